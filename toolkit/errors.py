@@ -1,0 +1,94 @@
+"""The one error tree: each class is a kind of failure, its exit code, and a row of the README's table.
+
+A message says what failed, why, and what to do next, after cibuildwheel's ``errors.py``.
+"""
+
+
+class ToolkitError(Exception):
+    """Something failed in a way that we know; subclasses say which.
+
+    Args:
+        what: the failure in one sentence.
+        why: the cause, when it is known.
+        remedy: what the user can do next.
+    """
+
+    exit_code = 1
+    meaning = "unexpected failure"
+
+    def __init__(self, what: str, *, why: str = "", remedy: str = "") -> None:
+        super().__init__(what)
+        self.what = what
+        self.why = why
+        self.remedy = remedy
+
+    def __str__(self) -> str:
+        lines = [self.what]
+        if self.why:
+            lines.append(f"  why: {self.why}")
+        if self.remedy:
+            lines.append(f"  try: {self.remedy}")
+        return "\n".join(lines)
+
+
+class UsageError(ToolkitError):
+    """An option, argument or configuration file is wrong."""
+
+    exit_code = 2
+    meaning = "wrong usage: an option, an argument or toolkit.yaml"
+
+
+class UnsupportedError(ToolkitError):
+    """The versions asked for cannot work together."""
+
+    exit_code = 3
+    meaning = "unsupported combination of versions"
+
+
+class PreflightError(ToolkitError):
+    """This machine cannot hold the job: disk, memory, permissions, driver."""
+
+    exit_code = 4
+    meaning = "preflight failed: disk, memory, permissions or driver"
+
+
+class EngineError(ToolkitError):
+    """No container engine answers, or it stopped answering."""
+
+    exit_code = 5
+    meaning = "container engine unreachable"
+
+
+class BuildError(ToolkitError):
+    """A build ran and failed."""
+
+    exit_code = 6
+    meaning = "build failed"
+
+
+class CheckError(ToolkitError):
+    """A check ran and found something wrong."""
+
+    exit_code = 7
+    meaning = "a check failed"
+
+
+class IntegrityError(ToolkitError):
+    """Bytes are not the bytes that were promised."""
+
+    exit_code = 8
+    meaning = "integrity: a hash does not match"
+
+
+class DataError(ToolkitError):
+    """A data set is missing, unreadable or not what it says it is."""
+
+    exit_code = 9
+    meaning = "data set missing, unreadable or corrupt"
+
+
+class Interrupted(ToolkitError):
+    """The user, or the system, asked us to stop."""
+
+    exit_code = 130
+    meaning = "interrupted"
