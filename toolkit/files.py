@@ -1,0 +1,70 @@
+"""Files that appear whole or not at all."""
+
+import json
+import os
+import tempfile
+from pathlib import Path
+
+from toolkit.errors import PreflightError
+
+
+def write_atomically(path: Path, data: str | bytes) -> None:
+    """Write a file through a temporary one beside it, so that no reader and no crash sees half of it.
+
+    Raises:
+        PreflightError: the folder cannot be written, or the disk is full; the old file is intact.
+    """
+    content = data.encode() if isinstance(data, str) else data
+    temporary = None
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        handle, name = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
+        temporary = Path(name)
+        with os.fdopen(handle, "wb") as stream:
+            stream.write(content)
+            stream.flush()
+            os.fsync(stream.fileno())
+        # mkstemp makes files private; these are meant to be read.
+        temporary.chmod(0o644)
+        temporary.replace(path)
+    except OSError as error:
+        if temporary is not None:
+            temporary.unlink(missing_ok=True)
+        raise PreflightError(
+            f"cannot write {path}", why=error.strerror or str(error), remedy="free space or choose another folder"
+        ) from error
+
+
+def write_json(path: Path, value: object) -> None:
+    """Write a value as indented JSON, atomically. Raises as :func:`write_atomically`."""
+    write_atomically(path, json.dumps(value, indent=2, sort_keys=True) + "\n")
+
+
+def read_json(path: Path) -> object | None:
+    """The JSON value in a file of ours, or None where there is none that can be read.
+
+    These files are caches and records that we write atomically: an unreadable one counts as absent and is made again.
+    """
+    try:
+        value: object = json.loads(path.read_text())
+    except (OSError, ValueError):
+        return None
+    return value
+
+
+def require_writable(folder: Path) -> None:
+    """Make a folder and prove that a file can be made in it.
+
+    Raises:
+        PreflightError: it cannot.
+    """
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryFile(dir=folder):
+            pass
+    except OSError as error:
+        raise PreflightError(
+            f"cannot write to {folder}",
+            why=error.strerror or str(error),
+            remedy="choose another folder, or change its owner",
+        ) from error

@@ -1,0 +1,131 @@
+"""The resolved settings of one command: default < toolkit.yaml < environment ``TOOLKIT_*`` < flag."""
+
+import difflib
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields
+from pathlib import Path
+from typing import get_args
+
+import yaml
+
+from toolkit.errors import UsageError
+from toolkit.naming import EngineName
+
+STANDARD_CA_VARIABLES = ("SSL_CERT_FILE", "PIP_CERT", "REQUESTS_CA_BUNDLE")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Settings:
+    """What is wanted, and where each value came from.
+
+    Attributes:
+        tensorflow: version of TensorFlow.
+        python: version of Python inside the environment, ``X.Y``.
+        cuda: CUDA release ``X.Y.Z``, or empty for the CPU set.
+        cudnn: cuDNN release ``X.Y.Z``, or empty for the CPU set.
+        engine: where things run: ``auto``, ``docker`` or ``host``.
+        base_image: the Debian image with Python that all stages stand on.
+        ca_bundle: PEM file of extra certificate authorities, for networks that re-sign https; empty for none.
+        runs: folder of training runs.
+        data: folder of downloaded data sets.
+        state: folder of environments, logs and manifests.
+        sources: for each name, ``default``, ``toolkit.yaml``, the variable's name, or ``flag``.
+    """
+
+    tensorflow: str = "2.19.0"
+    python: str = "3.11"
+    cuda: str = ""
+    cudnn: str = ""
+    engine: EngineName = "auto"
+    base_image: str = "python:3.11-slim-trixie"
+    ca_bundle: str = ""
+    runs: str = "runs"
+    data: str = "data"
+    state: str = ".toolkit"
+    sources: Mapping[str, str] = field(default_factory=dict)
+
+    def describe(self) -> dict[str, dict[str, str]]:
+        """Each value with its source, for ``--json`` and for saving beside the output."""
+        return {name: {"value": getattr(self, name), "from": self.sources[name]} for name in _NAMES}
+
+
+_NAMES = tuple(item.name for item in fields(Settings) if item.name != "sources")
+
+
+def resolve(
+    flags: Mapping[str, str | None], *, file: Path | None = None, environment: Mapping[str, str] = os.environ
+) -> Settings:
+    """Merge the four layers.
+
+    Args:
+        flags: values given on the command line; None where a flag was not given.
+        file: the settings file; by default ``toolkit.yaml`` in the current folder, if there is one.
+        environment: variables, ``TOOLKIT_CUDA`` for ``cuda`` and so on.
+
+    Raises:
+        UsageError: an unknown name, or a value that cannot be meant.
+    """
+    values: dict[str, str] = {}
+    sources = dict.fromkeys(_NAMES, "default")
+    path = file or Path("toolkit.yaml")
+    layers: list[tuple[str, Mapping[str, object]]] = []
+    if file is not None or path.exists():
+        layers.append((path.name, _read(path)))
+    layers.extend((f"TOOLKIT_{name.upper()}", {name: environment.get(f"TOOLKIT_{name.upper()}")}) for name in _NAMES)
+    layers.append(("flag", flags))
+    for source, layer in layers:
+        for name, value in layer.items():
+            if value is not None:
+                values[name] = _require_text(name, value, source)
+                sources[name] = source
+    if "ca_bundle" not in values:
+        # A network that re-signs https has told its clients so already: believe the variables they read.
+        found = next((name for name in STANDARD_CA_VARIABLES if environment.get(name)), None)
+        if found:
+            values["ca_bundle"], sources["ca_bundle"] = environment[found], found
+    settings = Settings(**values, sources=sources)  # type: ignore[arg-type]
+    _check(settings)
+    return settings
+
+
+def _read(path: Path) -> Mapping[str, object]:
+    try:
+        content = yaml.safe_load(path.read_text())
+    except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
+        raise UsageError(f"cannot read {path}", why=str(error), remedy="mend the file, or move it away") from error
+    if content is None:
+        return {}
+    if not isinstance(content, dict):
+        raise UsageError(f"{path} is not a mapping of names to values", remedy=f"known names: {', '.join(_NAMES)}")
+    for name in content:
+        if name not in _NAMES:
+            near = difflib.get_close_matches(str(name), _NAMES, n=1)
+            raise UsageError(
+                f"{path} has an unknown name: {name}",
+                remedy=f"did you mean {near[0]}?" if near else f"known names: {', '.join(_NAMES)}",
+            )
+    return content
+
+
+def _require_text(name: str, value: object, source: str) -> str:
+    if not isinstance(value, str):
+        # YAML reads 3.10 as the number 3.1: a version must be quoted.
+        raise UsageError(f"{name} in {source} is not text: {value!r}", remedy=f'write it in quotes: {name}: "{value}"')
+    return value
+
+
+def _check(settings: Settings) -> None:
+    if settings.engine not in get_args(EngineName):
+        raise UsageError(
+            f"unknown engine: {settings.engine!r} (from {settings.sources['engine']})",
+            remedy=f"one of {', '.join(get_args(EngineName))}",
+        )
+    if bool(settings.cuda) != bool(settings.cudnn):
+        given, missing = ("--cuda", "--cudnn") if settings.cuda else ("--cudnn", "--cuda")
+        raise UsageError(f"{given} was given without {missing}", remedy="give both, or neither for the CPU set")
+    if settings.ca_bundle and not Path(settings.ca_bundle).is_file():
+        raise UsageError(
+            f"the CA bundle does not exist: {settings.ca_bundle} (from {settings.sources['ca_bundle']})",
+            remedy="give a PEM file with --ca-bundle",
+        )
