@@ -87,7 +87,7 @@ class DataError(ToolkitError):
     meaning = "data set missing, unreadable or corrupt"
 
 
-class Interrupted(ToolkitError):
+class InterruptionError(ToolkitError):
     """The user, or the system, asked us to stop."""
 
     exit_code = 130

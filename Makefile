@@ -1,0 +1,51 @@
+# Two commands do everything on a fresh machine with Python 3.11: `make run` and `make test`.
+PYTHON ?= python3.11
+PYTHON := $(shell command -v $(PYTHON) || command -v python3)
+LOCKS  := docker/requirements
+PIP    := -m pip install --quiet --disable-pip-version-check --no-input
+TESTS  ?= not engine
+
+.DEFAULT_GOAL := help
+.PHONY: help run test test-all lint lock clean
+
+help: ## say what there is
+	@sed -n 's/^\([a-z-]*\):.*## /  make \1\t/p' $(MAKEFILE_LIST) | expand -t 18
+
+run: .venv/ready ## the main job: wheel, smoke checks, training on real digits, a picture of the result
+	@.venv/bin/toolkit up digits
+
+test: .venv-dev/ready ## the tests that need no engine, no GPU and no network
+	@.venv-dev/bin/python -m pytest -m "$(TESTS)"
+
+test-all: TESTS := engine or not engine
+test-all: test ## all tests: those with real containers need a Docker engine and docker/base/bootstrap
+
+lint: .venv-dev/ready ## every linter of the house
+	@.venv-dev/bin/ruff check .
+	@.venv-dev/bin/ruff format --check .
+	@.venv-dev/bin/mypy
+	@.venv-dev/bin/hadolint docker/Dockerfile
+	@.venv-dev/bin/shellcheck $$(git ls-files | xargs -r grep -lE '^#!.*(bash|sh)$$')
+	@.venv-dev/bin/check-jsonschema --builtin-schema vendor.compose-spec compose.yaml compose.gpu.yaml
+	@.venv-dev/bin/check-jsonschema --builtin-schema vendor.github-workflows .github/workflows/*.yml
+
+# A folder is ready when the marker is newer than its lock: an interrupted install is done again from the start.
+.venv/ready: $(LOCKS)/toolkit.txt pyproject.toml
+	@echo "preparing $(@D) from $<"
+	@$(PYTHON) -m venv --clear $(@D)
+	@$(@D)/bin/python $(PIP) --require-hashes -r $<
+	@$(@D)/bin/python $(PIP) --no-deps --no-build-isolation --editable .
+	@touch $@
+
+.venv-dev/ready: $(LOCKS)/dev.txt pyproject.toml
+	@echo "preparing $(@D) from $<"
+	@$(PYTHON) -m venv --clear $(@D)
+	@$(@D)/bin/python $(PIP) --require-hashes -r $<
+	@$(@D)/bin/python $(PIP) --no-deps --no-build-isolation --editable .
+	@touch $@
+
+lock: ## freeze the newest versions of everything into the locked sets
+	@docker/requirements/lock
+
+clean: ## remove what the toolkit made: images, containers, environments; not the runs
+	@.venv/bin/toolkit clean

@@ -1,0 +1,42 @@
+"""The ``.env`` file that tells ``docker compose`` what this machine has."""
+
+import os
+from collections.abc import Mapping
+from pathlib import Path
+
+from toolkit import files
+from toolkit.doctor import Finding
+from toolkit.engine.ownership import IMAGE_USER
+from toolkit.settings import Settings
+
+FILE = Path(".env")
+
+
+def compose(findings: list[Finding], settings: Settings) -> dict[str, str]:
+    """The variables that compose.yaml reads, from what the doctor found. Pure but for the caller's ids."""
+    found = {finding.id: finding for finding in findings}
+    gpu = found.get("nvidia-runtime", Finding(id="", level="warn", summary="")).level == "ok" and "gpu-0" in found
+    base = found.get("base-image")
+    uid, gid = os.getuid(), os.getgid()
+    values = {
+        "COMPOSE_FILE": "compose.yaml:compose.gpu.yaml" if gpu else "compose.yaml",
+        # A root caller still gets a container without root: see toolkit.engine.ownership.
+        "TOOLKIT_UID": str(uid or IMAGE_USER),
+        "TOOLKIT_GID": str(gid if uid else IMAGE_USER),
+    }
+    if base is not None and base.level == "ok":
+        values["TOOLKIT_BASE_IMAGE"] = str(base.facts["reference"])
+    if settings.ca_bundle:
+        values["TOOLKIT_CA_BUNDLE"] = str(Path(settings.ca_bundle).resolve())
+    return values
+
+
+def write(values: Mapping[str, str], path: Path = FILE) -> None:
+    """Set variables in the file; lines about others stay as they are.
+
+    Raises:
+        PreflightError: the file cannot be written.
+    """
+    kept = path.read_text().splitlines() if path.exists() else []
+    kept = [line for line in kept if line.partition("=")[0].strip() not in values]
+    files.write_atomically(path, "\n".join([*kept, *(f"{key}={value}" for key, value in values.items())]) + "\n")

@@ -1,0 +1,63 @@
+"""The image that every stage stands on: the one asked for, or the stand-in of machines without a registry."""
+
+from dataclasses import dataclass
+
+import docker
+from docker.errors import APIError, ImageNotFound
+
+from toolkit import naming
+from toolkit.engine.client import translating_errors
+from toolkit.errors import PreflightError
+from toolkit.settings import Settings
+
+
+@dataclass(frozen=True, kw_only=True)
+class Base:
+    """A base image that can be used now.
+
+    Attributes:
+        reference: what ``FROM`` names.
+        identity: image id, or registry digest where it is not here yet.
+        why: why this one, when it is not the one asked for.
+    """
+
+    reference: str
+    identity: str
+    why: str = ""
+
+
+def select(client: docker.DockerClient, settings: Settings) -> Base:
+    """The base to build on: the one asked for if it is here or can be pulled, else the stand-in.
+
+    A stand-in never replaces a base that somebody asked for by name.
+
+    Raises:
+        PreflightError: none can be had.
+        EngineError: the engine went away.
+    """
+    wanted = settings.base_image
+    with translating_errors("looking for the base image"):
+        found = _find_local(client, wanted)
+        if found:
+            return Base(reference=wanted, identity=found)
+        if settings.sources["base_image"] == "default":
+            standin = _find_local(client, naming.STANDIN_BASE)
+            if standin:
+                why = f"{wanted} is not on this machine; {naming.STANDIN_BASE} is"
+                return Base(reference=naming.STANDIN_BASE, identity=standin, why=why)
+        try:
+            return Base(reference=wanted, identity=client.images.get_registry_data(wanted).id)
+        except APIError as error:
+            raise PreflightError(
+                f"the base image {wanted} is neither on this machine nor can it be pulled",
+                why=str(error.explanation or error)[:300],
+                remedy="`docker/base/bootstrap` makes a stand-in from Debian's packages, "
+                "`docker load` brings one along, --base-image names another, --engine host needs none",
+            ) from error
+
+
+def _find_local(client: docker.DockerClient, reference: str) -> str | None:
+    try:
+        return str(client.images.get(reference).id)
+    except ImageNotFound:
+        return None

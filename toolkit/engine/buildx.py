@@ -1,0 +1,128 @@
+"""Runs ``docker buildx build`` and reads what it says.
+
+The docker SDK cannot drive BuildKit (docker/docker-py#2230), so builds go through the client's own command.
+``--progress=rawjson`` prints one JSON object for each group of changes: vertexes (steps), statuses (downloads), logs.
+"""
+
+import base64
+import json
+import signal
+import subprocess
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from toolkit import files, processes
+from toolkit.console import Console
+from toolkit.errors import BuildError, EngineError, PreflightError, ToolkitError
+from toolkit.progress import StatusLine
+
+GRACE_SECONDS = 30
+
+
+@dataclass
+class Transcript:
+    """The state of a build, fed line by line.
+
+    Attributes:
+        steps: name of each step by its digest, in the order they were heard of.
+        done: digests of the steps that ended.
+        cached: digests of the steps that were found in the cache.
+        failed: name of the step that failed, and BuildKit's word on it.
+        tail: the last lines that the latest running step printed.
+    """
+
+    steps: dict[str, str] = field(default_factory=dict)
+    done: set[str] = field(default_factory=set)
+    cached: set[str] = field(default_factory=set)
+    failed: tuple[str, str] | None = None
+    tail: list[str] = field(default_factory=list)
+    current: str = ""
+
+    def feed(self, line: str) -> list[str]:
+        """Take in one line; returns the lines worth logging. Lines that are no JSON object are logged as they are."""
+        try:
+            event = json.loads(line)
+        except ValueError:
+            event = None
+        if not isinstance(event, dict):
+            self.tail = [*self.tail, line.rstrip()][-30:]
+            return [line.rstrip()]
+        heard: list[str] = []
+        for vertex in event.get("vertexes") or []:
+            heard.extend(self._step(vertex))
+        for log in event.get("logs") or []:
+            text = base64.b64decode(log.get("data") or "").decode(errors="replace")
+            lines = [part.rstrip() for part in text.splitlines() if part.strip()]
+            self.tail = [*self.tail, *lines][-30:]
+            heard.extend(f"    {part}" for part in lines)
+        return heard
+
+    def _step(self, vertex: dict[str, str | bool]) -> list[str]:
+        name, key = str(vertex.get("name", "")), str(vertex.get("digest", ""))
+        heard = [] if key in self.steps else [name]
+        self.steps[key] = name
+        if vertex.get("started") and not vertex.get("completed"):
+            self.current = name
+        if vertex.get("completed"):
+            self.done.add(key)
+        if vertex.get("cached"):
+            self.cached.add(key)
+        if vertex.get("error") and "canceled" not in str(vertex["error"]):
+            self.failed = (name, str(vertex["error"]))
+        return heard
+
+    @property
+    def summary(self) -> str:
+        """One line for a person."""
+        return f"[{len(self.done)}/{len(self.steps)}] {self.current}"
+
+
+def build(argv: Sequence[str], *, log: Path, console: Console, step: str = "image") -> Transcript:
+    """Run a build to its end, keeping its whole log.
+
+    Raises:
+        BuildError: a step failed.
+        EngineError: the engine did not answer.
+        PreflightError: the disk filled up.
+    """
+    files.require_writable(log.parent)
+    transcript = Transcript()
+    status = StatusLine(console, step)
+    process = subprocess.Popen(
+        argv, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, errors="replace", start_new_session=True
+    )
+    try:
+        assert process.stderr is not None  # noqa: S101 - PIPE was asked for
+        with log.open("w") as stream:
+            for line in process.stderr:
+                for text in transcript.feed(line):
+                    stream.write(text + "\n")
+                    console.detail(text)
+                stream.flush()
+                status.show(transcript.summary)
+        code = process.wait()
+    except BaseException:
+        # SIGINT lets buildx cancel the build in the engine, so that nothing runs on behind our back.
+        processes.stop(process, grace=GRACE_SECONDS, first=signal.SIGINT)
+        raise
+    finally:
+        status.clear()
+    if code:
+        raise _explain(transcript, log, code)
+    return transcript
+
+
+def _explain(transcript: Transcript, log: Path, code: int) -> ToolkitError:
+    text = "\n".join(transcript.tail)
+    if "Cannot connect to the Docker daemon" in text or "error during connect" in text:
+        return EngineError("the container engine went away during the build", remedy="start it and run this again")
+    if "no space left on device" in text.lower() or (
+        transcript.failed and "no space left" in transcript.failed[1].lower()
+    ):
+        return PreflightError(
+            "the engine's disk filled up during the build", remedy="free space: `toolkit clean`, `docker builder prune`"
+        )
+    name, reason = transcript.failed or ("docker buildx build", f"exit code {code}")
+    lines = "\n    ".join([reason, *transcript.tail[-12:]])
+    return BuildError(f"the build failed at {name}", why=lines, remedy=f"the whole log is {log}")

@@ -1,0 +1,82 @@
+"""The connection to a container engine, with its failures in our own words."""
+
+import subprocess
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import cache
+
+import docker
+import requests
+from docker.errors import APIError, DockerException
+
+from toolkit.errors import EngineError
+
+ANSWER_SECONDS = 20
+"""How long a reachable engine may take over one question. Streams are not bound by it."""
+
+OLDEST_API = (1, 43)
+"""Engine 24, whose BuildKit has all that docker/Dockerfile uses."""
+
+START_IT = "start the engine (`systemctl start docker`, Docker Desktop, ...), check DOCKER_HOST, or use --engine host"
+
+
+@contextmanager
+def translating_errors(doing: str) -> Iterator[None]:
+    """Turn the SDK's exceptions into :class:`EngineError`; its own kinds are many and its messages are for developers.
+
+    Raises:
+        EngineError: the engine refused, vanished, or talked nonsense.
+    """
+    try:
+        yield
+    except (DockerException, requests.RequestException, ValueError) as error:
+        why = error.explanation if isinstance(error, APIError) and error.explanation else str(error)
+        raise EngineError(
+            f"the container engine failed while {doing}", why=why[:400], remedy="see the engine's log"
+        ) from error
+
+
+def connect() -> docker.DockerClient:
+    """A client of an engine that answers and is new enough.
+
+    Raises:
+        EngineError: there is none.
+    """
+    try:
+        client = docker.from_env(timeout=ANSWER_SECONDS, version="auto")
+        client.ping()
+    except (DockerException, requests.RequestException, ValueError) as error:
+        raise EngineError("no container engine answers", why=str(error)[:400], remedy=START_IT) from error
+    version = client.version()
+    api = tuple(int(part) for part in str(version["ApiVersion"]).split("."))
+    if api < OLDEST_API:
+        raise EngineError(
+            f"the container engine {version.get('Version')} is too old",
+            why=f"its API is {version['ApiVersion']}, and the builds need {'.'.join(map(str, OLDEST_API))}",
+            remedy="install Docker Engine 24 or newer",
+        )
+    return client
+
+
+@cache
+def find_buildx() -> str | None:
+    """Version line of ``docker buildx``, or None where the client lacks it."""
+    try:
+        answer = subprocess.run(
+            ["docker", "buildx", "version"], capture_output=True, text=True, timeout=20, check=False
+        )
+    except (OSError, subprocess.TimeoutExpired):
+        return None
+    return answer.stdout.strip() if answer.returncode == 0 else None
+
+
+def require_buildx() -> None:
+    """Raises:
+    EngineError: the docker client has no buildx.
+    """
+    if find_buildx() is None:
+        raise EngineError(
+            "`docker buildx` is missing",
+            why="BuildKit is driven through it: named contexts, secrets and cache mounts need it",
+            remedy="install the docker-buildx plugin",
+        )

@@ -1,0 +1,136 @@
+"""A container engine: images by ``docker buildx``, everything else by the docker SDK."""
+
+from pathlib import Path
+from typing import Any
+
+import docker
+from docker.errors import ImageNotFound
+
+from toolkit import digest, image, manifest, naming, project
+from toolkit.console import Console
+from toolkit.engine import buildx, container
+from toolkit.engine.base import Base
+from toolkit.engine.client import require_buildx, translating_errors
+from toolkit.engine.job import Completed, Job, Mount
+from toolkit.engine.protocol import Environment, EnvironmentPlan
+from toolkit.errors import UsageError
+from toolkit.image import ImagePlan
+from toolkit.recipe import Recipe
+
+
+class DockerEngine:
+    """Runs jobs in containers of images that it builds.
+
+    Args:
+        client: a connection to the engine.
+        base: the image to build on.
+        state: folder of logs and manifests.
+        ca_bundle: PEM file for downloads during the build, or empty.
+        target: stage of the Dockerfile to build.
+        tag: name for the image; by default one made of its plan's digest.
+    """
+
+    name = "docker"
+
+    def __init__(
+        self,
+        client: docker.DockerClient,
+        base: Base,
+        *,
+        state: Path,
+        ca_bundle: str = "",
+        target: str = "train",
+        tag: str = "",
+    ) -> None:
+        self._client = client
+        self._base = base
+        self._state = state.resolve()
+        self._ca_bundle = ca_bundle
+        self._target = target
+        self._tag = tag
+
+    def plan(self, recipe: Recipe) -> EnvironmentPlan:
+        """See :class:`toolkit.engine.protocol.Engine`."""
+        plan = self._plan(recipe)
+        return EnvironmentPlan(reference=plan.tag, commands=(plan.argv,))
+
+    def prepare(self, recipe: Recipe, console: Console) -> Environment:
+        """See :class:`toolkit.engine.protocol.Engine`. An image with the plan's digest on its label is up to date."""
+        plan = self._plan(recipe)
+        folder = self._state / f"image-{self._target}-{recipe.variant}-{digest.shorten(plan.digest)}"
+        found = self._find(plan.tag)
+        reused = found is not None and found.labels.get(naming.PLAN_LABEL) == plan.digest
+        if not reused:
+            require_buildx()
+            buildx.build(plan.argv, log=folder / "build.log", console=console)
+            found = self._find(plan.tag)
+        assert found is not None, "buildx ended well, so the tag exists"  # noqa: S101
+        if not reused or manifest.read(folder) is None:
+            self._record(recipe, plan, found, folder)
+        return Environment(kind="image", digest=str(found.id), reference=plan.tag, folder=folder, reused=reused)
+
+    def adopt(self, reference: str) -> Environment:
+        """An image that is here already, ours or not, as an environment.
+
+        Raises:
+            UsageError: no image of that name is here.
+        """
+        found = self._find(reference)
+        if found is None:
+            raise UsageError(
+                f"there is no image {reference} on this machine",
+                remedy=f"`docker pull {reference}`, or `toolkit build-image` makes one",
+            )
+        folder = self._state / f"image-adopted-{digest.shorten(str(found.id))}"
+        return Environment(kind="image", digest=str(found.id), reference=reference, folder=folder, reused=True)
+
+    def command(self, environment: str, job: Job) -> list[str]:
+        """See :class:`toolkit.engine.protocol.Engine`."""
+        asked = container.describe(job, image=environment, terminal=False)
+        argv = ["docker", "run", "--rm", "--read-only", "--init", "--user", asked["user"], "--cap-drop", "ALL"]
+        argv += ["--security-opt", "no-new-privileges", "--network", asked["network_mode"]]
+        argv += ["--pids-limit", str(asked["pids_limit"]), "--shm-size", asked["shm_size"]]
+        argv += [f"--tmpfs={path}:{options}" for path, options in asked["tmpfs"].items()]
+        argv += [f"--volume={path}:{how['bind']}:{how['mode']}" for path, how in asked["volumes"].items()]
+        argv += [f"--env={name}={value}" for name, value in asked["environment"].items()]
+        argv += ["--gpus", "all"] if job.gpu else []
+        arguments = [part.target if isinstance(part, Mount) else part for part in job.argv]
+        return [*argv, "--entrypoint", "python", environment, *arguments]
+
+    def run(self, environment: Environment, job: Job) -> Completed:
+        """See :class:`toolkit.engine.protocol.Engine`."""
+        return container.run(self._client, job, image=environment.reference)
+
+    def _plan(self, recipe: Recipe) -> ImagePlan:
+        return image.plan(
+            recipe,
+            target=self._target,
+            base=self._base.reference,
+            base_id=self._base.identity,
+            ca_bundle=self._ca_bundle,
+            tag=self._tag,
+        )
+
+    def _find(self, reference: str) -> Any | None:
+        with translating_errors("looking for an image"):
+            try:
+                return self._client.images.get(reference)
+            except ImageNotFound:
+                return None
+
+    def _record(self, recipe: Recipe, plan: ImagePlan, found: Any, folder: Path) -> None:
+        lock = digest.digest_file(project.locate(f"docker/requirements/{recipe.requirements}.txt"))
+        parent = (
+            {"kind": "wheel", "name": recipe.wheel.name, "digest": digest.digest_file(recipe.wheel)}
+            if recipe.wheel
+            else {"kind": "lock", "name": f"{recipe.requirements}.txt", "digest": lock}
+        )
+        facts = {
+            "tag": plan.tag,
+            "plan": plan.digest,
+            "base": {"name": self._base.reference, "digest": self._base.identity},
+            "bytes": found.attrs["Size"],
+            "labels": found.labels,
+            "engine": "docker",
+        }
+        manifest.write(folder, manifest.Manifest(kind="image", digest=str(found.id), parent=parent, facts=facts))

@@ -1,0 +1,41 @@
+"""Outputs belong to the caller, and no container runs as root.
+
+For an ordinary user both are one: the container runs under the user's own ids. A caller who is root gets a container
+under the image's own user; the writable folders are lent to it for the time of the run and taken back.
+"""
+
+import os
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+IMAGE_USER = 10001
+"""Uid and gid of the user in our images."""
+
+
+def container_user() -> str:
+    """``uid:gid`` for the container."""
+    uid, gid = os.getuid(), os.getgid()
+    return f"{uid}:{gid}" if uid else f"{IMAGE_USER}:{IMAGE_USER}"
+
+
+@contextmanager
+def lending(folders: Iterable[Path]) -> Iterator[None]:
+    """Lend folders to the container's user while the block runs. Does nothing for callers who are not root."""
+    mine = os.getuid() == 0
+    folders = list(folders)
+    if mine:
+        for folder in folders:
+            _give(folder, IMAGE_USER, IMAGE_USER)
+    try:
+        yield
+    finally:
+        if mine:
+            for folder in folders:
+                _give(folder, 0, 0)
+
+
+def _give(folder: Path, uid: int, gid: int) -> None:
+    # Links are changed, never followed: what a job links to is not ours to give away.
+    for path in [folder, *folder.rglob("*")]:
+        os.chown(path, uid, gid, follow_symlinks=False)

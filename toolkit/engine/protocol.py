@@ -1,0 +1,73 @@
+"""What every engine can do."""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Protocol
+
+from toolkit.console import Console
+from toolkit.engine.job import Completed, Job
+from toolkit.recipe import Recipe
+
+
+@dataclass(frozen=True, kw_only=True)
+class Environment:
+    """A place where TensorFlow is installed: an image, or a virtual environment.
+
+    Attributes:
+        kind: ``image`` or ``environment``, as its manifest says.
+        digest: content digest of the image, or of the environment's plan.
+        reference: what a person calls it: image tag or folder.
+        folder: where its manifest, logs and smoke reports are kept.
+        reused: whether it was there already.
+    """
+
+    kind: str
+    digest: str
+    reference: str
+    folder: Path
+    reused: bool
+
+
+@dataclass(frozen=True, kw_only=True)
+class EnvironmentPlan:
+    """What making an environment would take.
+
+    Attributes:
+        reference: what it will be called.
+        commands: what would be run, paste-able.
+    """
+
+    reference: str
+    commands: tuple[tuple[str, ...], ...]
+
+
+class Engine(Protocol):
+    """Makes environments and runs jobs in them."""
+
+    name: str
+
+    def plan(self, recipe: Recipe) -> EnvironmentPlan:
+        """What :meth:`prepare` would do; nothing is started."""
+        ...
+
+    def prepare(self, recipe: Recipe, console: Console) -> Environment:
+        """Make the environment, or find it made.
+
+        Raises:
+            BuildError: making it failed; the log's path and last lines are in the message.
+            PreflightError: this machine cannot hold it.
+        """
+        ...
+
+    def command(self, environment: str, job: Job) -> list[str]:
+        """The command that :meth:`run` amounts to in an environment of that reference, paste-able."""
+        ...
+
+    def run(self, environment: Environment, job: Job) -> Completed:
+        """Run a job to its end; on Ctrl-C stop it, leave nothing behind, and let the interrupt pass.
+
+        Raises:
+            EngineError: the engine went away.
+            CheckError: the job outlived its deadline.
+        """
+        ...

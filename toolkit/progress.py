@@ -1,0 +1,37 @@
+"""One line that says what goes on: drawn over on a terminal, rarely repeated elsewhere."""
+
+import shutil
+import sys
+from time import monotonic
+
+from toolkit.console import Console
+
+PLAIN_SECONDS = 15.0
+"""Where lines cannot be drawn over, in CI logs say, a line this often shows life without flooding."""
+
+
+class StatusLine:
+    """The latest state of a long step."""
+
+    def __init__(self, console: Console, step: str) -> None:
+        self._console = console
+        self._step = step
+        self._start = self._said = monotonic()
+
+    def show(self, text: str) -> None:
+        """Replace the line."""
+        now = monotonic()
+        line = f"{self._step:<8} {now - self._start:5.0f} s  {text}"
+        if self._console.live:
+            width = shutil.get_terminal_size().columns - 1
+            sys.stderr.write(f"\r\x1b[2K{line[:width]}")
+            sys.stderr.flush()
+        elif now - self._said >= PLAIN_SECONDS:
+            self._said = now
+            self._console.say(line)
+
+    def clear(self) -> None:
+        """Take the line away, before something else is printed."""
+        if self._console.live:
+            sys.stderr.write("\r\x1b[2K")
+            sys.stderr.flush()

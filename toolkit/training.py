@@ -1,0 +1,73 @@
+"""Launches the training job in an environment. What it does there is the business of ``train``."""
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from toolkit import files
+from toolkit.engine import Engine, Environment, Job, Mount
+from toolkit.errors import DataError
+from toolkit.manifest import FILE
+from toolkit.settings import Settings
+from train.cli import parse
+from train.config import TrainConfig
+
+GRACE_SECONDS = 60
+"""Time to finish a step and write a checkpoint after being asked to stop; compose.yaml gives the same."""
+
+NETWORK_FREE = frozenset({"digits"})
+"""Data sets that come with the environment: training on them needs no network at all."""
+
+
+def read_arguments(arguments: Sequence[str], settings: Settings) -> TrainConfig:
+    """Read the job's own arguments before anything is started, with our folders as defaults.
+
+    Raises:
+        TrainError: as ``python -m train`` would.
+        DataError: the folder of a local copy does not exist.
+    """
+    config = parse(["--out", settings.runs, "--cache-dir", settings.data, *arguments])
+    if config.data_dir and not Path(config.data_dir).is_dir():
+        raise DataError(
+            f"the data folder does not exist: {config.data_dir}",
+            remedy="give the folder of a local copy of the data set with --data-dir",
+        )
+    return config
+
+
+def plan(arguments: Sequence[str], config: TrainConfig, *, parent: dict[str, Any], gpu: bool) -> Job:
+    """The job: the same arguments, with the folders named as the environment sees them."""
+    out = Mount(source=Path(config.out), target="/runs", writable=True)
+    cache = Mount(source=Path(config.cache_dir), target="/data", writable=True)
+    local = Mount(source=Path(config.data_dir), target="/local") if config.data_dir else None
+    argv: list[str | Mount] = ["-m", "train", *arguments, "--out", out, "--cache-dir", cache]
+    argv += ["--data-dir", local] if local else []
+    return Job(
+        title="train",
+        argv=tuple(argv),
+        mounts=(out, cache, *([local] if local else [])),
+        environment={"TOOLKIT_PARENT": json.dumps(parent, sort_keys=True)},
+        network=config.dataset not in NETWORK_FREE and local is None,
+        gpu=gpu,
+        terminal=True,
+        grace=GRACE_SECONDS,
+    )
+
+
+def run(engine: Engine, environment: Environment, job: Job) -> int:
+    """Run the job; returns its exit code, which means what ours mean.
+
+    Raises:
+        PreflightError: a folder cannot be written.
+    """
+    for mount in job.mounts:
+        if mount.writable:
+            files.require_writable(mount.source)
+    return engine.run(environment, job).exit_code
+
+
+def read_result(config: TrainConfig) -> dict[str, Any] | None:
+    """The manifest of the run, if there is a complete one."""
+    value = files.read_json(config.run_dir / FILE)
+    return value if isinstance(value, dict) and value.get("status") == "complete" else None
