@@ -33,10 +33,13 @@ class Leftover:
     running: bool = False
 
 
-def find(client: docker.DockerClient | None, state: Path) -> list[Leftover]:
+def find(client: docker.DockerClient | None, state: Path, *, with_base: bool = False) -> list[Leftover]:
     """Everything of ours: containers first, for an image in use cannot be removed.
 
-    Base stand-ins are left out: they carry another owner's label, and making them again takes a mirror.
+    Args:
+        client: a connection to the engine, or None to look at folders only.
+        state: the folder of environments, logs and manifests.
+        with_base: whether base stand-ins count; making one again takes a Debian mirror.
     """
     found: list[Leftover] = []
     if client is not None:
@@ -49,6 +52,7 @@ def find(client: docker.DockerClient | None, state: Path) -> list[Leftover]:
             found += [
                 Leftover(kind="image", name=(item.tags or [item.short_id])[0], handle=item)
                 for item in client.images.list(filters=ours)
+                if with_base or naming.STANDIN_BASE not in item.tags
             ]
             found += [
                 Leftover(kind="volume", name=str(item.name), handle=item) for item in client.volumes.list(filters=ours)

@@ -2,6 +2,7 @@
 
 The docker SDK cannot drive BuildKit (docker/docker-py#2230), so builds go through the client's own command.
 ``--progress=rawjson`` prints one JSON object for each group of changes: vertexes (steps), statuses (downloads), logs.
+buildx 0.13 spreads an object over many lines, later ones write it on one.
 """
 
 import base64
@@ -11,6 +12,7 @@ import subprocess
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 from toolkit import files, processes
 from toolkit.console import Console
@@ -18,6 +20,7 @@ from toolkit.errors import BuildError, EngineError, PreflightError, ToolkitError
 from toolkit.progress import StatusLine
 
 GRACE_SECONDS = 30
+TAIL_LINES = 30
 
 
 @dataclass
@@ -38,23 +41,31 @@ class Transcript:
     failed: tuple[str, str] | None = None
     tail: list[str] = field(default_factory=list)
     current: str = ""
+    _open: list[str] = field(default_factory=list)
 
     def feed(self, line: str) -> list[str]:
-        """Take in one line; returns the lines worth logging. Lines that are no JSON object are logged as they are."""
-        try:
-            event = json.loads(line)
-        except ValueError:
-            event = None
-        if not isinstance(event, dict):
-            self.tail = [*self.tail, line.rstrip()][-30:]
+        """Take in one line; returns the lines worth logging. Lines outside of JSON objects are logged as they are."""
+        if not self._open and not line.startswith("{"):
+            self.tail = [*self.tail, line.rstrip()][-TAIL_LINES:]
             return [line.rstrip()]
+        self._open.append(line)
+        if len(self._open) > 1 and not line.startswith("}"):
+            return []
+        try:
+            event = json.loads("".join(self._open))
+        except ValueError:
+            return []
+        self._open.clear()
+        return self._take(event)
+
+    def _take(self, event: dict[str, Any]) -> list[str]:
         heard: list[str] = []
         for vertex in event.get("vertexes") or []:
             heard.extend(self._step(vertex))
         for log in event.get("logs") or []:
             text = base64.b64decode(log.get("data") or "").decode(errors="replace")
             lines = [part.rstrip() for part in text.splitlines() if part.strip()]
-            self.tail = [*self.tail, *lines][-30:]
+            self.tail = [*self.tail, *lines][-TAIL_LINES:]
             heard.extend(f"    {part}" for part in lines)
         return heard
 

@@ -1,0 +1,68 @@
+"""Files appear whole or not at all."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from toolkit import digest, files
+from toolkit.errors import PreflightError
+
+
+def test_a_full_disk_leaves_the_old_file(tmp_path: Path) -> None:
+    path = tmp_path / "record.json"
+    files.write_json(path, {"old": True})
+    # A real limit on file size stands in for a full disk: the write itself fails, half-way.
+    script = f"""
+import resource, signal, sys
+from pathlib import Path
+from toolkit import files
+from toolkit.errors import PreflightError
+signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+resource.setrlimit(resource.RLIMIT_FSIZE, (1000, 1000))
+try:
+    files.write_atomically(Path({str(path)!r}), b"x" * 100_000)
+except PreflightError as error:
+    sys.exit(error.exit_code)
+"""
+    assert subprocess.run([sys.executable, "-c", script], check=False).returncode == PreflightError.exit_code
+    assert json.loads(path.read_text()) == {"old": True}
+    assert list(tmp_path.iterdir()) == [path]
+
+
+def test_a_folder_that_is_a_file_is_a_preflight_error(tmp_path: Path) -> None:
+    (tmp_path / "runs").write_text("")
+    with pytest.raises(PreflightError, match="cannot write"):
+        files.require_writable(tmp_path / "runs")
+
+
+def test_an_unreadable_record_counts_as_absent(tmp_path: Path) -> None:
+    path = tmp_path / "manifest.json"
+    assert files.read_json(path) is None
+    path.write_text('{"half')
+    assert files.read_json(path) is None
+
+
+@given(st.dictionaries(st.text(), st.integers() | st.text()))
+def test_digest_does_not_depend_on_order(value: dict[str, int | str]) -> None:
+    assert digest.digest_value(value) == digest.digest_value(dict(reversed(value.items())))
+
+
+def test_digest_of_a_folder_sees_names_bytes_and_modes(tmp_path: Path) -> None:
+    (tmp_path / "a").write_text("1")
+    digests = {digest.digest_paths(tmp_path, [tmp_path])}
+    (tmp_path / "a").chmod(0o755)
+    digests.add(digest.digest_paths(tmp_path, [tmp_path]))
+    (tmp_path / "a").write_text("2")
+    digests.add(digest.digest_paths(tmp_path, [tmp_path]))
+    (tmp_path / "a").rename(tmp_path / "b")
+    digests.add(digest.digest_paths(tmp_path, [tmp_path]))
+    assert len(digests) == 4
+    (tmp_path / "__pycache__").mkdir()
+    (tmp_path / "__pycache__" / "b.pyc").write_text("")
+    digests.add(digest.digest_paths(tmp_path, [tmp_path]))
+    assert len(digests) == 4

@@ -1,0 +1,64 @@
+"""Settings: four layers, each beats the one before, and every mistake is named."""
+
+import contextlib
+import re
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from toolkit.errors import UsageError
+from toolkit.settings import resolve
+
+
+def test_each_layer_beats_the_one_before(tmp_path: Path) -> None:
+    file = tmp_path / "toolkit.yaml"
+    file.write_text("tensorflow: 2.18.0\nruns: from-file\nengine: host\n")
+    environment = {"TOOLKIT_RUNS": "from-env", "TOOLKIT_ENGINE": "docker"}
+    settings = resolve({"engine": "auto", "base_image": None}, file=file, environment=environment)
+    assert (settings.tensorflow, settings.sources["tensorflow"]) == ("2.18.0", "toolkit.yaml")
+    assert (settings.runs, settings.sources["runs"]) == ("from-env", "TOOLKIT_RUNS")
+    assert (settings.engine, settings.sources["engine"]) == ("auto", "flag")
+    assert settings.sources["base_image"] == "default"
+
+
+def test_certificates_come_from_the_variables_that_clients_read(tmp_path: Path) -> None:
+    bundle = tmp_path / "ca.pem"
+    bundle.write_text("")
+    settings = resolve({}, file=_empty(tmp_path), environment={"PIP_CERT": str(bundle)})
+    assert settings.ca_bundle == str(bundle)
+    assert settings.sources["ca_bundle"] == "PIP_CERT"
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        ("tensroflow: 2.19.0", "did you mean tensorflow"),
+        ("python: 3.10", 'write it in quotes: python: "3.1"'),
+        ("- a list", "not a mapping"),
+        ("engine: [", "cannot read"),
+        ("engine: podman", "one of auto, docker, host"),
+        ("cuda: 12.6.1", "--cuda was given without --cudnn"),
+        ("ca_bundle: nowhere.pem", "does not exist"),
+    ],
+)
+def test_mistakes_are_named(tmp_path: Path, content: str, message: str) -> None:
+    file = tmp_path / "toolkit.yaml"
+    file.write_text(content)
+    with pytest.raises(UsageError, match=re.escape(message)):
+        resolve({}, file=file, environment={})
+
+
+@given(st.text())
+def test_any_file_gives_settings_or_a_usage_error(tmp_path_factory: pytest.TempPathFactory, content: str) -> None:
+    file = tmp_path_factory.mktemp("settings") / "toolkit.yaml"
+    file.write_text(content, encoding="utf-8", errors="surrogatepass")
+    with contextlib.suppress(UsageError):
+        resolve({}, file=file, environment={})
+
+
+def _empty(folder: Path) -> Path:
+    file = folder / "toolkit.yaml"
+    file.write_text("")
+    return file
