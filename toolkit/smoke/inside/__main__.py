@@ -1,0 +1,14 @@
+"""Runs as ``python -m inside`` from the folder above, or as ``python PATH/inside`` from anywhere."""
+
+import sys
+from importlib import import_module
+from pathlib import Path
+
+FOLDER = Path(__file__).resolve().parent
+
+if not __package__:
+    # Python put this folder itself on the path, where our modules would hide others of the same name.
+    sys.path[0] = str(FOLDER.parent)
+
+if __name__ == "__main__":
+    sys.exit(import_module(f"{__package__ or FOLDER.name}.cli").main())

@@ -1,0 +1,145 @@
+"""What TensorFlow says it was built with.
+
+*As built* and *as loaded* are two things: the published 2.19.0 wheel is built against CUDA 12.5.1 and runs with the
+12.6.1 libraries. Here the build has to be compatible with what is asked; ``libraries.versions`` compares what is
+loaded.
+"""
+
+import re
+from typing import Any
+
+from . import loading
+from .check import TENSORFLOW, Ask, Check, Evidence, Fail, Skip
+
+_LOCAL_REMEDY = "build a wheel for it: toolkit build-wheel"
+
+
+def info() -> dict[str, Any]:
+    """``tf.sysconfig.get_build_info()`` as a plain dict.
+
+    Raises:
+        Fail: there is none.
+    """
+    return dict(loading.require(loading.tensorflow(), "sysconfig.get_build_info")())
+
+
+def require_cuda(ask: Ask) -> dict[str, Any]:
+    """Build info of a CUDA build.
+
+    Raises:
+        Fail: it is a CPU build, though CUDA, a capability or a GPU was asked for.
+        Skip: it is a CPU build, as it may be.
+    """
+    built = info()
+    if built.get("is_cuda_build"):
+        return built
+    if ask.cuda or ask.cudnn or ask.capability or ask.device == "gpu":
+        raise Fail("this TensorFlow was built without CUDA", remedy=_LOCAL_REMEDY, build=built)
+    raise Skip("this TensorFlow was built without CUDA, and none was asked for")
+
+
+def consistent(ask: Ask) -> Evidence:
+    """Build info is there, and the module agrees with it; a build with CUDA where CUDA was asked for."""
+    built = info()
+    evidence = {"build": built}
+    says = bool(loading.require(loading.tensorflow(), "test.is_built_with_cuda")())
+    if says != bool(built.get("is_cuda_build")):
+        raise Fail(
+            f"build info says is_cuda_build={built.get('is_cuda_build')}, tf.test.is_built_with_cuda() says {says}",
+            remedy="files of two builds are mixed: make a fresh environment",
+            **evidence,
+        )
+    if (ask.cuda or ask.cudnn or ask.device == "gpu") and not says:
+        raise Fail("CUDA was asked for, this TensorFlow was built without it", remedy=_LOCAL_REMEDY, **evidence)
+    return evidence
+
+
+def cuda(ask: Ask) -> Evidence:
+    """The CUDA and cuDNN that it was built against can be served by those asked for.
+
+    CUDA: same major version, which is what NVIDIA's minor version compatibility promises. cuDNN: same major version,
+    and no later minor than the one that will be loaded, because TensorFlow refuses an older library than its headers.
+    A part that the build does not tell (the published wheel says only ``9`` for cuDNN) is not compared.
+    """
+    built = require_cuda(ask)
+    evidence = {
+        "built": {"cuda": built.get("cuda_version"), "cudnn": built.get("cudnn_version")},
+        "asked": {"cuda": ask.cuda, "cudnn": ask.cudnn},
+    }
+    remedy = "install the component wheels that this build wants, or build for these"
+    for name, asked in (("cuda", ask.cuda), ("cudnn", ask.cudnn)):
+        have = numbers(built.get(f"{name}_version"))
+        if not have:
+            raise Fail(f"build info does not tell the {name} version", remedy=_LOCAL_REMEDY, **evidence)
+        if asked and have[0] != numbers(asked)[0]:
+            text = f"built for {name} {built[f'{name}_version']}, asked for {asked}: another major version"
+            raise Fail(text, remedy=remedy, **evidence)
+    have, want = numbers(built.get("cudnn_version")), numbers(ask.cudnn)
+    if want and have[:2] > want[:2]:
+        raise Fail(
+            f"built for cuDNN {built['cudnn_version']}, asked for the older {ask.cudnn}", remedy=remedy, **evidence
+        )
+    return evidence
+
+
+def capabilities(ask: Ask) -> Evidence:
+    """The kernels that were built run on the compute capability asked for."""
+    built = require_cuda(ask)
+    have = [str(item) for item in built.get("cuda_compute_capabilities") or []]
+    evidence: Evidence = {"built": have, "asked": ask.capability}
+    if not have:
+        raise Fail("build info lists no compute capabilities", remedy=_LOCAL_REMEDY, **evidence)
+    if not ask.capability:
+        return evidence
+    how = coverage(have, ask.capability)
+    if how is None:
+        raise Fail(
+            f"no kernel for compute capability {ask.capability} among {', '.join(have)}",
+            remedy=f"build one: toolkit build-wheel --compute-capability {ask.capability}",
+            **evidence,
+        )
+    return {**evidence, "covered_by": how}
+
+
+def coverage(built: list[str], asked: str) -> str | None:
+    """How a list such as ``["sm_70", "compute_90"]`` serves capability ``7.5``, or None.
+
+    A cubin runs on its own major version with an equal or later minor; PTX is compiled by the driver for any later
+    device. ``compute_XY`` means both (``third_party/gpus/cuda_configure.bzl`` in TensorFlow). A suffix, as in
+    ``sm_90a``, binds code to exactly that device.
+    """
+    major, minor = (int(part) for part in asked.split("."))
+    device = (major, minor)
+    cubins: list[tuple[tuple[int, int], str]] = []
+    texts: list[tuple[tuple[int, int], str]] = []
+    for item in built:
+        match = re.fullmatch(r"(sm|compute)_(\d+)(\d)([a-z]?)", item)
+        if not match:
+            continue
+        capability = (int(match[2]), int(match[3]))
+        if match[4] and capability != device:
+            continue
+        if capability[0] == major and capability[1] <= minor:
+            cubins.append((capability, item))
+        if match[1] == "compute" and capability <= device:
+            texts.append((capability, item))
+    if cubins:
+        (_, best_minor), name = max(cubins)
+        return f"{name} machine code" + ("" if best_minor == minor else " of an earlier minor version")
+    if texts:
+        return f"{max(texts)[1]} PTX, compiled by the driver when a kernel is first used"
+    return None
+
+
+def numbers(version: object) -> tuple[int, ...]:
+    """``12.5.1`` and ``64_9`` as numbers; what is no number ends the list."""
+    return tuple(int(part) for part in re.findall(r"\d+", str(version or "").removeprefix("64_")))
+
+
+CHECKS = (
+    Check("build.info", "build info is there and agrees with the module", consistent, needs=(TENSORFLOW,)),
+    Check("build.cuda", "the CUDA and cuDNN as built can be served by those asked for", cuda, needs=(TENSORFLOW,)),
+    Check(
+        "build.capabilities", "the kernels as built run on the capability asked for", capabilities, needs=(TENSORFLOW,)
+    ),
+)

@@ -1,0 +1,112 @@
+"""What a check is, and what becomes of it."""
+
+import time
+import traceback
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from typing import Any, Final, Literal
+
+Evidence = dict[str, Any]
+"""What was seen: JSON values only. Where a check fails or is skipped, ``why`` says it in one sentence."""
+
+Result = Literal["pass", "fail", "skip"]
+
+TENSORFLOW: Final = "tensorflow.import"
+"""The check that other checks need when they use TensorFlow."""
+
+
+@dataclass(frozen=True)
+class Ask:
+    """What the installation under test is expected to be. An empty string is no expectation.
+
+    Attributes:
+        version: TensorFlow's version, ``2.19.0``.
+        capability: compute capability of the GPU that it must serve, ``7.5``.
+        cuda: CUDA version that it must load, ``12.6.1``.
+        cudnn: cuDNN version that it must load, ``9.5.0``.
+        device: ``auto`` uses a GPU if there is one, ``cpu`` hides it, ``gpu`` fails without one.
+    """
+
+    version: str = ""
+    capability: str = ""
+    cuda: str = ""
+    cudnn: str = ""
+    device: str = "auto"
+
+
+class Fail(Exception):  # noqa: N818 - a verdict, not an error of the program
+    """The check found something wrong."""
+
+    def __init__(self, why: str, *, remedy: str = "", **evidence: object) -> None:
+        super().__init__(why)
+        self.remedy = remedy
+        self.evidence: Evidence = {"why": why, **evidence}
+
+
+class Skip(Exception):  # noqa: N818 - a verdict, not an error of the program
+    """There is nothing here for the check to look at, and nobody asked for it."""
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One check's outcome, as it stands in the report. Seconds are wall time."""
+
+    id: str
+    title: str
+    result: Result
+    evidence: Evidence
+    remedy: str
+    seconds: float
+    timeout: float
+
+    def as_dict(self) -> dict[str, Any]:
+        """The JSON object of the report."""
+        return asdict(self)
+
+
+@dataclass(frozen=True)
+class Check:
+    """One thing to prove.
+
+    Attributes:
+        id: its name, ``noun.detail``; part of the public contract.
+        title: what holds when it passes.
+        probe: looks, and returns evidence or raises :class:`Fail` or :class:`Skip`.
+        timeout: seconds after which it counts as hung.
+        needs: ids of checks that must have passed before, in the same process.
+    """
+
+    id: str
+    title: str
+    probe: Callable[[Ask], Evidence]
+    timeout: float = 60.0
+    needs: tuple[str, ...] = ()
+
+    def run(self, ask: Ask) -> Finding:
+        """Run the probe. Whatever it raises is a finding: an error that it did not foresee is a failure."""
+        start = time.monotonic()
+        result: Result = "pass"
+        remedy = ""
+        try:
+            evidence = self.probe(ask)
+        except Skip as skip:
+            result, evidence = "skip", {"why": str(skip)}
+        except Fail as fail:
+            result, evidence, remedy = "fail", fail.evidence, fail.remedy
+        except (Exception, SystemExit) as error:  # noqa: BLE001 - the code under test may raise anything
+            result = "fail"
+            evidence = {
+                "why": f"{type(error).__name__}: {_first_line(error)}",
+                "traceback": traceback.format_exception(error)[-3:],
+            }
+            remedy = "the check did not expect this: the installation is broken, or the check is"
+        return self.found(result, evidence, remedy=remedy, seconds=time.monotonic() - start)
+
+    def found(self, result: Result, evidence: Evidence, *, remedy: str = "", seconds: float = 0.0) -> Finding:
+        """A finding of this check."""
+        return Finding(self.id, self.title, result, evidence, remedy, round(seconds, 3), self.timeout)
+
+
+def _first_line(error: BaseException) -> str:
+    lines = str(error).strip().splitlines()
+    return lines[0][:300] if lines else ""

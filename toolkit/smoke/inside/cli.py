@@ -1,0 +1,121 @@
+"""The command line, and the report.
+
+With ``--json`` standard output is JSON Lines: ``{"check": {…}}`` as each check ends, then ``{"report": {…}}``.
+"""
+
+import argparse
+import json
+import platform
+import re
+import signal
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, Final, NoReturn
+
+from .catalogue import CHECKS, select
+from .check import TENSORFLOW, Ask, Finding
+from .supervisor import Supervisor
+from .worker import serve
+
+SCHEMA: Final = 1
+EXIT_OK, EXIT_USAGE, EXIT_FAILED, EXIT_INTERRUPTED = 0, 2, 7, 130
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run the checks; returns 0 when all passed or were skipped, 7 when one failed, 130 when interrupted."""
+    arguments = list(sys.argv[1:] if argv is None else argv)
+    parser = _parser()
+    options = parser.parse_args(arguments)
+    ask = Ask(options.version, options.capability, options.cuda, options.cudnn, options.device)
+    if options.serve:
+        serve(CHECKS, ask)
+        return EXIT_OK
+    try:
+        checks = select(options.only)
+    except ValueError as error:
+        parser.error(str(error))
+    if options.list:
+        for check in checks:
+            print(f"{check.id:<22} {check.title}")
+        return EXIT_OK
+    signal.signal(signal.SIGTERM, _interrupt)
+    # A GPU that is to be left alone is hidden from the driver, or importing TensorFlow would already touch it.
+    environment = {"CUDA_VISIBLE_DEVICES": "-1"} if ask.device == "cpu" else {}
+    command = [sys.executable, str(Path(__file__).parent), "--serve", *arguments]
+    supervisor = Supervisor(command, environment=environment, patience=options.patience)
+    findings: list[Finding] = []
+    try:
+        for finding in supervisor.run(checks):
+            findings.append(finding)
+            print(json.dumps({"check": finding.as_dict()}) if options.json else _line(finding), flush=True)
+    except KeyboardInterrupt:
+        print("interrupted", file=sys.stderr)
+        return EXIT_INTERRUPTED
+    report = summarize(findings, ask)
+    print(json.dumps({"report": report}) if options.json else _summary(findings), flush=True)
+    return EXIT_OK if report["verdict"] == "pass" else EXIT_FAILED
+
+
+def summarize(findings: Sequence[Finding], ask: Ask) -> dict[str, Any]:
+    """The report, as a JSON value."""
+    seen = next((finding.evidence for finding in findings if finding.id == TENSORFLOW), {})
+    return {
+        "schema": SCHEMA,
+        "tensorflow": seen.get("version"),
+        "python": platform.python_version(),
+        "device": {"asked": ask.device, "gpus": len(seen.get("gpus", []))},
+        "checks": [finding.as_dict() for finding in findings],
+        "verdict": "fail" if any(finding.result == "fail" for finding in findings) else "pass",
+    }
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="inside", description="Check the TensorFlow of this interpreter.")
+    for name, shape, example in (
+        ("version", r"\d+\.\d+\.\d+\S*", "2.19.0"),
+        ("capability", r"\d+\.\d", "7.5"),
+        ("cuda", r"\d+\.\d+(\.\d+)?", "12.6.1"),
+        ("cudnn", r"\d+\.\d+(\.\d+)?", "9.5.0"),
+    ):
+        parser.add_argument(
+            f"--expect-{name}",
+            dest=name,
+            default="",
+            metavar=example,
+            type=_shaped(shape, example),
+            help="what to find",
+        )
+    parser.add_argument("--device", choices=("auto", "cpu", "gpu"), default="auto", help="gpu: fail without one")
+    parser.add_argument("--only", nargs="+", action="extend", default=[], metavar="ID", help="ids, nouns or patterns")
+    parser.add_argument("--patience", type=float, default=1.0, metavar="FACTOR", help="on every deadline")
+    parser.add_argument("--json", action="store_true", help="JSON Lines on standard output")
+    parser.add_argument("--list", action="store_true", help="name the checks and end")
+    parser.add_argument("--serve", action="store_true", help=argparse.SUPPRESS)
+    return parser
+
+
+def _shaped(pattern: str, example: str) -> Any:
+    def parse(text: str) -> str:
+        # Empty is no expectation, so that scripts may pass an unset variable.
+        if text and not re.fullmatch(pattern, text):
+            raise argparse.ArgumentTypeError(f"{text!r} should look like {example}")
+        return text
+
+    return parse
+
+
+def _interrupt(*_: object) -> NoReturn:
+    raise KeyboardInterrupt
+
+
+def _line(finding: Finding) -> str:
+    text = f"{finding.result}  {finding.id:<22} {finding.title}  {finding.seconds:.2f} s"
+    if finding.result != "pass":
+        text += f"\n      {finding.evidence.get('why', '')}"
+    return text + (f"\n      try: {finding.remedy}" if finding.remedy else "")
+
+
+def _summary(findings: Sequence[Finding]) -> str:
+    count = {result: sum(finding.result == result for finding in findings) for result in ("pass", "fail", "skip")}
+    return f"{count['pass']} passed, {count['fail']} failed, {count['skip']} skipped"

@@ -1,0 +1,199 @@
+"""What XLA needs to make GPU code: libdevice, NVIDIA's mathematical functions as bitcode, and the assembler ptxas.
+
+Both are looked for where TensorFlow looks: ``CandidateCudaRoots`` in ``xla/tsl/platform/default/cuda_root_path.cc``
+and ``FindCudaExecutable`` in ``xla/stream_executor/cuda/subprocess_compilation.cc``.
+"""
+
+import ctypes
+import os
+import re
+import subprocess
+import tempfile
+from pathlib import Path
+
+from . import build_info, elf, loading
+from .check import TENSORFLOW, Ask, Check, Evidence, Fail
+from .components import NVCC_PACKAGE
+
+_BITCODE_MAGIC = b"BC\xc0\xde"
+_REMEDY = f"install {NVCC_PACKAGE} of the CUDA asked for, or point XLA_FLAGS=--xla_gpu_cuda_data_dir at a toolkit"
+_TOOL_SECONDS = 30
+
+_PTX = """\
+.version 7.0
+.target sm_{0}
+.address_size 64
+.visible .entry probe(.param .u64 out)
+{{
+    .reg .u64 %address;
+    .reg .u32 %thread;
+    ld.param.u64 %address, [out];
+    mov.u32 %thread, %tid.x;
+    st.global.u32 [%address], %thread;
+    ret;
+}}
+"""
+
+_NVVM_IR = """\
+target datalayout = "e-p:64:64:64-i1:8:8-i8:8:8-i16:16:16-i32:32:32-i64:64:64-i128:128:128-f32:32:32-f64:64:64-\
+v16:16:16-v32:32:32-v64:64:64-v128:128:128-n16:32:64"
+target triple = "nvptx64-nvidia-cuda"
+declare float @__nv_tanhf(float)
+define void @probe(float* %place) {
+  %x = load float, float* %place
+  %y = call float @__nv_tanhf(float %x)
+  store float %y, float* %place
+  ret void
+}
+!nvvm.annotations = !{!0}
+!0 = !{void (float*)* @probe, !"kernel", i32 1}
+!nvvmir.version = !{!1}
+!1 = !{i32 2, i32 0}
+"""
+
+
+def libdevice(ask: Ask) -> Evidence:
+    """libdevice is found and can be linked: a kernel that calls its tanh becomes PTX without an open reference.
+
+    The linking is done with libnvvm, which comes in the same package. Without libnvvm only the file's first bytes are
+    looked at, and the evidence says so.
+    """
+    build_info.require_cuda(ask)
+    root, searched = _find("nvvm/libdevice/libdevice.10.bc")
+    if root is None:
+        raise Fail("libdevice.10.bc is not where TensorFlow looks", remedy=_REMEDY, searched=searched)
+    file = root / "nvvm/libdevice/libdevice.10.bc"
+    bitcode = file.read_bytes()
+    evidence: Evidence = {"file": str(file), "bytes": len(bitcode)}
+    if not bitcode.startswith(_BITCODE_MAGIC):
+        raise Fail(f"{file} is not LLVM bitcode", remedy=_REMEDY, starts_with=bitcode[:8].hex(), **evidence)
+    libnvvm = root / "nvvm/lib64/libnvvm.so"
+    if not libnvvm.exists():
+        return {**evidence, "linked": "not tried: libnvvm.so is not installed"}
+    try:
+        ptx = link(ctypes.CDLL(str(libnvvm)), bitcode, _capability(ask))
+    except (OSError, RuntimeError) as error:
+        raise Fail(f"{file} cannot be linked: {error}", remedy=_REMEDY, **evidence) from error
+    if "__nv_tanhf" in ptx or ".entry probe" not in ptx:
+        raise Fail(f"{file} does not define __nv_tanhf", remedy=_REMEDY, **evidence)
+    return {**evidence, "linked": f"{len(ptx.splitlines())} lines of PTX for compute_{_capability(ask)}"}
+
+
+def ptxas(ask: Ask) -> Evidence:
+    """ptxas is found, runs, and assembles a kernel for the capability asked for; the cubin says which one it is for."""
+    build_info.require_cuda(ask)
+    tool, searched = find_ptxas()
+    if tool is None:
+        raise Fail("ptxas is not where TensorFlow looks", remedy=_REMEDY, searched=searched)
+    version = _run([str(tool), "--version"])
+    match = re.search(r"\bV(\d+\.\d+\.\d+)", version)
+    evidence: Evidence = {"file": str(tool), "version": match[1] if match else version}
+    asked = build_info.numbers(ask.cuda)
+    if asked and build_info.numbers(evidence["version"])[:2] != asked[:2]:
+        text = f"TensorFlow would run {tool}, of CUDA {evidence['version']}; asked for {ask.cuda}"
+        raise Fail(text, remedy=_REMEDY, searched=searched, **evidence)
+    capability = _capability(ask)
+    with tempfile.TemporaryDirectory() as folder:
+        source, cubin = Path(folder, "probe.ptx"), Path(folder, "probe.cubin")
+        source.write_text(_PTX.format(capability))
+        _run([str(tool), f"-arch=sm_{capability}", str(source), "-o", str(cubin)], **evidence)
+        try:
+            found = elf.read_cubin_architecture(cubin.read_bytes())
+        except (OSError, ValueError) as error:
+            raise Fail(f"ptxas made no cubin: {error}", remedy=_REMEDY, **evidence) from error
+    if found != capability:
+        text = f"asked for sm_{capability}, ptxas assembled for sm_{found}"
+        raise Fail(text, remedy=_REMEDY, **evidence)
+    return {**evidence, "assembled_for": f"sm_{found}"}
+
+
+def find_ptxas() -> tuple[Path | None, list[str]]:
+    """The ptxas that XLA would run, and where it was looked for. What cannot be executed does not count."""
+    path = [Path(part) for part in os.environ.get("PATH", "").split(":") if part]
+    # The folder chosen by XLA_FLAGS comes first, then PATH, then the usual places (PreferPtxasFromPath).
+    chosen, *usual = roots()
+    candidates = [file / "ptxas" for file in (chosen / "bin", *path, *(root / "bin" for root in usual))]
+    found = next((file for file in candidates if file.is_file() and os.access(file, os.X_OK)), None)
+    state = [f"{file} (not executable)" if file.is_file() else str(file) for file in candidates]
+    return found, state
+
+
+def roots() -> list[Path]:
+    """The toolkit folders that TensorFlow tries, in its order."""
+    chosen = re.findall(r"--xla_gpu_cuda_data_dir=(\S+)", os.environ.get("XLA_FLAGS", ""))
+    package = Path(str(loading.tensorflow().__file__)).resolve().parent
+    return [
+        Path(chosen[-1] if chosen else "cuda_sdk_lib"),
+        Path("/usr/local/cuda"),
+        Path("/opt/cuda"),
+        package.parent / "nvidia/cuda_nvcc",
+        package / "cuda",
+        package.parents[3],
+        Path(),
+    ]
+
+
+def link(libnvvm: ctypes.CDLL, bitcode: bytes, capability: int) -> str:
+    """Link a small kernel with a bitcode library and compile both to PTX (libNVVM API, section "Compilation").
+
+    Raises:
+        RuntimeError: libnvvm refused; the message is its log.
+    """
+    program = ctypes.c_void_p()
+    libnvvm.nvvmCreateProgram(ctypes.byref(program))
+    try:
+        for text, name in ((_NVVM_IR.encode(), b"probe"), (bitcode, b"libdevice")):
+            _call(libnvvm, program, "nvvmAddModuleToProgram", text, ctypes.c_size_t(len(text)), name)
+        options = (ctypes.c_char_p * 1)(f"-arch=compute_{capability}".encode())
+        _call(libnvvm, program, "nvvmCompileProgram", 1, options)
+        return _read(libnvvm, program, "CompiledResult")
+    finally:
+        libnvvm.nvvmDestroyProgram(ctypes.byref(program))
+
+
+def _call(libnvvm: ctypes.CDLL, program: ctypes.c_void_p, function: str, *arguments: object) -> None:
+    code = libnvvm[function](program, *arguments)
+    if code:
+        log = " ".join(_read(libnvvm, program, "ProgramLog").split())
+        raise RuntimeError(f"{function} returned {code}" + (f": {log[:300]}" if log else ""))
+
+
+def _read(libnvvm: ctypes.CDLL, program: ctypes.c_void_p, what: str) -> str:
+    size = ctypes.c_size_t(0)
+    libnvvm[f"nvvmGet{what}Size"](program, ctypes.byref(size))
+    text = ctypes.create_string_buffer(max(size.value, 1))
+    libnvvm[f"nvvmGet{what}"](program, text)
+    return text.value.decode(errors="replace")
+
+
+def _find(relative: str) -> tuple[Path | None, list[str]]:
+    places = roots()
+    return next((root for root in places if (root / relative).is_file()), None), [
+        str(root / relative) for root in places
+    ]
+
+
+def _capability(ask: Ask) -> int:
+    """``7.5`` as 75; without an expectation the earliest that the build itself names."""
+    if ask.capability:
+        return int(ask.capability.replace(".", ""))
+    built = build_info.info().get("cuda_compute_capabilities") or ["sm_75"]
+    return min(int(number) for number in re.findall(r"_(\d+)", " ".join(built)))
+
+
+def _run(argv: list[str], **evidence: object) -> str:
+    try:
+        done = subprocess.run(argv, capture_output=True, text=True, timeout=_TOOL_SECONDS, check=False)
+    except (OSError, subprocess.TimeoutExpired) as error:
+        raise Fail(f"{argv[0]} does not run: {error}", remedy=_REMEDY, **evidence) from error
+    if done.returncode:
+        output = (done.stderr or done.stdout).strip()
+        text = f"{argv[0]} failed with code {done.returncode}: {output[:300]}"
+        raise Fail(text, remedy=_REMEDY, argv=argv, **evidence)
+    return done.stdout.strip()
+
+
+CHECKS = (
+    Check("compiler.libdevice", "libdevice is found and can be linked", libdevice, 120, (TENSORFLOW,)),
+    Check("compiler.ptxas", "ptxas is found and assembles for the capability", ptxas, 90, (TENSORFLOW,)),
+)

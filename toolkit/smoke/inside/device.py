@@ -1,0 +1,170 @@
+"""The GPU itself: driver, visibility, capability, one operation, and memory that is taken as needed.
+
+Without a GPU these are skipped, unless one was asked for: then a missing one is a failure that names its causes.
+"""
+
+import ctypes
+from pathlib import Path
+from typing import Any
+
+from . import build_info, libraries, loading
+from .check import TENSORFLOW, Ask, Check, Evidence, Fail, Skip
+
+_DRIVER = "libcuda.so.1"
+_NO_GPU = "no GPU here, and none was asked for"
+_RUN_REMEDY = (
+    "start the container with --gpus all (compose: compose.gpu.yaml) on a host with the NVIDIA container toolkit"
+)
+
+
+def driver(ask: Ask) -> Evidence:
+    """The NVIDIA driver is there, answers, is new enough for the CUDA of the build, and sees a device."""
+    _respect(ask)
+    nodes = sorted(str(node) for node in Path("/dev").glob("nvidia*")) + [
+        str(n) for n in [Path("/dev/dxg")] if n.exists()
+    ]
+    evidence: Evidence = {"device_nodes": nodes}
+    causes = [] if nodes else ["no /dev/nvidia* device"]
+    try:
+        library = ctypes.CDLL(_DRIVER)
+    except OSError as error:
+        causes.append(f"{_DRIVER}, the driver's library, does not load: {error}")
+    else:
+        state, wrong = question_driver(library)
+        evidence.update(state)
+        causes += wrong
+    if not causes:
+        return evidence
+    if ask.device == "auto" and not nodes:
+        raise Skip(f"{_NO_GPU}: {'; '.join(causes)}")
+    raise Fail("; ".join(causes), remedy=_RUN_REMEDY, **evidence)
+
+
+def visible(ask: Ask) -> Evidence:
+    """TensorFlow sees the GPU. When it does not, the causes that can be told from here are named."""
+    _respect(ask)
+    tf = loading.tensorflow()
+    found = loading.gpus(tf)
+    if found:
+        return {"gpus": [_describe(tf, gpu) for gpu in found]}
+    nodes = any(Path("/dev").glob("nvidia[0-9]*")) or Path("/dev/dxg").exists()
+    if ask.device == "auto" and not nodes:
+        raise Skip(_NO_GPU)
+    causes = _absence(ask)
+    raise Fail(f"TensorFlow sees no GPU: {'; '.join(causes)}", remedy=_RUN_REMEDY, causes=causes)
+
+
+def capability(ask: Ask) -> Evidence:
+    """The device is of the compute capability asked for, and the build has kernels for it."""
+    tf, gpu = _first_gpu(ask)
+    found = _describe(tf, gpu)
+    built = [str(item) for item in build_info.info().get("cuda_compute_capabilities") or []]
+    evidence = {"device": found, "built": built, "asked": ask.capability}
+    if ask.capability and found["capability"] != ask.capability:
+        text = f"{found['name']} has compute capability {found['capability']}, asked for {ask.capability}"
+        raise Fail(text, remedy="run on that GPU, or ask for this one", **evidence)
+    how = build_info.coverage(built, found["capability"])
+    if how is None:
+        raise Fail(
+            f"the build has no kernel for {found['name']} ({found['capability']})",
+            remedy=f"build one: toolkit build-wheel --compute-capability {found['capability']}",
+            **evidence,
+        )
+    return {**evidence, "covered_by": how}
+
+
+def operation(ask: Ask) -> Evidence:
+    """A product is computed on the GPU, stays there, and is right. Small integers: every sum is exact."""
+    tf, _ = _first_gpu(ask)
+    np = loading.numpy()
+    values = (np.arange(64 * 64) % 7 - 3).astype(np.float32).reshape(64, 64)
+    with tf.device("/GPU:0"):
+        result = tf.linalg.matmul(tf.constant(values), tf.constant(values))
+    evidence = {"placed_on": result.device}
+    if not result.device.endswith("GPU:0"):
+        raise Fail(f"asked for GPU:0, computed on {result.device}", remedy="see device.visible", **evidence)
+    if not np.array_equal(result.numpy(), values @ values):
+        raise Fail("the GPU's product of small integers is wrong", remedy="do not train on this GPU", **evidence)
+    return evidence
+
+
+def memory(ask: Ask) -> Evidence:
+    """With memory growth on, TensorFlow takes what it needs and leaves the rest to others."""
+    tf, gpu = _first_gpu(ask)
+    growth = bool(tf.config.experimental.get_memory_growth(gpu))
+    with tf.device("/GPU:0"):
+        kept = tf.ones([1 << 20])  # 4 MiB, held while memory is asked about
+    used = tf.config.experimental.get_memory_info("GPU:0")
+    evidence = {"growth": growth, "bytes": {name: int(value) for name, value in used.items()}}
+    if not growth:
+        raise Fail("memory growth could not be switched on", remedy="set TF_FORCE_GPU_ALLOW_GROWTH=true", **evidence)
+    if used["current"] < kept.shape[0] * 4:
+        text = "the allocator does not account for a tensor that lies on the GPU"
+        raise Fail(text, remedy="see device.operation", **evidence)
+    return evidence
+
+
+def question_driver(library: Any) -> tuple[Evidence, list[str]]:
+    """Ask the driver's library for its version and devices; returns evidence and what is wrong."""
+    version, count = ctypes.c_int(0), ctypes.c_int(0)
+    wrong: list[str] = []
+    code = library.cuInit(0)
+    library.cuDriverGetVersion(ctypes.byref(version))
+    evidence: Evidence = {"cuInit": code, "cuda_of_driver": f"{version.value // 1000}.{version.value % 1000 // 10}"}
+    if code:
+        wrong.append(f"cuInit returned error {code}")
+    else:
+        library.cuDeviceGetCount(ctypes.byref(count))
+        evidence["devices"] = count.value
+        if count.value == 0:
+            wrong.append("the driver lists no device (is CUDA_VISIBLE_DEVICES empty?)")
+    built = build_info.numbers(build_info.info().get("cuda_version"))
+    # A driver serves every toolkit of its own major version (CUDA compatibility guide, minor version compatibility).
+    if built and 0 < version.value < built[0] * 1000:
+        wrong.append(f"the driver is for CUDA {evidence['cuda_of_driver']}, TensorFlow was built for {built[0]}")
+    return evidence, wrong
+
+
+def _absence(ask: Ask) -> list[str]:
+    """Why TensorFlow may have found no GPU, as far as it can be told."""
+    if not build_info.info().get("is_cuda_build"):
+        return ["this TensorFlow was built without CUDA"]
+    causes = []
+    for probe in (driver, libraries.load, libraries.versions):
+        try:
+            probe(Ask(ask.version, ask.capability, ask.cuda, ask.cudnn, "gpu"))
+        except Fail as fail:
+            causes.append(str(fail))
+    return causes or ["the driver and the libraries answer; TensorFlow's own log (stderr) has the reason"]
+
+
+def _first_gpu(ask: Ask) -> tuple[Any, Any]:
+    """TensorFlow and its first GPU."""
+    _respect(ask)
+    tf = loading.tensorflow()
+    found = loading.gpus(tf)
+    if not found:
+        if ask.device == "gpu":
+            raise Fail("TensorFlow sees no GPU", remedy="see device.visible for the causes")
+        raise Skip(_NO_GPU)
+    return tf, found[0]
+
+
+def _describe(tf: Any, gpu: Any) -> dict[str, str]:
+    details = tf.config.experimental.get_device_details(gpu)
+    major, minor = details.get("compute_capability", (0, 0))
+    return {"name": str(details.get("device_name", gpu.name)), "capability": f"{major}.{minor}"}
+
+
+def _respect(ask: Ask) -> None:
+    if ask.device == "cpu":
+        raise Skip("--device cpu leaves GPUs alone")
+
+
+CHECKS = (
+    Check("device.driver", "the NVIDIA driver answers and sees a device", driver, needs=(TENSORFLOW,)),
+    Check("device.visible", "TensorFlow sees the GPU", visible, 120, (TENSORFLOW,)),
+    Check("device.capability", "the GPU is the one asked for, and has kernels", capability, needs=(TENSORFLOW,)),
+    Check("device.operation", "an operation runs on the GPU and is right", operation, 300, (TENSORFLOW,)),
+    Check("device.memory", "GPU memory is taken as needed", memory, needs=(TENSORFLOW,)),
+)

@@ -1,0 +1,192 @@
+"""The parent's half: hands checks to a worker, holds it to deadlines, and writes down how it died."""
+
+import json
+import os
+import select
+import signal
+import subprocess
+import threading
+import time
+from collections import deque
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
+from typing import Any
+
+from .check import Check, Evidence, Finding
+
+_KEPT_LINES = 12
+_LAST_WORDS_SECONDS = 3.0
+
+
+class Supervisor:
+    """Runs checks in worker processes, a new one after each death.
+
+    Args:
+        command: argv of a process that calls :func:`inside.worker.serve` with the same checks.
+        environment: changes to the worker's environment.
+        patience: factor on every deadline, for slow machines.
+    """
+
+    def __init__(
+        self, command: Sequence[str], *, environment: Mapping[str, str] | None = None, patience: float = 1.0
+    ) -> None:
+        self._command = list(command)
+        self._environment = {**os.environ, **(environment or {})}
+        self._patience = patience
+        self._worker: _Worker | None = None
+
+    def run(self, checks: Sequence[Check]) -> Iterator[Finding]:
+        """Run checks in order and yield each finding as it is made. Needed checks must come before their users."""
+        known = {check.id: check for check in checks}
+        results: dict[str, str] = {}
+        try:
+            for check in checks:
+                unmet = [need for need in check.needs if results[need] != "pass"]
+                if unmet:
+                    finding = check.found("skip", {"why": f"not run: it needs {', '.join(unmet)}, which did not pass"})
+                else:
+                    finding = self._prepared(check, known)
+                results[check.id] = finding.result
+                yield finding
+        finally:
+            self._stop()
+
+    def _prepared(self, check: Check, known: Mapping[str, Check]) -> Finding:
+        """Run one check, after the checks that it needs have passed in the same process."""
+        for need in check.needs:
+            if self._worker is not None and need in self._worker.passed:
+                continue
+            again = self._attempt(known[need])
+            if again.result != "pass":
+                why = f"not run: {need} passed before, but not in the new worker: {again.evidence.get('why', '')}"
+                return check.found("fail", {**again.evidence, "why": why}, remedy=again.remedy)
+        return self._attempt(check)
+
+    def _attempt(self, check: Check) -> Finding:
+        if self._worker is None:
+            self._worker = _Worker(self._command, self._environment)
+        worker = self._worker
+        start = time.monotonic()
+        try:
+            answer = worker.ask(check.id, check.timeout * self._patience)
+        except _HungError as hung:
+            self._stop()
+            return check.found(
+                "fail",
+                {
+                    "why": f"no answer within {check.timeout * self._patience:g} s; the worker was ended",
+                    **hung.evidence,
+                },
+                remedy="stderr shows where it hung; on a slow machine give it more time with --patience",
+                seconds=time.monotonic() - start,
+            )
+        except _DiedError as died:
+            self._stop()
+            return check.found(
+                "fail",
+                {"why": f"the worker died: {died.evidence['death']}", **died.evidence},
+                remedy=_explain_death(died.evidence),
+                seconds=time.monotonic() - start,
+            )
+        if answer["result"] == "pass":
+            worker.passed.add(check.id)
+        return Finding(**answer)
+
+    def _stop(self) -> None:
+        if self._worker is not None:
+            self._worker.end()
+            self._worker = None
+
+
+class _HungError(Exception):
+    def __init__(self, evidence: Evidence) -> None:
+        self.evidence = evidence
+
+
+class _DiedError(_HungError):
+    pass
+
+
+class _Worker:
+    """One worker process. It leads a process group, so that its own children end with it."""
+
+    def __init__(self, command: Sequence[str], environment: Mapping[str, str]) -> None:
+        self.passed: set[str] = set()
+        self._process = subprocess.Popen(
+            command,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            env=environment,
+            start_new_session=True,
+        )
+        assert self._process.stdin and self._process.stdout and self._process.stderr  # noqa: S101, PT018 - PIPE was asked for
+        self._requests, self._answers = self._process.stdin, self._process.stdout
+        self._buffer = b""
+        self._lines: deque[str] = deque(maxlen=_KEPT_LINES)
+        self._listener = threading.Thread(target=self._listen, args=(self._process.stderr,), daemon=True)
+        self._listener.start()
+
+    def ask(self, check_id: str, deadline: float) -> dict[str, Any]:
+        """Send one request and wait for its answer.
+
+        Raises:
+            _HungError: the deadline passed.
+            _DiedError: the worker ended without an answer.
+        """
+        self._lines.clear()
+        try:
+            self._requests.write(check_id.encode() + b"\n")
+            self._requests.flush()
+        except BrokenPipeError:
+            raise _DiedError(self._last_words()) from None
+        end = time.monotonic() + deadline
+        while b"\n" not in self._buffer:
+            ready, _, _ = select.select([self._answers], [], [], max(0.0, end - time.monotonic()))
+            if not ready:
+                # faulthandler answers SIGABRT with the stack of every thread.
+                self._signal(signal.SIGABRT)
+                raise _HungError(self._last_words())
+            chunk = os.read(self._answers.fileno(), 1 << 16)
+            if not chunk:
+                raise _DiedError(self._last_words())
+            self._buffer += chunk
+        line, _, self._buffer = self._buffer.partition(b"\n")
+        answer: dict[str, Any] = json.loads(line)
+        return answer
+
+    def end(self) -> None:
+        """Kill the whole group and reap the worker."""
+        self._signal(signal.SIGKILL)
+        self._process.wait()
+        for stream in (self._requests, self._answers):
+            with suppress(BrokenPipeError):
+                stream.close()
+
+    def _last_words(self) -> Evidence:
+        with suppress(subprocess.TimeoutExpired):
+            self._process.wait(_LAST_WORDS_SECONDS)
+        self._signal(signal.SIGKILL)
+        code = self._process.wait()
+        self._listener.join(_LAST_WORDS_SECONDS)
+        death = signal.Signals(-code).name if code < 0 else f"exit code {code}"
+        return {"death": death, "stderr": list(self._lines)}
+
+    def _signal(self, number: signal.Signals) -> None:
+        with suppress(ProcessLookupError):
+            os.killpg(self._process.pid, number)
+
+    def _listen(self, stream: Any) -> None:
+        with stream:
+            for line in stream:
+                self._lines.append(line.decode(errors="replace").rstrip())
+
+
+def _explain_death(evidence: Evidence) -> str:
+    if evidence["death"] == "SIGKILL":
+        return "something killed it, most often the kernel when memory ran out: give it more memory"
+    if evidence["death"] == "SIGILL":
+        return (
+            "this processor lacks an instruction set that the wheel was built for: build for this one, or use another"
+        )
+    return "stderr holds its last lines; run this check alone with --only to see it again"
