@@ -12,7 +12,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
-from toolkit import files
 from toolkit.engine.host import NEEDED_BYTES
 from toolkit.errors import ToolkitError
 from toolkit.settings import Settings
@@ -110,9 +109,7 @@ def _check_host(settings: Settings) -> Iterator[Finding]:
 
 
 def _check_disk(settings: Settings) -> Iterator[Finding]:
-    folder = Path(settings.state).absolute()
-    while not folder.exists():
-        folder = folder.parent
+    folder = _find_existing(Path(settings.state))
     free, needed = shutil.disk_usage(folder).free, NEEDED_BYTES["cuda" if settings.cuda else "cpu"]
     yield Finding(
         id="disk",
@@ -139,14 +136,22 @@ def _check_memory(_: Settings) -> Iterator[Finding]:
 def _check_outputs(settings: Settings) -> Iterator[Finding]:
     for name in ("runs", "data"):
         folder = Path(getattr(settings, name))
-        try:
-            files.require_writable(folder)
-        except ToolkitError as error:
-            yield Finding(
-                id=f"writable-{name}", level="fail", summary=f"{error.what}: {error.why}", remedy=error.remedy
-            )
-        else:
-            yield Finding(id=f"writable-{name}", level="ok", summary=f"{folder} can be written")
+        place = _find_existing(folder)
+        writable = place.is_dir() and os.access(place, os.W_OK | os.X_OK)
+        yield Finding(
+            id=f"writable-{name}",
+            level="ok" if writable else "fail",
+            summary=f"{folder} can {'' if writable else 'not '}be written",
+            remedy="" if writable else f"change the owner of {place}, or set TOOLKIT_{name.upper()} to another folder",
+        )
+
+
+def _find_existing(folder: Path) -> Path:
+    """The folder itself, or the nearest above it that exists."""
+    folder = folder.absolute()
+    while not folder.exists():
+        folder = folder.parent
+    return folder
 
 
 def _check_network(settings: Settings) -> Iterator[Finding]:

@@ -9,11 +9,15 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from packaging.utils import canonicalize_name
+
 from toolkit import digest, files, project
 from toolkit.recipe import Recipe
 
 SCHEMA = 1
 FILE = "manifest.json"
+PUBLISHED = frozenset({"tensorflow", "tensorflow-cpu"})
+"""Names under which TensorFlow is published: with and without CUDA."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -70,7 +74,7 @@ def describe_wheel(recipe: Recipe, pip_report: Path) -> dict[str, Any]:
         return {"kind": "wheel", "name": recipe.wheel.name, "digest": digest.digest_file(recipe.wheel)}
     lock = digest.digest_file(project.locate(f"docker/requirements/{recipe.requirements}.txt"))
     report = json.loads(pip_report.read_text())
-    item = next(each for each in report["install"] if each["metadata"]["name"] in {"tensorflow", "tensorflow-cpu"})
+    item = next(each for each in report["install"] if canonicalize_name(each["metadata"]["name"]) in PUBLISHED)
     return {
         "kind": "wheel",
         "name": item["download_info"]["url"].rsplit("/", 1)[-1],

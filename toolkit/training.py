@@ -7,8 +7,9 @@ from typing import Any
 
 from toolkit import files
 from toolkit.engine import Engine, Environment, Job, Mount
-from toolkit.errors import DataError
+from toolkit.errors import DataError, JobError
 from toolkit.manifest import FILE
+from toolkit.project import shorten
 from toolkit.settings import Settings
 from train.cli import parse
 from train.config import TrainConfig
@@ -55,19 +56,33 @@ def plan(arguments: Sequence[str], config: TrainConfig, *, parent: dict[str, Any
     )
 
 
-def run(engine: Engine, environment: Environment, job: Job) -> int:
-    """Run the job; returns its exit code, which means what ours mean.
+def run(
+    engine: Engine, environment: Environment, arguments: Sequence[str], config: TrainConfig, *, gpu: bool
+) -> dict[str, Any]:
+    """Run the job to its end; returns the run's manifest.
 
     Raises:
+        JobError: the job failed. It has said why itself, and its exit code means what ours mean.
         PreflightError: a folder cannot be written.
     """
+    parent = {"kind": environment.kind, "digest": environment.digest, "reference": environment.reference}
+    job = plan(arguments, config, parent=parent, gpu=gpu)
     for mount in job.mounts:
         if mount.writable:
             files.require_writable(mount.source)
-    return engine.run(environment, job).exit_code
+    # The job prints its result for people who run it alone: here the manifest is read instead.
+    code = engine.run(environment, job, lambda _line: None)
+    result = files.read_json(config.run_dir / FILE)
+    if code or not isinstance(result, dict):
+        raise JobError("training", code or 1)
+    return result
 
 
-def read_result(config: TrainConfig) -> dict[str, Any] | None:
-    """The manifest of the run, if there is a complete one."""
-    value = files.read_json(config.run_dir / FILE)
-    return value if isinstance(value, dict) and value.get("status") == "complete" else None
+def describe(config: TrainConfig, result: dict[str, Any]) -> str:
+    """The result for a person."""
+    numbers = result["result"]
+    return (
+        f"test accuracy {numbers['test_accuracy']:.2%} after {numbers['epochs']} epochs, "
+        f"{numbers['train_seconds']:.0f} s of training\n"
+        f"run folder {shorten(config.run_dir)}: curves.png, metrics.csv, {FILE}"
+    )

@@ -24,8 +24,7 @@ def build_image(
     verbose: options.Verbose = False,
 ) -> None:
     """Build an image that holds TensorFlow, by wheel or from the published set, and the training job."""
-    from toolkit import manifest, recipes
-    from toolkit.engine.choice import choose
+    from toolkit import chain, manifest
 
     console = options.open_console(json=json, quiet=quiet, verbose=verbose)
     settings = options.resolve_settings(
@@ -37,14 +36,11 @@ def build_image(
         ca_bundle=ca_bundle,
         engine="docker",
     )
-    recipe = recipes.choose(settings, wheel)
-    choice = choose(settings, target=target, tag=tag)
+    workplace = chain.choose_workplace(settings, wheel, console, target=target, tag=tag)
     if dry_run:
-        commands = choice.engine.plan(recipe)
-        console.result({"commands": commands}, "\n".join(options.paste(argv) for argv in commands))
+        options.print_commands(console, workplace.engine.plan(workplace.recipe).commands)
         return
-    console.heading("engine", f"{choice.engine.name}: {choice.why}")
-    environment = choice.engine.prepare(recipe, console)
+    environment = chain.prepare(workplace, console)
     record = manifest.read(environment.folder)
     size = record.facts["bytes"] if record else 0
     console.result(
@@ -55,6 +51,5 @@ def build_image(
             "reused": environment.reused,
             "manifest": str(environment.folder / manifest.FILE),
         },
-        f"{environment.reference}  {environment.digest}  {size / 1e9:.2f} GB"
-        + ("  (reused: nothing that goes into it has changed)" if environment.reused else ""),
+        f"{environment.reference}  {environment.digest}  {size / 1e9:.2f} GB",
     )

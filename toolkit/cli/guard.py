@@ -41,7 +41,7 @@ def guarded(command: Callable[P, None]) -> Callable[P, None]:
             raise typer.Exit(0) from None
         except typer.Exit:
             raise
-        except Exception as error:
+        except Exception as error:  # noqa: BLE001 - the last resort: whatever it is, it gets exit code 1
             traceback.print_exc()
             raise _report(console, ToolkitError(f"unexpected failure: {error!r}", remedy="please report it")) from None
 

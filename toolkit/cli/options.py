@@ -1,6 +1,7 @@
 """Options that several commands share, so that they read alike everywhere."""
 
-from collections.abc import Mapping
+import shlex
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Annotated
 
@@ -24,6 +25,7 @@ CaBundle = Annotated[
 Wheel = Annotated[
     str | None, typer.Option("--wheel", metavar="FILE|pypi", help="A TensorFlow wheel to install; pypi: the published.")
 ]
+Gpu = Annotated[bool, typer.Option("--gpu", help="Give the job the GPUs; a missing GPU is a failure.")]
 JUnit = Annotated[Path | None, typer.Option("--junit", metavar="FILE", help="Write a JUnit report too.")]
 
 
@@ -40,9 +42,7 @@ def resolve_settings(console: Console, **flags: str | None) -> Settings:
     return settings
 
 
-def paste(argv: list[str], environment: Mapping[str, str] | None = None) -> str:
-    """A command as one line that a POSIX shell reads back as the same words."""
-    import shlex
-
-    words = [f"{name}={shlex.quote(value)}" for name, value in (environment or {}).items()]
-    return " ".join([*words, shlex.join(argv)])
+def print_commands(console: Console, commands: Iterable[Sequence[str]]) -> None:
+    """The result of a dry run: commands that a POSIX shell reads back as the same words."""
+    listed = [list(argv) for argv in commands]
+    console.result({"commands": listed}, "\n".join(shlex.join(argv) for argv in listed))

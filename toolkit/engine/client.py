@@ -29,7 +29,7 @@ def translating_errors(doing: str) -> Iterator[None]:
     """
     try:
         yield
-    except (DockerException, requests.RequestException, ValueError) as error:
+    except (DockerException, requests.RequestException) as error:
         why = error.explanation if isinstance(error, APIError) and error.explanation else str(error)
         raise EngineError(
             f"the container engine failed while {doing}", why=why[:400], remedy="see the engine's log"

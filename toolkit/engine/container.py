@@ -1,9 +1,8 @@
 """One container from creation to removal, whatever happens in between."""
 
 import sys
-import threading
 import uuid
-from typing import Any
+from typing import Any, TextIO
 
 import docker
 from docker.errors import NotFound
@@ -11,9 +10,10 @@ from docker.types import DeviceRequest
 
 from toolkit import naming
 from toolkit.engine.client import translating_errors
-from toolkit.engine.job import Completed, Job, Mount
+from toolkit.engine.deadline import Deadline
+from toolkit.engine.job import Job, Listener, Mount
 from toolkit.engine.ownership import container_user, lending
-from toolkit.errors import CheckError, EngineError
+from toolkit.errors import EngineError
 
 SHARED_MEMORY = "1g"
 TEMPORARY = {"/tmp": "rw,nosuid,nodev,size=2g,mode=1777"}  # noqa: S108 - a tmpfs inside the container
@@ -47,61 +47,53 @@ def describe(job: Job, *, image: str, terminal: bool) -> dict[str, Any]:
     }
 
 
-def run(client: docker.DockerClient, job: Job, *, image: str) -> Completed:
-    """Create, start, follow, wait, remove.
+def run(client: docker.DockerClient, job: Job, *, image: str, listener: Listener | None = None) -> int:
+    """Create, start, follow, wait, remove; returns the exit code.
 
     Raises:
         EngineError: the engine refused or went away.
         CheckError: the job outlived its deadline.
     """
-    terminal = job.terminal and not job.capture and sys.stderr.isatty()
+    # A terminal has one stream: what the job would print to its standard output is drawn on ours too, not listened to.
+    terminal = job.terminal and sys.stderr.isatty()
     with lending(mount.source for mount in job.mounts if mount.writable), translating_errors(f"running {job.title}"):
         container = client.containers.create(**describe(job, image=image, terminal=terminal))
-        overdue = threading.Event()
-        watch = threading.Timer(job.deadline, _expire, (container, overdue)) if job.deadline else None
+        overdue = Deadline(job.deadline, container.kill)
         try:
             stream: Any = container.attach(stream=True, logs=True, demux=not terminal)  # type: ignore[call-overload]
             container.start()
-            if watch:
-                watch.start()
-            output = _follow(stream, capture=job.capture, terminal=terminal)
-            code = int(container.wait(timeout=job.grace)["StatusCode"])
+            with overdue:
+                _follow(stream, terminal=terminal, listener=listener)
+                code = int(container.wait(timeout=job.grace)["StatusCode"])
         except KeyboardInterrupt:
-            _ask_to_stop(container, job)
+            container.stop(timeout=int(job.grace))
             raise
         finally:
-            if watch:
-                watch.cancel()
             _remove(container)
-    if overdue.is_set():
-        raise CheckError(f"{job.title} did not end within {job.deadline:.0f} s and was stopped")
-    return Completed(exit_code=code, output=output)
+    overdue.check(job.title)
+    return code
 
 
-def _follow(stream: Any, *, capture: bool, terminal: bool) -> str:
-    captured: list[bytes] = []
+def _follow(stream: Any, *, terminal: bool, listener: Listener | None) -> None:
+    """Pass on what the job prints, until it closes its output."""
+    rest = b""
     for chunk in stream:
-        out, err = (chunk, None) if terminal else chunk
-        if out and capture:
-            captured.append(out)
+        out, err = (None, chunk) if terminal else chunk
+        if out and listener:
+            *lines, rest = (rest + out).split(b"\n")
+            for line in lines:
+                listener(line.decode(errors="replace"))
         elif out:
-            target = sys.stderr if terminal else sys.stdout
-            target.buffer.write(out)
-            target.flush()
+            _write(sys.stdout, out)
         if err:
-            sys.stderr.buffer.write(err)
-            sys.stderr.flush()
-    return b"".join(captured).decode(errors="replace")
+            _write(sys.stderr, err)
+    if rest and listener:
+        listener(rest.decode(errors="replace"))
 
 
-def _ask_to_stop(container: Any, job: Job) -> None:
-    with translating_errors(f"stopping {job.title}"):
-        container.stop(timeout=int(job.grace))
-
-
-def _expire(container: Any, overdue: threading.Event) -> None:
-    overdue.set()
-    container.kill()
+def _write(target: TextIO, data: bytes) -> None:
+    target.buffer.write(data)
+    target.flush()
 
 
 def _remove(container: Any) -> None:

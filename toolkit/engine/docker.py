@@ -11,7 +11,7 @@ from toolkit.console import Console
 from toolkit.engine import buildx, container
 from toolkit.engine.base import Base
 from toolkit.engine.client import require_buildx, translating_errors
-from toolkit.engine.job import Completed, Job, Mount
+from toolkit.engine.job import Job, Listener, Mount
 from toolkit.engine.protocol import Environment, EnvironmentPlan
 from toolkit.errors import UsageError
 from toolkit.image import ImagePlan
@@ -97,9 +97,9 @@ class DockerEngine:
         arguments = [part.target if isinstance(part, Mount) else part for part in job.argv]
         return [*argv, "--entrypoint", "python", environment, *arguments]
 
-    def run(self, environment: Environment, job: Job) -> Completed:
+    def run(self, environment: Environment, job: Job, listener: Listener | None = None) -> int:
         """See :class:`toolkit.engine.protocol.Engine`."""
-        return container.run(self._client, job, image=environment.reference)
+        return container.run(self._client, job, image=environment.digest, listener=listener)
 
     def _plan(self, recipe: Recipe) -> ImagePlan:
         return image.plan(

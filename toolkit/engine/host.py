@@ -15,9 +15,10 @@ from typing import Final
 
 from toolkit import __version__, digest, files, manifest, processes, project
 from toolkit.console import Console
-from toolkit.engine.job import Completed, Job, Mount
+from toolkit.engine.deadline import Deadline
+from toolkit.engine.job import Job, Listener, Mount
 from toolkit.engine.protocol import Environment, EnvironmentPlan
-from toolkit.errors import BuildError, CheckError, IntegrityError, PreflightError, ToolkitError
+from toolkit.errors import BuildError, IntegrityError, PreflightError, ToolkitError
 from toolkit.progress import StatusLine
 from toolkit.recipe import Recipe
 
@@ -62,29 +63,29 @@ class HostEngine:
         arguments = [str(part.source) if isinstance(part, Mount) else part for part in job.argv]
         return [str(_interpreter(Path(environment))), *arguments]
 
-    def run(self, environment: Environment, job: Job) -> Completed:
+    def run(self, environment: Environment, job: Job, listener: Listener | None = None) -> int:
         """See :class:`toolkit.engine.protocol.Engine`."""
         process = subprocess.Popen(
             self.command(environment.reference, job),
             stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE if job.capture else None,
+            stdout=subprocess.PIPE if listener else None,
             text=True,
             env={**os.environ, "PYTHONPATH": str(project.ROOT), "PYTHONDONTWRITEBYTECODE": "1", **job.environment},
             # Its own session: a Ctrl-C reaches the job once, through us, and not a second time from the terminal.
             start_new_session=True,
         )
+        overdue = Deadline(job.deadline, lambda: processes.stop(process, grace=job.grace))
         try:
-            output, _ = process.communicate(timeout=job.deadline or None)
-        except subprocess.TimeoutExpired:
-            processes.stop(process, grace=job.grace)
-            raise CheckError(
-                f"{job.title} did not end within {job.deadline:.0f} s and was stopped",
-                remedy="look at its last lines above; a machine under heavy load may only need another try",
-            ) from None
+            with overdue:
+                for line in process.stdout or ():
+                    if listener:
+                        listener(line.rstrip("\n"))
+                code = process.wait()
         except BaseException:
             processes.stop(process, grace=job.grace)
             raise
-        return Completed(exit_code=processes.shell_code(process.returncode), output=output or "")
+        overdue.check(job.title)
+        return processes.shell_code(code)
 
     def _digest(self, recipe: Recipe) -> str:
         return digest.digest_value(
@@ -102,7 +103,9 @@ class HostEngine:
     def _installs(self, recipe: Recipe, folder: Path) -> list[tuple[str, ...]]:
         pip = (str(_interpreter(folder)), "-m", "pip", "install", "--no-input", "--disable-pip-version-check")
         locked = str(project.locate(f"docker/requirements/{recipe.requirements}.txt"))
-        commands = [(*pip, "--require-hashes", "--report", str(folder / "pip-report.json"), "-r", locked)]
+        commands: list[tuple[str, ...]] = [
+            (*pip, "--require-hashes", "--report", str(folder / "pip-report.json"), "-r", locked)
+        ]
         if recipe.wheel:
             commands.append((*pip, "--no-deps", str(recipe.wheel)))
         return commands

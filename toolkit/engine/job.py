@@ -1,6 +1,6 @@
 """One program to run in an environment, described without saying where."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -31,7 +31,6 @@ class Job:
         environment: variables.
         network: whether it may reach the network.
         gpu: whether it gets the GPUs.
-        capture: whether standard output is returned instead of passed on.
         terminal: whether it may draw on the user's terminal.
         deadline: seconds until it is stopped and counts as failed; 0 for none.
         grace: seconds between asking it to stop and killing it.
@@ -43,15 +42,10 @@ class Job:
     environment: Mapping[str, str] = field(default_factory=dict)
     network: bool = False
     gpu: bool = False
-    capture: bool = False
     terminal: bool = False
     deadline: float = 0
     grace: float = 30
 
 
-@dataclass(frozen=True, kw_only=True)
-class Completed:
-    """How a job ended: its exit code, and its standard output when it was captured."""
-
-    exit_code: int
-    output: str = ""
+Listener = Callable[[str], None]
+"""Hears a job's standard output, line by line, instead of the user."""

@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Protocol
 
 from toolkit.console import Console
-from toolkit.engine.job import Completed, Job
+from toolkit.engine.job import Job, Listener
 from toolkit.recipe import Recipe
 
 
@@ -63,8 +63,16 @@ class Engine(Protocol):
         """The command that :meth:`run` amounts to in an environment of that reference, paste-able."""
         ...
 
-    def run(self, environment: Environment, job: Job) -> Completed:
+    def run(self, environment: Environment, job: Job, listener: Listener | None = None) -> int:
         """Run a job to its end; on Ctrl-C stop it, leave nothing behind, and let the interrupt pass.
+
+        Args:
+            environment: where.
+            job: what.
+            listener: hears standard output line by line; without one it is passed on.
+
+        Returns:
+            The job's exit code, 128 + number where a signal ended it.
 
         Raises:
             EngineError: the engine went away.

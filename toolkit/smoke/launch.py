@@ -1,16 +1,17 @@
 """Launches the checks in an environment and reads their report."""
 
-from collections.abc import Mapping
+import json
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
 
 from toolkit import digest, files
+from toolkit.console import Console
 from toolkit.engine import Engine, Environment, Job, Mount
-from toolkit.errors import CheckError
+from toolkit.progress import StatusLine
+from toolkit.smoke.report import Report, from_json, parse
 
 INSIDE = Path(__file__).parent / "inside"
-DEADLINE_SECONDS = 900
+DEADLINE_SECONDS = 1800
 """For all checks together; each has its own, shorter deadline inside."""
 
 
@@ -33,7 +34,7 @@ class Expectation:
     device: str = "auto"
 
 
-def plan(expected: Expectation, *, gpu: bool) -> Job:
+def plan(expected: Expectation) -> Job:
     """The job: the checks' folder mounted read-only, no network, and what to expect."""
     inside = Mount(source=INSIDE, target="/opt/toolkit/inside")
     argv: list[str | Mount] = [inside, "--json", "--device", expected.device]
@@ -44,9 +45,53 @@ def plan(expected: Expectation, *, gpu: bool) -> Job:
         ("--expect-capability", expected.capability),
     ):
         argv += [option, value] if value else []
-    return Job(title="smoke", argv=tuple(argv), mounts=(inside,), gpu=gpu, capture=True, deadline=DEADLINE_SECONDS)
+    return Job(
+        title="smoke",
+        argv=tuple(argv),
+        mounts=(inside,),
+        gpu=expected.device == "gpu",
+        deadline=DEADLINE_SECONDS,
+    )
 
 
-def key(environment: Environment, expected: Expectation) -> str:
-    """Digest of all that decides the outcome: the environment, the checks, the expectation."""
-    return digest.digest_value([environment.digest, digest.digest_paths(INSIDE, [INSIDE]), asdict(expected)])
+def run(engine: Engine, environment: Environment, expected: Expectation, console: Console) -> Report:
+    """Run the checks and keep their report beside the environment.
+
+    Raises:
+        CheckError: they did not run to their end. A check that fails is in the report, not raised.
+        EngineError: the engine went away.
+    """
+    lines: list[str] = []
+    status = StatusLine(console, "smoke")
+
+    def hear(line: str) -> None:
+        lines.append(line)
+        status.show(_describe(line))
+
+    try:
+        engine.run(environment, plan(expected), hear)
+    finally:
+        status.clear()
+    report = parse("\n".join(lines))
+    files.write_json(_path(environment, expected), report.to_json())
+    return report
+
+
+def recall(environment: Environment, expected: Expectation) -> Report | None:
+    """The report of the same checks on the same environment with the same expectation, if all passed then."""
+    value = files.read_json(_path(environment, expected))
+    report = from_json(value) if value is not None else None
+    return report if report and report.verdict == "pass" else None
+
+
+def _path(environment: Environment, expected: Expectation) -> Path:
+    key = digest.digest_value([environment.digest, digest.digest_paths(INSIDE, [INSIDE]), asdict(expected)])
+    return environment.folder / f"smoke-{digest.shorten(key)}.json"
+
+
+def _describe(line: str) -> str:
+    try:
+        check = json.loads(line)["check"]
+        return f"{check['result']} {check['id']}"
+    except (ValueError, LookupError, TypeError):
+        return ""

@@ -1,0 +1,70 @@
+"""The steps that commands share: engine and recipe → environment → smoke. Training comes after, in its own module."""
+
+from dataclasses import dataclass
+
+from toolkit import recipes
+from toolkit.console import Console
+from toolkit.engine import Engine, Environment
+from toolkit.engine.choice import choose
+from toolkit.recipe import Recipe
+from toolkit.settings import Settings
+from toolkit.smoke import launch
+from toolkit.smoke.report import Report
+
+
+@dataclass(frozen=True, kw_only=True)
+class Workplace:
+    """An engine and the recipe that it will follow; nothing is made yet."""
+
+    engine: Engine
+    recipe: Recipe
+    why: str
+
+
+def choose_workplace(
+    settings: Settings, wheel: str | None, console: Console, *, target: str = "train", tag: str = ""
+) -> Workplace:
+    """Decide what is made and where. Refuses what cannot work before anything starts.
+
+    Raises:
+        UnsupportedError: the versions do not go together.
+        EngineError: the engine asked for does not answer.
+        PreflightError: it has no base image.
+    """
+    recipe = recipes.choose(settings, wheel)
+    choice = choose(settings, target=target, tag=tag)
+    console.heading("engine", f"{choice.engine.name}: {choice.why}")
+    return Workplace(engine=choice.engine, recipe=recipe, why=choice.why)
+
+
+def prepare(workplace: Workplace, console: Console) -> Environment:
+    """Make the environment, or find it made. Raises as :meth:`toolkit.engine.Engine.prepare`."""
+    recipe = workplace.recipe
+    origin = recipe.wheel.name if recipe.wheel else f"published, {recipe.variant} set"
+    console.heading("wheel", f"TensorFlow {recipe.tensorflow}, {origin}")
+    environment = workplace.engine.prepare(recipe, console)
+    state = "reused" if environment.reused else "made"
+    console.heading(environment.kind[:8], f"{state} {environment.reference}")
+    return environment
+
+
+def prove(
+    engine: Engine, environment: Environment, expected: launch.Expectation, console: Console, *, again: bool = False
+) -> Report:
+    """Run the checks, or take the report of the same checks on the same environment.
+
+    Args:
+        engine: where the environment lives.
+        environment: what is checked.
+        expected: what must be found.
+        console: where progress goes.
+        again: run them although they passed before.
+
+    Raises:
+        CheckError: the checks did not run to their end. A check that fails is in the report, not raised.
+    """
+    report = None if again else launch.recall(environment, expected)
+    reused = report is not None
+    report = report or launch.run(engine, environment, expected, console)
+    console.heading("smoke", f"{report.summary}{' (reused)' if reused else ''}")
+    return report

@@ -1,0 +1,50 @@
+"""``toolkit clean``: remove what the toolkit made, and nothing else."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from toolkit.cli import options
+from toolkit.cli.guard import guarded
+from toolkit.errors import EngineError, PreflightError
+
+
+@guarded
+def clean(
+    with_base: Annotated[bool, typer.Option("--with-base", help="Remove the base stand-in too.")] = False,
+    force: Annotated[bool, typer.Option("--force", help="Remove containers in which a job is running, too.")] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Say what would be removed, and remove nothing.")] = False,
+    json: options.Json = False,
+    quiet: options.Quiet = False,
+    verbose: options.Verbose = False,
+) -> None:
+    """Remove the images, containers, volumes and environments that carry our label. Runs are kept."""
+    from toolkit.clean import find, remove
+    from toolkit.engine.client import connect
+
+    console = options.open_console(json=json, quiet=quiet, verbose=verbose)
+    settings = options.resolve_settings(console)
+    try:
+        client = connect()
+    except EngineError as error:
+        console.say(f"containers and images are left alone: {error.what}")
+        client = None
+    removed, kept = [], []
+    for item in find(client, Path(settings.state), with_base=with_base):
+        reason = "a job is running in it" if item.running and not force else None
+        if reason is None and not dry_run:
+            reason = remove(item)
+        if reason:
+            kept.append(f"{item.kind} {item.name}: {reason}")
+        else:
+            removed.append(f"{item.kind} {item.name}")
+    verb = "would remove" if dry_run else "removed"
+    lines = [*(f"{verb} {name}" for name in removed), *(f"kept {name}" for name in kept)]
+    console.result(
+        {"removed": removed, "kept": kept, "dry_run": dry_run}, "\n".join(lines) or "nothing of ours is here"
+    )
+    if kept and not dry_run:
+        raise PreflightError(
+            f"{len(kept)} of {len(kept) + len(removed)} could not be removed", remedy="stop what uses them, or --force"
+        )

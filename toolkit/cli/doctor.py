@@ -1,0 +1,53 @@
+"""``toolkit doctor``: what this machine can do, and what to do about the rest."""
+
+from dataclasses import asdict
+from typing import Annotated
+
+import typer
+
+from toolkit.cli import options
+from toolkit.cli.guard import guarded
+from toolkit.errors import PreflightError
+
+MARKS = {"ok": "✓", "warn": "!", "fail": "✗"}
+
+
+@guarded
+def doctor(
+    write_env: Annotated[bool, typer.Option("--write-env", help="Write the .env that compose.yaml reads.")] = False,
+    cuda: options.Cuda = None,
+    cudnn: options.Cudnn = None,
+    engine: options.Engine = None,
+    base_image: options.BaseImage = None,
+    ca_bundle: options.CaBundle = None,
+    json: options.Json = False,
+    quiet: options.Quiet = False,
+    verbose: options.Verbose = False,
+) -> None:
+    """Examine this machine: engine, disk, memory, network, GPU. Each finding comes with its remedy."""
+    from toolkit import dotenv
+    from toolkit.doctor import examine
+
+    console = options.open_console(json=json, quiet=quiet, verbose=verbose)
+    settings = options.resolve_settings(
+        console, cuda=cuda, cudnn=cudnn, engine=engine, base_image=base_image, ca_bundle=ca_bundle
+    )
+    findings = examine(settings)
+    lines = []
+    for finding in findings:
+        lines.append(f"{MARKS[finding.level]} {finding.id:<15} {finding.summary}")
+        if finding.remedy:
+            lines.append(f"{'':<18}try: {finding.remedy}")
+    result: dict[str, object] = {"findings": [asdict(finding) for finding in findings]}
+    if write_env:
+        values = dotenv.compose(findings, settings)
+        dotenv.write(values)
+        result["env"] = values
+        lines.append(f"wrote {dotenv.FILE}: {', '.join(f'{name}={value}' for name, value in values.items())}")
+    console.result(result, "\n".join(lines))
+    failed = [finding for finding in findings if finding.level == "fail"]
+    if failed:
+        raise PreflightError(
+            f"{len(failed)} of {len(findings)} findings stand in the way: {', '.join(item.id for item in failed)}",
+            remedy=failed[0].remedy,
+        )
