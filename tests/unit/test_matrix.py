@@ -1,0 +1,131 @@
+"""The version table loads fast, holds together, and says so when it does not."""
+
+import subprocess
+import sys
+from pathlib import Path
+from time import perf_counter
+
+import pytest
+import yaml
+
+from toolkit import matrix, project, spec, versions
+from toolkit.errors import ToolkitError, UnsupportedError, UsageError
+
+TABLE = matrix.load()
+
+
+def edit(folder: Path, change: object) -> Path:
+    data = yaml.safe_load(matrix.PATH.read_text())
+    change(data)  # type: ignore[operator]
+    path = folder / "matrix.yaml"
+    path.write_text(yaml.safe_dump(data))
+    return path
+
+
+def test_default_set_can_be_built_and_has_a_locked_run_time() -> None:
+    found = spec.resolve(TABLE)
+    assert (found.tensorflow, found.cuda, found.cudnn, found.capabilities) == (
+        "2.19.0",
+        "12.6.1",
+        "9.5.0",
+        ("compute_75",),
+    )
+    assert found.requirements == "cuda-12.6.1"
+
+
+def test_rows_are_complete_newest_first() -> None:
+    rows = TABLE.rows()
+    assert [row.version for row in rows] == ["2.21.0", "2.20.0", "2.19.0", "2.18.0", "2.17.0", "2.16.1"]
+    assert [row.version for row in rows if row.tested] == ["2.19.0"]
+
+
+def test_every_source_has_a_date() -> None:
+    assert all(source.what and len(source.date) == len("2025-02-06") for source in TABLE.sources.values())
+
+
+@pytest.mark.parametrize("item", TABLE.published, ids=lambda item: item.requirements)
+def test_locked_set_holds_the_components_of_its_row(item: matrix.Published) -> None:
+    lines = project.locate(f"docker/requirements/{item.requirements}.txt").read_text().splitlines()
+    pins = dict(line.removesuffix(" \\").split("==") for line in lines if "==" in line and not line.startswith(" "))
+    name = "tensorflow" if item.cuda else "tensorflow-cpu"
+    assert pins[name] == item.tensorflow
+    if item.cuda:
+        components = TABLE.cuda_rows[item.cuda].components
+        assert components
+        assert {name: pins[f"nvidia-{name}-cu12"] for name in components} == components
+        assert pins["nvidia-cudnn-cu12"] == TABLE.cudnn_rows[item.cudnn].wheel
+        assert pins["nvidia-nccl-cu12"] == TABLE.tensorflow(item.tensorflow).nccl
+
+
+def test_unknown_tensorflow_names_the_nearest() -> None:
+    with pytest.raises(UnsupportedError) as caught:
+        TABLE.tensorflow("2.22.0")
+    assert "2.21.0" in caught.value.remedy
+
+
+def test_what_is_no_version_is_a_usage_error() -> None:
+    for text in ("", "latest", "2.19.0\n", "\u0662.1", "9" * 5000, "--help"):
+        with pytest.raises(UsageError):
+            TABLE.tensorflow(text)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda data: data["tensorflow"]["2.19.0"].update(cuda=["99.0.0"]),
+        lambda data: data["tensorflow"]["2.19.0"].update(sources=["hearsay"]),
+        lambda data: data["cuda"]["12.6.1"].update(redist="abc"),
+        lambda data: data["cudnn"]["9.5.0"].update(color="green"),
+        lambda data: data["tensorflow"]["2.19.0"].pop("bazel"),
+        lambda data: data["failures"][0].update(when={"moon": {"since": "1"}}),
+        lambda data: data.pop("published"),
+    ],
+)
+def test_broken_table_is_named(tmp_path: Path, change: object) -> None:
+    with pytest.raises(ToolkitError, match="version table") as caught:
+        matrix.load(edit(tmp_path, change))
+    assert caught.value.exit_code == 1
+
+
+def test_missing_or_garbled_table_is_named(tmp_path: Path) -> None:
+    garbled = tmp_path / "matrix.yaml"
+    garbled.write_text("{[")
+    for path in (garbled, tmp_path / "none.yaml"):
+        with pytest.raises(ToolkitError, match="version table"):
+            matrix.load(path)
+
+
+def test_loading_costs_little() -> None:
+    start = perf_counter()
+    matrix.load.__wrapped__()
+    assert perf_counter() - start < 0.1
+
+
+def test_loading_imports_nothing_heavy() -> None:
+    code = "import sys; from toolkit import matrix, spec; matrix.load(); print(*sorted(sys.modules))"
+    loaded = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.split()
+    assert not {"docker", "tensorflow", "datasets", "numpy", "requests"} & set(loaded)
+
+
+@pytest.mark.parametrize(
+    ("asked", "nearest"),
+    [("12.6", "12.6.3"), ("12.6.9", "12.6.3"), ("13.0.1", "12.8.1"), ("12.7.0", "12.6.3"), ("1.0", "11.8")],
+)
+def test_nearest_cuda(asked: str, nearest: str) -> None:
+    assert versions.find_nearest(asked, TABLE.cuda_rows) == nearest
+
+
+def test_preferred_wins_among_equals() -> None:
+    assert versions.find_nearest("12.6", TABLE.cuda_rows, prefer="12.6.1") == "12.6.1"
+    assert versions.find_nearest("12.5", TABLE.cuda_rows, prefer="12.6.1") == "12.5.1"
+
+
+def test_range_bounds() -> None:
+    span = versions.Range(since="12.8", before="13")
+    assert [text in span for text in ("12.6.3", "12.8", "12.8.0", "12.9.1", "13.0.0")] == [
+        False,
+        True,
+        True,
+        True,
+        False,
+    ]

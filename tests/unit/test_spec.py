@@ -1,0 +1,178 @@
+"""What cannot work is refused at once, with every reason and a set that can."""
+
+import re
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from toolkit import capability, matrix, spec
+from toolkit.errors import UnsupportedError, UsageError
+
+TABLE = matrix.load()
+WORDS = st.text(max_size=12) | st.from_regex(r"\A[0-9]{1,3}(\.[0-9]{1,3}){0,3}\Z")
+VERSION = st.sampled_from([*TABLE.tensorflow_rows, *TABLE.cuda_rows, *TABLE.cudnn_rows, "3.11", "3.13", "12.6", "99"])
+
+
+def read_flags(remedy: str) -> dict[str, str | list[str]]:
+    """The set that a refusal suggests, as arguments of resolve."""
+    flags = re.findall(r"--([a-z-]+) (\S+)", remedy)
+    found: dict[str, str | list[str]] = {name: value for name, value in flags if name != "compute-capability"}
+    if "cuda" not in found:
+        return {**found, "cuda": "", "cudnn": ""}
+    return {**found, "capabilities": [value for name, value in flags if name == "compute-capability"]}
+
+
+@pytest.mark.parametrize(
+    ("asked", "reason", "nearest"),
+    [
+        ({"cuda": "12.6"}, "full x.y.z is needed", "--cuda 12.6.1 --cudnn 9.5.0"),
+        ({"cuda": "12.8.0"}, "tensorflow#90562", "--cuda 12.6.1 --cudnn 9.5.0"),
+        ({"cudnn": "9.11.0"}, "tables", "--cuda 12.6.1 --cudnn 9.5.0"),
+        ({"cudnn": "9.5"}, "full x.y.z is needed", "--cudnn 9.5.0"),
+        ({"capabilities": ["10.0"]}, "CUDA 12.6.1 does not know compute capability 10.0", "compute_90"),
+        ({"capabilities": ["3.5"]}, "CUDA 12.6.1 does not know compute capability 3.5", "compute_50"),
+        ({"python": "3.13"}, "no Python 3.13", "--python 3.12"),
+        ({"cudnn": "9.3.0"}, "older than the 9.5.0", "--cudnn 9.5.0"),
+        ({"cudnn": "9.7.0"}, "newer than the 9.5.0", "--cudnn 9.5.0"),
+        ({"cuda": "11.8"}, "CUDA 11", "--cuda 12.1.1"),
+        ({"cuda": "12.5.1", "cudnn": "8.9.6"}, "cuDNN 8", "--cuda 12.5.1 --cudnn 9.1.1"),
+        ({"tensorflow": "2.17.0"}, "before 2.18", "--tensorflow 2.18.0"),
+        ({"tensorflow": "2.20.0", "cuda": "12.8.0", "capabilities": ["12.0"]}, "clang 17", "compute_90"),
+    ],
+)
+def test_refusal_names_reason_and_nearest(asked: dict[str, str], reason: str, nearest: str) -> None:
+    with pytest.raises(UnsupportedError) as caught:
+        spec.resolve(TABLE, **asked)
+    assert caught.value.exit_code == 3
+    assert reason in str(caught.value)
+    assert nearest in caught.value.remedy
+
+
+def test_turing_is_kept_from_the_cudnn_that_breaks_it() -> None:
+    """No table of a version here has 9.11 yet; the rule stands by itself and spares newer chips."""
+    with pytest.raises(UnsupportedError, match=r"(?s)cuDNN 9\.11 and later break Turing"):
+        spec.resolve(TABLE, cudnn="9.11.0")
+    with pytest.raises(UnsupportedError) as caught:
+        spec.resolve(TABLE, cudnn="9.11.0", capabilities=["8.0"])
+    assert "Turing" not in str(caught.value)
+
+
+def test_all_reasons_at_once() -> None:
+    with pytest.raises(UnsupportedError) as caught:
+        spec.resolve(TABLE, cuda="13.0.1", cudnn="9.13.0", python="3.14", capabilities=["12.0"])
+    for part in ("Python 3.14", "CUDA 13.0.1", "cuDNN 9.13.0", "capability 12.0"):
+        assert part in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "asked",
+    [
+        {"cuda": "twelve"},
+        {"cuda": "12.6.1; rm"},
+        {"cuda": ""},
+        {"cudnn": ""},
+        {"cuda": "", "cudnn": "", "capabilities": ["7.5"]},
+        {"capabilities": ["75"]},
+        {"capabilities": ["7.5", "sm_80"]},
+        {"python": "python3"},
+    ],
+)
+def test_what_is_not_written_as_a_version_is_wrong_usage(asked: dict[str, str]) -> None:
+    with pytest.raises(UsageError):
+        spec.resolve(TABLE, **asked)
+
+
+def test_known_failures_are_warned_of_with_issue_and_remedy() -> None:
+    warnings = spec.resolve(TABLE).warnings
+    for part in ("P4: ", "llvm#97866", "P8: ", "tensorflow#79299", "and-cuda", "clang 18"):
+        assert any(part in line for line in warnings), part
+    assert not any(line.startswith("P10:") for line in warnings)
+    assert all("; ours: " in line for line in warnings if re.match(r"P\d", line))
+
+
+def test_cpu_build_has_no_cuda_warnings() -> None:
+    found = spec.resolve(TABLE, cuda="", cudnn="")
+    assert (found.capabilities, found.requirements) == ((), "cpu")
+    assert not any("CUDA" in line for line in found.warnings)
+
+
+def test_set_without_locked_run_time_is_built_with_a_warning() -> None:
+    found = spec.resolve(TABLE, cuda="12.5.1", cudnn="9.3.0")
+    assert not found.requirements
+    assert any("no run-time set" in line for line in found.warnings)
+
+
+@pytest.mark.parametrize("row", [row for row in TABLE.rows() if row.hermetic], ids=lambda row: row.version)
+def test_each_buildable_row_resolves(row: matrix.TensorflowRow) -> None:
+    """For every CUDA that is not refused as such, some cuDNN of the row makes a set that can be built."""
+    refused = {"11.8"} | ({"12.8.0"} if row.version in {"2.18.0", "2.19.0"} else set())
+    for cuda in row.cuda:
+        outcomes = []
+        for cudnn in row.cudnn:
+            try:
+                outcomes.append(spec.resolve(TABLE, tensorflow=row.version, cuda=cuda, cudnn=cudnn))
+            except UnsupportedError:
+                continue
+        assert bool(outcomes) == (cuda not in refused), cuda
+
+
+@given(VERSION, VERSION, VERSION, VERSION, st.lists(st.sampled_from(["7.5", "8.9", "3.5", "12.0"]), max_size=3))
+def test_every_suggestion_can_be_built(tensorflow: str, python: str, cuda: str, cudnn: str, numbers: list[str]) -> None:
+    try:
+        found = spec.resolve(TABLE, tensorflow=tensorflow, python=python, cuda=cuda, cudnn=cudnn, capabilities=numbers)
+    except UnsupportedError as error:
+        suggested = spec.resolve(TABLE, **read_flags(error.remedy))  # type: ignore[arg-type]
+        assert suggested.cuda or not cuda or tensorflow not in TABLE.tensorflow_rows
+    else:
+        assert found.tensorflow == tensorflow
+
+
+@given(WORDS, WORDS, WORDS, WORDS, st.lists(WORDS, max_size=3))
+def test_no_text_crashes(tensorflow: str, python: str, cuda: str, cudnn: str, numbers: list[str]) -> None:
+    try:
+        spec.resolve(TABLE, tensorflow=tensorflow, python=python, cuda=cuda, cudnn=cudnn, capabilities=numbers)
+        spec.find_published(TABLE, tensorflow=tensorflow, python=python, cuda=cuda, cudnn=cudnn)
+    except (UsageError, UnsupportedError):
+        pass
+
+
+def test_published_wheels_have_their_sets() -> None:
+    assert spec.find_published(TABLE, tensorflow="2.19.0", python="3.11").requirements == "cpu"
+    found = spec.find_published(TABLE, tensorflow="2.19.0", python="3.11", cuda="12.6.1", cudnn="9.5.0")
+    assert found.requirements == "cuda-12.6.1"
+
+
+@pytest.mark.parametrize(
+    "asked",
+    [
+        {"tensorflow": "2.18.0", "python": "3.11"},
+        {"tensorflow": "2.19.0", "python": "3.12"},
+        {"tensorflow": "2.19.0", "python": "3.11", "cuda": "12.6.1", "cudnn": "9.3.0"},
+        {"tensorflow": "2.19.0", "python": "3.11", "cuda": "12.5.1", "cudnn": "9.3.0"},
+    ],
+)
+def test_published_without_a_set_names_those_that_are_locked(asked: dict[str, str]) -> None:
+    with pytest.raises(UnsupportedError, match=r"CUDA 12\.6\.1, cuDNN 9\.5\.0"):
+        spec.find_published(TABLE, **asked)
+
+
+@pytest.mark.parametrize(
+    ("asked", "named"),
+    [
+        (["7.5"], ("compute_75",)),
+        (["8.9", "7.5", "8.9"], ("sm_75", "compute_89")),
+        (["9.0a", "10.0"], ("sm_90a", "compute_100")),
+        (["sm_75"], ("sm_75",)),
+        (["compute_75", "sm_75", "sm_60"], ("sm_60", "sm_75", "compute_75")),
+    ],
+)
+def test_capabilities_as_tensorflow_reads_them(asked: list[str], named: tuple[str, ...]) -> None:
+    assert capability.normalize(asked) == named
+
+
+@given(st.lists(st.sampled_from(["5.0", "6.1", "7.5", "8.9", "9.0", "9.0a", "12.0"]), min_size=1))
+def test_capabilities_keep_their_numbers(numbers: list[str]) -> None:
+    named = capability.normalize(numbers)
+    assert {capability.number(item) for item in named} == set(numbers)
+    assert capability.normalize(named) == named

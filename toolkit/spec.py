@@ -1,0 +1,149 @@
+"""What is wanted, checked against the version table before anything starts: a doomed build costs hours."""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from toolkit import capability, rules, versions
+from toolkit.errors import UnsupportedError, UsageError
+from toolkit.matrix import Matrix, Published
+from toolkit.rules import Asked
+
+
+@dataclass(frozen=True, kw_only=True)
+class Spec:
+    """A set of versions that the table allows.
+
+    Attributes:
+        tensorflow, python, cuda, cudnn: exact versions; CUDA and cuDNN are empty for a CPU build.
+        capabilities: as TensorFlow's build reads them, such as ``compute_75``; empty for a CPU build.
+        bazel: version that this TensorFlow is built with.
+        clang: major version of our toolchain's compiler.
+        requirements: the locked run-time set of this CUDA and cuDNN; empty where none is locked.
+        warnings: what is worth knowing before the build, one line each.
+    """
+
+    tensorflow: str
+    python: str
+    cuda: str
+    cudnn: str
+    capabilities: tuple[str, ...]
+    bazel: str
+    clang: str
+    requirements: str
+    warnings: tuple[str, ...] = ()
+
+    @property
+    def numbers(self) -> tuple[str, ...]:
+        """Compute capabilities as plain numbers: ``7.5``."""
+        return tuple(dict.fromkeys(capability.number(item) for item in self.capabilities))
+
+
+def resolve(
+    matrix: Matrix,
+    *,
+    tensorflow: str | None = None,
+    python: str | None = None,
+    cuda: str | None = None,
+    cudnn: str | None = None,
+    capabilities: Sequence[str] = (),
+) -> Spec:
+    """Decide whether a wheel of this set can be built from source.
+
+    What is None is taken from the table's default; ``cuda=""`` with ``cudnn=""`` asks for a CPU build.
+
+    Raises:
+        UsageError: a value is not written as a version, or CUDA was given without cuDNN.
+        UnsupportedError: the set cannot work; the message has every reason and the nearest set that can.
+    """
+    asked = _read(matrix, tensorflow=tensorflow, python=python, cuda=cuda, cudnn=cudnn, capabilities=capabilities)
+    reasons = rules.find_reasons(matrix, asked)
+    if reasons:
+        nearest = rules.suggest(matrix, asked).render()
+        raise UnsupportedError(
+            reasons[0], why="; ".join(f"also, {each}" for each in reasons[1:]), remedy=f"nearest that works: {nearest}"
+        )
+    locked = _find_locked(matrix, asked)
+    return Spec(
+        tensorflow=asked.tensorflow,
+        python=asked.python,
+        cuda=asked.cuda,
+        cudnn=asked.cudnn,
+        capabilities=asked.capabilities,
+        bazel=matrix.tensorflow(asked.tensorflow).bazel,
+        clang=matrix.toolchain.clang,
+        requirements=locked.requirements if locked else "",
+        warnings=tuple(_warn(matrix, asked, locked)),
+    )
+
+
+def find_published(matrix: Matrix, *, tensorflow: str, python: str, cuda: str = "", cudnn: str = "") -> Published:
+    """The locked set that installs the published wheel of a version: no source build needed.
+
+    Raises:
+        UsageError: a value is not written as a version.
+        UnsupportedError: no set is locked for it; those that are, are named.
+    """
+    row = matrix.tensorflow(tensorflow)
+    for name, value in (("Python", python), ("CUDA", cuda), ("cuDNN", cudnn)):
+        if value:
+            versions.parse(value, name)
+    for item in matrix.published:
+        if (item.tensorflow, item.cuda, item.cudnn) == (row.version, cuda, cudnn) and python in item.python:
+            return item
+    stack = f"CUDA {cuda} and cuDNN {cudnn}" if cuda or cudnn else "no CUDA"
+    raise UnsupportedError(
+        f"no locked set installs the published TensorFlow {tensorflow} on Python {python} with {stack}",
+        why="locked are: " + "; ".join(_describe(item) for item in matrix.published),
+        remedy="take one of these, or build the wheel: toolkit build-wheel",
+    )
+
+
+def _read(
+    matrix: Matrix,
+    *,
+    tensorflow: str | None,
+    python: str | None,
+    cuda: str | None,
+    cudnn: str | None,
+    capabilities: Sequence[str],
+) -> Asked:
+    default = matrix.default
+    on_cpu = cuda == ""
+    if on_cpu != (cudnn == ""):
+        raise UsageError("CUDA and cuDNN go together", remedy="give both, or neither")
+    if on_cpu and capabilities:
+        raise UsageError("a CPU build has no compute capabilities", remedy="leave --compute-capability out")
+    asked = Asked(
+        tensorflow=default.tensorflow if tensorflow is None else tensorflow,
+        python=default.python if python is None else python,
+        cuda=default.cuda if cuda is None else cuda,
+        cudnn=default.cudnn if cudnn is None else cudnn,
+        capabilities=() if on_cpu else capability.normalize(capabilities or default.capabilities),
+    )
+    written = [("TensorFlow", asked.tensorflow), ("Python", asked.python)]
+    for name, value in written if on_cpu else [*written, ("CUDA", asked.cuda), ("cuDNN", asked.cudnn)]:
+        versions.parse(value, name)
+    return asked
+
+
+def _find_locked(matrix: Matrix, asked: Asked) -> Published | None:
+    wanted = (asked.tensorflow, asked.cuda, asked.cudnn)
+    return next((item for item in matrix.published if (item.tensorflow, item.cuda, item.cudnn) == wanted), None)
+
+
+def _warn(matrix: Matrix, asked: Asked, locked: Published | None) -> Iterable[str]:
+    row = matrix.tensorflow(asked.tensorflow)
+    if not row.tested:
+        yield f"TensorFlow {row.version} has not been run by this project: its row comes from {', '.join(row.sources)}"
+    documented = row.clang.partition(".")[0]
+    if documented != matrix.toolchain.clang:
+        yield f"upstream documents clang {documented} for {row.version}; our toolchain has {matrix.toolchain.clang}"
+    if locked is None:
+        yield "no run-time set is locked for this TensorFlow, CUDA and cuDNN: build-image will refuse the wheel"
+    for failure in rules.find_failures(matrix, asked):
+        yield f"{failure.id}: {failure.symptom} ({', '.join(failure.issues)}); ours: {failure.ours}"
+
+
+def _describe(item: Published) -> str:
+    stack = f"CUDA {item.cuda}, cuDNN {item.cudnn}" if item.cuda else "no CUDA"
+    return f"TensorFlow {item.tensorflow}, Python {' or '.join(item.python)}, {stack}"
