@@ -76,28 +76,6 @@ def resolve(
     )
 
 
-def find_published(matrix: Matrix, *, tensorflow: str, python: str, cuda: str = "", cudnn: str = "") -> Published:
-    """The locked set that installs the published wheel of a version: no source build needed.
-
-    Raises:
-        UsageError: a value is not written as a version.
-        UnsupportedError: no set is locked for it; those that are, are named.
-    """
-    row = matrix.tensorflow(tensorflow)
-    for name, value in (("Python", python), ("CUDA", cuda), ("cuDNN", cudnn)):
-        if value:
-            versions.parse(value, name)
-    for item in matrix.published:
-        if (item.tensorflow, item.cuda, item.cudnn) == (row.version, cuda, cudnn) and python in item.python:
-            return item
-    stack = f"CUDA {cuda} and cuDNN {cudnn}" if cuda or cudnn else "no CUDA"
-    raise UnsupportedError(
-        f"no locked set installs the published TensorFlow {tensorflow} on Python {python} with {stack}",
-        why="locked are: " + "; ".join(_describe(item) for item in matrix.published),
-        remedy="take one of these, or build the wheel: toolkit build-wheel",
-    )
-
-
 def _read(
     matrix: Matrix,
     *,
@@ -142,8 +120,3 @@ def _warn(matrix: Matrix, asked: Asked, locked: Published | None) -> Iterable[st
         yield "no run-time set is locked for this TensorFlow, CUDA and cuDNN: build-image will refuse the wheel"
     for failure in rules.find_failures(matrix, asked):
         yield f"{failure.id}: {failure.symptom} ({', '.join(failure.issues)}); ours: {failure.ours}"
-
-
-def _describe(item: Published) -> str:
-    stack = f"CUDA {item.cuda}, cuDNN {item.cudnn}" if item.cuda else "no CUDA"
-    return f"TensorFlow {item.tensorflow}, Python {' or '.join(item.python)}, {stack}"

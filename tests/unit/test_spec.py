@@ -132,29 +132,8 @@ def test_every_suggestion_can_be_built(tensorflow: str, python: str, cuda: str, 
 def test_no_text_crashes(tensorflow: str, python: str, cuda: str, cudnn: str, numbers: list[str]) -> None:
     try:
         spec.resolve(TABLE, tensorflow=tensorflow, python=python, cuda=cuda, cudnn=cudnn, capabilities=numbers)
-        spec.find_published(TABLE, tensorflow=tensorflow, python=python, cuda=cuda, cudnn=cudnn)
     except (UsageError, UnsupportedError):
         pass
-
-
-def test_published_wheels_have_their_sets() -> None:
-    assert spec.find_published(TABLE, tensorflow="2.19.0", python="3.11").requirements == "cpu"
-    found = spec.find_published(TABLE, tensorflow="2.19.0", python="3.11", cuda="12.6.1", cudnn="9.5.0")
-    assert found.requirements == "cuda-12.6.1"
-
-
-@pytest.mark.parametrize(
-    "asked",
-    [
-        {"tensorflow": "2.18.0", "python": "3.11"},
-        {"tensorflow": "2.19.0", "python": "3.12"},
-        {"tensorflow": "2.19.0", "python": "3.11", "cuda": "12.6.1", "cudnn": "9.3.0"},
-        {"tensorflow": "2.19.0", "python": "3.11", "cuda": "12.5.1", "cudnn": "9.3.0"},
-    ],
-)
-def test_published_without_a_set_names_those_that_are_locked(asked: dict[str, str]) -> None:
-    with pytest.raises(UnsupportedError, match=r"CUDA 12\.6\.1, cuDNN 9\.5\.0"):
-        spec.find_published(TABLE, **asked)
 
 
 @pytest.mark.parametrize(
