@@ -43,8 +43,8 @@ def prepare(workplace: Workplace, console: Console) -> Environment:
     origin = recipe.wheel.name if recipe.wheel else f"published, {recipe.variant} set"
     console.heading("wheel", f"TensorFlow {recipe.tensorflow}, {origin}")
     environment = workplace.engine.prepare(recipe, console)
-    state = "reused" if environment.reused else "made"
-    console.heading(environment.kind[:8], f"{state} {environment.reference}")
+    done = "reused" if environment.reused else "made"
+    console.heading("image" if environment.kind == "image" else "venv", f"{done} {environment.reference}")
     return environment
 
 

@@ -21,10 +21,10 @@ class StatusLine:
     def show(self, text: str) -> None:
         """Replace the line."""
         now = monotonic()
-        line = f"{self._step:<8} {now - self._start:5.0f} s  {text}"
+        width = shutil.get_terminal_size(fallback=(120, 24)).columns - 1
+        line = f"{self._step:<8} {now - self._start:5.0f} s  {text}"[:width]
         if self._console.live:
-            width = shutil.get_terminal_size().columns - 1
-            sys.stderr.write(f"\r\x1b[2K{line[:width]}")
+            sys.stderr.write(f"\r\x1b[2K{line}")
             sys.stderr.flush()
         elif now - self._said >= PLAIN_SECONDS:
             self._said = now

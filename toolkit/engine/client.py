@@ -9,7 +9,7 @@ import docker
 import requests
 from docker.errors import APIError, DockerException
 
-from toolkit.errors import EngineError
+from toolkit.errors import CheckError, EngineError
 
 ANSWER_SECONDS = 20
 """How long a reachable engine may take over one question. Streams are not bound by it."""
@@ -19,6 +19,11 @@ OLDEST_API = (1, 43)
 
 START_IT = "start the engine (`systemctl start docker`, Docker Desktop, ...), check DOCKER_HOST, or use --engine host"
 
+GPU_REMEDY = (
+    "on a machine with an NVIDIA GPU and driver, install nvidia-container-toolkit and run "
+    "`nvidia-ctk runtime configure`; `toolkit doctor` says what it sees"
+)
+
 
 @contextmanager
 def translating_errors(doing: str) -> Iterator[None]:
@@ -26,11 +31,15 @@ def translating_errors(doing: str) -> Iterator[None]:
 
     Raises:
         EngineError: the engine refused, vanished, or talked nonsense.
+        CheckError: a GPU was asked of an engine that has none to give.
     """
     try:
         yield
     except (DockerException, requests.RequestException) as error:
         why = error.explanation if isinstance(error, APIError) and error.explanation else str(error)
+        if "could not select device driver" in why:
+            # The engine's words for a GPU asked of an engine without the NVIDIA runtime: not the engine's fault.
+            raise CheckError("there is no GPU for the container", why=why[:400], remedy=GPU_REMEDY) from error
         raise EngineError(
             f"the container engine failed while {doing}", why=why[:400], remedy="see the engine's log"
         ) from error

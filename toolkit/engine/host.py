@@ -39,7 +39,7 @@ class HostEngine:
         """See :class:`toolkit.engine.protocol.Engine`."""
         folder = self._folder(recipe)
         create = (_find_python(recipe.python), "-m", "venv", str(folder / "venv"))
-        return EnvironmentPlan(reference=str(folder), commands=(create, *self._installs(recipe, folder)))
+        return EnvironmentPlan(reference=project.shorten(folder), commands=(create, *self._installs(recipe, folder)))
 
     def prepare(self, recipe: Recipe, console: Console) -> Environment:
         """See :class:`toolkit.engine.protocol.Engine`. Complete is what has a manifest: it is written last."""
@@ -53,7 +53,7 @@ class HostEngine:
         return Environment(
             kind="environment",
             digest=self._digest(recipe),
-            reference=str(folder),
+            reference=project.shorten(folder),
             folder=folder,
             reused=reused,
         )
@@ -116,31 +116,11 @@ class HostEngine:
         log = folder / "install.log"
         total = project.locate(f"docker/requirements/{recipe.requirements}.txt").read_text().count("==")
         status = StatusLine(console, "install")
-        with log.open("w") as stream:
-            for command in self.plan(recipe).commands:
-                process = subprocess.Popen(
-                    command,
-                    stdout=subprocess.PIPE,
-                    stderr=subprocess.STDOUT,
-                    text=True,
-                    env={**os.environ, **({"PIP_CERT": self._ca_bundle} if self._ca_bundle else {})},
-                    start_new_session=True,
-                )
-                try:
-                    assert process.stdout is not None  # noqa: S101 - PIPE was asked for
-                    collected = 0
-                    for line in process.stdout:
-                        stream.write(line)
-                        collected += line.startswith("Collecting ")
-                        if line.startswith(("Collecting ", "  Downloading ", "Installing ")):
-                            status.show(f"[{collected}/{total}] {line.strip()[:80]}")
-                    code = process.wait()
-                except BaseException:
-                    processes.stop(process, grace=10)
-                    raise
-                if code:
-                    status.clear()
-                    raise _explain(log, command, code)
+        for command in self.plan(recipe).commands:
+            code = self._follow(command, log, status, total)
+            if code:
+                status.clear()
+                raise _explain(log, command, code)
         status.clear()
         manifest.write(
             folder,
@@ -151,6 +131,29 @@ class HostEngine:
                 facts={"python": recipe.python, "requirements": recipe.requirements, "engine": "host"},
             ),
         )
+
+    def _follow(self, command: tuple[str, ...], log: Path, status: StatusLine, total: int) -> int:
+        """Run one command of the installation; its output goes to the log, what pip is at to the status line."""
+        process = subprocess.Popen(
+            command,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            env={**os.environ, **({"PIP_CERT": self._ca_bundle} if self._ca_bundle else {})},
+            start_new_session=True,
+        )
+        collected = 0
+        try:
+            with log.open("a") as stream:
+                for line in process.stdout or ():
+                    stream.write(line)
+                    collected += line.startswith("Collecting ")
+                    if line.startswith(("Collecting ", "  Downloading ", "Installing ")):
+                        status.show(f"[{collected}/{total}] {line.strip()}")
+            return process.wait()
+        except BaseException:
+            processes.stop(process, grace=10)
+            raise
 
 
 def _interpreter(folder: Path) -> Path:

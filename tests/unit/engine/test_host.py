@@ -1,0 +1,154 @@
+"""The host as an engine: jobs, deadlines, interrupts, and environments that are whole or absent."""
+
+import os
+import shutil
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from toolkit import project
+from toolkit.console import Console
+from toolkit.engine import Environment, Job, Mount
+from toolkit.engine import host as module
+from toolkit.engine.host import HostEngine
+from toolkit.errors import BuildError, CheckError, IntegrityError, PreflightError
+from toolkit.recipe import Recipe
+
+QUIET = Console(verbosity=-1)
+RECIPE = Recipe(tensorflow="2.19.0", python="3.11")
+
+
+@pytest.fixture
+def environment(tmp_path: Path) -> Environment:
+    """This interpreter, dressed up as an environment."""
+    interpreter = tmp_path / "venv" / "bin" / "python"
+    interpreter.parent.mkdir(parents=True)
+    interpreter.symlink_to(sys.executable)
+    return Environment(kind="environment", digest="", reference=str(tmp_path), folder=tmp_path, reused=True)
+
+
+@pytest.fixture
+def engine(tmp_path: Path) -> HostEngine:
+    return HostEngine(tmp_path / "state")
+
+
+def test_a_job_is_heard_and_its_code_returned(engine: HostEngine, environment: Environment, tmp_path: Path) -> None:
+    place = Mount(source=tmp_path, target="/nowhere")
+    heard: list[str] = []
+    argv = ("-c", "import os, sys; print(sys.argv[1]); print(os.environ['WORD']); sys.exit(9)", place)
+    job = Job(title="test", argv=argv, mounts=(place,), environment={"WORD": "said"})
+    assert engine.run(environment, job, heard.append) == 9
+    assert heard == [str(tmp_path), "said"]
+
+
+def test_a_killed_job_reads_as_in_a_shell(engine: HostEngine, environment: Environment) -> None:
+    job = Job(title="test", argv=("-c", "import os; os.kill(os.getpid(), 9)"))
+    assert engine.run(environment, job) == 137
+
+
+def test_a_job_past_its_deadline_is_stopped(engine: HostEngine, environment: Environment) -> None:
+    job = Job(title="test", argv=("-c", "import time; time.sleep(60)"), deadline=0.3, grace=5)
+    with pytest.raises(CheckError, match="did not end within"):
+        engine.run(environment, job)
+
+
+def test_an_interrupt_gives_the_job_its_grace(engine: HostEngine, environment: Environment, tmp_path: Path) -> None:
+    saved = tmp_path / "saved"
+    program = (
+        "import signal, sys, time; from pathlib import Path\n"
+        f"signal.signal(signal.SIGTERM, lambda *_: (time.sleep(0.5), Path({str(saved)!r}).touch(), sys.exit(130)))\n"
+        "print('ready', flush=True); time.sleep(60)"
+    )
+
+    def interrupt(_line: str) -> None:
+        # Only now the job can take it.
+        os.kill(os.getpid(), signal.SIGINT)
+
+    with pytest.raises(KeyboardInterrupt):
+        engine.run(environment, Job(title="test", argv=("-c", program), grace=10), interrupt)
+    assert saved.exists()
+
+
+@pytest.fixture
+def wheelhouse(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A project whose locked set names one tiny package, found in a folder."""
+    root = tmp_path / "project"
+    (root / "docker" / "requirements").mkdir(parents=True)
+    monkeypatch.setattr(project, "ROOT", root)
+    house = tmp_path / "wheels"
+    house.mkdir()
+    source = tmp_path / "source"
+    source.mkdir()
+    (source / "pyproject.toml").write_text(
+        '[build-system]\nrequires = ["hatchling"]\nbuild-backend = "hatchling.build"\n'
+        '[project]\nname = "tensorflow-cpu"\nversion = "2.19.0"\n'
+        "[tool.hatch.build.targets.wheel]\nbypass-selection = true\n"
+    )
+    build = [sys.executable, "-m", "pip", "wheel", "--quiet", "--no-deps", "--no-build-isolation", "--wheel-dir"]
+    subprocess.run([*build, str(house), str(source)], check=True, capture_output=True)
+    monkeypatch.setenv("PIP_NO_INDEX", "1")
+    monkeypatch.setenv("PIP_FIND_LINKS", str(house))
+    return house
+
+
+def _lock(wheelhouse: Path, digest: str | None = None) -> None:
+    from toolkit.digest import digest_file
+
+    wheel = next(wheelhouse.glob("*.whl"))
+    line = f"tensorflow-cpu==2.19.0 --hash={digest or digest_file(wheel)}\n"
+    (project.ROOT / "docker" / "requirements" / "cpu.txt").write_text(line)
+
+
+def test_an_environment_is_made_once_and_names_its_wheel(engine: HostEngine, wheelhouse: Path) -> None:
+    from toolkit import manifest
+    from toolkit.digest import digest_file
+
+    _lock(wheelhouse)
+    first = engine.prepare(RECIPE, QUIET)
+    second = engine.prepare(RECIPE, QUIET)
+    assert (first.reused, second.reused) == (False, True)
+    record = manifest.read(first.folder)
+    assert record is not None
+    assert record.parent is not None
+    assert record.parent["digest"] == digest_file(next(wheelhouse.glob("*.whl")))
+
+
+def test_a_half_made_environment_is_made_again(engine: HostEngine, wheelhouse: Path) -> None:
+    _lock(wheelhouse)
+    first = engine.prepare(RECIPE, QUIET)
+    (first.folder / "manifest.json").unlink()
+    (first.folder / "left-over").touch()
+    assert not engine.prepare(RECIPE, QUIET).reused
+    assert not (first.folder / "left-over").exists()
+
+
+def test_other_bytes_than_locked_are_refused(engine: HostEngine, wheelhouse: Path) -> None:
+    _lock(wheelhouse, "sha256:" + "0" * 64)
+    with pytest.raises(IntegrityError):
+        engine.prepare(RECIPE, QUIET)
+
+
+def test_a_missing_package_is_a_build_error_with_a_log(engine: HostEngine, wheelhouse: Path) -> None:
+    _lock(wheelhouse)
+    next(wheelhouse.glob("*.whl")).unlink()
+    with pytest.raises(BuildError, match="the whole log is"):
+        engine.prepare(RECIPE, QUIET)
+
+
+def test_too_little_disk_is_said_before_anything_starts(
+    engine: HostEngine, wheelhouse: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    _lock(wheelhouse)
+    monkeypatch.setattr(module, "NEEDED_BYTES", {"cpu": 1 << 60, "cuda": 1 << 60})
+    with pytest.raises(PreflightError, match="too little disk"):
+        engine.prepare(RECIPE, QUIET)
+
+
+def test_another_python_is_looked_for(engine: HostEngine, wheelhouse: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    _lock(wheelhouse)
+    monkeypatch.setattr(shutil, "which", lambda _: None)
+    with pytest.raises(PreflightError, match=r"Python 3\.9 is not on this machine"):
+        engine.plan(Recipe(tensorflow="2.19.0", python="3.9"))
