@@ -1,0 +1,221 @@
+"""The command line of the job: it reads options into a ``TrainConfig`` and hands over."""
+
+import json as json_
+import os
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from train.config import (
+    Labels,
+    Loop,
+    Memory,
+    Optimizer,
+    Precision,
+    Progress,
+    Schedule,
+    TrainConfig,
+    resolve,
+)
+from train.errors import TrainError, UsageError
+
+MODEL, TRAINING, SPEED, DATA, OUTPUT = "Model", "Training", "Speed and memory", "Data", "Output"
+
+
+def _default_cache() -> str:
+    return os.environ.get("TOOLKIT_DATA") or str(Path("~/.cache/toolkit/data").expanduser())
+
+
+def _read_pair(text: str) -> tuple[int, int]:
+    try:
+        first, last = (int(part) for part in text.split(":"))
+    except ValueError:
+        raise UsageError(
+            f"not a range of steps: {text!r}", remedy="write it as FIRST:LAST, for example 10:15"
+        ) from None
+    if not 0 < first <= last:
+        raise UsageError(f"not a range of steps: {text!r}", why="the first step is 1, and the last is not before it")
+    return first, last
+
+
+def _read_blocks(text: str) -> tuple[int, ...]:
+    try:
+        return tuple(sorted({int(part) for part in text.split(",")}))
+    except ValueError:
+        raise UsageError(f"not a list of blocks: {text!r}", remedy="write it as 1,2") from None
+
+
+def _collect(
+    dataset: Annotated[
+        str, typer.Argument(help="digits, cifar10, cifar100, svhn or fashion_mnist.", metavar="DATASET")
+    ],
+    model: Annotated[
+        str | None,
+        typer.Option(
+            help="Preset: bc-100-12, 40-12, 121 and more; by default one that suits the data.", rich_help_panel=MODEL
+        ),
+    ] = None,
+    depth: Annotated[int | None, typer.Option(help="Depth, instead of the preset's.", rich_help_panel=MODEL)] = None,
+    growth: Annotated[int | None, typer.Option(help="Channels each layer adds.", rich_help_panel=MODEL)] = None,
+    compression: Annotated[
+        float | None, typer.Option(help="Share of channels a transition keeps.", rich_help_panel=MODEL)
+    ] = None,
+    bottleneck: Annotated[
+        bool | None, typer.Option(help="1x1 convolution before each 3x3.", rich_help_panel=MODEL)
+    ] = None,
+    dropout: Annotated[
+        float | None, typer.Option(help="Share of values dropped after a convolution.", rich_help_panel=MODEL)
+    ] = None,
+    recipe: Annotated[
+        str | None, typer.Option(help="How to train: paper, quick or adam.", rich_help_panel=TRAINING)
+    ] = None,
+    epochs: Annotated[int | None, typer.Option(help="Passes over the training data.", rich_help_panel=TRAINING)] = None,
+    steps: Annotated[
+        int | None,
+        typer.Option(help="Length in steps, instead of epochs; the schedule follows.", rich_help_panel=TRAINING),
+    ] = None,
+    batch_size: Annotated[int | None, typer.Option(help="Examples in a step.", rich_help_panel=TRAINING)] = None,
+    optimizer: Annotated[Optimizer | None, typer.Option(help="Update rule.", rich_help_panel=TRAINING)] = None,
+    learning_rate: Annotated[
+        float | None, typer.Option(help="Highest learning rate.", rich_help_panel=TRAINING)
+    ] = None,
+    momentum: Annotated[
+        float | None, typer.Option(help="Momentum, or Adam's first decay.", rich_help_panel=TRAINING)
+    ] = None,
+    weight_decay: Annotated[
+        float | None, typer.Option(help="L2 penalty, added to the gradient.", rich_help_panel=TRAINING)
+    ] = None,
+    schedule: Annotated[
+        Schedule | None, typer.Option(help="Learning rate over time.", rich_help_panel=TRAINING)
+    ] = None,
+    augment: Annotated[
+        bool | None, typer.Option(help="Pad, crop and (where it makes sense) mirror.", rich_help_panel=TRAINING)
+    ] = None,
+    seed: Annotated[int, typer.Option(help="Source of all randomness.", rich_help_panel=TRAINING)] = 0,
+    memory: Annotated[
+        Memory, typer.Option(help="How dense blocks keep or recompute their maps.", rich_help_panel=SPEED)
+    ] = "shared",
+    recompute_blocks: Annotated[
+        str | None,
+        typer.Option(
+            help="Only these dense blocks save memory, as 1,2; the others run plain.",
+            metavar="N,…",
+            rich_help_panel=SPEED,
+        ),
+    ] = None,
+    precision: Annotated[Precision, typer.Option(help="Arithmetic of the layers.", rich_help_panel=SPEED)] = "float32",
+    jit: Annotated[bool, typer.Option(help="Compile the step by XLA.", rich_help_panel=SPEED)] = False,
+    loop: Annotated[
+        Loop, typer.Option(help="Compiled step, Keras' fit, or eager; the same numbers.", rich_help_panel=SPEED)
+    ] = "function",
+    threads: Annotated[
+        int,
+        typer.Option(
+            help="Threads inside an operation; 0 means one a core. They decide the last bits.", rich_help_panel=SPEED
+        ),
+    ] = 0,
+    labels: Annotated[Labels, typer.Option(help="Which labels of cifar100.", rich_help_panel=DATA)] = "fine",
+    extra: Annotated[bool, typer.Option(help="Also train on svhn's extra split.", rich_help_panel=DATA)] = False,
+    validation: Annotated[
+        int, typer.Option(help="Training examples held out to validate on.", rich_help_panel=DATA)
+    ] = 0,
+    data_dir: Annotated[
+        str, typer.Option(help="Local copy of the data set.", metavar="DIR", rich_help_panel=DATA)
+    ] = "",
+    cache_dir: Annotated[
+        str | None,
+        typer.Option(
+            help="Where downloads are kept; TOOLKIT_DATA or ~/.cache/toolkit/data.", metavar="DIR", rich_help_panel=DATA
+        ),
+    ] = None,
+    out: Annotated[str, typer.Option(help="Parent of run folders.", metavar="DIR", rich_help_panel=OUTPUT)] = "runs",
+    keep: Annotated[int, typer.Option(help="Checkpoints kept.", rich_help_panel=OUTPUT)] = 2,
+    checkpoint_every: Annotated[
+        int, typer.Option(help="Also save every so many steps, not only after an epoch.", rich_help_panel=OUTPUT)
+    ] = 0,
+    log_every: Annotated[int, typer.Option(help="Steps between step records.", rich_help_panel=OUTPUT)] = 10,
+    profile: Annotated[
+        str | None,
+        typer.Option(help="Profile these steps for TensorBoard.", metavar="FIRST:LAST", rich_help_panel=OUTPUT),
+    ] = None,
+    progress: Annotated[
+        Progress, typer.Option(help="Bar on a terminal, plain lines, or nothing.", rich_help_panel=OUTPUT)
+    ] = "auto",
+    json: Annotated[bool, typer.Option(help="Print the result as one JSON object.", rich_help_panel=OUTPUT)] = False,
+) -> TrainConfig:
+    """Train a DenseNet. The same command again resumes; a finished run is shown, not repeated."""
+    values: dict[str, Any] = dict(locals())
+    values["profile"] = _read_pair(profile) if profile else None
+    values["recompute_blocks"] = _read_blocks(recompute_blocks) if recompute_blocks else ()
+    values["cache_dir"] = cache_dir or _default_cache()
+    return resolve(values.pop("dataset"), **values)
+
+
+# Typer brings its own copy of click in newer releases and uses the real one in older ones: ask it for the right class.
+_CommandLineError: Any = next(base for base in typer.BadParameter.__mro__ if base.__name__ == "ClickException")
+
+_app = typer.Typer(add_completion=False, pretty_exceptions_enable=False, rich_markup_mode=None)
+_app.command(context_settings={"help_option_names": ["-h", "--help"]})(_collect)
+
+
+def parse(argv: Sequence[str]) -> TrainConfig:
+    """Read a command line without loading TensorFlow.
+
+    Raises:
+        UsageError: an option is unknown or its value makes no sense.
+        SystemExit: help was asked for, and printed.
+    """
+    command = typer.main.get_command(_app)
+    try:
+        result = command.main(list(argv), prog_name="python -m train", standalone_mode=False)
+    except _CommandLineError as error:
+        raise UsageError(error.format_message(), remedy="python -m train --help") from error
+    if not isinstance(result, TrainConfig):
+        raise SystemExit(0)
+    return result
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run the job; returns the exit code."""
+    try:
+        config = parse(sys.argv[1:] if argv is None else argv)
+        result = _find_result(config)
+        if result is None:
+            from train.job import run
+
+            result = run(config)
+        elif config.progress != "quiet":
+            print(f"{config.run_dir} is complete; nothing to do", file=sys.stderr)
+    except TrainError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return error.exit_code
+    except KeyboardInterrupt:
+        print("interrupted", file=sys.stderr)
+        return 130
+    if config.json:
+        print(json_.dumps(result))
+    elif config.progress != "quiet":
+        print(_describe(config, result))
+    return 0
+
+
+def _find_result(config: TrainConfig) -> dict[str, Any] | None:
+    """The recorded manifest of this very run, if it is complete."""
+    try:
+        manifest = json_.loads((config.run_dir / "manifest.json").read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return None
+    same = isinstance(manifest, dict) and manifest.get("config_sha256") == config.digest
+    return manifest if same and manifest.get("status") == "complete" else None
+
+
+def _describe(config: TrainConfig, manifest: dict[str, Any]) -> str:
+    result = manifest["result"]
+    return (
+        f"{config.dataset} by {config.model}: test accuracy {result['test_accuracy']:.2%}, "
+        f"{result['epochs']} epochs, {result['steps']} steps in {result['train_seconds']:.0f} s\n"
+        f"{config.run_dir / 'curves.png'}"
+    )

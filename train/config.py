@@ -1,0 +1,229 @@
+"""What a run is: one frozen object, complete and validated before TensorFlow is loaded."""
+
+import dataclasses
+import hashlib
+import json
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import Any, Final, Literal, get_args
+
+import yaml
+
+from train.errors import UsageError
+
+Optimizer = Literal["sgd", "adam"]
+Schedule = Literal["steps", "one-cycle", "cosine", "constant"]
+Memory = Literal["plain", "recompute", "shared"]
+Precision = Literal["float32", "mixed_float16", "mixed_bfloat16"]
+Loop = Literal["function", "fit", "eager"]
+Labels = Literal["fine", "coarse"]
+Progress = Literal["auto", "plain", "quiet"]
+
+# These say where things lie and how to show them, not what is computed: a run is the same run on another machine.
+INCIDENTAL: Final = frozenset({"out", "data_dir", "cache_dir", "progress", "json", "keep", "log_every", "profile"})
+
+
+@cache
+def read_table(name: str) -> dict[str, Any]:
+    """Read one of the data files beside this module (``presets``, ``recipes``, ``datasets``)."""
+    value: dict[str, Any] = yaml.load(
+        (Path(__file__).parent / f"{name}.yaml").read_text(encoding="utf-8"),
+        Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader),
+    )
+    return value
+
+
+@dataclass(frozen=True, kw_only=True)
+class TrainConfig:
+    """Everything that decides a run. All values are final: recipes and presets are already filled in.
+
+    Raises:
+        UsageError: a value, or a combination of values, makes no sense.
+    """
+
+    dataset: str
+    labels: Labels = "fine"
+    extra: bool = False
+    validation: int = 0
+
+    model: str
+    stem: Literal["cifar", "imagenet"]
+    layers: tuple[int, ...]
+    growth: int
+    bottleneck: bool
+    compression: float
+    dropout: float = 0.0
+
+    recipe: str
+    optimizer: Optimizer
+    learning_rate: float
+    momentum: float
+    weight_decay: float
+    schedule: Schedule
+    batch_size: int
+    epochs: int
+    steps: int = 0
+    augment: bool = True
+    seed: int = 0
+
+    memory: Memory = "shared"
+    recompute_blocks: tuple[int, ...] = ()
+    precision: Precision = "float32"
+    jit: bool = False
+    loop: Loop = "function"
+    threads: int = 0
+
+    keep: int = 2
+    checkpoint_every: int = 0
+    log_every: int = 10
+    profile: tuple[int, int] | None = None
+    out: str = "runs"
+    data_dir: str = ""
+    cache_dir: str = ""
+    progress: Progress = "auto"
+    json: bool = False
+
+    def __post_init__(self) -> None:
+        for name, kind in _CHOICES.items():
+            _require_choice(name, getattr(self, name), get_args(kind))
+        _require_choice("dataset", self.dataset, tuple(read_table("datasets")))
+        for name in ("growth", "epochs", "batch_size", "keep", "log_every"):
+            _require(name, getattr(self, name), at_least=1)
+        for name in ("steps", "validation", "checkpoint_every", "threads", "weight_decay", "seed"):
+            _require(name, getattr(self, name), at_least=0)
+        if not 0 < self.learning_rate < 100:
+            raise UsageError(f"the learning rate must be between 0 and 100, not {self.learning_rate}")
+        if not 0 <= self.dropout < 1:
+            raise UsageError(f"--dropout is the share of values dropped, in [0, 1), not {self.dropout}")
+        if not 0 <= self.momentum < 1:
+            raise UsageError(f"--momentum must lie in [0, 1), not {self.momentum}")
+        if not 0 < self.compression <= 1:
+            raise UsageError(
+                f"--compression is the share of channels a transition keeps, in (0, 1], not {self.compression}"
+            )
+        if not self.layers or min(self.layers) < 1:
+            raise UsageError("the model has a dense block without layers", remedy="choose a greater --depth")
+        if self.labels == "coarse" and "coarse_classes" not in read_table("datasets")[self.dataset]:
+            raise UsageError(f"{self.dataset} has no coarse labels", remedy="--labels coarse is for cifar100")
+        if self.extra and self.dataset != "svhn":
+            raise UsageError(f"{self.dataset} has no extra split", remedy="--extra is for svhn")
+        if self.stem == "imagenet" and self.shape[0] < 32:
+            raise UsageError(
+                f"model {self.model} needs images of 32x32 and more; those of {self.dataset} have {self.shape[0]}x{self.shape[1]}",
+                remedy="use a CIFAR preset such as bc-100-12",
+            )
+        wrong = [block for block in self.recompute_blocks if not 1 <= block <= len(self.layers)]
+        if wrong:
+            raise UsageError(f"--recompute-blocks names block {wrong[0]}; the model has blocks 1 to {len(self.layers)}")
+
+    @property
+    def shape(self) -> tuple[int, int, int]:
+        """Height, width and channels of an image."""
+        height, width, channels = read_table("datasets")[self.dataset]["shape"]
+        return height, width, channels
+
+    @property
+    def classes(self) -> int:
+        """Number of classes."""
+        facts = read_table("datasets")[self.dataset]
+        return int(facts["coarse_classes" if self.labels == "coarse" else "classes"])
+
+    @property
+    def digest(self) -> str:
+        """SHA-256 of all that decides the numbers of the run, as hexadecimal text."""
+        decisive = {name: value for name, value in dataclasses.asdict(self).items() if name not in INCIDENTAL}
+        return hashlib.sha256(json.dumps(decisive, sort_keys=True).encode()).hexdigest()
+
+    @property
+    def run_dir(self) -> Path:
+        """The folder of the run: the same command names the same folder, which is how a run is resumed."""
+        return Path(self.out) / f"{self.dataset}-{self.model}-{self.digest[:8]}"
+
+    def as_dict(self) -> dict[str, Any]:
+        """All fields as plain values, for YAML and JSON."""
+        return {
+            name: list(value) if isinstance(value, tuple) else value for name, value in dataclasses.asdict(self).items()
+        }
+
+
+_CHOICES: Final = {
+    "labels": Labels,
+    "optimizer": Optimizer,
+    "schedule": Schedule,
+    "memory": Memory,
+    "precision": Precision,
+    "loop": Loop,
+    "progress": Progress,
+}
+
+
+def _require_choice(name: str, value: str, choices: tuple[str, ...]) -> None:
+    if value not in choices:
+        import difflib  # slow to load and only needed to be kind
+
+        near = difflib.get_close_matches(value, choices, n=2, cutoff=0.5)
+        raise UsageError(
+            f"unknown {name.replace('_', ' ')}: {value!r}",
+            why=f"known are {', '.join(choices)}",
+            remedy=f"did you mean {' or '.join(near)}?" if near else "",
+        )
+
+
+def _require(name: str, value: float, *, at_least: int) -> None:
+    if value < at_least:
+        raise UsageError(f"--{name.replace('_', '-')} must be at least {at_least}, not {value}")
+
+
+def resolve(dataset: str, **options: Any) -> TrainConfig:
+    """Fill in what the user left open (``None``) from the data set's defaults, the model preset and the recipe.
+
+    Raises:
+        UsageError: an option, or a combination of options, makes no sense.
+    """
+    given = {name: value for name, value in options.items() if value is not None}
+    datasets, recipes, presets = read_table("datasets"), read_table("recipes"), read_table("presets")
+    _require_choice("dataset", dataset, tuple(datasets))
+    facts = datasets[dataset]
+    recipe = given.setdefault("recipe", facts["recipe"])
+    _require_choice("recipe", recipe, tuple(recipes))
+    filled = recipes[recipe] | {"epochs": facts["epochs"][recipe], "augment": facts["augment"]}
+
+    preset = given.pop("model", facts["model"])
+    _require_choice("model", preset, tuple(presets))
+    changed = {name: given.pop(name) for name in _SHAPE if name in given}
+    shape = presets[preset] | changed
+    if "depth" in shape:
+        shape["layers"] = _count_layers(shape["depth"], bottleneck=shape["bottleneck"])
+    model = {
+        "model": _name(shape) if changed else preset,
+        "stem": shape["stem"],
+        "layers": tuple(shape["layers"]),
+        "growth": shape["growth"],
+        "bottleneck": shape["bottleneck"],
+        "compression": shape["compression"],
+    }
+    return TrainConfig(**{"dataset": dataset, **filled, **model, **given})
+
+
+_SHAPE: Final = ("depth", "growth", "bottleneck", "compression")
+
+
+def _count_layers(depth: int, *, bottleneck: bool) -> list[int]:
+    """Layers of each of three equal dense blocks in a CIFAR network of this depth: 3 n (or 6 n) convolutions and 4."""
+    unit = 6 if bottleneck else 3
+    if depth < 4 + unit or (depth - 4) % unit:
+        below = 4 + max(1, (depth - 4) // unit) * unit
+        raise UsageError(
+            f"no DenseNet{'-BC' if bottleneck else ''} has depth {depth}",
+            why=f"three equal dense blocks need a depth of 4 plus a multiple of {unit}",
+            remedy=f"use --depth {below} or --depth {below + unit}",
+        )
+    return [(depth - 4) // unit] * 3
+
+
+def _name(shape: dict[str, Any]) -> str:
+    """A name for a model that is no preset, made as the paper makes its own: kind, depth, growth."""
+    depth = 4 + sum(shape["layers"]) * (2 if shape["bottleneck"] else 1)
+    kind = ("b" if shape["bottleneck"] else "") + ("c" if shape["compression"] < 1 else "")
+    return "-".join(filter(None, (kind, str(depth), str(shape["growth"]))))

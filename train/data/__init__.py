@@ -1,0 +1,6 @@
+"""Data sets: one module a source, one function to load any of them."""
+
+from train.data.dataset import Dataset, Split
+from train.data.registry import load
+
+__all__ = ["Dataset", "Split", "load"]

@@ -1,0 +1,101 @@
+"""What every source returns: images and labels in memory, and the numbers that normalise them."""
+
+import hashlib
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+from numpy.typing import NDArray
+
+from train.errors import DataError
+from train.order import stream
+
+
+@dataclass(frozen=True)
+class Split:
+    """Images (count, height, width, channels) as bytes, and their labels (count,) from 0."""
+
+    images: NDArray[np.uint8]
+    labels: NDArray[np.int32]
+
+    def __len__(self) -> int:
+        return len(self.labels)
+
+    def take(self, indices: NDArray[np.int64]) -> "Split":
+        """The examples at these places."""
+        return Split(self.images[indices], self.labels[indices])
+
+
+@dataclass(frozen=True)
+class Dataset:
+    """A data set, and where it came from in words."""
+
+    train: Split
+    test: Split
+    class_names: tuple[str, ...]
+    source: str
+
+    @cached_property
+    def mean(self) -> NDArray[np.float64]:
+        """Per-channel mean of the training images in byte units: (channels,)."""
+        return self._moments[0]
+
+    @cached_property
+    def std(self) -> NDArray[np.float64]:
+        """Per-channel standard deviation of the training images in byte units: (channels,)."""
+        return self._moments[1]
+
+    @cached_property
+    def _moments(self) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+        # Counting byte values is exact, and needs no float copy of the images.
+        channels = self.train.images.shape[-1]
+        values = np.arange(256, dtype=np.float64)
+        counts = np.stack([np.bincount(self.train.images[..., c].ravel(), minlength=256) for c in range(channels)])
+        shares = counts / counts.sum(axis=1, keepdims=True)
+        mean = shares @ values
+        return mean, np.sqrt(np.maximum(shares @ values**2 - mean**2, 1e-12))
+
+    @cached_property
+    def digest(self) -> str:
+        """SHA-256 of all images and labels, as hexadecimal text: equal data, equal digest, whatever the file format."""
+        state = hashlib.sha256()
+        for split in (self.train, self.test):
+            for values in (split.images, split.labels):
+                state.update(f"{values.dtype.str}{values.shape}".encode())
+                state.update(np.ascontiguousarray(values))
+        return state.hexdigest()
+
+    def hold_out(self, count: int, seed: int) -> "Dataset":
+        """Move `count` training examples to the place of the test split, chosen by the seed.
+
+        Raises:
+            DataError: nothing would be left to train on.
+        """
+        if count >= len(self.train):
+            raise DataError(f"cannot hold out {count} of {len(self.train)} training examples")
+        order = stream(seed, "split").permutation(len(self.train))
+        return Dataset(
+            self.train.take(np.sort(order[count:])),
+            self.train.take(np.sort(order[:count])),
+            self.class_names,
+            self.source,
+        )
+
+
+def check(dataset: Dataset, shape: tuple[int, int, int], classes: int) -> Dataset:
+    """Refuse data of another shape or with labels out of range; returns the data set.
+
+    Raises:
+        DataError: the data is not what it should be.
+    """
+    for name, split in (("training", dataset.train), ("test", dataset.test)):
+        if not len(split):
+            raise DataError(f"the {name} split of {dataset.source} is empty")
+        if len(split.images) != len(split.labels):
+            raise DataError(f"{dataset.source}: {len(split.images)} {name} images, but {len(split.labels)} labels")
+        if split.images.shape[1:] != shape:
+            raise DataError(f"{dataset.source}: {name} images are {split.images.shape[1:]}, not {shape}")
+        low, high = int(split.labels.min()), int(split.labels.max())
+        if low < 0 or high >= classes:
+            raise DataError(f"{dataset.source}: {name} labels run from {low} to {high}, not from 0 to {classes - 1}")
+    return dataset

@@ -1,0 +1,109 @@
+"""The job from a configuration to a finished run folder."""
+
+from pathlib import Path
+from typing import Any
+
+from train import checkpoint, interruption, manifest, runtime
+from train.checkpoint import Position
+from train.config import TrainConfig
+from train.errors import CheckError
+from train.folder import opened
+from train.progress import Display
+
+
+def run(config: TrainConfig) -> dict[str, Any]:
+    """Train, or go on training; returns the manifest of the finished run.
+
+    Raises:
+        TrainError: one of its subclasses says what went wrong.
+    """
+    manifest.read_parent()  # a wrong one is refused before any work
+    with opened(config) as folder, interruption.listening() as requests:
+        saved, problems = checkpoint.load(folder / "checkpoints")
+        recorded = saved.position.environment if saved else {}
+        environment = runtime.prepare(runtime.choose_threads(config, recorded.get("threads")))
+        return _train(config, folder, saved, problems, environment, requests)
+
+
+def _train(
+    config: TrainConfig,
+    folder: Path,
+    saved: checkpoint.Checkpoint | None,
+    problems: list[str],
+    environment: dict[str, Any],
+    requests: interruption.Requests,
+) -> dict[str, Any]:
+    # TensorFlow is loaded by now, with its threads pinned; before, these modules must not be imported.
+    from train import optimizer, state, step
+    from train.data import load
+    from train.loop import Batches, Loop
+    from train.model import build
+
+    dataset = load(config)
+    batches = Batches(dataset, config)
+    display = Display(config.progress, batches.total, config.batch_size)
+    environment |= {"data_sha256": dataset.digest}
+    for problem in problems:
+        display.say(f"checkpoint left out: {problem}")
+
+    rule = optimizer.choose(config)
+    model = build(config)
+    current = state.create(model, rule, initial_scale=2.0**15 if config.precision == "mixed_float16" else 1.0)
+    position = Position(environment=environment)
+    if saved:
+        _require_same(saved.position.environment, environment, display)
+        current.write(saved.values)
+        position = saved.position
+        display.say(f"resumed after step {position.step} of {batches.total}")
+    display.say(
+        f"{config.dataset} ({len(dataset.train)} to train on, {len(dataset.test)} to test on; {dataset.source}), "
+        f"{config.model} with {model.count_params():,} parameters, {batches.total} steps, {environment['threads']} threads"
+    )
+    loop = Loop(
+        config,
+        batches,
+        current,
+        step.compile_step(step.make_train_step(current, rule, config, dataset.mean, dataset.std), config),
+        step.compile_step(step.make_evaluation_step(current, dataset.mean, dataset.std), config),
+        folder,
+        display,
+        requests,
+    )
+    position, evaluation = loop.run(position)
+    result = manifest.make(
+        config,
+        status="complete",
+        result={
+            "test_accuracy": evaluation.accuracy,
+            "test_loss": evaluation.loss,
+            "epochs": -(-position.step // batches.steps_per_epoch),
+            "steps": position.step,
+            "train_seconds": position.seconds,
+            "first_step_seconds": loop.first_step_seconds,
+        },
+        weights_sha256=state.digest_weights(model),
+        hardware={"devices": environment["devices"], "cores": runtime.count_cores()},
+        environment=environment,
+        data={"source": dataset.source, "sha256": dataset.digest},
+    )
+    manifest.write(folder, result)
+    return result
+
+
+def _require_same(recorded: dict[str, Any], now: dict[str, Any], display: Display) -> None:
+    """Refuse to go on with other data; say so when other software or hardware will change the last bits.
+
+    Raises:
+        CheckError: the data is not what the run began with.
+    """
+    if recorded["data_sha256"] != now["data_sha256"]:
+        raise CheckError(
+            "the data is not what this run began with",
+            why=f"digest {now['data_sha256'][:12]} now, {recorded['data_sha256'][:12]} then",
+            remedy="give the same --data-dir again, or begin a new run with another --out",
+        )
+    for name in ("threads", "devices", "tensorflow"):
+        if recorded[name] != now[name]:
+            display.say(
+                f"note: {name} was {recorded[name]}, is {now[name]}: the last bits will differ from an unbroken run"
+            )

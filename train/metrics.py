@@ -1,0 +1,109 @@
+"""What is recorded of a run: a line for each epoch (CSV), for each epoch and every few steps (JSONL), and TensorBoard."""
+
+import csv
+import io
+import json
+from dataclasses import asdict, dataclass, fields
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+from train.files import write_text
+
+
+@dataclass(frozen=True)
+class EpochRecord:
+    """An epoch: losses are means over examples, accuracies shares, times seconds of training since the first step."""
+
+    epoch: int
+    step: int
+    learning_rate: float
+    train_loss: float
+    train_accuracy: float
+    test_loss: float
+    test_accuracy: float
+    images_per_second: float
+    seconds: float
+
+
+def read_epochs(path: Path) -> list[EpochRecord]:
+    """Read ``metrics.csv``; a line cut short by a crash is left out.
+
+    Raises:
+        OSError: there is no such file.
+    """
+    kinds = {field.name: int if field.type is int else float for field in fields(EpochRecord)}
+    records = []
+    with path.open(encoding="utf-8", newline="") as file:
+        for row in csv.DictReader(file):
+            try:
+                records.append(EpochRecord(**{name: kind(row[name]) for name, kind in kinds.items()}))
+            except (KeyError, TypeError, ValueError):
+                continue
+    return records
+
+
+class Recorder:
+    """Appends records to the files of a run; opened at a step, it forgets what lies beyond it."""
+
+    def __init__(self, folder: Path, step: int) -> None:
+        import tensorflow as tf
+
+        self.folder, self.csv, self.jsonl = folder, folder / "metrics.csv", folder / "metrics.jsonl"
+        self.epochs = [record for record in _read_known(self.csv) if record.step <= step]
+        self._rewrite(step)
+        self._board = tf.summary.create_file_writer(str(folder / "tb"), filename_suffix=f".from-{step}")
+        self._lines = self.jsonl.open("a", encoding="utf-8")
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._lines.close()
+        self._board.close()
+
+    def add_step(self, step: int, **values: float) -> None:
+        """Record one step, `step` counted from 1."""
+        self._add("step", step, values)
+
+    def add_epoch(self, record: EpochRecord) -> None:
+        """Record one epoch, in all three places."""
+        self.epochs.append(record)
+        write_text(self.csv, _format_csv(self.epochs))
+        values = asdict(record)
+        self._add("epoch", values.pop("step"), values)
+        self._lines.flush()
+        self._board.flush()
+
+    def _add(self, kind: str, step: int, values: dict[str, Any]) -> None:
+        import tensorflow as tf
+
+        self._lines.write(json.dumps({"kind": kind, "step": step, **values}) + "\n")
+        with self._board.as_default(step=step):
+            for name, value in values.items():
+                tf.summary.scalar(f"{kind}/{name}", value)
+
+    def _rewrite(self, step: int) -> None:
+        kept = []
+        if self.jsonl.exists():
+            for line in self.jsonl.read_text(encoding="utf-8").splitlines():
+                try:
+                    kept += [line + "\n"] if json.loads(line)["step"] <= step else []
+                except (ValueError, KeyError, TypeError):
+                    continue
+        write_text(self.jsonl, "".join(kept))
+        write_text(self.csv, _format_csv(self.epochs))
+
+
+def _read_known(path: Path) -> list[EpochRecord]:
+    return read_epochs(path) if path.exists() else []
+
+
+def _format_csv(records: list[EpochRecord]) -> str:
+    text = io.StringIO()
+    writer = csv.DictWriter(text, [field.name for field in fields(EpochRecord)], lineterminator="\n")
+    writer.writeheader()
+    writer.writerows(asdict(record) for record in records)
+    return text.getvalue()

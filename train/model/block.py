@@ -1,0 +1,123 @@
+"""The dense block as a pure function, in three memory modes that compute the same numbers.
+
+A layer reads all maps made before it in its block: norm, ReLU, convolution, once (3x3) or twice (1x1, then 3x3), and
+adds `growth` maps (Huang et al., arXiv 1608.06993). Stored naively, what lies between takes memory that grows with the
+square of the depth (Pleiss et al., "Memory-efficient implementation of DenseNets", arXiv 1707.06990).
+
+- ``plain`` keeps everything: the reference, differentiated by TensorFlow.
+- ``recompute`` keeps the input and output of each layer and runs the layer again in the backward pass.
+- ``shared`` computes the statistics of each map once and keeps one normalised buffer; see ``train.model.shared``.
+
+This module is the seam for a fused operation: `dense_block` is all that the rest of the network knows of it.
+"""
+
+from collections.abc import Sequence
+from typing import Literal, NamedTuple
+
+import tensorflow as tf
+
+from train.model.normalization import EPSILON, Statistics, normalize, scale_shift, statistics_dtype
+from train.model.randomness import Dropout
+
+Mode = Literal["plain", "recompute", "shared"]
+
+
+class Unit(NamedTuple):
+    """One norm-ReLU-convolution: scale and shift (inputs,), kernel (height, width, inputs, outputs)."""
+
+    gamma: tf.Tensor
+    beta: tf.Tensor
+    kernel: tf.Tensor
+
+
+Layer = Sequence[Unit]
+"""One unit, or two with bottleneck."""
+
+
+class Block(NamedTuple):
+    """What a dense block returns.
+
+    Attributes:
+        maps: all maps of the block, normalised but not yet scaled: (batch, height, width, channels). Whoever reads
+            them begins with a norm, so only scale and shift are left to do.
+        features: statistics of all maps before they were normalised.
+        inner: with bottleneck, for each layer the statistics between its two convolutions.
+    """
+
+    maps: tf.Tensor
+    features: Statistics
+    inner: tuple[Statistics, ...]
+
+
+def dense_block(
+    x: tf.Tensor, layers: Sequence[Layer], mode: Mode, *, dropout: Dropout, compiled: bool = False
+) -> Block:
+    """Run a dense block in training, by the statistics of the batch.
+
+    Args:
+        x: the maps it starts from, (batch, height, width, channels).
+        layers: one or two units each.
+        mode: how the backward pass gets at what lies between; never what is computed.
+        dropout: what is dropped after each convolution.
+        compiled: the caller is being compiled by XLA, which needs its own kind of barrier.
+    """
+    if mode == "shared":
+        from train.model.shared import shared_block
+
+        return shared_block(x, layers, dropout=dropout, compiled=compiled)
+    maps, inner = x, []
+    for index, units in enumerate(layers):
+        place = dropout.at(index)
+
+        def run(maps: tf.Tensor, *weights: tf.Tensor, place: Dropout = place) -> tuple[tf.Tensor, ...]:
+            return _run_layer(maps, weights, place)
+
+        flat = [tensor for unit in units for tensor in unit]
+        made, *between = (run if mode == "plain" else tf.recompute_grad(run))(maps, *flat)
+        inner += [Statistics(*between)] if between else []
+        maps = tf.concat([maps, made], axis=-1)
+    normal, features, _ = normalize(maps, *identity(maps))
+    return Block(normal, features, tuple(inner))
+
+
+def dense_block_inference(
+    x: tf.Tensor, layers: Sequence[Layer], features: Statistics, inner: Sequence[Statistics]
+) -> tf.Tensor:
+    """Run a dense block by given statistics; returns all maps, normalised but not yet scaled."""
+    normal = _apply_statistics(x, Statistics(*(part[: x.shape[-1]] for part in features)))
+    for index, (first, *rest) in enumerate(layers):
+        made = convolve(tf.nn.relu(scale_shift(normal, first.gamma, first.beta)), first.kernel)
+        for unit in rest:
+            between = scale_shift(_apply_statistics(made, inner[index]), unit.gamma, unit.beta)
+            made = convolve(tf.nn.relu(between), unit.kernel)
+        start = normal.shape[-1]
+        place = Statistics(*(part[start : start + made.shape[-1]] for part in features))
+        normal = tf.concat([normal, _apply_statistics(made, place)], axis=-1)
+    return normal
+
+
+def convolve(x: tf.Tensor, kernel: tf.Tensor) -> tf.Tensor:
+    """Convolution without stride, padded to keep height and width, in the dtype of x."""
+    return tf.nn.conv2d(x, tf.cast(kernel, x.dtype), strides=1, padding="SAME")
+
+
+def identity(x: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+    """The scale and shift that change nothing, for every channel of x."""
+    dtype = statistics_dtype(x.dtype)
+    return tf.ones([x.shape[-1]], dtype), tf.zeros([x.shape[-1]], dtype)
+
+
+def _run_layer(maps: tf.Tensor, weights: Sequence[tf.Tensor], dropout: Dropout) -> tuple[tf.Tensor, ...]:
+    """One layer in training: its new maps, then mean and variance between its convolutions if it has two."""
+    units = [Unit(*weights[start : start + 3]) for start in range(0, len(weights), 3)]
+    made, between = maps, ()
+    for index, unit in enumerate(units):
+        normal, statistics, _ = normalize(made, unit.gamma, unit.beta)
+        between = tuple(statistics) if index else ()
+        made = dropout.at(index).apply(convolve(tf.nn.relu(normal), unit.kernel))
+    return made, *between
+
+
+def _apply_statistics(x: tf.Tensor, statistics: Statistics) -> tf.Tensor:
+    scale = tf.math.rsqrt(statistics.variance + EPSILON)
+    return scale_shift(x, scale, -statistics.mean * scale)

@@ -1,0 +1,98 @@
+"""DenseNet and DenseNet-BC (Huang et al., "Densely Connected Convolutional Networks", arXiv 1608.06993)."""
+
+from typing import Any
+
+import keras
+import tensorflow as tf
+
+from train.config import TrainConfig
+from train.model.block import Mode
+from train.model.layers import DenseBlock, ScaleRectify, StatelessDropout, he_normal
+
+
+def list_layers(config: TrainConfig) -> list[keras.layers.Layer]:
+    """All layers in order, from normalised images to logits: (batch, height, width, channels) to (batch, classes)."""
+    policy = keras.DTypePolicy(config.precision)
+    seed = tf.Variable([0, 0], dtype=tf.int32, trainable=False, name="dropout_seed") if config.dropout else None
+
+    def convolve(channels: int, size: int, name: str, strides: int = 1) -> keras.layers.Layer:
+        initial = he_normal(config.seed, f"{name}/kernel")
+        return keras.layers.Conv2D(
+            channels, size, strides, "same", use_bias=False, kernel_initializer=initial, name=name, dtype=policy
+        )
+
+    channels = 2 * config.growth if config.bottleneck else 16
+    layers = [convolve(channels, 3, "stem")]
+    if config.stem == "imagenet":
+        channels = 2 * config.growth
+        layers = [convolve(channels, 7, "stem", strides=2)]
+        layers += [DenseBlock(0, 0, bottleneck=False, mode="plain", seed=config.seed, name="stem_norm", dtype=policy)]
+        layers += [ScaleRectify(seed=config.seed, name="stem_scale", dtype=policy)]
+        layers += [keras.layers.MaxPooling2D(3, 2, "same", name="stem_pool", dtype=policy)]
+    for number, count in enumerate(config.layers, start=1):
+        layers.append(
+            DenseBlock(
+                count,
+                config.growth,
+                bottleneck=config.bottleneck,
+                mode=choose_mode(config, number),
+                dropout=config.dropout,
+                dropout_seed=seed,
+                place=number,
+                compiled=config.jit,
+                seed=config.seed,
+                name=f"block{number}",
+                dtype=policy,
+            )
+        )
+        channels += count * config.growth
+        layers.append(ScaleRectify(seed=config.seed, name=f"scale{number}", dtype=policy))
+        if number < len(config.layers):
+            channels = int(channels * config.compression)
+            layers.append(convolve(channels, 1, f"transition{number}"))
+            if config.dropout:
+                place = len(config.layers) + number
+                layers.append(StatelessDropout(config.dropout, seed, place, name=f"dropout{number}", dtype=policy))
+            layers.append(keras.layers.AveragePooling2D(2, name=f"pool{number}", dtype=policy))
+    return [
+        *layers,
+        keras.layers.GlobalAveragePooling2D(name="average", dtype="float32"),
+        keras.layers.Dense(
+            config.classes,
+            kernel_initializer=he_normal(config.seed, "classifier/kernel"),
+            name="classifier",
+            dtype="float32",
+        ),
+    ]
+
+
+def choose_mode(config: TrainConfig, number: int) -> Mode:
+    """Memory mode of a dense block, counted from 1. Early blocks have the largest maps."""
+    return config.memory if not config.recompute_blocks or number in config.recompute_blocks else "plain"
+
+
+def build(config: TrainConfig) -> keras.Model:
+    """The network as a functional model."""
+    image = keras.Input(config.shape, name="image", dtype="float32")
+    value = image
+    for layer in list_layers(config):
+        value = layer(value)
+    return keras.Model(image, value, name=f"densenet_{config.model.replace('-', '_')}")
+
+
+def build_sequential(config: TrainConfig) -> keras.Model:
+    """The same network as a Sequential model of the same layers."""
+    image = keras.Input(config.shape, name="image", dtype="float32")
+    return keras.Sequential([image, *list_layers(config)], name=f"densenet_{config.model.replace('-', '_')}")
+
+
+def count_parameters(model: keras.Model) -> int:
+    """Trainable parameters, as papers count them."""
+    return sum(int(variable.value.shape.num_elements()) for variable in model.trainable_variables)
+
+
+def dropout_seed(model: keras.Model) -> Any:
+    """The variable that a training step sets to (seed, step); none in a model without dropout."""
+    return next(
+        (layer.dropout_seed for layer in model.layers if getattr(layer, "dropout_seed", None) is not None), None
+    )

@@ -1,0 +1,174 @@
+"""The dense block with shared statistics: one normalised buffer, one gradient buffer, nothing else kept but bottlenecks.
+
+Within a block every reader of a map normalises it over the same batch, so mean and variance of a map are computed once,
+when it is made, not by every later layer again (which would be O(depth²) passes). Each layer scales, shifts and
+rectifies a prefix of the buffer, and does so again in the backward pass instead of keeping the result. What the
+statistics owe to the gradient is the same for all readers too, so it is added once for each map:
+
+    dx = rsqrt(variance + epsilon) (G - mean(G) - xhat mean(G xhat)),   G = sum over readers of gamma * dz
+
+Both means of G need no pass over the maps where the reader is a layer: they are its gamma times its gradients of beta
+and gamma, divided by the number of values.
+
+Sources of the parts: recomputation after Pleiss et al. (arXiv 1707.06990); the gradient of the norm from Ioffe and Szegedy
+(arXiv 1502.03167).
+"""
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import tensorflow as tf
+
+from train.model.block import Block, Layer, Unit, convolve, identity
+from train.model.normalization import (
+    REDUCED,
+    Saved,
+    Statistics,
+    normalize,
+    normalize_gradient,
+    rsqrt,
+    scale_shift,
+    statistics_dtype,
+)
+from train.model.randomness import Dropout
+
+
+def shared_block(x: tf.Tensor, layers: Sequence[Layer], *, dropout: Dropout, compiled: bool) -> Block:
+    """Run a dense block in training with shared statistics; arguments as of ``dense_block``."""
+    widths = [len(units) for units in layers]
+
+    @tf.custom_gradient
+    def run(x: tf.Tensor, *weights: tf.Tensor) -> tuple[Any, Callable[..., list[tf.Tensor]]]:
+        units = [Unit(*weights[start : start + 3]) for start in range(0, len(weights), 3)]
+        grouped = [units[sum(widths[:i]) : sum(widths[: i + 1])] for i in range(len(widths))]
+        forward = _Forward(x, grouped, dropout)
+
+        def differentiate(upstream: tf.Tensor, *_: tf.Tensor) -> list[tf.Tensor]:
+            # Nobody differentiates by the running averages, so the statistics' own upstream gradients are void.
+            return forward.differentiate(upstream, compiled=compiled)
+
+        return forward.results, differentiate
+
+    flat = [tf.convert_to_tensor(tensor) for units in layers for unit in units for tensor in unit]
+    maps, mean, variance, *between = run(x, *flat)
+    inner = tuple(Statistics(*between[start : start + 2]) for start in range(0, len(between), 2))
+    return Block(maps, Statistics(mean, variance), inner)
+
+
+class _Forward:
+    """The forward pass of one block, and what its backward pass needs of it."""
+
+    def __init__(self, x: tf.Tensor, layers: Sequence[Layer], dropout: Dropout) -> None:
+        self.layers, self.dropout = layers, dropout
+        self.made: list[tuple[tf.Tensor, ...]] = []  # between a layer's convolutions: kept, it is narrow
+        self.inner: list[tuple[Statistics, Saved]] = []
+        self.scales: list[tf.Tensor] = []
+        features = []
+        self.maps, statistics, _ = normalize(x, *identity(x))
+        self.start = x.shape[-1]
+        features.append(statistics)
+        self.scales.append(rsqrt(x, statistics.variance))
+        for index, units in enumerate(layers):
+            made = self._run_layer(index, units)
+            normal, statistics, _ = normalize(made, *identity(made))
+            features.append(statistics)
+            self.scales.append(rsqrt(made, statistics.variance))
+            self.maps = tf.concat([self.maps, normal], axis=-1)
+        mean, variance = (tf.concat(parts, axis=0) for parts in zip(*features, strict=True))
+        between = [tensor for statistics, _ in self.inner for tensor in statistics]
+        self.results = (self.maps, mean, variance, *between)
+
+    def _run_layer(self, index: int, units: Layer) -> tf.Tensor:
+        place = self.dropout.at(index)
+        first, *rest = units
+        made = tf.nn.relu(scale_shift(self.maps, first.gamma, first.beta))
+        made = place.at(0).apply(convolve(made, first.kernel))
+        self.made.append((made,) if rest else ())
+        for unit in rest:
+            normal, statistics, saved = normalize(made, unit.gamma, unit.beta)
+            self.inner.append((statistics, saved))
+            made = place.at(1).apply(convolve(tf.nn.relu(normal), unit.kernel))
+        return made
+
+    def differentiate(self, upstream: tf.Tensor, *, compiled: bool) -> list[tf.Tensor]:
+        """Gradients of x and of all weights, from the gradient of the normalised maps."""
+        wait = _wait_compiled if compiled else _wait
+        count = tf.cast(tf.reduce_prod(tf.shape(upstream)[:3]), statistics_dtype(upstream.dtype))
+        # Sums over batch, height and width of G and of G xhat, for each map: what its statistics owe.
+        total, total_normal = _sum(upstream), _sum(upstream * self.maps)
+        gradient, weights = upstream, []
+
+        def leave_norm(gradient: tf.Tensor, normal: tf.Tensor, scale: tf.Tensor, part: slice) -> tf.Tensor:
+            owed = scale_shift(normal, -total_normal[part] / count, -total[part] / count)
+            return (gradient + owed) * tf.cast(scale, gradient.dtype)
+
+        for index in reversed(range(len(self.layers))):
+            units = self.layers[index]
+            width = self.start + sum(layer[-1].kernel.shape[-1] for layer in self.layers[:index])
+            made = gradient[..., width:]
+            gradient, (maps, *kept) = wait(gradient, [self.maps, *self.made[index]], made)
+            made = gradient[..., width:] if compiled else made
+            made = leave_norm(
+                made, maps[..., width : width + made.shape[-1]], self.scales[index + 1], slice(width, None)
+            )
+            prefix = maps[..., :width]
+            d_prefix, d_units = self._differentiate_layer(index, units, prefix, kept, made)
+            gamma = units[0].gamma
+            total = total[:width] + gamma * d_units[1]
+            total_normal = total_normal[:width] + gamma * d_units[0]
+            gradient = gradient[..., :width] + d_prefix
+            weights = d_units + weights
+        return [leave_norm(gradient, self.maps[..., : self.start], self.scales[0], slice(None)), *weights]
+
+    def _differentiate_layer(
+        self, index: int, units: Layer, prefix: tf.Tensor, kept: Sequence[tf.Tensor], made: tf.Tensor
+    ) -> tuple[tf.Tensor, list[tf.Tensor]]:
+        place = self.dropout.at(index)
+        first, *rest = units
+        weights: list[tf.Tensor] = []
+        for unit in rest:
+            (between,), (statistics, saved) = kept, self.inner[index]
+            scale = unit.gamma * rsqrt(between, statistics.variance)
+            rectified = tf.nn.relu(scale_shift(between, scale, unit.beta - statistics.mean * scale))
+            d_normal, d_kernel = _differentiate_convolution(rectified, unit.kernel, place.at(1).apply(made))
+            made, d_gamma, d_beta = normalize_gradient(d_normal, between, unit.gamma, statistics, saved)
+            weights = [d_gamma, d_beta, d_kernel]
+        rectified = tf.nn.relu(scale_shift(prefix, first.gamma, first.beta))
+        d_normal, d_kernel = _differentiate_convolution(rectified, first.kernel, place.at(0).apply(made))
+        d_gamma, d_beta = _sum(d_normal * prefix), _sum(d_normal)
+        return d_normal * tf.cast(first.gamma, prefix.dtype), [d_gamma, d_beta, d_kernel, *weights]
+
+
+def _sum(x: tf.Tensor) -> tf.Tensor:
+    """Sum over batch, height and width, collected in the statistics' dtype: (channels,)."""
+    return tf.reduce_sum(tf.cast(x, statistics_dtype(x.dtype)), REDUCED)
+
+
+def _differentiate_convolution(
+    rectified: tf.Tensor, kernel: tf.Tensor, upstream: tf.Tensor
+) -> tuple[tf.Tensor, tf.Tensor]:
+    """Gradients of a convolution of a rectified map: before the ReLU, and of the kernel."""
+    options = {"out_backprop": upstream, "strides": [1, 1, 1, 1], "padding": "SAME"}
+    d_kernel = tf.raw_ops.Conv2DBackpropFilter(input=rectified, filter_sizes=kernel.shape, **options)
+    d_rectified = tf.raw_ops.Conv2DBackpropInput(
+        input_sizes=tf.shape(rectified), filter=tf.cast(kernel, rectified.dtype), **options
+    )
+    d_normal = tf.raw_ops.ReluGrad(gradients=d_rectified, features=rectified)
+    return d_normal, tf.cast(d_kernel, kernel.dtype)
+
+
+def _wait(gradient: tf.Tensor, tensors: list[tf.Tensor], until: tf.Tensor) -> tuple[tf.Tensor, list[tf.Tensor]]:
+    """Hold saved tensors back until the gradient is there.
+
+    Without it the executor recomputes as soon as it can, in the forward pass, and all is kept after all.
+    """
+    with tf.control_dependencies([until]):
+        return gradient, [tf.identity(tensor) for tensor in tensors]
+
+
+def _wait_compiled(gradient: tf.Tensor, tensors: list[tf.Tensor], _: tf.Tensor) -> tuple[tf.Tensor, list[tf.Tensor]]:
+    """The same inside XLA, which ignores control dependencies and would merge the recomputation with the original."""
+    from tensorflow.compiler.tf2xla.ops import gen_xla_ops
+
+    *held, gradient = gen_xla_ops.xla_optimization_barrier(input=[*tensors, gradient])
+    return gradient, held

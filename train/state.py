@@ -1,0 +1,83 @@
+"""Everything that changes in training: weights, running averages, optimizer slots and the count of steps."""
+
+import hashlib
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+import keras
+import numpy as np
+import tensorflow as tf
+from numpy.typing import NDArray
+
+from train.errors import IntegrityError
+from train.optimizer import Rule
+
+
+@dataclass(frozen=True)
+class State:
+    """The variables of a run. `slots` holds, for each trainable weight, what the update rule remembers."""
+
+    model: keras.Model
+    slots: list[list[tf.Variable]]
+    step: tf.Variable
+    loss_scale: tf.Variable
+    steady: tf.Variable
+
+    def name_variables(self) -> dict[str, tf.Variable]:
+        """All variables by a name that is unique and the same in every process."""
+        named = name_weights(self.model)
+        for variable, slots in zip(self.model.trainable_variables, self.slots, strict=True):
+            named |= {f"slots/{variable.path}/{index}": slot for index, slot in enumerate(slots)}
+        return named | {"step": self.step, "loss_scale": self.loss_scale, "steady": self.steady}
+
+    def read(self) -> dict[str, NDArray[np.generic]]:
+        """Values of all variables by name."""
+        return {name: variable.numpy() for name, variable in self.name_variables().items()}
+
+    def write(self, values: Mapping[str, NDArray[np.generic]]) -> None:
+        """Set all variables.
+
+        Raises:
+            IntegrityError: the values are those of another model.
+        """
+        variables = self.name_variables()
+        for name, variable in variables.items():
+            if name not in values or values[name].shape != tuple(variable.shape):
+                raise IntegrityError(f"the checkpoint does not fit the model: {name}")
+        for name, variable in variables.items():
+            variable.assign(values[name])
+
+
+def create(model: keras.Model, rule: Rule, *, initial_scale: float) -> State:
+    """The state before the first step. `initial_scale` multiplies the loss where half precision would lose gradients."""
+    slots = [
+        [tf.Variable(tf.zeros_like(variable.value), trainable=False) for _ in rule.slots]
+        for variable in model.trainable_variables
+    ]
+    return State(
+        model,
+        slots,
+        tf.Variable(0, dtype=tf.int64, trainable=False),
+        tf.Variable(initial_scale, dtype=tf.float32, trainable=False),
+        tf.Variable(0, dtype=tf.int64, trainable=False),
+    )
+
+
+def name_weights(model: keras.Model) -> dict[str, tf.Variable]:
+    """Weights and running averages by name."""
+    return {variable.path: variable.value for variable in model.variables}
+
+
+def digest(values: Iterable[tuple[str, NDArray[np.generic]]]) -> str:
+    """SHA-256 of named arrays, in the order of their names, as hexadecimal text."""
+    state = hashlib.sha256()
+    for name, value in sorted(values, key=lambda item: item[0]):
+        array = np.ascontiguousarray(value)
+        state.update(f"{name}:{array.dtype.str}:{array.shape};".encode())
+        state.update(array.tobytes())
+    return state.hexdigest()
+
+
+def digest_weights(model: keras.Model) -> str:
+    """SHA-256 of all weights and running averages: equal to the bit, equal digest."""
+    return digest((name, variable.numpy()) for name, variable in name_weights(model).items())
