@@ -1,5 +1,6 @@
 """What a check is, and what becomes of it."""
 
+import math
 import time
 import traceback
 from collections.abc import Callable
@@ -61,7 +62,8 @@ class Finding:
 
     def as_dict(self) -> dict[str, Any]:
         """The JSON object of the report."""
-        return asdict(self)
+        plain: dict[str, Any] = _plain(asdict(self))
+        return plain
 
 
 @dataclass(frozen=True)
@@ -105,6 +107,17 @@ class Check:
     def found(self, result: Result, evidence: Evidence, *, remedy: str = "", seconds: float = 0.0) -> Finding:
         """A finding of this check."""
         return Finding(self.id, self.title, result, evidence, remedy, round(seconds, 3), self.timeout)
+
+
+def _plain(value: Any) -> Any:
+    """JSON has no word for infinities and NaN, and evidence of a broken kernel is full of them: they become text."""
+    if isinstance(value, dict):
+        return {str(key): _plain(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_plain(item) for item in value]
+    if isinstance(value, float) and not math.isfinite(value):
+        return str(value)
+    return value if isinstance(value, str | int | float | bool | None) else str(value)
 
 
 def _first_line(error: BaseException) -> str:

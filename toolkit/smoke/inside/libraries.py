@@ -6,6 +6,7 @@ No GPU and no driver are needed for this: the libraries answer for themselves, t
 import ctypes
 import os
 import re
+import sys
 from collections.abc import Callable
 from importlib import metadata
 from pathlib import Path
@@ -102,6 +103,12 @@ def open_library(library: Library, folders: list[Path]) -> tuple[ctypes.CDLL, st
     for folder in folders:
         file = folder / library.soname
         if file.exists():
+            try:
+                elf.require_whole(file)
+            except ValueError as error:
+                raise OSError(str(error)) from error
+            # A library may crash in its own initialization: then this is the last line on standard error.
+            print(f"loading {file}", file=sys.stderr, flush=True)
             return ctypes.CDLL(str(file), mode=os.RTLD_NOW | os.RTLD_LOCAL), str(file)
     return ctypes.CDLL(library.soname, mode=os.RTLD_NOW | os.RTLD_LOCAL), "found by the system"
 

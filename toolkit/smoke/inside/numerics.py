@@ -65,7 +65,7 @@ def _compare(
     tf = loading.tensorflow()
     np = loading.numpy()
     evidence: Evidence = {}
-    with _full_precision(tf):
+    with full_precision(tf):
         for device in devices(tf, ask):
             with tf.device(device):
                 variables = [tf.constant(value) for value in inputs]
@@ -95,7 +95,7 @@ def devices(tf: Any, ask: Ask) -> list[str]:
 
 
 @contextmanager
-def _full_precision(tf: Any) -> Iterator[None]:
+def full_precision(tf: Any) -> Iterator[None]:
     """TensorFloat-32, on by default from capability 8.0, keeps 10 bits: far outside a float32 bound."""
     config = tf.config.experimental
     before = config.tensor_float_32_execution_enabled()

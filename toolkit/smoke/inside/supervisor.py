@@ -14,7 +14,7 @@ from typing import Any
 
 from .check import Check, Evidence, Finding
 
-_KEPT_LINES = 12
+_KEPT_LINES = 24
 _LAST_WORDS_SECONDS = 3.0
 
 
@@ -98,13 +98,20 @@ class Supervisor:
             self._worker = None
 
 
-class _HungError(Exception):
+class _WorkerError(Exception):
+    """The worker gave no answer. The evidence has ``death``, a signal's name or an exit code, and ``stderr``."""
+
     def __init__(self, evidence: Evidence) -> None:
+        super().__init__(evidence["death"])
         self.evidence = evidence
 
 
-class _DiedError(_HungError):
-    pass
+class _HungError(_WorkerError):
+    """It had not answered when the deadline passed, and was ended."""
+
+
+class _DiedError(_WorkerError):
+    """It ended by itself."""
 
 
 class _Worker:

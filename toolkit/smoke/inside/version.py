@@ -138,8 +138,8 @@ def files(_ask: Ask) -> Evidence:
 
 
 def normalize(text: str) -> str:
-    """One spelling for ``2.19.0-rc1`` (the module's) and ``2.19.0rc1`` (PEP 440)."""
-    return re.sub(r"[-_]?(rc|dev|a|b)[-_.]?(?=\d)", r"\1", text.strip().lower())
+    """One spelling for ``2.19.0-rc1``, as the module says it, and ``2.19.0rc1``, as PEP 440 does."""
+    return re.sub(r"[-_.]?(rc|dev|a|b)[-_.]?(?=\d)", r"\1", text.strip().lower())
 
 
 def fits(tag: str, interpreter: str, machine: str) -> bool:

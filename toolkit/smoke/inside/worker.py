@@ -29,7 +29,7 @@ def serve(checks: Sequence[Check], ask: Ask) -> None:
     for line in sys.stdin:
         finding = known[line.strip()].run(ask)
         sys.stderr.flush()
-        answers.write(json.dumps(finding.as_dict(), default=str) + "\n")
+        answers.write(json.dumps(finding.as_dict()) + "\n")
         answers.flush()
 
 

@@ -15,6 +15,12 @@ def compiles(ask: Ask) -> Evidence:
     """
     tf = loading.tensorflow()
     evidence: Evidence = {}
+    try:
+        tf.function(tf.strings.length, jit_compile=True)(tf.constant("strings have no XLA kernel"))
+    except tf.errors.InvalidArgumentError as error:
+        evidence["refuses"] = str(error.message).splitlines()[0][:200]
+    else:
+        raise Fail("jit_compile=True ran an op that XLA cannot compile", remedy="build with XLA", **evidence)
     x = tf.reshape(tf.linspace(-2.0, 2.0, 64), [8, 8])
     for device in numerics.devices(tf, ask):
         with tf.device(device):
@@ -23,13 +29,6 @@ def compiles(ask: Ask) -> Evidence:
         evidence[device] = {"module": module.splitlines()[0][:200] if module else "", "fusions": fusions}
         if not module.startswith("HloModule"):
             raise Fail("XLA gave no optimized HLO module", remedy="build with XLA: define with_xla_support", **evidence)
-
-    try:
-        tf.function(tf.strings.length, jit_compile=True)(tf.constant("strings have no XLA kernel"))
-    except tf.errors.InvalidArgumentError as error:
-        evidence["refuses"] = str(error.message).splitlines()[0][:200]
-    else:
-        raise Fail("jit_compile=True ran an op that XLA cannot compile", remedy="build with XLA", **evidence)
     return evidence
 
 
@@ -40,7 +39,7 @@ def agrees(ask: Ask) -> Evidence:
     evidence: Evidence = {}
     x = tf.reshape(tf.linspace(-2.0, 2.0, 64), [8, 8])
     for device in numerics.devices(tf, ask):
-        with tf.device(device):
+        with tf.device(device), numerics.full_precision(tf):
             plain = [np.asarray(value, np.float64) for value in _program(tf, jit_compile=None)(x)]
             compiled = [np.asarray(value, np.float64) for value in _program(tf, jit_compile=True)(x)]
         errors = [

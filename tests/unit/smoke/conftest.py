@@ -1,0 +1,119 @@
+"""Trees that look like an installation: a module file, its dist-info, NVIDIA libraries compiled on the spot."""
+
+import base64
+import hashlib
+import os
+import shutil
+import subprocess
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from toolkit.smoke.inside import loading
+from toolkit.smoke.inside.components import CUDA_12
+
+PUBLISHED = {
+    "cpu_compiler": "/usr/lib/llvm-18/bin/clang",
+    "cuda_compute_capabilities": ["sm_60", "sm_70", "sm_80", "sm_89", "compute_90"],
+    "cuda_version": "12.5.1",
+    "cudnn_version": "9",
+    "is_cuda_build": True,
+    "is_rocm_build": False,
+    "is_tensorrt_build": False,
+}
+"""What the published 2.19.0 GPU wheel says of itself."""
+
+
+class Site:
+    """A ``site-packages`` with a module called tensorflow that tests put into the states of real ones."""
+
+    def __init__(self, root: Path) -> None:
+        self.root = root
+        self.build: dict[str, Any] = dict(PUBLISHED)
+        self.module = SimpleNamespace(
+            __name__="tensorflow",
+            __file__=str(self.write("tensorflow/__init__.py", '__version__ = "2.19.0"\n')),
+            __version__="2.19.0",
+            sysconfig=SimpleNamespace(get_build_info=lambda: self.build),
+            test=SimpleNamespace(is_built_with_cuda=lambda: self.build["is_cuda_build"]),
+        )
+
+    def write(self, name: str, text: str | bytes) -> Path:
+        path = self.root / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(text.encode() if isinstance(text, str) else text)
+        return path
+
+    def install(
+        self,
+        name: str = "tensorflow",
+        version: str = "2.19.0",
+        tag: str = "py3-none-any",
+        requires: tuple[str, ...] = (),
+    ) -> Path:
+        """Write the dist-info of a wheel that owns the module; returns the folder."""
+        info = f"{name}-{version}.dist-info"
+        lines = ["Metadata-Version: 2.1", f"Name: {name}", f"Version: {version}"]
+        self.write(f"{info}/METADATA", "\n".join([*lines, *(f"Requires-Dist: {text}" for text in requires), ""]))
+        self.write(f"{info}/WHEEL", f"Wheel-Version: 1.0\nRoot-Is-Purelib: false\nTag: {tag}\n")
+        content = (self.root / "tensorflow/__init__.py").read_bytes()
+        promise = base64.urlsafe_b64encode(hashlib.sha256(content).digest()).rstrip(b"=").decode()
+        record = f"tensorflow/__init__.py,sha256={promise},{len(content)}\n{info}/RECORD,,\n"
+        return self.write(f"{info}/RECORD", record).parent
+
+
+@pytest.fixture
+def site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Site:
+    made = Site(tmp_path / "site-packages")
+    monkeypatch.syspath_prepend(str(made.root))
+    monkeypatch.setattr(loading, "tensorflow", lambda: made.module)
+    monkeypatch.delenv("LD_LIBRARY_PATH", raising=False)
+    return made
+
+
+ANSWERS = """
+#include <stddef.h>
+int cudaRuntimeGetVersion(int *version) { *version = %(cuda)d; return %(error)d; }
+size_t cudnnGetVersion(void) { return %(cudnn)d; }
+size_t cublasLtGetVersion(void) { return 120601; }
+"""
+
+
+class Compiler:
+    """gcc, making real shared objects: what is dlopened in these tests is dlopened."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        # Tests that empty PATH still compile.
+        self._environment = dict(os.environ)
+        self._gcc = shutil.which("gcc") or "gcc"
+        self._made: dict[tuple[str, tuple[str, ...]], bytes] = {}
+
+    def __call__(self, source: str, *flags: str) -> bytes:
+        key = (source, flags)
+        if key not in self._made:
+            target = self._folder / f"{len(self._made)}.so"
+            argv = [self._gcc, "-shared", "-fPIC", *flags, "-x", "c", "-", "-o", str(target)]
+            subprocess.run(argv, input=source, text=True, check=True, env=self._environment)
+            self._made[key] = target.read_bytes()
+        return self._made[key]
+
+    def answering(self, *, cuda: int = 12060, cudnn: int = 90500, error: int = 0) -> bytes:
+        """A library that gives these versions."""
+        return self(ANSWERS % {"cuda": cuda, "cudnn": cudnn, "error": error})
+
+
+@pytest.fixture(scope="session")
+def gcc(tmp_path_factory: pytest.TempPathFactory) -> Compiler:
+    return Compiler(tmp_path_factory.mktemp("gcc"))
+
+
+@pytest.fixture
+def cuda_site(site: Site, gcc: Compiler) -> Site:
+    """A site whose every NVIDIA library loads and says 12.6 and 9.5.0."""
+    content = gcc.answering()
+    for library in CUDA_12:
+        site.write(f"nvidia/{library.folder}/{library.soname}", content)
+    return site

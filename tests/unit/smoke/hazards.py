@@ -1,0 +1,91 @@
+"""A worker whose checks hang, crash and talk, as native libraries do. Run as ``python -m tests.unit.smoke.hazards``."""
+
+import ctypes
+import os
+import signal
+import subprocess
+import sys
+import time
+
+from toolkit.smoke.inside.check import Ask, Check, Evidence, Fail
+from toolkit.smoke.inside.worker import serve
+
+LOADED: list[int] = []
+
+
+def ground(_: Ask) -> Evidence:
+    LOADED.append(os.getpid())
+    return {"pid": os.getpid()}
+
+
+def ground_is_laid(_: Ask) -> Evidence:
+    if not LOADED:
+        raise Fail("the needed check did not run in this process")
+    return {"pid": os.getpid()}
+
+
+def ground_gives_way(_: Ask) -> Evidence:
+    raise Fail("as planned")
+
+
+def segfault(_: Ask) -> Evidence:
+    print("about to read address zero", file=sys.stderr)
+    return {"never": ctypes.string_at(0)}
+
+
+def abort(_: Ask) -> Evidence:
+    os.abort()
+
+
+def illegal(_: Ask) -> Evidence:
+    os.kill(os.getpid(), signal.SIGILL)
+    return {}
+
+
+def killed(_: Ask) -> Evidence:
+    os.kill(os.getpid(), signal.SIGKILL)
+    return {}
+
+
+def leave(_: Ask) -> Evidence:
+    os._exit(3)
+
+
+def hang(_: Ask) -> Evidence:
+    child = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"])
+    print(f"child {child.pid}", file=sys.stderr, flush=True)
+    time.sleep(600)
+    return {}
+
+
+def deaf(_: Ask) -> Evidence:
+    signal.signal(signal.SIGABRT, signal.SIG_IGN)
+    time.sleep(600)
+    return {}
+
+
+def talk(_: Ask) -> Evidence:
+    os.system("echo noise on descriptor one")  # noqa: S605 - a library that prints
+    print("and from Python")
+    return {"text": "one line of JSON, with \n in it"}
+
+
+GROUND = "ground.laid"
+HAZARDS = (
+    Check(GROUND, "the ground", ground, 20),
+    Check("crash.segfault", "reads address zero", segfault, 20, (GROUND,)),
+    Check("after.segfault", "finds its ground again", ground_is_laid, 20, (GROUND,)),
+    Check("crash.abort", "aborts", abort, 20),
+    Check("crash.illegal", "lacks an instruction", illegal, 20),
+    Check("crash.killed", "is killed", killed, 20),
+    Check("crash.leave", "calls _exit", leave, 20),
+    Check("hang.sleep", "sleeps, with a child", hang, 0.6),
+    Check("hang.deaf", "does not hear SIGABRT", deaf, 0.6),
+    Check("after.hang", "finds its ground again", ground_is_laid, 20, (GROUND,)),
+    Check("talk.loud", "prints", talk, 20),
+    Check("ground.false", "fails", ground_gives_way, 20),
+    Check("after.false", "is not reached", ground_is_laid, 20, ("ground.false",)),
+)
+
+if __name__ == "__main__":
+    serve(HAZARDS, Ask())

@@ -1,0 +1,115 @@
+"""What the build says of itself, against what was asked; the published wheel's own words are the starting point."""
+
+import re
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.unit.smoke.conftest import PUBLISHED, Site
+from toolkit.smoke.inside import build_info
+from toolkit.smoke.inside.check import Ask, Fail, Skip
+
+ASKED = Ask(cuda="12.6.1", cudnn="9.5.0", capability="7.5")
+CPU = {"is_cuda_build": False, "is_rocm_build": False, "is_tensorrt_build": False}
+
+
+def test_the_published_wheel_serves_the_founding_set(site: Site) -> None:
+    build_info.consistent(ASKED)
+    build_info.cuda(ASKED)
+    assert build_info.capabilities(ASKED)["covered_by"] == "sm_70 machine code of an earlier minor version"
+
+
+def test_no_build_info_fails(site: Site) -> None:
+    del site.module.sysconfig
+    with pytest.raises(Fail, match=r"no sysconfig\.get_build_info"):
+        build_info.consistent(Ask())
+
+
+def test_a_module_that_contradicts_its_build_info_fails(site: Site) -> None:
+    site.module.test.is_built_with_cuda = lambda: False
+    with pytest.raises(Fail, match="is_cuda_build=True"):
+        build_info.consistent(Ask())
+
+
+@pytest.mark.parametrize("asked", [Ask(cuda="12.6.1"), Ask(cudnn="9.5.0"), Ask(device="gpu")])
+def test_a_cpu_build_where_cuda_was_asked_for_fails(site: Site, asked: Ask) -> None:
+    site.build = dict(CPU)
+    for probe in (build_info.consistent, build_info.cuda, build_info.capabilities):
+        with pytest.raises(Fail, match="built without"):
+            probe(asked)
+
+
+def test_a_cpu_build_is_skipped_where_nothing_was_asked(site: Site) -> None:
+    site.build = dict(CPU)
+    build_info.consistent(Ask())
+    for probe in (build_info.cuda, build_info.capabilities):
+        with pytest.raises(Skip, match="built without CUDA, and none was asked for"):
+            probe(Ask())
+
+
+@pytest.mark.parametrize(
+    ("built", "why"),
+    [
+        ({"cuda_version": "11.8.0"}, "built for cuda 11.8.0, asked for 12.6.1: another major"),
+        ({"cudnn_version": "8"}, "built for cudnn 8, asked for 9.5.0: another major"),
+        ({"cudnn_version": "9.6.0"}, "built for cuDNN 9.6.0, asked for the older 9.5.0"),
+        ({"cuda_version": ""}, "does not tell the cuda version"),
+        ({"cudnn_version": None}, "does not tell the cudnn version"),
+    ],
+)
+def test_an_incompatible_build_fails(site: Site, built: dict[str, Any], why: str) -> None:
+    site.build = {**PUBLISHED, **built}
+    with pytest.raises(Fail, match=re.escape(why)):
+        build_info.cuda(ASKED)
+
+
+def test_a_build_for_an_equal_or_earlier_cudnn_passes(site: Site) -> None:
+    for version in ("9", "9.3.0", "9.5.0", "9.5.1"):
+        site.build = {**PUBLISHED, "cudnn_version": version}
+        build_info.cuda(ASKED)
+
+
+@pytest.mark.parametrize("built", [["sm_80", "compute_90"], ["sm_60"], []])
+def test_a_capability_without_kernels_fails(site: Site, built: list[str]) -> None:
+    site.build = {**PUBLISHED, "cuda_compute_capabilities": built}
+    with pytest.raises(Fail, match=r"no kernel for|lists no compute"):
+        build_info.capabilities(ASKED)
+
+
+@pytest.mark.parametrize(
+    ("built", "asked", "how"),
+    [
+        (["sm_75"], "7.5", "sm_75 machine code"),
+        (["compute_75"], "7.5", "compute_75 machine code"),
+        (["sm_70", "sm_75"], "7.5", "sm_75 machine code"),
+        (["sm_60", "compute_70"], "7.5", "compute_70 machine code of an earlier minor version"),
+        (["sm_60", "compute_60"], "7.5", "compute_60 PTX, compiled by the driver when a kernel is first used"),
+        (["compute_90"], "12.0", "compute_90 PTX, compiled by the driver when a kernel is first used"),
+        (["sm_90a"], "9.0", "sm_90a machine code"),
+        (["sm_100a"], "10.3", None),
+        (["sm_80"], "7.5", None),
+        (["sm_75"], "8.0", None),
+        (["sm_86"], "8.0", None),
+        (["nonsense"], "7.5", None),
+    ],
+)
+def test_coverage(built: list[str], asked: str, how: str | None) -> None:
+    assert build_info.coverage(built, asked) == how
+
+
+names = st.builds("{}_{}{}".format, st.sampled_from(["sm", "compute"]), st.integers(5, 12), st.integers(0, 9))
+
+
+@given(st.lists(names), names, st.integers(5, 12), st.integers(0, 9))
+def test_more_kernels_never_cover_less(built: list[str], more: str, major: int, minor: int) -> None:
+    asked = f"{major}.{minor}"
+    assert build_info.coverage(built, asked) is None or build_info.coverage([*built, more], asked) is not None
+
+
+@given(st.lists(names, min_size=1))
+def test_what_was_built_covers_itself(built: list[str]) -> None:
+    for name in built:
+        digits = name.partition("_")[2]
+        assert build_info.coverage(built, f"{digits[:-1]}.{digits[-1]}") is not None

@@ -1,0 +1,180 @@
+"""libdevice and ptxas: absent, not executable, damaged, of the wrong version, assembling for the wrong GPU."""
+
+import re
+import struct
+from pathlib import Path
+
+import pytest
+
+from tests.unit.smoke.conftest import Compiler, Site
+from tests.unit.smoke.test_elf import cubin
+from toolkit.smoke.inside import compiler
+from toolkit.smoke.inside.check import Ask, Fail, Skip
+
+ASKED = Ask(cuda="12.6.1", capability="7.5")
+PTXAS = "nvidia/cuda_nvcc/bin/ptxas"
+LIBDEVICE = "nvidia/cuda_nvcc/nvvm/libdevice/libdevice.10.bc"
+LIBNVVM = "nvidia/cuda_nvcc/nvvm/lib64/libnvvm.so"
+BITCODE = b"BC\xc0\xde" + bytes(60)
+
+
+@pytest.fixture
+def alone(site: Site, monkeypatch: pytest.MonkeyPatch) -> Site:
+    """Only this site: toolkits that lie on the machine, and its PATH, are out of sight."""
+    monkeypatch.setattr(compiler, "roots", lambda: [site.root / "cuda_sdk_lib", site.root / "nvidia/cuda_nvcc"])
+    monkeypatch.setenv("PATH", "")
+    return site
+
+
+def install_ptxas(
+    site: Site, *, version: str = "12.6.68", flags: int = 0x4B054B, writes: bool = True, code: int = 0
+) -> Path:
+    """A program that answers as ptxas does, or does not."""
+    made = site.write("made.cubin", cubin(flags))
+    script = f"""#!/bin/sh
+if [ "$1" = --version ]; then echo "Cuda compilation tools, release 12.6, V{version}"; exit 0; fi
+{f'/bin/cp {made} "$4"' if writes else ":"}
+echo "ptxas fatal : as told" >&2
+exit {code}
+"""
+    file = site.write(PTXAS, script)
+    file.chmod(0o755)
+    return file
+
+
+def test_a_working_ptxas_passes(alone: Site) -> None:
+    file = install_ptxas(alone)
+    assert compiler.ptxas(ASKED) == {"file": str(file), "version": "12.6.68", "assembled_for": "sm_75"}
+
+
+def test_no_ptxas_fails_and_says_where_it_was_looked_for(alone: Site) -> None:
+    with pytest.raises(Fail, match="ptxas is not where TensorFlow looks") as caught:
+        compiler.ptxas(ASKED)
+    assert str(alone.root / PTXAS) in caught.value.evidence["searched"]
+    assert "nvidia-cuda-nvcc-cu12" in caught.value.remedy
+
+
+def test_a_ptxas_that_cannot_be_executed_fails(alone: Site) -> None:
+    install_ptxas(alone).chmod(0o644)
+    with pytest.raises(Fail, match="ptxas is not where TensorFlow looks") as caught:
+        compiler.ptxas(ASKED)
+    assert f"{alone.root / PTXAS} (not executable)" in caught.value.evidence["searched"]
+
+
+def test_a_ptxas_of_another_cuda_fails(alone: Site) -> None:
+    install_ptxas(alone, version="13.0.88")
+    with pytest.raises(Fail, match=re.escape("of CUDA 13.0.88; asked for 12.6.1")):
+        compiler.ptxas(ASKED)
+
+
+def test_the_wheels_ptxas_comes_after_path(alone: Site, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    foreign = install_ptxas(Site(tmp_path / "foreign"), version="13.0.88")
+    install_ptxas(alone)
+    monkeypatch.setenv("PATH", str(foreign.parent))
+    with pytest.raises(Fail, match=re.escape(f"would run {foreign}")):
+        compiler.ptxas(ASKED)
+
+
+def test_a_ptxas_that_fails_is_quoted(alone: Site) -> None:
+    install_ptxas(alone, code=255)
+    with pytest.raises(Fail, match="code 255: ptxas fatal : as told"):
+        compiler.ptxas(ASKED)
+
+
+def test_a_ptxas_that_is_no_program_fails(alone: Site) -> None:
+    alone.write(PTXAS, struct.pack("<I", 0xDEADBEEF)).chmod(0o755)
+    with pytest.raises(Fail, match="does not run"):
+        compiler.ptxas(ASKED)
+
+
+@pytest.mark.parametrize(
+    ("broken", "why"),
+    [({"writes": False}, "ptxas made no cubin"), ({"flags": 0x5A055A}, "asked for sm_75, ptxas assembled for sm_90")],
+)
+def test_a_ptxas_without_the_right_cubin_fails(alone: Site, broken: dict[str, int], why: str) -> None:
+    install_ptxas(alone, **broken)  # type: ignore[arg-type]
+    with pytest.raises(Fail, match=why):
+        compiler.ptxas(ASKED)
+
+
+def test_without_an_expectation_the_builds_first_capability_is_tried(alone: Site) -> None:
+    install_ptxas(alone, flags=0x3C053C)
+    assert compiler.ptxas(Ask())["assembled_for"] == "sm_60"
+
+
+def test_no_libdevice_fails(alone: Site) -> None:
+    with pytest.raises(Fail, match=r"libdevice\.10\.bc is not where TensorFlow looks"):
+        compiler.libdevice(ASKED)
+
+
+def test_a_libdevice_that_is_no_bitcode_fails(alone: Site) -> None:
+    alone.write(LIBDEVICE, b"version https://git-lfs.github.com/spec/v1")
+    with pytest.raises(Fail, match="is not LLVM bitcode"):
+        compiler.libdevice(ASKED)
+
+
+def test_without_libnvvm_the_evidence_says_what_was_not_tried(alone: Site) -> None:
+    alone.write(LIBDEVICE, BITCODE)
+    assert compiler.libdevice(ASKED)["linked"] == "not tried: libnvvm.so is not installed"
+
+
+NVVM = """
+#include <string.h>
+typedef void *program;
+#define LOG "error: libdevice is corrupt"
+#define PTX "%(ptx)s"
+int nvvmCreateProgram(program *p) { *p = (void *)1; return 0; }
+int nvvmDestroyProgram(program *p) { return 0; }
+int nvvmAddModuleToProgram(program p, const char *text, size_t size, const char *name) {
+    return strcmp(name, "libdevice") == 0 ? %(add)d : 0;
+}
+int nvvmCompileProgram(program p, int n, const char **options) { return strcmp(options[0], "-arch=compute_75"); }
+int nvvmGetProgramLogSize(program p, size_t *n) { *n = sizeof LOG; return 0; }
+int nvvmGetProgramLog(program p, char *text) { strcpy(text, LOG); return 0; }
+int nvvmGetCompiledResultSize(program p, size_t *n) { *n = sizeof PTX; return 0; }
+int nvvmGetCompiledResult(program p, char *text) { strcpy(text, PTX); return 0; }
+"""
+GOOD_PTX = r".visible .entry probe(\n)\n"
+
+
+def test_a_libdevice_that_links_passes(alone: Site, gcc: Compiler) -> None:
+    alone.write(LIBDEVICE, BITCODE)
+    alone.write(LIBNVVM, gcc(NVVM % {"ptx": GOOD_PTX, "add": 0}))
+    assert compiler.libdevice(ASKED)["linked"] == "2 lines of PTX for compute_75"
+
+
+def test_a_libdevice_that_libnvvm_refuses_fails_with_its_log(alone: Site, gcc: Compiler) -> None:
+    alone.write(LIBDEVICE, BITCODE)
+    alone.write(LIBNVVM, gcc(NVVM % {"ptx": GOOD_PTX, "add": 4}))
+    with pytest.raises(Fail, match="nvvmAddModuleToProgram returned 4: error: libdevice is corrupt"):
+        compiler.libdevice(ASKED)
+
+
+@pytest.mark.parametrize("ptx", [GOOD_PTX + r"call __nv_tanhf\n", ""])
+def test_a_libdevice_without_the_function_fails(alone: Site, gcc: Compiler, ptx: str) -> None:
+    alone.write(LIBDEVICE, BITCODE)
+    alone.write(LIBNVVM, gcc(NVVM % {"ptx": ptx, "add": 0}))
+    with pytest.raises(Fail, match="does not define __nv_tanhf"):
+        compiler.libdevice(ASKED)
+
+
+def test_a_broken_libnvvm_fails(alone: Site) -> None:
+    alone.write(LIBDEVICE, BITCODE)
+    alone.write(LIBNVVM, b"not a library")
+    with pytest.raises(Fail, match="cannot be linked"):
+        compiler.libdevice(ASKED)
+
+
+def test_a_cpu_build_is_skipped(site: Site) -> None:
+    site.build = {"is_cuda_build": False}
+    for probe in (compiler.libdevice, compiler.ptxas):
+        with pytest.raises(Skip):
+            probe(Ask())
+
+
+def test_the_chosen_toolkit_comes_first(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XLA_FLAGS", "--xla_dump_to=/tmp --xla_gpu_cuda_data_dir=/my/cuda")
+    assert compiler.roots()[0] == Path("/my/cuda")
+    monkeypatch.delenv("XLA_FLAGS")
+    assert compiler.roots()[0] == Path("cuda_sdk_lib")
+    assert site.root / "nvidia/cuda_nvcc" in compiler.roots()

@@ -1,0 +1,97 @@
+"""Machines without a GPU, drivers that do not answer, and TensorFlow that sees nothing."""
+
+import ctypes
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+
+from tests.unit.smoke.conftest import Compiler, Site
+from toolkit.smoke.inside import device
+from toolkit.smoke.inside.check import Ask, Fail, Skip
+from toolkit.smoke.inside.components import CUDA_12
+
+GPU = Ask(device="gpu")
+without_gpu = pytest.mark.skipif(any(Path("/dev").glob("nvidia*")), reason="this machine has a GPU")
+
+CUDA_DRIVER = """
+int cuInit(unsigned flags) { return %(init)d; }
+int cuDriverGetVersion(int *version) { *version = %(version)d; return 0; }
+int cuDeviceGetCount(int *count) { *count = %(count)d; return 0; }
+"""
+
+
+def make_driver(gcc: Compiler, folder: Path, *, init: int = 0, version: int = 12060, count: int = 1) -> ctypes.CDLL:
+    file = folder / f"libcuda-{init}-{version}-{count}.so.1"
+    file.write_bytes(gcc(CUDA_DRIVER % {"init": init, "version": version, "count": count}))
+    return ctypes.CDLL(str(file))
+
+
+def hide_gpus(site: Site) -> None:
+    site.module.config = SimpleNamespace(list_physical_devices=lambda kind: [])
+
+
+@without_gpu
+def test_an_asked_gpu_that_is_missing_fails_with_its_causes(site: Site) -> None:
+    with pytest.raises(Fail, match=r"no /dev/nvidia\* device") as caught:
+        device.driver(GPU)
+    assert "--gpus all" in caught.value.remedy
+
+
+@without_gpu
+def test_a_missing_gpu_is_skipped_where_it_was_not_asked_for(site: Site) -> None:
+    hide_gpus(site)
+    for probe in (device.driver, device.visible, device.capability, device.operation, device.memory):
+        with pytest.raises(Skip, match="none was asked for"):
+            probe(Ask())
+
+
+def test_a_gpu_is_left_alone_where_the_processor_was_asked_for(site: Site) -> None:
+    for probe in (device.driver, device.visible, device.capability, device.operation, device.memory):
+        with pytest.raises(Skip, match="leaves GPUs alone"):
+            probe(Ask(device="cpu"))
+
+
+def test_an_answering_driver_has_nothing_wrong(site: Site, gcc: Compiler, tmp_path: Path) -> None:
+    evidence, wrong = device.question_driver(make_driver(gcc, tmp_path))
+    assert (evidence, wrong) == ({"cuInit": 0, "cuda_of_driver": "12.6", "devices": 1}, [])
+
+
+@pytest.mark.parametrize(
+    ("state", "why"),
+    [
+        ({"init": 100}, "cuInit returned error 100"),
+        ({"count": 0}, "the driver lists no device"),
+        ({"version": 11080}, "the driver is for CUDA 11.8, TensorFlow was built for 12"),
+    ],
+)
+def test_a_driver_that_cannot_serve_is_told(
+    site: Site, gcc: Compiler, tmp_path: Path, state: dict[str, int], why: str
+) -> None:
+    _, wrong = device.question_driver(make_driver(gcc, tmp_path, **state))
+    assert any(why in text for text in wrong)
+
+
+@without_gpu
+def test_unseen_gpu_names_every_cause(cuda_site: Site) -> None:
+    hide_gpus(cuda_site)
+    (cuda_site.root / "nvidia/cudnn/lib/libcudnn.so.9").unlink()
+    with pytest.raises(Fail) as caught:
+        device.visible(GPU)
+    text = str(caught.value)
+    assert "no /dev/nvidia*" in text
+    assert f"1 of {len(CUDA_12)} libraries do not load: libcudnn.so.9" in text
+
+
+def test_a_cpu_build_is_the_whole_cause(site: Site) -> None:
+    hide_gpus(site)
+    site.build = {"is_cuda_build": False}
+    with pytest.raises(Fail, match="TensorFlow sees no GPU: this TensorFlow was built without CUDA"):
+        device.visible(GPU)
+
+
+def test_each_later_check_fails_without_its_gpu(site: Site) -> None:
+    hide_gpus(site)
+    for probe in (device.capability, device.operation, device.memory):
+        with pytest.raises(Fail, match="TensorFlow sees no GPU"):
+            probe(GPU)

@@ -1,0 +1,64 @@
+"""Search paths of libraries that gcc made, and hostile bytes."""
+
+import struct
+from contextlib import suppress
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from tests.unit.smoke.conftest import Compiler
+from toolkit.smoke.inside import elf
+
+
+@pytest.mark.parametrize("flag", ["--enable-new-dtags", "--disable-new-dtags"])
+def test_both_kinds_of_path_are_read(gcc: Compiler, tmp_path: Path, flag: str) -> None:
+    (tmp_path / "beside").mkdir()
+    library = tmp_path / "lib.so"
+    library.write_bytes(gcc("int x;", f"-Wl,{flag}", "-Wl,-rpath,$ORIGIN/beside:/absent:$ORIGIN/../"))
+    assert elf.read_search_path(library) == [tmp_path / "beside", tmp_path.parent]
+
+
+def test_no_path_is_no_folder(gcc: Compiler, tmp_path: Path) -> None:
+    (tmp_path / "lib.so").write_bytes(gcc("int y;"))
+    assert elf.read_search_path(tmp_path / "lib.so") == []
+
+
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
+@given(st.integers(0, 63), st.binary(min_size=1, max_size=16), st.integers(16, 20000))
+def test_damage_is_a_value_error(gcc: Compiler, tmp_path: Path, at: int, patch: bytes, length: int) -> None:
+    whole = gcc("int x;", "-Wl,-rpath,/usr")
+    file = tmp_path / "damaged.so"
+    file.write_bytes((whole[:at] + patch + whole[at + len(patch) :])[:length])
+    for read in (elf.read_search_path, elf.require_whole):
+        with suppress(ValueError):
+            read(file)
+
+
+def test_a_library_cut_short_is_refused(gcc: Compiler, tmp_path: Path) -> None:
+    file = tmp_path / "short.so"
+    file.write_bytes(gcc("int y;"))
+    elf.require_whole(file)
+    file.write_bytes(gcc("int y;")[:4000])
+    with pytest.raises(ValueError, match=r"cut short: 4000 bytes of at least \d+"):
+        elf.require_whole(file)
+
+
+def cubin(flags: int, machine: int = 190) -> bytes:
+    header = bytearray(64)
+    header[:4] = b"\x7fELF"
+    struct.pack_into("<H", header, 18, machine)
+    struct.pack_into("<I", header, 48, flags)
+    return bytes(header)
+
+
+def test_a_cubin_tells_its_architecture() -> None:
+    # 0x4b054b is what ptxas 12.6.68 writes for sm_75.
+    assert elf.read_cubin_architecture(cubin(0x4B054B)) == 75
+
+
+@pytest.mark.parametrize("data", [b"", b"\x7fELF", cubin(0x4B, machine=62), b"MZ" + bytes(62)])
+def test_what_is_no_cubin_is_refused(data: bytes) -> None:
+    with pytest.raises(ValueError, match="not a CUDA ELF file"):
+        elf.read_cubin_architecture(data)

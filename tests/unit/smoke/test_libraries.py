@@ -1,0 +1,116 @@
+"""Real dlopen of real shared objects, made by gcc: absent, truncated, incomplete, and of the wrong version."""
+
+import re
+from pathlib import Path
+
+import pytest
+
+from tests.unit.smoke.conftest import PUBLISHED, Compiler, Site
+from toolkit.smoke.inside import libraries
+from toolkit.smoke.inside.check import Ask, Fail, Skip
+from toolkit.smoke.inside.components import CUDA_12
+
+ASKED = Ask(cuda="12.6.1", cudnn="9.5.0")
+CUDNN = "nvidia/cudnn/lib/libcudnn.so.9"
+CUDART = "nvidia/cuda_runtime/lib/libcudart.so.12"
+
+
+def test_a_whole_set_passes(cuda_site: Site) -> None:
+    assert list(libraries.load(ASKED)["loaded"]) == [library.soname for library in CUDA_12]
+    evidence = libraries.versions(ASKED)
+    assert (evidence["cudaRuntimeGetVersion"], evidence["cudnnGetVersion"]) == (12060, 90500)
+
+
+@pytest.mark.parametrize("library", CUDA_12, ids=lambda library: str(library.soname))
+def test_each_missing_library_is_named_with_its_package(cuda_site: Site, library: libraries.Library) -> None:
+    (cuda_site.root / "nvidia" / library.folder / library.soname).unlink()
+    with pytest.raises(Fail, match=re.escape(library.soname)) as caught:
+        libraries.load(ASKED)
+    assert library.package in caught.value.remedy
+    assert list(caught.value.evidence["missing"]) == [library.soname]
+
+
+def test_a_truncated_library_fails(cuda_site: Site) -> None:
+    file = cuda_site.root / CUDNN
+    file.write_bytes(file.read_bytes()[:2000])
+    with pytest.raises(Fail) as caught:
+        libraries.load(ASKED)
+    assert "cut short: 2000 bytes" in caught.value.evidence["missing"]["libcudnn.so.9"]
+
+
+def test_an_unbound_symbol_fails(cuda_site: Site, gcc: Compiler) -> None:
+    cuda_site.write(CUDNN, gcc("void absent(void); void present(void) { absent(); }", "-Wl,-z,lazy"))
+    with pytest.raises(Fail) as caught:
+        libraries.load(ASKED)
+    assert "undefined symbol: absent" in caught.value.evidence["missing"]["libcudnn.so.9"]
+
+
+@pytest.mark.parametrize(
+    ("file", "answers", "why"),
+    [
+        (CUDNN, {"cudnn": 90300}, "cudnn 9.5.0 was asked for, 9.3.0 is loaded"),
+        (CUDNN, {"cudnn": 90501}, "cudnn 9.5.0 was asked for, 9.5.1 is loaded"),
+        (CUDART, {"cuda": 12050}, "cuda 12.6.1 was asked for, 12.5 is loaded"),
+        (CUDART, {"cuda": 11080}, "cuda 12.6.1 was asked for, 11.8 is loaded"),
+        (CUDART, {"error": 35}, "cudaRuntimeGetVersion returned error 35"),
+    ],
+)
+def test_a_library_of_another_version_fails(
+    cuda_site: Site, gcc: Compiler, file: str, answers: dict[str, int], why: str
+) -> None:
+    cuda_site.write(file, gcc.answering(**answers))
+    with pytest.raises(Fail, match=re.escape(why)):
+        libraries.versions(ASKED)
+
+
+def test_a_library_without_its_function_fails(cuda_site: Site, gcc: Compiler) -> None:
+    cuda_site.write(CUDNN, gcc("int nothing;"))
+    with pytest.raises(Fail, match=r"libcudnn\.so\.9 cannot be asked"):
+        libraries.versions(ASKED)
+
+
+def test_a_cudnn_older_than_the_build_fails_though_nobody_asked(cuda_site: Site) -> None:
+    cuda_site.build = {**PUBLISHED, "cudnn_version": "9.6.0"}
+    with pytest.raises(Fail, match=r"cuDNN 9\.5\.0 is loaded, older than 9\.6\.0 of the build"):
+        libraries.versions(Ask())
+
+
+def test_an_old_major_fails_though_nobody_asked(cuda_site: Site, gcc: Compiler) -> None:
+    cuda_site.write(CUDNN, gcc.answering(cudnn=8904))
+    with pytest.raises(Fail, match="cudnn 8 is loaded, TensorFlow was built for 9"):
+        libraries.versions(Ask())
+
+
+def test_another_cuda_major_is_not_guessed_at(cuda_site: Site) -> None:
+    cuda_site.build = {**PUBLISHED, "cuda_version": "13.0.0"}
+    for probe in (libraries.load, libraries.versions):
+        with pytest.raises(Fail, match=r"knows the libraries of CUDA 12 only"):
+            probe(Ask())
+
+
+def test_a_cpu_build_is_skipped(site: Site) -> None:
+    site.build = {"is_cuda_build": False}
+    for probe in (libraries.load, libraries.versions):
+        with pytest.raises(Skip):
+            probe(Ask())
+
+
+def test_the_loaders_order_is_kept(
+    cuda_site: Site, gcc: Compiler, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """LD_LIBRARY_PATH hides the wheels' libraries, as it does for TensorFlow; the RUNPATH comes before the rest."""
+    cuda_site.write("elsewhere/libcudnn.so.9", gcc.answering(cudnn=90400))
+    cuda_site.write("tensorflow/libtensorflow_cc.so.2", gcc("int tf;", "-Wl,-rpath,$ORIGIN/../elsewhere"))
+    with pytest.raises(Fail, match=r"9\.4\.0 is loaded"):
+        libraries.versions(ASKED)
+    hiding = tmp_path / "hiding"
+    hiding.mkdir()
+    (hiding / "libcudnn.so.9").write_bytes(gcc.answering(cudnn=90300))
+    monkeypatch.setenv("LD_LIBRARY_PATH", f"/nowhere:{hiding}")
+    with pytest.raises(Fail, match=r"9\.3\.0 is loaded"):
+        libraries.versions(ASKED)
+
+
+@pytest.mark.parametrize(("number", "version"), [(90500, (9, 5, 0)), (91002, (9, 10, 2)), (8904, (8, 9, 4))])
+def test_cudnn_numbers(number: int, version: tuple[int, int, int]) -> None:
+    assert libraries.decode_cudnn(number) == version

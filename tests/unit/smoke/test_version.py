@@ -1,0 +1,144 @@
+"""Version, tags, requirements and files: each told wrong by a real dist-info."""
+
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.unit.smoke.conftest import Site
+from toolkit.smoke.inside import loading, version
+from toolkit.smoke.inside.check import Ask, Fail
+
+
+def test_the_asked_version_passes(site: Site) -> None:
+    site.install()
+    assert version.version(Ask(version="2.19.0"))["distribution"] == "tensorflow 2.19.0"
+
+
+@pytest.mark.parametrize(
+    ("asked", "module", "installed"),
+    [
+        ("2.19.0", "2.19.0+cuda126", "2.19.0+cuda126"),
+        ("2.19.0rc1", "2.19.0-rc1", "2.19.0rc1"),
+        ("", "2.20.0-dev20250301", "2.20.0.dev20250301"),
+    ],
+)
+def test_spellings_of_one_version_agree(site: Site, asked: str, module: str, installed: str) -> None:
+    site.install(version=installed)
+    site.module.__version__ = module
+    version.version(Ask(version=asked))
+
+
+@pytest.mark.parametrize("asked", ["2.18.0", "2.19.1", "2.19.0+cuda126", "2.19.0rc1", "2.1"])
+def test_another_version_fails(site: Site, asked: str) -> None:
+    site.install()
+    with pytest.raises(Fail, match=r"was asked for, 2\.19\.0 is installed"):
+        version.version(Ask(version=asked))
+
+
+def test_a_distribution_of_another_version_fails(site: Site) -> None:
+    site.install(version="2.18.1")
+    with pytest.raises(Fail, match=r"module says 2\.19\.0, its distribution says 2\.18\.1"):
+        version.version(Ask())
+
+
+def test_two_owners_fail(site: Site) -> None:
+    site.install("tensorflow")
+    site.install("tensorflow-cpu")
+    with pytest.raises(Fail, match="one installed distribution should own"):
+        version.version(Ask())
+
+
+def test_a_module_that_nobody_installed_fails(site: Site) -> None:
+    with pytest.raises(Fail, match="found: none"):
+        version.wheel_tags(Ask())
+
+
+def test_a_module_without_a_version_fails(site: Site) -> None:
+    del site.module.__version__
+    with pytest.raises(Fail, match="has no __version__"):
+        version.version(Ask())
+
+
+def test_an_import_error_names_what_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken() -> None:
+        raise ImportError("libtensorflow_cc.so.2: cannot open shared object file")
+
+    monkeypatch.setattr(loading, "tensorflow", broken)
+    with pytest.raises(Fail, match=r"libtensorflow_cc\.so\.2"):
+        version.imports(Ask())
+
+
+def test_a_wheel_for_another_python_fails(site: Site) -> None:
+    site.install(tag="cp39-cp39-linux_x86_64")
+    with pytest.raises(Fail, match="no tag of the wheel fits"):
+        version.wheel_tags(Ask())
+
+
+@pytest.mark.parametrize(
+    ("tag", "good"),
+    [
+        ("cp311-cp311-manylinux_2_17_x86_64", True),
+        ("cp311-cp311-linux_x86_64", True),
+        ("cp38-abi3-manylinux2014_x86_64", True),
+        ("py3-none-any", True),
+        ("cp312-cp312-linux_x86_64", False),
+        ("cp311-cp311-linux_aarch64", False),
+        ("cp311-cp311-win_amd64", False),
+        ("cp311-cp311", False),
+    ],
+)
+def test_tags(tag: str, good: bool) -> None:
+    assert version.fits(tag, "cp311", "x86_64") is good
+
+
+@pytest.mark.parametrize(
+    ("requirement", "why"),
+    [
+        ("no-such-distribution>=1", "no-such-distribution is missing"),
+        ("packaging<1", "packaging .* is not <1"),
+    ],
+)
+def test_an_unmet_requirement_fails(site: Site, requirement: str, why: str) -> None:
+    site.install(requires=("packaging", requirement))
+    with pytest.raises(Fail, match=why):
+        version.dependencies(Ask())
+
+
+def test_met_and_inapplicable_requirements_pass(site: Site) -> None:
+    extra = 'nvidia-cudnn-cu12==9.3.0.75; extra == "and-cuda"'
+    site.install(requires=("packaging>=20", 'no-such-thing; sys_platform == "plan9"', extra))
+    assert version.dependencies(Ask()) == {"requirements": 1}
+
+
+def test_requirements_without_the_means_to_compare_fail(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+    site.install(requires=("packaging",))
+    monkeypatch.setitem(sys.modules, "packaging.requirements", None)
+    with pytest.raises(Fail, match="packaging is not installed"):
+        version.dependencies(Ask())
+
+
+def test_untouched_files_pass(site: Site) -> None:
+    site.install()
+    assert version.files(Ask())["files"] == 1
+
+
+def test_a_changed_byte_fails(site: Site) -> None:
+    site.install()
+    file = Path(site.module.__file__)
+    file.write_bytes(file.read_bytes().replace(b"2.19", b"2.91"))
+    with pytest.raises(Fail, match=r"0 files missing, 1 changed.*tensorflow/__init__\.py"):
+        version.files(Ask())
+
+
+def test_a_missing_file_fails(site: Site) -> None:
+    record = site.install() / "RECORD"
+    record.write_text(record.read_text() + "tensorflow/lost.so,sha256=AAAA,1\n")
+    with pytest.raises(Fail, match=r"1 files missing.*lost\.so"):
+        version.files(Ask())
+
+
+def test_a_record_without_hashes_fails(site: Site) -> None:
+    (site.install() / "RECORD").write_text("tensorflow/__init__.py,,\n")
+    with pytest.raises(Fail, match="no RECORD of its files"):
+        version.files(Ask())
