@@ -43,4 +43,5 @@ def apply(images: NDArray[np.uint8], draws: NDArray[np.uint8], pad: int, fill: N
     rows = draws[:, 0, None] + np.arange(height)
     columns = np.arange(width)
     columns = draws[:, 1, None] + np.where(draws[:, 2, None] == 1, columns[::-1], columns)
-    return padded[np.arange(count)[:, None, None], rows[:, :, None], columns[:, None, :]]
+    cropped: NDArray[np.uint8] = padded[np.arange(count)[:, None, None], rows[:, :, None], columns[:, None, :]]
+    return cropped

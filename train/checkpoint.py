@@ -72,7 +72,7 @@ def save(folder: Path, values: Values, position: Position, *, keep: int) -> Path
 
 def load(folder: Path) -> tuple[Checkpoint | None, list[str]]:
     """The newest good checkpoint, and what was wrong with each newer one."""
-    problems = []
+    problems: list[str] = []
     for record in _list(folder):
         try:
             return _read(record), problems

@@ -48,7 +48,7 @@ def _read_blocks(text: str) -> tuple[int, ...]:
         raise UsageError(f"not a list of blocks: {text!r}", remedy="write it as 1,2") from None
 
 
-def _collect(
+def _collect(  # noqa: PLR0917
     dataset: Annotated[
         str, typer.Argument(help="digits, cifar10, cifar100, svhn or fashion_mnist.", metavar="DATASET")
     ],

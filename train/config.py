@@ -27,10 +27,8 @@ INCIDENTAL: Final = frozenset({"out", "data_dir", "cache_dir", "progress", "json
 @cache
 def read_table(name: str) -> dict[str, Any]:
     """Read one of the data files beside this module (``presets``, ``recipes``, ``datasets``)."""
-    value: dict[str, Any] = yaml.load(
-        (Path(__file__).parent / f"{name}.yaml").read_text(encoding="utf-8"),
-        Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader),
-    )
+    text = (Path(__file__).parent / f"{name}.yaml").read_text(encoding="utf-8")
+    value: dict[str, Any] = yaml.safe_load(text)
     return value
 
 
@@ -110,7 +108,8 @@ class TrainConfig:
             raise UsageError(f"{self.dataset} has no extra split", remedy="--extra is for svhn")
         if self.stem == "imagenet" and self.shape[0] < 32:
             raise UsageError(
-                f"model {self.model} needs images of 32x32 and more; those of {self.dataset} have {self.shape[0]}x{self.shape[1]}",
+                f"model {self.model} needs images of 32x32 and more",
+                why=f"those of {self.dataset} have {self.shape[0]}x{self.shape[1]}",
                 remedy="use a CIFAR preset such as bc-100-12",
             )
         wrong = [block for block in self.recompute_blocks if not 1 <= block <= len(self.layers)]

@@ -1,6 +1,6 @@
 """What can go wrong in training: one class a kind of failure, each with the exit code that ``toolkit`` documents too.
 
-The codes are the same as in ``toolkit.errors``; the classes are not shared, because this package runs alone in an image.
+The codes are those of ``toolkit.errors``; the classes are not shared, because this package runs alone in an image.
 """
 
 

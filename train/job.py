@@ -22,11 +22,12 @@ def run(config: TrainConfig) -> dict[str, Any]:
         saved, problems = checkpoint.load(folder / "checkpoints")
         recorded = saved.position.environment if saved else {}
         environment = runtime.prepare(runtime.choose_threads(config, recorded.get("threads")))
-        return _train(config, folder, saved, problems, environment, requests)
+        return _train(config, folder=folder, saved=saved, problems=problems, environment=environment, requests=requests)
 
 
 def _train(
     config: TrainConfig,
+    *,
     folder: Path,
     saved: checkpoint.Checkpoint | None,
     problems: list[str],
@@ -37,7 +38,7 @@ def _train(
     from train import optimizer, state, step
     from train.data import load
     from train.loop import Batches, Loop
-    from train.model import build
+    from train.model.densenet import build, count_parameters
 
     dataset = load(config)
     batches = Batches(dataset, config)
@@ -56,8 +57,9 @@ def _train(
         position = saved.position
         display.say(f"resumed after step {position.step} of {batches.total}")
     display.say(
-        f"{config.dataset} ({len(dataset.train)} to train on, {len(dataset.test)} to test on; {dataset.source}), "
-        f"{config.model} with {model.count_params():,} parameters, {batches.total} steps, {environment['threads']} threads"
+        f"{config.dataset}: {len(dataset.train)} to train on, {len(dataset.test)} to test on, from {dataset.source}\n"
+        f"{config.model}: {count_parameters(model):,} trainable parameters; {batches.total} steps of "
+        f"{config.batch_size} images, {environment['threads']} threads"
     )
     loop = Loop(
         config,
@@ -105,5 +107,5 @@ def _require_same(recorded: dict[str, Any], now: dict[str, Any], display: Displa
     for name in ("threads", "devices", "tensorflow"):
         if recorded[name] != now[name]:
             display.say(
-                f"note: {name} was {recorded[name]}, is {now[name]}: the last bits will differ from an unbroken run"
+                f"note: {name} was {recorded[name]}, is {now[name]}; the last bits may differ from an unbroken run"
             )

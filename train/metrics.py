@@ -1,4 +1,4 @@
-"""What is recorded of a run: a line for each epoch (CSV), for each epoch and every few steps (JSONL), and TensorBoard."""
+"""What is recorded of a run: each epoch (CSV), each epoch and every few steps (JSONL, TensorBoard)."""
 
 import csv
 import io
@@ -32,15 +32,19 @@ def read_epochs(path: Path) -> list[EpochRecord]:
     Raises:
         OSError: there is no such file.
     """
-    kinds = {field.name: int if field.type is int else float for field in fields(EpochRecord)}
     records = []
     with path.open(encoding="utf-8", newline="") as file:
         for row in csv.DictReader(file):
             try:
-                records.append(EpochRecord(**{name: kind(row[name]) for name, kind in kinds.items()}))
+                records.append(_parse(row))
             except (KeyError, TypeError, ValueError):
                 continue
     return records
+
+
+def _parse(row: dict[str, str]) -> EpochRecord:
+    kinds: dict[str, Any] = {field.name: field.type for field in fields(EpochRecord)}
+    return EpochRecord(**{name: kind(row[name]) for name, kind in kinds.items()})
 
 
 class Recorder:

@@ -1,7 +1,7 @@
 """Update rules as pure functions of (weight, gradient, slots, learning rate, step).
 
-Written here rather than taken from Keras because the paper's rule is PyTorch's: weight decay is an L2 penalty inside the
-gradient, and Nesterov momentum looks ahead by the learning rate of this step (Sutskever et al., ICML 2013).
+Written here rather than taken from Keras because the paper's rule is Torch's: weight decay is an L2 penalty inside
+the gradient, and Nesterov momentum looks ahead by the learning rate of this step (Sutskever et al., ICML 2013).
 """
 
 from collections.abc import Callable, Sequence

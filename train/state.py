@@ -49,7 +49,7 @@ class State:
 
 
 def create(model: keras.Model, rule: Rule, *, initial_scale: float) -> State:
-    """The state before the first step. `initial_scale` multiplies the loss where half precision would lose gradients."""
+    """The state before the first step; `initial_scale` is what the loss is multiplied by in half precision."""
     slots = [
         [tf.Variable(tf.zeros_like(variable.value), trainable=False) for _ in rule.slots]
         for variable in model.trainable_variables

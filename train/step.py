@@ -17,7 +17,7 @@ GROWTH_INTERVAL: Final = 2000
 
 
 class Outcome(NamedTuple):
-    """Mean loss of the batch without the weight penalty, how many of it were right, and whether gradients are finite."""
+    """Mean loss of a batch without the weight penalty, how many of it were right, whether gradients are finite."""
 
     loss: tf.Tensor
     correct: tf.Tensor
@@ -33,8 +33,8 @@ def make_train_step(
 ) -> TrainStep:
     """A function of images (batch, height, width, channels) as bytes, labels (batch,) and learning rate.
 
-    It moves the state by one step. With mixed_float16 the loss is scaled, and a step whose gradients overflow is skipped
-    and halves the scale.
+    It moves the state by one step. With mixed_float16 the loss is scaled, and a step whose gradients overflow changes
+    nothing but the scale, which it halves.
     """
     model, weights = state.model, [variable.value for variable in state.model.trainable_variables]
     seed = dropout_seed(model)

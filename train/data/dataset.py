@@ -3,6 +3,7 @@
 import hashlib
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -60,9 +61,10 @@ class Dataset:
         """SHA-256 of all images and labels, as hexadecimal text: equal data, equal digest, whatever the file format."""
         state = hashlib.sha256()
         for split in (self.train, self.test):
-            for values in (split.images, split.labels):
+            arrays: tuple[NDArray[Any], ...] = (split.images, split.labels)
+            for values in arrays:
                 state.update(f"{values.dtype.str}{values.shape}".encode())
-                state.update(np.ascontiguousarray(values))
+                state.update(np.ascontiguousarray(values).data)
         return state.hexdigest()
 
     def hold_out(self, count: int, seed: int) -> "Dataset":

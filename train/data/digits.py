@@ -1,7 +1,7 @@
 """The 1,797 handwritten digits of 8x8 pixels that come with scikit-learn: real data without a download.
 
-Alpaydin and Kaynak, "Optical recognition of handwritten digits", UCI (1998). scikit-learn brings no split; ours is fixed,
-stratified, and the same for every seed: 1,437 to train on and 360 to test on.
+Alpaydin and Kaynak, "Optical recognition of handwritten digits", UCI (1998). scikit-learn brings no split; ours is
+fixed, stratified, and the same for every seed: 1,437 to train on and 360 to test on.
 """
 
 import numpy as np

@@ -1,5 +1,1 @@
 """The network: normalisation, the dense block in its memory modes, and the models built of them."""
-
-from train.model.densenet import build
-
-__all__ = ["build"]

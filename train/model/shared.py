@@ -1,4 +1,4 @@
-"""The dense block with shared statistics: one normalised buffer, one gradient buffer, nothing else kept but bottlenecks.
+"""The dense block with shared statistics: one normalised buffer, one gradient buffer.
 
 Within a block every reader of a map normalises it over the same batch, so mean and variance of a map are computed once,
 when it is made, not by every later layer again (which would be O(depth²) passes). Each layer scales, shifts and
@@ -10,8 +10,8 @@ statistics owe to the gradient is the same for all readers too, so it is added o
 Both means of G need no pass over the maps where the reader is a layer: they are its gamma times its gradients of beta
 and gamma, divided by the number of values.
 
-Sources of the parts: recomputation after Pleiss et al. (arXiv 1707.06990); the gradient of the norm from Ioffe and Szegedy
-(arXiv 1502.03167).
+Sources of the parts: recomputation after Pleiss et al. (arXiv 1707.06990); the gradient of the norm from Ioffe and
+Szegedy (arXiv 1502.03167).
 """
 
 from collections.abc import Callable, Sequence
@@ -37,7 +37,7 @@ def shared_block(x: tf.Tensor, layers: Sequence[Layer], *, dropout: Dropout, com
     """Run a dense block in training with shared statistics; arguments as of ``dense_block``."""
     widths = [len(units) for units in layers]
 
-    @tf.custom_gradient
+    @tf.custom_gradient  # type: ignore[untyped-decorator]
     def run(x: tf.Tensor, *weights: tf.Tensor) -> tuple[Any, Callable[..., list[tf.Tensor]]]:
         units = [Unit(*weights[start : start + 3]) for start in range(0, len(weights), 3)]
         grouped = [units[sum(widths[:i]) : sum(widths[: i + 1])] for i in range(len(widths))]
@@ -96,7 +96,8 @@ class _Forward:
         count = tf.cast(tf.reduce_prod(tf.shape(upstream)[:3]), statistics_dtype(upstream.dtype))
         # Sums over batch, height and width of G and of G xhat, for each map: what its statistics owe.
         total, total_normal = _sum(upstream), _sum(upstream * self.maps)
-        gradient, weights = upstream, []
+        gradient = upstream
+        weights: list[tf.Tensor] = []
 
         def leave_norm(gradient: tf.Tensor, normal: tf.Tensor, scale: tf.Tensor, part: slice) -> tf.Tensor:
             owed = scale_shift(normal, -total_normal[part] / count, -total[part] / count)
