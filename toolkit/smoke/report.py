@@ -166,7 +166,7 @@ def write_junit(report: Report, path: Path) -> None:
     )
     for check in report.checks:
         noun = check.id.partition(".")[0]
-        case = ET.SubElement(suite, "testcase", classname=f"smoke.{noun}", name=_printable(check.id))
+        case = ET.SubElement(suite, "testcase", classname=f"smoke.{noun}", name=check.id)
         case.set("time", f"{check.seconds:.3f}")
         if check.result == "fail":
             failure = ET.SubElement(case, "failure", message=_printable(check.why))
@@ -193,27 +193,30 @@ def render(report: Report, *, width: int = 100, color: bool = False) -> str:
     for name, justify in (("", "left"), ("check", "left"), ("proves", "left"), ("seconds", "right")):
         table.add_column(name, justify=justify, no_wrap=name in {"", "check", "seconds"})  # type: ignore[arg-type]
     for check in report.checks:
-        proves = Text(check.title)
+        proves = Text(_printable(check.title))
         if check.why:
-            proves.append(f"\n{check.why}", style=styles[check.result])
+            proves.append(f"\n{_printable(check.why)}", style=styles[check.result])
         if check.result == "fail" and check.remedy:
-            proves.append(f"\ntry: {check.remedy}")
+            proves.append(f"\ntry: {_printable(check.remedy)}")
         table.add_row(Text(check.result, styles[check.result]), Text(check.id), proves, f"{check.seconds:.2f}")
     stream = io.StringIO()
     console = Console(file=stream, width=width, force_terminal=color, no_color=not color, highlight=False)
     console.print(table)
-    console.print(Text(f"\nTensorFlow {report.tensorflow or '?'}, Python {report.python}: {report.summary}"))
+    versions = _printable(f"TensorFlow {report.tensorflow or '?'}, Python {report.python}")
+    console.print(Text(f"\n{versions}: {report.summary}"), soft_wrap=True)
     return "\n".join(line.rstrip() for line in stream.getvalue().splitlines()) + "\n"
 
 
 def _check(value: object) -> Check:
     if not isinstance(value, Mapping):
         raise _invalid("a check is not an object")
-    result = _field(value, "result", str)
+    check_id, result = _field(value, "id", str), _field(value, "result", str)
+    if not re.fullmatch(r"\w+(\.\w+)+", check_id, re.ASCII):
+        raise _invalid(f"an id is {check_id!r}")
     if result not in get_args(Result):
         raise _invalid(f"a result is {result!r}")
     return Check(
-        id=_field(value, "id", str),
+        id=check_id,
         title=_field(value, "title", str),
         result=result,
         evidence=_field(value, "evidence", dict),

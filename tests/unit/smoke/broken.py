@@ -1,0 +1,178 @@
+"""A worker whose checks are the real ones, each run on the real TensorFlow with one thing broken.
+
+One process for all faults, because importing TensorFlow takes seconds. Run as ``python -m tests.unit.smoke.broken``.
+"""
+
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from types import SimpleNamespace
+from typing import Any
+from unittest.mock import patch
+
+from toolkit.smoke.inside import determinism, device, loading, numerics, processor, xla
+from toolkit.smoke.inside.check import Ask, Check, Evidence
+from toolkit.smoke.inside.worker import serve
+
+Probe = Callable[[Ask], Evidence]
+
+
+@contextmanager
+def wrong_result(tf: Any, where: str, name: str, change: Callable[[Any], Any]) -> Iterator[None]:
+    """An op whose result is changed, and its gradients with it."""
+    owner = loading.require(tf, where)
+    right = getattr(owner, name)
+    with patch.object(owner, name, lambda *a, **k: change(right(*a, **k))):
+        yield
+
+
+def slightly(value: Any) -> Any:
+    return value * 1.001
+
+
+@contextmanager
+def wrong_gradient(tf: Any, where: str, name: str) -> Iterator[None]:
+    """An op whose result is right and whose gradients are a thousandth too large."""
+
+    @tf.custom_gradient  # type: ignore[untyped-decorator]
+    def skew(x: Any) -> Any:
+        return tf.identity(x), slightly
+
+    with wrong_result(tf, where, name, skew):
+        yield
+
+
+def first_wrong(change: Callable[[Any], Any]) -> Callable[[Any], Any]:
+    return lambda results: (change(results[0]), *results[1:])
+
+
+@contextmanager
+def rounding_to_bfloat16(tf: Any) -> Iterator[None]:
+    """What a matmul through a reduced-precision unit does, unasked."""
+    with wrong_result(tf, "linalg", "matmul", lambda x: tf.cast(tf.cast(x, tf.bfloat16), tf.float32)):
+        yield
+
+
+@contextmanager
+def noise(tf: Any) -> Iterator[None]:
+    """A convolution whose last bits depend on the weather."""
+    weather = loading.numpy().random.default_rng()
+    with wrong_result(tf, "nn", "conv2d", lambda x: x * (1 + 1e-6 * weather.standard_normal())):
+        yield
+
+
+@contextmanager
+def compiler(tf: Any, treat: Callable[[Any], Any], **forced: Any) -> Iterator[None]:
+    """``tf.function`` whose compiled functions are treated."""
+    right = tf.function
+
+    def function(body: Any, jit_compile: bool | None = None) -> Any:
+        made = right(body, jit_compile=forced.get("jit_compile", jit_compile))
+        return treat(made) if jit_compile else made
+
+    with patch.object(tf, "function", function):
+        yield
+
+
+def compiled_wrongly(made: Any) -> Any:
+    return lambda x: [slightly(value) for value in made(x)]
+
+
+class Mute:
+    """A compiled function that shows no HLO."""
+
+    def __init__(self, made: Any) -> None:
+        self._made = made
+
+    def __call__(self, *arguments: Any) -> Any:
+        return self._made(*arguments)
+
+    def experimental_get_compiler_ir(self, *_: Any) -> Any:
+        return lambda stage: ""
+
+
+@contextmanager
+def without_onednn(_: Any) -> Iterator[None]:
+    from tensorflow.python.util import _pywrap_util_port
+
+    with patch.object(_pywrap_util_port, "IsMklEnabled", lambda: False):
+        yield
+
+
+@contextmanager
+def imagined_gpu(tf: Any, *, capability: tuple[int, int] = (7, 5), growth: bool = True, **build: Any) -> Iterator[None]:
+    """TensorFlow that lists a GPU where there is none: operations asked to run there run on the processor."""
+    gpu = SimpleNamespace(name="/physical_device:GPU:0", device_type="GPU")
+    details = {"device_name": "Imagined T4", "compute_capability": capability}
+    experimental = tf.config.experimental
+    with ExitStack() as stack:
+        for owner, name, value in (
+            (tf.config, "list_physical_devices", lambda kind: [gpu]),
+            (experimental, "get_memory_growth", lambda _: growth),
+            (experimental, "set_memory_growth", lambda *_: None),
+            (experimental, "get_device_details", lambda _: details),
+            (experimental, "get_memory_info", lambda _: {"current": 0, "peak": 0}),
+            (tf.sysconfig, "get_build_info", lambda: {"is_cuda_build": True, **build}),
+        ):
+            stack.enter_context(patch.object(owner, name, value))
+        tf.config.set_soft_device_placement(True)
+        yield
+
+
+@contextmanager
+def wrong_on_gpu(tf: Any) -> Iterator[None]:
+    """A GPU that computes, where it should, what it should not."""
+
+    def multiply(a: Any, b: Any) -> Any:
+        return SimpleNamespace(device="/job:localhost/replica:0/task:0/device:GPU:0", numpy=(a + b).numpy)
+
+    with imagined_gpu(tf), patch.object(tf.linalg, "matmul", multiply):
+        yield
+
+
+def broken(name: str, probe: Probe, fault: Callable[[Any], Any], ask: Ask | None = None) -> Check:
+    def look(_: Ask) -> Evidence:
+        tf = loading.tensorflow()
+        with fault(tf):
+            return probe(ask or Ask())
+
+    return Check(name, f"fails: {name}", look, 60)
+
+
+NORM = ("compat.v1.nn", "fused_batch_norm")
+BROKEN = (
+    broken("matmul.result", numerics.matmul, lambda tf: wrong_result(tf, "linalg", "matmul", slightly)),
+    broken("matmul.gradient", numerics.matmul, lambda tf: wrong_gradient(tf, "linalg", "matmul")),
+    broken("matmul.nan", numerics.matmul, lambda tf: wrong_result(tf, "linalg", "matmul", lambda x: x * float("nan"))),
+    broken("matmul.bfloat16", numerics.matmul, rounding_to_bfloat16),
+    broken("conv2d.result", numerics.conv2d, lambda tf: wrong_result(tf, "nn", "conv2d", slightly)),
+    broken("conv2d.gradient", numerics.conv2d, lambda tf: wrong_gradient(tf, "nn", "conv2d")),
+    broken("batch_norm.result", numerics.batch_norm, lambda tf: wrong_result(tf, *NORM, first_wrong(slightly))),
+    broken(
+        "batch_norm.gradient",
+        numerics.batch_norm,
+        lambda tf: wrong_result(tf, *NORM, first_wrong(lambda y: tf.stop_gradient(y * -0.001) + y * 1.001)),
+    ),
+    broken("xla.ignored", xla.compiles, lambda tf: compiler(tf, lambda made: made, jit_compile=None)),
+    broken("xla.mute", xla.compiles, lambda tf: compiler(tf, Mute)),
+    broken("xla.disagrees", xla.agrees, lambda tf: compiler(tf, compiled_wrongly)),
+    broken("onednn.off", processor.onednn, without_onednn),
+    broken(
+        "device.other",
+        device.capability,
+        lambda tf: imagined_gpu(tf, capability=(8, 6), cuda_compute_capabilities=["compute_75"]),
+        Ask(capability="7.5"),
+    ),
+    broken(
+        "device.unserved",
+        device.capability,
+        lambda tf: imagined_gpu(tf, capability=(6, 1), cuda_compute_capabilities=["sm_75"]),
+    ),
+    broken("device.elsewhere", device.operation, imagined_gpu),
+    broken("device.wrong", device.operation, wrong_on_gpu),
+    broken("device.greedy", device.memory, lambda tf: imagined_gpu(tf, growth=False)),
+    broken("device.unaccounted", device.memory, imagined_gpu),
+    broken("training.noise", determinism.training, noise),
+)
+
+if __name__ == "__main__":
+    serve(BROKEN, Ask())

@@ -1,0 +1,53 @@
+"""Checks of a real TensorFlow that has been broken: every one of them must notice."""
+
+import json
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.unit.smoke.broken import BROKEN
+from toolkit.smoke.inside.check import Finding
+from toolkit.smoke.inside.supervisor import Supervisor
+
+EXPECTED = {
+    "matmul.result": "times its tolerance away from float64",
+    "matmul.gradient": "gradient of left on /CPU:0 is",
+    "matmul.nan": "times its tolerance",
+    "matmul.bfloat16": "times its tolerance away from float64",
+    "conv2d.result": "result on /CPU:0 is",
+    "conv2d.gradient": "gradient of",
+    "batch_norm.result": "on /CPU:0 is",
+    "batch_norm.gradient": "gradient of",
+    "xla.ignored": "jit_compile=True ran an op that XLA cannot compile",
+    "xla.mute": "XLA gave no optimized HLO module",
+    "xla.disagrees": "compiled and op-by-op results differ by 0.001",
+    "onednn.off": "oneDNN is off",
+    "device.other": "Imagined T4 has compute capability 8.6, asked for 7.5",
+    "device.unserved": "the build has no kernel for Imagined T4 (6.1)",
+    "device.elsewhere": "asked for GPU:0, computed on",
+    "device.wrong": "the GPU's product of small integers is wrong",
+    "device.greedy": "memory growth could not be switched on",
+    "device.unaccounted": "does not account for a tensor",
+    "training.noise": "the same 3 training steps gave different weights",
+}
+
+
+@pytest.fixture(scope="module")
+def found() -> dict[str, Finding]:
+    root = Path(__file__).parents[3]
+    supervisor = Supervisor([sys.executable, "-m", "tests.unit.smoke.broken"], environment={"PYTHONPATH": str(root)})
+    return {finding.id: finding for finding in supervisor.run(BROKEN)}
+
+
+def test_every_fault_is_expected() -> None:
+    assert set(EXPECTED) == {check.id for check in BROKEN}
+
+
+@pytest.mark.parametrize("fault", EXPECTED)
+def test_the_fault_is_noticed(found: dict[str, Finding], fault: str) -> None:
+    finding = found[fault]
+    assert finding.result == "fail", finding.evidence
+    assert EXPECTED[fault] in finding.evidence["why"], finding.evidence
+    assert finding.remedy
+    json.dumps(finding.as_dict(), allow_nan=False)

@@ -1,0 +1,216 @@
+"""The command line as the toolkit calls it: by path, by another interpreter's eyes, with and without TensorFlow."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from toolkit.smoke import report
+from toolkit.smoke.inside.catalogue import CHECKS, select
+
+INSIDE = Path(report.__file__).parent / "inside"
+
+
+def run(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, str(INSIDE), *arguments],
+        capture_output=True,
+        text=True,
+        env={**os.environ, "PYTHONDONTWRITEBYTECODE": "1", **environment},
+        timeout=300,
+        check=False,
+    )
+
+
+@pytest.fixture(scope="module")
+def good() -> subprocess.CompletedProcess[str]:
+    """The installed TensorFlow, by every check, with an expectation that it meets."""
+    return run("--expect-version", "2.19.0", "--device", "cpu", "--json")
+
+
+@pytest.fixture(scope="module")
+def bad() -> subprocess.CompletedProcess[str]:
+    """The installed TensorFlow, with expectations that a CPU build of it cannot meet."""
+    nouns = ("version.tensorflow", "build", "libraries", "compiler", "device", "numerics.matmul")
+    asked = ("--expect-version", "2.18.0", "--expect-cuda", "12.6.1", "--expect-cudnn", "9.5.0")
+    return run(*asked, "--expect-capability", "7.5", "--device", "gpu", "--json", "--only", *nouns)
+
+
+def test_a_good_installation_passes(good: subprocess.CompletedProcess[str]) -> None:
+    assert good.returncode == 0, good.stdout
+    read = report.parse(good.stdout)
+    assert read.verdict == "pass"
+    assert read.tensorflow == "2.19.0"
+    assert [check.id for check in read.checks] == [check.id for check in CHECKS]
+
+
+def test_a_cpu_build_skips_what_is_for_gpus_and_says_why(good: subprocess.CompletedProcess[str]) -> None:
+    skipped = {check.id: check.why for check in report.parse(good.stdout).checks if check.result == "skip"}
+    assert set(skipped) == {
+        *("build.cuda", "build.capabilities", "libraries.load", "libraries.versions"),
+        *("compiler.libdevice", "compiler.ptxas"),
+        *("device.driver", "device.visible", "device.capability", "device.operation", "device.memory"),
+    }
+    assert all(skipped.values())
+
+
+def test_each_check_is_heard_of_as_it_ends(good: subprocess.CompletedProcess[str]) -> None:
+    lines = [json.loads(line) for line in good.stdout.splitlines()]
+    assert [line["check"]["id"] for line in lines[:-1]] == [check.id for check in CHECKS]
+    assert [line["check"] for line in lines[:-1]] == lines[-1]["report"]["checks"]
+
+
+def test_unmet_expectations_exit_with_seven(bad: subprocess.CompletedProcess[str]) -> None:
+    assert bad.returncode == 7
+    read = report.parse(bad.stdout)
+    assert {check.id for check in read.checks if check.result == "pass"} == {"tensorflow.import", "numerics.matmul"}
+    assert all(check.result != "skip" for check in read.checks), "what was asked for is never skipped"
+
+
+def test_a_missing_gpu_names_its_cause(bad: subprocess.CompletedProcess[str]) -> None:
+    whys = {check.id: check.why for check in report.parse(bad.stdout).checks}
+    assert whys["device.visible"] == "TensorFlow sees no GPU: this TensorFlow was built without CUDA"
+    assert "2.18.0 was asked for, 2.19.0 is installed" in whys["version.tensorflow"]
+
+
+def fake_tensorflow(folder: Path, body: str) -> dict[str, str]:
+    """An environment in which ``import tensorflow`` runs this."""
+    package = folder / "tensorflow"
+    package.mkdir()
+    (package / "__init__.py").write_text(body)
+    return {"PYTHONPATH": str(folder)}
+
+
+def only_import(result: subprocess.CompletedProcess[str]) -> dict[str, Any]:
+    checks = json.loads(result.stdout.splitlines()[-1])["report"]["checks"]
+    found: dict[str, Any] = next(check for check in checks if check["id"] == "tensorflow.import")
+    return found
+
+
+def test_no_tensorflow_fails_and_what_needs_it_is_not_run(tmp_path: Path) -> None:
+    result = run("--json", "--only", "build.info", **fake_tensorflow(tmp_path, "import absent_library"))
+    assert result.returncode == 7
+    assert "absent_library" in only_import(result)["evidence"]["why"]
+    checks = report.parse(result.stdout).checks
+    assert [check.result for check in checks] == ["fail", "skip"]
+    assert "tensorflow.import" in checks[1].why
+
+
+def test_an_import_that_crashes_is_a_failure(tmp_path: Path) -> None:
+    environment = fake_tensorflow(tmp_path, "import os, signal\nos.kill(os.getpid(), signal.SIGILL)")
+    result = run("--json", "--only", "tensorflow", **environment)
+    assert result.returncode == 7
+    found = only_import(result)
+    assert found["evidence"]["death"] == "SIGILL"
+    assert "instruction set" in found["remedy"]
+
+
+def test_an_import_that_hangs_is_a_failure(tmp_path: Path) -> None:
+    environment = fake_tensorflow(tmp_path, "import time\ntime.sleep(600)")
+    result = run("--json", "--only", "tensorflow", "--patience", "0.005", **environment)
+    assert result.returncode == 7
+    found = only_import(result)
+    assert "no answer within 0.9 s" in found["evidence"]["why"]
+    assert "tensorflow/__init__.py" in "\n".join(found["evidence"]["stderr"])
+
+
+def test_a_stand_in_passes_what_it_can_and_fails_the_rest(tmp_path: Path) -> None:
+    environment = fake_tensorflow(tmp_path, '__version__ = "2.19.0"')
+    read = report.parse(run("--json", **environment).stdout)
+    results = {check.id: check.result for check in read.checks}
+    assert results.pop("cpu.instructions") == results.pop("tensorflow.import") == "pass"
+    by_noun = {name: results.pop(name) for name in list(results) if name.startswith("device.")}
+    # Without a device file nobody's GPU is missing; everything else claims something that a stand-in cannot show.
+    assert set(by_noun.values()) <= {"skip", "fail"}
+    assert set(results.values()) == {"fail"}, results
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_an_interrupt_leaves_nothing_behind(tmp_path: Path, number: signal.Signals) -> None:
+    note = tmp_path / "pid"
+    body = f"import os, pathlib, time\npathlib.Path({str(note)!r}).write_text(str(os.getpid()))\ntime.sleep(600)"
+    process = subprocess.Popen(
+        [sys.executable, str(INSIDE), "--json"],
+        env={**os.environ, **fake_tensorflow(tmp_path, body)},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    for _ in range(200):
+        if note.exists() and note.read_text():
+            break
+        time.sleep(0.05)
+    process.send_signal(number)
+    _, stderr = process.communicate(timeout=30)
+    assert process.returncode == 130
+    assert stderr == "interrupted\n"
+    with pytest.raises(ProcessLookupError):
+        os.kill(int(note.read_text()), 0)
+
+
+def test_for_a_person(tmp_path: Path) -> None:
+    result = run("--only", "build.info", **fake_tensorflow(tmp_path, '__version__ = "1"'))
+    assert "pass  tensorflow.import" in result.stdout
+    assert "      tensorflow has no sysconfig.get_build_info\n      try: " in result.stdout
+    assert result.stdout.endswith("1 passed, 1 failed, 0 skipped\n")
+
+
+def test_list_needs_no_tensorflow(tmp_path: Path) -> None:
+    result = run("--list", **fake_tensorflow(tmp_path, "raise SystemExit('not to be imported')"))
+    assert result.returncode == 0
+    assert len(result.stdout.splitlines()) == len(CHECKS)
+
+
+def test_it_runs_as_a_module_from_the_folder_above() -> None:
+    argv = [sys.executable, "-m", "inside", "--list"]
+    result = subprocess.run(argv, cwd=INSIDE.parent, capture_output=True, text=True, check=True)
+    assert "tensorflow.import" in result.stdout
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (("--only", "numerics.matmull"), "did you mean numerics.matmul"),
+        (("--expect-version", "latest"), "should look like 2.19.0"),
+        (("--expect-capability", "75"), "should look like 7.5"),
+        (("--expect-cuda", "12"), "should look like 12.6.1"),
+        (("--device", "tpu"), "invalid choice"),
+    ],
+)
+def test_wrong_usage_exits_with_two(arguments: tuple[str, ...], message: str) -> None:
+    result = run(*arguments)
+    assert (result.returncode, result.stdout) == (2, "")
+    assert message in result.stderr
+
+
+def test_a_selection_brings_what_it_needs() -> None:
+    assert [check.id for check in select(["xla"])] == ["tensorflow.import", "xla.compiles", "xla.agrees"]
+    assert [check.id for check in select(["*.matmul"])] == ["tensorflow.import", "numerics.matmul"]
+
+
+def test_ids_are_unique_and_needs_come_first() -> None:
+    seen: set[str] = set()
+    for check in CHECKS:
+        assert check.id not in seen
+        assert set(check.needs) <= seen
+        assert check.title
+        assert check.timeout > 0
+        seen.add(check.id)
+
+
+def test_the_checks_import_nothing_but_the_standard_library() -> None:
+    code = "import sys, inside.cli; print(sorted(name for name in sys.modules if '.' not in name))"
+    result = subprocess.run(
+        [sys.executable, "-I", "-S", "-c", f"import sys; sys.path.insert(0, {str(INSIDE.parent)!r}); {code}"],
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    modules = set(json.loads(result.stdout.replace("'", '"')))
+    assert {name for name in modules if not name.startswith("_")} - sys.stdlib_module_names <= {"inside"}

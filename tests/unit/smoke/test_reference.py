@@ -1,0 +1,45 @@
+"""The float64 references against finite differences: who watches the watchmen."""
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+from toolkit.smoke.inside import reference
+
+DRAW = np.random.default_rng(7)
+CASES: list[tuple[Callable[..., list[reference.Expected]], tuple[tuple[int, ...], ...], tuple[int, ...]]] = [
+    (reference.matmul, ((3, 4), (4, 2)), (3, 2)),
+    (reference.conv2d, ((2, 4, 5, 2), (3, 3, 2, 3)), (2, 4, 5, 3)),
+    (reference.batch_norm, ((3, 2, 2, 3), (3,), (3,)), (3, 2, 2, 3)),
+]
+
+
+@pytest.mark.parametrize(("function", "shapes", "result"), CASES, ids=["matmul", "conv2d", "batch_norm"])
+def test_gradients_are_finite_differences(
+    function: Callable[..., list[reference.Expected]], shapes: tuple[tuple[int, ...], ...], result: tuple[int, ...]
+) -> None:
+    inputs = [DRAW.standard_normal(shape) for shape in shapes]
+    up = DRAW.standard_normal(result)
+
+    def loss(values: list[Any]) -> float:
+        return float(np.sum(function(np, *values, up)[0].value * up))
+
+    _, *gradients = function(np, *inputs, up)
+    for index, expected in enumerate(gradients):
+        at = tuple(int(DRAW.integers(size)) for size in inputs[index].shape)
+        step = np.zeros(inputs[index].shape)
+        step[at] = 1e-6
+        moved = [[*inputs[:index], inputs[index] + sign * step, *inputs[index + 1 :]] for sign in (1, -1)]
+        numeric = (loss(moved[0]) - loss(moved[1])) / 2e-6
+        assert numeric == pytest.approx(expected.value[at], rel=1e-6, abs=1e-6), expected.name
+
+
+@pytest.mark.parametrize(("function", "shapes", "result"), CASES, ids=["matmul", "conv2d", "batch_norm"])
+def test_the_rounding_scale_is_no_smaller_than_the_value(
+    function: Callable[..., list[reference.Expected]], shapes: tuple[tuple[int, ...], ...], result: tuple[int, ...]
+) -> None:
+    inputs = [DRAW.standard_normal(shape) for shape in shapes]
+    for expected in function(np, *inputs, DRAW.standard_normal(result)):
+        assert np.all(expected.magnitude >= np.abs(expected.value) * (1 - 1e-12)), expected.name

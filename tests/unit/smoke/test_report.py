@@ -1,0 +1,181 @@
+"""The host's reading of the report: whole or refused, and faithful in each form."""
+
+import json
+import xml.etree.ElementTree as ET
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from toolkit.errors import CheckError, PreflightError
+from toolkit.smoke import report
+from toolkit.smoke.report import Check, Report
+
+CHECKS = (
+    Check("tensorflow.import", "TensorFlow imports", "pass", {"version": "2.19.0"}, "", 4.2, 180),
+    Check("compiler.ptxas", "ptxas is found", "fail", {"why": "not there", "searched": ["/a"]}, "install it", 0.1, 90),
+    Check("device.driver", "the driver answers", "skip", {"why": "no GPU here"}, "", 0.0, 60),
+)
+REPORT = Report("2.19.0", "3.11.7", {"asked": "auto", "gpus": 0}, CHECKS, "fail")
+
+texts = st.text(st.characters(codec="utf-8"))
+checks = st.builds(
+    Check,
+    id=st.from_regex(r"[a-z0-9_]{1,9}\.[a-z0-9_]{1,9}", fullmatch=True),
+    title=texts,
+    result=st.sampled_from(["pass", "fail", "skip"]),
+    evidence=st.dictionaries(texts, texts | st.integers() | st.lists(texts)),
+    remedy=texts,
+    seconds=st.floats(0, 1e6),
+    timeout=st.floats(0, 1e6),
+)
+
+
+def assemble(found: list[Check], tensorflow: str | None) -> Report:
+    verdict: Any = "fail" if any(check.result == "fail" for check in found) else "pass"
+    return Report(tensorflow, "3.11.7", {"asked": "auto", "gpus": 0}, tuple(found), verdict)
+
+
+reports = st.builds(assemble, st.lists(checks, min_size=1, max_size=4), st.none() | texts)
+
+
+def read_xml(file: Path) -> ET.Element:
+    return ET.parse(file).getroot()  # noqa: S314 - written a moment ago
+
+
+@given(reports)
+def test_json_and_back(value: Report) -> None:
+    assert report.from_json(json.loads(json.dumps(value.to_json()))) == value
+
+
+@given(reports, st.lists(texts, max_size=3))
+def test_a_report_is_found_among_other_lines(value: Report, noise: list[str]) -> None:
+    lines = [*noise, json.dumps({"check": {"id": "x"}}), json.dumps({"report": value.to_json()}), "later noise"]
+    assert report.parse("\n".join(lines)) == value
+
+
+@given(reports)
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=25)
+def test_junit_is_xml_that_says_the_same(tmp_path: Path, value: Report) -> None:
+    report.write_junit(value, tmp_path / "smoke.xml")
+    suite = read_xml(tmp_path / "smoke.xml")[0]
+    assert int(suite.attrib["tests"]) == len(value.checks) == len(suite.findall("testcase"))
+    assert int(suite.attrib["failures"]) == len(suite.findall("testcase/failure")) == len(value.failures)
+    assert int(suite.attrib["skipped"]) == len(suite.findall("testcase/skipped"))
+
+
+@given(reports, st.integers(20, 200))
+@settings(max_examples=25, deadline=None)
+def test_any_report_can_be_shown(value: Report, width: int) -> None:
+    assert report.render(value, width=width).endswith(f"{value.count('skip')} skipped\n")
+
+
+def without(name: str) -> dict[str, Any]:
+    return {key: value for key, value in REPORT.to_json().items() if key != name}
+
+
+def with_check(**changes: Any) -> dict[str, Any]:
+    value = REPORT.to_json()
+    return {**value, "checks": [{**value["checks"][0], **changes}, *value["checks"][1:]]}
+
+
+@pytest.mark.parametrize(
+    ("value", "why"),
+    [
+        (None, "not an object"),
+        ({}, "schema None is not 1"),
+        ({**REPORT.to_json(), "schema": 2}, "schema 2 is not 1"),
+        (without("python"), "python is None"),
+        (without("tensorflow"), "tensorflow is None"),
+        ({**REPORT.to_json(), "checks": []}, "lists no checks"),
+        ({**REPORT.to_json(), "checks": ["x"]}, "a check is not an object"),
+        ({**REPORT.to_json(), "verdict": "pass"}, "contradicts the checks"),
+        ({**REPORT.to_json(), "verdict": "maybe"}, "contradicts the checks"),
+        (with_check(id="<id>"), "an id is '<id>'"),
+        (with_check(result="maybe"), "a result is 'maybe'"),
+        (with_check(seconds="long"), "seconds is 'long'"),
+        (with_check(seconds=True), "seconds is True"),
+        (with_check(evidence=[]), "evidence is []"),
+    ],
+)
+def test_what_is_not_a_report_is_refused_with_the_reason(value: object, why: str) -> None:
+    with pytest.raises(CheckError) as caught:
+        report.from_json(value)
+    assert why in caught.value.why
+    assert caught.value.exit_code == 7
+
+
+def test_an_output_that_breaks_off_names_the_last_check() -> None:
+    with pytest.raises(CheckError) as caught:
+        report.parse('{"check": {"id": "version.files"}}\n{"check": {"id": "numer')
+    assert "version.files" in caught.value.why
+
+
+@pytest.mark.parametrize("output", ["", "Killed\n", "[1]\n", '"report"\n'])
+def test_an_output_without_a_word_of_ours_says_so(output: str) -> None:
+    with pytest.raises(CheckError) as caught:
+        report.parse(output)
+    assert "not one of them" in caught.value.why
+
+
+def test_a_failed_report_raises_with_its_reasons() -> None:
+    with pytest.raises(CheckError) as caught:
+        REPORT.require_pass()
+    assert str(caught.value) == "smoke: compiler.ptxas failed\n  why: not there\n  try: install it"
+    assemble([CHECKS[0], CHECKS[2]], "2.19.0").require_pass()
+
+
+def test_junit_holds_reason_remedy_and_evidence(tmp_path: Path) -> None:
+    report.write_junit(REPORT, tmp_path / "deep" / "smoke.xml")
+    cases = read_xml(tmp_path / "deep" / "smoke.xml").findall("testsuite/testcase")
+    assert [case.attrib["name"] for case in cases] == [check.id for check in CHECKS]
+    failure = cases[1].find("failure")
+    assert failure is not None
+    assert (failure.attrib["message"], failure.text) == ("not there", "install it")
+    assert json.loads(cases[0].findtext("system-out") or "") == {"version": "2.19.0"}
+
+
+def test_control_characters_do_not_break_the_xml(tmp_path: Path) -> None:
+    crashed = Check("x.y", "t", "fail", {"why": "a\x00\x1b[31mb\ud800"}, "", 0, 1)
+    report.write_junit(assemble([crashed], None), tmp_path / "x.xml")
+    failure = read_xml(tmp_path / "x.xml").find("testsuite/testcase/failure")
+    assert failure is not None
+    assert failure.attrib["message"] == "a\ufffd\ufffd[31mb\ufffd"
+
+
+def test_a_junit_file_that_cannot_be_written_leaves_the_old_one(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("old")
+    with pytest.raises(PreflightError):
+        report.write_junit(REPORT, tmp_path / "file" / "smoke.xml")
+    assert (tmp_path / "file").read_text() == "old"
+
+
+def test_the_table_shows_reasons_and_remedies() -> None:
+    assert (
+        report.render(REPORT, width=80)
+        == """\
+      check              proves              seconds
+pass  tensorflow.import  TensorFlow imports     4.20
+fail  compiler.ptxas     ptxas is found         0.10
+                         not there
+                         try: install it
+skip  device.driver      the driver answers     0.00
+                         no GPU here
+
+TensorFlow 2.19.0, Python 3.11.7: 1 passed, 1 failed, 1 skipped
+"""
+    )
+
+
+def test_a_librarys_last_words_cannot_paint_the_terminal() -> None:
+    check = Check("x.y", "t", "fail", {"why": "\x1b]0;title\x07 [bold]gone[/bold]"}, "", 0, 1)
+    shown = report.render(assemble([check], None))
+    assert "\x1b" not in shown
+    assert "[bold]gone[/bold]" in shown
+
+
+def test_color_is_there_only_when_asked_for() -> None:
+    assert "\x1b[" in report.render(REPORT, color=True)
+    assert "\x1b[" not in report.render(REPORT)
