@@ -6,7 +6,7 @@ from pathlib import Path
 
 from toolkit import files
 from toolkit.doctor import Finding
-from toolkit.engine.ownership import IMAGE_USER
+from toolkit.engine.ownership import IMAGE_USER, give
 from toolkit.settings import Settings
 
 FILE = Path(".env")
@@ -40,3 +40,15 @@ def write(values: Mapping[str, str], path: Path = FILE) -> None:
     kept = path.read_text().splitlines() if path.exists() else []
     kept = [line for line in kept if line.partition("=")[0].strip() not in values]
     files.write_atomically(path, "\n".join([*kept, *(f"{key}={value}" for key, value in values.items())]) + "\n")
+
+
+def prepare_outputs(settings: Settings) -> None:
+    """Make the folder of runs before compose does: the engine would make it as root, and the container could not write.
+
+    Raises:
+        PreflightError: it cannot be made.
+    """
+    runs = Path(settings.runs)
+    files.require_writable(runs)
+    if os.getuid() == 0:
+        give(runs, IMAGE_USER, IMAGE_USER)

@@ -17,6 +17,8 @@ from train.config import TrainConfig
 GRACE_SECONDS = 60
 """Time to finish a step and write a checkpoint after being asked to stop; compose.yaml gives the same."""
 
+RUNS = "/runs"
+
 NETWORK_FREE = frozenset({"digits"})
 """Data sets that come with the environment: training on them needs no network at all."""
 
@@ -38,18 +40,26 @@ def read_arguments(arguments: Sequence[str], settings: Settings) -> TrainConfig:
 
 
 def plan(arguments: Sequence[str], config: TrainConfig, *, parent: dict[str, Any], gpu: bool) -> Job:
-    """The job: the same arguments, with the folders named as the environment sees them."""
-    out = Mount(source=Path(config.out), target="/runs", writable=True)
-    cache = Mount(source=Path(config.cache_dir), target="/data", writable=True)
-    local = Mount(source=Path(config.data_dir), target="/local") if config.data_dir else None
-    argv: list[str | Mount] = ["-m", "train", *arguments, "--out", out, "--cache-dir", cache]
-    argv += ["--data-dir", local] if local else []
+    """The job: the same arguments, with the folders named as the environment sees them.
+
+    Only the run's own folder is mounted, so that runs at the same time cannot touch each other; the cache of downloads
+    and the network are there only for data sets that need them.
+    """
+    out = Mount(source=Path(config.out), target=RUNS)
+    mounts = [Mount(source=config.run_dir, target=f"{RUNS}/{config.run_dir.name}", writable=True)]
+    argv: list[str | Mount] = ["-m", "train", *arguments, "--out", out]
+    if config.data_dir:
+        mounts.append(Mount(source=Path(config.data_dir), target="/local"))
+        argv += ["--data-dir", mounts[-1]]
+    elif config.dataset not in NETWORK_FREE:
+        mounts.append(Mount(source=Path(config.cache_dir), target="/data", writable=True))
+        argv += ["--cache-dir", mounts[-1]]
     return Job(
         title="train",
         argv=tuple(argv),
-        mounts=(out, cache, *([local] if local else [])),
+        mounts=tuple(mounts),
         environment={"TOOLKIT_PARENT": json.dumps(parent, sort_keys=True)},
-        network=config.dataset not in NETWORK_FREE and local is None,
+        network=not config.data_dir and config.dataset not in NETWORK_FREE,
         gpu=gpu,
         terminal=True,
         grace=GRACE_SECONDS,

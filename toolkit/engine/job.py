@@ -27,7 +27,7 @@ class Job:
     Attributes:
         title: a word for logs and container names.
         argv: arguments of the interpreter; a :class:`Mount` among them stands for its path.
-        mounts: the mounts of the job; those in ``argv`` must be among them.
+        mounts: what the job sees.
         environment: variables.
         network: whether it may reach the network.
         gpu: whether it gets the GPUs.

@@ -21,21 +21,21 @@ def container_user() -> str:
 
 @contextmanager
 def lending(folders: Iterable[Path]) -> Iterator[None]:
-    """Lend folders to the container's user while the block runs. Does nothing for callers who are not root."""
-    mine = os.getuid() == 0
-    folders = list(folders)
-    if mine:
-        for folder in folders:
-            _give(folder, IMAGE_USER, IMAGE_USER)
+    """Lend folders to the container's user while the block runs; then all in them belongs to whom the folder did.
+
+    Does nothing for callers who are not root.
+    """
+    owners = {folder: folder.stat() for folder in folders} if os.getuid() == 0 else {}
+    for folder in owners:
+        give(folder, IMAGE_USER, IMAGE_USER)
     try:
         yield
     finally:
-        if mine:
-            for folder in folders:
-                _give(folder, 0, 0)
+        for folder, owner in owners.items():
+            give(folder, owner.st_uid, owner.st_gid)
 
 
-def _give(folder: Path, uid: int, gid: int) -> None:
-    # Links are changed, never followed: what a job links to is not ours to give away.
+def give(folder: Path, uid: int, gid: int) -> None:
+    """Change the owner of a folder and all in it. Links are changed, never followed: what they name is not ours."""
     for path in [folder, *folder.rglob("*")]:
         os.chown(path, uid, gid, follow_symlinks=False)

@@ -1,0 +1,119 @@
+"""The command line: each kind of bad input is one message and one exit code, and nothing is started."""
+
+import json
+import os
+import shlex
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from toolkit.errors import list_exit_codes
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> "Run":
+    return Run(tmp_path)
+
+
+class Run:
+    """Runs the program as a user would, in an empty folder, on a machine without an engine."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+
+    def __call__(self, *arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
+        variables = {name: value for name, value in os.environ.items() if not name.startswith("TOOLKIT_")}
+        variables |= {"DOCKER_HOST": "tcp://127.0.0.1:1", "NO_COLOR": "1", **environment}
+        argv = [sys.executable, "-m", "toolkit", *arguments]
+        return subprocess.run(argv, cwd=self.folder, env=variables, capture_output=True, text=True, check=False)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "message"),
+    [
+        (["up", "cifra10"], 2, "did you mean cifar10"),
+        (["train", "digits", "--no-such-option"], 2, "--no-such-option"),
+        (["train", "digits", "--epochs", "0"], 2, "at least 1"),
+        (["up", "--engine", "podman"], 2, "one of auto, docker, host"),
+        (["up", "--cuda", "12.6.1"], 2, "without --cudnn"),
+        (["up", "--tensorflow", "2.19.7"], 3, "--tensorflow 2.19.0"),
+        (["up", "--tensorflow", "2.18.0"], 3, "no locked set"),
+        (["up", "--cuda", "12.8.0", "--cudnn", "9.7.0"], 3, "no locked set"),
+        (["up", "--wheel", "nowhere.whl"], 2, "there is no wheel"),
+        (["up", "--ca-bundle", "nowhere.pem"], 2, "does not exist"),
+        (["train", "cifar10", "--data-dir", "nowhere"], 9, "does not exist"),
+        (["up", "--engine", "docker"], 5, "no container engine answers"),
+        (["build-image"], 5, "no container engine answers"),
+        (["smoke", "--image", "any"], 5, "no container engine answers"),
+        (["doctor", "--engine", "docker"], 4, "engine"),
+    ],
+)
+def test_bad_input_gets_one_message_and_its_code(run: Run, arguments: list[str], code: int, message: str) -> None:
+    done = run(*arguments)
+    assert done.returncode == code, done.stderr
+    assert message in done.stderr
+    assert sum(line.startswith("error:") for line in done.stderr.splitlines()) == 1
+    assert "Traceback" not in done.stderr
+    assert list(run.folder.iterdir()) == []
+
+
+def test_an_unwritable_output_is_said_before_anything_is_made(run: Run) -> None:
+    (run.folder / "state").write_text("a file where the folder should be")
+    done = run("up", "digits", TOOLKIT_STATE="state")
+    assert done.returncode == 4
+    assert "cannot write to" in done.stderr
+
+
+def test_errors_are_json_when_json_is_asked_for(run: Run) -> None:
+    done = run("up", "--json", "--tensorflow", "9.9.9")
+    error = json.loads(done.stdout)["error"]
+    assert error["code"] == done.returncode == 3
+    assert error["remedy"]
+
+
+def test_auto_takes_the_host_and_says_why(run: Run) -> None:
+    done = run("up", "digits", "--dry-run")
+    assert done.returncode == 0
+    assert "host: no container engine answers" in done.stderr
+    create, install, smoke, train = (shlex.split(line) for line in done.stdout.splitlines())
+    assert create[1:3] == ["-m", "venv"]
+    assert "--require-hashes" in install
+    assert "--expect-version" in smoke
+    assert train[1:4] == ["-m", "train", "digits"]
+    assert list(run.folder.iterdir()) == []
+
+
+def test_a_dry_run_is_the_same_as_json(run: Run) -> None:
+    text, value = run("up", "--dry-run"), run("up", "--dry-run", "--json")
+    assert [shlex.join(argv) for argv in json.loads(value.stdout)["commands"]] == text.stdout.splitlines()
+
+
+def test_settings_from_a_file_are_refused_like_flags(run: Run) -> None:
+    (run.folder / "toolkit.yaml").write_text('tensorflow: "2.19.7"\n')
+    assert run("up").returncode == 3
+
+
+def test_matrix_is_a_table_or_json_with_a_source_for_each_row(run: Run) -> None:
+    assert "2.19.0" in run("matrix").stdout
+    value = json.loads(run("matrix", "--json").stdout)
+    assert all(set(row["sources"]) <= value["sources"].keys() and row["sources"] for row in value["rows"])
+
+
+def test_the_fast_commands_load_nothing_slow(run: Run) -> None:
+    for arguments in (["--help"], ["matrix"], ["up", "--help"]):
+        program = (
+            "import sys; from toolkit.cli.app import app\n"
+            f"try: app({arguments!r})\n"
+            "except SystemExit: pass\n"
+            "print(*{'tensorflow', 'docker', 'datasets', 'numpy'} & sys.modules.keys(), file=sys.stderr)"
+        )
+        done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+        assert done.stderr.strip() == ""
+
+
+def test_every_exit_code_is_in_the_readme() -> None:
+    readme = (Path(__file__).parents[2] / "README.md").read_text()
+    for code, meaning in list_exit_codes().items():
+        assert f"| {code} | {meaning} |" in readme
