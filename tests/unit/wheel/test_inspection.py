@@ -1,0 +1,245 @@
+"""A wheel is read without being installed, and what cannot serve is refused with one message."""
+
+import contextlib
+import zipfile
+from pathlib import Path
+
+import pytest
+import yaml
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.unit.wheel.maker import CPU_INFO, MEMBER, make_elf, make_fatbin, make_wheel
+from toolkit.errors import CheckError, IntegrityError, ToolkitError, UnsupportedError, UsageError
+from toolkit.wheel import archive, buildinfo, fatbin, inspection
+
+
+@pytest.fixture
+def cuda_wheel(tmp_path: Path) -> Path:
+    library = make_elf(b"\0" * 16 + make_fatbin(("sm", 75), ("compute", 75), ("other", 99)) + b"\0" * 40)
+    return make_wheel(
+        tmp_path,
+        files={
+            MEMBER: make_build_info("compute_75"),
+            "tensorflow/libtensorflow_cc.so.2": library,
+            "tensorflow/core/kernels/fill.sm_86.cubin": make_elf(machine=190, flags=0x00560556),
+            "tensorflow/readme.txt": "text",
+        },
+    )
+
+
+def make_build_info(*capabilities: str, cuda: str = "12.6.1", cudnn: str = "9") -> str:
+    pairs = [
+        ("cuda_compute_capabilities", list(capabilities)),
+        ("cuda_version", cuda),
+        ("cudnn_version", cudnn),
+        ("is_cuda_build", True),
+    ]
+    return f"import collections\nbuild_info = collections.OrderedDict({pairs!r})\n"
+
+
+def test_facts_of_a_cuda_wheel(cuda_wheel: Path) -> None:
+    found = inspection.inspect(cuda_wheel)
+    assert (found.name, found.version, found.pythons, found.platforms) == (
+        "tensorflow",
+        "2.19.0",
+        ("cp311",),
+        ("linux_x86_64",),
+    )
+    assert found.build == buildinfo.BuildInfo(is_cuda=True, cuda="12.6.1", cudnn="9", capabilities=("compute_75",))
+    assert found.architectures == ("compute_75", "sm_75", "sm_86")
+    assert found.bytes == cuda_wheel.stat().st_size
+    inspection.require(found, tensorflow="2.19.0", python="3.11", glibc="2.41")
+    inspection.check(found, cuda="12.6.1", cudnn="9.5.0", capabilities=["compute_75"])
+
+
+def test_needs_of_a_real_library(tmp_path: Path) -> None:
+    """PyYAML's own extension module: a real library that a real linker made."""
+    library = next(Path(yaml.__file__).parent.glob("_yaml*.so"))
+    found = inspection.inspect(
+        make_wheel(tmp_path, files={MEMBER: CPU_INFO, f"tensorflow/{library.name}": library.read_bytes()})
+    )
+    assert "libc.so.6" in found.needed
+    assert tuple(map(int, found.symbols["GLIBC"].split("."))) >= (2, 2, 5)
+    with pytest.raises(UnsupportedError, match="needs glibc"):
+        inspection.require(found, glibc="2.1")
+    inspection.require(found, glibc="2.36")
+    assert not found.architectures
+
+
+def test_identity_is_read_without_the_libraries(cuda_wheel: Path) -> None:
+    assert inspection.read_identity(cuda_wheel).pythons == {"cp311"}
+
+
+@pytest.mark.parametrize(
+    ("wanted", "reason"),
+    [({"python": "3.12"}, "cp312 is needed"), ({"tensorflow": "2.18.0"}, "not 2.18.0")],
+)
+def test_wheel_for_something_else_is_unsupported(cuda_wheel: Path, wanted: dict[str, str], reason: str) -> None:
+    with pytest.raises(UnsupportedError) as caught:
+        inspection.require(inspection.inspect(cuda_wheel), **wanted)
+    assert caught.value.exit_code == 3
+    assert reason in str(caught.value)
+
+
+def test_other_projects_wheel_is_unsupported(tmp_path: Path) -> None:
+    with pytest.raises(UnsupportedError, match="is not TensorFlow"):
+        inspection.inspect(make_wheel(tmp_path, name="torch"))
+
+
+def test_tensorflow_without_build_info_is_unsupported(tmp_path: Path) -> None:
+    with pytest.raises(UnsupportedError, match="not a build of TensorFlow"):
+        inspection.inspect(make_wheel(tmp_path, files={"tensorflow/__init__.py": ""}))
+
+
+@pytest.mark.parametrize("name", ["tensorflow.whl", "tensorflow-2.19.0.zip", "tensorflow-2.19.0-cp311.whl"])
+def test_what_has_no_wheels_name_is_wrong_usage(tmp_path: Path, name: str) -> None:
+    path = tmp_path / name
+    path.write_bytes(b"PK")
+    with pytest.raises(UsageError):
+        inspection.inspect(path)
+
+
+def test_missing_file_is_wrong_usage(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="there is no wheel"):
+        inspection.inspect(tmp_path / "tensorflow-2.19.0-cp311-cp311-linux_x86_64.whl")
+
+
+@pytest.mark.parametrize("kept", [0, 100, -30, -1])
+def test_truncated_wheel_is_named(cuda_wheel: Path, kept: int) -> None:
+    cuda_wheel.write_bytes(cuda_wheel.read_bytes()[:kept])
+    with pytest.raises(IntegrityError, match="not a whole wheel") as caught:
+        inspection.inspect(cuda_wheel)
+    assert caught.value.exit_code == 8
+
+
+@pytest.mark.parametrize(
+    ("record", "reason"),
+    [
+        ({MEMBER: "sha256=AAAA"}, "is not what RECORD says"),
+        ({MEMBER: None}, "is not in RECORD"),
+        ({MEMBER: "md5=AAAA"}, "no strong hash"),
+        ({"tensorflow/gone.py": "sha256=AAAA"}, "in RECORD but not there"),
+    ],
+)
+def test_record_is_held_to(tmp_path: Path, record: dict[str, str | None], reason: str) -> None:
+    with pytest.raises(IntegrityError, match=reason):
+        inspection.inspect(make_wheel(tmp_path, record=record))
+
+
+def test_file_that_would_land_outside_is_named(tmp_path: Path) -> None:
+    with pytest.raises(IntegrityError, match="land outside"):
+        inspection.inspect(make_wheel(tmp_path, files={MEMBER: CPU_INFO, "../evil.py": ""}))
+
+
+def test_two_files_of_one_name_are_named(tmp_path: Path) -> None:
+    path = make_wheel(tmp_path)
+    with zipfile.ZipFile(path, "a") as opened, pytest.warns(UserWarning, match="Duplicate name"):
+        opened.writestr(MEMBER, CPU_INFO)
+    with pytest.raises(IntegrityError, match="two files of one name"):
+        inspection.inspect(path)
+
+
+def test_name_and_metadata_must_agree(tmp_path: Path) -> None:
+    path = make_wheel(tmp_path, version="2.18.0")
+    renamed = path.rename(tmp_path / "tensorflow-2.19.0-cp311-cp311-linux_x86_64.whl")
+    with pytest.raises(IntegrityError, match=r"that of tensorflow 2\.18\.0"):
+        inspection.inspect(renamed)
+
+
+@pytest.mark.parametrize("content", [b"\x7fELF", b"\x7fELF\x02\x01\x01" + b"\xff" * 80])
+def test_damaged_library_is_named(tmp_path: Path, content: bytes) -> None:
+    path = make_wheel(tmp_path, files={MEMBER: CPU_INFO, "tensorflow/x.so": content})
+    with pytest.raises(IntegrityError, match="damaged library"):
+        inspection.inspect(path)
+
+
+def test_section_longer_than_the_file_is_named(tmp_path: Path) -> None:
+    whole = make_elf(make_fatbin(("sm", 75)))
+    broken = whole.replace((len(make_fatbin(("sm", 75)))).to_bytes(8, "little"), (1 << 40).to_bytes(8, "little"))
+    assert broken != whole
+    with pytest.raises(IntegrityError, match="damaged library"):
+        inspection.inspect(make_wheel(tmp_path, files={MEMBER: CPU_INFO, "tensorflow/x.so": broken}))
+
+
+@pytest.mark.parametrize(
+    ("asked", "reason"),
+    [
+        ({"cuda": "12.5.1", "cudnn": "9.5.0", "capabilities": ["compute_75"]}, "CUDA 12.6.1, not 12.5.1"),
+        ({"cuda": "12.6.1", "cudnn": "8.9.6", "capabilities": ["compute_75"]}, "cuDNN 9, not 8.9.6"),
+        ({"cuda": "12.6.1", "cudnn": "9.5.0", "capabilities": ["sm_80"]}, "names compute_75, not sm_80"),
+        ({"cuda": "12.6.1", "cudnn": "9.5.0", "capabilities": ["sm_80"]}, "no machine code for sm_80"),
+        ({"cuda": "", "cudnn": "", "capabilities": []}, "a CPU build was asked for"),
+    ],
+)
+def test_other_cuda_than_asked_fails_the_check(cuda_wheel: Path, asked: dict[str, str], reason: str) -> None:
+    with pytest.raises(CheckError) as caught:
+        inspection.check(inspection.inspect(cuda_wheel), **asked)
+    assert reason in str(caught.value)
+    assert caught.value.exit_code == 7
+
+
+def test_cpu_build_fails_the_check_of_a_cuda_set(tmp_path: Path) -> None:
+    found = inspection.inspect(make_wheel(tmp_path, files={MEMBER: CPU_INFO}))
+    with pytest.raises(CheckError, match="not the wheel that was asked for"):
+        inspection.check(found, cuda="12.6.1", cudnn="9.5.0", capabilities=["compute_75"])
+    inspection.check(found, cuda="", cudnn="", capabilities=[])
+
+
+def test_build_info_is_never_run(tmp_path: Path) -> None:
+    evil = tmp_path / "evil"
+    for text in (
+        f"build_info = open({str(evil)!r}, 'w')",
+        f"import collections\nbuild_info = collections.OrderedDict([(open({str(evil)!r}, 'w'), 1)])",
+        f"open({str(evil)!r}, 'w')\nbuild_info = {{'is_cuda_build': False}}",
+    ):
+        path = make_wheel(tmp_path, files={MEMBER: text})
+        try:
+            inspection.inspect(path)
+        except IntegrityError as error:
+            assert "build_info" in error.what  # noqa: PT017 - the third text is harmless and passes
+        assert not evil.exists()
+
+
+@given(st.text() | st.from_regex(r"\Abuild_info = .{0,80}\Z"))
+def test_no_text_crashes_the_build_info_reader(text: str) -> None:
+    with contextlib.suppress(ValueError):
+        assert isinstance(buildinfo.parse(text), buildinfo.BuildInfo)
+
+
+@given(st.lists(st.tuples(st.sampled_from(["sm", "compute"]), st.integers(10, 130)), min_size=1), st.integers(0, 64))
+def test_fat_binaries_are_read_back(entries: list[tuple[str, int]], padding: int) -> None:
+    data = make_fatbin(*entries[:1]) + b"\0" * padding + make_fatbin(*entries)
+    assert fatbin.read_architectures(data) == {f"{kind}_{number}" for kind, number in entries}
+
+
+@given(st.binary(max_size=200))
+def test_no_bytes_crash_the_fat_binary_reader(noise: bytes) -> None:
+    whole = make_fatbin(("sm", 75))
+    for data in (noise, whole[:4] + noise, whole + noise, whole[:-1]):
+        try:
+            found = fatbin.read_architectures(data)
+        except ValueError:
+            continue
+        assert all(name.partition("_")[0] in {"sm", "compute"} for name in found)
+
+
+@given(data=st.data())
+def test_no_damage_crashes_the_inspection(data: st.DataObject, tmp_path_factory: pytest.TempPathFactory) -> None:
+    """One byte anywhere in the file is changed: the wheel is whole, or one of our errors says that it is not."""
+    folder = tmp_path_factory.mktemp("wheel")
+    path = make_wheel(folder, files={MEMBER: CPU_INFO, "tensorflow/x.so": make_elf(make_fatbin(("sm", 75)))})
+    content = bytearray(path.read_bytes())
+    at = data.draw(st.integers(0, len(content) - 1))
+    content[at] ^= data.draw(st.integers(1, 255))
+    path.write_bytes(content)
+    try:
+        assert inspection.inspect(path).name == "tensorflow"
+    except ToolkitError as error:
+        assert error.exit_code in {3, 8}  # noqa: PT017 - either outcome is right
+
+
+def test_archive_reads_no_more_than_it_needs(cuda_wheel: Path) -> None:
+    with archive.open_wheel(cuda_wheel) as opened:
+        assert opened.read_text("tensorflow/none.txt") is None
+        assert opened.read_text("tensorflow/readme.txt") == "text"

@@ -1,0 +1,1 @@
+"""TensorFlow wheels: planned, built, read without being installed, and proven."""

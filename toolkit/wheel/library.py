@@ -1,0 +1,92 @@
+"""What one ELF file in a wheel needs from the system, and which GPUs it has code for."""
+
+import mmap
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import IO, cast
+
+from elftools.common.exceptions import ELFError
+from elftools.construct.core import ConstructError
+from elftools.elf.dynamic import DynamicSection
+from elftools.elf.elffile import ELFFile
+from elftools.elf.gnuversions import GNUVerNeedSection
+
+from toolkit.wheel import fatbin
+
+MAGIC = b"\x7fELF"
+_EM_CUDA = "EM_CUDA"
+_VERSIONED = re.compile(r"(GLIBC|GLIBCXX|CXXABI)_([0-9]+(?:\.[0-9]+)*)")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Library:
+    """Facts of one ELF file.
+
+    Attributes:
+        needed: names of the libraries that it loads.
+        symbols: highest symbol version needed of GLIBC, GLIBCXX and CXXABI, where any is.
+        architectures: GPU code in it, such as ``sm_75``.
+    """
+
+    needed: frozenset[str] = frozenset()
+    symbols: dict[str, str] = field(default_factory=dict)
+    architectures: frozenset[str] = frozenset()
+
+
+def read(data: mmap.mmap) -> Library:
+    """Read an ELF file: a library, or a cubin, which is one for the GPU.
+
+    Raises:
+        ValueError: it is damaged.
+    """
+    try:
+        elf = ELFFile(cast("IO[bytes]", data))
+        if elf["e_machine"] == _EM_CUDA:
+            # The low byte of the flags is the architecture up to CUDA 12.
+            return Library(architectures=frozenset({f"sm_{elf['e_flags'] & 0xFF}"}))
+        return Library(
+            needed=frozenset(_find_needed(elf)),
+            symbols=_find_highest(_find_versions(elf)),
+            architectures=frozenset(_find_architectures(elf, data)),
+        )
+    except (ELFError, ConstructError, UnicodeDecodeError, LookupError, TypeError, OverflowError) as error:
+        # pyelftools trusts what it reads; hostile files surface as any of these.
+        raise ValueError(f"damaged ELF file: {error}") from error
+
+
+def order(version: str) -> tuple[int, ...]:
+    """A symbol version as numbers that compare."""
+    return tuple(int(part) for part in version.split("."))
+
+
+def _find_needed(elf: ELFFile) -> Iterator[str]:
+    for section in elf.iter_sections():
+        if isinstance(section, DynamicSection):
+            # The attribute is set by the kind of tag, which its types cannot say.
+            yield from (str(tag.needed) for tag in section.iter_tags("DT_NEEDED"))  # type: ignore[attr-defined]
+
+
+def _find_versions(elf: ELFFile) -> Iterator[tuple[str, str]]:
+    for section in elf.iter_sections():
+        if isinstance(section, GNUVerNeedSection):
+            for _, names in section.iter_versions():
+                for match in (_VERSIONED.fullmatch(item.name) for item in names):
+                    if match:
+                        yield match[1], match[2]
+
+
+def _find_highest(versions: Iterator[tuple[str, str]]) -> dict[str, str]:
+    highest: dict[str, str] = {}
+    for name, version in versions:
+        highest[name] = max(version, highest.get(name, version), key=order)
+    return highest
+
+
+def _find_architectures(elf: ELFFile, data: mmap.mmap) -> Iterator[str]:
+    for section in elf.iter_sections():
+        if section.name == fatbin.SECTION and section["sh_type"] != "SHT_NOBITS":
+            start = section["sh_offset"]
+            if start + section["sh_size"] > len(data):
+                raise ValueError(f"the section {section.name} is longer than the file")
+            yield from fatbin.read_architectures(data, start, start + section["sh_size"])
