@@ -6,6 +6,7 @@ from typing import Any
 from train import checkpoint, interruption, manifest, runtime
 from train.checkpoint import Position
 from train.config import TrainConfig
+from train.data import Dataset, load
 from train.errors import CheckError
 from train.folder import opened
 from train.progress import Display
@@ -18,15 +19,19 @@ def run(config: TrainConfig) -> dict[str, Any]:
         TrainError: one of its subclasses says what went wrong.
     """
     manifest.read_parent()  # a wrong one is refused before any work
+    dataset = load(config)
     with opened(config) as folder, interruption.listening() as requests:
         saved, problems = checkpoint.load(folder / "checkpoints")
         recorded = saved.position.environment if saved else {}
         environment = runtime.prepare(runtime.choose_threads(config, recorded.get("threads")))
-        return _train(config, folder=folder, saved=saved, problems=problems, environment=environment, requests=requests)
+        return _train(
+            config, dataset, folder=folder, saved=saved, problems=problems, environment=environment, requests=requests
+        )
 
 
 def _train(
     config: TrainConfig,
+    dataset: Dataset,
     *,
     folder: Path,
     saved: checkpoint.Checkpoint | None,
@@ -36,11 +41,9 @@ def _train(
 ) -> dict[str, Any]:
     # TensorFlow is loaded by now, with its threads pinned; before, these modules must not be imported.
     from train import optimizer, state, step
-    from train.data import load
     from train.loop import Batches, Loop
     from train.model.densenet import build, count_parameters
 
-    dataset = load(config)
     batches = Batches(dataset, config)
     display = Display(config.progress, batches.total, config.batch_size)
     environment |= {"data_sha256": dataset.digest}

@@ -1,0 +1,89 @@
+"""CIFAR-10 and CIFAR-100 as published: pickled batches, in an archive or unpacked as Keras leaves them.
+
+Krizhevsky, "Learning multiple layers of features from tiny images" (2009).
+"""
+
+import tarfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import Final
+
+import numpy as np
+
+from train.config import Labels
+from train.data.dataset import Split
+from train.data.unpickle import read_dictionary
+from train.errors import DataError
+
+BATCHES: Final = {
+    "cifar10": ("cifar-10-batches-py", [f"data_batch_{number}" for number in range(1, 6)], ["test_batch"]),
+    "cifar100": ("cifar-100-python", ["train"], ["test"]),
+}
+
+Read = Callable[[str], bytes]
+
+
+def find_folder(dataset: str, folder: Path) -> Path | None:
+    """The unpacked batches in or below a folder, one or two levels deep as Keras keeps them."""
+    name, _, test = BATCHES[dataset]
+    for candidate in (folder, folder / name, *sorted(folder.glob(f"*/{name}")), *sorted(folder.glob(f"*/*/{name}"))):
+        if (candidate / test[0]).is_file() and (candidate / BATCHES[dataset][1][0]).is_file():
+            return candidate
+    return None
+
+
+def read_folder(dataset: str, labels: Labels, folder: Path) -> tuple[Split, Split]:
+    """Read unpacked batches: training and test split.
+
+    Raises:
+        DataError: a file is missing, unreadable, or holds anything but arrays.
+    """
+
+    def read(name: str) -> bytes:
+        try:
+            return (folder / name).read_bytes()
+        except OSError as error:
+            raise DataError(f"cannot read {folder / name}", why=error.strerror or str(error)) from error
+
+    return _read(dataset, labels, read, str(folder))
+
+
+def read_archive(dataset: str, labels: Labels, archive: Path) -> tuple[Split, Split]:
+    """Read the batches out of an archive, whose digest the caller has checked; nothing is unpacked to disk.
+
+    Raises:
+        DataError: a batch is missing, unreadable, or holds anything but arrays.
+    """
+    folder = BATCHES[dataset][0]
+    try:
+        with tarfile.open(archive) as tar:
+
+            def read(name: str) -> bytes:
+                member = tar.extractfile(f"{folder}/{name}")
+                if member is None:
+                    raise DataError(f"{archive} holds no {folder}/{name}")
+                return member.read()
+
+            return _read(dataset, labels, read, str(archive))
+    except (tarfile.TarError, OSError, EOFError, KeyError) as error:
+        raise DataError(f"cannot read {archive}", why=str(error), remedy="get the file again") from error
+
+
+def _read(dataset: str, labels: Labels, read: Read, origin: str) -> tuple[Split, Split]:
+    key = b"labels" if dataset == "cifar10" else f"{labels}_labels".encode()
+    _, train, test = BATCHES[dataset]
+    splits = [_join(names, key, read, origin) for names in (train, test)]
+    return splits[0], splits[1]
+
+
+def _join(names: list[str], key: bytes, read: Read, origin: str) -> Split:
+    images, found = [], []
+    for name in names:
+        batch = read_dictionary(read(name), f"{origin}: {name}")
+        try:
+            pixels = np.asarray(batch[b"data"], np.uint8)
+            images.append(pixels.reshape(-1, 3, 32, 32).transpose(0, 2, 3, 1))
+            found.append(np.asarray(batch[key], np.int32))
+        except (KeyError, ValueError) as error:
+            raise DataError(f"{origin}: {name} is no batch of CIFAR", why=str(error)) from error
+    return Split(np.ascontiguousarray(np.concatenate(images)), np.concatenate(found))
