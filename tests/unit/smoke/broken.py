@@ -9,7 +9,8 @@ from types import SimpleNamespace
 from typing import Any
 from unittest.mock import patch
 
-from toolkit.smoke.inside import determinism, device, loading, numerics, processor, xla
+from tests.unit.smoke.published import PUBLISHED
+from toolkit.smoke.inside import determinism, device, libraries, loading, numerics, processor, xla
 from toolkit.smoke.inside.check import Ask, Check, Evidence
 from toolkit.smoke.inside.worker import serve
 
@@ -129,6 +130,13 @@ def wrong_on_gpu(tf: Any) -> Iterator[None]:
         yield
 
 
+@contextmanager
+def cuda_build(tf: Any) -> Iterator[None]:
+    """The processor's build, taken for the published GPU build: its loader looks for CUDA's libraries for real."""
+    with patch.object(tf.sysconfig, "get_build_info", lambda: PUBLISHED):
+        yield
+
+
 def broken(name: str, probe: Probe, fault: Callable[[Any], Any], ask: Ask | None = None) -> Check:
     def look(_: Ask) -> Evidence:
         tf = loading.tensorflow()
@@ -171,6 +179,7 @@ BROKEN = (
     broken("device.wrong", device.operation, wrong_on_gpu),
     broken("device.greedy", device.memory, lambda tf: imagined_gpu(tf, growth=False)),
     broken("device.unaccounted", device.memory, imagined_gpu),
+    broken("libraries.unreachable", libraries.reachable, cuda_build),
     broken("training.noise", determinism.training, noise),
 )
 

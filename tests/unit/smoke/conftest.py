@@ -11,19 +11,9 @@ from typing import Any
 
 import pytest
 
+from tests.unit.smoke.published import PUBLISHED
 from toolkit.smoke.inside import loading
 from toolkit.smoke.inside.components import CUDA_12
-
-PUBLISHED = {
-    "cpu_compiler": "/usr/lib/llvm-18/bin/clang",
-    "cuda_compute_capabilities": ["sm_60", "sm_70", "sm_80", "sm_89", "compute_90"],
-    "cuda_version": "12.5.1",
-    "cudnn_version": "9",
-    "is_cuda_build": True,
-    "is_rocm_build": False,
-    "is_tensorrt_build": False,
-}
-"""What the published 2.19.0 GPU wheel says of itself."""
 
 
 class Site:

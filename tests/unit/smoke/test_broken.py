@@ -7,7 +7,9 @@ from pathlib import Path
 import pytest
 
 from tests.unit.smoke.broken import BROKEN
+from tests.unit.smoke.conftest import Compiler
 from toolkit.smoke.inside.check import Finding
+from toolkit.smoke.inside.components import OPENED
 from toolkit.smoke.inside.supervisor import Supervisor
 
 EXPECTED = {
@@ -29,19 +31,29 @@ EXPECTED = {
     "device.wrong": "the GPU's product of small integers is wrong",
     "device.greedy": "memory growth could not be switched on",
     "device.unaccounted": "does not account for a tensor",
+    "libraries.unreachable": "TensorFlow does not find libcudnn.so.9, and would drop every GPU",
     "training.noise": "the same 3 training steps gave different weights",
 }
 
 
 @pytest.fixture(scope="module")
-def found() -> dict[str, Finding]:
-    root = Path(__file__).parents[3]
-    supervisor = Supervisor([sys.executable, "-m", "tests.unit.smoke.broken"], environment={"PYTHONPATH": str(root)})
+def found(gcc: Compiler, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Finding]:
+    """Every fault's finding; TensorFlow's loader finds all libraries that it opens but cuDNN and CUPTI."""
+    folder = tmp_path_factory.mktemp("cuda")
+    for soname in OPENED:
+        if "cudnn" not in soname:
+            (folder / soname).write_bytes(gcc.answering())
+    environment = {"PYTHONPATH": str(Path(__file__).parents[3]), "LD_LIBRARY_PATH": str(folder)}
+    supervisor = Supervisor([sys.executable, "-m", "tests.unit.smoke.broken"], environment=environment)
     return {finding.id: finding for finding in supervisor.run(BROKEN)}
 
 
 def test_every_fault_is_expected() -> None:
     assert set(EXPECTED) == {check.id for check in BROKEN}
+
+
+def test_what_tensorflow_found_is_not_named(found: dict[str, Finding]) -> None:
+    assert set(found["libraries.unreachable"].evidence["missing"]) == {"libcudnn.so.9", "libcupti.so.12"}
 
 
 @pytest.mark.parametrize("fault", EXPECTED)

@@ -7,7 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.unit.smoke.conftest import PUBLISHED, Site
+from tests.unit.smoke.conftest import Site
+from tests.unit.smoke.published import PUBLISHED
 from toolkit.smoke.inside import build_info
 from toolkit.smoke.inside.check import Ask, Fail, Skip
 

@@ -53,7 +53,7 @@ def test_a_good_installation_passes(good: subprocess.CompletedProcess[str]) -> N
 def test_a_cpu_build_skips_what_is_for_gpus_and_says_why(good: subprocess.CompletedProcess[str]) -> None:
     skipped = {check.id: check.why for check in report.parse(good.stdout).checks if check.result == "skip"}
     assert set(skipped) == {
-        *("build.cuda", "build.capabilities", "libraries.load", "libraries.versions"),
+        *("build.cuda", "build.capabilities", "libraries.reachable", "libraries.load", "libraries.versions"),
         *("compiler.libdevice", "compiler.ptxas"),
         *("device.driver", "device.visible", "device.capability", "device.operation", "device.memory"),
     }

@@ -5,10 +5,11 @@ from pathlib import Path
 
 import pytest
 
-from tests.unit.smoke.conftest import PUBLISHED, Compiler, Site
+from tests.unit.smoke.conftest import Compiler, Site
+from tests.unit.smoke.published import PUBLISHED
 from toolkit.smoke.inside import libraries
 from toolkit.smoke.inside.check import Ask, Fail, Skip
-from toolkit.smoke.inside.components import CUDA_12
+from toolkit.smoke.inside.components import CUDA_12, Library
 
 ASKED = Ask(cuda="12.6.1", cudnn="9.5.0")
 CUDNN = "nvidia/cudnn/lib/libcudnn.so.9"
@@ -22,7 +23,7 @@ def test_a_whole_set_passes(cuda_site: Site) -> None:
 
 
 @pytest.mark.parametrize("library", CUDA_12, ids=lambda library: str(library.soname))
-def test_each_missing_library_is_named_with_its_package(cuda_site: Site, library: libraries.Library) -> None:
+def test_each_missing_library_is_named_with_its_package(cuda_site: Site, library: Library) -> None:
     (cuda_site.root / "nvidia" / library.folder / library.soname).unlink()
     with pytest.raises(Fail, match=re.escape(library.soname)) as caught:
         libraries.load(ASKED)
@@ -83,14 +84,14 @@ def test_an_old_major_fails_though_nobody_asked(cuda_site: Site, gcc: Compiler) 
 
 def test_another_cuda_major_is_not_guessed_at(cuda_site: Site) -> None:
     cuda_site.build = {**PUBLISHED, "cuda_version": "13.0.0"}
-    for probe in (libraries.load, libraries.versions):
+    for probe in (libraries.reachable, libraries.load, libraries.versions):
         with pytest.raises(Fail, match=r"knows the libraries of CUDA 12 only"):
             probe(Ask())
 
 
 def test_a_cpu_build_is_skipped(site: Site) -> None:
     site.build = {"is_cuda_build": False}
-    for probe in (libraries.load, libraries.versions):
+    for probe in (libraries.reachable, libraries.load, libraries.versions):
         with pytest.raises(Skip):
             probe(Ask())
 

@@ -9,14 +9,14 @@ from toolkit.smoke.inside.check import Ask, Fail
 
 
 def test_a_processor_without_avx_fails(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(processor.platform, "machine", lambda: "x86_64")
+    monkeypatch.setattr("platform.machine", lambda: "x86_64")
     monkeypatch.setattr(processor, "read_flags", lambda: frozenset({"sse4_2"}))
     with pytest.raises(Fail, match="lacks avx"):
         processor.instructions(Ask())
 
 
 def test_an_arm_processor_needs_no_avx(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(processor.platform, "machine", lambda: "aarch64")
+    monkeypatch.setattr("platform.machine", lambda: "aarch64")
     monkeypatch.setattr(processor, "read_flags", lambda: frozenset({"asimd"}))
     assert processor.instructions(Ask())["has"] == ["asimd"]
 

@@ -49,5 +49,19 @@ CUDA_12: Final = (
 )
 """In an order in which each library's own needs come before it. The numbers are NVIDIA's, as in the wheels' files."""
 
+OPENED: Final = (
+    "libcudart.so.12",
+    "libcublas.so.12",
+    "libcublasLt.so.12",
+    "libcufft.so.11",
+    "libcusolver.so.11",
+    "libcusparse.so.12",
+    "libcudnn.so.9",
+)
+"""What TensorFlow opens by name (``xla/tsl/platform/default/dso_loader.cc``); without one of them it drops all GPUs."""
+
+OPENED_BY_PROFILER: Final = ("libcupti.so.12",)
+"""What it opens when it is asked for traces; without it they lack the GPU."""
+
 NVCC_PACKAGE: Final = "nvidia-cuda-nvcc-cu12"
 """The package of ptxas and libdevice."""

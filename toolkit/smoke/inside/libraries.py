@@ -13,9 +13,34 @@ from pathlib import Path
 
 from . import build_info, elf, loading
 from .check import TENSORFLOW, Ask, Check, Evidence, Fail
-from .components import CUDA_12, Library
+from .components import CUDA_12, OPENED, OPENED_BY_PROFILER, Library
 
 _REMEDY = "install the hash-locked set of the CUDA version, with every component wheel"
+
+
+def reachable(ask: Ask) -> Evidence:
+    """TensorFlow's own loader finds, by name, every library that it opens on a machine with a GPU.
+
+    It is made to look by ``tf.load_op_library``: the same ``dlopen`` from the same library, whose RUNPATH decides what
+    is found. Runs before the other checks of libraries, because what is already loaded is always found.
+    """
+    _require_known(build_info.require_cuda(ask))
+    tf = loading.tensorflow()
+    open_by_name = loading.require(tf, "load_op_library")
+    missing: dict[str, str] = {}
+    for soname in (*OPENED, *OPENED_BY_PROFILER):
+        try:
+            open_by_name(soname)
+        except tf.errors.NotFoundError as error:
+            missing[soname] = str(error.message)
+    needed = [soname for soname in OPENED if soname in missing]
+    if needed:
+        raise Fail(
+            f"TensorFlow does not find {', '.join(needed)}, and would drop every GPU",
+            remedy="add their folders to LD_LIBRARY_PATH; if libraries.load fails too, install them",
+            missing=missing,
+        )
+    return {"found": [soname for soname in (*OPENED, *OPENED_BY_PROFILER) if soname not in missing], "missing": missing}
 
 
 def load(ask: Ask) -> Evidence:
@@ -168,6 +193,7 @@ def _wheels() -> dict[str, str]:
 
 
 CHECKS = (
+    Check("libraries.reachable", "TensorFlow finds the libraries that it opens", reachable, 120, (TENSORFLOW,)),
     Check("libraries.load", "every NVIDIA library of the set loads", load, 120, (TENSORFLOW,)),
     Check("libraries.versions", "the loaded CUDA and cuDNN are those asked for", versions, 120, (TENSORFLOW,)),
 )
