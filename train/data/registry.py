@@ -19,8 +19,8 @@ def load(config: TrainConfig) -> Dataset:
             raise UsageError("--data-dir has no meaning for digits", why="they come with scikit-learn")
         dataset = digits.load()
     else:
-        from train.data import sources
+        from train.data.sources import load as load_files
 
-        dataset = sources.load(config)
+        dataset = load_files(config)
     dataset = check(dataset, config.shape, config.classes)
     return dataset.hold_out(config.validation, config.seed) if config.validation else dataset
