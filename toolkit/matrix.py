@@ -65,7 +65,8 @@ class TensorflowRow:
         target: Bazel target of the wheel, below //tensorflow/tools/pip_package.
         nccl: version in the table, where known.
         and_cuda: CUDA and cuDNN that the wheel's own extra would install, where known.
-        tarball_sha256: of the source archive of the tag, where known.
+        commit: of the version's tag, where known.
+        tarball_sha256: of the tag's source archive, where known.
     """
 
     version: str
@@ -80,6 +81,7 @@ class TensorflowRow:
     sources: tuple[str, ...]
     nccl: str = ""
     and_cuda: Mapping[str, str] = field(default_factory=dict)
+    commit: str = ""
     tarball_sha256: str = ""
 
 
@@ -93,6 +95,7 @@ class CudaRow:
         driver_min: oldest driver that runs it by minor-version compatibility; empty where unknown.
         capabilities: compute capabilities that its ptxas assembles.
         components: versions of its run-time wheels; empty where not looked up.
+        parts: locked set of the toolchain's proof, a file of docker/requirements; empty where none is locked.
     """
 
     version: str
@@ -102,6 +105,7 @@ class CudaRow:
     driver: str = ""
     driver_min: str = ""
     components: Mapping[str, str] = field(default_factory=dict)
+    parts: str = ""
 
 
 @dataclass(frozen=True, kw_only=True)

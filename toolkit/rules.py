@@ -13,7 +13,7 @@ from toolkit.matrix import Failure, Matrix, TensorflowRow
 
 @dataclass(frozen=True, kw_only=True)
 class Asked:
-    """A set of versions, well written but not checked; CUDA, cuDNN and capabilities are empty for a CPU build."""
+    """A set of versions, well written but not checked."""
 
     tensorflow: str
     python: str
@@ -29,16 +29,12 @@ class Asked:
     def render(self) -> str:
         """As flags of ``toolkit build-wheel``."""
         flags = [f"--tensorflow {self.tensorflow}", f"--python {self.python}"]
-        if self.cuda:
-            flags += [f"--cuda {self.cuda}", f"--cudnn {self.cudnn}"]
-            flags += [f"--compute-capability {item}" for item in self.capabilities]
-        return " ".join(flags)
+        flags += [f"--cuda {self.cuda}", f"--cudnn {self.cudnn}"]
+        return " ".join([*flags, *(f"--compute-capability {item}" for item in self.capabilities)])
 
 
 def find_failures(matrix: Matrix, asked: Asked) -> list[Failure]:
-    """Known upstream failures that touch a set; they are all about CUDA."""
-    if not asked.cuda:
-        return []
+    """Known upstream failures that touch a set."""
     values = {
         "tensorflow": [asked.tensorflow],
         "cuda": [asked.cuda],
@@ -62,11 +58,11 @@ def find_reasons(matrix: Matrix, asked: Asked) -> list[str]:
         )
     if asked.python not in row.python:
         reasons.append(f"TensorFlow {row.version} has no Python {asked.python}, only {', '.join(row.python)}")
-    if asked.cuda:
-        reasons += _find_unknown_keys(row, asked) if row.hermetic else []
-        reasons += _find_unknown_capabilities(matrix, asked)
-        reasons += _find_refused(matrix, asked)
-        reasons += _find_unfit_runtime(matrix, asked)
+    reasons += _find_unknown_keys(row, asked) if row.hermetic else []
+    reasons += _find_unknown_capabilities(matrix, asked)
+    reasons += _find_refused(matrix, asked)
+    reasons += _find_missing_parts(matrix, asked)
+    reasons += _find_unfit_runtime(matrix, asked)
     return reasons
 
 
@@ -77,8 +73,6 @@ def suggest(matrix: Matrix, asked: Asked) -> Asked:
     for version in _order_by_nearness(asked.tensorflow, list(buildable), default.tensorflow):
         row = buildable[version]
         python = versions.find_nearest(asked.python, row.python, prefer=default.python)
-        if not asked.cuda:
-            return Asked(tensorflow=version, python=python, cuda="", cudnn="", capabilities=())
         for cuda in _order_by_nearness(asked.cuda, row.cuda, default.cuda):
             fitted = _fit(asked.capabilities, _compilable(matrix, cuda))
             for cudnn in _order_by_nearness(asked.cudnn, row.cudnn, default.cudnn):
@@ -111,6 +105,15 @@ def _find_unknown_capabilities(matrix: Matrix, asked: Asked) -> list[str]:
 def _find_refused(matrix: Matrix, asked: Asked) -> list[str]:
     return [
         f"{failure.symptom} ({', '.join(failure.issues)})" for failure in find_failures(matrix, asked) if failure.refuse
+    ]
+
+
+def _find_missing_parts(matrix: Matrix, asked: Asked) -> list[str]:
+    cuda = matrix.cuda_rows.get(asked.cuda)
+    if cuda is None or cuda.parts:
+        return []
+    return [
+        f"the toolchain's parts of CUDA {asked.cuda} are not locked here, so that it could not be proven to compile"
     ]
 
 

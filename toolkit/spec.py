@@ -4,7 +4,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from toolkit import capability, rules, versions
-from toolkit.errors import UnsupportedError, UsageError
+from toolkit.errors import UnsupportedError
 from toolkit.matrix import Matrix, Published
 from toolkit.rules import Asked
 
@@ -14,8 +14,8 @@ class Spec:
     """A set of versions that the table allows.
 
     Attributes:
-        tensorflow, python, cuda, cudnn: exact versions; CUDA and cuDNN are empty for a CPU build.
-        capabilities: as TensorFlow's build reads them, such as ``compute_75``; empty for a CPU build.
+        tensorflow, python, cuda, cudnn: exact versions.
+        capabilities: as TensorFlow's build reads them, such as ``compute_75``.
         bazel: version that this TensorFlow is built with.
         clang: major version of our toolchain's compiler.
         requirements: the locked run-time set of this CUDA and cuDNN; empty where none is locked.
@@ -49,10 +49,10 @@ def resolve(
 ) -> Spec:
     """Decide whether a wheel of this set can be built from source.
 
-    What is None is taken from the table's default; ``cuda=""`` with ``cudnn=""`` asks for a CPU build.
+    What is None is taken from the table's default.
 
     Raises:
-        UsageError: a value is not written as a version, or CUDA was given without cuDNN.
+        UsageError: a value is not written as a version.
         UnsupportedError: the set cannot work; the message has every reason and the nearest set that can.
     """
     asked = _read(matrix, tensorflow=tensorflow, python=python, cuda=cuda, cudnn=cudnn, capabilities=capabilities)
@@ -86,21 +86,15 @@ def _read(
     capabilities: Sequence[str],
 ) -> Asked:
     default = matrix.default
-    on_cpu = cuda == ""
-    if on_cpu != (cudnn == ""):
-        raise UsageError("CUDA and cuDNN go together", remedy="give both, or neither")
-    if on_cpu and capabilities:
-        raise UsageError("a CPU build has no compute capabilities", remedy="leave --compute-capability out")
     asked = Asked(
         tensorflow=default.tensorflow if tensorflow is None else tensorflow,
         python=default.python if python is None else python,
         cuda=default.cuda if cuda is None else cuda,
         cudnn=default.cudnn if cudnn is None else cudnn,
-        capabilities=() if on_cpu else capability.normalize(capabilities or default.capabilities),
+        capabilities=capability.normalize(capabilities or default.capabilities),
     )
-    written = [("TensorFlow", asked.tensorflow), ("Python", asked.python)]
-    for name, value in written if on_cpu else [*written, ("CUDA", asked.cuda), ("cuDNN", asked.cudnn)]:
-        versions.parse(value, name)
+    for name in ("TensorFlow", "Python", "CUDA", "cuDNN"):
+        versions.parse(getattr(asked, name.lower()), name)
     return asked
 
 

@@ -57,6 +57,14 @@ def test_locked_set_holds_the_components_of_its_row(item: matrix.Published) -> N
         assert pins["nvidia-nccl-cu12"] == TABLE.tensorflow(item.tensorflow).nccl
 
 
+def test_locked_parts_are_those_of_their_release() -> None:
+    for row in TABLE.cuda_rows.values():
+        if row.parts:
+            pins = project.locate(f"docker/requirements/{row.parts}.txt").read_text()
+            assert f"nvidia-cuda-nvcc-cu12=={row.components['cuda-nvcc']} " in pins
+            assert f"nvidia-cuda-runtime-cu12=={row.components['cuda-runtime']} " in pins
+
+
 def test_unknown_tensorflow_names_the_nearest() -> None:
     with pytest.raises(UnsupportedError) as caught:
         TABLE.tensorflow("2.22.0")

@@ -1,5 +1,6 @@
 """What cannot work is refused at once, with every reason and a set that can."""
 
+import contextlib
 import re
 
 import pytest
@@ -18,8 +19,6 @@ def read_flags(remedy: str) -> dict[str, str | list[str]]:
     """The set that a refusal suggests, as arguments of resolve."""
     flags = re.findall(r"--([a-z-]+) (\S+)", remedy)
     found: dict[str, str | list[str]] = {name: value for name, value in flags if name != "compute-capability"}
-    if "cuda" not in found:
-        return {**found, "cuda": "", "cudnn": ""}
     return {**found, "capabilities": [value for name, value in flags if name == "compute-capability"]}
 
 
@@ -35,9 +34,10 @@ def read_flags(remedy: str) -> dict[str, str | list[str]]:
         ({"python": "3.13"}, "no Python 3.13", "--python 3.12"),
         ({"cudnn": "9.3.0"}, "older than the 9.5.0", "--cudnn 9.5.0"),
         ({"cudnn": "9.7.0"}, "newer than the 9.5.0", "--cudnn 9.5.0"),
-        ({"cuda": "11.8"}, "CUDA 11", "--cuda 12.1.1"),
-        ({"cuda": "12.5.1", "cudnn": "8.9.6"}, "cuDNN 8", "--cuda 12.5.1 --cudnn 9.1.1"),
-        ({"tensorflow": "2.17.0"}, "before 2.18", "--tensorflow 2.18.0"),
+        ({"cuda": "12.5.1", "cudnn": "9.3.0"}, "parts of CUDA 12.5.1 are not locked", "--cuda 12.6.1 --cudnn 9.5.0"),
+        ({"cuda": "11.8"}, "CUDA 11", "--cuda 12.6.1"),
+        ({"tensorflow": "2.18.0", "cudnn": "8.9.6"}, "cuDNN 8", "--tensorflow 2.18.0"),
+        ({"tensorflow": "2.17.0", "cudnn": "9.4.0"}, "before 2.18", "--tensorflow 2.18.0"),
         ({"tensorflow": "2.20.0", "cuda": "12.8.0", "capabilities": ["12.0"]}, "clang 17", "compute_90"),
     ],
 )
@@ -72,7 +72,6 @@ def test_all_reasons_at_once() -> None:
         {"cuda": "12.6.1; rm"},
         {"cuda": ""},
         {"cudnn": ""},
-        {"cuda": "", "cudnn": "", "capabilities": ["7.5"]},
         {"capabilities": ["75"]},
         {"capabilities": ["7.5", "sm_80"]},
         {"python": "python3"},
@@ -91,30 +90,27 @@ def test_known_failures_are_warned_of_with_issue_and_remedy() -> None:
     assert all("; ours: " in line for line in warnings if re.match(r"P\d", line))
 
 
-def test_cpu_build_has_no_cuda_warnings() -> None:
-    found = spec.resolve(TABLE, cuda="", cudnn="")
-    assert (found.capabilities, found.requirements) == ((), "cpu")
-    assert not any("CUDA" in line for line in found.warnings)
-
-
 def test_set_without_locked_run_time_is_built_with_a_warning() -> None:
-    found = spec.resolve(TABLE, cuda="12.5.1", cudnn="9.3.0")
+    found = spec.resolve(TABLE, tensorflow="2.18.0", cudnn="9.4.0")
     assert not found.requirements
     assert any("no run-time set" in line for line in found.warnings)
+    assert any("has not been run" in line for line in found.warnings)
 
 
 @pytest.mark.parametrize("row", [row for row in TABLE.rows() if row.hermetic], ids=lambda row: row.version)
 def test_each_buildable_row_resolves(row: matrix.TensorflowRow) -> None:
-    """For every CUDA that is not refused as such, some cuDNN of the row makes a set that can be built."""
-    refused = {"11.8"} | ({"12.8.0"} if row.version in {"2.18.0", "2.19.0"} else set())
-    for cuda in row.cuda:
-        outcomes = []
-        for cudnn in row.cudnn:
-            try:
-                outcomes.append(spec.resolve(TABLE, tensorflow=row.version, cuda=cuda, cudnn=cudnn))
-            except UnsupportedError:
-                continue
-        assert bool(outcomes) == (cuda not in refused), cuda
+    """For each CUDA of the row whose parts are locked, some cuDNN of the row makes a set that can be built."""
+    locked = [cuda for cuda in row.cuda if TABLE.cuda_rows[cuda].parts]
+    assert locked
+    for cuda in locked:
+        assert any(can_be_built(row.version, cuda, cudnn) for cudnn in row.cudnn)
+
+
+def can_be_built(tensorflow: str, cuda: str, cudnn: str) -> bool:
+    try:
+        return spec.resolve(TABLE, tensorflow=tensorflow, cuda=cuda, cudnn=cudnn).cudnn == cudnn
+    except UnsupportedError:
+        return False
 
 
 @given(VERSION, VERSION, VERSION, VERSION, st.lists(st.sampled_from(["7.5", "8.9", "3.5", "12.0"]), max_size=3))
@@ -122,18 +118,17 @@ def test_every_suggestion_can_be_built(tensorflow: str, python: str, cuda: str, 
     try:
         found = spec.resolve(TABLE, tensorflow=tensorflow, python=python, cuda=cuda, cudnn=cudnn, capabilities=numbers)
     except UnsupportedError as error:
-        suggested = spec.resolve(TABLE, **read_flags(error.remedy))  # type: ignore[arg-type]
-        assert suggested.cuda or not cuda or tensorflow not in TABLE.tensorflow_rows
+        asked = read_flags(error.remedy)
+        if tensorflow in TABLE.tensorflow_rows:
+            assert spec.resolve(TABLE, **asked).tensorflow == asked["tensorflow"]  # type: ignore[arg-type]
     else:
         assert found.tensorflow == tensorflow
 
 
 @given(WORDS, WORDS, WORDS, WORDS, st.lists(WORDS, max_size=3))
 def test_no_text_crashes(tensorflow: str, python: str, cuda: str, cudnn: str, numbers: list[str]) -> None:
-    try:
+    with contextlib.suppress(UsageError, UnsupportedError):
         spec.resolve(TABLE, tensorflow=tensorflow, python=python, cuda=cuda, cudnn=cudnn, capabilities=numbers)
-    except (UsageError, UnsupportedError):
-        pass
 
 
 @pytest.mark.parametrize(
