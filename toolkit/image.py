@@ -5,10 +5,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from toolkit import digest, naming, project
+from toolkit.lock import SOURCE_DATE_EPOCH
 from toolkit.recipe import Recipe
-
-SOURCE_DATE_EPOCH = 1741132800
-"""2025-03-05, the week TensorFlow 2.19.0 was made: what is written into layers where a time must be written."""
 
 
 @dataclass(frozen=True, kw_only=True)

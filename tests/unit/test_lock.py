@@ -1,0 +1,138 @@
+"""One lock for the chain: complete, honest about what floats, and strict about what changed."""
+
+import subprocess
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from toolkit import lock, matrix, project, spec
+from toolkit.errors import CheckError, PreflightError, UsageError
+
+TABLE = matrix.load()
+SPEC = spec.resolve(TABLE)
+FULL = {"base_image": "debian", "base_digest": "sha256:" + "0" * 64, "apt_snapshot": "20261121T000000Z"}
+TEXT = st.text(st.characters(codec="utf-8"), max_size=20)
+
+
+def test_lock_holds_every_pin_of_the_chain() -> None:
+    pins = lock.collect(SPEC, TABLE, **FULL).pins
+    assert pins["tensorflow-commit"] == "e36baa302922ea3c7131b302c2996bd2051ee5c4"
+    assert pins["bazel-sha256"].startswith("a40ac692")
+    assert pins["cuda-redist-sha256"].startswith("22ddfeb8")
+    assert pins["cudnn-redist-sha256"].startswith("3939f053")
+    named = {path.relative_to(project.ROOT).as_posix() for path in project.locate("bazel_patches/headers").iterdir()}
+    named |= {f"docker/requirements/{name}.txt" for name in ("uv", "toolchain-12.6.1", "cuda-12.6.1")}
+    assert named <= pins.keys()
+    assert {"recipe", "source-date-epoch", "base-image"} <= pins.keys()
+
+
+def test_complete_lock_is_r0_and_an_incomplete_one_says_what_floats() -> None:
+    assert lock.collect(SPEC, TABLE, **FULL).rung == "R0"
+    found = lock.collect(SPEC, TABLE, base_image="debian")
+    assert found.floating == ("base-digest", "apt-snapshot")
+    assert found.rung == "below R0"
+    assert [line.split()[0] for line in lock.describe_floating(found)] == ["base-digest", "apt-snapshot"]
+
+
+def test_unknown_commit_floats_until_somebody_names_it() -> None:
+    other = spec.resolve(TABLE, tensorflow="2.21.0", cudnn="9.5.0")
+    assert "tensorflow-commit" in lock.collect(other, TABLE, **FULL).floating
+    assert not lock.collect(other, TABLE, **FULL, commit="f" * 40).floating
+
+
+def test_lock_is_read_back(tmp_path: Path) -> None:
+    path = tmp_path / lock.FILE
+    written = lock.collect(SPEC, TABLE, **FULL)
+    lock.write(path, written)
+    assert lock.read(path) == written
+    lock.require_fit(written, lock.collect(SPEC, TABLE, **FULL))
+
+
+@given(st.dictionaries(TEXT, TEXT), st.dictionaries(TEXT, TEXT))
+def test_any_lock_is_read_back(
+    tmp_path_factory: pytest.TempPathFactory, names: dict[str, str], pins: dict[str, str]
+) -> None:
+    path = tmp_path_factory.mktemp("lock") / lock.FILE
+    written = lock.Lock(spec=names, pins=pins)
+    lock.write(path, written)
+    assert lock.read(path) == written
+    assert lock.Lock(spec=names, pins=dict(reversed(pins.items()))).digest == written.digest
+
+
+def test_no_lock_is_none(tmp_path: Path) -> None:
+    assert lock.read(tmp_path / lock.FILE) is None
+
+
+@pytest.mark.parametrize(
+    "text", ["{[", "schema: 2\nspec: {}\npins: {}", "schema: 1\nspec: {a: 1}\npins: {}", "[]", "\x00"]
+)
+def test_what_is_no_lock_is_named(tmp_path: Path, text: str) -> None:
+    path = tmp_path / lock.FILE
+    path.write_text(text)
+    with pytest.raises(UsageError, match=r"toolkit\.lock\.yaml"):
+        lock.read(path)
+
+
+@pytest.mark.parametrize(
+    ("change", "named"),
+    [
+        ({"base_digest": "sha256:" + "1" * 64}, "base-digest"),
+        ({"apt_snapshot": "20261122T000000Z"}, "apt-snapshot"),
+        ({"base_image": "ubuntu"}, "base-image"),
+    ],
+)
+def test_changed_pin_no_longer_fits(change: dict[str, str], named: str) -> None:
+    locked = lock.collect(SPEC, TABLE, **FULL)
+    with pytest.raises(CheckError, match="no longer fits") as caught:
+        lock.require_fit(locked, lock.collect(SPEC, TABLE, **{**FULL, **change}))
+    assert named in str(caught.value)
+    assert caught.value.exit_code == 7
+
+
+def test_changed_patch_or_versions_no_longer_fit(monkeypatch: pytest.MonkeyPatch) -> None:
+    locked = lock.collect(SPEC, TABLE, **FULL)
+    pins = dict(locked.pins)
+    pins["bazel_patches/headers/series"] = "sha256:other"
+    del pins["docker/requirements/uv.txt"]
+    changes = lock.compare(lock.Lock(spec={**locked.spec, "cuda": "12.5.1"}, pins=pins), locked)
+    assert [line.split(":")[0] for line in changes] == [
+        "spec cuda",
+        "pin bazel_patches/headers/series",
+        "pin docker/requirements/uv.txt",
+    ]
+
+
+def test_what_nobody_can_name_now_is_not_held_against_the_lock() -> None:
+    locked = lock.collect(SPEC, TABLE, **FULL)
+    unreachable = lock.collect(SPEC, TABLE, base_image="debian", apt_snapshot=FULL["apt_snapshot"])
+    assert lock.compare(locked, unreachable) == []
+
+
+@pytest.mark.parametrize("day", ["yesterday", "2026-11-21", "20261121", "20261121T000000Z\n"])
+def test_misspelt_day_is_wrong_usage(day: str) -> None:
+    with pytest.raises(UsageError, match="snapshot"):
+        lock.collect(SPEC, TABLE, base_image="debian", apt_snapshot=day)
+
+
+def test_unwritable_place_leaves_nothing(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(PreflightError):
+        lock.write(tmp_path / "file" / lock.FILE, lock.collect(SPEC, TABLE, **FULL))
+
+
+def test_commit_is_asked_of_the_repository(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A real repository on disk stands in for the one on the network."""
+    for command in (
+        ["init", "--quiet", "."],
+        ["-c", "user.name=a", "-c", "user.email=a@b", "commit", "--quiet", "--allow-empty", "-m", "x"],
+        ["tag", "v2.21.0"],
+    ):
+        subprocess.run(["git", *command], cwd=tmp_path, check=True)
+    head = subprocess.run(["git", "rev-parse", "HEAD"], cwd=tmp_path, check=True, capture_output=True, text=True).stdout
+    monkeypatch.setattr(lock, "REPOSITORY", str(tmp_path))
+    assert lock.ask_commit("2.21.0") == head.strip()
+    assert lock.ask_commit("2.99.0") == ""
+    monkeypatch.setattr(lock, "REPOSITORY", str(tmp_path / "none"))
+    assert lock.ask_commit("2.21.0") == ""

@@ -1,0 +1,205 @@
+"""Every pin of the chain from base image to wheel, in one file: ``toolkit.lock.yaml``.
+
+A pin that cannot be found out here stays empty, with what would fill it; it is never guessed. A lock without empty pins
+is rung R0 of the ladder: every input pinned and checked.
+"""
+
+import re
+import subprocess
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from toolkit import digest, files, project
+from toolkit.errors import CheckError, UsageError
+from toolkit.matrix import Matrix
+from toolkit.spec import Spec
+
+FILE = "toolkit.lock.yaml"
+SCHEMA = 1
+SOURCE_DATE_EPOCH = 1741132800
+"""2025-03-05, the week TensorFlow 2.19.0 was made: what is written wherever a time must be written."""
+
+REPOSITORY = "https://github.com/tensorflow/tensorflow.git"
+ASK_SECONDS = 20
+
+REMEDIES = {
+    "base-digest": "an engine that has or can pull the base image names it: run `toolkit lock` where one answers",
+    "apt-snapshot": "--apt-snapshot YYYYMMDDT000000Z names a day of Debian's snapshot archive",
+    "tensorflow-commit": f"`git ls-remote {REPOSITORY} TAG` names it where the network reaches it",
+    "bazel-sha256": "the version table has no hash of this Bazel",
+}
+"""What fills an empty pin."""
+
+_SNAPSHOT = re.compile(r"20[0-9]{6}T[0-9]{6}Z")
+_HEAD = "# Every pin of the chain, written by `toolkit lock`; an empty one is floating. Do not edit: lock again.\n"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Lock:
+    """A set of versions and the pins of all that goes into its wheel.
+
+    Attributes:
+        spec: the versions, by name; capabilities as one text, divided by commas.
+        pins: value of each pin by name; empty where it is floating.
+    """
+
+    spec: Mapping[str, str]
+    pins: Mapping[str, str]
+
+    @property
+    def floating(self) -> tuple[str, ...]:
+        """Names of the pins that are not pinned."""
+        return tuple(name for name, value in self.pins.items() if not value)
+
+    @property
+    def rung(self) -> str:
+        """The rung of the reproducibility ladder that the inputs allow."""
+        return "below R0" if self.floating else "R0"
+
+    @property
+    def digest(self) -> str:
+        """Content digest: equal pins, equal digest."""
+        return digest.digest_value(self.describe())
+
+    def describe(self) -> dict[str, Any]:
+        """As it is written."""
+        return {"schema": SCHEMA, "spec": dict(self.spec), "pins": dict(self.pins)}
+
+
+def collect(
+    spec: Spec, matrix: Matrix, *, base_image: str, base_digest: str = "", apt_snapshot: str = "", commit: str = ""
+) -> Lock:
+    """All pins that the table and this clone know, with those that only an engine or a person can give.
+
+    Args:
+        spec: the versions.
+        matrix: the version table.
+        base_image: reference of the base.
+        base_digest: its content digest, where an engine knows it.
+        apt_snapshot: day of Debian's snapshot archive, ``YYYYMMDDTHHMMSSZ``.
+        commit: commit of TensorFlow, where the table has none.
+
+    Raises:
+        UsageError: the day is not written so.
+    """
+    if apt_snapshot and not _SNAPSHOT.fullmatch(apt_snapshot):
+        raise UsageError(f"not a snapshot's day: {apt_snapshot!r}", remedy="write it as 20261121T000000Z")
+    row = matrix.tensorflow(spec.tensorflow)
+    pins = {
+        "base-image": base_image,
+        "base-digest": base_digest,
+        "apt-snapshot": apt_snapshot,
+        "tensorflow-commit": row.commit or commit,
+        "bazel-sha256": matrix.bazel_rows[spec.bazel].sha256.get("x86_64", ""),
+        "cuda-redist-sha256": matrix.cuda_rows[spec.cuda].redist,
+        "cudnn-redist-sha256": matrix.cudnn_rows[spec.cudnn].redist,
+        "source-date-epoch": str(SOURCE_DATE_EPOCH),
+        "recipe": digest.digest_paths(project.ROOT, [project.locate(name) for name in RECIPE]),
+    }
+    if row.tarball_sha256:
+        pins["tensorflow-tarball-sha256"] = row.tarball_sha256
+    for path in [*_find_patches(spec), *_find_requirements(spec, matrix)]:
+        pins[path.relative_to(project.ROOT).as_posix()] = digest.digest_file(path)
+    versions = {
+        "tensorflow": spec.tensorflow,
+        "python": spec.python,
+        "cuda": spec.cuda,
+        "cudnn": spec.cudnn,
+        "capabilities": ",".join(spec.capabilities),
+        "bazel": spec.bazel,
+        "clang": spec.clang,
+    }
+    return Lock(spec=versions, pins=pins)
+
+
+RECIPE = ("docker/Dockerfile", "docker/scripts")
+"""What turns pins into a wheel."""
+
+
+def ask_commit(version: str) -> str:
+    """Commit of a version's tag as the repository knows it, or empty where it cannot be asked."""
+    tag = f"refs/tags/v{version}"
+    try:
+        answer = subprocess.run(
+            ["git", "ls-remote", "--exit-code", REPOSITORY, tag],
+            capture_output=True,
+            text=True,
+            timeout=ASK_SECONDS,
+            check=False,
+            stdin=subprocess.DEVNULL,
+            env={"GIT_TERMINAL_PROMPT": "0", "PATH": "/usr/local/bin:/usr/bin:/bin"},
+        )
+    except (OSError, subprocess.TimeoutExpired):
+        return ""
+    found = re.fullmatch(rf"([0-9a-f]{{40}})\t{re.escape(tag)}\n", answer.stdout)
+    return found[1] if found else ""
+
+
+def write(path: Path, lock: Lock) -> None:
+    """Write the file, atomically. Raises as :func:`toolkit.files.write_atomically`."""
+    files.write_atomically(path, _HEAD + yaml.safe_dump(lock.describe(), sort_keys=False, width=120))
+
+
+def read(path: Path) -> Lock | None:
+    """The lock in a file, or None where there is no such file.
+
+    Raises:
+        UsageError: the file is not a lock of this schema.
+    """
+    try:
+        value = yaml.safe_load(path.read_text())
+    except FileNotFoundError:
+        return None
+    except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
+        raise UsageError(f"cannot read {path}", why=str(error), remedy="write it anew: toolkit lock") from error
+    match value:
+        case {"schema": 1, "spec": dict(spec), "pins": dict(pins)} if _is_text(spec) and _is_text(pins):
+            return Lock(spec=spec, pins=pins)
+    raise UsageError(f"{path} is not a lock of schema {SCHEMA}", remedy="write it anew: toolkit lock")
+
+
+def compare(locked: Lock, present: Lock) -> list[str]:
+    """Where a lock no longer fits, one line each. A pin that nobody can name at present is not held against it."""
+    changes = []
+    for label, then, now in (("spec", locked.spec, present.spec), ("pin", locked.pins, present.pins)):
+        for name in [*then, *(name for name in now if name not in then)]:
+            before, after = then.get(name), now.get(name)
+            if before != after and (after or name not in REMEDIES):
+                changes.append(f"{label} {name}: locked {before or 'nothing'}, now {after or 'nothing'}")
+    return changes
+
+
+def require_fit(locked: Lock, present: Lock) -> None:
+    """Raises:
+    CheckError: the lock no longer fits.
+    """
+    changes = compare(locked, present)
+    if changes:
+        raise CheckError(
+            f"{FILE} no longer fits",
+            why="; ".join(changes),
+            remedy="look at what changed, then write it anew: toolkit lock",
+        )
+
+
+def describe_floating(lock: Lock) -> list[str]:
+    """What is floating and what would pin it, one line each."""
+    return [f"{name} is floating: {REMEDIES.get(name, 'lock again')}" for name in lock.floating]
+
+
+def _find_patches(spec: Spec) -> list[Path]:
+    folders = [project.locate("bazel_patches/headers"), project.ROOT / "bazel_patches/tensorflow" / spec.tensorflow]
+    return [path for folder in folders if folder.is_dir() for path in sorted(folder.iterdir()) if path.is_file()]
+
+
+def _find_requirements(spec: Spec, matrix: Matrix) -> list[Path]:
+    names = ["uv", matrix.cuda_rows[spec.cuda].parts, spec.requirements]
+    return [project.locate(f"docker/requirements/{name}.txt") for name in names if name]
+
+
+def _is_text(table: dict[Any, Any]) -> bool:
+    return all(isinstance(item, str) for pair in table.items() for item in pair)
