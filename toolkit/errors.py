@@ -95,23 +95,27 @@ class InterruptionError(ToolkitError):
 
 
 class JobError(ToolkitError):
-    """A job that we ran failed. It has said why itself, and its exit code is passed on: it means what ours mean."""
+    """A job that we ran failed; its exit code is passed on, and means what ours mean.
+
+    Attributes:
+        reported: the job has said itself what was wrong, so saying it again would only bury that.
+    """
 
     meaning = "as the job's own exit code"
 
     def __init__(self, title: str, exit_code: int) -> None:
-        super().__init__(f"{title} failed with exit code {exit_code}", why=_explain(exit_code))
+        # 137 = 128 + SIGKILL: nobody but the kernel sends that to a job of ours.
+        killed = exit_code == 137
+        super().__init__(
+            f"{title} failed with exit code {exit_code}",
+            why="it was killed, most often because memory ran out" if killed else list_exit_codes().get(exit_code, ""),
+            remedy="choose a smaller --batch-size" if killed else "",
+        )
         self.exit_code = exit_code
+        self.reported = exit_code in list_exit_codes()
 
 
 def list_exit_codes() -> dict[int, str]:
     """Every exit code with its meaning, for the README and for messages about other programs."""
     kinds: list[type[ToolkitError]] = [ToolkitError, *ToolkitError.__subclasses__()]
     return {0: "success", **{kind.exit_code: kind.meaning for kind in kinds if kind is not JobError}}
-
-
-def _explain(exit_code: int) -> str:
-    # 137 = 128 + SIGKILL: nobody but the kernel sends that to a job of ours.
-    if exit_code == 137:
-        return "it was killed, most often because memory ran out: choose a smaller --batch-size"
-    return list_exit_codes().get(exit_code, "")

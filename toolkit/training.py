@@ -80,8 +80,13 @@ def run(
     for mount in job.mounts:
         if mount.writable:
             files.require_writable(mount.source)
-    # The job prints its result for people who run it alone: here the manifest is read instead.
-    code = engine.run(environment, job, lambda _line: None)
+    try:
+        # The job prints its result for people who run it alone: here the manifest is read instead.
+        code = engine.run(environment, job, lambda _line: None)
+    finally:
+        # A job that failed before it began leaves no trace.
+        if not any(config.run_dir.iterdir()):
+            config.run_dir.rmdir()
     result = files.read_json(config.run_dir / FILE)
     if code or not isinstance(result, dict):
         raise JobError("training", code or 1)

@@ -11,7 +11,7 @@ from typing import ParamSpec
 import typer
 
 from toolkit.console import Console
-from toolkit.errors import InterruptionError, ToolkitError
+from toolkit.errors import InterruptionError, JobError, ToolkitError
 from train.errors import TrainError
 
 P = ParamSpec("P")
@@ -49,7 +49,8 @@ def guarded(command: Callable[P, None]) -> Callable[P, None]:
 
 
 def _report(console: Console, error: ToolkitError | TrainError) -> typer.Exit:
-    console.fail(str(error))
+    if not (isinstance(error, JobError) and error.reported):
+        console.fail(str(error))
     if console.json:
         facts = {"code": error.exit_code, "what": error.what, "why": error.why, "remedy": error.remedy}
         print(json.dumps({"error": facts}, indent=2))

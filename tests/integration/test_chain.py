@@ -1,0 +1,135 @@
+"""The whole chain in real containers: image, smoke, training, interrupt, clean-up."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import docker
+import pytest
+
+from toolkit import naming
+
+pytestmark = [pytest.mark.engine, pytest.mark.timeout(1200)]
+
+ROOT = Path(__file__).parents[2]
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Where this module's runs and manifests go; the images themselves are shared through the engine."""
+    return tmp_path_factory.mktemp("chain")
+
+
+@pytest.fixture(scope="module")
+def variables(folder: Path) -> dict[str, str]:
+    return {
+        **os.environ,
+        "TOOLKIT_STATE": str(folder / "state"),
+        "TOOLKIT_RUNS": str(folder / "runs"),
+        "TOOLKIT_DATA": str(folder / "data"),
+        "TOOLKIT_ENGINE": "docker",
+    }
+
+
+def _toolkit(variables: dict[str, str], *arguments: str) -> subprocess.CompletedProcess[str]:
+    argv = [sys.executable, "-m", "toolkit", *arguments]
+    return subprocess.run(argv, env=variables, cwd=ROOT, capture_output=True, text=True, check=False)
+
+
+def _containers() -> list[str]:
+    client = docker.from_env()
+    return [str(item.name) for item in client.containers.list(all=True, filters={"label": naming.OWNER_LABEL})]
+
+
+@pytest.fixture(scope="module")
+def chain(variables: dict[str, str]) -> dict[str, object]:
+    """One short run of everything; the tests below look at different sides of it."""
+    done = _toolkit(variables, "up", "digits", "--epochs", "4", "--json")
+    assert done.returncode == 0, done.stderr
+    value: dict[str, object] = json.loads(done.stdout)
+    return value
+
+
+def test_the_chain_runs_and_each_link_names_the_one_before(chain: dict[str, object], folder: Path) -> None:
+    run = json.loads(next(folder.glob("runs/*/manifest.json")).read_text())
+    image = json.loads(next(folder.glob("state/image-train-cpu-*/manifest.json")).read_text())
+    assert run["status"] == "complete"
+    assert run["parent"]["digest"] == image["digest"]
+    assert image["parent"]["kind"] == "lock"
+    assert chain["smoke"]["verdict"] == "pass"  # type: ignore[index]
+
+
+def test_outputs_belong_to_the_caller(chain: dict[str, object], folder: Path) -> None:
+    owners = {path.stat().st_uid for path in (folder / "runs").rglob("*")}
+    assert owners == {os.getuid()}
+
+
+def test_no_container_is_left(chain: dict[str, object]) -> None:
+    assert _containers() == []
+
+
+def test_the_second_time_everything_is_reused(chain: dict[str, object], variables: dict[str, str]) -> None:
+    start = time.monotonic()
+    done = _toolkit(variables, "up", "digits", "--epochs", "4")
+    assert done.returncode == 0
+    assert "image    reused" in done.stderr
+    assert "(reused)" in done.stderr
+    assert "nothing to do" in done.stderr
+    # Not a benchmark: a rebuild, or checks run again, would take many times as long.
+    assert time.monotonic() - start < 60
+
+
+def test_smoke_names_what_is_wrong(chain: dict[str, object], variables: dict[str, str], folder: Path) -> None:
+    image = chain["environment"]["reference"]  # type: ignore[index]
+    junit = folder / "smoke.xml"
+    done = _toolkit(variables, "smoke", "--image", image, "--expect-version", "2.18.0", "--junit", str(junit), "--json")
+    assert done.returncode == 7
+    assert "version.tensorflow" in done.stderr
+    assert "<failure" in junit.read_text()
+
+
+@pytest.mark.skipif(Path("/dev/nvidia0").exists(), reason="this machine has a GPU")
+def test_a_missing_gpu_is_a_failure_when_one_is_asked_for(chain: dict[str, object], variables: dict[str, str]) -> None:
+    image = chain["environment"]["reference"]  # type: ignore[index]
+    done = _toolkit(variables, "smoke", "--image", image, "--device", "gpu")
+    assert done.returncode == 7
+    assert "GPU" in done.stderr
+
+
+def test_data_out_of_reach_is_a_data_error(chain: dict[str, object], variables: dict[str, str], folder: Path) -> None:
+    done = _toolkit(variables, "train", "cifar100", "--depth", "22", "--steps", "1")
+    if done.returncode == 0:
+        pytest.skip("this machine reaches the data set")
+    assert done.returncode == 9
+    assert "--data-dir" in done.stderr
+    assert not list((folder / "runs").glob("cifar100-*"))
+
+
+@pytest.mark.parametrize("asked", [signal.SIGINT, signal.SIGTERM])
+def test_an_interrupt_stops_the_container_and_the_run_goes_on_later(
+    chain: dict[str, object], variables: dict[str, str], folder: Path, asked: signal.Signals
+) -> None:
+    arguments = ["train", "digits", "--epochs", "12", "--seed", str(int(asked))]
+    argv = [sys.executable, "-m", "toolkit", *arguments]
+    process = subprocess.Popen(argv, env=variables, cwd=ROOT, stderr=subprocess.PIPE, text=True)
+    assert process.stderr is not None
+    heard = next(line for line in process.stderr if line.startswith("epoch 2/"))
+    process.send_signal(asked)
+    assert process.wait(timeout=90) == 130, heard
+    assert _containers() == []
+    done = _toolkit(variables, *arguments)
+    assert done.returncode == 0, done.stderr
+    assert "resum" in done.stderr.lower()
+
+
+def test_clean_lists_ours_and_leaves_others(chain: dict[str, object], variables: dict[str, str], folder: Path) -> None:
+    image = chain["environment"]["reference"]  # type: ignore[index]
+    stranger = folder / "state" / "not-ours"
+    stranger.mkdir()
+    value = json.loads(_toolkit(variables, "clean", "--dry-run", "--json").stdout)
+    assert f"image {image}" in value["removed"]
+    assert not any(naming.STANDIN_BASE in name or "not-ours" in name for name in value["removed"])
