@@ -44,7 +44,7 @@ class Site:
         requires: tuple[str, ...] = (),
     ) -> Path:
         """Write the dist-info of a wheel that owns the module; returns the folder."""
-        info = f"{name}-{version}.dist-info"
+        info = f"{name.replace('-', '_')}-{version}.dist-info"
         lines = ["Metadata-Version: 2.1", f"Name: {name}", f"Version: {version}"]
         self.write(f"{info}/METADATA", "\n".join([*lines, *(f"Requires-Dist: {text}" for text in requires), ""]))
         self.write(f"{info}/WHEEL", f"Wheel-Version: 1.0\nRoot-Is-Purelib: false\nTag: {tag}\n")

@@ -154,6 +154,21 @@ def test_an_interrupt_leaves_nothing_behind(tmp_path: Path, number: signal.Signa
         os.kill(int(note.read_text()), 0)
 
 
+def test_a_reader_that_goes_away_ends_it_quietly(tmp_path: Path) -> None:
+    process = subprocess.Popen(
+        [sys.executable, str(INSIDE), "--json"],
+        env={**os.environ, **fake_tensorflow(tmp_path, '__version__ = "1"')},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+    )
+    assert process.stdout is not None
+    process.stdout.readline()
+    process.stdout.close()
+    assert process.stderr is not None
+    assert process.stderr.read() == b""
+    assert process.wait(30) == 130
+
+
 def test_for_a_person(tmp_path: Path) -> None:
     result = run("--only", "build.info", **fake_tensorflow(tmp_path, '__version__ = "1"'))
     assert "pass  tensorflow.import" in result.stdout

@@ -1,5 +1,7 @@
 """libdevice and ptxas: absent, not executable, damaged, of the wrong version, assembling for the wrong GPU."""
 
+import base64
+import hashlib
 import re
 import struct
 from pathlib import Path
@@ -141,6 +143,17 @@ def test_a_libdevice_that_links_passes(alone: Site, gcc: Compiler) -> None:
     alone.write(LIBDEVICE, BITCODE)
     alone.write(LIBNVVM, gcc(NVVM % {"ptx": GOOD_PTX, "add": 0}))
     assert compiler.libdevice(ASKED)["linked"] == "2 lines of PTX for compute_75"
+
+
+def test_one_flipped_bit_in_the_wheels_libdevice_fails(alone: Site) -> None:
+    promise = base64.urlsafe_b64encode(hashlib.sha256(BITCODE).digest()).rstrip(b"=").decode()
+    alone.install("nvidia-cuda-nvcc-cu12", "12.6.68")
+    alone.write("nvidia_cuda_nvcc_cu12-12.6.68.dist-info/RECORD", f"{LIBDEVICE},sha256={promise},{len(BITCODE)}\n")
+    alone.write(LIBDEVICE, BITCODE)
+    assert compiler.libdevice(ASKED)["record"] == "equal"
+    alone.write(LIBDEVICE, BITCODE[:-1] + b"\x01")
+    with pytest.raises(Fail, match="is not the file that nvidia-cuda-nvcc-cu12 installed"):
+        compiler.libdevice(ASKED)
 
 
 def test_a_libdevice_that_libnvvm_refuses_fails_with_its_log(alone: Site, gcc: Compiler) -> None:

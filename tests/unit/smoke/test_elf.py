@@ -45,17 +45,22 @@ def test_a_library_cut_short_is_refused(gcc: Compiler, tmp_path: Path) -> None:
         elf.require_whole(file)
 
 
-def cubin(flags: int, machine: int = 190) -> bytes:
+def cubin(flags: int, machine: int = 190, abi: int = 7) -> bytes:
     header = bytearray(64)
     header[:4] = b"\x7fELF"
+    header[8] = abi
     struct.pack_into("<H", header, 18, machine)
     struct.pack_into("<I", header, 48, flags)
     return bytes(header)
 
 
-def test_a_cubin_tells_its_architecture() -> None:
-    # 0x4b054b is what ptxas 12.6.68 writes for sm_75.
-    assert elf.read_cubin_architecture(cubin(0x4B054B)) == 75
+@pytest.mark.parametrize(
+    ("flags", "abi", "architecture"),
+    [(0x4B054B, 7, 75), (0x32055A, 7, 90), (0x6004B04, 8, 75), (0x6007802, 8, 120)],
+)
+def test_a_cubin_tells_its_architecture(flags: int, abi: int, architecture: int) -> None:
+    """The flags are those that ptxas 12.6.68 and 13.0.88 write."""
+    assert elf.read_cubin_architecture(cubin(flags, abi=abi)) == architecture
 
 
 @pytest.mark.parametrize("data", [b"", b"\x7fELF", cubin(0x4B, machine=62), b"MZ" + bytes(62)])

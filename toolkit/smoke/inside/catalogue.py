@@ -5,7 +5,7 @@ from difflib import get_close_matches
 from fnmatch import fnmatchcase
 from typing import Final
 
-from . import build_info, compiler, determinism, device, libraries, numerics, processor, version, xla
+from . import build_info, compiler, determinism, device, libraries, numerics, processor, record, version, xla
 from .check import Check
 
 _IMPORT, *_VERSION = version.CHECKS
@@ -16,6 +16,7 @@ CHECKS: Final[tuple[Check, ...]] = (
     _INSTRUCTIONS,
     _IMPORT,
     *_VERSION,
+    *record.CHECKS,
     *build_info.CHECKS,
     *libraries.CHECKS,
     *compiler.CHECKS,

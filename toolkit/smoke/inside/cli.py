@@ -5,6 +5,7 @@ With ``--json`` standard output is JSON Lines: ``{"check": {…}}`` as each chec
 
 import argparse
 import json
+import os
 import platform
 import re
 import signal
@@ -51,6 +52,10 @@ def main(argv: Sequence[str] | None = None) -> int:
             print(json.dumps({"check": finding.as_dict()}) if options.json else _line(finding), flush=True)
     except KeyboardInterrupt:
         print("interrupted", file=sys.stderr)
+        return EXIT_INTERRUPTED
+    except BrokenPipeError:
+        # Whoever read us went away; what is still buffered must not raise again when Python ends.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return EXIT_INTERRUPTED
     report = summarize(findings, ask)
     print(json.dumps({"report": report}) if options.json else _summary(findings), flush=True)

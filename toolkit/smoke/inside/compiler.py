@@ -11,7 +11,7 @@ import subprocess
 import tempfile
 from pathlib import Path
 
-from . import build_info, elf, loading
+from . import build_info, elf, loading, record
 from .check import TENSORFLOW, Ask, Check, Evidence, Fail
 from .components import NVCC_PACKAGE
 
@@ -20,19 +20,20 @@ _REMEDY = f"install {NVCC_PACKAGE} of the CUDA asked for, or point XLA_FLAGS=--x
 _TOOL_SECONDS = 30
 
 _PTX = """\
-.version 7.0
-.target sm_{0}
+.version 6.0
+.target sm_50
 .address_size 64
 .visible .entry probe(.param .u64 out)
-{{
+{
     .reg .u64 %address;
     .reg .u32 %thread;
     ld.param.u64 %address, [out];
     mov.u32 %thread, %tid.x;
     st.global.u32 [%address], %thread;
     ret;
-}}
+}
 """
+"""Old enough for any ptxas: PTX of an earlier target is assembled for every later one."""
 
 _NVVM_IR = """\
 target datalayout = "e-p:64:64:64-i1:8:8-i8:8:8-i16:16:16-i32:32:32-i64:64:64-i128:128:128-f32:32:32-f64:64:64-\
@@ -55,8 +56,8 @@ define void @probe(float* %place) {
 def libdevice(ask: Ask) -> Evidence:
     """libdevice is found and can be linked: a kernel that calls its tanh becomes PTX without an open reference.
 
-    The linking is done with libnvvm, which comes in the same package. Without libnvvm only the file's first bytes are
-    looked at, and the evidence says so.
+    The linking is done with libnvvm, which comes in the same package; without it the evidence says so. Where the file
+    comes from a wheel, it is also the wheel's to the last bit.
     """
     build_info.require_cuda(ask)
     root, searched = _find("nvvm/libdevice/libdevice.10.bc")
@@ -67,6 +68,9 @@ def libdevice(ask: Ask) -> Evidence:
     evidence: Evidence = {"file": str(file), "bytes": len(bitcode)}
     if not bitcode.startswith(_BITCODE_MAGIC):
         raise Fail(f"{file} is not LLVM bitcode", remedy=_REMEDY, starts_with=bitcode[:8].hex(), **evidence)
+    evidence["record"] = _compare_with_record(file)
+    if evidence["record"] == "different":
+        raise Fail(f"{file} is not the file that {NVCC_PACKAGE} installed", remedy=_REMEDY, **evidence)
     libnvvm = root / "nvvm/lib64/libnvvm.so"
     if not libnvvm.exists():
         return {**evidence, "linked": "not tried: libnvvm.so is not installed"}
@@ -95,7 +99,7 @@ def ptxas(ask: Ask) -> Evidence:
     capability = _capability(ask)
     with tempfile.TemporaryDirectory() as folder:
         source, cubin = Path(folder, "probe.ptx"), Path(folder, "probe.cubin")
-        source.write_text(_PTX.format(capability))
+        source.write_text(_PTX)
         _run([str(tool), f"-arch=sm_{capability}", str(source), "-o", str(cubin)], **evidence)
         try:
             found = elf.read_cubin_architecture(cubin.read_bytes())
@@ -171,6 +175,14 @@ def _find(relative: str) -> tuple[Path | None, list[str]]:
     return next((root for root in places if (root / relative).is_file()), None), [
         str(root / relative) for root in places
     ]
+
+
+def _compare_with_record(file: Path) -> str:
+    promised = record.find_promise(NVCC_PACKAGE, file)
+    if promised is None:
+        return "none: not from a wheel"
+    measured = record.measure(file, promised.mode)
+    return "equal" if measured and measured.digest == promised.value else "different"
 
 
 def _capability(ask: Ask) -> int:

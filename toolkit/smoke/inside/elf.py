@@ -7,6 +7,7 @@ from pathlib import Path
 _PT_LOAD, _PT_DYNAMIC = 1, 2
 _DT_STRTAB, _DT_RPATH, _DT_RUNPATH = 5, 15, 29
 _EM_CUDA = 190
+_ABI_VERSION = 8  # index into e_ident
 _HEADER_BYTES, _SEGMENT_BYTES = 64, 56
 _DYNAMIC_BYTES = 1 << 20
 
@@ -52,7 +53,10 @@ def require_whole(library: Path) -> None:
 
 
 def read_cubin_architecture(cubin: bytes) -> int:
-    """The ``XY`` of ``sm_XY`` for which a cubin was assembled: the low byte of its ELF flags.
+    """The ``XY`` of ``sm_XY`` for which a cubin was assembled.
+
+    It is the low byte of the ELF flags up to ABI version 7, and the byte above it from version 8, of CUDA 13 (seen by
+    assembling for many with ptxas 12.6.68 and 13.0.88).
 
     Raises:
         ValueError: not a cubin.
@@ -60,7 +64,7 @@ def read_cubin_architecture(cubin: bytes) -> int:
     if len(cubin) < _HEADER_BYTES or cubin[:4] != b"\x7fELF" or struct.unpack_from("<H", cubin, 18)[0] != _EM_CUDA:
         raise ValueError("not a CUDA ELF file")
     flags: int = struct.unpack_from("<I", cubin, 48)[0]
-    return flags & 0xFF
+    return (flags >> 8 if cubin[_ABI_VERSION] >= 8 else flags) & 0xFF
 
 
 def _read_dynamic_path(library: Path) -> str:

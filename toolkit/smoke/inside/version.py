@@ -1,19 +1,14 @@
-"""Version asked = version found, in each of the places that say it; and the files are the wheel's own."""
+"""Version asked = version found, in each of the places that say it."""
 
-import base64
-import hashlib
 import platform
 import re
 import sys
 import time
-from concurrent.futures import ThreadPoolExecutor
 from importlib import metadata
 from pathlib import Path
 
 from . import loading
 from .check import TENSORFLOW, Ask, Check, Evidence, Fail
-
-_BLOCK = 1 << 20
 
 
 def imports(ask: Ask) -> Evidence:
@@ -41,7 +36,7 @@ def imports(ask: Ask) -> Evidence:
 def version(ask: Ask) -> Evidence:
     """The module, the installed distribution and the caller name one version."""
     found = str(loading.require(loading.tensorflow(), "__version__"))
-    installed = _distribution()
+    installed = find_distribution()
     evidence = {"asked": ask.version, "module": found, "distribution": f"{installed.name} {installed.version}"}
     if normalize(found) != normalize(installed.version):
         raise Fail(
@@ -60,7 +55,7 @@ def version(ask: Ask) -> Evidence:
 
 def wheel_tags(_ask: Ask) -> Evidence:
     """The wheel was built for this interpreter and this kind of machine (PEP 425 tags)."""
-    installed = _distribution()
+    installed = find_distribution()
     tags = re.findall(r"^Tag: *(\S+)", installed.read_text("WHEEL") or "", re.MULTILINE)
     here = f"cp{sys.version_info.major}{sys.version_info.minor}"
     machine = platform.machine().lower()
@@ -76,7 +71,7 @@ def wheel_tags(_ask: Ask) -> Evidence:
 
 def dependencies(_ask: Ask) -> Evidence:
     """What TensorFlow's distribution requires is installed, in a version that it accepts (as ``pip check``)."""
-    installed = _distribution()
+    installed = find_distribution()
     needed = [requirement for requirement in installed.requires or [] if "extra ==" not in requirement]
     if not needed:
         return {"requirements": 0}
@@ -108,35 +103,6 @@ def dependencies(_ask: Ask) -> Evidence:
     return {"requirements": count}
 
 
-def files(_ask: Ask) -> Evidence:
-    """Every installed file has the hash that the wheel's RECORD promised for it."""
-    installed = _distribution()
-    recorded = [(str(file), file.hash) for file in installed.files or [] if file.hash is not None]
-    missing: list[str] = []
-    changed: list[str] = []
-    total = count = 0
-    # hashlib lets other threads run: this is as fast as the disk, or as all processors.
-    with ThreadPoolExecutor() as pool:
-        hashed = pool.map(lambda item: _hash(Path(str(installed.locate_file(item[0]))), item[1].mode), recorded)
-    for (file, promised), result in zip(recorded, hashed, strict=True):
-        if result is None:
-            missing.append(file)
-            continue
-        total, count = total + result[0], count + 1
-        if result[1] != promised.value:
-            changed.append(file)
-    evidence = {"files": count, "bytes": total, "missing": missing[:20], "changed": changed[:20]}
-    if missing or changed:
-        raise Fail(
-            f"{len(missing)} files missing, {len(changed)} changed since installation: {(missing + changed)[0]}, …",
-            remedy="install the wheel again; if it comes back, suspect the disk or whoever writes there",
-            **evidence,
-        )
-    if not count:
-        raise Fail(f"{installed.name} has no RECORD of its files", remedy="install it from a wheel", **evidence)
-    return evidence
-
-
 def normalize(text: str) -> str:
     """One spelling for ``2.19.0-rc1``, as the module says it, and ``2.19.0rc1``, as PEP 440 does."""
     return re.sub(r"[-_.]?(rc|dev|a|b)[-_.]?(?=\d)", r"\1", text.strip().lower())
@@ -161,7 +127,7 @@ def _same(asked: str, found: str) -> bool:
     return asked == (found if "+" in asked else found.partition("+")[0])
 
 
-def _distribution() -> metadata.Distribution:
+def find_distribution() -> metadata.Distribution:
     """The one installed distribution that the imported module belongs to."""
     file = Path(str(loading.require(loading.tensorflow(), "__file__"))).resolve()
     owners = {
@@ -184,24 +150,9 @@ def _entries(found: metadata.Distribution, file: Path) -> list[metadata.PackageP
     return [entry for entry in found.files or [] if entry.name == file.name and len(entry.parts) == 2]
 
 
-def _hash(path: Path, algorithm: str) -> tuple[int, str] | None:
-    """Size and digest in the notation of RECORD, URL-safe base64 without padding; None when it cannot be read."""
-    digest = hashlib.new(algorithm)
-    size = 0
-    try:
-        with path.open("rb") as stream:
-            while block := stream.read(_BLOCK):
-                digest.update(block)
-                size += len(block)
-    except OSError:
-        return None
-    return size, base64.urlsafe_b64encode(digest.digest()).rstrip(b"=").decode()
-
-
 CHECKS = (
     Check(TENSORFLOW, "TensorFlow imports", imports, timeout=180),
     Check("version.tensorflow", "the version asked for is the version installed", version, needs=(TENSORFLOW,)),
     Check("version.wheel", "the wheel is for this Python and this machine", wheel_tags, needs=(TENSORFLOW,)),
     Check("version.dependencies", "what the wheel requires is installed", dependencies, needs=(TENSORFLOW,)),
-    Check("version.files", "the installed files are the wheel's", files, timeout=300, needs=(TENSORFLOW,)),
 )

@@ -1,0 +1,140 @@
+"""The checks inside real images: with nothing but what they need, and with parts of the images broken."""
+
+import json
+import subprocess
+import uuid
+from collections.abc import Mapping
+from pathlib import Path
+
+import pytest
+
+from toolkit import naming, recipes, settings
+from toolkit.console import Console
+from toolkit.engine.choice import choose
+from toolkit.smoke import report
+from toolkit.smoke.inside.catalogue import CHECKS
+from toolkit.smoke.report import Report
+
+pytestmark = [pytest.mark.engine, pytest.mark.slow]
+
+INSIDE = Path(report.__file__).parent / "inside"
+HARDENED = ("--read-only", "--tmpfs", "/tmp:mode=1777", "--cap-drop", "ALL", "--security-opt", "no-new-privileges")
+NOBODY = ("--network", "none", "--user", "4242:4343", "--env", "HOME=/tmp")
+NVIDIA = "/opt/venv/lib/python3.11/site-packages/nvidia"
+CUDA = ("--expect-cuda", "12.6.1", "--expect-cudnn", "9.5.0")
+
+
+def find_image(requirements: str) -> str | None:
+    """The newest image of ours that holds a locked set."""
+    label = f"label={naming.LABEL_PREFIX}.requirements={requirements}"
+    argv = ["docker", "image", "ls", "--quiet", "--filter", label]
+    return next(iter(subprocess.run(argv, capture_output=True, text=True, check=True).stdout.split()), None)
+
+
+@pytest.fixture(scope="session")
+def cpu_image(tmp_path_factory: pytest.TempPathFactory) -> str:
+    found = find_image("cpu")
+    if found is None:
+        asked = settings.resolve({"engine": "docker", "state": str(tmp_path_factory.mktemp("state"))})
+        found = choose(asked).engine.prepare(recipes.choose(asked), Console(verbosity=-1)).digest
+    return found
+
+
+@pytest.fixture(scope="session")
+def cuda_image() -> str:
+    found = find_image("cuda-12.6.1")
+    if found is None:
+        pytest.skip("no CUDA image here (5.6 GB): toolkit build-image --cuda 12.6.1 --cudnn 9.5.0 makes one")
+    return found
+
+
+def smoke(image: str, *arguments: str, docker: tuple[str, ...] = ()) -> tuple[int, Report]:
+    """Run the checks in a container that may do nothing; returns its exit code and report."""
+    name = f"toolkit-test-{uuid.uuid4().hex[:8]}"
+    argv = ["docker", "run", "--rm", "--name", name, "--label", f"{naming.OWNER_LABEL}=toolkit", *HARDENED, *NOBODY]
+    argv += ["--volume", f"{INSIDE}:/opt/toolkit/inside:ro", *docker, "--entrypoint", "python", image]
+    try:
+        done = subprocess.run(
+            [*argv, "/opt/toolkit/inside", "--json", *arguments],
+            capture_output=True,
+            text=True,
+            timeout=400,
+            check=False,
+        )
+    finally:
+        subprocess.run(["docker", "rm", "--force", name], capture_output=True, check=False)
+    assert done.stdout, done.stderr
+    return done.returncode, report.parse(done.stdout)
+
+
+def failures(found: Report) -> Mapping[str, str]:
+    return {check.id: check.why for check in found.failures}
+
+
+def test_the_cpu_image_passes_with_nothing_but_a_tmpfs(cpu_image: str) -> None:
+    code, found = smoke(cpu_image, "--expect-version", "2.19.0", "--device", "cpu")
+    assert (code, found.verdict) == (0, "pass"), failures(found)
+    assert [check.id for check in found.checks] == [check.id for check in CHECKS]
+
+
+def test_a_missing_gpu_and_a_wrong_version_exit_with_seven(cpu_image: str) -> None:
+    only = ("--only", "version.tensorflow", "device.visible")
+    code, found = smoke(cpu_image, "--expect-version", "2.20.0", "--device", "gpu", *only)
+    assert code == 7
+    assert failures(found) == {
+        "version.tensorflow": "TensorFlow 2.20.0 was asked for, 2.19.0 is installed",
+        "device.visible": "TensorFlow sees no GPU: this TensorFlow was built without CUDA",
+    }
+
+
+def test_too_little_memory_is_a_finding_not_silence(cpu_image: str) -> None:
+    """The kernel kills the worker, the greedier of the two; the parent is alive to tell of it."""
+    limit = ("--memory", "120m", "--memory-swap", "120m")
+    code, found = smoke(cpu_image, "--only", "numerics.matmul", docker=limit)
+    assert code == 7
+    assert failures(found) == {"tensorflow.import": "the worker died: SIGKILL"}
+    assert "memory" in found.failures[0].remedy
+
+
+def test_the_cuda_image_holds_what_was_asked_for(cuda_image: str) -> None:
+    code, found = smoke(cuda_image, "--expect-version", "2.19.0", *CUDA, "--expect-capability", "7.5")
+    assert (code, found.verdict) == (0, "pass"), failures(found)
+    evidence = {check.id: check.evidence for check in found.checks}
+    versions = evidence["libraries.versions"]
+    assert (versions["cudaRuntimeGetVersion"], versions["cudnnGetVersion"]) == (12060, 90500)
+    assert evidence["libraries.reachable"]["missing"] == {}
+    assert evidence["compiler.ptxas"]["version"] == "12.6.68"
+    assert evidence["compiler.ptxas"]["assembled_for"] == "sm_75"
+    assert "lines of PTX for compute_75" in evidence["compiler.libdevice"]["linked"]
+
+
+def test_every_break_in_the_cuda_image_is_named(cuda_image: str, tmp_path: Path) -> None:
+    """cuDNN hidden, one bit of libdevice flipped, ptxas without its executable bit; and other versions than it has."""
+    libdevice = f"{NVIDIA}/cuda_nvcc/nvvm/libdevice/libdevice.10.bc"
+    argv = ["docker", "run", "--rm", *HARDENED, *NOBODY, "--entrypoint", "cat", cuda_image, libdevice]
+    bitcode = bytearray(subprocess.run(argv, capture_output=True, check=True).stdout)
+    middle = len(bitcode) // 2
+    bitcode[middle] ^= 1
+    (tmp_path / "libdevice.bc").write_bytes(bitcode)
+    (tmp_path / "ptxas").write_bytes(b"\x7fELF")
+    (tmp_path / "ptxas").chmod(0o644)
+    broken: tuple[str, ...] = ("--tmpfs", f"{NVIDIA}/cudnn/lib")
+    broken += ("--volume", f"{tmp_path / 'libdevice.bc'}:{libdevice}:ro")
+    broken += ("--volume", f"{tmp_path / 'ptxas'}:{NVIDIA}/cuda_nvcc/bin/ptxas:ro")
+    asked = ("--expect-cuda", "12.5.1", "--expect-cudnn", "8.9.7", "--expect-capability", "5.2", "--device", "gpu")
+    only = ("--only", "build", "libraries", "compiler", "device.visible")
+    code, found = smoke(cuda_image, *asked, *only, docker=broken)
+    assert code == 7
+    assert [check.id for check in found.checks if check.result == "pass"] == ["tensorflow.import", "build.info"]
+    whys = failures(found)
+    assert whys["build.cuda"] == "built for cudnn 9, asked for 8.9.7: another major version"
+    assert whys["build.capabilities"].startswith("no kernel for compute capability 5.2")
+    assert whys["libraries.reachable"] == "TensorFlow does not find libcudnn.so.9, and would drop every GPU"
+    assert whys["libraries.load"].startswith("8 of 19 libraries do not load: libcudnn.so.9")
+    assert whys["libraries.versions"].startswith("libcudnn.so.9 cannot be asked")
+    assert "is not the file that nvidia-cuda-nvcc-cu12 installed" in whys["compiler.libdevice"]
+    assert whys["compiler.ptxas"] == "ptxas is not where TensorFlow looks"
+    assert "libcuda.so.1, the driver's library, does not load" in whys["device.visible"]
+    remedies = {check.id: check.remedy for check in found.failures}
+    assert "nvidia-cudnn-cu12" in remedies["libraries.load"]
+    json.dumps(found.to_json(), allow_nan=False)
