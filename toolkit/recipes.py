@@ -16,22 +16,23 @@ def choose(settings: Settings, wheel: str | None = None) -> Recipe:
     """What the environment must hold.
 
     Raises:
-        UnsupportedError: no locked set serves these versions; the nearest one is named.
-        UsageError: the wheel's file does not exist.
+        UnsupportedError: no locked set serves these versions, or the wheel is not for them.
+        UsageError: the wheel's file does not exist, or is no wheel.
+        IntegrityError: the wheel is damaged.
     """
     table = matrix.load()
     table.tensorflow(settings.tensorflow)
     served = [item for item in table.published if _serves(item, settings)]
     if not served:
         raise UnsupportedError(
-            f"no locked set holds the published {_name(settings.tensorflow, settings.cuda, settings.cudnn)} "
+            f"no locked set holds {_name(settings.tensorflow, settings.cuda, settings.cudnn)} "
             f"for Python {settings.python}",
             why="locked: "
             + "; ".join(
                 f"{_name(item.tensorflow, item.cuda, item.cudnn)} for Python {', '.join(item.python)}"
                 for item in table.published
             ),
-            remedy="choose one of these, or build a wheel for your set and give it with --wheel",
+            remedy="choose one of these",
         )
     return Recipe(
         tensorflow=settings.tensorflow,
@@ -39,7 +40,7 @@ def choose(settings: Settings, wheel: str | None = None) -> Recipe:
         cuda=settings.cuda,
         cudnn=settings.cudnn,
         requirements=served[0].requirements,
-        wheel=_find_wheel(wheel),
+        wheel=None if wheel in {None, PUBLISHED} else _require_wheel(Path(str(wheel)), settings),
     )
 
 
@@ -55,12 +56,14 @@ def _name(tensorflow: str, cuda: str, cudnn: str) -> str:
     return f"TensorFlow {tensorflow} with " + (f"CUDA {cuda} and cuDNN {cudnn}" if cuda else "the CPU set")
 
 
-def _find_wheel(wheel: str | None) -> Path | None:
-    if wheel is None or wheel == PUBLISHED:
-        return None
-    path = Path(wheel)
+def _require_wheel(path: Path, settings: Settings) -> Path:
     if not path.is_file():
         raise UsageError(
-            f"there is no wheel {wheel}", remedy=f"give the path of a .whl file, or {PUBLISHED} for the published one"
+            f"there is no wheel {path}", remedy=f"give the path of a .whl file, or {PUBLISHED} for the published one"
         )
-    return path
+    # Reading ELF takes a library that takes long to load: only who brings a wheel pays.
+    from toolkit.wheel import inspection
+
+    found = inspection.inspect(path)
+    inspection.require(found, tensorflow=settings.tensorflow, python=settings.python)
+    return path.resolve()

@@ -5,6 +5,7 @@ For machines without a container engine. The isolation of a container is not to 
 
 import fcntl
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -24,6 +25,10 @@ from toolkit.recipe import Recipe
 
 NEEDED_BYTES: Final = {"cpu": 4 << 30, "cuda": 16 << 30}
 """Free disk that an installation needs, wheels and unpacked files together, with some air."""
+
+
+LOCKED = "requirements.txt"
+REPORT = "pip-report.json"
 
 
 class HostEngine:
@@ -92,7 +97,7 @@ class HostEngine:
             {
                 "toolkit": __version__,
                 "python": recipe.python,
-                "requirements": digest.digest_file(project.locate(f"docker/requirements/{recipe.requirements}.txt")),
+                "requirements": digest.digest_file(_locked(recipe)),
                 "wheel": digest.digest_file(recipe.wheel) if recipe.wheel else None,
             }
         )
@@ -102,19 +107,21 @@ class HostEngine:
 
     def _installs(self, recipe: Recipe, folder: Path) -> list[tuple[str, ...]]:
         pip = (str(_interpreter(folder)), "-m", "pip", "install", "--no-input", "--disable-pip-version-check")
-        locked = str(project.locate(f"docker/requirements/{recipe.requirements}.txt"))
+        locked = folder / LOCKED if recipe.wheel else _locked(recipe)
         commands: list[tuple[str, ...]] = [
-            (*pip, "--require-hashes", "--report", str(folder / "pip-report.json"), "-r", locked)
+            (*pip, "--require-hashes", "--no-deps", "--report", str(folder / REPORT), "-r", str(locked))
         ]
         if recipe.wheel:
-            commands.append((*pip, "--no-deps", str(recipe.wheel)))
+            commands.append((*pip, "--no-deps", "--no-index", str(recipe.wheel)))
         return commands
 
     def _install(self, recipe: Recipe, folder: Path, console: Console) -> None:
         shutil.rmtree(folder, ignore_errors=True)
         folder.mkdir(parents=True)
         log = folder / "install.log"
-        total = project.locate(f"docker/requirements/{recipe.requirements}.txt").read_text().count("==")
+        if recipe.wheel:
+            files.write_atomically(folder / LOCKED, omit_tensorflow(_locked(recipe).read_text()))
+        total = _locked(recipe).read_text().count("==")
         status = StatusLine(console, "install")
         for command in self.plan(recipe).commands:
             code = self._follow(command, log, status, total)
@@ -127,7 +134,7 @@ class HostEngine:
             manifest.Manifest(
                 kind="environment",
                 digest=self._digest(recipe),
-                parent=manifest.describe_wheel(recipe, folder / "pip-report.json"),
+                parent=manifest.describe_wheel(recipe, folder / REPORT),
                 facts={"python": recipe.python, "requirements": recipe.requirements, "engine": "host"},
             ),
         )
@@ -154,6 +161,16 @@ class HostEngine:
         except BaseException:
             processes.stop(process, grace=10)
             raise
+
+
+def omit_tensorflow(locked: str) -> str:
+    """A locked set without TensorFlow's entry, for a wheel of our own to take its place. All else stays, hashes too."""
+    entries = re.split(r"(?m)^(?=\S)", locked)
+    return "".join(entry for entry in entries if not re.match(r"tensorflow(-cpu)?==", entry))
+
+
+def _locked(recipe: Recipe) -> Path:
+    return project.locate(f"docker/requirements/{recipe.requirements}.txt")
 
 
 def _interpreter(folder: Path) -> Path:
