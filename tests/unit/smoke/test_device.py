@@ -52,6 +52,31 @@ def test_a_gpu_is_left_alone_where_the_processor_was_asked_for(site: Site) -> No
             probe(Ask(device="cpu"))
 
 
+def test_a_gpu_beside_a_cpu_build_is_skipped_unless_asked_for(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A laptop with a GPU and the CPU wheel is in order."""
+    monkeypatch.setattr(device, "find_nodes", lambda: ["/dev/nvidia0"])
+    hide_gpus(site)
+    site.build = {"is_cuda_build": False}
+    for probe in (device.driver, device.visible, device.capability, device.operation, device.memory):
+        with pytest.raises(Skip, match="built without CUDA"):
+            probe(Ask())
+        with pytest.raises(Fail):
+            probe(GPU)
+
+
+def test_a_gpu_that_tensorflow_does_not_see_fails_unasked(cuda_site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(device, "find_nodes", lambda: ["/dev/nvidia0"])
+    hide_gpus(cuda_site)
+    with pytest.raises(Fail, match="TensorFlow sees no GPU"):
+        device.visible(Ask())
+
+
+def test_device_files_are_found(tmp_path: Path) -> None:
+    for name in ("nvidia0", "nvidiactl", "dxg", "null"):
+        (tmp_path / name).touch()
+    assert [Path(node).name for node in device.find_nodes(tmp_path)] == ["dxg", "nvidia0", "nvidiactl"]
+
+
 def test_an_answering_driver_has_nothing_wrong(site: Site, gcc: Compiler, tmp_path: Path) -> None:
     evidence, wrong = device.question_driver(make_driver(gcc, tmp_path))
     assert (evidence, wrong) == ({"cuInit": 0, "cuda_of_driver": "12.6", "devices": 1}, [])

@@ -20,9 +20,7 @@ _RUN_REMEDY = (
 def driver(ask: Ask) -> Evidence:
     """The NVIDIA driver is there, answers, is new enough for the CUDA of the build, and sees a device."""
     _respect(ask)
-    nodes = sorted(str(node) for node in Path("/dev").glob("nvidia*")) + [
-        str(n) for n in [Path("/dev/dxg")] if n.exists()
-    ]
+    nodes = find_nodes()
     evidence: Evidence = {"device_nodes": nodes}
     causes = [] if nodes else ["no /dev/nvidia* device"]
     try:
@@ -47,8 +45,7 @@ def visible(ask: Ask) -> Evidence:
     found = loading.gpus(tf)
     if found:
         return {"gpus": [_describe(tf, gpu) for gpu in found]}
-    nodes = any(Path("/dev").glob("nvidia[0-9]*")) or Path("/dev/dxg").exists()
-    if ask.device == "auto" and not nodes:
+    if ask.device == "auto" and not find_nodes():
         raise Skip(_NO_GPU)
     causes = _absence(ask)
     raise Fail(f"TensorFlow sees no GPU: {'; '.join(causes)}", remedy=_RUN_REMEDY, causes=causes)
@@ -104,6 +101,11 @@ def memory(ask: Ask) -> Evidence:
     return evidence
 
 
+def find_nodes(folder: Path = Path("/dev")) -> list[str]:
+    """The device files of NVIDIA GPUs: the driver's own, and the one of the Windows subsystem for Linux."""
+    return sorted(str(node) for pattern in ("nvidia*", "dxg") for node in folder.glob(pattern))
+
+
 def question_driver(library: Any) -> tuple[Evidence, list[str]]:
     """Ask the driver's library for its version and devices; returns evidence and what is wrong."""
     version, count = ctypes.c_int(0), ctypes.c_int(0)
@@ -157,8 +159,11 @@ def _describe(tf: Any, gpu: Any) -> dict[str, str]:
 
 
 def _respect(ask: Ask) -> None:
+    """A GPU that was not asked for is no business of a build that cannot use it."""
     if ask.device == "cpu":
         raise Skip("--device cpu leaves GPUs alone")
+    if ask.device == "auto" and not build_info.info().get("is_cuda_build"):
+        raise Skip("this TensorFlow was built without CUDA, and none was asked for")
 
 
 CHECKS = (

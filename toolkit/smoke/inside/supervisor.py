@@ -127,7 +127,7 @@ class _Worker:
             env=environment,
             start_new_session=True,
         )
-        assert self._process.stdin and self._process.stdout and self._process.stderr  # noqa: S101, PT018 - PIPE was asked for
+        assert self._process.stdin and self._process.stdout and self._process.stderr  # noqa: S101, PT018 - PIPE
         self._requests, self._answers = self._process.stdin, self._process.stdout
         self._buffer = b""
         self._lines: deque[str] = deque(maxlen=_KEPT_LINES)
