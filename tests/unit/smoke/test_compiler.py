@@ -73,8 +73,9 @@ def test_the_wheels_ptxas_comes_after_path(alone: Site, tmp_path: Path, monkeypa
     foreign = install_ptxas(Site(tmp_path / "foreign"), version="13.0.88")
     install_ptxas(alone)
     monkeypatch.setenv("PATH", str(foreign.parent))
-    with pytest.raises(Fail, match=re.escape(f"would run {foreign}")):
+    with pytest.raises(Fail, match=re.escape(f"would run {foreign}")) as caught:
         compiler.ptxas(ASKED)
+    assert caught.value.evidence["searched"] == [str(alone.root / "cuda_sdk_lib/bin/ptxas"), str(foreign)]
 
 
 def test_a_ptxas_that_fails_is_quoted(alone: Site) -> None:

@@ -99,10 +99,13 @@ def find_ptxas() -> tuple[Path | None, list[str]]:
     path = [Path(part) for part in os.environ.get("PATH", "").split(":") if part]
     # The folder chosen by XLA_FLAGS comes first, then PATH, then the usual places (PreferPtxasFromPath).
     chosen, *usual = roots()
-    candidates = [file / "ptxas" for file in (chosen / "bin", *path, *(root / "bin" for root in usual))]
-    found = next((file for file in candidates if file.is_file() and os.access(file, os.X_OK)), None)
-    state = [f"{file} (not executable)" if file.is_file() else str(file) for file in candidates]
-    return found, state
+    searched: list[str] = []
+    for folder in dict.fromkeys((chosen / "bin", *path, *(root / "bin" for root in usual))):
+        file = folder / "ptxas"
+        if file.is_file() and os.access(file, os.X_OK):
+            return file, [*searched, str(file)]
+        searched.append(f"{file} (not executable)" if file.is_file() else str(file))
+    return None, searched
 
 
 def roots() -> list[Path]:
