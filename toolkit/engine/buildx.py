@@ -9,7 +9,7 @@ import base64
 import json
 import signal
 import subprocess
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -89,8 +89,22 @@ class Transcript:
         return f"[{len(self.done)}/{len(self.steps)}] {self.current}"
 
 
-def build(argv: Sequence[str], *, log: Path, console: Console, step: str = "image") -> Transcript:
+def build(
+    argv: Sequence[str],
+    *,
+    log: Path,
+    console: Console,
+    step: str = "image",
+    observe: Callable[[str], str] | None = None,
+) -> Transcript:
     """Run a build to its end, keeping its whole log.
+
+    Args:
+        argv: the command, with ``--progress rawjson``.
+        log: where everything goes that the build says.
+        console: where its progress goes.
+        step: the word before the progress.
+        observe: hears each line of the log and answers with a line of progress of its own, or with nothing.
 
     Raises:
         BuildError: a step failed.
@@ -105,13 +119,15 @@ def build(argv: Sequence[str], *, log: Path, console: Console, step: str = "imag
     )
     try:
         assert process.stderr is not None  # noqa: S101 - PIPE was asked for
+        said = ""
         with log.open("w") as stream:
             for line in process.stderr:
                 for text in transcript.feed(line):
                     stream.write(text + "\n")
                     console.detail(text)
+                    said = observe(text) if observe else ""
                 stream.flush()
-                status.show(transcript.summary)
+                status.show(said or transcript.summary)
         code = process.wait()
     except BaseException:
         # SIGINT lets buildx cancel the build in the engine, so that nothing runs on behind our back.

@@ -1,11 +1,11 @@
-"""What a wheel is, found out without installing it, and whether it is the one that was asked for."""
+"""What a wheel is, found out without installing it."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
-from toolkit import capability, digest
-from toolkit.errors import CheckError, IntegrityError, UnsupportedError
+from toolkit import digest
+from toolkit.errors import IntegrityError, UnsupportedError
 from toolkit.wheel import archive, buildinfo, library
 from toolkit.wheel.buildinfo import BuildInfo
 
@@ -94,84 +94,6 @@ def inspect(path: Path) -> Inspection:
         symbols=_merge(item.symbols for item in found.values()),
         architectures=tuple(sorted({name for item in found.values() for name in item.architectures}, key=_rank)),
     )
-
-
-def require(
-    found: Inspection,
-    *,
-    tensorflow: str = "",
-    python: str = "",
-    glibc: str = "",
-) -> None:
-    """Refuse a wheel that cannot serve.
-
-    Args:
-        found: the wheel.
-        tensorflow: version that is wanted; empty for any.
-        python: version ``X.Y`` of the interpreter that must run it; empty for any.
-        glibc: version of the C library that must run it; empty for any.
-
-    Raises:
-        UnsupportedError: it is of another version, for another Python, or needs a newer C library.
-    """
-    if tensorflow and found.version != tensorflow:
-        raise UnsupportedError(
-            f"{found.file} is TensorFlow {found.version}, not {tensorflow}",
-            remedy=f"give --tensorflow {found.version}, or another wheel",
-        )
-    wanted = f"cp{python.replace('.', '')}"
-    if python and wanted not in found.pythons:
-        raise UnsupportedError(
-            f"{found.file} is not for Python {python}",
-            why=f"it is for {', '.join(found.pythons)}, and {wanted} is needed",
-            remedy=f"build it with --python {python}, or choose a base image with its Python",
-        )
-    needed = found.symbols.get("GLIBC", "0")
-    if glibc and library.order(needed) > library.order(glibc):
-        raise UnsupportedError(
-            f"{found.file} needs glibc {needed}, and the base image has {glibc}",
-            why="a program runs on the C library it was linked against, or on a newer one",
-            remedy="choose a newer base image, or build the wheel on an older one",
-        )
-
-
-def find_mismatches(found: Inspection, *, cuda: str, cudnn: str, capabilities: Iterable[str]) -> list[str]:
-    """Where a wheel differs from the CUDA set that it was to be built for; nothing where it does not.
-
-    Capabilities are looked for twice: in what the build wrote down, and in the machine code itself.
-    """
-    asked = list(capabilities)
-    if not cuda:
-        return ["it is a CUDA build, and a CPU build was asked for"] if found.build.is_cuda else []
-    if not found.build.is_cuda:
-        return ["it is a CPU build"]
-    mismatches = []
-    if found.build.cuda != cuda:
-        mismatches.append(f"it was built with CUDA {found.build.cuda}, not {cuda}")
-    # Hermetic builds write the major version of cuDNN only.
-    if found.build.cudnn.split(".") != cudnn.split(".")[: found.build.cudnn.count(".") + 1]:
-        mismatches.append(f"it was built with cuDNN {found.build.cudnn}, not {cudnn}")
-    if sorted(found.build.capabilities) != sorted(asked):
-        mismatches.append(f"its build_info names {', '.join(found.build.capabilities)}, not {', '.join(asked)}")
-    wanted = {f"sm_{capability.number(item).replace('.', '').rstrip('af')}" for item in asked}
-    missing = sorted(wanted - set(found.architectures))
-    if missing:
-        held = ", ".join(found.architectures) or "none"
-        mismatches.append(f"its libraries hold no machine code for {', '.join(missing)}; they hold {held}")
-    return mismatches
-
-
-def check(found: Inspection, *, cuda: str, cudnn: str, capabilities: Iterable[str]) -> None:
-    """Raises:
-    CheckError: the wheel is not for the CUDA set that it was to be built for.
-    """
-    mismatches = find_mismatches(found, cuda=cuda, cudnn=cudnn, capabilities=capabilities)
-    if mismatches:
-        raise CheckError(
-            f"{found.file} is not the wheel that was asked for",
-            why="; ".join(mismatches),
-            remedy="look into the build log for the configuration that Bazel was given",
-        )
 
 
 def _require_tensorflow(opened: archive.Archive) -> None:

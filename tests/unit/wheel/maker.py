@@ -7,13 +7,19 @@ import zipfile
 from collections.abc import Mapping
 from pathlib import Path
 
-CUDA_INFO = (
-    "import collections\n"
-    "build_info = collections.OrderedDict([('cuda_compute_capabilities', ['compute_75']), ('cuda_version', '12.6.1'),"
-    " ('cudnn_version', '9'), ('is_cuda_build', True)])\n"
-)
 CPU_INFO = "import collections\nbuild_info = collections.OrderedDict([('is_cuda_build', False)])\n"
 MEMBER = "tensorflow/python/platform/build_info.py"
+
+
+def make_build_info(*capabilities: str, cuda: str = "12.6.1", cudnn: str = "9") -> str:
+    """The module as TensorFlow's build of a CUDA wheel writes it."""
+    pairs = [
+        ("cuda_compute_capabilities", list(capabilities)),
+        ("cuda_version", cuda),
+        ("cudnn_version", cudnn),
+        ("is_cuda_build", True),
+    ]
+    return f"import collections\nbuild_info = collections.OrderedDict({pairs!r})\n"
 
 
 def make_wheel(
@@ -34,7 +40,7 @@ def make_wheel(
     info = f"{name.replace('-', '_')}-{version}.dist-info"
     content = {name: text.encode() if isinstance(text, str) else text for name, text in (files or {}).items()}
     if files is None:
-        content[MEMBER] = CUDA_INFO.encode()
+        content[MEMBER] = make_build_info("compute_75").encode()
     content[f"{info}/METADATA"] = f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n\nText.\n".encode()
     content[f"{info}/WHEEL"] = f"Wheel-Version: 1.0\nRoot-Is-Purelib: false\nTag: {tag}\n".encode()
     hashes: dict[str, str | None] = {member: hash_for_record(data) for member, data in content.items()}

@@ -9,8 +9,8 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.unit.wheel.maker import CPU_INFO, MEMBER, make_elf, make_fatbin, make_wheel
-from toolkit.errors import CheckError, IntegrityError, ToolkitError, UnsupportedError, UsageError
+from tests.unit.wheel.maker import CPU_INFO, MEMBER, make_build_info, make_elf, make_fatbin, make_wheel
+from toolkit.errors import IntegrityError, ToolkitError, UnsupportedError, UsageError
 from toolkit.wheel import archive, buildinfo, fatbin, inspection
 
 
@@ -28,16 +28,6 @@ def cuda_wheel(tmp_path: Path) -> Path:
     )
 
 
-def make_build_info(*capabilities: str, cuda: str = "12.6.1", cudnn: str = "9") -> str:
-    pairs = [
-        ("cuda_compute_capabilities", list(capabilities)),
-        ("cuda_version", cuda),
-        ("cudnn_version", cudnn),
-        ("is_cuda_build", True),
-    ]
-    return f"import collections\nbuild_info = collections.OrderedDict({pairs!r})\n"
-
-
 def test_facts_of_a_cuda_wheel(cuda_wheel: Path) -> None:
     found = inspection.inspect(cuda_wheel)
     assert (found.name, found.version, found.pythons, found.platforms) == (
@@ -49,8 +39,6 @@ def test_facts_of_a_cuda_wheel(cuda_wheel: Path) -> None:
     assert found.build == buildinfo.BuildInfo(is_cuda=True, cuda="12.6.1", cudnn="9", capabilities=("compute_75",))
     assert found.architectures == ("compute_75", "sm_75", "sm_86")
     assert found.bytes == cuda_wheel.stat().st_size
-    inspection.require(found, tensorflow="2.19.0", python="3.11", glibc="2.41")
-    inspection.check(found, cuda="12.6.1", cudnn="9.5.0", capabilities=["compute_75"])
 
 
 def test_needs_of_a_real_library(tmp_path: Path) -> None:
@@ -61,25 +49,11 @@ def test_needs_of_a_real_library(tmp_path: Path) -> None:
     )
     assert "libc.so.6" in found.needed
     assert tuple(map(int, found.symbols["GLIBC"].split("."))) >= (2, 2, 5)
-    with pytest.raises(UnsupportedError, match="needs glibc"):
-        inspection.require(found, glibc="2.1")
-    inspection.require(found, glibc="2.36")
     assert not found.architectures
 
 
 def test_identity_is_read_without_the_libraries(cuda_wheel: Path) -> None:
     assert inspection.read_identity(cuda_wheel).pythons == {"cp311"}
-
-
-@pytest.mark.parametrize(
-    ("wanted", "reason"),
-    [({"python": "3.12"}, "cp312 is needed"), ({"tensorflow": "2.18.0"}, "not 2.18.0")],
-)
-def test_wheel_for_something_else_is_unsupported(cuda_wheel: Path, wanted: dict[str, str], reason: str) -> None:
-    with pytest.raises(UnsupportedError) as caught:
-        inspection.require(inspection.inspect(cuda_wheel), **wanted)
-    assert caught.value.exit_code == 3
-    assert reason in str(caught.value)
 
 
 def test_other_projects_wheel_is_unsupported(tmp_path: Path) -> None:
@@ -160,30 +134,6 @@ def test_section_longer_than_the_file_is_named(tmp_path: Path) -> None:
     assert broken != whole
     with pytest.raises(IntegrityError, match="damaged library"):
         inspection.inspect(make_wheel(tmp_path, files={MEMBER: CPU_INFO, "tensorflow/x.so": broken}))
-
-
-@pytest.mark.parametrize(
-    ("asked", "reason"),
-    [
-        ({"cuda": "12.5.1", "cudnn": "9.5.0", "capabilities": ["compute_75"]}, "CUDA 12.6.1, not 12.5.1"),
-        ({"cuda": "12.6.1", "cudnn": "8.9.6", "capabilities": ["compute_75"]}, "cuDNN 9, not 8.9.6"),
-        ({"cuda": "12.6.1", "cudnn": "9.5.0", "capabilities": ["sm_80"]}, "names compute_75, not sm_80"),
-        ({"cuda": "12.6.1", "cudnn": "9.5.0", "capabilities": ["sm_80"]}, "no machine code for sm_80"),
-        ({"cuda": "", "cudnn": "", "capabilities": []}, "a CPU build was asked for"),
-    ],
-)
-def test_other_cuda_than_asked_fails_the_check(cuda_wheel: Path, asked: dict[str, str], reason: str) -> None:
-    with pytest.raises(CheckError) as caught:
-        inspection.check(inspection.inspect(cuda_wheel), **asked)
-    assert reason in str(caught.value)
-    assert caught.value.exit_code == 7
-
-
-def test_cpu_build_fails_the_check_of_a_cuda_set(tmp_path: Path) -> None:
-    found = inspection.inspect(make_wheel(tmp_path, files={MEMBER: CPU_INFO}))
-    with pytest.raises(CheckError, match="not the wheel that was asked for"):
-        inspection.check(found, cuda="12.6.1", cudnn="9.5.0", capabilities=["compute_75"])
-    inspection.check(found, cuda="", cudnn="", capabilities=[])
 
 
 def test_build_info_is_never_run(tmp_path: Path) -> None:

@@ -1,0 +1,84 @@
+"""A wheel that is not the one asked for, or that an image cannot run, is refused with the reason."""
+
+from dataclasses import replace
+
+import pytest
+
+from toolkit.errors import CheckError, UnsupportedError
+from toolkit.wheel import fitness
+from toolkit.wheel.buildinfo import BuildInfo
+from toolkit.wheel.inspection import Inspection
+
+SPEC = {"tensorflow": "2.19.0", "python": "3.11", "cuda": "12.6.1", "cudnn": "9.5.0", "capabilities": "compute_75"}
+GOOD = Inspection(
+    file="tensorflow-2.19.0-cp311-cp311-linux_x86_64.whl",
+    digest="sha256:" + "0" * 64,
+    bytes=1,
+    unpacked_bytes=1,
+    name="tensorflow",
+    version="2.19.0",
+    pythons=("cp311",),
+    platforms=("linux_x86_64",),
+    build=BuildInfo(is_cuda=True, cuda="12.6.1", cudnn="9", capabilities=("compute_75",)),
+    needed=("libc.so.6",),
+    symbols={"GLIBC": "2.38"},
+    architectures=("sm_75", "compute_75"),
+)
+
+
+def test_the_right_wheel_passes() -> None:
+    fitness.check(GOOD, SPEC)
+    fitness.require(GOOD, tensorflow="2.19.0", python="3.11", glibc="2.38")
+    fitness.require(GOOD, tensorflow="2.19.0", python="3.11", glibc="2.41")
+
+
+@pytest.mark.parametrize(
+    ("change", "reason"),
+    [
+        ({"tensorflow": "2.18.0"}, "not 2.18.0"),
+        ({"python": "3.12"}, "not cp312"),
+        ({"cuda": "12.5.1"}, "CUDA 12.6.1, not 12.5.1"),
+        ({"cudnn": "8.9.6"}, "cuDNN 9, not 8.9.6"),
+        ({"capabilities": "sm_75,compute_80"}, "names compute_75, not sm_75, compute_80"),
+        ({"capabilities": "sm_75,compute_80"}, "no machine code for sm_80, but sm_75, compute_75"),
+    ],
+)
+def test_each_mismatch_fails_the_check(change: dict[str, str], reason: str) -> None:
+    with pytest.raises(CheckError) as caught:
+        fitness.check(GOOD, SPEC | change)
+    assert reason in caught.value.why
+    assert caught.value.exit_code == 7
+
+
+def test_wheel_without_gpu_code_fails_the_check() -> None:
+    """build_info says what was asked of the build; only the libraries say what came of it."""
+    with pytest.raises(CheckError, match="none at all"):
+        fitness.check(replace(GOOD, architectures=()), SPEC)
+
+
+def test_cpu_build_fails_the_check() -> None:
+    with pytest.raises(CheckError, match="a CPU build"):
+        fitness.check(replace(GOOD, build=BuildInfo()), SPEC)
+
+
+@pytest.mark.parametrize(("cudnn", "fits"), [("9", True), ("9.5", True), ("9.5.0", True), ("9.3", False), ("", False)])
+def test_cudnn_is_compared_as_far_as_the_build_knows_it(cudnn: str, fits: bool) -> None:
+    found = replace(GOOD, build=replace(GOOD.build, cudnn=cudnn))
+    assert (not list(fitness.find_mismatches(found, SPEC))) is fits
+
+
+@pytest.mark.parametrize(
+    ("wanted", "reason"),
+    [
+        ({"tensorflow": "2.18.0"}, "is TensorFlow 2.19.0, not 2.18.0"),
+        ({"python": "3.12"}, "is not for Python 3.12"),
+        ({"glibc": "2.36"}, "needs glibc 2.38, and the base image has 2.36"),
+        ({"glibc": "2.9"}, "needs glibc 2.38"),
+    ],
+)
+def test_what_an_image_cannot_run_is_unsupported(wanted: dict[str, str], reason: str) -> None:
+    asked = {"tensorflow": "2.19.0", "python": "3.11", "glibc": "2.41"} | wanted
+    with pytest.raises(UnsupportedError) as caught:
+        fitness.require(GOOD, **asked)
+    assert reason in caught.value.what
+    assert caught.value.exit_code == 3

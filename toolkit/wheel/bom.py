@@ -1,0 +1,91 @@
+"""The bill of materials of a wheel, in CycloneDX 1.6: what is in it, and what it was built with."""
+
+import uuid
+from collections.abc import Iterable
+from datetime import UTC, datetime
+
+from cyclonedx.model import HashAlgorithm, HashType, Property
+from cyclonedx.model.bom import Bom
+from cyclonedx.model.component import Component, ComponentScope, ComponentType
+from cyclonedx.output.json import JsonV1Dot6
+from packageurl import PackageURL
+
+from toolkit import __version__, naming
+from toolkit.matrix import Matrix
+from toolkit.wheel.inspection import Inspection
+from toolkit.wheel.plan import WheelPlan
+
+FILE = "sbom.cdx.json"
+
+
+def write(plan: WheelPlan, found: Inspection, packages: Iterable[str], matrix: Matrix) -> str:
+    """The bill as JSON; equal inputs give equal text.
+
+    Args:
+        plan: what was built.
+        found: the wheel.
+        packages: Debian packages of the build image, ``name=version``.
+        matrix: knows the component wheels that the CUDA asked for needs at run time.
+    """
+    subject = Component(
+        name=found.name,
+        version=found.version,
+        type=ComponentType.LIBRARY,
+        purl=PackageURL("pypi", name=found.name, version=found.version),
+        bom_ref="wheel",
+        hashes=[HashType(alg=HashAlgorithm.SHA_256, content=found.digest.removeprefix("sha256:"))],
+        properties=[
+            Property(name=f"{naming.LABEL_PREFIX}.{name}", value=value) for name, value in plan.lock.spec.items()
+        ],
+    )
+    bom = Bom(
+        # A number made of the plan and the wheel, so that the same build has the same bill.
+        serial_number=uuid.uuid5(uuid.NAMESPACE_URL, f"{plan.digest}/{found.digest}"),
+        components=[*_list_runtime(plan, matrix), *_list_tools(plan), *(_read_package(line) for line in packages)],
+    )
+    bom.metadata.component = subject
+    bom.metadata.timestamp = datetime.fromtimestamp(int(plan.lock.pins["source-date-epoch"]), UTC)
+    bom.metadata.tools.components.add(Component(name="toolkit", version=__version__, type=ComponentType.APPLICATION))
+    return JsonV1Dot6(bom).output_as_string(indent=2)
+
+
+def _list_runtime(plan: WheelPlan, matrix: Matrix) -> Iterable[Component]:
+    spec = plan.lock.spec
+    versions = {f"nvidia-{name}-cu12": value for name, value in matrix.cuda_rows[spec["cuda"]].components.items()}
+    cudnn = matrix.cudnn_rows[spec["cudnn"]].wheel
+    nccl = matrix.tensorflow(spec["tensorflow"]).nccl
+    versions |= {name: value for name, value in (("nvidia-cudnn-cu12", cudnn), ("nvidia-nccl-cu12", nccl)) if value}
+    for name, version in versions.items():
+        purl = PackageURL("pypi", name=name, version=version)
+        yield Component(name=name, version=version, type=ComponentType.LIBRARY, purl=purl, bom_ref=str(purl))
+
+
+def _list_tools(plan: WheelPlan) -> Iterable[Component]:
+    pins, spec = plan.lock.pins, plan.lock.spec
+    if "bazel" not in plan.origins:
+        hashes = [HashType(alg=HashAlgorithm.SHA_256, content=pins["bazel-sha256"])]
+        yield _tool("bazel", spec["bazel"], hashes)
+    for name, value in pins.items():
+        if name.endswith(".patch"):
+            hashes = [HashType(alg=HashAlgorithm.SHA_256, content=value.removeprefix("sha256:"))]
+            yield Component(
+                name=name, type=ComponentType.FILE, bom_ref=name, hashes=hashes, scope=ComponentScope.EXCLUDED
+            )
+
+
+def _read_package(line: str) -> Component:
+    name, _, version = line.strip().partition("=")
+    return _tool(name, version, [], PackageURL("deb", namespace="debian", name=name, version=version))
+
+
+def _tool(name: str, version: str, hashes: Iterable[HashType], purl: PackageURL | None = None) -> Component:
+    # Excluded: it made the wheel, and is not in it.
+    return Component(
+        name=name,
+        version=version,
+        type=ComponentType.APPLICATION,
+        purl=purl,
+        bom_ref=str(purl or name),
+        hashes=hashes,
+        scope=ComponentScope.EXCLUDED,
+    )

@@ -1,0 +1,85 @@
+"""Whether a wheel is the one that was asked for, and whether an image can run it."""
+
+from collections.abc import Iterator, Mapping
+
+from toolkit import capability
+from toolkit.errors import CheckError, UnsupportedError
+from toolkit.wheel import library
+from toolkit.wheel.inspection import Inspection
+
+
+def check(found: Inspection, spec: Mapping[str, str]) -> None:
+    """Raises:
+    CheckError: the wheel is not of the versions of a lock's ``spec``; every mismatch is in the message.
+    """
+    mismatches = list(find_mismatches(found, spec))
+    if mismatches:
+        raise CheckError(
+            f"{found.file} is not the wheel that was asked for",
+            why="; ".join(mismatches),
+            remedy="the build log shows the configuration that Bazel was given",
+        )
+
+
+def find_mismatches(found: Inspection, spec: Mapping[str, str]) -> Iterator[str]:
+    """Where a wheel differs from what was to be built.
+
+    Capabilities are looked for twice: in what the build wrote down, and in the machine code itself.
+    """
+    if found.version != spec["tensorflow"]:
+        yield f"it is TensorFlow {found.version}, not {spec['tensorflow']}"
+    python = _tag(spec["python"])
+    if python not in found.pythons:
+        yield f"it is for {', '.join(found.pythons)}, not {python} (tensorflow#72166)"
+    if not found.build.is_cuda:
+        yield "it is a CPU build"
+        return
+    if found.build.cuda != spec["cuda"]:
+        yield f"it was built with CUDA {found.build.cuda}, not {spec['cuda']}"
+    # Hermetic builds write the major version of cuDNN only.
+    if found.build.cudnn.split(".") != spec["cudnn"].split(".")[: found.build.cudnn.count(".") + 1]:
+        yield f"it was built with cuDNN {found.build.cudnn}, not {spec['cudnn']}"
+    asked = spec["capabilities"].split(",")
+    if sorted(found.build.capabilities) != sorted(asked):
+        yield f"its build_info names {', '.join(found.build.capabilities) or 'no capabilities'}, not {', '.join(asked)}"
+    wanted = {f"sm_{capability.base(capability.number(item)).replace('.', '')}" for item in asked}
+    missing = sorted(wanted - set(found.architectures))
+    if missing:
+        held = ", ".join(found.architectures) or "none at all"
+        yield f"its libraries hold no machine code for {', '.join(missing)}, but {held}"
+
+
+def require(found: Inspection, *, tensorflow: str, python: str, glibc: str = "") -> None:
+    """Refuse a wheel that an image cannot run.
+
+    Args:
+        found: the wheel.
+        tensorflow: version that is wanted.
+        python: version ``X.Y`` of the interpreter in the image.
+        glibc: version of the C library in the image; empty where it is not known.
+
+    Raises:
+        UnsupportedError: it is of another version, for another Python, or needs a newer C library.
+    """
+    if found.version != tensorflow:
+        raise UnsupportedError(
+            f"{found.file} is TensorFlow {found.version}, not {tensorflow}",
+            remedy=f"give --tensorflow {found.version}, or another wheel",
+        )
+    if _tag(python) not in found.pythons:
+        raise UnsupportedError(
+            f"{found.file} is not for Python {python}",
+            why=f"it is for {', '.join(found.pythons)}, and {_tag(python)} is needed",
+            remedy=f"build it with --python {python}",
+        )
+    needed = found.symbols.get("GLIBC", "0")
+    if glibc and library.order(needed) > library.order(glibc):
+        raise UnsupportedError(
+            f"{found.file} needs glibc {needed}, and the base image has {glibc}",
+            why="a program runs on the C library that it was linked against, or on a newer one",
+            remedy="choose a newer base image with --base-image, or build the wheel on an older one",
+        )
+
+
+def _tag(python: str) -> str:
+    return f"cp{python.replace('.', '')}"

@@ -1,0 +1,170 @@
+"""The plan of a wheel: one ``docker buildx build`` and the digest that names its result. Pure.
+
+docker/README.md is the other side of this contract: stages, arguments, contexts, secrets.
+"""
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from toolkit import digest, project
+from toolkit.errors import UnsupportedError, UsageError
+from toolkit.lock import Lock
+from toolkit.wheel.origin import Origin
+
+TARGET = "wheel-from-source"
+LOG_TARGET = "bazel-log"
+_SERVICES = ("http://", "https://", "grpc://", "grpcs://", "unix:")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Means:
+    """How this machine builds. None of it changes the result, so none of it is in the digest.
+
+    Attributes:
+        jobs: parallel actions; 0 leaves it to cores and memory.
+        memory: MiB that Bazel may plan with; 0 leaves it to the machine.
+        remote_cache, remote_executor: URL of an existing service, or empty.
+        bazelrc: rc file with the credentials of that service; it is in no layer.
+        ca_bundle: PEM file for networks that re-sign https; it is in no layer.
+        downloads: folder with what Bazel would fetch, for machines off-line.
+        cache_id: name of the cache mounts; builds of one name go on where the last one was.
+        fresh: use nothing that an earlier build left.
+    """
+
+    jobs: int = 0
+    memory: int = 0
+    remote_cache: str = ""
+    remote_executor: str = ""
+    bazelrc: str = ""
+    ca_bundle: str = ""
+    downloads: str = ""
+    cache_id: str = "tensorflow"
+    fresh: bool = False
+
+
+@dataclass(frozen=True, kw_only=True)
+class WheelPlan:
+    """What building a wheel takes.
+
+    Attributes:
+        lock: every pin.
+        digest: content digest of all that decides the result.
+        arguments: build arguments by name.
+        contexts: named contexts by name.
+        secrets: files by secret id.
+        fresh: whether caches are passed by.
+        origins: identity of each context that replaces a pinned source.
+    """
+
+    lock: Lock
+    digest: str
+    arguments: dict[str, str]
+    contexts: dict[str, str]
+    secrets: dict[str, str]
+    fresh: bool = False
+    origins: dict[str, str] = field(default_factory=dict)
+
+    @property
+    def name(self) -> str:
+        """Name of the result's folder."""
+        return digest.shorten(self.digest)
+
+    def command(self, output: Path, *, target: str = TARGET) -> tuple[str, ...]:
+        """The command that writes the files of a stage into a folder."""
+        argv = ["docker", "buildx", "build", "--file", str(project.locate("docker/Dockerfile"))]
+        argv += ["--target", target, "--output", f"type=local,dest={output}"]
+        argv += ["--provenance", "false", "--progress", "rawjson"]
+        argv += ["--no-cache"] if self.fresh else []
+        argv += _repeat("--build-arg", (f"{name}={value}" for name, value in self.arguments.items()))
+        argv += _repeat("--build-context", (f"{name}={value}" for name, value in self.contexts.items()))
+        argv += _repeat("--secret", (f"id={name},src={path}" for name, path in self.secrets.items()))
+        return (*argv, str(project.ROOT))
+
+
+def plan(lock: Lock, means: Means, *, source: Origin | None = None, bazel: Origin | None = None) -> WheelPlan:
+    """Plan a wheel.
+
+    Args:
+        lock: the pins.
+        means: how to build.
+        source: replaces the pinned commit of TensorFlow.
+        bazel: replaces the pinned release of Bazel.
+
+    Raises:
+        UnsupportedError: a pin is empty without which nothing can be fetched.
+        UsageError: an option cannot be meant.
+    """
+    _require_sources(lock, source, bazel)
+    _require_means(means)
+    origins = {name: item for name, item in (("source", source), ("bazel", bazel)) if item}
+    identities = {name: item.identity for name, item in origins.items()}
+    contexts = {name: item.context for name, item in origins.items()}
+    if means.downloads:
+        contexts["downloads"] = str(Path(means.downloads).resolve())
+    secrets = {"ca": means.ca_bundle, "bazelrc": means.bazelrc}
+    return WheelPlan(
+        lock=lock,
+        digest=digest.digest_value({"lock": lock.describe(), "origins": identities}),
+        arguments=_list_arguments(lock, means, origins.keys()),
+        contexts=contexts,
+        secrets={name: str(Path(path).resolve()) for name, path in secrets.items() if path},
+        fresh=means.fresh,
+        origins=identities,
+    )
+
+
+def _list_arguments(lock: Lock, means: Means, replaced: Iterable[str]) -> dict[str, str]:
+    spec, pins = lock.spec, lock.pins
+    arguments = {
+        "BASE_IMAGE": pins["base-image"],
+        "SOURCE_DATE_EPOCH": pins["source-date-epoch"],
+        "APT_SNAPSHOT": pins["apt-snapshot"],
+        "LLVM_VERSION": spec["clang"],
+        "CUDA_VERSION": spec["cuda"],
+        "CUDNN_VERSION": spec["cudnn"],
+        "COMPUTE_CAPABILITIES": spec["capabilities"],
+        "PYTHON_VERSION": spec["python"],
+        "TENSORFLOW_VERSION": spec["tensorflow"],
+        "TENSORFLOW_COMMIT": "" if "source" in replaced else pins["tensorflow-commit"],
+        "BAZEL_VERSION": spec["bazel"],
+        "BAZEL_SHA256": "" if "bazel" in replaced else pins["bazel-sha256"],
+        "BAZEL_JOBS": str(means.jobs or ""),
+        "BAZEL_MEMORY": str(means.memory or ""),
+        "REMOTE_CACHE": means.remote_cache,
+        "REMOTE_EXECUTOR": means.remote_executor,
+        "CACHE_ID": means.cache_id,
+    }
+    # An empty argument would replace the Dockerfile's default by nothing.
+    return {name: value for name, value in arguments.items() if value}
+
+
+def _require_sources(lock: Lock, source: Origin | None, bazel: Origin | None) -> None:
+    if source is None and not lock.pins["tensorflow-commit"]:
+        raise UnsupportedError(
+            f"the commit of TensorFlow {lock.spec['tensorflow']} is not known here",
+            remedy="run `toolkit lock` with the network at hand, or give --source URL#COMMIT",
+        )
+    if bazel is None and not lock.pins["bazel-sha256"]:
+        raise UnsupportedError(
+            f"the hash of Bazel {lock.spec['bazel']} is not known here",
+            remedy="give a Bazel that you trust: --bazel DIR",
+        )
+
+
+def _require_means(means: Means) -> None:
+    for option, url in (("--remote-cache", means.remote_cache), ("--remote-executor", means.remote_executor)):
+        if url and not url.startswith(_SERVICES):
+            raise UsageError(f"{option} is not the URL of a service: {url!r}", remedy=f"one of {', '.join(_SERVICES)}…")
+        if "@" in url:
+            # A build argument is kept in the image's history and in the log.
+            raise UsageError(f"{option} has credentials in it", remedy="put them into a bazelrc file: --bazelrc FILE")
+    for option, path in (("--bazelrc", means.bazelrc), ("--ca-bundle", means.ca_bundle)):
+        if path and not Path(path).is_file():
+            raise UsageError(f"{option}: there is no file {path}")
+    if means.downloads and not Path(means.downloads).is_dir():
+        raise UsageError(f"--downloads: there is no folder {means.downloads}")
+
+
+def _repeat(option: str, values: Iterable[str]) -> list[str]:
+    return [part for value in values for part in (option, value)]
