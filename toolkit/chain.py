@@ -20,6 +20,10 @@ class Workplace:
     recipe: Recipe
     why: str
 
+    def decide_gpu(self, asked: bool | None) -> bool:
+        """Whether jobs get the GPUs: as asked, else where the set is for CUDA and the engine has one to give."""
+        return asked if asked is not None else bool(self.recipe.cuda) and self.engine.has_gpu()
+
 
 def choose_workplace(
     settings: Settings, wheel: str | None, console: Console, *, target: str = "train", tag: str = ""

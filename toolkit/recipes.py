@@ -62,8 +62,8 @@ def _require_wheel(path: Path, settings: Settings) -> Path:
             f"there is no wheel {path}", remedy=f"give the path of a .whl file, or {PUBLISHED} for the published one"
         )
     # Reading ELF takes a library that takes long to load: only who brings a wheel pays.
-    from toolkit.wheel import inspection
+    from toolkit.wheel import fitness, inspection
 
     found = inspection.inspect(path)
-    inspection.require(found, tensorflow=settings.tensorflow, python=settings.python)
+    fitness.require(found, tensorflow=settings.tensorflow, python=settings.python)
     return path.resolve()

@@ -10,19 +10,21 @@ app = typer.Typer(
     help="TensorFlow for one exact GPU stack: build it, prove it, train with it.",
     no_args_is_help=True,
     pretty_exceptions_enable=False,
+    # Plain help: loading what draws boxes would take longer than everything else together.
+    rich_markup_mode=None,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 
 # What comes after the data set belongs to the training job, options included.
 PASS_ON = {"allow_extra_args": True, "ignore_unknown_options": True}
 
-app.command("up", context_settings=PASS_ON)(up.up)
-app.command("build-image")(build_image.build_image)
-app.command("smoke")(smoke.smoke)
-app.command("train", context_settings=PASS_ON)(train.train)
-app.command("doctor")(doctor.doctor)
-app.command("matrix")(matrix.matrix)
-app.command("clean")(clean.clean)
+app.command("up", context_settings=PASS_ON, short_help="The whole chain: wheel, image, smoke, training.")(up.up)
+app.command("build-image", short_help="Build the runtime or the training image.")(build_image.build_image)
+app.command("smoke", short_help="Check the TensorFlow of an image or of the host.")(smoke.smoke)
+app.command("train", context_settings=PASS_ON, short_help="Train a DenseNet.")(train.train)
+app.command("doctor", short_help="What this machine can do, with remedies.")(doctor.doctor)
+app.command("matrix", short_help="What works with what, and who says so.")(matrix.matrix)
+app.command("clean", short_help="Remove what the toolkit made.")(clean.clean)
 
 
 def _print_version(wanted: bool) -> None:

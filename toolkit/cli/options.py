@@ -25,7 +25,10 @@ CaBundle = Annotated[
 Wheel = Annotated[
     str | None, typer.Option("--wheel", metavar="FILE|pypi", help="A TensorFlow wheel to install; pypi: the published.")
 ]
-Gpu = Annotated[bool, typer.Option("--gpu", help="Give the job the GPUs; a missing GPU is a failure.")]
+Gpu = Annotated[
+    bool | None,
+    typer.Option("--gpu/--no-gpu", help="Give the job the GPUs; by default where CUDA is asked and one is."),
+]
 JUnit = Annotated[Path | None, typer.Option("--junit", metavar="FILE", help="Write a JUnit report too.")]
 
 

@@ -18,7 +18,7 @@ def train(
     tensorflow: options.Tensorflow = None,
     cuda: options.Cuda = None,
     cudnn: options.Cudnn = None,
-    gpu: options.Gpu = False,
+    gpu: options.Gpu = None,
     engine: options.Engine = None,
     base_image: options.BaseImage = None,
     ca_bundle: options.CaBundle = None,
@@ -43,11 +43,12 @@ def train(
     arguments = [dataset, *context.args]
     config = training.read_arguments(arguments, settings)
     workplace = chain.choose_workplace(settings, wheel, console)
+    use_gpu = workplace.decide_gpu(gpu)
     if dry_run:
         planned = workplace.engine.plan(workplace.recipe)
-        job = training.plan(arguments, config, parent={}, gpu=gpu)
+        job = training.plan(arguments, config, parent={}, gpu=use_gpu)
         options.print_commands(console, [*planned.commands, workplace.engine.command(planned.reference, job)])
         return
     environment = chain.prepare(workplace, console)
-    result = training.run(workplace.engine, environment, arguments, config, gpu=gpu)
+    result = training.run(workplace.engine, environment, arguments, config, gpu=use_gpu)
     console.result(result, training.describe(config, result))

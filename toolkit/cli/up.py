@@ -18,7 +18,7 @@ def up(
     tensorflow: options.Tensorflow = None,
     cuda: options.Cuda = None,
     cudnn: options.Cudnn = None,
-    gpu: options.Gpu = False,
+    gpu: options.Gpu = None,
     engine: options.Engine = None,
     base_image: options.BaseImage = None,
     ca_bundle: options.CaBundle = None,
@@ -51,18 +51,19 @@ def up(
     config = training.read_arguments(arguments, settings)
     workplace = chain.choose_workplace(settings, wheel, console)
     runner = workplace.engine
+    use_gpu = workplace.decide_gpu(gpu)
     expected = launch.Expectation(
-        version=settings.tensorflow, cuda=settings.cuda, cudnn=settings.cudnn, device="gpu" if gpu else "auto"
+        version=settings.tensorflow, cuda=settings.cuda, cudnn=settings.cudnn, device="gpu" if use_gpu else "auto"
     )
     if dry_run:
         planned = runner.plan(workplace.recipe)
-        jobs = [launch.plan(expected), training.plan(arguments, config, parent={}, gpu=gpu)]
+        jobs = [launch.plan(expected), training.plan(arguments, config, parent={}, gpu=use_gpu)]
         options.print_commands(console, [*planned.commands, *(runner.command(planned.reference, job) for job in jobs)])
         return
     environment = chain.prepare(workplace, console)
     report = chain.prove(runner, environment, expected, console)
     report.require_pass()
-    result = training.run(runner, environment, arguments, config, gpu=gpu)
+    result = training.run(runner, environment, arguments, config, gpu=use_gpu)
     seconds = monotonic() - start
     value = {
         "settings": settings.describe(),

@@ -49,6 +49,11 @@ class DockerEngine:
         self._target = target
         self._tag = tag
 
+    def has_gpu(self) -> bool:
+        """See :class:`toolkit.engine.protocol.Engine`."""
+        with translating_errors("asking for its runtimes"):
+            return "nvidia" in self._client.info().get("Runtimes", {})
+
     def plan(self, recipe: Recipe) -> EnvironmentPlan:
         """See :class:`toolkit.engine.protocol.Engine`."""
         plan = self._plan(recipe)

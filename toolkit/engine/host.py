@@ -40,6 +40,10 @@ class HostEngine:
         self._state = state.resolve()
         self._ca_bundle = ca_bundle
 
+    def has_gpu(self) -> bool:
+        """See :class:`toolkit.engine.protocol.Engine`."""
+        return Path("/dev/nvidia0").exists()
+
     def plan(self, recipe: Recipe) -> EnvironmentPlan:
         """See :class:`toolkit.engine.protocol.Engine`."""
         folder = self._folder(recipe)

@@ -46,6 +46,10 @@ class Engine(Protocol):
 
     name: str
 
+    def has_gpu(self) -> bool:
+        """Whether a job that asks for the GPUs can be given some."""
+        ...
+
     def plan(self, recipe: Recipe) -> EnvironmentPlan:
         """What :meth:`prepare` would do; nothing is started."""
         ...

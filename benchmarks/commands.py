@@ -1,0 +1,84 @@
+"""How long the toolkit's own commands take, interleaved, medians: ``python benchmarks/commands.py [--engine]``.
+
+The floor is a Python that does nothing. With ``--engine`` the warm image build is measured too, beside plain
+``docker buildx build`` of the very same arguments.
+"""
+
+import argparse
+import json
+import platform
+import statistics
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+ROOT = Path(__file__).parent.parent
+RESULTS = Path(__file__).parent / "commands.json"
+ROUNDS = 11
+TAG = "toolkit/bench:ours"
+
+
+def measure(
+    commands: dict[str, list[str]], rounds: int, before: Callable[[], object] = lambda: None
+) -> dict[str, list[float]]:
+    """Wall seconds of each command in each round; the rounds are interleaved so that noise hits all alike.
+
+    Args:
+        commands: argv by name.
+        rounds: how often each is run.
+        before: called before each run, outside the clock.
+    """
+    seconds: dict[str, list[float]] = {name: [] for name in commands}
+    for _ in range(rounds):
+        for name, argv in commands.items():
+            before()
+            start = time.perf_counter()
+            subprocess.run(argv, cwd=ROOT, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, check=True)
+            seconds[name].append(time.perf_counter() - start)
+    return seconds
+
+
+def main() -> None:
+    """Measure, print a table, keep the medians."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--engine", action="store_true", help="measure image builds too")
+    options = parser.parse_args()
+    toolkit = [sys.executable, "-m", "toolkit"]
+    engine = "docker" if options.engine else "host"
+    up = [*toolkit, "up", "digits", "--engine", engine, "--epochs", "1"]
+    subprocess.run(up, cwd=ROOT, check=True, stdout=subprocess.DEVNULL)
+    commands = {
+        "python -c pass": [sys.executable, "-c", "pass"],
+        "toolkit --help": [*toolkit, "--help"],
+        "toolkit matrix": [*toolkit, "matrix"],
+        "toolkit up, all up to date": up,
+    }
+    medians = {name: statistics.median(values) for name, values in measure(commands, ROUNDS).items()}
+    sizes = {}
+    if options.engine:
+        build = [*toolkit, "build-image", "--tag"]
+        planned = json.loads(_read([*build, TAG, "--dry-run", "--json"]))["commands"][0]
+        warm = {"image build, warm: docker buildx": planned, "image build, warm: toolkit": [*build, TAG]}
+        subprocess.run(planned, cwd=ROOT, check=True, stderr=subprocess.DEVNULL)
+        # Without its tag the image counts as not there, and the build runs, every layer from the cache.
+        medians |= {name: statistics.median(values) for name, values in measure(warm, ROUNDS, _remove_tag).items()}
+        lines = _read(["docker", "images", "--format", "{{.Repository}}:{{.Tag}} {{.Size}}", "toolkit/*"]).splitlines()
+        sizes = dict(line.split() for line in lines)
+    for name, value in medians.items():
+        print(f"{name:<36} {value:7.3f} s")
+    machine = f"{platform.machine()}, {platform.python_version()}"
+    RESULTS.write_text(json.dumps({"machine": machine, "seconds": medians, "images": sizes}, indent=2) + "\n")
+
+
+def _remove_tag() -> None:
+    subprocess.run(["docker", "rmi", "--force", TAG], capture_output=True, check=False)
+
+
+def _read(argv: list[str]) -> str:
+    return subprocess.run(argv, cwd=ROOT, check=True, capture_output=True, text=True).stdout
+
+
+if __name__ == "__main__":
+    main()
