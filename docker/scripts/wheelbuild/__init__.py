@@ -1,0 +1,1 @@
+"""The stage ``bazel-build``: runs inside the container, needs nothing but Python."""

@@ -1,0 +1,145 @@
+"""Build a TensorFlow wheel: patch, configure, run Bazel, hand over one wheel and what belongs to it.
+
+Exit codes: 0 done, 1 a patch does not apply, 2 usage, 3 not exactly one wheel, 137 a compiler was killed for memory,
+otherwise Bazel's own.
+"""
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+from wheelbuild import arguments, bazel, machine, request, result
+
+BUILD = Path("/build")
+CACHE = Path("/var/cache/bazel")
+SOURCE = Path("/usr/src/tensorflow")
+OUT = Path("/out")
+SECRETS = Path("/run/secrets")
+LOG = CACHE / "log" / "build.log"
+EVENTS = CACHE / "log" / "events.json"
+
+
+def prepare_environment() -> dict[str, str]:
+    """Environment of ``./configure`` and Bazel: nothing of the outside but the certificates to trust."""
+    kept = ("SSL_CERT_FILE", "PIP_CERT", "REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE", "GIT_SSL_CAINFO")
+    base = {"HOME": "/root", "LANG": "C.UTF-8", "PATH": "/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"}
+    return base | {name: os.environ[name] for name in kept if name in os.environ}
+
+
+def prepare_trust() -> Path | None:
+    """Turn the bundle of the secret ``ca`` into a store that Bazel's Java reads; None without the secret.
+
+    Java takes a certificate of a PKCS #12 file as trusted only with an attribute of its own, ``-jdktrust``.
+    """
+    bundle = SECRETS / "ca"
+    if not bundle.is_file():
+        return None
+    store = Path("/tmp/trust.p12")  # noqa: S108 -- the container's own, gone with the step
+    export = ["openssl", "pkcs12", "-export", "-nokeys", "-jdktrust", "anyExtendedKeyUsage", "-passout", "pass:toolkit"]
+    subprocess.run([*export, "-in", str(bundle), "-out", str(store)], check=True)
+    return store
+
+
+def prepare_downloads() -> None:
+    """Copy a repository cache from the context ``downloads``: Bazel writes into its own, and a context is read-only."""
+    given = BUILD / "downloads" / "repository_cache"
+    if given.is_dir():
+        shutil.copytree(given, CACHE / "repository", dirs_exist_ok=True)
+
+
+def explain_failure(code: int, wanted: request.Request, kills: int) -> int:
+    """Print the end of the log and what to do; returns the exit code of the step."""
+    log = LOG.read_text(errors="replace")
+    tail = "\n".join(log.splitlines()[-60:])
+    print(f"wheel: Bazel failed with exit code {code}; the end of its log:\n{tail}", file=sys.stderr)
+    if kills or bazel.KILLED.search(log):
+        print(f"wheel: a process was killed for memory, with {wanted.jobs} jobs at once", file=sys.stderr)
+        print(f"  try: BAZEL_JOBS={max(1, wanted.jobs // 2)}; what is compiled already is kept", file=sys.stderr)
+        return 137
+    return code
+
+
+def build(wanted: request.Request) -> int:
+    """Run the whole stage; returns its exit code."""
+    environment = prepare_environment()
+    patches = BUILD / "patches" / "tensorflow" / wanted.tensorflow
+    if code := subprocess.run([BUILD / "apply-patches", patches, SOURCE], check=False).returncode:
+        return code
+    python = shutil.which("python3.11") or sys.executable
+    configuration = arguments.compose_configure(wanted, python=python)
+    configured = subprocess.run(
+        ["./configure"], cwd=SOURCE, env=environment | configuration, stdin=subprocess.DEVNULL, check=False
+    )
+    if configured.returncode:
+        print("wheel: ./configure failed; its words are above", file=sys.stderr)
+        return 2
+
+    trust = prepare_trust()
+    prepare_downloads()
+    credentials = SECRETS / "bazelrc"
+    startup = arguments.compose_startup(
+        cache=CACHE, credentials=credentials if credentials.is_file() else None, trust=trust
+    )
+    argv = ["bazel", *startup]
+    argv += arguments.compose_build(wanted, cache=CACHE, downloads=BUILD / "downloads", trust=trust)
+    print(f"wheel: {wanted.jobs} jobs, {wanted.memory} MiB\n+ {' '.join(argv)}", flush=True)
+    began, kills = time.monotonic(), machine.count_kills()
+    code = bazel.run(argv, environment=environment, folder=SOURCE, log=LOG)
+    seconds = time.monotonic() - began
+    if code:
+        return explain_failure(code, wanted, machine.count_kills() - kills)
+
+    try:
+        wheel = result.find_wheel(EVENTS)
+    except result.ResultError as error:
+        print(f"wheel: {error}", file=sys.stderr)
+        return 3
+    facts = {
+        "schema": 1,
+        "bazel": bazel.read_version(environment),
+        "argv": argv,
+        "configure": configuration,
+        "jobs": wanted.jobs,
+        "memory_mib": wanted.memory,
+        "cores": machine.count_cores(),
+        "seconds": round(seconds, 1),
+        "peak_memory_mib": machine.read_peak(),
+        "processes": bazel.count_processes(LOG.read_text(errors="replace")),
+    }
+    hand_over(wheel, facts)
+    return 0
+
+
+def hand_over(wheel: Path, facts: dict[str, object]) -> None:
+    """Fill ``/out`` with the wheel and what belongs to it."""
+    OUT.mkdir(exist_ok=True)
+    packages = subprocess.run(
+        ["dpkg-query", "--show", "--showformat", "${Package}=${Version}\n"], capture_output=True, text=True, check=True
+    )
+    for file in (wheel, LOG, EVENTS, Path("/proof/toolchain.json")):
+        shutil.copyfile(file, OUT / file.name)
+    (OUT / "packages.txt").write_text(packages.stdout)
+    (OUT / "build.json").write_text(json.dumps(facts, indent=2) + "\n")
+    result.write_sums(OUT)
+    print(f"wheel: {wheel.name}, {wheel.stat().st_size:,} bytes, in {facts['seconds']} s")
+
+
+def main() -> int:
+    """Read the request from the environment and build."""
+    (CACHE / "log").mkdir(parents=True, exist_ok=True)
+    for stale in (LOG, EVENTS):
+        stale.unlink(missing_ok=True)
+    try:
+        wanted = request.read_request(os.environ, cores=machine.count_cores(), memory=machine.read_memory())
+    except request.UsageError as error:
+        print(f"wheel: {error}", file=sys.stderr)
+        return 2
+    return build(wanted)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

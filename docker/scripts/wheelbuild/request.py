@@ -1,0 +1,80 @@
+"""What is asked of Bazel, from the arguments of the Dockerfile."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+
+class UsageError(Exception):
+    """An argument of the Dockerfile is missing or wrong."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Request:
+    """The wheel that is wanted and the means to build it.
+
+    Attributes:
+        tensorflow, cuda, cudnn: releases ``X.Y.Z``.
+        python: ``X.Y`` of the hermetic Python.
+        capabilities: comma list as TensorFlow reads it.
+        llvm: major version of clang.
+        jobs: parallel actions.
+        memory: MiB that Bazel may plan with.
+        epoch: time stamp of the wheel's files, or empty.
+        extra: arguments of the user.
+        remote_cache, remote_executor: URLs, or empty.
+    """
+
+    tensorflow: str
+    cuda: str
+    cudnn: str
+    python: str
+    capabilities: str
+    llvm: str
+    jobs: int
+    memory: int
+    epoch: str = ""
+    extra: tuple[str, ...] = ()
+    remote_cache: str = ""
+    remote_executor: str = ""
+
+
+def read_request(environment: Mapping[str, str], *, cores: int, memory: int) -> Request:
+    """Read the request; what is left open is fitted to the machine.
+
+    One compiler of TensorFlow takes up to 2 GiB, and a machine that runs out kills it after hours (tensorflow#41480),
+    so the default is at most one job per 2 GiB.
+
+    Args:
+        environment: the arguments of the Dockerfile.
+        cores: of this machine.
+        memory: of this machine, in MiB.
+
+    Raises:
+        UsageError: an argument is missing or is no number.
+    """
+
+    def need(name: str) -> str:
+        if not environment.get(name):
+            raise UsageError(f"the argument {name} is empty")
+        return environment[name]
+
+    def count(name: str, default: int) -> int:
+        text = environment.get(name) or str(max(1, default))
+        if not text.isdecimal() or int(text) < 1:
+            raise UsageError(f"{name} must be a positive whole number, not {text!r}")
+        return int(text)
+
+    return Request(
+        tensorflow=need("TENSORFLOW_VERSION"),
+        cuda=need("CUDA_VERSION"),
+        cudnn=need("CUDNN_VERSION"),
+        python=need("PYTHON_VERSION"),
+        capabilities=need("COMPUTE_CAPABILITIES"),
+        llvm=need("LLVM_VERSION"),
+        jobs=count("BAZEL_JOBS", min(cores, memory // 2048)),
+        memory=count("BAZEL_MEMORY", memory * 4 // 5),
+        epoch=environment.get("SOURCE_DATE_EPOCH", ""),
+        extra=tuple(environment.get("BAZEL_ARGUMENTS", "").split()),
+        remote_cache=environment.get("REMOTE_CACHE", ""),
+        remote_executor=environment.get("REMOTE_EXECUTOR", ""),
+    )
