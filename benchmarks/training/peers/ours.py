@@ -1,0 +1,41 @@
+"""``train`` itself, through the functions that a run uses."""
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from benchmarks.training.images import make_batch
+from train import runtime
+from train.config import resolve
+
+
+def load(threads: int) -> None:
+    """Import TensorFlow as a run does."""
+    runtime.prepare(threads)
+    import keras  # noqa: F401  # its import is part of the framework, not of the candidate
+
+
+def make_step(job: dict[str, Any]) -> Callable[[], float]:
+    """A training step of the preset in a memory mode."""
+    import tensorflow as tf
+
+    from train import optimizer, state, step
+    from train.model.densenet import build
+
+    config = resolve(
+        "cifar10",
+        model=job.get("model", "bc-100-12"),
+        depth=job.get("depth"),
+        memory=job.get("memory", "shared"),
+        jit=job.get("jit", False),
+        precision=job.get("precision", "float32"),
+        batch_size=job["batch"],
+    )
+    rule, model = optimizer.choose(config), build(config)
+    current = state.create(model, rule, initial_scale=1.0)
+    unit = np.ones(3)
+    function = step.compile_step(step.make_train_step(current, rule, config, 0 * unit, unit), config)
+    images, labels = make_batch(job["batch"])
+    arguments = (tf.constant(images), tf.constant(labels), tf.constant(0.1))
+    return lambda: float(function(*arguments).loss)

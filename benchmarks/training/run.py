@@ -1,0 +1,134 @@
+"""Measure candidates side by side: each in its own fresh process, their steps interleaved, medians reported.
+
+    python benchmarks/training/run.py SUITE --torch-python VENV/bin/python --out results.json
+
+All candidates of a group are started, then one step of each is run in turn, round after round, so that a noisy moment of
+the machine hits all of them. Memory is the highest resident memory above that after importing the framework.
+"""
+
+import argparse
+import json
+import os
+import statistics
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+ROOT = Path(__file__).parents[2]
+GIGAFLOP_PER_IMAGE = {100: 1.728}
+"""Multiply-adds of a training step of BC-100-12 on 32x32, counted as two operations."""
+
+
+class Candidate:
+    """A worker process."""
+
+    def __init__(self, name: str, job: dict[str, Any], python: str) -> None:
+        self.name, self.job, self.steps = name, job, list[dict[str, Any]]()
+        self.process = subprocess.Popen(
+            [python, "-m", "benchmarks.training.worker", json.dumps(job)],
+            cwd=ROOT,
+            env={**os.environ, "OMP_NUM_THREADS": str(job["threads"]), "PYTHONPATH": str(ROOT)},
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            text=True,
+        )
+        self.base = int(self.read()["base"])
+
+    def read(self) -> dict[str, Any]:
+        """The worker's next answer."""
+        assert self.process.stdout
+        line = self.process.stdout.readline()
+        if not line:
+            raise SystemExit(f"{self.name} died with exit code {self.process.wait()}")
+        value: dict[str, Any] = json.loads(line)
+        return value
+
+    def step(self) -> None:
+        """Run one step."""
+        assert self.process.stdin
+        self.process.stdin.write("step\n")
+        self.process.stdin.flush()
+        self.steps.append(self.read())
+
+    def close(self) -> None:
+        """End the worker."""
+        assert self.process.stdin
+        self.process.stdin.close()
+        self.process.wait()
+
+    def summarize(self) -> dict[str, Any]:
+        """Its row of the results."""
+        seconds = [step["seconds"] for step in self.steps[1:]]
+        batch = self.job["batch"]
+        return {
+            "name": self.name,
+            "batch": batch,
+            "depth": self.job.get("depth", 100),
+            "images_per_second": round(batch / statistics.median(seconds), 1),
+            "best": round(batch / min(seconds), 1),
+            "images_per_processor_second": round(
+                batch / statistics.median(step["processor_seconds"] for step in self.steps[1:]), 1
+            ),
+            "processor_share": round(sum(s["processor_seconds"] for s in self.steps[1:]) / sum(seconds), 2),
+            "first_step_seconds": round(self.steps[0]["seconds"], 1),
+            "memory_mb": round((self.steps[-1]["peak"] - self.base) / 1e6),
+            "steps": len(seconds),
+        }
+
+
+def run_group(candidates: dict[str, dict[str, Any]], common: dict[str, Any], options: argparse.Namespace) -> list[Any]:
+    """Start all candidates of a group and step them in turn."""
+    started: list[Candidate] = []
+    try:
+        for name, job in candidates.items():
+            python = options.torch_python if job["peer"].startswith("torch") else sys.executable
+            if not python:
+                print(f"left out, needs --torch-python: {name}", file=sys.stderr)
+                continue
+            started.append(Candidate(name, {"threads": options.threads, **common, **job}, python))
+            started[-1].step()
+        for _ in range(options.rounds):
+            for candidate in started:
+                candidate.step()
+    finally:
+        for candidate in started:
+            candidate.close()
+    return [candidate.summarize() for candidate in started]
+
+
+def main() -> None:
+    """Run the groups of a suite in order and print the rows as they come."""
+    suites = yaml.safe_load((Path(__file__).parent / "suites.yaml").read_text(encoding="utf-8"))
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
+    parser.add_argument("suite", choices=suites)
+    parser.add_argument("--torch-python", default="", help="Python with PyTorch; without one its rows are left out")
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--threads", type=int, default=2)
+    parser.add_argument("--out", type=Path)
+    options = parser.parse_args()
+    results: dict[str, Any] = {"suite": options.suite, "threads": options.threads, "groups": []}
+    for group in suites[options.suite]:
+        before = os.getloadavg()[0]
+        rows = run_group(group["candidates"], group["common"], options)
+        results["groups"].append(
+            {
+                "common": group["common"],
+                "load_before": round(before, 2),
+                "load_after": round(os.getloadavg()[0], 2),
+                "when": time.strftime("%Y-%m-%d %H:%M"),
+                "rows": rows,
+            }
+        )
+        for row in rows:
+            print(json.dumps(row), flush=True)
+    if options.out:
+        options.out.write_text(json.dumps(results, indent=1) + "\n", encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()
