@@ -1,0 +1,126 @@
+"""Runs a wheel's plan: watched while it runs, stopped cleanly, published whole or not at all."""
+
+import json
+import os
+import platform
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from toolkit import files, manifest
+from toolkit.console import Console
+from toolkit.engine import buildx
+from toolkit.errors import BuildError
+from toolkit.manifest import Manifest
+from toolkit.matrix import Matrix
+from toolkit.wheel import failure, publication
+from toolkit.wheel.plan import LOG_TARGET, WheelPlan
+from toolkit.wheel.progress import Progress
+
+LOG_SECONDS = 120
+"""How long fetching Bazel's log after a failure may take."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Built:
+    """A wheel on disk.
+
+    Attributes:
+        folder: ``dist/NAME``.
+        record: its manifest.
+        reused: whether it was there already.
+    """
+
+    folder: Path
+    record: Manifest
+    reused: bool
+
+    @property
+    def wheel(self) -> Path:
+        """The wheel's file."""
+        return publication.find_wheel(self.folder)
+
+
+def find(plan: WheelPlan, dist: Path) -> Built | None:
+    """The result of a plan, if it is there and whole."""
+    folder = dist / plan.name
+    record = manifest.read(folder)
+    if record is None or record.facts.get("plan") != plan.digest or not any(folder.glob("*.whl")):
+        return None
+    return Built(folder=folder, record=record, reused=True)
+
+
+def build(plan: WheelPlan, matrix: Matrix, *, dist: Path, logs: Path, engine: str, console: Console) -> Built:
+    """Build a wheel, or find it built.
+
+    Args:
+        plan: what to build.
+        matrix: the version table.
+        dist: folder of results.
+        logs: folder for what is said on the way, kept when it fails.
+        engine: name and version of the container engine.
+        console: where progress goes.
+
+    Raises:
+        BuildError, CheckError, EngineError, IntegrityError, PreflightError: it failed; ``dist`` is as it was.
+    """
+    found = find(plan, dist)
+    if found:
+        return found
+    files.require_writable(dist)
+    # Beside the target, so that the last step is a rename; hidden, so that nobody takes it for a result.
+    staging = Path(tempfile.mkdtemp(prefix=f".{plan.name}.", dir=dist))
+    try:
+        command = plan.command(staging)
+        started = time.time()
+        try:
+            buildx.build(command, log=logs / "build.log", console=console, step="wheel", observe=_watch(console))
+        except BuildError as error:
+            _fetch_log(plan, logs)
+            raise failure.explain(error) from error
+        circumstances = publication.Circumstances(
+            started=started, finished=time.time(), host=describe_host(engine), command=command
+        )
+        with console.timed("check", "reading the wheel: record, versions, GPU code, platform"):
+            record = publication.publish(staging, dist / plan.name, plan, matrix, circumstances)
+    finally:
+        shutil.rmtree(staging, ignore_errors=True)
+    return Built(folder=dist / plan.name, record=record, reused=False)
+
+
+def describe_host(engine: str) -> dict[str, str]:
+    """The machine, as far as it may matter to somebody who compares two builds."""
+    memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    return {
+        "cores": str(len(os.sched_getaffinity(0))),
+        "memory_bytes": str(memory),
+        "machine": platform.machine(),
+        "kernel": platform.release(),
+        "engine": engine,
+    }
+
+
+def _watch(console: Console) -> Callable[[str], str]:
+    """What listens to the build's lines: the progress line for people, events for programs."""
+    progress = Progress()
+
+    def observe(line: str) -> str:
+        if progress.hear(line) and console.json:
+            print(json.dumps(progress.event), file=sys.stderr, flush=True)
+        return progress.summary
+
+    return observe
+
+
+def _fetch_log(plan: WheelPlan, logs: Path) -> None:
+    """Bring Bazel's whole log and its events out of the cache mount. Without them the error stands as it is."""
+    argv = [*plan.command(logs / "bazel", target=LOG_TARGET), "--no-cache-filter", "bazel-log-copy"]
+    try:
+        subprocess.run(argv, capture_output=True, timeout=LOG_SECONDS, check=False)
+    except (OSError, subprocess.TimeoutExpired):
+        return
