@@ -72,11 +72,17 @@ def test_a_build_for_an_equal_or_earlier_cudnn_passes(site: Site) -> None:
         build_info.cuda(ASKED)
 
 
-@pytest.mark.parametrize("built", [["sm_80", "compute_90"], ["sm_60"], []])
+@pytest.mark.parametrize("built", [["sm_80", "compute_90"], ["sm_60"]])
 def test_a_capability_without_kernels_fails(site: Site, built: list[str]) -> None:
     site.build = {**PUBLISHED, "cuda_compute_capabilities": built}
-    with pytest.raises(Fail, match=r"no kernel for|lists no compute"):
+    with pytest.raises(Fail, match=r"no kernel for compute capability 7\.5"):
         build_info.capabilities(ASKED)
+
+
+def test_a_gpu_build_without_any_capability_fails_unasked(site: Site) -> None:
+    site.build = {**PUBLISHED, "cuda_compute_capabilities": []}
+    with pytest.raises(Fail, match="lists no compute capabilities"):
+        build_info.capabilities(Ask())
 
 
 @pytest.mark.parametrize(
