@@ -94,3 +94,24 @@ def normalize_gradient(
 def scale_shift(x: tf.Tensor, gamma: tf.Tensor, beta: tf.Tensor) -> tf.Tensor:
     """x * gamma + beta by channel, in the dtype of x."""
     return x * tf.cast(gamma, x.dtype) + tf.cast(beta, x.dtype)
+
+
+def scale_shift_gradient(dy: tf.Tensor, x: tf.Tensor, gamma: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
+    """Gradient of `scale_shift` with respect to x, gamma and beta.
+
+    The gradient of a norm in inference, with mean 0 and variance 1, is just this, and makes all three in one pass where
+    products and sums would take four.
+    """
+    if x.dtype == tf.float64:
+        return dy * gamma, tf.reduce_sum(dy * x, REDUCED), tf.reduce_sum(dy, REDUCED)
+    dx, dgamma, dbeta, _, _ = tf.raw_ops.FusedBatchNormGradV3(
+        y_backprop=dy,
+        x=x,
+        scale=gamma,
+        reserve_space_1=tf.zeros_like(gamma),
+        reserve_space_2=tf.ones_like(gamma),
+        reserve_space_3=tf.zeros([0], gamma.dtype),
+        epsilon=0.0,
+        is_training=False,
+    )
+    return dx, dgamma, dbeta

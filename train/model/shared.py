@@ -28,6 +28,7 @@ from train.model.normalization import (
     normalize_gradient,
     rsqrt,
     scale_shift,
+    scale_shift_gradient,
     statistics_dtype,
 )
 from train.model.randomness import Dropout
@@ -136,8 +137,8 @@ class _Forward:
             weights = [d_gamma, d_beta, d_kernel]
         rectified = tf.nn.relu(scale_shift(prefix, first.gamma, first.beta))
         d_normal, d_kernel = _differentiate_convolution(rectified, first.kernel, place.at(0).apply(made))
-        d_gamma, d_beta = _sum(d_normal * prefix), _sum(d_normal)
-        return d_normal * tf.cast(first.gamma, prefix.dtype), [d_gamma, d_beta, d_kernel, *weights]
+        d_prefix, d_gamma, d_beta = scale_shift_gradient(d_normal, prefix, first.gamma)
+        return d_prefix, [d_gamma, d_beta, d_kernel, *weights]
 
 
 def _sum(x: tf.Tensor) -> tf.Tensor:
