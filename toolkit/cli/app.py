@@ -3,7 +3,7 @@
 import typer
 
 from toolkit import __version__
-from toolkit.cli import build_image, clean, doctor, matrix, smoke, train, up
+from toolkit.cli import build_image, build_wheel, clean, doctor, lock, matrix, smoke, train, up, verify
 
 app = typer.Typer(
     name="toolkit",
@@ -19,11 +19,14 @@ app = typer.Typer(
 PASS_ON = {"allow_extra_args": True, "ignore_unknown_options": True}
 
 app.command("up", context_settings=PASS_ON, short_help="The whole chain: wheel, image, smoke, training.")(up.up)
+app.command("build-wheel", short_help="Build TensorFlow from source.")(build_wheel.build_wheel)
 app.command("build-image", short_help="Build the runtime or the training image.")(build_image.build_image)
 app.command("smoke", short_help="Check the TensorFlow of an image or of the host.")(smoke.smoke)
 app.command("train", context_settings=PASS_ON, short_help="Train a DenseNet.")(train.train)
 app.command("doctor", short_help="What this machine can do, with remedies.")(doctor.doctor)
 app.command("matrix", short_help="What works with what, and who says so.")(matrix.matrix)
+app.command("lock", short_help="Freeze every pin of the chain, or check them.")(lock.lock)
+app.command("verify", short_help="Check a wheel that was built, or build it again.")(verify.verify)
 app.command("clean", short_help="Remove what the toolkit made.")(clean.clean)
 
 

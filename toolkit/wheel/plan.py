@@ -3,7 +3,9 @@
 docker/README.md is the other side of this contract: stages, arguments, contexts, secrets.
 """
 
-from collections.abc import Iterable
+import csv
+import io
+from collections.abc import Container, Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -73,16 +75,23 @@ class WheelPlan:
     def command(self, output: Path, *, target: str = TARGET) -> tuple[str, ...]:
         """The command that writes the files of a stage into a folder."""
         argv = ["docker", "buildx", "build", "--file", str(project.locate("docker/Dockerfile"))]
-        argv += ["--target", target, "--output", f"type=local,dest={output}"]
+        argv += ["--target", target, "--output", _quote("type=local", f"dest={output}")]
         argv += ["--provenance", "false", "--progress", "rawjson"]
         argv += ["--no-cache"] if self.fresh else []
         argv += _repeat("--build-arg", (f"{name}={value}" for name, value in self.arguments.items()))
         argv += _repeat("--build-context", (f"{name}={value}" for name, value in self.contexts.items()))
-        argv += _repeat("--secret", (f"id={name},src={path}" for name, path in self.secrets.items()))
+        argv += _repeat("--secret", (_quote(f"id={name}", f"src={path}") for name, path in self.secrets.items()))
         return (*argv, str(project.ROOT))
 
 
-def plan(lock: Lock, means: Means, *, source: Origin | None = None, bazel: Origin | None = None) -> WheelPlan:
+def plan(
+    lock: Lock,
+    means: Means,
+    *,
+    source: Origin | None = None,
+    bazel: Origin | None = None,
+    bazel_arguments: Sequence[str] = (),
+) -> WheelPlan:
     """Plan a wheel.
 
     Args:
@@ -90,6 +99,7 @@ def plan(lock: Lock, means: Means, *, source: Origin | None = None, bazel: Origi
         means: how to build.
         source: replaces the pinned commit of TensorFlow.
         bazel: replaces the pinned release of Bazel.
+        bazel_arguments: flags for Bazel; the pinned ones come after them and win.
 
     Raises:
         UnsupportedError: a pin is empty without which nothing can be fetched.
@@ -97,6 +107,7 @@ def plan(lock: Lock, means: Means, *, source: Origin | None = None, bazel: Origi
     """
     _require_sources(lock, source, bazel)
     _require_means(means)
+    _require_words(bazel_arguments)
     origins = {name: item for name, item in (("source", source), ("bazel", bazel)) if item}
     identities = {name: item.identity for name, item in origins.items()}
     contexts = {name: item.context for name, item in origins.items()}
@@ -105,8 +116,8 @@ def plan(lock: Lock, means: Means, *, source: Origin | None = None, bazel: Origi
     secrets = {"ca": means.ca_bundle, "bazelrc": means.bazelrc}
     return WheelPlan(
         lock=lock,
-        digest=digest.digest_value({"lock": lock.describe(), "origins": identities}),
-        arguments=_list_arguments(lock, means, origins.keys()),
+        digest=digest.digest_value({"lock": lock.describe(), "origins": identities, "bazel": list(bazel_arguments)}),
+        arguments=_list_arguments(lock, means, origins.keys(), bazel_arguments),
         contexts=contexts,
         secrets={name: str(Path(path).resolve()) for name, path in secrets.items() if path},
         fresh=means.fresh,
@@ -114,7 +125,9 @@ def plan(lock: Lock, means: Means, *, source: Origin | None = None, bazel: Origi
     )
 
 
-def _list_arguments(lock: Lock, means: Means, replaced: Iterable[str]) -> dict[str, str]:
+def _list_arguments(
+    lock: Lock, means: Means, replaced: Container[str], bazel_arguments: Sequence[str]
+) -> dict[str, str]:
     spec, pins = lock.spec, lock.pins
     arguments = {
         "BASE_IMAGE": pins["base-image"],
@@ -131,6 +144,7 @@ def _list_arguments(lock: Lock, means: Means, replaced: Iterable[str]) -> dict[s
         "BAZEL_SHA256": "" if "bazel" in replaced else pins["bazel-sha256"],
         "BAZEL_JOBS": str(means.jobs or ""),
         "BAZEL_MEMORY": str(means.memory or ""),
+        "BAZEL_ARGUMENTS": " ".join(bazel_arguments),
         "REMOTE_CACHE": means.remote_cache,
         "REMOTE_EXECUTOR": means.remote_executor,
         "CACHE_ID": means.cache_id,
@@ -164,6 +178,21 @@ def _require_means(means: Means) -> None:
             raise UsageError(f"{option}: there is no file {path}")
     if means.downloads and not Path(means.downloads).is_dir():
         raise UsageError(f"--downloads: there is no folder {means.downloads}")
+
+
+def _require_words(arguments: Sequence[str]) -> None:
+    for argument in arguments:
+        if not argument.startswith("--") or len(argument.split()) != 1:
+            raise UsageError(
+                f"not a flag for Bazel: {argument!r}", remedy="one word that begins with --; repeat the option for more"
+            )
+
+
+def _quote(*fields: str) -> str:
+    """Fields as docker's options read them: one line of comma-separated values."""
+    line = io.StringIO()
+    csv.writer(line, lineterminator="").writerow(fields)
+    return line.getvalue()
 
 
 def _repeat(option: str, values: Iterable[str]) -> list[str]:

@@ -1,0 +1,106 @@
+"""``toolkit build-wheel``: TensorFlow from source, for one exact CUDA and cuDNN."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from toolkit.cli import options
+from toolkit.cli.guard import guarded
+
+
+@guarded
+def build_wheel(
+    tensorflow: options.Tensorflow = None,
+    python: Annotated[str | None, typer.Option(metavar="X.Y", help="Python that the wheel is for.")] = None,
+    cuda: Annotated[str | None, typer.Option(metavar="X.Y.Z", help="CUDA release, exactly.")] = None,
+    cudnn: Annotated[str | None, typer.Option(metavar="X.Y.Z", help="cuDNN release, exactly.")] = None,
+    compute_capability: Annotated[
+        list[str] | None, typer.Option(metavar="X.Y", help="GPU to build for: 7.5, sm_75 or compute_75; repeatable.")
+    ] = None,
+    source: Annotated[str, typer.Option(metavar="DIR|URL#COMMIT", help="Another source tree of TensorFlow.")] = "",
+    bazel: Annotated[str, typer.Option(metavar="DIR|docker-image://NAME", help="Another Bazel.")] = "",
+    bazel_argument: Annotated[list[str] | None, typer.Option(metavar="--FLAG", help="For Bazel; repeatable.")] = None,
+    jobs: Annotated[int, typer.Option(min=0, help="Parallel actions; 0: by cores and memory.")] = 0,
+    memory: Annotated[
+        int, typer.Option(min=0, metavar="GIB", help="Memory for Bazel to plan with; 0: by machine.")
+    ] = 0,
+    remote_cache: Annotated[str, typer.Option(metavar="URL", help="An existing Bazel cache.")] = "",
+    remote_executor: Annotated[str, typer.Option(metavar="URL", help="An existing Bazel executor.")] = "",
+    bazelrc: Annotated[str, typer.Option(metavar="FILE", help="Credentials for them; in no layer.")] = "",
+    downloads: Annotated[str, typer.Option(metavar="DIR", help="What Bazel would fetch, brought along.")] = "",
+    cache: Annotated[str, typer.Option(metavar="NAME", help="Name of the build caches.")] = "tensorflow",
+    apt_snapshot: Annotated[str, typer.Option(metavar="DAY", help="Day of Debian's archive: 20261121T000000Z.")] = "",
+    out: Annotated[Path, typer.Option(metavar="DIR", help="Folder of finished wheels.")] = Path("dist"),
+    base_image: options.BaseImage = None,
+    ca_bundle: options.CaBundle = None,
+    dry_run: options.DryRun = False,
+    json: options.Json = False,
+    quiet: options.Quiet = False,
+    verbose: options.Verbose = False,
+) -> None:
+    """Build a TensorFlow wheel. What cannot work is refused at once; an up-to-date wheel is not built again."""
+    from toolkit import lock
+    from toolkit.wheel import preparation
+    from toolkit.wheel.plan import Means
+
+    console = options.open_console(json=json, quiet=quiet, verbose=verbose)
+    settings = options.resolve_settings(
+        console,
+        tensorflow=tensorflow,
+        python=python,
+        cuda=cuda,
+        cudnn=cudnn,
+        base_image=base_image,
+        ca_bundle=ca_bundle,
+        engine="docker",
+    )
+    wish = preparation.Wish(
+        capabilities=compute_capability or (),
+        apt_snapshot=apt_snapshot,
+        source=source,
+        bazel=bazel,
+        bazel_arguments=bazel_argument or (),
+        means=Means(
+            jobs=jobs,
+            memory=memory * 1024,
+            remote_cache=remote_cache,
+            remote_executor=remote_executor,
+            bazelrc=bazelrc,
+            ca_bundle=settings.ca_bundle,
+            downloads=downloads,
+            cache_id=cache,
+        ),
+    )
+    prepared = preparation.prepare(settings, wish, lock_file=Path(lock.FILE), dry_run=dry_run)
+    plan = prepared.plan
+    for warning in prepared.spec.warnings:
+        console.say(f"  {warning}")
+    for line in lock.describe_floating(plan.lock):
+        console.say(f"  {line}")
+    console.heading("plan", f"{plan.name}: inputs {plan.lock.rung}")
+    if dry_run:
+        options.print_commands(console, [plan.command(out / plan.name)])
+        return
+    from toolkit import project
+    from toolkit.wheel import build
+
+    logs = Path(settings.state) / f"wheel-{plan.name}"
+    built = build.build(plan, prepared.matrix, dist=out, logs=logs, engine=prepared.engine, console=console)
+    folder, spec = project.shorten(built.folder), plan.lock.spec
+    console.heading("wheel", f"{'reused' if built.reused else 'built'} {built.wheel.name}")
+    console.result(
+        {
+            "wheel": str(built.wheel),
+            "digest": built.record.digest,
+            "folder": str(built.folder),
+            "plan": plan.digest,
+            "reused": built.reused,
+            "rung": plan.lock.rung,
+            "floating": list(plan.lock.floating),
+            "seconds": built.record.facts["seconds"],
+        },
+        f"{folder}/{built.wheel.name}\n{built.record.digest}\n\n"
+        f"check it:   toolkit verify {folder}\n"
+        f"install it: toolkit build-image --wheel {folder} --cuda {spec['cuda']} --cudnn {spec['cudnn']}",
+    )

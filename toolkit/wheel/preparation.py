@@ -1,0 +1,156 @@
+"""From what was asked to a plan: refused at once where it cannot work, pinned where it can be."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from toolkit import lock, matrix, spec
+from toolkit.errors import EngineError
+from toolkit.lock import Lock
+from toolkit.matrix import Matrix
+from toolkit.settings import Settings
+from toolkit.spec import Spec
+from toolkit.wheel import origin
+from toolkit.wheel.plan import Means, WheelPlan, plan
+
+
+@dataclass(frozen=True, kw_only=True)
+class Wish:
+    """What ``toolkit build-wheel`` was asked for, beyond the settings.
+
+    Attributes:
+        capabilities: as the user wrote them; none for the default.
+        apt_snapshot: day of Debian's snapshot archive, or empty.
+        source, bazel: what replaces the pinned ones, or empty.
+        bazel_arguments: flags for Bazel.
+        means: how to build.
+    """
+
+    capabilities: Sequence[str] = ()
+    apt_snapshot: str = ""
+    source: str = ""
+    bazel: str = ""
+    bazel_arguments: Sequence[str] = ()
+    means: Means
+
+
+@dataclass(frozen=True, kw_only=True)
+class Prepared:
+    """A build that can start.
+
+    Attributes:
+        spec: the versions, with the warnings that they deserve.
+        plan: what will be run.
+        matrix: the version table.
+        engine: name and version of the container engine; empty where none answered.
+    """
+
+    spec: Spec
+    plan: WheelPlan
+    matrix: Matrix
+    engine: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class Ground:
+    """The base image as the engine knows it.
+
+    Attributes:
+        image, digest: reference and content digest; the latter is empty where no engine answered.
+        engine: name and version of the engine, or empty.
+    """
+
+    image: str
+    digest: str = ""
+    engine: str = ""
+
+
+def resolve_spec(settings: Settings, capabilities: Sequence[str]) -> Spec:
+    """The versions, from settings and the table's defaults. Raises as :func:`toolkit.spec.resolve`."""
+    return spec.resolve(
+        matrix.load(),
+        tensorflow=settings.tensorflow,
+        python=settings.python,
+        cuda=settings.cuda or None,
+        cudnn=settings.cudnn or None,
+        capabilities=capabilities,
+    )
+
+
+def find_ground(settings: Settings, *, required: bool) -> Ground:
+    """Ask the engine for the base image.
+
+    Raises:
+        EngineError: no engine answers, and one is required.
+        PreflightError: the engine has no base image and can pull none.
+    """
+    from toolkit.engine import base
+    from toolkit.engine.client import connect, require_buildx
+
+    try:
+        client = connect()
+    except EngineError:
+        if required:
+            raise
+        return Ground(image=settings.base_image)
+    if required:
+        require_buildx()
+    found = base.select(client, settings)
+    return Ground(image=found.reference, digest=found.identity, engine=f"docker {client.version()['Version']}")
+
+
+def prepare(settings: Settings, wish: Wish, *, lock_file: Path, dry_run: bool = False) -> Prepared:
+    """Decide what will be built. Nothing is started; an engine is asked only after everything else has passed.
+
+    Raises:
+        UnsupportedError, UsageError: it cannot work.
+        CheckError: the lock no longer fits.
+        EngineError, PreflightError: there is nothing to build it with; not in a dry run.
+    """
+    table, versions = matrix.load(), resolve_spec(settings, wish.capabilities)
+    locked = lock.read(lock_file)
+    source = origin.find_source(wish.source) if wish.source else None
+    ground = find_ground(settings, required=not dry_run)
+    bazel = origin.find_bazel(wish.bazel, _find_image(wish.bazel, ground)) if wish.bazel else None
+    present = collect(versions, table, ground, locked, wish.apt_snapshot)
+    if locked:
+        lock.require_fit(locked, present)
+    pins = _fill(present, locked)
+    planned = plan(pins, wish.means, source=source, bazel=bazel, bazel_arguments=wish.bazel_arguments)
+    return Prepared(spec=versions, plan=planned, matrix=table, engine=ground.engine)
+
+
+def collect(versions: Spec, table: Matrix, ground: Ground, locked: Lock | None, apt_snapshot: str = "") -> Lock:
+    """The pins as they are now; a day and a commit that were locked stay what they were unless another is asked for."""
+    pins = locked.pins if locked else {}
+    return lock.collect(
+        versions,
+        table,
+        base_image=ground.image,
+        base_digest=ground.digest,
+        apt_snapshot=apt_snapshot or pins.get("apt-snapshot", ""),
+        commit=pins.get("tensorflow-commit", ""),
+    )
+
+
+def _fill(present: Lock, locked: Lock | None) -> Lock:
+    """Pins that only another machine or day could name are taken from the lock."""
+    if locked is None:
+        return present
+    return Lock(
+        spec=present.spec, pins={name: value or locked.pins.get(name, "") for name, value in present.pins.items()}
+    )
+
+
+def _find_image(bazel: str, ground: Ground) -> str:
+    if not bazel.startswith(origin.IMAGE_SCHEME) or not ground.engine:
+        return ""
+    from docker.errors import ImageNotFound
+
+    from toolkit.engine.client import connect, translating_errors
+
+    with translating_errors("looking for Bazel's image"):
+        try:
+            return str(connect().images.get(bazel.removeprefix(origin.IMAGE_SCHEME)).id)
+        except ImageNotFound:
+            return ""
