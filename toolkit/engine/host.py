@@ -79,7 +79,13 @@ class HostEngine:
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE if listener else None,
             text=True,
-            env={**os.environ, "PYTHONPATH": str(project.ROOT), "PYTHONDONTWRITEBYTECODE": "1", **job.environment},
+            env={
+                **os.environ,
+                **_find_cuda(environment.folder),
+                "PYTHONPATH": str(project.ROOT),
+                "PYTHONDONTWRITEBYTECODE": "1",
+                **job.environment,
+            },
             # Its own session: a Ctrl-C reaches the job once, through us, and not a second time from the terminal.
             start_new_session=True,
         )
@@ -179,6 +185,19 @@ def _locked(recipe: Recipe) -> Path:
 
 def _interpreter(folder: Path) -> Path:
     return folder / "venv" / "bin" / "python"
+
+
+def _find_cuda(folder: Path) -> dict[str, str]:
+    """Where the CUDA wheels of an environment put what TensorFlow looks for elsewhere; the image has links instead.
+
+    XLA takes the first ptxas on PATH, which may be of another CUDA, and the profiler's library is not searched for at all.
+    """
+    found = next(iter(folder.glob("venv/lib/python3.*/site-packages/nvidia")), None)
+    if found is None:
+        return {}
+    libraries = [str(found / "cuda_cupti" / "lib"), *filter(None, [os.environ.get("LD_LIBRARY_PATH")])]
+    flags = [*filter(None, [os.environ.get("XLA_FLAGS")]), f"--xla_gpu_cuda_data_dir={found / 'cuda_nvcc'}"]
+    return {"LD_LIBRARY_PATH": os.pathsep.join(libraries), "XLA_FLAGS": " ".join(flags)}
 
 
 def _find_python(version: str) -> str:

@@ -1,0 +1,67 @@
+"""compose.yaml, used as the README says: written .env, training, checks, owner of the outputs."""
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from toolkit.engine.ownership import IMAGE_USER
+
+pytestmark = [pytest.mark.engine, pytest.mark.timeout(1200)]
+
+ROOT = Path(__file__).parents[2]
+PARTS = ("compose.yaml", "compose.gpu.yaml", ".dockerignore", "docker", "train", "bazel_patches", "toolkit")
+
+
+@pytest.fixture(scope="module")
+def clone(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The project in an empty folder, with the .env that the doctor writes."""
+    folder = tmp_path_factory.mktemp("clone")
+    for name in PARTS:
+        copy = shutil.copytree if (ROOT / name).is_dir() else shutil.copy2
+        copy(ROOT / name, folder / name)
+    _run(folder, sys.executable, "-m", "toolkit", "doctor", "--write-env")
+    yield folder
+    _run(folder, "docker", "compose", "down", "--volumes")
+
+
+def _run(folder: Path, *argv: str) -> subprocess.CompletedProcess[str]:
+    variables = {name: value for name, value in os.environ.items() if not name.startswith("TOOLKIT_")}
+    return subprocess.run(argv, cwd=folder, env=variables, capture_output=True, text=True, check=False)
+
+
+def test_training_runs_and_its_outputs_are_the_callers(clone: Path) -> None:
+    done = _run(clone, "docker", "compose", "run", "--rm", "-T", "train", "digits", "--epochs", "1")
+    assert done.returncode == 0, done.stderr
+    record = next((clone / "runs").glob("digits-*/manifest.json"))
+    assert json.loads(record.read_text())["status"] == "complete"
+    assert record.stat().st_uid == (os.getuid() or IMAGE_USER)
+
+
+def test_the_checks_run_and_can_fail(clone: Path) -> None:
+    assert _run(clone, "docker", "compose", "run", "--rm", "-T", "smoke").returncode == 0
+    done = _run(clone, "docker", "compose", "run", "--rm", "-T", "smoke", "--expect-version", "2.18.0")
+    assert done.returncode == 7
+    assert "version.tensorflow" in done.stdout
+
+
+def test_a_local_copy_that_is_not_there_is_a_data_error(clone: Path) -> None:
+    (clone / "copy").mkdir()
+    mount = f"{clone / 'copy'}:/local:ro"
+    compose = ["docker", "compose", "run", "--rm", "-T", "-v", mount]
+    done = _run(clone, *compose, "train", "cifar10", "--data-dir", "/local")
+    assert done.returncode == 9
+    assert "Traceback" not in done.stderr
+
+
+@pytest.mark.parametrize("files", [["compose.yaml"], ["compose.yaml", "compose.gpu.yaml"]])
+def test_the_files_join(clone: Path, files: list[str]) -> None:
+    argv = ["docker", "compose", *(part for name in files for part in ("-f", name)), "config", "--format", "json"]
+    train = json.loads(_run(clone, *argv).stdout)["services"]["train"]
+    assert ("deploy" in train) == (len(files) == 2)
+    assert train["read_only"]
+    assert train["cap_drop"] == ["ALL"]
