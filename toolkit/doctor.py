@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
-from toolkit.engine.host import NEEDED_BYTES
+from toolkit.engine.venv import NEEDED_BYTES
 from toolkit.errors import ToolkitError
 from toolkit.settings import Settings
 

@@ -12,7 +12,7 @@ import pytest
 from toolkit import project
 from toolkit.console import Console
 from toolkit.engine import Environment, Job, Mount
-from toolkit.engine import host as module
+from toolkit.engine import venv as module
 from toolkit.engine.host import HostEngine
 from toolkit.errors import BuildError, CheckError, IntegrityError, PreflightError
 from toolkit.recipe import Recipe
@@ -152,3 +152,23 @@ def test_another_python_is_looked_for(engine: HostEngine, wheelhouse: Path, monk
     monkeypatch.setattr(shutil, "which", lambda _: None)
     with pytest.raises(PreflightError, match=r"Python 3\.9 is not on this machine"):
         engine.plan(Recipe(tensorflow="2.19.0", python="3.9"))
+
+
+def test_a_wheel_of_our_own_takes_tensorflows_place(engine: HostEngine, wheelhouse: Path) -> None:
+    from toolkit import manifest
+    from toolkit.digest import digest_file
+
+    _lock(wheelhouse, "sha256:" + "0" * 64)
+    wheel = next(wheelhouse.glob("*.whl"))
+    environment = engine.prepare(Recipe(tensorflow="2.19.0", python="3.11", wheel=wheel), QUIET)
+    record = manifest.read(environment.folder)
+    assert record is not None
+    assert record.parent == {"kind": "wheel", "name": wheel.name, "digest": digest_file(wheel)}
+
+
+def test_only_tensorflow_leaves_the_locked_set() -> None:
+    locked = (project.ROOT / "docker" / "requirements" / "cpu.txt").read_text()
+    kept = module.omit_tensorflow(locked)
+    assert kept.count("==") == locked.count("==") - 1
+    assert "tensorflow-cpu==" not in kept
+    assert "tensorflow-io-gcs-filesystem==" in kept
