@@ -8,8 +8,9 @@ import subprocess
 import sys
 import tempfile
 import time
+import uuid
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from toolkit import files, manifest
@@ -119,7 +120,9 @@ def _watch(console: Console) -> Callable[[str], str]:
 
 def _fetch_log(plan: WheelPlan, logs: Path) -> None:
     """Bring Bazel's whole log and its events out of the cache mount. Without them the error stands as it is."""
-    argv = [*plan.command(logs / "bazel", target=LOG_TARGET), "--no-cache-filter", "bazel-log-copy"]
+    # A new RUN_ID makes BuildKit copy again. Any form of --no-cache would empty the cache mount first, log and all.
+    kept = replace(plan, fresh=False, arguments={**plan.arguments, "RUN_ID": uuid.uuid4().hex})
+    argv = kept.command(logs / "bazel", target=LOG_TARGET)
     try:
         subprocess.run(argv, capture_output=True, timeout=LOG_SECONDS, check=False)
     except (OSError, subprocess.TimeoutExpired):

@@ -52,10 +52,13 @@ def prepare_downloads() -> None:
 
 
 def explain_failure(code: int, wanted: request.Request, kills: int) -> int:
-    """Print the end of the log and what to do; returns the exit code of the step."""
+    """Print the first error of the log and what to do; returns the exit code of the step."""
     log = LOG.read_text(errors="replace")
-    tail = "\n".join(log.splitlines()[-60:])
-    print(f"wheel: Bazel failed with exit code {code}; the end of its log:\n{tail}", file=sys.stderr)
+    lines = log.splitlines()
+    # The first error is the cause; with --keep_going or many jobs it is far from the end.
+    first = next((number for number, line in enumerate(lines) if line.startswith(("ERROR:", "FATAL:"))), -20)
+    said = "\n".join(lines[first:][:60])
+    print(f"wheel: Bazel failed with exit code {code}; the target bazel-log has its whole log\n{said}", file=sys.stderr)
     if kills or bazel.KILLED.search(log):
         print(f"wheel: a process was killed for memory, with {wanted.jobs} jobs at once", file=sys.stderr)
         print(f"  try: BAZEL_JOBS={max(1, wanted.jobs // 2)}; what is compiled already is kept", file=sys.stderr)

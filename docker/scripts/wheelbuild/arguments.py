@@ -46,8 +46,8 @@ def compose_build(request: Request, *, cache: Path, downloads: Path, trust: Path
         f"--build_event_json_file={cache / 'log' / 'events.json'}",
         "--curses=no",
         "--color=no",
-        # BuildKit keeps 2 MiB of a step's output: 18 hours of one line in five seconds.
-        "--show_progress_rate_limit=5",
+        # BuildKit keeps 2 MiB of a step's output: 18 hours of one line in five seconds, which is the default.
+        f"--show_progress_rate_limit={request.progress}",
     ]
     if (downloads / "distdir").is_dir():
         flags.append(f"--distdir={downloads / 'distdir'}")

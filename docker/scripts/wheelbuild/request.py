@@ -19,6 +19,7 @@ class Request:
         llvm: major version of clang.
         jobs: parallel actions.
         memory: MiB that Bazel may plan with.
+        progress: seconds between two lines of progress.
         epoch: time stamp of the wheel's files, or empty.
         extra: arguments of the user.
         remote_cache, remote_executor: URLs, or empty.
@@ -32,6 +33,7 @@ class Request:
     llvm: str
     jobs: int
     memory: int
+    progress: int
     epoch: str = ""
     extra: tuple[str, ...] = ()
     remote_cache: str = ""
@@ -73,6 +75,7 @@ def read_request(environment: Mapping[str, str], *, cores: int, memory: int) -> 
         llvm=need("LLVM_VERSION"),
         jobs=count("BAZEL_JOBS", min(cores, memory // 2048)),
         memory=count("BAZEL_MEMORY", memory * 4 // 5),
+        progress=count("PROGRESS_SECONDS", 5),
         epoch=environment.get("SOURCE_DATE_EPOCH", ""),
         extra=tuple(environment.get("BAZEL_ARGUMENTS", "").split()),
         remote_cache=environment.get("REMOTE_CACHE", ""),
