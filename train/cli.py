@@ -106,7 +106,9 @@ def _collect(  # noqa: PLR0917
             rich_help_panel=SPEED,
         ),
     ] = None,
-    precision: Annotated[Precision, typer.Option(help="Arithmetic of the layers.", rich_help_panel=SPEED)] = "float32",
+    precision: Annotated[
+        Precision, typer.Option(help="Arithmetic of the layers; float64 is for proofs.", rich_help_panel=SPEED)
+    ] = "float32",
     jit: Annotated[bool, typer.Option(help="Compile the step by XLA.", rich_help_panel=SPEED)] = False,
     loop: Annotated[
         Loop, typer.Option(help="Compiled step, Keras' fit, or eager; the same numbers.", rich_help_panel=SPEED)

@@ -15,7 +15,7 @@ from train.errors import UsageError
 Optimizer = Literal["sgd", "adam"]
 Schedule = Literal["steps", "one-cycle", "cosine", "constant"]
 Memory = Literal["plain", "recompute", "shared"]
-Precision = Literal["float32", "mixed_float16", "mixed_bfloat16"]
+Precision = Literal["float32", "mixed_float16", "mixed_bfloat16", "float64"]
 Loop = Literal["function", "fit", "eager"]
 Labels = Literal["fine", "coarse"]
 Progress = Literal["auto", "plain", "quiet"]

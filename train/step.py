@@ -46,7 +46,7 @@ def make_train_step(
             seed.assign([config.seed, tf.cast(state.step, tf.int32)])
         scale = state.loss_scale.read_value()
         with tf.GradientTape() as tape:
-            logits = model(normalize_images(images, mean, std), training=True)
+            logits = model(normalize_images(images, mean, std, model.input.dtype), training=True)
             loss = tf.reduce_mean(tf.nn.sparse_softmax_cross_entropy_with_logits(labels, logits))
             target = loss * scale if scaled else loss
         gradients = tape.gradient(target, weights)
@@ -56,6 +56,7 @@ def make_train_step(
             finite = tf.reduce_all([tf.reduce_all(tf.math.is_finite(gradient)) for gradient in gradients])
             _adapt_scale(state, finite)
         count = state.step.read_value()
+        rate = tf.cast(rate, weights[0].dtype)
         for weight, gradient, slots in zip(weights, gradients, state.slots, strict=True):
             new, remembered = rule.update(weight, gradient, slots, rate, count)
             for variable, value in zip([weight, *slots], [new, *remembered], strict=True):
@@ -78,14 +79,14 @@ def make_evaluation_step(state: State, mean: NDArray[np.float64], std: NDArray[n
     """A function of images as bytes to logits (batch, classes)."""
 
     def step(images: tf.Tensor) -> tf.Tensor:
-        return state.model(normalize_images(images, mean, std), training=False)
+        return state.model(normalize_images(images, mean, std, state.model.input.dtype), training=False)
 
     return step
 
 
-def normalize_images(images: tf.Tensor, mean: NDArray[np.float64], std: NDArray[np.float64]) -> tf.Tensor:
-    """Bytes to float32 with mean 0 and deviation 1 in each channel of the training split."""
-    return (tf.cast(images, tf.float32) - mean.astype(np.float32)) / std.astype(np.float32)
+def normalize_images(images: tf.Tensor, mean: NDArray[np.float64], std: NDArray[np.float64], dtype: str) -> tf.Tensor:
+    """Bytes to floats with mean 0 and deviation 1 in each channel of the training split."""
+    return (tf.cast(images, dtype) - tf.constant(mean, dtype)) / tf.constant(std, dtype)
 
 
 def compile_step(step: Callable[..., Any], config: TrainConfig) -> Callable[..., Any]:

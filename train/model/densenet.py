@@ -13,6 +13,7 @@ from train.model.layers import DenseBlock, ScaleRectify, StatelessDropout, he_no
 def list_layers(config: TrainConfig) -> list[keras.layers.Layer]:
     """All layers in order, from normalised images to logits: (batch, height, width, channels) to (batch, classes)."""
     policy = keras.DTypePolicy(config.precision)
+    head = policy.variable_dtype
     seed = tf.Variable([0, 0], dtype=tf.int32, trainable=False, name="dropout_seed") if config.dropout else None
 
     def convolve(channels: int, size: int, name: str, strides: int = 1) -> keras.layers.Layer:
@@ -56,12 +57,12 @@ def list_layers(config: TrainConfig) -> list[keras.layers.Layer]:
             layers.append(keras.layers.AveragePooling2D(2, name=f"pool{number}", dtype=policy))
     return [
         *layers,
-        keras.layers.GlobalAveragePooling2D(name="average", dtype="float32"),
+        keras.layers.GlobalAveragePooling2D(name="average", dtype=head),
         keras.layers.Dense(
             config.classes,
             kernel_initializer=he_normal(config.seed, "classifier/kernel"),
             name="classifier",
-            dtype="float32",
+            dtype=head,
         ),
     ]
 
@@ -73,7 +74,7 @@ def choose_mode(config: TrainConfig, number: int) -> Mode:
 
 def build(config: TrainConfig) -> keras.Model:
     """The network as a functional model."""
-    image = keras.Input(config.shape, name="image", dtype="float32")
+    image = keras.Input(config.shape, name="image", dtype=keras.DTypePolicy(config.precision).variable_dtype)
     value = image
     for layer in list_layers(config):
         value = layer(value)
@@ -82,7 +83,7 @@ def build(config: TrainConfig) -> keras.Model:
 
 def build_sequential(config: TrainConfig) -> keras.Model:
     """The same network as a Sequential model of the same layers."""
-    image = keras.Input(config.shape, name="image", dtype="float32")
+    image = keras.Input(config.shape, name="image", dtype=keras.DTypePolicy(config.precision).variable_dtype)
     return keras.Sequential([image, *list_layers(config)], name=f"densenet_{config.model.replace('-', '_')}")
 
 

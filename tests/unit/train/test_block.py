@@ -36,7 +36,7 @@ def test_modes_agree_compiled(mode: Mode, jit: bool, dtype: str) -> None:
     assert measure_difference(compute(x), expected) < TOLERANCE[dtype]
 
 
-# Half precision rounds every stored map, and a value near 0 may fall on the other side of a ReLU: gradients feel that most.
+# Half precision rounds every stored map, and values near 0 fall on the other side of a ReLU: gradients feel that most.
 @pytest.mark.parametrize(("dtype", "tolerance"), [("bfloat16", 0.4), ("float16", 0.15)])
 @pytest.mark.parametrize("mode", ["plain", "recompute", "shared"])
 def test_half_precision_stays_near_float64(mode: Mode, dtype: str, tolerance: float) -> None:

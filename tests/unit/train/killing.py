@@ -1,0 +1,70 @@
+"""Runs a training job again and again in forked children, each killed at some moment, until one ends by itself.
+
+    python killing.py SEED KILLS ARGUMENTS…
+
+TensorFlow is imported once and never used in the parent, so a child costs no import. Kills come at random times, and for
+every third child in the middle of replacing a file, which is where a half-written checkpoint would come from.
+"""
+
+import os
+import random
+import signal
+import sys
+import time
+from pathlib import Path
+
+import keras  # noqa: F401
+import tensorflow as tf  # noqa: F401
+
+from train.cli import main
+
+
+def die_while_replacing(countdown: int) -> None:
+    """From now on, die at the n-th replacement of a file, before or after it."""
+    original = Path.replace
+    left = [countdown]
+
+    def replace(self: Path, target: Path) -> Path:
+        left[0] -= 1
+        if left[0] <= 0 and countdown % 2:
+            os.kill(os.getpid(), signal.SIGKILL)
+        result = original(self, target)
+        if left[0] <= 0:
+            os.kill(os.getpid(), signal.SIGKILL)
+        return result
+
+    Path.replace = replace  # type: ignore[method-assign, assignment]
+
+
+def run_and_kill(numbers: random.Random, arguments: list[str], *, index: int) -> bool:
+    """Start a child and kill it; returns whether it was killed rather than done."""
+    delay = numbers.uniform(3, 9)
+    countdown = numbers.randint(4, 24)
+    child = os.fork()
+    if child == 0:
+        if index % 3 == 0:
+            die_while_replacing(countdown)
+        os._exit(main(arguments))
+    deadline = time.monotonic() + (delay if index % 3 else 120)
+    while time.monotonic() < deadline:
+        done, status = os.waitpid(child, os.WNOHANG)
+        if done:
+            return os.waitstatus_to_exitcode(status) == -signal.SIGKILL
+        time.sleep(0.01)
+    os.kill(child, signal.SIGKILL)
+    os.waitpid(child, 0)
+    return True
+
+
+def loop() -> None:
+    """Kill as often as asked, then let the job end; prints how many children died."""
+    seed, kills, *arguments = sys.argv[1:]
+    numbers, killed = random.Random(int(seed)), 0
+    for index in range(int(kills)):
+        killed += run_and_kill(numbers, arguments, index=index)
+    print(killed, flush=True)
+    os.execv(sys.executable, [sys.executable, "-m", "train", *arguments])
+
+
+if __name__ == "__main__":
+    loop()

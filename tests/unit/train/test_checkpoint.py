@@ -1,0 +1,106 @@
+"""What must survive: torn files, flipped bits, a full disk."""
+
+import os
+import subprocess
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from train import checkpoint
+from train.checkpoint import Position, Values
+from train.errors import PreflightError
+
+VALUES: Values = {"a/b": np.arange(6, dtype=np.float32).reshape(2, 3), "step": np.int64(3) * np.ones((), np.int64)}
+
+
+def save(folder: Path, step: int, keep: int = 2) -> Path:
+    return checkpoint.save(folder, {**VALUES, "step": np.array(step)}, Position(step=step, loss_sum=0.1), keep=keep)
+
+
+def test_what_is_saved_is_loaded(tmp_path: Path) -> None:
+    save(tmp_path, 7)
+    loaded, problems = checkpoint.load(tmp_path)
+    assert loaded
+    assert not problems
+    assert loaded.position == Position(step=7, loss_sum=0.1)
+    assert np.array_equal(loaded.values["a/b"], VALUES["a/b"])
+    assert loaded.values["a/b"].dtype == np.float32
+
+
+def test_only_the_newest_are_kept(tmp_path: Path) -> None:
+    for step in range(1, 6):
+        save(tmp_path, step)
+    assert sorted(path.name for path in tmp_path.iterdir()) == [
+        f"step-{step:08d}.{end}" for step in (4, 5) for end in ("json", "npz")
+    ]
+
+
+def test_an_empty_folder_has_no_checkpoint(tmp_path: Path) -> None:
+    assert checkpoint.load(tmp_path / "none") == (None, [])
+
+
+@settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(st.data())
+def test_any_flipped_bit_is_noticed(tmp_path: Path, data: st.DataObject) -> None:
+    """Wherever the bit is, in arrays or record, the previous checkpoint is used and the bad one is named."""
+    save(tmp_path, 1)
+    newest = save(tmp_path, 2)
+    victim = data.draw(st.sampled_from([newest, newest.with_suffix(".json")]))
+    content = bytearray(victim.read_bytes())
+    place = data.draw(st.integers(0, len(content) - 1))
+    content[place] ^= 1 << data.draw(st.integers(0, 7))
+    victim.write_bytes(content)
+    loaded, problems = checkpoint.load(tmp_path)
+    assert loaded
+    if problems:
+        assert loaded.position.step == 1
+        assert newest.name in problems[0]
+    else:
+        # JSON has bits that mean nothing, such as the case of an escaped digit: then all values must be right.
+        assert loaded.position == Position(step=2, loss_sum=0.1)
+
+
+@pytest.mark.parametrize("end", ["npz", "json"])
+@pytest.mark.parametrize("share", [0.0, 0.5, 0.99])
+def test_a_torn_file_is_noticed(tmp_path: Path, end: str, share: float) -> None:
+    save(tmp_path, 1)
+    victim = save(tmp_path, 2).with_suffix(f".{end}")
+    os.truncate(victim, int(victim.stat().st_size * share))
+    loaded, problems = checkpoint.load(tmp_path)
+    assert loaded
+    assert loaded.position.step == 1
+    assert len(problems) == 1
+
+
+def test_arrays_without_record_do_not_count(tmp_path: Path) -> None:
+    save(tmp_path, 1)
+    save(tmp_path, 2).with_suffix(".json").unlink()
+    loaded, problems = checkpoint.load(tmp_path)
+    assert loaded
+    assert loaded.position.step == 1
+    assert not problems
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="mounting a small disk needs root")
+def test_a_full_disk_leaves_the_old_checkpoint(tmp_path: Path) -> None:
+    mounted = subprocess.run(
+        ["mount", "-t", "tmpfs", "-o", "size=256k", "tmpfs", str(tmp_path)], check=False, capture_output=True
+    )
+    if mounted.returncode:
+        pytest.skip("mounting is not allowed here")
+    try:
+        save(tmp_path, 1)
+        before = sorted(tmp_path.iterdir())
+        large = {"a": np.random.default_rng(0).normal(size=100_000)}
+        with pytest.raises(PreflightError) as caught:
+            checkpoint.save(tmp_path, large, Position(step=2), keep=2)
+        assert "No space left" in caught.value.why
+        assert sorted(tmp_path.iterdir()) == before
+        loaded, _ = checkpoint.load(tmp_path)
+        assert loaded
+        assert loaded.position.step == 1
+    finally:
+        subprocess.run(["umount", str(tmp_path)], check=True)

@@ -1,0 +1,69 @@
+"""Parameter counts are exact."""
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from train.config import read_table, resolve
+from train.model.densenet import build, build_sequential, count_parameters
+
+# Trainable parameters with 10 classes (CIFAR) and 1,000 (ImageNet).
+# 769162, 15324406, 25624430: the counts that several independent PyTorch implementations print; the paper's table 2
+# rounds them to 0.8M, 15.3M and 25.6M. 1019722: the count of the Keras ports of DenseNet-40-12, 1.0M in the paper.
+# 121, 169 and 201: torchvision's model documentation.
+PUBLISHED = {
+    "bc-100-12": 769_162,
+    "bc-250-24": 15_324_406,
+    "bc-190-40": 25_624_430,
+    "40-12": 1_019_722,
+    "121": 7_978_856,
+    "169": 14_149_480,
+    "201": 20_013_928,
+}
+PAPER_MILLIONS = {"40-12": 1.0, "100-12": 7.0, "100-24": 27.2, "bc-100-12": 0.8, "bc-250-24": 15.3, "bc-190-40": 25.6}
+
+
+def count(preset: str, classes: int) -> int:
+    """Parameters by the paper's text: every convolution without bias, two parameters a channel for every norm."""
+    config = resolve("cifar10", model=preset)
+    imagenet = config.stem == "imagenet"
+    channels = 2 * config.growth if config.bottleneck else 16
+    total = 3 * channels * (49 if imagenet else 9) + (2 * channels if imagenet else 0)
+    for block, layers in enumerate(config.layers):
+        for _ in range(layers):
+            width = 4 * config.growth if config.bottleneck else channels
+            total += 2 * channels + (channels * width + 2 * width if config.bottleneck else 0)
+            total += 9 * width * config.growth
+            channels += config.growth
+        total += 2 * channels
+        if block < len(config.layers) - 1:
+            total += channels * int(channels * config.compression)
+            channels = int(channels * config.compression)
+    return total + (channels + 1) * classes
+
+
+@pytest.mark.parametrize(("preset", "published"), PUBLISHED.items())
+def test_the_formula_gives_the_published_counts(preset: str, published: int) -> None:
+    assert count(preset, 1000 if preset.isdigit() else 10) == published
+
+
+@pytest.mark.parametrize(("preset", "millions"), PAPER_MILLIONS.items())
+def test_the_formula_gives_the_papers_rounded_counts(preset: str, millions: float) -> None:
+    assert round(count(preset, 10) / 1e6, 1) == millions
+
+
+@pytest.mark.parametrize("preset", read_table("presets"))
+def test_models_have_the_counts_of_the_formula(preset: str) -> None:
+    assert count_parameters(build(resolve("cifar10", model=preset))) == count(preset, 10)
+
+
+def test_sequential_and_functional_models_are_the_same_function() -> None:
+    config = resolve("digits", dropout=0.2)
+    functional, sequential = build(config), build_sequential(config)
+    images = tf.constant(np.random.default_rng(0).normal(size=(8, 8, 8, 1)), tf.float32)
+    for training in (True, False):
+        expected = functional(images, training=training).numpy()
+        assert np.array_equal(sequential(images, training=training).numpy(), expected)
+    for one, other in zip(functional.variables, sequential.variables, strict=True):
+        assert one.path == other.path.removeprefix(f"{sequential.name}/")
+        assert np.array_equal(one.numpy(), other.numpy())

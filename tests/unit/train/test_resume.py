@@ -1,0 +1,156 @@
+"""A run that was interrupted in any way ends with the weights of one that was not."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from train import checkpoint
+from train.cli import main, parse
+
+KILLS = os.environ.get("TOOLKIT_KILLS", "4")
+ARGUMENTS = [
+    "digits",
+    "--depth",
+    "10",
+    "--epochs",
+    "4",
+    "--checkpoint-every",
+    "5",
+    "--threads",
+    "2",
+    "--progress",
+    "plain",
+]
+
+
+def read_manifest(out: Path, *options: str) -> dict[str, Any]:
+    folder = parse([*ARGUMENTS, *options, "--out", str(out)]).run_dir
+    value: dict[str, Any] = json.loads((folder / "manifest.json").read_text(encoding="utf-8"))
+    return value
+
+
+@pytest.fixture(scope="module")
+def unbroken(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+    """The manifest of a run from start to end."""
+    out = tmp_path_factory.mktemp("unbroken")
+    assert main([*ARGUMENTS, "--out", str(out)]) == 0
+    return read_manifest(out)
+
+
+def start(out: Path, *options: str) -> subprocess.Popen[str]:
+    return subprocess.Popen(
+        [sys.executable, "-m", "train", *ARGUMENTS, *options, "--out", str(out)], stderr=subprocess.PIPE, text=True
+    )
+
+
+def test_the_same_seed_gives_the_same_bits(unbroken: dict[str, Any], tmp_path: Path) -> None:
+    assert main([*ARGUMENTS, "--out", str(tmp_path)]) == 0
+    assert read_manifest(tmp_path)["weights_sha256"] == unbroken["weights_sha256"]
+    assert read_manifest(tmp_path)["result"]["test_loss"] == unbroken["result"]["test_loss"]
+
+
+def test_another_seed_gives_other_bits(unbroken: dict[str, Any], tmp_path: Path) -> None:
+    assert main([*ARGUMENTS, "--seed", "1", "--out", str(tmp_path)]) == 0
+    assert read_manifest(tmp_path, "--seed", "1")["weights_sha256"] != unbroken["weights_sha256"]
+
+
+def test_a_finished_run_is_not_repeated(
+    unbroken: dict[str, Any], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main([*ARGUMENTS, "--out", str(tmp_path)]) == 0
+    before = {path: path.stat().st_mtime_ns for path in tmp_path.rglob("*") if path.is_file()}
+    capsys.readouterr()
+    assert main([*ARGUMENTS, "--json", "--out", str(tmp_path)]) == 0
+    assert json.loads(capsys.readouterr().out)["weights_sha256"] == unbroken["weights_sha256"]
+    assert before == {path: path.stat().st_mtime_ns for path in tmp_path.rglob("*") if path.is_file()}
+
+
+@pytest.mark.slow
+def test_killed_runs_end_with_the_same_bits(unbroken: dict[str, Any], tmp_path: Path) -> None:
+    """TOOLKIT_KILLS says how often to kill; each time costs some seconds."""
+    script = Path(__file__).with_name("killing.py")
+    environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[3])}
+    done = subprocess.run(
+        [sys.executable, str(script), "0", KILLS, *ARGUMENTS, "--out", str(tmp_path)],
+        env=environment,
+        check=True,
+        capture_output=True,
+        text=True,
+    )
+    assert int(done.stdout.split()[0]) > int(KILLS) // 3, "too few children were killed to prove anything"
+    manifest = read_manifest(tmp_path)
+    assert manifest["weights_sha256"] == unbroken["weights_sha256"]
+    assert manifest["result"]["steps"] == unbroken["result"]["steps"]
+    folder = parse([*ARGUMENTS, "--out", str(tmp_path)]).run_dir
+    rows = (folder / "metrics.csv").read_text(encoding="utf-8").splitlines()[1:]
+    assert [row.split(",")[0] for row in rows] == ["1", "2", "3", "4"]
+
+
+@pytest.mark.slow
+def test_sigterm_saves_and_exits_130(unbroken: dict[str, Any], tmp_path: Path) -> None:
+    process = start(tmp_path)
+    assert process.stderr
+    for line in process.stderr:
+        if line.startswith("epoch 1/"):
+            break
+    process.send_signal(signal.SIGTERM)
+    began = time.monotonic()
+    assert process.wait(timeout=60) == 130
+    assert time.monotonic() - began < 10
+    assert "the same command again goes on" in process.stderr.read()
+    folder = parse([*ARGUMENTS, "--out", str(tmp_path)]).run_dir
+    loaded, _ = checkpoint.load(folder / "checkpoints")
+    assert loaded
+    assert loaded.position.step >= 22
+    assert main([*ARGUMENTS, "--out", str(tmp_path)]) == 0
+    assert read_manifest(tmp_path)["weights_sha256"] == unbroken["weights_sha256"]
+
+
+@pytest.mark.parametrize("damage", ["tear", "flip"])
+def test_a_damaged_checkpoint_is_left_out(
+    unbroken: dict[str, Any], tmp_path: Path, damage: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main([*ARGUMENTS, "--out", str(tmp_path)]) == 0
+    folder = parse([*ARGUMENTS, "--out", str(tmp_path)]).run_dir
+    (folder / "manifest.json").unlink()
+    newest = checkpoint.newest(folder / "checkpoints")
+    assert newest
+    content = bytearray(newest.read_bytes())
+    if damage == "flip":
+        content[len(content) // 2] ^= 1
+    newest.write_bytes(content if damage == "flip" else content[: len(content) // 2])
+    capsys.readouterr()
+    assert main([*ARGUMENTS, "--out", str(tmp_path)]) == 0
+    said = capsys.readouterr().err
+    assert f"checkpoint left out: {newest}" in said
+    assert "resumed after step 85" in said
+    assert read_manifest(tmp_path)["weights_sha256"] == unbroken["weights_sha256"]
+
+
+def test_a_loss_that_is_no_number_stops_the_run(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    options = ["--weight-decay", "90", "--learning-rate", "90", "--schedule", "constant"]
+    assert main([*ARGUMENTS, *options, "--out", str(tmp_path)]) == 7
+    said = capsys.readouterr().err
+    assert "the loss of step" in said
+    assert "its training examples are" in said
+    assert "last good checkpoint:" in said
+    folder = parse([*ARGUMENTS, *options, "--out", str(tmp_path)]).run_dir
+    assert not (folder / "manifest.json").exists()
+
+
+def test_two_processes_do_not_share_a_run(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    import fcntl
+
+    folder = parse([*ARGUMENTS, "--out", str(tmp_path)]).run_dir
+    folder.mkdir(parents=True)
+    with (folder / ".lock").open("a") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        assert main([*ARGUMENTS, "--out", str(tmp_path)]) == 4
+    assert "another process trains" in capsys.readouterr().err
