@@ -31,13 +31,17 @@ def choose_workplace(
     """Decide what is made and where. Refuses what cannot work before anything starts.
 
     Raises:
-        UnsupportedError: the versions do not go together.
+        UnsupportedError: the versions do not go together, or the wheel cannot run there.
+        IntegrityError: the wheel is damaged.
         EngineError: the engine asked for does not answer.
         PreflightError: it has no base image.
     """
-    recipe = recipes.choose(settings, wheel)
+    recipe = recipes.choose(settings)
+    own = recipes.find_wheel(wheel)
     choice = choose(settings, target=target, tag=tag)
     console.heading("engine", f"{choice.engine.name}: {choice.why}")
+    if own:
+        recipe = recipes.take_wheel(recipe, own, glibc=choice.engine.find_glibc())
     return Workplace(engine=choice.engine, recipe=recipe, why=choice.why)
 
 

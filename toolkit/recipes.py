@@ -1,5 +1,6 @@
 """From settings to a recipe: which locked set, or which wheel, serves the versions asked for."""
 
+from dataclasses import replace
 from pathlib import Path
 
 from toolkit import matrix
@@ -12,13 +13,11 @@ PUBLISHED = "pypi"
 """The word for `--wheel` that means the published wheel."""
 
 
-def choose(settings: Settings, wheel: str | None = None) -> Recipe:
-    """What the environment must hold.
+def choose(settings: Settings) -> Recipe:
+    """The recipe of the published wheel.
 
     Raises:
-        UnsupportedError: no locked set serves these versions, or the wheel is not for them.
-        UsageError: the wheel's file does not exist, or is no wheel.
-        IntegrityError: the wheel is damaged.
+        UnsupportedError: no locked set serves these versions.
     """
     table = matrix.load()
     table.tensorflow(settings.tensorflow)
@@ -40,8 +39,45 @@ def choose(settings: Settings, wheel: str | None = None) -> Recipe:
         cuda=settings.cuda,
         cudnn=settings.cudnn,
         requirements=served[0].requirements,
-        wheel=None if wheel in {None, PUBLISHED} else _require_wheel(Path(str(wheel)), settings),
     )
+
+
+def find_wheel(wheel: str | None) -> Path | None:
+    """The file that ``--wheel`` means: itself, or the one wheel of a folder that `toolkit build-wheel` made.
+
+    Raises:
+        UsageError: there is none, or more than one.
+    """
+    if wheel is None or wheel == PUBLISHED:
+        return None
+    path = Path(wheel)
+    found = sorted(path.glob("tensorflow*.whl")) if path.is_dir() else [path]
+    if len(found) != 1 or not found[0].is_file():
+        raise UsageError(
+            f"there is no wheel {path}" if not found or not path.is_dir() else f"{path} holds {len(found)} wheels",
+            remedy=f"give the path of one .whl file, or {PUBLISHED} for the published one",
+        )
+    return found[0].resolve()
+
+
+def take_wheel(recipe: Recipe, path: Path, *, glibc: str) -> Recipe:
+    """The same recipe with a wheel of our own in TensorFlow's place, after reading what it is.
+
+    Args:
+        recipe: whose versions the wheel must have.
+        path: the wheel.
+        glibc: version of the C library that it will run on; empty where it is not known.
+
+    Raises:
+        UnsupportedError: it is not TensorFlow, of another version, for another Python, or needs a newer C library.
+        IntegrityError: it is damaged.
+    """
+    # Reading ELF takes a library that takes long to load: only who brings a wheel pays.
+    from toolkit.wheel import fitness, inspection
+
+    found = inspection.inspect(path)
+    fitness.require(found, tensorflow=recipe.tensorflow, python=recipe.python, glibc=glibc)
+    return replace(recipe, wheel=path)
 
 
 def _serves(item: Published, settings: Settings) -> bool:
@@ -54,16 +90,3 @@ def _serves(item: Published, settings: Settings) -> bool:
 
 def _name(tensorflow: str, cuda: str, cudnn: str) -> str:
     return f"TensorFlow {tensorflow} with " + (f"CUDA {cuda} and cuDNN {cudnn}" if cuda else "the CPU set")
-
-
-def _require_wheel(path: Path, settings: Settings) -> Path:
-    if not path.is_file():
-        raise UsageError(
-            f"there is no wheel {path}", remedy=f"give the path of a .whl file, or {PUBLISHED} for the published one"
-        )
-    # Reading ELF takes a library that takes long to load: only who brings a wheel pays.
-    from toolkit.wheel import fitness, inspection
-
-    found = inspection.inspect(path)
-    fitness.require(found, tensorflow=settings.tensorflow, python=settings.python)
-    return path.resolve()

@@ -23,7 +23,8 @@ CaBundle = Annotated[
     str | None, typer.Option("--ca-bundle", metavar="FILE", help="PEM file for networks that re-sign https.")
 ]
 Wheel = Annotated[
-    str | None, typer.Option("--wheel", metavar="FILE|pypi", help="A TensorFlow wheel to install; pypi: the published.")
+    str | None,
+    typer.Option("--wheel", metavar="FILE|DIR|pypi", help="A TensorFlow wheel to install; pypi: the published."),
 ]
 Gpu = Annotated[
     bool | None,

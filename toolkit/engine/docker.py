@@ -54,6 +54,15 @@ class DockerEngine:
         with translating_errors("asking for its runtimes"):
             return "nvidia" in self._client.info().get("Runtimes", {})
 
+    def find_glibc(self) -> str:
+        """See :class:`toolkit.engine.protocol.Engine`. Not known of a base that is still to be pulled."""
+        if self._find(self._base.reference) is None:
+            return ""
+        heard: list[str] = []
+        job = Job(title="glibc", argv=("-c", "import platform; print(platform.libc_ver()[1])"), deadline=60)
+        container.run(self._client, job, image=self._base.identity, listener=heard.append)
+        return "".join(heard).strip()
+
     def plan(self, recipe: Recipe) -> EnvironmentPlan:
         """See :class:`toolkit.engine.protocol.Engine`."""
         plan = self._plan(recipe)

@@ -4,6 +4,7 @@ For machines without a container engine. The isolation of a container is not to 
 """
 
 import os
+import platform
 import subprocess
 from pathlib import Path
 
@@ -33,6 +34,10 @@ class HostEngine:
     def has_gpu(self) -> bool:
         """See :class:`toolkit.engine.protocol.Engine`."""
         return Path("/dev/nvidia0").exists()
+
+    def find_glibc(self) -> str:
+        """See :class:`toolkit.engine.protocol.Engine`."""
+        return platform.libc_ver()[1]
 
     def plan(self, recipe: Recipe) -> EnvironmentPlan:
         """See :class:`toolkit.engine.protocol.Engine`."""

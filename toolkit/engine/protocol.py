@@ -50,6 +50,10 @@ class Engine(Protocol):
         """Whether a job that asks for the GPUs can be given some."""
         ...
 
+    def find_glibc(self) -> str:
+        """Version of the C library that environments stand on; empty where it is not known before they are made."""
+        ...
+
     def plan(self, recipe: Recipe) -> EnvironmentPlan:
         """What :meth:`prepare` would do; nothing is started."""
         ...
