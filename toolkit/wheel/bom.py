@@ -16,16 +16,18 @@ from toolkit.wheel.inspection import Inspection
 from toolkit.wheel.plan import WheelPlan
 
 FILE = "sbom.cdx.json"
+_PROPERTIES = ("python", "cuda", "cudnn", "capabilities")
 
 
-def write(plan: WheelPlan, found: Inspection, packages: Iterable[str], matrix: Matrix) -> str:
+def write(plan: WheelPlan, found: Inspection, matrix: Matrix, *, bazel: str, packages: Iterable[str]) -> str:
     """The bill as JSON; equal inputs give equal text.
 
     Args:
         plan: what was built.
         found: the wheel.
-        packages: Debian packages of the build image, ``name=version``.
         matrix: knows the component wheels that the CUDA asked for needs at run time.
+        bazel: version that ran.
+        packages: Debian packages of the build image, ``name=version``.
     """
     subject = Component(
         name=found.name,
@@ -34,18 +36,19 @@ def write(plan: WheelPlan, found: Inspection, packages: Iterable[str], matrix: M
         purl=PackageURL("pypi", name=found.name, version=found.version),
         bom_ref="wheel",
         hashes=[HashType(alg=HashAlgorithm.SHA_256, content=found.digest.removeprefix("sha256:"))],
-        properties=[
-            Property(name=f"{naming.LABEL_PREFIX}.{name}", value=value) for name, value in plan.lock.spec.items()
-        ],
+        properties=[Property(name=f"{naming.LABEL_PREFIX}.{name}", value=plan.lock.spec[name]) for name in _PROPERTIES],
     )
+    runtime = list(_list_runtime(plan, matrix))
+    tools = [*_list_tools(plan, bazel), *(_read_package(line) for line in packages)]
     bom = Bom(
         # A number made of the plan and the wheel, so that the same build has the same bill.
         serial_number=uuid.uuid5(uuid.NAMESPACE_URL, f"{plan.digest}/{found.digest}"),
-        components=[*_list_runtime(plan, matrix), *_list_tools(plan), *(_read_package(line) for line in packages)],
+        components=[*runtime, *tools],
     )
     bom.metadata.component = subject
     bom.metadata.timestamp = datetime.fromtimestamp(int(plan.lock.pins["source-date-epoch"]), UTC)
     bom.metadata.tools.components.add(Component(name="toolkit", version=__version__, type=ComponentType.APPLICATION))
+    bom.register_dependency(subject, runtime)
     return JsonV1Dot6(bom).output_as_string(indent=2)
 
 
@@ -60,11 +63,10 @@ def _list_runtime(plan: WheelPlan, matrix: Matrix) -> Iterable[Component]:
         yield Component(name=name, version=version, type=ComponentType.LIBRARY, purl=purl, bom_ref=str(purl))
 
 
-def _list_tools(plan: WheelPlan) -> Iterable[Component]:
-    pins, spec = plan.lock.pins, plan.lock.spec
-    if "bazel" not in plan.origins:
-        hashes = [HashType(alg=HashAlgorithm.SHA_256, content=pins["bazel-sha256"])]
-        yield _tool("bazel", spec["bazel"], hashes)
+def _list_tools(plan: WheelPlan, bazel: str) -> Iterable[Component]:
+    pins = plan.lock.pins
+    pinned = [] if "bazel" in plan.origins else [HashType(alg=HashAlgorithm.SHA_256, content=pins["bazel-sha256"])]
+    yield _tool("bazel", bazel, pinned)
     for name, value in pins.items():
         if name.endswith(".patch"):
             hashes = [HashType(alg=HashAlgorithm.SHA_256, content=value.removeprefix("sha256:"))]

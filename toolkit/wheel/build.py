@@ -16,10 +16,12 @@ from pathlib import Path
 from toolkit import files, manifest
 from toolkit.console import Console
 from toolkit.engine import buildx
+from toolkit.engine.client import require_buildx
 from toolkit.errors import BuildError
 from toolkit.manifest import Manifest
 from toolkit.matrix import Matrix
-from toolkit.wheel import failure, publication
+from toolkit.wheel import failure
+from toolkit.wheel.folder import find_wheel
 from toolkit.wheel.plan import LOG_TARGET, WheelPlan
 from toolkit.wheel.progress import Progress
 
@@ -44,7 +46,7 @@ class Built:
     @property
     def wheel(self) -> Path:
         """The wheel's file."""
-        return publication.find_wheel(self.folder)
+        return find_wheel(self.folder)
 
 
 def find(plan: WheelPlan, dist: Path) -> Built | None:
@@ -73,6 +75,10 @@ def build(plan: WheelPlan, matrix: Matrix, *, dist: Path, logs: Path, engine: st
     found = find(plan, dist)
     if found:
         return found
+    # What reads ELF and writes bills of materials takes half a second to load: an up-to-date wheel needs none of it.
+    from toolkit.wheel import publication
+
+    require_buildx()
     files.require_writable(dist)
     # Beside the target, so that the last step is a rename; hidden, so that nobody takes it for a result.
     staging = Path(tempfile.mkdtemp(prefix=f".{plan.name}.", dir=dist))

@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from toolkit import lock, matrix, spec
 from toolkit.errors import EngineError
@@ -12,6 +13,9 @@ from toolkit.settings import Settings
 from toolkit.spec import Spec
 from toolkit.wheel import origin
 from toolkit.wheel.plan import Means, WheelPlan, plan
+
+if TYPE_CHECKING:
+    from docker import DockerClient
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -53,15 +57,17 @@ class Prepared:
 
 @dataclass(frozen=True, kw_only=True)
 class Ground:
-    """The base image as the engine knows it.
+    """The images that a build stands on, as the engine knows them.
 
     Attributes:
-        image, digest: reference and content digest; the latter is empty where no engine answered.
+        image, digest: reference and content digest of the base; the latter is empty where no engine answered.
+        bazel_digest: content digest of Bazel's image, where it is one and is here.
         engine: name and version of the engine, or empty.
     """
 
     image: str
     digest: str = ""
+    bazel_digest: str = ""
     engine: str = ""
 
 
@@ -77,15 +83,20 @@ def resolve_spec(settings: Settings, capabilities: Sequence[str]) -> Spec:
     )
 
 
-def find_ground(settings: Settings, *, required: bool) -> Ground:
-    """Ask the engine for the base image.
+def find_ground(settings: Settings, *, required: bool, bazel: str = "") -> Ground:
+    """Ask the engine for the images.
+
+    Args:
+        settings: name the base.
+        required: whether there must be an engine.
+        bazel: where Bazel comes from, or empty.
 
     Raises:
         EngineError: no engine answers, and one is required.
         PreflightError: the engine has no base image and can pull none.
     """
     from toolkit.engine import base
-    from toolkit.engine.client import connect, require_buildx
+    from toolkit.engine.client import connect
 
     try:
         client = connect()
@@ -93,10 +104,13 @@ def find_ground(settings: Settings, *, required: bool) -> Ground:
         if required:
             raise
         return Ground(image=settings.base_image)
-    if required:
-        require_buildx()
     found = base.select(client, settings)
-    return Ground(image=found.reference, digest=found.identity, engine=f"docker {client.version()['Version']}")
+    return Ground(
+        image=found.reference,
+        digest=found.identity,
+        bazel_digest=_find_digest(client, bazel),
+        engine=f"docker {client.version()['Version']}",
+    )
 
 
 def prepare(settings: Settings, wish: Wish, *, lock_file: Path, dry_run: bool = False) -> Prepared:
@@ -110,8 +124,8 @@ def prepare(settings: Settings, wish: Wish, *, lock_file: Path, dry_run: bool = 
     table, versions = matrix.load(), resolve_spec(settings, wish.capabilities)
     locked = lock.read(lock_file)
     source = origin.find_source(wish.source) if wish.source else None
-    ground = find_ground(settings, required=not dry_run)
-    bazel = origin.find_bazel(wish.bazel, _find_image(wish.bazel, ground)) if wish.bazel else None
+    ground = find_ground(settings, required=not dry_run, bazel=wish.bazel)
+    bazel = origin.find_bazel(wish.bazel, ground.bazel_digest) if wish.bazel else None
     present = collect(versions, table, ground, locked, wish.apt_snapshot)
     if locked:
         lock.require_fit(locked, present)
@@ -142,15 +156,16 @@ def _fill(present: Lock, locked: Lock | None) -> Lock:
     )
 
 
-def _find_image(bazel: str, ground: Ground) -> str:
-    if not bazel.startswith(origin.IMAGE_SCHEME) or not ground.engine:
+def _find_digest(client: "DockerClient", bazel: str) -> str:
+    if not bazel.startswith(origin.IMAGE_SCHEME):
         return ""
     from docker.errors import ImageNotFound
 
-    from toolkit.engine.client import connect, translating_errors
+    from toolkit.engine.client import translating_errors
 
     with translating_errors("looking for Bazel's image"):
         try:
-            return str(connect().images.get(bazel.removeprefix(origin.IMAGE_SCHEME)).id)
+            return str(client.images.get(bazel.removeprefix(origin.IMAGE_SCHEME)).id)
         except ImageNotFound:
+            # BuildKit pulls it; its name stands for it until then.
             return ""

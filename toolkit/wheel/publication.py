@@ -8,13 +8,11 @@ from pathlib import Path
 from typing import Any
 
 from toolkit import files, manifest
-from toolkit.errors import BuildError, PreflightError
+from toolkit.errors import PreflightError
 from toolkit.manifest import Manifest
 from toolkit.matrix import Matrix
-from toolkit.wheel import audit, bom, events, fitness, inspection, provenance, sums
+from toolkit.wheel import audit, bom, events, fitness, folder, inspection, provenance
 from toolkit.wheel.plan import WheelPlan
-
-KIND = "wheel"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -33,22 +31,6 @@ class Circumstances:
     command: tuple[str, ...]
 
 
-def find_wheel(folder: Path) -> Path:
-    """The one wheel of a folder.
-
-    Raises:
-        BuildError: there is none, or more than one.
-    """
-    wheels = sorted(folder.glob("*.whl"))
-    if len(wheels) != 1:
-        raise BuildError(
-            f"{len(wheels)} wheels where one was expected",
-            why=", ".join(path.name for path in wheels),
-            remedy="look into the build log",
-        )
-    return wheels[0]
-
-
 def publish(staging: Path, target: Path, plan: WheelPlan, matrix: Matrix, circumstances: Circumstances) -> Manifest:
     """Check what a build left in ``staging``, describe it, and move it to ``target`` in one step.
 
@@ -57,12 +39,14 @@ def publish(staging: Path, target: Path, plan: WheelPlan, matrix: Matrix, circum
         CheckError: the wheel is not the one that was asked for.
         PreflightError: the target cannot be written.
     """
-    sums.check(staging)
-    wheel = find_wheel(staging)
+    folder.check_sums(staging)
+    wheel = folder.find_wheel(staging)
     found = inspection.inspect(wheel)
     fitness.check(found, plan.lock.spec)
+    report = json.loads((staging / "build.json").read_text())
     packages = (staging / "packages.txt").read_text().split()
-    files.write_atomically(staging / bom.FILE, bom.write(plan, found, packages, matrix))
+    bill = bom.write(plan, found, matrix, bazel=report["bazel"], packages=packages)
+    files.write_atomically(staging / bom.FILE, bill)
     statement = provenance.describe(
         plan,
         {wheel.name: found.digest},
@@ -72,22 +56,24 @@ def publish(staging: Path, target: Path, plan: WheelPlan, matrix: Matrix, circum
     )
     files.write_json(staging / provenance.FILE, statement)
     record = Manifest(
-        kind=KIND,
+        kind="wheel",
         digest=found.digest,
         parent={"kind": "lock", "digest": plan.lock.digest, "name": plan.lock.rung},
-        facts=_gather(staging, plan, found, audit.audit(wheel), circumstances),
+        facts={
+            **_describe_inputs(plan, circumstances),
+            "build": report,
+            "bazel": _read_outcome(staging / "events.json"),
+            "inspection": asdict(found),
+            "auditwheel": asdict(audit.audit(wheel)),
+        },
     )
     manifest.write(staging, record)
-    sums.write(staging)
+    folder.write_sums(staging)
     _move(staging, target)
     return record
 
 
-def _gather(
-    staging: Path, plan: WheelPlan, found: inspection.Inspection, view: audit.Audit, circumstances: Circumstances
-) -> dict[str, Any]:
-    with (staging / "events.json").open(errors="replace") as stream:
-        outcome = events.read(stream)
+def _describe_inputs(plan: WheelPlan, circumstances: Circumstances) -> dict[str, Any]:
     return {
         "plan": plan.digest,
         "lock": plan.lock.describe(),
@@ -99,11 +85,13 @@ def _gather(
         "command": list(circumstances.command),
         "seconds": round(circumstances.finished - circumstances.started, 1),
         "host": dict(circumstances.host),
-        "build": json.loads((staging / "build.json").read_text()),
-        "bazel": {**asdict(outcome), "cached": outcome.cached},
-        "inspection": asdict(found),
-        "auditwheel": asdict(view),
     }
+
+
+def _read_outcome(path: Path) -> dict[str, Any]:
+    with path.open(errors="replace") as stream:
+        outcome = events.read(stream)
+    return {**asdict(outcome), "cached": outcome.cached}
 
 
 def _move(staging: Path, target: Path) -> None:

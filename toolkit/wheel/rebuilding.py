@@ -10,7 +10,7 @@ from toolkit.console import Console
 from toolkit.engine import buildx
 from toolkit.errors import BuildError, CheckError, UnsupportedError
 from toolkit.settings import Settings
-from toolkit.wheel import difference, failure, origin, publication, verification
+from toolkit.wheel import difference, failure, folder, origin, verification
 from toolkit.wheel.difference import Difference
 from toolkit.wheel.plan import WheelPlan
 
@@ -45,7 +45,7 @@ class Comparison:
         return f"{self.rung}, {_MEANING[self.rung]}{changed}"
 
 
-def rebuild(folder: Path, settings: Settings, *, bazelrc: str, console: Console) -> Comparison:
+def rebuild(path: Path, settings: Settings, *, bazelrc: str, console: Console) -> Comparison:
     """Build the wheel of a folder once more and compare.
 
     Raises:
@@ -53,20 +53,20 @@ def rebuild(folder: Path, settings: Settings, *, bazelrc: str, console: Console)
         UnsupportedError: this clone's recipe is another than the one that built it.
         BuildError: the second build failed.
     """
-    record = verification.read_record(folder)
+    record = verification.read_record(path)
     # Cache mounts of a name that nobody has used are empty.
     name = f"verify-{uuid.uuid4().hex[:12]}"
     plan = verification.recall_plan(record, ca_bundle=settings.ca_bundle, bazelrc=bazelrc, cache_id=name)
     require_inputs(plan)
     started = time.monotonic()
-    with TemporaryDirectory(prefix=f".{plan.name}.", dir=folder.resolve().parent) as scratch:
+    with TemporaryDirectory(prefix=f".{plan.name}.", dir=path.resolve().parent) as scratch:
         log = Path(settings.state) / f"wheel-{plan.name}" / "rebuild.log"
         try:
             buildx.build(plan.command(Path(scratch)), log=log, console=console, step="rebuild")
         except BuildError as error:
             raise failure.explain(error) from error
-        found = difference.compare(publication.find_wheel(folder), publication.find_wheel(Path(scratch)))
-        inputs = _read_packages(folder) ^ _read_packages(Path(scratch))
+        found = difference.compare(folder.find_wheel(path), folder.find_wheel(Path(scratch)))
+        inputs = _read_packages(path) ^ _read_packages(Path(scratch))
     return Comparison(
         rung=difference.rank(found),
         differences=tuple(found),
@@ -96,5 +96,5 @@ def require_inputs(plan: WheelPlan) -> None:
         raise CheckError(f"the source tree {source} has changed since", remedy="restore it, or build the wheel anew")
 
 
-def _read_packages(folder: Path) -> set[str]:
-    return set((folder / "packages.txt").read_text().split())
+def _read_packages(path: Path) -> set[str]:
+    return set((path / "packages.txt").read_text().split())

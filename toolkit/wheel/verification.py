@@ -10,7 +10,7 @@ from toolkit import manifest
 from toolkit.errors import CheckError, IntegrityError
 from toolkit.lock import Lock
 from toolkit.manifest import Manifest
-from toolkit.wheel import audit, bom, fitness, inspection, provenance, publication, sums
+from toolkit.wheel import audit, bom, fitness, folder, inspection, provenance
 from toolkit.wheel.plan import Means, WheelPlan
 
 
@@ -29,35 +29,35 @@ class Finding:
     evidence: str
 
 
-def verify(folder: Path) -> list[Finding]:
+def verify(path: Path) -> list[Finding]:
     """Look at everything again; findings that do not hold are in the list, not raised.
 
     Raises:
         IntegrityError: the files are not those that were written, so nothing that they say can be trusted.
     """
-    digests = sums.check(folder)
-    record = read_record(folder)
-    wheel = publication.find_wheel(folder)
+    digests = folder.check_sums(path)
+    record = read_record(path)
+    wheel = folder.find_wheel(path)
     found = inspection.inspect(wheel)
     return [
         Finding(id="sums", ok=True, evidence=f"{len(digests)} files"),
         *_check_wheel(record, found),
         _check_audit(record, wheel),
-        _check_provenance(folder, wheel, found.digest),
-        _check_bill(folder, found.digest),
+        _check_provenance(path, wheel, found.digest),
+        _check_bill(path, found.digest),
     ]
 
 
-def read_record(folder: Path) -> Manifest:
+def read_record(path: Path) -> Manifest:
     """The manifest of a wheel's folder.
 
     Raises:
         IntegrityError: there is none, or it is of something else.
     """
-    record = manifest.read(folder)
-    if record is None or record.kind != publication.KIND:
+    record = manifest.read(path)
+    if record is None or record.kind != "wheel":
         raise IntegrityError(
-            f"{folder} has no manifest of a wheel", remedy="give a folder that `toolkit build-wheel` made"
+            f"{path} has no manifest of a wheel", remedy="give a folder that `toolkit build-wheel` made"
         )
     return record
 
@@ -120,8 +120,8 @@ def _check_audit(record: Manifest, wheel: Path) -> Finding:
     return Finding(id="auditwheel", ok=seen.platform == recorded["platform"], evidence=seen.platform)
 
 
-def _check_provenance(folder: Path, wheel: Path, digest: str) -> Finding:
-    statement = _read(folder / provenance.FILE)
+def _check_provenance(path: Path, wheel: Path, digest: str) -> Finding:
+    statement = _read(path / provenance.FILE)
     subject = {"name": wheel.name, "digest": {"sha256": digest.removeprefix("sha256:")}}
     ok = (
         statement.get("_type") == provenance.STATEMENT
@@ -131,8 +131,8 @@ def _check_provenance(folder: Path, wheel: Path, digest: str) -> Finding:
     return Finding(id="provenance", ok=ok, evidence="names this wheel" if ok else "does not name this wheel")
 
 
-def _check_bill(folder: Path, digest: str) -> Finding:
-    bill = _read(folder / bom.FILE)
+def _check_bill(path: Path, digest: str) -> Finding:
+    bill = _read(path / bom.FILE)
     hashes = bill.get("metadata", {}).get("component", {}).get("hashes", [])
     ok = {"alg": "SHA-256", "content": digest.removeprefix("sha256:")} in hashes
     count = len(bill.get("components", []))

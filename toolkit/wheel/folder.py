@@ -1,54 +1,70 @@
-"""``SHA256SUMS`` beside the files that it names, as ``sha256sum --check`` reads it."""
+"""The folder of a wheel: one wheel, what belongs to it, and ``SHA256SUMS`` as ``sha256sum --check`` reads it."""
 
 import re
 from pathlib import Path
 
 from toolkit import digest, files
-from toolkit.errors import IntegrityError
+from toolkit.errors import BuildError, IntegrityError
 
-FILE = "SHA256SUMS"
+SUMS = "SHA256SUMS"
 _LINE = re.compile(r"([0-9a-f]{64}) [ *]([^/\0]+)")
 
 
-def write(folder: Path) -> dict[str, str]:
+def find_wheel(folder: Path) -> Path:
+    """The one wheel of a folder.
+
+    Raises:
+        BuildError: there is none, or more than one.
+    """
+    wheels = sorted(folder.glob("*.whl"))
+    if len(wheels) != 1:
+        raise BuildError(
+            f"{len(wheels)} wheels in {folder} where one was expected",
+            why=", ".join(path.name for path in wheels),
+            remedy="look into the build log",
+        )
+    return wheels[0]
+
+
+def write_sums(folder: Path) -> dict[str, str]:
     """Write the sums of every file in a folder; returns each file's digest by name."""
     found = _digest_files(folder)
     lines = [f"{value.removeprefix('sha256:')}  {name}\n" for name, value in sorted(found.items())]
-    files.write_atomically(folder / FILE, "".join(lines))
+    files.write_atomically(folder / SUMS, "".join(lines))
     return found
 
 
-def check(folder: Path) -> dict[str, str]:
+def check_sums(folder: Path) -> dict[str, str]:
     """Check every file of a folder against its sums; returns each file's digest by name.
 
     Raises:
         IntegrityError: a file is missing, changed, or not listed; or there are no sums.
     """
     try:
-        lines = (folder / FILE).read_text().splitlines()
+        lines = (folder / SUMS).read_text().splitlines()
     except (OSError, UnicodeDecodeError) as error:
         raise IntegrityError(
-            f"{folder} has no readable {FILE}", why=str(error), remedy="build the wheel again"
+            f"{folder} has no readable {SUMS}", why=str(error), remedy="build the wheel again"
         ) from error
     listed = {}
     for line in lines:
         match = _LINE.fullmatch(line)
         if match is None:
-            raise _complain(folder, f"{FILE} has a line that is no sum: {line[:80]!r}")
+            raise _complain(folder, f"{SUMS} has a line that is no sum: {line[:80]!r}")
         listed[match[2]] = f"sha256:{match[1]}"
     found = _digest_files(folder)
     for name in sorted(listed.keys() | found.keys()):
         if name not in found:
             raise _complain(folder, f"{name} is missing")
         if name not in listed:
-            raise _complain(folder, f"{name} is not in {FILE}")
+            raise _complain(folder, f"{name} is not in {SUMS}")
         if found[name] != listed[name]:
-            raise _complain(folder, f"{name} is not what {FILE} says")
+            raise _complain(folder, f"{name} is not what {SUMS} says")
     return found
 
 
 def _digest_files(folder: Path) -> dict[str, str]:
-    return {path.name: digest.digest_file(path) for path in folder.iterdir() if path.is_file() and path.name != FILE}
+    return {path.name: digest.digest_file(path) for path in folder.iterdir() if path.is_file() and path.name != SUMS}
 
 
 def _complain(folder: Path, why: str) -> IntegrityError:
