@@ -2,7 +2,7 @@
 PYTHON ?= python3.11
 PYTHON := $(shell command -v $(PYTHON) || command -v python3)
 LOCKS  := docker/requirements
-PIP    := -m pip install --quiet --disable-pip-version-check --no-input
+PIP    := -m pip install -qq --disable-pip-version-check --no-input
 TESTS  ?= not engine
 
 .DEFAULT_GOAL := help

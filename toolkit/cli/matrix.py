@@ -1,7 +1,14 @@
 """``toolkit matrix``: what can be built, and who says so."""
 
+from typing import TYPE_CHECKING
+
 from toolkit.cli import options
 from toolkit.cli.guard import guarded
+
+if TYPE_CHECKING:
+    from toolkit.matrix import Matrix
+
+HEADS = ("TensorFlow", "Python", "Bazel", "CUDA", "cuDNN", "tested", "sources")
 
 
 @guarded
@@ -9,11 +16,19 @@ def matrix(json: options.Json = False) -> None:
     """Show the version table: TensorFlow with its Bazel, Python, CUDA and cuDNN, each fact with its source."""
     from dataclasses import asdict
 
-    from toolkit import matrix as table
+    from toolkit.matrix import load
 
-    data = table.load()
-    console = options.open_console(json=json, quiet=False, verbose=False)
-    heads = ("TensorFlow", "Python", "Bazel", "CUDA", "cuDNN", "tested", "sources")
+    table = load()
+    value = {
+        "updated": table.updated,
+        "rows": [asdict(row) for row in table.rows()],
+        "sources": {name: asdict(source) for name, source in table.sources.items()},
+    }
+    options.open_console(json=json, quiet=False, verbose=False).result(value, render(table))
+
+
+def render(table: "Matrix") -> str:
+    """The table for a person: a row a version of TensorFlow, an empty line, and what the sources are."""
     rows = [
         (
             row.version,
@@ -24,22 +39,13 @@ def matrix(json: options.Json = False) -> None:
             "yes" if row.tested else "no",
             ", ".join(row.sources),
         )
-        for row in data.rows()
+        for row in table.rows()
     ]
-    widths = [max(len(row[column]) for row in (heads, *rows)) for column in range(len(heads))]
-    lines = [
-        "  ".join(f"{cell:<{width}}" for cell, width in zip(row, widths, strict=True)).rstrip()
-        for row in (heads, *rows)
-    ]
-    used = sorted({source for row in data.rows() for source in row.sources})
-    lines += ["", f"updated {data.updated}; sources:"]
-    lines += [f"  {name}: {data.sources[name].what}, {data.sources[name].date}" for name in used]
-    value = {
-        "updated": data.updated,
-        "rows": [asdict(row) for row in data.rows()],
-        "sources": {name: asdict(source) for name, source in data.sources.items()},
-    }
-    console.result(value, "\n".join(lines))
+    widths = [max(len(row[column]) for row in (HEADS, *rows)) for column in range(len(HEADS))]
+    lines = ["  ".join(f"{cell:<{width}}" for cell, width in zip(row, widths, strict=True)) for row in (HEADS, *rows)]
+    used = sorted({source for row in table.rows() for source in row.sources})
+    notes = [f"  {name}: {table.sources[name].what}, {table.sources[name].date}" for name in used]
+    return "\n".join([*(line.rstrip() for line in lines), "", f"updated {table.updated}; sources:", *notes])
 
 
 def _span(versions: tuple[str, ...]) -> str:

@@ -1,0 +1,27 @@
+"""The parts of the README that follow from the code: ``python -m tests.readme`` writes them, a test compares them."""
+
+import re
+from pathlib import Path
+
+from toolkit import matrix
+from toolkit.cli.matrix import render
+from toolkit.errors import list_exit_codes
+
+README = Path(__file__).parent.parent / "README.md"
+
+
+def generate(text: str) -> str:
+    """The README with its generated parts made anew."""
+    table = render(matrix.load()).partition("\n\n")[0]
+    codes = "\n".join(f"| {code} | {meaning} |" for code, meaning in sorted(list_exit_codes().items()))
+    text = _replace(text, "matrix", f"```\n{table}\n```")
+    return _replace(text, "exit-codes", f"| code | meaning |\n|---|---|\n{codes}")
+
+
+def _replace(text: str, name: str, content: str) -> str:
+    pattern = rf"<!-- {name} -->\n.*?<!-- /{name} -->"
+    return re.sub(pattern, lambda _: f"<!-- {name} -->\n{content}\n<!-- /{name} -->", text, flags=re.DOTALL)
+
+
+if __name__ == "__main__":
+    README.write_text(generate(README.read_text()))
