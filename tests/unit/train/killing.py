@@ -2,8 +2,8 @@
 
     python killing.py SEED KILLS ARGUMENTS…
 
-TensorFlow is imported once and never used in the parent, so a child costs no import. Kills come at random times, and for
-every third child in the middle of replacing a file, which is where a half-written checkpoint would come from.
+TensorFlow is imported once and never used in the parent, so a child costs no import. Kills come at random times, and
+for every third child in the middle of replacing a file, which is where a half-written checkpoint would come from.
 """
 
 import os
@@ -59,11 +59,11 @@ def run_and_kill(numbers: random.Random, arguments: list[str], *, index: int) ->
 def loop() -> None:
     """Kill as often as asked, then let the job end; prints how many children died."""
     seed, kills, *arguments = sys.argv[1:]
-    numbers, killed = random.Random(int(seed)), 0
+    numbers, killed = random.Random(int(seed)), 0  # noqa: S311
     for index in range(int(kills)):
         killed += run_and_kill(numbers, arguments, index=index)
     print(killed, flush=True)
-    os.execv(sys.executable, [sys.executable, "-m", "train", *arguments])
+    os.execv(sys.executable, [sys.executable, "-m", "train", *arguments])  # noqa: S606
 
 
 if __name__ == "__main__":
