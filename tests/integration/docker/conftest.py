@@ -1,0 +1,44 @@
+"""What the builds of this folder stand on."""
+
+import shutil
+import subprocess
+import uuid
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.integration.docker import stages
+
+
+@pytest.fixture(scope="session")
+def bazel() -> None:
+    """Debian's Bazel, for the context ``bazel``."""
+    subprocess.run([stages.ROOT / "docker/base/bootstrap-bazel"], check=True)
+
+
+@pytest.fixture(scope="session")
+def cache() -> str:
+    """Cache mount that all tests share, and that the next run finds again."""
+    return "toolkit-tests"
+
+
+@pytest.fixture
+def cold_cache() -> Iterator[str]:
+    """Cache mount that nobody has used; emptied at the end."""
+    name = f"toolkit-tests-{uuid.uuid4().hex[:8]}"
+    yield name
+    argv = stages.compose("bazel-log", arguments={"CACHE_ID": name})
+    subprocess.run([*argv, "--no-cache-filter", "bazel-log-copy"], cwd=stages.ROOT, capture_output=True, check=False)
+
+
+@pytest.fixture
+def mini(tmp_path: Path) -> Path:
+    """Copy of the stand-in's source tree, to change."""
+    return Path(shutil.copytree(stages.MINI, tmp_path / "mini_tensorflow"))
+
+
+@pytest.fixture
+def patches(tmp_path: Path) -> Path:
+    """Copy of the patches, to change."""
+    return Path(shutil.copytree(stages.ROOT / "bazel_patches", tmp_path / "patches"))

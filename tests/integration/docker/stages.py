@@ -1,0 +1,103 @@
+"""Builds stages of docker/Dockerfile as a user would: by `docker buildx build`."""
+
+import os
+import re
+import subprocess
+import uuid
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+ROOT = Path(__file__).parents[3]
+STANDIN = "toolkit/base:python3.11-trixie"
+MINI = ROOT / "tests" / "fixtures" / "mini_tensorflow"
+EPOCH = "1741132800"
+HARDENED = (
+    "--read-only",
+    "--tmpfs=/tmp",
+    "--cap-drop=ALL",
+    "--security-opt=no-new-privileges",
+    "--network=none",
+    "--user=12345:54321",
+)
+"""How our images are meant to run: as nobody they know, with nothing they could misuse."""
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """How a build ended, and everything that it said."""
+
+    code: int
+    text: str
+
+    @property
+    def step_code(self) -> int | None:
+        """Exit code of the step that failed."""
+        found = re.findall(r"did not complete successfully: exit code: (\d+)", self.text)
+        return int(found[-1]) if found else None
+
+
+def compose(
+    target: str,
+    *,
+    output: Path | None = None,
+    tag: str = "",
+    arguments: Mapping[str, str] | None = None,
+    contexts: Mapping[str, str | Path] | None = None,
+    secrets: Mapping[str, Path] | None = None,
+) -> list[str]:
+    """The command that builds a stage."""
+    argv = ["docker", "buildx", "build", "--progress", "plain", "--file", "docker/Dockerfile", "--target", target]
+    given = {"SOURCE_DATE_EPOCH": EPOCH, **(arguments or {})}
+    if subprocess.run(["docker", "image", "inspect", STANDIN], capture_output=True, check=False).returncode == 0:
+        given = {"BASE_IMAGE": STANDIN, **given}
+    trusted = {"ca": Path(os.environ["SSL_CERT_FILE"])} if "SSL_CERT_FILE" in os.environ else {}
+    for name, value in given.items():
+        argv += ["--build-arg", f"{name}={value}"]
+    for name, place in (contexts or {}).items():
+        argv += ["--build-context", f"{name}={place}"]
+    for name, file in {**trusted, **(secrets or {})}.items():
+        argv += ["--secret", f"id={name},src={file}"]
+    if output:
+        argv += ["--output", f"type=local,dest={output}"]
+    if tag:
+        argv += ["--tag", tag, "--label", "io.github.tensorflow-toolkit.owner=toolkit", "--load"]
+    return [*argv, "."]
+
+
+def build(target: str, **options: object) -> Outcome:
+    """Build a stage; takes what :func:`compose` takes."""
+    argv = compose(target, **options)  # type: ignore[arg-type]
+    done = subprocess.run(argv, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False)
+    return Outcome(done.returncode, done.stdout)
+
+
+def compose_mini(source: Path = MINI, *, cache: str, **options: object) -> list[str]:
+    """The command that builds the stand-in's wheel with Debian's Bazel."""
+    return compose("wheel-from-source", **_complete(source, cache, options))  # type: ignore[arg-type]
+
+
+def build_mini(source: Path = MINI, *, cache: str, **options: object) -> Outcome:
+    """Build the stand-in's wheel with Debian's Bazel; ``cache`` names the cache mount."""
+    return build("wheel-from-source", **_complete(source, cache, options))
+
+
+def run(image: str, *argv: str, options: Sequence[str] = ()) -> str:
+    """Output of a command in a hardened container."""
+    command = ["docker", "run", "--rm", *HARDENED, *options, image, *argv]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def _complete(source: Path, cache: str, options: dict[str, object]) -> dict[str, object]:
+    arguments = options.pop("arguments", {})
+    contexts = options.pop("contexts", {})
+    assert isinstance(arguments, dict)
+    assert isinstance(contexts, dict)
+    fresh = {"CACHE_ID": cache, "RUN_ID": uuid.uuid4().hex, "PROGRESS_SECONDS": "1"}
+    return {
+        **options,
+        "arguments": fresh | arguments,
+        "contexts": {"bazel": "docker-image://toolkit/bazel:debian", "source": source} | contexts,
+    }

@@ -1,0 +1,88 @@
+"""The toolchain proves itself, and fails to where it must."""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from tests.integration.docker import stages
+
+pytestmark = pytest.mark.engine
+
+LIMITS = "libstdcxx-limits-float128.patch"
+FLOATN = "glibc-floatn-float128.patch"
+
+
+def drop(name: str) -> Callable[[Path], None]:
+    def change(headers: Path) -> None:
+        series = headers / "series"
+        series.write_text(series.read_text().replace(name, ""))
+
+    return change
+
+
+def invert(headers: Path) -> None:
+    """The shortcut that silences the error and takes the type from all host code."""
+    patch = headers / LIMITS
+    old = "+#if defined(_GLIBCXX_USE_FLOAT128) && !defined(__CUDA_ARCH__)"
+    assert old in patch.read_text()
+    patch.write_text(patch.read_text().replace(old, "+#if ! defined(_GLIBCXX_USE_FLOAT128)"))
+
+
+def drift(headers: Path) -> None:
+    """A header that has changed since the patch was made."""
+    patch = headers / LIMITS
+    patch.write_text(patch.read_text().replace(" #endif // __STDCPP_BFLOAT16_T__", " #endif // something else"))
+
+
+def test_each_capability_is_compiled_and_read_back(tmp_path: Path) -> None:
+    outcome = stages.build(
+        "toolchain-proof", output=tmp_path, arguments={"COMPUTE_CAPABILITIES": "7.5,sm_80,compute_90"}
+    )
+    assert outcome.code == 0, outcome.text
+    evidence = json.loads((tmp_path / "toolchain.json").read_text())
+    assert [row["cubin"] for row in evidence["capabilities"]] == ["sm_75", "sm_80", "sm_90"]
+    assert evidence["versions"]["clang"].startswith("17.")
+    assert evidence["versions"]["libstdcxx"].startswith("14.")
+    assert evidence["versions"]["cuda"] == "12.6.1"
+
+
+@pytest.mark.parametrize(
+    ("change", "code", "words"),
+    [
+        pytest.param(drop(LIMITS), 7, "limits:2089:27: error: __float128 is not supported", id="without limits"),
+        pytest.param(drop(FLOATN), 7, "bits/floatn.h:97:9: error: __float128 is not supported", id="without floatn"),
+        pytest.param(invert, 7, "host code must keep numeric_limits<__float128>", id="inverted condition"),
+        pytest.param(drift, 1, f"{LIMITS} does not fit exactly", id="drifted header"),
+        pytest.param(lambda headers: (headers / LIMITS).unlink(), 2, f"names {LIMITS}, which is not there", id="lost"),
+    ],
+)
+def test_wrong_headers_stop_the_build(
+    change: Callable[[Path], None], code: int, words: str, patches: Path, tmp_path: Path
+) -> None:
+    change(patches / "headers")
+    outcome = stages.build("toolchain-proof", output=tmp_path / "out", contexts={"patches": patches})
+    assert outcome.step_code == code, outcome.text
+    assert words in outcome.text
+    assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize(
+    ("capabilities", "code", "words"),
+    [
+        ("7.5.1", 2, "no compute capability: '7.5.1'"),
+        ("sm_30", 7, "GPU arch sm_30 is supported by CUDA versions between 7.0 and 10.2"),
+        ("sm_90a", 7, "unsupported CUDA gpu architecture: sm_90a"),
+    ],
+)
+def test_capabilities_that_cannot_be_built_are_named(capabilities: str, code: int, words: str) -> None:
+    outcome = stages.build("toolchain-proof", arguments={"COMPUTE_CAPABILITIES": capabilities})
+    assert outcome.step_code == code, outcome.text
+    assert words in outcome.text
+
+
+def test_an_unknown_cuda_has_no_locked_parts() -> None:
+    outcome = stages.build("toolchain-proof", arguments={"CUDA_VERSION": "12.6"})
+    assert outcome.code != 0
+    assert "toolchain-12.6.txt" in outcome.text

@@ -1,0 +1,271 @@
+"""The wheel stage, with a real Bazel and the stand-in's source tree."""
+
+import hashlib
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+import uuid
+import zipfile
+from pathlib import Path
+
+import pytest
+
+from tests.integration.docker import http_cache, stages
+
+pytestmark = [pytest.mark.engine, pytest.mark.usefixtures("bazel")]
+
+WHEEL = "tensorflow-2.19.0-cp311-cp311-linux_x86_64.whl"
+
+
+def edit(file: Path, old: str, new: str) -> None:
+    text = file.read_text()
+    assert old in text
+    file.write_text(text.replace(old, new))
+
+
+def read_build_info(wheel: Path) -> str:
+    with zipfile.ZipFile(wheel) as archive:
+        return archive.read("tensorflow/python/platform/build_info.py").decode()
+
+
+def find_process(marker: bytes, seconds: float = 120) -> int:
+    """Process of any container whose command line holds ``marker``."""
+    end = time.monotonic() + seconds
+    while time.monotonic() < end:
+        for folder in Path("/proc").glob("[0-9]*"):
+            try:
+                command = (folder / "cmdline").read_bytes().split(b"\0")
+            except OSError:
+                continue
+            if marker in command:
+                return int(folder.name)
+        time.sleep(0.1)
+    raise TimeoutError(f"no process with {marker!r}")
+
+
+@pytest.fixture(scope="session")
+def result(bazel: None, cache: str, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Files of a build that went well."""
+    folder = tmp_path_factory.mktemp("wheel")
+    outcome = stages.build_mini(cache=cache, output=folder, arguments={"COMPUTE_CAPABILITIES": "7.5"})
+    assert outcome.code == 0, outcome.text
+    return folder
+
+
+def test_all_files_are_there_and_their_sums_hold(result: Path) -> None:
+    names = {file.name for file in result.iterdir()}
+    assert names == {
+        "SHA256SUMS",
+        "build.json",
+        "build.log",
+        "events.json",
+        "packages.txt",
+        "toolchain.json",
+        WHEEL,
+    }
+    sums = dict(line.split("  ")[::-1] for line in (result / "SHA256SUMS").read_text().splitlines())
+    assert sums.keys() == names - {"SHA256SUMS"}
+    for name, digest in sums.items():
+        assert hashlib.sha256((result / name).read_bytes()).hexdigest() == digest
+    packages = dict(line.split("=", 1) for line in (result / "packages.txt").read_text().splitlines())
+    assert packages["clang-17"].startswith("1:17.0.6")
+
+
+def test_the_wheel_installs_and_imports(result: Path, tmp_path: Path) -> None:
+    pip = [sys.executable, "-m", "pip", "install", "--quiet", "--no-index", "--no-deps", "--target", str(tmp_path)]
+    subprocess.run([*pip, str(result / WHEEL)], check=True)
+    program = "import tensorflow as tf; print(tf.__version__, tf.float128_digits(), tf.total('1 2.5 3'))"
+    done = subprocess.run(
+        [sys.executable, "-c", program], cwd=tmp_path, capture_output=True, text=True, check=True, env={}
+    )
+    assert done.stdout.split() == ["2.19.0", "113", "6.5"]
+
+
+def test_our_versions_win_over_those_of_the_configurations(result: Path) -> None:
+    info = read_build_info(result / WHEEL)
+    assert "('cuda_version', '12.6.1')" in info
+    assert "('cudnn_version', '9')" in info
+    assert "('cuda_compute_capabilities', ['compute_75'])" in info
+    facts = json.loads((result / "build.json").read_text())
+    assert facts["argv"][-1] == "--repo_env=HERMETIC_CUDA_COMPUTE_CAPABILITIES=7.5"
+    assert facts["peak_memory_mib"] > 100
+
+
+def test_two_builds_without_caches_give_the_same_wheel(result: Path, cold_cache: str, tmp_path: Path) -> None:
+    outcome = stages.build_mini(cache=cold_cache, output=tmp_path)
+    assert outcome.code == 0, outcome.text
+    facts = json.loads((tmp_path / "build.json").read_text())
+    assert not [name for name in facts["processes"] if "hit" in name], "the cache was to be cold"
+    assert (tmp_path / WHEEL).read_bytes() == (result / WHEEL).read_bytes()
+
+
+def test_a_changed_file_is_compiled_and_nothing_else(result: Path, cache: str, mini: Path, tmp_path: Path) -> None:
+    edit(mini / "tensorflow/core/kernels/host.cc", "-1e300", f"-1e300 - {uuid.uuid4().int % 10**6}")
+    outcome = stages.build_mini(mini, cache=cache, output=tmp_path / "out")
+    assert outcome.code == 0, outcome.text
+    compiled = json.loads((tmp_path / "out/build.json").read_text())["processes"]["processwrapper-sandbox"]
+    assert compiled == 3, "compile, link, pack"
+
+
+def test_an_error_shows_its_cause_keeps_its_log_and_leaves_no_wheel(cache: str, mini: Path, tmp_path: Path) -> None:
+    edit(mini / "tensorflow/core/kernels/host.cc", "standin_total(", "standin_total((")
+    outcome = stages.build_mini(mini, cache=cache, output=tmp_path / "out")
+    assert outcome.step_code == 1, outcome.text
+    assert "Compiling tensorflow/core/kernels/host.cc failed" in outcome.text
+    assert "error: expected ')'" in outcome.text
+    assert not (tmp_path / "out").exists()
+    log = stages.build("bazel-log", output=tmp_path / "log", arguments={"CACHE_ID": cache, "RUN_ID": uuid.uuid4().hex})
+    assert log.code == 0, log.text
+    assert "error: expected ')'" in (tmp_path / "log/build.log").read_text()
+    assert "buildFinished" in (tmp_path / "log/events.json").read_text()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "words"),
+    [
+        ({"BAZEL_ARGUMENTS": "--config=cuda_version"}, 2, "Config value 'cuda_version' is not defined"),
+        ({"BAZEL_ARGUMENTS": "--config=cuda"}, 1, "pass --config=cuda_wheel after --config=cuda"),
+        ({"CUDNN_VERSION": "9.5"}, 1, "cuDNN 9.5 is not supported; supported: 8.6, 8.9.4.25"),
+        ({"PYTHON_VERSION": "3.13"}, 1, "there is no requirements_lock for Python 3.13"),
+        ({"BAZEL_JOBS": "many"}, 2, "BAZEL_JOBS must be a positive whole number, not 'many'"),
+        ({"CUDNN_VERSION": ""}, 2, "the argument CUDNN_VERSION is empty"),
+    ],
+)
+def test_a_wrong_flag_fails_here(arguments: dict[str, str], code: int, words: str, cache: str) -> None:
+    outcome = stages.build_mini(cache=cache, arguments=arguments)
+    assert outcome.step_code == code, outcome.text
+    assert words in outcome.text
+
+
+def test_configure_that_would_ask_fails(cache: str, mini: Path) -> None:
+    edit(mini / "configure", "ask CC_OPT_FLAGS", "ask TF_A_NEW_QUESTION\nask CC_OPT_FLAGS")
+    outcome = stages.build_mini(mini, cache=cache)
+    assert outcome.step_code == 2, outcome.text
+    assert "TF_A_NEW_QUESTION is not answered" in outcome.text
+
+
+def test_patches_for_the_source_follow_the_series_of_its_version(cache: str, patches: Path, tmp_path: Path) -> None:
+    folder = patches / "tensorflow/2.19.0"
+    (folder / "digits.patch").write_text(
+        "--- a/tensorflow/core/kernels/host.cc\n+++ b/tensorflow/core/kernels/host.cc\n@@ -3,3 +3,3 @@\n"
+        ' extern "C" __attribute__((visibility("default"))) int standin_float128_digits() {\n'
+        "-  return std::numeric_limits<__float128>::digits;\n"
+        "+  return std::numeric_limits<__float128>::digits + 1000;\n"
+        " }\n"
+    )
+    (folder / "series").write_text("digits.patch  # a test\n")
+    outcome = stages.build_mini(cache=cache, output=tmp_path / "out", contexts={"patches": patches})
+    assert outcome.code == 0, outcome.text
+    wheel = tmp_path / "out" / WHEEL
+    program = f"import sys; sys.path.insert(0, {str(tmp_path)!r}); import tensorflow as tf; print(tf.float128_digits())"
+    with zipfile.ZipFile(wheel) as archive:
+        archive.extractall(tmp_path)
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "1113"
+
+    edit(folder / "digits.patch", "<__float128>::digits;\n+", "<float>::digits;\n+")
+    outcome = stages.build_mini(cache=cache, contexts={"patches": patches})
+    assert outcome.step_code == 1, outcome.text
+    assert "digits.patch does not fit exactly" in outcome.text
+
+
+def test_downloads_can_be_brought_along(cache: str, mini: Path, tmp_path: Path) -> None:
+    """An archive from a host that does not exist, found by its name in the context and checked by its hash."""
+    archive = tmp_path / "downloads/distdir/answer-1.0.zip"
+    archive.parent.mkdir(parents=True)
+    with zipfile.ZipFile(archive, "w") as content:
+        content.writestr("WORKSPACE", "")
+        content.writestr(
+            "BUILD", 'cc_library(name = "answer", hdrs = ["answer.h"], visibility = ["//visibility:public"])'
+        )
+        content.writestr("answer.h", f"// {uuid.uuid4()}\n#define ANSWER 113\n")
+    digest = hashlib.sha256(archive.read_bytes()).hexdigest()
+    with (mini / "WORKSPACE").open("a") as workspace:
+        workspace.write(
+            'load("@bazel_tools//tools/build_defs/repo:http.bzl", "http_archive")\n'
+            'http_archive(name = "answer", urls = ["https://answer.invalid/answer-1.0.zip"], '
+            f'sha256 = "{digest}")\n'
+        )
+    edit(mini / "tensorflow/core/kernels/BUILD", 'deps = [":reduce_"', 'deps = ["@answer//:answer"] + [":reduce_"')
+    edit(mini / "tensorflow/core/kernels/host.cc", "#include <limits>", '#include <limits>\n#include "answer.h"')
+    without = stages.build_mini(mini, cache=cache)
+    assert without.step_code == 1, without.text
+    assert "answer.invalid" in without.text
+    given = stages.build_mini(mini, cache=cache, contexts={"downloads": tmp_path / "downloads"})
+    assert given.code == 0, given.text
+
+
+def test_a_remote_cache_serves_hits_to_those_who_may(bazel: None, cold_cache: str, mini: Path, tmp_path: Path) -> None:
+    secret = tmp_path / "bazelrc"
+    secret.write_text(f"build --remote_header=Authorization='{http_cache.PASSWORD}'\n")
+    with http_cache.serve() as server:
+        arguments = {"REMOTE_CACHE": server.url}
+        outcome = stages.build_mini(mini, cache=cold_cache, arguments=arguments)
+        assert outcome.code == 0, "a cache that refuses is no reason to fail"
+        assert server.refused
+        assert not server.kept
+
+        # Different in each run, so that nothing of it lies in the disk cache.
+        edit(mini / "tensorflow/core/kernels/host.cc", "-1e300", f"-1e300 - {uuid.uuid4().int % 10**6}")
+        outcome = stages.build_mini(mini, cache=cold_cache, arguments=arguments, secrets={"bazelrc": secret})
+        assert outcome.code == 0, outcome.text
+        assert server.kept
+        assert not server.hits
+
+        name = f"{cold_cache}-2"
+        outcome = stages.build_mini(
+            mini, cache=name, output=tmp_path / "out", arguments=arguments, secrets={"bazelrc": secret}
+        )
+        assert outcome.code == 0, outcome.text
+        assert server.hits
+    facts = json.loads((tmp_path / "out/build.json").read_text())
+    assert facts["processes"]["remote cache hit"] > 0
+    assert not any(
+        http_cache.PASSWORD in file.read_text() for file in (tmp_path / "out").iterdir() if file.suffix != ".whl"
+    )
+
+
+def start(mini: Path, cache: str, output: Path) -> subprocess.Popen[str]:
+    """A build whose last action waits, so that something can happen to it; returns once it waits."""
+    packer = mini / "tensorflow/tools/pip_package/build_wheel.py"
+    edit(packer, "\nmain()\n", f"\ntime.sleep(600)  # {uuid.uuid4()}\nmain()\n")
+    return subprocess.Popen(
+        stages.compose_mini(mini, cache=cache, output=output),
+        cwd=stages.ROOT,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+    )
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root may kill a process of a container, as the kernel does")
+def test_a_process_killed_for_memory_is_told_from_other_failures(cache: str, mini: Path, tmp_path: Path) -> None:
+    process = start(mini, cache, tmp_path / "out")
+    os.kill(find_process(b"tensorflow/tools/pip_package/build_wheel.py"), signal.SIGKILL)
+    text, _ = process.communicate(timeout=120)
+    assert stages.Outcome(process.returncode, text).step_code == 137, text
+    assert re.search(r"try: BAZEL_JOBS=\d+; what is compiled already is kept", text)
+    assert not (tmp_path / "out").exists()
+
+
+def test_an_interrupted_build_stops_at_once_and_goes_on_where_it_was(
+    cold_cache: str, mini: Path, tmp_path: Path
+) -> None:
+    process = start(mini, cold_cache, tmp_path / "out")
+    waiting = find_process(b"tensorflow/tools/pip_package/build_wheel.py")
+    process.send_signal(signal.SIGINT)
+    began = time.monotonic()
+    process.communicate(timeout=60)
+    while Path(f"/proc/{waiting}").exists():
+        assert time.monotonic() - began < 30, "Bazel outlived its build"
+        time.sleep(0.1)
+    assert not (tmp_path / "out").exists()
+
+    outcome = stages.build_mini(cache=cold_cache, output=tmp_path / "again")
+    assert outcome.code == 0, outcome.text
+    processes = json.loads((tmp_path / "again/build.json").read_text())["processes"]
+    assert processes.get("processwrapper-sandbox", 0) <= 1, f"only the last action was left: {processes}"
