@@ -9,7 +9,7 @@ import re
 from dataclasses import dataclass
 from time import monotonic
 
-_COUNT = re.compile(r"\[([\d,]+) / ([\d,]+)\]\s*(.*)")
+_COUNT = re.compile(r"\[([0-9][0-9,]{0,11}) / ([0-9][0-9,]{0,11})\]\s*(.*)")
 _NOISE = re.compile(r"\s*(?:\.\.\. \(\d+ actions.*|;\s*\d+s\s+\S+.*)$")
 
 

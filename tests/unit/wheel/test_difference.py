@@ -1,0 +1,61 @@
+"""Two wheels, and each way in which they can differ."""
+
+import zipfile
+from pathlib import Path
+
+import pytest
+
+from toolkit.wheel import difference
+
+FILES = {"a.py": b"one", "b.so": b"x" * 3_000_000, "t.dist-info/RECORD": b"r"}
+
+
+def pack(path: Path, files: dict[str, bytes], *, time: int = 1, mode: int = 0o644, stored: bool = False) -> Path:
+    with zipfile.ZipFile(path, "w") as archive:
+        for name, content in files.items():
+            entry = zipfile.ZipInfo(name, (2025, 3, time, 0, 0, 0))
+            entry.external_attr = mode << 16
+            entry.compress_type = zipfile.ZIP_STORED if stored else zipfile.ZIP_DEFLATED
+            archive.writestr(entry, content)
+    return path
+
+
+def test_equal_wheels_are_r3(tmp_path: Path) -> None:
+    found = difference.compare(pack(tmp_path / "1", FILES), pack(tmp_path / "2", FILES))
+    assert found == []
+    assert difference.rank(found) == "R3"
+
+
+@pytest.mark.parametrize(
+    ("files", "options", "rung", "said"),
+    [
+        (FILES, {"time": 2}, "R2", "time (2025, 3, 1"),
+        (FILES, {"mode": 0o755}, "R2", "mode 0o644 and 0o755"),
+        (FILES, {"stored": True}, "R2", "compression 8 and 0"),
+        (dict(reversed(FILES.items())), {}, "R2", "another order"),
+        (FILES | {"t.dist-info/RECORD": b"s"}, {}, "R2", "1 of 1 bytes"),
+        (FILES | {"a.py": b"three"}, {}, "R1", "3 and 5 bytes"),
+        (
+            FILES | {"b.so": b"x" * 2_000_000 + b"y" + b"x" * 999_999},
+            {},
+            "R1",
+            "1 of 3,000,000 bytes, the first at 0x1e8480",
+        ),
+        (FILES | {"c": b""}, {}, "below R1", "only in the second"),
+        ({"a.py": b"one"}, {}, "below R1", "only in the first"),
+    ],
+)
+def test_each_difference_is_explained_and_ranked(
+    tmp_path: Path, files: dict[str, bytes], options: dict[str, int], rung: str, said: str
+) -> None:
+    second = pack(tmp_path / "2", files, **options)  # type: ignore[arg-type]
+    found = difference.compare(pack(tmp_path / "1", FILES), second)
+    assert any(said in item.detail for item in found), found
+    assert difference.rank(found) == rung
+
+
+def test_bytes_after_the_archive_are_noticed(tmp_path: Path) -> None:
+    first, second = pack(tmp_path / "1", FILES), pack(tmp_path / "2", FILES)
+    with zipfile.ZipFile(second, "a") as archive:
+        archive.comment = b"built on Tuesday"
+    assert [item.detail for item in difference.compare(first, second)] == ["the archive is packed in another way"]

@@ -1,0 +1,57 @@
+"""Sums that a user can check with coreutils, and that notice every change."""
+
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from toolkit.errors import BuildError, IntegrityError
+from toolkit.wheel import folder
+
+
+@pytest.fixture
+def dist(tmp_path: Path) -> Path:
+    for name in ("x.whl", "build.log"):
+        (tmp_path / name).write_text(name)
+    folder.write_sums(tmp_path)
+    return tmp_path
+
+
+def test_sums_are_those_of_coreutils(dist: Path) -> None:
+    assert set(folder.check_sums(dist)) == {"x.whl", "build.log"}
+    if shutil.which("sha256sum"):
+        subprocess.run(["sha256sum", "--check", "--strict", "--quiet", folder.SUMS], cwd=dist, check=True)
+
+
+def test_every_change_is_noticed(dist: Path) -> None:
+    def spoil(action: str) -> None:
+        match action:
+            case "is not what":
+                (dist / "x.whl").write_text("other")
+            case "is missing":
+                (dist / "build.log").unlink()
+            case "is not in":
+                (dist / "new").write_text("")
+            case "no sum":
+                (dist / folder.SUMS).write_text("nonsense\n")
+            case "no readable":
+                (dist / folder.SUMS).unlink()
+
+    for action in ("is not what", "is missing", "is not in", "no sum", "no readable"):
+        for name in ("x.whl", "build.log"):
+            (dist / name).write_text(name)
+        (dist / "new").unlink(missing_ok=True)
+        folder.write_sums(dist)
+        spoil(action)
+        with pytest.raises(IntegrityError) as caught:
+            folder.check_sums(dist)
+        assert action in str(caught.value)
+
+
+@pytest.mark.parametrize("names", [[], ["a.whl", "b.whl"]])
+def test_exactly_one_wheel_is_a_result(tmp_path: Path, names: list[str]) -> None:
+    for name in names:
+        (tmp_path / name).write_text("")
+    with pytest.raises(BuildError, match=f"{len(names)} wheels"):
+        folder.find_wheel(tmp_path)

@@ -1,0 +1,122 @@
+"""The plan: what decides the result is in its digest, what does not is not, and no text becomes an option."""
+
+import csv
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from toolkit import lock, matrix, spec
+from toolkit.errors import UnsupportedError, UsageError
+from toolkit.wheel.origin import Origin
+from toolkit.wheel.plan import Means, WheelPlan, plan
+
+TABLE = matrix.load()
+SPEC = spec.resolve(TABLE)
+LOCK = lock.collect(SPEC, TABLE, base_image="debian", base_digest="sha256:0", apt_snapshot="20261121T000000Z")
+SOURCE = Origin(context="/source", identity="git:1")
+
+
+def read_options(built: WheelPlan, name: str) -> dict[str, str]:
+    argv = built.command(Path("out"))
+    values = [argv[at + 1] for at, word in enumerate(argv) if word == name]
+    return dict(value.split("=", 1) for value in values)
+
+
+def test_arguments_are_those_of_the_contract() -> None:
+    arguments = read_options(plan(LOCK, Means()), "--build-arg")
+    assert arguments["TENSORFLOW_COMMIT"].startswith("e36baa3")
+    assert arguments["BAZEL_SHA256"].startswith("a40ac69")
+    assert arguments["COMPUTE_CAPABILITIES"] == "compute_75"
+    assert (arguments["CUDA_VERSION"], arguments["CUDNN_VERSION"]) == ("12.6.1", "9.5.0")
+    assert arguments["APT_SNAPSHOT"] == "20261121T000000Z"
+    assert "BAZEL_JOBS" not in arguments, "an empty argument would replace the Dockerfile's default"
+    readme = Path(__file__).parents[3].joinpath("docker/README.md").read_text()
+    assert all(f"`{name}`" in readme for name in arguments)
+
+
+def test_replaced_sources_are_contexts_and_their_pins_are_gone() -> None:
+    built = plan(LOCK, Means(), source=SOURCE, bazel=Origin(context="docker-image://b", identity="sha256:2"))
+    assert read_options(built, "--build-context") == {"source": "/source", "bazel": "docker-image://b"}
+    assert not {"TENSORFLOW_COMMIT", "BAZEL_SHA256"} & read_options(built, "--build-arg").keys()
+
+
+def test_what_does_not_change_the_result_does_not_change_the_digest(tmp_path: Path) -> None:
+    file = tmp_path / "f"
+    file.write_text("")
+    other = Means(
+        jobs=3,
+        memory=4096,
+        remote_cache="https://cache",
+        remote_executor="grpcs://executor",
+        bazelrc=str(file),
+        ca_bundle=str(file),
+        downloads=str(tmp_path),
+        cache_id="other",
+        fresh=True,
+    )
+    assert plan(LOCK, other).digest == plan(LOCK, Means()).digest
+
+
+def test_what_changes_the_result_changes_the_digest() -> None:
+    changed = [
+        plan(LOCK, Means()),
+        plan(LOCK, Means(), source=SOURCE),
+        plan(LOCK, Means(), source=Origin(context="/source", identity="git:2")),
+        plan(LOCK, Means(), bazel=SOURCE),
+        plan(LOCK, Means(), bazel_arguments=["--copt=-O1"]),
+        plan(lock.collect(SPEC, TABLE, base_image="debian", base_digest="sha256:1"), Means()),
+    ]
+    assert len({item.digest for item in changed}) == len(changed)
+
+
+def test_secrets_are_files_and_never_arguments(tmp_path: Path) -> None:
+    file = tmp_path / "with,comma and space"
+    file.write_text("canary")
+    argv = plan(LOCK, Means(bazelrc=str(file), ca_bundle=str(file))).command(Path("a,b"))
+    secrets = [next(csv.reader([argv[at + 1]])) for at, word in enumerate(argv) if word == "--secret"]
+    assert secrets == [["id=ca", f"src={file}"], ["id=bazelrc", f"src={file}"]]
+    assert next(csv.reader([argv[argv.index("--output") + 1]])) == ["type=local", "dest=a,b"]
+    assert not any("canary" in word for word in argv)
+
+
+@pytest.mark.parametrize(
+    ("means", "reason"),
+    [
+        (Means(remote_cache="cache:9090"), "--remote-cache is not the URL"),
+        (Means(remote_executor="ftp://x"), "--remote-executor is not the URL"),
+        (Means(remote_cache="https://user:password@cache"), "has credentials in it"),
+        (Means(bazelrc="nowhere"), "there is no file nowhere"),
+        (Means(ca_bundle="nowhere"), "there is no file nowhere"),
+        (Means(downloads="nowhere"), "there is no folder nowhere"),
+    ],
+)
+def test_means_that_cannot_be_meant(means: Means, reason: str) -> None:
+    with pytest.raises(UsageError, match=reason):
+        plan(LOCK, means)
+
+
+@pytest.mark.parametrize("words", [["-j4"], ["--copt=-O2 --config=x"], ["build"], [""], ["--a\n--b"]])
+def test_arguments_for_bazel_are_single_flags(words: list[str]) -> None:
+    with pytest.raises(UsageError, match="not a flag for Bazel"):
+        plan(LOCK, Means(), bazel_arguments=words)
+
+
+def test_nothing_is_fetched_without_a_pin() -> None:
+    def without(name: str) -> lock.Lock:
+        return lock.Lock(spec=LOCK.spec, pins={**LOCK.pins, name: ""})
+
+    with pytest.raises(UnsupportedError, match=r"commit of TensorFlow 2\.19\.0"):
+        plan(without("tensorflow-commit"), Means())
+    with pytest.raises(UnsupportedError, match=r"hash of Bazel 6\.5\.0"):
+        plan(without("bazel-sha256"), Means())
+    assert plan(without("tensorflow-commit"), Means(), source=SOURCE).contexts
+
+
+@given(st.text(min_size=1), st.text())
+def test_no_text_adds_an_option(context: str, output: str) -> None:
+    usual = plan(LOCK, Means(), source=SOURCE).command(Path("out"))
+    other = plan(LOCK, Means(), source=Origin(context=context, identity="x")).command(Path(output))
+    changed = [at for at, (one, two) in enumerate(zip(usual, other, strict=True)) if one != two]
+    assert {usual[at - 1] for at in changed} <= {"--output", "--build-context"}
