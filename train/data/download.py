@@ -12,6 +12,7 @@ from train.files import replacing
 
 TIMEOUT_SECONDS: Final = 15
 CHUNK: Final = 1 << 20
+NETWORK_ERRORS: Final = (urllib.error.URLError, http.client.HTTPException, TimeoutError, ConnectionError)
 
 
 def fetch(url: str, sha256: str, path: Path) -> Path:
@@ -24,12 +25,8 @@ def fetch(url: str, sha256: str, path: Path) -> Path:
     if path.exists():
         check(path, sha256)
         return path
-    request = urllib.request.Request(url, headers={"User-Agent": "tensorflow-toolkit"})  # noqa: S310
     try:
-        with (
-            urllib.request.urlopen(request, timeout=TIMEOUT_SECONDS) as response,  # noqa: S310
-            replacing(path) as file,
-        ):
+        with open_url(url) as response, replacing(path) as file:
             state = hashlib.sha256()
             while chunk := response.read(CHUNK):
                 state.update(chunk)
@@ -40,9 +37,16 @@ def fetch(url: str, sha256: str, path: Path) -> Path:
                     why=f"its sha256 is {state.hexdigest()}, not {sha256}",
                     remedy="try again later, or give a local copy by --data-dir",
                 )
-    except (urllib.error.URLError, http.client.HTTPException, TimeoutError, ConnectionError) as error:
+    except NETWORK_ERRORS as error:
         raise unreachable(url, error) from error
     return path
+
+
+def open_url(url: str) -> http.client.HTTPResponse:
+    """An answer to read; proxies are those of the environment as it is now."""
+    request = urllib.request.Request(url, headers={"User-Agent": "tensorflow-toolkit"})  # noqa: S310
+    response: http.client.HTTPResponse = urllib.request.build_opener().open(request, timeout=TIMEOUT_SECONDS)
+    return response
 
 
 def unreachable(what: str, error: Exception) -> DataError:

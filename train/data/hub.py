@@ -4,15 +4,12 @@ The Hub states the sha256 of each large file of a revision; files are checked ag
 is kept beside them, so that a run can say what it was trained on.
 """
 
-import http.client
 import json
 import os
-import urllib.error
-import urllib.request
 from pathlib import Path
 from typing import Any, Final
 
-from train.data.download import TIMEOUT_SECONDS, fetch, unreachable
+from train.data.download import NETWORK_ERRORS, fetch, open_url, unreachable
 from train.errors import DataError
 from train.files import write_text
 
@@ -52,8 +49,8 @@ def fetch_folder(repository: str, folder: str, cache: Path, revision: str = "mai
 
 def _ask(url: str) -> dict[str, Any]:
     try:
-        with urllib.request.urlopen(url, timeout=TIMEOUT_SECONDS) as response:  # noqa: S310
+        with open_url(url) as response:
             value: dict[str, Any] = json.load(response)
-    except (urllib.error.URLError, http.client.HTTPException, TimeoutError, ConnectionError, ValueError) as error:
+    except (*NETWORK_ERRORS, ValueError) as error:
         raise unreachable(url, error) from error
     return value

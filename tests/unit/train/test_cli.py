@@ -1,0 +1,132 @@
+"""Command lines become configurations, or one clear error."""
+
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from train.cli import main, parse
+from train.config import TrainConfig, read_table, resolve
+from train.errors import DataError, PreflightError, UsageError
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["digit"], "did you mean digits"),
+        (["digits", "--model", "bc-100-21"], "did you mean bc-100-12"),
+        (["digits", "--depth", "23"], "use --depth 22 or --depth 28"),
+        (["digits", "--nonsense"], "No such option"),
+        (["digits", "--epochs", "0"], "--epochs must be at least 1"),
+        (["digits", "--epochs", "many"], "many"),
+        (["digits", "--dropout", "1"], "in [0, 1)"),
+        (["digits", "--compression", "0"], "in (0, 1]"),
+        (["digits", "--learning-rate", "-1"], "learning rate"),
+        (["digits", "--labels", "coarse"], "no coarse labels"),
+        (["digits", "--extra"], "no extra split"),
+        (["digits", "--profile", "9"], "10:15"),
+        (["digits", "--profile", "9:3"], "not a range"),
+        (["digits", "--recompute-blocks", "1,x"], "not a list"),
+        (["digits", "--recompute-blocks", "4"], "blocks 1 to 3"),
+        (["digits", "--model", "121"], "needs images of 32x32"),
+        (["digits", "--memory", "huge"], "huge"),
+        ([], "Missing argument"),
+    ],
+)
+def test_wrong_usage_is_explained(arguments: list[str], message: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(UsageError) as caught:
+        parse(arguments)
+    assert message in str(caught.value)
+    assert main(arguments) == 2
+    assert message in capsys.readouterr().err
+
+
+def test_reading_a_command_line_is_fast_and_loads_no_tensorflow() -> None:
+    code = (
+        "import sys, time; began = time.perf_counter(); from train.cli import parse; parse(['digits']);"
+        "assert not {'tensorflow', 'keras', 'numpy', 'matplotlib'} & set(sys.modules), 'too much is loaded';"
+        "print(time.perf_counter() - began)"
+    )
+    times = [
+        float(subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True).stdout)
+        for _ in range(3)
+    ]
+    assert min(times) < 0.5  # 0.1 s on an idle machine
+
+
+def test_an_option_wins_over_its_recipe() -> None:
+    assert parse(["cifar10"]).epochs == 300
+    assert parse(["cifar10"]).learning_rate == 0.1
+    config = parse(["cifar10", "--recipe", "quick", "--learning-rate", "0.3", "--no-augment"])
+    assert (config.learning_rate, config.schedule, config.augment) == (0.3, "one-cycle", False)
+
+
+def test_a_changed_preset_gets_a_name_of_its_own() -> None:
+    assert parse(["cifar10", "--depth", "40"]).model == "bc-40-12"
+    assert parse(["cifar10", "--model", "40-12", "--growth", "16"]).model == "40-16"
+
+
+def test_the_run_folder_depends_on_what_decides_the_numbers() -> None:
+    one = parse(["digits", "--out", "here", "--progress", "quiet", "--json"])
+    assert one.run_dir.name == parse(["digits"]).run_dir.name
+    assert one.run_dir.parent == Path("here")
+    assert one.run_dir.name != parse(["digits", "--seed", "1"]).run_dir.name
+    assert one.run_dir.name.startswith("digits-bc-22-12-")
+
+
+def test_later_options_win() -> None:
+    assert parse(["digits", "--out", "a", "--out", "b"]).out == "b"
+
+
+@given(
+    st.sampled_from(sorted(read_table("datasets"))),
+    st.sampled_from(sorted(read_table("recipes"))),
+    st.integers(0, 2**31),
+    st.integers(1, 4096),
+)
+def test_configurations_survive_a_round_trip(dataset: str, recipe: str, seed: int, batch: int) -> None:
+    config = resolve(dataset, recipe=recipe, seed=seed, batch_size=batch)
+    values = {name: tuple(value) if isinstance(value, list) else value for name, value in config.as_dict().items()}
+    assert TrainConfig(**values) == config
+    assert TrainConfig(**values).digest == config.digest
+
+
+def test_missing_data_is_one_clear_error(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    arguments = ["cifar10", "--data-dir", str(tmp_path / "none"), "--out", str(tmp_path / "runs")]
+    assert main(arguments) == DataError.exit_code == 9
+    assert "there is no folder" in capsys.readouterr().err
+    assert not (tmp_path / "runs").exists()
+
+
+def test_no_network_is_said_within_seconds(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for name in ("http_proxy", "https_proxy", "HTTP_PROXY", "HTTPS_PROXY", "all_proxy", "ALL_PROXY"):
+        monkeypatch.setenv(name, "http://127.0.0.1:9")  # the discard port: nothing listens there
+    monkeypatch.setenv("HF_ENDPOINT", "http://127.0.0.1:9")
+    began = time.monotonic()
+    for dataset in ("cifar10", "cifar100", "fashion_mnist", "svhn"):
+        assert main([dataset, "--cache-dir", str(tmp_path), "--out", str(tmp_path / "runs")]) == 9
+        said = capsys.readouterr().err
+        assert "cannot get the data" in said
+        assert "--data-dir" in said
+    assert time.monotonic() - began < 10
+    assert not [path for path in tmp_path.rglob("*") if path.is_file()]
+
+
+def test_an_output_folder_that_cannot_be_made(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "file").write_text("in the way", encoding="utf-8")
+    assert main(["digits", "--out", str(tmp_path / "file")]) == PreflightError.exit_code == 4
+    assert "choose another folder with --out" in capsys.readouterr().err
+
+
+def test_a_wrong_parent_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("TOOLKIT_PARENT", "not json")
+    assert main(["digits", "--out", str(tmp_path)]) == 2
+    assert "TOOLKIT_PARENT" in capsys.readouterr().err

@@ -1,0 +1,293 @@
+"""Sources: every layout is read right, and nothing unchecked is used."""
+
+import gzip
+import hashlib
+import http.server
+import io
+import json
+import pickle
+import struct
+import tarfile
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from train.cli import parse
+from train.data import Dataset, Split, digits, download, hub, idx, load, parquet, sources, unpickle
+from train.data.dataset import check
+from train.errors import DataError, IntegrityError
+
+NUMBERS = np.random.default_rng(0)
+
+
+def make_split(count: int, size: int = 32, channels: int = 3, classes: int = 10) -> Split:
+    images = NUMBERS.integers(0, 256, (count, size, size, channels)).astype(np.uint8)
+    return Split(images, NUMBERS.integers(0, classes, count).astype(np.int32))
+
+
+def make_batch(split: Split, keys: tuple[bytes, ...]) -> bytes:
+    pixels = split.images.transpose(0, 3, 1, 2).reshape(len(split), -1)
+    return pickle.dumps({b"data": pixels, **{key: split.labels.tolist() for key in keys}}, protocol=2)
+
+
+def write_cifar10(folder: Path, train: Split, test: Split) -> None:
+    folder.mkdir(parents=True)
+    for number in range(5):
+        part = train.take(np.arange(number, len(train), 5))
+        (folder / f"data_batch_{number + 1}").write_bytes(make_batch(part, (b"labels",)))
+    (folder / "test_batch").write_bytes(make_batch(test, (b"labels",)))
+
+
+def write_parquet(folder: Path, name: str, split: Split, image: str, *labels: str) -> Path:
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+    from PIL import Image
+
+    def encode(array: Any) -> dict[str, Any]:
+        file = io.BytesIO()
+        Image.fromarray(array.squeeze()).save(file, "PNG")
+        return {"bytes": file.getvalue(), "path": None}
+
+    folder.mkdir(parents=True, exist_ok=True)
+    columns = {image: [encode(array) for array in split.images], **{label: split.labels.tolist() for label in labels}}
+    pq.write_table(pa.table(columns), folder / name)
+    return folder / name
+
+
+def assert_same(found: Split, expected: Split) -> None:
+    assert np.array_equal(found.images, expected.images)
+    assert np.array_equal(found.labels, expected.labels)
+
+
+def test_digits_are_the_real_ones() -> None:
+    dataset = check(digits.load(), (8, 8, 1), 10)
+    assert (len(dataset.train), len(dataset.test)) == (1437, 360)
+    assert dataset.train.images.max() == 16
+    assert np.bincount(dataset.test.labels).tolist() == [36, 36, 35, 37, 36, 37, 36, 36, 35, 36]
+    floats = dataset.train.images.astype(np.float64)
+    assert np.isclose(dataset.mean, floats.mean((0, 1, 2))).all()
+    assert np.isclose(dataset.std, floats.std((0, 1, 2))).all()
+
+
+def test_unpacked_batches_of_cifar10(tmp_path: Path) -> None:
+    train, test = make_split(20), make_split(4)
+    # Keras keeps them two levels deep.
+    write_cifar10(tmp_path / "cifar-10-batches-py-target" / "cifar-10-batches-py", train, test)
+    dataset = load(parse(["cifar10", "--data-dir", str(tmp_path)]))
+    order = np.concatenate([np.arange(number, 20, 5) for number in range(5)])
+    assert_same(dataset.train, train.take(order))
+    assert_same(dataset.test, test)
+
+
+@pytest.mark.parametrize("labels", ["fine", "coarse"])
+def test_the_archive_of_cifar100(tmp_path: Path, labels: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    train, test = make_split(20, classes=20), make_split(4, classes=20)
+    archive = tmp_path / "cifar-100-python.tar.gz"
+    with tarfile.open(archive, "w:gz") as tar:
+        for name, split in (("train", train), ("test", test)):
+            content = make_batch(split, (b"fine_labels", b"coarse_labels"))
+            member = tarfile.TarInfo(f"cifar-100-python/{name}")
+            member.size = len(content)
+            tar.addfile(member, io.BytesIO(content))
+    config = parse(["cifar100", "--labels", labels, "--data-dir", str(tmp_path)])
+    with pytest.raises(IntegrityError, match="is not the file we know"):
+        load(config)
+    table = {**sources.read_sources()}
+    digest = hashlib.sha256(archive.read_bytes()).hexdigest()
+    table["cifar100"] = {"files": {archive.name: {"url": "", "sha256": digest}}}
+    monkeypatch.setattr(sources, "read_sources", lambda: table)
+    dataset = load(config)
+    assert_same(dataset.train, train)
+    assert_same(dataset.test, test)
+
+
+def test_parquet_files_of_the_hub(tmp_path: Path) -> None:
+    train, test = make_split(10), make_split(4)
+    write_parquet(tmp_path / "data", "train-00000-of-00002.parquet", train.take(np.arange(6)), "img", "label")
+    write_parquet(tmp_path / "data", "train-00001-of-00002.parquet", train.take(np.arange(6, 10)), "img", "label")
+    write_parquet(tmp_path / "data", "test-00000-of-00001.parquet", test, "img", "label")
+    dataset = load(parse(["cifar10", "--data-dir", str(tmp_path)]))
+    assert_same(dataset.train, train)
+    assert_same(dataset.test, test)
+    assert dataset.class_names[0] == "airplane"
+
+
+def write_idx(path: Path, array: Any, *, compress: bool) -> None:
+    content = bytes([0, 0, 8, array.ndim]) + struct.pack(f">{array.ndim}I", *array.shape) + array.tobytes()
+    path.write_bytes(gzip.compress(content) if compress else content)
+
+
+@pytest.mark.parametrize("compress", [True, False])
+def test_idx_files_of_fashion_mnist(tmp_path: Path, compress: bool) -> None:
+    splits = {"train": make_split(10, 28, 1), "t10k": make_split(4, 28, 1)}
+    for name, split in splits.items():
+        end = ".gz" if compress else ""
+        write_idx(tmp_path / f"{name}-images-idx3-ubyte{end}", split.images[..., 0], compress=compress)
+        write_idx(tmp_path / f"{name}-labels-idx1-ubyte{end}", split.labels.astype(np.uint8), compress=compress)
+    dataset = load(parse(["fashion_mnist", "--data-dir", str(tmp_path)]))
+    assert_same(dataset.train, splits["train"])
+    assert_same(dataset.test, splits["t10k"])
+
+
+def test_matlab_files_of_svhn(tmp_path: Path) -> None:
+    from scipy.io import savemat
+
+    splits = {name: make_split(count) for name, count in (("train", 10), ("test", 4), ("extra", 6))}
+    for name, split in splits.items():
+        labels = np.where(split.labels == 0, 10, split.labels)[:, None]
+        savemat(tmp_path / f"{name}_32x32.mat", {"X": split.images.transpose(1, 2, 3, 0), "y": labels})
+    dataset = load(parse(["svhn", "--data-dir", str(tmp_path)]))
+    assert_same(dataset.train, splits["train"])
+    assert_same(dataset.test, splits["test"])
+    more = load(parse(["svhn", "--extra", "--data-dir", str(tmp_path)]))
+    assert_same(more.train.take(np.arange(10, 16)), splits["extra"])
+
+
+class Evil:
+    """Runs a command when it is unpickled by a careless reader."""
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return (Path.touch, (Path("evil"),))
+
+
+def test_a_pickle_that_is_a_program_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    train, test = make_split(10), make_split(4)
+    write_cifar10(tmp_path / "cifar-10-batches-py", train, test)
+    victim = tmp_path / "cifar-10-batches-py" / "data_batch_3"
+    victim.write_bytes(pickle.dumps({b"data": Evil(), b"labels": []}))
+    with pytest.raises(DataError, match="cannot read") as caught:
+        load(parse(["cifar10", "--data-dir", str(tmp_path)]))
+    assert "which no data set needs" in caught.value.why
+    assert not Path("evil").exists()
+
+
+@given(st.binary(max_size=200))
+def test_no_bytes_make_the_reader_of_pickles_crash(content: bytes) -> None:
+    with pytest.raises(DataError):
+        unpickle.read_dictionary(content, "noise")
+
+
+@given(st.binary(max_size=60))
+def test_no_bytes_make_the_reader_of_idx_crash(content: bytes) -> None:
+    header = bytes([0, 0, 8, 1])
+    for candidate in (content, header + content):
+        try:
+            array = idx.parse(candidate, "noise")
+        except DataError:
+            continue
+        assert array.size == len(candidate) - 4 - 4 * candidate[3]
+
+
+@pytest.mark.parametrize("content", [b"", b"PAR1 not really", b"PAR1" + bytes(100) + b"PAR1"])
+def test_a_corrupt_parquet_file(tmp_path: Path, content: bytes) -> None:
+    (tmp_path / "train-0.parquet").write_bytes(content)
+    (tmp_path / "test-0.parquet").write_bytes(content)
+    with pytest.raises(DataError, match="cannot read"):
+        load(parse(["cifar10", "--data-dir", str(tmp_path)]))
+
+
+def test_a_parquet_file_with_other_columns(tmp_path: Path) -> None:
+    path = write_parquet(tmp_path, "train-0.parquet", make_split(3), "picture", "label")
+    with pytest.raises(DataError, match="cannot read"):
+        parquet.read([path], "img", "label")
+
+
+def test_a_folder_without_data_says_what_was_looked_for(tmp_path: Path) -> None:
+    with pytest.raises(DataError) as caught:
+        load(parse(["svhn", "--data-dir", str(tmp_path)]))
+    assert "train_32x32.mat" in caught.value.why
+    assert "train-*.parquet" in caught.value.why
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (lambda split: Split(split.images[:0], split.labels[:0]), "empty"),
+        (lambda split: Split(split.images, split.labels[:-1]), "labels"),
+        (lambda split: Split(split.images[:, :4], split.labels), r"not \(8, 8, 1\)"),
+        (lambda split: Split(split.images, split.labels + 1), "labels run from 1 to 10"),
+    ],
+)
+def test_data_of_another_kind_is_refused(change: Any, message: str) -> None:
+    good = Split(np.zeros((10, 8, 8, 1), np.uint8), np.arange(10, dtype=np.int32))
+    assert check(Dataset(good, good, (), "x"), (8, 8, 1), 10)
+    with pytest.raises(DataError, match=message):
+        check(Dataset(good, change(good), (), "x"), (8, 8, 1), 10)
+
+
+def test_held_out_examples_are_taken_from_training() -> None:
+    whole = digits.load()
+    part = load(parse(["digits", "--validation", "100"]))
+    assert (len(part.train), len(part.test)) == (1337, 100)
+    joined = np.concatenate([part.train.images, part.test.images]).reshape(1437, -1)
+    assert np.array_equal(np.sort(joined, axis=0), np.sort(whole.train.images.reshape(1437, -1), axis=0))
+    with pytest.raises(DataError, match="cannot hold out"):
+        load(parse(["digits", "--validation", "1437"]))
+
+
+class Hub(http.server.SimpleHTTPRequestHandler):
+    """The two routes of the Hugging Face Hub that we use, over a folder."""
+
+    files: dict[str, bytes]
+    digests: dict[str, str]
+
+    def do_GET(self) -> None:
+        if self.path == "/api/datasets/some/set/revision/main?blobs=true":
+            siblings = [{"rfilename": name, "lfs": {"sha256": digest}} for name, digest in self.digests.items()]
+            content = json.dumps({"sha": "c0ffee", "siblings": [{"rfilename": "README.md"}, *siblings]}).encode()
+        else:
+            content = self.files[self.path.removeprefix("/datasets/some/set/resolve/c0ffee/")]
+        self.send_response(200)
+        self.end_headers()
+        self.wfile.write(content)
+
+    def log_message(self, *_: Any) -> None:
+        """Be silent."""
+
+
+@pytest.fixture
+def mirror(monkeypatch: pytest.MonkeyPatch) -> Iterator[type[Hub]]:
+    """A mirror of the Hub on this machine."""
+    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Hub)
+    thread = threading.Thread(target=server.serve_forever)
+    thread.start()
+    monkeypatch.setenv("HF_ENDPOINT", f"http://127.0.0.1:{server.server_port}/")
+    Hub.files = {"cropped/train-0.parquet": b"first", "cropped/test-0.parquet": b"second", "other/x.parquet": b""}
+    Hub.digests = {name: hashlib.sha256(content).hexdigest() for name, content in Hub.files.items()}
+    yield Hub
+    server.shutdown()
+    thread.join()
+    server.server_close()
+
+
+def test_the_mirror_that_is_named_is_used_once(mirror: type[Hub], tmp_path: Path) -> None:
+    folder, commit = hub.fetch_folder("some/set", "cropped", tmp_path)
+    assert commit == "c0ffee"
+    assert sorted(path.name for path in folder.iterdir()) == ["revision.txt", "test-0.parquet", "train-0.parquet"]
+    mirror.files = {}
+    assert hub.fetch_folder("some/set", "cropped", tmp_path) == (folder, commit)
+
+
+def test_a_file_that_the_hub_did_not_promise_is_refused(mirror: type[Hub], tmp_path: Path) -> None:
+    mirror.files["cropped/train-0.parquet"] = b"altered on the way"
+    with pytest.raises(IntegrityError, match="is not the file we know"):
+        hub.fetch_folder("some/set", "cropped", tmp_path)
+    assert not (tmp_path / "cropped" / "train-0.parquet").exists()
+    assert not (tmp_path / "cropped" / "revision.txt").exists()
+
+
+def test_an_altered_file_in_the_cache_is_noticed(tmp_path: Path) -> None:
+    path = tmp_path / "file"
+    path.write_bytes(b"good")
+    digest = hashlib.sha256(b"good").hexdigest()
+    assert download.fetch("http://nowhere.invalid/", digest, path) == path
+    path.write_bytes(b"bad")
+    with pytest.raises(IntegrityError, match="is not the file we know"):
+        download.fetch("http://nowhere.invalid/", digest, path)
