@@ -1,0 +1,216 @@
+"""A finished build becomes a folder that is there at once, complete, and verifiable; or nothing at all."""
+
+import json
+from pathlib import Path
+
+import pytest
+import yaml
+from cyclonedx.schema import SchemaVersion
+from cyclonedx.validation.json import JsonStrictValidator
+
+from tests.unit.wheel.maker import MEMBER, make_build_info, make_elf, make_fatbin, make_wheel
+from toolkit import lock, manifest, matrix, spec
+from toolkit.errors import BuildError, CheckError, IntegrityError, PreflightError, ToolkitError
+from toolkit.wheel import bom, folder, provenance, publication, verification
+from toolkit.wheel.origin import Origin
+from toolkit.wheel.plan import Means, WheelPlan, plan
+
+TABLE = matrix.load()
+LOCK = lock.collect(spec.resolve(TABLE), TABLE, base_image="debian", base_digest="sha256:" + "0" * 64)
+PLAN = plan(LOCK, Means(), source=Origin(context="/source", identity="git:" + "a" * 40))
+CIRCUMSTANCES = publication.Circumstances(
+    started=1_741_132_800, finished=1_741_136_400, host={"engine": "docker 26"}, command=("docker",)
+)
+EVENTS = '{"id":{"buildFinished":{}},"finished":{"exitCode":{"name":"SUCCESS"}}}\n{"half'
+
+
+def finish_build(
+    path: Path, capability: str = "compute_75", version: str = "2.19.0", tag: str = "cp311-cp311-linux_x86_64"
+) -> Path:
+    """What the stage `wheel-from-source` leaves."""
+    path.mkdir(parents=True)
+    real = next(Path(yaml.__file__).parent.glob("_yaml*.so"))
+    make_wheel(
+        path,
+        files={
+            MEMBER: make_build_info(capability),
+            "tensorflow/libtensorflow_cc.so.2": make_elf(make_fatbin(("sm", 75), ("compute", 75))),
+            f"tensorflow/{real.name}": real.read_bytes(),
+        },
+        version=version,
+        tag=tag,
+    )
+    (path / "build.json").write_text(json.dumps({"bazel": "6.5.0", "seconds": 3600}))
+    (path / "events.json").write_text(EVENTS)
+    (path / "packages.txt").write_text("clang-17=1:17.0.6-22\nbash=5.2\n")
+    (path / "build.log").write_text("INFO: Build completed successfully\n")
+    folder.write_sums(path)
+    return path
+
+
+@pytest.fixture
+def dist(tmp_path: Path) -> Path:
+    publish(finish_build(tmp_path / "staging"), tmp_path / "dist")
+    return tmp_path / "dist"
+
+
+def publish(staging: Path, target: Path, plan: WheelPlan = PLAN) -> manifest.Manifest:
+    return publication.publish(staging, target, plan, TABLE, CIRCUMSTANCES)
+
+
+def test_result_holds_everything(dist: Path) -> None:
+    names = {path.name for path in dist.iterdir()}
+    wheel = "tensorflow-2.19.0-cp311-cp311-linux_x86_64.whl"
+    assert names >= {wheel, "manifest.json", "SHA256SUMS", "build.log", provenance.FILE, bom.FILE}
+    record = manifest.read(dist)
+    assert record is not None
+    facts = record.facts
+    assert facts["rung"] == "below R0"
+    assert facts["floating"] == ["apt-snapshot"]
+    assert facts["lock"] == LOCK.describe()
+    assert facts["seconds"] == 3600
+    assert facts["bazel"]["exit_code"] == 0
+    assert facts["inspection"]["architectures"] == ["compute_75", "sm_75"]
+    assert facts["auditwheel"]["platform"].startswith(("manylinux", "linux"))
+    assert record.parent == {"kind": "lock", "digest": LOCK.digest, "name": "below R0"}
+    assert oct(dist.stat().st_mode & 0o777) == "0o755"
+
+
+def test_provenance_is_a_slsa_statement(dist: Path) -> None:
+    statement = json.loads((dist / provenance.FILE).read_text())
+    assert statement["_type"] == "https://in-toto.io/Statement/v1"
+    assert statement["predicateType"] == "https://slsa.dev/provenance/v1"
+    definition = statement["predicate"]["buildDefinition"]
+    assert {"buildType", "externalParameters", "resolvedDependencies"} <= definition.keys()
+    assert {"name": "source", "digest": {"gitCommit": "a" * 40}} in definition["resolvedDependencies"]
+    assert all(item["digest"] for item in definition["resolvedDependencies"])
+    assert statement["predicate"]["runDetails"]["metadata"]["startedOn"] == "2025-03-05T00:00:00Z"
+
+
+def test_bill_follows_its_schema_and_repeats(dist: Path, tmp_path: Path) -> None:
+    text = (dist / bom.FILE).read_text()
+    problem = JsonStrictValidator(SchemaVersion.V1_6).validate_str(text)
+    assert problem is None
+    names = {item["name"] for item in json.loads(text)["components"]}
+    assert {"nvidia-cudnn-cu12", "nvidia-nccl-cu12", "bazel", "clang-17", "bash"} <= names
+    assert any(name.endswith("limits-float128.patch") for name in names)
+    publish(finish_build(tmp_path / "again"), tmp_path / "other")
+    assert (tmp_path / "other" / bom.FILE).read_text() == text
+
+
+def test_what_was_published_is_verified(dist: Path) -> None:
+    findings = verification.verify(dist)
+    assert {item.id for item in findings} == {
+        "sums",
+        "digest",
+        "versions",
+        "inspection",
+        "auditwheel",
+        "provenance",
+        "sbom",
+    }
+    assert all(item.ok for item in findings)
+    verification.require(findings)
+
+
+def rewrite(path: Path, change: dict[str, object]) -> None:
+    """Change a JSON file as somebody would who also mends the sums."""
+    value = json.loads(path.read_text())
+    for keys, new in change.items():
+        *outer, last = keys.split(".")
+        inner = value
+        for key in outer:
+            inner = inner[key]
+        inner[last] = new
+    path.write_text(json.dumps(value))
+    folder.write_sums(path.parent)
+
+
+@pytest.mark.parametrize(
+    ("file", "change", "failing"),
+    [
+        ("manifest.json", {"digest": "sha256:1"}, "digest"),
+        ("manifest.json", {"facts.lock.spec.cuda": "12.5.1"}, "versions"),
+        ("manifest.json", {"facts.inspection.needed": []}, "inspection"),
+        ("manifest.json", {"facts.auditwheel.platform": "manylinux_2_1"}, "auditwheel"),
+        (provenance.FILE, {"subject": []}, "provenance"),
+        (provenance.FILE, {"predicateType": "x"}, "provenance"),
+        (bom.FILE, {"metadata.component.hashes": []}, "sbom"),
+    ],
+)
+def test_each_finding_fails_where_it_should(dist: Path, file: str, change: dict[str, object], failing: str) -> None:
+    rewrite(dist / file, change)
+    findings = verification.verify(dist)
+    assert [item.id for item in findings if not item.ok] == [failing]
+    with pytest.raises(CheckError, match="1 of 7 findings do not hold"):
+        verification.require(findings)
+
+
+def test_changed_files_are_not_believed_at_all(dist: Path) -> None:
+    with (dist / "build.log").open("a") as log:
+        log.write("x")
+    with pytest.raises(IntegrityError):
+        verification.verify(dist)
+
+
+@pytest.mark.parametrize("text", ["", "{}", '{"schema": 1, "kind": "image", "digest": "x"}'])
+def test_folder_without_a_wheels_manifest_is_named(dist: Path, text: str) -> None:
+    (dist / "manifest.json").write_text(text)
+    folder.write_sums(dist)
+    with pytest.raises(IntegrityError, match="no manifest of a wheel"):
+        verification.verify(dist)
+
+
+def spoil_sums(staging: Path) -> None:
+    (staging / "build.log").write_text("other")
+
+
+def spoil_wheel(staging: Path) -> None:
+    wheel = folder.find_wheel(staging)
+    wheel.write_bytes(wheel.read_bytes()[:-100])
+    folder.write_sums(staging)
+
+
+def drop_wheel(staging: Path) -> None:
+    folder.find_wheel(staging).unlink()
+    folder.write_sums(staging)
+
+
+@pytest.mark.parametrize(
+    ("spoil", "kind"), [(spoil_sums, IntegrityError), (spoil_wheel, IntegrityError), (drop_wheel, BuildError)]
+)
+def test_a_spoiled_build_publishes_nothing(tmp_path: Path, spoil: object, kind: type[ToolkitError]) -> None:
+    staging = finish_build(tmp_path / "staging")
+    spoil(staging)  # type: ignore[operator]
+    with pytest.raises(kind):
+        publish(staging, tmp_path / "dist")
+    assert not (tmp_path / "dist").exists()
+
+
+@pytest.mark.parametrize("wheel", [{"capability": "sm_80"}, {"version": "2.18.0"}, {"tag": "cp312-cp312-linux_x86_64"}])
+def test_another_wheel_than_asked_for_publishes_nothing(tmp_path: Path, wheel: dict[str, str]) -> None:
+    with pytest.raises(CheckError, match="not the wheel that was asked for"):
+        publish(finish_build(tmp_path / "staging", **wheel), tmp_path / "dist")
+    assert not (tmp_path / "dist").exists()
+
+
+def test_a_half_made_target_is_replaced(tmp_path: Path) -> None:
+    (tmp_path / "dist").mkdir()
+    (tmp_path / "dist" / "leftover").write_text("")
+    publish(finish_build(tmp_path / "staging"), tmp_path / "dist")
+    assert not (tmp_path / "dist" / "leftover").exists()
+    verification.require(verification.verify(tmp_path / "dist"))
+
+
+def test_unwritable_place_is_a_preflight_matter(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(PreflightError, match="cannot write"):
+        publish(finish_build(tmp_path / "staging"), tmp_path / "file" / "dist")
+
+
+def test_plan_is_recalled_for_a_second_build(dist: Path) -> None:
+    record = verification.read_record(dist)
+    again = verification.recall_plan(record, cache_id="new")
+    assert again.fresh
+    assert again.arguments["CACHE_ID"] == "new"
+    assert (again.digest, again.lock, again.contexts, again.origins) == (PLAN.digest, LOCK, PLAN.contexts, PLAN.origins)
