@@ -20,6 +20,18 @@ ALLOWED: Final = frozenset(
     }
 )
 
+# What the interpreter of pickles raises when the bytes are noise: it checks nothing itself.
+DAMAGE: Final = (
+    pickle.UnpicklingError,
+    EOFError,
+    LookupError,
+    ArithmeticError,
+    ValueError,
+    TypeError,
+    AttributeError,
+    MemoryError,
+)
+
 
 class _Reader(pickle.Unpickler):
     def find_class(self, module: str, name: str) -> Any:
@@ -36,7 +48,7 @@ def read_dictionary(content: bytes, origin: str) -> dict[bytes, Any]:
     """
     try:
         value = _Reader(io.BytesIO(content), encoding="bytes").load()
-    except (pickle.UnpicklingError, EOFError, ValueError, IndexError, KeyError, TypeError, AttributeError) as error:
+    except DAMAGE as error:
         raise DataError(f"cannot read {origin}", why=str(error), remedy="get the file again") from error
     if not isinstance(value, dict):
         raise DataError(f"{origin} does not hold a dictionary, as batches of CIFAR do")

@@ -22,7 +22,7 @@ from train.errors import DataError, PreflightError, UsageError
         (["digits", "--depth", "23"], "use --depth 22 or --depth 28"),
         (["digits", "--nonsense"], "No such option"),
         (["digits", "--epochs", "0"], "--epochs must be at least 1"),
-        (["digits", "--epochs", "many"], "many"),
+        (["digits", "--epochs", "many"], "valid integer"),
         (["digits", "--dropout", "1"], "in [0, 1)"),
         (["digits", "--compression", "0"], "in (0, 1]"),
         (["digits", "--learning-rate", "-1"], "learning rate"),
