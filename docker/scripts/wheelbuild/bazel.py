@@ -11,7 +11,7 @@ SHOWN = re.compile(
 )
 """Lines for the console: progress, failures, trouble with a cache, the summary."""
 
-KILLED = re.compile(r"\(Killed\)|\(Exit 137\)|: Killed\b|signal 9\b|Signal 9\b|server terminated abruptly")
+KILLED = re.compile(r"\(Killed\)|\(Exit 137\)|: Killed\b|[Ss]ignal 9\b|[Ss]erver terminated abruptly")
 """How Bazel words it when the kernel kills a compiler, or Bazel itself."""
 
 _PROCESSES = re.compile(r"INFO: \d+ process(?:es)?: (.+)\.$", re.MULTILINE)

@@ -23,6 +23,15 @@ def cache() -> str:
     return "toolkit-tests"
 
 
+@pytest.fixture(scope="session")
+def result(bazel: None, cache: str, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Files of a build of the stand-in that went well."""
+    folder = tmp_path_factory.mktemp("wheel")
+    outcome = stages.build_mini(cache=cache, output=folder, arguments={"COMPUTE_CAPABILITIES": "7.5"})
+    assert outcome.code == 0, outcome.text
+    return folder
+
+
 @pytest.fixture
 def cold_cache() -> Iterator[str]:
     """Cache mount that nobody has used; emptied at the end."""

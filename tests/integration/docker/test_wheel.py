@@ -47,15 +47,6 @@ def find_process(marker: bytes, seconds: float = 120) -> int:
     raise TimeoutError(f"no process with {marker!r}")
 
 
-@pytest.fixture(scope="session")
-def result(bazel: None, cache: str, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Files of a build that went well."""
-    folder = tmp_path_factory.mktemp("wheel")
-    outcome = stages.build_mini(cache=cache, output=folder, arguments={"COMPUTE_CAPABILITIES": "7.5"})
-    assert outcome.code == 0, outcome.text
-    return folder
-
-
 def test_all_files_are_there_and_their_sums_hold(result: Path) -> None:
     names = {file.name for file in result.iterdir()}
     assert names == {

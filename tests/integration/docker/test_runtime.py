@@ -1,0 +1,159 @@
+"""The images that ship: what is in them, what is not, and who may run them."""
+
+import hashlib
+import json
+import os
+import re
+import shutil
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.integration.docker import stages
+
+pytestmark = pytest.mark.engine
+
+TRAIN = "toolkit/train:tests"
+OWN = "toolkit/runtime:tests"
+
+
+def inspect(image: str) -> dict[str, dict[str, object]]:
+    done = subprocess.run(["docker", "image", "inspect", image], capture_output=True, text=True, check=True)
+    found: dict[str, dict[str, object]] = json.loads(done.stdout)[0]
+    return found
+
+
+@pytest.fixture(scope="module")
+def train() -> Iterator[str]:
+    outcome = stages.build("train", tag=TRAIN)
+    assert outcome.code == 0, outcome.text
+    yield TRAIN
+    subprocess.run(["docker", "image", "rm", TRAIN], capture_output=True, check=False)
+
+
+def python(image: str, program: str, *options: str) -> str:
+    return stages.run(image, "-c", program, options=("--entrypoint", "python", *options))
+
+
+def test_anybody_may_run_it_with_nothing_but_a_tmp(train: str) -> None:
+    program = """
+import getpass, json, os, pathlib, tempfile
+import tensorflow as tf
+pathlib.Path.home().joinpath("written").write_text("yes")
+print(json.dumps([tf.__version__, float(tf.reduce_sum(tf.ones((3, 3)))), getpass.getuser(), os.getuid()]))
+"""
+    assert json.loads(python(train, program).splitlines()[-1]) == ["2.19.0", 9.0, "toolkit", 12345]
+
+
+def test_bytecode_is_in_the_image(train: str) -> None:
+    program = """
+import os, sys, keras, numpy, train
+print([m.__name__ for m in sys.modules.values() if getattr(m, "__cached__", None) and not os.path.exists(m.__cached__)])
+"""
+    assert python(train, program).splitlines()[-1] == "[]"
+
+
+def test_the_training_job_starts(train: str) -> None:
+    assert "DATASET" in stages.run(train, "--help").upper()
+
+
+def test_it_is_nobody_by_default_and_says_whose_it_is(train: str) -> None:
+    config = inspect(train)["Config"]
+    labels = config["Labels"]
+    assert isinstance(labels, dict)
+    assert config["User"] == "10001:10001"
+    assert labels["io.github.tensorflow-toolkit.owner"] == "toolkit"
+    assert labels["io.github.tensorflow-toolkit.requirements"] == "cpu"
+    assert labels["org.opencontainers.image.licenses"] == "Apache-2.0"
+
+
+def test_every_user_can_read_and_run_everything(train: str) -> None:
+    listing = [
+        "find",
+        "/opt",
+        "(",
+        "!",
+        "-perm",
+        "-o=r",
+        "-o",
+        "-perm",
+        "-u=x",
+        "!",
+        "-perm",
+        "-o=x",
+        ")",
+        "!",
+        "-type",
+    ]
+    argv = ["docker", "run", "--rm", "--user=0", "--entrypoint", listing[0], train, *listing[1:], "l"]
+    assert subprocess.run(argv, capture_output=True, text=True, check=True).stdout == ""
+
+
+def test_no_installer_and_no_cache_of_one_ships(train: str) -> None:
+    places = ("/opt/uv", "/build/uv", "/root/.cache", "/opt/venv/bin/uv")
+    program = f"import os; print([place for place in {places} if os.path.exists(place)])"
+    assert stages.run(train, "-c", program, options=("--entrypoint", "python", "--user=0")).strip() == "[]"
+
+
+@pytest.mark.skipif("SSL_CERT_FILE" not in os.environ, reason="this machine trusts nothing that the image does not")
+def test_no_certificate_of_the_build_is_in_a_layer(train: str, tmp_path: Path) -> None:
+    pattern = r"-----BEGIN CERTIFICATE-----\n(.*?)-----END"
+    ours = set(re.findall(pattern, Path(os.environ["SSL_CERT_FILE"]).read_text(), re.DOTALL))
+    bundle = "/etc/ssl/certs/ca-certificates.crt"
+    theirs = set(re.findall(pattern, stages.run(train, bundle, options=("--entrypoint", "cat")), re.DOTALL))
+    if not ours - theirs:
+        pytest.skip("this machine trusts nothing that the image does not")
+    needles = tmp_path / "needles"
+    needles.write_text("".join(body.splitlines()[-2] + "\n" for body in ours - theirs))
+    argv = ["docker", "run", "--rm", "--user=0", f"--volume={needles}:/needles:ro", "--entrypoint", "grep", train]
+    argv += ["-rlF", "--file=/needles", "/etc", "/opt", "/root", "/tmp", "/usr", "/var"]
+    assert subprocess.run(argv, capture_output=True, text=True, check=False).stdout == ""
+
+
+def test_layers_are_the_same_when_they_are_made_again(train: str) -> None:
+    before = inspect(train)["RootFS"]["Layers"]
+    argv = [*stages.compose("train", tag=TRAIN), "--no-cache-filter", "job", "--no-cache-filter", "folders"]
+    subprocess.run(argv, cwd=stages.ROOT, capture_output=True, check=True)
+    assert inspect(TRAIN)["RootFS"]["Layers"] == before
+
+
+def test_an_unknown_set_is_named() -> None:
+    outcome = stages.build("runtime", arguments={"REQUIREMENTS": "cuda-11.0"})
+    assert outcome.code != 0
+    assert "docker/requirements/cuda-11.0.txt" in outcome.text
+
+
+def test_a_wheel_of_our_own_takes_tensorflows_place_and_nothing_else(result: Path) -> None:
+    outcome = stages.build("runtime", tag=OWN, contexts={"wheel": result})
+    assert outcome.code == 0, outcome.text
+    program = """
+import importlib.metadata as m, keras.src.version, tensorflow as tf
+names = sorted(d.name for d in m.distributions() if d.name.startswith("tensorflow"))
+print(tf.float128_digits(), m.version("tensorflow"), m.version("keras"), *names)
+"""
+    try:
+        words = stages.run(OWN, "python", "-c", program).split()
+        assert words[:4] == ["113", "2.19.0", "3.15.1", "tensorflow"]
+        assert "tensorflow-cpu" not in words
+    finally:
+        subprocess.run(["docker", "image", "rm", OWN], capture_output=True, check=False)
+
+
+def test_a_wheel_that_is_not_the_one_of_its_sums_is_refused(result: Path, tmp_path: Path) -> None:
+    folder = Path(shutil.copytree(result, tmp_path / "dist"))
+    wheel = next(folder.glob("*.whl"))
+    wheel.write_bytes(wheel.read_bytes() + b"\0")
+    assert hashlib.sha256(wheel.read_bytes()).hexdigest() not in (folder / "SHA256SUMS").read_text()
+    outcome = stages.build("runtime", contexts={"wheel": folder})
+    assert outcome.step_code == 1, outcome.text
+    assert f"{wheel.name}: FAILED" in outcome.text
+
+
+def test_two_wheels_are_one_too_many(result: Path, tmp_path: Path) -> None:
+    folder = Path(shutil.copytree(result, tmp_path / "dist"))
+    shutil.copy(next(folder.glob("*.whl")), folder / "tensorflow-2.19.1-cp311-cp311-linux_x86_64.whl")
+    outcome = stages.build("runtime", contexts={"wheel": folder})
+    assert outcome.step_code == 2, outcome.text
+    assert "holds 2 wheels, one is needed" in outcome.text

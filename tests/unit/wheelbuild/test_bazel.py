@@ -1,0 +1,39 @@
+"""What is shown of Bazel's output, and what is read out of it."""
+
+import sys
+from pathlib import Path
+
+import pytest
+from wheelbuild import bazel
+
+PROGRESS = "[1,234 / 5,678] Compiling tensorflow/core/kernels/host.cc; 12s local ... (2 actions running)\n"
+
+
+def test_the_console_gets_what_matters_and_the_log_gets_all(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    lines = [PROGRESS, "note: a warning of the compiler\n", "ERROR: it broke\n", "INFO: Elapsed time: 1s\n"]
+    program = f"import sys; sys.stderr.write({''.join(lines)!r}); sys.exit(36)"
+    code = bazel.run([sys.executable, "-c", program], environment={}, folder=tmp_path, log=tmp_path / "log")
+    assert code == 36
+    assert (tmp_path / "log").read_text() == "".join(lines)
+    assert capsys.readouterr().out == "".join(line for line in lines if "note:" not in line)
+
+
+def test_processes_are_counted_by_where_they_ran() -> None:
+    log = "INFO: 4 processes: 1 internal.\nINFO: 1018 processes: 21 disk cache hit, 7 internal, 990 local.\n"
+    assert bazel.count_processes(log) == {"disk cache hit": 21, "internal": 7, "local": 990}
+    assert bazel.count_processes("nothing of the kind") == {}
+
+
+@pytest.mark.parametrize(
+    ("line", "killed"),
+    [
+        ("ERROR: BUILD:3:9: Compiling a.cc failed: (Killed): process-wrapper failed", True),
+        ("ERROR: BUILD:3:9: Compiling a.cc failed: (Exit 137): clang failed", True),
+        ("clang: error: unable to execute command: Killed", True),
+        ("Server terminated abruptly (error code: 14, error message: 'Socket closed')", True),
+        ("ERROR: BUILD:3:9: Compiling a.cc failed: (Exit 1): clang failed", False),
+        ("Compiling killed_process_handler.cc", False),
+    ],
+)
+def test_a_kill_is_told_from_an_error(line: str, killed: bool) -> None:
+    assert bool(bazel.KILLED.search(line)) is killed

@@ -1,0 +1,42 @@
+"""What is left open is fitted to the machine; what is wrong is named."""
+
+import pytest
+from wheelbuild.request import UsageError, read_request
+
+GIVEN = {
+    "TENSORFLOW_VERSION": "2.19.0",
+    "CUDA_VERSION": "12.6.1",
+    "CUDNN_VERSION": "9.5.0",
+    "PYTHON_VERSION": "3.11",
+    "COMPUTE_CAPABILITIES": "7.5",
+    "LLVM_VERSION": "17",
+}
+
+
+@pytest.mark.parametrize(("cores", "memory", "jobs"), [(32, 65536, 32), (32, 16384, 8), (2, 24000, 2), (4, 1000, 1)])
+def test_jobs_follow_cores_and_memory(cores: int, memory: int, jobs: int) -> None:
+    assert read_request(GIVEN, cores=cores, memory=memory).jobs == jobs
+
+
+def test_the_user_has_the_last_word() -> None:
+    wanted = read_request({**GIVEN, "BAZEL_JOBS": "3", "BAZEL_MEMORY": "9000"}, cores=8, memory=65536)
+    assert (wanted.jobs, wanted.memory) == (3, 9000)
+
+
+def test_more_arguments_are_split_at_blanks() -> None:
+    wanted = read_request({**GIVEN, "BAZEL_ARGUMENTS": " --copt=-mavx  --keep_going "}, cores=1, memory=4096)
+    assert wanted.extra == ("--copt=-mavx", "--keep_going")
+
+
+@pytest.mark.parametrize("name", GIVEN)
+@pytest.mark.parametrize("value", ["", None])
+def test_what_is_missing_is_named(name: str, value: str | None) -> None:
+    given = {**GIVEN, name: value}
+    with pytest.raises(UsageError, match=name):
+        read_request({key: text for key, text in given.items() if text is not None}, cores=1, memory=4096)
+
+
+@pytest.mark.parametrize("text", ["0", "-1", "2.5", "many", "1,000"])
+def test_a_count_is_a_positive_number(text: str) -> None:
+    with pytest.raises(UsageError, match="BAZEL_JOBS"):
+        read_request({**GIVEN, "BAZEL_JOBS": text}, cores=1, memory=4096)
