@@ -63,6 +63,15 @@ def test_the_chain_runs_and_each_link_names_the_one_before(chain: dict[str, obje
     assert chain["smoke"]["verdict"] == "pass"  # type: ignore[index]
 
 
+def test_host_and_container_train_the_same_weights(chain: dict[str, object], folder: Path) -> None:
+    argv = [sys.executable, "-m", "train", "digits", "--epochs", "4", "--out", str(folder / "host")]
+    subprocess.run(argv, cwd=ROOT, check=True, capture_output=True)
+    host, container = (
+        json.loads(next(folder.glob(f"{name}/digits-*/manifest.json")).read_text()) for name in ("host", "runs")
+    )
+    assert host["weights_sha256"] == container["weights_sha256"]
+
+
 def test_outputs_belong_to_the_caller(chain: dict[str, object], folder: Path) -> None:
     owners = {path.stat().st_uid for path in (folder / "runs").rglob("*")}
     assert owners == {os.getuid()}
@@ -124,6 +133,12 @@ def test_an_interrupt_stops_the_container_and_the_run_goes_on_later(
     done = _toolkit(variables, *arguments)
     assert done.returncode == 0, done.stderr
     assert "resum" in done.stderr.lower()
+
+
+def test_a_base_out_of_reach_is_said_and_nothing_is_built(variables: dict[str, str]) -> None:
+    done = _toolkit(variables, "build-image", "--base-image", "localhost:1/nobody/nothing:1")
+    assert done.returncode == 4
+    assert "docker/base/bootstrap" in done.stderr
 
 
 def test_clean_lists_ours_and_leaves_others(chain: dict[str, object], variables: dict[str, str], folder: Path) -> None:

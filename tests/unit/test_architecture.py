@@ -1,0 +1,58 @@
+"""Dependencies point one way, and each room keeps to itself."""
+
+import ast
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+INSIDE = ROOT / "toolkit" / "smoke" / "inside"
+
+
+def _modules(room: str) -> list[Path]:
+    return [path for path in sorted((ROOT / room).rglob("*.py")) if INSIDE not in path.parents]
+
+
+def _imports(path: Path) -> Iterator[str]:
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom) and not node.level:
+            yield from (f"{node.module}.{alias.name}" for alias in node.names)
+
+
+def _reaches(path: Path, forbidden: tuple[str, ...]) -> list[str]:
+    return [name for name in _imports(path) if any(name == each or name.startswith(f"{each}.") for each in forbidden)]
+
+
+@pytest.mark.parametrize("path", _modules("toolkit"), ids=lambda path: str(path.relative_to(ROOT)))
+def test_the_toolkit_never_imports_tensorflow(path: Path) -> None:
+    allowed_of_train = ("train.cli", "train.config", "train.errors")
+    assert not _reaches(path, ("tensorflow", "keras", "datasets", "numpy", "toolkit.smoke.inside"))
+    assert all(name.startswith(allowed_of_train) for name in _reaches(path, ("train",)))
+
+
+@pytest.mark.parametrize("path", _modules("train"), ids=lambda path: str(path.relative_to(ROOT)))
+def test_the_training_job_never_imports_the_toolkit(path: Path) -> None:
+    assert not _reaches(path, ("toolkit", "docker"))
+
+
+@pytest.mark.parametrize("path", sorted(INSIDE.rglob("*.py")), ids=lambda path: path.name)
+def test_the_checks_stand_alone(path: Path) -> None:
+    assert not _reaches(path, ("toolkit", "train", "docker", "yaml", "typer", "rich"))
+
+
+def test_only_the_engine_room_talks_to_an_engine() -> None:
+    rooms = (ROOT / "toolkit" / "engine", ROOT / "toolkit" / "clean.py")
+    users = [path for path in _modules("toolkit") if _reaches(path, ("docker",))]
+    assert all(any(path == room or room in path.parents for room in rooms) for path in users)
+
+
+def test_no_shell_runs_a_string() -> None:
+    for path in [*_modules("toolkit"), *_modules("train")]:
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.keyword) and node.arg == "shell":
+                pytest.fail(f"{path}: shell=")
+            if isinstance(node, ast.Attribute) and ast.unparse(node) in {"os.system", "os.popen"}:
+                pytest.fail(f"{path}: {ast.unparse(node)}")
