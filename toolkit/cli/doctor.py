@@ -15,6 +15,7 @@ MARKS = {"ok": "✓", "warn": "!", "fail": "✗"}
 @guarded
 def doctor(
     write_env: Annotated[bool, typer.Option("--write-env", help="Write the .env that compose.yaml reads.")] = False,
+    offline: Annotated[bool, typer.Option("--offline", help="Do not ask whether the sources are in reach.")] = False,
     cuda: options.Cuda = None,
     cudnn: options.Cudnn = None,
     engine: options.Engine = None,
@@ -32,12 +33,12 @@ def doctor(
     settings = options.resolve_settings(
         console, cuda=cuda, cudnn=cudnn, engine=engine, base_image=base_image, ca_bundle=ca_bundle
     )
-    findings = examine(settings)
+    findings = examine(settings, offline=offline)
     lines = []
     for finding in findings:
-        lines.append(f"{MARKS[finding.level]} {finding.id:<15} {finding.summary}")
+        lines.append(f"{MARKS[finding.level]} {finding.id:<18} {finding.summary}")
         if finding.remedy:
-            lines.append(f"{'':<18}try: {finding.remedy}")
+            lines.append(f"{'':<21}try: {finding.remedy}")
     result: dict[str, object] = {"findings": [asdict(finding) for finding in findings]}
     if write_env:
         values = dotenv.compose(findings, settings)

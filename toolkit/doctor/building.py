@@ -1,0 +1,48 @@
+"""What building TensorFlow from source would take here. A judgement from public reports, not a measurement of ours:
+conda-forge gives it 12 to 18 hours on 4 cores, and 16 GB with 16 jobs have run out (tensorflow#41480).
+"""
+
+import os
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+
+from toolkit.doctor.finding import Finding, Level
+from toolkit.settings import Settings
+
+JOB_BYTES = 2 << 30
+"""Memory that one compile job may take."""
+
+MEMORY_BYTES = {"least": 16 << 30, "good": 32 << 30}
+DISK_BYTES = {"least": 40 << 30, "good": 80 << 30}
+HOURS = ((32, "about 1 to 2"), (16, "about 2 to 4"), (8, "about 5 to 8"), (4, "about 10 to 18"))
+"""Cores, and hours for one compute capability."""
+
+
+def check(_: Settings) -> Iterator[Finding]:
+    """Jobs, memory, disk and hours of a source build. Never a failure: only `toolkit build-wheel` needs them."""
+    memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    cores = len(os.sched_getaffinity(0))
+    jobs = max(1, min(cores, memory // JOB_BYTES))
+    hours = next((text for least, text in HOURS if cores >= least), "more than 18")
+    free = shutil.disk_usage(_find_engine_root()).free
+    lacking = [
+        f"{name} {value / 2**30:.0f} GiB, {limits['least'] / 2**30:.0f} are the least"
+        for name, value, limits in (("memory", memory, MEMORY_BYTES), ("disk", free, DISK_BYTES))
+        if value < limits["least"]
+    ]
+    tight = memory < MEMORY_BYTES["good"] or free < DISK_BYTES["good"] or cores < HOURS[-1][0]
+    level: Level = "warn" if lacking or tight else "ok"
+    yield Finding(
+        id="source-build",
+        level=level,
+        summary=f"TensorFlow from source: {jobs} jobs, {hours} hours" + "".join(f"; {text}" for text in lacking),
+        remedy="build on a larger host, or with --remote-cache" if level == "warn" else "",
+        facts={"jobs": jobs, "hours": hours, "memory_bytes": memory, "free_bytes": free, "cores": cores},
+    )
+
+
+def _find_engine_root() -> Path:
+    """Where the engine keeps its layers and caches, as far as it can be seen from here."""
+    root = Path("/var/lib/docker")
+    return root if root.is_dir() else Path("/")

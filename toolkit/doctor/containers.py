@@ -1,0 +1,58 @@
+"""The container engine and what belongs to it."""
+
+import subprocess
+from collections.abc import Iterator
+
+from toolkit.doctor.finding import Finding, Level
+from toolkit.errors import ToolkitError
+from toolkit.settings import Settings
+
+
+def check(settings: Settings) -> Iterator[Finding]:
+    """Engine, buildx, compose, base image, NVIDIA runtime."""
+    # The docker SDK is slow to load; whoever examines something else need not wait.
+    from toolkit.engine import base
+    from toolkit.engine.client import connect
+
+    try:
+        client = connect()
+    except ToolkitError as error:
+        level: Level = "fail" if settings.engine == "docker" else "warn"
+        yield Finding(id="engine", level=level, summary=f"{error.what}: {error.why}", remedy=error.remedy)
+        return
+    version = client.version()
+    summary = f"engine {version['Version']}, API {version['ApiVersion']}"
+    yield Finding(id="engine", level="ok", summary=summary, facts={"api": version["ApiVersion"]})
+    yield _check_plugin("buildx", "image builds go through it")
+    yield _check_plugin("compose", "compose.yaml needs it; the toolkit itself does not")
+    try:
+        chosen = base.select(client, settings)
+        yield Finding(
+            id="base-image",
+            level="ok",
+            summary=chosen.why or f"{chosen.reference} is at hand",
+            facts={"reference": chosen.reference, "id": chosen.identity},
+        )
+    except ToolkitError as error:
+        yield Finding(id="base-image", level="warn", summary=error.what, remedy=error.remedy)
+    runtimes = client.info().get("Runtimes", {})
+    if "nvidia" in runtimes:
+        yield Finding(id="nvidia-runtime", level="ok", summary="the engine has the NVIDIA runtime")
+    else:
+        yield Finding(
+            id="nvidia-runtime",
+            level="warn",
+            summary="the engine has no NVIDIA runtime: containers see no GPU",
+            remedy="on a GPU machine, install nvidia-container-toolkit and run `nvidia-ctk runtime configure`",
+        )
+
+
+def _check_plugin(name: str, use: str) -> Finding:
+    try:
+        answer = subprocess.run(["docker", name, "version"], capture_output=True, text=True, timeout=20, check=False)
+    except (OSError, subprocess.TimeoutExpired):
+        answer = None
+    if answer is None or answer.returncode:
+        remedy = f"install the docker-{name} plugin"
+        return Finding(id=name, level="warn", summary=f"`docker {name}` is missing: {use}", remedy=remedy)
+    return Finding(id=name, level="ok", summary=answer.stdout.strip())

@@ -1,0 +1,58 @@
+"""The NVIDIA driver and its devices, against the CUDA that was asked for."""
+
+import subprocess
+from collections.abc import Iterator
+
+from toolkit import matrix, versions
+from toolkit.doctor.finding import Finding
+from toolkit.settings import Settings
+
+QUERY = ("nvidia-smi", "--query-gpu=name,compute_cap,driver_version", "--format=csv,noheader")
+
+
+def check(settings: Settings) -> Iterator[Finding]:
+    """Each GPU, and whether its driver runs the CUDA asked for."""
+    try:
+        answer = subprocess.run(QUERY, capture_output=True, text=True, timeout=20, check=False)
+    except (OSError, subprocess.TimeoutExpired):
+        yield Finding(id="gpu", level="warn", summary="no NVIDIA driver on this machine: everything runs on the CPU")
+        return
+    if answer.returncode:
+        said = (answer.stderr or answer.stdout).strip()
+        yield Finding(
+            id="gpu",
+            level="warn",
+            summary=f"nvidia-smi failed: {said[:200]}",
+            remedy="the driver and its kernel module disagree, most often after an update: reboot",
+        )
+        return
+    devices = [[word.strip() for word in line.split(",")] for line in answer.stdout.strip().splitlines()]
+    for index, (name, capability, driver) in enumerate(device for device in devices if len(device) == 3):
+        summary = f"{name}, compute capability {capability}, driver {driver}"
+        yield Finding(id=f"gpu-{index}", level="ok", summary=summary)
+        if settings.cuda and index == 0:
+            yield _compare(driver, settings.cuda)
+
+
+def _compare(driver: str, cuda: str) -> Finding:
+    row = matrix.load().cuda_rows.get(cuda)
+    facts = {"driver": driver, "cuda": cuda}
+    if row is None or not row.driver_min:
+        return Finding(
+            id="driver", level="warn", summary=f"it is not known which driver CUDA {cuda} needs", facts=facts
+        )
+    if versions.parse(driver) >= versions.parse(row.driver or row.driver_min):
+        return Finding(id="driver", level="ok", summary=f"the driver runs CUDA {cuda}", facts=facts)
+    if versions.parse(driver) >= versions.parse(row.driver_min):
+        summary = (
+            f"driver {driver} is older than the {row.driver} of CUDA {cuda}; it runs it by minor-version compatibility"
+        )
+        remedy = "kernels must be built for the GPU's own capability: PTX of a newer CUDA may not load"
+        return Finding(id="driver", level="ok", summary=summary, remedy=remedy, facts=facts)
+    return Finding(
+        id="driver",
+        level="fail",
+        summary=f"driver {driver} is too old for CUDA {cuda}, which needs {row.driver_min}",
+        remedy=f"install a driver of the {row.driver.partition('.')[0]} branch, or ask for an older CUDA",
+        facts=facts,
+    )
