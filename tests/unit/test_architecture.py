@@ -15,11 +15,19 @@ def _modules(room: str) -> list[Path]:
 
 
 def _imports(path: Path) -> Iterator[str]:
-    for node in ast.walk(ast.parse(path.read_text())):
+    for node in _walk(ast.parse(path.read_text())):
         if isinstance(node, ast.Import):
             yield from (alias.name for alias in node.names)
         elif isinstance(node, ast.ImportFrom) and not node.level:
             yield from (f"{node.module}.{alias.name}" for alias in node.names)
+
+
+def _walk(node: ast.AST) -> Iterator[ast.AST]:
+    """Every node but those that only a type checker sees."""
+    for child in ast.iter_child_nodes(node):
+        if not (isinstance(child, ast.If) and ast.unparse(child.test) == "TYPE_CHECKING"):
+            yield child
+            yield from _walk(child)
 
 
 def _reaches(path: Path, forbidden: tuple[str, ...]) -> list[str]:

@@ -37,11 +37,11 @@ def select(client: docker.DockerClient, settings: Settings) -> Base:
     """
     wanted = settings.base_image
     with translating_errors("looking for the base image"):
-        found = _find_local(client, wanted)
+        found = find_local(client, wanted)
         if found:
             return Base(reference=wanted, identity=found)
         if settings.sources["base_image"] == "default":
-            standin = _find_local(client, naming.STANDIN_BASE)
+            standin = find_local(client, naming.STANDIN_BASE)
             if standin:
                 why = f"{wanted} is not on this machine; {naming.STANDIN_BASE} is"
                 return Base(reference=naming.STANDIN_BASE, identity=standin, why=why)
@@ -56,8 +56,14 @@ def select(client: docker.DockerClient, settings: Settings) -> Base:
             ) from error
 
 
-def _find_local(client: docker.DockerClient, reference: str) -> str | None:
-    try:
-        return str(client.images.get(reference).id)
-    except ImageNotFound:
-        return None
+def find_local(client: docker.DockerClient, reference: str) -> str | None:
+    """Id of an image that is on this machine, or None.
+
+    Raises:
+        EngineError: the engine went away.
+    """
+    with translating_errors("looking for an image"):
+        try:
+            return str(client.images.get(reference).id)
+        except ImageNotFound:
+            return None

@@ -159,13 +159,7 @@ def _fill(present: Lock, locked: Lock | None) -> Lock:
 def _find_digest(client: "DockerClient", bazel: str) -> str:
     if not bazel.startswith(origin.IMAGE_SCHEME):
         return ""
-    from docker.errors import ImageNotFound
+    from toolkit.engine.base import find_local
 
-    from toolkit.engine.client import translating_errors
-
-    with translating_errors("looking for Bazel's image"):
-        try:
-            return str(client.images.get(bazel.removeprefix(origin.IMAGE_SCHEME)).id)
-        except ImageNotFound:
-            # BuildKit pulls it; its name stands for it until then.
-            return ""
+    # An image that is not here yet is pulled by BuildKit; its name stands for it until then.
+    return find_local(client, bazel.removeprefix(origin.IMAGE_SCHEME)) or ""
