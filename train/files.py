@@ -2,6 +2,7 @@
 
 import contextlib
 import os
+import shutil
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -36,6 +37,18 @@ def replacing(path: Path) -> Iterator[BinaryIO]:
     finally:
         if temporary:
             Path(temporary).unlink(missing_ok=True)
+
+
+@contextlib.contextmanager
+def replacing_folder(path: Path) -> Iterator[Path]:
+    """A folder that takes the place of `path` when the block ends well, and leaves no trace when it does not."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=path.parent, prefix=f".{path.name}.") as parent:
+        new = Path(parent) / path.name
+        new.mkdir()
+        yield new
+        shutil.rmtree(path, ignore_errors=True)
+        new.replace(path)
 
 
 def write_text(path: Path, text: str) -> None:

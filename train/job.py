@@ -8,6 +8,7 @@ from train.checkpoint import Position
 from train.config import TrainConfig
 from train.data import Dataset, load
 from train.errors import CheckError
+from train.files import write_text
 from train.folder import opened
 from train.progress import Display
 
@@ -40,13 +41,14 @@ def _train(
     requests: interruption.Requests,
 ) -> dict[str, Any]:
     # TensorFlow is loaded by now, with its threads pinned; before, these modules must not be imported.
-    from train import optimizer, state, step
-    from train.loop import Batches, Loop
+    from train import optimizer, report, state, step
+    from train.batches import Batches
+    from train.loop import Loop
     from train.model.densenet import build, count_parameters
 
     batches = Batches(dataset, config)
     display = Display(config.progress, batches.total, config.batch_size)
-    environment |= {"data_sha256": dataset.digest}
+    environment |= {"data_sha256": dataset.digest, "mean": dataset.mean.tolist(), "std": dataset.std.tolist()}
     for problem in problems:
         display.say(f"checkpoint left out: {problem}")
 
@@ -64,23 +66,29 @@ def _train(
         f"{config.model}: {count_parameters(model):,} trainable parameters; {batches.total} steps of "
         f"{config.batch_size} images, {environment['threads']} threads"
     )
+    report.draw_model(folder / "model.png", config)
+    model.summary(print_fn=lambda text: write_text(folder / "model.txt", f"{text}\n"), line_length=100)
     loop = Loop(
         config,
         batches,
         current,
-        step.compile_step(step.make_train_step(current, rule, config, dataset.mean, dataset.std), config),
-        step.compile_step(step.make_evaluation_step(current, dataset.mean, dataset.std), config),
+        step.compile_train_step(step.make_train_step(current, rule, config, dataset.mean, dataset.std), config),
+        step.compile_evaluation_step(step.make_evaluation_step(model, dataset.mean, dataset.std), config),
         folder,
         display,
         requests,
+        position,
     )
-    position, evaluation = loop.run(position)
+    evaluation = loop.run()
+    position = loop.position
+    report.write_confusion(folder, evaluation.confusion, dataset.class_names)
     result = manifest.make(
         config,
         status="complete",
         result={
             "test_accuracy": evaluation.accuracy,
             "test_loss": evaluation.loss,
+            "per_class_accuracy": report.per_class_accuracy(evaluation.confusion),
             "epochs": -(-position.step // batches.steps_per_epoch),
             "steps": position.step,
             "train_seconds": position.seconds,

@@ -1,62 +1,24 @@
-"""The training loop: steps, epochs, what is recorded and saved after each."""
+"""The training loop: who runs the steps, and what is recorded and saved after each."""
 
 import math
 import time
-from collections.abc import Callable
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-import numpy as np
 import tensorflow as tf
-from numpy.typing import NDArray
 
-from train import augmentation, checkpoint, plot
-from train.augmentation import Augmentation
+from train import checkpoint, fit, plot
+from train.batches import Batch, Batches
 from train.checkpoint import Position
-from train.config import TrainConfig, read_table
-from train.data import Dataset
+from train.config import TrainConfig
 from train.errors import CheckError, InterruptionError
 from train.evaluation import Evaluation, evaluate
 from train.metrics import EpochRecord, Recorder
-from train.order import count_steps, locate, select
+from train.profile import Profile
 from train.progress import Display
-from train.schedule import rate_at
 from train.state import State
-from train.step import EvaluationStep, TrainStep
-
-
-@dataclass(frozen=True)
-class Batches:
-    """The batches of a run as a pure function of the step."""
-
-    dataset: Dataset
-    config: TrainConfig
-
-    @property
-    def steps_per_epoch(self) -> int:
-        """Steps in an epoch."""
-        return count_steps(len(self.dataset.train), self.config.batch_size)
-
-    @property
-    def total(self) -> int:
-        """Steps in the run."""
-        return self.config.steps or self.config.epochs * self.steps_per_epoch
-
-    def indices(self, step: int) -> NDArray[np.int64]:
-        """Which training examples a step sees, `step` counted from 0."""
-        return select(self.config.seed, step, len(self.dataset.train), self.config.batch_size)
-
-    def make(self, step: int) -> tuple[NDArray[np.uint8], NDArray[np.int32]]:
-        """Images and labels of a step, augmented."""
-        chosen = self.indices(step)
-        images, labels = self.dataset.train.images[chosen], self.dataset.train.labels[chosen]
-        if not self.config.augment:
-            return images, labels
-        facts = read_table("datasets")[self.config.dataset]
-        kind = Augmentation(facts["pad"], facts["flip"])
-        epoch, _ = locate(step, len(self.dataset.train), self.config.batch_size)
-        draws = augmentation.draw(kind, self.config.seed, epoch, len(self.dataset.train))[chosen]
-        return augmentation.apply(images, draws, kind.pad, np.rint(self.dataset.mean).astype(np.uint8)), labels
+from train.step import EvaluationStep, Outcome, TrainStep
 
 
 @dataclass
@@ -64,7 +26,9 @@ class Loop:
     """A run under way.
 
     Attributes:
+        position: where it stands; moved by each step.
         stop: asked after each step; says why to stop, or nothing.
+        evaluation: the newest, made after each epoch.
         first_step_seconds: time of this process' first step, once it is done.
     """
 
@@ -76,87 +40,97 @@ class Loop:
     folder: Path
     display: Display
     stop: Callable[[], str]
+    position: Position
+    evaluation: Evaluation | None = None
     first_step_seconds: float | None = None
+    _began: float = field(default=0.0, init=False)
 
-    def run(self, position: Position) -> tuple[Position, Evaluation]:
-        """Train from a position to the end; returns the last position and the evaluation there.
+    def run(self) -> Evaluation:
+        """Train from the position to the end; returns the evaluation there.
 
         Raises:
             InterruptionError: asked to stop; the state is saved.
             CheckError: the loss is no number any more.
             PreflightError: something could not be written.
         """
-        evaluation = None
-        with Recorder(self.folder, position.step) as recorder:
-            for step in range(position.step, self.batches.total):
-                position = self._advance(step, position, recorder)
-                at_end = position.step == self.batches.total
-                if at_end or position.step % self.batches.steps_per_epoch == 0:
-                    evaluation = evaluate(self.evaluation_step, self.batches.dataset.test)
-                    position = self._close_epoch(position, evaluation, recorder)
-                    self._save(position)
-                elif self.config.checkpoint_every and position.step % self.config.checkpoint_every == 0:
-                    self._save(position)
-                reason = "" if at_end else self.stop()
-                if reason:
-                    self._save(position)
-                    raise InterruptionError(
-                        f"stopped by {reason} after step {position.step} of {self.batches.total}; the state is saved",
-                        remedy="the same command again goes on from there",
-                    )
-        return position, evaluation or evaluate(self.evaluation_step, self.batches.dataset.test)
+        start = self.position.step
+        with Recorder(self.folder, start) as recorder, Profile(self.config.profile, self.folder / "tb") as profile:
 
-    def _advance(self, step: int, position: Position, recorder: Recorder) -> Position:
-        began = time.monotonic()
-        images, labels = self.batches.make(step)
-        rate = rate_at(self.config.schedule, self.config.learning_rate, step, self.batches.total)
-        outcome = self.train_step(tf.constant(images), tf.constant(labels), tf.constant(rate, tf.float32))
-        loss = float(outcome.loss)
+            def report(outcome: Outcome) -> None:
+                self._account(outcome, recorder)
+                profile.move(self.position.step)
+                self._close_step(recorder)
+                self._began = time.monotonic()
+
+            profile.move(start)
+            self._began = time.monotonic()
+            drive = run_by_fit if self.config.loop == "fit" else run_by_steps
+            drive(self.train_step, self.batches.iterate(start), report, self.batches.total - start, jit=self.config.jit)
+        return self.evaluation or self._evaluate()
+
+    def _account(self, outcome: Outcome, recorder: Recorder) -> None:
+        """Move the position by a step that is done."""
+        loss, step, size = float(outcome.loss), self.position.step, self.config.batch_size
         if not math.isfinite(loss):
             self._refuse(step, loss)
-        spent = time.monotonic() - began
+        spent = time.monotonic() - self._began
         if self.first_step_seconds is None:
             self.first_step_seconds, spent = spent, 0.0
             self.display.say(f"first step: {self.first_step_seconds:.1f} s, most of it to make the graph")
-        position = replace(
-            position,
+        now = self.position = replace(
+            self.position,
             step=step + 1,
-            seconds=position.seconds + spent,
-            epoch_seconds=position.epoch_seconds + spent,
-            loss_sum=position.loss_sum + loss * len(labels),
-            correct=position.correct + int(outcome.correct),
-            seen=position.seen + len(labels),
+            seconds=self.position.seconds + spent,
+            epoch_seconds=self.position.epoch_seconds + spent,
+            loss_sum=self.position.loss_sum + loss * size,
+            correct=self.position.correct + int(outcome.correct),
+            seen=self.position.seen + size,
         )
-        if position.step % self.config.log_every == 0:
-            recorder.add_step(position.step, loss=loss, learning_rate=rate, seconds=position.seconds)
+        if now.step % self.config.log_every == 0:
+            recorder.add_step(now.step, loss=loss, learning_rate=self.batches.rate(step), seconds=now.seconds)
         epoch = step // self.batches.steps_per_epoch + 1
-        self.display.show_step(
-            position.step, epoch, position.loss_sum / position.seen, position.correct / position.seen
-        )
-        return position
+        self.display.show_step(now.step, epoch, now.loss_sum / now.seen, now.correct / now.seen)
 
-    def _close_epoch(self, position: Position, evaluation: Evaluation, recorder: Recorder) -> Position:
-        """Record and draw an epoch; returns the position at the start of the next."""
+    def _close_step(self, recorder: Recorder) -> None:
+        """Evaluate, record and save where it is time to; stop if asked to."""
+        step, total = self.position.step, self.batches.total
+        if step == total or step % self.batches.steps_per_epoch == 0:
+            self.evaluation = self._evaluate()
+            self._close_epoch(self.evaluation, recorder)
+            self._save()
+        elif self.config.checkpoint_every and step % self.config.checkpoint_every == 0:
+            self._save()
+        reason = "" if step == total else self.stop()
+        if reason:
+            self._save()
+            raise InterruptionError(
+                f"stopped by {reason} after step {step} of {total}; the state is saved",
+                remedy="the same command again goes on from there",
+            )
+
+    def _close_epoch(self, evaluation: Evaluation, recorder: Recorder) -> None:
+        now = self.position
         record = EpochRecord(
-            epoch=math.ceil(position.step / self.batches.steps_per_epoch),
-            step=position.step,
-            learning_rate=rate_at(
-                self.config.schedule, self.config.learning_rate, position.step - 1, self.batches.total
-            ),
-            train_loss=position.loss_sum / position.seen,
-            train_accuracy=position.correct / position.seen,
+            epoch=math.ceil(now.step / self.batches.steps_per_epoch),
+            step=now.step,
+            learning_rate=self.batches.rate(now.step - 1),
+            train_loss=now.loss_sum / now.seen,
+            train_accuracy=now.correct / now.seen,
             test_loss=evaluation.loss,
             test_accuracy=evaluation.accuracy,
-            images_per_second=position.seen / position.epoch_seconds if position.epoch_seconds else 0.0,
-            seconds=position.seconds,
+            images_per_second=now.seen / now.epoch_seconds if now.epoch_seconds else 0.0,
+            seconds=now.seconds,
         )
         recorder.add_epoch(record)
         plot.draw_records(recorder.epochs, self.config.as_dict(), self.folder / "curves.png")
         self.display.show_epoch(record, math.ceil(self.batches.total / self.batches.steps_per_epoch))
-        return replace(position, epoch_seconds=0.0, loss_sum=0.0, correct=0, seen=0)
+        self.position = replace(now, epoch_seconds=0.0, loss_sum=0.0, correct=0, seen=0)
 
-    def _save(self, position: Position) -> None:
-        checkpoint.save(self.folder / "checkpoints", self.state.read(), position, keep=self.config.keep)
+    def _evaluate(self) -> Evaluation:
+        return evaluate(self.evaluation_step, self.batches.dataset.test)
+
+    def _save(self) -> None:
+        checkpoint.save(self.folder / "checkpoints", self.state.read(), self.position, keep=self.config.keep)
 
     def _refuse(self, step: int, loss: float) -> None:
         saved = checkpoint.newest(self.folder / "checkpoints")
@@ -166,3 +140,19 @@ class Loop:
             why=f"training diverged, or the batch holds bad data; its training examples are {numbers}",
             remedy=f"lower --learning-rate; last good checkpoint: {saved or 'none, this was before the first'}",
         )
+
+
+Report = Callable[[Outcome], None]
+
+
+def run_by_steps(step: TrainStep, batches: Iterator[Batch], report: Report, count: int, *, jit: bool) -> None:
+    """Call the step, compiled or eager as it is, for each batch."""
+    del count, jit  # the batches end by themselves, and the step is compiled already
+    for images, labels, rate in batches:
+        report(step(tf.constant(images), tf.constant(labels), tf.constant(rate)))
+
+
+def run_by_fit(step: TrainStep, batches: Iterator[Batch], report: Report, count: int, *, jit: bool) -> None:
+    """Let Keras' ``fit`` call the step."""
+    if count:
+        fit.fit(step, batches, report, count, jit=jit)

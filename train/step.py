@@ -1,8 +1,9 @@
 """One step of training and one of evaluation: from images as bytes to new weights, as functions to compile."""
 
 from collections.abc import Callable
-from typing import Any, Final, NamedTuple
+from typing import Final, NamedTuple
 
+import keras
 import numpy as np
 import tensorflow as tf
 from numpy.typing import NDArray
@@ -75,11 +76,11 @@ def _adapt_scale(state: State, finite: tf.Tensor) -> None:
     state.steady.assign(tf.where(grow, tf.zeros_like(steady), steady))
 
 
-def make_evaluation_step(state: State, mean: NDArray[np.float64], std: NDArray[np.float64]) -> EvaluationStep:
+def make_evaluation_step(model: keras.Model, mean: NDArray[np.float64], std: NDArray[np.float64]) -> EvaluationStep:
     """A function of images as bytes to logits (batch, classes)."""
 
     def step(images: tf.Tensor) -> tf.Tensor:
-        return state.model(normalize_images(images, mean, std, state.model.input.dtype), training=False)
+        return model(normalize_images(images, mean, std, model.input.dtype), training=False)
 
     return step
 
@@ -89,6 +90,11 @@ def normalize_images(images: tf.Tensor, mean: NDArray[np.float64], std: NDArray[
     return (tf.cast(images, dtype) - tf.constant(mean, dtype)) / tf.constant(std, dtype)
 
 
-def compile_step(step: Callable[..., Any], config: TrainConfig) -> Callable[..., Any]:
-    """Turn a step into a graph, compiled by XLA if asked to; left as it is for the eager loop."""
+def compile_train_step(step: TrainStep, config: TrainConfig) -> TrainStep:
+    """Make a graph of a step, by XLA if asked to. Eager steps stay as they are, and ``fit`` makes its own graph."""
+    return tf.function(step, jit_compile=config.jit) if config.loop == "function" else step
+
+
+def compile_evaluation_step(step: EvaluationStep, config: TrainConfig) -> EvaluationStep:
+    """Make a graph of an evaluation step, but for the eager loop."""
     return step if config.loop == "eager" else tf.function(step, jit_compile=config.jit)

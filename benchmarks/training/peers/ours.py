@@ -35,7 +35,7 @@ def make_step(job: dict[str, Any]) -> Callable[[], float]:
     rule, model = optimizer.choose(config), build(config)
     current = state.create(model, rule, initial_scale=1.0)
     unit = np.ones(3)
-    function = step.compile_step(step.make_train_step(current, rule, config, 0 * unit, unit), config)
+    function = step.compile_train_step(step.make_train_step(current, rule, config, 0 * unit, unit), config)
     images, labels = make_batch(job["batch"])
     arguments = (tf.constant(images), tf.constant(labels), tf.constant(0.1))
     return lambda: float(function(*arguments).loss)

@@ -62,7 +62,7 @@ def loop() -> None:
     numbers, killed = random.Random(int(seed)), 0  # noqa: S311
     for index in range(int(kills)):
         killed += run_and_kill(numbers, arguments, index=index)
-    print(killed, flush=True)
+    print(f"killed {killed}", flush=True)
     os.execv(sys.executable, [sys.executable, "-m", "train", *arguments])  # noqa: S606
 
 

@@ -1,0 +1,179 @@
+"""What a run leaves behind, and what can be made of it later."""
+
+import csv
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from train import compare, export, plot, progress
+from train.cli import main, parse
+from train.errors import CheckError
+from train.metrics import EpochRecord, read_epochs
+from train.report import per_class_accuracy
+
+ARGUMENTS = ["digits", "--depth", "10", "--epochs", "2", "--threads", "2", "--progress", "plain"]
+PNG = b"\x89PNG\r\n"
+
+
+def run(out: Path, *options: str) -> Path:
+    arguments = [*ARGUMENTS, *options, "--out", str(out)]
+    assert main(arguments) == 0
+    return parse(arguments).run_dir
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder of a finished run, profiled."""
+    return run(tmp_path_factory.mktemp("runs"), "--profile", "10:12")
+
+
+def test_the_run_folder_holds_what_is_promised(folder: Path) -> None:
+    manifest = json.loads((folder / "manifest.json").read_text(encoding="utf-8"))
+    assert (manifest["schema"], manifest["kind"], manifest["status"]) == (1, "run", "complete")
+    assert manifest["parent"] is None
+    assert manifest["result"]["steps"] == 44
+    assert len(manifest["weights_sha256"]) == 64
+    records = read_epochs(folder / "metrics.csv")
+    assert [record.epoch for record in records] == [1, 2]
+    assert records[-1].test_accuracy == manifest["result"]["test_accuracy"]
+    lines = [json.loads(line) for line in (folder / "metrics.jsonl").read_text(encoding="utf-8").splitlines()]
+    assert [line["step"] for line in lines] == [10, 20, 22, 30, 40, 44]
+    for name in ("curves.png", "confusion.png", "model.png"):
+        assert (folder / name).read_bytes().startswith(PNG)
+    assert "block1" in (folder / "model.txt").read_text(encoding="utf-8")
+    assert not list(folder.rglob(".*.*"))
+
+
+def test_the_confusion_matrix_counts_the_test_split(folder: Path) -> None:
+    with (folder / "confusion.csv").open(encoding="utf-8", newline="") as file:
+        rows = list(csv.reader(file))
+    matrix = np.array([[int(value) for value in row[1:]] for row in rows[1:]])
+    manifest = json.loads((folder / "manifest.json").read_text(encoding="utf-8"))
+    assert matrix.sum() == 360
+    assert matrix.trace() / 360 == pytest.approx(manifest["result"]["test_accuracy"])
+    assert manifest["result"]["per_class_accuracy"] == per_class_accuracy(matrix)
+
+
+def test_tensorboard_can_read_scalars_and_profile(folder: Path) -> None:
+    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+    events = EventAccumulator(str(folder / "tb"), size_guidance={"tensors": 0})
+    events.Reload()
+    assert {"epoch/test_accuracy", "step/loss"} <= set(events.Tags()["tensors"])
+    assert [event.step for event in events.Tensors("epoch/test_accuracy")] == [22, 44]
+    assert list((folder / "tb").rglob("*.xplane.pb"))
+
+
+@pytest.mark.parametrize("loop", ["fit", "eager"])
+def test_all_loops_give_the_same_numbers(folder: Path, tmp_path: Path, loop: str) -> None:
+    """``fit`` runs the very same graph; eager steps run other kernels, whose rounding grows over steps."""
+    expected = json.loads((folder / "manifest.json").read_text(encoding="utf-8"))
+    found = json.loads((run(tmp_path, "--loop", loop) / "manifest.json").read_text(encoding="utf-8"))
+    if loop == "fit":
+        assert found["weights_sha256"] == expected["weights_sha256"]
+    losses = [
+        [
+            json.loads(line)["loss"]
+            for line in (path / "metrics.jsonl").read_text(encoding="utf-8").splitlines()
+            if '"step"' in line.split(",")[0]
+        ]
+        for path in (folder, next(tmp_path.iterdir()))
+    ]
+    assert losses[1][0] == pytest.approx(losses[0][0], rel=1e-3)
+
+
+def test_exports_compute_what_the_model_does(folder: Path, tmp_path: Path) -> None:
+    differences = export.export(folder, tmp_path / "export")
+    assert set(differences) == {"savedmodel", "stablehlo"}
+    assert max(differences.values()) < 1e-5
+    assert (tmp_path / "export" / "savedmodel" / "saved_model.pb").exists()
+    assert "stablehlo.convolution" in (tmp_path / "export" / "model.stablehlo.mlir").read_text(encoding="utf-8")
+
+
+def test_a_wrong_export_is_refused(folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    original = export.write_saved_model
+
+    def spoil(function: Any, model: Any, path: Path) -> Any:
+        again = original(function, model, path)
+        return lambda images: again(images) * 1.01
+
+    monkeypatch.setattr(export, "write_saved_model", spoil)
+    with pytest.raises(CheckError, match="savedmodel differs from the model"):
+        export.export(folder, tmp_path / "export")
+    assert not list(tmp_path.iterdir())
+
+
+def test_curves_are_drawn_again_from_the_files(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (folder / "curves.png").unlink()
+    assert plot.main([str(folder)]) == 0
+    assert (folder / "curves.png").read_bytes().startswith(PNG)
+    assert plot.main([str(folder / "none")]) == 9
+    assert "is not the folder of a run" in capsys.readouterr().err
+
+
+def test_the_papers_number_is_drawn_where_it_applies() -> None:
+    assert plot.find_reference(parse(["cifar10"]).as_dict()) == 4.51
+    assert plot.find_reference(parse(["cifar10", "--no-augment"]).as_dict()) == 5.92
+    assert plot.find_reference(parse(["cifar100", "--labels", "coarse"]).as_dict()) is None
+    assert plot.find_reference(parse(["digits"]).as_dict()) is None
+
+
+def test_runs_are_compared_by_what_they_differ_in(
+    folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    other = run(tmp_path, "--optimizer", "adam", "--learning-rate", "0.002")
+    capsys.readouterr()
+    assert compare.main([str(folder), str(other), "--out", str(tmp_path / "both.png")]) == 0
+    said = capsys.readouterr().out
+    assert "optimizer adam, learning rate 0.002" in said
+    assert "optimizer sgd, learning rate 0.2" in said
+    assert (tmp_path / "both.png").read_bytes().startswith(PNG)
+    assert compare.main([str(tmp_path / "none")]) == 9
+
+
+def test_a_line_cut_short_is_left_out(tmp_path: Path, folder: Path) -> None:
+    content = (folder / "metrics.csv").read_bytes()
+    (tmp_path / "metrics.csv").write_bytes(content[:-30])
+    assert [record.epoch for record in read_epochs(tmp_path / "metrics.csv")] == [1]
+
+
+class Terminal:
+    """A stream that says it is one."""
+
+    def __init__(self) -> None:
+        self.text = ""
+
+    def isatty(self) -> bool:
+        return True
+
+    def write(self, text: str) -> int:
+        self.text += text
+        return len(text)
+
+    def flush(self) -> None:
+        """Nothing is held back."""
+
+
+def test_the_bar_shows_rate_and_remaining_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    now = [0.0]
+    monkeypatch.setattr(progress.time, "monotonic", lambda: now[0])
+    terminal: Any = Terminal()
+    display = progress.Display("auto", 100, 64, stream=terminal)
+    for step in range(1, 51):
+        now[0] += 0.5
+        display.show_step(step, 1, 0.5, 0.75)
+    assert "50/100  loss 0.5000  accuracy 75.0%  128 images/s  25s left" in terminal.text.rsplit("\r", 1)[1]
+    plain: Any = Terminal()
+    progress.Display("plain", 100, 64, stream=plain).show_step(1, 1, 0.5, 0.5)
+    assert not plain.text
+    record = EpochRecord(1, 22, 0.1, 1.0, 0.5, 1.0, 0.5, 100.0, 1.0)
+    progress.Display("quiet", 100, 64, stream=plain).show_epoch(record, 2)
+    assert not plain.text
+
+
+@pytest.mark.parametrize(("seconds", "text"), [(4.6, "5s"), (185, "3m 05s"), (7620, "2h 07m")])
+def test_durations_are_written_as_people_say_them(seconds: float, text: str) -> None:
+    assert progress.format_seconds(seconds) == text

@@ -1,0 +1,154 @@
+"""``python -m train.export RUN [--out DIR]``: the model as SavedModel and StableHLO, each loaded again and checked.
+
+Both take a batch of images as bytes, normalise them inside, and give logits.
+"""
+
+import json
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Annotated, Any, Final
+
+import numpy as np
+import typer
+import yaml
+from numpy.typing import NDArray
+
+from train import checkpoint, runtime
+from train.config import TrainConfig
+from train.errors import CheckError, DataError, TrainError
+from train.files import replacing_folder, write_text
+
+BATCH: Final = 4
+"""StableHLO has fixed shapes: this many images at a time."""
+
+TOLERANCE: Final = 1e-4
+"""Largest difference of logits, relative to the largest logit: other kernels round differently."""
+
+Function = Callable[[Any], Any]
+
+
+def read_config(folder: Path) -> TrainConfig:
+    """The configuration of a run.
+
+    Raises:
+        DataError: the folder is not that of a run.
+    """
+    try:
+        values: dict[str, Any] = yaml.safe_load((folder / "config.yaml").read_text(encoding="utf-8"))
+        return TrainConfig(**_freeze_lists(values))
+    except (OSError, TypeError, AttributeError, yaml.YAMLError) as error:
+        raise DataError(f"{folder} is not the folder of a run", why=str(error)) from error
+
+
+def _freeze_lists(values: dict[str, Any]) -> dict[str, Any]:
+    return {name: tuple(value) if isinstance(value, list) else value for name, value in values.items()}
+
+
+def export(folder: Path, out: Path) -> dict[str, float]:
+    """Export a run; returns for each format the largest difference of its logits from the live model's.
+
+    Raises:
+        DataError: the folder is not that of a run, or it has no good checkpoint.
+        CheckError: what was exported does not compute what the model does; nothing is left of it.
+    """
+    config = read_config(folder)
+    saved, _ = checkpoint.load(folder / "checkpoints")
+    if saved is None:
+        raise DataError(f"{folder} has no good checkpoint to export")
+    runtime.prepare(saved.position.environment["threads"])
+    import tensorflow as tf
+
+    tf.random.set_seed(0)  # TensorFlow draws names when it saves, and refuses to without a seed under determinism
+    from train import state, step
+    from train.model.densenet import build
+
+    model = build(config)
+    for name, variable in state.name_weights(model).items():
+        variable.assign(saved.values[name])
+    moments = (np.asarray(saved.position.environment[name]) for name in ("mean", "std"))
+    evaluation_step = step.make_evaluation_step(model, *moments)
+    function = tf.function(
+        evaluation_step,
+        input_signature=[tf.TensorSpec((None, *config.shape), tf.uint8, name="images")],
+        autograph=False,
+    )
+    images = np.random.default_rng(0).integers(0, 256, (BATCH, *config.shape)).astype(np.uint8)
+    expected = function(tf.constant(images)).numpy()
+    with replacing_folder(out) as new:
+        loaded = {
+            "savedmodel": write_saved_model(function, model, new / "savedmodel"),
+            "stablehlo": write_stable_hlo(evaluation_step, images, config.classes, new / "model.stablehlo.mlir"),
+        }
+        return {name: _compare(name, again(tf.constant(images)), expected) for name, again in loaded.items()}
+
+
+def _compare(name: str, found: Any, expected: NDArray[np.float32]) -> float:
+    difference = float(np.abs(np.asarray(found) - expected).max() / np.abs(expected).max())
+    if not difference < TOLERANCE:
+        raise CheckError(f"the exported {name} differs from the model by {difference:.1e} of its largest logit")
+    return difference
+
+
+def write_saved_model(function: Any, model: Any, path: Path) -> Function:
+    """Write a SavedModel and load it again."""
+    import tensorflow as tf
+
+    module = tf.Module()
+    module.model, module.serve = model, function
+    tf.saved_model.save(module, str(path), signatures=function.get_concrete_function())
+    again = tf.saved_model.load(str(path)).signatures["serving_default"]
+    return lambda images: next(iter(again(images=images).values()))
+
+
+def write_stable_hlo(function: Function, images: NDArray[np.uint8], classes: int, path: Path) -> Function:
+    """Write StableHLO as text, weights included, and load it again as a function."""
+    import tensorflow as tf
+    from tensorflow.compiler.tf2xla.ops import gen_xla_ops
+
+    # Weights become constants when the function is traced without variables to capture.
+    frozen = _freeze(tf.function(function, autograph=False).get_concrete_function(tf.constant(images)))
+    compiled = tf.function(frozen, jit_compile=True, autograph=False)
+    text = compiled.experimental_get_compiler_ir(tf.constant(images))(stage="stablehlo")
+    write_text(path, text)
+    module = path.read_text(encoding="utf-8")
+
+    def run(images: Any) -> Any:
+        return gen_xla_ops.xla_call_module(
+            [images], version=5, module=module, Sout=[(BATCH, classes)], Tout=[tf.float32], platforms=["CPU"]
+        )[0]
+
+    loaded: Function = tf.function(run, jit_compile=True, autograph=False)
+    return loaded
+
+
+def _freeze(concrete: Any) -> Function:
+    from tensorflow.python.framework.convert_to_constants import convert_variables_to_constants_v2
+
+    frozen = convert_variables_to_constants_v2(concrete)
+    return lambda images: frozen(images)[0]
+
+
+def _collect(
+    run: Annotated[Path, typer.Argument(help="Folder of a run.")],
+    out: Annotated[Path | None, typer.Option(help="Where to write; by default into the run.", metavar="DIR")] = None,
+) -> None:
+    """Export the model of a run and check what was written."""
+    out = out or run / "export"
+    print(json.dumps({"folder": str(out), "differences": export(run, out)}))
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run the command; returns the exit code."""
+    app = typer.Typer(add_completion=False, pretty_exceptions_enable=False, rich_markup_mode=None)
+    app.command()(_collect)
+    try:
+        app(None if argv is None else list(argv), standalone_mode=argv is None)
+    except TrainError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return error.exit_code
+    return 0
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())
