@@ -5,37 +5,21 @@ from typing import Annotated, Literal
 import typer
 
 from toolkit.cli import options
-from toolkit.cli.guard import guarded
+from toolkit.cli.session import Session, command
 
 
-@guarded
+@command("tensorflow", "cuda", "cudnn", "base_image", "ca_bundle", engine="docker")
 def build_image(
+    session: Session,
     wheel: options.Wheel = None,
-    tensorflow: options.Tensorflow = None,
-    cuda: options.Cuda = None,
-    cudnn: options.Cudnn = None,
     target: Annotated[Literal["runtime", "train"], typer.Option(help="Stage of docker/Dockerfile.")] = "train",
     tag: Annotated[str, typer.Option(metavar="NAME", help="Name of the image; by default one made of its plan.")] = "",
-    base_image: options.BaseImage = None,
-    ca_bundle: options.CaBundle = None,
     dry_run: options.DryRun = False,
-    json: options.Json = False,
-    quiet: options.Quiet = False,
-    verbose: options.Verbose = False,
 ) -> None:
     """Build an image that holds TensorFlow, by wheel or from the published set, and the training job."""
     from toolkit import chain, manifest
 
-    console = options.open_console(json=json, quiet=quiet, verbose=verbose)
-    settings = options.resolve_settings(
-        console,
-        tensorflow=tensorflow,
-        cuda=cuda,
-        cudnn=cudnn,
-        base_image=base_image,
-        ca_bundle=ca_bundle,
-        engine="docker",
-    )
+    console, settings = session.console, session.settings
     workplace = chain.choose_workplace(settings, wheel, console, target=target, tag=tag)
     if dry_run:
         options.print_commands(console, workplace.engine.plan(workplace.recipe).commands)

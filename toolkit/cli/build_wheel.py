@@ -6,18 +6,13 @@ from typing import Annotated
 import typer
 
 from toolkit.cli import options
-from toolkit.cli.guard import guarded
+from toolkit.cli.session import Session, command
 
 
-@guarded
+@command("tensorflow", "python", "cuda", "cudnn", "base_image", "ca_bundle", engine="docker")
 def build_wheel(
-    tensorflow: options.Tensorflow = None,
-    python: Annotated[str | None, typer.Option(metavar="X.Y", help="Python that the wheel is for.")] = None,
-    cuda: Annotated[str | None, typer.Option(metavar="X.Y.Z", help="CUDA release, exactly.")] = None,
-    cudnn: Annotated[str | None, typer.Option(metavar="X.Y.Z", help="cuDNN release, exactly.")] = None,
-    compute_capability: Annotated[
-        list[str] | None, typer.Option(metavar="X.Y", help="GPU to build for: 7.5, sm_75 or compute_75; repeatable.")
-    ] = None,
+    session: Session,
+    compute_capability: options.Capabilities = None,
     source: Annotated[str, typer.Option(metavar="DIR|URL#COMMIT", help="Another source tree of TensorFlow.")] = "",
     bazel: Annotated[str, typer.Option(metavar="DIR|docker-image://NAME", help="Another Bazel.")] = "",
     bazel_argument: Annotated[list[str] | None, typer.Option(metavar="--FLAG", help="For Bazel; repeatable.")] = None,
@@ -27,34 +22,19 @@ def build_wheel(
     ] = 0,
     remote_cache: Annotated[str, typer.Option(metavar="URL", help="An existing Bazel cache.")] = "",
     remote_executor: Annotated[str, typer.Option(metavar="URL", help="An existing Bazel executor.")] = "",
-    bazelrc: Annotated[str, typer.Option(metavar="FILE", help="Credentials for them; in no layer.")] = "",
+    bazelrc: options.Bazelrc = "",
     downloads: Annotated[str, typer.Option(metavar="DIR", help="What Bazel would fetch, brought along.")] = "",
     cache: Annotated[str, typer.Option(metavar="NAME", help="Name of the build caches.")] = "tensorflow",
-    apt_snapshot: Annotated[str, typer.Option(metavar="DAY", help="Day of Debian's archive: 20261121T000000Z.")] = "",
+    apt_snapshot: options.Snapshot = "",
     out: Annotated[Path, typer.Option(metavar="DIR", help="Folder of finished wheels.")] = Path("dist"),
-    base_image: options.BaseImage = None,
-    ca_bundle: options.CaBundle = None,
     dry_run: options.DryRun = False,
-    json: options.Json = False,
-    quiet: options.Quiet = False,
-    verbose: options.Verbose = False,
 ) -> None:
     """Build a TensorFlow wheel. What cannot work is refused at once; an up-to-date wheel is not built again."""
     from toolkit import lock
     from toolkit.wheel import preparation
     from toolkit.wheel.plan import Means
 
-    console = options.open_console(json=json, quiet=quiet, verbose=verbose)
-    settings = options.resolve_settings(
-        console,
-        tensorflow=tensorflow,
-        python=python,
-        cuda=cuda,
-        cudnn=cudnn,
-        base_image=base_image,
-        ca_bundle=ca_bundle,
-        engine="docker",
-    )
+    console, settings = session.console, session.settings
     wish = preparation.Wish(
         capabilities=compute_capability or (),
         apt_snapshot=apt_snapshot,

@@ -5,26 +5,22 @@ from typing import Annotated
 
 import typer
 
-from toolkit.cli import options
-from toolkit.cli.guard import guarded
+from toolkit.cli.session import Session, command
 from toolkit.errors import EngineError, PreflightError
 
 
-@guarded
+@command()
 def clean(
+    session: Session,
     with_base: Annotated[bool, typer.Option("--with-base", help="Remove the base stand-in too.")] = False,
     force: Annotated[bool, typer.Option("--force", help="Remove containers in which a job is running, too.")] = False,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Say what would be removed, and remove nothing.")] = False,
-    json: options.Json = False,
-    quiet: options.Quiet = False,
-    verbose: options.Verbose = False,
 ) -> None:
     """Remove the images, containers, volumes and environments that carry our label. Runs are kept."""
     from toolkit.clean import find, remove
     from toolkit.engine.client import connect
 
-    console = options.open_console(json=json, quiet=quiet, verbose=verbose)
-    settings = options.resolve_settings(console)
+    console, settings = session.console, session.settings
     try:
         client = connect()
     except EngineError as error:

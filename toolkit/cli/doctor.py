@@ -5,34 +5,23 @@ from typing import Annotated
 
 import typer
 
-from toolkit.cli import options
-from toolkit.cli.guard import guarded
+from toolkit.cli.session import Session, command
 from toolkit.errors import PreflightError
 
 MARKS = {"ok": "✓", "warn": "!", "fail": "✗"}
 
 
-@guarded
+@command("cuda", "cudnn", "engine", "base_image", "ca_bundle")
 def doctor(
+    session: Session,
     write_env: Annotated[bool, typer.Option("--write-env", help="Write the .env that compose.yaml reads.")] = False,
     offline: Annotated[bool, typer.Option("--offline", help="Do not ask whether the sources are in reach.")] = False,
-    cuda: options.Cuda = None,
-    cudnn: options.Cudnn = None,
-    engine: options.Engine = None,
-    base_image: options.BaseImage = None,
-    ca_bundle: options.CaBundle = None,
-    json: options.Json = False,
-    quiet: options.Quiet = False,
-    verbose: options.Verbose = False,
 ) -> None:
     """Examine this machine: engine, disk, memory, network, GPU. Each finding comes with its remedy."""
     from toolkit import dotenv
     from toolkit.doctor import examine
 
-    console = options.open_console(json=json, quiet=quiet, verbose=verbose)
-    settings = options.resolve_settings(
-        console, cuda=cuda, cudnn=cudnn, engine=engine, base_image=base_image, ca_bundle=ca_bundle
-    )
+    console, settings = session.console, session.settings
     findings = examine(settings, offline=offline)
     lines = []
     for finding in findings:

@@ -6,24 +6,15 @@ from typing import Annotated
 import typer
 
 from toolkit.cli import options
-from toolkit.cli.guard import guarded
+from toolkit.cli.session import Session, command
 
 
-@guarded
+@command("tensorflow", "python", "cuda", "cudnn", "base_image")
 def lock(
+    session: Session,
     check: Annotated[bool, typer.Option("--check", help="Write nothing; fail where the lock no longer fits.")] = False,
-    tensorflow: options.Tensorflow = None,
-    python: Annotated[str | None, typer.Option(metavar="X.Y", help="Python that the wheel is for.")] = None,
-    cuda: Annotated[str | None, typer.Option(metavar="X.Y.Z", help="CUDA release, exactly.")] = None,
-    cudnn: Annotated[str | None, typer.Option(metavar="X.Y.Z", help="cuDNN release, exactly.")] = None,
-    compute_capability: Annotated[
-        list[str] | None, typer.Option(metavar="X.Y", help="GPU to build for; repeatable.")
-    ] = None,
-    apt_snapshot: Annotated[str, typer.Option(metavar="DAY", help="Day of Debian's archive: 20261121T000000Z.")] = "",
-    base_image: options.BaseImage = None,
-    json: options.Json = False,
-    quiet: options.Quiet = False,
-    verbose: options.Verbose = False,
+    compute_capability: options.Capabilities = None,
+    apt_snapshot: options.Snapshot = "",
 ) -> None:
     """Write every pin into toolkit.lock.yaml. What cannot be found out here is named, never guessed."""
     from toolkit import lock as locking
@@ -31,10 +22,7 @@ def lock(
     from toolkit.errors import CheckError
     from toolkit.wheel import preparation
 
-    console = options.open_console(json=json, quiet=quiet, verbose=verbose)
-    settings = options.resolve_settings(
-        console, tensorflow=tensorflow, python=python, cuda=cuda, cudnn=cudnn, base_image=base_image
-    )
+    console, settings = session.console, session.settings
     path, table = Path(locking.FILE), matrix.load()
     spec = preparation.resolve_spec(settings, compute_capability or ())
     locked = locking.read(path)

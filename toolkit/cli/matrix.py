@@ -2,8 +2,7 @@
 
 from typing import TYPE_CHECKING
 
-from toolkit.cli import options
-from toolkit.cli.guard import guarded
+from toolkit.cli.session import Session, command
 
 if TYPE_CHECKING:
     from toolkit.matrix import Matrix
@@ -11,8 +10,8 @@ if TYPE_CHECKING:
 HEADS = ("TensorFlow", "Python", "Bazel", "CUDA", "cuDNN", "tested", "sources")
 
 
-@guarded
-def matrix(json: options.Json = False) -> None:
+@command()
+def matrix(session: Session) -> None:
     """Show the version table: TensorFlow with its Bazel, Python, CUDA and cuDNN, each fact with its source."""
     from dataclasses import asdict
 
@@ -24,7 +23,7 @@ def matrix(json: options.Json = False) -> None:
         "rows": [asdict(row) for row in table.rows()],
         "sources": {name: asdict(source) for name, source in table.sources.items()},
     }
-    options.open_console(json=json, quiet=False, verbose=False).result(value, render(table))
+    session.console.result(value, render(table))
 
 
 def render(table: "Matrix") -> str:

@@ -5,7 +5,7 @@ from typing import Annotated, Literal
 import typer
 
 from toolkit.cli import options
-from toolkit.cli.guard import guarded
+from toolkit.cli.session import Session, command
 
 Image = Annotated[str | None, typer.Option(metavar="REF", help="An image; by default the one of these settings.")]
 Version = Annotated[str | None, typer.Option(metavar="X.Y.Z", help="TensorFlow to find.")]
@@ -13,24 +13,16 @@ Capability = Annotated[str | None, typer.Option(metavar="X.Y", help="Compute cap
 Device = Annotated[Literal["auto", "cpu", "gpu"], typer.Option(help="gpu: a missing GPU is a failure.")]
 
 
-@guarded
+@command("tensorflow", "cuda", "cudnn", "engine", "base_image", "ca_bundle")
 def smoke(
+    session: Session,
     image: Image = None,
     expect_version: Version = None,
     expect_capability: Capability = None,
     device: Device = "auto",
     wheel: options.Wheel = None,
-    tensorflow: options.Tensorflow = None,
-    cuda: options.Cuda = None,
-    cudnn: options.Cudnn = None,
-    engine: options.Engine = None,
-    base_image: options.BaseImage = None,
-    ca_bundle: options.CaBundle = None,
     junit: options.JUnit = None,
     dry_run: options.DryRun = False,
-    json: options.Json = False,
-    quiet: options.Quiet = False,
-    verbose: options.Verbose = False,
 ) -> None:
     """Prove that the TensorFlow in an image is the one asked for, whole, and computes right."""
     from toolkit import chain
@@ -38,19 +30,11 @@ def smoke(
     from toolkit.smoke import launch
     from toolkit.smoke.report import render, write_junit
 
-    console = options.open_console(json=json, quiet=quiet, verbose=verbose)
-    settings = options.resolve_settings(
-        console,
-        tensorflow=tensorflow,
-        cuda=cuda,
-        cudnn=cudnn,
-        engine=engine,
-        base_image=base_image,
-        ca_bundle=ca_bundle,
-    )
-    # Of somebody else's image only what was said is expected; of ours, what the settings say it holds.
+    console, settings = session.console, session.settings
+    # Of an image that somebody names, only what was said is expected; of ours, what the settings say it holds.
+    said = not image or settings.sources["tensorflow"] != "default"
     expected = launch.Expectation(
-        version=expect_version or (tensorflow or "" if image else settings.tensorflow),
+        version=expect_version or (settings.tensorflow if said else ""),
         cuda=settings.cuda,
         cudnn=settings.cudnn,
         capability=expect_capability or "",

@@ -1,31 +1,19 @@
 """``toolkit up``: the whole chain, from the wheel to a trained network."""
 
-from typing import Annotated
-
 import typer
 
 from toolkit.cli import options
-from toolkit.cli.guard import guarded
-
-Dataset = Annotated[str, typer.Argument(help="digits, cifar10, cifar100, svhn or fashion_mnist.")]
+from toolkit.cli.session import Session, command
 
 
-@guarded
+@command("tensorflow", "cuda", "cudnn", "engine", "base_image", "ca_bundle")
 def up(
+    session: Session,
     context: typer.Context,
-    dataset: Dataset = "digits",
+    dataset: options.Dataset = "digits",
     wheel: options.Wheel = None,
-    tensorflow: options.Tensorflow = None,
-    cuda: options.Cuda = None,
-    cudnn: options.Cudnn = None,
     gpu: options.Gpu = None,
-    engine: options.Engine = None,
-    base_image: options.BaseImage = None,
-    ca_bundle: options.CaBundle = None,
     dry_run: options.DryRun = False,
-    json: options.Json = False,
-    quiet: options.Quiet = False,
-    verbose: options.Verbose = False,
 ) -> None:
     """Run the whole chain: wheel, image or environment, smoke checks, training, report.
 
@@ -37,16 +25,7 @@ def up(
     from toolkit.smoke import launch
 
     start = monotonic()
-    console = options.open_console(json=json, quiet=quiet, verbose=verbose)
-    settings = options.resolve_settings(
-        console,
-        tensorflow=tensorflow,
-        cuda=cuda,
-        cudnn=cudnn,
-        engine=engine,
-        base_image=base_image,
-        ca_bundle=ca_bundle,
-    )
+    console, settings = session.console, session.settings
     arguments = [dataset, *context.args]
     config = training.read_arguments(arguments, settings)
     workplace = chain.choose_workplace(settings, wheel, console)

@@ -6,28 +6,24 @@ from typing import Annotated
 import typer
 
 from toolkit.cli import options
-from toolkit.cli.guard import guarded
+from toolkit.cli.session import Session, command
 
 
-@guarded
+@command("ca_bundle")
 def verify(
+    session: Session,
     wheel: Annotated[Path, typer.Argument(help="Folder that `toolkit build-wheel` made.")],
     rebuild: Annotated[
         bool, typer.Option("--rebuild", help="Build again without any cache, and explain each difference.")
     ] = False,
-    bazelrc: Annotated[str, typer.Option(metavar="FILE", help="Credentials of a remote executor.")] = "",
-    ca_bundle: options.CaBundle = None,
-    json: options.Json = False,
-    quiet: options.Quiet = False,
-    verbose: options.Verbose = False,
+    bazelrc: options.Bazelrc = "",
 ) -> None:
     """Check a wheel's folder: hashes, versions, GPU code, platform, provenance, bill of materials."""
     from dataclasses import asdict
 
     from toolkit.wheel import rebuilding, verification
 
-    console = options.open_console(json=json, quiet=quiet, verbose=verbose)
-    settings = options.resolve_settings(console, ca_bundle=ca_bundle)
+    console, settings = session.console, session.settings
     findings = verification.verify(wheel)
     for finding in findings:
         console.heading("ok" if finding.ok else "FAIL", f"{finding.id:<12} {finding.evidence}")
