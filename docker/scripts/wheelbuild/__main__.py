@@ -12,22 +12,24 @@ import sys
 import time
 from pathlib import Path
 
-from wheelbuild import arguments, bazel, machine, request, result
+from wheelbuild import arguments, bazel, machine, redaction, request, result
 
 BUILD = Path("/build")
 CACHE = Path("/var/cache/bazel")
 SOURCE = Path("/usr/src/tensorflow")
 OUT = Path("/out")
 SECRETS = Path("/run/secrets")
+RAW_EVENTS = Path("/tmp/events.json")  # noqa: S108 -- holds credentials, so it must not outlive the step
 LOG = CACHE / "log" / "build.log"
 EVENTS = CACHE / "log" / "events.json"
 
 
 def prepare_environment() -> dict[str, str]:
-    """Environment of ``./configure`` and Bazel: nothing of the outside but the certificates to trust."""
-    kept = ("SSL_CERT_FILE", "PIP_CERT", "REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE", "GIT_SSL_CAINFO")
+    """Environment of ``./configure`` and Bazel: nothing of the outside but proxies and the certificates to trust."""
+    kept = {"SSL_CERT_FILE", "PIP_CERT", "REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE", "GIT_SSL_CAINFO"}
+    proxies = {"http_proxy", "https_proxy", "ftp_proxy", "no_proxy", "all_proxy"}
     base = {"HOME": "/root", "LANG": "C.UTF-8", "PATH": "/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"}
-    return base | {name: os.environ[name] for name in kept if name in os.environ}
+    return base | {name: value for name, value in os.environ.items() if name in kept or name.lower() in proxies}
 
 
 def prepare_trust() -> Path | None:
@@ -51,6 +53,14 @@ def prepare_downloads() -> None:
         shutil.copytree(given, CACHE / "repository", dirs_exist_ok=True)
 
 
+def redact(credentials: Path) -> None:
+    """Leave log and event file in the cache mount, without what the user's rc file keeps secret."""
+    secrets = redaction.read_secrets(credentials.read_text()) if credentials.is_file() else []
+    for raw, clean in ((LOG, LOG), (RAW_EVENTS, EVENTS)):
+        if raw.exists():
+            clean.write_text(redaction.redact(raw.read_text(errors="replace"), secrets))
+
+
 def explain_failure(code: int, wanted: request.Request, kills: int) -> int:
     """Print the first error of the log and what to do; returns the exit code of the step."""
     log = LOG.read_text(errors="replace")
@@ -72,8 +82,7 @@ def build(wanted: request.Request) -> int:
     patches = BUILD / "patches" / "tensorflow" / wanted.tensorflow
     if code := subprocess.run([BUILD / "apply-patches", patches, SOURCE], check=False).returncode:
         return code
-    python = shutil.which("python3.11") or sys.executable
-    configuration = arguments.compose_configure(wanted, python=python)
+    configuration = arguments.compose_configure(wanted, python=sys.executable)
     configured = subprocess.run(
         ["./configure"], cwd=SOURCE, env=environment | configuration, stdin=subprocess.DEVNULL, check=False
     )
@@ -88,11 +97,12 @@ def build(wanted: request.Request) -> int:
         cache=CACHE, credentials=credentials if credentials.is_file() else None, trust=trust
     )
     argv = ["bazel", *startup]
-    argv += arguments.compose_build(wanted, cache=CACHE, downloads=BUILD / "downloads", trust=trust)
+    argv += arguments.compose_build(wanted, cache=CACHE, events=RAW_EVENTS, downloads=BUILD / "downloads", trust=trust)
     print(f"wheel: {wanted.jobs} jobs, {wanted.memory} MiB\n+ {' '.join(argv)}", flush=True)
     began, kills = time.monotonic(), machine.count_kills()
     code = bazel.run(argv, environment=environment, folder=SOURCE, log=LOG)
     seconds = time.monotonic() - began
+    redact(credentials)
     if code:
         return explain_failure(code, wanted, machine.count_kills() - kills)
 

@@ -30,7 +30,7 @@ def compose_startup(*, cache: Path, credentials: Path | None, trust: Path | None
     return options
 
 
-def compose_build(request: Request, *, cache: Path, downloads: Path, trust: Path | None) -> list[str]:
+def compose_build(request: Request, *, cache: Path, events: Path, downloads: Path, trust: Path | None) -> list[str]:
     """The command ``build`` with its target and flags.
 
     * ``cuda_wheel`` after ``cuda``: it switches off what the other switches on (tensorflow#86405).
@@ -43,7 +43,7 @@ def compose_build(request: Request, *, cache: Path, downloads: Path, trust: Path
         f"--repository_cache={cache / 'repository'}",
         f"--jobs={request.jobs}",
         f"--local_ram_resources={request.memory}",
-        f"--build_event_json_file={cache / 'log' / 'events.json'}",
+        f"--build_event_json_file={events}",
         "--curses=no",
         "--color=no",
         # BuildKit keeps 2 MiB of a step's output: 18 hours of one line in five seconds, which is the default.

@@ -18,9 +18,9 @@ def bazel() -> None:
 
 
 @pytest.fixture(scope="session")
-def cache() -> str:
-    """Cache mount that all tests share, and that the next run finds again."""
-    return "toolkit-tests"
+def cache() -> Iterator[str]:
+    """Cache mount that the tests of one session share; nothing of an earlier session is in it."""
+    yield from use_cache()
 
 
 @pytest.fixture(scope="session")
@@ -34,11 +34,16 @@ def result(bazel: None, cache: str, tmp_path_factory: pytest.TempPathFactory) ->
 
 @pytest.fixture
 def cold_cache() -> Iterator[str]:
-    """Cache mount that nobody has used; emptied at the end."""
+    """Cache mount that nobody has used."""
+    yield from use_cache()
+
+
+def use_cache() -> Iterator[str]:
+    """Name a new cache mount; BuildKit empties it when a step that mounts it is not to be cached."""
     name = f"toolkit-tests-{uuid.uuid4().hex[:8]}"
     yield name
-    argv = stages.compose("bazel-log", arguments={"CACHE_ID": name})
-    subprocess.run([*argv, "--no-cache-filter", "bazel-log-copy"], cwd=stages.ROOT, capture_output=True, check=False)
+    argv = [*stages.compose("bazel-log", arguments={"CACHE_ID": name}), "--no-cache-filter", "bazel-log-copy"]
+    subprocess.run(argv, cwd=stages.ROOT, capture_output=True, check=False)
 
 
 @pytest.fixture

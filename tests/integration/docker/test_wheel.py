@@ -27,6 +27,12 @@ def edit(file: Path, old: str, new: str) -> None:
     file.write_text(text.replace(old, new))
 
 
+def change(mini: Path) -> None:
+    """Change one file in a way that nobody has compiled before."""
+    with (mini / "tensorflow/core/kernels/host.cc").open("a") as source:
+        source.write(f'extern "C" const char *standin_note() {{ return "{uuid.uuid4()}"; }}\n')
+
+
 def read_build_info(wheel: Path) -> str:
     with zipfile.ZipFile(wheel) as archive:
         return archive.read("tensorflow/python/platform/build_info.py").decode()
@@ -95,7 +101,7 @@ def test_two_builds_without_caches_give_the_same_wheel(result: Path, cold_cache:
 
 
 def test_a_changed_file_is_compiled_and_nothing_else(result: Path, cache: str, mini: Path, tmp_path: Path) -> None:
-    edit(mini / "tensorflow/core/kernels/host.cc", "-1e300", f"-1e300 - {uuid.uuid4().int % 10**6}")
+    change(mini)
     outcome = stages.build_mini(mini, cache=cache, output=tmp_path / "out")
     assert outcome.code == 0, outcome.text
     compiled = json.loads((tmp_path / "out/build.json").read_text())["processes"]["processwrapper-sandbox"]
@@ -120,7 +126,7 @@ def test_an_error_shows_its_cause_keeps_its_log_and_leaves_no_wheel(cache: str, 
     [
         ({"BAZEL_ARGUMENTS": "--config=cuda_version"}, 2, "Config value 'cuda_version' is not defined"),
         ({"BAZEL_ARGUMENTS": "--config=cuda"}, 1, "pass --config=cuda_wheel after --config=cuda"),
-        ({"CUDNN_VERSION": "9.5"}, 1, "cuDNN 9.5 is not supported; supported: 8.6, 8.9.4.25"),
+        ({"CUDNN_VERSION": "9.5"}, 2, "cuDNN 9.5 is not supported; supported: 8.6, 8.9.4.25"),
         ({"PYTHON_VERSION": "3.13"}, 1, "there is no requirements_lock for Python 3.13"),
         ({"BAZEL_JOBS": "many"}, 2, "BAZEL_JOBS must be a positive whole number, not 'many'"),
         ({"CUDNN_VERSION": ""}, 2, "the argument CUDNN_VERSION is empty"),
@@ -201,7 +207,7 @@ def test_a_remote_cache_serves_hits_to_those_who_may(bazel: None, cold_cache: st
         assert not server.kept
 
         # Different in each run, so that nothing of it lies in the disk cache.
-        edit(mini / "tensorflow/core/kernels/host.cc", "-1e300", f"-1e300 - {uuid.uuid4().int % 10**6}")
+        change(mini)
         outcome = stages.build_mini(mini, cache=cold_cache, arguments=arguments, secrets={"bazelrc": secret})
         assert outcome.code == 0, outcome.text
         assert server.kept
@@ -220,25 +226,34 @@ def test_a_remote_cache_serves_hits_to_those_who_may(bazel: None, cold_cache: st
     )
 
 
-def start(mini: Path, cache: str, output: Path) -> subprocess.Popen[str]:
-    """A build whose last action waits, so that something can happen to it; returns once it waits."""
-    packer = mini / "tensorflow/tools/pip_package/build_wheel.py"
-    edit(packer, "\nmain()\n", f"\ntime.sleep(600)  # {uuid.uuid4()}\nmain()\n")
-    return subprocess.Popen(
+def start(mini: Path, cache: str, output: Path) -> tuple["subprocess.Popen[str]", int]:
+    """A build whose last action waits, so that something can happen to it.
+
+    Returns:
+        the build, and the process that waits, as this machine sees it.
+    """
+    folder = mini / "tensorflow/tools/pip_package"
+    # A name of its own: somebody else may run these tests on this machine.
+    packer = f"build_wheel_{uuid.uuid4().hex}.py"
+    edit(folder / "BUILD", "build_wheel.py", packer)
+    edit(folder / "build_wheel.py", "\nmain()\n", "\ntime.sleep(600)\nmain()\n")
+    (folder / "build_wheel.py").rename(folder / packer)
+    build = subprocess.Popen(
         stages.compose_mini(mini, cache=cache, output=output),
         cwd=stages.ROOT,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,
     )
+    return build, find_process(f"tensorflow/tools/pip_package/{packer}".encode())
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root may kill a process of a container, as the kernel does")
 def test_a_process_killed_for_memory_is_told_from_other_failures(cache: str, mini: Path, tmp_path: Path) -> None:
-    process = start(mini, cache, tmp_path / "out")
-    os.kill(find_process(b"tensorflow/tools/pip_package/build_wheel.py"), signal.SIGKILL)
-    text, _ = process.communicate(timeout=120)
-    assert stages.Outcome(process.returncode, text).step_code == 137, text
+    build, waiting = start(mini, cache, tmp_path / "out")
+    os.kill(waiting, signal.SIGKILL)
+    text, _ = build.communicate(timeout=120)
+    assert stages.Outcome(build.returncode, text).step_code == 137, text
     assert re.search(r"try: BAZEL_JOBS=\d+; what is compiled already is kept", text)
     assert not (tmp_path / "out").exists()
 
@@ -246,11 +261,10 @@ def test_a_process_killed_for_memory_is_told_from_other_failures(cache: str, min
 def test_an_interrupted_build_stops_at_once_and_goes_on_where_it_was(
     cold_cache: str, mini: Path, tmp_path: Path
 ) -> None:
-    process = start(mini, cold_cache, tmp_path / "out")
-    waiting = find_process(b"tensorflow/tools/pip_package/build_wheel.py")
-    process.send_signal(signal.SIGINT)
+    build, waiting = start(mini, cold_cache, tmp_path / "out")
+    build.send_signal(signal.SIGINT)
     began = time.monotonic()
-    process.communicate(timeout=60)
+    build.communicate(timeout=60)
     while Path(f"/proc/{waiting}").exists():
         assert time.monotonic() - began < 30, "Bazel outlived its build"
         time.sleep(0.1)

@@ -81,7 +81,9 @@ FULL = Request(
 
 
 def compose(request: Request = FULL, downloads: Path = Path("/none"), trust: Path | None = Path("/ca")) -> list[str]:
-    return arguments.compose_build(request, cache=Path("/cache"), downloads=downloads, trust=trust)
+    return arguments.compose_build(
+        request, cache=Path("/cache"), events=Path("/events"), downloads=downloads, trust=trust
+    )
 
 
 def resolve(flags: list[str]) -> dict[str, str]:
