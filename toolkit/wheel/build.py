@@ -17,7 +17,7 @@ from toolkit import files, manifest
 from toolkit.console import Console
 from toolkit.engine import buildx
 from toolkit.engine.client import require_buildx
-from toolkit.errors import BuildError
+from toolkit.errors import BuildError, PreflightError
 from toolkit.manifest import Manifest
 from toolkit.matrix import Matrix
 from toolkit.wheel import failure
@@ -88,8 +88,9 @@ def build(plan: WheelPlan, matrix: Matrix, *, dist: Path, logs: Path, engine: st
         try:
             buildx.build(command, log=logs / "build.log", console=console, step="wheel", observe=_watch(console))
         except BuildError as error:
+            _require_space(staging, error)
             _fetch_log(plan, logs)
-            raise failure.explain(error) from error
+            raise failure.explain(error, (logs / "bazel" / "build.log", logs / "build.log")) from error
         circumstances = publication.Circumstances(
             started=started, finished=time.time(), host=describe_host(engine), command=command
         )
@@ -122,6 +123,19 @@ def _watch(console: Console) -> Callable[[str], str]:
         return progress.summary
 
     return observe
+
+
+def _require_space(folder: Path, error: BuildError) -> None:
+    """Tell a full disk on this side, of which buildx says no more than ``error from receiver``."""
+    try:
+        with tempfile.TemporaryFile(dir=folder) as probe:
+            os.posix_fallocate(probe.fileno(), 0, 1 << 20)
+    except OSError as full:
+        raise PreflightError(
+            f"the disk of {folder.parent} filled up",
+            why=full.strerror or str(full),
+            remedy="free space, or give a folder on a larger disk with --out; nothing has to be compiled again",
+        ) from error
 
 
 def _fetch_log(plan: WheelPlan, logs: Path) -> None:

@@ -1,13 +1,23 @@
-"""What a failed wheel build means, told by the step's exit code and by what was said before it.
+"""What a failed wheel build means, told by the step's exit code and by what was said.
 
 docker/README.md lists the exit codes of our own steps; the rest are Bazel's and the installers'.
 """
 
 import re
+from collections.abc import Iterable
+from pathlib import Path
 
 from toolkit.errors import BuildError, CheckError, EngineError, IntegrityError, PreflightError, ToolkitError
 
 _CODE = re.compile(r"exit code: (\d+)")
+_STAGE = re.compile(r"\[([a-z][a-z-]*)(?: \d+/\d+)?\]")
+_CAUSE = re.compile(
+    r"\berror:|^\s*(?:ERROR|FATAL|fatal|proof|apply-patches)\b.*:|[Hh]ash mismatch|was killed for memory"
+)
+# What Bazel and BuildKit say of every failure tells nothing about this one.
+_EMPTY = re.compile(r"did NOT complete successfully|failed to solve: process|the target bazel-log")
+_CAUSES = 8
+_WIDTH = 300
 
 _SAID: tuple[tuple[re.Pattern[str], type[ToolkitError], str, str], ...] = (
     (
@@ -23,17 +33,15 @@ _SAID: tuple[tuple[re.Pattern[str], type[ToolkitError], str, str], ...] = (
         "free space (`toolkit clean`, `docker builder prune`): what is compiled already is kept and used again",
     ),
     (
-        re.compile(
-            r"error reading from server|unexpected EOF|connection refused|the daemon is not running|Unavailable desc"
-        ),
+        re.compile(r"error reading from server|rpc error: code = Unavailable|the daemon is not running"),
         EngineError,
         "the container engine went away during the build",
         "start it and run this again: what is compiled already is kept",
     ),
     (
         re.compile(
-            r"Could not resolve host|Temporary failure (?:in name )?resol|Unknown host|Connection timed out|"
-            r"Error downloading|Could not connect|i/o timeout|no such host"
+            r"[Cc]ould not resolve host|[Tt]emporary failure (?:in name )?resol|Unknown host|no such host|"
+            r"[Cc]onnection timed out|i/o timeout|Error downloading|[Ff]ailed to connect|[Cc]ould(?:n't| not) connect"
         ),
         BuildError,
         "a download failed",
@@ -50,19 +58,35 @@ _CODES: dict[int, tuple[type[ToolkitError], str, str]] = {
     7: (
         CheckError,
         "the toolchain does not compile for the GPU",
-        "the lines above name the capability and the pass; bazel_patches/README.md explains the two known causes",
+        "bazel_patches/README.md explains the two known causes",
     ),
 }
 
 
-def explain(error: BuildError) -> ToolkitError:
-    """The same failure, as what it is, with what to do next. What is unknown stays as it was."""
+def explain(error: BuildError, logs: Iterable[Path]) -> ToolkitError:
+    """The same failure, as what it is: the lines that name the cause, and what to do next.
+
+    Args:
+        error: what was raised.
+        logs: what was said, most telling first; files that are not there are passed over.
+    """
+    present = [path for path in logs if path.is_file()]
+    causes = find_causes("\n".join([*(path.read_text(errors="replace") for path in present), error.why]))
+    why = "\n       ".join(causes) or error.why
     match = _CODE.search(error.why)
-    code = int(match[1]) if match else 0
-    if code in _CODES:
-        kind, what, remedy = _CODES[code]
-        return kind(what, why=error.why, remedy=remedy)
+    if match and int(match[1]) in _CODES:
+        kind, what, remedy = _CODES[int(match[1])]
+        return kind(what, why=why, remedy=remedy)
     for pattern, kind, what, remedy in _SAID:
-        if pattern.search(error.why):
-            return kind(what, why=error.why, remedy=remedy)
-    return error
+        if pattern.search(why):
+            return kind(what, why=why, remedy=remedy)
+    stage = _STAGE.search(error.what)
+    what = f"the build failed in the stage {stage[1]}" if stage else error.what
+    kept = f"the whole log is {present[0]}" if present else error.remedy
+    return BuildError(what, why=why, remedy=kept)
+
+
+def find_causes(said: str) -> list[str]:
+    """The lines that name a cause, each once, in the order in which they were said."""
+    lines = (line.strip() for line in said.splitlines() if _CAUSE.search(line) and not _EMPTY.search(line))
+    return [line if len(line) <= _WIDTH else f"{line[:_WIDTH]}…" for line in dict.fromkeys(lines)][:_CAUSES]

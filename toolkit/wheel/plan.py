@@ -72,13 +72,20 @@ class WheelPlan:
         """Name of the result's folder."""
         return digest.shorten(self.digest)
 
-    def command(self, output: Path, *, target: str = TARGET) -> tuple[str, ...]:
-        """The command that writes the files of a stage into a folder."""
+    def command(self, output: Path, *, target: str = TARGET, run: str = "") -> tuple[str, ...]:
+        """The command that writes the files of a stage into a folder.
+
+        Args:
+            output: the folder.
+            target: the stage.
+            run: a word that nobody has used makes BuildKit run the stage although it has run before.
+        """
         argv = ["docker", "buildx", "build", "--file", str(project.locate("docker/Dockerfile"))]
         argv += ["--target", target, "--output", _quote("type=local", f"dest={output}")]
         argv += ["--provenance", "false", "--progress", "rawjson"]
         argv += ["--no-cache"] if self.fresh else []
-        argv += _repeat("--build-arg", (f"{name}={value}" for name, value in self.arguments.items()))
+        arguments = self.arguments | ({"RUN_ID": run} if run else {})
+        argv += _repeat("--build-arg", (f"{name}={value}" for name, value in arguments.items()))
         argv += _repeat("--build-context", (f"{name}={value}" for name, value in self.contexts.items()))
         argv += _repeat("--secret", (_quote(f"id={name}", f"src={path}") for name, path in self.secrets.items()))
         return (*argv, str(project.ROOT))

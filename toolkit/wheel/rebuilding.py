@@ -64,7 +64,7 @@ def rebuild(path: Path, settings: Settings, *, bazelrc: str, console: Console) -
         try:
             buildx.build(plan.command(Path(scratch)), log=log, console=console, step="rebuild")
         except BuildError as error:
-            raise failure.explain(error) from error
+            raise failure.explain(error, [log]) from error
         found = difference.compare(folder.find_wheel(path), folder.find_wheel(Path(scratch)))
         inputs = _read_packages(path) ^ _read_packages(Path(scratch))
     return Comparison(

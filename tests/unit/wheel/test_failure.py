@@ -1,5 +1,7 @@
 """Failures by what the tools really say when they happen."""
 
+from pathlib import Path
+
 import pytest
 
 from toolkit.errors import BuildError, CheckError, EngineError, IntegrityError, PreflightError, ToolkitError
@@ -13,22 +15,50 @@ STEP = 'process "/bin/sh -c /build/with-ca python3.11 -u -m wheelbuild" did not 
     [
         (f"{STEP}137\n    wheel: a process was killed for memory", BuildError, "--jobs"),
         (f"{STEP}7\n    proof: sm_75: limits:2089:27: error: __float128", CheckError, "bazel_patches/README.md"),
-        ("digest mismatch sha256:aa: sha256:bb", IntegrityError, "toolkit lock"),
-        (f"{STEP}1\n    Checksum was aa but wanted bb", IntegrityError, "toolkit lock"),
+        ("ERROR: failed to solve: digest mismatch sha256:aa: sha256:bb", IntegrityError, "toolkit lock"),
+        (f"{STEP}1\nERROR: java.io.IOException: Checksum was aa but wanted bb", IntegrityError, "toolkit lock"),
         ("error: Hash mismatch for `nvidia-curand-cu12==10.3.7.68`", IntegrityError, "toolkit lock"),
-        (f"{STEP}1\n    write /x: no space left on device", PreflightError, "free space"),
-        ("rpc error: code = Unavailable desc = error reading from server: EOF", EngineError, "start it"),
-        ("Get https://github.com: dial tcp: lookup github.com: no such host", BuildError, "--downloads"),
-        (f"{STEP}1\n    Error downloading [https://x] to y: Unknown host: x", BuildError, "--downloads"),
+        (f"{STEP}1\n    error: write /x: no space left on device", PreflightError, "free space"),
+        ("ERROR: rpc error: code = Unavailable desc = error reading from server: EOF", EngineError, "start it"),
+        ("ERROR: Get https://github.com: dial tcp: lookup github.com: no such host", BuildError, "--downloads"),
+        (f"{STEP}1\nERROR: Error downloading [https://x] to y: Unknown host: x", BuildError, "--downloads"),
+        ("fatal: unable to access 'x': Failed to connect to 127.0.0.1 port 1", BuildError, "--downloads"),
     ],
 )
 def test_known_failures_say_what_to_do(said: str, kind: type[ToolkitError], advice: str) -> None:
-    found = failure.explain(BuildError("the build failed", why=said, remedy="the log"))
+    found = failure.explain(BuildError("the build failed", why=said, remedy="the log"), [])
     assert type(found) is kind
     assert advice in found.remedy
-    assert said in found.why
+    assert found.why
 
 
-def test_an_unknown_failure_stays_what_it_was() -> None:
-    error = BuildError("the build failed", why=f"{STEP}1\n    error: expected ';'", remedy="the whole log is x")
-    assert failure.explain(error) is error
+def test_the_cause_is_found_in_the_log_of_bazel(tmp_path: Path) -> None:
+    log = tmp_path / "bazel.log"
+    log.write_text(
+        "WARNING: Remote Cache: connection refused\n"
+        "ERROR: BUILD:25:10: Compiling host.cc failed: (Exit 1): clang failed\n"
+        f"  clang {'-I x ' * 500} -c host.cc\n"
+        "host.cc:17:85: error: expected ')'\n"
+        "INFO: Elapsed time: 36.079s\n"
+        "ERROR: Build did NOT complete successfully\n"
+    )
+    error = BuildError("the build failed at [bazel-build 2/2] RUN --mount=…", why=f"{STEP}1", remedy="x")
+    found = failure.explain(error, [tmp_path / "none", log])
+    assert found.what == "the build failed in the stage bazel-build"
+    assert [line.strip() for line in found.why.splitlines()] == [
+        "ERROR: BUILD:25:10: Compiling host.cc failed: (Exit 1): clang failed",
+        "host.cc:17:85: error: expected ')'",
+    ]
+    assert str(log) in found.remedy
+
+
+def test_causes_are_few_and_short() -> None:
+    said = "\n".join(f"x.cc:{at}: error: {'y' * 1000}" for at in range(100))
+    causes = failure.find_causes(said)
+    assert len(causes) == 8
+    assert all(len(line) <= 301 for line in causes)
+
+
+def test_a_failure_without_words_stays_what_it_was() -> None:
+    found = failure.explain(BuildError("the build failed", why="exit code 1", remedy="the log"), [])
+    assert (found.what, found.why, found.remedy) == ("the build failed", "exit code 1", "the log")

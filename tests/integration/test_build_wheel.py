@@ -1,0 +1,265 @@
+"""``toolkit build-wheel`` with a real engine and a real Bazel: the result, and what becomes of it when things break.
+
+The stages themselves are tested in ``tests/integration/docker``; here it is the command that a user types.
+"""
+
+import contextlib
+import json
+import os
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import time
+import uuid
+from collections.abc import Iterator
+from pathlib import Path
+from typing import IO, Any
+
+import pytest
+
+from tests.integration.docker import stages
+from tests.integration.docker.test_wheel import edit, find_process
+from tests.integration.relay import Relay
+
+pytestmark = [pytest.mark.engine, pytest.mark.timeout(1200)]
+
+CACHE = "toolkit-tests-command"
+
+
+@pytest.fixture(scope="module", autouse=True)
+def bazel() -> None:
+    subprocess.run([stages.ROOT / "docker/base/bootstrap-bazel"], check=True)
+
+
+class Place:
+    """A folder in which the command is run, with a source tree of its own."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.source = Path(shutil.copytree(stages.MINI, folder / "mini_tensorflow"))
+        self.root = stages.ROOT
+        self.variables = {**os.environ, "TOOLKIT_STATE": str(folder / "state"), "NO_COLOR": "1"}
+
+    def start(self, *arguments: str, stderr: int | IO[str] = subprocess.PIPE) -> "subprocess.Popen[str]":
+        words = ["build-wheel", "--source", str(self.source), "--bazel", "docker-image://toolkit/bazel:debian"]
+        argv = [sys.executable, "-m", "toolkit", *words, "--cache", CACHE, *arguments]
+        variables = self.variables | {"PYTHONPATH": str(self.root)}
+        return subprocess.Popen(argv, cwd=self.folder, env=variables, stdout=subprocess.PIPE, stderr=stderr, text=True)
+
+    def build(self, *arguments: str) -> "subprocess.CompletedProcess[str]":
+        process = self.start(*arguments)
+        output, errors = process.communicate()
+        return subprocess.CompletedProcess(process.args, process.returncode, output, errors)
+
+    def toolkit(self, *arguments: str) -> "subprocess.CompletedProcess[str]":
+        argv = [sys.executable, "-m", "toolkit", *arguments]
+        variables = self.variables | {"PYTHONPATH": str(self.root)}
+        return subprocess.run(argv, cwd=self.folder, env=variables, capture_output=True, text=True, check=False)
+
+    @property
+    def results(self) -> list[str]:
+        """Everything in dist, hidden things too."""
+        return sorted(path.name for path in (self.folder / "dist").glob("*"))
+
+    def wait_for(self, process: "subprocess.Popen[str]", marker: bytes) -> int:
+        """The process of a container with that word in its command line, once it is there."""
+        end = time.monotonic() + 400
+        while time.monotonic() < end and process.poll() is None:
+            with contextlib.suppress(TimeoutError):
+                return find_process(marker, seconds=1)
+        process.kill()
+        raise AssertionError(process.communicate()[1])
+
+    def hold_packer(self) -> bytes:
+        """Make the last action wait, so that something can happen to it; returns its script, unlike any other's."""
+        folder, name = self.source / "tensorflow/tools/pip_package", f"build_wheel_{uuid.uuid4().hex}.py"
+        edit(folder / "BUILD", "build_wheel.py", name)
+        edit(folder / "build_wheel.py", "\nmain()\n", "\ntime.sleep(600)\nmain()\n")
+        (folder / "build_wheel.py").rename(folder / name)
+        return f"tensorflow/tools/pip_package/{name}".encode()
+
+
+@pytest.fixture
+def place(tmp_path: Path) -> Place:
+    return Place(tmp_path)
+
+
+@pytest.fixture(scope="module")
+def built(tmp_path_factory: pytest.TempPathFactory) -> tuple[Place, dict[str, Any]]:
+    """A wheel that was built well; the tests below look at different sides of it."""
+    place = Place(tmp_path_factory.mktemp("built"))
+    done = place.build("--json")
+    assert done.returncode == 0, done.stderr
+    return place, json.loads(done.stdout)
+
+
+def test_result_is_said_as_one_object_and_progress_as_events(built: tuple[Place, dict[str, Any]]) -> None:
+    place, value = built
+    wheel = place.folder / value["wheel"]
+    assert wheel.name == "tensorflow-2.19.0-cp311-cp311-linux_x86_64.whl"
+    assert place.results == [wheel.parent.name]
+    assert value["reused"] is False
+    assert value["rung"] == "below R0"
+    assert value["floating"] == ["apt-snapshot"]
+
+
+def test_wheel_installs_and_imports(built: tuple[Place, dict[str, Any]], tmp_path: Path) -> None:
+    place, value = built
+    pip = [sys.executable, "-m", "pip", "install", "--quiet", "--no-index", "--no-deps", "--target", str(tmp_path)]
+    subprocess.run([*pip, str(place.folder / value["wheel"])], check=True)
+    program = "import tensorflow as tf; print(tf.__version__, tf.float128_digits())"
+    done = subprocess.run([sys.executable, "-c", program], cwd=tmp_path, capture_output=True, text=True, check=True)
+    assert done.stdout.split() == ["2.19.0", "113"]
+
+
+def test_up_to_date_wheel_is_not_built_again(built: tuple[Place, dict[str, Any]]) -> None:
+    place, value = built
+    done = place.build("--json")
+    again = json.loads(done.stdout)
+    assert (again["reused"], again["digest"]) == (True, value["digest"])
+
+
+def test_result_is_verified_and_a_changed_byte_is_not(built: tuple[Place, dict[str, Any]], tmp_path: Path) -> None:
+    place, value = built
+    done = place.toolkit("verify", value["folder"], "--json")
+    assert done.returncode == 0, done.stderr
+    assert {item["id"] for item in json.loads(done.stdout)["findings"]} >= {"sums", "versions", "auditwheel", "sbom"}
+    copy = Path(shutil.copytree(place.folder / value["folder"], tmp_path / "copy"))
+    wheel = next(copy.glob("*.whl"))
+    wheel.write_bytes(wheel.read_bytes()[:-1] + b"\1")
+    done = place.toolkit("verify", str(copy))
+    assert done.returncode == 8
+    assert "is not what SHA256SUMS says" in done.stderr
+
+
+@pytest.mark.slow
+def test_second_build_without_caches_gives_the_same_wheel(built: tuple[Place, dict[str, Any]]) -> None:
+    place, value = built
+    done = place.toolkit("verify", value["folder"], "--rebuild", "--json")
+    assert done.returncode == 0, done.stderr
+    found = json.loads(done.stdout)
+    assert (found["rung"], found["differences"]) == ("R3", [])
+
+
+def test_one_changed_file_is_compiled_and_nothing_else(place: Place) -> None:
+    edit(place.source / "tensorflow/core/kernels/host.cc", "-1e300", f"-1e300 - {uuid.uuid4().int % 10**6}")
+    done = place.build("--json")
+    assert done.returncode == 0, done.stderr
+    manifest = json.loads((place.folder / json.loads(done.stdout)["folder"] / "manifest.json").read_text())
+    runners = manifest["facts"]["bazel"]["runners"]
+    assert 1 <= runners["processwrapper-sandbox"] <= 3, "compile, and link and pack where the object is another"
+
+
+def test_ctrl_c_leaves_nothing_behind_and_the_next_run_goes_on(place: Place) -> None:
+    packer = place.hold_packer()
+    process = place.start()
+    waiting = place.wait_for(process, packer)
+    process.send_signal(signal.SIGINT)
+    began = time.monotonic()
+    _, errors = process.communicate(timeout=60)
+    assert process.returncode == 130, errors
+    while Path(f"/proc/{waiting}").exists():
+        assert time.monotonic() - began < 30, "Bazel outlived its build"
+        time.sleep(0.1)
+    assert "run the same command again" in errors
+    assert place.results == []
+    assert list((place.folder / "dist").iterdir()) == []
+
+    edit(place.source / packer.decode(), "time.sleep(600)", "time.sleep(0)")
+    done = place.build("--json")
+    assert done.returncode == 0, done.stderr
+    manifest = json.loads((place.folder / json.loads(done.stdout)["folder"] / "manifest.json").read_text())
+    assert manifest["facts"]["bazel"]["runners"].get("processwrapper-sandbox", 0) <= 1, "only packing was left"
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root may kill a process of a container, as the kernel does")
+def test_compiler_killed_for_memory_advises_fewer_jobs(place: Place) -> None:
+    packer = place.hold_packer()
+    process = place.start()
+    os.kill(place.wait_for(process, packer), signal.SIGKILL)
+    _, errors = process.communicate(timeout=120)
+    assert process.returncode == 6, errors
+    assert "error: a compiler was killed for memory" in errors
+    assert "--jobs" in errors
+    assert list((place.folder / "dist").iterdir()) == []
+
+
+def test_compile_error_is_shown_and_the_whole_log_is_kept(place: Place) -> None:
+    edit(place.source / "tensorflow/core/kernels/host.cc", "standin_total(", "standin_total((")
+    done = place.build()
+    assert done.returncode == 6
+    assert "error: expected ')'" in done.stderr
+    assert list((place.folder / "dist").iterdir()) == []
+    log = next((place.folder / "state").glob("wheel-*/bazel/build.log"))
+    assert "error: expected ')'" in log.read_text()
+
+
+@pytest.fixture
+def clone(tmp_path: Path) -> Path:
+    """A clone of this project, to change."""
+    listed = subprocess.run(["git", "ls-files", "-z"], cwd=stages.ROOT, capture_output=True, text=True, check=True)
+    for name in filter(None, listed.stdout.split("\0")):
+        source, target = stages.ROOT / name, tmp_path / "clone" / name
+        if source.is_file():
+            target.parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy2(source, target)
+    return tmp_path / "clone"
+
+
+def test_download_with_another_hash_than_pinned_is_refused(place: Place, clone: Path) -> None:
+    locked = clone / "docker/requirements/toolchain-12.6.1.txt"
+    locked.write_text(re.sub("sha256:[0-9a-f]{64}", "sha256:" + "0" * 64, locked.read_text()))
+    place.root = clone
+    done = place.build()
+    assert done.returncode == 8, done.stderr
+    assert "error: a download is not what was pinned" in done.stderr
+    assert list((place.folder / "dist").iterdir()) == []
+
+
+def test_failing_download_says_how_to_go_off_line(place: Place) -> None:
+    done = place.build("--source", "https://127.0.0.1:1/tensorflow.git#" + "a" * 40)
+    assert done.returncode == 6, done.stderr
+    assert "error: a download failed" in done.stderr
+    assert "--downloads" in done.stderr
+    assert list((place.folder / "dist").iterdir()) == []
+
+
+@pytest.fixture
+def small_disk(place: Place) -> Iterator[Path]:
+    """A disk of 100 KB for the results."""
+    folder = place.folder / "small"
+    folder.mkdir()
+    subprocess.run(["mount", "-t", "tmpfs", "-o", "size=100k", "tmpfs", folder], check=True)
+    yield folder
+    subprocess.run(["umount", folder], check=True)
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root may mount")
+def test_full_disk_leaves_no_half_wheel(place: Place, small_disk: Path) -> None:
+    done = place.build("--out", str(small_disk))
+    assert done.returncode == 4, done.stderr
+    assert "error: the disk of" in done.stderr
+    assert list(small_disk.iterdir()) == []
+
+
+def test_engine_that_dies_is_named(place: Place) -> None:
+    packer = place.hold_packer()
+    relay = Relay(place.folder / "engine.sock")
+    place.variables["DOCKER_HOST"] = f"unix://{relay.path}"
+    process = place.start()
+    place.wait_for(process, packer)
+    relay.cut()
+    _, errors = process.communicate(timeout=120)
+    assert process.returncode == 5, errors
+    assert "error: the container engine went away" in errors
+    assert list((place.folder / "dist").iterdir()) == []
+
+
+def test_no_engine_is_said_in_a_second(place: Place) -> None:
+    place.variables["DOCKER_HOST"] = "unix:///nowhere.sock"
+    began = time.monotonic()
+    done = place.build()
+    assert (done.returncode, time.monotonic() - began < 5) == (5, True), done.stderr
+    assert not (place.folder / "dist").exists()
