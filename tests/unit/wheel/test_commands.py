@@ -1,0 +1,113 @@
+"""``build-wheel``, ``lock`` and ``verify`` on a machine without an engine: refusals, dry runs, locks."""
+
+import json
+import shlex
+from pathlib import Path
+from time import perf_counter
+
+import pytest
+import yaml
+
+from tests.unit.test_cli import Run
+from toolkit import project
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> Run:
+    return Run(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "message"),
+    [
+        (["--cuda", "12.6", "--cudnn", "9.5.0"], 3, "--cuda 12.6.1 --cudnn 9.5.0"),
+        (["--cuda", "12.8.0", "--cudnn", "9.5.0"], 3, "tensorflow#90562"),
+        (["--cuda", "12.6.1", "--cudnn", "9.11.0"], 3, "break Turing"),
+        (["--cuda", "12.6.1", "--cudnn", "9.3.0"], 3, "older than the 9.5.0"),
+        (["--compute-capability", "10.0"], 3, "does not know compute capability 10.0"),
+        (["--python", "3.13"], 3, "--python 3.12"),
+        (["--tensorflow", "2.19.7"], 3, "--tensorflow 2.19.0"),
+        (["--tensorflow", "2.17.0"], 3, "--tensorflow 2.18.0"),
+        (["--cuda", "12.6.1"], 2, "without --cudnn"),
+        (["--cuda", "twelve", "--cudnn", "9.5.0"], 2, "not a version of CUDA"),
+        (["--compute-capability", "seven"], 2, "not a compute capability"),
+        (["--source", "nowhere"], 2, "no source tree"),
+        (["--source", "."], 2, "not TensorFlow's source tree"),
+        (["--remote-cache", "https://user:pw@cache", "--dry-run"], 2, "has credentials in it"),
+        (["--bazelrc", "nowhere", "--dry-run"], 2, "there is no file nowhere"),
+        (["--apt-snapshot", "yesterday", "--dry-run"], 2, "not a snapshot's day"),
+        (["--bazel", "nowhere", "--dry-run"], 2, "no Bazel"),
+        (["--bazel-argument", "-c opt", "--dry-run"], 2, "not a flag for Bazel"),
+        ([], 5, "no container engine answers"),
+    ],
+)
+def test_refusals_cost_nothing_and_leave_nothing(run: Run, arguments: list[str], code: int, message: str) -> None:
+    began = perf_counter()
+    done = run("build-wheel", *arguments)
+    assert done.returncode == code, done.stderr
+    assert message in done.stderr
+    assert sum(line.startswith("error:") for line in done.stderr.splitlines()) == 1
+    assert "Traceback" not in done.stderr
+    assert list(run.folder.iterdir()) == []
+    # A second on a quiet machine is the promise (benchmarks/ measures 0.2 s); a busy one gets some grace.
+    assert perf_counter() - began < 5
+
+
+def test_dry_run_prints_the_command_and_needs_no_engine(run: Run) -> None:
+    done = run("build-wheel", "--cuda", "12.6.1", "--cudnn", "9.5.0", "--dry-run")
+    assert done.returncode == 0, done.stderr
+    argv = shlex.split(done.stdout)
+    assert argv[:3] == ["docker", "buildx", "build"]
+    assert argv[argv.index("--target") + 1] == "wheel-from-source"
+    assert "COMPUTE_CAPABILITIES=compute_75" in argv
+    assert "base-digest is floating" in done.stderr
+    assert "P4: " in done.stderr
+    assert list(run.folder.iterdir()) == []
+    value = json.loads(run("build-wheel", "--dry-run", "--json").stdout)
+    assert value["commands"] == [argv]
+
+
+def test_lock_says_what_floats_and_is_read_by_the_build(run: Run) -> None:
+    done = run("lock", "--apt-snapshot", "20261121T000000Z")
+    assert done.returncode == 0, done.stderr
+    assert "base-digest is floating" in done.stdout
+    written = yaml.safe_load((run.folder / "toolkit.lock.yaml").read_text())
+    assert written["pins"]["apt-snapshot"] == "20261121T000000Z"
+    assert run("lock", "--check").returncode == 0
+    assert "APT_SNAPSHOT=20261121T000000Z" in run("build-wheel", "--dry-run").stdout
+
+
+def test_lock_that_no_longer_fits_fails(run: Run) -> None:
+    assert run("lock").returncode == 0
+    path = run.folder / "toolkit.lock.yaml"
+    lock = yaml.safe_load(path.read_text())
+    lock["pins"]["bazel_patches/headers/series"] = "sha256:" + "0" * 64
+    path.write_text(yaml.safe_dump(lock))
+    for command in (["lock", "--check"], ["build-wheel", "--dry-run"]):
+        done = run(*command)
+        assert done.returncode == 7
+        assert "bazel_patches/headers/series" in done.stderr
+    assert run("lock").returncode == 0
+    assert run("lock", "--check").returncode == 0
+
+
+def test_lock_of_other_versions_does_not_fit(run: Run) -> None:
+    assert run("lock").returncode == 0
+    done = run("build-wheel", "--compute-capability", "8.0", "--dry-run")
+    assert done.returncode == 7
+    assert "spec capabilities: locked compute_75, now compute_80" in done.stderr
+
+
+def test_missing_and_garbled_locks(run: Run) -> None:
+    assert run("lock", "--check").returncode == 7
+    (run.folder / "toolkit.lock.yaml").write_text("{[")
+    done = run("lock", "--check")
+    assert done.returncode == 2
+    assert "cannot read toolkit.lock.yaml" in done.stderr
+
+
+def test_verify_names_what_is_no_result(run: Run) -> None:
+    for place in ("nowhere", str(project.ROOT / "docker")):
+        done = run("verify", place)
+        assert done.returncode == 8
+        assert "Traceback" not in done.stderr
