@@ -41,6 +41,14 @@ def _read_pair(text: str) -> tuple[int, int]:
     return first, last
 
 
+def _read_batch_size(text: str) -> int:
+    if text == "auto":
+        return 0
+    if not text.isdecimal() or int(text) < 1:
+        raise UsageError(f"not a batch size: {text!r}", remedy="give a number of examples, or auto")
+    return int(text)
+
+
 def _read_blocks(text: str) -> tuple[int, ...]:
     try:
         return tuple(sorted({int(part) for part in text.split(",")}))
@@ -77,7 +85,16 @@ def _collect(  # noqa: PLR0917
         int | None,
         typer.Option(help="Length in steps, instead of epochs; the schedule follows.", rich_help_panel=TRAINING),
     ] = None,
-    batch_size: Annotated[int | None, typer.Option(help="Examples in a step.", rich_help_panel=TRAINING)] = None,
+    batch_size: Annotated[
+        str | None,
+        typer.Option(
+            help="Examples in a step; auto finds the most that fit.", metavar="N|auto", rich_help_panel=TRAINING
+        ),
+    ] = None,
+    memory_budget: Annotated[
+        float,
+        typer.Option(help="Gigabytes for --batch-size auto; 0 means most of what is free.", rich_help_panel=SPEED),
+    ] = 0.0,
     optimizer: Annotated[Optimizer | None, typer.Option(help="Update rule.", rich_help_panel=TRAINING)] = None,
     learning_rate: Annotated[
         float | None, typer.Option(help="Highest learning rate.", rich_help_panel=TRAINING)
@@ -152,6 +169,7 @@ def _collect(  # noqa: PLR0917
     values: dict[str, Any] = dict(locals())
     values["profile"] = _read_pair(profile) if profile else None
     values["recompute_blocks"] = _read_blocks(recompute_blocks) if recompute_blocks else ()
+    values["batch_size"] = _read_batch_size(batch_size) if batch_size else None
     values["cache_dir"] = cache_dir or _default_cache()
     return resolve(values.pop("dataset"), **values)
 

@@ -36,6 +36,8 @@ def read_table(name: str) -> dict[str, Any]:
 class TrainConfig:
     """Everything that decides a run. All values are final: recipes and presets are already filled in.
 
+    A batch size of 0 means the largest that fits, 0 threads means one a core; what was found is recorded with the run.
+
     Raises:
         UsageError: a value, or a combination of values, makes no sense.
     """
@@ -71,6 +73,7 @@ class TrainConfig:
     jit: bool = False
     loop: Loop = "function"
     threads: int = 0
+    memory_budget: float = 0.0
 
     keep: int = 2
     checkpoint_every: int = 0
@@ -86,9 +89,18 @@ class TrainConfig:
         for name, kind in _CHOICES.items():
             _require_choice(name, getattr(self, name), get_args(kind))
         _require_choice("dataset", self.dataset, tuple(read_table("datasets")))
-        for name in ("growth", "epochs", "batch_size", "keep", "log_every"):
+        for name in ("growth", "epochs", "keep", "log_every"):
             _require(name, getattr(self, name), at_least=1)
-        for name in ("steps", "validation", "checkpoint_every", "threads", "weight_decay", "seed"):
+        for name in (
+            "steps",
+            "batch_size",
+            "memory_budget",
+            "validation",
+            "checkpoint_every",
+            "threads",
+            "weight_decay",
+            "seed",
+        ):
             _require(name, getattr(self, name), at_least=0)
         if not 0 < self.learning_rate < 100:
             raise UsageError(f"the learning rate must be between 0 and 100, not {self.learning_rate}")
@@ -127,6 +139,19 @@ class TrainConfig:
         """Number of classes."""
         facts = read_table("datasets")[self.dataset]
         return int(facts["coarse_classes" if self.labels == "coarse" else "classes"])
+
+    @classmethod
+    def from_dict(cls, values: dict[str, Any]) -> "TrainConfig":
+        """The inverse of `as_dict`.
+
+        Raises:
+            TypeError: a field is missing or unknown.
+            UsageError: a value makes no sense.
+        """
+        fields: dict[str, Any] = {
+            name: tuple(value) if isinstance(value, list) else value for name, value in values.items()
+        }
+        return cls(**fields)
 
     @property
     def digest(self) -> str:

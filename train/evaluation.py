@@ -21,6 +21,11 @@ class Evaluation:
     confusion: NDArray[np.int64]
 
 
+def evaluation_batch(split: Split) -> tf.TensorSpec:
+    """Shape and dtype of the batches that a split is evaluated in."""
+    return tf.TensorSpec((min(BATCH, len(split)), *split.images.shape[1:]), tf.uint8)
+
+
 def evaluate(step: EvaluationStep, split: Split) -> Evaluation:
     """Run the evaluation step over a split. The last batch is filled up, so that one compiled shape serves all."""
     parts = []

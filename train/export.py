@@ -36,13 +36,9 @@ def read_config(folder: Path) -> TrainConfig:
     """
     try:
         values: dict[str, Any] = yaml.safe_load((folder / "config.yaml").read_text(encoding="utf-8"))
-        return TrainConfig(**_freeze_lists(values))
+        return TrainConfig.from_dict(values)
     except (OSError, TypeError, AttributeError, yaml.YAMLError) as error:
         raise DataError(f"{folder} is not the folder of a run", why=str(error)) from error
-
-
-def _freeze_lists(values: dict[str, Any]) -> dict[str, Any]:
-    return {name: tuple(value) if isinstance(value, list) else value for name, value in values.items()}
 
 
 def export(folder: Path, out: Path) -> dict[str, float]:

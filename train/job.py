@@ -1,9 +1,10 @@
 """The job from a configuration to a finished run folder."""
 
+import math
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from train import checkpoint, interruption, manifest, runtime
+from train import budget, checkpoint, interruption, manifest, report, runtime
 from train.checkpoint import Position
 from train.config import TrainConfig
 from train.data import Dataset, load
@@ -11,6 +12,10 @@ from train.errors import CheckError
 from train.files import write_text
 from train.folder import opened
 from train.progress import Display
+
+if TYPE_CHECKING:
+    from train.evaluation import Evaluation
+    from train.loop import Loop
 
 
 def run(config: TrainConfig) -> dict[str, Any]:
@@ -24,43 +29,45 @@ def run(config: TrainConfig) -> dict[str, Any]:
     with opened(config) as folder, interruption.listening() as requests:
         saved, problems = checkpoint.load(folder / "checkpoints")
         recorded = saved.position.environment if saved else {}
-        environment = runtime.prepare(runtime.choose_threads(config, recorded.get("threads")))
-        return _train(
-            config, dataset, folder=folder, saved=saved, problems=problems, environment=environment, requests=requests
-        )
+        threads = runtime.choose_threads(config, recorded.get("threads"))
+        settled = budget.settle(config, recorded.get("batch_size", 0), threads, len(dataset.train))
+        environment = runtime.prepare(threads) | {
+            "batch_size": settled.batch_size,
+            "data_sha256": dataset.digest,
+            "mean": dataset.mean.tolist(),
+            "std": dataset.std.tolist(),
+        }
+        display = Display(config.progress, settled.batch_size)
+        for problem in problems:
+            display.say(f"checkpoint left out: {problem}")
+        loop = _make_loop(settled, dataset, folder, environment=environment, display=display, requests=requests)
+        if saved:
+            _resume(loop, saved, environment)
+        evaluation = loop.run()
+        result = _describe(config, loop, evaluation, environment)
+        report.write_confusion(folder, evaluation.confusion, dataset.class_names)
+        manifest.write(folder, result)
+        return result
 
 
-def _train(
+def _make_loop(
     config: TrainConfig,
     dataset: Dataset,
-    *,
     folder: Path,
-    saved: checkpoint.Checkpoint | None,
-    problems: list[str],
+    *,
     environment: dict[str, Any],
+    display: Display,
     requests: interruption.Requests,
-) -> dict[str, Any]:
+) -> "Loop":
     # TensorFlow is loaded by now, with its threads pinned; before, these modules must not be imported.
-    from train import optimizer, report, state, step
+    from train import optimizer, state, step
     from train.batches import Batches
     from train.loop import Loop
     from train.model.densenet import build, count_parameters
 
-    batches = Batches(dataset, config)
-    display = Display(config.progress, batches.total, config.batch_size)
-    environment |= {"data_sha256": dataset.digest, "mean": dataset.mean.tolist(), "std": dataset.std.tolist()}
-    for problem in problems:
-        display.say(f"checkpoint left out: {problem}")
-
-    rule = optimizer.choose(config)
-    model = build(config)
+    rule, model = optimizer.choose(config), build(config)
     current = state.create(model, rule, initial_scale=2.0**15 if config.precision == "mixed_float16" else 1.0)
-    position = Position(environment=environment)
-    if saved:
-        _require_same(saved.position.environment, environment, display)
-        current.write(saved.values)
-        position = saved.position
-        display.say(f"resumed after step {position.step} of {batches.total}")
+    batches = Batches(dataset, config)
     display.say(
         f"{config.dataset}: {len(dataset.train)} to train on, {len(dataset.test)} to test on, from {dataset.source}\n"
         f"{config.model}: {count_parameters(model):,} trainable parameters; {batches.total} steps of "
@@ -68,7 +75,7 @@ def _train(
     )
     report.draw_model(folder / "model.png", config)
     model.summary(print_fn=lambda text: write_text(folder / "model.txt", f"{text}\n"), line_length=100)
-    loop = Loop(
+    return Loop(
         config,
         batches,
         current,
@@ -77,30 +84,40 @@ def _train(
         folder,
         display,
         requests,
-        position,
+        Position(environment=environment),
     )
-    evaluation = loop.run()
-    position = loop.position
-    report.write_confusion(folder, evaluation.confusion, dataset.class_names)
-    result = manifest.make(
+
+
+def _resume(loop: "Loop", saved: checkpoint.Checkpoint, environment: dict[str, Any]) -> None:
+    _require_same(saved.position.environment, environment, loop.display)
+    loop.state.write(saved.values)
+    loop.position = saved.position
+    loop.display.say(f"resumed after step {saved.position.step} of {loop.batches.total}")
+
+
+def _describe(
+    config: TrainConfig, loop: "Loop", evaluation: "Evaluation", environment: dict[str, Any]
+) -> dict[str, Any]:
+    from train.state import digest_weights
+
+    position, dataset = loop.position, loop.batches.dataset
+    return manifest.make(
         config,
         status="complete",
         result={
             "test_accuracy": evaluation.accuracy,
             "test_loss": evaluation.loss,
             "per_class_accuracy": report.per_class_accuracy(evaluation.confusion),
-            "epochs": -(-position.step // batches.steps_per_epoch),
+            "epochs": math.ceil(position.step / loop.batches.steps_per_epoch),
             "steps": position.step,
             "train_seconds": position.seconds,
             "first_step_seconds": loop.first_step_seconds,
         },
-        weights_sha256=state.digest_weights(model),
+        weights_sha256=digest_weights(loop.state.model),
         hardware={"devices": environment["devices"], "cores": runtime.count_cores()},
         environment=environment,
         data={"source": dataset.source, "sha256": dataset.digest},
     )
-    manifest.write(folder, result)
-    return result
 
 
 def _require_same(recorded: dict[str, Any], now: dict[str, Any], display: Display) -> None:

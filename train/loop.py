@@ -13,7 +13,7 @@ from train.batches import Batch, Batches
 from train.checkpoint import Position
 from train.config import TrainConfig
 from train.errors import CheckError, InterruptionError
-from train.evaluation import Evaluation, evaluate
+from train.evaluation import Evaluation, evaluate, evaluation_batch
 from train.metrics import EpochRecord, Recorder
 from train.profile import Profile
 from train.progress import Display
@@ -62,6 +62,8 @@ class Loop:
                 self._close_step(recorder)
                 self._began = time.monotonic()
 
+            if not start and self.config.loop != "eager":
+                recorder.add_graph(self.evaluation_step, evaluation_batch(self.batches.dataset.test))
             profile.move(start)
             self._began = time.monotonic()
             drive = run_by_fit if self.config.loop == "fit" else run_by_steps
@@ -89,7 +91,7 @@ class Loop:
         if now.step % self.config.log_every == 0:
             recorder.add_step(now.step, loss=loss, learning_rate=self.batches.rate(step), seconds=now.seconds)
         epoch = step // self.batches.steps_per_epoch + 1
-        self.display.show_step(now.step, epoch, now.loss_sum / now.seen, now.correct / now.seen)
+        self.display.show_step(now.step, self.batches.total, epoch, now.loss_sum / now.seen, now.correct / now.seen)
 
     def _close_step(self, recorder: Recorder) -> None:
         """Evaluate, record and save where it is time to; stop if asked to."""

@@ -81,6 +81,13 @@ class Recorder:
         self._lines.flush()
         self._board.flush()
 
+    def add_graph(self, function: Any, images: Any) -> None:
+        """Record the graph that a compiled function has for this argument."""
+        import tensorflow as tf
+
+        with self._board.as_default(step=0):
+            tf.summary.graph(function.get_concrete_function(images).graph)
+
     def _add(self, kind: str, step: int, values: dict[str, Any]) -> None:
         import tensorflow as tf
 

@@ -12,13 +12,13 @@ REDRAW_SECONDS = 0.1
 
 
 class Display:
-    """Shows a run that has `total` steps on a stream."""
+    """Shows a run on a stream."""
 
-    def __init__(self, kind: Progress, total: int, batch_size: int, *, stream: TextIO | None = None) -> None:
+    def __init__(self, kind: Progress, batch_size: int, *, stream: TextIO | None = None) -> None:
         self.stream = stream or sys.stderr
         self.bar = kind == "auto" and self.stream.isatty()
         self.quiet = kind == "quiet"
-        self.total, self.batch_size = total, batch_size
+        self.batch_size = batch_size
         self.first: tuple[int, float] | None = None
         self.drawn = 0.0
 
@@ -28,19 +28,19 @@ class Display:
             self.stream.write(("\r\033[K" if self.bar else "") + text + "\n")
             self.stream.flush()
 
-    def show_step(self, step: int, epoch: int, loss: float, accuracy: float) -> None:
-        """Move the bar; `step` is the number of steps done."""
+    def show_step(self, step: int, total: int, epoch: int, loss: float, accuracy: float) -> None:
+        """Move the bar; `step` of `total` steps are done."""
         now = time.monotonic()
         self.first = self.first or (step, now)
-        if not self.bar or (now - self.drawn < REDRAW_SECONDS and step < self.total):
+        if not self.bar or (now - self.drawn < REDRAW_SECONDS and step < total):
             return
         self.drawn = now
         done = step - self.first[0]
         rate = done / (now - self.first[1]) if done and now > self.first[1] else 0.0
-        left = format_seconds((self.total - step) / rate) if rate else "?"
-        filled = WIDTH * step // max(1, self.total)
+        left = format_seconds((total - step) / rate) if rate else "?"
+        filled = WIDTH * step // max(1, total)
         text = (
-            f"epoch {epoch} [{'#' * filled}{'.' * (WIDTH - filled)}] {step}/{self.total}"
+            f"epoch {epoch} [{'#' * filled}{'.' * (WIDTH - filled)}] {step}/{total}"
             f"  loss {loss:.4f}  accuracy {accuracy:.1%}  {rate * self.batch_size:.0f} images/s  {left} left"
         )
         self.stream.write(f"\r\033[K{text}")

@@ -71,10 +71,6 @@ class Candidate:
             "depth": self.job.get("depth", 100),
             "images_per_second": round(batch / statistics.median(seconds), 1),
             "best": round(batch / min(seconds), 1),
-            "images_per_processor_second": round(
-                batch / statistics.median(step["processor_seconds"] for step in self.steps[1:]), 1
-            ),
-            "processor_share": round(sum(s["processor_seconds"] for s in self.steps[1:]) / sum(seconds), 2),
             "first_step_seconds": round(self.steps[0]["seconds"], 1),
             "memory_mb": round((self.steps[-1]["peak"] - self.base) / 1e6),
             "steps": len(seconds),

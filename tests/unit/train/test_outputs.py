@@ -64,6 +64,7 @@ def test_tensorboard_can_read_scalars_and_profile(folder: Path) -> None:
     events.Reload()
     assert {"epoch/test_accuracy", "step/loss"} <= set(events.Tags()["tensors"])
     assert [event.step for event in events.Tensors("epoch/test_accuracy")] == [22, 44]
+    assert events.Tags()["graph"]
     assert list((folder / "tb").rglob("*.xplane.pb"))
 
 
@@ -161,16 +162,16 @@ def test_the_bar_shows_rate_and_remaining_time(monkeypatch: pytest.MonkeyPatch) 
     now = [0.0]
     monkeypatch.setattr(progress.time, "monotonic", lambda: now[0])
     terminal: Any = Terminal()
-    display = progress.Display("auto", 100, 64, stream=terminal)
+    display = progress.Display("auto", 64, stream=terminal)
     for step in range(1, 51):
         now[0] += 0.5
-        display.show_step(step, 1, 0.5, 0.75)
+        display.show_step(step, 100, 1, 0.5, 0.75)
     assert "50/100  loss 0.5000  accuracy 75.0%  128 images/s  25s left" in terminal.text.rsplit("\r", 1)[1]
     plain: Any = Terminal()
-    progress.Display("plain", 100, 64, stream=plain).show_step(1, 1, 0.5, 0.5)
+    progress.Display("plain", 64, stream=plain).show_step(1, 100, 1, 0.5, 0.5)
     assert not plain.text
     record = EpochRecord(1, 22, 0.1, 1.0, 0.5, 1.0, 0.5, 100.0, 1.0)
-    progress.Display("quiet", 100, 64, stream=plain).show_epoch(record, 2)
+    progress.Display("quiet", 64, stream=plain).show_epoch(record, 2)
     assert not plain.text
 
 

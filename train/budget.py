@@ -1,0 +1,111 @@
+"""``--batch-size auto``: the largest batch whose training step fits a memory budget, found by measuring.
+
+Memory grows linearly with the batch, so two small probes say what a large one will take; the answer is then tried. Each
+probe is a process of its own, because a process never gives its peak back: ``python -m train.budget CONFIG BATCH``.
+"""
+
+import json
+import os
+import resource
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+from typing import Final
+
+from train.config import TrainConfig
+from train.errors import PreflightError
+
+PROBES: Final = (16, 48)
+UNIT: Final = 8
+LARGEST: Final = 4096
+SHARE: Final = 0.8
+"""Share of the free memory that is used when no budget is given."""
+
+
+def choose_batch_size(config: TrainConfig, threads: int, examples: int) -> int:
+    """The largest multiple of 8 that fits, and at most the data set.
+
+    Raises:
+        PreflightError: not even a small batch fits, or a probe failed.
+    """
+    budget = config.memory_budget * 1e9 or SHARE * read_free_memory()
+    peaks = [measure_peak(config, threads, size) for size in PROBES]
+    slope = max((peaks[1] - peaks[0]) / (PROBES[1] - PROBES[0]), 1.0)
+    size = min(LARGEST, examples, int(PROBES[0] + (budget - peaks[0]) / slope)) // UNIT * UNIT
+    while size >= UNIT:
+        if measure_peak(config, threads, size) <= budget:
+            return size
+        size = int(size * 0.9) // UNIT * UNIT
+    raise PreflightError(
+        f"no batch fits {budget / 1e9:.1f} GB",
+        why=f"a step with {PROBES[0]} images takes {peaks[0] / 1e9:.1f} GB",
+        remedy="use a smaller model, --memory shared, or a larger --memory-budget",
+    )
+
+
+def read_free_memory() -> int:
+    """Bytes that this process may still use: what the machine has free, or what its container leaves it."""
+    lines = Path("/proc/meminfo").read_text(encoding="ascii").splitlines()
+    free = next(int(line.split()[1]) * 1024 for line in lines if line.startswith("MemAvailable"))
+    for limit, used in _CONTAINER_FILES:
+        try:
+            free = min(free, int(Path(limit).read_text(encoding="ascii")) - int(Path(used).read_text(encoding="ascii")))
+        except (OSError, ValueError):  # no such file, or "max"
+            continue
+    return free
+
+
+_CONTAINER_FILES: Final = (
+    ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory.current"),
+    ("/sys/fs/cgroup/memory/memory.limit_in_bytes", "/sys/fs/cgroup/memory/memory.usage_in_bytes"),
+)
+
+
+def measure_peak(config: TrainConfig, threads: int, size: int) -> int:
+    """Peak resident memory in bytes of a process that runs two steps with this batch size.
+
+    Raises:
+        PreflightError: the process failed, by lack of memory or otherwise.
+    """
+    settings = json.dumps(config.as_dict() | {"batch_size": size, "threads": threads})
+    done = subprocess.run(
+        [sys.executable, "-m", "train.budget", settings], capture_output=True, text=True, check=False, env=os.environ
+    )
+    if done.returncode:
+        raise PreflightError(
+            f"a step with {size} images does not run here",
+            why=done.stderr.strip().splitlines()[-1] if done.stderr.strip() else f"exit code {done.returncode}",
+        )
+    return int(done.stdout)
+
+
+def _probe(config: TrainConfig) -> int:
+    from train import runtime
+
+    runtime.prepare(config.threads)
+    import numpy as np
+    import tensorflow as tf
+
+    from train import optimizer, state, step
+    from train.model.densenet import build
+
+    rule, model = optimizer.choose(config), build(config)
+    current = state.create(model, rule, initial_scale=1.0)
+    unit = np.ones(config.shape[-1])
+    function = step.compile_train_step(step.make_train_step(current, rule, config, unit, unit), config)
+    images = tf.zeros((config.batch_size, *config.shape), tf.uint8)
+    for _ in range(2):
+        function(images, tf.zeros(config.batch_size, tf.int32), tf.constant(0.0))
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+
+
+def settle(config: TrainConfig, recorded: int, threads: int, examples: int) -> TrainConfig:
+    """The configuration with its batch size: as given, as the run began with, or found now."""
+    if config.batch_size:
+        return config
+    return replace(config, batch_size=recorded or choose_batch_size(config, threads, examples))
+
+
+if __name__ == "__main__":
+    print(_probe(TrainConfig.from_dict(json.loads(sys.argv[1]))))
