@@ -145,6 +145,7 @@ class Failure:
     Attributes:
         when: for ``tensorflow``, ``cuda``, ``cudnn`` and ``capability``, the range of versions touched.
         ours: what this project does about it.
+        flags: what Bazel gets for it.
         refuse: nothing can be done: do not start.
     """
 
@@ -152,6 +153,7 @@ class Failure:
     issues: tuple[str, ...]
     symptom: str
     ours: str
+    flags: tuple[str, ...] = ()
     when: Mapping[str, versions.Range] = field(default_factory=dict)
     refuse: bool = False
 

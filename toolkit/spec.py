@@ -19,6 +19,7 @@ class Spec:
         bazel: version that this TensorFlow is built with.
         clang: major version of our toolchain's compiler.
         requirements: the locked run-time set of this CUDA and cuDNN; empty where none is locked.
+        bazel_arguments: flags that answer known failures.
         warnings: what is worth knowing before the build, one line each.
     """
 
@@ -30,6 +31,7 @@ class Spec:
     bazel: str
     clang: str
     requirements: str
+    bazel_arguments: tuple[str, ...] = ()
     warnings: tuple[str, ...] = ()
 
     @property
@@ -72,6 +74,7 @@ def resolve(
         bazel=matrix.tensorflow(asked.tensorflow).bazel,
         clang=matrix.toolchain.clang,
         requirements=locked.requirements if locked else "",
+        bazel_arguments=tuple(flag for failure in rules.find_failures(matrix, asked) for flag in failure.flags),
         warnings=tuple(_warn(matrix, asked, locked)),
     )
 

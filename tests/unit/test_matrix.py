@@ -3,7 +3,7 @@
 import subprocess
 import sys
 from pathlib import Path
-from time import perf_counter
+from time import process_time
 
 import pytest
 import yaml
@@ -104,9 +104,9 @@ def test_missing_or_garbled_table_is_named(tmp_path: Path) -> None:
 
 
 def test_loading_costs_little() -> None:
-    start = perf_counter()
+    start = process_time()
     matrix.load.__wrapped__()
-    assert perf_counter() - start < 0.1
+    assert process_time() - start < 0.1
 
 
 def test_loading_imports_nothing_heavy() -> None:

@@ -34,8 +34,8 @@ def read_flags(remedy: str) -> dict[str, str | list[str]]:
         ({"python": "3.13"}, "no Python 3.13", "--python 3.12"),
         ({"cudnn": "9.3.0"}, "older than the 9.5.0", "--cudnn 9.5.0"),
         ({"cudnn": "9.7.0"}, "newer than the 9.5.0", "--cudnn 9.5.0"),
-        ({"cuda": "12.5.1", "cudnn": "9.3.0"}, "parts of CUDA 12.5.1 are not locked", "--cuda 12.6.1 --cudnn 9.5.0"),
-        ({"cuda": "11.8"}, "CUDA 11", "--cuda 12.6.1"),
+        ({"cuda": "12.4.1", "cudnn": "9.3.0"}, "parts of CUDA 12.4.1 are not locked", "--cuda 12.5.1 --cudnn 9.3.0"),
+        ({"cuda": "11.8"}, "CUDA 11", "--cuda 12.5.1"),
         ({"tensorflow": "2.18.0", "cudnn": "8.9.6"}, "cuDNN 8", "--tensorflow 2.18.0"),
         ({"tensorflow": "2.17.0", "cudnn": "9.4.0"}, "before 2.18", "--tensorflow 2.18.0"),
         ({"tensorflow": "2.20.0", "cuda": "12.8.0", "capabilities": ["12.0"]}, "clang 17", "compute_90"),
@@ -88,6 +88,14 @@ def test_known_failures_are_warned_of_with_issue_and_remedy() -> None:
         assert any(part in line for line in warnings), part
     assert not any(line.startswith("P10:") for line in warnings)
     assert all("; ours: " in line for line in warnings if re.match(r"P\d", line))
+
+
+def test_flags_that_answer_known_failures_reach_the_build() -> None:
+    assert spec.resolve(TABLE).bazel_arguments == (
+        "--copt=-Wno-gnu-offsetof-extensions",
+        "--copt=-Wno-error=unused-result",
+    )
+    assert spec.resolve(TABLE, tensorflow="2.20.0").bazel_arguments == ("--copt=-Wno-gnu-offsetof-extensions",)
 
 
 def test_set_without_locked_run_time_is_built_with_a_warning() -> None:

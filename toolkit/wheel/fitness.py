@@ -7,6 +7,9 @@ from toolkit.errors import CheckError, UnsupportedError
 from toolkit.wheel import library
 from toolkit.wheel.inspection import Inspection
 
+_STUBS = ("libcuda.so", "libnvrtc-builtins.so")
+"""Libraries of the driver, and of one CUDA alone: a wheel that is linked to them imports on no other machine."""
+
 
 def check(found: Inspection, spec: Mapping[str, str]) -> None:
     """Raises:
@@ -31,6 +34,9 @@ def find_mismatches(found: Inspection, spec: Mapping[str, str]) -> Iterator[str]
     python = _tag(spec["python"])
     if python not in found.pythons:
         yield f"it is for {', '.join(found.pythons)}, not {python} (tensorflow#72166)"
+    linked = [name for name in found.needed if name.startswith(_STUBS)]
+    if linked:
+        yield f"it is linked to {', '.join(linked)}, which it must load by itself (tensorflow#86413)"
     if not found.build.is_cuda:
         yield "it is a CPU build"
         return

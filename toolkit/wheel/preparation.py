@@ -130,7 +130,8 @@ def prepare(settings: Settings, wish: Wish, *, lock_file: Path, dry_run: bool = 
     if locked:
         lock.require_fit(locked, present)
     pins = _fill(present, locked)
-    planned = plan(pins, wish.means, source=source, bazel=bazel, bazel_arguments=wish.bazel_arguments)
+    arguments = [*versions.bazel_arguments, *wish.bazel_arguments]
+    planned = plan(pins, wish.means, source=source, bazel=bazel, bazel_arguments=arguments)
     return Prepared(spec=versions, plan=planned, matrix=table, engine=ground.engine)
 
 

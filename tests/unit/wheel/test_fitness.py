@@ -56,6 +56,12 @@ def test_wheel_without_gpu_code_fails_the_check() -> None:
         fitness.check(replace(GOOD, architectures=()), SPEC)
 
 
+@pytest.mark.parametrize("name", ["libcuda.so.1", "libnvrtc-builtins.so.12.6"])
+def test_wheel_linked_to_the_driver_fails_the_check(name: str) -> None:
+    with pytest.raises(CheckError, match="must load by itself"):
+        fitness.check(replace(GOOD, needed=("libc.so.6", name)), SPEC)
+
+
 def test_cpu_build_fails_the_check() -> None:
     with pytest.raises(CheckError, match="a CPU build"):
         fitness.check(replace(GOOD, build=BuildInfo()), SPEC)
