@@ -2,8 +2,8 @@
 
     python benchmarks/training/run.py SUITE --torch-python VENV/bin/python --out results.json
 
-All candidates of a group are started, then one step of each is run in turn, round after round, so that a noisy moment of
-the machine hits all of them. Memory is the highest resident memory above that after importing the framework.
+All candidates of a group are started, then one step of each is run in turn, round after round, so that a noisy moment
+of the machine hits all of them. Memory is the highest resident memory above that after importing the framework.
 """
 
 import argparse

@@ -3,13 +3,15 @@
 import hashlib
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
 
 from train.errors import DataError
 from train.order import stream
+
+_SLICE: Final = 1000
 
 
 @dataclass(frozen=True)
@@ -48,13 +50,17 @@ class Dataset:
 
     @cached_property
     def _moments(self) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-        # Counting byte values is exact, and needs no float copy of the images.
-        channels = self.train.images.shape[-1]
-        values = np.arange(256, dtype=np.float64)
-        counts = np.stack([np.bincount(self.train.images[..., c].ravel(), minlength=256) for c in range(channels)])
-        shares = counts / counts.sum(axis=1, keepdims=True)
-        mean = shares @ values
-        return mean, np.sqrt(np.maximum(shares @ values**2 - mean**2, 1e-12))
+        # Sums of whole numbers are exact in any order, and a slice at a time needs no large copy.
+        images, axes = self.train.images, (0, 1, 2)
+        total = np.zeros(images.shape[-1], np.uint64)
+        squares = np.zeros_like(total)
+        for start in range(0, len(images), _SLICE):
+            part = images[start : start + _SLICE].astype(np.uint32)
+            total += part.sum(axes, dtype=np.uint64)
+            squares += (part * part).sum(axes, dtype=np.uint64)
+        count = images[..., 0].size
+        mean = total / count
+        return mean, np.sqrt(np.maximum(squares / count - mean**2, 1e-12))
 
     @cached_property
     def digest(self) -> str:

@@ -1,6 +1,6 @@
 """PyTorch DenseNet-BC in the two structures that people use, written from the papers.
 
-``stored`` keeps all maps (Huang et al., arXiv 1608.06993); ``efficient`` recomputes each layer's concatenation, norm and
+``stored`` keeps all maps (Huang et al., arXiv 1608.06993); ``efficient`` recomputes each layer's concatenation, norm,
 ReLU and first convolution in the backward pass (Pleiss et al., arXiv 1707.06990).
 """
 

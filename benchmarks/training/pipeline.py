@@ -1,0 +1,32 @@
+"""Images per second of the input pipeline alone, beside the rate of training.
+
+    python benchmarks/training/pipeline.py DATASET [options of python -m train]
+
+Batches are made as a run makes them: order, shift, mirror, gather.
+"""
+
+import sys
+import time
+
+from train.batches import Batches
+from train.cli import parse
+from train.data import load
+
+SECONDS = 5.0
+
+
+def main() -> None:
+    """Make batches for some seconds."""
+    config = parse(sys.argv[1:])
+    batches = Batches(load(config), config)
+    batches.make(0)  # the first step also takes the mean of the data set
+    began, steps = time.perf_counter(), 0
+    while time.perf_counter() - began < SECONDS:
+        batches.make(steps)
+        steps += 1
+    rate = steps * config.batch_size / (time.perf_counter() - began)
+    print(f"{rate:,.0f} images/s in batches of {config.batch_size}")
+
+
+if __name__ == "__main__":
+    main()
