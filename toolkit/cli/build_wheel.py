@@ -30,8 +30,8 @@ def build_wheel(
     dry_run: options.DryRun = False,
 ) -> None:
     """Build a TensorFlow wheel. What cannot work is refused at once; an up-to-date wheel is not built again."""
-    from toolkit import lock
-    from toolkit.wheel import preparation
+    from toolkit import lock, project
+    from toolkit.wheel import build, preparation
     from toolkit.wheel.plan import Means
 
     console, settings = session.console, session.settings
@@ -54,19 +54,18 @@ def build_wheel(
     )
     prepared = preparation.prepare(settings, wish, lock_file=Path(lock.FILE), dry_run=dry_run)
     plan = prepared.plan
-    for warning in prepared.spec.warnings:
-        console.say(f"  {warning}")
-    for line in lock.describe_floating(plan.lock):
-        console.say(f"  {line}")
+    built = build.find(plan, out)
+    if built is None or dry_run:
+        # An up-to-date wheel has been warned about when it was built.
+        for line in (*prepared.spec.warnings, *lock.describe_floating(plan.lock)):
+            console.say(f"  {line}")
     console.heading("plan", f"{plan.name}: inputs {plan.lock.rung}")
     if dry_run:
         options.print_commands(console, [plan.command(out / plan.name)])
         return
-    from toolkit import project
-    from toolkit.wheel import build
-
-    logs = Path(settings.state) / f"wheel-{plan.name}"
-    built = build.build(plan, prepared.matrix, dist=out, logs=logs, engine=prepared.engine, console=console)
+    if built is None:
+        logs = Path(settings.state) / f"wheel-{plan.name}"
+        built = build.build(plan, prepared.matrix, dist=out, logs=logs, engine=prepared.engine, console=console)
     folder, spec = project.shorten(built.folder), plan.lock.spec
     console.heading("wheel", f"{'reused' if built.reused else 'built'} {built.wheel.name}")
     console.result(

@@ -59,7 +59,7 @@ def find(plan: WheelPlan, dist: Path) -> Built | None:
 
 
 def build(plan: WheelPlan, matrix: Matrix, *, dist: Path, logs: Path, engine: str, console: Console) -> Built:
-    """Build a wheel, or find it built.
+    """Build a wheel.
 
     Args:
         plan: what to build.
@@ -72,9 +72,6 @@ def build(plan: WheelPlan, matrix: Matrix, *, dist: Path, logs: Path, engine: st
     Raises:
         BuildError, CheckError, EngineError, IntegrityError, PreflightError: it failed; ``dist`` is as it was.
     """
-    found = find(plan, dist)
-    if found:
-        return found
     # What reads ELF and writes bills of materials takes half a second to load: an up-to-date wheel needs none of it.
     from toolkit.wheel import publication
 

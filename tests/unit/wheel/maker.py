@@ -52,7 +52,10 @@ def make_wheel(
     path = folder / f"{name.replace('-', '_')}-{version}-{tag}.whl"
     with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
         for member, data in content.items():
-            archive.writestr(member, data)
+            # A time of its own, so that equal contents are equal wheels.
+            entry = zipfile.ZipInfo(member, (2025, 3, 5, 0, 0, 0))
+            entry.compress_type = zipfile.ZIP_DEFLATED
+            archive.writestr(entry, data)
     return path
 
 

@@ -1,0 +1,63 @@
+"""What a build says while it runs, and how it knows that it is up to date. Real builds are in tests/integration."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from tests.unit.wheel.test_publication import PLAN, finish_build, publish
+from toolkit import lock, matrix, spec
+from toolkit.console import Console
+from toolkit.wheel import build
+from toolkit.wheel.plan import Means, plan
+
+LINES = ["    INFO: Analyzed target", "    [8 / 18] Compiling reduce.cc; 14s disk-cache", "    [9 / 18] Linking x"]
+
+
+def test_progress_is_a_line_for_people(capsys: pytest.CaptureFixture[str]) -> None:
+    observe = build._watch(Console())
+    assert [observe(line) for line in LINES] == [
+        "",
+        "[8/18] 44 %  Compiling reduce.cc",
+        "[9/18] 50 %  about 0 s left  Linking x",
+    ]
+    assert capsys.readouterr().err == ""
+
+
+def test_progress_is_events_for_programs(capsys: pytest.CaptureFixture[str]) -> None:
+    observe = build._watch(Console(json=True))
+    for line in LINES:
+        observe(line)
+    said = capsys.readouterr()
+    events = [json.loads(line) for line in said.err.splitlines()]
+    assert [(item["event"], item["done"], item["total"]) for item in events] == [
+        ("progress", 8, 18),
+        ("progress", 9, 18),
+    ]
+    assert said.out == ""
+
+
+def test_result_of_the_plan_is_found_and_of_another_is_not(tmp_path: Path) -> None:
+    (tmp_path / "dist").mkdir()
+    publish(finish_build(tmp_path / "staging"), tmp_path / "dist" / PLAN.name)
+    found = build.find(PLAN, tmp_path / "dist")
+    assert found is not None
+    assert found.reused
+    assert found.wheel.name.startswith("tensorflow-2.19.0")
+    table = matrix.load()
+    other = plan(lock.collect(spec.resolve(table), table, base_image="other"), Means())
+    (tmp_path / "dist" / PLAN.name).rename(tmp_path / "dist" / other.name)
+    assert build.find(other, tmp_path / "dist") is None
+
+
+@pytest.mark.parametrize("missing", ["manifest.json", "tensorflow-2.19.0-cp311-cp311-linux_x86_64.whl"])
+def test_incomplete_result_is_not_found(tmp_path: Path, missing: str) -> None:
+    publish(finish_build(tmp_path / "staging"), tmp_path / PLAN.name)
+    (tmp_path / PLAN.name / missing).unlink()
+    assert build.find(PLAN, tmp_path) is None
+
+
+def test_host_is_described() -> None:
+    found = build.describe_host("docker 26")
+    assert int(found["cores"]) >= 1
+    assert int(found["memory_bytes"]) > 1 << 20
