@@ -1,0 +1,98 @@
+"""The job in its image, hardened as it ships: the same bits as outside, and it stops and goes on as promised."""
+
+import json
+import subprocess
+import sys
+import time
+import uuid
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.integration.docker import stages
+
+pytestmark = pytest.mark.engine
+
+IMAGE = "toolkit/train:job-tests"
+OPTIONS = ("digits", "--depth", "10", "--threads", "2", "--progress", "plain")
+
+
+@pytest.fixture(scope="module")
+def image() -> Iterator[str]:
+    outcome = stages.build("train", tag=IMAGE)
+    assert outcome.code == 0, outcome.text
+    yield IMAGE
+    subprocess.run(["docker", "image", "rm", IMAGE], capture_output=True, check=False)
+
+
+@pytest.fixture
+def runs(tmp_path: Path) -> Path:
+    """A folder that anybody may write to."""
+    folder = tmp_path / "runs"
+    folder.mkdir()
+    folder.chmod(0o777)
+    return folder
+
+
+def command(image: str, runs: Path, *arguments: str, name: str = "") -> list[str]:
+    named = ["--name", name] if name else []
+    mount = f"--volume={runs}:/runs"
+    return ["docker", "run", "--rm", *named, *stages.HARDENED, mount, image, *OPTIONS, *arguments, "--out", "/runs"]
+
+
+def read_manifest(runs: Path) -> dict[str, Any]:
+    value: dict[str, Any] = json.loads(next(runs.glob("*/manifest.json")).read_text(encoding="utf-8"))
+    return value
+
+
+def test_host_and_container_give_the_same_bits(image: str, runs: Path, tmp_path: Path) -> None:
+    subprocess.run(command(image, runs, "--epochs", "2"), check=True)
+    own = [sys.executable, "-m", "train", *OPTIONS, "--epochs", "2", "--out", str(tmp_path / "host")]
+    subprocess.run(own, check=True, cwd=stages.ROOT)
+    inside, outside = read_manifest(runs), read_manifest(tmp_path / "host")
+    packages = set(inside["software"]) - {"python"}  # a base image brings its own patch release
+    assert {name: inside["software"][name] for name in packages} == {
+        name: outside["software"].get(name) for name in packages
+    }
+    assert inside["weights_sha256"] == outside["weights_sha256"]
+
+
+def test_docker_stop_saves_and_the_same_command_goes_on(image: str, runs: Path) -> None:
+    name = f"toolkit-test-{uuid.uuid4().hex[:8]}"
+    process = subprocess.Popen(command(image, runs, "--epochs", "25", name=name), stderr=subprocess.PIPE, text=True)
+    assert process.stderr
+    for line in process.stderr:
+        if line.startswith("epoch 2/"):
+            break
+    began = time.monotonic()
+    subprocess.run(["docker", "stop", "--time", "60", name], check=True, capture_output=True)
+    assert process.wait(timeout=60) == 130
+    assert time.monotonic() - began < 30
+    again = subprocess.Popen(command(image, runs, "--epochs", "25", name=name), stderr=subprocess.PIPE, text=True)
+    assert again.stderr
+    assert any(line.startswith("resumed after step") for line in again.stderr)
+    assert again.wait(timeout=300) == 0
+    assert read_manifest(runs)["result"]["epochs"] == 25
+
+
+def test_without_network_missing_data_is_said_at_once(image: str, runs: Path) -> None:
+    began = time.monotonic()
+    argv = [
+        "docker",
+        "run",
+        "--rm",
+        *stages.HARDENED,
+        image,
+        "cifar100",
+        "--out",
+        "/tmp/runs",
+        "--cache-dir",
+        "/tmp/data",
+    ]
+    done = subprocess.run(argv, capture_output=True, text=True, check=False)
+    assert done.returncode == 9
+    assert "--data-dir" in done.stderr
+    assert "Traceback" not in done.stderr
+    assert time.monotonic() - began < 30
