@@ -66,7 +66,9 @@ def build_wheel(
     if built is None:
         logs = Path(settings.state) / f"wheel-{plan.name}"
         built = build.build(plan, prepared.matrix, dist=out, logs=logs, engine=prepared.engine, console=console)
-    folder, spec = project.shorten(built.folder), plan.lock.spec
+    folder, spec, ran = project.shorten(built.folder), plan.lock.spec, built.record.facts["bazel"]
+    # A cache that does not answer is no error to Bazel: this number is how one notices.
+    console.heading("bazel", f"{ran['executed']} actions, {ran['cached']} of them from a cache")
     console.heading("wheel", f"{'reused' if built.reused else 'built'} {built.wheel.name}")
     console.result(
         {
@@ -78,6 +80,7 @@ def build_wheel(
             "rung": plan.lock.rung,
             "floating": list(plan.lock.floating),
             "seconds": built.record.facts["seconds"],
+            "actions": {"executed": ran["executed"], "cached": ran["cached"]},
         },
         f"{folder}/{built.wheel.name}\n{built.record.digest}\n\n"
         f"check it:   toolkit verify {folder}\n"

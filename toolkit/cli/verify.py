@@ -12,7 +12,7 @@ from toolkit.cli.session import Session, command
 @command("ca_bundle")
 def verify(
     session: Session,
-    wheel: Annotated[Path, typer.Argument(help="Folder that `toolkit build-wheel` made.")],
+    wheel: Annotated[Path, typer.Argument(help="Folder that `toolkit build-wheel` made, or the wheel in it.")],
     rebuild: Annotated[
         bool, typer.Option("--rebuild", help="Build again without any cache, and explain each difference.")
     ] = False,
@@ -24,16 +24,17 @@ def verify(
     from toolkit.wheel import rebuilding, verification
 
     console, settings = session.console, session.settings
-    findings = verification.verify(wheel)
+    folder = wheel.parent if wheel.suffix == ".whl" else wheel
+    findings = verification.verify(folder)
     for finding in findings:
         console.heading("ok" if finding.ok else "FAIL", f"{finding.id:<12} {finding.evidence}")
     verification.require(findings)
-    value: dict[str, object] = {"folder": str(wheel), "findings": [asdict(item) for item in findings]}
-    text = f"{wheel}: {len(findings)} findings hold"
+    value: dict[str, object] = {"folder": str(folder), "findings": [asdict(item) for item in findings]}
+    text = f"{folder}: {len(findings)} findings hold"
     if rebuild:
-        comparison = rebuilding.rebuild(wheel, settings, bazelrc=bazelrc, console=console)
+        comparison = rebuilding.rebuild(folder, settings, bazelrc=bazelrc, console=console)
         for difference in comparison.differences:
-            console.heading(difference.kind, f"{difference.name or wheel.name}: {difference.detail}")
+            console.heading(difference.kind, f"{difference.name or 'the wheel'}: {difference.detail}")
         value |= {"rung": comparison.rung, "differences": [asdict(item) for item in comparison.differences]}
         value |= {"inputs": comparison.inputs, "seconds": comparison.seconds}
         text += f"; built again in {comparison.seconds:.0f} s: {comparison.summary}"

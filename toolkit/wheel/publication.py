@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from toolkit import files, manifest
+from toolkit import files, lock, manifest
 from toolkit.errors import PreflightError
 from toolkit.manifest import Manifest
 from toolkit.matrix import Matrix
@@ -58,7 +58,7 @@ def publish(staging: Path, target: Path, plan: WheelPlan, matrix: Matrix, circum
     record = Manifest(
         kind="wheel",
         digest=found.digest,
-        parent={"kind": "lock", "digest": plan.lock.digest, "name": plan.lock.rung},
+        parent={"kind": "lock", "name": lock.FILE, "digest": plan.lock.digest},
         facts={
             **_describe_inputs(plan, circumstances),
             "build": report,

@@ -72,7 +72,7 @@ def test_result_holds_everything(dist: Path) -> None:
     assert facts["bazel"]["exit_code"] == 0
     assert facts["inspection"]["architectures"] == ["compute_75", "sm_75"]
     assert facts["auditwheel"]["platform"].startswith(("manylinux", "linux"))
-    assert record.parent == {"kind": "lock", "digest": LOCK.digest, "name": "below R0"}
+    assert record.parent == {"kind": "lock", "name": "toolkit.lock.yaml", "digest": LOCK.digest}
     assert oct(dist.stat().st_mode & 0o777) == "0o755"
 
 
