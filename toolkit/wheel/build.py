@@ -91,8 +91,8 @@ def build(plan: WheelPlan, matrix: Matrix, *, dist: Path, logs: Path, engine: st
         circumstances = publication.Circumstances(
             started=started, finished=time.time(), host=describe_host(engine), command=command
         )
-        with console.timed("check", "reading the wheel: record, versions, GPU code, platform"):
-            record = publication.publish(staging, dist / plan.name, plan, matrix, circumstances)
+        console.heading("check", "reading the wheel: record, versions, GPU code, platform")
+        record = publication.publish(staging, dist / plan.name, plan, matrix, circumstances)
     finally:
         shutil.rmtree(staging, ignore_errors=True)
     return Built(folder=dist / plan.name, record=record, reused=False)
