@@ -139,7 +139,11 @@ def _collect(  # noqa: PLR0917
     labels: Annotated[Labels, typer.Option(help="Which labels of cifar100.", rich_help_panel=DATA)] = "fine",
     extra: Annotated[bool, typer.Option(help="Also train on svhn's extra split.", rich_help_panel=DATA)] = False,
     validation: Annotated[
-        int, typer.Option(help="Training examples held out to validate on.", rich_help_panel=DATA)
+        int,
+        typer.Option(
+            help="Training examples held out; the curves then show them, and the test split is for the end.",
+            rich_help_panel=DATA,
+        ),
     ] = 0,
     data_dir: Annotated[
         str, typer.Option(help="Local copy of the data set.", metavar="DIR", rich_help_panel=DATA)

@@ -43,8 +43,13 @@ def run(config: TrainConfig) -> dict[str, Any]:
         loop = _make_loop(settled, dataset, folder, environment=environment, display=display, requests=requests)
         if saved:
             _resume(loop, saved, environment)
-        evaluation = loop.run()
+        from train.evaluation import evaluate
+
+        watched = loop.run()
+        evaluation = evaluate(loop.evaluation_step, dataset.test) if dataset.validation else watched
         result = _describe(config, loop, evaluation, environment)
+        if dataset.validation:
+            result["result"] |= {"validation_accuracy": watched.accuracy, "validation_loss": watched.loss}
         report.write_confusion(folder, evaluation.confusion, dataset.class_names)
         manifest.write(folder, result)
         return result

@@ -63,7 +63,7 @@ class Loop:
                 self._began = time.monotonic()
 
             if not start and self.config.loop != "eager":
-                recorder.add_graph(self.evaluation_step, evaluation_batch(self.batches.dataset.test))
+                recorder.add_graph(self.evaluation_step, evaluation_batch(self.batches.dataset.watched))
             profile.move(start)
             self._began = time.monotonic()
             drive = run_by_fit if self.config.loop == "fit" else run_by_steps
@@ -129,7 +129,7 @@ class Loop:
         self.position = replace(now, epoch_seconds=0.0, loss_sum=0.0, correct=0, seen=0)
 
     def _evaluate(self) -> Evaluation:
-        return evaluate(self.evaluation_step, self.batches.dataset.test)
+        return evaluate(self.evaluation_step, self.batches.dataset.watched)
 
     def _save(self) -> None:
         checkpoint.save(self.folder / "checkpoints", self.state.read(), self.position, keep=self.config.keep)

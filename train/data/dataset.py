@@ -1,7 +1,7 @@
 """What every source returns: images and labels in memory, and the numbers that normalise them."""
 
 import hashlib
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, Final
 
@@ -37,6 +37,12 @@ class Dataset:
     test: Split
     class_names: tuple[str, ...]
     source: str
+    validation: Split | None = None
+
+    @property
+    def watched(self) -> Split:
+        """What is looked at after each epoch: the validation split where there is one, else the test split."""
+        return self.validation or self.test
 
     @cached_property
     def mean(self) -> NDArray[np.float64]:
@@ -74,7 +80,7 @@ class Dataset:
         return state.hexdigest()
 
     def hold_out(self, count: int, seed: int) -> "Dataset":
-        """Move `count` training examples to the place of the test split, chosen by the seed.
+        """Move `count` training examples into a validation split, chosen by the seed.
 
         Raises:
             DataError: nothing would be left to train on.
@@ -82,12 +88,8 @@ class Dataset:
         if count >= len(self.train):
             raise DataError(f"cannot hold out {count} of {len(self.train)} training examples")
         order = stream(seed, "split").permutation(len(self.train))
-        return Dataset(
-            self.train.take(np.sort(order[count:])),
-            self.train.take(np.sort(order[:count])),
-            self.class_names,
-            self.source,
-        )
+        kept, held = np.sort(order[count:]), np.sort(order[:count])
+        return replace(self, train=self.train.take(kept), validation=self.train.take(held))
 
 
 def check(dataset: Dataset, shape: tuple[int, int, int], classes: int) -> Dataset:

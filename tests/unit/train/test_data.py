@@ -225,8 +225,11 @@ def test_data_of_another_kind_is_refused(change: Any, message: str) -> None:
 def test_held_out_examples_are_taken_from_training() -> None:
     whole = digits.load()
     part = load(parse(["digits", "--validation", "100"]))
-    assert (len(part.train), len(part.test)) == (1337, 100)
-    joined = np.concatenate([part.train.images, part.test.images]).reshape(1437, -1)
+    assert part.validation
+    assert part.watched is part.validation
+    assert whole.watched is whole.test
+    assert (len(part.train), len(part.validation), len(part.test)) == (1337, 100, 360)
+    joined = np.concatenate([part.train.images, part.validation.images]).reshape(1437, -1)
     assert np.array_equal(np.sort(joined, axis=0), np.sort(whole.train.images.reshape(1437, -1), axis=0))
     with pytest.raises(DataError, match="cannot hold out"):
         load(parse(["digits", "--validation", "1437"]))
