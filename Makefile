@@ -47,5 +47,5 @@ lint: .venv-dev/ready ## every linter of the house
 lock: ## freeze the newest versions of everything into the locked sets
 	@docker/requirements/lock
 
-clean: ## remove what the toolkit made: images, containers, environments; not the runs
+clean: .venv/ready ## remove what the toolkit made: images, containers, environments; not the runs
 	@.venv/bin/toolkit clean

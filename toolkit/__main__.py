@@ -1,11 +1,35 @@
 """``python -m toolkit``."""
 
-from toolkit.cli.app import app
+import json
+import sys
 
 
 def main() -> None:
-    """Run the command line."""
-    app()
+    """Run the command line; ends the process with the documented exit code."""
+    for stream in (sys.stdout, sys.stderr):
+        # A terminal that cannot show a sign gets a question mark, not a traceback.
+        stream.reconfigure(errors="replace")  # type: ignore[union-attr]
+    try:
+        # Imported here so that a Ctrl-C while it loads ends like any other.
+        from toolkit.cli.app import app
+
+        code = app(standalone_mode=False)
+    except KeyboardInterrupt:
+        code = 130
+    except Exception as error:
+        if not hasattr(error, "format_message"):
+            raise
+        code = _report_usage(error)
+    sys.exit(code)
+
+
+def _report_usage(error: Exception) -> int:
+    """Say what Typer found wrong, which has no class of its own that is public; with ``--json`` as JSON too."""
+    error.show()  # type: ignore[attr-defined]
+    if "--json" in sys.argv:
+        what = error.format_message()  # type: ignore[attr-defined]
+        print(json.dumps({"error": {"code": 2, "what": what, "why": "", "remedy": "toolkit --help"}}, indent=2))
+    return 2
 
 
 if __name__ == "__main__":

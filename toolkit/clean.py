@@ -1,5 +1,7 @@
-"""Removes what we made, found by our label or our marks, and nothing else."""
+"""Removes what we made, found by our labels and our own records, and nothing else."""
 
+import fcntl
+import re
 import shutil
 from dataclasses import dataclass
 from pathlib import Path
@@ -10,10 +12,9 @@ from docker.errors import APIError
 
 from toolkit import naming
 from toolkit.engine.client import translating_errors
-from toolkit.manifest import FILE
 
-MARKS = (FILE, "install.log", "build.log")
-"""A folder of the state is ours if it has one of these: a folder that lacks them is somebody else's."""
+FOLDERS = re.compile(r"(environment|image|wheel)-[a-z0-9.-]*[0-9a-f]{12}")
+"""Names that only we give. A folder of another name in the state folder is somebody else's."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -24,61 +25,90 @@ class Leftover:
         kind: ``container``, ``image``, ``volume`` or ``folder``.
         name: what a person calls it.
         handle: the SDK's object, or the path.
-        running: whether a job is in it now.
+        used: why it is not to be removed now, or empty.
     """
 
     kind: str
     name: str
     handle: Any
-    running: bool = False
+    used: str = ""
 
 
 def find(client: docker.DockerClient | None, state: Path, *, with_base: bool = False) -> list[Leftover]:
     """Everything of ours: containers first, for an image in use cannot be removed.
+
+    An image must have our label and a name of ours: labels pass on to images that others build on ours.
 
     Args:
         client: a connection to the engine, or None to look at folders only.
         state: the folder of environments, logs and manifests.
         with_base: whether base stand-ins count; making one again takes a Debian mirror.
     """
-    found: list[Leftover] = []
-    if client is not None:
-        ours: dict[str, str | list[str] | bool] = {"label": f"{naming.OWNER_LABEL}=toolkit"}
-        with translating_errors("listing what is ours"):
-            found += [
-                Leftover(kind="container", name=str(item.name), handle=item, running=item.status == "running")
-                for item in client.containers.list(all=True, filters=ours)
-            ]
-            found += [
-                Leftover(kind="image", name=(item.tags or [item.short_id])[0], handle=item)
-                for item in client.images.list(filters=ours)
-                if with_base or naming.STANDIN_BASE not in item.tags
-            ]
-            found += [
-                Leftover(kind="volume", name=str(item.name), handle=item) for item in client.volumes.list(filters=ours)
-            ]
-    if state.is_dir() and not state.is_symlink():
-        for path in sorted(state.iterdir()):
-            marked = path.is_dir() and not path.is_symlink() and any((path / mark).exists() for mark in MARKS)
-            if marked or path.suffix == ".lock":
-                found.append(Leftover(kind="folder", name=str(path), handle=path))
-    return found
+    return [*(_find_in_engine(client, with_base) if client else ()), *_find_folders(state)]
 
 
-def remove(leftover: Leftover) -> str | None:
-    """Remove one; returns None, or why it could not be removed."""
+def _find_in_engine(client: docker.DockerClient, with_base: bool) -> list[Leftover]:
+    ours: dict[str, str | list[str] | bool] = {"label": f"{naming.OWNER_LABEL}=toolkit"}
+    jobs: dict[str, str | list[str] | bool] = {"label": naming.JOB_LABEL}
+    with translating_errors("listing what is ours"):
+        containers = [
+            Leftover(
+                kind="container",
+                name=str(item.name),
+                handle=item,
+                used="a job is running in it" if item.status == "running" else "",
+            )
+            for item in client.containers.list(all=True, filters=jobs)
+        ]
+        images = [
+            Leftover(kind="image", name=tag, handle=item)
+            for item in client.images.list(filters=ours)
+            for tag in item.tags
+            if tag.startswith(f"{naming.IMAGE_REPOSITORY}/") and (with_base or tag != naming.STANDIN_BASE)
+        ]
+        volumes = [
+            Leftover(kind="volume", name=str(item.name), handle=item) for item in client.volumes.list(filters=ours)
+        ]
+    return [*containers, *images, *volumes]
+
+
+def _find_folders(state: Path) -> list[Leftover]:
+    if not state.is_dir() or state.is_symlink():
+        return []
+    return [
+        Leftover(kind="folder", name=str(path), handle=path, used=_find_user(path))
+        for path in sorted(state.iterdir())
+        if FOLDERS.fullmatch(path.name) and path.is_dir() and not path.is_symlink()
+    ]
+
+
+def _find_user(folder: Path) -> str:
+    lock = folder.with_name(f"{folder.name}.lock")
+    if lock.is_file():
+        with lock.open() as stream:
+            try:
+                fcntl.flock(stream, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                return "it is being made or used"
+    return ""
+
+
+def remove(leftover: Leftover) -> str:
+    """Remove one; returns why it could not be removed, or nothing."""
     try:
         match leftover.kind:
             case "container":
                 leftover.handle.remove(force=True, v=True)
             case "image":
-                leftover.handle.client.images.remove(leftover.handle.id, force=True)
+                # By name, without force: its other names, and containers that others made of it, are not ours to break.
+                leftover.handle.client.images.remove(leftover.name)
             case "volume":
                 leftover.handle.remove()
             case _:
-                shutil.rmtree(leftover.handle) if leftover.handle.is_dir() else leftover.handle.unlink()
+                shutil.rmtree(leftover.handle)
+                leftover.handle.with_name(f"{leftover.handle.name}.lock").unlink(missing_ok=True)
     except APIError as error:
         return str(error.explanation or error)
     except OSError as error:
         return error.strerror or str(error)
-    return None
+    return ""

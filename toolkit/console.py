@@ -6,47 +6,43 @@ The split lets ``--json`` be piped while a build still talks (the convention of 
 import json
 import os
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
 from time import monotonic
+from typing import Any, TextIO
+
+from toolkit.errors import PreflightError
 
 _BOLD, _DIM, _RED, _RESET = "\x1b[1m", "\x1b[2m", "\x1b[31m", "\x1b[0m"
 
 
-@dataclass(frozen=True)
+@dataclass
 class Console:
     """How much to say and in which form.
 
     Attributes:
-        json: the result goes to standard output as one JSON object.
+        json: the result goes to standard output as one JSON object, printed once, at the end.
         verbosity: -1 quiet (errors only), 0 normal, 1 with details.
     """
 
     json: bool = False
     verbosity: int = 0
+    _value: dict[str, Any] = field(default_factory=dict)
 
     def say(self, text: str) -> None:
         """One line of progress."""
         if self.verbosity >= 0:
-            print(text, file=sys.stderr, flush=True)
+            _print_error(text)
 
     def detail(self, text: str) -> None:
         """One line that only ``--verbose`` shows."""
         if self.verbosity >= 1:
-            print(_paint(text, _DIM), file=sys.stderr, flush=True)
+            _print_error(_paint(text, _DIM))
 
     def heading(self, step: str, text: str) -> None:
         """The name of a step of the chain and what became of it."""
         self.say(f"{_paint(f'{step:<8}', _BOLD)} {text}")
-
-    def fail(self, text: str) -> None:
-        """An error: always shown."""
-        print(f"{_paint('error:', _RED)} {text}", file=sys.stderr, flush=True)
-
-    def result(self, value: object, text: str) -> None:
-        """The outcome of a command, as JSON or as text."""
-        print(json.dumps(value, indent=2, sort_keys=True) if self.json else text, flush=True)
 
     @contextmanager
     def timed(self, step: str, text: str) -> Iterator[None]:
@@ -56,10 +52,51 @@ class Console:
         yield
         self.heading(step, f"done in {monotonic() - start:.1f} s")
 
+    def fail(self, text: str) -> None:
+        """An error: always shown."""
+        _print_error(f"{_paint('error:', _RED)} {text}")
+
+    def result(self, value: Mapping[str, Any], text: str) -> None:
+        """The outcome of a command: as text at once, as JSON when the command ends, for an error may still join it."""
+        if self.json:
+            self._value.update(value)
+        else:
+            _print_result(text)
+
+    def close(self, error: dict[str, object] | None = None) -> None:
+        """End the command: with ``--json``, print the result, and the error beside it if there was one."""
+        if self.json:
+            value = {**self._value, **({"error": error} if error else {})}
+            _print_result(json.dumps(value, indent=2, sort_keys=True))
+
     @property
     def live(self) -> bool:
         """Whether a line on standard error may be drawn over."""
         return self.verbosity >= 0 and sys.stderr.isatty() and os.environ.get("TERM") != "dumb"
+
+
+def _print_error(text: str) -> None:
+    # Nobody listens any more (`toolkit up 2>&1 | head`): that is no reason to stop working.
+    with suppress(BrokenPipeError):
+        print(text, file=sys.stderr, flush=True)
+
+
+def _print_result(text: str) -> None:
+    """Raises:
+    PreflightError: standard output cannot be written, but for a reader who went away.
+    """
+    try:
+        print(text, flush=True)
+    except BrokenPipeError:
+        # The verdict still decides the exit code. Python would complain again when it flushes at its end.
+        _discard(sys.stdout)
+    except OSError as error:
+        _discard(sys.stdout)
+        raise PreflightError("cannot write to standard output", why=error.strerror or str(error)) from error
+
+
+def _discard(stream: TextIO) -> None:
+    os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
 
 
 def _paint(text: str, code: str) -> str:

@@ -10,6 +10,7 @@ from toolkit.engine.ownership import IMAGE_USER, give
 from toolkit.settings import Settings
 
 FILE = Path(".env")
+OURS = frozenset({"COMPOSE_FILE", "TOOLKIT_UID", "TOOLKIT_GID", "TOOLKIT_BASE_IMAGE", "TOOLKIT_CA_BUNDLE"})
 
 
 def compose(findings: list[Finding], settings: Settings) -> dict[str, str]:
@@ -32,23 +33,22 @@ def compose(findings: list[Finding], settings: Settings) -> dict[str, str]:
 
 
 def write(values: Mapping[str, str], path: Path = FILE) -> None:
-    """Set variables in the file; lines about others stay as they are.
+    """Set our variables in the file, and no others of ours; lines about others' stay as they are.
 
     Raises:
         PreflightError: the file cannot be written.
     """
-    kept = path.read_text().splitlines() if path.exists() else []
-    kept = [line for line in kept if line.partition("=")[0].strip() not in values]
+    kept = path.read_text().splitlines() if path.is_file() else []
+    kept = [line for line in kept if line.partition("=")[0].strip() not in OURS]
     files.write_atomically(path, "\n".join([*kept, *(f"{key}={value}" for key, value in values.items())]) + "\n")
 
 
-def prepare_outputs(settings: Settings) -> None:
+def prepare_outputs(runs: Path = Path("runs")) -> None:
     """Make the folder of runs before compose does: the engine would make it as root, and the container could not write.
 
     Raises:
         PreflightError: it cannot be made.
     """
-    runs = Path(settings.runs)
     files.require_writable(runs)
     if os.getuid() == 0:
         give(runs, IMAGE_USER, IMAGE_USER)

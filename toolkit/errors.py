@@ -103,16 +103,16 @@ class JobError(ToolkitError):
 
     meaning = "as the job's own exit code"
 
-    def __init__(self, title: str, exit_code: int) -> None:
+    def __init__(self, title: str, exit_code: int, *, why: str = "") -> None:
         # 137 = 128 + SIGKILL: nobody but the kernel sends that to a job of ours.
         killed = exit_code == 137
         super().__init__(
             f"{title} failed with exit code {exit_code}",
-            why="it was killed, most often because memory ran out" if killed else list_exit_codes().get(exit_code, ""),
+            why=why or ("it was killed, most often because memory ran out" if killed else ""),
             remedy="choose a smaller --batch-size" if killed else "",
         )
         self.exit_code = exit_code
-        self.reported = exit_code in list_exit_codes()
+        self.reported = not why and exit_code in list_exit_codes()
 
 
 def list_exit_codes() -> dict[int, str]:

@@ -55,7 +55,7 @@ def write(folder: Path, manifest: Manifest) -> None:
 def read(folder: Path) -> Manifest | None:
     """The manifest of a folder, or None where there is no whole one of this schema."""
     value = files.read_json(folder / FILE)
-    if not isinstance(value, dict) or value.get("schema") != SCHEMA or "digest" not in value:
+    if not isinstance(value, dict) or value.get("schema") != SCHEMA or not {"kind", "digest"} <= value.keys():
         return None
     return Manifest(
         kind=value["kind"], digest=value["digest"], parent=value.get("parent"), facts=value.get("facts", {})

@@ -10,6 +10,9 @@ LABEL_PREFIX = "io.github.tensorflow-toolkit"
 OWNER_LABEL = f"{LABEL_PREFIX}.owner"
 """On every image, container and volume that we make; ``toolkit clean`` looks for nothing else."""
 
+JOB_LABEL = f"{LABEL_PREFIX}.job"
+"""On every container that we make, and on no image: labels of an image pass on to what others build on it."""
+
 PLAN_LABEL = f"{LABEL_PREFIX}.plan"
 """Digest of the plan that made an image: equal digest, nothing to do."""
 

@@ -2,6 +2,7 @@
 
 import difflib
 import os
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from pathlib import Path
@@ -49,6 +50,9 @@ class Settings:
         """Each value with its source, for ``--json`` and for saving beside the output."""
         return {name: {"value": getattr(self, name), "from": self.sources[name]} for name in _NAMES}
 
+
+_IMAGE = re.compile(r"[a-z0-9][a-z0-9._/:-]*(:[\w][\w.-]{0,127})?(@sha256:[0-9a-f]{64})?")
+"""A reference as engines take it, near enough to tell it from a typing error (github.com/distribution/reference)."""
 
 _NAMES = tuple(item.name for item in fields(Settings) if item.name != "sources")
 
@@ -116,6 +120,16 @@ def _require_text(name: str, value: object, source: str) -> str:
 
 
 def _check(settings: Settings) -> None:
+    for name in _NAMES:
+        if not getattr(settings, name) and name not in {"cuda", "cudnn", "ca_bundle"}:
+            raise UsageError(
+                f"{name} is empty (from {settings.sources[name]})", remedy="give it a value, or leave it out"
+            )
+    if not _IMAGE.fullmatch(settings.base_image):
+        raise UsageError(
+            f"not the name of an image: {settings.base_image!r} (from {settings.sources['base_image']})",
+            remedy="write it as REPOSITORY:TAG or REPOSITORY@sha256:DIGEST",
+        )
     if settings.engine not in get_args(EngineName):
         raise UsageError(
             f"unknown engine: {settings.engine!r} (from {settings.sources['engine']})",
@@ -124,8 +138,16 @@ def _check(settings: Settings) -> None:
     if bool(settings.cuda) != bool(settings.cudnn):
         given, missing = ("--cuda", "--cudnn") if settings.cuda else ("--cudnn", "--cuda")
         raise UsageError(f"{given} was given without {missing}", remedy="give both, or neither for the CPU set")
-    if settings.ca_bundle and not Path(settings.ca_bundle).is_file():
+    if settings.ca_bundle and not _is_bundle(Path(settings.ca_bundle)):
         raise UsageError(
-            f"the CA bundle does not exist: {settings.ca_bundle} (from {settings.sources['ca_bundle']})",
+            f"the CA bundle does not exist, or holds no certificate: {settings.ca_bundle} "
+            f"(from {settings.sources['ca_bundle']})",
             remedy="give a PEM file with --ca-bundle",
         )
+
+
+def _is_bundle(path: Path) -> bool:
+    try:
+        return b"-----BEGIN CERTIFICATE-----" in path.read_bytes()
+    except OSError:
+        return False

@@ -39,7 +39,9 @@ def read_arguments(arguments: Sequence[str], settings: Settings) -> TrainConfig:
     return config
 
 
-def plan(arguments: Sequence[str], config: TrainConfig, *, parent: dict[str, Any], gpu: bool) -> Job:
+def plan(
+    arguments: Sequence[str], config: TrainConfig, *, parent: dict[str, Any], gpu: bool, quiet: bool = False
+) -> Job:
     """The job: the same arguments, with the folders named as the environment sees them.
 
     Only the run's own folder is mounted, so that runs at the same time cannot touch each other; the cache of downloads
@@ -47,13 +49,15 @@ def plan(arguments: Sequence[str], config: TrainConfig, *, parent: dict[str, Any
     """
     out = Mount(source=Path(config.out), target=RUNS)
     mounts = [Mount(source=config.run_dir, target=f"{RUNS}/{config.run_dir.name}", writable=True)]
-    argv: list[str | Mount] = ["-m", "train", *arguments, "--out", out]
+    # -P: a train.py in the current folder is not what is meant.
+    argv: list[str | Mount] = ["-P", "-m", "train", *arguments, "--out", out]
     if config.data_dir:
         mounts.append(Mount(source=Path(config.data_dir), target="/local"))
         argv += ["--data-dir", mounts[-1]]
     elif config.dataset not in NETWORK_FREE:
-        mounts.append(Mount(source=Path(config.cache_dir), target="/data", writable=True))
+        mounts.append(Mount(source=Path(config.cache_dir), target="/data", writable=True, shared=True))
         argv += ["--cache-dir", mounts[-1]]
+    argv += ["--progress", "quiet"] if quiet else []
     return Job(
         title="train",
         argv=tuple(argv),
@@ -67,7 +71,13 @@ def plan(arguments: Sequence[str], config: TrainConfig, *, parent: dict[str, Any
 
 
 def run(
-    engine: Engine, environment: Environment, arguments: Sequence[str], config: TrainConfig, *, gpu: bool
+    engine: Engine,
+    environment: Environment,
+    arguments: Sequence[str],
+    config: TrainConfig,
+    *,
+    gpu: bool,
+    quiet: bool = False,
 ) -> dict[str, Any]:
     """Run the job to its end; returns the run's manifest.
 
@@ -76,7 +86,7 @@ def run(
         PreflightError: a folder cannot be written.
     """
     parent = {"kind": environment.kind, "digest": environment.digest, "reference": environment.reference}
-    job = plan(arguments, config, parent=parent, gpu=gpu)
+    job = plan(arguments, config, parent=parent, gpu=gpu, quiet=quiet)
     for mount in job.mounts:
         if mount.writable:
             files.require_writable(mount.source)
@@ -88,8 +98,10 @@ def run(
         if not any(config.run_dir.iterdir()):
             config.run_dir.rmdir()
     result = files.read_json(config.run_dir / FILE)
-    if code or not isinstance(result, dict):
-        raise JobError("training", code or 1)
+    if code:
+        raise JobError("training", code)
+    if not isinstance(result, dict):
+        raise JobError("training", 1, why=f"it ended well but left no {FILE}")
     return result
 
 

@@ -3,6 +3,7 @@
 import subprocess
 import uuid
 from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 
 import docker
@@ -13,34 +14,48 @@ from toolkit import clean, naming
 pytestmark = pytest.mark.engine
 
 
+@dataclass
+class Made:
+    """What the engine was given: an image and a container of ours, and two of somebody who built on ours."""
+
+    ours: str
+    container: str
+    derived: str
+    stranger: str
+
+
+def _docker(*argv: str) -> None:
+    subprocess.run(["docker", *argv], check=True, capture_output=True)
+
+
 @pytest.fixture
-def names(tmp_path: Path) -> Iterator[tuple[str, str]]:
-    """Two tiny images and a container of each: one with our label, one without."""
-    ours, strangers = (f"toolkit-test/{uuid.uuid4().hex[:8]}:{kind}" for kind in ("ours", "strangers"))
+def made(tmp_path: Path) -> Iterator[Made]:
+    word = uuid.uuid4().hex[:8]
+    made = Made(f"toolkit/test:{word}", f"toolkit-test-{word}", f"somebody/app:{word}", f"somebody-app-{word}")
     (tmp_path / "Dockerfile").write_text('FROM scratch\nCOPY Dockerfile /file\nCMD ["/none"]\n')
-    for name, label in ((ours, naming.OWNER_LABEL), (strangers, "io.github.somebody.else")):
-        build = ["docker", "buildx", "build", "--quiet", "--load", "--tag", name, "--label", f"{label}=toolkit"]
-        subprocess.run([*build, str(tmp_path)], check=True, capture_output=True)
-        create = ["docker", "create", "--name", name.partition("/")[2].replace(":", "-"), "--label", f"{label}=toolkit"]
-        subprocess.run([*create, name], check=True, capture_output=True)
-    yield ours, strangers
-    for name in (ours, strangers):
-        container = name.partition("/")[2].replace(":", "-")
-        subprocess.run(["docker", "rm", "--force", container], capture_output=True, check=False)
+    _docker("buildx", "build", "--load", "--tag", made.ours, "--label", f"{naming.OWNER_LABEL}=toolkit", str(tmp_path))
+    (tmp_path / "Dockerfile").write_text(f"FROM {made.ours}\nENV MINE=1\n")
+    _docker("buildx", "build", "--load", "--tag", made.derived, str(tmp_path))
+    _docker("create", "--name", made.container, "--label", f"{naming.JOB_LABEL}=test", made.ours)
+    _docker("create", "--name", made.stranger, made.derived)
+    yield made
+    for name in (made.container, made.stranger):
+        subprocess.run(["docker", "rm", "--force", name], capture_output=True, check=False)
+    for name in (made.derived, made.ours):
         subprocess.run(["docker", "rmi", "--force", name], capture_output=True, check=False)
 
 
-def test_ours_are_found_and_removed_and_strangers_stay(names: tuple[str, str], tmp_path: Path) -> None:
+def test_ours_are_found_and_removed_and_what_others_built_on_them_stays(made: Made, tmp_path: Path) -> None:
     client = docker.from_env()
-    ours, strangers = names
-    made = {ours, ours.partition("/")[2].replace(":", "-")}
-    found = clean.find(client, tmp_path / "no-state")
-    assert made <= {item.name for item in found}
-    assert not {item.name for item in found} & {strangers, strangers.partition("/")[2].replace(":", "-")}
+    found = {item.name: item for item in clean.find(client, tmp_path / "no-state")}
+    assert {made.ours, made.container} <= found.keys()
+    assert not {made.derived, made.stranger} & found.keys()
     # Only these two: other images of ours are in use by other tests.
-    assert [clean.remove(item) for item in found if item.name in made] == [None, None]
-    assert not made & {item.name for item in clean.find(client, tmp_path / "no-state")}
-    assert client.images.get(strangers)
+    assert clean.remove(found[made.container]) == ""
+    assert clean.remove(found[made.ours]) == ""
+    assert not {made.ours, made.container} & {item.name for item in clean.find(client, tmp_path / "no-state")}
+    assert client.images.get(made.derived)
+    assert client.containers.get(made.stranger)
 
 
 def test_the_base_stand_in_stays_unless_asked_for(tmp_path: Path) -> None:

@@ -31,6 +31,8 @@ def clone(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def _run(folder: Path, *argv: str) -> subprocess.CompletedProcess[str]:
     variables = {name: value for name, value in os.environ.items() if not name.startswith("TOOLKIT_")}
+    # Its own project: `down --volumes` must not reach the data that somebody has downloaded.
+    variables["COMPOSE_PROJECT_NAME"] = f"toolkit-test-{folder.parent.name}"
     return subprocess.run(argv, cwd=folder, env=variables, capture_output=True, text=True, check=False)
 
 

@@ -1,33 +1,47 @@
-"""Clean looks for marks of ours in the state folder: a folder without one is somebody else's."""
+"""Clean looks for names of ours in the state folder: a folder of another name is somebody else's."""
 
 from pathlib import Path
 
 from toolkit import clean
+from toolkit.engine import venv
+
+NAME = "environment-cpu-0123456789ab"
 
 
-def test_only_marked_folders_are_ours(tmp_path: Path) -> None:
-    for name, mark in (("environment-1", "manifest.json"), ("half-made", "install.log"), ("stranger", "thesis.tex")):
-        (tmp_path / name).mkdir()
-        (tmp_path / name / mark).touch()
-    (tmp_path / "outside").mkdir()
-    (tmp_path / "outside" / "manifest.json").touch()
-    (tmp_path / "state").mkdir()
-    (tmp_path / "state" / "link").symlink_to(tmp_path / "outside")
-    found = {Path(item.name).name for item in clean.find(None, tmp_path)}
-    assert found == {"environment-1", "half-made", "outside"}
-    assert clean.find(None, tmp_path / "state") == []
+def _make(folder: Path, name: str) -> Path:
+    (folder / name).mkdir(parents=True)
+    (folder / name / "manifest.json").write_text("{}")
+    return folder / name
+
+
+def test_only_names_of_ours_are_found(tmp_path: Path) -> None:
+    ours = [NAME, "environment-cuda-12.6.1-0123456789ab", "image-train-cpu-0123456789ab", "wheel-0123456789ab"]
+    for name in (*ours, "extension", "digits-bc-22-12-f17b0ed5", "environment-mine"):
+        _make(tmp_path, name)
+    for name in ("poetry.lock", "Cargo.lock"):
+        (tmp_path / name).touch()
+    (tmp_path / "image-train-cpu-ffffffffffff").symlink_to(_make(tmp_path / "elsewhere", "thesis"))
+    assert sorted(Path(item.name).name for item in clean.find(None, tmp_path)) == sorted(ours)
 
 
 def test_a_state_folder_that_is_a_link_is_left_alone(tmp_path: Path) -> None:
-    (tmp_path / "real" / "environment-1").mkdir(parents=True)
-    (tmp_path / "real" / "environment-1" / "manifest.json").touch()
+    _make(tmp_path / "real", NAME)
     (tmp_path / "state").symlink_to(tmp_path / "real")
     assert clean.find(None, tmp_path / "state") == []
 
 
-def test_what_is_found_is_removed(tmp_path: Path) -> None:
-    (tmp_path / "environment-1").mkdir()
-    (tmp_path / "environment-1" / "manifest.json").touch()
+def test_what_is_found_is_removed_with_its_lock(tmp_path: Path) -> None:
+    _make(tmp_path, NAME)
+    (tmp_path / f"{NAME}.lock").touch()
     (item,) = clean.find(None, tmp_path)
-    assert clean.remove(item) is None
+    assert clean.remove(item) == ""
     assert list(tmp_path.iterdir()) == []
+
+
+def test_an_environment_in_use_is_kept(tmp_path: Path) -> None:
+    folder = _make(tmp_path, NAME)
+    with venv.using(folder):
+        (item,) = clean.find(None, tmp_path)
+        assert item.used
+    (item,) = clean.find(None, tmp_path)
+    assert not item.used

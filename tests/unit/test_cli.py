@@ -46,6 +46,9 @@ class Run:
         (["up", "--cuda", "12.8.0", "--cudnn", "9.7.0"], 3, "no locked set"),
         (["up", "--wheel", "nowhere.whl"], 2, "there is no wheel"),
         (["up", "--ca-bundle", "nowhere.pem"], 2, "does not exist"),
+        (["doctor", "--ca-bundle", str(Path(__file__))], 2, "holds no certificate"),
+        (["up", "--base-image", "Bad Name"], 2, "not the name of an image"),
+        (["up", "--base-image", ""], 2, "is empty"),
         (["train", "cifar10", "--data-dir", "nowhere"], 9, "does not exist"),
         (["up", "--engine", "docker"], 5, "no container engine answers"),
         (["build-image"], 5, "no container engine answers"),
@@ -112,6 +115,33 @@ def test_an_unwritable_output_is_said_before_anything_is_made(run: Run) -> None:
     assert "cannot write to" in done.stderr
 
 
+@pytest.mark.parametrize("variable", ["TOOLKIT_STATE", "TOOLKIT_RUNS"])
+def test_an_empty_folder_is_not_the_current_one(run: Run, variable: str) -> None:
+    assert run("clean", **{variable: ""}).returncode == 2
+
+
+@pytest.mark.parametrize("arguments", [["doctor", "--engine", "docker"], ["matrix", "--nope"], ["up", "nosuch"]])
+def test_a_failure_is_one_json_object(run: Run, arguments: list[str]) -> None:
+    done = run(*arguments, "--json")
+    assert done.returncode != 0
+    assert json.loads(done.stdout)["error"]["code"] == done.returncode
+
+
+def test_a_reader_who_goes_away_does_not_change_the_verdict(run: Run) -> None:
+    program = f"{sys.executable} -m toolkit doctor --offline --engine docker | true; exit ${{PIPESTATUS[0]}}"
+    variables = {**os.environ, "DOCKER_HOST": "tcp://127.0.0.1:1"}
+    done = subprocess.run(["bash", "-c", program], env=variables, cwd=run.folder, capture_output=True, check=False)
+    assert done.returncode == 4
+
+
+def test_a_full_output_is_one_message(run: Run) -> None:
+    with Path("/dev/full").open("w") as full:
+        argv = [sys.executable, "-m", "toolkit", "matrix"]
+        done = subprocess.run(argv, stdout=full, stderr=subprocess.PIPE, text=True, check=False)
+    assert done.returncode == 4
+    assert "Traceback" not in done.stderr
+
+
 def test_errors_are_json_when_json_is_asked_for(run: Run) -> None:
     done = run("up", "--json", "--tensorflow", "9.9.9")
     error = json.loads(done.stdout)["error"]
@@ -127,7 +157,8 @@ def test_auto_takes_the_host_and_says_why(run: Run) -> None:
     assert create[1:3] == ["-m", "venv"]
     assert "--require-hashes" in install
     assert "--expect-version" in smoke
-    assert train[1:4] == ["-m", "train", "digits"]
+    assert train[0] == "env"
+    assert train[train.index("-m") :][:3] == ["-m", "train", "digits"]
     assert list(run.folder.iterdir()) == []
 
 

@@ -25,7 +25,7 @@ def test_each_layer_beats_the_one_before(tmp_path: Path) -> None:
 
 def test_certificates_come_from_the_variables_that_clients_read(tmp_path: Path) -> None:
     bundle = tmp_path / "ca.pem"
-    bundle.write_text("")
+    bundle.write_text("-----BEGIN CERTIFICATE-----")
     settings = resolve({}, file=_empty(tmp_path), environment={"PIP_CERT": str(bundle)})
     assert settings.ca_bundle == str(bundle)
     assert settings.sources["ca_bundle"] == "PIP_CERT"

@@ -28,8 +28,8 @@ def clean(
         client = None
     removed, kept = [], []
     for item in find(client, Path(settings.state), with_base=with_base):
-        reason = "a job is running in it" if item.running and not force else None
-        if reason is None and not dry_run:
+        reason = "" if force else item.used
+        if not reason and not dry_run:
             reason = remove(item)
         if reason:
             kept.append(f"{item.kind} {item.name}: {reason}")

@@ -31,7 +31,7 @@ def doctor(
     result: dict[str, object] = {"findings": [asdict(finding) for finding in findings]}
     if write_env:
         values = dotenv.compose(findings, settings)
-        dotenv.prepare_outputs(settings)
+        dotenv.prepare_outputs()
         dotenv.write(values)
         result["env"] = values
         lines.append(f"wrote {dotenv.FILE}: {', '.join(f'{name}={value}' for name, value in values.items())}")

@@ -6,9 +6,7 @@ Typer reads, and hands the result over as a :class:`Session`.
 
 import functools
 import inspect
-import json
 import signal
-import sys
 import traceback
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -53,6 +51,7 @@ def command(*shared: str, **fixed: str) -> Callable[[Callable[..., None]], Calla
             console = Console(json=output["json"], verbosity=-1 if output["quiet"] else int(output["verbose"]))
             with _reporting(console):
                 function(Session(console, _resolve(console, {**flags, **fixed})), **given)
+                console.close()
 
         run.__signature__ = inspect.Signature([*own, *common])  # type: ignore[attr-defined]
         run.__annotations__ = {parameter.name: parameter.annotation for parameter in [*own, *common]}
@@ -78,8 +77,11 @@ def _reporting(console: Console) -> Iterator[None]:
 
     With ``--json`` the failure is on standard output too, so that a pipeline need not parse prose.
     """
-    # `docker stop`, systemd and CI end a program by SIGTERM: it deserves the same clean way out as Ctrl-C.
-    signal.signal(signal.SIGTERM, _interrupt)
+    # systemd and CI end a program by SIGTERM, a closed terminal by SIGHUP: they deserve Ctrl-C's clean way out.
+    # A signal that is ignored stays so: that is what nohup is for.
+    for asked in (signal.SIGTERM, signal.SIGHUP):
+        if signal.getsignal(asked) is not signal.SIG_IGN:
+            signal.signal(asked, _interrupt)
     try:
         yield
     except (ToolkitError, TrainError) as error:
@@ -87,10 +89,6 @@ def _reporting(console: Console) -> Iterator[None]:
     except KeyboardInterrupt:
         stopped = InterruptionError("interrupted", remedy="run the same command again to go on")
         raise _report(console, stopped) from None
-    except BrokenPipeError:
-        # The reader of our output went away (`toolkit matrix | head`): nothing is wrong with us.
-        sys.stderr.close()
-        raise typer.Exit(0) from None
     except typer.Exit:
         raise
     except Exception as error:  # noqa: BLE001 - the last resort: whatever it is, it gets exit code 1
@@ -101,9 +99,7 @@ def _reporting(console: Console) -> Iterator[None]:
 def _report(console: Console, error: ToolkitError | TrainError) -> typer.Exit:
     if not (isinstance(error, JobError) and error.reported):
         console.fail(str(error))
-    if console.json:
-        facts = {"code": error.exit_code, "what": error.what, "why": error.why, "remedy": error.remedy}
-        print(json.dumps({"error": facts}, indent=2))
+    console.close({"code": error.exit_code, "what": error.what, "why": error.why, "remedy": error.remedy})
     return typer.Exit(error.exit_code)
 
 

@@ -27,12 +27,13 @@ def smoke(
     """Prove that the TensorFlow in an image is the one asked for, whole, and computes right."""
     from toolkit import chain
     from toolkit.engine.choice import adopt
+    from toolkit.errors import UsageError
     from toolkit.smoke import launch
     from toolkit.smoke.report import render, write_junit
 
     console, settings = session.console, session.settings
     # Of an image that somebody names, only what was said is expected; of ours, what the settings say it holds.
-    said = not image or settings.sources["tensorflow"] != "default"
+    said = image is None or settings.sources["tensorflow"] != "default"
     expected = launch.Expectation(
         version=expect_version or (settings.tensorflow if said else ""),
         cuda=settings.cuda,
@@ -40,7 +41,9 @@ def smoke(
         capability=expect_capability or "",
         device=device,
     )
-    if image:
+    if image is not None and (wheel or settings.engine == "host"):
+        raise UsageError("--image names what is checked: it goes with neither --wheel nor --engine host")
+    if image is not None:
         runner, environment = adopt(settings, image)
         reference, commands = image, []
     else:
@@ -49,10 +52,10 @@ def smoke(
         planned = runner.plan(workplace.recipe)
         reference, commands = planned.reference, list(planned.commands)
     if dry_run:
-        commands.append(tuple(runner.command(reference, launch.plan(expected))))
+        commands += [tuple(argv) for argv in runner.commands(reference, launch.plan(expected))]
         options.print_commands(console, commands)
         return
-    if not image:
+    if image is None:
         environment = chain.prepare(workplace, console)
     report = chain.prove(runner, environment, expected, console, again=True)
     if junit:

@@ -26,8 +26,8 @@ def train(
     if dry_run:
         planned = workplace.engine.plan(workplace.recipe)
         job = training.plan(arguments, config, parent={}, gpu=use_gpu)
-        options.print_commands(console, [*planned.commands, workplace.engine.command(planned.reference, job)])
+        options.print_commands(console, [*planned.commands, *workplace.engine.commands(planned.reference, job)])
         return
     environment = chain.prepare(workplace, console)
-    result = training.run(workplace.engine, environment, arguments, config, gpu=use_gpu)
+    result = training.run(workplace.engine, environment, arguments, config, gpu=use_gpu, quiet=console.verbosity < 0)
     console.result(result, training.describe(config, result))

@@ -37,12 +37,14 @@ def up(
     if dry_run:
         planned = runner.plan(workplace.recipe)
         jobs = [launch.plan(expected), training.plan(arguments, config, parent={}, gpu=use_gpu)]
-        options.print_commands(console, [*planned.commands, *(runner.command(planned.reference, job) for job in jobs)])
+        options.print_commands(
+            console, [*planned.commands, *(argv for job in jobs for argv in runner.commands(planned.reference, job))]
+        )
         return
     environment = chain.prepare(workplace, console)
     report = chain.prove(runner, environment, expected, console)
     report.require_pass()
-    result = training.run(runner, environment, arguments, config, gpu=use_gpu)
+    result = training.run(runner, environment, arguments, config, gpu=use_gpu, quiet=console.verbosity < 0)
     seconds = monotonic() - start
     value = {
         "settings": settings.describe(),

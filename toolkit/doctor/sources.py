@@ -22,7 +22,9 @@ SOURCES = {
 
 def check(settings: Settings) -> Iterator[Finding]:
     """Each source, asked at once; one that does not answer is a warning, for much works without it."""
-    context = ssl.create_default_context(cafile=settings.ca_bundle or None)
+    context = ssl.create_default_context()
+    if settings.ca_bundle:
+        context.load_verify_locations(settings.ca_bundle)
     with ThreadPoolExecutor(len(SOURCES)) as pool:
         reasons = pool.map(lambda source: _ask(source[0], context), SOURCES.values())
         for (name, (_, use)), reason in zip(SOURCES.items(), reasons, strict=True):

@@ -1,13 +1,17 @@
 """The connection to a container engine, with its failures in our own words."""
 
+import os
 import subprocess
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import cache
+from typing import Any
 
 import docker
 import requests
+from docker.context import ContextAPI
 from docker.errors import APIError, DockerException
+from docker.utils import kwargs_from_env
 
 from toolkit.errors import CheckError, EngineError
 
@@ -52,7 +56,7 @@ def connect() -> docker.DockerClient:
         EngineError: there is none.
     """
     try:
-        client = docker.from_env(timeout=ANSWER_SECONDS, version="auto")
+        client = docker.DockerClient(**_find_endpoint(), timeout=ANSWER_SECONDS, version="auto")
         client.ping()
     except (DockerException, requests.RequestException, ValueError) as error:
         raise EngineError("no container engine answers", why=str(error)[:400], remedy=START_IT) from error
@@ -65,6 +69,14 @@ def connect() -> docker.DockerClient:
             remedy="install Docker Engine 24 or newer",
         )
     return client
+
+
+def _find_endpoint() -> dict[str, Any]:
+    """Where the docker command itself would go: DOCKER_HOST, else the current context; the SDK knows the first only."""
+    if os.environ.get("DOCKER_HOST"):
+        return dict(kwargs_from_env())
+    context = ContextAPI.get_current_context()
+    return {"base_url": context.Host, "tls": context.TLSConfig} if context else {}
 
 
 @cache

@@ -2,11 +2,13 @@
 
 import sys
 import uuid
+from contextlib import suppress
 from typing import Any, TextIO
 
 import docker
 from docker.errors import NotFound
 from docker.types import DeviceRequest
+from docker.types import Mount as DockerMount
 
 from toolkit import naming
 from toolkit.engine.client import translating_errors
@@ -27,13 +29,14 @@ def describe(job: Job, *, image: str, terminal: bool) -> dict[str, Any]:
         "name": f"toolkit-{job.title}-{uuid.uuid4().hex[:8]}",
         "entrypoint": ["python"],
         "command": [part.target if isinstance(part, Mount) else part for part in job.argv],
-        "labels": {naming.OWNER_LABEL: "toolkit"},
+        "labels": {naming.OWNER_LABEL: "toolkit", naming.JOB_LABEL: job.title},
         "user": container_user(),
         "environment": dict(job.environment),
-        "volumes": {
-            str(mount.source.resolve()): {"bind": mount.target, "mode": "rw" if mount.writable else "ro"}
+        # Not the short form: a colon in a path would end it.
+        "mounts": [
+            DockerMount(mount.target, str(mount.source.resolve()), type="bind", read_only=not mount.writable)
             for mount in job.mounts
-        },
+        ],
         "network_mode": "bridge" if job.network else "none",
         "read_only": True,
         "tmpfs": TEMPORARY,
@@ -56,20 +59,23 @@ def run(client: docker.DockerClient, job: Job, *, image: str, listener: Listener
     """
     # A terminal has one stream: what the job would print to its standard output is drawn on ours too, not listened to.
     terminal = job.terminal and sys.stderr.isatty()
-    with lending(mount.source for mount in job.mounts if mount.writable), translating_errors(f"running {job.title}"):
-        container = client.containers.create(**describe(job, image=image, terminal=terminal))
-        overdue = Deadline(job.deadline, container.kill)
+    with lending(job.mounts), translating_errors(f"running {job.title}"):
+        asked = describe(job, image=image, terminal=terminal)
+        overdue = Deadline(job.deadline, lambda: client.api.kill(asked["name"]))
         try:
+            container = client.containers.create(**asked)
             stream: Any = container.attach(stream=True, logs=True, demux=not terminal)  # type: ignore[call-overload]
             container.start()
             with overdue:
                 _follow(stream, terminal=terminal, listener=listener)
                 code = int(container.wait(timeout=job.grace)["StatusCode"])
         except KeyboardInterrupt:
-            container.stop(timeout=int(job.grace))
+            with suppress(NotFound):
+                client.api.stop(asked["name"], timeout=int(job.grace))
             raise
         finally:
-            _remove(container)
+            # By its name, which was known before it was made: an interrupt may fall between making and knowing.
+            _remove(client, asked["name"])
     overdue.check(job.title)
     return code
 
@@ -96,14 +102,14 @@ def _write(target: TextIO, data: bytes) -> None:
     target.flush()
 
 
-def _remove(container: Any) -> None:
+def _remove(client: docker.DockerClient, name: str) -> None:
     try:
-        container.remove(force=True, v=True)
+        client.api.remove_container(name, force=True, v=True)
     except NotFound:
         return
     except Exception as error:
         raise EngineError(
-            f"the container {container.name} could not be removed",
+            f"the container {name} could not be removed",
             why=str(error)[:300],
             remedy="`toolkit clean` removes it once the engine answers again",
         ) from error

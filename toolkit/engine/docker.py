@@ -1,5 +1,6 @@
 """A container engine: images by ``docker buildx``, everything else by the docker SDK."""
 
+import os
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,7 @@ from toolkit.engine.base import Base
 from toolkit.engine.client import require_buildx, translating_errors
 from toolkit.engine.job import Job, Listener, Mount
 from toolkit.engine.protocol import Environment, EnvironmentPlan
-from toolkit.errors import UsageError
+from toolkit.errors import EngineError, UsageError
 from toolkit.image import ImagePlan
 from toolkit.recipe import Recipe
 
@@ -78,7 +79,12 @@ class DockerEngine:
             require_buildx()
             buildx.build(plan.argv, log=folder / "build.log", console=console)
             found = self._find(plan.tag)
-        assert found is not None, "buildx ended well, so the tag exists"  # noqa: S101
+        if found is None:
+            raise EngineError(
+                f"buildx ended well, but the engine has no image {plan.tag}",
+                why="most often the docker client and this program talk to different engines",
+                remedy="set DOCKER_HOST to the engine that is meant",
+            )
         if not reused or manifest.read(folder) is None:
             self._record(recipe, plan, found, folder)
         return Environment(kind="image", digest=str(found.id), reference=plan.tag, folder=folder, reused=reused)
@@ -89,27 +95,35 @@ class DockerEngine:
         Raises:
             UsageError: no image of that name is here.
         """
-        found = self._find(reference)
+        found = self._find(reference) if reference.strip() and " " not in reference else None
         if found is None:
             raise UsageError(
-                f"there is no image {reference} on this machine",
+                f"there is no image {reference!r} on this machine",
                 remedy=f"`docker pull {reference}`, or `toolkit build-image` makes one",
             )
         folder = self._state / f"image-adopted-{digest.shorten(str(found.id))}"
         return Environment(kind="image", digest=str(found.id), reference=reference, folder=folder, reused=True)
 
-    def command(self, environment: str, job: Job) -> list[str]:
-        """See :class:`toolkit.engine.protocol.Engine`."""
+    def commands(self, environment: str, job: Job) -> list[list[str]]:
+        """See :class:`toolkit.engine.protocol.Engine`. The engine refuses to mount a folder that is missing."""
         asked = container.describe(job, image=environment, terminal=False)
         argv = ["docker", "run", "--rm", "--read-only", "--init", "--user", asked["user"], "--cap-drop", "ALL"]
         argv += ["--security-opt", "no-new-privileges", "--network", asked["network_mode"]]
         argv += ["--pids-limit", str(asked["pids_limit"]), "--shm-size", asked["shm_size"]]
         argv += [f"--tmpfs={path}:{options}" for path, options in asked["tmpfs"].items()]
-        argv += [f"--volume={path}:{how['bind']}:{how['mode']}" for path, how in asked["volumes"].items()]
+        argv += [f"--label={name}={value}" for name, value in asked["labels"].items()]
+        argv += [
+            f"--mount=type=bind,source={mount['Source']},target={mount['Target']}{',readonly' * mount['ReadOnly']}"
+            for mount in asked["mounts"]
+        ]
         argv += [f"--env={name}={value}" for name, value in asked["environment"].items()]
         argv += ["--gpus", "all"] if job.gpu else []
         arguments = [part.target if isinstance(part, Mount) else part for part in job.argv]
-        return [*argv, "--entrypoint", "python", environment, *arguments]
+        run = [*argv, "--entrypoint", "python", environment, *arguments]
+        writable = [str(mount.source.resolve()) for mount in job.mounts if mount.writable]
+        make = [["mkdir", "--parents", *writable]] if writable else []
+        lend = [["chown", "--recursive", asked["user"], *writable]] if writable and os.getuid() == 0 else []
+        return [*make, *lend, run]
 
     def run(self, environment: Environment, job: Job, listener: Listener | None = None) -> int:
         """See :class:`toolkit.engine.protocol.Engine`."""

@@ -56,24 +56,27 @@ class HostEngine:
             reused=reused,
         )
 
-    def command(self, environment: str, job: Job) -> list[str]:
+    def commands(self, environment: str, job: Job) -> list[list[str]]:
         """See :class:`toolkit.engine.protocol.Engine`."""
         arguments = [str(part.source) if isinstance(part, Mount) else part for part in job.argv]
-        return [str(venv.interpreter(Path(environment))), *arguments]
+        variables = [f"PYTHONPATH={project.ROOT}", *(f"{name}={value}" for name, value in job.environment.items())]
+        return [["env", *variables, str(venv.interpreter(Path(environment))), *arguments]]
 
     def run(self, environment: Environment, job: Job, listener: Listener | None = None) -> int:
         """See :class:`toolkit.engine.protocol.Engine`."""
+        with venv.using(environment.folder):
+            return self._run(environment, job, listener)
+
+    def _run(self, environment: Environment, job: Job, listener: Listener | None) -> int:
         process = subprocess.Popen(
-            self.command(environment.reference, job),
+            self.commands(environment.reference, job)[0],
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE if listener else None,
             text=True,
             env={
                 **os.environ,
                 **venv.find_cuda(environment.folder),
-                "PYTHONPATH": str(project.ROOT),
                 "PYTHONDONTWRITEBYTECODE": "1",
-                **job.environment,
             },
             # Its own session: a Ctrl-C reaches the job once, through us, and not a second time from the terminal.
             start_new_session=True,

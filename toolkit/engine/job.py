@@ -13,11 +13,13 @@ class Mount:
         source: the path on the host; it must exist.
         target: where a container finds it. On the host the job is given ``source`` itself.
         writable: whether the job may change it.
+        shared: whether other jobs may write there at the same time.
     """
 
     source: Path
     target: str
     writable: bool = False
+    shared: bool = False
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -6,8 +6,10 @@ under the image's own user; the writable folders are lent to it for the time of 
 
 import os
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
+
+from toolkit.engine.job import Mount
 
 IMAGE_USER = 10001
 """Uid and gid of the user in our images."""
@@ -20,14 +22,16 @@ def container_user() -> str:
 
 
 @contextmanager
-def lending(folders: Iterable[Path]) -> Iterator[None]:
-    """Lend folders to the container's user while the block runs; then all in them belongs to whom the folder did.
+def lending(mounts: Iterable[Mount]) -> Iterator[None]:
+    """Lend the writable mounts to the container's user while the block runs; then all in them belongs to whom it did.
 
+    What several jobs share is given for good: nobody knows when the last of them is done, and it is a cache.
     Does nothing for callers who are not root.
     """
-    owners = {folder: folder.stat() for folder in folders} if os.getuid() == 0 else {}
-    for folder in owners:
-        give(folder, IMAGE_USER, IMAGE_USER)
+    lent = [mount for mount in mounts if mount.writable] if os.getuid() == 0 else []
+    owners = {mount.source: mount.source.stat() for mount in lent if not mount.shared}
+    for mount in lent:
+        give(mount.source, IMAGE_USER, IMAGE_USER)
     try:
         yield
     finally:
@@ -38,4 +42,6 @@ def lending(folders: Iterable[Path]) -> Iterator[None]:
 def give(folder: Path, uid: int, gid: int) -> None:
     """Change the owner of a folder and all in it. Links are changed, never followed: what they name is not ours."""
     for path in [folder, *folder.rglob("*")]:
-        os.chown(path, uid, gid, follow_symlinks=False)
+        # A file of a job that is running may go away at any moment.
+        with suppress(FileNotFoundError):
+            os.chown(path, uid, gid, follow_symlinks=False)

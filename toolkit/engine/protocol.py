@@ -67,8 +67,8 @@ class Engine(Protocol):
         """
         ...
 
-    def command(self, environment: str, job: Job) -> list[str]:
-        """The command that :meth:`run` amounts to in an environment of that reference, paste-able."""
+    def commands(self, environment: str, job: Job) -> list[list[str]]:
+        """The commands that :meth:`run` amounts to in an environment of that reference, paste-able."""
         ...
 
     def run(self, environment: Environment, job: Job, listener: Listener | None = None) -> int:

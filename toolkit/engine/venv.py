@@ -7,7 +7,7 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -77,7 +77,7 @@ def make(planned: VenvPlan, recipe: Recipe, console: Console, *, ca_bundle: str 
     """
     folder = planned.folder
     files.require_writable(folder.parent)
-    with _lock(folder.with_suffix(".lock")):
+    with making(folder):
         if manifest.read(folder) is not None and interpreter(folder).exists():
             return True
         _require_space(folder.parent, NEEDED_BYTES["cuda" if recipe.cuda else "cpu"])
@@ -200,8 +200,17 @@ def _explain(log: Path, command: tuple[str, ...], code: int) -> ToolkitError:
 
 
 @contextmanager
-def _lock(path: Path) -> Iterator[None]:
-    """Two commands at once make the environment once: the second waits and reuses it."""
-    with path.open("w") as stream:
-        fcntl.flock(stream, fcntl.LOCK_EX)
+def _lock(folder: Path, how: int) -> Iterator[None]:
+    with folder.with_name(f"{folder.name}.lock").open("w") as stream:
+        fcntl.flock(stream, how)
         yield
+
+
+def making(folder: Path) -> AbstractContextManager[None]:
+    """Two commands at once make the environment once: the second waits and reuses it."""
+    return _lock(folder, fcntl.LOCK_EX)
+
+
+def using(folder: Path) -> AbstractContextManager[None]:
+    """An environment in which a job runs is neither made again nor cleaned away."""
+    return _lock(folder, fcntl.LOCK_SH)

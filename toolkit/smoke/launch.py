@@ -7,10 +7,14 @@ from pathlib import Path
 from toolkit import digest, files
 from toolkit.console import Console
 from toolkit.engine import Engine, Environment, Job, Mount
+from toolkit.errors import CheckError
 from toolkit.progress import StatusLine
 from toolkit.smoke.report import Report, from_json, parse
 
 INSIDE = Path(__file__).parent / "inside"
+NO_PYTHON = 127
+"""What an engine answers when a container's program does not exist."""
+
 DEADLINE_SECONDS = 1800
 """For all checks together; each has its own, shorter deadline inside."""
 
@@ -69,9 +73,15 @@ def run(engine: Engine, environment: Environment, expected: Expectation, console
         status.show(_describe(line))
 
     try:
-        engine.run(environment, plan(expected), hear)
+        code = engine.run(environment, plan(expected), hear)
     finally:
         status.clear()
+    if code == NO_PYTHON:
+        raise CheckError(
+            f"there is no python in {environment.reference}",
+            why="the checks are a Python program, and run by the Python whose TensorFlow they check",
+            remedy="give an image that holds TensorFlow",
+        )
     report = parse("\n".join(lines))
     files.write_json(_path(environment, expected), report.to_json())
     return report

@@ -1,5 +1,6 @@
 """What a container is given: as little as it needs. A pure function, so every rule can be looked at."""
 
+import os
 from pathlib import Path
 
 import pytest
@@ -33,10 +34,8 @@ def test_what_is_asked_for_is_given_and_no_more(tmp_path: Path) -> None:
     assert asked["command"] == ["x", "/in"]
     assert asked["network_mode"] == "bridge"
     assert asked["device_requests"][0]["Capabilities"] == [["gpu"]]
-    assert asked["volumes"] == {
-        str(tmp_path): {"bind": "/in", "mode": "ro"},
-        str(tmp_path / "out"): {"bind": "/out", "mode": "rw"},
-    }
+    seen = [(mount["Source"], mount["Target"], mount["ReadOnly"]) for mount in asked["mounts"]]
+    assert seen == [(str(tmp_path), "/in", True), (str(tmp_path / "out"), "/out", False)]
 
 
 @given(st.lists(st.text()))
@@ -48,19 +47,35 @@ def test_no_argument_becomes_two(arguments: list[str]) -> None:
 
 def test_neither_the_host_nor_the_engine_is_mounted() -> None:
     asked = describe(_job(), image="i", terminal=False)
-    assert asked["volumes"] == {}
+    assert asked["mounts"] == []
 
 
 def test_root_lends_folders_and_takes_them_back(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    import os
+    changes: list[tuple[str, int, bool]] = []
 
-    changes: list[tuple[str, int, int]] = []
+    def chown(path: Path, uid: int, _gid: int, *, follow_symlinks: bool) -> None:
+        changes.append((Path(path).name, uid, follow_symlinks))
+        if Path(path).name == "gone":
+            raise FileNotFoundError
+
     monkeypatch.setattr(os, "getuid", lambda: 0)
-    monkeypatch.setattr(
-        os, "chown", lambda path, uid, gid, follow_symlinks: changes.append((Path(path).name, uid, follow_symlinks))
-    )
-    (tmp_path / "link").symlink_to("/etc/passwd")
+    monkeypatch.setattr(os, "chown", chown)
+    (tmp_path / "run").mkdir()
+    (tmp_path / "run" / "link").symlink_to("/etc/passwd")
+    (tmp_path / "run" / "gone").touch()
+    (tmp_path / "cache").mkdir()
+    run = Mount(source=tmp_path / "run", target="/runs", writable=True)
+    cache = Mount(source=tmp_path / "cache", target="/data", writable=True, shared=True)
     owner = tmp_path.stat().st_uid
-    with pytest.raises(KeyboardInterrupt), lending([tmp_path]):
-        raise KeyboardInterrupt
-    assert changes == [(name, uid, False) for uid in (IMAGE_USER, owner) for name in (tmp_path.name, "link")]
+    lent: set[tuple[str, int, bool]] = set()
+
+    def interrupted() -> None:
+        with lending([run, cache, Mount(source=tmp_path, target="/in")]):
+            lent.update(changes)
+            changes.clear()
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        interrupted()
+    assert lent == {(name, IMAGE_USER, False) for name in ("run", "link", "gone", "cache")}
+    assert set(changes) == {(name, owner, False) for name in ("run", "link", "gone")}
