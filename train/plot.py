@@ -34,6 +34,7 @@ def draw(folder: Path) -> Path:
 def draw_records(records: Sequence[EpochRecord], config: dict[str, Any], path: Path) -> None:
     """Draw loss and error over epochs, the learning rate below, and the paper's number where there is one."""
     from matplotlib.figure import Figure
+    from matplotlib.ticker import MaxNLocator
 
     figure = Figure(figsize=(10, 4.2), layout="constrained")
     epochs = [record.epoch for record in records]
@@ -44,6 +45,7 @@ def draw_records(records: Sequence[EpochRecord], config: dict[str, Any], path: P
             shown = values if name == "loss" else [scale * (1 - value) for value in values]
             axes.plot(epochs, shown, color=color, label=part, marker="." if len(epochs) < 40 else "")
         axes.set_xlabel("epoch")
+        axes.xaxis.set_major_locator(MaxNLocator(integer=True))
         axes.grid(alpha=0.3)
     loss.set_ylabel("mean loss")
     error.set_ylabel("error (%)")
