@@ -42,7 +42,7 @@ def _toolkit(variables: dict[str, str], *arguments: str) -> subprocess.Completed
 
 def _containers() -> list[str]:
     client = docker.from_env()
-    return [str(item.name) for item in client.containers.list(all=True, filters={"label": naming.OWNER_LABEL})]
+    return [str(item.name) for item in client.containers.list(all=True, filters={"label": naming.JOB_LABEL})]
 
 
 @pytest.fixture(scope="module")
@@ -118,7 +118,7 @@ def test_data_out_of_reach_is_a_data_error(chain: dict[str, object], variables: 
     assert not list((folder / "runs").glob("cifar100-*"))
 
 
-@pytest.mark.parametrize("asked", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("asked", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
 def test_an_interrupt_stops_the_container_and_the_run_goes_on_later(
     chain: dict[str, object], variables: dict[str, str], folder: Path, asked: signal.Signals
 ) -> None:
@@ -133,6 +133,37 @@ def test_an_interrupt_stops_the_container_and_the_run_goes_on_later(
     done = _toolkit(variables, *arguments)
     assert done.returncode == 0, done.stderr
     assert "resum" in done.stderr.lower()
+
+
+@pytest.mark.parametrize("seconds", [0.3, 0.45, 0.6, 0.8])
+def test_an_interrupt_at_any_moment_leaves_no_container(
+    chain: dict[str, object], variables: dict[str, str], seconds: float
+) -> None:
+    image = str(chain["environment"]["reference"])  # type: ignore[index]
+    argv = [sys.executable, "-m", "toolkit", "smoke", "--image", image]
+    process = subprocess.Popen(argv, env=variables, cwd=ROOT, stderr=subprocess.PIPE, text=True)
+    time.sleep(seconds)
+    process.send_signal(signal.SIGINT)
+    _, said = process.communicate(timeout=90)
+    assert process.returncode == 130
+    assert "Traceback" not in said
+    assert _containers() == []
+
+
+def test_an_image_without_python_is_said_to_be_one(variables: dict[str, str], tmp_path: Path) -> None:
+    (tmp_path / "Dockerfile").write_text("FROM scratch\nCOPY Dockerfile /file\n")
+    name = "toolkit/test:empty"
+    subprocess.run(["docker", "buildx", "build", "--load", "--tag", name, str(tmp_path)], check=True)
+    done = _toolkit(variables, "smoke", "--image", name)
+    subprocess.run(["docker", "rmi", name], check=True)
+    assert done.returncode == 7
+    assert "there is no python" in done.stderr
+
+
+def test_a_folder_with_a_colon_is_a_folder(chain: dict[str, object], variables: dict[str, str], folder: Path) -> None:
+    done = _toolkit(variables, "train", "digits", "--epochs", "1", "--out", str(folder / "a:b"))
+    assert done.returncode == 0, done.stderr
+    assert list(folder.glob("a:b/digits-*/manifest.json"))
 
 
 def test_a_base_out_of_reach_is_said_and_nothing_is_built(variables: dict[str, str]) -> None:

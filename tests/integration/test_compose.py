@@ -63,7 +63,11 @@ def test_a_local_copy_that_is_not_there_is_a_data_error(clone: Path) -> None:
 @pytest.mark.parametrize("files", [["compose.yaml"], ["compose.yaml", "compose.gpu.yaml"]])
 def test_the_files_join(clone: Path, files: list[str]) -> None:
     argv = ["docker", "compose", *(part for name in files for part in ("-f", name)), "config", "--format", "json"]
-    train = json.loads(_run(clone, *argv).stdout)["services"]["train"]
-    assert ("deploy" in train) == (len(files) == 2)
-    assert train["read_only"]
-    assert train["cap_drop"] == ["ALL"]
+    services = json.loads(_run(clone, *argv).stdout)["services"]
+    gpu = len(files) == 2
+    for service in services.values():
+        assert ("deploy" in service) == gpu
+        assert service["build"]["args"]["REQUIREMENTS"] == ("cuda-12.6.1" if gpu else "cpu")
+        assert service["image"].endswith("cuda-12.6.1" if gpu else "cpu")
+        assert service["read_only"]
+        assert service["cap_drop"] == ["ALL"]

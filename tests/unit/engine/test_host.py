@@ -23,10 +23,10 @@ RECIPE = Recipe(tensorflow="2.19.0", python="3.11")
 
 @pytest.fixture
 def environment(tmp_path: Path) -> Environment:
-    """This interpreter, dressed up as an environment."""
-    interpreter = tmp_path / "venv" / "bin" / "python"
-    interpreter.parent.mkdir(parents=True)
-    interpreter.symlink_to(sys.executable)
+    """This virtual environment under another name."""
+    for name in ("bin", "lib", "pyvenv.cfg"):
+        (tmp_path / "venv").mkdir(exist_ok=True)
+        (tmp_path / "venv" / name).symlink_to(Path(sys.prefix) / name)
     return Environment(kind="environment", digest="", reference=str(tmp_path), folder=tmp_path, reused=True)
 
 
@@ -172,3 +172,19 @@ def test_only_tensorflow_leaves_the_locked_set() -> None:
     assert kept.count("==") == locked.count("==") - 1
     assert "tensorflow-cpu==" not in kept
     assert "tensorflow-io-gcs-filesystem==" in kept
+
+
+def test_a_train_module_in_the_current_folder_is_not_run(
+    engine: HostEngine, environment: Environment, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from toolkit import training
+    from toolkit.settings import resolve
+
+    (tmp_path / "train.py").write_text("raise SystemExit('the wrong train')")
+    monkeypatch.chdir(tmp_path)
+    arguments = ["digits", "--out", str(tmp_path / "runs")]
+    config = training.read_arguments(arguments, resolve({}, environment={}))
+    job = training.plan([*arguments, "--help"], config, parent={}, gpu=False)
+    heard: list[str] = []
+    assert engine.run(environment, job, heard.append) == 0
+    assert any("DenseNet" in line for line in heard)
