@@ -14,6 +14,7 @@ def generate(text: str) -> str:
     """The README with its generated parts made anew."""
     table = render(matrix.load()).partition("\n\n")[0]
     codes = "\n".join(f"| {code} | {meaning} |" for code, meaning in sorted(list_exit_codes().items()))
+    codes += "\n| 128 + n | a job was ended by signal n; 137 most often means that memory ran out |"
     text = _replace(text, "matrix", f"```\n{table}\n```")
     return _replace(text, "exit-codes", f"| code | meaning |\n|---|---|\n{codes}")
 
