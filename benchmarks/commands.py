@@ -6,6 +6,7 @@ The floor is a Python that does nothing. With ``--engine`` the warm image build 
 
 import argparse
 import json
+import os
 import platform
 import statistics
 import subprocess
@@ -18,6 +19,12 @@ ROOT = Path(__file__).parent.parent
 RESULTS = Path(__file__).parent / "commands.json"
 ROUNDS = 11
 TAG = "toolkit/bench:ours"
+IMAGES = {
+    "base stand-in": "toolkit/base:python3.11-trixie",
+    "train, cpu set": TAG,
+    "runtime, cuda-12.6.1 set": "toolkit/runtime:cuda-12.6.1-*",
+}
+"""Images whose sizes are kept, where they are on this machine."""
 
 
 def measure(
@@ -64,16 +71,20 @@ def main() -> None:
         subprocess.run(planned, cwd=ROOT, check=True, stderr=subprocess.DEVNULL)
         # Without its tag the image counts as not there, and the build runs, every layer from the cache.
         medians |= {name: statistics.median(values) for name, values in measure(warm, ROUNDS, _remove_tag).items()}
-        lines = _read(["docker", "images", "--format", "{{.Repository}}:{{.Tag}} {{.Size}}", "toolkit/*"]).splitlines()
-        sizes = dict(line.split() for line in lines)
+        sizes = {name: _read_size(reference) for name, reference in IMAGES.items()}
     for name, value in medians.items():
         print(f"{name:<36} {value:7.3f} s")
-    machine = f"{platform.machine()}, {platform.python_version()}"
+    load = f"load {os.getloadavg()[0]:.1f}"
+    machine = f"{platform.machine()}, {os.cpu_count()} cores, Python {platform.python_version()}, {load}"
     RESULTS.write_text(json.dumps({"machine": machine, "seconds": medians, "images": sizes}, indent=2) + "\n")
 
 
 def _remove_tag() -> None:
     subprocess.run(["docker", "rmi", "--force", TAG], capture_output=True, check=False)
+
+
+def _read_size(reference: str) -> str:
+    return (_read(["docker", "images", "--format", "{{.Size}}", reference]).splitlines() or ["not here"])[0]
 
 
 def _read(argv: list[str]) -> str:
