@@ -3,11 +3,12 @@
 Bazel takes a broken cache as a warning, so what counts is what the server has seen.
 """
 
-import subprocess
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+
+from tests.integration.docker import stages
 
 PASSWORD = "Bearer for-the-tests"  # noqa: S105
 
@@ -61,10 +62,7 @@ class _Handler(BaseHTTPRequestHandler):
 @contextmanager
 def serve() -> Iterator[CacheServer]:
     """A server on the address under which containers see this machine."""
-    template = "{{(index .IPAM.Config 0).Gateway}}"
-    argv = ["docker", "network", "inspect", "bridge", "--format", template]
-    gateway = subprocess.run(argv, capture_output=True, text=True, check=True).stdout.strip()
-    with CacheServer(gateway) as server:
+    with CacheServer(stages.find_gateway()) as server:
         threading.Thread(target=server.serve_forever, daemon=True).start()
         yield server
         server.shutdown()

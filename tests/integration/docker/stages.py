@@ -90,6 +90,13 @@ def run(image: str, *argv: str, options: Sequence[str] = ()) -> str:
     return done.stdout
 
 
+def find_gateway() -> str:
+    """Address under which the containers of a build see this machine."""
+    template = "{{(index .IPAM.Config 0).Gateway}}"
+    argv = ["docker", "network", "inspect", "bridge", "--format", template]
+    return subprocess.run(argv, capture_output=True, text=True, check=True).stdout.strip()
+
+
 def _complete(source: Path, cache: str, options: dict[str, object]) -> dict[str, object]:
     arguments = options.pop("arguments", {})
     contexts = options.pop("contexts", {})

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.integration.docker import http_cache, stages
+from tests.integration.docker import http_cache, https, stages
 
 pytestmark = [pytest.mark.engine, pytest.mark.usefixtures("bazel")]
 
@@ -194,6 +194,30 @@ def test_downloads_can_be_brought_along(cache: str, mini: Path, tmp_path: Path) 
     assert "answer.invalid" in without.text
     given = stages.build_mini(mini, cache=cache, contexts={"downloads": tmp_path / "downloads"})
     assert given.code == 0, given.text
+
+
+def test_bazel_trusts_the_bundle_that_it_is_given(cache: str, mini: Path, tmp_path: Path) -> None:
+    keys, files = tmp_path / "keys", tmp_path / "files"
+    keys.mkdir()
+    files.mkdir()
+    (files / "answer.txt").write_text(str(uuid.uuid4()))
+    digest = hashlib.sha256((files / "answer.txt").read_bytes()).hexdigest()
+    with https.serve(files, keys) as url:
+        with (mini / "WORKSPACE").open("a") as workspace:
+            workspace.write(
+                'load("@bazel_tools//tools/build_defs/repo:http.bzl", "http_file")\n'
+                f'http_file(name = "answer", urls = ["{url}/answer.txt"], sha256 = "{digest}")\n'
+            )
+        edit(
+            mini / "tensorflow/core/kernels/BUILD",
+            'srcs = ["pack_fatbin.py"]',
+            'srcs = ["pack_fatbin.py"], data = ["@answer//file"]',
+        )
+        without = stages.build_mini(mini, cache=cache)
+        assert without.step_code == 1, without.text
+        assert "unable to find valid certification path" in without.text
+        trusted = stages.build_mini(mini, cache=cache, secrets={"ca": keys / "authority.pem"})
+        assert trusted.code == 0, trusted.text
 
 
 def test_a_remote_cache_serves_hits_to_those_who_may(bazel: None, cold_cache: str, mini: Path, tmp_path: Path) -> None:
