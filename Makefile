@@ -25,7 +25,7 @@ lint: .venv-dev/ready ## every linter of the house
 	@.venv-dev/bin/ruff format --check .
 	@.venv-dev/bin/mypy
 	@.venv-dev/bin/hadolint docker/Dockerfile
-	@.venv-dev/bin/shellcheck $$(git ls-files | xargs -r grep -lE '^#!.*(bash|sh)$$')
+	@.venv-dev/bin/shellcheck --severity=warning $$(git ls-files | xargs awk 'FNR == 1 && /^#!.*sh$$/ {print FILENAME}')
 	@.venv-dev/bin/check-jsonschema --builtin-schema vendor.compose-spec compose.yaml compose.gpu.yaml
 	@.venv-dev/bin/check-jsonschema --builtin-schema vendor.github-workflows .github/workflows/*.yml
 
