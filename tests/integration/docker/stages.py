@@ -60,6 +60,8 @@ def compose(
         argv += ["--secret", f"id={name},src={file}"]
     if output:
         argv += ["--output", f"type=local,dest={output}"]
+    if not output and not tag:
+        argv += ["--output", "type=cacheonly"]  # else each build leaves an image without a name
     if tag:
         argv += ["--tag", tag, "--label", "io.github.tensorflow-toolkit.owner=toolkit", "--load"]
     return [*argv, "."]
