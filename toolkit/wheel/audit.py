@@ -3,6 +3,10 @@
 from dataclasses import dataclass
 from pathlib import Path
 
+from auditwheel.error import AuditwheelError
+from auditwheel.wheel_abi import NonPlatformWheelError, analyze_wheel_abi
+from auditwheel.wheeltools import get_wheel_architecture
+
 from toolkit.errors import IntegrityError
 
 
@@ -25,11 +29,6 @@ def audit(path: Path) -> Audit:
     Raises:
         IntegrityError: it cannot make sense of the wheel.
     """
-    # A fifth of a second to import, needed once in a build of hours.
-    from auditwheel.error import AuditwheelError
-    from auditwheel.wheel_abi import NonPlatformWheelError, analyze_wheel_abi
-    from auditwheel.wheeltools import get_wheel_architecture
-
     try:
         found = analyze_wheel_abi(
             None,

@@ -1,5 +1,6 @@
 """Runs a wheel's plan: watched while it runs, stopped cleanly, published whole or not at all."""
 
+import importlib
 import json
 import os
 import platform
@@ -7,6 +8,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 import uuid
 from collections.abc import Callable
@@ -72,13 +74,12 @@ def build(plan: WheelPlan, matrix: Matrix, *, dist: Path, logs: Path, engine: st
     Raises:
         BuildError, CheckError, EngineError, IntegrityError, PreflightError: it failed; ``dist`` is as it was.
     """
-    # What reads ELF and writes bills of materials takes half a second to load: an up-to-date wheel needs none of it.
-    from toolkit.wheel import publication
-
     require_buildx()
     files.require_writable(dist)
     # Beside the target, so that the last step is a rename; hidden, so that nobody takes it for a result.
     staging = Path(tempfile.mkdtemp(prefix=f".{plan.name}.", dir=dist))
+    # What reads ELF and writes bills of materials takes half a second to load: time to be had while Bazel works.
+    threading.Thread(target=importlib.import_module, args=("toolkit.wheel.publication",), daemon=True).start()
     try:
         command = plan.command(staging)
         started = time.time()
@@ -88,6 +89,8 @@ def build(plan: WheelPlan, matrix: Matrix, *, dist: Path, logs: Path, engine: st
             _require_space(staging, error)
             _fetch_log(plan, logs)
             raise failure.explain(error, (logs / "bazel" / "build.log", logs / "build.log")) from error
+        from toolkit.wheel import publication
+
         circumstances = publication.Circumstances(
             started=started, finished=time.time(), host=describe_host(engine), command=command
         )
