@@ -24,23 +24,20 @@ lint: .venv-dev/ready ## every linter of the house
 	@.venv-dev/bin/ruff check .
 	@.venv-dev/bin/ruff format --check .
 	@.venv-dev/bin/mypy
-	@.venv-dev/bin/hadolint docker/Dockerfile
+	@MYPYPATH=docker/scripts .venv-dev/bin/mypy --package wheelbuild
+	@.venv-dev/bin/mypy docker/scripts/proof/prove.py
+	@.venv-dev/bin/hadolint docker/Dockerfile docker/base/bazel/Dockerfile
 	@.venv-dev/bin/shellcheck --severity=warning $$(git ls-files | xargs awk 'FNR == 1 && /^#!.*sh$$/ {print FILENAME}')
 	@.venv-dev/bin/check-jsonschema --builtin-schema vendor.compose-spec compose.yaml compose.gpu.yaml
 	@.venv-dev/bin/check-jsonschema --builtin-schema vendor.github-workflows .github/workflows/*.yml
 
 # A folder is ready when the marker is newer than its lock: an interrupted install is done again from the start.
-.venv/ready: $(LOCKS)/toolkit.txt pyproject.toml
-	@echo "preparing $(@D) from $<"
+.venv/ready: $(LOCKS)/toolkit.txt
+.venv-dev/ready: $(LOCKS)/dev.txt
+.venv/ready .venv-dev/ready: pyproject.toml
+	@echo "preparing $(@D) from $(filter %.txt,$^)"
 	@$(PYTHON) -m venv --clear $(@D)
-	@$(@D)/bin/python $(PIP) --require-hashes -r $<
-	@$(@D)/bin/python $(PIP) --no-deps --no-build-isolation --editable .
-	@touch $@
-
-.venv-dev/ready: $(LOCKS)/dev.txt pyproject.toml
-	@echo "preparing $(@D) from $<"
-	@$(PYTHON) -m venv --clear $(@D)
-	@$(@D)/bin/python $(PIP) --require-hashes -r $<
+	@$(@D)/bin/python $(PIP) --require-hashes -r $(filter %.txt,$^)
 	@$(@D)/bin/python $(PIP) --no-deps --no-build-isolation --editable .
 	@touch $@
 

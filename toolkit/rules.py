@@ -136,7 +136,9 @@ def _compilable(matrix: Matrix, cuda: str) -> list[str]:
 
 
 def _is_too_new(matrix: Matrix, number: str) -> bool:
-    return versions.parse(capability.base(number)) > versions.parse(matrix.toolchain.capabilities_max)
+    # A letter, as in 9.0a, names code for one architecture alone, which clang 17 does not know either.
+    base = capability.base(number)
+    return base != number or versions.parse(base) > versions.parse(matrix.toolchain.capabilities_max)
 
 
 def _fit(names: Sequence[str], known: Sequence[str]) -> tuple[str, ...]:

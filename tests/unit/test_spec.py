@@ -58,6 +58,12 @@ def test_turing_is_kept_from_the_cudnn_that_breaks_it() -> None:
     assert "Turing" not in str(caught.value)
 
 
+@pytest.mark.parametrize("number", ["9.0a", "10.0"])
+def test_a_capability_that_the_compiler_does_not_know_is_refused(number: str) -> None:
+    with pytest.raises(UnsupportedError, match=f"(?s){re.escape(number)}.*--compute-capability compute_90"):
+        spec.resolve(TABLE, capabilities=[number])
+
+
 def test_all_reasons_at_once() -> None:
     with pytest.raises(UnsupportedError) as caught:
         spec.resolve(TABLE, cuda="13.0.1", cudnn="9.13.0", python="3.14", capabilities=["12.0"])
