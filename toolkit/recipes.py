@@ -76,7 +76,7 @@ def take_wheel(recipe: Recipe, path: Path, *, glibc: str) -> Recipe:
     from toolkit.wheel import fitness, inspection
 
     found = inspection.inspect(path)
-    fitness.require(found, tensorflow=recipe.tensorflow, python=recipe.python, glibc=glibc)
+    fitness.require(found, tensorflow=recipe.tensorflow, python=recipe.python, cuda=recipe.cuda, glibc=glibc)
     return replace(recipe, wheel=path)
 
 

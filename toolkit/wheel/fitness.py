@@ -55,17 +55,18 @@ def find_mismatches(found: Inspection, spec: Mapping[str, str]) -> Iterator[str]
         yield f"its libraries hold no machine code for {', '.join(missing)}, but {held}"
 
 
-def require(found: Inspection, *, tensorflow: str, python: str, glibc: str = "") -> None:
+def require(found: Inspection, *, tensorflow: str, python: str, cuda: str = "", glibc: str = "") -> None:
     """Refuse a wheel that an image cannot run.
 
     Args:
         found: the wheel.
         tensorflow: version that is wanted.
         python: version ``X.Y`` of the interpreter in the image.
+        cuda: CUDA release of the run-time set; empty for a set without, on which a CUDA wheel computes by CPU.
         glibc: version of the C library in the image; empty where it is not known.
 
     Raises:
-        UnsupportedError: it is of another version, for another Python, or needs a newer C library.
+        UnsupportedError: it is of another version, for another Python, or needs a newer CUDA or C library.
     """
     if found.version != tensorflow:
         raise UnsupportedError(
@@ -77,6 +78,12 @@ def require(found: Inspection, *, tensorflow: str, python: str, glibc: str = "")
             f"{found.file} is not for Python {python}",
             why=f"it is for {', '.join(found.pythons)}, and {_tag(python)} is needed",
             remedy=f"build it with --python {python}",
+        )
+    if cuda and found.build.cuda and library.order(found.build.cuda) > library.order(cuda):
+        raise UnsupportedError(
+            f"{found.file} is built for CUDA {found.build.cuda}, and the run-time set is of {cuda}",
+            why="CUDA's libraries serve what was built for them or for an older release of the same major version",
+            remedy=f"give --cuda {found.build.cuda}, or another wheel",
         )
     needed = found.symbols.get("GLIBC", "0")
     if glibc and library.order(needed) > library.order(glibc):

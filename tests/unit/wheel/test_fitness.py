@@ -29,6 +29,7 @@ GOOD = Inspection(
 def test_the_right_wheel_passes() -> None:
     fitness.check(GOOD, SPEC)
     fitness.require(GOOD, tensorflow="2.19.0", python="3.11", glibc="2.38")
+    fitness.require(GOOD, tensorflow="2.19.0", python="3.11", cuda="12.6.2")
     fitness.require(GOOD, tensorflow="2.19.0", python="3.11", glibc="2.41")
 
 
@@ -78,6 +79,7 @@ def test_cudnn_is_compared_as_far_as_the_build_knows_it(cudnn: str, fits: bool) 
     [
         ({"tensorflow": "2.18.0"}, "is TensorFlow 2.19.0, not 2.18.0"),
         ({"python": "3.12"}, "is not for Python 3.12"),
+        ({"cuda": "12.5.1"}, "built for CUDA 12.6.1, and the run-time set is of 12.5.1"),
         ({"glibc": "2.36"}, "needs glibc 2.38, and the base image has 2.36"),
         ({"glibc": "2.9"}, "needs glibc 2.38"),
     ],
