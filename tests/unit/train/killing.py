@@ -3,13 +3,15 @@
     python killing.py SEED KILLS ARGUMENTS…
 
 TensorFlow is imported once and never used in the parent, so a child costs no import. Kills come at random times, and
-for every third child in the middle of replacing a file, which is where a half-written checkpoint would come from.
+for every third child in the middle of replacing a file, which is where a half-written checkpoint would come from. The
+times are shares of what one unbroken child takes here and now, so that a fast machine is hit as often as a slow one.
 """
 
 import os
 import random
 import signal
 import sys
+import tempfile
 import time
 from pathlib import Path
 
@@ -36,9 +38,20 @@ def die_while_replacing(countdown: int) -> None:
     Path.replace = replace  # type: ignore[method-assign, assignment]
 
 
-def run_and_kill(numbers: random.Random, arguments: list[str], *, index: int) -> bool:
+def measure(arguments: list[str]) -> float:
+    """Seconds that an unbroken child takes."""
+    began = time.monotonic()
+    with tempfile.TemporaryDirectory() as folder:
+        child = os.fork()
+        if child == 0:
+            os._exit(main([*arguments, "--out", folder]))
+        os.waitpid(child, 0)
+    return time.monotonic() - began
+
+
+def run_and_kill(numbers: random.Random, arguments: list[str], *, index: int, seconds: float) -> bool:
     """Start a child and kill it; returns whether it was killed rather than done."""
-    delay = numbers.uniform(3, 9)
+    delay = numbers.uniform(0.3, 0.7) * seconds
     countdown = numbers.randint(4, 24)
     child = os.fork()
     if child == 0:
@@ -59,9 +72,9 @@ def run_and_kill(numbers: random.Random, arguments: list[str], *, index: int) ->
 def loop() -> None:
     """Kill as often as asked, then let the job end; prints how many children died."""
     seed, kills, *arguments = sys.argv[1:]
-    numbers, killed = random.Random(int(seed)), 0  # noqa: S311
+    numbers, killed, seconds = random.Random(int(seed)), 0, measure(arguments)  # noqa: S311
     for index in range(int(kills)):
-        killed += run_and_kill(numbers, arguments, index=index)
+        killed += run_and_kill(numbers, arguments, index=index, seconds=seconds)
     print(f"killed {killed}", flush=True)
     os.execv(sys.executable, [sys.executable, "-m", "train", *arguments])  # noqa: S606
 
