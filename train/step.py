@@ -56,12 +56,16 @@ def make_train_step(
             gradients = [gradient / scale for gradient in gradients]
             finite = tf.reduce_all([tf.reduce_all(tf.math.is_finite(gradient)) for gradient in gradients])
             _adapt_scale(state, finite)
-        count = state.step.read_value()
-        rate = tf.cast(rate, weights[0].dtype)
-        for weight, gradient, slots in zip(weights, gradients, state.slots, strict=True):
-            new, remembered = rule.update(weight, gradient, slots, rate, count)
-            for variable, value in zip([weight, *slots], [new, *remembered], strict=True):
-                variable.assign(tf.where(finite, value, variable) if scaled else value)
+
+        def update() -> None:
+            rate_, count = tf.cast(rate, weights[0].dtype), state.step.read_value()
+            for weight, gradient, slots in zip(weights, gradients, state.slots, strict=True):
+                rule.update(weight, gradient, slots, rate_, count)
+
+        if scaled:
+            tf.cond(finite, update, lambda: None)
+        else:
+            update()
         predicted = tf.argmax(logits, axis=-1, output_type=labels.dtype)
         return Outcome(loss, tf.reduce_sum(tf.cast(predicted == labels, tf.int32)), finite)
 

@@ -16,7 +16,8 @@ from typing import Literal, NamedTuple
 
 import tensorflow as tf
 
-from train.model.normalization import EPSILON, Statistics, normalize, scale_shift, statistics_dtype
+from train.model.convolution import convolve
+from train.model.normalization import EPSILON, Statistics, normalize, scale_shift, standardize
 from train.model.randomness import Dropout
 
 Mode = Literal["plain", "recompute", "shared"]
@@ -76,8 +77,7 @@ def dense_block(
         made, *between = (run if mode == "plain" else tf.recompute_grad(run))(maps, *flat)
         inner += [Statistics(*between)] if between else []
         maps = tf.concat([maps, made], axis=-1)
-    normal, features, _ = normalize(maps, *identity(maps))
-    return Block(normal, features, tuple(inner))
+    return Block(*standardize(maps), tuple(inner))
 
 
 def dense_block_inference(
@@ -94,17 +94,6 @@ def dense_block_inference(
         place = Statistics(*(part[start : start + made.shape[-1]] for part in features))
         normal = tf.concat([normal, _apply_statistics(made, place)], axis=-1)
     return normal
-
-
-def convolve(x: tf.Tensor, kernel: tf.Tensor) -> tf.Tensor:
-    """Convolution without stride, padded to keep height and width, in the dtype of x."""
-    return tf.nn.conv2d(x, tf.cast(kernel, x.dtype), strides=1, padding="SAME")
-
-
-def identity(x: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-    """The scale and shift that change nothing, for every channel of x."""
-    dtype = statistics_dtype(x.dtype)
-    return tf.ones([x.shape[-1]], dtype), tf.zeros([x.shape[-1]], dtype)
 
 
 def _run_layer(maps: tf.Tensor, weights: Sequence[tf.Tensor], dropout: Dropout) -> tuple[tf.Tensor, ...]:

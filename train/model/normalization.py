@@ -7,6 +7,7 @@ the mean-and-variance route of Keras is not with two inter-op threads. That oper
 
 from typing import Final, NamedTuple
 
+import numpy as np
 import tensorflow as tf
 
 EPSILON: Final = 1e-5
@@ -29,9 +30,12 @@ class Saved(NamedTuple):
     spaces: tuple[tf.Tensor, ...]
 
 
-def _count(x: tf.Tensor) -> tf.Tensor:
-    """Values a channel is averaged over, as a scalar in the statistics' dtype."""
-    return tf.cast(tf.reduce_prod(tf.shape(x)[:3]), statistics_dtype(x.dtype))
+class Gradients(NamedTuple):
+    """With respect to the map, the scale and the shift."""
+
+    x: tf.Tensor
+    gamma: tf.Tensor
+    beta: tf.Tensor
 
 
 def statistics_dtype(dtype: tf.DType) -> tf.DType:
@@ -41,8 +45,7 @@ def statistics_dtype(dtype: tf.DType) -> tf.DType:
 
 def rsqrt(x: tf.Tensor, variance: tf.Tensor) -> tf.Tensor:
     """1 / sqrt(biased variance + epsilon) from the unbiased variance of map `x`: (channels,)."""
-    count = _count(x)
-    return tf.math.rsqrt(variance * ((count - 1) / count) + EPSILON)
+    return tf.math.rsqrt(variance / _unbias(x) + EPSILON)
 
 
 def normalize(x: tf.Tensor, gamma: tf.Tensor, beta: tf.Tensor) -> tuple[tf.Tensor, Statistics, Saved]:
@@ -59,36 +62,50 @@ def normalize(x: tf.Tensor, gamma: tf.Tensor, beta: tf.Tensor) -> tuple[tf.Tenso
             x=x, scale=gamma, offset=beta, mean=none, variance=none, epsilon=EPSILON, is_training=True
         )
         return y, Statistics(mean, variance), Saved(tuple(spaces))
-    count = _count(x)
     mean = tf.reduce_mean(x, REDUCED)
     biased = tf.reduce_mean(tf.square(x - mean), REDUCED)
     y = (x - mean) * (tf.math.rsqrt(biased + EPSILON) * gamma) + beta
-    return y, Statistics(mean, biased * (count / tf.maximum(count - 1, 1))), Saved(())
+    return y, Statistics(mean, biased * _unbias(x)), Saved(())
 
 
 def normalize_gradient(
     dy: tf.Tensor, x: tf.Tensor, gamma: tf.Tensor, statistics: Statistics, saved: Saved
-) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
+) -> Gradients:
     """Gradient of `normalize` with respect to x, gamma and beta."""
     if saved.spaces:
         first, second, third = saved.spaces
-        dx, dgamma, dbeta, _, _ = tf.raw_ops.FusedBatchNormGradV3(
-            y_backprop=dy,
-            x=x,
-            scale=gamma,
-            reserve_space_1=first,
-            reserve_space_2=second,
-            reserve_space_3=third,
-            epsilon=EPSILON,
-            is_training=True,
+        return Gradients(
+            *tf.raw_ops.FusedBatchNormGradV3(
+                y_backprop=dy,
+                x=x,
+                scale=gamma,
+                reserve_space_1=first,
+                reserve_space_2=second,
+                reserve_space_3=third,
+                epsilon=EPSILON,
+                is_training=True,
+            )[:3]
         )
-        return dx, dgamma, dbeta
     scale = rsqrt(x, statistics.variance)
-    normal = (x - statistics.mean) * scale
-    dbeta = tf.reduce_sum(dy, REDUCED)
-    dgamma = tf.reduce_sum(dy * normal, REDUCED)
-    count = _count(x)
-    return gamma * scale * (dy - dbeta / count - normal * (dgamma / count)), dgamma, dbeta
+    dx, d_gamma, d_beta = _differentiate_by_moments(dy, (x - statistics.mean) * scale, gamma)
+    return Gradients(dx * scale, d_gamma, d_beta)
+
+
+def standardize(x: tf.Tensor) -> tuple[tf.Tensor, Statistics]:
+    """Normalise by the batch's own statistics and leave it at that."""
+    ones = np.ones(x.shape[-1], statistics_dtype(x.dtype).as_numpy_dtype)
+    normal, statistics, _ = normalize(x, tf.constant(ones), tf.constant(0 * ones))
+    return normal, statistics
+
+
+def standardize_gradient(dy: tf.Tensor, normal: tf.Tensor, scale: tf.Tensor) -> tf.Tensor:
+    """Gradient of `standardize` with respect to x, given its result and the `rsqrt` of its variance as scale.
+
+    What is normal already is normalised by mean 0 and variance 1: the map itself need not be kept.
+    """
+    if normal.dtype == tf.float64:
+        return _differentiate_by_moments(dy, normal, scale).x
+    return _differentiate_known(dy, normal, scale, training=True).x
 
 
 def scale_shift(x: tf.Tensor, gamma: tf.Tensor, beta: tf.Tensor) -> tf.Tensor:
@@ -96,22 +113,47 @@ def scale_shift(x: tf.Tensor, gamma: tf.Tensor, beta: tf.Tensor) -> tf.Tensor:
     return x * tf.cast(gamma, x.dtype) + tf.cast(beta, x.dtype)
 
 
-def scale_shift_gradient(dy: tf.Tensor, x: tf.Tensor, gamma: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
+def scale_shift_gradient(dy: tf.Tensor, x: tf.Tensor, gamma: tf.Tensor) -> Gradients:
     """Gradient of `scale_shift` with respect to x, gamma and beta.
 
     The gradient of a norm in inference, with mean 0 and variance 1, is just this, and makes all three in one pass where
     products and sums would take four.
     """
     if x.dtype == tf.float64:
-        return dy * gamma, tf.reduce_sum(dy * x, REDUCED), tf.reduce_sum(dy, REDUCED)
-    dx, dgamma, dbeta, _, _ = tf.raw_ops.FusedBatchNormGradV3(
-        y_backprop=dy,
-        x=x,
-        scale=gamma,
-        reserve_space_1=tf.zeros_like(gamma),
-        reserve_space_2=tf.ones_like(gamma),
-        reserve_space_3=tf.zeros([0], gamma.dtype),
-        epsilon=0.0,
-        is_training=False,
+        return Gradients(dy * gamma, tf.reduce_sum(dy * x, REDUCED), tf.reduce_sum(dy, REDUCED))
+    return _differentiate_known(dy, x, gamma, training=False)
+
+
+def _count(x: tf.Tensor) -> float | tf.Tensor:
+    """Values a channel is averaged over: a number where the shape is known, which saves the graph six nodes a time."""
+    values = x.shape[:3].num_elements()
+    return float(values) if values else tf.cast(tf.reduce_prod(tf.shape(x)[:3]), statistics_dtype(x.dtype))
+
+
+def _unbias(x: tf.Tensor) -> float | tf.Tensor:
+    """Ratio of the unbiased to the biased variance."""
+    count = _count(x)
+    return count / (max(count - 1, 1.0) if isinstance(count, float) else tf.maximum(count - 1, 1))
+
+
+def _differentiate_known(dy: tf.Tensor, x: tf.Tensor, gamma: tf.Tensor, *, training: bool) -> Gradients:
+    """Gradient of a norm whose mean is 0 and whose variance is 1."""
+    ones = np.ones(x.shape[-1], gamma.dtype.as_numpy_dtype)
+    return Gradients(
+        *tf.raw_ops.FusedBatchNormGradV2(
+            y_backprop=dy,
+            x=x,
+            scale=gamma,
+            reserve_space_1=0 * ones,
+            reserve_space_2=ones,
+            epsilon=0.0,
+            is_training=training,
+        )[:3]
     )
-    return dx, dgamma, dbeta
+
+
+def _differentiate_by_moments(dy: tf.Tensor, normal: tf.Tensor, gamma: tf.Tensor) -> Gradients:
+    """Gradient of a norm in terms of its result, for a deviation of 1."""
+    count = _count(normal)
+    d_gamma, d_beta = tf.reduce_sum(dy * normal, REDUCED), tf.reduce_sum(dy, REDUCED)
+    return Gradients(gamma * (dy - d_beta / count - normal * (d_gamma / count)), d_gamma, d_beta)

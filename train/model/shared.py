@@ -3,12 +3,12 @@
 Within a block every reader of a map normalises it over the same batch, so mean and variance of a map are computed once,
 when it is made, not by every later layer again (which would be O(depth²) passes). Each layer scales, shifts and
 rectifies a prefix of the buffer, and does so again in the backward pass instead of keeping the result. What the
-statistics owe to the gradient is the same for all readers too, so it is added once for each map:
+statistics owe to the gradient is the same for all readers too, so it is added once for each map, when G is complete:
 
     dx = rsqrt(variance + epsilon) (G - mean(G) - xhat mean(G xhat)),   G = sum over readers of gamma * dz
 
-Both means of G need no pass over the maps where the reader is a layer: they are its gamma times its gradients of beta
-and gamma, divided by the number of values.
+In the backward pass both buffers shrink from layer to layer, so that at its start, where memory is highest, nothing is
+kept twice.
 
 Sources of the parts: recomputation after Pleiss et al. (arXiv 1707.06990); the gradient of the norm from Ioffe and
 Szegedy (arXiv 1502.03167).
@@ -19,9 +19,9 @@ from typing import Any
 
 import tensorflow as tf
 
-from train.model.block import Block, Layer, Unit, convolve, identity
+from train.model.block import Block, Layer, Unit
+from train.model.convolution import convolve, convolve_gradient
 from train.model.normalization import (
-    REDUCED,
     Saved,
     Statistics,
     normalize,
@@ -29,7 +29,8 @@ from train.model.normalization import (
     rsqrt,
     scale_shift,
     scale_shift_gradient,
-    statistics_dtype,
+    standardize,
+    standardize_gradient,
 )
 from train.model.randomness import Dropout
 
@@ -65,13 +66,12 @@ class _Forward:
         self.inner: list[tuple[Statistics, Saved]] = []
         self.scales: list[tf.Tensor] = []
         features = []
-        self.maps, statistics, _ = normalize(x, *identity(x))
-        self.start = x.shape[-1]
+        self.maps, statistics = standardize(x)
         features.append(statistics)
         self.scales.append(rsqrt(x, statistics.variance))
         for index, units in enumerate(layers):
             made = self._run_layer(index, units)
-            normal, statistics, _ = normalize(made, *identity(made))
+            normal, statistics = standardize(made)
             features.append(statistics)
             self.scales.append(rsqrt(made, statistics.variance))
             self.maps = tf.concat([self.maps, normal], axis=-1)
@@ -94,33 +94,20 @@ class _Forward:
     def differentiate(self, upstream: tf.Tensor, *, compiled: bool) -> list[tf.Tensor]:
         """Gradients of x and of all weights, from the gradient of the normalised maps."""
         wait = _wait_compiled if compiled else _wait
-        count = tf.cast(tf.reduce_prod(tf.shape(upstream)[:3]), statistics_dtype(upstream.dtype))
-        # Sums over batch, height and width of G and of G xhat, for each map: what its statistics owe.
-        total, total_normal = _sum(upstream), _sum(upstream * self.maps)
-        gradient = upstream
+        maps, gradient = self.maps, upstream
         weights: list[tf.Tensor] = []
-
-        def leave_norm(gradient: tf.Tensor, normal: tf.Tensor, scale: tf.Tensor, part: slice) -> tf.Tensor:
-            owed = scale_shift(normal, -total_normal[part] / count, -total[part] / count)
-            return (gradient + owed) * tf.cast(scale, gradient.dtype)
-
         for index in reversed(range(len(self.layers))):
             units = self.layers[index]
-            width = self.start + sum(layer[-1].kernel.shape[-1] for layer in self.layers[:index])
-            made = gradient[..., width:]
-            gradient, (maps, *kept) = wait(gradient, [self.maps, *self.made[index]], made)
-            made = gradient[..., width:] if compiled else made
-            made = leave_norm(
-                made, maps[..., width : width + made.shape[-1]], self.scales[index + 1], slice(width, None)
-            )
-            prefix = maps[..., :width]
-            d_prefix, d_units = self._differentiate_layer(index, units, prefix, kept, made)
-            gamma = units[0].gamma
-            total = total[:width] + gamma * d_units[1]
-            total_normal = total_normal[:width] + gamma * d_units[0]
-            gradient = gradient[..., :width] + d_prefix
+            growth = units[-1].kernel.shape[-1]
+            parts = [maps.shape[-1] - growth, growth]
+            gradient, made = tf.split(gradient, parts, axis=-1)
+            made, (maps, *kept) = wait(made, [maps, *self.made[index]])
+            maps, normal = tf.split(maps, parts, axis=-1)
+            made = standardize_gradient(made, normal, self.scales[index + 1])
+            d_maps, d_units = self._differentiate_layer(index, units, maps, kept, made)
+            gradient += d_maps
             weights = d_units + weights
-        return [leave_norm(gradient, self.maps[..., : self.start], self.scales[0], slice(None)), *weights]
+        return [standardize_gradient(gradient, maps, self.scales[0]), *weights]
 
     def _differentiate_layer(
         self, index: int, units: Layer, prefix: tf.Tensor, kept: Sequence[tf.Tensor], made: tf.Tensor
@@ -141,34 +128,24 @@ class _Forward:
         return d_prefix, [d_gamma, d_beta, d_kernel, *weights]
 
 
-def _sum(x: tf.Tensor) -> tf.Tensor:
-    """Sum over batch, height and width, collected in the statistics' dtype: (channels,)."""
-    return tf.reduce_sum(tf.cast(x, statistics_dtype(x.dtype)), REDUCED)
-
-
 def _differentiate_convolution(
     rectified: tf.Tensor, kernel: tf.Tensor, upstream: tf.Tensor
 ) -> tuple[tf.Tensor, tf.Tensor]:
     """Gradients of a convolution of a rectified map: before the ReLU, and of the kernel."""
-    options = {"out_backprop": upstream, "strides": [1, 1, 1, 1], "padding": "SAME"}
-    d_kernel = tf.raw_ops.Conv2DBackpropFilter(input=rectified, filter_sizes=kernel.shape, **options)
-    d_rectified = tf.raw_ops.Conv2DBackpropInput(
-        input_sizes=tf.shape(rectified), filter=tf.cast(kernel, rectified.dtype), **options
-    )
-    d_normal = tf.raw_ops.ReluGrad(gradients=d_rectified, features=rectified)
-    return d_normal, tf.cast(d_kernel, kernel.dtype)
+    d_rectified, d_kernel = convolve_gradient(upstream, rectified, kernel)
+    return tf.raw_ops.ReluGrad(gradients=d_rectified, features=rectified), d_kernel
 
 
-def _wait(gradient: tf.Tensor, tensors: list[tf.Tensor], until: tf.Tensor) -> tuple[tf.Tensor, list[tf.Tensor]]:
+def _wait(gradient: tf.Tensor, tensors: list[tf.Tensor]) -> tuple[tf.Tensor, list[tf.Tensor]]:
     """Hold saved tensors back until the gradient is there.
 
     Without it the executor recomputes as soon as it can, in the forward pass, and all is kept after all.
     """
-    with tf.control_dependencies([until]):
+    with tf.control_dependencies([gradient]):
         return gradient, [tf.identity(tensor) for tensor in tensors]
 
 
-def _wait_compiled(gradient: tf.Tensor, tensors: list[tf.Tensor], _: tf.Tensor) -> tuple[tf.Tensor, list[tf.Tensor]]:
+def _wait_compiled(gradient: tf.Tensor, tensors: list[tf.Tensor]) -> tuple[tf.Tensor, list[tf.Tensor]]:
     """The same inside XLA, which ignores control dependencies and would merge the recomputation with the original."""
     from tensorflow.compiler.tf2xla.ops import gen_xla_ops
 
