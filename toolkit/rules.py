@@ -118,15 +118,25 @@ def _find_missing_parts(matrix: Matrix, asked: Asked) -> list[str]:
 
 
 def _find_unfit_runtime(matrix: Matrix, asked: Asked) -> list[str]:
-    """The locked run-time set of this CUDA has one cuDNN, and TensorFlow does not load one older than it was built for.
+    """The locked run-time set of this CUDA has one cuDNN: no other can be asked for.
 
-    A newer one would load, but then the image would not hold the cuDNN that was asked for.
+    What TensorFlow does with another is IsSourceCompatibleWithCudnnLibrary in its cuda_dnn.cc: it loads a cuDNN of the
+    same major version whose minor is not lower than the one it was built for; the patch number does not count.
     """
     held = [item.cudnn for item in matrix.published if (item.tensorflow, item.cuda) == (asked.tensorflow, asked.cuda)]
     if not held or asked.cudnn in held:
         return []
-    relation = "older" if versions.parse(asked.cudnn) < versions.parse(held[0]) else "newer"
-    return [f"cuDNN {asked.cudnn} is {relation} than the {held[0]} of the locked run-time set of CUDA {asked.cuda}"]
+    built, loaded = versions.parse(asked.cudnn), versions.parse(held[0])
+    relation = "older" if built < loaded else "newer"
+    if built[0] != loaded[0]:
+        why = "TensorFlow loads only the major version that it was built for"
+    elif built[:2] > loaded[:2]:
+        why = "TensorFlow does not load an older cuDNN than it was built for"
+    else:
+        why = "the wheel would load, but in an image without the cuDNN asked for"
+    return [
+        f"cuDNN {asked.cudnn} is {relation} than the {held[0]} of the locked run-time set of CUDA {asked.cuda}: {why}"
+    ]
 
 
 def _compilable(matrix: Matrix, cuda: str) -> list[str]:
