@@ -70,11 +70,12 @@ def take_wheel(recipe: Recipe, path: Path, *, glibc: str) -> Recipe:
 
     Raises:
         UnsupportedError: it is not TensorFlow, of another version, for another Python, or needs a newer C library.
-        IntegrityError: it is damaged.
+        IntegrityError: it is damaged, or not what the sums beside it say.
     """
     # Reading ELF takes a library that takes long to load: only who brings a wheel pays.
-    from toolkit.wheel import fitness, inspection
+    from toolkit.wheel import fitness, folder, inspection
 
+    folder.check_sum(path)
     found = inspection.inspect(path)
     fitness.require(found, tensorflow=recipe.tensorflow, python=recipe.python, cuda=recipe.cuda, glibc=glibc)
     return replace(recipe, wheel=path)

@@ -40,6 +40,34 @@ def check_sums(folder: Path) -> dict[str, str]:
     Raises:
         IntegrityError: a file is missing, changed, or not listed; or there are no sums.
     """
+    listed = _read_sums(folder)
+    found = _digest_files(folder)
+    for name in sorted(listed.keys() | found.keys()):
+        if name not in found:
+            raise _complain(folder, f"{name} is missing")
+        if name not in listed:
+            raise _complain(folder, f"{name} is not in {SUMS}")
+        if found[name] != listed[name]:
+            raise _complain(folder, f"{name} is not what {SUMS} says")
+    return found
+
+
+def check_sum(file: Path) -> None:
+    """Check one file against the sums beside it. Without any, nobody promised anything, and nothing is checked.
+
+    Raises:
+        IntegrityError: it is changed or not listed, or the sums cannot be read.
+    """
+    if not (file.parent / SUMS).exists():
+        return
+    listed = _read_sums(file.parent)
+    if file.name not in listed:
+        raise _complain(file.parent, f"{file.name} is not in {SUMS}")
+    if digest.digest_file(file) != listed[file.name]:
+        raise _complain(file.parent, f"{file.name} is not what {SUMS} says")
+
+
+def _read_sums(folder: Path) -> dict[str, str]:
     try:
         lines = (folder / SUMS).read_text().splitlines()
     except (OSError, UnicodeDecodeError) as error:
@@ -52,15 +80,7 @@ def check_sums(folder: Path) -> dict[str, str]:
         if match is None:
             raise _complain(folder, f"{SUMS} has a line that is no sum: {line[:80]!r}")
         listed[match[2]] = f"sha256:{match[1]}"
-    found = _digest_files(folder)
-    for name in sorted(listed.keys() | found.keys()):
-        if name not in found:
-            raise _complain(folder, f"{name} is missing")
-        if name not in listed:
-            raise _complain(folder, f"{name} is not in {SUMS}")
-        if found[name] != listed[name]:
-            raise _complain(folder, f"{name} is not what {SUMS} says")
-    return found
+    return listed
 
 
 def _digest_files(folder: Path) -> dict[str, str]:

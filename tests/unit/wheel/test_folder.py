@@ -49,6 +49,20 @@ def test_every_change_is_noticed(dist: Path) -> None:
         assert action in str(caught.value)
 
 
+def test_one_file_is_held_to_the_sums_beside_it(dist: Path) -> None:
+    folder.check_sum(dist / "x.whl")
+    (dist / "new.whl").write_text("nobody wrote a sum of it")
+    with pytest.raises(IntegrityError, match="as it was made") as caught:
+        folder.check_sum(dist / "new.whl")
+    assert "new.whl is not in" in caught.value.why
+    (dist / "x.whl").write_text("other")
+    with pytest.raises(IntegrityError) as caught:
+        folder.check_sum(dist / "x.whl")
+    assert caught.value.why == "x.whl is not what SHA256SUMS says"
+    (dist / folder.SUMS).unlink()
+    folder.check_sum(dist / "x.whl")
+
+
 @pytest.mark.parametrize("names", [[], ["a.whl", "b.whl"]])
 def test_exactly_one_wheel_is_a_result(tmp_path: Path, names: list[str]) -> None:
     for name in names:
