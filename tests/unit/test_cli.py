@@ -53,6 +53,9 @@ class Run:
         (["up", "--engine", "docker"], 5, "no container engine answers"),
         (["build-image"], 5, "no container engine answers"),
         (["smoke", "--image", "any"], 5, "no container engine answers"),
+        (["smoke", "--skip", "cpu.onedn"], 2, "did you mean cpu.onednn"),
+        (["smoke", "--skip", "tensorflow"], 2, "cannot be left out"),
+        (["smoke", "--skip=--list"], 2, "no check is called --list"),
         (["doctor", "--engine", "docker"], 4, "engine"),
     ],
 )

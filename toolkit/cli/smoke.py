@@ -11,6 +11,9 @@ Image = Annotated[str | None, typer.Option(metavar="REF", help="An image; by def
 Version = Annotated[str | None, typer.Option(metavar="X.Y.Z", help="TensorFlow to find.")]
 Capability = Annotated[str | None, typer.Option(metavar="X.Y", help="Compute capability to find.")]
 Device = Annotated[Literal["auto", "cpu", "gpu"], typer.Option(help="gpu: a missing GPU is a failure.")]
+Skip = Annotated[
+    list[str] | None, typer.Option(metavar="ID", help="A check to leave out, and to report as skipped; repeatable.")
+]
 
 
 @command("tensorflow", "cuda", "cudnn", "engine", "base_image", "ca_bundle")
@@ -20,6 +23,7 @@ def smoke(
     expect_version: Version = None,
     expect_capability: Capability = None,
     device: Device = "auto",
+    skip: Skip = None,
     wheel: options.Wheel = None,
     junit: options.JUnit = None,
     dry_run: options.DryRun = False,
@@ -40,7 +44,10 @@ def smoke(
         cudnn=settings.cudnn,
         capability=expect_capability or "",
         device=device,
+        skip=tuple(skip or ()),
     )
+    if skip:
+        launch.require_known(expected.skip)
     if image is not None and (wheel or settings.engine == "host"):
         raise UsageError("--image names what is checked: it goes with neither --wheel nor --engine host")
     if image is not None:

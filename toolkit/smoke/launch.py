@@ -1,13 +1,16 @@
 """Launches the checks in an environment and reads their report."""
 
 import json
+import subprocess
+import sys
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from toolkit import digest, files
 from toolkit.console import Console
 from toolkit.engine import Engine, Environment, Job, Mount
-from toolkit.errors import CheckError
+from toolkit.errors import CheckError, UsageError
 from toolkit.progress import StatusLine
 from toolkit.smoke.report import Report, from_json, parse
 
@@ -29,6 +32,8 @@ class Expectation:
         cudnn: cuDNN release as loaded.
         capability: compute capability, of the build and of the device.
         device: ``auto``, ``cpu`` or ``gpu``; ``gpu`` makes a missing GPU a failure.
+        skip: checks that are left out, by id, noun or pattern. They are part of what a report is kept by, so that a
+            pass without them is never taken for a pass with them.
     """
 
     version: str = ""
@@ -36,6 +41,22 @@ class Expectation:
     cudnn: str = ""
     capability: str = ""
     device: str = "auto"
+    skip: tuple[str, ...] = ()
+
+
+def require_known(patterns: Sequence[str]) -> None:
+    """Ask the checks, here and before anything is made, whether these are names that can be left out.
+
+    Raises:
+        UsageError: one is not; the message is theirs.
+    """
+    argv = [sys.executable, str(INSIDE), "--list", *_leave_out(patterns)]
+    asked = subprocess.run(argv, capture_output=True, text=True, check=False)
+    if asked.returncode:
+        raise UsageError(
+            asked.stderr.strip().rpartition("error: ")[2],
+            remedy="a name as in the report, such as cpu.onednn, or the word before its dot",
+        )
 
 
 def plan(expected: Expectation) -> Job:
@@ -49,6 +70,7 @@ def plan(expected: Expectation) -> Job:
         ("--expect-capability", expected.capability),
     ):
         argv += [option, value] if value else []
+    argv += _leave_out(expected.skip)
     return Job(
         title="smoke",
         argv=tuple(argv),
@@ -92,6 +114,11 @@ def recall(environment: Environment, expected: Expectation) -> Report | None:
     value = files.read_json(_path(environment, expected))
     report = from_json(value) if value is not None else None
     return report if report and report.verdict == "pass" else None
+
+
+def _leave_out(patterns: Sequence[str]) -> list[str]:
+    # One word each: a pattern can be no option of its own.
+    return [f"--skip={pattern}" for pattern in patterns]
 
 
 def _path(environment: Environment, expected: Expectation) -> Path:

@@ -131,6 +131,19 @@ def test_a_stand_in_passes_what_it_can_and_fails_the_rest(tmp_path: Path) -> Non
     assert set(results.values()) == {"fail"}, results
 
 
+def test_what_is_left_out_is_reported_as_skipped_and_nothing_else_is(tmp_path: Path) -> None:
+    environment = fake_tensorflow(tmp_path, '__version__ = "2.19.0"')
+    result = run("--json", "--skip", "xla", "--skip", "*.onednn", "--only", "xla", "cpu", "numerics", **environment)
+    assert result.returncode == 7
+    checks = {check.id: check for check in report.parse(result.stdout).checks}
+    left_out = {name for name, check in checks.items() if check.why == "left out, as --skip asked"}
+    assert left_out == {"xla.compiles", "xla.agrees", "cpu.onednn"}
+    assert all(checks[name].result == "skip" for name in left_out)
+    rest = {name: check.result for name, check in checks.items() if name not in left_out}
+    assert rest.pop("tensorflow.import") == rest.pop("cpu.instructions") == "pass"
+    assert set(rest.values()) == {"fail"}, rest
+
+
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_an_interrupt_leaves_nothing_behind(tmp_path: Path, number: signal.Signals) -> None:
     note = tmp_path / "pid"
@@ -196,6 +209,8 @@ def test_it_runs_as_a_module_from_the_folder_above() -> None:
         (("--expect-capability", "75"), "should look like 7.5"),
         (("--expect-cuda", "12"), "should look like 12.6.1"),
         (("--device", "tpu"), "invalid choice"),
+        (("--skip", "numericz"), "did you mean numerics."),
+        (("--skip", "*"), "tensorflow.import cannot be left out"),
     ],
 )
 def test_wrong_usage_exits_with_two(arguments: tuple[str, ...], message: str) -> None:

@@ -35,17 +35,35 @@ def select(patterns: Sequence[str]) -> tuple[Check, ...]:
     Raises:
         ValueError: a pattern such as ``xla.*`` or ``xla`` matches nothing; the message suggests.
     """
-    wanted: set[str] = set()
+    if not patterns:
+        return CHECKS
+    wanted = _find(patterns)
+    needed = wanted | {need for check in CHECKS if check.id in wanted for need in check.needs}
+    return tuple(check for check in CHECKS if check.id in needed)
+
+
+def leave_out(patterns: Sequence[str]) -> frozenset[str]:
+    """The ids of the checks that somebody decided not to run; they stay in the report, as skipped.
+
+    Raises:
+        ValueError: a pattern matches nothing, or a check that others stand on: a report of skips alone proves nothing.
+    """
+    unwanted = _find(patterns)
+    foundations = sorted(unwanted & {need for check in CHECKS for need in check.needs})
+    if foundations:
+        raise ValueError(f"{', '.join(foundations)} cannot be left out: other checks stand on it")
+    return unwanted
+
+
+def _find(patterns: Sequence[str]) -> frozenset[str]:
+    found: set[str] = set()
     for pattern in patterns:
         matching = {check.id for check in CHECKS if _matches(check.id, pattern)}
         if not matching:
             near = get_close_matches(pattern, [check.id for check in CHECKS], 3, 0.4)
             raise ValueError(f"no check is called {pattern}" + (f"; did you mean {', '.join(near)}?" if near else ""))
-        wanted |= matching
-    if not patterns:
-        return CHECKS
-    needed = wanted | {need for check in CHECKS if check.id in wanted for need in check.needs}
-    return tuple(check for check in CHECKS if check.id in needed)
+        found |= matching
+    return frozenset(found)
 
 
 def _matches(check_id: str, pattern: str) -> bool:

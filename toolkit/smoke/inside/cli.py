@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Final, NoReturn
 
-from .catalogue import CHECKS, select
+from .catalogue import CHECKS, leave_out, select
 from .check import TENSORFLOW, Ask, Finding
 from .supervisor import Supervisor
 from .worker import serve
@@ -33,7 +33,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         serve(CHECKS, ask)
         return EXIT_OK
     try:
-        checks = select(options.only)
+        checks, left_out = select(options.only), leave_out(options.skip)
     except ValueError as error:
         parser.error(str(error))
     if options.list:
@@ -47,7 +47,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     supervisor = Supervisor(command, environment=environment, patience=options.patience)
     findings: list[Finding] = []
     try:
-        for finding in supervisor.run(checks):
+        for finding in supervisor.run(checks, left_out=left_out):
             findings.append(finding)
             print(json.dumps({"check": finding.as_dict()}) if options.json else _line(finding), flush=True)
     except KeyboardInterrupt:
@@ -93,6 +93,7 @@ def _parser() -> argparse.ArgumentParser:
         )
     parser.add_argument("--device", choices=("auto", "cpu", "gpu"), default="auto", help="gpu: fail without one")
     parser.add_argument("--only", nargs="+", action="extend", default=[], metavar="ID", help="ids, nouns or patterns")
+    parser.add_argument("--skip", action="append", default=[], metavar="ID", help="leave out, and say so in the report")
     parser.add_argument("--patience", type=float, default=1.0, metavar="FACTOR", help="on every deadline")
     parser.add_argument("--json", action="store_true", help="JSON Lines on standard output")
     parser.add_argument("--list", action="store_true", help="name the checks and end")

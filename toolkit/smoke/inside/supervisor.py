@@ -8,7 +8,7 @@ import subprocess
 import threading
 import time
 from collections import deque
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
 from typing import Any
 
@@ -35,14 +35,21 @@ class Supervisor:
         self._patience = patience
         self._worker: _Worker | None = None
 
-    def run(self, checks: Sequence[Check]) -> Iterator[Finding]:
-        """Run checks in order and yield each finding as it is made. Needed checks must come before their users."""
+    def run(self, checks: Sequence[Check], *, left_out: Collection[str] = ()) -> Iterator[Finding]:
+        """Run checks in order and yield each finding as it is made. Needed checks must come before their users.
+
+        Args:
+            checks: what to run.
+            left_out: ids of those that are not run, and reported as skipped.
+        """
         known = {check.id: check for check in checks}
         results: dict[str, str] = {}
         try:
             for check in checks:
                 unmet = [need for need in check.needs if results[need] != "pass"]
-                if unmet:
+                if check.id in left_out:
+                    finding = check.found("skip", {"why": "left out, as --skip asked"})
+                elif unmet:
                     finding = check.found("skip", {"why": f"not run: it needs {', '.join(unmet)}, which did not pass"})
                 else:
                     finding = self._prepared(check, known)

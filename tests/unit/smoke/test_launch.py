@@ -1,0 +1,57 @@
+"""How the checks are started, and whose report is believed again."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from toolkit.console import Console
+from toolkit.engine import Environment, Job
+from toolkit.engine.job import Listener
+from toolkit.errors import UsageError
+from toolkit.smoke import launch
+from toolkit.smoke.launch import Expectation
+from toolkit.smoke.report import Check, Report
+
+
+class PassingEngine:
+    """An engine whose every check passes."""
+
+    def run(self, environment: Environment, job: Job, listener: Listener | None = None) -> int:
+        check = Check("tensorflow.import", "TensorFlow imports", "pass", {}, "", 1.0, 60.0)
+        found = Report("2.19.0", "3.11.7", {"asked": "auto", "gpus": 0}, (check,), "pass")
+        assert listener is not None
+        listener(json.dumps({"report": found.to_json()}))
+        return 0
+
+
+def test_a_pass_with_checks_left_out_is_not_taken_for_a_whole_one(tmp_path: Path) -> None:
+    environment = Environment(kind="image", digest="sha256:0", reference="any", folder=tmp_path, reused=True)
+    partial = Expectation(version="2.19.0", skip=("numerics",))
+    launch.run(PassingEngine(), environment, partial, Console(verbosity=-1))  # type: ignore[arg-type]
+    assert launch.recall(environment, partial) is not None
+    assert launch.recall(environment, Expectation(version="2.19.0")) is None
+    assert launch.recall(environment, Expectation(version="2.19.0", skip=("xla",))) is None
+
+
+def test_what_is_left_out_is_one_word_each() -> None:
+    words = launch.plan(Expectation(skip=("xla", "--device"))).argv
+    assert [word for word in words if str(word).startswith("--skip")] == ["--skip=xla", "--skip=--device"]
+
+
+@pytest.mark.parametrize(
+    ("patterns", "reason"),
+    [
+        (["xla", "numericz"], "no check is called numericz"),
+        (["tensorflow.import"], "tensorflow.import cannot be left out"),
+        (["*"], "cannot be left out"),
+        (["--list"], "no check is called --list"),
+        ([""], "no check is called"),
+    ],
+)
+def test_names_that_cannot_be_left_out_are_wrong_usage(patterns: list[str], reason: str) -> None:
+    launch.require_known(["xla", "cpu.onednn", "*.matmul"])
+    with pytest.raises(UsageError) as caught:
+        launch.require_known(patterns)
+    assert caught.value.what.startswith(reason) or reason in caught.value.what
+    assert "usage:" not in caught.value.what
