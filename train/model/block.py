@@ -17,7 +17,7 @@ from typing import Literal, NamedTuple
 import tensorflow as tf
 
 from train.model.convolution import convolve
-from train.model.normalization import EPSILON, Statistics, normalize, scale_shift, standardize
+from train.model.normalization import EPSILON, Statistics, apply_statistics, normalize, scale_shift, standardize
 from train.model.randomness import Dropout
 
 Mode = Literal["plain", "recompute", "shared"]
@@ -84,15 +84,15 @@ def dense_block_inference(
     x: tf.Tensor, layers: Sequence[Layer], features: Statistics, inner: Sequence[Statistics]
 ) -> tf.Tensor:
     """Run a dense block by given statistics; returns all maps, normalised but not yet scaled."""
-    normal = _apply_statistics(x, Statistics(*(part[: x.shape[-1]] for part in features)))
+    normal = _standardize_by(x, Statistics(*(part[: x.shape[-1]] for part in features)))
     for index, (first, *rest) in enumerate(layers):
         made = convolve(tf.nn.relu(scale_shift(normal, first.gamma, first.beta)), first.kernel)
         for unit in rest:
-            between = scale_shift(_apply_statistics(made, inner[index]), unit.gamma, unit.beta)
+            between = apply_statistics(made, unit.gamma, unit.beta, inner[index])
             made = convolve(tf.nn.relu(between), unit.kernel)
         start = normal.shape[-1]
         place = Statistics(*(part[start : start + made.shape[-1]] for part in features))
-        normal = tf.concat([normal, _apply_statistics(made, place)], axis=-1)
+        normal = tf.concat([normal, _standardize_by(made, place)], axis=-1)
     return normal
 
 
@@ -107,6 +107,6 @@ def _run_layer(maps: tf.Tensor, weights: Sequence[tf.Tensor], dropout: Dropout) 
     return made, *between
 
 
-def _apply_statistics(x: tf.Tensor, statistics: Statistics) -> tf.Tensor:
+def _standardize_by(x: tf.Tensor, statistics: Statistics) -> tf.Tensor:
     scale = tf.math.rsqrt(statistics.variance + EPSILON)
     return scale_shift(x, scale, -statistics.mean * scale)

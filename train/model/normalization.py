@@ -17,7 +17,7 @@ REDUCED: Final = [0, 1, 2]
 class Statistics(NamedTuple):
     """Mean and variance of each channel over batch, height and width: (channels,) each.
 
-    The variance is the unbiased one that running averages collect; `rsqrt` undoes it for normalising.
+    The variance is the unbiased one that running averages collect; `bias` undoes it for normalising.
     """
 
     mean: tf.Tensor
@@ -43,9 +43,14 @@ def statistics_dtype(dtype: tf.DType) -> tf.DType:
     return tf.float64 if dtype == tf.float64 else tf.float32
 
 
-def rsqrt(x: tf.Tensor, variance: tf.Tensor) -> tf.Tensor:
-    """1 / sqrt(biased variance + epsilon) from the unbiased variance of map `x`: (channels,)."""
-    return tf.math.rsqrt(variance / _unbias(x) + EPSILON)
+def bias(x: tf.Tensor, statistics: Statistics) -> Statistics:
+    """The statistics by which map `x` is normalised: those that are collected, with the biased variance."""
+    return statistics._replace(variance=statistics.variance / _unbias(x))
+
+
+def rsqrt(x: tf.Tensor, statistics: Statistics) -> tf.Tensor:
+    """1 / sqrt(biased variance + epsilon) from the statistics of map `x`: (channels,)."""
+    return tf.math.rsqrt(bias(x, statistics).variance + EPSILON)
 
 
 def normalize(x: tf.Tensor, gamma: tf.Tensor, beta: tf.Tensor) -> tuple[tf.Tensor, Statistics, Saved]:
@@ -86,7 +91,7 @@ def normalize_gradient(
                 is_training=True,
             )[:3]
         )
-    scale = rsqrt(x, statistics.variance)
+    scale = rsqrt(x, statistics)
     dx, d_gamma, d_beta = _differentiate_by_moments(dy, (x - statistics.mean) * scale, gamma)
     return Gradients(dx * scale, d_gamma, d_beta)
 
@@ -108,9 +113,26 @@ def standardize_gradient(dy: tf.Tensor, normal: tf.Tensor, scale: tf.Tensor) -> 
     return _differentiate_known(dy, normal, scale, training=True).x
 
 
+def apply_statistics(
+    x: tf.Tensor, gamma: tf.Tensor, beta: tf.Tensor, statistics: Statistics, *, epsilon: float = EPSILON
+) -> tf.Tensor:
+    """Normalise by given statistics, their variance taken as it is, then scale and shift.
+
+    One pass over the map, with a ReLU behind it too: TensorFlow's remapper makes one operation of both, where a product
+    and a sum would be three passes.
+    """
+    mean, variance = statistics
+    if x.dtype == tf.float64:
+        return (x - mean) * (tf.math.rsqrt(variance + epsilon) * gamma) + beta
+    return tf.raw_ops.FusedBatchNormV3(
+        x=x, scale=gamma, offset=beta, mean=mean, variance=variance, epsilon=epsilon, is_training=False
+    )[0]
+
+
 def scale_shift(x: tf.Tensor, gamma: tf.Tensor, beta: tf.Tensor) -> tf.Tensor:
     """x * gamma + beta by channel, in the dtype of x."""
-    return x * tf.cast(gamma, x.dtype) + tf.cast(beta, x.dtype)
+    ones = np.ones(x.shape[-1], gamma.dtype.as_numpy_dtype)
+    return apply_statistics(x, gamma, beta, Statistics(0 * ones, ones), epsilon=0.0)
 
 
 def scale_shift_gradient(dy: tf.Tensor, x: tf.Tensor, gamma: tf.Tensor) -> Gradients:

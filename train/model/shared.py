@@ -24,6 +24,8 @@ from train.model.convolution import convolve, convolve_gradient
 from train.model.normalization import (
     Saved,
     Statistics,
+    apply_statistics,
+    bias,
     normalize,
     normalize_gradient,
     rsqrt,
@@ -68,12 +70,12 @@ class _Forward:
         features = []
         self.maps, statistics = standardize(x)
         features.append(statistics)
-        self.scales.append(rsqrt(x, statistics.variance))
+        self.scales.append(rsqrt(x, statistics))
         for index, units in enumerate(layers):
             made = self._run_layer(index, units)
             normal, statistics = standardize(made)
             features.append(statistics)
-            self.scales.append(rsqrt(made, statistics.variance))
+            self.scales.append(rsqrt(made, statistics))
             self.maps = tf.concat([self.maps, normal], axis=-1)
         mean, variance = (tf.concat(parts, axis=0) for parts in zip(*features, strict=True))
         between = [tensor for statistics, _ in self.inner for tensor in statistics]
@@ -117,8 +119,7 @@ class _Forward:
         weights: list[tf.Tensor] = []
         for unit in rest:
             (between,), (statistics, saved) = kept, self.inner[index]
-            scale = unit.gamma * rsqrt(between, statistics.variance)
-            rectified = tf.nn.relu(scale_shift(between, scale, unit.beta - statistics.mean * scale))
+            rectified = tf.nn.relu(apply_statistics(between, unit.gamma, unit.beta, bias(between, statistics)))
             d_normal, d_kernel = _differentiate_convolution(rectified, unit.kernel, place.at(1).apply(made))
             made, d_gamma, d_beta = normalize_gradient(d_normal, between, unit.gamma, statistics, saved)
             weights = [d_gamma, d_beta, d_kernel]

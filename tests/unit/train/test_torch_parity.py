@@ -41,7 +41,7 @@ def reference(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     weights = {f"w:{name}": variable.numpy() for name, variable in state.name_weights(build(config)).items()}
     facts = json.dumps({"layers": config.layers, "steps": STEPS, "rate": RATE, "decay": DECAY})
     normalized = (images.astype(np.float64) - 100) / 50
-    np.savez(folder / "in.npz", facts=facts, images=normalized, labels=labels, **weights)
+    np.savez(folder / "in.npz", facts=facts, images=normalized[None], labels=labels[None], **weights)
     script = Path(__file__).with_name("torch_reference.py")
     subprocess.run([PYTHON, str(script), str(folder / "in.npz"), str(folder / "out.npz")], check=True)
     with np.load(folder / "out.npz") as file:

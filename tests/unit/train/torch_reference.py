@@ -2,8 +2,9 @@
 
     python torch_reference.py IN.npz OUT.npz
 
-It reads weights by our names, images, labels and hyperparameters, and writes hidden states, loss, gradients, and after
-some steps weights and running averages. Everything is float64; layouts are turned at this border.
+It reads weights by our names, batches of normalised images and labels, taken in turn, and hyperparameters, and writes
+hidden states and gradients of the first step, and losses, weights and running averages after all. It computes in the
+dtype of the weights; layouts are turned at this border.
 """
 
 import json
@@ -74,8 +75,8 @@ def main() -> None:
     """Read, run, write."""
     with np.load(sys.argv[1]) as file:
         facts = json.loads(str(file["facts"]))
-        x = torch.tensor(file["images"].transpose(0, 3, 1, 2))
-        y = torch.tensor(file["labels"]).long()
+        images = torch.tensor(file["images"].transpose(0, 1, 4, 2, 3))
+        labels = torch.tensor(file["labels"]).long()
         network = Network({name[2:]: file[name] for name in file.files if name.startswith("w:")}, facts["layers"])
     weights = {name: value for name, value in network.parameters.items() if value.requires_grad}
     optimizer = torch.optim.SGD(
@@ -85,7 +86,8 @@ def main() -> None:
     losses = []
     for step in range(facts["steps"]):
         optimizer.zero_grad()
-        loss = functional.cross_entropy(network(x), y)
+        batch = step % len(images)
+        loss = functional.cross_entropy(network(images[batch]), labels[batch])
         loss.backward()
         losses.append(float(loss))
         if step == 0:
