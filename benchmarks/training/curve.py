@@ -1,0 +1,114 @@
+"""The loss of 300 steps on CIFAR-10 beside that of the PyTorch reference, from the same weights and batches.
+
+    python benchmarks/training/curve.py --data-dir DIR --torch-python VENV/bin/python
+
+Rounding grows from step to step, in any two programs. How far it takes two of ours from each other, the memory modes,
+is the noise that the distance to PyTorch is held against.
+"""
+
+import argparse
+import json
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from benchmarks.training.run import ROOT
+from train import runtime
+from train.batches import Batches
+from train.cli import parse
+from train.config import Memory, TrainConfig, resolve
+from train.data import load
+
+HERE = Path(__file__).parent
+STEPS, RATE, WINDOW = 300, 0.1, 20
+
+
+def run_ours(config: TrainConfig, batches: list[Any], mean: Any, std: Any) -> tuple[dict[str, Any], list[float]]:
+    """Weights before the first step, and losses."""
+    import tensorflow as tf
+
+    from train import optimizer, state, step
+    from train.model.densenet import build
+
+    rule, model = optimizer.choose(config), build(config)
+    current = state.create(model, rule, initial_scale=1.0)
+    weights = {f"w:{name}": variable.numpy() for name, variable in state.name_weights(model).items()}
+    function = step.compile_train_step(step.make_train_step(current, rule, config, mean, std), config)
+    rate = tf.constant(RATE)
+    return weights, [float(function(*map(tf.constant, batch), rate).loss) for batch in batches]
+
+
+def run_torch(python: str, path: Path, config: TrainConfig, weights: dict[str, Any], batches: list[Any]) -> list[float]:
+    """Losses of the reference; `batches` hold normalised images."""
+    facts = {"layers": config.layers, "steps": STEPS, "rate": RATE, "decay": config.weight_decay}
+    images, labels = (np.stack(parts) for parts in zip(*batches, strict=True))
+    np.savez(path, facts=json.dumps(facts), images=images, labels=labels, **weights)
+    out = path.with_suffix(".out.npz")
+    subprocess.run([python, ROOT / "tests" / "unit" / "train" / "torch_reference.py", path, out], check=True)
+    with np.load(out) as file:
+        losses: list[float] = file["losses"].tolist()
+    return losses
+
+
+def measure(one: list[float], other: list[float]) -> float:
+    """Root mean square of the difference of two smoothed curves."""
+    difference = smooth(one) - smooth(other)
+    return float(np.sqrt(np.mean(difference**2)))
+
+
+def smooth(losses: list[float]) -> NDArray[np.float64]:
+    """Mean of a moving window."""
+    return np.convolve(losses, np.full(WINDOW, 1 / WINDOW), "valid")
+
+
+def draw(curves: dict[str, list[float]], path: Path) -> None:
+    """All curves over the steps."""
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(8, 4), layout="constrained")
+    axes = figure.subplots()
+    for name, losses in curves.items():
+        axes.plot(range(WINDOW, STEPS + 1), smooth(losses), label=name, linewidth=1)
+    axes.set_xlabel("step (64 images each)")
+    axes.set_ylabel(f"training loss, mean of {WINDOW} steps")
+    axes.grid(alpha=0.3)
+    axes.legend()
+    figure.savefig(path, dpi=100)
+
+
+def main() -> None:
+    """Run all, print the distances, write numbers and picture."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
+    parser.add_argument("--data-dir", type=Path, required=True, help="a local copy of CIFAR-10")
+    parser.add_argument("--torch-python", required=True, help="Python with PyTorch")
+    parser.add_argument("--out", type=Path, default=HERE / "results" / "curve.json")
+    options = parser.parse_args()
+    config = parse(["cifar10", "--model", "bc-22-12", "--data-dir", str(options.data_dir)])
+    runtime.prepare(2)
+    dataset = load(config)
+    made = Batches(dataset, config)
+    batches = [made.make(step) for step in range(STEPS)]
+    modes: tuple[Memory, ...] = ("shared", "plain", "recompute")
+    curves, weights = {}, dict[str, Any]()
+    for mode in modes:
+        config = resolve("cifar10", model="bc-22-12", memory=mode)
+        weights, curves[mode] = run_ours(config, batches, dataset.mean, dataset.std)
+    normal = [(((images - dataset.mean) / dataset.std).astype(np.float32), labels) for images, labels in batches]
+    scratch = options.out.with_suffix(".npz")
+    try:
+        curves["PyTorch"] = run_torch(options.torch_python, scratch, config, weights, normal)
+    finally:
+        for path in (scratch, scratch.with_suffix(".out.npz")):
+            path.unlink(missing_ok=True)
+    distances = {name: round(measure(curves["shared"], losses), 5) for name, losses in curves.items()}
+    print(json.dumps({"distance to shared": distances, "last": {name: smooth(c)[-1] for name, c in curves.items()}}))
+    rounded = {name: [round(loss, 5) for loss in losses] for name, losses in curves.items()}
+    options.out.write_text(json.dumps({"distances": distances, "curves": rounded}) + "\n", encoding="utf-8")
+    draw(curves, options.out.with_suffix(".png"))
+
+
+if __name__ == "__main__":
+    main()
