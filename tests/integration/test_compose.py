@@ -5,6 +5,8 @@ import os
 import shutil
 import subprocess
 import sys
+import time
+import urllib.request
 from pathlib import Path
 
 import pytest
@@ -42,6 +44,33 @@ def test_training_runs_and_its_outputs_are_the_callers(clone: Path) -> None:
     record = next((clone / "runs").glob("digits-*/manifest.json"))
     assert json.loads(record.read_text())["status"] == "complete"
     assert record.stat().st_uid == (os.getuid() or IMAGE_USER)
+
+
+def test_tensorboard_shows_the_runs(clone: Path) -> None:
+    done = _run(clone, "docker", "compose", "run", "--rm", "-T", "train", "digits", "--epochs", "1")
+    assert done.returncode == 0, done.stderr
+    try:
+        done = _run(clone, "docker", "compose", "up", "--detach", "tensorboard")
+        assert done.returncode == 0, done.stderr
+        (run,) = _ask_board()
+        assert run.startswith("digits-bc-22-12-")
+    finally:
+        _run(clone, "docker", "compose", "rm", "--stop", "--force", "tensorboard")
+
+
+def _ask_board() -> list[str]:
+    """The runs that TensorBoard has found, once it has started."""
+    direct = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+    deadline = time.monotonic() + 60
+    while True:
+        try:
+            with direct.open("http://127.0.0.1:6006/data/runs", timeout=5) as answer:
+                runs: list[str] = json.load(answer)
+        except OSError:
+            runs = []
+        if runs or time.monotonic() > deadline:
+            return runs
+        time.sleep(0.5)
 
 
 def test_the_checks_run_and_can_fail(clone: Path) -> None:
