@@ -1,6 +1,7 @@
 """A container engine: images by ``docker buildx``, everything else by the docker SDK."""
 
 import os
+import re
 from pathlib import Path
 from typing import Any
 
@@ -14,9 +15,14 @@ from toolkit.engine.base import Base
 from toolkit.engine.client import require_buildx, translating_errors
 from toolkit.engine.job import Job, Listener, Mount
 from toolkit.engine.protocol import Environment, EnvironmentPlan
-from toolkit.errors import EngineError, UsageError
+from toolkit.errors import BuildError, EngineError, IntegrityError, ToolkitError, UsageError
 from toolkit.image import ImagePlan
 from toolkit.recipe import Recipe
+
+_OTHER_BYTES = re.compile(r"Hash mismatch|DO NOT MATCH THE HASHES")
+"""What uv, and pip, which fetches uv, say of a package that is not the locked one."""
+
+_CAUSE = re.compile(rf"^ +(?:error|ERROR|cause): |{_OTHER_BYTES.pattern}")
 
 
 class DockerEngine:
@@ -77,7 +83,10 @@ class DockerEngine:
         reused = found is not None and found.labels.get(naming.PLAN_LABEL) == plan.digest
         if not reused:
             require_buildx()
-            buildx.build(plan.argv, log=folder / "build.log", console=console)
+            try:
+                buildx.build(plan.argv, log=folder / "build.log", console=console)
+            except BuildError as error:
+                raise _explain(error, folder / "build.log") from error
             found = self._find(plan.tag)
         if found is None:
             raise EngineError(
@@ -162,3 +171,16 @@ class DockerEngine:
             "engine": "docker",
         }
         manifest.write(folder, manifest.Manifest(kind="image", digest=str(found.id), parent=parent, facts=facts))
+
+
+def _explain(error: BuildError, log: Path) -> ToolkitError:
+    """The same failure in the installer's words: BuildKit's own last ones are a piece of the Dockerfile."""
+    said = [line.strip() for line in log.read_text(errors="replace").splitlines() if _CAUSE.search(line)]
+    why = "\n       ".join(said) or error.why
+    if any(_OTHER_BYTES.search(line) for line in said):
+        return IntegrityError(
+            "a downloaded package does not have the hash that the lock promises",
+            why=why,
+            remedy="do not install it: find out which mirror or proxy served it",
+        )
+    return BuildError(error.what, why=why, remedy=error.remedy)
