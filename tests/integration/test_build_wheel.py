@@ -3,7 +3,6 @@
 The stages themselves are tested in ``tests/integration/docker``; here it is the command that a user types.
 """
 
-import contextlib
 import json
 import os
 import re
@@ -15,84 +14,20 @@ import time
 import uuid
 from collections.abc import Iterator
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
 import pytest
 
-from tests.integration.docker import stages
-from tests.integration.docker.test_wheel import edit, find_process
+from tests.integration.docker.test_wheel import edit
+from tests.integration.place import Place
 from tests.integration.relay import Relay
 
-pytestmark = [pytest.mark.engine, pytest.mark.timeout(1200)]
-
-CACHE = "toolkit-tests-command"
-
-
-@pytest.fixture(scope="module", autouse=True)
-def bazel() -> None:
-    subprocess.run([stages.ROOT / "docker/base/bootstrap-bazel"], check=True)
-
-
-class Place:
-    """A folder in which the command is run, with a source tree of its own."""
-
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
-        self.source = Path(shutil.copytree(stages.MINI, folder / "mini_tensorflow"))
-        self.root = stages.ROOT
-        self.variables = {**os.environ, "TOOLKIT_STATE": str(folder / "state"), "NO_COLOR": "1"}
-
-    def start(self, *arguments: str, stderr: int | IO[str] = subprocess.PIPE) -> "subprocess.Popen[str]":
-        words = ["build-wheel", "--source", str(self.source), "--bazel", "docker-image://toolkit/bazel:debian"]
-        argv = [sys.executable, "-m", "toolkit", *words, "--cache", CACHE, *arguments]
-        variables = self.variables | {"PYTHONPATH": str(self.root)}
-        return subprocess.Popen(argv, cwd=self.folder, env=variables, stdout=subprocess.PIPE, stderr=stderr, text=True)
-
-    def build(self, *arguments: str) -> "subprocess.CompletedProcess[str]":
-        process = self.start(*arguments)
-        output, errors = process.communicate()
-        return subprocess.CompletedProcess(process.args, process.returncode, output, errors)
-
-    def toolkit(self, *arguments: str) -> "subprocess.CompletedProcess[str]":
-        argv = [sys.executable, "-m", "toolkit", *arguments]
-        variables = self.variables | {"PYTHONPATH": str(self.root)}
-        return subprocess.run(argv, cwd=self.folder, env=variables, capture_output=True, text=True, check=False)
-
-    @property
-    def results(self) -> list[str]:
-        """Everything in dist, hidden things too."""
-        return sorted(path.name for path in (self.folder / "dist").glob("*"))
-
-    def wait_for(self, process: "subprocess.Popen[str]", marker: bytes) -> int:
-        """The process of a container with that word in its command line, once it is there."""
-        end = time.monotonic() + 400
-        while time.monotonic() < end and process.poll() is None:
-            with contextlib.suppress(TimeoutError):
-                return find_process(marker, seconds=1)
-        process.kill()
-        raise AssertionError(process.communicate()[1])
-
-    def hold_packer(self) -> bytes:
-        """Make the last action wait, so that something can happen to it; returns its script, unlike any other's."""
-        folder, name = self.source / "tensorflow/tools/pip_package", f"build_wheel_{uuid.uuid4().hex}.py"
-        edit(folder / "BUILD", "build_wheel.py", name)
-        edit(folder / "build_wheel.py", "\nmain()\n", "\ntime.sleep(600)\nmain()\n")
-        (folder / "build_wheel.py").rename(folder / name)
-        return f"tensorflow/tools/pip_package/{name}".encode()
+pytestmark = [pytest.mark.engine, pytest.mark.timeout(1200), pytest.mark.usefixtures("bazel")]
 
 
 @pytest.fixture
 def place(tmp_path: Path) -> Place:
     return Place(tmp_path)
-
-
-@pytest.fixture(scope="module")
-def built(tmp_path_factory: pytest.TempPathFactory) -> tuple[Place, dict[str, Any]]:
-    """A wheel that was built well; the tests below look at different sides of it."""
-    place = Place(tmp_path_factory.mktemp("built"))
-    done = place.build("--json")
-    assert done.returncode == 0, done.stderr
-    return place, json.loads(done.stdout)
 
 
 def test_result_is_said_as_one_object_and_progress_as_events(built: tuple[Place, dict[str, Any]]) -> None:
@@ -194,18 +129,6 @@ def test_compile_error_is_shown_and_the_whole_log_is_kept(place: Place) -> None:
     assert list((place.folder / "dist").iterdir()) == []
     log = next((place.folder / "state").glob("wheel-*/bazel/build.log"))
     assert "error: expected ')'" in log.read_text()
-
-
-@pytest.fixture
-def clone(tmp_path: Path) -> Path:
-    """A clone of this project, to change."""
-    listed = subprocess.run(["git", "ls-files", "-z"], cwd=stages.ROOT, capture_output=True, text=True, check=True)
-    for name in filter(None, listed.stdout.split("\0")):
-        source, target = stages.ROOT / name, tmp_path / "clone" / name
-        if source.is_file():
-            target.parent.mkdir(parents=True, exist_ok=True)
-            shutil.copy2(source, target)
-    return tmp_path / "clone"
 
 
 def test_download_with_another_hash_than_pinned_is_refused(place: Place, clone: Path) -> None:

@@ -109,6 +109,10 @@ def test_the_cuda_image_holds_what_was_asked_for(cuda_image: str) -> None:
 
 
 def test_every_break_in_the_cuda_image_is_named(cuda_image: str, tmp_path: Path) -> None:
+    require_breaks_named(cuda_image, tmp_path)
+
+
+def require_breaks_named(cuda_image: str, tmp_path: Path) -> None:
     """cuDNN hidden, one bit of libdevice flipped, ptxas without its executable bit; and other versions than it has."""
     libdevice = f"{NVIDIA}/cuda_nvcc/nvvm/libdevice/libdevice.10.bc"
     argv = ["docker", "run", "--rm", *HARDENED, *NOBODY, "--entrypoint", "cat", cuda_image, libdevice]

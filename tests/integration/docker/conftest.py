@@ -12,12 +12,6 @@ from tests.integration.docker import stages
 
 
 @pytest.fixture(scope="session")
-def bazel() -> None:
-    """Debian's Bazel, for the context ``bazel``."""
-    subprocess.run([stages.ROOT / "docker/base/bootstrap-bazel"], check=True)
-
-
-@pytest.fixture(scope="session")
 def cache() -> Iterator[str]:
     """Cache mount that the tests of one session share; nothing of an earlier session is in it."""
     yield from use_cache()

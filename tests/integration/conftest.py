@@ -1,0 +1,39 @@
+"""What several modules stand on: Debian's Bazel, one wheel of the stand-in, and a clone to spoil."""
+
+import json
+import shutil
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.integration.docker import stages
+from tests.integration.place import Place
+
+
+@pytest.fixture(scope="session")
+def bazel() -> None:
+    """Debian's Bazel, for the context ``bazel``."""
+    subprocess.run([stages.ROOT / "docker/base/bootstrap-bazel"], check=True)
+
+
+@pytest.fixture(scope="session")
+def built(bazel: None, tmp_path_factory: pytest.TempPathFactory) -> tuple[Place, dict[str, Any]]:
+    """A wheel of the stand-in that was built well, and what the command said of it."""
+    place = Place(tmp_path_factory.mktemp("built"))
+    done = place.build("--json")
+    assert done.returncode == 0, done.stderr
+    return place, json.loads(done.stdout)
+
+
+@pytest.fixture
+def clone(tmp_path: Path) -> Path:
+    """A clone of this project, to change."""
+    listed = subprocess.run(["git", "ls-files", "-z"], cwd=stages.ROOT, capture_output=True, text=True, check=True)
+    for name in filter(None, listed.stdout.split("\0")):
+        source, target = stages.ROOT / name, tmp_path / "clone" / name
+        if source.is_file():
+            target.parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy2(source, target)
+    return tmp_path / "clone"

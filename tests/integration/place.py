@@ -1,0 +1,64 @@
+"""A folder in which a user builds wheels and images of the stand-in."""
+
+import contextlib
+import os
+import shutil
+import subprocess
+import sys
+import time
+import uuid
+from pathlib import Path
+from typing import IO
+
+from tests.integration.docker import stages
+from tests.integration.docker.test_wheel import edit, find_process
+
+CACHE = "toolkit-tests-command"
+
+
+class Place:
+    """A folder in which the command is run, with a source tree of its own."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.source = Path(shutil.copytree(stages.MINI, folder / "mini_tensorflow"))
+        self.root = stages.ROOT
+        self.variables = {**os.environ, "TOOLKIT_STATE": str(folder / "state"), "NO_COLOR": "1"}
+
+    def start(self, *arguments: str, stderr: int | IO[str] = subprocess.PIPE) -> "subprocess.Popen[str]":
+        words = ["build-wheel", "--source", str(self.source), "--bazel", "docker-image://toolkit/bazel:debian"]
+        argv = [sys.executable, "-m", "toolkit", *words, "--cache", CACHE, *arguments]
+        variables = self.variables | {"PYTHONPATH": str(self.root)}
+        return subprocess.Popen(argv, cwd=self.folder, env=variables, stdout=subprocess.PIPE, stderr=stderr, text=True)
+
+    def build(self, *arguments: str) -> "subprocess.CompletedProcess[str]":
+        process = self.start(*arguments)
+        output, errors = process.communicate()
+        return subprocess.CompletedProcess(process.args, process.returncode, output, errors)
+
+    def toolkit(self, *arguments: str) -> "subprocess.CompletedProcess[str]":
+        argv = [sys.executable, "-m", "toolkit", *arguments]
+        variables = self.variables | {"PYTHONPATH": str(self.root)}
+        return subprocess.run(argv, cwd=self.folder, env=variables, capture_output=True, text=True, check=False)
+
+    @property
+    def results(self) -> list[str]:
+        """Everything in dist, hidden things too."""
+        return sorted(path.name for path in (self.folder / "dist").glob("*"))
+
+    def wait_for(self, process: "subprocess.Popen[str]", marker: bytes) -> int:
+        """The process of a container with that word in its command line, once it is there."""
+        end = time.monotonic() + 400
+        while time.monotonic() < end and process.poll() is None:
+            with contextlib.suppress(TimeoutError):
+                return find_process(marker, seconds=1)
+        process.kill()
+        raise AssertionError(process.communicate()[1])
+
+    def hold_packer(self) -> bytes:
+        """Make the last action wait, so that something can happen to it; returns its script, unlike any other's."""
+        folder, name = self.source / "tensorflow/tools/pip_package", f"build_wheel_{uuid.uuid4().hex}.py"
+        edit(folder / "BUILD", "build_wheel.py", name)
+        edit(folder / "build_wheel.py", "\nmain()\n", "\ntime.sleep(600)\nmain()\n")
+        (folder / "build_wheel.py").rename(folder / name)
+        return f"tensorflow/tools/pip_package/{name}".encode()

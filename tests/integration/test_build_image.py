@@ -1,0 +1,198 @@
+"""``toolkit build-image --wheel`` with a wheel that ``toolkit build-wheel`` made: what is in the image and what is not.
+
+The wheel is the stand-in's: real CUDA code, real libraries to load, no TensorFlow. The checks that need TensorFlow
+itself are left out by name, and a test shows that they fail where nobody leaves them out.
+"""
+
+import json
+import re
+import shutil
+import subprocess
+import uuid
+import zipfile
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.integration.docker import stages
+from tests.integration.place import Place
+from tests.integration.test_smoke_images import failures, require_breaks_named
+from tests.unit.wheel.maker import make_wheel
+from toolkit import matrix, naming
+from toolkit.digest import digest_file
+from toolkit.smoke import report
+
+pytestmark = [pytest.mark.engine, pytest.mark.timeout(900)]
+
+CUDA = ("--cuda", "12.6.1", "--cudnn", "9.5.0")
+LOCKED = stages.ROOT / "docker/requirements/cuda-12.6.1.txt"
+NEEDS_TENSORFLOW = ("cpu.onednn", "numerics", "xla", "determinism")
+NEEDS_GPU = {f"device.{name}" for name in ("driver", "visible", "capability", "operation", "memory")}
+
+Built = tuple[Place, dict[str, Any]]
+
+
+@pytest.fixture(scope="module")
+def image(built: Built) -> Iterator[str]:
+    """An image of the stand-in's wheel and the component wheels of CUDA 12.6.1."""
+    place, value = built
+    name = f"toolkit/test:{uuid.uuid4().hex[:8]}"
+    done = place.toolkit("build-image", "--wheel", value["folder"], *CUDA, "--tag", name, "--json")
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout)["reused"] is False
+    yield name
+    subprocess.run(["docker", "image", "rm", name], capture_output=True, check=True)
+
+
+def run(image: str, program: str) -> Any:
+    """What a Python program prints as JSON in a container of the image."""
+    return json.loads(stages.run(image, "-c", program, options=("--entrypoint", "python")))
+
+
+def smoke(place: Place, image: str, *arguments: str) -> tuple[int, report.Report]:
+    done = place.toolkit("smoke", "--image", image, *CUDA, "--expect-version", "2.19.0", "--json", *arguments)
+    return done.returncode, report.from_json(json.loads(done.stdout))
+
+
+def test_the_image_holds_the_locked_set_and_nothing_else(image: str) -> None:
+    installed = run(
+        image,
+        "import importlib.metadata as m, json;"
+        "print(json.dumps([[d.name.lower().replace('_', '-'), d.version] for d in m.distributions()]))",
+    )
+    locked = re.findall(r"^([\w.-]+)==(\S+)", LOCKED.read_text(), re.MULTILINE)
+    assert sorted(map(tuple, installed)) == sorted(locked)
+
+
+def test_the_components_are_those_of_the_cuda_asked_for(image: str) -> None:
+    """Against NVIDIA's own table of the release, in the image's own words."""
+    installed = run(
+        image,
+        "import importlib.metadata as m, json;"
+        "print(json.dumps({d.name: d.version for d in m.distributions() if d.name.startswith('nvidia')}))",
+    )
+    found = {name.removeprefix("nvidia-").removesuffix("-cu12"): version for name, version in installed.items()}
+    assert found.pop("cudnn").startswith("9.5.0.")
+    found.pop("nccl")  # belongs to no release of CUDA
+    assert found == matrix.load().cuda_rows["12.6.1"].components
+
+
+def test_tensorflow_is_the_wheel_that_was_given(built: Built, image: str) -> None:
+    place, value = built
+    assert run(image, "import tensorflow as tf; print(tf.float128_digits())") == 113
+    with zipfile.ZipFile(place.folder / value["wheel"]) as wheel:
+        record = wheel.read("tensorflow-2.19.0.dist-info/RECORD").decode()
+    program = (
+        "import importlib.metadata as m, json; print(json.dumps(m.distribution('tensorflow').read_text('RECORD')))"
+    )
+    # The installer adds lines of its own; those of the wheel stay.
+    assert set(record.split()) - set(run(image, program).split()) <= {"tensorflow-2.19.0.dist-info/RECORD,,"}
+    argv = ["docker", "image", "inspect", "--format", "{{json .Config.Labels}}", image]
+    labels = json.loads(subprocess.run(argv, capture_output=True, check=True).stdout)
+    assert labels[f"{naming.LABEL_PREFIX}.wheel"] == value["digest"]
+    assert labels[f"{naming.LABEL_PREFIX}.lock"] == digest_file(LOCKED)
+
+
+def test_smoke_passes_all_that_the_stand_in_can_answer(built: Built, image: str) -> None:
+    skip = [word for name in NEEDS_TENSORFLOW for word in ("--skip", name)]
+    code, found = smoke(built[0], image, "--expect-capability", "7.5", *skip)
+    assert (code, failures(found)) == (0, {})
+    passed = {check.id for check in found.checks if check.result == "pass"}
+    assert passed == {
+        *("cpu.instructions", "tensorflow.import"),
+        *("version.tensorflow", "version.wheel", "version.dependencies", "version.files"),
+        *("build.info", "build.cuda", "build.capabilities"),
+        *("libraries.reachable", "libraries.load", "libraries.versions"),
+        *("compiler.libdevice", "compiler.ptxas"),
+    }
+    skipped = {check.id: check.why for check in found.checks if check.result == "skip"}
+    left_out = {name for name, why in skipped.items() if why == "left out, as --skip asked"}
+    assert {name.partition(".")[0] for name in left_out} == {"cpu", "numerics", "xla", "determinism"}
+    assert skipped.keys() - left_out <= NEEDS_GPU
+    evidence = {check.id: check.evidence for check in found.checks}
+    assert evidence["build.cuda"]["built"] == {"cuda": "12.6.1", "cudnn": "9"}
+    assert evidence["build.capabilities"]["covered_by"] == "compute_75 machine code"
+    versions = evidence["libraries.versions"]
+    assert (versions["cudaRuntimeGetVersion"], versions["cudnnGetVersion"]) == (12060, 90500)
+    assert evidence["compiler.ptxas"]["assembled_for"] == "sm_75"
+
+
+def test_nothing_is_pretended_of_the_stand_in(built: Built, image: str) -> None:
+    """What only TensorFlow can show fails where it is not left out; so does what this wheel was not built for."""
+    code, found = smoke(built[0], image, "--expect-capability", "5.2")
+    assert code == 7
+    named = failures(found)
+    assert named.pop("build.capabilities") == "no kernel for compute capability 5.2 among compute_75"
+    assert {name.partition(".")[0] for name in named} == {"cpu", "numerics", "xla", "determinism"}
+    assert set(named) == {check.id for check in found.checks if check.id.startswith(NEEDS_TENSORFLOW)}
+
+
+def test_a_component_with_another_hash_than_locked_is_refused(built: Built, clone: Path, tmp_path: Path) -> None:
+    locked = clone / "docker/requirements/cuda-12.6.1.txt"
+    entry = r"(?m)^nvidia-cuda-runtime-cu12==.*(\n +--hash.*)+"
+    spoiled = re.sub(entry, lambda found: re.sub("[0-9a-f]{64}", "0" * 64, found[0]), locked.read_text())
+    locked.write_text(spoiled)
+    place = Place(tmp_path)
+    place.root = clone
+    wheel = str(built[0].folder / built[1]["folder"])
+    done = place.toolkit("build-image", "--wheel", wheel, *CUDA, "--tag", "toolkit/test:none")
+    assert done.returncode == 8, done.stderr
+    assert "a downloaded package does not have the hash that the lock promises" in done.stderr
+    assert "Hash mismatch for `nvidia-cuda-runtime-cu12==12.6.68`" in done.stderr
+
+
+def test_every_break_in_the_image_is_named(image: str, tmp_path: Path) -> None:
+    require_breaks_named(image, tmp_path)
+
+
+def for_another_python(_: Path, folder: Path) -> Path:
+    return make_wheel(folder, tag="cp312-cp312-linux_x86_64")
+
+
+def for_a_newer_glibc(wheel: Path, folder: Path) -> Path:
+    """The same wheel, whose library asks for a C library that nobody has yet."""
+    with zipfile.ZipFile(wheel) as archive:
+        members = {name: archive.read(name) for name in archive.namelist() if ".dist-info/" not in name}
+    library = members["tensorflow/libtensorflow_cc.so.2"]
+    changed, count = re.subn(rb"\0GLIBC_2\.\d\d\0", b"\0GLIBC_2.99\0", library)
+    assert count
+    return make_wheel(folder, files={**members, "tensorflow/libtensorflow_cc.so.2": changed})
+
+
+def tampered(wheel: Path, folder: Path) -> Path:
+    copy = Path(shutil.copytree(wheel.parent, folder / "dist"))
+    (copy / wheel.name).write_bytes(wheel.read_bytes() + b"\0")
+    return copy
+
+
+def unlisted(wheel: Path, folder: Path) -> Path:
+    shutil.copy(wheel, folder)
+    (folder / "SHA256SUMS").write_text(f"{'0' * 64}  another.whl\n")
+    return folder
+
+
+@pytest.mark.parametrize(
+    ("spoil", "code", "message"),
+    [
+        (for_another_python, 3, "is not for Python 3.11"),
+        (for_a_newer_glibc, 3, "needs glibc 2.99, and the base image has 2.41"),
+        (tampered, 8, "tensorflow-2.19.0-cp311-cp311-linux_x86_64.whl is not what SHA256SUMS says"),
+        (unlisted, 8, "tensorflow-2.19.0-cp311-cp311-linux_x86_64.whl is not in SHA256SUMS"),
+    ],
+)
+def test_a_wheel_that_cannot_serve_is_refused_before_anything_is_built(
+    built: Built, tmp_path: Path, spoil: Callable[[Path, Path], Path], code: int, message: str
+) -> None:
+    place, value = built
+    name = f"toolkit/test:{uuid.uuid4().hex[:8]}"
+    (tmp_path / "given").mkdir()
+    wheel = spoil(place.folder / value["wheel"], tmp_path / "given")
+    before = sorted((place.folder / "state").iterdir())
+    done = place.toolkit("build-image", "--wheel", str(wheel), *CUDA, "--tag", name)
+    assert done.returncode == code, done.stderr
+    assert message in done.stderr
+    assert sorted((place.folder / "state").iterdir()) == before, "no log: no build was started"
+    gone = subprocess.run(["docker", "image", "inspect", name], capture_output=True, check=False)
+    assert gone.returncode != 0
