@@ -2,7 +2,7 @@
 
 from pathlib import Path
 from types import TracebackType
-from typing import Self
+from typing import Any, Self
 
 import tensorflow as tf
 
@@ -12,6 +12,7 @@ class Profile:
 
     def __init__(self, steps: tuple[int, int] | None, folder: Path) -> None:
         self.steps, self.folder, self.running = steps, folder, False
+        self._marker: Any = None
 
     def __enter__(self) -> Self:
         return self
@@ -28,8 +29,22 @@ class Profile:
             self.running = True
         elif self.steps and done == self.steps[1]:
             self._stop()
+        if self.running:
+            self._mark(done + 1)
+
+    def _mark(self, step: int) -> None:
+        """Begin a step in the profile, from which the profiler's pages work out how long a step takes."""
+        self._close_marker()
+        self._marker = tf.profiler.experimental.Trace("train", step_num=step, _r=1)
+        self._marker.__enter__()
+
+    def _close_marker(self) -> None:
+        if self._marker:
+            self._marker.__exit__(None, None, None)
+            self._marker = None
 
     def _stop(self) -> None:
         if self.running:
+            self._close_marker()
             tf.profiler.experimental.stop()
             self.running = False
