@@ -1,10 +1,11 @@
-"""CIFAR-10 and CIFAR-100 as published: pickled batches, in an archive or unpacked as Keras leaves them.
+"""CIFAR-10 and CIFAR-100 as published: pickled batches, in an archive or unpacked as Keras and torchvision leave them.
 
 Krizhevsky, "Learning multiple layers of features from tiny images" (2009).
 """
 
+import hashlib
 import tarfile
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Final
 
@@ -13,7 +14,7 @@ import numpy as np
 from train.config import Labels
 from train.data.dataset import Split
 from train.data.unpickle import read_dictionary
-from train.errors import DataError
+from train.errors import DataError, IntegrityError
 
 BATCHES: Final = {
     "cifar10": ("cifar-10-batches-py", [f"data_batch_{number}" for number in range(1, 6)], ["test_batch"]),
@@ -32,18 +33,31 @@ def find_folder(dataset: str, folder: Path) -> Path | None:
     return None
 
 
-def read_folder(dataset: str, labels: Labels, folder: Path) -> tuple[Split, Split]:
-    """Read unpacked batches: training and test split.
+def read_folder(dataset: str, labels: Labels, folder: Path, md5: Mapping[str, str]) -> tuple[Split, Split]:
+    """Read unpacked batches of these MD5 sums: training and test split.
+
+    Two files of one MD5 sum can be made, but another file with the sum of a given one cannot, as far as is known; and
+    the reader of pickles makes nothing but arrays, whatever it gets.
 
     Raises:
         DataError: a file is missing, unreadable, or holds anything but arrays.
+        IntegrityError: a file is not the published one.
     """
 
     def read(name: str) -> bytes:
         try:
-            return (folder / name).read_bytes()
+            content = (folder / name).read_bytes()
         except OSError as error:
             raise DataError(f"cannot read {folder / name}", why=error.strerror or str(error)) from error
+        # The very bytes that are unpickled next: the file may change behind our back.
+        found = hashlib.md5(content, usedforsecurity=False).hexdigest()
+        if found != md5[name]:
+            raise IntegrityError(
+                f"{folder / name} is not the file we know",
+                why=f"its MD5 sum is {found}, not {md5[name]}",
+                remedy="unpack the archive again",
+            )
+        return content
 
     return _read(dataset, labels, read, str(folder))
 

@@ -49,7 +49,7 @@ def open_url(url: str) -> http.client.HTTPResponse:
     return response
 
 
-def unreachable(what: str, error: Exception) -> DataError:
+def unreachable(what: str, error: BaseException) -> DataError:
     """The error for a source that does not answer."""
     reason = getattr(error, "reason", None) or error
     return DataError(

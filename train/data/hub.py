@@ -1,56 +1,107 @@
-"""Data sets from the Hugging Face Hub, or from the mirror that HF_ENDPOINT names.
+"""Data sets of the Hugging Face Hub, or of the mirror that HF_ENDPOINT names, by the Hub's own client, which comes with ``datasets``.
 
-The Hub states the sha256 of each large file of a revision; files are checked against it as they come, and the revision
-is kept beside them, so that a run can say what it was trained on.
+The client keeps each large file under the sha256 that the Hub states for it, but never computes it: that is done here,
+each time, before a file is used. What a cache holds complete is used as it is, so that a run can be repeated after the
+Hub has moved on; the folder's name is the commit, and the run records it.
 """
 
-import json
 import os
+import re
+import shutil
+import sys
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
-from train.data.download import NETWORK_ERRORS, fetch, open_url, unreachable
-from train.errors import DataError
-from train.files import write_text
+from train.data import download
+from train.errors import DataError, IntegrityError, PreflightError
 
-ENDPOINT: Final = "https://huggingface.co"
+DIGEST: Final = re.compile("[0-9a-f]{64}")
 
 
-def fetch_folder(repository: str, folder: str, cache: Path, revision: str = "main") -> tuple[Path, str]:
-    """The Parquet files in a folder of a data set; returns where they lie and the commit they are of.
-
-    What the cache holds complete is used without asking the Hub.
+def fetch(repository: str, patterns: list[str], cache: Path) -> Path:
+    """A folder with the files of a data set that fit the patterns, fetched first if they are not in the cache.
 
     Raises:
         DataError: the Hub does not answer, or holds no such files.
-        IntegrityError: a file is not what the Hub says.
+        IntegrityError: a file is not what the Hub says; it is removed.
+        PreflightError: the cache cannot be written.
     """
-    marker = cache / folder / "revision.txt"
-    if marker.exists():
-        return marker.parent, marker.read_text(encoding="utf-8").strip()
-    endpoint = os.environ.get("HF_ENDPOINT", ENDPOINT).rstrip("/")
-    facts = _ask(f"{endpoint}/api/datasets/{repository}/revision/{revision}?blobs=true")
+    import httpx2
+    from huggingface_hub import errors
+    from huggingface_hub.utils.tqdm import disable_progress_bars
+
+    if not sys.stderr.isatty():
+        disable_progress_bars()
     try:
-        commit = facts["sha"]
-        digests = {
-            file["rfilename"]: file["lfs"]["sha256"]
-            for file in facts["siblings"]
-            if file["rfilename"].startswith(f"{folder}/") and file["rfilename"].endswith(".parquet")
-        }
-    except (KeyError, TypeError) as error:
-        raise DataError(f"{endpoint} does not answer as the Hugging Face Hub does", why=f"no {error}") from error
-    if not digests:
-        raise DataError(f"{repository} at {endpoint} holds no Parquet files in {folder}")
-    for name, sha256 in sorted(digests.items()):
-        fetch(f"{endpoint}/datasets/{repository}/resolve/{commit}/{name}", sha256, cache / folder / Path(name).name)
-    write_text(marker, f"{commit}\n")
-    return marker.parent, commit
+        try:
+            folder = _ask(repository, patterns, cache, local_files_only=True)
+        except errors.LocalEntryNotFoundError:
+            folder = _ask(repository, patterns, cache)
+    except (errors.HfHubHTTPError, errors.LocalEntryNotFoundError, httpx2.HTTPError, ValueError, KeyError) as error:
+        # The client wraps the reason in advice of its own.
+        raise download.unreachable(f"the Hugging Face Hub ({repository})", error.__cause__ or error) from error
+    except OSError as error:
+        raise PreflightError(
+            f"cannot write to {cache}", why=error.strerror or str(error), remedy="choose another with --cache-dir"
+        ) from error
+    try:
+        _check(folder, patterns)
+    except IntegrityError:
+        shutil.rmtree(cache / _name(repository))
+        raise
+    return folder
 
 
-def _ask(url: str) -> dict[str, Any]:
+def find(repository: str, patterns: list[str], folder: Path) -> Path | None:
+    """The files of a data set in a cache of the Hub's client, or in its part for this data set; asks nobody.
+
+    Raises:
+        DataError: the cache has the data set, but not all of these files.
+        IntegrityError: a file is not what the Hub said.
+    """
+    root = folder.parent if folder.name == _name(repository) else folder
+    if not (root / _name(repository)).is_dir():
+        return None
+    from huggingface_hub import errors
+
     try:
-        with open_url(url) as response:
-            value: dict[str, Any] = json.load(response)
-    except (*NETWORK_ERRORS, ValueError) as error:
-        raise unreachable(url, error) from error
-    return value
+        found = _ask(repository, patterns, root, local_files_only=True)
+    except errors.LocalEntryNotFoundError as error:
+        raise DataError(f"{folder} does not hold {repository} whole", why=str(error)) from error
+    _check(found, patterns)
+    return found
+
+
+def _name(repository: str) -> str:
+    return f"datasets--{repository.replace('/', '--')}"
+
+
+def _ask(repository: str, patterns: list[str], cache: Path, *, local_files_only: bool = False) -> Path:
+    from huggingface_hub import snapshot_download
+
+    folder = snapshot_download(
+        repository,
+        repo_type="dataset",
+        allow_patterns=patterns,
+        cache_dir=cache,
+        endpoint=os.environ.get("HF_ENDPOINT", "").rstrip("/") or None,
+        local_files_only=local_files_only,
+    )
+    return Path(folder)
+
+
+def _check(folder: Path, patterns: list[str]) -> None:
+    """Compare the files of a cache with the digests they are kept under.
+
+    Raises:
+        IntegrityError: one has another.
+        DataError: there are none, or they are not kept under a digest.
+    """
+    files = [path for pattern in patterns for path in sorted(folder.glob(pattern))]
+    if not files:
+        raise DataError(f"there is no {' or '.join(patterns)} in {folder}")
+    for file in files:
+        kept = file.resolve()
+        if not DIGEST.fullmatch(kept.name):
+            raise DataError(f"the Hub states no sha256 for {file}", why=f"it is kept as {kept.name}")
+        download.check(kept, kept.name)

@@ -8,7 +8,7 @@ import numpy as np
 import yaml
 
 from train.config import TrainConfig
-from train.data import cifar, download, hub, idx, matlab, parquet
+from train.data import cifar, download, hub, idx, matlab, parquet, saved
 from train.data.dataset import Dataset, Split
 from train.errors import DataError
 
@@ -46,13 +46,34 @@ def read_local(config: TrainConfig, folder: Path) -> Splits:
     """
     if not folder.is_dir():
         raise DataError(f"there is no folder {folder}", remedy="give the folder of a local copy by --data-dir")
-    facts = read_sources()[config.dataset]
+    splits = _read_tables(config, folder) or _read_originals(config, folder)
+    if not splits:
+        raise DataError(
+            f"{folder} holds no copy of {config.dataset} that we can read",
+            why=f"looked for {describe_layouts(config.dataset)}",
+            remedy="give the folder that holds these files by --data-dir",
+        )
+    return splits
+
+
+def _read_tables(config: TrainConfig, folder: Path) -> Splits | None:
+    """Read what Hugging Face's programs write, if it is there."""
     if parquet.find(folder, "train"):
         return _read_parquet(config, folder)
+    if saved.find(folder, "train"):
+        return _read_saved(config, folder)
+    facts = read_sources()[config.dataset]["hub"]
+    cached = hub.find(facts["repository"], _patterns(config), folder)
+    return _read_parquet(config, cached / facts["folder"]) if cached else None
+
+
+def _read_originals(config: TrainConfig, folder: Path) -> Splits | None:
+    """Read what the authors of the data publish, if it is there."""
+    facts = read_sources()[config.dataset]
     if config.dataset in cifar.BATCHES:
         unpacked = cifar.find_folder(config.dataset, folder)
         if unpacked:
-            return cifar.read_folder(config.dataset, config.labels, unpacked)
+            return cifar.read_folder(config.dataset, config.labels, unpacked, facts["batches"])
         (name, file), *_ = facts["files"].items()
         if (folder / name).is_file():
             download.check(folder / name, file["sha256"])
@@ -61,38 +82,50 @@ def read_local(config: TrainConfig, folder: Path) -> Splits:
         return idx.read_folder(folder)
     if config.dataset == "svhn" and (folder / "train_32x32.mat").is_file():
         return _read_matlab(config, folder)
-    raise DataError(
-        f"{folder} holds no copy of {config.dataset} that we can read",
-        why=f"looked for {describe_layouts(config.dataset)}",
-        remedy="give the folder that holds these files by --data-dir",
-    )
+    return None
 
 
 def describe_layouts(dataset: str) -> str:
     """The files that a local copy may consist of, in words."""
-    layouts = ["train-*.parquet and test-*.parquet as on the Hugging Face Hub"]
+    facts = read_sources()[dataset]
+    layouts = [
+        "train-*.parquet and test-*.parquet as on the Hugging Face Hub",
+        "what save_to_disk of datasets writes",
+        f"a cache of the Hub with {facts['hub']['repository']}",
+    ]
     if dataset in cifar.BATCHES:
         layouts += [f"the folder {cifar.BATCHES[dataset][0]}"]
     if dataset == "svhn":
         layouts += ["train_32x32.mat and test_32x32.mat"]
-    layouts += [", ".join(read_sources()[dataset].get("files", ()))]
+    layouts += [", ".join(facts.get("files", ()))]
     return "; or ".join(filter(None, layouts))
 
 
 def _read_remote(config: TrainConfig) -> tuple[Splits, str]:
     facts, kept = read_sources()[config.dataset], Path(config.cache_dir) / config.dataset
-    if "hub" in facts:
-        folder, revision = hub.fetch_folder(facts["hub"]["repository"], facts["hub"]["folder"], kept)
-        return _read_parquet(config, folder), f"{facts['hub']['repository']} at {revision}"
-    for name, file in facts["files"].items():
-        download.fetch(file["url"], file["sha256"], kept / name)
-    return read_local(config, kept), next(iter(facts["files"].values()))["url"]
+    if "files" in facts:
+        for name, file in facts["files"].items():
+            download.fetch(file["url"], file["sha256"], kept / name)
+        return read_local(config, kept), next(iter(facts["files"].values()))["url"]
+    repository = facts["hub"]["repository"]
+    folder = hub.fetch(repository, _patterns(config), kept)
+    return _read_parquet(config, folder / facts["hub"]["folder"]), f"{repository} at {folder.name}"
+
+
+def _names(config: TrainConfig) -> tuple[str, ...]:
+    return ("train", "test", *(["extra"] if config.extra else []))
+
+
+def _patterns(config: TrainConfig) -> list[str]:
+    """The files of the splits that are read, as the Hub names them."""
+    folder = read_sources()[config.dataset]["hub"]["folder"]
+    return [f"{folder}/{name}-*.parquet" for name in _names(config)]
 
 
 def _read_parquet(config: TrainConfig, folder: Path) -> Splits:
-    columns = read_sources()[config.dataset]["parquet"]
+    columns = read_sources()[config.dataset]["columns"]
     splits = []
-    for split in ("train", "test", *(["extra"] if config.extra else [])):
+    for split in _names(config):
         files = parquet.find(folder, split)
         if not files:
             raise DataError(f"{folder} holds no {split}-*.parquet")
@@ -100,9 +133,19 @@ def _read_parquet(config: TrainConfig, folder: Path) -> Splits:
     return _add_extra(splits)
 
 
+def _read_saved(config: TrainConfig, folder: Path) -> Splits:
+    columns = read_sources()[config.dataset]["columns"]
+    splits = []
+    for split in _names(config):
+        place = saved.find(folder, split)
+        if not place:
+            raise DataError(f"{folder} holds no split {split}")
+        splits.append(saved.read(place, columns["image"], columns[config.labels]))
+    return _add_extra(splits)
+
+
 def _read_matlab(config: TrainConfig, folder: Path) -> Splits:
-    names = ("train", "test", *(["extra"] if config.extra else []))
-    return _add_extra([matlab.read(folder / f"{name}_32x32.mat") for name in names])
+    return _add_extra([matlab.read(folder / f"{name}_32x32.mat") for name in _names(config)])
 
 
 def _add_extra(splits: list[Split]) -> Splits:

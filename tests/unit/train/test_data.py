@@ -2,14 +2,12 @@
 
 import gzip
 import hashlib
-import http.server
 import io
-import json
 import pickle
+import re
 import struct
 import tarfile
-import threading
-from collections.abc import Iterator
+from copy import deepcopy
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +17,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from train.cli import parse
-from train.data import Dataset, Split, digits, download, hub, idx, load, parquet, sources, unpickle
+from train.data import Dataset, Split, cifar, digits, download, idx, load, parquet, sources, unpickle
 from train.data.dataset import check
 from train.errors import DataError, IntegrityError
 
@@ -42,6 +40,18 @@ def write_cifar10(folder: Path, train: Split, test: Split) -> None:
         part = train.take(np.arange(number, len(train), 5))
         (folder / f"data_batch_{number + 1}").write_bytes(make_batch(part, (b"labels",)))
     (folder / "test_batch").write_bytes(make_batch(test, (b"labels",)))
+
+
+@pytest.fixture
+def table(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
+    """The table of sources, to be changed by a test."""
+    copy: dict[str, Any] = deepcopy(sources.read_sources())
+    monkeypatch.setattr(sources, "read_sources", lambda: copy)
+    return copy
+
+
+def sum_batches(folder: Path) -> dict[str, str]:
+    return {path.name: hashlib.md5(path.read_bytes(), usedforsecurity=False).hexdigest() for path in folder.iterdir()}
 
 
 def write_parquet(folder: Path, name: str, split: Split, image: str, *labels: str) -> Path:
@@ -75,18 +85,41 @@ def test_digits_are_the_real_ones() -> None:
     assert np.isclose(dataset.std, floats.std((0, 1, 2))).all()
 
 
-def test_unpacked_batches_of_cifar10(tmp_path: Path) -> None:
+def test_unpacked_batches_of_cifar10(tmp_path: Path, table: dict[str, Any]) -> None:
     train, test = make_split(20), make_split(4)
     # Keras keeps them two levels deep.
-    write_cifar10(tmp_path / "cifar-10-batches-py-target" / "cifar-10-batches-py", train, test)
+    folder = tmp_path / "cifar-10-batches-py-target" / "cifar-10-batches-py"
+    write_cifar10(folder, train, test)
+    table["cifar10"]["batches"] = sum_batches(folder)
     dataset = load(parse(["cifar10", "--data-dir", str(tmp_path)]))
     order = np.concatenate([np.arange(number, 20, 5) for number in range(5)])
     assert_same(dataset.train, train.take(order))
     assert_same(dataset.test, test)
 
 
+def test_an_unpacked_batch_that_was_not_published_is_never_unpickled(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write_cifar10(tmp_path / "cifar-10-batches-py", make_split(10), make_split(4))
+
+    def refuse(*_: Any) -> None:
+        raise AssertionError
+
+    monkeypatch.setattr(cifar, "read_dictionary", refuse)
+    with pytest.raises(IntegrityError, match="data_batch_1 is not the file we know"):
+        load(parse(["cifar10", "--data-dir", str(tmp_path)]))
+
+
+@pytest.mark.parametrize("dataset", ["cifar10", "cifar100"])
+def test_each_batch_has_a_known_digest(dataset: str) -> None:
+    _, train, test = cifar.BATCHES[dataset]
+    batches = sources.read_sources()[dataset]["batches"]
+    assert sorted(batches) == sorted(train + test)
+    assert all(re.fullmatch("[0-9a-f]{32}", digest) for digest in batches.values())
+
+
 @pytest.mark.parametrize("labels", ["fine", "coarse"])
-def test_the_archive_of_cifar100(tmp_path: Path, labels: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_archive_of_cifar100(tmp_path: Path, labels: str, table: dict[str, Any]) -> None:
     train, test = make_split(20, classes=20), make_split(4, classes=20)
     archive = tmp_path / "cifar-100-python.tar.gz"
     with tarfile.open(archive, "w:gz") as tar:
@@ -98,10 +131,7 @@ def test_the_archive_of_cifar100(tmp_path: Path, labels: str, monkeypatch: pytes
     config = parse(["cifar100", "--labels", labels, "--data-dir", str(tmp_path)])
     with pytest.raises(IntegrityError, match="is not the file we know"):
         load(config)
-    table = {**sources.read_sources()}
-    digest = hashlib.sha256(archive.read_bytes()).hexdigest()
-    table["cifar100"] = {"files": {archive.name: {"url": "", "sha256": digest}}}
-    monkeypatch.setattr(sources, "read_sources", lambda: table)
+    table["cifar100"]["files"][archive.name]["sha256"] = hashlib.sha256(archive.read_bytes()).hexdigest()
     dataset = load(config)
     assert_same(dataset.train, train)
     assert_same(dataset.test, test)
@@ -116,6 +146,12 @@ def test_parquet_files_of_the_hub(tmp_path: Path) -> None:
     assert_same(dataset.train, train)
     assert_same(dataset.test, test)
     assert dataset.class_names[0] == "airplane"
+
+
+def test_parquet_files_that_are_not_all_there(tmp_path: Path) -> None:
+    write_parquet(tmp_path, "train-00000-of-00002.parquet", make_split(3), "img", "label")
+    with pytest.raises(DataError, match="holds 1 of 2 files of train"):
+        load(parse(["cifar10", "--data-dir", str(tmp_path)]))
 
 
 def write_idx(path: Path, array: Any, *, compress: bool) -> None:
@@ -156,12 +192,15 @@ class Evil:
         return (Path.touch, (Path("evil"),))
 
 
-def test_a_pickle_that_is_a_program_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_pickle_that_is_a_program_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, table: dict[str, Any]
+) -> None:
     monkeypatch.chdir(tmp_path)
     train, test = make_split(10), make_split(4)
     write_cifar10(tmp_path / "cifar-10-batches-py", train, test)
     victim = tmp_path / "cifar-10-batches-py" / "data_batch_3"
     victim.write_bytes(pickle.dumps({b"data": Evil(), b"labels": []}))
+    table["cifar10"]["batches"] = sum_batches(victim.parent)
     with pytest.raises(DataError, match="cannot read") as caught:
         load(parse(["cifar10", "--data-dir", str(tmp_path)]))
     assert "which no data set needs" in caught.value.why
@@ -233,57 +272,6 @@ def test_held_out_examples_are_taken_from_training() -> None:
     assert np.array_equal(np.sort(joined, axis=0), np.sort(whole.train.images.reshape(1437, -1), axis=0))
     with pytest.raises(DataError, match="cannot hold out"):
         load(parse(["digits", "--validation", "1437"]))
-
-
-class Hub(http.server.SimpleHTTPRequestHandler):
-    """The two routes of the Hugging Face Hub that we use, over a folder."""
-
-    files: dict[str, bytes]
-    digests: dict[str, str]
-
-    def do_GET(self) -> None:
-        if self.path == "/api/datasets/some/set/revision/main?blobs=true":
-            siblings = [{"rfilename": name, "lfs": {"sha256": digest}} for name, digest in self.digests.items()]
-            content = json.dumps({"sha": "c0ffee", "siblings": [{"rfilename": "README.md"}, *siblings]}).encode()
-        else:
-            content = self.files[self.path.removeprefix("/datasets/some/set/resolve/c0ffee/")]
-        self.send_response(200)
-        self.end_headers()
-        self.wfile.write(content)
-
-    def log_message(self, *_: Any) -> None:
-        """Be silent."""
-
-
-@pytest.fixture
-def mirror(monkeypatch: pytest.MonkeyPatch) -> Iterator[type[Hub]]:
-    """A mirror of the Hub on this machine."""
-    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Hub)
-    thread = threading.Thread(target=server.serve_forever)
-    thread.start()
-    monkeypatch.setenv("HF_ENDPOINT", f"http://127.0.0.1:{server.server_port}/")
-    Hub.files = {"cropped/train-0.parquet": b"first", "cropped/test-0.parquet": b"second", "other/x.parquet": b""}
-    Hub.digests = {name: hashlib.sha256(content).hexdigest() for name, content in Hub.files.items()}
-    yield Hub
-    server.shutdown()
-    thread.join()
-    server.server_close()
-
-
-def test_the_mirror_that_is_named_is_used_once(mirror: type[Hub], tmp_path: Path) -> None:
-    folder, commit = hub.fetch_folder("some/set", "cropped", tmp_path)
-    assert commit == "c0ffee"
-    assert sorted(path.name for path in folder.iterdir()) == ["revision.txt", "test-0.parquet", "train-0.parquet"]
-    mirror.files = {}
-    assert hub.fetch_folder("some/set", "cropped", tmp_path) == (folder, commit)
-
-
-def test_a_file_that_the_hub_did_not_promise_is_refused(mirror: type[Hub], tmp_path: Path) -> None:
-    mirror.files["cropped/train-0.parquet"] = b"altered on the way"
-    with pytest.raises(IntegrityError, match="is not the file we know"):
-        hub.fetch_folder("some/set", "cropped", tmp_path)
-    assert not (tmp_path / "cropped" / "train-0.parquet").exists()
-    assert not (tmp_path / "cropped" / "revision.txt").exists()
 
 
 def test_an_altered_file_in_the_cache_is_noticed(tmp_path: Path) -> None:

@@ -1,0 +1,207 @@
+"""What Hugging Face's own programs write and fetch: read as written, checked before use."""
+
+import hashlib
+import http.server
+import json
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import datasets
+import huggingface_hub
+import numpy as np
+import pytest
+
+from tests.unit.train.test_data import assert_same, make_split, write_parquet
+from train.cli import main, parse
+from train.data import Split, hub, load
+from train.errors import DataError, IntegrityError, PreflightError
+
+COMMIT = "c0ffee" + 34 * "0"
+REPOSITORY = "ufldl-stanford/svhn"
+PATTERNS = ["cropped_digits/train-*.parquet", "cropped_digits/test-*.parquet"]
+NUMBERS = np.random.default_rng(1)
+
+
+def make_saved(split: Split) -> datasets.Dataset:
+    features = datasets.Features({"img": datasets.Image(), "label": datasets.ClassLabel(num_classes=10)})
+    return datasets.Dataset.from_dict({"img": list(split.images), "label": split.labels.tolist()}, features=features)
+
+
+def test_a_folder_of_save_to_disk(tmp_path: Path) -> None:
+    train, test = make_split(10), make_split(4)
+    order = NUMBERS.permutation(10)
+    # Shuffled and in several files: what is read is what the program that saved it saw.
+    saved = datasets.DatasetDict({"train": make_saved(train).select(order), "test": make_saved(test)})
+    saved.save_to_disk(tmp_path, num_shards={"train": 3, "test": 1})
+    dataset = load(parse(["cifar10", "--data-dir", str(tmp_path)]))
+    assert_same(dataset.train, train.take(order))
+    assert_same(dataset.test, test)
+
+
+def test_a_folder_of_save_to_disk_without_a_split_or_a_column(tmp_path: Path) -> None:
+    saved = make_saved(make_split(4))
+    datasets.DatasetDict({"train": saved}).save_to_disk(tmp_path / "one")
+    with pytest.raises(DataError, match="holds no split test"):
+        load(parse(["cifar10", "--data-dir", str(tmp_path / "one")]))
+    renamed = saved.rename_column("img", "picture")
+    datasets.DatasetDict({"train": renamed, "test": renamed}).save_to_disk(tmp_path / "other")
+    with pytest.raises(DataError, match="cannot read"):
+        load(parse(["cifar10", "--data-dir", str(tmp_path / "other")]))
+
+
+def test_a_damaged_folder_of_save_to_disk(tmp_path: Path) -> None:
+    saved = make_saved(make_split(4))
+    datasets.DatasetDict({"train": saved, "test": saved}).save_to_disk(tmp_path)
+    (victim,) = (tmp_path / "test").glob("*.arrow")
+    victim.write_bytes(victim.read_bytes()[:200])
+    with pytest.raises(DataError, match="cannot read"):
+        load(parse(["cifar10", "--data-dir", str(tmp_path)]))
+
+
+class Hub(http.server.BaseHTTPRequestHandler):
+    """The routes of the Hugging Face Hub that its client uses to fetch large files."""
+
+    protocol_version = "HTTP/1.1"
+    files: dict[str, bytes]
+    digests: dict[str, str]
+    asked: list[str]
+
+    def do_HEAD(self) -> None:
+        self.do_GET()
+
+    def do_GET(self) -> None:
+        Hub.asked.append(self.path)
+        route = self.path.partition("?")[0]
+        if route == f"/api/datasets/{REPOSITORY}/revision/main":
+            self.answer(json.dumps({"id": REPOSITORY, "sha": COMMIT, "siblings": []}).encode())
+        elif route == f"/api/datasets/{REPOSITORY}/tree/{COMMIT}":
+            self.answer(json.dumps([self.describe(name) for name in self.digests]).encode())
+        elif (name := route.removeprefix(f"/datasets/{REPOSITORY}/resolve/{COMMIT}/")) in self.files:
+            headers = {"X-Repo-Commit": COMMIT, "ETag": f'"{self.digests[name]}"'}
+            self.answer(self.files[name], headers | {"Content-Type": "application/octet-stream"})
+        else:
+            self.send_response(404)
+            self.send_header("Content-Length", "0")
+            self.end_headers()
+
+    def describe(self, name: str) -> dict[str, Any]:
+        size, sha256 = len(self.files[name]), self.digests[name]
+        lfs = {"oid": sha256, "size": size, "pointerSize": 130}
+        return {"type": "file", "path": name, "size": size, "oid": 40 * "a", "lfs": lfs}
+
+    def answer(self, content: bytes, headers: dict[str, str] | None = None) -> None:
+        self.send_response(200)
+        for name, value in ({"Content-Type": "application/json"} | (headers or {})).items():
+            self.send_header(name, value)
+        self.send_header("Content-Length", str(len(content)))
+        self.end_headers()
+        if self.command == "GET":
+            self.wfile.write(content)
+
+    def log_message(self, *_: Any) -> None:
+        """Be silent."""
+
+
+@pytest.fixture
+def mirror(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[type[Hub]]:
+    """A mirror of the Hub on this machine, with a small SVHN."""
+    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Hub)
+    thread = threading.Thread(target=server.serve_forever)
+    thread.start()
+    monkeypatch.setenv("HF_ENDPOINT", f"http://127.0.0.1:{server.server_port}/")
+    huggingface_hub.close_session()  # it may have been opened with another test's proxy
+    Hub.files, Hub.asked = {"full_numbers/train-00000-of-00001.parquet": b"", "cropped_digits/extra-0.parquet": b""}, []
+    for name, count in (("train", 10), ("test", 4)):
+        path = write_parquet(tmp_path / "made", f"{name}-00000-of-00001.parquet", make_split(count), "image", "label")
+        Hub.files[f"cropped_digits/{path.name}"] = path.read_bytes()
+    Hub.digests = {name: hashlib.sha256(content).hexdigest() for name, content in Hub.files.items()}
+    yield Hub
+    server.shutdown()
+    thread.join()
+    server.server_close()
+    huggingface_hub.close_session()
+
+
+def test_the_mirror_that_is_named_is_asked_once(mirror: type[Hub], tmp_path: Path) -> None:
+    config = parse(["svhn", "--cache-dir", str(tmp_path / "cache")])
+    dataset = load(config)
+    assert dataset.source == f"{REPOSITORY} at {COMMIT}"
+    assert (len(dataset.train), len(dataset.test)) == (10, 4)
+    # Only what is needed is fetched.
+    assert not [path for path in mirror.asked if "extra" in path or "full_numbers" in path]
+    mirror.asked.clear()
+    assert load(config).digest == dataset.digest
+    assert not mirror.asked
+
+
+def test_a_cache_of_the_hubs_client_is_a_local_copy(mirror: type[Hub], tmp_path: Path) -> None:
+    dataset = load(parse(["svhn", "--cache-dir", str(tmp_path / "cache")]))
+    mirror.asked.clear()
+    cache = tmp_path / "cache" / "svhn"
+    for folder in (cache, cache / "datasets--ufldl-stanford--svhn"):
+        assert load(parse(["svhn", "--data-dir", str(folder)])).digest == dataset.digest
+    with pytest.raises(DataError, match="does not hold ufldl-stanford/svhn whole"):
+        load(parse(["svhn", "--extra", "--data-dir", str(cache)]))
+    assert not mirror.asked
+
+
+def test_a_file_that_the_hub_did_not_promise_is_refused(mirror: type[Hub], tmp_path: Path) -> None:
+    name = "cropped_digits/train-00000-of-00001.parquet"
+    good = mirror.files[name]
+    mirror.files[name] = bytes(len(good))
+    with pytest.raises(IntegrityError, match="is not the file we know"):
+        hub.fetch(REPOSITORY, PATTERNS, tmp_path / "cache")
+    # Nothing of it is left to be used by mistake: the next attempt begins anew.
+    assert not list((tmp_path / "cache").rglob("*.parquet"))
+    mirror.files[name] = good
+    assert hub.fetch(REPOSITORY, PATTERNS, tmp_path / "cache").name == COMMIT
+
+
+def test_a_file_that_was_altered_in_the_cache_is_noticed(mirror: type[Hub], tmp_path: Path) -> None:
+    folder = hub.fetch(REPOSITORY, PATTERNS, tmp_path / "cache")
+    victim = folder / "cropped_digits" / "test-00000-of-00001.parquet"
+    victim.resolve().write_bytes(b"altered")
+    with pytest.raises(IntegrityError, match="is not the file we know"):
+        load(parse(["svhn", "--data-dir", str(tmp_path / "cache")]))
+    assert victim.exists()  # a folder of the user's stays as it is
+
+
+def test_an_interrupted_download_is_completed(mirror: type[Hub], tmp_path: Path) -> None:
+    folder = hub.fetch(REPOSITORY, PATTERNS, tmp_path / "cache")
+    victim = folder / "cropped_digits" / "test-00000-of-00001.parquet"
+    victim.resolve().unlink()
+    victim.unlink()
+    with pytest.raises(DataError, match="whole"):
+        hub.find(REPOSITORY, PATTERNS, tmp_path / "cache")
+    assert hub.fetch(REPOSITORY, PATTERNS, tmp_path / "cache") == folder
+    assert victim.exists()
+
+
+def test_files_without_a_digest_are_refused(mirror: type[Hub], tmp_path: Path) -> None:
+    mirror.digests = dict.fromkeys(mirror.digests, 40 * "b")
+    with pytest.raises(DataError, match="states no sha256"):
+        hub.fetch(REPOSITORY, PATTERNS, tmp_path / "cache")
+
+
+def test_a_hub_without_such_files(mirror: type[Hub], tmp_path: Path) -> None:
+    with pytest.raises(DataError, match=r"there is no nothing/\* in"):
+        hub.fetch(REPOSITORY, ["nothing/*"], tmp_path)
+    with pytest.raises(DataError, match="cannot get the data"):
+        hub.fetch("some/other", PATTERNS, tmp_path)
+
+
+def test_a_cache_that_cannot_be_written(mirror: type[Hub], tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("in the way", encoding="utf-8")
+    with pytest.raises(PreflightError, match="cannot write to"):
+        hub.fetch(REPOSITORY, PATTERNS, tmp_path / "file")
+
+
+def test_a_run_says_where_its_data_came_from(mirror: type[Hub], tmp_path: Path) -> None:
+    arguments = ["svhn", "--depth", "10", "--steps", "1", "--batch-size", "2", "--threads", "2", "--progress", "quiet"]
+    arguments += ["--cache-dir", str(tmp_path / "cache"), "--out", str(tmp_path / "runs")]
+    assert main(arguments) == 0
+    manifest = json.loads((parse(arguments).run_dir / "manifest.json").read_text(encoding="utf-8"))
+    assert manifest["data"]["source"] == f"{REPOSITORY} at {COMMIT}"
+    assert manifest["data"]["sha256"] == load(parse(arguments)).digest
