@@ -12,6 +12,7 @@ from docker.errors import APIError
 
 from toolkit import naming
 from toolkit.engine.client import translating_errors
+from toolkit.wheel import staging
 
 FOLDERS = re.compile(r"(environment|image|wheel)-[a-z0-9.-]*[0-9a-f]{12}")
 """Names that only we give. A folder of another name in the state folder is somebody else's."""
@@ -34,7 +35,9 @@ class Leftover:
     used: str = ""
 
 
-def find(client: docker.DockerClient | None, state: Path, *, with_base: bool = False) -> list[Leftover]:
+def find(
+    client: docker.DockerClient | None, state: Path, *, dist: Path | None = None, with_base: bool = False
+) -> list[Leftover]:
     """Everything of ours: containers first, for an image in use cannot be removed.
 
     An image must have our label and a name of ours: labels pass on to images that others build on ours.
@@ -42,9 +45,11 @@ def find(client: docker.DockerClient | None, state: Path, *, with_base: bool = F
     Args:
         client: a connection to the engine, or None to look at folders only.
         state: the folder of environments, logs and manifests.
+        dist: the folder of finished wheels, which are kept: only what killed builds left in it counts.
         with_base: whether base stand-ins count; making one again takes a Debian mirror.
     """
-    return [*(_find_in_engine(client, with_base) if client else ()), *_find_folders(state)]
+    halves = _find_halves(dist) if dist else ()
+    return [*(_find_in_engine(client, with_base) if client else ()), *_find_folders(state), *halves]
 
 
 def _find_in_engine(client: docker.DockerClient, with_base: bool) -> list[Leftover]:
@@ -79,6 +84,18 @@ def _find_folders(state: Path) -> list[Leftover]:
         Leftover(kind="folder", name=str(path), handle=path, used=_find_user(path))
         for path in sorted(state.iterdir())
         if FOLDERS.fullmatch(path.name) and path.is_dir() and not path.is_symlink()
+    ]
+
+
+def _find_halves(dist: Path) -> list[Leftover]:
+    return [
+        Leftover(
+            kind="folder",
+            name=str(path),
+            handle=path,
+            used="" if staging.is_abandoned(path) else "a wheel is being built in it",
+        )
+        for path in staging.find(dist)
     ]
 
 

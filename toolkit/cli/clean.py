@@ -12,11 +12,12 @@ from toolkit.errors import EngineError, PreflightError
 @command()
 def clean(
     session: Session,
+    out: Annotated[Path, typer.Option(metavar="DIR", help="Folder of finished wheels.")] = Path("dist"),
     with_base: Annotated[bool, typer.Option("--with-base", help="Remove the base stand-in too.")] = False,
     force: Annotated[bool, typer.Option("--force", help="Remove containers in which a job is running, too.")] = False,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Say what would be removed, and remove nothing.")] = False,
 ) -> None:
-    """Remove the images, containers, volumes and environments that carry our label. Runs are kept."""
+    """Remove our images, containers, volumes, environments and half wheels. Finished wheels and runs are kept."""
     from toolkit.clean import find, remove
     from toolkit.engine.client import connect
 
@@ -27,7 +28,7 @@ def clean(
         console.say(f"containers and images are left alone: {error.what}")
         client = None
     removed, kept = [], []
-    for item in find(client, Path(settings.state), with_base=with_base):
+    for item in find(client, Path(settings.state), dist=out, with_base=with_base):
         reason = "" if force else item.used
         if not reason and not dry_run:
             reason = remove(item)

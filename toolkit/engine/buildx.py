@@ -7,6 +7,7 @@ buildx 0.13 spreads an object over many lines, later ones write it on one.
 
 import base64
 import json
+import re
 import signal
 import subprocess
 from collections.abc import Callable, Sequence
@@ -21,6 +22,13 @@ from toolkit.progress import StatusLine
 
 GRACE_SECONDS = 30
 TAIL_LINES = 30
+
+FULL = re.compile(
+    r"(?i:no space left on device|disk quota exceeded|the disk is full)|You don't have enough free space in"
+)
+"""A full disk in the words of the kernel, and of apt, which does not begin where it sees that space will not do."""
+FULL_DISK = "the engine's disk filled up during the build"
+FULL_DISK_REMEDY = "free space (`toolkit clean`, `docker builder prune`): what is built already is kept and used again"
 
 
 @dataclass
@@ -96,6 +104,7 @@ def build(
     console: Console,
     step: str = "image",
     observe: Callable[[str], str] | None = None,
+    keep: Sequence[int] = (),
 ) -> Transcript:
     """Run a build to its end, keeping its whole log.
 
@@ -105,6 +114,7 @@ def build(
         console: where its progress goes.
         step: the word before the progress.
         observe: hears each line of the log and answers with a line of progress of its own, or with nothing.
+        keep: files that the command is to hold open, such as locks that must not end before it does.
 
     Raises:
         BuildError: a step failed.
@@ -115,7 +125,13 @@ def build(
     transcript = Transcript()
     status = StatusLine(console, step)
     process = subprocess.Popen(
-        argv, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, errors="replace", start_new_session=True
+        argv,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+        text=True,
+        errors="replace",
+        start_new_session=True,
+        pass_fds=keep,
     )
     try:
         assert process.stderr is not None  # noqa: S101 - PIPE was asked for
@@ -144,12 +160,10 @@ def _explain(transcript: Transcript, log: Path, code: int) -> ToolkitError:
     text = "\n".join(transcript.tail)
     if "Cannot connect to the Docker daemon" in text or "error during connect" in text:
         return EngineError("the container engine went away during the build", remedy="start it and run this again")
-    if "no space left on device" in text.lower() or (
-        transcript.failed and "no space left" in transcript.failed[1].lower()
-    ):
-        return PreflightError(
-            "the engine's disk filled up during the build", remedy="free space: `toolkit clean`, `docker builder prune`"
-        )
+    said = [*transcript.tail, *(transcript.failed or ())[1:]]
+    full = [line.strip() for line in said if FULL.search(line)]
+    if full:
+        return PreflightError(FULL_DISK, why=full[-1], remedy=FULL_DISK_REMEDY)
     name, reason = transcript.failed or ("docker buildx build", f"exit code {code}")
     lines = "\n    ".join([reason, *transcript.tail[-12:]])
     return BuildError(f"the build failed at {name}", why=lines, remedy=f"the whole log is {log}")

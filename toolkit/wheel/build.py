@@ -4,7 +4,6 @@ import importlib
 import json
 import os
 import platform
-import shutil
 import subprocess
 import sys
 import tempfile
@@ -22,7 +21,7 @@ from toolkit.engine.client import require_buildx
 from toolkit.errors import BuildError, PreflightError
 from toolkit.manifest import Manifest
 from toolkit.matrix import Matrix
-from toolkit.wheel import failure
+from toolkit.wheel import failure, staging
 from toolkit.wheel.folder import find_wheel
 from toolkit.wheel.plan import LOG_TARGET, WheelPlan
 from toolkit.wheel.progress import Progress
@@ -76,28 +75,26 @@ def build(plan: WheelPlan, matrix: Matrix, *, dist: Path, logs: Path, engine: st
     """
     require_buildx()
     files.require_writable(dist)
-    # Beside the target, so that the last step is a rename; hidden, so that nobody takes it for a result.
-    staging = Path(tempfile.mkdtemp(prefix=f".{plan.name}.", dir=dist))
     # What reads ELF and writes bills of materials takes half a second to load: time to be had while Bazel works.
     threading.Thread(target=importlib.import_module, args=("toolkit.wheel.publication",), daemon=True).start()
-    try:
-        command = plan.command(staging)
+    # Beside the target, so that the last step is a rename; hidden, so that nobody takes it for a result.
+    with staging.claim(dist, plan.name) as place:
+        command = plan.command(place.path)
         started = time.time()
+        log, observe = logs / "build.log", _watch(console)
         try:
-            buildx.build(command, log=logs / "build.log", console=console, step="wheel", observe=_watch(console))
+            buildx.build(command, log=log, console=console, step="wheel", observe=observe, keep=[place.lock])
         except BuildError as error:
-            _require_space(staging, error)
+            _require_space(place.path, error)
             _fetch_log(plan, logs)
-            raise failure.explain(error, (logs / "bazel" / "build.log", logs / "build.log")) from error
+            raise failure.explain(error, (logs / "bazel" / "build.log", log)) from error
         from toolkit.wheel import publication
 
         circumstances = publication.Circumstances(
             started=started, finished=time.time(), host=describe_host(engine), command=command
         )
         console.heading("check", "reading the wheel: record, versions, GPU code, platform")
-        record = publication.publish(staging, dist / plan.name, plan, matrix, circumstances)
-    finally:
-        shutil.rmtree(staging, ignore_errors=True)
+        record = publication.publish(place.path, dist / plan.name, plan, matrix, circumstances)
     return Built(folder=dist / plan.name, record=record, reused=False)
 
 

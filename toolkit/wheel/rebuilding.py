@@ -4,13 +4,12 @@ import time
 import uuid
 from dataclasses import dataclass
 from pathlib import Path
-from tempfile import TemporaryDirectory
 
 from toolkit.console import Console
 from toolkit.engine import buildx
 from toolkit.errors import BuildError, CheckError, UnsupportedError
 from toolkit.settings import Settings
-from toolkit.wheel import difference, failure, folder, origin, verification
+from toolkit.wheel import difference, failure, folder, origin, staging, verification
 from toolkit.wheel.difference import Difference
 from toolkit.wheel.plan import WheelPlan
 
@@ -59,14 +58,14 @@ def rebuild(path: Path, settings: Settings, *, bazelrc: str, console: Console) -
     plan = verification.recall_plan(record, ca_bundle=settings.ca_bundle, bazelrc=bazelrc, cache_id=name)
     require_inputs(plan)
     started = time.monotonic()
-    with TemporaryDirectory(prefix=f".{plan.name}.", dir=path.resolve().parent) as scratch:
+    with staging.claim(path.resolve().parent, plan.name) as place:
         log = Path(settings.state) / f"wheel-{plan.name}" / "rebuild.log"
         try:
-            buildx.build(plan.command(Path(scratch)), log=log, console=console, step="rebuild")
+            buildx.build(plan.command(place.path), log=log, console=console, step="rebuild", keep=[place.lock])
         except BuildError as error:
             raise failure.explain(error, [log]) from error
-        found = difference.compare(folder.find_wheel(path), folder.find_wheel(Path(scratch)))
-        inputs = _read_packages(path) ^ _read_packages(Path(scratch))
+        found = difference.compare(folder.find_wheel(path), folder.find_wheel(place.path))
+        inputs = _read_packages(path) ^ _read_packages(place.path)
     return Comparison(
         rung=difference.rank(found),
         differences=tuple(found),

@@ -1,0 +1,110 @@
+"""A folder in which a wheel is made is removed when nobody is left who holds it, and never before."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from toolkit import clean
+from toolkit.wheel import staging
+
+NAME = "0123456789ab"
+HOLDER = """
+import subprocess, sys, time
+from pathlib import Path
+from toolkit.wheel import staging
+with staging.claim(Path(sys.argv[1]), sys.argv[2]) as place:
+    (place.path / "half.whl").touch()
+    quiet = {"stdin": subprocess.DEVNULL, "stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
+    child = subprocess.Popen(["sleep", sys.argv[3]], pass_fds=[place.lock], **quiet)
+    print(child.pid, flush=True)
+    time.sleep(60)
+"""
+
+
+def hold(dist: Path, child_seconds: int = 0) -> tuple["subprocess.Popen[str]", int]:
+    """A process that makes a wheel, and its child, which holds the folder too."""
+    argv = [sys.executable, "-c", HOLDER, str(dist), NAME, str(child_seconds)]
+    process = subprocess.Popen(argv, stdout=subprocess.PIPE, text=True)
+    assert process.stdout is not None
+    return process, int(process.stdout.readline())
+
+
+def kill(process: "subprocess.Popen[str]") -> None:
+    process.kill()
+    process.communicate()
+
+
+def test_folder_is_there_while_it_is_used_and_gone_afterwards(tmp_path: Path) -> None:
+    with staging.claim(tmp_path, NAME) as place:
+        assert staging.find(tmp_path) == [place.path]
+        assert not staging.is_abandoned(place.path)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_moved_result_stays(tmp_path: Path) -> None:
+    with staging.claim(tmp_path, NAME) as place:
+        place.path.replace(tmp_path / NAME)
+    assert [path.name for path in tmp_path.iterdir()] == [NAME]
+
+
+def test_next_build_removes_what_a_killed_one_left_and_spares_one_that_lives(tmp_path: Path) -> None:
+    dead, _ = hold(tmp_path)
+    (left,) = staging.find(tmp_path)
+    kill(dead)
+    assert left.is_dir(), "a killed process tidies nothing up"
+    alive, _ = hold(tmp_path)
+    try:
+        assert not left.exists()
+        (used,) = staging.find(tmp_path)
+        with staging.claim(tmp_path, NAME):
+            pass
+        assert (used / "half.whl").exists()
+    finally:
+        kill(alive)
+
+
+def test_child_of_a_killed_build_still_holds_the_folder(tmp_path: Path) -> None:
+    process, child = hold(tmp_path, child_seconds=60)
+    kill(process)
+    staging.sweep(tmp_path)
+    assert len(staging.find(tmp_path)) == 1
+    os.kill(child, signal.SIGKILL)
+    end = time.monotonic() + 10
+    while staging.find(tmp_path) and time.monotonic() < end:
+        staging.sweep(tmp_path)
+    assert staging.find(tmp_path) == []
+
+
+@pytest.mark.parametrize("name", [".config", ".0123456789ab", "0123456789ab.aaaaaaaa", ".0123456789ab.aaaaaaaa.keep"])
+def test_folder_of_another_name_is_left_alone(tmp_path: Path, name: str) -> None:
+    (tmp_path / name).mkdir()
+    staging.sweep(tmp_path)
+    assert (tmp_path / name).is_dir()
+
+
+def test_link_with_such_a_name_is_left_alone(tmp_path: Path) -> None:
+    (tmp_path / "thesis").mkdir()
+    (tmp_path / "dist").mkdir()
+    (tmp_path / "dist" / f".{NAME}.aaaaaaaa").symlink_to(tmp_path / "thesis")
+    staging.sweep(tmp_path / "dist")
+    assert (tmp_path / "dist" / f".{NAME}.aaaaaaaa").is_symlink()
+    assert (tmp_path / "thesis").is_dir()
+
+
+def test_clean_removes_abandoned_folders_and_keeps_wheels_and_living_builds(tmp_path: Path) -> None:
+    dist = tmp_path / "dist"
+    (dist / NAME).mkdir(parents=True)
+    left = dist / f".{NAME}.aaaaaaaa"
+    left.mkdir()
+    with staging.claim(tmp_path, NAME):
+        (item,) = clean.find(None, tmp_path / "state", dist=dist)
+        assert (item.handle, item.used, clean.remove(item)) == (left, "", "")
+        assert [path.name for path in dist.iterdir()] == [NAME]
+        (item,) = clean.find(None, tmp_path / "state", dist=tmp_path)
+        assert item.used == "a wheel is being built in it"
+    assert clean.find(None, tmp_path / "state", dist=tmp_path / "nowhere") == []
