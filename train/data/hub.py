@@ -1,8 +1,8 @@
-"""Data sets of the Hugging Face Hub, or of the mirror that HF_ENDPOINT names, by the Hub's own client, which comes with ``datasets``.
+"""Data sets of the Hugging Face Hub, or of the mirror that HF_ENDPOINT names, by the Hub's own client.
 
-The client keeps each large file under the sha256 that the Hub states for it, but never computes it: that is done here,
-each time, before a file is used. What a cache holds complete is used as it is, so that a run can be repeated after the
-Hub has moved on; the folder's name is the commit, and the run records it.
+The client, which comes with ``datasets``, keeps each large file under the sha256 that the Hub states for it, but never
+computes it: that is done here, each time, before a file is used. What a cache holds complete is used as it is, so that
+a run can be repeated after the Hub has moved on; the folder's name is the commit, and the run records it.
 """
 
 import os
