@@ -88,14 +88,11 @@ def _find_folders(state: Path) -> list[Leftover]:
 
 
 def _find_halves(dist: Path) -> list[Leftover]:
+    # One that a build works in is no leftover: not even --force may take it away from under the build.
     return [
-        Leftover(
-            kind="folder",
-            name=str(path),
-            handle=path,
-            used="" if staging.is_abandoned(path) else "a wheel is being built in it",
-        )
+        Leftover(kind="folder", name=str(path), handle=path)
         for path in staging.find(dist)
+        if staging.is_abandoned(path)
     ]
 
 
