@@ -7,17 +7,22 @@ import re
 from collections.abc import Iterable
 from pathlib import Path
 
+from toolkit.engine import buildx
 from toolkit.errors import BuildError, CheckError, EngineError, IntegrityError, PreflightError, ToolkitError
 
 _CODE = re.compile(r"exit code: (\d+)")
 _STAGE = re.compile(r"\[([a-z][a-z-]*)(?: \d+/\d+)?\]")
 _CAUSE = re.compile(
-    r"\berror:|^\s*(?:ERROR|FATAL|fatal|proof|apply-patches)\b.*:|[Hh]ash mismatch|was killed for memory"
+    r"\berror:|^\s*(?:ERROR|FATAL|fatal|proof|apply-patches|install-packages)\b.*:|^\s*E: |[Hh]ash mismatch|"
+    r"was killed for memory|"
+    r"^\s*wheel: (?:the remote executor|the disk is full)|" + buildx.FULL.pattern
 )
 # What Bazel and BuildKit say of every failure tells nothing about this one.
 _EMPTY = re.compile(r"did NOT complete successfully|failed to solve: process|the target bazel-log")
 _CAUSES = 8
 _WIDTH = 300
+
+_NO_SPACE: tuple[type[ToolkitError], str, str] = (PreflightError, buildx.FULL_DISK, buildx.FULL_DISK_REMEDY)
 
 _SAID: tuple[tuple[re.Pattern[str], type[ToolkitError], str, str], ...] = (
     (
@@ -25,12 +30,6 @@ _SAID: tuple[tuple[re.Pattern[str], type[ToolkitError], str, str], ...] = (
         IntegrityError,
         "a download is not what was pinned",
         "the source changed it, or something between changes it: compare with another network, then `toolkit lock`",
-    ),
-    (
-        re.compile(r"[Nn]o space left on device"),
-        PreflightError,
-        "the engine's disk filled up during the build",
-        "free space (`toolkit clean`, `docker builder prune`): what is compiled already is kept and used again",
     ),
     (
         re.compile(r"error reading from server|rpc error: code = Unavailable|the daemon is not running"),
@@ -50,6 +49,17 @@ _SAID: tuple[tuple[re.Pattern[str], type[ToolkitError], str, str], ...] = (
 )
 
 _CODES: dict[int, tuple[type[ToolkitError], str, str]] = {
+    5: (
+        BuildError,
+        "Debian's packages cannot be fetched",
+        "look at the day (--apt-snapshot), at the mirror of the base image, and behind a proxy at --ca-bundle",
+    ),
+    28: _NO_SPACE,
+    34: (
+        BuildError,
+        "the remote executor does not answer, or refuses the work",
+        "look at --remote-executor and at the credentials in --bazelrc; without the option everything is built here",
+    ),
     137: (
         BuildError,
         "a compiler was killed for memory",
@@ -73,6 +83,10 @@ def explain(error: BuildError, logs: Iterable[Path]) -> ToolkitError:
     present = [path for path in logs if path.is_file()]
     causes = find_causes("\n".join([*(path.read_text(errors="replace") for path in present), error.why]))
     why = "\n       ".join(causes) or error.why
+    if any(buildx.FULL.search(line) for line in causes):
+        # Before the exit code, which is that of whatever program met the full disk.
+        kind, what, remedy = _NO_SPACE
+        return kind(what, why=why, remedy=remedy)
     match = _CODE.search(error.why)
     if match and int(match[1]) in _CODES:
         kind, what, remedy = _CODES[int(match[1])]

@@ -16,7 +16,9 @@ from toolkit.wheel.origin import Origin
 
 TARGET = "wheel-from-source"
 LOG_TARGET = "bazel-log"
-_SERVICES = ("http://", "https://", "grpc://", "grpcs://", "unix:")
+_EXECUTORS = ("grpc://", "grpcs://")
+_CACHES = ("http://", "https://", *_EXECUTORS)
+"""Not ``unix:``: a socket of this machine is not there in the container of the build."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -174,9 +176,12 @@ def _require_sources(lock: Lock, source: Origin | None, bazel: Origin | None) ->
 
 
 def _require_means(means: Means) -> None:
-    for option, url in (("--remote-cache", means.remote_cache), ("--remote-executor", means.remote_executor)):
-        if url and not url.startswith(_SERVICES):
-            raise UsageError(f"{option} is not the URL of a service: {url!r}", remedy=f"one of {', '.join(_SERVICES)}…")
+    for option, url, schemes in (
+        ("--remote-cache", means.remote_cache, _CACHES),
+        ("--remote-executor", means.remote_executor, _EXECUTORS),
+    ):
+        if url and not url.startswith(schemes):
+            raise UsageError(f"{option} is not the URL of a service: {url!r}", remedy=f"one of {', '.join(schemes)}…")
         if "@" in url:
             # A build argument is kept in the image's history and in the log.
             raise UsageError(f"{option} has credentials in it", remedy="put them into a bazelrc file: --bazelrc FILE")

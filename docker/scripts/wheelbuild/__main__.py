@@ -1,9 +1,10 @@
 """Build a TensorFlow wheel: patch, configure, run Bazel, hand over one wheel and what belongs to it.
 
-Exit codes: 0 done, 1 a patch does not apply, 2 usage, 3 not exactly one wheel, 137 a compiler was killed for memory,
-otherwise Bazel's own.
+Exit codes: 0 done, 1 a patch does not apply, 2 usage, 3 not exactly one wheel, 28 the disk is full, 34 the remote
+executor does not answer, 137 a compiler was killed for memory, otherwise Bazel's own.
 """
 
+import errno
 import json
 import os
 import shutil
@@ -12,7 +13,7 @@ import sys
 import time
 from pathlib import Path
 
-from wheelbuild import arguments, bazel, machine, redaction, request, result
+from wheelbuild import arguments, bazel, machine, redaction, request, result, service
 
 BUILD = Path("/build")
 CACHE = Path("/var/cache/bazel")
@@ -22,6 +23,8 @@ SECRETS = Path("/run/secrets")
 RAW_EVENTS = Path("/tmp/events.json")  # noqa: S108 -- holds credentials, so it must not outlive the step
 LOG = CACHE / "log" / "build.log"
 EVENTS = CACHE / "log" / "events.json"
+REMOTE_FAILED = 34
+"""Bazel's own code for a remote executor that fails; ours for one that cannot be reached."""
 
 
 def prepare_environment() -> dict[str, str]:
@@ -61,8 +64,9 @@ def redact(credentials: Path) -> None:
             clean.write_text(redaction.redact(raw.read_text(errors="replace"), secrets))
 
 
-def explain_failure(code: int, wanted: request.Request, kills: int) -> int:
+def explain_failure(ended: bazel.Ended, wanted: request.Request, kills: int) -> int:
     """Print the first error of the log and what to do; returns the exit code of the step."""
+    code = ended.code
     log = LOG.read_text(errors="replace")
     lines = log.splitlines()
     # The first error is the cause; with --keep_going or many jobs it is far from the end.
@@ -73,11 +77,23 @@ def explain_failure(code: int, wanted: request.Request, kills: int) -> int:
         print(f"wheel: a process was killed for memory, with {wanted.jobs} jobs at once", file=sys.stderr)
         print(f"  try: BAZEL_JOBS={max(1, wanted.jobs // 2)}; what is compiled already is kept", file=sys.stderr)
         return 137
-    return code
+    return explain_full_disk(ended.full) if ended.full else code
+
+
+def explain_full_disk(said: str) -> int:
+    """Print where space is wanted; returns the exit code of the step."""
+    free = ", ".join(f"{folder} {shutil.disk_usage(folder).free >> 20} MiB" for folder in (CACHE, "/"))
+    print(f"wheel: the disk is full: {said}\n  free now: {free}", file=sys.stderr)
+    print("  try: free space in the engine; what is compiled already is kept", file=sys.stderr)
+    return errno.ENOSPC
 
 
 def build(wanted: request.Request) -> int:
     """Run the whole stage; returns its exit code."""
+    if trouble := service.find_trouble(wanted.remote_executor):
+        # Bazel itself asks six times, and each time may take a minute where packets get lost.
+        print(f"wheel: the remote executor does not answer: {trouble}", file=sys.stderr)
+        return REMOTE_FAILED
     environment = prepare_environment()
     patches = BUILD / "patches" / "tensorflow" / wanted.tensorflow
     if code := subprocess.run([BUILD / "apply-patches", patches, SOURCE], check=False).returncode:
@@ -100,11 +116,11 @@ def build(wanted: request.Request) -> int:
     argv += arguments.compose_build(wanted, cache=CACHE, events=RAW_EVENTS, downloads=BUILD / "downloads", trust=trust)
     print(f"wheel: {wanted.jobs} jobs, {wanted.memory} MiB\n+ {' '.join(argv)}", flush=True)
     began, kills = time.monotonic(), machine.count_kills()
-    code = bazel.run(argv, environment=environment, folder=SOURCE, log=LOG)
+    ended = bazel.run(argv, environment=environment, folder=SOURCE, log=LOG)
     seconds = time.monotonic() - began
     redact(credentials)
-    if code:
-        return explain_failure(code, wanted, machine.count_kills() - kills)
+    if ended.code:
+        return explain_failure(ended, wanted, machine.count_kills() - kills)
 
     try:
         wheel = result.find_wheel(EVENTS)
@@ -143,15 +159,20 @@ def hand_over(wheel: Path, facts: dict[str, object]) -> None:
 
 def main() -> int:
     """Read the request from the environment and build."""
-    (CACHE / "log").mkdir(parents=True, exist_ok=True)
-    for stale in (LOG, EVENTS):
-        stale.unlink(missing_ok=True)
     try:
         wanted = request.read_request(os.environ, cores=machine.count_cores(), memory=machine.read_memory())
     except request.UsageError as error:
         print(f"wheel: {error}", file=sys.stderr)
         return 2
-    return build(wanted)
+    try:
+        (CACHE / "log").mkdir(parents=True, exist_ok=True)
+        for stale in (LOG, EVENTS):
+            stale.unlink(missing_ok=True)
+        return build(wanted)
+    except OSError as error:
+        if error.errno not in {errno.ENOSPC, errno.EDQUOT}:
+            raise
+        return explain_full_disk(str(error))
 
 
 if __name__ == "__main__":

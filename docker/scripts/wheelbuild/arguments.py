@@ -56,7 +56,8 @@ def compose_build(request: Request, *, cache: Path, events: Path, downloads: Pat
     if request.remote_cache:
         flags.append(f"--remote_cache={request.remote_cache}")
     if request.remote_executor:
-        flags.append(f"--remote_executor={request.remote_executor}")
+        # Whoever asks for an executor wants no build on this machine instead, whatever the rc files say.
+        flags += [f"--remote_executor={request.remote_executor}", "--noremote_local_fallback"]
     if trust and (request.remote_cache or request.remote_executor):
         flags.append("--tls_certificate=/run/secrets/ca")
     flags += request.extra

@@ -4,6 +4,7 @@ import re
 import subprocess
 import sys
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 SHOWN = re.compile(
@@ -14,15 +15,27 @@ SHOWN = re.compile(
 KILLED = re.compile(r"\(Killed\)|\(Exit 137\)|: Killed\b|[Ss]ignal 9\b|[Ss]erver terminated abruptly")
 """How Bazel words it when the kernel kills a compiler, or Bazel itself."""
 
+FULL = re.compile(r"[Nn]o space left on device|[Dd]isk quota exceeded")
+"""How the kernel words it when a disk is full, whichever program passes it on."""
+
 _PROCESSES = re.compile(r"INFO: \d+ process(?:es)?: (.+)\.$", re.MULTILINE)
 
 
-def run(argv: Sequence[str], *, environment: Mapping[str, str], folder: Path, log: Path) -> int:
-    """Run Bazel, with its output in ``log`` and the lines that matter on the console.
+@dataclass(frozen=True, kw_only=True)
+class Ended:
+    """How a run ended.
 
-    Returns:
-        Bazel's exit code (https://bazel.build/run/scripts#exit-codes).
+    Attributes:
+        code: Bazel's exit code (https://bazel.build/run/scripts#exit-codes).
+        full: the first line that speaks of a full disk, or empty. It may be in no log, for the log is on that disk too.
     """
+
+    code: int
+    full: str = ""
+
+
+def run(argv: Sequence[str], *, environment: Mapping[str, str], folder: Path, log: Path) -> Ended:
+    """Run Bazel, with its output in ``log`` and the lines that matter on the console."""
     process = subprocess.Popen(
         argv,
         cwd=folder,
@@ -33,14 +46,21 @@ def run(argv: Sequence[str], *, environment: Mapping[str, str], folder: Path, lo
         text=True,
         errors="replace",
     )
-    with log.open("w") as kept:
+    full = ""
+    # Without a buffer: what a full disk refuses would be tried again at the end, and fail there.
+    with log.open("wb", buffering=0) as kept:
         for line in process.stdout or ():
-            kept.write(line)
-            kept.flush()
+            try:
+                kept.write(line.encode())
+            except OSError as error:
+                # The listening goes on: Bazel would wait for ever with a line that nobody takes.
+                full = full or f"{log}: {error.strerror}"
+            if FULL.search(line):
+                full = full or line.strip()
             if SHOWN.match(line):
                 sys.stdout.write(line)
                 sys.stdout.flush()
-    return process.wait()
+    return Ended(code=process.wait(), full=full)
 
 
 def read_version(environment: Mapping[str, str]) -> str:

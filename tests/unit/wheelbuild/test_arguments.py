@@ -26,6 +26,7 @@ BAZEL_6 = {
     "--host_jvm_args",
     "--jobs",
     "--local_ram_resources",
+    "--noremote_local_fallback",
     "--output_user_root",
     "--remote_cache",
     "--remote_executor",

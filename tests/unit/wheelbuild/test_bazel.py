@@ -12,10 +12,24 @@ PROGRESS = "[1,234 / 5,678] Compiling tensorflow/core/kernels/host.cc; 12s local
 def test_the_console_gets_what_matters_and_the_log_gets_all(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     lines = [PROGRESS, "note: a warning of the compiler\n", "ERROR: it broke\n", "INFO: Elapsed time: 1s\n"]
     program = f"import sys; sys.stderr.write({''.join(lines)!r}); sys.exit(36)"
-    code = bazel.run([sys.executable, "-c", program], environment={}, folder=tmp_path, log=tmp_path / "log")
-    assert code == 36
+    ended = bazel.run([sys.executable, "-c", program], environment={}, folder=tmp_path, log=tmp_path / "log")
+    assert ended == bazel.Ended(code=36)
     assert (tmp_path / "log").read_text() == "".join(lines)
     assert capsys.readouterr().out == "".join(line for line in lines if "note:" not in line)
+
+
+def test_a_full_disk_is_heard_of_although_the_log_is_on_it(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    program = f"import sys; sys.stderr.write({PROGRESS!r} * 20000); sys.exit(1)"
+    ended = bazel.run([sys.executable, "-c", program], environment={}, folder=tmp_path, log=Path("/dev/full"))
+    assert ended == bazel.Ended(code=1, full="/dev/full: No space left on device"), "and Bazel was listened to"
+    assert capsys.readouterr().out.count("\n") == 20000
+
+
+def test_a_program_that_meets_a_full_disk_is_told_from_one_that_speaks_of_disks(tmp_path: Path) -> None:
+    for line, full in (("error: unable to write x.o: No space left on device", True), ("INFO: disk is fine", False)):
+        program = f"print({line!r}); raise SystemExit(1)"
+        ended = bazel.run([sys.executable, "-c", program], environment={}, folder=tmp_path, log=tmp_path / "log")
+        assert ended == bazel.Ended(code=1, full=line if full else "")
 
 
 def test_processes_are_counted_by_where_they_ran() -> None:

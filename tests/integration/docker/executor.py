@@ -1,0 +1,80 @@
+"""The least of a remote executor: it takes Bazel's first call, keeps the headers, and refuses.
+
+It is no executor: what it shows is that Bazel's call arrives, with which credentials, and what a refusal does. gRPC is
+HTTP/2 with its frames (RFC 9113) and headers (RFC 7541); Bazel's client writes its headers plainly enough to be read.
+"""
+
+import contextlib
+import socket
+import struct
+import threading
+from collections.abc import Iterator
+
+from tests.integration.docker import stages
+
+_PREFACE = 24
+_HEADERS, _SETTINGS, _PING = 1, 4, 6
+_ACKNOWLEDGED, _END_STREAM, _END_HEADERS = 1, 1, 4
+UNAUTHENTICATED = "16"
+
+
+class Executor:
+    """Listens until it is closed.
+
+    Attributes:
+        url: for ``--remote-executor``.
+        heard: the headers of each call, as they were sent.
+    """
+
+    def __init__(self, address: str) -> None:
+        self._listener = socket.create_server((address, 0))
+        self.url = f"grpc://{address}:{self._listener.getsockname()[1]}"
+        self.heard: list[bytes] = []
+        threading.Thread(target=self._accept, daemon=True).start()
+
+    def close(self) -> None:
+        """Listen no more."""
+        self._listener.close()
+
+    def _accept(self) -> None:
+        with contextlib.suppress(OSError):
+            while True:
+                client, _ = self._listener.accept()
+                threading.Thread(target=self._talk, args=(client,), daemon=True).start()
+
+    def _talk(self, client: socket.socket) -> None:
+        with contextlib.suppress(OSError, struct.error), client, client.makefile("rb") as stream:
+            if len(stream.read(_PREFACE)) < _PREFACE:
+                return  # somebody who only looked whether anybody is there
+            client.sendall(_frame(_SETTINGS, 0, 0))
+            while True:
+                length, kind, flags, number = struct.unpack(">I", b"\0" + stream.read(3)) + struct.unpack(
+                    ">BBI", stream.read(6)
+                )
+                payload = stream.read(length)
+                if kind in {_SETTINGS, _PING} and not flags & _ACKNOWLEDGED:
+                    client.sendall(_frame(kind, _ACKNOWLEDGED, 0, payload if kind == _PING else b""))
+                elif kind == _HEADERS:
+                    self.heard.append(payload)
+                    answer = b"\x88" + _field("content-type", "application/grpc")  # 0x88 is `:status: 200`
+                    answer += _field("grpc-status", UNAUTHENTICATED) + _field("grpc-message", "not with that name")
+                    client.sendall(_frame(_HEADERS, _END_STREAM | _END_HEADERS, number, answer))
+
+
+def _frame(kind: int, flags: int, stream: int, payload: bytes = b"") -> bytes:
+    return struct.pack(">I", len(payload))[1:] + struct.pack(">BBI", kind, flags, stream) + payload
+
+
+def _field(name: str, value: str) -> bytes:
+    """A header that is not to be remembered: the simplest of its forms."""
+    return b"\0" + bytes([len(name)]) + name.encode() + bytes([len(value)]) + value.encode()
+
+
+@contextlib.contextmanager
+def serve() -> Iterator[Executor]:
+    """One on the address under which containers see this machine."""
+    executor = Executor(stages.find_gateway())
+    try:
+        yield executor
+    finally:
+        executor.close()
