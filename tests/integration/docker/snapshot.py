@@ -1,0 +1,89 @@
+"""Debian's snapshot archive, for one day: paths as the real one has them, files of the base image's own mirror.
+
+apt learns of it by the setting that companies have for an archive of their own (``Acquire::Snapshots::URI``), so all
+but the address is what happens with the real one.
+"""
+
+import re
+import subprocess
+import threading
+import urllib.error
+import urllib.request
+from collections.abc import Iterator
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from urllib.parse import urlsplit
+
+from tests.integration.docker import stages
+
+DAY = "20260901T000000Z"
+_PATH = re.compile(r"/archive/([\w-]+)/([0-9TZ]+)(/[\w./%~+:-]+)")
+
+
+class SnapshotServer(ThreadingHTTPServer):
+    """Passes on what is asked of its one day, knows no other, and keeps what was asked."""
+
+    daemon_threads = True
+
+    def __init__(self, address: str) -> None:
+        super().__init__((address, 0), _Handler)
+        self.mirrors = find_mirrors()
+        self.asked: list[str] = []
+        self.url = f"http://{address}:{self.server_port}/archive"
+
+    def write_settings(self, folder: Path) -> Path:
+        """The file that makes apt take this for the archive of its mirrors."""
+        hosts = sorted({urlsplit(mirror).netloc for mirror in self.mirrors.values()})
+        rules = {
+            "Origin::Debian": "debian/@SNAPSHOTID@/",
+            "Override::Label::Debian-Security": "debian-security/@SNAPSHOTID@/",
+            **{f"Host::{host}": "@PATH@/@SNAPSHOTID@/" for host in hosts},
+        }
+        lines = [f'Acquire::Snapshots::URI::{rule} "{self.url}/{path}";\n' for rule, path in rules.items()]
+        file = folder / "99snapshot"
+        file.write_text("".join(lines))
+        return file
+
+
+class _Handler(BaseHTTPRequestHandler):
+    protocol_version = "HTTP/1.1"
+    server: SnapshotServer
+
+    def do_GET(self) -> None:
+        self.server.asked.append(self.path)
+        match = _PATH.fullmatch(self.path)
+        if not match or match[2] != DAY or match[1] not in self.server.mirrors:
+            self._answer(404, b"")
+            return
+        try:
+            with urllib.request.urlopen(self.server.mirrors[match[1]] + match[3], timeout=60) as answer:  # noqa: S310
+                self._answer(200, answer.read())
+        except urllib.error.HTTPError as error:
+            self._answer(error.code, b"")
+
+    def log_message(self, format: str, *args: object) -> None:  # noqa: A002 -- the name is the base class's
+        """Stay quiet."""
+
+    def _answer(self, code: int, content: bytes) -> None:
+        self.send_response(code)
+        self.send_header("Content-Length", str(len(content)))
+        self.end_headers()
+        self.wfile.write(content)
+
+
+def find_mirrors() -> dict[str, str]:
+    """The mirrors of the base image, by their paths."""
+    argv = ["docker", "run", "--rm", stages.STANDIN, "sh", "-c", "cat /etc/apt/sources.list /etc/apt/sources.list.d/*"]
+    said = subprocess.run(argv, capture_output=True, text=True, check=False).stdout
+    mirrors = {uri.rstrip("/") for uri in re.findall(r"https?://\S+", said)}
+    return {urlsplit(mirror).path.strip("/"): mirror for mirror in mirrors}
+
+
+@contextmanager
+def serve() -> Iterator[SnapshotServer]:
+    """A server on the address under which containers see this machine."""
+    with SnapshotServer(stages.find_gateway()) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        yield server
+        server.shutdown()
