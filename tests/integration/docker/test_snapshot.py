@@ -1,5 +1,6 @@
 """A day of Debian's snapshot archive, read by the script of the toolchain stage with a real apt."""
 
+import re
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
@@ -43,7 +44,7 @@ def test_day_that_the_archive_lacks_is_named(archive: snapshot.SnapshotServer, t
     done = install("20200101T000000Z", archive.write_settings(tmp_path))
     assert done.returncode == 5, done.stderr
     assert "apt cannot read Debian's archive of the day 20200101T000000Z" in done.stderr
-    assert "/20200101T000000Z trixie Release' does not have a Release file" in done.stderr
+    assert re.search(r"/20200101T000000Z \S+ Release' does not have a Release file", done.stderr)
 
 
 def test_archive_without_one_of_its_suites_is_an_error(archive: snapshot.SnapshotServer, tmp_path: Path) -> None:

@@ -1,0 +1,75 @@
+"""``--apt-snapshot``: the toolchain of a wheel comes from one day of Debian's archive, and the records say of which."""
+
+import json
+import os
+import re
+import subprocess
+import uuid
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from tests.integration.docker import https, snapshot, stages
+from tests.integration.place import Place
+
+pytestmark = [pytest.mark.engine, pytest.mark.timeout(600), pytest.mark.usefixtures("bazel")]
+
+
+@contextmanager
+def make_base(settings: Path) -> Iterator[str]:
+    """The base image with settings for apt, as somebody has it who keeps an archive of their own."""
+    name = f"toolkit/tests-snapshot:{uuid.uuid4().hex[:8]}"
+    folder = settings.parent
+    (folder / "Dockerfile").write_text(f"FROM {stages.STANDIN}\nCOPY {settings.name} /etc/apt/apt.conf.d/\n")
+    subprocess.run(["docker", "buildx", "build", "--load", "--tag", name, folder], check=True, capture_output=True)
+    try:
+        yield name
+    finally:
+        subprocess.run(["docker", "image", "rm", name], check=True, capture_output=True)
+
+
+@pytest.fixture
+def place(tmp_path: Path) -> Place:
+    return Place(tmp_path)
+
+
+@pytest.mark.slow
+def test_day_is_built_with_and_recorded(place: Place, tmp_path: Path) -> None:
+    context = tmp_path / "base"
+    context.mkdir()
+    with snapshot.serve() as archive, make_base(archive.write_settings(context)) as base:
+        done = place.build("--base-image", base, "--apt-snapshot", snapshot.DAY, "--json")
+        assert done.returncode == 0, done.stderr
+        assert archive.asked
+        assert all(f"/{snapshot.DAY}/" in path for path in archive.asked)
+    value = json.loads(done.stdout)
+    assert (value["floating"], value["rung"]) == ([], "R0")
+    facts = json.loads((place.folder / value["folder"] / "manifest.json").read_text())["facts"]
+    assert facts["lock"]["pins"]["apt-snapshot"] == snapshot.DAY
+    assert facts["arguments"]["APT_SNAPSHOT"] == snapshot.DAY
+
+
+def test_day_that_is_not_there_is_named_and_the_archive_was_read_with_the_bundle(place: Place, tmp_path: Path) -> None:
+    """The archive is empty, and behind an authority that only the bundle knows."""
+    context, files = tmp_path / "base", tmp_path / "files"
+    context.mkdir()
+    files.mkdir()
+    with https.serve(files, tmp_path) as url:
+        rules = ("Origin::Debian", "Override::Label::Debian-Security")
+        settings = context / "99snapshot"
+        settings.write_text("".join(f'Acquire::Snapshots::URI::{rule} "{url}/@SNAPSHOTID@/";\n' for rule in rules))
+        bundle = tmp_path / "bundle.pem"
+        known = Path(os.environ.get("SSL_CERT_FILE", "/etc/ssl/certs/ca-certificates.crt"))
+        bundle.write_text(known.read_text() + (tmp_path / "authority.pem").read_text())
+        with make_base(settings) as base:
+            words = ("--base-image", base, "--apt-snapshot", "20200101T000000Z", "--ca-bundle", str(bundle))
+            done = place.build(*words)
+    assert done.returncode == 6, done.stderr
+    assert "error: Debian's packages cannot be fetched" in done.stderr
+    # apt names one suite or all of them, as their answers come in.
+    assert re.search(r"/20200101T000000Z \S+ Release' does not have a Release file", done.stderr)
+    assert "--apt-snapshot" in done.stderr
+    assert "certificate verify" not in done.stderr
+    assert list((place.folder / "dist").iterdir()) == []
