@@ -77,7 +77,10 @@ def explain_failure(ended: bazel.Ended, wanted: request.Request, kills: int) -> 
         print(f"wheel: a process was killed for memory, with {wanted.jobs} jobs at once", file=sys.stderr)
         print(f"  try: BAZEL_JOBS={max(1, wanted.jobs // 2)}; what is compiled already is kept", file=sys.stderr)
         return 137
-    return explain_full_disk(ended.full) if ended.full else code
+    if ended.full:
+        return explain_full_disk(ended.full)
+    # Where all actions are cached, Bazel ends with the code of what it does next: 38, the events cannot be uploaded.
+    return REMOTE_FAILED if bazel.REFUSED in log else code
 
 
 def explain_full_disk(said: str) -> int:

@@ -18,6 +18,9 @@ KILLED = re.compile(r"\(Killed\)|\(Exit 137\)|: Killed\b|[Ss]ignal 9\b|[Ss]erver
 FULL = re.compile(r"[Nn]o space left on device|[Dd]isk quota exceeded")
 """How the kernel words it when a disk is full, whichever program passes it on."""
 
+REFUSED = "Failed to query remote execution capabilities"
+"""How Bazel words it when the remote executor does not answer its first question, or not well."""
+
 _PROCESSES = re.compile(r"INFO: \d+ process(?:es)?: (.+)\.$", re.MULTILINE)
 
 

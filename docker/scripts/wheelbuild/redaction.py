@@ -7,6 +7,8 @@ from collections.abc import Iterator
 from itertools import pairwise
 
 MASK = "[redacted]"
+_GSON = {ord(sign): f"\\u{ord(sign):04x}" for sign in "=<>&'"}
+"""Bazel's JSON escapes these too, and many a credential ends with ``=``."""
 
 
 def read_secrets(rc: str) -> list[str]:
@@ -21,7 +23,8 @@ def read_secrets(rc: str) -> list[str]:
 def redact(text: str, secrets: list[str]) -> str:
     """``text`` without the secrets, in plain form and as JSON writes them."""
     for secret in secrets:
-        for form in {secret, json.dumps(secret)[1:-1]}:
+        quoted = {json.dumps(secret, ensure_ascii=ascii_only)[1:-1] for ascii_only in (True, False)}
+        for form in {secret, *quoted, *(each.translate(_GSON) for each in quoted)}:
             text = text.replace(form, MASK)
     return text
 

@@ -33,3 +33,12 @@ def test_no_secret_survives_in_any_form(secret: str) -> None:
     event = json.dumps({"options": [f"--remote_header=Authorization={secret}"]})
     clean = redaction.redact(f"{event}\n{secret}", redaction.read_secrets(rc))
     assert clean == '{"options": ["--remote_header=Authorization=[redacted]"]}\n[redacted]'
+
+
+@pytest.mark.parametrize("secret", ["Basic dXNlcjpwYXNz==", "a'b=<c>&", "schlüssel="])
+def test_no_secret_survives_in_the_json_of_bazel(secret: str) -> None:
+    """Bazel's own JSON (Gson's) escapes more than Python's does."""
+    quoted = json.dumps(secret, ensure_ascii=False)[1:-1]
+    for sign in "=<>&'":
+        quoted = quoted.replace(sign, f"\\u{ord(sign):04x}")
+    assert redaction.redact(f'"--remote_header\\u003d{quoted}"', [secret]) == '"--remote_header\\u003d[redacted]"'
