@@ -33,7 +33,8 @@ class Executor:
         threading.Thread(target=self._accept, daemon=True).start()
 
     def close(self) -> None:
-        """Listen no more."""
+        """Listen no more. Closing alone would leave the kernel listening for the thread that waits."""
+        self._listener.shutdown(socket.SHUT_RDWR)
         self._listener.close()
 
     def _accept(self) -> None:
