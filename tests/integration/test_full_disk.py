@@ -1,0 +1,52 @@
+"""A full disk inside the engine, for real: an engine of its own, on a small disk of its own."""
+
+import os
+import subprocess
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.integration import small_engine
+from tests.integration.docker import stages
+from tests.integration.place import Place
+
+pytestmark = [
+    pytest.mark.engine,
+    pytest.mark.timeout(600),
+    pytest.mark.skipif(os.geteuid() != 0, reason="only root may mount"),
+    pytest.mark.usefixtures("bazel"),
+]
+
+@pytest.fixture
+def engine() -> Iterator[small_engine.SmallEngine]:
+    with tempfile.TemporaryDirectory() as folder, small_engine.start(Path(folder), gib=8) as engine:
+        engine.load(stages.STANDIN, "toolkit/bazel:debian")
+        yield engine
+
+
+@pytest.fixture
+def place(tmp_path: Path) -> Place:
+    return Place(tmp_path)
+
+
+def test_full_disk_of_the_engine_is_named_and_with_space_the_next_run_succeeds(
+    engine: small_engine.SmallEngine, place: Place
+) -> None:
+    place.variables |= engine.variables
+    with engine.filled(leave_mib=200):
+        done = place.build()
+    assert_full_disk(done, place)
+    done = place.build()
+    assert done.returncode == 0, done.stderr
+    assert len(place.results) == 1
+
+
+def assert_full_disk(done: "subprocess.CompletedProcess[str]", place: Place) -> None:
+    """What failed, why, what to do, the exit code that the README lists, and nothing half in ``dist``."""
+    assert done.returncode == 4, done.stderr
+    assert "error: the engine's disk filled up during the build" in done.stderr
+    assert "\n  why: " in done.stderr
+    assert "docker builder prune" in done.stderr
+    assert list((place.folder / "dist").iterdir()) == []

@@ -1,0 +1,63 @@
+"""``--remote-executor``: a real Bazel asks it first, with the user's credentials, and nothing is built here instead.
+
+There is no executor to test with; what one does with the work is not tested.
+"""
+
+import json
+import time
+from pathlib import Path
+
+import pytest
+
+from tests.integration.docker import executor
+from tests.integration.docker.test_wheel import change
+from tests.integration.place import Place
+
+pytestmark = [pytest.mark.engine, pytest.mark.timeout(600), pytest.mark.usefixtures("bazel")]
+
+SECRET = "canary-of-the-tests"  # noqa: S105
+PADDING = "=="
+"""As in base64: Bazel's JSON writes it in another way than it was given."""
+
+
+@pytest.fixture
+def place(tmp_path: Path) -> Place:
+    place = Place(tmp_path)
+    change(place.source)  # something that is in no cache
+    return place
+
+
+def test_executor_hears_bazel_and_the_credentials_and_a_refusal_ends_the_build(place: Place) -> None:
+    rc = place.folder / "bazelrc"
+    # What an rc file allows is overruled, too: whoever names an executor wants no build on this machine.
+    rc.write_text(f"build --remote_header=Authorization='Bearer {SECRET}{PADDING}'\nbuild --remote_local_fallback\n")
+    with executor.serve() as service:
+        done = place.build("--remote-executor", service.url, "--bazelrc", str(rc), "--verbose")
+    assert done.returncode == 6, done.stderr
+    assert "error: the remote executor does not answer, or refuses the work" in done.stderr
+    assert "UNAUTHENTICATED: not with that name" in done.stderr
+    call = next(item for item in service.heard if b"Capabilities/GetCapabilities" in item)
+    assert f"Bearer {SECRET}{PADDING}".encode() in call
+    kept = [path for path in (place.folder / "state").rglob("*") if path.is_file()]
+    assert {"build.log", "events.json"} <= {path.name for path in kept}
+    assert not [path for path in kept if SECRET in path.read_text(errors="replace")]
+    assert SECRET not in done.stdout + done.stderr
+    log = next((place.folder / "state").glob("wheel-*/bazel/build.log")).read_text()
+    assert "processwrapper-sandbox" not in log, "nothing was compiled here"
+    events = next((place.folder / "state").glob("wheel-*/bazel/events.json")).read_text().splitlines()
+    (parsed,) = [event["optionsParsed"] for event in map(json.loads, events) if "optionsParsed" in event]
+    assert f"--remote_executor={service.url}" in parsed["cmdLine"]
+    assert list((place.folder / "dist").iterdir()) == []
+
+
+def test_executor_that_is_not_there_is_named_before_bazel_starts(place: Place) -> None:
+    with executor.serve() as service:
+        pass
+    began = time.monotonic()
+    done = place.build("--remote-executor", service.url)
+    assert done.returncode == 6, done.stderr
+    assert "error: the remote executor does not answer, or refuses the work" in done.stderr
+    assert f"{service.url}: [Errno 111] Connection refused" in done.stderr
+    assert "without the option everything is built here" in done.stderr
+    assert time.monotonic() - began < 120
+    assert list((place.folder / "dist").iterdir()) == []
