@@ -89,7 +89,7 @@ def main() -> None:
         batch = step % len(images)
         loss = functional.cross_entropy(network(images[batch]), labels[batch])
         loss.backward()
-        losses.append(float(loss))
+        losses.append(loss.item())
         if step == 0:
             out |= {f"h:{name}": value.detach().numpy().transpose(0, 2, 3, 1) for name, value in network.hidden.items()}
             out |= {
