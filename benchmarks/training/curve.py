@@ -1,6 +1,6 @@
 """The loss of 300 steps on CIFAR-10 beside that of the PyTorch reference, from the same weights and batches.
 
-    python benchmarks/training/curve.py --data-dir DIR --torch-python VENV/bin/python
+    python -m benchmarks.training.curve --data-dir DIR --torch-python VENV/bin/python
 
 Rounding grows from step to step, in any two programs. How far it takes two of ours from each other, the memory modes,
 is the noise that the distance to PyTorch is held against.
@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from benchmarks.training.figure import Curve, draw
 from benchmarks.training.run import ROOT
 from train import runtime
 from train.batches import Batches
@@ -64,21 +65,6 @@ def smooth(losses: list[float]) -> NDArray[np.float64]:
     return np.convolve(losses, np.full(WINDOW, 1 / WINDOW), "valid")
 
 
-def draw(curves: dict[str, list[float]], path: Path) -> None:
-    """All curves over the steps."""
-    from matplotlib.figure import Figure
-
-    figure = Figure(figsize=(8, 4), layout="constrained")
-    axes = figure.subplots()
-    for name, losses in curves.items():
-        axes.plot(range(WINDOW, STEPS + 1), smooth(losses), label=name, linewidth=1)
-    axes.set_xlabel("step (64 images each)")
-    axes.set_ylabel(f"training loss, mean of {WINDOW} steps")
-    axes.grid(alpha=0.3)
-    axes.legend()
-    figure.savefig(path, dpi=100)
-
-
 def main() -> None:
     """Run all, print the distances, write numbers and picture."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
@@ -107,7 +93,8 @@ def main() -> None:
     print(json.dumps({"distance to shared": distances, "last": {name: smooth(c)[-1] for name, c in curves.items()}}))
     rounded = {name: [round(loss, 5) for loss in losses] for name, losses in curves.items()}
     options.out.write_text(json.dumps({"distances": distances, "curves": rounded}) + "\n", encoding="utf-8")
-    draw(curves, options.out.with_suffix(".png"))
+    drawn = [Curve(name, range(WINDOW, STEPS + 1), smooth(losses).tolist()) for name, losses in curves.items()]
+    draw(drawn, f"training loss, mean of {WINDOW} steps", options.out.with_suffix(".png"))
 
 
 if __name__ == "__main__":

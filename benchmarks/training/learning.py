@@ -1,6 +1,6 @@
 """Accuracy that a fixed number of steps reaches on CIFAR-10, by preset and memory mode, over seeds.
 
-    python benchmarks/training/learning.py --data-dir DIR --out results/learning.json
+    python -m benchmarks.training.learning --data-dir DIR
 
 Each run is a process of ``python -m train`` with one thread, several of them side by side; processor time is its own,
 so other load on the machine costs patience, not fairness. A run that is in the results already is not run again.
@@ -17,6 +17,8 @@ from pathlib import Path
 from typing import Any
 
 import yaml
+
+from benchmarks.training.figure import Curve, draw
 
 HERE = Path(__file__).parent
 SMOOTHING = 0.95
@@ -56,26 +58,13 @@ def is_run(path: Path, manifest: dict[str, Any]) -> bool:
     return bool(found.get("config_sha256") == manifest["config_sha256"])
 
 
-def draw(results: list[dict[str, Any]], path: Path) -> None:
-    """Training loss of all runs over steps, smoothed; a colour for each row."""
-    from matplotlib.figure import Figure
-
-    figure = Figure(figsize=(8, 4.2), layout="constrained")
-    axes = figure.subplots()
-    rows = list(dict.fromkeys(result["row"] for result in results))
-    for result in results:
-        number, smooth, curve = rows.index(result["row"]), result["losses"][0][1], []
-        for _, loss in result["losses"]:
-            smooth = SMOOTHING * smooth + (1 - SMOOTHING) * loss
-            curve.append(smooth)
-        places = [step for step, _ in result["losses"]]
-        label = result["row"] if result is next(r for r in results if r["row"] == rows[number]) else None
-        axes.plot(places, curve, color=f"C{number}", alpha=0.7, linewidth=1, label=label)
-    axes.set_xlabel("step (64 images each)")
-    axes.set_ylabel("training loss, smoothed")
-    axes.grid(alpha=0.3)
-    axes.legend()
-    figure.savefig(path, dpi=100)
+def smooth(result: dict[str, Any]) -> Curve:
+    """A run's losses as a running average."""
+    value, losses = result["losses"][0][1], list[float]()
+    for _, loss in result["losses"]:
+        value = SMOOTHING * value + (1 - SMOOTHING) * loss
+        losses.append(value)
+    return Curve(result["row"], [step for step, _ in result["losses"]], losses)
 
 
 def main() -> None:
@@ -108,7 +97,7 @@ def main() -> None:
             f"({', '.join(f'{value:.2f}' for value in accuracies)}), "
             f"{statistics.mean(result['cpu_minutes'] for result in mine):.1f} minutes of one core"
         )
-    draw(results, options.out.with_suffix(".png"))
+    draw(map(smooth, results), "training loss, smoothed", options.out.with_suffix(".png"))
 
 
 if __name__ == "__main__":
