@@ -19,8 +19,6 @@ from typing import Any
 import yaml
 
 ROOT = Path(__file__).parents[2]
-GIGAFLOP_PER_IMAGE = {100: 1.728}
-"""Multiply-adds of a training step of BC-100-12 on 32x32, counted as two operations."""
 
 
 class Candidate:
