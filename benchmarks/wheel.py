@@ -3,7 +3,8 @@
 Both build the stand-in's source tree (tests/fixtures/mini_tensorflow) with Debian's Bazel, by the very same command,
 each with caches of its own. The rounds are interleaved, so that noise hits both alike, and medians are compared:
 
-* cold: caches that nobody has used
+* first build: a base image that the engine has not seen, so packages are fetched, every stage runs, Bazel is cold
+* cold: the toolchain is there, Bazel's caches are not
 * one file changed: one kernel is compiled, linked and packed
 * up to date, plan, refusal: the toolkit alone
 
@@ -22,13 +23,15 @@ import sys
 import tempfile
 import time
 import uuid
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 
 ROOT = Path(__file__).parent.parent
 RESULTS = Path(__file__).parent / "wheel.json"
 MINI = ROOT / "tests" / "fixtures" / "mini_tensorflow"
-ROUNDS = {"cold": 3, "one file changed": 5, "alone": 9}
+BASE = "toolkit/base:python3.11-trixie"
+ROUNDS = {"first build": 3, "cold": 3, "one file changed": 5, "alone": 9}
 TOOLKIT = [sys.executable, "-m", "toolkit", "build-wheel", "--bazel", "docker-image://toolkit/bazel:debian"]
 
 SHIM = """\
@@ -61,14 +64,26 @@ class Bench:
         """Make the kernel unlike any before: another object, so that linking and packing follow."""
         self.kernel.write_text(f'{self.text}\nextern "C" int round_{uuid.uuid4().hex}() {{ return 1; }}\n')
 
-    def toolkit(self, cache: str) -> list[str]:
+    def toolkit(self, cache: str, base: str = BASE) -> list[str]:
         """Our command."""
-        return [*TOOLKIT, "--source", str(self.source), "--cache", cache]
+        return [*TOOLKIT, "--source", str(self.source), "--cache", cache, "--base-image", base]
 
-    def plain(self, cache: str) -> list[str]:
+    def plain(self, cache: str, base: str = BASE) -> list[str]:
         """The command that ours comes down to, as its dry run prints it."""
-        printed = self.read([*self.toolkit(cache), "--dry-run", "--quiet"])
+        printed = self.read([*self.toolkit(cache, base), "--dry-run", "--quiet"])
         return shlex.split(printed)
+
+    @contextmanager
+    def new_base(self) -> Iterator[str]:
+        """The base image and one small file, so that nothing is cached which was built on it."""
+        name = f"toolkit/bench:{uuid.uuid4().hex[:12]}"
+        build = ["docker", "buildx", "build", "--quiet", "--load", "--tag", name, "-"]
+        dockerfile = f"FROM {BASE}\nRUN echo {name} >/etc/round\n"
+        subprocess.run(build, input=dockerfile, check=True, capture_output=True, text=True)
+        try:
+            yield name
+        finally:
+            subprocess.run(["docker", "image", "rm", name], check=True, capture_output=True)
 
     def time(self, argv: Sequence[str], *, code: int = 0) -> float:
         """Wall seconds."""
@@ -100,21 +115,28 @@ def compare(bench: Bench) -> dict[str, list[float]]:
         seconds.setdefault(name, []).append(value)
         print(f"{name:<34} {value:7.2f} s", flush=True)
 
-    def measure(kind: str, caches: dict[str, str]) -> None:
-        note(f"{kind}: plain", bench.time(bench.plain(caches["plain"])))
+    def measure(kind: str, plain: list[str], toolkit: list[str]) -> None:
+        note(f"{kind}: plain", bench.time(plain))
         bench.take_docker_seconds()
-        whole = bench.time(bench.toolkit(caches["toolkit"]))
+        whole = bench.time(toolkit)
         note(f"{kind}: toolkit", whole)
         note(f"{kind}: toolkit's own", whole - bench.take_docker_seconds())
 
-    caches = {}
+    def new_cache() -> str:
+        return f"bench-{uuid.uuid4().hex[:8]}"
+
+    for _ in range(ROUNDS["first build"]):
+        bench.change()
+        with bench.new_base() as one, bench.new_base() as other:
+            measure("first build", bench.plain(new_cache(), one), bench.toolkit(new_cache(), other))
+    caches = {"plain": "", "toolkit": ""}
     for _ in range(ROUNDS["cold"]):
         bench.change()
-        caches = {name: f"bench-{uuid.uuid4().hex[:8]}" for name in ("plain", "toolkit")}
-        measure("cold", caches)
+        caches = {name: new_cache() for name in caches}
+        measure("cold", bench.plain(caches["plain"]), bench.toolkit(caches["toolkit"]))
     for _ in range(ROUNDS["one file changed"]):
         bench.change()
-        measure("one file changed", caches)
+        measure("one file changed", bench.plain(caches["plain"]), bench.toolkit(caches["toolkit"]))
     for _ in range(ROUNDS["alone"]):
         note("up to date", bench.time(bench.toolkit(caches["toolkit"])))
         note("plan", bench.time([*bench.toolkit(caches["toolkit"]), "--dry-run"]))
