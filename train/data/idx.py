@@ -13,6 +13,13 @@ from train.data.dataset import Split
 from train.errors import DataError
 
 UNSIGNED_BYTE = 8
+MOST_DIMENSIONS = 3
+
+
+def find_folder(folder: Path) -> Path | None:
+    """The folder of the files: this one, or where Keras or torchvision keep them below it."""
+    candidates = (folder / place for place in ("", "fashion-mnist", "raw", "FashionMNIST/raw"))
+    return next((place for place in candidates if find(place, "train-images-idx3-ubyte")), None)
 
 
 def find(folder: Path, name: str) -> Path | None:
@@ -53,8 +60,8 @@ def parse(content: bytes, origin: str) -> NDArray[np.uint8]:
     Raises:
         DataError: it is no such file, or cut short.
     """
-    if len(content) < 4 or content[:3] != bytes([0, 0, UNSIGNED_BYTE]):
-        raise DataError(f"{origin} is no IDX file of bytes")
+    if len(content) < 4 or content[:3] != bytes([0, 0, UNSIGNED_BYTE]) or content[3] > MOST_DIMENSIONS:
+        raise DataError(f"{origin} is no IDX file of bytes with up to {MOST_DIMENSIONS} dimensions")
     start = 4 + 4 * content[3]
     if len(content) < start:
         raise DataError(f"{origin} is cut short")

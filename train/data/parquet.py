@@ -1,7 +1,9 @@
 """Image data sets as the Hugging Face Hub keeps them: Parquet files."""
 
 import re
+from collections.abc import Iterable
 from pathlib import Path
+from typing import Any
 
 from train.data import tables
 from train.data.dataset import Split
@@ -27,11 +29,15 @@ def find(folder: Path, split: str) -> list[Path]:
 
 
 def read(files: list[Path], image: str, label: str) -> Split:
-    """Read one split from its files, given the names of the columns.
+    """Read files, one after the other, given the names of the columns.
 
     Raises:
         DataError: a file or an image cannot be read, or a column is missing.
     """
     import pyarrow.parquet as pq
 
-    return tables.read(files, lambda path: pq.read_table(path, columns=[image, label]), image, label)
+    def open_(path: Path) -> tuple[int, Iterable[Any]]:
+        file = pq.ParquetFile(path)
+        return file.metadata.num_rows, file.iter_batches(batch_size=tables.ROWS, columns=[image, label])
+
+    return tables.read(files, open_, image, label)

@@ -1,5 +1,6 @@
 """Folders that ``datasets`` writes by ``save_to_disk``: memory-mapped Arrow files, one folder a split."""
 
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -13,17 +14,18 @@ def find(folder: Path, split: str) -> Path | None:
     return place if (folder / "dataset_dict.json").is_file() and (place / "state.json").is_file() else None
 
 
-def read(place: Path, image: str, label: str) -> Split:
-    """Read one split from its folder, given the names of the columns.
+def read(places: list[Path], image: str, label: str) -> Split:
+    """Read splits from their folders, one after the other, given the names of the columns.
 
     Raises:
         DataError: a file or an image cannot be read, or a column is missing.
     """
 
-    def load(path: Path) -> Any:
+    def open_(path: Path) -> tuple[int, Iterable[Any]]:
         # Slow to load (a second), and needed for this layout alone.
         from datasets import load_from_disk
 
-        return load_from_disk(str(path)).select_columns([image, label]).with_format("arrow")[:]
+        saved = load_from_disk(str(path)).select_columns([image, label]).with_format("arrow")
+        return len(saved), saved.iter(batch_size=tables.ROWS)
 
-    return tables.read([place], load, image, label)
+    return tables.read(places, open_, image, label)

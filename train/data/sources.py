@@ -4,7 +4,6 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import yaml
 
 from train.config import TrainConfig
@@ -78,8 +77,8 @@ def _read_originals(config: TrainConfig, folder: Path) -> Splits | None:
         if (folder / name).is_file():
             download.check(folder / name, file["sha256"])
             return cifar.read_archive(config.dataset, config.labels, folder / name)
-    if config.dataset == "fashion_mnist" and idx.find(folder, "train-images-idx3-ubyte"):
-        return idx.read_folder(folder)
+    if config.dataset == "fashion_mnist" and (place := idx.find_folder(folder)):
+        return idx.read_folder(place)
     if config.dataset == "svhn" and (folder / "train_32x32.mat").is_file():
         return _read_matlab(config, folder)
     return None
@@ -112,44 +111,48 @@ def _read_remote(config: TrainConfig) -> tuple[Splits, str]:
     return _read_parquet(config, folder / facts["hub"]["folder"]), f"{repository} at {folder.name}"
 
 
-def _names(config: TrainConfig) -> tuple[str, ...]:
-    return ("train", "test", *(["extra"] if config.extra else []))
+def _parts(config: TrainConfig) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """What training and test split are made of, by the names of their sources."""
+    return ("train", "extra") if config.extra else ("train",), ("test",)
 
 
 def _patterns(config: TrainConfig) -> list[str]:
     """The files of the splits that are read, as the Hub names them."""
     folder = read_sources()[config.dataset]["hub"]["folder"]
-    return [f"{folder}/{name}-*.parquet" for name in _names(config)]
+    return [f"{folder}/{name}-*.parquet" for names in _parts(config) for name in names]
 
 
 def _read_parquet(config: TrainConfig, folder: Path) -> Splits:
     columns = read_sources()[config.dataset]["columns"]
-    splits = []
-    for split in _names(config):
-        files = parquet.find(folder, split)
+
+    def find(name: str) -> list[Path]:
+        files = parquet.find(folder, name)
         if not files:
-            raise DataError(f"{folder} holds no {split}-*.parquet")
-        splits.append(parquet.read(files, columns["image"], columns[config.labels]))
-    return _add_extra(splits)
+            raise DataError(f"{folder} holds no {name}-*.parquet")
+        return files
+
+    def read(names: tuple[str, ...]) -> Split:
+        files = [file for name in names for file in find(name)]
+        return parquet.read(files, columns["image"], columns[config.labels])
+
+    train, test = _parts(config)
+    return read(train), read(test)
 
 
 def _read_saved(config: TrainConfig, folder: Path) -> Splits:
     columns = read_sources()[config.dataset]["columns"]
-    splits = []
-    for split in _names(config):
-        place = saved.find(folder, split)
+
+    def find(name: str) -> Path:
+        place = saved.find(folder, name)
         if not place:
-            raise DataError(f"{folder} holds no split {split}")
-        splits.append(saved.read(place, columns["image"], columns[config.labels]))
-    return _add_extra(splits)
+            raise DataError(f"{folder} holds no split {name}")
+        return place
+
+    train, test = ([find(name) for name in names] for names in _parts(config))
+    image, label = columns["image"], columns[config.labels]
+    return saved.read(train, image, label), saved.read(test, image, label)
 
 
 def _read_matlab(config: TrainConfig, folder: Path) -> Splits:
-    return _add_extra([matlab.read(folder / f"{name}_32x32.mat") for name in _names(config)])
-
-
-def _add_extra(splits: list[Split]) -> Splits:
-    train, test, *extra = splits
-    for more in extra:
-        train = Split(np.concatenate([train.images, more.images]), np.concatenate([train.labels, more.labels]))
-    return train, test
+    train, test = ([folder / f"{name}_32x32.mat" for name in names] for names in _parts(config))
+    return matlab.read(train), matlab.read(test)

@@ -159,25 +159,30 @@ def write_idx(path: Path, array: Any, *, compress: bool) -> None:
     path.write_bytes(gzip.compress(content) if compress else content)
 
 
-@pytest.mark.parametrize("compress", [True, False])
-def test_idx_files_of_fashion_mnist(tmp_path: Path, compress: bool) -> None:
+@pytest.mark.parametrize(("compress", "place"), [(True, ""), (True, "fashion-mnist"), (False, "FashionMNIST/raw")])
+def test_idx_files_of_fashion_mnist(tmp_path: Path, compress: bool, place: str) -> None:
+    """Where their authors, Keras and torchvision put them."""
+    (tmp_path / place).mkdir(parents=True, exist_ok=True)
     splits = {"train": make_split(10, 28, 1), "t10k": make_split(4, 28, 1)}
     for name, split in splits.items():
         end = ".gz" if compress else ""
-        write_idx(tmp_path / f"{name}-images-idx3-ubyte{end}", split.images[..., 0], compress=compress)
-        write_idx(tmp_path / f"{name}-labels-idx1-ubyte{end}", split.labels.astype(np.uint8), compress=compress)
+        write_idx(tmp_path / place / f"{name}-images-idx3-ubyte{end}", split.images[..., 0], compress=compress)
+        write_idx(tmp_path / place / f"{name}-labels-idx1-ubyte{end}", split.labels.astype(np.uint8), compress=compress)
     dataset = load(parse(["fashion_mnist", "--data-dir", str(tmp_path)]))
     assert_same(dataset.train, splits["train"])
     assert_same(dataset.test, splits["t10k"])
 
 
-def test_matlab_files_of_svhn(tmp_path: Path) -> None:
+@pytest.mark.parametrize("compress", [True, False])
+@pytest.mark.parametrize("kind", [np.uint8, np.float64])
+def test_matlab_files_of_svhn(tmp_path: Path, kind: Any, compress: bool) -> None:
     from scipy.io import savemat
 
     splits = {name: make_split(count) for name, count in (("train", 10), ("test", 4), ("extra", 6))}
     for name, split in splits.items():
-        labels = np.where(split.labels == 0, 10, split.labels)[:, None]
-        savemat(tmp_path / f"{name}_32x32.mat", {"X": split.images.transpose(1, 2, 3, 0), "y": labels})
+        labels = np.where(split.labels == 0, 10, split.labels)[:, None].astype(kind)
+        content = {"X": split.images.transpose(1, 2, 3, 0), "y": labels}
+        savemat(tmp_path / f"{name}_32x32.mat", content, do_compression=compress)
     dataset = load(parse(["svhn", "--data-dir", str(tmp_path)]))
     assert_same(dataset.train, splits["train"])
     assert_same(dataset.test, splits["test"])
