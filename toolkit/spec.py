@@ -18,7 +18,7 @@ class Spec:
         capabilities: as TensorFlow's build reads them, such as ``compute_75``.
         bazel: version that this TensorFlow is built with.
         clang: major version of our toolchain's compiler.
-        requirements: the locked run-time set of this CUDA and cuDNN; empty where none is locked.
+        requirements: the locked run-time set of this Python, CUDA and cuDNN; empty where none is locked.
         bazel_arguments: flags that answer known failures.
         warnings: what is worth knowing before the build, one line each.
     """
@@ -103,7 +103,8 @@ def _read(
 
 def _find_locked(matrix: Matrix, asked: Asked) -> Published | None:
     wanted = (asked.tensorflow, asked.cuda, asked.cudnn)
-    return next((item for item in matrix.published if (item.tensorflow, item.cuda, item.cudnn) == wanted), None)
+    fitting = (item for item in matrix.published if (item.tensorflow, item.cuda, item.cudnn) == wanted)
+    return next((item for item in fitting if asked.python in item.python), None)
 
 
 def _warn(matrix: Matrix, asked: Asked, locked: Published | None) -> Iterable[str]:
@@ -114,6 +115,6 @@ def _warn(matrix: Matrix, asked: Asked, locked: Published | None) -> Iterable[st
     if documented != matrix.toolchain.clang:
         yield f"upstream documents clang {documented} for {row.version}; our toolchain has {matrix.toolchain.clang}"
     if locked is None:
-        yield "no run-time set is locked for this TensorFlow, CUDA and cuDNN: build-image will refuse the wheel"
+        yield "no run-time set is locked for this TensorFlow, Python, CUDA and cuDNN: build-image will refuse the wheel"
     for failure in rules.find_failures(matrix, asked):
         yield f"{failure.id}: {failure.symptom} ({', '.join(failure.issues)}); ours: {failure.ours}"

@@ -4,6 +4,7 @@ import base64
 import hashlib
 import json
 import os
+import re
 import shlex
 import subprocess
 import sys
@@ -179,6 +180,18 @@ def test_matrix_is_a_table_or_json_with_a_source_for_each_row(run: Run) -> None:
     assert "2.19.0" in run("matrix").stdout
     value = json.loads(run("matrix", "--json").stdout)
     assert all(set(row["sources"]) <= value["sources"].keys() and row["sources"] for row in value["rows"])
+
+
+def test_matrix_shows_each_release_of_cuda_and_each_known_failure(run: Run) -> None:
+    text, value = run("matrix").stdout, json.loads(run("matrix", "--json").stdout)
+    assert {row["version"] for row in value["cuda"]} >= {"12.5.1", "12.6.1", "12.8.0"}
+    assert {row["version"] for row in value["cudnn"]} >= {"9.3.0", "9.5.0"}
+    for row in value["cuda"]:
+        assert re.search(rf"(?m)^{re.escape(row['version'])} +{re.escape(row['driver'] or '-')} ", text)
+    assert {failure["id"] for failure in value["failures"]} >= {f"P{number}" for number in range(1, 18)}
+    for failure in value["failures"]:
+        assert f"{failure['symptom']} ({', '.join(failure['issues'])})\n    ours: {failure['ours']}" in text
+    assert "P10, tensorflow before 2.20 and cuda from 12.8: " in text
 
 
 def test_the_fast_commands_load_nothing_slow(run: Run) -> None:

@@ -96,6 +96,50 @@ def test_known_failures_are_warned_of_with_issue_and_remedy() -> None:
     assert all("; ours: " in line for line in warnings if re.match(r"P\d", line))
 
 
+ISSUES = {
+    "P1": (91733, 28256),
+    "P2": (78846, 93639),
+    "P3": (90578,),
+    "P4": (97866, 88695, 16206),
+    "P5": (78613, 79756),
+    "P6": (91733,),
+    "P7": (86405,),
+    "P8": (68247, 82195),
+    "P9": (72166, 78774),
+    "P11": (70199,),
+    "P12": (42066, 41480, 30047),
+    "P14": (62459,),
+    "P15": (86413,),
+    "P16": (63298, 68702),
+    "P17": (39560, 1628),
+}
+"""Issue numbers of the known upstream failures. P13 has a commit in place of one, P10 is refused."""
+
+
+def test_each_known_failure_that_touches_the_default_set_is_shown_once_with_its_issues() -> None:
+    shown = {line.partition(":")[0]: line for line in spec.resolve(TABLE).warnings if re.match(r"P\d", line)}
+    assert shown.keys() == {*ISSUES, "P13"}
+    for name, numbers in ISSUES.items():
+        said, _, ours = shown[name].partition("; ours: ")
+        assert tuple(map(int, re.findall(r"#(\d+)", said))) == numbers
+        assert ours
+    assert "tensorflow-feedstock@7c8b03c7" in shown["P13"]
+
+
+def test_failures_of_an_older_version_are_not_shown_for_a_newer_one() -> None:
+    newer = spec.resolve(TABLE, tensorflow="2.20.0").warnings
+    assert not [line for line in newer if line.startswith(("P3:", "P13:", "and-cuda:"))]
+    assert any(line.startswith("P4:") for line in newer)
+
+
+def test_python_without_a_locked_run_time_is_built_with_a_warning() -> None:
+    """The locked sets are for Python 3.11: hours later build-image would refuse the wheel."""
+    found = spec.resolve(TABLE, python="3.12")
+    assert not found.requirements
+    assert any("no run-time set" in line for line in found.warnings)
+    assert not any("no run-time set" in line for line in spec.resolve(TABLE).warnings)
+
+
 def test_flags_that_answer_known_failures_reach_the_build() -> None:
     assert spec.resolve(TABLE).bazel_arguments == (
         "--copt=-Wno-gnu-offsetof-extensions",

@@ -1,18 +1,21 @@
-"""``toolkit matrix``: what can be built, and who says so."""
+"""``toolkit matrix``: what can be built, what is known to fail, and who says so."""
 
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
 from toolkit.cli.session import Session, command
 
 if TYPE_CHECKING:
-    from toolkit.matrix import Matrix
+    from toolkit.matrix import Failure, Matrix
+    from toolkit.versions import Range
 
-HEADS = ("TensorFlow", "Python", "Bazel", "CUDA", "cuDNN", "tested", "sources")
+TENSORFLOW = ("TensorFlow", "Python", "Bazel", "CUDA", "cuDNN", "tested", "sources")
+CUDA = ("CUDA", "driver", "oldest driver", "capabilities", "built here", "sources")
 
 
 @command()
 def matrix(session: Session) -> None:
-    """Show the version table: TensorFlow with its Bazel, Python, CUDA and cuDNN, each fact with its source."""
+    """Show the version table: TensorFlow, CUDA and its drivers, known failures and what is done about each."""
     from dataclasses import asdict
 
     from toolkit.matrix import load
@@ -21,31 +24,57 @@ def matrix(session: Session) -> None:
     value = {
         "updated": table.updated,
         "rows": [asdict(row) for row in table.rows()],
+        "cuda": [asdict(row) for row in table.cuda_rows.values()],
+        "cudnn": [asdict(row) for row in table.cudnn_rows.values()],
+        "bazel": [asdict(row) for row in table.bazel_rows.values()],
+        "toolchain": asdict(table.toolchain),
+        "published": [asdict(item) for item in table.published],
+        "failures": [asdict(failure) for failure in table.failures],
         "sources": {name: asdict(source) for name, source in table.sources.items()},
     }
     session.console.result(value, render(table))
 
 
 def render(table: "Matrix") -> str:
-    """The table for a person: a row a version of TensorFlow, an empty line, and what the sources are."""
-    rows = [
-        (
-            row.version,
-            _span(row.python),
-            row.bazel,
-            _span(row.cuda),
-            _span(row.cudnn),
-            "yes" if row.tested else "no",
-            ", ".join(row.sources),
-        )
-        for row in table.rows()
+    """The table for a person, in parts with an empty line between: TensorFlow, CUDA, known failures, sources."""
+    notes = [f"  {name}: {source.what}, {source.date}" for name, source in sorted(table.sources.items())]
+    parts = [
+        _align([TENSORFLOW, *_list_tensorflow(table)]),
+        _align([CUDA, *_list_cuda(table)]),
+        ["known failures", *(line for failure in table.failures for line in _describe(failure))],
+        [f"updated {table.updated}; sources:", *notes],
     ]
-    widths = [max(len(row[column]) for row in (HEADS, *rows)) for column in range(len(HEADS))]
-    lines = ["  ".join(f"{cell:<{width}}" for cell, width in zip(row, widths, strict=True)) for row in (HEADS, *rows)]
-    used = sorted({source for row in table.rows() for source in row.sources})
-    notes = [f"  {name}: {table.sources[name].what}, {table.sources[name].date}" for name in used]
-    return "\n".join([*(line.rstrip() for line in lines), "", f"updated {table.updated}; sources:", *notes])
+    return "\n\n".join("\n".join(lines) for lines in parts)
 
 
-def _span(versions: tuple[str, ...]) -> str:
+def _list_tensorflow(table: "Matrix") -> Iterable[Sequence[str]]:
+    for row in table.rows():
+        tested, sources = "yes" if row.tested else "no", ", ".join(row.sources)
+        yield row.version, _span(row.python), row.bazel, _span(row.cuda), _span(row.cudnn), tested, sources
+
+
+def _list_cuda(table: "Matrix") -> Iterable[Sequence[str]]:
+    for row in table.cuda_rows.values():
+        # Without its locked parts the toolchain cannot prove itself, and nothing is built.
+        built, sources = "yes" if row.parts else "no", ", ".join(row.sources)
+        yield row.version, row.driver or "-", row.driver_min or "-", _span(row.capabilities), built, sources
+
+
+def _describe(failure: "Failure") -> Iterable[str]:
+    span = " and ".join(f"{name} {_bound(span)}" for name, span in failure.when.items())
+    yield f"  {failure.id}{f', {span}' if span else ''}: {failure.symptom} ({', '.join(failure.issues)})"
+    yield f"    ours: {failure.ours}"
+
+
+def _bound(span: "Range") -> str:
+    bounds = (("from", span.since), ("before", span.before))
+    return " ".join(f"{word} {version}" for word, version in bounds if version)
+
+
+def _align(rows: Sequence[Sequence[str]]) -> list[str]:
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    return ["  ".join(f"{cell:<{width}}" for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows]
+
+
+def _span(versions: Sequence[str]) -> str:
     return f"{versions[0]} … {versions[-1]}" if len(versions) > 1 else "".join(versions) or "-"
