@@ -29,6 +29,7 @@ class Position:
         seconds: time spent in steps, but for the first step of each process, which makes the graph.
         epoch_seconds, loss_sum, correct, seen: sums over the epoch that is under way.
         environment: what the bits depend on besides the configuration, such as threads and the data's digest.
+        resumed: steps after which other processes had stopped and this or another one went on.
     """
 
     step: int = 0
@@ -38,6 +39,7 @@ class Position:
     correct: int = 0
     seen: int = 0
     environment: dict[str, Any] = field(default_factory=dict)
+    resumed: list[int] = field(default_factory=list)
 
 
 @dataclass(frozen=True)

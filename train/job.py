@@ -1,6 +1,7 @@
 """The job from a configuration to a finished run folder."""
 
 import math
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -96,7 +97,7 @@ def _make_loop(
 def _resume(loop: "Loop", saved: checkpoint.Checkpoint, environment: dict[str, Any]) -> None:
     _require_same(saved.position.environment, environment, loop.display)
     loop.state.write(saved.values)
-    loop.position = saved.position
+    loop.position = replace(saved.position, resumed=[*saved.position.resumed, saved.position.step])
     loop.display.say(f"resumed after step {saved.position.step} of {loop.batches.total}")
 
 
@@ -119,6 +120,7 @@ def _describe(
             "first_step_seconds": loop.first_step_seconds,
         },
         weights_sha256=digest_weights(loop.state.model),
+        resumed_after=position.resumed,
         hardware={"devices": environment["devices"], "cores": runtime.count_cores()},
         environment=environment,
         data={"source": dataset.source, "sha256": dataset.digest},

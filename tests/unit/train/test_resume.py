@@ -103,6 +103,8 @@ def test_sigterm_saves_and_exits_130(unbroken: dict[str, Any], tmp_path: Path) -
     assert loaded.position.step >= 22
     assert main([*ARGUMENTS, "--out", str(tmp_path)]) == 0
     assert read_manifest(tmp_path)["weights_sha256"] == unbroken["weights_sha256"]
+    assert read_manifest(tmp_path)["resumed_after"] == [loaded.position.step]
+    assert unbroken["resumed_after"] == []
 
 
 @pytest.mark.parametrize("damage", ["tear", "flip"])
