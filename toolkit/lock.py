@@ -6,7 +6,7 @@ is rung R0 of the ladder: every input pinned and checked.
 
 import re
 import subprocess
-from collections.abc import Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -31,6 +31,7 @@ REMEDIES = {
     "apt-snapshot": "--apt-snapshot YYYYMMDDT000000Z names a day of Debian's snapshot archive",
     "tensorflow-commit": f"`git ls-remote {REPOSITORY} TAG` names it where the network reaches it",
     "bazel-sha256": "the version table has no hash of this Bazel",
+    "bazel": "its image is not on this machine: `docker pull` it, so that it is known by its digest",
 }
 """What fills an empty pin."""
 
@@ -58,7 +59,7 @@ class Lock:
     @property
     def rung(self) -> str:
         """The rung of the reproducibility ladder that the inputs allow."""
-        return "below R0" if self.floating else "R0"
+        return rank(self.floating)
 
     @property
     def digest(self) -> str:
@@ -68,6 +69,11 @@ class Lock:
     def describe(self) -> dict[str, Any]:
         """As it is written."""
         return {"schema": SCHEMA, "spec": dict(self.spec), "pins": dict(self.pins)}
+
+
+def rank(floating: Collection[str]) -> str:
+    """The rung of the reproducibility ladder that inputs allow of which these are not pinned."""
+    return "below R0" if floating else "R0"
 
 
 def collect(
@@ -186,9 +192,9 @@ def require_fit(locked: Lock, present: Lock) -> None:
         )
 
 
-def describe_floating(lock: Lock) -> list[str]:
+def describe_floating(names: Iterable[str]) -> list[str]:
     """What is floating and what would pin it, one line each."""
-    return [f"{name} is floating: {REMEDIES.get(name, 'lock again')}" for name in lock.floating]
+    return [f"{name} is floating: {REMEDIES.get(name, 'lock again')}" for name in names]
 
 
 def _find_patches(spec: Spec) -> list[Path]:

@@ -33,7 +33,7 @@ def test_complete_lock_is_r0_and_an_incomplete_one_says_what_floats() -> None:
     found = lock.collect(SPEC, TABLE, base_image="debian")
     assert found.floating == ("base-digest", "apt-snapshot")
     assert found.rung == "below R0"
-    assert [line.split()[0] for line in lock.describe_floating(found)] == ["base-digest", "apt-snapshot"]
+    assert [line.split()[0] for line in lock.describe_floating(found.floating)] == ["base-digest", "apt-snapshot"]
 
 
 def test_unknown_commit_floats_until_somebody_names_it() -> None:

@@ -57,9 +57,9 @@ def build_wheel(
     built = build.find(plan, out)
     if built is None or dry_run:
         # An up-to-date wheel has been warned about when it was built.
-        for line in (*prepared.spec.warnings, *lock.describe_floating(plan.lock)):
+        for line in (*prepared.spec.warnings, *lock.describe_floating(plan.floating)):
             console.say(f"  {line}")
-    console.heading("plan", f"{plan.name}: inputs {plan.lock.rung}")
+    console.heading("plan", f"{plan.name}: inputs {plan.rung}")
     if dry_run:
         options.print_commands(console, [plan.command(out / plan.name)])
         return
@@ -77,8 +77,8 @@ def build_wheel(
             "folder": str(built.folder),
             "plan": plan.digest,
             "reused": built.reused,
-            "rung": plan.lock.rung,
-            "floating": list(plan.lock.floating),
+            "rung": plan.rung,
+            "floating": list(plan.floating),
             "seconds": built.record.facts["seconds"],
             "actions": {"executed": ran["executed"], "cached": ran["cached"]},
         },

@@ -44,5 +44,5 @@ def lock(
     lines = [f"{path}: {len(shown.pins) - len(shown.floating)} of {len(shown.pins)} pins, inputs {shown.rung}"]
     console.result(
         {"file": str(path), "rung": shown.rung, "floating": list(shown.floating), **shown.describe()},
-        "\n".join(lines + [f"  {line}" for line in locking.describe_floating(shown)]),
+        "\n".join(lines + [f"  {line}" for line in locking.describe_floating(shown.floating)]),
     )

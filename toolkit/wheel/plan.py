@@ -11,11 +11,13 @@ from pathlib import Path
 
 from toolkit import digest, project
 from toolkit.errors import UnsupportedError, UsageError
-from toolkit.lock import Lock
-from toolkit.wheel.origin import Origin
+from toolkit.lock import Lock, rank
+from toolkit.wheel.origin import IMAGE_SCHEME, Origin
 
 TARGET = "wheel-from-source"
 LOG_TARGET = "bazel-log"
+_REPLACED = {"source": "tensorflow-commit", "bazel": "bazel-sha256"}
+"""The pin that each context takes the place of."""
 _EXECUTORS = ("grpc://", "grpcs://")
 _CACHES = ("http://", "https://", *_EXECUTORS)
 """Not ``unix:``: a socket of this machine is not there in the container of the build."""
@@ -73,6 +75,18 @@ class WheelPlan:
     def name(self) -> str:
         """Name of the result's folder."""
         return digest.shorten(self.digest)
+
+    @property
+    def floating(self) -> tuple[str, ...]:
+        """What is not pinned: pins of the lock that are in use and empty, and what replaces one by name alone."""
+        replaced = {_REPLACED[name] for name in self.origins}
+        by_name = [name for name, identity in self.origins.items() if identity.startswith(IMAGE_SCHEME)]
+        return (*(name for name in self.lock.floating if name not in replaced), *by_name)
+
+    @property
+    def rung(self) -> str:
+        """The rung of the reproducibility ladder that the inputs allow."""
+        return rank(self.floating)
 
     def command(self, output: Path, *, target: str = TARGET, run: str = "") -> tuple[str, ...]:
         """The command that writes the files of a stage into a folder.

@@ -4,17 +4,33 @@ https://slsa.dev/spec/v1.0/provenance and https://github.com/in-toto/attestation
 wheel that leaves this machine can say what it was made of. It is unsigned: it says what was done, not who vouches.
 """
 
-from collections.abc import Mapping
+import uuid
+from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime
 from typing import Any
 
+from toolkit import __version__
 from toolkit.lock import REPOSITORY
+from toolkit.wheel.origin import IMAGE_SCHEME
 from toolkit.wheel.plan import WheelPlan
 
 FILE = "provenance.intoto.json"
 STATEMENT = "https://in-toto.io/Statement/v1"
 PREDICATE = "https://slsa.dev/provenance/v1"
 BUILD_TYPE = "urn:x-tensorflow-toolkit:build-wheel:v1"
+BUILDER = "urn:x-tensorflow-toolkit:builder:docker-buildx"
+"""Whoever trusts the result trusts this program, the engine that ran it and the machine below."""
+
+TREE = "toolkit-tree-sha256"
+"""Our own digest of a folder (:func:`toolkit.digest.digest_paths`): ``sha256`` would promise that of one file."""
+
+_EXTERNAL = {
+    "bazelArguments": "BAZEL_ARGUMENTS",
+    "aptSnapshot": "APT_SNAPSHOT",
+    "remoteCache": "REMOTE_CACHE",
+    "remoteExecutor": "REMOTE_EXECUTOR",
+}
+"""What else the user decides, and may change the result: the specification wants these parameters to be complete."""
 
 
 def describe(
@@ -26,8 +42,10 @@ def describe(
         plan: what was built.
         subjects: digest of each file by name; the wheel first.
         started, finished: seconds since 1970.
-        builder: versions of what ran the build, such as the engine.
+        builder: the machine; its engine and kernel are told.
     """
+    external = {name: plan.arguments[argument] for name, argument in _EXTERNAL.items() if argument in plan.arguments}
+    versions = {name: builder[name] for name in ("engine", "kernel") if name in builder}
     return {
         "_type": STATEMENT,
         "subject": [{"name": name, "digest": _split(value)} for name, value in subjects.items()],
@@ -35,14 +53,14 @@ def describe(
         "predicate": {
             "buildDefinition": {
                 "buildType": BUILD_TYPE,
-                "externalParameters": {"spec": dict(plan.lock.spec), "origins": plan.origins},
+                "externalParameters": {"spec": dict(plan.lock.spec), "origins": plan.origins, **external},
                 "internalParameters": {"arguments": plan.arguments, "plan": plan.digest},
                 "resolvedDependencies": list(_list_dependencies(plan)),
             },
             "runDetails": {
-                "builder": {"id": BUILD_TYPE, "version": dict(builder)},
+                "builder": {"id": BUILDER, "version": {"toolkit": __version__, **versions}},
                 "metadata": {
-                    "invocationId": plan.digest,
+                    "invocationId": f"urn:uuid:{uuid.uuid4()}",
                     "startedOn": _stamp(started),
                     "finishedOn": _stamp(finished),
                 },
@@ -51,32 +69,38 @@ def describe(
     }
 
 
-def _list_dependencies(plan: WheelPlan) -> list[dict[str, Any]]:
+def _list_dependencies(plan: WheelPlan) -> Iterator[dict[str, Any]]:
     pins, spec = plan.lock.pins, plan.lock.spec
-    found: list[dict[str, Any]] = []
-    if pins["base-digest"]:
-        found.append({"name": pins["base-image"], "digest": _split(pins["base-digest"])})
+    base = {"name": pins["base-image"], "uri": f"{IMAGE_SCHEME}{pins['base-image']}"}
+    yield {**base, "digest": _split(pins["base-digest"])} if pins["base-digest"] else base
     if "source" in plan.origins:
-        found.append({"name": "source", "digest": _split(plan.origins["source"])})
+        yield _describe_origin("source", plan)
     else:
-        found.append({"uri": f"git+{REPOSITORY}", "digest": {"gitCommit": pins["tensorflow-commit"]}})
+        yield {"uri": f"git+{REPOSITORY}", "digest": {"gitCommit": pins["tensorflow-commit"]}}
     if "bazel" in plan.origins:
-        found.append({"name": "bazel", "digest": _split(plan.origins["bazel"])})
+        yield _describe_origin("bazel", plan)
     else:
-        found.append({"name": f"bazel-{spec['bazel']}-linux-x86_64", "digest": {"sha256": pins["bazel-sha256"]}})
-    found += [
-        {"name": f"redistrib_{spec[part]}.json", "digest": {"sha256": pins[f"{part}-redist-sha256"]}}
-        for part in ("cuda", "cudnn")
-    ]
-    found += [{"name": name, "digest": _split(value)} for name, value in pins.items() if "/" in name]
-    found.append({"name": "recipe", "digest": _split(pins["recipe"])})
-    return found
+        yield {"name": f"bazel-{spec['bazel']}-linux-x86_64", "digest": {"sha256": pins["bazel-sha256"]}}
+    for part in ("cuda", "cudnn"):
+        yield {"name": f"redistrib_{spec[part]}.json", "digest": {"sha256": pins[f"{part}-redist-sha256"]}}
+    for name, value in pins.items():
+        if "/" in name:
+            yield {"name": name, "digest": _split(value)}
+    yield {"name": "recipe", "digest": _split(pins["recipe"], TREE)}
 
 
-def _split(identity: str) -> dict[str, str]:
-    """``sha256:…`` and ``git:…`` as in-toto writes them; what is neither keeps its own name."""
+def _describe_origin(name: str, plan: WheelPlan) -> dict[str, Any]:
+    """What replaces a pinned source; an image that is known by its name alone has no digest to tell."""
+    identity, context = plan.origins[name], plan.contexts[name]
+    if identity.startswith(IMAGE_SCHEME):
+        return {"name": name, "uri": identity}
+    return {"name": name, "digest": _split(identity, "sha256" if "://" in context else TREE)}
+
+
+def _split(identity: str, sha256: str = "sha256") -> dict[str, str]:
+    """``sha256:…`` and ``git:…`` as in-toto writes them."""
     algorithm, _, value = identity.partition(":")
-    return {{"git": "gitCommit"}.get(algorithm, algorithm): value} if value else {"name": identity}
+    return {{"git": "gitCommit", "sha256": sha256}[algorithm]: value}
 
 
 def _stamp(seconds: float) -> str:

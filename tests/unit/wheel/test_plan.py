@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from toolkit import lock, matrix, spec
 from toolkit.errors import UnsupportedError, UsageError
-from toolkit.wheel.origin import Origin
+from toolkit.wheel.origin import Origin, find_bazel
 from toolkit.wheel.plan import Means, WheelPlan, plan
 
 TABLE = matrix.load()
@@ -40,6 +40,21 @@ def test_replaced_sources_are_contexts_and_their_pins_are_gone() -> None:
     built = plan(LOCK, Means(), source=SOURCE, bazel=Origin(context="docker-image://b", identity="sha256:2"))
     assert read_options(built, "--build-context") == {"source": "/source", "bazel": "docker-image://b"}
     assert not {"TENSORFLOW_COMMIT", "BAZEL_SHA256"} & read_options(built, "--build-arg").keys()
+
+
+def test_what_is_known_by_its_name_alone_floats() -> None:
+    """An image that is not on this machine may be another tomorrow: no wheel of it is R0."""
+    assert (plan(LOCK, Means()).floating, plan(LOCK, Means()).rung) == ((), "R0")
+    named = plan(LOCK, Means(), bazel=find_bazel("docker-image://somewhere/bazel:7"))
+    assert (named.floating, named.rung) == (("bazel",), "below R0")
+    known = plan(LOCK, Means(), bazel=find_bazel("docker-image://somewhere/bazel:7", "sha256:" + "0" * 64))
+    assert known.rung == "R0"
+
+
+def test_an_empty_pin_that_is_replaced_does_not_float() -> None:
+    without = lock.Lock(spec=LOCK.spec, pins={**LOCK.pins, "tensorflow-commit": "", "bazel-sha256": ""})
+    assert plan(without, Means(), source=SOURCE, bazel=SOURCE).rung == "R0"
+    assert without.floating == ("tensorflow-commit", "bazel-sha256")
 
 
 def test_what_does_not_change_the_result_does_not_change_the_digest(tmp_path: Path) -> None:

@@ -1,0 +1,124 @@
+"""The provenance holds what SLSA's specification, version 1, asks of a statement, field by field."""
+
+import re
+from collections.abc import Iterator
+from datetime import datetime
+from typing import Any
+
+import pytest
+
+from toolkit import __version__, lock, matrix, spec
+from toolkit.wheel import provenance
+from toolkit.wheel.origin import Origin
+from toolkit.wheel.plan import Means, WheelPlan, plan
+
+TABLE = matrix.load()
+LOCK = lock.collect(
+    spec.resolve(TABLE),
+    TABLE,
+    base_image="python:3.11-slim-trixie",
+    base_digest="sha256:" + "1" * 64,
+    apt_snapshot="20261121T000000Z",
+)
+WHEEL = "tensorflow-2.19.0-cp311-cp311-linux_x86_64.whl"
+HOST = {"engine": "docker 26.1.5", "kernel": "6.1", "cores": "2", "memory_bytes": "1"}
+FOLDER = Origin(context="/work/source", identity="sha256:" + "2" * 64)
+COMMIT = Origin(context="/work/source", identity="git:" + "3" * 40)
+IMAGE = Origin(context="docker-image://bazel", identity="sha256:" + "4" * 64)
+NAMED = Origin(context="docker-image://bazel:7", identity="docker-image://bazel:7")
+LENGTHS = {"sha256": 64, "gitCommit": 40, provenance.TREE: 64}
+
+
+def describe(built: WheelPlan) -> dict[str, Any]:
+    return provenance.describe(
+        built, {WHEEL: "sha256:" + "0" * 64}, started=1_741_132_800, finished=1_741_136_400, builder=HOST
+    )
+
+
+def find_faults(statement: dict[str, Any]) -> Iterator[str]:
+    """What https://slsa.dev/spec/v1.0/provenance and in-toto's Statement and ResourceDescriptor require and miss."""
+    if statement["_type"] != "https://in-toto.io/Statement/v1":
+        yield "_type"
+    if statement["predicateType"] != "https://slsa.dev/provenance/v1":
+        yield "predicateType"
+    definition, details = statement["predicate"]["buildDefinition"], statement["predicate"]["runDetails"]
+    for name, uri in (("buildType", definition["buildType"]), ("builder.id", details["builder"]["id"])):
+        if not re.fullmatch(r"[a-z][a-z0-9+.-]*:\S+", uri):
+            yield name
+    for item in statement["subject"]:
+        if not item.get("name") or not item.get("digest"):
+            yield "subject"
+    for item in [*statement["subject"], *definition["resolvedDependencies"]]:
+        if not item.keys() & {"uri", "digest", "content"}:
+            yield f"descriptor {item}"
+        if "uri" in item and "://" not in item["uri"]:
+            yield f"uri of {item}"
+        for algorithm, value in item.get("digest", {}).items():
+            if not re.fullmatch(f"[0-9a-f]{{{LENGTHS.get(algorithm, 0)}}}", value):
+                yield f"digest of {item}"
+    version = details["builder"]["version"]
+    if not all(isinstance(value, str) for pair in version.items() for value in pair):
+        yield "builder.version"
+    for name in ("startedOn", "finishedOn"):
+        if datetime.fromisoformat(details["metadata"][name]).tzinfo is None:
+            yield name
+
+
+@pytest.mark.parametrize("source", [None, FOLDER, COMMIT])
+@pytest.mark.parametrize("bazel", [None, FOLDER, IMAGE, NAMED])
+def test_every_origin_makes_a_whole_statement(source: Origin | None, bazel: Origin | None) -> None:
+    assert list(find_faults(describe(plan(LOCK, Means(), source=source, bazel=bazel)))) == []
+
+
+def test_faults_are_found() -> None:
+    statement = describe(plan(LOCK, Means()))
+    statement["predicate"]["buildDefinition"]["resolvedDependencies"] += [
+        {"name": "nothing"},
+        {"name": "short", "digest": {"sha256": "00"}},
+        {"name": "image", "digest": {"docker-image": "//bazel:7"}},
+    ]
+    statement["predicate"]["runDetails"]["builder"]["id"] = "toolkit"
+    statement["predicate"]["runDetails"]["metadata"]["startedOn"] = "2025-03-05T00:00:00"
+    assert len(list(find_faults(statement))) == 5
+
+
+def list_dependencies(built: WheelPlan) -> list[dict[str, Any]]:
+    found: list[dict[str, Any]] = describe(built)["predicate"]["buildDefinition"]["resolvedDependencies"]
+    return found
+
+
+def test_each_pin_of_the_lock_is_a_dependency_with_its_digest() -> None:
+    held = {value for item in list_dependencies(plan(LOCK, Means())) for value in item["digest"].values()}
+    digests = {value for name, value in LOCK.pins.items() if re.search("digest|commit|recipe|redist|bazel-|/", name)}
+    assert {value.removeprefix("sha256:") for value in digests} <= held
+
+
+def test_a_folder_has_a_digest_of_its_own_kind_and_a_name_has_none() -> None:
+    dependencies = list_dependencies(plan(LOCK, Means(), source=FOLDER, bazel=NAMED))
+    assert {"name": "source", "digest": {provenance.TREE: "2" * 64}} in dependencies
+    assert {"name": "bazel", "uri": "docker-image://bazel:7"} in dependencies
+    assert {"name": "bazel", "digest": {"sha256": "4" * 64}} in list_dependencies(plan(LOCK, Means(), bazel=IMAGE))
+
+
+def test_what_the_user_decides_is_complete() -> None:
+    means = Means(remote_cache="https://cache", remote_executor="grpcs://executor")
+    built = plan(LOCK, means, source=COMMIT, bazel_arguments=["--copt=-O1"])
+    assert describe(built)["predicate"]["buildDefinition"]["externalParameters"] == {
+        "spec": dict(LOCK.spec),
+        "origins": {"source": COMMIT.identity},
+        "bazelArguments": "--copt=-O1",
+        "aptSnapshot": "20261121T000000Z",
+        "remoteCache": "https://cache",
+        "remoteExecutor": "grpcs://executor",
+    }
+
+
+def test_the_builder_is_no_build_type_and_each_run_has_a_name_of_its_own() -> None:
+    one, other = (describe(plan(LOCK, Means()))["predicate"]["runDetails"] for _ in range(2))
+    assert one["builder"]["id"] == provenance.BUILDER != provenance.BUILD_TYPE
+    assert one["builder"]["version"] == {"toolkit": __version__, "engine": "docker 26.1.5", "kernel": "6.1"}
+    assert one["metadata"]["invocationId"] != other["metadata"]["invocationId"]
+    assert (one["metadata"]["startedOn"], one["metadata"]["finishedOn"]) == (
+        "2025-03-05T00:00:00Z",
+        "2025-03-05T01:00:00Z",
+    )
