@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from toolkit import files
+from toolkit import digest, files, manifest, project
 from toolkit.engine import Engine, Environment, Job, Mount
 from toolkit.errors import DataError, JobError
 from toolkit.manifest import FILE
@@ -85,7 +85,7 @@ def run(
         JobError: the job failed. It has said why itself, and its exit code means what ours mean.
         PreflightError: a folder cannot be written.
     """
-    parent = {"kind": environment.kind, "digest": environment.digest, "reference": environment.reference}
+    parent = describe_parent(environment)
     job = plan(arguments, config, parent=parent, gpu=gpu, quiet=quiet)
     for mount in job.mounts:
         if mount.writable:
@@ -103,6 +103,22 @@ def run(
     if not isinstance(result, dict):
         raise JobError("training", 1, why=f"it ended well but left no {FILE}")
     return result
+
+
+def describe_parent(environment: Environment) -> dict[str, Any]:
+    """The chain behind a run: the environment, and what its own manifest says that it was made of.
+
+    The whole chain is in each run, so that a run still says where it came from when its environment is gone. ``code``
+    is the digest of the training job's own files: an image holds them, the host takes those of this clone.
+    """
+    record = manifest.read(environment.folder)
+    return {
+        "kind": environment.kind,
+        "digest": environment.digest,
+        "reference": environment.reference,
+        "parent": dict(record.parent) if record and record.parent else None,
+        "code": digest.digest_paths(project.ROOT, [project.locate("train")]),
+    }
 
 
 def describe(config: TrainConfig, result: dict[str, Any]) -> str:

@@ -3,7 +3,7 @@
 import typer
 
 from toolkit import __version__
-from toolkit.cli import build_image, build_wheel, clean, doctor, lock, matrix, smoke, train, up, verify
+from toolkit.cli import build_image, build_wheel, clean, doctor, lock, matrix, reproduce, smoke, train, up, verify
 
 app = typer.Typer(
     name="toolkit",
@@ -26,7 +26,8 @@ app.command("train", context_settings=PASS_ON, short_help="Train a DenseNet.")(t
 app.command("doctor", short_help="What this machine can do, with remedies.")(doctor.doctor)
 app.command("matrix", short_help="What works with what, and who says so.")(matrix.matrix)
 app.command("lock", short_help="Freeze every pin of the chain, or check them.")(lock.lock)
-app.command("verify", short_help="Check a wheel that was built, or build it again.")(verify.verify)
+app.command("verify", short_help="Check a wheel, an image or a run, and the chain behind it.")(verify.verify)
+app.command("reproduce", short_help="Run a finished run again, and compare.")(reproduce.reproduce)
 app.command("clean", short_help="Remove what the toolkit made.")(clean.clean)
 
 

@@ -2,31 +2,17 @@
 
 import json
 from collections.abc import Iterator, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 from toolkit import manifest
-from toolkit.errors import CheckError, IntegrityError
+from toolkit.audit.finding import Finding, judge
+from toolkit.errors import IntegrityError
 from toolkit.lock import Lock
 from toolkit.manifest import Manifest
 from toolkit.wheel import audit, bom, fitness, folder, inspection, provenance
 from toolkit.wheel.plan import Means, WheelPlan
-
-
-@dataclass(frozen=True, kw_only=True)
-class Finding:
-    """One thing that was looked at.
-
-    Attributes:
-        id: stable name.
-        ok: whether it holds.
-        evidence: what was seen.
-    """
-
-    id: str
-    ok: bool
-    evidence: str
 
 
 def verify(path: Path) -> list[Finding]:
@@ -40,7 +26,7 @@ def verify(path: Path) -> list[Finding]:
     wheel = folder.find_wheel(path)
     found = inspection.inspect(wheel)
     return [
-        Finding(id="sums", ok=True, evidence=f"{len(digests)} files"),
+        judge("sums", True, f"{len(digests)} files"),
         *_check_wheel(record, found),
         _check_audit(record, wheel),
         _check_provenance(path, wheel, found.digest),
@@ -60,19 +46,6 @@ def read_record(path: Path) -> Manifest:
             f"{path} has no manifest of a wheel", remedy="give a folder that `toolkit build-wheel` made"
         )
     return record
-
-
-def require(findings: list[Finding]) -> None:
-    """Raises:
-    CheckError: something does not hold.
-    """
-    wrong = [item for item in findings if not item.ok]
-    if wrong:
-        raise CheckError(
-            f"{len(wrong)} of {len(findings)} findings do not hold",
-            why="; ".join(f"{item.id}: {item.evidence}" for item in wrong),
-            remedy="build the wheel again",
-        )
 
 
 def recall_plan(record: Manifest, *, ca_bundle: str = "", bazelrc: str = "", cache_id: str) -> WheelPlan:
@@ -99,25 +72,18 @@ def recall_plan(record: Manifest, *, ca_bundle: str = "", bazelrc: str = "", cac
 
 
 def _check_wheel(record: Manifest, found: inspection.Inspection) -> Iterator[Finding]:
-    yield Finding(id="digest", ok=record.digest == found.digest, evidence=found.digest)
+    yield judge("digest", record.digest == found.digest, found.digest)
     mismatches = list(fitness.find_mismatches(found, record.facts["lock"]["spec"]))
-    yield Finding(
-        id="versions",
-        ok=not mismatches,
-        evidence="; ".join(mismatches) or "those of the lock, in record and machine code",
-    )
+    yield judge("versions", not mismatches, "; ".join(mismatches) or "those of the lock, in record and machine code")
     recorded, seen = record.facts["inspection"], json.loads(json.dumps(asdict(found)))
     changed = sorted(name for name in seen if seen[name] != recorded.get(name))
-    yield Finding(
-        id="inspection",
-        ok=not changed,
-        evidence=f"changed: {', '.join(changed)}" if changed else f"GPU code for {', '.join(found.architectures)}",
-    )
+    evidence = f"changed: {', '.join(changed)}" if changed else f"GPU code for {', '.join(found.architectures)}"
+    yield judge("inspection", not changed, evidence)
 
 
 def _check_audit(record: Manifest, wheel: Path) -> Finding:
     seen, recorded = audit.audit(wheel), record.facts["auditwheel"]
-    return Finding(id="auditwheel", ok=seen.platform == recorded["platform"], evidence=seen.platform)
+    return judge("auditwheel", seen.platform == recorded["platform"], seen.platform)
 
 
 def _check_provenance(path: Path, wheel: Path, digest: str) -> Finding:
@@ -128,7 +94,7 @@ def _check_provenance(path: Path, wheel: Path, digest: str) -> Finding:
         and statement.get("predicateType") == provenance.PREDICATE
         and subject in statement.get("subject", [])
     )
-    return Finding(id="provenance", ok=ok, evidence="names this wheel" if ok else "does not name this wheel")
+    return judge("provenance", ok, "names this wheel" if ok else "does not name this wheel")
 
 
 def _check_bill(path: Path, digest: str) -> Finding:
@@ -136,7 +102,7 @@ def _check_bill(path: Path, digest: str) -> Finding:
     hashes = bill.get("metadata", {}).get("component", {}).get("hashes", [])
     ok = {"alg": "SHA-256", "content": digest.removeprefix("sha256:")} in hashes
     count = len(bill.get("components", []))
-    return Finding(id="sbom", ok=ok, evidence=f"{count} components" if ok else "does not name this wheel")
+    return judge("sbom", ok, f"{count} components" if ok else "does not name this wheel")
 
 
 def _read(path: Path) -> Mapping[str, Any]:

@@ -10,6 +10,7 @@ from cyclonedx.validation.json import JsonStrictValidator
 
 from tests.unit.wheel.maker import MEMBER, make_build_info, make_elf, make_fatbin, make_wheel
 from toolkit import lock, manifest, matrix, spec
+from toolkit.audit.finding import require
 from toolkit.errors import BuildError, CheckError, IntegrityError, PreflightError, ToolkitError
 from toolkit.wheel import bom, folder, provenance, publication, verification
 from toolkit.wheel.origin import Origin
@@ -109,8 +110,8 @@ def test_what_was_published_is_verified(dist: Path) -> None:
         "provenance",
         "sbom",
     }
-    assert all(item.ok for item in findings)
-    verification.require(findings)
+    assert all(item.state == "ok" for item in findings)
+    require(findings, remedy="", strict=True)
 
 
 def rewrite(path: Path, change: dict[str, object]) -> None:
@@ -141,9 +142,9 @@ def rewrite(path: Path, change: dict[str, object]) -> None:
 def test_each_finding_fails_where_it_should(dist: Path, file: str, change: dict[str, object], failing: str) -> None:
     rewrite(dist / file, change)
     findings = verification.verify(dist)
-    assert [item.id for item in findings if not item.ok] == [failing]
+    assert [item.id for item in findings if item.state == "fail"] == [failing]
     with pytest.raises(CheckError, match="1 of 7 findings do not hold"):
-        verification.require(findings)
+        require(findings, remedy="")
 
 
 def test_changed_files_are_not_believed_at_all(dist: Path) -> None:
@@ -199,7 +200,7 @@ def test_a_half_made_target_is_replaced(tmp_path: Path) -> None:
     (tmp_path / "dist" / "leftover").write_text("")
     publish(finish_build(tmp_path / "staging"), tmp_path / "dist")
     assert not (tmp_path / "dist" / "leftover").exists()
-    verification.require(verification.verify(tmp_path / "dist"))
+    require(verification.verify(tmp_path / "dist"), remedy="")
 
 
 def test_unwritable_place_is_a_preflight_matter(tmp_path: Path) -> None:

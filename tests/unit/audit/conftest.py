@@ -1,0 +1,28 @@
+"""One trained run for all, and its environment."""
+
+import shutil
+from pathlib import Path
+
+import pytest
+
+from tests.unit.audit import maker
+
+
+@pytest.fixture(scope="session")
+def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A finished run, made in an environment that is described but is where each test puts it."""
+    place = tmp_path_factory.mktemp("trained")
+    return maker.train(place / "runs", parent=maker.describe_environment(place / "state"))
+
+
+@pytest.fixture
+def run(trained: Path, tmp_path: Path) -> Path:
+    """A copy of the run, to spoil."""
+    return Path(shutil.copytree(trained, tmp_path / "runs" / trained.name))
+
+
+@pytest.fixture
+def state(tmp_path: Path) -> Path:
+    """A state folder with the environment of the run."""
+    maker.make_environment(tmp_path / "state")
+    return tmp_path / "state"

@@ -1,0 +1,114 @@
+"""Runs that were really trained, environments of a few files, and hands that change them."""
+
+import base64
+import hashlib
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from toolkit import digest, manifest, project
+from toolkit.engine import venv
+from toolkit.manifest import Manifest
+from toolkit.recipe import Recipe
+
+WHEEL = "tensorflow_cpu-2.19.0-cp311-cp311-linux_x86_64.whl"
+WHEEL_DIGEST = "sha256:" + "7" * 64
+RECIPE = Recipe(tensorflow="2.19.0", python="3.11")
+OPTIONS = ("digits", "--depth", "10", "--epochs", "2", "--threads", "2", "--progress", "quiet")
+
+
+def lock_digest() -> str:
+    return digest.digest_file(project.locate("docker/requirements/cpu.txt"))
+
+
+def describe_wheel() -> dict[str, Any]:
+    lock = {"kind": "lock", "name": "cpu.txt", "digest": lock_digest()}
+    return {"kind": "wheel", "name": WHEEL, "digest": WHEEL_DIGEST, "parent": lock}
+
+
+def plan_environment(state: Path) -> venv.VenvPlan:
+    return venv.plan(RECIPE, state)
+
+
+def describe_environment(state: Path) -> dict[str, Any]:
+    """What the launcher tells the job of its environment."""
+    planned = plan_environment(state)
+    code = digest.digest_paths(project.ROOT, [project.locate("train")])
+    return {
+        "kind": "environment",
+        "digest": planned.digest,
+        "reference": str(planned.folder),
+        "parent": describe_wheel(),
+        "code": code,
+    }
+
+
+def make_environment(state: Path) -> Path:
+    """An environment with one small package, recorded as the toolkit and pip record one."""
+    planned = plan_environment(state)
+    packages = planned.folder / "venv" / "lib" / "python3.11" / "site-packages"
+    info = packages / "tensorflow_cpu-2.19.0.dist-info"
+    info.mkdir(parents=True)
+    (packages / "tensorflow.py").write_text("VERSION = '2.19.0'\n")
+    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: tensorflow-cpu\nVersion: 2.19.0\n")
+    code = base64.urlsafe_b64encode(hashlib.sha256((packages / "tensorflow.py").read_bytes()).digest()).rstrip(b"=")
+    (info / "RECORD").write_text(f"tensorflow.py,sha256={code.decode()},19\n{info.name}/RECORD,,\n")
+    write_records(planned)
+    return planned.folder
+
+
+def borrow_environment(state: Path) -> Path:
+    """The virtual environment of these tests under the name of one of ours, so that jobs can run in it."""
+    planned = plan_environment(state)
+    (planned.folder / "venv").mkdir(parents=True)
+    for name in ("bin", "lib", "pyvenv.cfg"):
+        (planned.folder / "venv" / name).symlink_to(Path(sys.prefix) / name)
+    write_records(planned)
+    return planned.folder
+
+
+def write_records(planned: venv.VenvPlan) -> None:
+    report = {
+        "install": [
+            {
+                "metadata": {"name": "tensorflow-cpu", "version": "2.19.0"},
+                "download_info": {
+                    "url": f"https://example.org/{WHEEL}",
+                    "archive_info": {"hashes": {"sha256": WHEEL_DIGEST.removeprefix("sha256:")}},
+                },
+            }
+        ]
+    }
+    (planned.folder / venv.REPORT).write_text(json.dumps(report))
+    record = Manifest(kind="environment", digest=planned.digest, parent=describe_wheel())
+    manifest.write(planned.folder, record)
+
+
+def train(out: Path, *options: str, parent: dict[str, Any] | None = None) -> Path:
+    """Train a small network as the launcher does; returns the run's folder."""
+    variables = {**os.environ, "TOOLKIT_PARENT": json.dumps(parent), "PYTHONPATH": str(project.ROOT)}
+    argv = [sys.executable, "-P", "-m", "train", *OPTIONS, *options, "--out", str(out)]
+    subprocess.run(argv, env=variables, check=True, capture_output=True)
+    return next(out.glob("digits-*/manifest.json")).parent
+
+
+def change_json(path: Path, change: Callable[[dict[str, Any]], object]) -> None:
+    value = json.loads(path.read_text())
+    change(value)
+    path.write_text(json.dumps(value))
+
+
+def change_checkpoint(folder: Path, change: Callable[[dict[str, Any], bytearray], object]) -> None:
+    """Change the newest checkpoint as somebody would who also mends its digest."""
+    record = max((folder / "checkpoints").glob("step-*.json"))
+    arrays = record.with_suffix(".npz")
+    facts, content = json.loads(record.read_text()), bytearray(arrays.read_bytes())
+    facts.pop("sha256")
+    change(facts, content)
+    arrays.write_bytes(content)
+    promised = hashlib.sha256(json.dumps(facts, sort_keys=True).encode() + content).hexdigest()
+    record.write_text(json.dumps({"sha256": promised, **facts}))

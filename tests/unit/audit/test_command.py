@@ -1,0 +1,84 @@
+"""``toolkit verify`` as a user calls it: what is meant, what is said, and the exit code."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from tests.unit.audit import maker
+from tests.unit.test_cli import Run
+from toolkit.audit import target
+from toolkit.errors import IntegrityError, UsageError
+
+
+@pytest.fixture
+def toolkit(tmp_path: Path) -> Run:
+    return Run(tmp_path)
+
+
+def test_a_run_and_its_environment(toolkit: Run, run: Path, state: Path) -> None:
+    variables = {"TOOLKIT_STATE": str(state)}
+    for place in (run, run / "manifest.json"):
+        done = toolkit("verify", str(place), "--strict", **variables)
+        assert done.returncode == 0, done.stderr
+        assert "13 of 13 findings hold" in done.stdout
+    done = toolkit("verify", str(maker.plan_environment(state).folder), "--json", **variables)
+    value = json.loads(done.stdout)
+    assert (done.returncode, value["kind"]) == (0, "environment")
+    assert {item["state"] for item in value["findings"]} == {"ok"}
+
+
+def test_what_fails_is_named_and_the_code_is_7(toolkit: Run, run: Path, state: Path) -> None:
+    maker.change_json(run / "manifest.json", lambda value: value.update(weights_sha256="0" * 64))
+    done = toolkit("verify", str(run), "--json", TOOLKIT_STATE=str(state))
+    value = json.loads(done.stdout)
+    assert done.returncode == value["error"]["code"] == 7
+    assert [item["id"] for item in value["findings"] if item["state"] == "fail"] == ["weights"]
+    assert value["error"]["why"].startswith("weights: ")
+
+
+def test_what_is_not_here_is_an_error_only_when_asked(toolkit: Run, run: Path) -> None:
+    maker.change_json(run / "manifest.json", lambda value: value["parent"].update(reference="gone"))
+    done = toolkit("verify", str(run))
+    assert done.returncode == 0
+    assert "7 of 8 findings hold, 1 not on this machine" in done.stdout
+    assert toolkit("verify", str(run), "--strict").returncode == 7
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "message"),
+    [
+        (["nowhere"], 2, "there is no nowhere"),
+        (["."], 8, "neither a wheel's folder"),
+        (["toolkit/train:none"], 5, "no container engine answers"),
+    ],
+)
+def test_bad_targets_get_one_message_and_their_code(
+    toolkit: Run, arguments: list[str], code: int, message: str
+) -> None:
+    done = toolkit("verify", *arguments)
+    assert done.returncode == code, done.stderr
+    assert message in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_only_a_wheel_is_built_again(toolkit: Run, run: Path) -> None:
+    done = toolkit("verify", str(run), "--rebuild")
+    assert done.returncode == 2
+    assert "toolkit reproduce" in done.stderr
+
+
+def test_each_kind_is_told_from_the_others(tmp_path: Path, run: Path) -> None:
+    assert target.find(str(run)).kind == "run"
+    (run / "manifest.json").unlink()
+    assert target.find(str(run)).kind == "run"
+    assert target.find("toolkit/train:cpu-1").kind == "image"
+    assert target.find("sha256:" + "0" * 64).kind == "image"
+    (tmp_path / "tensorflow.whl").touch()
+    found = target.find(str(tmp_path / "tensorflow.whl"))
+    assert (found.kind, found.folder) == ("wheel", tmp_path)
+    with pytest.raises(UsageError):
+        target.find("nowhere")
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(IntegrityError):
+        target.find(str(tmp_path / "empty"))

@@ -1,0 +1,96 @@
+"""A virtual environment: its packages and their files are those that were installed."""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from tests.unit.audit import maker
+from toolkit.audit import environment
+from toolkit.errors import IntegrityError
+
+ZERO = "sha256:" + "0" * 64
+
+
+def packages(folder: Path) -> Path:
+    return next(folder.glob("venv/lib/python3.*/site-packages"))
+
+
+def replace_digest(folder: Path) -> None:
+    maker.change_json(folder / "manifest.json", lambda value: value.update(digest=ZERO))
+
+
+def replace_wheel(folder: Path) -> None:
+    maker.change_json(folder / "manifest.json", lambda value: value["parent"].update(digest=ZERO))
+
+
+def replace_lock(folder: Path) -> None:
+    maker.change_json(folder / "manifest.json", lambda value: value["parent"]["parent"].update(digest=ZERO))
+
+
+def upgrade(folder: Path) -> None:
+    path = packages(folder) / "tensorflow_cpu-2.19.0.dist-info" / "METADATA"
+    path.write_text(path.read_text().replace("2.19.0", "2.19.1"))
+
+
+def add(folder: Path) -> None:
+    info = packages(folder) / "other-1.0.dist-info"
+    info.mkdir()
+    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: other\nVersion: 1.0\n")
+    (info / "RECORD").write_text("")
+
+
+def change(folder: Path) -> None:
+    (packages(folder) / "tensorflow.py").write_text("import os\n")
+
+
+def remove(folder: Path) -> None:
+    (packages(folder) / "tensorflow.py").unlink()
+
+
+def forget(folder: Path) -> None:
+    (packages(folder) / "tensorflow_cpu-2.19.0.dist-info" / "RECORD").unlink()
+
+
+@pytest.mark.parametrize(
+    ("spoil", "found"),
+    [
+        (lambda folder: None, {}),
+        (replace_digest, {"manifest": "fail"}),
+        (replace_wheel, {"wheel": "fail"}),
+        (replace_lock, {"lock": "absent"}),
+        (upgrade, {"packages": "fail"}),
+        (add, {"packages": "fail"}),
+        (change, {"files": "fail"}),
+        (remove, {"files": "fail"}),
+        (forget, {"files": "fail"}),
+    ],
+)
+def test_what_was_changed_is_found_by_its_name(
+    tmp_path: Path, spoil: Callable[[Path], None], found: dict[str, str]
+) -> None:
+    folder = maker.make_environment(tmp_path)
+    spoil(folder)
+    findings = environment.verify(folder)
+    assert [item.id for item in findings] == ["manifest", "wheel", "packages", "files", "lock"]
+    assert {item.id: item.state for item in findings if item.state != "ok"} == found
+
+
+def test_a_wheel_of_our_own_is_known_by_what_pip_wrote_beside_it(tmp_path: Path) -> None:
+    folder = maker.make_environment(tmp_path)
+    (folder / "pip-report.json").write_text(json.dumps({"install": []}))
+    maker.change_json(folder / "manifest.json", lambda value: value["parent"].pop("parent"))
+    info = packages(folder) / "tensorflow_cpu-2.19.0.dist-info"
+    hashes = {"sha256": maker.WHEEL_DIGEST.removeprefix("sha256:")}
+    (info / "direct_url.json").write_text(json.dumps({"url": "file:///w.whl", "archive_info": {"hashes": hashes}}))
+    findings = {item.id: item.state for item in environment.verify(folder)}
+    assert findings == {"manifest": "ok", "wheel": "ok", "packages": "ok", "files": "ok", "origin": "absent"}
+
+
+@pytest.mark.parametrize("name", ["manifest.json", "pip-report.json"])
+def test_without_its_records_nothing_can_be_said(tmp_path: Path, name: str) -> None:
+    folder = maker.make_environment(tmp_path)
+    (folder / name).unlink()
+    with pytest.raises(IntegrityError, match="no manifest of an environment"):
+        environment.verify(folder)

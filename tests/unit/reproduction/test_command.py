@@ -1,0 +1,215 @@
+"""``toolkit reproduce`` with real runs: the same bits again, or where they part, or why it is not tried."""
+
+import json
+import shlex
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.unit.audit import maker
+from tests.unit.test_cli import Run
+from toolkit import training
+from toolkit.audit.record import digest_config
+from toolkit.console import Console
+from toolkit.errors import InterruptionError
+from toolkit.reproduction import place as place_module
+from toolkit.reproduction import rerun
+from toolkit.settings import resolve
+
+ZERO = "sha256:" + "0" * 64
+
+
+@pytest.fixture
+def toolkit(tmp_path: Path) -> Run:
+    variables = {"TOOLKIT_STATE": str(tmp_path / "state"), "TOOLKIT_RUNS": str(tmp_path / "runs")}
+
+    class Here(Run):
+        def __call__(self, *arguments: str, **environment: str) -> Any:
+            return super().__call__(*arguments, **{**variables, **environment})
+
+    return Here(tmp_path)
+
+
+def names(run: Path) -> list[str]:
+    return sorted(path.name for path in run.parent.iterdir())
+
+
+def test_a_run_gives_its_weights_again_and_leaves_nothing(toolkit: Run, run: Path) -> None:
+    before = names(run)
+    done = toolkit("reproduce", str(run), "--json")
+    assert done.returncode == 0, done.stderr
+    value = json.loads(done.stdout)
+    assert value["rung"] == "R4"
+    assert value["comparison"]["equal"]
+    assert value["comparison"]["compared"] == 10
+    assert value["comparison"]["first"] is None
+    assert {link["state"] for link in value["links"]} == {"same"}
+    assert value["kept"] is None
+    assert names(run) == before
+
+
+def claim_another_seed(run: Path) -> None:
+    """The record of a run that was made otherwise, and holds in itself."""
+
+    def change(value: dict[str, Any]) -> None:
+        value["config"]["seed"] = 4
+        value["config_sha256"] = digest_config(value["config"])
+
+    maker.change_json(run / "manifest.json", change)
+    path = run / "config.yaml"
+    path.write_text(path.read_text().replace("seed: 3", "seed: 4"))
+
+
+def test_other_weights_are_kept_and_where_they_part_is_said(toolkit: Run, run: Path) -> None:
+    claim_another_seed(run)
+    done = toolkit("reproduce", str(run / "manifest.json"), "--json")
+    assert done.returncode == 7, done.stderr
+    value = json.loads(done.stdout)
+    assert value["rung"] == "R3"
+    first = value["comparison"]["first"]
+    assert (first["kind"], first["step"], first["name"]) == ("step", 5, "loss")
+    assert "loss of step 5" in value["error"]["why"]
+    kept = Path(value["kept"])
+    assert kept.parent.name == f"{run.name}-again-1"
+    assert json.loads((kept / "manifest.json").read_text())["weights_sha256"] == value["comparison"]["found"]
+    assert names(run) == sorted([run.name, kept.parent.name])
+
+
+def test_a_run_without_an_environment_is_repeated_by_the_settings(toolkit: Run, run: Path) -> None:
+    """Also: an interrupted run is repeated without a break, and an equal second run is kept when asked for."""
+    maker.change_json(run / "manifest.json", lambda value: value.update(parent=None, resumed_after=[22]))
+    done = toolkit("reproduce", str(run), "--engine", "host", "--keep", "--json")
+    assert done.returncode == 0, done.stderr
+    value = json.loads(done.stdout)
+    assert value["rung"] == "R4"
+    assert {link["state"] for link in value["links"]} == {"same", "unknown"}
+    assert (Path(value["kept"]) / "curves.png").exists()
+    assert "the run names no environment" in done.stderr
+
+
+def move(run: Path, name: str, value: object) -> None:
+    """The record of a run that was made elsewhere, and holds in itself."""
+    maker.change_json(run / "manifest.json", lambda record: record["environment"].update({name: value}))
+    maker.change_checkpoint(run, lambda facts, _: facts["position"]["environment"].update({name: value}))
+
+
+@pytest.mark.parametrize(("name", "value"), [("devices", ["another processor"]), ("tensorflow", "2.18.0")])
+def test_another_machine_or_version_is_refused_before_training(
+    toolkit: Run, run: Path, name: str, value: object
+) -> None:
+    move(run, name, value)
+    before = names(run)
+    done = toolkit("reproduce", str(run))
+    assert done.returncode == 4, done.stderr
+    assert "cannot give the same bits here" in done.stderr
+    assert f"{name} is " in done.stderr
+    assert "first step" not in done.stderr
+    assert names(run) == before
+
+
+def test_other_data_is_refused_before_training(toolkit: Run, run: Path) -> None:
+    move(run, "data_sha256", "0" * 64)
+    maker.change_json(run / "manifest.json", lambda value: value["data"].update(sha256="0" * 64))
+    done = toolkit("reproduce", str(run))
+    assert done.returncode == 4, done.stderr
+    assert "data_sha256 is " in done.stderr
+
+
+def test_other_software_is_refused(toolkit: Run, run: Path) -> None:
+    def change(value: dict[str, Any]) -> None:
+        value["parent"].update(digest=ZERO, parent={"kind": "wheel", "name": "w", "digest": ZERO})
+
+    maker.change_json(run / "manifest.json", change)
+    done = toolkit("reproduce", str(run))
+    assert done.returncode == 4, done.stderr
+    assert "not the software that the run was made with" in done.stderr
+
+
+def test_the_same_wheel_in_another_environment_will_do(toolkit: Run, run: Path) -> None:
+    maker.change_json(run / "manifest.json", lambda value: value["parent"].update(digest=ZERO, code=ZERO))
+    done = toolkit("reproduce", str(run), "--json")
+    assert done.returncode == 0, done.stderr
+    states = {link["name"]: link["state"] for link in json.loads(done.stdout)["links"]}
+    assert (states["environment"], states["wheel"], states["training job"]) == ("other", "same", "other")
+    assert f"the same wheel {maker.WHEEL_DIGEST}" in done.stderr
+
+
+def go_on_elsewhere(run: Path) -> None:
+    maker.change_json(run / "manifest.json", lambda value: value.update(resumed_after=[22]))
+    maker.change_checkpoint(run, lambda facts, _: facts["position"]["environment"].update(threads=1))
+
+
+def leave_unfinished(run: Path) -> None:
+    (run / "manifest.json").unlink()
+
+
+def break_record(run: Path) -> None:
+    maker.change_json(run / "manifest.json", lambda value: value.update(weights_sha256="0" * 64))
+
+
+def remove(run: Path) -> None:
+    shutil.rmtree(run)
+
+
+def read_elsewhere(run: Path) -> None:
+    maker.change_json(run / "manifest.json", lambda value: value["config"].update(data_dir="/nowhere"))
+
+
+def use_image(run: Path) -> None:
+    maker.change_json(run / "manifest.json", lambda value: value["parent"].update(kind="image"))
+
+
+@pytest.mark.parametrize(
+    ("spoil", "code", "message"),
+    [
+        (go_on_elsewhere, 4, "more than one environment"),
+        (leave_unfinished, 7, "its newest checkpoint is of step 44"),
+        (break_record, 7, "weights: "),
+        (remove, 8, "no readable manifest of a run"),
+        (read_elsewhere, 2, "--data-dir"),
+        (use_image, 5, "no container engine answers"),
+    ],
+)
+def test_what_cannot_be_repeated_is_refused_at_once(
+    toolkit: Run, run: Path, spoil: Any, code: int, message: str
+) -> None:
+    spoil(run)
+    done = toolkit("reproduce", str(run))
+    assert done.returncode == code, done.stderr
+    assert message in done.stderr
+    assert sum(line.startswith("error:") for line in done.stderr.splitlines()) == 1
+    assert "Traceback" not in done.stderr
+    assert not list(run.parent.glob("*again*"))
+
+
+def test_a_dry_run_prints_the_question_and_the_job(toolkit: Run, run: Path) -> None:
+    before = names(run)
+    done = toolkit("reproduce", str(run), "--dry-run")
+    assert done.returncode == 0, done.stderr
+    argv = shlex.split(done.stdout.replace("\n", " "))
+    assert argv.count("digits") == 2
+    job = argv[len(argv) - argv[::-1].index("-m") :]
+    assert job[:2] == ["train", "digits"]
+    assert job[job.index("--seed") + 1] == "3"
+    assert job[job.index("--log-every") + 1] == "5"
+    assert job[job.index("--out") + 1] == str(run.parent / f"{run.name}-again-1")
+    assert names(run) == before
+
+
+def test_an_interrupt_leaves_nothing_and_says_that_nothing_goes_on(
+    run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def stop(*_: object, **__: object) -> None:
+        raise KeyboardInterrupt
+
+    settings = resolve({}, environment={"TOOLKIT_STATE": str(tmp_path / "state"), "TOOLKIT_RUNS": str(run.parent)})
+    console = Console(verbosity=-1)
+    attempt = rerun.plan(run, settings, wheel=None, gpu=None, data_dir="", console=console)
+    monkeypatch.setattr(place_module, "probe", lambda *_: attempt.record.environment)
+    monkeypatch.setattr(training, "run", stop)
+    with pytest.raises(InterruptionError) as caught:
+        rerun.run(attempt, keep=True, console=console)
+    assert "anew" in caught.value.remedy
+    assert names(run) == [run.name]

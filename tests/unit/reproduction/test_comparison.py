@@ -1,0 +1,90 @@
+"""Where two runs part, by what they wrote down, and what that says of the ladder."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from toolkit.audit.record import RunRecord
+from toolkit.reproduction import comparison, ladder
+
+LINES = [
+    {"kind": "step", "step": 10, "loss": 2.0, "seconds": 1.0},
+    {"kind": "step", "step": 20, "loss": 1.0, "seconds": 2.0},
+    {"kind": "epoch", "step": 22, "epoch": 1, "test_loss": 0.5, "seconds": 2.5, "images_per_second": 9.0},
+]
+RESULT = {"test_accuracy": 0.5, "steps": 22, "train_seconds": 1.0}
+
+
+def make(folder: Path, lines: list[dict[str, Any]] | None = None, weights: str = "a", **result: Any) -> RunRecord:
+    folder.mkdir()
+    if lines is not None:
+        (folder / "metrics.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    value = {"weights_sha256": weights, "result": {**RESULT, **result}}
+    return RunRecord(folder=folder, value=value)
+
+
+def test_equal_runs_differ_in_nothing_but_time(tmp_path: Path) -> None:
+    slower = [{**line, "seconds": 99.0} for line in LINES]
+    found = comparison.compare(make(tmp_path / "a", LINES), make(tmp_path / "b", slower, train_seconds=9.0))
+    assert (found.equal, found.first, found.compared) == (True, None, 3)
+
+
+@pytest.mark.parametrize(
+    ("index", "name", "said"),
+    [(1, "loss", "loss of step 20: 7, was 1.0"), (2, "test_loss", "test_loss of epoch 22: 7, was 0.5")],
+)
+def test_the_first_number_that_differs_is_named(tmp_path: Path, index: int, name: str, said: str) -> None:
+    lines = [dict(line) for line in LINES]
+    lines[index][name] = 7
+    found = comparison.compare(make(tmp_path / "a", LINES), make(tmp_path / "b", lines, weights="b"))
+    assert not found.equal
+    assert str(found.first) == said
+
+
+def test_a_shorter_record_and_another_end_are_differences(tmp_path: Path) -> None:
+    found = comparison.compare(make(tmp_path / "a", LINES), make(tmp_path / "b", LINES[:2], weights="b"))
+    assert found.first
+    assert (found.first.name, found.first.recorded, found.first.found) == ("number of records", 3, 2)
+    found = comparison.compare(make(tmp_path / "c"), make(tmp_path / "d", LINES, weights="b", test_accuracy=0.25))
+    assert str(found.first) == "test_accuracy of result 22: 0.25, was 0.5"
+
+
+def walk(equal: bool, then: dict[str, Any] | None, now: dict[str, Any], **software: str) -> list[ladder.Link]:
+    found = comparison.Comparison(equal=equal, recorded="a", found="a" if equal else "b", first=None, compared=0)
+    records = [
+        RunRecord(folder=Path(), value={"parent": parent, "software": packages})
+        for parent, packages in ((then, {"keras": "3"}), (now, {"keras": "3"} | software))
+    ]
+    return ladder.walk(records[0], records[1], found)
+
+
+LOCK = {"kind": "lock", "name": "cpu.txt", "digest": "sha256:l"}
+WHEEL = {"kind": "wheel", "name": "w", "digest": "sha256:w", "parent": LOCK}
+HOST = {"kind": "environment", "digest": "sha256:e", "parent": WHEEL, "code": "sha256:c"}
+IMAGE = {"kind": "image", "digest": "sha256:i", "parent": LOCK, "code": "sha256:c"}
+
+
+def test_each_link_is_compared_and_the_highest_that_is_the_same_is_the_rung() -> None:
+    links = walk(True, HOST, HOST)
+    assert [link.name for link in links] == ["weights", "training job", "environment", "wheel", "lock", "packages"]
+    assert {link.state for link in links} == {"same"}
+    assert ladder.rank(links) == "R4"
+    assert ladder.rank(walk(False, HOST, HOST)) == "R3"
+    assert ladder.rank(walk(False, HOST, {**HOST, "parent": {**WHEEL, "digest": "x"}})) == "R1"
+    assert ladder.rank(walk(False, IMAGE, {**IMAGE, "digest": "x"}, keras="4")) == "R0"
+    assert ladder.rank(walk(False, None, HOST, keras="4")) == "below R0"
+
+
+def test_what_only_one_of_them_has_is_unknown() -> None:
+    states = {link.name: link.state for link in walk(True, IMAGE, HOST)}
+    assert (states["image"], states["environment"], states["wheel"], states["lock"]) == (
+        "unknown",
+        "unknown",
+        "unknown",
+        "same",
+    )
+    assert {link.name: link.state for link in walk(True, None, HOST)}["training job"] == "unknown"
+    changed = {**HOST, "code": "sha256:other"}
+    assert {link.name: link.state for link in walk(True, HOST, changed)}["training job"] == "other"

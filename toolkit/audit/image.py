@@ -1,0 +1,108 @@
+"""Whether an image still is the one that was built, by its record and what the engine says of it."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+from toolkit import manifest, naming
+from toolkit.audit import origins
+from toolkit.audit.finding import Finding, judge, miss
+from toolkit.engine.inspection import InspectedImage, inspect
+from toolkit.errors import EngineError, IntegrityError
+from toolkit.manifest import Manifest
+
+LOCK, WHEEL = f"{naming.LABEL_PREFIX}.lock", f"{naming.LABEL_PREFIX}.wheel"
+
+
+def find_record(identity: str, state: Path) -> Manifest | None:
+    """The record of an image that was built here."""
+    for path in sorted(state.glob(f"image-*/{manifest.FILE}")):
+        record = manifest.read(path.parent)
+        if record and record.kind == "image" and record.digest == identity:
+            return record
+    return None
+
+
+def verify_reference(reference: str, state: Path) -> list[Finding]:
+    """Look at an image that the engine has.
+
+    Raises:
+        EngineError: no engine answers.
+        IntegrityError: it has no image of that name.
+    """
+    found = inspect(reference)
+    if found is None:
+        raise IntegrityError(
+            f"there is no image {reference!r} on this machine", remedy="`toolkit build-image` makes one"
+        )
+    record = find_record(found.id, state)
+    if record is None:
+        return [
+            judge("id", True, found.id),
+            miss(
+                "manifest", f"no record in {state} is of this image: it was not built here, or the record was removed"
+            ),
+            *_check_own_labels(found),
+        ]
+    return _verify(found, record)
+
+
+def verify_folder(folder: Path) -> list[Finding]:
+    """Look at the image that a record is of.
+
+    Raises:
+        IntegrityError: there is no manifest of an image.
+        EngineError: no engine answers.
+    """
+    record = manifest.read(folder)
+    if record is None or record.kind != "image":
+        raise IntegrityError(f"{folder} has no manifest of an image", remedy="`toolkit build-image` makes one")
+    found = inspect(record.digest)
+    if found:
+        return _verify(found, record)
+    tag = record.facts["tag"]
+    other = inspect(tag)
+    if other:
+        return [judge("id", False, f"{tag} is {other.id}, and the record is of {record.digest}")]
+    return [miss("id", f"the engine has no image {record.digest}, by the name of {tag}")]
+
+
+def _verify(found: InspectedImage, record: Manifest) -> list[Finding]:
+    recorded = dict(record.facts["labels"])
+    changed = sorted(name for name in {*recorded, *found.labels} if recorded.get(name) != found.labels.get(name))
+    plan = found.labels.get(naming.PLAN_LABEL)
+    parent = record.parent or {}
+    named = found.labels.get(WHEEL if parent.get("kind") == "wheel" else LOCK)
+    return [
+        judge("id", True, found.id),
+        judge("labels", not changed, f"changed: {', '.join(changed)}" if changed else f"{len(recorded)}, as recorded"),
+        judge("plan", plan == record.facts["plan"], str(plan)),
+        judge(
+            "parent",
+            named == parent.get("digest"),
+            f"{parent.get('kind')} {named}"
+            if named == parent.get("digest")
+            else f"the manifest names the {parent.get('kind')} {parent.get('digest')}, the image's label {named}",
+        ),
+        _check_base(found, record),
+        *origins.verify_origin(parent),
+    ]
+
+
+def _check_base(found: InspectedImage, record: Manifest) -> Finding:
+    """The base that was recorded is what the image stands on: its layers are the lowest."""
+    base = record.facts["base"]
+    try:
+        known = inspect(base["digest"]) or inspect(f"{base['name'].partition('@')[0]}@{base['digest']}")
+    except EngineError:
+        known = None
+    if known is None:
+        return miss("base", f"{base['name']} {base['digest']}")
+    stands = bool(known.layers) and found.layers[: len(known.layers)] == known.layers
+    return judge("base", stands, f"{base['name']}, {len(known.layers)} of {len(found.layers)} layers")
+
+
+def _check_own_labels(found: InspectedImage) -> Iterator[Finding]:
+    ours = found.labels.get(naming.OWNER_LABEL) == "toolkit"
+    yield judge("labels", ours, "built by the toolkit, as it says" if ours else "not an image of the toolkit")
+    if found.labels.get(LOCK):
+        yield from origins.verify_origin({"kind": "lock", "name": "its label", "digest": found.labels[LOCK]})

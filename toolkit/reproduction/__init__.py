@@ -1,0 +1,1 @@
+"""A finished run, run again from its manifest and compared."""

@@ -1,0 +1,156 @@
+"""Where a run is repeated: the environment that it was made in, or one made of the same, or none."""
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from toolkit import chain, training
+from toolkit.audit import origins, parent
+from toolkit.audit.record import RunRecord
+from toolkit.audit.run import compare_environments
+from toolkit.console import Console
+from toolkit.engine import Engine, Environment, Job, venv
+from toolkit.engine.choice import adopt, choose
+from toolkit.errors import EngineError, JobError, PreflightError, UsageError
+from toolkit.project import shorten
+from toolkit.settings import Settings
+from train.config import TrainConfig
+
+PROBE = """
+import json, sys
+from train import runtime
+from train.cli import parse
+from train.data import load
+from train.errors import TrainError
+config = parse(sys.argv[1:])
+try:
+    found = runtime.prepare(config.threads)
+    found |= {"batch_size": config.batch_size, "data_sha256": load(config).digest}
+except TrainError as error:
+    print(f"error: {error}", file=sys.stderr)
+    sys.exit(error.exit_code)
+print(json.dumps(found))
+"""
+"""Asks the job's own functions what it would record of this machine, this TensorFlow and the data."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Place:
+    """An engine, and an environment that is there or can be made.
+
+    Attributes:
+        engine: where it runs.
+        environment: the very one of the run; None where one must be made by the settings.
+        workplace: how one would be made; None where the very one is there.
+    """
+
+    engine: Engine
+    environment: Environment | None = None
+    workplace: chain.Workplace | None = None
+
+
+def find(record: RunRecord, settings: Settings, wheel: str | None, console: Console) -> Place:
+    """The environment that the run names, if it is on this machine and no other is asked for; nothing is made.
+
+    Raises: as :func:`toolkit.chain.choose_workplace`.
+    """
+    link = record.parent
+    asked = wheel or any(settings.sources[name] == "flag" for name in ("engine", "tensorflow", "cuda", "cudnn"))
+    if not asked:
+        found = _find_recorded(link, settings)
+        if found:
+            return found
+    if link and settings.sources["engine"] == "default":
+        settings = replace(settings, engine="docker" if link.get("kind") == "image" else "host")
+    workplace = chain.choose_workplace(settings, wheel, console)
+    return Place(engine=workplace.engine, workplace=workplace)
+
+
+def _find_recorded(link: Mapping[str, Any], settings: Settings) -> Place | None:
+    if link.get("kind") == "environment":
+        folder = parent.find_environment(link, Path(settings.state))
+        if folder is None or not venv.interpreter(folder).exists():
+            return None
+        engine = choose(replace(settings, engine="host")).engine
+        found = Environment(
+            kind="environment", digest=str(link["digest"]), reference=shorten(folder), folder=folder, reused=True
+        )
+        return Place(engine=engine, environment=found)
+    if link.get("kind") == "image":
+        try:
+            container, found = adopt(settings, str(link["digest"]))
+        except (UsageError, EngineError):
+            return None
+        return Place(engine=container, environment=found)
+    return None
+
+
+def require_same_software(record: RunRecord, now: Mapping[str, Any]) -> str:
+    """Refuse an environment that was made of another wheel or another locked set than the run's.
+
+    Args:
+        record: the run.
+        now: the environment, as :func:`toolkit.training.describe_parent` says it.
+
+    Returns:
+        What is the same, in words.
+
+    Raises:
+        PreflightError: nothing is.
+    """
+    then = origins.flatten(record.parent)
+    if not then:
+        return "the run names no environment, so only the version of TensorFlow can be compared"
+    known = {link["digest"]: link["kind"] for link in then}
+    shared = next((link for link in origins.flatten(now) if link["digest"] in known), None)
+    if shared:
+        return f"the same {shared['kind']} {shared['digest']}"
+    raise PreflightError(
+        "this is not the software that the run was made with",
+        why="; ".join(
+            f"{name}: {', '.join(str(link['kind']) + ' ' + str(link['digest'])[:19] for link in links)}"
+            for name, links in (("then", then), ("now", origins.flatten(now)))
+        ),
+        remedy="give the same --wheel, --tensorflow, --cuda and --cudnn as then, from the same revision of this clone",
+    )
+
+
+def require_same_machine(record: RunRecord, found: Mapping[str, Any]) -> None:
+    """Refuse what decides the bits and is another: processor or GPU, TensorFlow, threads, batch size, data.
+
+    Raises:
+        PreflightError: something is.
+    """
+    other = compare_environments(record.environment, found)
+    if other:
+        raise PreflightError(
+            "the run cannot give the same bits here",
+            why=other,
+            remedy="run it where it was made: bits are promised for the same hardware, software and data only",
+        )
+
+
+def plan_probe(arguments: Sequence[str], config: TrainConfig, *, gpu: bool) -> Job:
+    """The training job with the question in its place: the same arguments, mounts, network and GPUs."""
+    job = training.plan(arguments, config, parent={}, gpu=gpu)
+    mounts = tuple(mount for mount in job.mounts if mount.source != config.run_dir)
+    return replace(job, title="probe", argv=("-P", "-c", PROBE, *job.argv[3:]), mounts=mounts, terminal=False)
+
+
+def probe(engine: Engine, environment: Environment, job: Job) -> dict[str, Any]:
+    """What the job would record of its circumstances there.
+
+    Raises:
+        JobError: it cannot run there at all, or not read the data; it has said why.
+    """
+    heard: list[str] = []
+    code = engine.run(environment, job, heard.append)
+    try:
+        value = json.loads(heard[-1]) if not code else None
+    except (ValueError, IndexError):
+        value = None
+    if not isinstance(value, dict):
+        raise JobError("looking at the environment", code or 1, why="" if code else "it did not answer")
+    return value
