@@ -1,0 +1,40 @@
+"""What lies beside a wheel is checked, and does not make the environment of an identical wheel anew."""
+
+import hashlib
+import re
+import uuid
+from pathlib import Path
+
+import pytest
+
+from tests.integration.docker import stages
+from tests.unit.wheel.maker import CPU_INFO, MEMBER, make_wheel
+
+pytestmark = [pytest.mark.engine, pytest.mark.timeout(300)]
+
+
+def fill(folder: Path, note: str) -> None:
+    """A folder as `toolkit build-wheel` leaves it, with a log of its own."""
+    wheel = make_wheel(folder, files={MEMBER: CPU_INFO, "tensorflow/note.txt": note})
+    (folder / "build.log").write_text(str(uuid.uuid4()))
+    files = (wheel, folder / "build.log")
+    lines = [f"{hashlib.sha256(file.read_bytes()).hexdigest()}  {file.name}\n" for file in files]
+    (folder / "SHA256SUMS").write_text("".join(lines))
+
+
+def is_cached(folder: Path) -> bool:
+    """Whether the environment of the folder's wheel was found made."""
+    outcome = stages.build("venv", contexts={"wheel": folder})
+    assert outcome.code == 0, outcome.text
+    step = re.findall(r"^#(\d+) \[venv 1/1\] RUN", outcome.text, re.MULTILINE)[0]
+    return re.search(rf"^#{step} CACHED$", outcome.text, re.MULTILINE) is not None
+
+
+def test_environment_follows_from_the_wheel_and_not_from_what_lies_beside_it(tmp_path: Path) -> None:
+    note = str(uuid.uuid4())
+    fill(tmp_path, note)
+    assert not is_cached(tmp_path)
+    fill(tmp_path, note)
+    assert is_cached(tmp_path)
+    fill(tmp_path, str(uuid.uuid4()))
+    assert not is_cached(tmp_path)
