@@ -26,9 +26,17 @@ class Workplace:
 
 
 def choose_workplace(
-    settings: Settings, wheel: str | None, console: Console, *, target: str = "train", tag: str = ""
+    settings: Settings,
+    wheel: str | None,
+    console: Console,
+    *,
+    target: str = "train",
+    tag: str = "",
+    dry_run: bool = False,
 ) -> Workplace:
     """Decide what is made and where. Refuses what cannot work before anything starts.
+
+    Who brings a wheel has it held against the base image, which is pulled for that; a dry run pulls nothing.
 
     Raises:
         UnsupportedError: the versions do not go together, or the wheel cannot run there.
@@ -41,7 +49,7 @@ def choose_workplace(
     choice = choose(settings, target=target, tag=tag)
     console.heading("engine", f"{choice.engine.name}: {choice.why}")
     if own:
-        recipe = recipes.take_wheel(recipe, own, glibc=choice.engine.find_glibc())
+        recipe = recipes.take_wheel(recipe, own, choice.engine.find_platform(fetch=not dry_run))
     return Workplace(engine=choice.engine, recipe=recipe, why=choice.why)
 
 

@@ -2,12 +2,16 @@
 
 from dataclasses import replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from toolkit import matrix
 from toolkit.errors import UnsupportedError, UsageError
 from toolkit.matrix import Published
 from toolkit.recipe import Recipe
 from toolkit.settings import Settings
+
+if TYPE_CHECKING:
+    from toolkit.engine.protocol import Platform
 
 PUBLISHED = "pypi"
 """The word for `--wheel` that means the published wheel."""
@@ -60,13 +64,13 @@ def find_wheel(wheel: str | None) -> Path | None:
     return found[0].resolve()
 
 
-def take_wheel(recipe: Recipe, path: Path, *, glibc: str) -> Recipe:
+def take_wheel(recipe: Recipe, path: Path, platform: "Platform") -> Recipe:
     """The same recipe with a wheel of our own in TensorFlow's place, after reading what it is.
 
     Args:
         recipe: whose versions the wheel must have.
         path: the wheel.
-        glibc: version of the C library that it will run on; empty where it is not known.
+        platform: what it will run on, as far as that is known.
 
     Raises:
         UnsupportedError: it is not TensorFlow, of another version, for another Python, or needs a newer C library.
@@ -77,7 +81,14 @@ def take_wheel(recipe: Recipe, path: Path, *, glibc: str) -> Recipe:
 
     folder.check_sum(path)
     found = inspection.inspect(path)
-    fitness.require(found, tensorflow=recipe.tensorflow, python=recipe.python, cuda=recipe.cuda, glibc=glibc)
+    fitness.require(
+        found,
+        tensorflow=recipe.tensorflow,
+        python=recipe.python,
+        cuda=recipe.cuda,
+        glibc=platform.glibc,
+        base_python=platform.python,
+    )
     return replace(recipe, wheel=path)
 
 

@@ -20,7 +20,7 @@ def build_image(
     from toolkit import chain, manifest
 
     console, settings = session.console, session.settings
-    workplace = chain.choose_workplace(settings, wheel, console, target=target, tag=tag)
+    workplace = chain.choose_workplace(settings, wheel, console, target=target, tag=tag, dry_run=dry_run)
     if dry_run:
         options.print_commands(console, workplace.engine.plan(workplace.recipe).commands)
         return

@@ -54,7 +54,7 @@ def smoke(
         runner, environment = adopt(settings, image)
         reference, commands = image, []
     else:
-        workplace = chain.choose_workplace(settings, wheel, console)
+        workplace = chain.choose_workplace(settings, wheel, console, dry_run=dry_run)
         runner = workplace.engine
         planned = runner.plan(workplace.recipe)
         reference, commands = planned.reference, list(planned.commands)

@@ -21,7 +21,7 @@ def train(
     console, settings = session.console, session.settings
     arguments = [dataset, *context.args]
     config = training.read_arguments(arguments, settings)
-    workplace = chain.choose_workplace(settings, wheel, console)
+    workplace = chain.choose_workplace(settings, wheel, console, dry_run=dry_run)
     use_gpu = workplace.decide_gpu(gpu)
     if dry_run:
         planned = workplace.engine.plan(workplace.recipe)

@@ -28,7 +28,7 @@ def up(
     console, settings = session.console, session.settings
     arguments = [dataset, *context.args]
     config = training.read_arguments(arguments, settings)
-    workplace = chain.choose_workplace(settings, wheel, console)
+    workplace = chain.choose_workplace(settings, wheel, console, dry_run=dry_run)
     runner = workplace.engine
     use_gpu = workplace.decide_gpu(gpu)
     expected = launch.Expectation(

@@ -1,5 +1,7 @@
 """The image that every stage stands on: the one asked for, or the stand-in of machines without a registry."""
 
+import re
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import docker
@@ -17,7 +19,7 @@ class Base:
 
     Attributes:
         reference: what ``FROM`` names.
-        identity: image id, or registry digest where it is not here yet.
+        identity: registry digest, the same before and after the pull; image id where it is from no registry.
         why: why this one, when it is not the one asked for.
     """
 
@@ -57,13 +59,24 @@ def select(client: docker.DockerClient, settings: Settings) -> Base:
 
 
 def find_local(client: docker.DockerClient, reference: str) -> str | None:
-    """Id of an image that is on this machine, or None.
+    """Identity of an image that is on this machine, or None.
 
     Raises:
         EngineError: the engine went away.
     """
     with translating_errors("looking for an image"):
         try:
-            return str(client.images.get(reference).id)
+            image = client.images.get(reference)
         except ImageNotFound:
             return None
+        return _identify(reference, image.attrs.get("RepoDigests") or []) or str(image.id)
+
+
+def _identify(reference: str, digests: Sequence[str]) -> str:
+    """The digest that the reference's own registry gave the image, so that a pull changes no lock; empty without one.
+
+    The engine writes each as ``REPOSITORY@sha256:…``.
+    """
+    repository = re.sub(r"(:[\w][\w.-]*)?(@.*)?$", "", reference)
+    found = (text.partition("@") for text in digests)
+    return next((value for name, _, value in found if name == repository), "")

@@ -14,13 +14,15 @@ from toolkit.engine import buildx, container
 from toolkit.engine.base import Base
 from toolkit.engine.client import require_buildx, translating_errors
 from toolkit.engine.job import Job, Listener, Mount
-from toolkit.engine.protocol import Environment, EnvironmentPlan
+from toolkit.engine.protocol import Environment, EnvironmentPlan, Platform
 from toolkit.errors import BuildError, EngineError, IntegrityError, ToolkitError, UsageError
 from toolkit.image import ImagePlan
 from toolkit.recipe import Recipe
 
 _OTHER_BYTES = re.compile(r"Hash mismatch|DO NOT MATCH THE HASHES")
 """What uv, and pip, which fetches uv, say of a package that is not the locked one."""
+
+_ASK_PLATFORM = "import platform, sys; print(platform.libc_ver()[1], '%d.%d' % sys.version_info[:2])"
 
 _CAUSE = re.compile(rf"^ +(?:error|ERROR|cause): |{_OTHER_BYTES.pattern}")
 
@@ -61,14 +63,23 @@ class DockerEngine:
         with translating_errors("asking for its runtimes"):
             return "nvidia" in self._client.info().get("Runtimes", {})
 
-    def find_glibc(self) -> str:
-        """See :class:`toolkit.engine.protocol.Engine`. Not known of a base that is still to be pulled."""
-        if self._find(self._base.reference) is None:
-            return ""
+    def find_platform(self, *, fetch: bool) -> Platform:
+        """See :class:`toolkit.engine.protocol.Engine`. The base tells; the build that follows needs it anyway."""
+        found = self._find(self._base.reference)
+        if found is None and fetch:
+            with translating_errors(f"pulling {self._base.reference}"):
+                found = self._client.images.pull(self._base.reference)
+        if found is None:
+            return Platform()
         heard: list[str] = []
-        job = Job(title="glibc", argv=("-c", "import platform; print(platform.libc_ver()[1])"), deadline=60)
-        container.run(self._client, job, image=self._base.identity, listener=heard.append)
-        return "".join(heard).strip()
+        container.run(
+            self._client,
+            Job(title="platform", argv=("-c", _ASK_PLATFORM), deadline=60),
+            image=str(found.id),
+            listener=heard.append,
+        )
+        glibc, python = [*"".join(heard).split(), "", ""][:2]
+        return Platform(glibc=glibc, python=python)
 
     def plan(self, recipe: Recipe) -> EnvironmentPlan:
         """See :class:`toolkit.engine.protocol.Engine`."""

@@ -13,7 +13,7 @@ from toolkit.console import Console
 from toolkit.engine import venv
 from toolkit.engine.deadline import Deadline
 from toolkit.engine.job import Job, Listener, Mount
-from toolkit.engine.protocol import Environment, EnvironmentPlan
+from toolkit.engine.protocol import Environment, EnvironmentPlan, Platform
 from toolkit.recipe import Recipe
 
 
@@ -35,9 +35,9 @@ class HostEngine:
         """See :class:`toolkit.engine.protocol.Engine`."""
         return Path("/dev/nvidia0").exists()
 
-    def find_glibc(self) -> str:
-        """See :class:`toolkit.engine.protocol.Engine`."""
-        return platform.libc_ver()[1]
+    def find_platform(self, *, fetch: bool) -> Platform:  # noqa: ARG002 - everything is here
+        """See :class:`toolkit.engine.protocol.Engine`. The interpreter is chosen by the recipe, not by the machine."""
+        return Platform(glibc=platform.libc_ver()[1])
 
     def plan(self, recipe: Recipe) -> EnvironmentPlan:
         """See :class:`toolkit.engine.protocol.Engine`."""

@@ -41,6 +41,19 @@ class EnvironmentPlan:
     commands: tuple[tuple[str, ...], ...]
 
 
+@dataclass(frozen=True, kw_only=True)
+class Platform:
+    """What a wheel meets where it is installed; empty where it is not known before that place is made.
+
+    Attributes:
+        glibc: version of the C library.
+        python: ``X.Y`` of the interpreter.
+    """
+
+    glibc: str = ""
+    python: str = ""
+
+
 class Engine(Protocol):
     """Makes environments and runs jobs in them."""
 
@@ -50,8 +63,12 @@ class Engine(Protocol):
         """Whether a job that asks for the GPUs can be given some."""
         ...
 
-    def find_glibc(self) -> str:
-        """Version of the C library that environments stand on; empty where it is not known before they are made."""
+    def find_platform(self, *, fetch: bool) -> Platform:
+        """What environments stand on.
+
+        Args:
+            fetch: get what must be here to be looked at, such as a base image.
+        """
         ...
 
     def plan(self, recipe: Recipe) -> EnvironmentPlan:

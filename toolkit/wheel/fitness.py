@@ -7,6 +7,8 @@ from toolkit.errors import CheckError, UnsupportedError
 from toolkit.wheel import library
 from toolkit.wheel.inspection import Inspection
 
+NAME = "tensorflow"
+MACHINE = "x86_64"
 _STUBS = ("libcuda.so", "libnvrtc-builtins.so")
 """Libraries of the driver, and of one CUDA alone: a wheel that is linked to them imports on no other machine."""
 
@@ -29,8 +31,12 @@ def find_mismatches(found: Inspection, spec: Mapping[str, str]) -> Iterator[str]
 
     Capabilities are looked for twice: in what the build wrote down, and in the machine code itself.
     """
+    if found.name != NAME:
+        yield f"its name is {found.name}, not {NAME}"
     if found.version != spec["tensorflow"]:
         yield f"it is TensorFlow {found.version}, not {spec['tensorflow']}"
+    if not all(name.endswith(f"_{MACHINE}") for name in found.platforms):
+        yield f"it is for {', '.join(found.platforms)}, not {MACHINE}"
     python = _tag(spec["python"])
     if python not in found.pythons:
         yield f"it is for {', '.join(found.pythons)}, not {python} (tensorflow#72166)"
@@ -55,7 +61,9 @@ def find_mismatches(found: Inspection, spec: Mapping[str, str]) -> Iterator[str]
         yield f"its libraries hold no machine code for {', '.join(missing)}, but {held}"
 
 
-def require(found: Inspection, *, tensorflow: str, python: str, cuda: str = "", glibc: str = "") -> None:
+def require(
+    found: Inspection, *, tensorflow: str, python: str, cuda: str = "", glibc: str = "", base_python: str = ""
+) -> None:
     """Refuse a wheel that an image cannot run.
 
     Args:
@@ -64,6 +72,7 @@ def require(found: Inspection, *, tensorflow: str, python: str, cuda: str = "", 
         python: version ``X.Y`` of the interpreter in the image.
         cuda: CUDA release of the run-time set; empty for a set without, on which a CUDA wheel computes by CPU.
         glibc: version of the C library in the image; empty where it is not known.
+        base_python: version ``X.Y`` that the base image really has; empty where it is not known.
 
     Raises:
         UnsupportedError: it is of another version, for another Python, or needs a newer CUDA or C library.
@@ -78,6 +87,11 @@ def require(found: Inspection, *, tensorflow: str, python: str, cuda: str = "", 
             f"{found.file} is not for Python {python}",
             why=f"it is for {', '.join(found.pythons)}, and {_tag(python)} is needed",
             remedy=f"build it with --python {python}",
+        )
+    if base_python and base_python != python:
+        raise UnsupportedError(
+            f"{found.file} is for Python {python}, and the base image has {base_python}",
+            remedy=f"choose a base image with Python {python}: --base-image",
         )
     if cuda and found.build.cuda and library.order(found.build.cuda) > library.order(cuda):
         raise UnsupportedError(

@@ -30,7 +30,7 @@ def test_the_right_wheel_passes() -> None:
     fitness.check(GOOD, SPEC)
     fitness.require(GOOD, tensorflow="2.19.0", python="3.11", glibc="2.38")
     fitness.require(GOOD, tensorflow="2.19.0", python="3.11", cuda="12.6.2")
-    fitness.require(GOOD, tensorflow="2.19.0", python="3.11", glibc="2.41")
+    fitness.require(GOOD, tensorflow="2.19.0", python="3.11", glibc="2.41", base_python="3.11")
 
 
 @pytest.mark.parametrize(
@@ -63,6 +63,14 @@ def test_wheel_linked_to_the_driver_fails_the_check(name: str) -> None:
         fitness.check(replace(GOOD, needed=("libc.so.6", name)), SPEC)
 
 
+def test_another_name_or_machine_fails_the_check() -> None:
+    with pytest.raises(CheckError, match="its name is tensorflow-cpu, not tensorflow"):
+        fitness.check(replace(GOOD, name="tensorflow-cpu"), SPEC)
+    with pytest.raises(CheckError, match="it is for linux_aarch64, not x86_64"):
+        fitness.check(replace(GOOD, platforms=("linux_aarch64",)), SPEC)
+    fitness.check(replace(GOOD, platforms=("manylinux_2_38_x86_64", "manylinux2014_x86_64")), SPEC)
+
+
 def test_cpu_build_fails_the_check() -> None:
     with pytest.raises(CheckError, match="a CPU build"):
         fitness.check(replace(GOOD, build=BuildInfo()), SPEC)
@@ -82,6 +90,7 @@ def test_cudnn_is_compared_as_far_as_the_build_knows_it(cudnn: str, fits: bool) 
         ({"cuda": "12.5.1"}, "built for CUDA 12.6.1, and the run-time set is of 12.5.1"),
         ({"glibc": "2.36"}, "needs glibc 2.38, and the base image has 2.36"),
         ({"glibc": "2.9"}, "needs glibc 2.38"),
+        ({"base_python": "3.13"}, "is for Python 3.11, and the base image has 3.13"),
     ],
 )
 def test_what_an_image_cannot_run_is_unsupported(wanted: dict[str, str], reason: str) -> None:
