@@ -1,14 +1,18 @@
 """Findings: each level can be reached, and what compose needs follows from them."""
 
+import http.server
 import os
 import shutil
+import threading
 from collections import namedtuple
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 
 from toolkit import doctor, dotenv
-from toolkit.doctor import Finding, building, gpu, sources
+from toolkit.doctor import Finding, building, containers, gpu, sources
 from toolkit.engine.ownership import IMAGE_USER
 from toolkit.settings import Settings, resolve
 
@@ -86,9 +90,98 @@ def test_the_driver_is_held_against_the_cuda_asked_for(
 
 def test_a_source_that_does_not_answer_is_a_warning(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sources, "SOURCES", {"nobody": ("https://127.0.0.1:1", "nothing")})
-    (finding,) = sources.check(settings)
+    finding = _find(list(sources.check(settings)), "source-nobody")
     assert finding.level == "warn"
     assert "out of reach" in finding.summary
+
+
+@contextmanager
+def _serve(body: bytes) -> Iterator[str]:
+    """A server on loopback that answers everything with the same page."""
+
+    class Server(http.server.BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            self.send_response(200)
+            self.send_header("Content-Type", "text/html")
+            self.send_header("Content-Length", str(len(body)))
+            self.end_headers()
+            self.wfile.write(body)
+
+        def do_HEAD(self) -> None:
+            self.send_response(404)
+            self.end_headers()
+
+        def log_message(self, *_: object) -> None:
+            pass
+
+    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Server)
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    try:
+        yield f"http://127.0.0.1:{server.server_port}"
+    finally:
+        server.shutdown()
+        server.server_close()
+
+
+def test_the_index_is_asked_as_pip_is_told(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sources, "SOURCES", {})
+    monkeypatch.setenv("PIP_CONFIG_FILE", os.devnull)
+    for name in ("PIP_EXTRA_INDEX_URL", "PIP_FIND_LINKS", "PIP_NO_INDEX"):
+        monkeypatch.delenv(name, raising=False)
+    with _serve(b'<html><body><a href="pip-1.0-py3-none-any.whl">pip-1.0-py3-none-any.whl</a></body></html>') as url:
+        monkeypatch.setenv("PIP_INDEX_URL", f"{url}/simple")
+        assert _find(list(sources.check(settings)), "source-python").level == "ok"
+    finding = _find(list(sources.check(settings)), "source-python")
+    assert finding.level == "warn"
+    assert "--ca-bundle" in finding.remedy
+
+
+def test_the_archives_of_the_base_image_are_asked(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sources, "SOURCES", {})
+    with _serve(b"") as url:
+        said = f"deb [signed-by=/x] {url}/debian trixie main"
+        monkeypatch.setattr(sources, "_read_archives", lambda _: said)
+        assert _find(list(sources.check(settings)), "source-debian").level == "ok", "a refusal is an answer"
+        said += "\nURIs: http://127.0.0.1:1/security\n"
+        found = _find(list(sources.check(settings)), "source-debian")
+        assert (found.level, "refused" in found.summary) == ("warn", True)
+    monkeypatch.setattr(sources, "_read_archives", lambda _: None)
+    assert "docker pull" in _find(list(sources.check(settings)), "source-debian").remedy
+
+
+def test_an_old_buildx_is_a_warning(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    for version, level in (("v0.12.1 30feaa1", "warn"), ("v0.13.1 788433953af1", "ok")):
+        (tmp_path / "docker").write_text(f"#!/bin/sh\necho github.com/docker/buildx {version}\n")
+        (tmp_path / "docker").chmod(0o755)
+        monkeypatch.setenv("PATH", f"{tmp_path}{os.pathsep}{os.environ['PATH']}")
+        assert containers._check_plugin("buildx", "builds go through it").level == level
+
+
+@pytest.mark.parametrize(("cuda", "level"), [("12.6.1", "ok"), ("12.6", "warn")])
+def test_the_versions_asked_for_are_held_against_the_table(cuda: str, level: str) -> None:
+    settings = resolve({"cuda": cuda, "cudnn": "9.5.0"}, environment={})
+    finding = _find(list(building.check(settings)), "versions")
+    assert finding.level == level
+    assert ("--cuda 12.6.1 --cudnn 9.5.0" in finding.remedy) == (level == "warn")
+
+
+def test_the_hours_follow_from_the_cores_and_the_jobs_from_the_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    gib = {"SC_PAGE_SIZE": 4096, "SC_PHYS_PAGES": (64 << 30) // 4096}
+    monkeypatch.setattr(os, "sysconf", gib.__getitem__)
+    found = []
+    for cores in (2, 4, 8, 16, 32, 64):
+        monkeypatch.setattr(os, "sched_getaffinity", lambda _, cores=cores: set(range(cores)))
+        found.append((building.check_machine().facts["hours"], building.check_machine().facts["jobs"]))
+    assert found == [
+        ("more than 18", 2),
+        ("about 10 to 18", 4),
+        ("about 5 to 8", 8),
+        ("about 2 to 4", 16),
+        ("about 1 to 2", 32),
+        ("about 1 to 2", 32),
+    ]
+    gib["SC_PHYS_PAGES"] //= 4
+    assert building.check_machine().facts["hours"] == "about 5 to 8", "64 cores, and memory for 8 jobs"
 
 
 def test_a_source_build_is_never_a_reason_to_stop(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> None:

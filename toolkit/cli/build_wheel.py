@@ -31,6 +31,7 @@ def build_wheel(
 ) -> None:
     """Build a TensorFlow wheel. What cannot work is refused at once; an up-to-date wheel is not built again."""
     from toolkit import lock, project
+    from toolkit.doctor import building
     from toolkit.wheel import build, preparation
     from toolkit.wheel.plan import Means
 
@@ -59,6 +60,8 @@ def build_wheel(
         # An up-to-date wheel has been warned about when it was built.
         for line in (*prepared.spec.warnings, *lock.describe_floating(plan.floating)):
             console.say(f"  {line}")
+        machine = building.check_machine()
+        console.heading("machine", "; ".join(filter(None, (machine.summary, machine.remedy))))
     console.heading("plan", f"{plan.name}: inputs {plan.rung}")
     if dry_run:
         options.print_commands(console, [plan.command(out / plan.name)])

@@ -7,7 +7,9 @@ import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
+from toolkit import matrix, spec
 from toolkit.doctor.finding import Finding, Level
+from toolkit.errors import ToolkitError
 from toolkit.settings import Settings
 
 JOB_BYTES = 2 << 30
@@ -16,15 +18,37 @@ JOB_BYTES = 2 << 30
 MEMORY_BYTES = {"least": 16 << 30, "good": 32 << 30}
 DISK_BYTES = {"least": 40 << 30, "good": 80 << 30}
 HOURS = ((32, "about 1 to 2"), (16, "about 2 to 4"), (8, "about 5 to 8"), (4, "about 10 to 18"))
-"""Cores, and hours for one compute capability."""
+"""Jobs at once, a core each, and hours for one compute capability."""
 
 
-def check(_: Settings) -> Iterator[Finding]:
-    """Jobs, memory, disk and hours of a source build. Never a failure: only `toolkit build-wheel` needs them."""
+def check(settings: Settings) -> Iterator[Finding]:
+    """Whether the versions asked for can be built, and with what. Never a failure: only `toolkit build-wheel` minds."""
+    if settings.cuda:
+        yield _check_versions(settings)
+    yield check_machine()
+
+
+def _check_versions(settings: Settings) -> Finding:
+    asked = f"TensorFlow {settings.tensorflow} with CUDA {settings.cuda} and cuDNN {settings.cudnn}"
+    try:
+        spec.resolve(
+            matrix.load(),
+            tensorflow=settings.tensorflow,
+            python=settings.python,
+            cuda=settings.cuda,
+            cudnn=settings.cudnn,
+        )
+    except ToolkitError as error:
+        return Finding(id="versions", level="warn", summary=f"{asked}: {error.what}", remedy=error.remedy)
+    return Finding(id="versions", level="ok", summary=f"{asked} can be built")
+
+
+def check_machine() -> Finding:
+    """Jobs, memory, disk and hours of a source build."""
     memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     cores = len(os.sched_getaffinity(0))
     jobs = max(1, min(cores, memory // JOB_BYTES))
-    hours = next((text for least, text in HOURS if cores >= least), "more than 18")
+    hours = next((text for least, text in HOURS if jobs >= least), "more than 18")
     free = shutil.disk_usage(_find_engine_root()).free
     lacking = [
         f"{name} {value / 2**30:.0f} GiB, {limits['least'] / 2**30:.0f} are the least"
@@ -33,7 +57,7 @@ def check(_: Settings) -> Iterator[Finding]:
     ]
     tight = memory < MEMORY_BYTES["good"] or free < DISK_BYTES["good"] or cores < HOURS[-1][0]
     level: Level = "warn" if lacking or tight else "ok"
-    yield Finding(
+    return Finding(
         id="source-build",
         level=level,
         summary=f"TensorFlow from source: {jobs} jobs, {hours} hours" + "".join(f"; {text}" for text in lacking),

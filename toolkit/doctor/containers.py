@@ -48,6 +48,8 @@ def check(settings: Settings) -> Iterator[Finding]:
 
 
 def _check_plugin(name: str, use: str) -> Finding:
+    from toolkit.engine.client import OLDEST_BUILDX, is_old_buildx
+
     try:
         answer = subprocess.run(["docker", name, "version"], capture_output=True, text=True, timeout=20, check=False)
     except (OSError, subprocess.TimeoutExpired):
@@ -55,4 +57,8 @@ def _check_plugin(name: str, use: str) -> Finding:
     if answer is None or answer.returncode:
         remedy = f"install the docker-{name} plugin"
         return Finding(id=name, level="warn", summary=f"`docker {name}` is missing: {use}", remedy=remedy)
-    return Finding(id=name, level="ok", summary=answer.stdout.strip())
+    version = answer.stdout.strip()
+    if name == "buildx" and is_old_buildx(version):
+        remedy = f"install docker-buildx {'.'.join(map(str, OLDEST_BUILDX))} or newer"
+        return Finding(id=name, level="warn", summary=f"{version} is too old: {use}", remedy=remedy)
+    return Finding(id=name, level="ok", summary=version)

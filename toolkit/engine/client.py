@@ -1,6 +1,7 @@
 """The connection to a container engine, with its failures in our own words."""
 
 import os
+import re
 import subprocess
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -20,6 +21,9 @@ ANSWER_SECONDS = 20
 
 OLDEST_API = (1, 43)
 """Engine 24, whose BuildKit has all that docker/Dockerfile uses."""
+
+OLDEST_BUILDX = (0, 13)
+"""The first with ``--progress rawjson``."""
 
 START_IT = "start the engine (`systemctl start docker`, Docker Desktop, ...), check DOCKER_HOST, or use --engine host"
 
@@ -91,11 +95,24 @@ def find_buildx() -> str | None:
     return answer.stdout.strip() if answer.returncode == 0 else None
 
 
+def is_old_buildx(line: str) -> bool:
+    """Whether a version line names a release that lacks what our builds use; an unknown form is believed to be new."""
+    match = re.search(r"buildx v?(\d+)\.(\d+)", line)
+    return match is not None and (int(match[1]), int(match[2])) < OLDEST_BUILDX
+
+
 def require_buildx() -> None:
     """Raises:
-    EngineError: the docker client has no buildx.
+    EngineError: the docker client has no buildx, or one that is too old.
     """
-    if find_buildx() is None:
+    found = find_buildx()
+    if found is not None and is_old_buildx(found):
+        raise EngineError(
+            f"`docker buildx` is too old: {found}",
+            why=f"the builds need {'.'.join(map(str, OLDEST_BUILDX))}, the first that reports progress as JSON",
+            remedy="install a newer docker-buildx plugin",
+        )
+    if found is None:
         raise EngineError(
             "`docker buildx` is missing",
             why="BuildKit is driven through it: named contexts, secrets and cache mounts need it",

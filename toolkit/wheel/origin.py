@@ -9,9 +9,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from toolkit import digest
-from toolkit.errors import UsageError
+from toolkit.errors import UnsupportedError, UsageError
 
 IMAGE_SCHEME = "docker-image://"
+_VERSION = re.compile(r"^_VERSION = ['\"]([0-9.]+)", re.MULTILINE)
 _REMOTE = re.compile(r"(?:https|ssh|git)://[^#\s]+#(?P<commit>[0-9a-f]{40})")
 
 
@@ -50,6 +51,35 @@ def find_source(text: str) -> Origin:
             remedy="give its root",
         )
     return Origin(context=str(folder.resolve()), identity=identify_folder(folder))
+
+
+def require_version(text: str, *, tensorflow: str, bazel: str) -> None:
+    """Refuse a folder that says it is of another version than the one asked for: else that comes out after hours.
+
+    Args:
+        text: what the user gave; of a repository elsewhere nothing is known yet.
+        tensorflow: version of TensorFlow that is wanted.
+        bazel: version of Bazel that it is built with.
+
+    Raises:
+        UnsupportedError: the tree names another Bazel, or another version of itself.
+    """
+    folder = Path(text)
+    if not folder.is_dir():
+        return
+    setup = folder / "tensorflow/tools/pip_package/setup.py"  # has the version up to 2.19
+    written = _VERSION.search(setup.read_text(errors="replace")) if setup.is_file() else None
+    named = (folder / ".bazelversion").read_text(errors="replace").strip()
+    for what, found, wanted in (
+        ("is TensorFlow", written[1] if written else tensorflow, tensorflow),
+        ("is built with Bazel", named, bazel),
+    ):
+        if found != wanted:
+            raise UnsupportedError(
+                f"{text} {what} {found[:40]}, and TensorFlow {tensorflow} was asked for",
+                why=f"{wanted} was expected",
+                remedy="give --tensorflow as the tree is, or another tree; `toolkit matrix` has each version's Bazel",
+            )
 
 
 def find_bazel(text: str, image_digest: str = "") -> Origin:

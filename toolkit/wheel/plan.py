@@ -18,6 +18,7 @@ TARGET = "wheel-from-source"
 LOG_TARGET = "bazel-log"
 _REPLACED = {"source": "tensorflow-commit", "bazel": "bazel-sha256"}
 """The pin that each context takes the place of."""
+_DOWNLOADS = ("distdir", "repository_cache")
 _EXECUTORS = ("grpc://", "grpcs://")
 _CACHES = ("http://", "https://", *_EXECUTORS)
 """Not ``unix:``: a socket of this machine is not there in the container of the build."""
@@ -204,6 +205,13 @@ def _require_means(means: Means) -> None:
             raise UsageError(f"{option}: there is no file {path}")
     if means.downloads and not Path(means.downloads).is_dir():
         raise UsageError(f"--downloads: there is no folder {means.downloads}")
+    if means.downloads and not any((Path(means.downloads) / name).is_dir() for name in _DOWNLOADS):
+        raise UsageError(
+            f"--downloads: {means.downloads} has neither of {' and '.join(_DOWNLOADS)}",
+            why="everything would be fetched as if it were not there",
+            remedy="put archives into distdir by name, or content_addressable of Bazel's repository cache into "
+            "repository_cache",
+        )
 
 
 def _require_words(arguments: Sequence[str]) -> None:

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from toolkit import lock, matrix, spec
-from toolkit.errors import EngineError
+from toolkit.errors import EngineError, PreflightError
 from toolkit.lock import Lock
 from toolkit.matrix import Matrix
 from toolkit.settings import Settings
@@ -88,7 +88,7 @@ def find_ground(settings: Settings, *, required: bool, bazel: str = "") -> Groun
 
     Args:
         settings: name the base.
-        required: whether there must be an engine.
+        required: whether there must be an engine with a base image; otherwise the digests stay empty.
         bazel: where Bazel comes from, or empty.
 
     Raises:
@@ -104,13 +104,14 @@ def find_ground(settings: Settings, *, required: bool, bazel: str = "") -> Groun
         if required:
             raise
         return Ground(image=settings.base_image)
-    found = base.select(client, settings)
-    return Ground(
-        image=found.reference,
-        digest=found.identity,
-        bazel_digest=_find_digest(client, bazel),
-        engine=f"docker {client.version()['Version']}",
-    )
+    known = {"bazel_digest": _find_digest(client, bazel), "engine": f"docker {client.version()['Version']}"}
+    try:
+        found = base.select(client, settings)
+    except PreflightError:
+        if required:
+            raise
+        return Ground(image=settings.base_image, **known)
+    return Ground(image=found.reference, digest=found.identity, **known)
 
 
 def prepare(settings: Settings, wish: Wish, *, lock_file: Path, dry_run: bool = False) -> Prepared:
@@ -124,6 +125,8 @@ def prepare(settings: Settings, wish: Wish, *, lock_file: Path, dry_run: bool = 
     table, versions = matrix.load(), resolve_spec(settings, wish.capabilities)
     locked = lock.read(lock_file)
     source = origin.find_source(wish.source) if wish.source else None
+    if wish.source:
+        origin.require_version(wish.source, tensorflow=versions.tensorflow, bazel=versions.bazel)
     ground = find_ground(settings, required=not dry_run, bazel=wish.bazel)
     bazel = origin.find_bazel(wish.bazel, ground.bazel_digest) if wish.bazel else None
     present = collect(versions, table, ground, locked, wish.apt_snapshot)

@@ -79,3 +79,23 @@ def test_no_engine_is_an_engine_error(monkeypatch: pytest.MonkeyPatch, address: 
     monkeypatch.setenv("DOCKER_HOST", address)
     with pytest.raises(EngineError, match="no container engine answers"):
         client.connect()
+
+
+@pytest.mark.parametrize(
+    ("line", "old"),
+    [
+        ("github.com/docker/buildx v0.12.1 30feaa1", True),
+        ("github.com/docker/buildx 0.9.1+azure", True),
+        ("github.com/docker/buildx 0.13.1+ds1 0.13.1+ds1-3", False),
+        ("github.com/docker/buildx v0.29.0-desktop.1 abc", False),
+        ("github.com/docker/buildx v1.0.0", False),
+        ("something of a distribution", False),
+    ],
+)
+def test_a_buildx_without_progress_as_json_is_too_old(monkeypatch: pytest.MonkeyPatch, line: str, old: bool) -> None:
+    monkeypatch.setattr(client, "find_buildx", lambda: line)
+    if old:
+        with pytest.raises(EngineError, match="is too old"):
+            client.require_buildx()
+    else:
+        client.require_buildx()

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from toolkit.errors import UsageError
+from toolkit.errors import UnsupportedError, UsageError
 from toolkit.wheel import origin
 
 
@@ -86,3 +86,30 @@ def test_bazel_is_a_folder_or_an_image(tmp_path: Path) -> None:
     assert origin.find_bazel(str(tmp_path)).identity.startswith("sha256:")
     with pytest.raises(UsageError, match="no Bazel"):
         origin.find_bazel("nowhere")
+
+
+@pytest.mark.parametrize(
+    ("bazel", "version", "refusal"),
+    [
+        ("6.5.0", None, ""),
+        ("6.5.0\n", "_VERSION = '2.19.0'\n", ""),
+        ("7.4.1", None, "is built with Bazel 7.4.1, and TensorFlow 2.19.0 was asked for"),
+        ("6.5.0", "_VERSION = '2.18.0'\n", "is TensorFlow 2.18.0, and TensorFlow 2.19.0 was asked for"),
+        ("6.5.0", '# no\n_VERSION = "2.20.0"\n', "is TensorFlow 2.20.0"),
+        ("", None, "is built with Bazel ,"),
+    ],
+)
+def test_a_tree_of_another_version_is_refused(tmp_path: Path, bazel: str, version: str | None, refusal: str) -> None:
+    (tmp_path / ".bazelversion").write_text(bazel)
+    if version:
+        (tmp_path / "tensorflow/tools/pip_package").mkdir(parents=True)
+        (tmp_path / "tensorflow/tools/pip_package/setup.py").write_text(f"import os\n{version}")
+    if not refusal:
+        origin.require_version(str(tmp_path), tensorflow="2.19.0", bazel="6.5.0")
+        return
+    with pytest.raises(UnsupportedError, match=refusal):
+        origin.require_version(str(tmp_path), tensorflow="2.19.0", bazel="6.5.0")
+
+
+def test_of_a_repository_elsewhere_nothing_is_known_yet() -> None:
+    origin.require_version("https://a/b.git#" + "0" * 40, tensorflow="2.19.0", bazel="6.5.0")

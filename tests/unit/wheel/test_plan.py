@@ -60,6 +60,7 @@ def test_an_empty_pin_that_is_replaced_does_not_float() -> None:
 def test_what_does_not_change_the_result_does_not_change_the_digest(tmp_path: Path) -> None:
     file = tmp_path / "f"
     file.write_text("")
+    (tmp_path / "distdir").mkdir()
     other = Means(
         jobs=3,
         memory=4096,
@@ -135,3 +136,12 @@ def test_no_text_adds_an_option(context: str, output: str) -> None:
     other = plan(LOCK, Means(), source=Origin(context=context, identity="x")).command(Path(output))
     changed = [at for at, (one, two) in enumerate(zip(usual, other, strict=True)) if one != two]
     assert {usual[at - 1] for at in changed} <= {"--output", "--build-context"}
+
+
+@pytest.mark.parametrize("name", ["distdir", "repository_cache"])
+def test_downloads_that_bazel_would_not_look_into_are_refused(tmp_path: Path, name: str) -> None:
+    (tmp_path / "content_addressable").mkdir()
+    with pytest.raises(UsageError, match="has neither of distdir and repository_cache"):
+        plan(LOCK, Means(downloads=str(tmp_path)))
+    (tmp_path / name).mkdir()
+    assert plan(LOCK, Means(downloads=str(tmp_path))).contexts == {"downloads": str(tmp_path)}

@@ -1,0 +1,61 @@
+"""What a build stands on, as far as this machine knows it; and what is said before hours of work begin."""
+
+import re
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+
+from tests.unit.test_cli import Run
+from toolkit.engine import base, client
+from toolkit.errors import PreflightError
+from toolkit.settings import resolve
+from toolkit.wheel import preparation
+
+MINI = Path(__file__).parents[2] / "fixtures/mini_tensorflow"
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> Run:
+    return Run(tmp_path)
+
+
+def test_engine_without_the_base_leaves_its_digest_open_where_nothing_is_built(monkeypatch: pytest.MonkeyPatch) -> None:
+    """`toolkit lock` names what it cannot find out; only a build needs the image."""
+
+    def refuse(*_: object) -> None:
+        raise PreflightError("the base image is neither on this machine nor can it be pulled")
+
+    monkeypatch.setattr(client, "connect", lambda: SimpleNamespace(version=lambda: {"Version": "26.1.5"}))
+    monkeypatch.setattr(base, "select", refuse)
+    settings = resolve({}, environment={})
+    found = preparation.find_ground(settings, required=False)
+    assert (found.image, found.digest, found.engine) == (settings.base_image, "", "docker 26.1.5")
+    with pytest.raises(PreflightError):
+        preparation.find_ground(settings, required=True)
+
+
+def test_dry_run_says_what_this_machine_would_take(run: Run) -> None:
+    said = run("build-wheel", "--dry-run").stderr
+    assert re.search(r"machine +TensorFlow from source: \d+ jobs, (about \d+ to \d+|more than 18) hours", said)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "message"),
+    [
+        (("--tensorflow", "2.20.0", "--source", str(MINI)), 3, "is built with Bazel 6.5.0, and TensorFlow 2.20.0"),
+        (("--downloads", ".", "--dry-run"), 2, "has neither of distdir and repository_cache"),
+    ],
+)
+def test_what_would_come_out_after_hours_is_refused_at_once(
+    run: Run, arguments: tuple[str, ...], code: int, message: str
+) -> None:
+    done = run("build-wheel", *arguments)
+    assert (done.returncode, message in done.stderr) == (code, True), done.stderr
+    assert list(run.folder.iterdir()) == []
+
+
+def test_image_that_is_not_here_floats(run: Run) -> None:
+    done = run("build-wheel", "--dry-run", "--bazel", "docker-image://nowhere/bazel:7")
+    assert "  bazel is floating: " in done.stderr
+    assert "bazel-sha256 is floating" not in done.stderr
