@@ -49,19 +49,23 @@ def find_faults(statement: dict[str, Any]) -> Iterator[str]:
         if not item.get("name") or not item.get("digest"):
             yield "subject"
     for item in [*statement["subject"], *definition["resolvedDependencies"]]:
-        if not item.keys() & {"uri", "digest", "content"}:
-            yield f"descriptor {item}"
-        if "uri" in item and "://" not in item["uri"]:
-            yield f"uri of {item}"
-        for algorithm, value in item.get("digest", {}).items():
-            if not re.fullmatch(f"[0-9a-f]{{{LENGTHS.get(algorithm, 0)}}}", value):
-                yield f"digest of {item}"
+        yield from find_descriptor_faults(item)
     version = details["builder"]["version"]
     if not all(isinstance(value, str) for pair in version.items() for value in pair):
         yield "builder.version"
     for name in ("startedOn", "finishedOn"):
         if datetime.fromisoformat(details["metadata"][name]).tzinfo is None:
             yield name
+
+
+def find_descriptor_faults(item: dict[str, Any]) -> Iterator[str]:
+    if not item.keys() & {"uri", "digest", "content"}:
+        yield f"descriptor {item}"
+    if "uri" in item and "://" not in item["uri"]:
+        yield f"uri of {item}"
+    for algorithm, value in item.get("digest", {}).items():
+        if not re.fullmatch(f"[0-9a-f]{{{LENGTHS.get(algorithm, 0)}}}", value):
+            yield f"digest of {item}"
 
 
 @pytest.mark.parametrize("source", [None, FOLDER, COMMIT])

@@ -1,0 +1,68 @@
+"""Bazel's own binary: taken where its bytes are the pinned ones, and refused before anything of it runs."""
+
+import hashlib
+import http.server
+import threading
+from collections.abc import Iterator
+from functools import partial
+from pathlib import Path
+
+import pytest
+
+from tests.integration.place import CACHE, Place
+from toolkit import matrix
+
+pytestmark = [pytest.mark.engine, pytest.mark.timeout(300)]
+
+RELEASES = "https://github.com/bazelbuild/bazel/releases/download"
+BINARY = "#!/bin/sh\necho 'ERROR: served and run' >&2\nexit 37\n"
+"""What is served in place of Bazel: it says that it was run."""
+
+
+class Quiet(http.server.SimpleHTTPRequestHandler):
+    def log_message(self, *_: object) -> None:
+        pass
+
+
+@pytest.fixture
+def served(tmp_path: Path) -> Iterator[str]:
+    """A server that has the release's file, as this machine's engine sees it."""
+    folder = tmp_path / "releases"
+    (folder / "6.5.0").mkdir(parents=True)
+    (folder / "6.5.0/bazel-6.5.0-linux-x86_64").write_text(BINARY)
+    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), partial(Quiet, directory=folder))
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    yield f"http://127.0.0.1:{server.server_port}"
+    server.shutdown()
+    server.server_close()
+
+
+def build(clone: Path, served: str, folder: Path) -> tuple[Place, int, str]:
+    """Build the stand-in without an own Bazel, by a clone that looks for the release at another address."""
+    dockerfile = clone / "docker/Dockerfile"
+    text = dockerfile.read_text()
+    assert RELEASES in text
+    dockerfile.write_text(text.replace(RELEASES, served))
+    folder.mkdir()
+    place = Place(folder)
+    place.root = clone
+    done = place.toolkit("build-wheel", "--source", str(place.source), "--cache", CACHE)
+    return place, done.returncode, done.stderr
+
+
+def test_other_bytes_than_pinned_are_refused(clone: Path, served: str, tmp_path: Path) -> None:
+    place, code, said = build(clone, served, tmp_path / "user")
+    assert code == 8, said
+    assert "error: a download is not what was pinned" in said
+    assert "served and run" not in said
+    assert place.results == []
+
+
+def test_pinned_bytes_are_run(clone: Path, served: str, tmp_path: Path) -> None:
+    """The other side: with the served file's own hash in the version table, it is what the build runs."""
+    table = clone / "toolkit/matrix.yaml"
+    pinned = matrix.load().bazel_rows["6.5.0"].sha256["x86_64"]
+    table.write_text(table.read_text().replace(pinned, hashlib.sha256(BINARY.encode()).hexdigest()))
+    _, code, said = build(clone, served, tmp_path / "user")
+    assert code == 6, said
+    assert "served and run" in said
