@@ -112,11 +112,12 @@ def describe_host(engine: str) -> dict[str, str]:
 
 def _watch(console: Console) -> Callable[[str], str]:
     """What listens to the build's lines: the progress line for people, events for programs."""
-    progress = Progress()
+    progress, began = Progress(), time.monotonic()
 
     def observe(line: str) -> str:
         if progress.hear(line) and console.json:
-            print(json.dumps(progress.event), file=sys.stderr, flush=True)
+            event = {**progress.event, "seconds": round(time.monotonic() - began, 1)}
+            print(json.dumps(event), file=sys.stderr, flush=True)
         return progress.summary
 
     return observe

@@ -34,6 +34,7 @@ def test_progress_is_events_for_programs(capsys: pytest.CaptureFixture[str]) -> 
         ("progress", 8, 18),
         ("progress", 9, 18),
     ]
+    assert all(0 <= item["seconds"] < 60 and item["action"] and "seconds_left" in item for item in events)
     assert said.out == ""
 
 
