@@ -7,6 +7,7 @@ of that bridge's range; it makes no rules itself.
 import contextlib
 import ipaddress
 import os
+import signal
 import subprocess
 import time
 from collections.abc import Iterator
@@ -23,9 +24,37 @@ class SmallEngine:
         disk: its disk.
     """
 
-    def __init__(self, socket: Path, disk: Path) -> None:
-        self.variables = {"DOCKER_HOST": f"unix://{socket}"}
+    def __init__(self, folder: Path, disk: Path) -> None:
+        self.variables = {"DOCKER_HOST": f"unix://{folder / 'engine.sock'}"}
         self.disk = disk
+        self._folder = folder
+        self._process: subprocess.Popen[bytes] | None = None
+
+    def run(self) -> None:
+        """Start it, on what an earlier start left, and wait until it answers."""
+        folder, log = self._folder, self._folder / "engine.log"
+        argv = ["dockerd", "--host", self.variables["DOCKER_HOST"], "--data-root", self.disk / "docker"]
+        argv += ["--exec-root", folder / "exec", "--pidfile", folder / "engine.pid", "--iptables=false"]
+        argv += ["--ip6tables=false", "--bridge=docker0", f"--fixed-cidr={_find_range()}"]
+        with log.open("ab") as stream:
+            self._process = subprocess.Popen(argv, stdout=stream, stderr=stream)
+        _wait(self, log)
+
+    def stop(self) -> None:
+        """End it as a machine does that shuts down."""
+        assert self._process is not None
+        self._process.terminate()
+        self._process.wait(timeout=60)
+
+    def kill(self) -> None:
+        """End it, what it stands on and what it runs without a word, as the kernel does for memory."""
+        assert self._process is not None
+        self._process.kill()
+        self._process.wait()
+        os.kill(int((self._folder / "exec/containerd/containerd.pid").read_text()), signal.SIGKILL)
+        for process in _find_users(self.disk):
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(process, signal.SIGKILL)
 
     def load(self, *images: str) -> None:
         """Copy images from the first engine."""
@@ -53,28 +82,32 @@ def start(folder: Path, *, gib: int) -> Iterator[SmallEngine]:
         folder: where its files lie; short, for the path of a socket is.
         gib: size of its disk, which takes only what is written to it.
     """
-    image, disk, socket = folder / "disk.img", folder / "disk", folder / "engine.sock"
+    image, disk = folder / "disk.img", folder / "disk"
     disk.mkdir()
     with image.open("wb") as stream:
         stream.truncate(gib << 30)
     subprocess.run(["mkfs.ext4", "-q", "-m", "0", image], check=True)
     subprocess.run(["mount", "-o", "loop", image, disk], check=True)
     try:
-        argv = ["dockerd", "--host", f"unix://{socket}", "--data-root", disk / "docker"]
-        argv += ["--exec-root", folder / "exec", "--pidfile", folder / "engine.pid", "--iptables=false"]
-        argv += ["--ip6tables=false", "--bridge=docker0", f"--fixed-cidr={_find_range()}"]
-        with (folder / "engine.log").open("wb") as log:
-            process = subprocess.Popen(argv, stdout=log, stderr=log)
+        engine = SmallEngine(folder, disk)
         try:
-            engine = SmallEngine(socket, disk)
-            _wait(engine, folder / "engine.log")
+            engine.run()
             yield engine
         finally:
-            process.terminate()
-            process.wait(timeout=60)
+            engine.stop()
     finally:
         subprocess.run(["umount", "--recursive", disk], check=True)
         image.unlink()
+
+
+def _find_users(disk: Path) -> Iterator[int]:
+    """Processes whose root is made of layers on the disk: those of the engine's containers, and nobody else's."""
+    for folder in Path("/proc").glob("[0-9]*"):
+        with contextlib.suppress(OSError):
+            lines = (folder / "mountinfo").read_text().splitlines()
+            # The fifth field is where it is mounted: proc_pid_mountinfo(5).
+            if any(line.split()[4] == "/" and f"={disk}/" in line for line in lines):
+                yield int(folder.name)
 
 
 def _find_range() -> str:
