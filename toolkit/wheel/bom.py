@@ -4,13 +4,14 @@ import uuid
 from collections.abc import Iterable
 from datetime import UTC, datetime
 
-from cyclonedx.model import HashAlgorithm, HashType, Property
+from cyclonedx.model import ExternalReference, ExternalReferenceType, HashAlgorithm, HashType, Property, XsUri
 from cyclonedx.model.bom import Bom
 from cyclonedx.model.component import Component, ComponentScope, ComponentType
 from cyclonedx.output.json import JsonV1Dot6
 from packageurl import PackageURL
 
 from toolkit import __version__, naming
+from toolkit.lock import REPOSITORY
 from toolkit.matrix import Matrix
 from toolkit.wheel.inspection import Inspection
 from toolkit.wheel.plan import WheelPlan
@@ -36,7 +37,8 @@ def write(plan: WheelPlan, found: Inspection, matrix: Matrix, *, bazel: str, pac
         purl=PackageURL("pypi", name=found.name, version=found.version),
         bom_ref="wheel",
         hashes=[HashType(alg=HashAlgorithm.SHA_256, content=found.digest.removeprefix("sha256:"))],
-        properties=[Property(name=f"{naming.LABEL_PREFIX}.{name}", value=plan.lock.spec[name]) for name in _PROPERTIES],
+        properties=[Property(name=f"{naming.LABEL_PREFIX}.{name}", value=value) for name, value in _describe(plan)],
+        external_references=_find_source(plan),
     )
     runtime = list(_list_runtime(plan, matrix))
     tools = [*_list_tools(plan, bazel), *(_read_package(line) for line in packages)]
@@ -50,6 +52,20 @@ def write(plan: WheelPlan, found: Inspection, matrix: Matrix, *, bazel: str, pac
     bom.metadata.tools.components.add(Component(name="toolkit", version=__version__, type=ComponentType.APPLICATION))
     bom.register_dependency(subject, runtime)
     return JsonV1Dot6(bom).output_as_string(indent=2)
+
+
+def _describe(plan: WheelPlan) -> Iterable[tuple[str, str]]:
+    yield from ((name, plan.lock.spec[name]) for name in _PROPERTIES)
+    if "source" in plan.origins:
+        yield "source", plan.origins["source"]
+
+
+def _find_source(plan: WheelPlan) -> list[ExternalReference]:
+    """The commit that was built; of a tree that somebody brought along there is no address."""
+    if "source" in plan.origins:
+        return []
+    address = XsUri(f"git+{REPOSITORY}@{plan.lock.pins['tensorflow-commit']}")
+    return [ExternalReference(type=ExternalReferenceType.VCS, url=address)]
 
 
 def _list_runtime(plan: WheelPlan, matrix: Matrix) -> Iterable[Component]:

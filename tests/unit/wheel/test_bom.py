@@ -1,0 +1,63 @@
+"""The bill of materials says what the wheel was built from, and follows CycloneDX' own schema."""
+
+import json
+from typing import Any
+
+import pytest
+from cyclonedx.schema import SchemaVersion
+from cyclonedx.validation.json import JsonStrictValidator
+
+from tests.unit.wheel.test_fitness import GOOD
+from tests.unit.wheel.test_provenance import COMMIT, FOLDER, IMAGE, LOCK, TABLE
+from toolkit.wheel import bom
+from toolkit.wheel.origin import Origin
+from toolkit.wheel.plan import Means, plan
+
+VALIDATOR = JsonStrictValidator(SchemaVersion.V1_6)
+
+
+def write(**origins: Origin) -> dict[str, Any]:
+    packages = ["clang-17=1:17.0.6-22", "libstdc++-14-dev=14.2.0-19", "bash=5.2"]
+    text = bom.write(plan(LOCK, Means(), **origins), GOOD, TABLE, bazel="6.5.0", packages=packages)
+    assert VALIDATOR.validate_str(text) is None
+    value: dict[str, Any] = json.loads(text)
+    return value
+
+
+def test_validator_bites() -> None:
+    value = write()
+    del value["components"][0]["name"]
+    assert VALIDATOR.validate_str(json.dumps(value)) is not None
+
+
+def test_pinned_commit_is_the_wheels_source() -> None:
+    subject = write()["metadata"]["component"]
+    (reference,) = subject["externalReferences"]
+    assert reference == {
+        "type": "vcs",
+        "url": f"git+https://github.com/tensorflow/tensorflow.git@{LOCK.pins['tensorflow-commit']}",
+    }
+
+
+@pytest.mark.parametrize("source", [COMMIT, FOLDER])
+def test_tree_that_was_brought_along_is_named_by_content(source: Origin) -> None:
+    subject = write(source=source)["metadata"]["component"]
+    assert "externalReferences" not in subject
+    assert {"name": "io.github.tensorflow-toolkit.source", "value": source.identity} in subject["properties"]
+
+
+def test_bazel_has_its_pinned_hash_only_where_it_is_the_pinned_one() -> None:
+    for origins, hashes in (({}, [{"alg": "SHA-256", "content": LOCK.pins["bazel-sha256"]}]), ({"bazel": IMAGE}, None)):
+        (bazel,) = [item for item in write(**origins)["components"] if item["name"] == "bazel"]
+        assert bazel.get("hashes") == hashes
+        assert bazel["scope"] == "excluded"
+
+
+def test_run_time_components_are_those_of_the_release_and_what_the_wheel_depends_on() -> None:
+    value = write()
+    row = TABLE.cuda_rows["12.6.1"]
+    wanted = {f"pkg:pypi/nvidia-{name}-cu12@{version}" for name, version in row.components.items()}
+    wanted |= {"pkg:pypi/nvidia-cudnn-cu12@9.5.0.50", "pkg:pypi/nvidia-nccl-cu12@2.23.4"}
+    assert {item["purl"] for item in value["components"] if item["name"].startswith("nvidia-")} == wanted
+    (subject,) = [item for item in value["dependencies"] if item["ref"] == "wheel"]
+    assert set(subject["dependsOn"]) == wanted
