@@ -108,16 +108,17 @@ def run(
 def describe_parent(environment: Environment) -> dict[str, Any]:
     """The chain behind a run: the environment, and what its own manifest says that it was made of.
 
-    The whole chain is in each run, so that a run still says where it came from when its environment is gone. ``code``
-    is the digest of the training job's own files: an image holds them, the host takes those of this clone.
+    The whole chain is in each run, so that a run still says where it came from when its environment is gone. An image
+    holds the training job too; on the host it is this clone's, and ``code`` is the digest of its files.
     """
     record = manifest.read(environment.folder)
+    own = environment.kind == "image"
     return {
         "kind": environment.kind,
         "digest": environment.digest,
         "reference": environment.reference,
         "parent": dict(record.parent) if record and record.parent else None,
-        "code": digest.digest_paths(project.ROOT, [project.locate("train")]),
+        "code": None if own else digest.digest_paths(project.ROOT, [project.locate("train")]),
     }
 
 

@@ -13,12 +13,12 @@ from toolkit.manifest import Manifest
 LOCK, WHEEL = f"{naming.LABEL_PREFIX}.lock", f"{naming.LABEL_PREFIX}.wheel"
 
 
-def find_record(identity: str, state: Path) -> Manifest | None:
-    """The record of an image that was built here."""
+def find_record(identity: str, state: Path) -> Path | None:
+    """The folder with the record of an image that was built here."""
     for path in sorted(state.glob(f"image-*/{manifest.FILE}")):
         record = manifest.read(path.parent)
         if record and record.kind == "image" and record.digest == identity:
-            return record
+            return path.parent
     return None
 
 
@@ -34,7 +34,8 @@ def verify_reference(reference: str, state: Path) -> list[Finding]:
         raise IntegrityError(
             f"there is no image {reference!r} on this machine", remedy="`toolkit build-image` makes one"
         )
-    record = find_record(found.id, state)
+    folder = find_record(found.id, state)
+    record = manifest.read(folder) if folder else None
     if record is None:
         return [
             judge("id", True, found.id),
@@ -92,13 +93,21 @@ def _check_base(found: InspectedImage, record: Manifest) -> Finding:
     """The base that was recorded is what the image stands on: its layers are the lowest."""
     base = record.facts["base"]
     try:
-        known = inspect(base["digest"]) or inspect(f"{base['name'].partition('@')[0]}@{base['digest']}")
+        # An id, or the digest that a registry gave.
+        known = inspect(base["digest"]) or inspect(f"{_strip_tag(base['name'])}@{base['digest']}")
     except EngineError:
         known = None
     if known is None:
         return miss("base", f"{base['name']} {base['digest']}")
     stands = bool(known.layers) and found.layers[: len(known.layers)] == known.layers
     return judge("base", stands, f"{base['name']}, {len(known.layers)} of {len(found.layers)} layers")
+
+
+def _strip_tag(reference: str) -> str:
+    """The repository of a reference; a colon before a slash is that of a port."""
+    name = reference.partition("@")[0]
+    repository, _, tag = name.rpartition(":")
+    return repository if repository and "/" not in tag else name
 
 
 def _check_own_labels(found: InspectedImage) -> Iterator[Finding]:

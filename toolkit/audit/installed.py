@@ -38,12 +38,13 @@ def read_packages(venv: Path) -> dict[str, Installed]:
 def find_changed(package: Installed) -> tuple[int, list[str]]:
     """How many files of a package were compared with its ``RECORD``, and those that are changed or gone.
 
-    Files that the record has no hash of are not compared: Python's compiled ones, and the record itself
-    (https://packaging.python.org/en/latest/specifications/recording-installed-packages/).
+    The record itself has no hash (https://packaging.python.org/en/latest/specifications/recording-installed-packages/),
+    and pip compiles Python's files anew, also those that a wheel brings compiled.
     """
     try:
         with (package.info / "RECORD").open(encoding="utf-8", newline="") as file:
             rows = [row for row in csv.reader(file) if len(row) == 3 and row[1].startswith("sha256=")]
+            rows = [row for row in rows if not row[0].endswith(".pyc")]
     except OSError:
         return 0, [f"{package.info.name}/RECORD"]
     changed = [name for name, code, _ in rows if _digest(package.info.parent / name) != code.removeprefix("sha256=")]

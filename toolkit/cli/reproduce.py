@@ -25,9 +25,10 @@ def reproduce(
 
     It runs where the run was made, if that environment or image is still here; else in one that is made by these
     options, of the same wheel or locked set. What decides the bits must be the same, or nothing is run (exit code 4):
-    processor or GPU, TensorFlow, threads, batch size and the data's digest. Exit code 7: the weights are others; the
-    second run is then kept, and where the two part is said. A run that was interrupted is repeated without a break,
-    which gives the same bits; one that went on in another environment cannot be repeated, and is refused.
+    processor or GPU, TensorFlow, threads, batch size and the data's digest. Exit code 7: the weights or the recorded
+    numbers are others; the second run is then kept, and where the two part is said. A run that was interrupted is
+    repeated without a break, which gives the same bits; one that went on in another environment cannot be repeated,
+    and is refused.
     """
     import shlex
     from dataclasses import asdict
@@ -36,7 +37,7 @@ def reproduce(
     from toolkit.reproduction import rerun
 
     console, settings = session.console, session.settings
-    attempt = rerun.plan(run, settings, wheel=wheel, gpu=gpu, data_dir=data_dir, console=console)
+    attempt = rerun.plan(run, settings, wheel=wheel, gpu=gpu, data_dir=data_dir, console=console, dry_run=dry_run)
     if dry_run:
         options.print_commands(console, attempt.commands())
         return
@@ -53,7 +54,7 @@ def reproduce(
         "kept": str(outcome.kept) if outcome.kept else None,
     }
     console.result(value, rerun.summarize(attempt, outcome))
-    if not outcome.comparison.equal:
+    if not outcome.comparison.holds:
         raise CheckError(
             "the run does not reproduce",
             why=rerun.describe_difference(attempt, outcome),

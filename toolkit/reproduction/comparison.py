@@ -18,7 +18,7 @@ class Difference:
 
     Attributes:
         step: after how many steps it was written.
-        kind: ``step`` or ``epoch``, or ``result`` for the numbers at the end.
+        kind: ``step`` or ``epoch``, as in metrics.jsonl, or ``result`` for the numbers at the end.
         name: of the number.
         recorded, found: in the first run, and in the second.
     """
@@ -30,7 +30,8 @@ class Difference:
     found: Any
 
     def __str__(self) -> str:
-        return f"{self.name} of {self.kind} {self.step}: {self.found}, was {self.recorded}"
+        places = {"step": f"step {self.step}", "epoch": f"the epoch that ends with step {self.step}"}
+        return f"{self.name} of {places.get(self.kind, 'the result')}: {self.found}, was {self.recorded}"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -50,39 +51,43 @@ class Comparison:
     first: Difference | None
     compared: int
 
+    @property
+    def holds(self) -> bool:
+        """Whether all is as it was recorded. Equal weights beside other numbers mean that the numbers were changed."""
+        return self.equal and self.first is None
+
 
 def compare(then: RunRecord, now: RunRecord) -> Comparison:
     """Compare weights, and what was written down of steps, epochs and the end."""
     recorded, found = then.value["weights_sha256"], now.value["weights_sha256"]
     before, after = _read(then.folder), _read(now.folder)
-    first = next(filter(None, map(_compare_lines, before, after)), None)
-    if first is None and before and len(before) != len(after):
-        first = Difference(
-            step=min(before[-1]["step"], after[-1]["step"] if after else 0),
-            kind="result",
-            name="number of records",
-            recorded=len(before),
-            found=len(after),
-        )
+    differences = (_compare_lines(line, after.get(key)) for key, line in before.items())
+    first = next(filter(None, differences), None)
     return Comparison(
         equal=recorded == found,
         recorded=recorded,
         found=found,
         first=first or _compare_values("result", int(then.result["steps"]), then.result, now.result),
-        compared=min(len(before), len(after)),
+        compared=len(before),
     )
 
 
-def _read(folder: Path) -> list[dict[str, Any]]:
-    """What was written down; nothing where the run's folder is not whole, for its manifest alone can be repeated."""
+def _read(folder: Path) -> dict[tuple[str, int], dict[str, Any]]:
+    """What was written down, by kind and step; nothing where that is gone, for a manifest alone can be repeated.
+
+    A process that was killed may have lost some of its last records, so a first run may have fewer than a second.
+    """
     try:
-        return metrics.read_lines(folder)
-    except (OSError, ValueError):
-        return []
+        return {(line["kind"], int(line["step"])): line for line in metrics.read_lines(folder)}
+    except (OSError, ValueError, KeyError, TypeError):
+        return {}
 
 
-def _compare_lines(before: Mapping[str, Any], after: Mapping[str, Any]) -> Difference | None:
-    return _compare_values(before["kind"], int(before["step"]), before, after)
+def _compare_lines(before: Mapping[str, Any], after: Mapping[str, Any] | None) -> Difference | None:
+    kind, step = before["kind"], int(before["step"])
+    if after is None:
+        return Difference(step=step, kind=kind, name="record", recorded="there", found="missing")
+    return _compare_values(kind, step, before, after)
 
 
 def _compare_values(kind: str, step: int, before: Mapping[str, Any], after: Mapping[str, Any]) -> Difference | None:

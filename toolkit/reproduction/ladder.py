@@ -36,7 +36,7 @@ def walk(then: RunRecord, now: RunRecord, comparison: Comparison) -> list[Link]:
     evidence = comparison.found if comparison.equal else f"{comparison.found}, was {comparison.recorded}"
     return [
         Link(name="weights", rung=RUNGS["weights"], state=_judge(comparison.equal), evidence=evidence),
-        _compare_code(then.parent, now.parent),
+        *_compare_code(then.parent, now.parent),
         *_compare_chains(then.parent, now.parent),
         _compare_packages(then.value.get("software", {}), now.value.get("software", {})),
     ]
@@ -48,11 +48,18 @@ def rank(links: list[Link]) -> str:
     return max(same, default="below R0")
 
 
-def _compare_code(then: Mapping[str, Any], now: Mapping[str, Any]) -> Link:
+def _compare_code(then: Mapping[str, Any], now: Mapping[str, Any]) -> Iterator[Link]:
+    """The training job's own files; of an image they are a part, and its digest speaks for them."""
+    if then.get("kind") == now.get("kind") == "image":
+        return
     before, after = then.get("code"), now.get("code")
-    state: State = "unknown" if not before else _judge(before == after)
-    texts = {"same": str(after), "other": f"{after}, was {before}", "unknown": "the run does not say which code it ran"}
-    return Link(name="training job", rung="", state=state, evidence=texts[state])
+    state: State = _judge(before == after) if before and after else "unknown"
+    texts = {
+        "same": f"{after}",
+        "other": f"{after}, was {before}",
+        "unknown": f"not known of the {'second' if before else 'first'} run",
+    }
+    yield Link(name="training job", rung="", state=state, evidence=texts[state])
 
 
 def _compare_chains(then: Mapping[str, Any], now: Mapping[str, Any]) -> Iterator[Link]:

@@ -7,7 +7,9 @@ from pathlib import Path
 from typing import Any
 
 from toolkit import chain, training
+from toolkit.audit import environment as environments
 from toolkit.audit import origins, parent
+from toolkit.audit.finding import require
 from toolkit.audit.record import RunRecord
 from toolkit.audit.run import compare_environments
 from toolkit.console import Console
@@ -51,10 +53,11 @@ class Place:
     workplace: chain.Workplace | None = None
 
 
-def find(record: RunRecord, settings: Settings, wheel: str | None, console: Console) -> Place:
+def find(record: RunRecord, settings: Settings, wheel: str | None, console: Console, *, dry_run: bool) -> Place:
     """The environment that the run names, if it is on this machine and no other is asked for; nothing is made.
 
-    Raises: as :func:`toolkit.chain.choose_workplace`.
+    Raises: as :func:`toolkit.chain.choose_workplace`, and
+        CheckError: the very environment is here, but no longer as it was made.
     """
     link = record.parent
     asked = wheel or any(settings.sources[name] == "flag" for name in ("engine", "tensorflow", "cuda", "cudnn"))
@@ -64,7 +67,7 @@ def find(record: RunRecord, settings: Settings, wheel: str | None, console: Cons
             return found
     if link and settings.sources["engine"] == "default":
         settings = replace(settings, engine="docker" if link.get("kind") == "image" else "host")
-    workplace = chain.choose_workplace(settings, wheel, console)
+    workplace = chain.choose_workplace(settings, wheel, console, dry_run=dry_run)
     return Place(engine=workplace.engine, workplace=workplace)
 
 
@@ -73,6 +76,7 @@ def _find_recorded(link: Mapping[str, Any], settings: Settings) -> Place | None:
         folder = parent.find_environment(link, Path(settings.state))
         if folder is None or not venv.interpreter(folder).exists():
             return None
+        require(environments.verify(folder), remedy=f"remove {folder}: it is made again, as it was")
         engine = choose(replace(settings, engine="host")).engine
         found = Environment(
             kind="environment", digest=str(link["digest"]), reference=shorten(folder), folder=folder, reused=True
@@ -83,7 +87,11 @@ def _find_recorded(link: Mapping[str, Any], settings: Settings) -> Place | None:
             container, found = adopt(settings, str(link["digest"]))
         except (UsageError, EngineError):
             return None
-        return Place(engine=container, environment=found)
+        from toolkit.audit import image
+
+        # An adopted image has no record of what it was made of; one that was built here has.
+        folder = image.find_record(found.digest, Path(settings.state)) or found.folder
+        return Place(engine=container, environment=replace(found, folder=folder))
     return None
 
 

@@ -74,9 +74,16 @@ class Outcome:
 
 
 def plan(
-    target: Path, settings: Settings, *, wheel: str | None, gpu: bool | None, data_dir: str, console: Console
+    target: Path,
+    settings: Settings,
+    *,
+    wheel: str | None,
+    gpu: bool | None,
+    data_dir: str,
+    console: Console,
+    dry_run: bool = False,
 ) -> Attempt:
-    """Read a run's manifest and decide how it is repeated.
+    """Read a run's manifest and decide how it is repeated. A dry run pulls no base image.
 
     Raises:
         IntegrityError: there is no manifest of a run.
@@ -96,7 +103,7 @@ def plan(
     require(runs.verify_own(record), remedy=f"a record that does not hold proves nothing: toolkit verify {folder}")
     _require_one_environment(record)
     arguments = [*recall.recall_arguments(record), *recall.settle(record), *_find_data(record, data_dir)]
-    found = place.find(record, settings, wheel, console)
+    found = place.find(record, settings, wheel, console, dry_run=dry_run)
     # The job of a CUDA set finds the GPUs or not: what it finds must be what it found then.
     cuda = any(name.startswith("nvidia-") for name in record.value.get("software", {}))
     use_gpu = gpu if gpu is not None else cuda and found.engine.has_gpu()
@@ -136,7 +143,7 @@ def run(attempt: Attempt, *, keep: bool, console: Console) -> Outcome:
         compared = comparison.compare(record, now)
         links = ladder.walk(record, now, compared)
         kept = None
-        if keep or not compared.equal:
+        if keep or not compared.holds:
             place_ = _choose_name(attempt)
             scratch.rename(place_)
             kept = place_ / config.run_dir.name
@@ -229,5 +236,6 @@ def summarize(attempt: Attempt, outcome: Outcome) -> str:
     """The outcome in one line, for a person."""
     steps = attempt.record.result["steps"]
     verdict = "the same weights to the bit" if outcome.comparison.equal else "other weights"
+    verdict += ", but not the recorded numbers" if outcome.comparison.equal and outcome.comparison.first else ""
     kept = f"; the second run is kept in {shorten(outcome.kept)}" if outcome.kept else ""
     return f"{attempt.record.folder}: {outcome.rung}, {verdict} after {steps} steps{kept}"

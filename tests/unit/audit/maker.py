@@ -6,11 +6,12 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
 from toolkit import digest, manifest, project
+from toolkit.audit.installed import read_packages
 from toolkit.engine import venv
 from toolkit.manifest import Manifest
 from toolkit.recipe import Recipe
@@ -54,9 +55,11 @@ def make_environment(state: Path) -> Path:
     info = packages / "tensorflow_cpu-2.19.0.dist-info"
     info.mkdir(parents=True)
     (packages / "tensorflow.py").write_text("VERSION = '2.19.0'\n")
+    (packages / "old.cpython-311.pyc").write_bytes(b"compiled anew")
     (info / "METADATA").write_text("Metadata-Version: 2.1\nName: tensorflow-cpu\nVersion: 2.19.0\n")
     code = base64.urlsafe_b64encode(hashlib.sha256((packages / "tensorflow.py").read_bytes()).digest()).rstrip(b"=")
-    (info / "RECORD").write_text(f"tensorflow.py,sha256={code.decode()},19\n{info.name}/RECORD,,\n")
+    compiled = "old.cpython-311.pyc,sha256=not-compared,13\n"
+    (info / "RECORD").write_text(f"tensorflow.py,sha256={code.decode()},19\n{compiled}{info.name}/RECORD,,\n")
     write_records(planned)
     return planned.folder
 
@@ -67,22 +70,20 @@ def borrow_environment(state: Path) -> Path:
     (planned.folder / "venv").mkdir(parents=True)
     for name in ("bin", "lib", "pyvenv.cfg"):
         (planned.folder / "venv" / name).symlink_to(Path(sys.prefix) / name)
-    write_records(planned)
+    found = read_packages(planned.folder / "venv")
+    write_records(planned, {name: item.version for name, item in found.items() if name != "tensorflow-cpu"})
     return planned.folder
 
 
-def write_records(planned: venv.VenvPlan) -> None:
-    report = {
-        "install": [
-            {
-                "metadata": {"name": "tensorflow-cpu", "version": "2.19.0"},
-                "download_info": {
-                    "url": f"https://example.org/{WHEEL}",
-                    "archive_info": {"hashes": {"sha256": WHEEL_DIGEST.removeprefix("sha256:")}},
-                },
-            }
-        ]
+def write_records(planned: venv.VenvPlan, others: Mapping[str, str] | None = None) -> None:
+    """What pip and the toolkit would leave; `others` are packages besides TensorFlow, by version."""
+    hashes = {"sha256": WHEEL_DIGEST.removeprefix("sha256:")}
+    tensorflow = {
+        "metadata": {"name": "tensorflow-cpu", "version": "2.19.0"},
+        "download_info": {"url": f"https://example.org/{WHEEL}", "archive_info": {"hashes": hashes}},
     }
+    rest = [{"metadata": {"name": name, "version": version}} for name, version in (others or {}).items()]
+    report = {"install": [tensorflow, *rest]}
     (planned.folder / venv.REPORT).write_text(json.dumps(report))
     record = Manifest(kind="environment", digest=planned.digest, parent=describe_wheel())
     manifest.write(planned.folder, record)

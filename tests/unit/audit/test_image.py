@@ -94,6 +94,20 @@ def test_what_was_changed_is_found_by_its_name(
         assert [item.id for item in findings] == WHOLE
 
 
+@pytest.mark.parametrize(
+    ("name", "repository"),
+    [
+        ("python:3.11-slim", "python"),
+        ("here:5000/base", "here:5000/base"),
+        ("here:5000/base:1@sha256:0", "here:5000/base"),
+    ],
+)
+def test_a_base_of_a_registry_is_known_by_the_digest_given_there(world: World, name: str, repository: str) -> None:
+    edit(lambda value: value["facts"].update(base={"name": name, "digest": OTHER}))(world)
+    world.images[f"{repository}@{OTHER}"] = world.images.pop(BASE)
+    assert {item.state for item in image.verify_folder(world.folder)} == {"ok"}
+
+
 def test_an_image_is_known_by_its_name(world: World) -> None:
     assert [item.id for item in image.verify_reference(TAG, world.state)] == WHOLE
 

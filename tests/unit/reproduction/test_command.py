@@ -157,6 +157,12 @@ def read_elsewhere(run: Path) -> None:
     maker.change_json(run / "manifest.json", lambda value: value["config"].update(data_dir="/nowhere"))
 
 
+def upgrade_environment(run: Path) -> None:
+    """Somebody installed another version of a package into the environment: here, pip's report has another."""
+    folder = maker.plan_environment(run.parent.parent / "state").folder
+    maker.change_json(folder / "pip-report.json", lambda value: value["install"][1]["metadata"].update(version="0"))
+
+
 def use_image(run: Path) -> None:
     maker.change_json(run / "manifest.json", lambda value: value["parent"].update(kind="image"))
 
@@ -169,6 +175,7 @@ def use_image(run: Path) -> None:
         (break_record, 7, "weights: "),
         (remove, 8, "no readable manifest of a run"),
         (read_elsewhere, 2, "--data-dir"),
+        (upgrade_environment, 7, "packages: "),
         (use_image, 5, "no container engine answers"),
     ],
 )

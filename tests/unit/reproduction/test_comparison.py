@@ -33,7 +33,10 @@ def test_equal_runs_differ_in_nothing_but_time(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("index", "name", "said"),
-    [(1, "loss", "loss of step 20: 7, was 1.0"), (2, "test_loss", "test_loss of epoch 22: 7, was 0.5")],
+    [
+        (1, "loss", "loss of step 20: 7, was 1.0"),
+        (2, "test_loss", "test_loss of the epoch that ends with step 22: 7, was 0.5"),
+    ],
 )
 def test_the_first_number_that_differs_is_named(tmp_path: Path, index: int, name: str, said: str) -> None:
     lines = [dict(line) for line in LINES]
@@ -43,12 +46,24 @@ def test_the_first_number_that_differs_is_named(tmp_path: Path, index: int, name
     assert str(found.first) == said
 
 
-def test_a_shorter_record_and_another_end_are_differences(tmp_path: Path) -> None:
+def test_a_missing_record_and_another_end_are_differences(tmp_path: Path) -> None:
     found = comparison.compare(make(tmp_path / "a", LINES), make(tmp_path / "b", LINES[:2], weights="b"))
-    assert found.first
-    assert (found.first.name, found.first.recorded, found.first.found) == ("number of records", 3, 2)
+    assert str(found.first) == "record of the epoch that ends with step 22: missing, was there"
     found = comparison.compare(make(tmp_path / "c"), make(tmp_path / "d", LINES, weights="b", test_accuracy=0.25))
-    assert str(found.first) == "test_accuracy of result 22: 0.25, was 0.5"
+    assert str(found.first) == "test_accuracy of the result: 0.25, was 0.5"
+
+
+def test_records_that_a_killed_process_lost_are_no_difference(tmp_path: Path) -> None:
+    found = comparison.compare(make(tmp_path / "a", LINES[1:]), make(tmp_path / "b", LINES))
+    assert found.holds
+    assert found.compared == 2
+
+
+def test_equal_weights_beside_other_numbers_do_not_hold(tmp_path: Path) -> None:
+    changed = [{**LINES[0], "loss": 0.1}, *LINES[1:]]
+    found = comparison.compare(make(tmp_path / "a", changed), make(tmp_path / "b", LINES))
+    assert found.equal
+    assert not found.holds
 
 
 def walk(equal: bool, then: dict[str, Any] | None, now: dict[str, Any], **software: str) -> list[ladder.Link]:
@@ -63,7 +78,7 @@ def walk(equal: bool, then: dict[str, Any] | None, now: dict[str, Any], **softwa
 LOCK = {"kind": "lock", "name": "cpu.txt", "digest": "sha256:l"}
 WHEEL = {"kind": "wheel", "name": "w", "digest": "sha256:w", "parent": LOCK}
 HOST = {"kind": "environment", "digest": "sha256:e", "parent": WHEEL, "code": "sha256:c"}
-IMAGE = {"kind": "image", "digest": "sha256:i", "parent": LOCK, "code": "sha256:c"}
+IMAGE = {"kind": "image", "digest": "sha256:i", "parent": LOCK, "code": None}
 
 
 def test_each_link_is_compared_and_the_highest_that_is_the_same_is_the_rung() -> None:
@@ -85,6 +100,8 @@ def test_what_only_one_of_them_has_is_unknown() -> None:
         "unknown",
         "same",
     )
+    assert states["training job"] == "unknown"
     assert {link.name: link.state for link in walk(True, None, HOST)}["training job"] == "unknown"
+    assert [link.name for link in walk(True, IMAGE, IMAGE)] == ["weights", "image", "lock", "packages"]
     changed = {**HOST, "code": "sha256:other"}
     assert {link.name: link.state for link in walk(True, HOST, changed)}["training job"] == "other"
