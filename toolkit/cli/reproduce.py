@@ -34,10 +34,11 @@ def reproduce(
     from dataclasses import asdict
 
     from toolkit.errors import CheckError
+    from toolkit.reproduction import attempt as attempts
     from toolkit.reproduction import rerun
 
     console, settings = session.console, session.settings
-    attempt = rerun.plan(run, settings, wheel=wheel, gpu=gpu, data_dir=data_dir, console=console, dry_run=dry_run)
+    attempt = attempts.plan(run, settings, wheel=wheel, gpu=gpu, data_dir=data_dir, console=console, dry_run=dry_run)
     if dry_run:
         options.print_commands(console, attempt.commands())
         return

@@ -14,6 +14,7 @@ from toolkit import training
 from toolkit.audit.record import digest_config
 from toolkit.console import Console
 from toolkit.errors import InterruptionError
+from toolkit.reproduction import attempt as attempts
 from toolkit.reproduction import place as place_module
 from toolkit.reproduction import rerun
 from toolkit.settings import resolve
@@ -213,7 +214,7 @@ def test_an_interrupt_leaves_nothing_and_says_that_nothing_goes_on(
 
     settings = resolve({}, environment={"TOOLKIT_STATE": str(tmp_path / "state"), "TOOLKIT_RUNS": str(run.parent)})
     console = Console(verbosity=-1)
-    attempt = rerun.plan(run, settings, wheel=None, gpu=None, data_dir="", console=console)
+    attempt = attempts.plan(run, settings, wheel=None, gpu=None, data_dir="", console=console)
     monkeypatch.setattr(place_module, "probe", lambda *_: attempt.record.environment)
     monkeypatch.setattr(training, "run", stop)
     with pytest.raises(InterruptionError) as caught:
