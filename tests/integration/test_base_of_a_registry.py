@@ -79,3 +79,8 @@ def test_lock_holds_the_registrys_digest_before_and_after_the_pull(place: Place,
     assert is_here(image)
     done = place.toolkit("lock", "--check", "--base-image", image)
     assert done.returncode == 0, done.stderr
+    done = place.toolkit("build-wheel", "--dry-run", "--json", "--base-image", image)
+    assert f"BASE_IMAGE={image}@{digest}" in json.loads(done.stdout)["commands"][0]
+    for name, code in ((f"{image}@{digest}", 0), (f"{image}@sha256:{'0' * 64}", 1)):
+        outcome = stages.build("folders", arguments={"BASE_IMAGE": name})
+        assert outcome.code == code, outcome.text

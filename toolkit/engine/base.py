@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import docker
 from docker.errors import APIError, ImageNotFound
@@ -21,11 +21,18 @@ class Base:
         reference: what ``FROM`` names.
         identity: registry digest, the same before and after the pull; image id where it is from no registry.
         why: why this one, when it is not the one asked for.
+        registered: whether a registry gave the identity.
     """
 
     reference: str
     identity: str
     why: str = ""
+    registered: bool = False
+
+    @property
+    def pinned(self) -> str:
+        """What a build is given: with its digest where there is one, for a tag may be moved after it was looked at."""
+        return f"{self.reference}@{self.identity}" if self.registered and "@" not in self.reference else self.reference
 
 
 def select(client: docker.DockerClient, settings: Settings) -> Base:
@@ -39,16 +46,15 @@ def select(client: docker.DockerClient, settings: Settings) -> Base:
     """
     wanted = settings.base_image
     with translating_errors("looking for the base image"):
-        found = find_local(client, wanted)
+        found = _look(client, wanted)
         if found:
-            return Base(reference=wanted, identity=found)
+            return found
         if settings.sources["base_image"] == "default":
-            standin = find_local(client, naming.STANDIN_BASE)
+            standin = _look(client, naming.STANDIN_BASE)
             if standin:
-                why = f"{wanted} is not on this machine; {naming.STANDIN_BASE} is"
-                return Base(reference=naming.STANDIN_BASE, identity=standin, why=why)
+                return replace(standin, why=f"{wanted} is not on this machine; {naming.STANDIN_BASE} is")
         try:
-            return Base(reference=wanted, identity=client.images.get_registry_data(wanted).id)
+            return Base(reference=wanted, identity=client.images.get_registry_data(wanted).id, registered=True)
         except APIError as error:
             raise PreflightError(
                 f"the base image {wanted} is neither on this machine nor can it be pulled",
@@ -65,11 +71,18 @@ def find_local(client: docker.DockerClient, reference: str) -> str | None:
         EngineError: the engine went away.
     """
     with translating_errors("looking for an image"):
-        try:
-            image = client.images.get(reference)
-        except ImageNotFound:
-            return None
-        return _identify(reference, image.attrs.get("RepoDigests") or []) or str(image.id)
+        found = _look(client, reference)
+        return found.identity if found else None
+
+
+def _look(client: docker.DockerClient, reference: str) -> Base | None:
+    """An image that is on this machine."""
+    try:
+        image = client.images.get(reference)
+    except ImageNotFound:
+        return None
+    digest = _identify(reference, image.attrs.get("RepoDigests") or [])
+    return Base(reference=reference, identity=digest or str(image.id), registered=bool(digest))
 
 
 def _identify(reference: str, digests: Sequence[str]) -> str:

@@ -37,6 +37,7 @@ class Means:
         downloads: folder with what Bazel would fetch, for machines off-line.
         cache_id: name of the cache mounts; builds of one name go on where the last one was.
         fresh: use nothing that an earlier build left.
+        base: the base image with its digest, where it is known by one; by its name otherwise.
     """
 
     jobs: int = 0
@@ -48,6 +49,7 @@ class Means:
     downloads: str = ""
     cache_id: str = "tensorflow"
     fresh: bool = False
+    base: str = ""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -154,7 +156,7 @@ def _list_arguments(
 ) -> dict[str, str]:
     spec, pins = lock.spec, lock.pins
     arguments = {
-        "BASE_IMAGE": pins["base-image"],
+        "BASE_IMAGE": means.base or pins["base-image"],
         "SOURCE_DATE_EPOCH": pins["source-date-epoch"],
         "APT_SNAPSHOT": pins["apt-snapshot"],
         "LLVM_VERSION": spec["clang"],

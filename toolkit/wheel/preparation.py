@@ -1,7 +1,7 @@
 """From what was asked to a plan: refused at once where it cannot work, pinned where it can be."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -62,11 +62,13 @@ class Ground:
     Attributes:
         image, digest: reference and content digest of the base; the latter is empty where no engine answered.
         bazel_digest: content digest of Bazel's image, where it is one and is here.
+        pinned: the reference with its digest, where a registry gave it one.
         engine: name and version of the engine, or empty.
     """
 
     image: str
     digest: str = ""
+    pinned: str = ""
     bazel_digest: str = ""
     engine: str = ""
 
@@ -111,7 +113,7 @@ def find_ground(settings: Settings, *, required: bool, bazel: str = "") -> Groun
         if required:
             raise
         return Ground(image=settings.base_image, **known)
-    return Ground(image=found.reference, digest=found.identity, **known)
+    return Ground(image=found.reference, digest=found.identity, pinned=found.pinned, **known)
 
 
 def prepare(settings: Settings, wish: Wish, *, lock_file: Path, dry_run: bool = False) -> Prepared:
@@ -134,7 +136,7 @@ def prepare(settings: Settings, wish: Wish, *, lock_file: Path, dry_run: bool = 
         lock.require_fit(locked, present)
     pins = _fill(present, locked)
     arguments = [*versions.bazel_arguments, *wish.bazel_arguments]
-    planned = plan(pins, wish.means, source=source, bazel=bazel, bazel_arguments=arguments)
+    planned = plan(pins, replace(wish.means, base=ground.pinned), source=source, bazel=bazel, bazel_arguments=arguments)
     return Prepared(spec=versions, plan=planned, matrix=table, engine=ground.engine)
 
 

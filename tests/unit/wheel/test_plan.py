@@ -36,6 +36,15 @@ def test_arguments_are_those_of_the_contract() -> None:
     assert all(f"`{name}`" in readme for name in arguments)
 
 
+def test_base_of_a_registry_is_built_upon_by_its_digest() -> None:
+    """A tag may be moved after it was held against the lock."""
+    pinned = "python:3.11-slim-trixie@sha256:" + "0" * 64
+    built = plan(LOCK, Means(base=pinned))
+    assert read_options(built, "--build-arg")["BASE_IMAGE"] == pinned
+    assert read_options(plan(LOCK, Means()), "--build-arg")["BASE_IMAGE"] == "debian"
+    assert built.digest == plan(LOCK, Means()).digest, "the digest of the base is a pin already"
+
+
 def test_replaced_sources_are_contexts_and_their_pins_are_gone() -> None:
     built = plan(LOCK, Means(), source=SOURCE, bazel=Origin(context="docker-image://b", identity="sha256:2"))
     assert read_options(built, "--build-context") == {"source": "/source", "bazel": "docker-image://b"}
