@@ -4,7 +4,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from toolkit import matrix
+from toolkit import manifest, matrix
 from toolkit.errors import UnsupportedError, UsageError
 from toolkit.matrix import Published
 from toolkit.recipe import Recipe
@@ -86,10 +86,23 @@ def take_wheel(recipe: Recipe, path: Path, platform: "Platform") -> Recipe:
         tensorflow=recipe.tensorflow,
         python=recipe.python,
         cuda=recipe.cuda,
+        cudnn=recipe.cudnn,
+        built_cudnn=_recall_cudnn(path, found.digest),
         glibc=platform.glibc,
         base_python=platform.python,
     )
     return replace(recipe, wheel=path)
+
+
+def _recall_cudnn(wheel: Path, digest: str) -> str:
+    """The cuDNN that the manifest beside a wheel names, if it is this wheel's manifest; else empty."""
+    record = manifest.read(wheel.parent)
+    if record is None or record.kind != "wheel" or record.digest != digest:
+        return ""
+    try:
+        return str(record.facts["lock"]["spec"]["cudnn"])
+    except (KeyError, TypeError):
+        return ""
 
 
 def _serves(item: Published, settings: Settings) -> bool:

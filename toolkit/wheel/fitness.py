@@ -62,7 +62,15 @@ def find_mismatches(found: Inspection, spec: Mapping[str, str]) -> Iterator[str]
 
 
 def require(
-    found: Inspection, *, tensorflow: str, python: str, cuda: str = "", glibc: str = "", base_python: str = ""
+    found: Inspection,
+    *,
+    tensorflow: str,
+    python: str,
+    cuda: str = "",
+    cudnn: str = "",
+    built_cudnn: str = "",
+    glibc: str = "",
+    base_python: str = "",
 ) -> None:
     """Refuse a wheel that an image cannot run.
 
@@ -71,11 +79,14 @@ def require(
         tensorflow: version that is wanted.
         python: version ``X.Y`` of the interpreter in the image.
         cuda: CUDA release of the run-time set; empty for a set without, on which a CUDA wheel computes by CPU.
+        cudnn: cuDNN release of that set.
+        built_cudnn: the one that the wheel was built for, which it does not know in full itself; empty where no
+            manifest says.
         glibc: version of the C library in the image; empty where it is not known.
         base_python: version ``X.Y`` that the base image really has; empty where it is not known.
 
     Raises:
-        UnsupportedError: it is of another version, for another Python, or needs a newer CUDA or C library.
+        UnsupportedError: it is of another version, for another Python, or needs a newer CUDA, cuDNN or C library.
     """
     if found.version != tensorflow:
         raise UnsupportedError(
@@ -99,6 +110,12 @@ def require(
             why="CUDA's libraries serve what was built for them or for an older release of the same major version",
             remedy=f"give --cuda {found.build.cuda}, or another wheel",
         )
+    if cudnn and built_cudnn and not _loads(built_cudnn, cudnn):
+        raise UnsupportedError(
+            f"{found.file} is built for cuDNN {built_cudnn}, and the run-time set has {cudnn}",
+            why="TensorFlow loads the major version that it was built for, and no older minor version",
+            remedy=f"give --cudnn {built_cudnn} with its CUDA, or another wheel",
+        )
     needed = found.symbols.get("GLIBC", "0")
     if glibc and library.order(needed) > library.order(glibc):
         raise UnsupportedError(
@@ -106,6 +123,12 @@ def require(
             why="a program runs on the C library that it was linked against, or on a newer one",
             remedy="choose a newer base image with --base-image, or build the wheel on an older one",
         )
+
+
+def _loads(built: str, present: str) -> bool:
+    """IsSourceCompatibleWithCudnnLibrary of TensorFlow's cuda_dnn.cc."""
+    wanted, given = library.order(built)[:2], library.order(present)[:2]
+    return wanted[0] == given[0] and wanted <= given
 
 
 def _tag(python: str) -> str:

@@ -30,6 +30,8 @@ def test_the_right_wheel_passes() -> None:
     fitness.check(GOOD, SPEC)
     fitness.require(GOOD, tensorflow="2.19.0", python="3.11", glibc="2.38")
     fitness.require(GOOD, tensorflow="2.19.0", python="3.11", cuda="12.6.2")
+    for built in ("", "9.3.0", "9.5.0", "9.5.1"):
+        fitness.require(GOOD, tensorflow="2.19.0", python="3.11", cudnn="9.5.0", built_cudnn=built)
     fitness.require(GOOD, tensorflow="2.19.0", python="3.11", glibc="2.41", base_python="3.11")
 
 
@@ -90,6 +92,8 @@ def test_cudnn_is_compared_as_far_as_the_build_knows_it(cudnn: str, fits: bool) 
         ({"cuda": "12.5.1"}, "built for CUDA 12.6.1, and the run-time set is of 12.5.1"),
         ({"glibc": "2.36"}, "needs glibc 2.38, and the base image has 2.36"),
         ({"glibc": "2.9"}, "needs glibc 2.38"),
+        ({"cudnn": "9.5.0", "built_cudnn": "9.6.0"}, "is built for cuDNN 9.6.0, and the run-time set has 9.5.0"),
+        ({"cudnn": "9.5.0", "built_cudnn": "8.9.7.29"}, "is built for cuDNN 8.9.7.29"),
         ({"base_python": "3.13"}, "is for Python 3.11, and the base image has 3.13"),
     ],
 )

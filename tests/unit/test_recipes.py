@@ -1,0 +1,66 @@
+"""A wheel of our own takes the published one's place only where it can run."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from tests.unit.wheel.test_publication import finish_build, publish
+from toolkit import recipes
+from toolkit.engine.protocol import Platform
+from toolkit.errors import UnsupportedError
+from toolkit.recipe import Recipe
+from toolkit.wheel import folder
+
+CUDA = Recipe(tensorflow="2.19.0", python="3.11", cuda="12.6.1", cudnn="9.5.0", requirements="cuda-12.6.1")
+PLACE = Platform(glibc="2.41", python="3.11")
+
+
+@pytest.fixture
+def dist(tmp_path: Path) -> Path:
+    publish(finish_build(tmp_path / "staging"), tmp_path / "dist")
+    return tmp_path / "dist"
+
+
+def record_cudnn(dist: Path, version: object) -> None:
+    """The manifest of a wheel that was built with another cuDNN, of which the wheel itself knows the major number."""
+    path = dist / "manifest.json"
+    value = json.loads(path.read_text())
+    value["facts"]["lock"]["spec"]["cudnn"] = version
+    path.write_text(json.dumps(value))
+    folder.write_sums(dist)
+
+
+def test_wheel_and_its_manifest_fit(dist: Path) -> None:
+    wheel = folder.find_wheel(dist)
+    assert recipes.take_wheel(CUDA, wheel, PLACE).wheel == wheel
+
+
+def test_newer_cudnn_than_the_sets_is_refused_by_the_manifest_beside_the_wheel(dist: Path, tmp_path: Path) -> None:
+    record_cudnn(dist, "9.6.0")
+    wheel = folder.find_wheel(dist)
+    with pytest.raises(UnsupportedError, match=r"built for cuDNN 9\.6\.0, and the run-time set has 9\.5\.0"):
+        recipes.take_wheel(CUDA, wheel, PLACE)
+    (tmp_path / "alone").mkdir()
+    alone = wheel.rename(tmp_path / "alone" / wheel.name)
+    assert recipes.take_wheel(CUDA, alone, PLACE).wheel == alone, "without a manifest nobody knows"
+
+
+def test_manifest_of_another_wheel_says_nothing_of_this_one(dist: Path) -> None:
+    record_cudnn(dist, "9.6.0")
+    path = dist / "manifest.json"
+    path.write_text(path.read_text().replace(json.loads(path.read_text())["digest"], "sha256:" + "0" * 64))
+    folder.write_sums(dist)
+    assert recipes.take_wheel(CUDA, folder.find_wheel(dist), PLACE).wheel
+
+
+@pytest.mark.parametrize(
+    ("place", "reason"),
+    [
+        (Platform(glibc="2.5", python="3.11"), "needs glibc"),
+        (Platform(glibc="2.41", python="3.12"), "base image has 3.12"),
+    ],
+)
+def test_base_that_cannot_run_it_is_refused(dist: Path, place: Platform, reason: str) -> None:
+    with pytest.raises(UnsupportedError, match=reason):
+        recipes.take_wheel(CUDA, folder.find_wheel(dist), place)
