@@ -196,3 +196,21 @@ def test_a_wheel_that_cannot_serve_is_refused_before_anything_is_built(
     assert sorted((place.folder / "state").iterdir()) == before, "no log: no build was started"
     gone = subprocess.run(["docker", "image", "inspect", name], capture_output=True, check=False)
     assert gone.returncode != 0
+
+
+def test_up_from_source_goes_on_with_the_wheel_that_is_built_and_stops_where_a_check_fails(
+    built: Built, image: str
+) -> None:
+    place, value = built
+    words = ("--source", str(place.source), "--bazel", "docker-image://toolkit/bazel:debian")
+    done = place.toolkit("up", "digits", "--from-source", *words, "--engine", "docker", "--json")
+    assert done.returncode == 7, "the stand-in has no TensorFlow to compute with\n" + done.stderr
+    made = re.search(r"image +made (\S+)", done.stderr)
+    assert made
+    argv = ["docker", "image", "inspect", "--format", "{{json .Config.Labels}}", made[1]]
+    labels = json.loads(subprocess.run(argv, capture_output=True, check=True).stdout)
+    subprocess.run(["docker", "image", "rm", made[1]], capture_output=True, check=True)
+    assert labels[f"{naming.LABEL_PREFIX}.wheel"] == value["digest"]
+    assert labels[f"{naming.LABEL_PREFIX}.cuda"] == "12.6.1"
+    assert "reused tensorflow-2.19.0" in done.stderr
+    assert not (place.folder / "runs").exists(), "nothing is trained with what failed its checks"

@@ -13,10 +13,10 @@ from toolkit.cli.session import Session, command
 def build_wheel(
     session: Session,
     compute_capability: options.Capabilities = None,
-    source: Annotated[str, typer.Option(metavar="DIR|URL#COMMIT", help="Another source tree of TensorFlow.")] = "",
-    bazel: Annotated[str, typer.Option(metavar="DIR|docker-image://NAME", help="Another Bazel.")] = "",
+    source: options.Source = "",
+    bazel: options.Bazel = "",
     bazel_argument: Annotated[list[str] | None, typer.Option(metavar="--FLAG", help="For Bazel; repeatable.")] = None,
-    jobs: Annotated[int, typer.Option(min=0, help="Parallel actions; 0: by cores and memory.")] = 0,
+    jobs: options.Jobs = 0,
     memory: Annotated[
         int, typer.Option(min=0, metavar="GIB", help="Memory for Bazel to plan with; 0: by machine.")
     ] = 0,
@@ -30,13 +30,13 @@ def build_wheel(
     dry_run: options.DryRun = False,
 ) -> None:
     """Build a TensorFlow wheel. What cannot work is refused at once; an up-to-date wheel is not built again."""
-    from toolkit import lock, project
-    from toolkit.doctor import building
-    from toolkit.wheel import build, preparation
+    from toolkit import project
+    from toolkit.wheel import making
     from toolkit.wheel.plan import Means
+    from toolkit.wheel.preparation import Wish
 
     console, settings = session.console, session.settings
-    wish = preparation.Wish(
+    wish = Wish(
         capabilities=compute_capability or (),
         apt_snapshot=apt_snapshot,
         source=source,
@@ -53,26 +53,13 @@ def build_wheel(
             cache_id=cache,
         ),
     )
-    prepared = preparation.prepare(settings, wish, lock_file=Path(lock.FILE), dry_run=dry_run)
+    prepared, found = making.prepare(settings, wish, console, out=out, dry_run=dry_run)
     plan = prepared.plan
-    built = build.find(plan, out)
-    if built is None or dry_run:
-        # An up-to-date wheel has been warned about when it was built.
-        for line in (*prepared.spec.warnings, *lock.describe_floating(plan.floating)):
-            console.say(f"  {line}")
-        machine = building.check_machine()
-        console.heading("machine", "; ".join(filter(None, (machine.summary, machine.remedy))))
-    console.heading("plan", f"{plan.name}: inputs {plan.rung}")
     if dry_run:
         options.print_commands(console, [plan.command(out / plan.name)])
         return
-    if built is None:
-        logs = Path(settings.state) / f"wheel-{plan.name}"
-        built = build.build(plan, prepared.matrix, dist=out, logs=logs, engine=prepared.engine, console=console)
+    built = making.make(prepared, found, settings, console, out=out)
     folder, spec, ran = project.shorten(built.folder), plan.lock.spec, built.record.facts["bazel"]
-    # A cache that does not answer is no error to Bazel: this number is how one notices.
-    console.heading("bazel", f"{ran['executed']} actions, {ran['cached']} of them from a cache")
-    console.heading("wheel", f"{'reused' if built.reused else 'built'} {built.wheel.name}")
     console.result(
         {
             "wheel": str(built.wheel),

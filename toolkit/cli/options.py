@@ -41,6 +41,9 @@ JUnit = Annotated[Path | None, typer.Option("--junit", metavar="FILE", help="Wri
 Capabilities = Annotated[
     list[str] | None, typer.Option(metavar="X.Y", help="GPU to build for: 7.5, sm_75 or compute_75; repeatable.")
 ]
+Source = Annotated[str, typer.Option(metavar="DIR|URL#COMMIT", help="Another source tree of TensorFlow.")]
+Bazel = Annotated[str, typer.Option(metavar="DIR|docker-image://NAME", help="Another Bazel.")]
+Jobs = Annotated[int, typer.Option(min=0, help="Parallel actions of Bazel; 0: by cores and memory.")]
 Snapshot = Annotated[str, typer.Option(metavar="DAY", help="Day of Debian's archive: 20261121T000000Z.")]
 Bazelrc = Annotated[str, typer.Option(metavar="FILE", help="Credentials of a remote cache or executor; in no layer.")]
 

@@ -1,0 +1,73 @@
+"""``toolkit up --from-source``: the wheel is built first, and everything after it is for the set that it is for."""
+
+import json
+import shlex
+from pathlib import Path
+
+import pytest
+
+from tests.unit.test_cli import Run
+from tests.unit.wheel.test_publication import finish_build, publish
+from toolkit import lock, matrix, spec
+from toolkit.wheel.plan import Means, plan
+
+MINI = Path(__file__).parents[2] / "fixtures/mini_tensorflow"
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> Run:
+    return Run(tmp_path)
+
+
+def test_dry_run_without_the_wheel_prints_its_build_and_says_what_is_missing(run: Run) -> None:
+    done = run("up", "digits", "--from-source", "--jobs", "3", "--compute-capability", "8.0", "--dry-run")
+    assert done.returncode == 0, done.stderr
+    (line,) = done.stdout.splitlines()
+    argv = shlex.split(line)
+    assert argv[argv.index("--target") + 1] == "wheel-from-source"
+    assert {"BAZEL_JOBS=3", "COMPUTE_CAPABILITIES=compute_80", "CUDA_VERSION=12.6.1"} <= set(argv)
+    assert "what follows depends on the wheel" in done.stderr
+    assert "P4: " in done.stderr
+    wheel = run("build-wheel", "--jobs", "3", "--compute-capability", "8.0", "--dry-run")
+    assert wheel.stdout == done.stdout, "the very build of `toolkit build-wheel`"
+
+
+def test_wheel_that_is_built_is_found_and_the_rest_is_for_its_cuda(run: Run) -> None:
+    """Without an engine the base has no digest, so the plan of this folder is known here."""
+    table = matrix.load()
+    found = spec.resolve(table)
+    built = plan(
+        lock.collect(found, table, base_image="python:3.11-slim-trixie"),
+        Means(),
+        bazel_arguments=found.bazel_arguments,
+    )
+    (run.folder / "dist").mkdir()
+    publish(finish_build(run.folder / "staging"), run.folder / "dist" / built.name, built)
+    done = run("up", "digits", "--from-source", "--engine", "host", "--dry-run")
+    assert done.returncode == 0, done.stderr
+    commands = [shlex.split(line) for line in done.stdout.splitlines()]
+    assert not [argv for argv in commands if "wheel-from-source" in argv]
+    assert any("cuda-12.6.1" in word for argv in commands for word in argv)
+    assert any(f"dist/{built.name}/tensorflow-2.19.0" in word for argv in commands for word in argv)
+    smoke = next(argv for argv in commands if "--expect-cuda" in argv)
+    assert smoke[smoke.index("--expect-cuda") + 1] == "12.6.1"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "message"),
+    [
+        (("--from-source", "--wheel", "pypi"), 2, "exclude each other"),
+        (("--source", str(MINI)), 2, "add --from-source"),
+        (("--jobs", "2"), 2, "add --from-source"),
+        (("--from-source", "--cuda", "12.8.0", "--cudnn", "9.7.0"), 3, "tensorflow#90562"),
+        (("--from-source", "--compute-capability", "10.0"), 3, "does not know compute capability 10.0"),
+        (("--from-source", "--engine", "host"), 5, "no container engine answers"),
+    ],
+)
+def test_what_cannot_work_is_refused_before_anything_starts(
+    run: Run, arguments: tuple[str, ...], code: int, message: str
+) -> None:
+    done = run("up", "digits", *arguments, "--json")
+    assert json.loads(done.stdout)["error"]["code"] == code, done.stderr
+    assert message in done.stdout
+    assert list(run.folder.iterdir()) == []
