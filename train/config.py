@@ -3,6 +3,7 @@
 import dataclasses
 import hashlib
 import json
+import math
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -89,19 +90,21 @@ class TrainConfig:
         for name, kind in _CHOICES.items():
             _require_choice(name, getattr(self, name), get_args(kind))
         _require_choice("dataset", self.dataset, tuple(read_table("datasets")))
+        self._check_numbers()
+        self._check_model()
+        self._check_combinations()
+
+    def _check_numbers(self) -> None:
         for name in ("growth", "epochs", "keep", "log_every"):
             _require(name, getattr(self, name), at_least=1)
-        for name in (
-            "steps",
-            "batch_size",
-            "memory_budget",
-            "validation",
-            "checkpoint_every",
-            "threads",
-            "weight_decay",
-            "seed",
-        ):
+        for name in ("steps", "batch_size", "validation", "checkpoint_every", "threads", "seed"):
             _require(name, getattr(self, name), at_least=0)
+        for name in ("memory_budget", "weight_decay"):
+            _require(name, getattr(self, name), at_least=0)
+            if not math.isfinite(getattr(self, name)):
+                raise UsageError(f"--{name.replace('_', '-')} must be a number, not {getattr(self, name)}")
+        if self.seed >= 2**31:
+            raise UsageError(f"--seed must be less than {2**31}, not {self.seed}")
         if not 0 < self.learning_rate < 100:
             raise UsageError(f"the learning rate must be between 0 and 100, not {self.learning_rate}")
         if not 0 <= self.dropout < 1:
@@ -112,12 +115,15 @@ class TrainConfig:
             raise UsageError(
                 f"--compression is the share of channels a transition keeps, in (0, 1], not {self.compression}"
             )
+
+    def _check_model(self) -> None:
         if not self.layers or min(self.layers) < 1:
             raise UsageError("the model has a dense block without layers", remedy="choose a greater --depth")
-        if self.labels == "coarse" and "coarse_classes" not in read_table("datasets")[self.dataset]:
-            raise UsageError(f"{self.dataset} has no coarse labels", remedy="--labels coarse is for cifar100")
-        if self.extra and self.dataset != "svhn":
-            raise UsageError(f"{self.dataset} has no extra split", remedy="--extra is for svhn")
+        if 0 in self.list_channels():
+            raise UsageError(
+                f"--compression {self.compression} leaves no channels",
+                remedy="choose a greater --compression or --growth",
+            )
         if self.stem == "imagenet" and self.shape[0] < 32:
             raise UsageError(
                 f"model {self.model} needs images of 32x32 and more",
@@ -128,11 +134,31 @@ class TrainConfig:
         if wrong:
             raise UsageError(f"--recompute-blocks names block {wrong[0]}; the model has blocks 1 to {len(self.layers)}")
 
+    def _check_combinations(self) -> None:
+        if self.labels == "coarse" and "coarse_classes" not in read_table("datasets")[self.dataset]:
+            raise UsageError(f"{self.dataset} has no coarse labels", remedy="--labels coarse is for cifar100")
+        if self.extra and self.dataset != "svhn":
+            raise UsageError(f"{self.dataset} has no extra split", remedy="--extra is for svhn")
+        if self.jit and self.loop == "eager":
+            raise UsageError("--jit compiles the step, and --loop eager runs it uncompiled", remedy="leave one out")
+        if self.recompute_blocks and self.memory == "plain":
+            raise UsageError(
+                "--recompute-blocks says where to save memory, and --memory plain saves none",
+                remedy="use --memory shared or recompute",
+            )
+
     @property
     def shape(self) -> tuple[int, int, int]:
         """Height, width and channels of an image."""
         height, width, channels = read_table("datasets")[self.dataset]["shape"]
         return height, width, channels
+
+    def list_channels(self) -> list[int]:
+        """Channels that enter each dense block."""
+        channels = [2 * self.growth if self.bottleneck or self.stem == "imagenet" else 16]
+        for layers in self.layers[:-1]:
+            channels.append(int((channels[-1] + layers * self.growth) * self.compression))
+        return channels
 
     @property
     def classes(self) -> int:
@@ -157,6 +183,8 @@ class TrainConfig:
     def digest(self) -> str:
         """SHA-256 of all that decides the numbers of the run, as hexadecimal text."""
         decisive = {name: value for name, value in dataclasses.asdict(self).items() if name not in INCIDENTAL}
+        # Nor does it matter how often a run is saved. It once counted: with its default, runs keep their names.
+        decisive["checkpoint_every"] = 0
         return hashlib.sha256(json.dumps(decisive, sort_keys=True).encode()).hexdigest()
 
     @property
@@ -217,6 +245,9 @@ def resolve(dataset: str, **options: Any) -> TrainConfig:
     _require_choice("model", preset, tuple(presets))
     changed = {name: given.pop(name) for name in _SHAPE if name in given}
     shape = presets[preset] | changed
+    if "depth" in changed and "layers" in shape:
+        others = ", ".join(name for name in presets if "layers" in presets[name])
+        raise UsageError(f"the depth of model {preset} is in its name", remedy=f"choose by --model: {others}")
     if "depth" in shape:
         shape["layers"] = _count_layers(shape["depth"], bottleneck=shape["bottleneck"])
     model = {
@@ -248,6 +279,8 @@ def _count_layers(depth: int, *, bottleneck: bool) -> list[int]:
 
 def _name(shape: dict[str, Any]) -> str:
     """A name for a model that is no preset, made as the paper makes its own: kind, depth, growth."""
-    depth = 4 + sum(shape["layers"]) * (2 if shape["bottleneck"] else 1)
+    imagenet = shape["stem"] == "imagenet"
+    depth = (5 if imagenet else 4) + sum(shape["layers"]) * (2 if shape["bottleneck"] else 1)
     kind = ("b" if shape["bottleneck"] else "") + ("c" if shape["compression"] < 1 else "")
-    return "-".join(filter(None, (kind, str(depth), str(shape["growth"]))))
+    usual = imagenet and kind == "bc"  # those of ImageNet are named by depth alone
+    return "-".join(filter(None, ("" if usual else kind, str(depth), str(shape["growth"]))))

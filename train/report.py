@@ -1,14 +1,18 @@
 """What is left behind at the end of a run: who was taken for whom, and what the model looks like."""
 
 import io
+import os
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
 
 from train.config import TrainConfig
 from train.files import replacing, write_text
+
+COLUMNS: Final = 100
 
 
 def per_class_accuracy(confusion: NDArray[np.int64]) -> list[float | None]:
@@ -47,23 +51,31 @@ def _draw_confusion(path: Path, confusion: NDArray[np.int64], names: Sequence[st
         figure.savefig(file, format="png", dpi=110)
 
 
+def write_summary(path: Path, model: Any) -> None:
+    """Write Keras' table of layers, output shapes and parameters as text, whole whatever the terminal's width is."""
+    before = os.environ.get("COLUMNS")
+    os.environ["COLUMNS"] = str(COLUMNS)  # Keras lays out for the width it is given, and cuts at the terminal's
+    try:
+        model.summary(print_fn=lambda text: write_text(path, text), line_length=COLUMNS)
+    finally:
+        os.environ.pop("COLUMNS")
+        if before is not None:
+            os.environ["COLUMNS"] = before
+
+
 def draw_model(path: Path, config: TrainConfig) -> None:
     """Draw the network: each dense block as a bar whose height is its channels, with the size of its maps."""
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=(9, 3.2), layout="constrained")
     axes = figure.subplots()
-    size, channels = config.shape[0], 2 * config.growth if config.bottleneck else 16
-    if config.stem == "imagenet":
-        size, channels = -(-size // 4), 2 * config.growth
+    size = -(-config.shape[0] // 4) if config.stem == "imagenet" else config.shape[0]
     left = 0.0
-    for number, layers in enumerate(config.layers, start=1):
+    for number, (layers, channels) in enumerate(zip(config.layers, config.list_channels(), strict=True), start=1):
         heights = [channels + config.growth * index for index in range(layers + 1)]
         axes.bar([left + index for index in range(layers + 1)], heights, width=0.8, color=f"C{number - 1}")
         axes.text(left + layers / 2, heights[-1] * 1.02, f"{layers} layers, {size}x{size}", ha="center", va="bottom")
-        left, channels = left + layers + 3, heights[-1]
-        if number < len(config.layers):
-            size, channels = size // 2, int(channels * config.compression)
+        left, size = left + layers + 3, size // 2
     axes.set_ylabel("channels")
     axes.set_xticks([])
     axes.margins(y=0.15)

@@ -22,11 +22,10 @@ def list_layers(config: TrainConfig) -> list[keras.layers.Layer]:
             channels, size, strides, "same", use_bias=False, kernel_initializer=initial, name=name, dtype=policy
         )
 
-    channels = 2 * config.growth if config.bottleneck else 16
-    layers = [convolve(channels, 3, "stem")]
+    channels = config.list_channels()
+    layers = [convolve(channels[0], 3, "stem")]
     if config.stem == "imagenet":
-        channels = 2 * config.growth
-        layers = [convolve(channels, 7, "stem", strides=2)]
+        layers = [convolve(channels[0], 7, "stem", strides=2)]
         layers += [DenseBlock(0, 0, bottleneck=False, mode="plain", seed=config.seed, name="stem_norm", dtype=policy)]
         layers += [ScaleRectify(seed=config.seed, name="stem_scale", dtype=policy)]
         layers += [keras.layers.MaxPooling2D(3, 2, "same", name="stem_pool", dtype=policy)]
@@ -46,11 +45,9 @@ def list_layers(config: TrainConfig) -> list[keras.layers.Layer]:
                 dtype=policy,
             )
         )
-        channels += count * config.growth
         layers.append(ScaleRectify(seed=config.seed, name=f"scale{number}", dtype=policy))
         if number < len(config.layers):
-            channels = int(channels * config.compression)
-            transition = convolve(channels, 1, f"transition{number}")
+            transition = convolve(channels[number], 1, f"transition{number}")
             pool = keras.layers.AveragePooling2D(2, name=f"pool{number}", dtype=policy)
             if config.dropout:
                 place = len(config.layers) + number

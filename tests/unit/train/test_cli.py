@@ -1,5 +1,6 @@
 """Command lines become configurations, or one clear error."""
 
+import re
 import subprocess
 import sys
 import time
@@ -33,7 +34,14 @@ from train.errors import DataError, PreflightError, UsageError
         (["digits", "--recompute-blocks", "1,x"], "not a list"),
         (["digits", "--recompute-blocks", "4"], "blocks 1 to 3"),
         (["digits", "--model", "121"], "needs images of 32x32"),
+        (["digits", "--recompute-blocks", "1", "--memory", "plain"], "saves none"),
         (["digits", "--memory", "huge"], "huge"),
+        (["digits", "--weight-decay", "nan"], "--weight-decay must be a number"),
+        (["digits", "--memory-budget", "inf"], "--memory-budget must be a number"),
+        (["digits", "--seed", str(2**31)], "--seed must be less than"),
+        (["digits", "--growth", "1", "--compression", "0.01"], "leaves no channels"),
+        (["digits", "--jit", "--loop", "eager"], "leave one out"),
+        (["cifar10", "--model", "121", "--depth", "40"], "choose by --model: 121, 169, 201, 264"),
         ([], "Missing argument"),
     ],
 )
@@ -68,6 +76,31 @@ def test_an_option_wins_over_its_recipe() -> None:
 def test_a_changed_preset_gets_a_name_of_its_own() -> None:
     assert parse(["cifar10", "--depth", "40"]).model == "bc-40-12"
     assert parse(["cifar10", "--model", "40-12", "--growth", "16"]).model == "40-16"
+    assert parse(["cifar10", "--model", "40-12", "--bottleneck"]).model == "b-40-12"
+    assert parse(["cifar10", "--model", "121", "--growth", "24"]).model == "121-24"
+    assert parse(["cifar10", "--model", "121", "--compression", "1"]).model == "b-121-32"
+
+
+def test_every_preset_is_a_configuration() -> None:
+    for preset in read_table("presets"):
+        config = parse(["cifar10", "--model", preset])
+        assert config.model == preset
+        depth = str(4 + sum(config.layers) * (2 if config.bottleneck else 1))
+        if config.stem == "cifar":
+            assert parse(["cifar10", "--model", preset, "--depth", depth]).layers == config.layers
+
+
+@given(st.integers(0, 400), st.booleans())
+def test_any_depth_is_a_model_or_an_error_with_depths_that_are_one(depth: int, bottleneck: bool) -> None:
+    options = ["--bottleneck" if bottleneck else "--no-bottleneck"]
+    try:
+        config = parse(["cifar10", "--depth", str(depth), *options])
+    except UsageError as error:
+        for near in re.findall(r"--depth (\d+)", error.remedy):
+            assert abs(int(near) - depth) < 25
+            assert parse(["cifar10", "--depth", near, *options])
+    else:
+        assert 4 + sum(config.layers) * (2 if bottleneck else 1) == depth
 
 
 def test_the_run_folder_depends_on_what_decides_the_numbers() -> None:
@@ -76,6 +109,9 @@ def test_the_run_folder_depends_on_what_decides_the_numbers() -> None:
     assert one.run_dir.parent == Path("here")
     assert one.run_dir.name != parse(["digits", "--seed", "1"]).run_dir.name
     assert one.run_dir.name.startswith("digits-bc-22-12-")
+    # How often a run is saved and what is logged may change when it is taken up again.
+    again = parse(["digits", "--checkpoint-every", "5", "--log-every", "1", "--keep", "3", "--profile", "2:3"])
+    assert again.run_dir.name == parse(["digits"]).run_dir.name
 
 
 def test_later_options_win() -> None:
@@ -85,7 +121,7 @@ def test_later_options_win() -> None:
 @given(
     st.sampled_from(sorted(read_table("datasets"))),
     st.sampled_from(sorted(read_table("recipes"))),
-    st.integers(0, 2**31),
+    st.integers(0, 2**31 - 1),
     st.integers(1, 4096),
 )
 def test_configurations_survive_a_round_trip(dataset: str, recipe: str, seed: int, batch: int) -> None:
