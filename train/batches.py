@@ -26,6 +26,11 @@ class Batches:
     config: TrainConfig
 
     @property
+    def size(self) -> int:
+        """Examples in a step: fewer than asked for where the data set itself is smaller."""
+        return min(self.config.batch_size, len(self.dataset.train))
+
+    @property
     def steps_per_epoch(self) -> int:
         """Steps in an epoch."""
         return count_steps(len(self.dataset.train), self.config.batch_size)

@@ -11,9 +11,10 @@ import subprocess
 import sys
 from dataclasses import replace
 from pathlib import Path
-from typing import Final
+from typing import Final, NamedTuple
 
 from train.config import TrainConfig
+from train.data import Split
 from train.errors import PreflightError
 
 PROBES: Final = (16, 48)
@@ -22,26 +23,57 @@ LARGEST: Final = 4096
 SHARE: Final = 0.8
 """Share of the free memory that is used when no budget is given."""
 
+ENOUGH: Final = 0.97
+"""Share of the budget that ends the search: probes take time."""
 
-def choose_batch_size(config: TrainConfig, threads: int, examples: int) -> int:
-    """The largest multiple of 8 that fits, and at most the data set.
+FARTHEST: Final = 4
+"""How many times the largest batch that fitted is tried next: evaluation can take more memory than small steps, which
+then seem to cost nothing, and a probe must not take the whole machine."""
+
+
+class Probe(NamedTuple):
+    """A batch size, and the bytes that a process with it has used."""
+
+    size: int
+    peak: int
+
+
+def choose_batch_size(config: TrainConfig, threads: int, examples: int, held: int) -> int:
+    """The largest multiple of 8 that fits, and at most the data set, which itself takes `held` bytes.
 
     Raises:
         PreflightError: not even a small batch fits, or a probe failed.
     """
-    budget = config.memory_budget * 1e9 or SHARE * read_free_memory()
-    peaks = [measure_peak(config, threads, size) for size in PROBES]
-    slope = max((peaks[1] - peaks[0]) / (PROBES[1] - PROBES[0]), 1.0)
-    size = min(LARGEST, examples, int(PROBES[0] + (budget - peaks[0]) / slope)) // UNIT * UNIT
-    while size >= UNIT:
-        if measure_peak(config, threads, size) <= budget:
-            return size
-        size = int(size * 0.9) // UNIT * UNIT
+    budget = int(config.memory_budget * 1e9 or SHARE * read_free_memory()) - held
+    limit = min(LARGEST, examples) // UNIT * UNIT
+    probes = [Probe(size, measure_peak(config, threads, size)) for size in PROBES]
+    while True:
+        best = max((probe for probe in probes if probe.peak <= budget), default=None)
+        size = min(limit, _estimate(probes, budget))
+        if best and (size <= best.size or best.peak >= ENOUGH * budget):
+            return min(best.size, limit)
+        if size < UNIT:
+            break
+        probes = sorted([*probes, Probe(size, measure_peak(config, threads, size))])
     raise PreflightError(
-        f"no batch fits {budget / 1e9:.1f} GB",
-        why=f"a step with {PROBES[0]} images takes {peaks[0] / 1e9:.1f} GB",
+        f"no batch fits {budget / 1e9:.1f} GB, what is left for a step",
+        why=f"one with {probes[0].size} images takes {probes[0].peak / 1e9:.1f} GB",
         remedy="use a smaller model, --memory shared, or a larger --memory-budget",
     )
+
+
+def _estimate(probes: list[Probe], budget: int) -> int:
+    """What should just fit, from the two probes next to it; less than what did not, and never far above what did."""
+    fitting = [probe for probe in probes if probe.peak <= budget]
+    beyond = probes[len(fitting) :]
+    low, high = (fitting + beyond)[max(0, len(fitting) - (1 if beyond else 2)) :][:2]
+    slope = max((high.peak - low.peak) / (high.size - low.size), 1.0)
+    size = low.size + (budget - low.peak) / slope
+    if fitting:
+        size = min(size, FARTHEST * fitting[-1].size)
+    if beyond:
+        size = min(size, beyond[0].size - UNIT)
+    return int(size) // UNIT * UNIT
 
 
 def read_free_memory() -> int:
@@ -63,7 +95,7 @@ _CONTAINER_FILES: Final = (
 
 
 def measure_peak(config: TrainConfig, threads: int, size: int) -> int:
-    """Peak resident memory in bytes of a process that runs two steps with this batch size.
+    """Peak resident memory in bytes of a process that evaluates, and runs two steps with this batch size.
 
     Raises:
         PreflightError: the process failed, by lack of memory or otherwise.
@@ -87,24 +119,27 @@ def _probe(config: TrainConfig) -> int:
     import numpy as np
     import tensorflow as tf
 
-    from train import optimizer, state, step
+    from train import evaluation, optimizer, state, step
     from train.model.densenet import build
 
     rule, model = optimizer.choose(config), build(config)
     current = state.create(model, rule, initial_scale=1.0)
     unit = np.ones(config.shape[-1])
     function = step.compile_train_step(step.make_train_step(current, rule, config, unit, unit), config)
+    evaluate = step.compile_evaluation_step(step.make_evaluation_step(model, unit, unit), config)
+    evaluate(tf.zeros((evaluation.BATCH, *config.shape), tf.uint8))
     images = tf.zeros((config.batch_size, *config.shape), tf.uint8)
     for _ in range(2):
         function(images, tf.zeros(config.batch_size, tf.int32), tf.constant(0.0))
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
 
 
-def settle(config: TrainConfig, recorded: int, threads: int, examples: int) -> TrainConfig:
+def settle(config: TrainConfig, recorded: int, threads: int, train: Split) -> TrainConfig:
     """The configuration with its batch size: as given, as the run began with, or found now."""
     if config.batch_size:
         return config
-    return replace(config, batch_size=recorded or choose_batch_size(config, threads, examples))
+    found = recorded or choose_batch_size(config, threads, len(train), train.images.nbytes)
+    return replace(config, batch_size=found)
 
 
 if __name__ == "__main__":

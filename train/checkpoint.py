@@ -4,6 +4,7 @@ A checkpoint is two files: ``step-N.npz`` with the arrays, and then ``step-N.jso
 needs to go on. The second file makes the first one count, so a process may die at any moment between.
 """
 
+import contextlib
 import hashlib
 import io
 import json
@@ -84,9 +85,12 @@ def load(folder: Path) -> tuple[Checkpoint | None, list[str]]:
 
 
 def newest(folder: Path) -> Path | None:
-    """The arrays of the newest checkpoint, good or not."""
-    records = _list(folder)
-    return records[0].with_suffix(".npz") if records else None
+    """The arrays of the newest good checkpoint."""
+    for record in _list(folder):
+        with contextlib.suppress(*_BAD):
+            _read(record)
+            return record.with_suffix(".npz")
+    return None
 
 
 _BAD = (OSError, ValueError, KeyError, TypeError, zipfile.BadZipFile)

@@ -6,30 +6,11 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-import yaml
 
 from train.config import INCIDENTAL
-from train.errors import DataError, TrainError
+from train.errors import TrainError
 from train.files import replacing
-from train.metrics import EpochRecord, read_epochs
-
-Run = tuple[dict[str, Any], list[EpochRecord]]
-
-
-def read_run(folder: Path) -> Run:
-    """Configuration and epochs of a run.
-
-    Raises:
-        DataError: the folder is not that of a run, or its first epoch is not over.
-    """
-    try:
-        config = yaml.safe_load((folder / "config.yaml").read_text(encoding="utf-8"))
-        records = read_epochs(folder / "metrics.csv")
-    except OSError as error:
-        raise DataError(f"{folder} is not the folder of a run", why=str(error)) from error
-    if not records:
-        raise DataError(f"nothing to compare in {folder}", why="its first epoch is not over")
-    return config, records
+from train.recorded import Run, read_run
 
 
 def label_runs(configs: Sequence[dict[str, Any]]) -> list[str]:
@@ -47,7 +28,7 @@ def draw(runs: Sequence[Run], path: Path) -> None:
 
     figure = Figure(figsize=(11, 7), layout="constrained")
     panels = figure.subplots(2, 2, sharey="row")
-    for label, (_, records) in zip(label_runs([config for config, _ in runs]), runs, strict=True):
+    for label, (_, records) in zip(label_runs([run.config.as_dict() for run in runs]), runs, strict=True):
         for column, along in enumerate(("epoch", "seconds")):
             places = [getattr(record, along) for record in records]
             panels[0][column].plot(places, [record.train_loss for record in records], marker=".", label=label)
@@ -71,7 +52,7 @@ def _collect(
     """Draw runs against each other, and print how each ended."""
     read = [read_run(folder) for folder in runs]
     draw(read, out)
-    for label, (_, records) in zip(label_runs([config for config, _ in read]), read, strict=True):
+    for label, (_, records) in zip(label_runs([run.config.as_dict() for run in read]), read, strict=True):
         last = records[-1]
         print(f"{last.test_accuracy:.2%} after epoch {last.epoch}, {last.seconds:.0f} s: {label}")
     print(out)

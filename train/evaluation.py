@@ -1,5 +1,6 @@
 """How well a model does on a split, example by example."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
@@ -26,11 +27,16 @@ def evaluation_batch(split: Split) -> tf.TensorSpec:
     return tf.TensorSpec((min(BATCH, len(split)), *split.images.shape[1:]), tf.uint8)
 
 
-def evaluate(step: EvaluationStep, split: Split) -> Evaluation:
-    """Run the evaluation step over a split. The last batch is filled up, so that one compiled shape serves all."""
+def evaluate(step: EvaluationStep, split: Split, stop: Callable[[], str]) -> Evaluation | None:
+    """Run the evaluation step over a split; nothing if asked to stop, because a large model takes minutes for it.
+
+    The last batch is filled up, so that one compiled shape serves all.
+    """
     parts = []
     size = min(BATCH, len(split))
     for start in range(0, len(split), size):
+        if stop():
+            return None
         images = split.images[start : start + size]
         filled = np.concatenate([images, np.zeros((size - len(images), *images.shape[1:]), images.dtype)])
         parts.append(step(tf.constant(filled)).numpy()[: len(images)])

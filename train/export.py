@@ -11,34 +11,29 @@ from typing import Annotated, Any, Final
 
 import numpy as np
 import typer
-import yaml
 from numpy.typing import NDArray
 
 from train import checkpoint, runtime
-from train.config import TrainConfig
+from train.config import Precision
 from train.errors import CheckError, DataError, TrainError
-from train.files import replacing_folder, write_text
+from train.files import replacing_folder, write_text, writing
+from train.recorded import read_config
 
 BATCH: Final = 4
 """StableHLO has fixed shapes: this many images at a time."""
 
-TOLERANCE: Final = 1e-4
-"""Largest difference of logits, relative to the largest logit: other kernels round differently."""
+TOLERANCES: Final[dict[Precision, float]] = {
+    "float32": 1e-4,
+    "float64": 1e-4,
+    "mixed_float16": 0.02,
+    "mixed_bfloat16": 0.1,
+}
+"""Largest difference of logits, relative to the largest logit: other kernels round differently, and half precision
+rounds after each of hundreds of operations."""
+
+SAVED_MODEL, STABLE_HLO = "savedmodel", "model.stablehlo.mlir"
 
 Function = Callable[[Any], Any]
-
-
-def read_config(folder: Path) -> TrainConfig:
-    """The configuration of a run.
-
-    Raises:
-        DataError: the folder is not that of a run.
-    """
-    try:
-        values: dict[str, Any] = yaml.safe_load((folder / "config.yaml").read_text(encoding="utf-8"))
-        return TrainConfig.from_dict(values)
-    except (OSError, TypeError, AttributeError, yaml.YAMLError) as error:
-        raise DataError(f"{folder} is not the folder of a run", why=str(error)) from error
 
 
 def export(folder: Path, out: Path) -> dict[str, float]:
@@ -71,17 +66,18 @@ def export(folder: Path, out: Path) -> dict[str, float]:
     )
     images = np.random.default_rng(0).integers(0, 256, (BATCH, *config.shape)).astype(np.uint8)
     expected = function(tf.constant(images)).numpy()
-    with replacing_folder(out) as new:
+    with replacing_folder(out, (SAVED_MODEL, STABLE_HLO)) as new, writing(out, tf.errors.OpError):
         loaded = {
-            "savedmodel": write_saved_model(function, model, new / "savedmodel"),
-            "stablehlo": write_stable_hlo(evaluation_step, images, config.classes, new / "model.stablehlo.mlir"),
+            "savedmodel": write_saved_model(function, model, new / SAVED_MODEL),
+            "stablehlo": write_stable_hlo(evaluation_step, images, expected, new / STABLE_HLO),
         }
-        return {name: _compare(name, again(tf.constant(images)), expected) for name, again in loaded.items()}
+        tolerance = TOLERANCES[config.precision]
+        return {name: _compare(name, again(tf.constant(images)), expected, tolerance) for name, again in loaded.items()}
 
 
-def _compare(name: str, found: Any, expected: NDArray[np.float32]) -> float:
+def _compare(name: str, found: Any, expected: NDArray[np.floating[Any]], tolerance: float) -> float:
     difference = float(np.abs(np.asarray(found) - expected).max() / np.abs(expected).max())
-    if not difference < TOLERANCE:
+    if not difference < tolerance:
         raise CheckError(f"the exported {name} differs from the model by {difference:.1e} of its largest logit")
     return difference
 
@@ -97,8 +93,10 @@ def write_saved_model(function: Any, model: Any, path: Path) -> Function:
     return lambda images: next(iter(again(images=images).values()))
 
 
-def write_stable_hlo(function: Function, images: NDArray[np.uint8], classes: int, path: Path) -> Function:
-    """Write StableHLO as text, weights included, and load it again as a function."""
+def write_stable_hlo(
+    function: Function, images: NDArray[np.uint8], expected: NDArray[np.floating[Any]], path: Path
+) -> Function:
+    """Write StableHLO as text, weights included, and load it again as a function with results like the expected."""
     import tensorflow as tf
     from tensorflow.compiler.tf2xla.ops import gen_xla_ops
 
@@ -111,7 +109,7 @@ def write_stable_hlo(function: Function, images: NDArray[np.uint8], classes: int
 
     def run(images: Any) -> Any:
         return gen_xla_ops.xla_call_module(
-            [images], version=5, module=module, Sout=[(BATCH, classes)], Tout=[tf.float32], platforms=["CPU"]
+            [images], version=5, module=module, Sout=[expected.shape], Tout=[expected.dtype], platforms=["CPU"]
         )[0]
 
     loaded: Function = tf.function(run, jit_compile=True, autograph=False)

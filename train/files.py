@@ -4,11 +4,30 @@ import contextlib
 import os
 import shutil
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from pathlib import Path
 from typing import BinaryIO
 
 from train.errors import PreflightError
+
+
+@contextlib.contextmanager
+def writing(path: Path, *errors: type[Exception]) -> Iterator[None]:
+    """Explain what the system, or a library by errors of its own, has against writing to `path`.
+
+    Raises:
+        PreflightError: the disk is full, or the folder cannot be written.
+    """
+    kinds: tuple[type[Exception], ...] = (OSError, *errors)
+    try:
+        yield
+    except kinds as error:
+        reason = str(error).partition("\n")[0].rpartition("; ")[2]  # TensorFlow puts its own places before it
+        raise PreflightError(
+            f"cannot write {path}",
+            why=getattr(error, "strerror", None) or reason,
+            remedy="free some space, or choose another folder with --out; what was there before is untouched",
+        ) from error
 
 
 @contextlib.contextmanager
@@ -20,35 +39,48 @@ def replacing(path: Path) -> Iterator[BinaryIO]:
     """
     temporary = ""
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        descriptor, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
-        with os.fdopen(descriptor, "wb") as file:
-            os.fchmod(descriptor, 0o666 & ~_UMASK)
-            yield file
-            file.flush()
-            os.fsync(descriptor)
-        Path(temporary).replace(path)
-    except OSError as error:
-        raise PreflightError(
-            f"cannot write {path}",
-            why=error.strerror or str(error),
-            remedy="free some space, or choose another folder with --out; what was there before is untouched",
-        ) from error
+        with writing(path):
+            path.parent.mkdir(parents=True, exist_ok=True)
+            descriptor, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+            with os.fdopen(descriptor, "wb") as file:
+                os.fchmod(descriptor, 0o666 & ~_UMASK)
+                yield file
+                file.flush()
+                os.fsync(descriptor)
+            Path(temporary).replace(path)
     finally:
         if temporary:
             Path(temporary).unlink(missing_ok=True)
 
 
 @contextlib.contextmanager
-def replacing_folder(path: Path) -> Iterator[Path]:
-    """A folder that takes the place of `path` when the block ends well, and leaves no trace when it does not."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(dir=path.parent, prefix=f".{path.name}.") as parent:
-        new = Path(parent) / path.name
-        new.mkdir()
-        yield new
-        shutil.rmtree(path, ignore_errors=True)
-        new.replace(path)
+def replacing_folder(path: Path, names: Collection[str]) -> Iterator[Path]:
+    """A folder that takes the place of `path` when the block ends well, and leaves no trace when it does not.
+
+    Args:
+        path: the folder; where there is one already, it goes only if it holds nothing but these names.
+        names: what the new folder will hold.
+
+    Raises:
+        PreflightError: the folder holds something else, or cannot be written.
+    """
+    with writing(path):
+        found = {entry.name for entry in path.iterdir()} if path.exists() else set()
+        if found - set(names):
+            raise PreflightError(
+                f"{path} holds something else: {', '.join(sorted(found - set(names))[:3])}",
+                remedy="choose a new folder with --out",
+            )
+        path.parent.mkdir(parents=True, exist_ok=True)
+        for left in path.parent.glob(f".{path.name}.????????"):  # by a process that was killed
+            shutil.rmtree(left, ignore_errors=True)
+        with tempfile.TemporaryDirectory(dir=path.parent, prefix=f".{path.name}.") as parent:
+            new = Path(parent) / path.name
+            new.mkdir()
+            yield new
+            if path.exists():
+                shutil.rmtree(path)
+            new.replace(path)
 
 
 def write_text(path: Path, text: str) -> None:
@@ -60,7 +92,8 @@ def write_text(path: Path, text: str) -> None:
 def sweep(folder: Path) -> None:
     """Remove what a killed process left half-written. Call it only while the folder is locked."""
     for path in folder.glob(".*.????????"):
-        path.unlink(missing_ok=True)
+        if path.is_file():  # a folder is that of an export, which cleans up by itself and may be under way
+            path.unlink(missing_ok=True)
 
 
 _UMASK = os.umask(0)

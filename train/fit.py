@@ -20,7 +20,8 @@ class _Fitted(keras.Model):  # type: ignore[misc]  # keras has no types
 
     def train_step(self, data: Any) -> dict[str, tf.Tensor]:
         """One step, called by ``fit``."""
-        return self.step(*data)._asdict()
+        outcome: Outcome = self.step(*data)
+        return outcome._asdict()
 
 
 class _Report(keras.callbacks.Callback):  # type: ignore[misc]  # keras has no types
@@ -33,7 +34,7 @@ class _Report(keras.callbacks.Callback):  # type: ignore[misc]  # keras has no t
         self.report(Outcome(**(logs or {})))
 
 
-def fit(step: TrainStep, batches: Iterator[Batch], report: Callable[[Outcome], None], count: int, *, jit: bool) -> None:
+def fit(step: TrainStep, batches: Iterator[Batch], report: Callable[[Outcome], None], count: int) -> None:
     """Run all `count` batches through ``keras.Model.fit`` and report each step; what `report` raises comes through."""
     first = next(batches)
     signature = tuple(tf.TensorSpec.from_tensor(tf.constant(value)) for value in first)
@@ -43,6 +44,7 @@ def fit(step: TrainStep, batches: Iterator[Batch], report: Callable[[Outcome], N
         yield from batches
 
     model = _Fitted(step)
-    model.compile(jit_compile=jit)
+    # The step is compiled already. Keras itself would not, where operations are deterministic, but only warn of it.
+    model.compile(jit_compile=False)
     data = tf.data.Dataset.from_generator(generate, output_signature=signature)
     model.fit(data, epochs=1, steps_per_epoch=count, shuffle=False, verbose=0, callbacks=[_Report(report)])

@@ -1,4 +1,7 @@
-"""SIGTERM and SIGINT ask the loop to stop after its step; a second one ends the process at once."""
+"""SIGTERM and SIGINT end the process at once where nothing would be lost, and else ask the loop to stop after its step.
+
+A second signal always ends the process at once.
+"""
 
 import signal
 from collections.abc import Iterator
@@ -7,19 +10,24 @@ from types import FrameType
 
 
 class Requests:
-    """Remembers that somebody asked to stop."""
+    """Remembers that somebody asked to stop, from the moment that there is something to save."""
 
     def __init__(self) -> None:
         self.reason = ""
+        self.waiting = False
 
     def __call__(self) -> str:
         """Why to stop, or nothing."""
         return self.reason
 
+    def wait(self) -> None:
+        """From now on there is work that would be lost."""
+        self.waiting = True
+
     def receive(self, number: int, frame: FrameType | None) -> None:
         """Handle a signal."""
         del frame
-        if self.reason:
+        if self.reason or not self.waiting:
             raise KeyboardInterrupt
         self.reason = signal.Signals(number).name
 

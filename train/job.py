@@ -10,7 +10,6 @@ from train.checkpoint import Position
 from train.config import TrainConfig
 from train.data import Dataset, load
 from train.errors import CheckError
-from train.files import write_text
 from train.folder import opened
 from train.progress import Display
 
@@ -26,28 +25,32 @@ def run(config: TrainConfig) -> dict[str, Any]:
         TrainError: one of its subclasses says what went wrong.
     """
     manifest.read_parent()  # a wrong one is refused before any work
-    dataset = load(config)
-    with opened(config) as folder, interruption.listening() as requests:
+    with interruption.listening() as requests:
+        return _run(config, load(config), requests)
+
+
+def _run(config: TrainConfig, dataset: Dataset, requests: interruption.Requests) -> dict[str, Any]:
+    with opened(config) as folder:
         saved, problems = checkpoint.load(folder / "checkpoints")
         recorded = saved.position.environment if saved else {}
         threads = runtime.choose_threads(config, recorded.get("threads"))
-        settled = budget.settle(config, recorded.get("batch_size", 0), threads, len(dataset.train))
+        settled = budget.settle(config, recorded.get("batch_size", 0), threads, dataset.train)
         environment = runtime.prepare(threads) | {
             "batch_size": settled.batch_size,
             "data_sha256": dataset.digest,
             "mean": dataset.mean.tolist(),
             "std": dataset.std.tolist(),
         }
-        display = Display(config.progress, settled.batch_size)
+        display = Display(config.progress, min(settled.batch_size, len(dataset.train)))
         for problem in problems:
             display.say(f"checkpoint left out: {problem}")
+        if problems and not saved:
+            display.say("no good checkpoint is left: the run begins anew")
         loop = _make_loop(settled, dataset, folder, environment=environment, display=display, requests=requests)
         if saved:
             _resume(loop, saved, environment)
-        from train.evaluation import evaluate
-
         watched = loop.run()
-        evaluation = evaluate(loop.evaluation_step, dataset.test) if dataset.validation else watched
+        evaluation = loop.evaluate(dataset.test) if dataset.validation else watched
         result = _describe(config, loop, evaluation, environment)
         if dataset.validation:
             result["result"] |= {"validation_accuracy": watched.accuracy, "validation_loss": watched.loss}
@@ -77,10 +80,10 @@ def _make_loop(
     display.say(
         f"{config.dataset}: {len(dataset.train)} to train on, {len(dataset.test)} to test on, from {dataset.source}\n"
         f"{config.model}: {count_parameters(model):,} trainable parameters; {batches.total} steps of "
-        f"{config.batch_size} images, {environment['threads']} threads"
+        f"{batches.size} images, {environment['threads']} threads"
     )
     report.draw_model(folder / "model.png", config)
-    model.summary(print_fn=lambda text: write_text(folder / "model.txt", f"{text}\n"), line_length=100)
+    report.write_summary(folder / "model.txt", model)
     return Loop(
         config,
         batches,

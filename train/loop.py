@@ -6,14 +6,17 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
+import numpy as np
 import tensorflow as tf
 
 from train import checkpoint, fit, plot
 from train.batches import Batch, Batches
 from train.checkpoint import Position
 from train.config import TrainConfig
+from train.data import Split
 from train.errors import CheckError, InterruptionError
 from train.evaluation import Evaluation, evaluate, evaluation_batch
+from train.interruption import Requests
 from train.metrics import EpochRecord, Recorder
 from train.profile import Profile
 from train.progress import Display
@@ -27,7 +30,7 @@ class Loop:
 
     Attributes:
         position: where it stands; moved by each step.
-        stop: asked after each step; says why to stop, or nothing.
+        stop: asked after each step, and while evaluating; says why to stop, or nothing.
         evaluation: the newest, made after each epoch.
         first_step_seconds: time of this process' first step, once it is done.
     """
@@ -39,7 +42,7 @@ class Loop:
     evaluation_step: EvaluationStep
     folder: Path
     display: Display
-    stop: Callable[[], str]
+    stop: Requests
     position: Position
     evaluation: Evaluation | None = None
     first_step_seconds: float | None = None
@@ -64,20 +67,34 @@ class Loop:
 
             if not start and self.config.loop != "eager":
                 recorder.add_graph(self.evaluation_step, evaluation_batch(self.batches.dataset.watched))
+            if self.position.seen and self._is_end():  # stopped when its last epoch was evaluated
+                self._close_step(recorder)
             profile.move(start)
             self._began = time.monotonic()
             drive = run_by_fit if self.config.loop == "fit" else run_by_steps
-            drive(self.train_step, self.batches.iterate(start), report, self.batches.total - start, jit=self.config.jit)
-        return self.evaluation or self._evaluate()
+            drive(self.train_step, self.batches.iterate(start), report, self.batches.total - start)
+        return self.evaluation or self.evaluate(self.batches.dataset.watched)
+
+    def evaluate(self, split: Split) -> Evaluation:
+        """Evaluate the model as it is.
+
+        Raises:
+            InterruptionError: asked to stop; the state is saved.
+        """
+        found = evaluate(self.evaluation_step, split, self.stop)
+        if found is None:
+            raise self._save_and_stop(self.stop())
+        return found
 
     def _account(self, outcome: Outcome, recorder: Recorder) -> None:
         """Move the position by a step that is done."""
-        loss, step, size = float(outcome.loss), self.position.step, self.config.batch_size
+        loss, step, size = float(outcome.loss), self.position.step, self.batches.size
         if not math.isfinite(loss):
-            self._refuse(step, loss)
+            raise self._refuse(f"the loss of step {step + 1} is {loss}", step)
         spent = time.monotonic() - self._began
         if self.first_step_seconds is None:
             self.first_step_seconds, spent = spent, 0.0
+            self.stop.wait()
             self.display.say(f"first step: {self.first_step_seconds:.1f} s, most of it to make the graph")
         now = self.position = replace(
             self.position,
@@ -93,22 +110,29 @@ class Loop:
         epoch = step // self.batches.steps_per_epoch + 1
         self.display.show_step(now.step, self.batches.total, epoch, now.loss_sum / now.seen, now.correct / now.seen)
 
+    def _is_end(self) -> bool:
+        """Whether an epoch, or the run, ends with this step."""
+        return self.position.step == self.batches.total or self.position.step % self.batches.steps_per_epoch == 0
+
     def _close_step(self, recorder: Recorder) -> None:
         """Evaluate, record and save where it is time to; stop if asked to."""
-        step, total = self.position.step, self.batches.total
-        if step == total or step % self.batches.steps_per_epoch == 0:
-            self.evaluation = self._evaluate()
+        step = self.position.step
+        if self._is_end():
+            self.evaluation = self.evaluate(self.batches.dataset.watched)
             self._close_epoch(self.evaluation, recorder)
             self._save()
         elif self.config.checkpoint_every and step % self.config.checkpoint_every == 0:
             self._save()
-        reason = "" if step == total else self.stop()
+        reason = "" if step == self.batches.total else self.stop()
         if reason:
-            self._save()
-            raise InterruptionError(
-                f"stopped by {reason} after step {step} of {total}; the state is saved",
-                remedy="the same command again goes on from there",
-            )
+            raise self._save_and_stop(reason)
+
+    def _save_and_stop(self, reason: str) -> InterruptionError:
+        self._save()
+        return InterruptionError(
+            f"stopped by {reason} after step {self.position.step} of {self.batches.total}; the state is saved",
+            remedy="the same command again goes on from there",
+        )
 
     def _close_epoch(self, evaluation: Evaluation, recorder: Recorder) -> None:
         now = self.position
@@ -124,21 +148,23 @@ class Loop:
             seconds=now.seconds,
         )
         recorder.add_epoch(record)
-        plot.draw_records(recorder.epochs, self.config.as_dict(), self.folder / "curves.png")
+        plot.draw_records(recorder.epochs, self.config, self.folder / "curves.png")
         self.display.show_epoch(record, math.ceil(self.batches.total / self.batches.steps_per_epoch))
         self.position = replace(now, epoch_seconds=0.0, loss_sum=0.0, correct=0, seen=0)
 
-    def _evaluate(self) -> Evaluation:
-        return evaluate(self.evaluation_step, self.batches.dataset.watched)
-
     def _save(self) -> None:
-        checkpoint.save(self.folder / "checkpoints", self.state.read(), self.position, keep=self.config.keep)
+        values, step = self.state.read(), self.position.step
+        # A gradient can overflow where the loss did not: such weights must not take the place of good ones.
+        for name, value in values.items():
+            if not np.isfinite(value).all():
+                raise self._refuse(f"{name} holds no numbers any more after step {step}", step - 1)
+        checkpoint.save(self.folder / "checkpoints", values, self.position, keep=self.config.keep)
 
-    def _refuse(self, step: int, loss: float) -> None:
+    def _refuse(self, what: str, step: int) -> CheckError:
         saved = checkpoint.newest(self.folder / "checkpoints")
         numbers = ", ".join(str(index) for index in self.batches.indices(step))
-        raise CheckError(
-            f"the loss of step {step + 1} is {loss}",
+        return CheckError(
+            what,
             why=f"training diverged, or the batch holds bad data; its training examples are {numbers}",
             remedy=f"lower --learning-rate; last good checkpoint: {saved or 'none, this was before the first'}",
         )
@@ -147,14 +173,14 @@ class Loop:
 Report = Callable[[Outcome], None]
 
 
-def run_by_steps(step: TrainStep, batches: Iterator[Batch], report: Report, count: int, *, jit: bool) -> None:
+def run_by_steps(step: TrainStep, batches: Iterator[Batch], report: Report, count: int) -> None:
     """Call the step, compiled or eager as it is, for each batch."""
-    del count, jit  # the batches end by themselves, and the step is compiled already
+    del count  # the batches end by themselves
     for images, labels, rate in batches:
         report(step(tf.constant(images), tf.constant(labels), tf.constant(rate)))
 
 
-def run_by_fit(step: TrainStep, batches: Iterator[Batch], report: Report, count: int, *, jit: bool) -> None:
+def run_by_fit(step: TrainStep, batches: Iterator[Batch], report: Report, count: int) -> None:
     """Let Keras' ``fit`` call the step."""
     if count:
-        fit.fit(step, batches, report, count, jit=jit)
+        fit.fit(step, batches, report, count)

@@ -1,5 +1,6 @@
 """What is recorded of a run: each epoch (CSV), each epoch and every few steps (JSONL, TensorBoard)."""
 
+import contextlib
 import csv
 import io
 import json
@@ -8,7 +9,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
-from train.files import write_text
+from train.errors import PreflightError
+from train.files import write_text, writing
 
 
 @dataclass(frozen=True)
@@ -33,7 +35,8 @@ def read_epochs(path: Path) -> list[EpochRecord]:
         OSError: there is no such file.
     """
     records = []
-    with path.open(encoding="utf-8", newline="") as file:
+    # What is no text is a damaged line like any other.
+    with path.open(encoding="utf-8", errors="replace", newline="") as file, contextlib.suppress(csv.Error):
         for row in csv.DictReader(file):
             try:
                 records.append(_parse(row))
@@ -48,7 +51,10 @@ def _parse(row: dict[str, str]) -> EpochRecord:
 
 
 class Recorder:
-    """Appends records to the files of a run; opened at a step, it forgets what lies beyond it."""
+    """Appends records to the files of a run; opened at a step, it forgets what lies beyond it.
+
+    All its methods raise a PreflightError where they cannot write.
+    """
 
     def __init__(self, folder: Path, step: int) -> None:
         import tensorflow as tf
@@ -56,8 +62,9 @@ class Recorder:
         self.folder, self.csv, self.jsonl = folder, folder / "metrics.csv", folder / "metrics.jsonl"
         self.epochs = [record for record in _read_known(self.csv) if record.step <= step]
         self._rewrite(step)
-        self._board = tf.summary.create_file_writer(str(folder / "tb"), filename_suffix=f".from-{step}")
-        self._lines = self.jsonl.open("a", encoding="utf-8")
+        with self._writing():
+            self._board = tf.summary.create_file_writer(str(folder / "tb"), filename_suffix=f".from-{step}")
+            self._lines = self.jsonl.open("a", encoding="utf-8")
 
     def __enter__(self) -> Self:
         return self
@@ -65,8 +72,13 @@ class Recorder:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self._lines.close()
-        self._board.close()
+        try:
+            with self._writing():
+                self._lines.close()
+                self._board.close()
+        except PreflightError:
+            if error is None:  # else this one is the cause
+                raise
 
     def add_step(self, step: int, **values: float) -> None:
         """Record one step, `step` counted from 1."""
@@ -78,28 +90,34 @@ class Recorder:
         write_text(self.csv, _format_csv(self.epochs))
         values = asdict(record)
         self._add("epoch", values.pop("step"), values)
-        self._lines.flush()
-        self._board.flush()
+        with self._writing():
+            self._lines.flush()
+            self._board.flush()
 
     def add_graph(self, function: Any, images: Any) -> None:
         """Record the graph that a compiled function has for this argument."""
         import tensorflow as tf
 
-        with self._board.as_default(step=0):
+        with self._writing(), self._board.as_default(step=0):
             tf.summary.graph(function.get_concrete_function(images).graph)
 
     def _add(self, kind: str, step: int, values: dict[str, Any]) -> None:
         import tensorflow as tf
 
-        self._lines.write(json.dumps({"kind": kind, "step": step, **values}) + "\n")
-        with self._board.as_default(step=step):
+        with self._writing(), self._board.as_default(step=step):
+            self._lines.write(json.dumps({"kind": kind, "step": step, **values}) + "\n")
             for name, value in values.items():
                 tf.summary.scalar(f"{kind}/{name}", value)
+
+    def _writing(self) -> contextlib.AbstractContextManager[None]:
+        import tensorflow as tf
+
+        return writing(self.folder, tf.errors.OpError)
 
     def _rewrite(self, step: int) -> None:
         kept = []
         if self.jsonl.exists():
-            for line in self.jsonl.read_text(encoding="utf-8").splitlines():
+            for line in self.jsonl.read_text(encoding="utf-8", errors="replace").splitlines():
                 try:
                     kept += [line + "\n"] if json.loads(line)["step"] <= step else []
                 except (ValueError, KeyError, TypeError):

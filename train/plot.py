@@ -3,14 +3,12 @@
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
-import yaml
-
-from train.config import read_table
-from train.errors import DataError, TrainError
+from train.config import TrainConfig, read_table
+from train.errors import TrainError
 from train.files import replacing
-from train.metrics import EpochRecord, read_epochs
+from train.metrics import EpochRecord
+from train.recorded import read_run
 
 
 def draw(folder: Path) -> Path:
@@ -19,19 +17,13 @@ def draw(folder: Path) -> Path:
     Raises:
         DataError: the folder is not that of a run, or its first epoch is not over.
     """
-    try:
-        records = read_epochs(folder / "metrics.csv")
-        config = yaml.safe_load((folder / "config.yaml").read_text(encoding="utf-8"))
-    except OSError as error:
-        raise DataError(f"{folder} is not the folder of a run", why=str(error)) from error
-    if not records:
-        raise DataError(f"nothing to draw in {folder}", why="its first epoch is not over")
+    config, records = read_run(folder)
     path = folder / "curves.png"
     draw_records(records, config, path)
     return path
 
 
-def draw_records(records: Sequence[EpochRecord], config: dict[str, Any], path: Path) -> None:
+def draw_records(records: Sequence[EpochRecord], config: TrainConfig, path: Path) -> None:
     """Draw loss and error over epochs, the learning rate below, and the paper's number where there is one."""
     from matplotlib.figure import Figure
     from matplotlib.ticker import MaxNLocator
@@ -63,23 +55,23 @@ def draw_records(records: Sequence[EpochRecord], config: dict[str, Any], path: P
     error.legend()
     last = records[-1]
     figure.suptitle(
-        f"{config['dataset']} by {config['model']}: test accuracy {last.test_accuracy:.2%} after epoch {last.epoch}"
+        f"{config.dataset} by {config.model}: test accuracy {last.test_accuracy:.2%} after epoch {last.epoch}"
     )
     with replacing(path) as file:
         figure.savefig(file, format="png", dpi=110)
 
 
-def find_reference(config: dict[str, Any]) -> float | None:
+def find_reference(config: TrainConfig) -> float | None:
     """Test error in percent that the paper reports for this data, if it does and the labels are the paper's."""
-    if config.get("labels") != "fine" or config.get("extra"):
+    if config.labels != "fine" or config.extra:
         return None
-    table = read_table("datasets").get(config["dataset"], {}).get("reference", {})
-    value = table.get("augmented" if config["augment"] else "plain")
+    table = read_table("datasets")[config.dataset].get("reference", {})
+    value = table.get("augmented" if config.augment else "plain")
     return None if value is None else float(value)
 
 
-def _paper_epochs(config: dict[str, Any]) -> int:
-    return int(read_table("datasets")[config["dataset"]]["epochs"]["paper"])
+def _paper_epochs(config: TrainConfig) -> int:
+    return int(read_table("datasets")[config.dataset]["epochs"]["paper"])
 
 
 def main(argv: Sequence[str]) -> int:

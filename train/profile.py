@@ -6,6 +6,8 @@ from typing import Any, Self
 
 import tensorflow as tf
 
+from train.files import writing
+
 
 class Profile:
     """Records from before the first to after the last of a range of steps, counted from 1; nothing without a range."""
@@ -46,5 +48,6 @@ class Profile:
     def _stop(self) -> None:
         if self.running:
             self._close_marker()
-            tf.profiler.experimental.stop()
             self.running = False
+            with writing(self.folder, tf.errors.OpError):
+                tf.profiler.experimental.stop()

@@ -94,11 +94,15 @@ def normalize_images(images: tf.Tensor, mean: NDArray[np.float64], std: NDArray[
     return (tf.cast(images, dtype) - tf.constant(mean, dtype)) / tf.constant(std, dtype)
 
 
+# Steps have no Python branches on tensors. So they need no AutoGraph, which rewrites the source of every function into
+# files in the system's folder for temporary ones, where a process that is killed leaves them.
+
+
 def compile_train_step(step: TrainStep, config: TrainConfig) -> TrainStep:
-    """Make a graph of a step, by XLA if asked to. Eager steps stay as they are, and ``fit`` makes its own graph."""
-    return tf.function(step, jit_compile=config.jit) if config.loop == "function" else step
+    """Make a graph of a step, by XLA if asked to, but for the eager loop."""
+    return step if config.loop == "eager" else tf.function(step, jit_compile=config.jit, autograph=False)
 
 
 def compile_evaluation_step(step: EvaluationStep, config: TrainConfig) -> EvaluationStep:
     """Make a graph of an evaluation step, but for the eager loop."""
-    return step if config.loop == "eager" else tf.function(step, jit_compile=config.jit)
+    return step if config.loop == "eager" else tf.function(step, jit_compile=config.jit, autograph=False)

@@ -2,10 +2,12 @@
 
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from train import budget
 from train.cli import main, parse
+from train.data import Split
 from train.errors import PreflightError
 
 MEGABYTE = 1e6
@@ -22,16 +24,41 @@ def test_the_largest_fitting_batch_is_found(monkeypatch: pytest.MonkeyPatch) -> 
     monkeypatch.setattr(budget, "measure_peak", measure)
     config = parse(["cifar10", "--batch-size", "auto", "--memory-budget", "2"])
     assert config.batch_size == 0
-    assert budget.choose_batch_size(config, 2, 50_000) == 128
-    assert tried == [16, 48, 144, 128]
-    assert budget.choose_batch_size(config, 2, 100) == 96
-    assert budget.settle(config, 40, 2, 50_000).batch_size == 40
+    assert budget.choose_batch_size(config, 2, 50_000, 0) == 136
+    assert tried == [16, 48, 144, 136]
+    assert budget.choose_batch_size(config, 2, 100, 0) == 96
+    # What the data takes is not left for the step.
+    assert budget.choose_batch_size(config, 2, 50_000, int(500 * MEGABYTE)) == 96
+    split = Split(np.zeros((50_000, 1, 1, 1), np.uint8), np.zeros(50_000, np.int32))
+    assert budget.settle(config, 40, 2, split).batch_size == 40
+    assert budget.settle(config, 0, 2, split).batch_size == 136
+
+
+def test_memory_that_small_batches_do_not_feel_costs_few_probes(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where evaluation takes more than a step of a small batch, both probes say the same."""
+    tried = []
+
+    def measure(config: object, threads: int, size: int) -> int:
+        tried.append(size)
+        return int(max(2000, 500 + 10 * size) * MEGABYTE)
+
+    monkeypatch.setattr(budget, "measure_peak", measure)
+    config = parse(["cifar10", "--batch-size", "auto", "--memory-budget", "3"])
+    assert budget.choose_batch_size(config, 2, 50_000, 0) in (240, 248)
+    assert len(tried) < 8
+    assert max(tried) < 400  # and nothing that would take all memory
+
+
+def test_a_batch_smaller_than_the_probes_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(budget, "measure_peak", lambda config, threads, size: int((1900 + 10 * size) * MEGABYTE))
+    config = parse(["cifar10", "--batch-size", "auto", "--memory-budget", "2"])
+    assert budget.choose_batch_size(config, 2, 50_000, 0) == 8
 
 
 def test_no_batch_fits(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(budget, "measure_peak", lambda config, threads, size: int(5000 * MEGABYTE))
     with pytest.raises(PreflightError, match="no batch fits"):
-        budget.choose_batch_size(parse(["cifar10", "--batch-size", "auto", "--memory-budget", "2"]), 2, 50_000)
+        budget.choose_batch_size(parse(["cifar10", "--batch-size", "auto", "--memory-budget", "2"]), 2, 50_000, 0)
 
 
 @pytest.mark.slow

@@ -1,0 +1,249 @@
+"""Asked to stop at any moment, a job ends at once with nothing lost; what cannot be written or computed is said."""
+
+import errno
+import json
+import os
+import signal
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from train import checkpoint, job, loop, metrics, state, step
+from train.cli import main, parse
+from train.errors import PreflightError
+from train.metrics import Recorder, read_epochs
+
+ARGUMENTS = ["digits", "--depth", "10", "--epochs", "3", "--threads", "2", "--progress", "plain"]
+STEPS = 22
+
+
+def run(out: Path, *options: str) -> int:
+    return main([*ARGUMENTS, *options, "--out", str(out)])
+
+
+def folder_of(out: Path, *options: str) -> Path:
+    return parse([*ARGUMENTS, *options, "--out", str(out)]).run_dir
+
+
+def digest_of(out: Path, *options: str) -> str:
+    manifest = json.loads((folder_of(out, *options) / "manifest.json").read_text(encoding="utf-8"))
+    return str(manifest["weights_sha256"])
+
+
+@pytest.fixture(scope="module")
+def unbroken(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """The digest of a run from start to end."""
+    out = tmp_path_factory.mktemp("unbroken")
+    assert run(out) == 0
+    return digest_of(out)
+
+
+def once(original: Callable[..., Any], call: int) -> Callable[..., Any]:
+    """The function, which at a given call sends this process SIGTERM first."""
+    calls = [0]
+
+    def interrupted(*arguments: Any, **options: Any) -> Any:
+        calls[0] += 1
+        if calls[0] == call:
+            os.kill(os.getpid(), signal.SIGTERM)
+        return original(*arguments, **options)
+
+    return interrupted
+
+
+@pytest.mark.parametrize("options", [(), ("--loop", "fit")], ids=["function", "fit"])
+def test_while_the_first_step_is_traced(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, options: tuple[str, ...], capsys: pytest.CaptureFixture[str]
+) -> None:
+    with monkeypatch.context() as patch:
+        patch.setattr(step, "normalize_images", once(step.normalize_images, 2))  # the first call is for the evaluation
+        assert run(tmp_path, *options) == 130
+    said = capsys.readouterr().err
+    assert "interrupted" in said
+    assert "first step" not in said
+    assert not (folder_of(tmp_path, *options) / "checkpoints").exists()
+    assert run(tmp_path, *options) == 0
+
+
+def test_while_the_data_is_loaded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(job, "load", once(job.load, 1))
+    assert run(tmp_path) == 130
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize(("epoch", "options"), [(1, ()), (3, ()), (2, ("--loop", "fit"))])
+def test_while_a_model_is_evaluated(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, unbroken: str, epoch: int, options: tuple[str, ...]
+) -> None:
+    """Which takes longer than anybody waits, for a large model on a processor: the epoch is closed later."""
+    with monkeypatch.context() as patch:
+        patch.setattr(loop, "evaluate", once(loop.evaluate, epoch))
+        assert run(tmp_path, *options) == 130
+    folder = folder_of(tmp_path, *options)
+    loaded, _ = checkpoint.load(folder / "checkpoints")
+    assert loaded
+    assert (loaded.position.step, loaded.position.seen) == (epoch * STEPS, STEPS * 64)
+    assert len(read_epochs(folder / "metrics.csv")) == epoch - 1
+    assert run(tmp_path, *options) == 0
+    assert digest_of(tmp_path, *options) == unbroken
+    assert [record.epoch for record in read_epochs(folder / "metrics.csv")] == [1, 2, 3]
+    assert [record.train_accuracy for record in read_epochs(folder / "metrics.csv")][epoch - 1] > 0.1
+
+
+def test_in_the_last_evaluation(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    options = ("--validation", "100", "--epochs", "1")
+    with monkeypatch.context() as patch:
+        patch.setattr(loop, "evaluate", once(loop.evaluate, 2))
+        assert run(tmp_path, *options) == 130
+    assert run(tmp_path, *options) == 0
+    manifest = json.loads((folder_of(tmp_path, *options) / "manifest.json").read_text(encoding="utf-8"))
+    assert {"validation_accuracy", "test_accuracy"} <= set(manifest["result"])
+
+
+def test_options_that_decide_nothing_may_change(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, unbroken: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with monkeypatch.context() as patch:
+        patch.setattr(loop, "evaluate", once(loop.evaluate, 2))
+        assert run(tmp_path) == 130
+    capsys.readouterr()
+    options = ("--log-every", "1", "--keep", "1", "--checkpoint-every", "4", "--profile", "50:51")
+    assert run(tmp_path, *options) == 0
+    assert "resumed after step 44 of 66" in capsys.readouterr().err
+    assert digest_of(tmp_path, *options) == unbroken
+
+
+def test_without_any_good_checkpoint_it_says_that_it_begins_anew(
+    tmp_path: Path, unbroken: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(tmp_path) == 0
+    folder = folder_of(tmp_path)
+    (folder / "manifest.json").unlink()
+    for path in (folder / "checkpoints").glob("*.npz"):
+        path.write_bytes(b"")
+    capsys.readouterr()
+    assert run(tmp_path) == 0
+    assert "no good checkpoint is left: the run begins anew" in capsys.readouterr().err
+    assert digest_of(tmp_path) == unbroken
+    assert [record.epoch for record in read_epochs(folder / "metrics.csv")] == [1, 2, 3]
+
+
+def test_a_loss_that_is_no_number_in_the_first_step(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    name = "sparse_softmax_cross_entropy_with_logits"
+    original = getattr(tf.nn, name)
+    monkeypatch.setattr(tf.nn, name, lambda *arguments: original(*arguments) * np.nan)
+    assert run(tmp_path) == 7
+    said = capsys.readouterr().err
+    assert "the loss of step 1 is nan" in said
+    assert "none, this was before the first" in said
+    assert not list(folder_of(tmp_path).rglob("step-*"))
+
+
+def test_what_a_relu_hides_from_the_loss_is_found_when_the_state_is_saved(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """TensorFlow's ReLU makes 0 of what is no number: the loss stays one, and only the weights tell."""
+    normalize = step.normalize_images
+    monkeypatch.setattr(step, "normalize_images", lambda *arguments: normalize(*arguments) * np.nan)
+    assert run(tmp_path) == 7
+    said = capsys.readouterr().err
+    assert f"holds no numbers any more after step {STEPS}" in said
+    assert not list(folder_of(tmp_path).rglob("step-*"))
+
+
+def test_weights_that_are_no_numbers_are_never_saved(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """As after a gradient that overflowed in the last step of an epoch, whose loss was still a number."""
+    original, saves = state.State.read, [0]
+
+    def spoil(self: state.State) -> Any:
+        saves[0] += 1
+        values = original(self)
+        if saves[0] == 2:
+            values["stem/kernel"] = values["stem/kernel"] * np.inf
+        return values
+
+    monkeypatch.setattr(state.State, "read", spoil)
+    assert run(tmp_path) == 7
+    said = capsys.readouterr().err
+    assert "stem/kernel holds no numbers any more after step 44" in said
+    assert "step-00000022.npz" in said
+    assert [path.name for path in (folder_of(tmp_path) / "checkpoints").glob("*.npz")] == ["step-00000022.npz"]
+
+
+def record_on_full_disk(folder: Path) -> None:
+    with Recorder(folder, 0) as recorder:
+        recorder._lines = Path("/dev/full").open("a", encoding="utf-8")  # noqa: SIM115
+        recorder.add_epoch(metrics.EpochRecord(1, 22, 0.1, 1.0, 0.5, 1.0, 0.5, 100.0, 1.0))
+
+
+def test_a_file_of_records_on_a_full_disk(tmp_path: Path) -> None:
+    with pytest.raises(PreflightError, match="cannot write") as caught:
+        record_on_full_disk(tmp_path)
+    assert caught.value.why == os.strerror(errno.ENOSPC)
+
+
+def test_tensorboards_file_on_a_full_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_: Any, **__: Any) -> None:
+        raise tf.errors.ResourceExhaustedError(
+            None, None, "{{node x}} /runs/tb/events; No space left on device\n\tmore"
+        )
+
+    monkeypatch.setattr(tf.summary, "scalar", refuse)
+    with pytest.raises(PreflightError, match="cannot write") as caught, Recorder(tmp_path, 0) as recorder:
+        recorder.add_step(1, loss=1.0)
+    assert caught.value.why == "No space left on device"
+
+
+def mount(folder: Path, *options: str) -> bool:
+    argv = ["mount", *options, "-t", "tmpfs", "tmpfs", str(folder)]
+    return subprocess.run(argv, check=False, capture_output=True).returncode == 0
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="mounting a small disk needs root")
+@pytest.mark.parametrize("kilobytes", [32, 128, 256, 384, 512])
+def test_a_run_on_a_full_disk(
+    tmp_path: Path, kilobytes: int, unbroken: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Wherever it fills up, there is one clear error, and with more space the same command goes on."""
+    if not mount(tmp_path, "-o", f"size={kilobytes}k"):
+        pytest.skip("mounting is not allowed here")
+    try:
+        assert run(tmp_path) == 4
+        said = capsys.readouterr().err
+        assert "cannot write" in said
+        assert "why: No space left on device" in said
+        assert "Traceback" not in said
+        subprocess.run(["mount", "-o", "remount,size=9m", str(tmp_path)], check=True)
+        assert run(tmp_path) == 0
+        assert digest_of(tmp_path) == unbroken
+    finally:
+        subprocess.run(["umount", str(tmp_path)], check=True)
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="mounting a read-only folder needs root")
+def test_a_run_folder_that_was_made_read_only(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    if not mount(tmp_path):
+        pytest.skip("mounting is not allowed here")
+    try:
+        with monkeypatch.context() as patch:
+            patch.setattr(loop, "evaluate", once(loop.evaluate, 1))
+            assert run(tmp_path) == 130
+        subprocess.run(["mount", "-o", "remount,ro", str(tmp_path)], check=True)
+        capsys.readouterr()
+        assert run(tmp_path) == 4
+        said = capsys.readouterr().err
+        assert "cannot write" in said
+        assert "Read-only file system" in said
+    finally:
+        subprocess.run(["umount", str(tmp_path)], check=True)

@@ -1,0 +1,118 @@
+"""Update rules, learning rates and the scale of the loss, each against its formula."""
+
+from typing import Any
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from train import optimizer, state, step
+from train.config import resolve
+from train.schedule import rate_at
+
+TOTAL = 400
+
+
+def follow(**options: Any) -> list[float]:
+    """A weight that begins at 1 and whose gradient is 0.5, 1.0, 1.5 …, after each of five steps."""
+    rule = optimizer.choose(resolve("cifar10", **options))
+    weight = tf.Variable(np.ones(1))
+    slots = [tf.Variable(np.zeros(1)) for _ in rule.slots]
+    found = []
+    for number in range(1, 6):
+        rule.update(weight, tf.constant([0.5 * number], tf.float64), slots, tf.constant(0.1, tf.float64), number)
+        found.append(float(weight.numpy()[0]))
+    return found
+
+
+def test_gradient_descent_is_nesterovs_with_weight_decay() -> None:
+    weight, velocity, expected = 1.0, 0.0, []
+    for number in range(1, 6):
+        gradient = 0.5 * number + 0.01 * weight
+        velocity = 0.9 * velocity + gradient
+        weight -= 0.1 * (gradient + 0.9 * velocity)
+        expected.append(weight)
+    assert follow(recipe="paper", weight_decay=0.01) == pytest.approx(expected, rel=1e-12)
+    assert follow(recipe="paper", weight_decay=0.0) != pytest.approx(expected, rel=1e-6)
+
+
+def test_adam_is_algorithm_1() -> None:
+    weight, first, second, expected = 1.0, 0.0, 0.0, []
+    for number in range(1, 6):
+        gradient = 0.5 * number
+        first, second = 0.9 * first + 0.1 * gradient, 0.999 * second + 0.001 * gradient**2
+        weight -= 0.1 * (first / (1 - 0.9**number)) / (np.sqrt(second / (1 - 0.999**number)) + 1e-8)
+        expected.append(weight)
+    assert follow(recipe="adam") == pytest.approx(expected, rel=1e-12)
+    assert follow(recipe="adam", momentum=0.8) != pytest.approx(expected, rel=1e-6)
+
+
+def test_the_recipe_of_the_paper() -> None:
+    for dataset, epochs in (("cifar10", 300), ("cifar100", 300), ("svhn", 40)):
+        config = resolve(dataset, recipe="paper")
+        assert (config.optimizer, config.learning_rate, config.momentum) == ("sgd", 0.1, 0.9)
+        assert (config.batch_size, config.weight_decay, config.epochs) == (64, 1e-4, epochs)
+        rates = [rate_at(config.schedule, config.learning_rate, number, TOTAL) for number in range(TOTAL)]
+        assert rates == pytest.approx([0.1] * 200 + [0.01] * 100 + [0.001] * 100)
+
+
+def test_other_schedules() -> None:
+    cycle = [rate_at("one-cycle", 1.0, number, TOTAL) for number in range(TOTAL)]
+    assert cycle.index(max(cycle)) == 120
+    assert max(cycle) == 1
+    assert cycle[:121] == sorted(cycle[:121])
+    assert cycle[120:] == sorted(cycle[120:], reverse=True)
+    cosine = [rate_at("cosine", 1.0, number, TOTAL) for number in range(TOTAL)]
+    assert (cosine[0], cosine[200]) == pytest.approx((1.0, 0.5))
+    assert cycle[-1] < 1e-4
+    assert cosine[-1] < 1e-4
+    assert {rate_at("constant", 0.3, number, TOTAL) for number in range(TOTAL)} == {0.3}
+
+
+def make_step(initial_scale: float) -> tuple[Any, Any]:
+    from train.model.densenet import build
+
+    config = resolve("digits", depth=10, growth=2, precision="mixed_float16")
+    rule, model = optimizer.choose(config), build(config)
+    current = state.create(model, rule, initial_scale=initial_scale)
+    unit = np.full(1, 10.0)
+    return current, step.compile_train_step(step.make_train_step(current, rule, config, unit, unit), config)
+
+
+def call(function: Any) -> Any:
+    images = tf.constant(np.random.default_rng(0).integers(0, 17, (16, 8, 8, 1)).astype(np.uint8))
+    return function(images, tf.constant(np.arange(16, dtype=np.int32) % 10), tf.constant(0.1))
+
+
+def test_a_step_that_overflows_changes_nothing_but_the_scale() -> None:
+    current, function = make_step(2.0**24)
+    before = {variable.path: variable.numpy() for variable in current.model.trainable_variables}
+    assert not bool(call(function).finite)
+    assert float(current.loss_scale) == 2.0**23
+    for variable in current.model.trainable_variables:
+        assert np.array_equal(variable.numpy(), before[variable.path])
+    for slots in current.slots:
+        assert not any(np.any(slot.numpy()) for slot in slots)
+    current.loss_scale.assign(2.0**10)
+    assert bool(call(function).finite)
+    assert int(current.steady) == 1
+    assert any(not np.array_equal(variable.numpy(), before[variable.path]) for variable in current.model.variables[:1])
+
+
+def test_the_scale_grows_after_steps_without_overflow() -> None:
+    current, function = make_step(2.0**10)
+    current.steady.assign(step.GROWTH_INTERVAL - 2)
+    call(function)
+    assert float(current.loss_scale) == 2.0**10
+    call(function)
+    assert float(current.loss_scale) == 2.0**11
+    assert int(current.steady) == 0
+
+
+def test_the_scale_does_not_change_the_step() -> None:
+    results = []
+    for scale in (2.0**6, 2.0**10):
+        current, function = make_step(scale)
+        call(function)
+        results.append(np.concatenate([np.ravel(slot.numpy()) for (slot,) in current.slots]))
+    assert np.linalg.norm(results[0] - results[1]) < 0.02 * np.linalg.norm(results[1])
