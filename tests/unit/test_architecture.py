@@ -8,10 +8,12 @@ import pytest
 
 ROOT = Path(__file__).parents[2]
 INSIDE = ROOT / "toolkit" / "smoke" / "inside"
+PROBE = ROOT / "toolkit" / "reproduction" / "inside"
 
 
 def _modules(room: str) -> list[Path]:
-    return [path for path in sorted((ROOT / room).rglob("*.py")) if INSIDE not in path.parents]
+    found = sorted((ROOT / room).rglob("*.py"))
+    return [path for path in found if not {INSIDE, PROBE} & set(path.parents)]
 
 
 def _imports(path: Path) -> Iterator[str]:
@@ -49,6 +51,11 @@ def test_the_training_job_never_imports_the_toolkit(path: Path) -> None:
 @pytest.mark.parametrize("path", sorted(INSIDE.rglob("*.py")), ids=lambda path: path.name)
 def test_the_checks_stand_alone(path: Path) -> None:
     assert not _reaches(path, ("toolkit", "train", "docker", "yaml", "typer", "rich"))
+
+
+@pytest.mark.parametrize("path", sorted(PROBE.rglob("*.py")), ids=lambda path: path.name)
+def test_what_runs_beside_the_job_knows_the_job_alone(path: Path) -> None:
+    assert not _reaches(path, ("toolkit", "docker", "tensorflow", "yaml", "typer", "rich"))
 
 
 def test_only_the_engine_room_talks_to_an_engine() -> None:

@@ -13,29 +13,14 @@ from toolkit.audit.finding import require
 from toolkit.audit.record import RunRecord
 from toolkit.audit.run import compare_environments
 from toolkit.console import Console
-from toolkit.engine import Engine, Environment, Job, venv
+from toolkit.engine import Engine, Environment, Job, Mount, venv
 from toolkit.engine.choice import adopt, choose
 from toolkit.errors import EngineError, JobError, PreflightError, UsageError
 from toolkit.project import shorten
 from toolkit.settings import Settings
 from train.config import TrainConfig
 
-PROBE = """
-import json, sys
-from train import runtime
-from train.cli import parse
-from train.data import load
-from train.errors import TrainError
-config = parse(sys.argv[1:])
-try:
-    found = runtime.prepare(config.threads)
-    found |= {"batch_size": config.batch_size, "data_sha256": load(config).digest}
-except TrainError as error:
-    print(f"error: {error}", file=sys.stderr)
-    sys.exit(error.exit_code)
-print(json.dumps(found))
-"""
-"""Asks the job's own functions what it would record of this machine, this TensorFlow and the data."""
+PROBE = Path(__file__).parent / "inside" / "probe.py"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -143,8 +128,9 @@ def require_same_machine(record: RunRecord, found: Mapping[str, Any]) -> None:
 def plan_probe(arguments: Sequence[str], config: TrainConfig, *, gpu: bool) -> Job:
     """The training job with the question in its place: the same arguments, mounts, network and GPUs."""
     job = training.plan(arguments, config, parent={}, gpu=gpu)
-    mounts = tuple(mount for mount in job.mounts if mount.source != config.run_dir)
-    return replace(job, title="probe", argv=("-P", "-c", PROBE, *job.argv[3:]), mounts=mounts, terminal=False)
+    question = Mount(source=PROBE, target="/opt/toolkit/probe.py")
+    mounts = (question, *(mount for mount in job.mounts if mount.source != config.run_dir))
+    return replace(job, title="probe", argv=("-P", question, *job.argv[3:]), mounts=mounts, terminal=False)
 
 
 def probe(engine: Engine, environment: Environment, job: Job) -> dict[str, Any]:

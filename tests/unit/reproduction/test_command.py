@@ -196,10 +196,10 @@ def test_a_dry_run_prints_the_question_and_the_job(toolkit: Run, run: Path) -> N
     before = names(run)
     done = toolkit("reproduce", str(run), "--dry-run")
     assert done.returncode == 0, done.stderr
-    argv = shlex.split(done.stdout.replace("\n", " "))
-    assert argv.count("digits") == 2
-    job = argv[len(argv) - argv[::-1].index("-m") :]
-    assert job[:2] == ["train", "digits"]
+    question, job = (shlex.split(line) for line in done.stdout.splitlines())
+    assert question[question.index("-P") + 1] == str(place_module.PROBE)
+    assert question[question.index("-P") + 2 :] == job[job.index("-P") + 3 :]
+    assert job[job.index("-P") + 1 :][:3] == ["-m", "train", "digits"]
     assert job[job.index("--seed") + 1] == "3"
     assert job[job.index("--log-every") + 1] == "5"
     assert job[job.index("--out") + 1] == str(run.parent / f"{run.name}-again-1")

@@ -1,0 +1,1 @@
+"""What runs where the training job runs, and knows that job alone."""

@@ -1,0 +1,30 @@
+"""Asks the job's own functions what it would record of this machine, this TensorFlow and the data.
+
+It is run by the Python of an environment or image, with the arguments of the job, and prints one JSON object.
+"""
+
+import json
+import sys
+from collections.abc import Sequence
+
+from train import runtime
+from train.cli import parse
+from train.data import load
+from train.errors import TrainError
+
+
+def main(argv: Sequence[str]) -> int:
+    """Print what was found; returns the exit code."""
+    try:
+        config = parse(argv)
+        found = runtime.prepare(config.threads)
+        found |= {"batch_size": config.batch_size, "data_sha256": load(config).digest}
+    except TrainError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return error.exit_code
+    print(json.dumps(found))
+    return 0
+
+
+if __name__ == "__main__":
+    raise SystemExit(main(sys.argv[1:]))
