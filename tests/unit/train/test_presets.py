@@ -10,7 +10,8 @@ from train.model.densenet import build, build_sequential, count_parameters
 # Trainable parameters with 10 classes (CIFAR) and 1,000 (ImageNet).
 # 769162, 15324406, 25624430: the counts that several independent PyTorch implementations print; the paper's table 2
 # rounds them to 0.8M, 15.3M and 25.6M. 1019722: the count of the Keras ports of DenseNet-40-12, 1.0M in the paper.
-# 121, 169 and 201: torchvision's model documentation.
+# 121, 169 and 201: torchvision's model documentation. 264: the documentation of Lucid, a library of its own arithmetic;
+# 33,736,232 in some Keras ports is this with the running averages. 100-12 and 100-24: by the paper's table, below.
 PUBLISHED = {
     "bc-100-12": 769_162,
     "bc-250-24": 15_324_406,
@@ -19,6 +20,7 @@ PUBLISHED = {
     "121": 7_978_856,
     "169": 14_149_480,
     "201": 20_013_928,
+    "264": 33_337_704,
 }
 PAPER_MILLIONS = {"40-12": 1.0, "100-12": 7.0, "100-24": 27.2, "bc-100-12": 0.8, "bc-250-24": 15.3, "bc-190-40": 25.6}
 

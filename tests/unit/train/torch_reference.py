@@ -54,7 +54,7 @@ class Network:
     def __call__(self, x: torch.Tensor) -> torch.Tensor:
         """Logits."""
         p = self.parameters
-        x = functional.conv2d(x, p["stem/kernel"], padding=1)
+        x = self.hidden["stem"] = functional.conv2d(x, p["stem/kernel"], padding=1)
         for block, count in enumerate(self.layers, start=1):
             seen = 0
             for layer in range(1, count + 1):
@@ -66,9 +66,13 @@ class Network:
                 x = torch.cat([x, functional.conv2d(made, p[f"{second}kernel"], padding=1)], 1)
             self.hidden[f"block{block}"] = functional.batch_norm(x, None, None, training=True, eps=EPSILON)
             x = functional.relu(self.norm(x, f"scale{block}/", f"block{block}/maps", seen))
+            self.hidden[f"scale{block}"] = x
             if block < len(self.layers):
                 x = functional.avg_pool2d(functional.conv2d(x, p[f"transition{block}/kernel"]), 2)
-        return functional.linear(x.mean((2, 3)), p["classifier/kernel"], p["classifier/bias"])
+                self.hidden[f"transition{block}"] = x
+        x = functional.linear(x.mean((2, 3)), p["classifier/kernel"], p["classifier/bias"])
+        self.hidden["classifier"] = x
+        return x
 
 
 def main() -> None:
@@ -91,7 +95,7 @@ def main() -> None:
         loss.backward()
         losses.append(loss.item())
         if step == 0:
-            out |= {f"h:{name}": value.detach().numpy().transpose(0, 2, 3, 1) for name, value in network.hidden.items()}
+            out |= {f"h:{name}": value.movedim(1, -1).detach().numpy() for name, value in network.hidden.items()}
             out |= {
                 f"g:{name}": network.turn_back(value.grad.numpy())
                 for name, value in weights.items()
