@@ -5,6 +5,7 @@ docker/README.md is the other side of this contract: stages, arguments, contexts
 
 import csv
 import io
+import re
 from collections.abc import Container, Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -18,6 +19,9 @@ TARGET = "wheel-from-source"
 LOG_TARGET = "bazel-log"
 _REPLACED = {"source": "tensorflow-commit", "bazel": "bazel-sha256"}
 """The pin that each context takes the place of."""
+_CREDENTIALS = re.compile(r"^--\w*header(?:=|$)|://[^/@]*@")
+"""Flags that carry them: a build argument is kept in the image's history, in the log and in the manifest."""
+_CACHE_NAME = re.compile(r"\w[\w.-]*", re.ASCII)
 _DOWNLOADS = ("distdir", "repository_cache")
 _EXECUTORS = ("grpc://", "grpcs://")
 _CACHES = ("http://", "https://", *_EXECUTORS)
@@ -193,6 +197,8 @@ def _require_sources(lock: Lock, source: Origin | None, bazel: Origin | None) ->
 
 
 def _require_means(means: Means) -> None:
+    if not _CACHE_NAME.fullmatch(means.cache_id):
+        raise UsageError(f"--cache: not a name: {means.cache_id!r}", remedy="letters, digits, dots, dashes")
     for option, url, schemes in (
         ("--remote-cache", means.remote_cache, _CACHES),
         ("--remote-executor", means.remote_executor, _EXECUTORS),
@@ -218,6 +224,11 @@ def _require_means(means: Means) -> None:
 
 def _require_words(arguments: Sequence[str]) -> None:
     for argument in arguments:
+        if _CREDENTIALS.search(argument):
+            name = argument.partition("=")[0]
+            raise UsageError(
+                f"--bazel-argument {name} has credentials in it", remedy="put it into a bazelrc file: --bazelrc FILE"
+            )
         if not argument.startswith("--") or len(argument.split()) != 1:
             raise UsageError(
                 f"not a flag for Bazel: {argument!r}", remedy="one word that begins with --; repeat the option for more"

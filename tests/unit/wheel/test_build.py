@@ -58,6 +58,14 @@ def test_incomplete_result_is_not_found(tmp_path: Path, missing: str) -> None:
     assert build.find(PLAN, tmp_path) is None
 
 
+def test_result_that_was_cut_off_is_not_found(tmp_path: Path) -> None:
+    publish(finish_build(tmp_path / "staging"), tmp_path / PLAN.name)
+    wheel = next((tmp_path / PLAN.name).glob("*.whl"))
+    assert build.find(PLAN, tmp_path) is not None
+    wheel.write_bytes(wheel.read_bytes()[:-1])
+    assert build.find(PLAN, tmp_path) is None
+
+
 def test_host_is_described() -> None:
     found = build.describe_host("docker 26")
     assert int(found["cores"]) >= 1

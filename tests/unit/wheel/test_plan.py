@@ -154,3 +154,25 @@ def test_downloads_that_bazel_would_not_look_into_are_refused(tmp_path: Path, na
         plan(LOCK, Means(downloads=str(tmp_path)))
     (tmp_path / name).mkdir()
     assert plan(LOCK, Means(downloads=str(tmp_path))).contexts == {"downloads": str(tmp_path)}
+
+
+@pytest.mark.parametrize(
+    "word",
+    [
+        "--remote_header=Authorization=Bearer canary",
+        "--bes_header=x=canary",
+        "--remote_cache=https://user:canary@cache",
+    ],
+)
+def test_credentials_are_no_arguments_for_bazel(word: str) -> None:
+    with pytest.raises(UsageError, match="has credentials in it") as caught:
+        plan(LOCK, Means(), bazel_arguments=[word])
+    assert "canary" not in str(caught.value)
+    assert "--bazelrc" in caught.value.remedy
+    assert plan(LOCK, Means(), bazel_arguments=["--features=header_modules", "--remote_cache=https://cache"])
+
+
+@pytest.mark.parametrize("name", ["", "a,target=/etc", "a b", "../x", "-x"])
+def test_the_name_of_the_caches_is_a_name(name: str) -> None:
+    with pytest.raises(UsageError, match="--cache: not a name"):
+        plan(LOCK, Means(cache_id=name))
