@@ -1,14 +1,16 @@
 """From what was asked to a wheel in its folder, with all that a person should know said on the way."""
 
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from toolkit import lock
 from toolkit.console import Console
-from toolkit.doctor import building
 from toolkit.settings import Settings
-from toolkit.wheel import build, preparation
-from toolkit.wheel.build import Built
+from toolkit.wheel import preparation
 from toolkit.wheel.preparation import Prepared, Wish
+
+if TYPE_CHECKING:
+    from toolkit.wheel.build import Built
 
 DIST = Path("dist")
 """Where finished wheels are, unless somebody says otherwise."""
@@ -16,9 +18,13 @@ DIST = Path("dist")
 
 def prepare(
     settings: Settings, wish: Wish, console: Console, *, out: Path = DIST, dry_run: bool = False
-) -> tuple[Prepared, Built | None]:
+) -> "tuple[Prepared, Built | None]":
     """Plan a wheel and look whether it is there. Raises as :func:`toolkit.wheel.preparation.prepare`."""
+    # Before the rest is loaded: a refusal shall not wait for the engine's SDK.
     prepared = preparation.prepare(settings, wish, lock_file=Path(lock.FILE), dry_run=dry_run)
+    from toolkit.doctor import building
+    from toolkit.wheel import build
+
     plan = prepared.plan
     found = build.find(plan, out)
     if found is None or dry_run:
@@ -31,8 +37,12 @@ def prepare(
     return prepared, found
 
 
-def make(prepared: Prepared, found: Built | None, settings: Settings, console: Console, *, out: Path = DIST) -> Built:
+def make(
+    prepared: Prepared, found: "Built | None", settings: Settings, console: Console, *, out: Path = DIST
+) -> "Built":
     """The wheel that was found, or one that is built now. Raises as :func:`toolkit.wheel.build.build`."""
+    from toolkit.wheel import build
+
     plan = prepared.plan
     logs = Path(settings.state) / f"wheel-{plan.name}"
     built = found or build.build(plan, prepared.matrix, dist=out, logs=logs, engine=prepared.engine, console=console)

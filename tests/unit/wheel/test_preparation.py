@@ -1,6 +1,8 @@
 """What a build stands on, as far as this machine knows it; and what is said before hours of work begin."""
 
 import re
+import subprocess
+import sys
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -53,6 +55,18 @@ def test_what_would_come_out_after_hours_is_refused_at_once(
     done = run("build-wheel", *arguments)
     assert (done.returncode, message in done.stderr) == (code, True), done.stderr
     assert list(run.folder.iterdir()) == []
+
+
+@pytest.mark.parametrize("command", [["build-wheel"], ["up", "--from-source"]])
+def test_refusal_does_not_wait_for_what_only_a_build_needs(command: list[str]) -> None:
+    program = (
+        "import sys; from toolkit.cli.app import app\n"
+        f"try: app({[*command, '--cuda', '12.6', '--cudnn', '9.5.0']!r})\n"
+        "except SystemExit as end: print(end.code)\n"
+        "print(*{'docker', 'requests', 'urllib.request', 'elftools'} & sys.modules.keys())"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert done.stdout.split() == ["3"]
 
 
 def test_image_that_is_not_here_floats(run: Run) -> None:
