@@ -109,4 +109,5 @@ def _make_wheel(session: Session, wish: "Wish", *, dry_run: bool) -> tuple[Sessi
         console.say("what follows depends on the wheel: ask again when it is built")
         options.print_commands(console, [prepared.plan.command(making.DIST / prepared.plan.name)])
         return chosen, None
-    return chosen, str((found or making.make(prepared, found, settings, console)).folder)
+    built = found if found and dry_run else making.make(prepared, found, settings, console)
+    return chosen, str(built.folder)
