@@ -5,6 +5,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from train.augmentation import Augmentation, apply, draw
+from train.batches import Batches
+from train.cli import parse
+from train.config import read_table
+from train.data import digits
 from train.order import count_steps, locate, permute, select, stream
 
 seeds = st.integers(0, 2**32)
@@ -51,6 +55,18 @@ def test_augmentation_equals_the_naive_one(seed: int, pad: int, flip: bool, coun
         padded[pad : pad + size, pad : pad + size + 1] = images[index]
         expected = padded[row : row + size, column : column + size + 1]
         assert np.array_equal(found[index], expected[:, ::-1] if mirrored else expected)
+
+
+def test_plain_data_is_not_augmented() -> None:
+    for options in ([], ["--no-augment"]):
+        batches = Batches(digits.load(), parse(["digits", *options]))
+        images, labels = batches.make(3)
+        chosen = batches.dataset.train.take(batches.indices(3))
+        assert np.array_equal(labels, chosen.labels)
+        assert np.array_equal(images, chosen.images) == bool(options)
+    assert not parse(["svhn"]).augment  # as in the paper
+    kinds = {name: (facts["pad"], facts["flip"]) for name, facts in read_table("datasets").items()}
+    assert kinds["cifar10"] == kinds["cifar100"] == (4, True)
 
 
 def test_augmentation_of_an_example_does_not_depend_on_its_batch() -> None:
