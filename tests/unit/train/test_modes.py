@@ -1,0 +1,146 @@
+"""Whole networks in each memory mode: one training step changes everything in the same way; and what modes cost."""
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from tests.unit.train.blocks import make_input, make_layers
+from train import budget, optimizer, state, step
+from train.config import resolve
+from train.model import shared
+from train.model.block import dense_block
+from train.model.densenet import build, choose_mode
+from train.model.layers import he_normal
+from train.model.randomness import NONE
+
+# Relative, of all gradients together; half precision rounds each map, and ReLUs near 0 go one way or the other.
+TOLERANCES = {"float64": 1e-10, "float32": 1e-4, "mixed_float16": 0.1, "mixed_bfloat16": 0.4}
+SMALL = {"growth": 4, "depth": 16, "dropout": 0.2, "learning_rate": 0.05}
+PLAIN_LAYERS = {"bottleneck": False, "depth": 13, "compression": 1.0}
+
+
+def take_step(dataset: str = "digits", **options: Any) -> dict[str, Any]:
+    """Loss of a step, and what it makes of each kind of variable."""
+    config = resolve(dataset, **{**SMALL, **options})
+    # Fewer blocks than any model has: compiling is what takes the time here.
+    config = replace(config, layers=(1, 2, 1, 2) if config.stem == "imagenet" else (2, 2))
+    model, rule = build(config), optimizer.choose(config)
+    current = state.create(model, rule, initial_scale=2.0**10 if config.precision == "mixed_float16" else 1.0)
+    numbers = np.random.default_rng(0)
+    images = numbers.integers(0, 256, (8, *config.shape)).astype(np.uint8)
+    unit = np.full(config.shape[-1], 100.0)
+    function = step.compile_train_step(step.make_train_step(current, rule, config, unit, unit / 2), config)
+    outcome = function(tf.constant(images), tf.constant(np.arange(8, dtype=np.int32)), tf.constant(0.05))
+    assert bool(outcome.finite)
+    kinds: dict[str, list[Any]] = {"gradients": [], "averages": [], "weights": []}
+    for name, value in current.read().items():
+        average = name.endswith(("mean", "variance"))
+        kind = "gradients" if name.startswith("slots/") else "averages" if average else "weights"
+        kinds[kind].append(np.ravel(value).astype(np.float64))
+    return {"loss": np.array(float(outcome.loss))} | {kind: np.concatenate(found) for kind, found in kinds.items()}
+
+
+def compare(one: dict[str, Any], other: dict[str, Any]) -> float:
+    """The largest relative difference of a kind of variable."""
+    return max(float(np.linalg.norm(one[kind] - other[kind]) / np.linalg.norm(other[kind])) for kind in other)
+
+
+CASES = {
+    "graph": {},
+    "eager": {"loop": "eager"},
+    "XLA": {"jit": True},
+    "no bottleneck": PLAIN_LAYERS,
+    "no bottleneck, XLA": {**PLAIN_LAYERS, "jit": True},
+    "ImageNet": {"dataset": "cifar10", "model": "121", "depth": None, "growth": 4},
+}
+
+
+@pytest.mark.parametrize(
+    ("case", "precision"),
+    [
+        ("graph", "float64"),
+        ("eager", "float64"),
+        ("XLA", "float64"),
+        ("no bottleneck", "float64"),
+        ("no bottleneck, XLA", "float32"),
+        ("graph", "float32"),
+        ("graph", "mixed_float16"),
+        ("eager", "mixed_float16"),
+        ("graph", "mixed_bfloat16"),
+        ("XLA", "mixed_bfloat16"),
+        ("no bottleneck", "mixed_bfloat16"),
+    ],
+)
+def test_networks_agree_in_all_modes(case: str, precision: str) -> None:
+    options = {**CASES[case], "precision": precision}
+    expected = take_step(memory="plain", **options)
+    for memory in ("shared", "recompute"):
+        assert compare(take_step(memory=memory, **options), expected) < TOLERANCES[precision]
+
+
+def test_networks_agree_where_some_blocks_save_memory() -> None:
+    expected = take_step(memory="plain", precision="float64")
+    assert compare(take_step(memory="shared", recompute_blocks=(2,), precision="float64"), expected) < 1e-10
+
+
+def test_networks_with_the_stem_of_imagenet_agree() -> None:
+    options = {**CASES["ImageNet"], "precision": "float64"}
+    expected = take_step(memory="plain", **options)
+    for memory in ("shared", "recompute"):
+        assert compare(take_step(memory=memory, **options), expected) < 1e-9
+
+
+def test_a_broken_mode_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
+    expected = take_step(memory="plain", precision="float64")
+    monkeypatch.setattr(shared, "standardize_gradient", lambda dy, _, scale: dy * scale)
+    assert compare(take_step(memory="shared", precision="float64"), expected) > 1e-3
+
+
+def test_recompute_blocks_chooses_the_blocks_that_save_memory() -> None:
+    config = resolve("digits", memory="recompute", recompute_blocks=(1, 3))
+    assert [choose_mode(config, number) for number in (1, 2, 3)] == ["recompute", "plain", "recompute"]
+    config = resolve("digits", memory="shared")
+    assert [choose_mode(config, number) for number in (1, 2, 3)] == ["shared"] * 3
+
+
+def count_channels(mode: Any, count: int) -> int:
+    """Channels whose batch statistics a block computes, each as often as it does."""
+    layers, x = make_layers(count=count, growth=4, channels=5, dtype="float32"), make_input("float32")
+
+    def run(x: tf.Tensor) -> Any:
+        return dense_block(x, layers, mode, dropout=NONE)
+
+    graph = tf.function(run, autograph=False).get_concrete_function(tf.TensorSpec(x.shape, x.dtype)).graph
+    graphs = [graph, *(function.graph for function in graph._functions.values() if hasattr(function, "graph"))]
+    norms = [op for each in graphs for op in each.get_operations() if op.type == "FusedBatchNormV3"]
+    return sum(op.inputs[0].shape[-1] for op in norms if op.get_attr("is_training"))
+
+
+def test_shared_computes_the_statistics_of_a_map_once() -> None:
+    """And plain, as published, in each layer that reads it: the square of the depth."""
+    between = 16  # maps between a layer's convolutions
+    for count in (4, 8):
+        assert count_channels("shared", count) == 5 + count * (4 + between)
+        each_reads = sum(5 + 4 * index for index in range(count))
+        assert count_channels("plain", count) == each_reads + count * between + 5 + 4 * count
+
+
+@pytest.mark.slow
+def test_modes_that_save_memory_do() -> None:
+    peaks = {
+        memory: budget.measure_peak(resolve("cifar10", depth=40, memory=memory), 2, 128)
+        for memory in ("plain", "recompute", "shared")
+    }
+    assert peaks["shared"] < 0.75 * peaks["plain"]
+    assert peaks["recompute"] < 0.85 * peaks["plain"]
+
+
+def test_weights_begin_as_he_and_others_say() -> None:
+    values = np.asarray(he_normal(0, "a/kernel")((3, 3, 40, 200)))
+    assert values.std() == pytest.approx(np.sqrt(2 / (9 * 40)), rel=0.02)
+    assert abs(values.mean()) < 1e-3
+    assert not np.array_equal(values, he_normal(1, "a/kernel")((3, 3, 40, 200)))
+    assert not np.array_equal(values, he_normal(0, "b/kernel")((3, 3, 40, 200)))
