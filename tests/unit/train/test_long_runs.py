@@ -1,0 +1,21 @@
+"""What only shows in runs of some length: that it learns."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from train.cli import main, parse
+
+
+@pytest.mark.slow
+def test_digits_are_learnt(tmp_path: Path) -> None:
+    """The default command on real data: three seeds, its own number of epochs, the last of which counts."""
+    found = []
+    for seed in range(3):
+        arguments = ["digits", "--seed", str(seed), "--threads", "2", "--progress", "quiet", "--out", str(tmp_path)]
+        assert main(arguments) == 0
+        manifest = json.loads((parse(arguments).run_dir / "manifest.json").read_text(encoding="utf-8"))
+        assert manifest["result"]["epochs"] == 20
+        found.append(manifest["result"]["test_accuracy"])
+    assert sum(found) / 3 >= 0.985
