@@ -4,6 +4,7 @@ import dataclasses
 import hashlib
 import json
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -21,8 +22,17 @@ Loop = Literal["function", "fit", "eager"]
 Labels = Literal["fine", "coarse"]
 Progress = Literal["auto", "plain", "quiet"]
 
-# These say where things lie and how to show them, not what is computed: a run is the same run on another machine.
-INCIDENTAL: Final = frozenset({"out", "data_dir", "cache_dir", "progress", "json", "keep", "log_every", "profile"})
+# These say where things lie, how to show them and when to save them, not what is computed: a run is the same run on
+# another machine.
+INCIDENTAL: Final = frozenset(
+    {"out", "data_dir", "cache_dir", "progress", "json", "keep", "checkpoint_every", "log_every", "profile"}
+)
+
+
+def digest_fields(fields: Mapping[str, Any]) -> str:
+    """SHA-256 of those fields of a configuration that decide the numbers of its run, as hexadecimal text."""
+    decisive = {name: value for name, value in fields.items() if name not in INCIDENTAL}
+    return hashlib.sha256(json.dumps(decisive, sort_keys=True).encode()).hexdigest()
 
 
 @cache
@@ -182,10 +192,7 @@ class TrainConfig:
     @property
     def digest(self) -> str:
         """SHA-256 of all that decides the numbers of the run, as hexadecimal text."""
-        decisive = {name: value for name, value in dataclasses.asdict(self).items() if name not in INCIDENTAL}
-        # Nor does it matter how often a run is saved. It once counted: with its default, runs keep their names.
-        decisive["checkpoint_every"] = 0
-        return hashlib.sha256(json.dumps(decisive, sort_keys=True).encode()).hexdigest()
+        return digest_fields(dataclasses.asdict(self))
 
     @property
     def run_dir(self) -> Path:

@@ -3,6 +3,8 @@
 import json
 import shutil
 import subprocess
+import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +12,7 @@ import pytest
 
 from tests.integration.docker import stages
 from tests.integration.place import Place
+from tests.integration.small_engine import SmallEngine, start
 
 
 @pytest.fixture(scope="session")
@@ -25,6 +28,14 @@ def built(bazel: None, tmp_path_factory: pytest.TempPathFactory) -> tuple[Place,
     done = place.build("--json")
     assert done.returncode == 0, done.stderr
     return place, json.loads(done.stdout)
+
+
+@pytest.fixture
+def small_engine(bazel: None) -> Iterator[SmallEngine]:
+    """An engine of its own, with the images that a wheel of the stand-in is built from."""
+    with tempfile.TemporaryDirectory() as folder, start(Path(folder), gib=8) as engine:
+        engine.load(stages.STANDIN, "toolkit/bazel:debian")
+        yield engine
 
 
 @pytest.fixture

@@ -1,29 +1,18 @@
 """A full disk inside the engine, for real: an engine of its own, on a small disk of its own."""
 
 import os
-import tempfile
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from tests.integration import small_engine
-from tests.integration.docker import stages
 from tests.integration.place import Place
+from tests.integration.small_engine import SmallEngine
 
 pytestmark = [
     pytest.mark.engine,
     pytest.mark.timeout(600),
     pytest.mark.skipif(os.geteuid() != 0, reason="only root may mount"),
-    pytest.mark.usefixtures("bazel"),
 ]
-
-
-@pytest.fixture
-def engine() -> Iterator[small_engine.SmallEngine]:
-    with tempfile.TemporaryDirectory() as folder, small_engine.start(Path(folder), gib=8) as engine:
-        engine.load(stages.STANDIN, "toolkit/bazel:debian")
-        yield engine
 
 
 @pytest.fixture
@@ -32,10 +21,10 @@ def place(tmp_path: Path) -> Place:
 
 
 def test_full_disk_of_the_engine_is_named_and_with_space_the_next_run_succeeds(
-    engine: small_engine.SmallEngine, place: Place
+    small_engine: SmallEngine, place: Place
 ) -> None:
-    place.variables |= engine.variables
-    with engine.filled(leave_mib=200):
+    place.variables |= small_engine.variables
+    with small_engine.filled(leave_mib=200):
         done = place.build()
     # What failed, why, what to do next, the exit code that the README lists, and nothing half in `dist`.
     assert done.returncode == 4, done.stderr

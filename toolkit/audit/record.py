@@ -1,7 +1,5 @@
 """A run's manifest, as ``train.manifest`` writes it."""
 
-import hashlib
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -10,7 +8,7 @@ from typing import Any
 from toolkit import files
 from toolkit.errors import IntegrityError, UnsupportedError
 from toolkit.manifest import FILE, SCHEMA
-from train.config import INCIDENTAL, TrainConfig
+from train.config import TrainConfig
 from train.errors import TrainError
 
 _PARTS = {"config": dict, "config_sha256": str, "result": dict, "weights_sha256": str, "environment": dict}
@@ -95,16 +93,3 @@ def digest_config(config: Mapping[str, Any]) -> str:
             why=f"it does not know its configuration: {error}",
             remedy="check out the revision that the run was made with",
         ) from error
-
-
-def list_digests(config: Mapping[str, Any]) -> list[str]:
-    """The digests that a configuration may have been recorded under: this clone's, and that of every field.
-
-    The second is how runs were recorded first, and can be computed of fields that this clone does not know.
-    """
-    decisive = {name: value for name, value in config.items() if name not in INCIDENTAL}
-    every = hashlib.sha256(json.dumps(decisive, sort_keys=True).encode()).hexdigest()
-    try:
-        return [digest_config(config), every]
-    except UnsupportedError:
-        return [every]

@@ -7,13 +7,12 @@ from typing import Any
 import yaml
 
 from toolkit.audit import checkpoint, metrics, parent
-from toolkit.audit import record as records
 from toolkit.audit.checkpoint import Checkpoint
 from toolkit.audit.finding import Finding, judge, miss
-from toolkit.audit.record import RunRecord
+from toolkit.audit.record import RunRecord, read
 from toolkit.errors import IntegrityError
 from toolkit.manifest import FILE
-from train.config import INCIDENTAL
+from train.config import INCIDENTAL, digest_fields
 
 CHECKPOINTS = "checkpoints"
 _DECISIVE = ("threads", "devices", "tensorflow", "batch_size", "data_sha256")
@@ -27,7 +26,7 @@ def verify(folder: Path, state: Path) -> list[Finding]:
     """
     if is_unfinished(folder):
         return [judge("manifest", False, describe_unfinished(folder))]
-    record = records.read(folder)
+    record = read(folder)
     version = str(record.environment.get("tensorflow"))
     return [*verify_own(record), *parent.verify(record.parent, state, tensorflow=version)]
 
@@ -60,9 +59,9 @@ def verify_own(record: RunRecord) -> list[Finding]:
 
 
 def _check_config(record: RunRecord) -> Finding:
-    recorded, computed = record.value["config_sha256"], records.list_digests(record.config)
-    if recorded not in computed:
-        return judge("config", False, f"the manifest's configuration has digest {computed[0]}, and it says {recorded}")
+    recorded, computed = record.value["config_sha256"], digest_fields(record.config)
+    if recorded != computed:
+        return judge("config", False, f"the manifest's configuration has digest {computed}, and it says {recorded}")
     try:
         written = yaml.safe_load((record.folder / "config.yaml").read_text(encoding="utf-8"))
     except FileNotFoundError:
