@@ -2,6 +2,7 @@
 
 import os
 import shutil
+import signal
 import subprocess
 
 import pytest
@@ -14,6 +15,13 @@ def _engine_answers() -> bool:
     if shutil.which("docker") is None:
         return False
     return subprocess.run(["docker", "info"], capture_output=True, timeout=30, check=False).returncode == 0
+
+
+@pytest.fixture(scope="session", autouse=True)
+def usual_signals() -> None:
+    """A shell in the background and nohup pass on ignored signals, which the program rightly leaves ignored."""
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    signal.signal(signal.SIGHUP, signal.SIG_DFL)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -123,8 +123,7 @@ def test_an_interrupt_stops_the_container_and_the_run_goes_on_later(
     chain: dict[str, object], variables: dict[str, str], folder: Path, asked: signal.Signals
 ) -> None:
     arguments = ["train", "digits", "--epochs", "12", "--seed", str(int(asked))]
-    # Under nohup these tests inherit an ignored SIGHUP, which the program rightly leaves ignored.
-    argv = ["env", "--default-signal=HUP", sys.executable, "-m", "toolkit", *arguments]
+    argv = [sys.executable, "-m", "toolkit", *arguments]
     process = subprocess.Popen(argv, env=variables, cwd=ROOT, stderr=subprocess.PIPE, text=True)
     assert process.stderr is not None
     heard = next(line for line in process.stderr if line.startswith("epoch 2/"))
