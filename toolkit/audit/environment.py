@@ -66,8 +66,11 @@ def _check_packages(promised: Mapping[str, Any], packages: Mapping[str, Installe
     wanted = {name: item["metadata"]["version"] for name, item in promised.items()}
     found = {name: item.version for name, item in packages.items()}
     extra = found.keys() - wanted.keys() - BROUGHT - manifest.PUBLISHED
-    wrong = [f"{name} {found.get(name, 'is missing')}, was {wanted[name]}" for name in sorted(wanted)]
-    wrong = [text for name, text in zip(sorted(wanted), wrong, strict=True) if found.get(name) != wanted[name]]
+    wrong = [
+        f"{name} {found.get(name, 'is missing')}, was {version}"
+        for name, version in sorted(wanted.items())
+        if found.get(name) != version
+    ]
     wrong += [f"{name} was not installed by the toolkit" for name in sorted(extra)]
     return judge(
         "packages", not wrong, "; ".join(wrong[:5]) or f"{len(wanted)}, each of the version that pip wrote down"

@@ -14,7 +14,7 @@ from typing import Final
 import tensorflow as tf
 
 GATHERED: Final = 2
-"""Maps in the short part. From 2 to 8 the speed is the same, and fewer take less memory (``benchmarks/training``)."""
+"""Maps in the short part. From 2 to 6 the speed is the same, and 2 take least memory (``benchmarks/training``)."""
 
 Parts = list[tf.Tensor]
 """Maps (batch, height, width, channels): the long part, and behind it the short one, where there is one."""
