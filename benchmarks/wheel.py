@@ -27,10 +27,11 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
+from toolkit.naming import STANDIN_BASE
+
 ROOT = Path(__file__).parent.parent
 RESULTS = Path(__file__).parent / "wheel.json"
 MINI = ROOT / "tests" / "fixtures" / "mini_tensorflow"
-BASE = "toolkit/base:python3.11-trixie"
 ROUNDS = {"first build": 3, "cold": 3, "one file changed": 5, "alone": 9}
 TOOLKIT = [sys.executable, "-m", "toolkit", "build-wheel", "--bazel", "docker-image://toolkit/bazel:debian"]
 
@@ -64,11 +65,11 @@ class Bench:
         """Make the kernel unlike any before: another object, so that linking and packing follow."""
         self.kernel.write_text(f'{self.text}\nextern "C" int round_{uuid.uuid4().hex}() {{ return 1; }}\n')
 
-    def toolkit(self, cache: str, base: str = BASE) -> list[str]:
+    def toolkit(self, cache: str, base: str = STANDIN_BASE) -> list[str]:
         """Our command."""
         return [*TOOLKIT, "--source", str(self.source), "--cache", cache, "--base-image", base]
 
-    def plain(self, cache: str, base: str = BASE) -> list[str]:
+    def plain(self, cache: str, base: str = STANDIN_BASE) -> list[str]:
         """The command that ours comes down to, as its dry run prints it."""
         printed = self.read([*self.toolkit(cache, base), "--dry-run", "--quiet"])
         return shlex.split(printed)
@@ -78,7 +79,7 @@ class Bench:
         """The base image and one small file, so that nothing is cached which was built on it."""
         name = f"toolkit/bench:{uuid.uuid4().hex[:12]}"
         build = ["docker", "buildx", "build", "--quiet", "--load", "--tag", name, "-"]
-        dockerfile = f"FROM {BASE}\nRUN echo {name} >/etc/round\n"
+        dockerfile = f"FROM {STANDIN_BASE}\nRUN echo {name} >/etc/round\n"
         subprocess.run(build, input=dockerfile, check=True, capture_output=True, text=True)
         try:
             yield name
