@@ -11,6 +11,7 @@ import docker
 from docker.errors import APIError
 
 from toolkit import naming
+from toolkit.engine import mounts
 from toolkit.engine.client import translating_errors
 from toolkit.wheel import staging
 
@@ -23,9 +24,9 @@ class Leftover:
     """One thing of ours.
 
     Attributes:
-        kind: ``container``, ``image``, ``volume`` or ``folder``.
+        kind: ``container``, ``image``, ``volume``, ``cache`` or ``folder``.
         name: what a person calls it.
-        handle: the SDK's object, or the path.
+        handle: the SDK's object, the cache mount, or the path.
         used: why it is not to be removed now, or empty.
     """
 
@@ -38,9 +39,9 @@ class Leftover:
 def find(
     client: docker.DockerClient | None, state: Path, *, dist: Path | None = None, with_base: bool = False
 ) -> list[Leftover]:
-    """Everything of ours: containers first, for an image in use cannot be removed.
+    """Return everything of ours: containers first, for an image in use cannot be removed.
 
-    An image must have our label and a name of ours: labels pass on to images that others build on ours.
+    An image must have our label and a name that we give by ourselves: see :func:`find_others`.
 
     Args:
         client: a connection to the engine, or None to look at folders only.
@@ -69,12 +70,46 @@ def _find_in_engine(client: docker.DockerClient, with_base: bool) -> list[Leftov
             Leftover(kind="image", name=tag, handle=item)
             for item in client.images.list(filters=ours)
             for tag in item.tags
-            if tag.startswith(f"{naming.IMAGE_REPOSITORY}/") and (with_base or tag != naming.STANDIN_BASE)
+            if _is_ours(item, tag) and (with_base or tag != naming.STANDIN_BASE)
         ]
         volumes = [
             Leftover(kind="volume", name=str(item.name), handle=item) for item in client.volumes.list(filters=ours)
         ]
     return [*containers, *images, *volumes]
+
+
+def find_others(client: docker.DockerClient) -> list[str]:
+    """Return the names of images that have our label and are left alone.
+
+    A user named them, at ``toolkit build-image --tag`` or for what was built on ours: labels pass on.
+    """
+    with translating_errors("listing what is built on ours"):
+        images = client.images.list(filters={"label": f"{naming.OWNER_LABEL}=toolkit"})
+    return sorted(tag for item in images for tag in item.tags if not _is_ours(item, tag))
+
+
+def find_caches(*, with_cache: bool) -> tuple[list[Leftover], list[mounts.CacheMount]]:
+    """Return the cache mounts of Bazel: those to remove, and those that stay.
+
+    Args:
+        with_cache: whether those count that the next build would go on with. One that ``verify --rebuild`` left always
+            counts, for no build comes back to it.
+    """
+    found = mounts.find()
+    removed = [each for each in found if with_cache or each.name.startswith(naming.REBUILD_CACHE)]
+    return [
+        Leftover(
+            kind="cache",
+            name=f"{each.name} ({each.size})",
+            handle=each,
+            used="a build is using it" if each.used else "",
+        )
+        for each in removed
+    ], [each for each in found if each not in removed]
+
+
+def _is_ours(image: Any, tag: str) -> bool:
+    return naming.is_given(tag, image.labels.get(naming.PLAN_LABEL, ""))
 
 
 def _find_folders(state: Path) -> list[Leftover]:
@@ -118,6 +153,8 @@ def remove(leftover: Leftover) -> str:
                 leftover.handle.client.images.remove(leftover.name)
             case "volume":
                 leftover.handle.remove()
+            case "cache":
+                return mounts.remove(leftover.handle)
             case _:
                 shutil.rmtree(leftover.handle)
                 leftover.handle.with_name(f"{leftover.handle.name}.lock").unlink(missing_ok=True)

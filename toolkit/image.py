@@ -62,7 +62,7 @@ def plan(recipe: Recipe, *, target: str, base: str, base_id: str, ca_bundle: str
     }
     if recipe.wheel:
         labels[f"{naming.LABEL_PREFIX}.wheel"] = digest.digest_file(recipe.wheel)
-    name = tag or f"{naming.IMAGE_REPOSITORY}/{target}:{recipe.variant}-{digest.shorten(content)}"
+    name = tag or naming.name_image(target, recipe.variant, content)
     argv: list[str] = ["docker", "buildx", "build", "--file", str(project.locate("docker/Dockerfile"))]
     argv += ["--target", target, "--tag", name, "--load", "--provenance", "false", "--progress", "rawjson"]
     argv += _repeat("--build-arg", [f"{key}={value}" for key, value in arguments.items()])

@@ -67,6 +67,7 @@ class TensorflowRow:
         and_cuda: CUDA and cuDNN that the wheel's own extra would install, where known.
         commit: of the version's tag, where known.
         tarball_sha256: of the tag's source archive, where known.
+        flags: what Bazel gets for this version.
     """
 
     version: str
@@ -83,6 +84,7 @@ class TensorflowRow:
     and_cuda: Mapping[str, str] = field(default_factory=dict)
     commit: str = ""
     tarball_sha256: str = ""
+    flags: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True)

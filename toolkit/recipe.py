@@ -26,5 +26,5 @@ class Recipe:
 
     @property
     def variant(self) -> str:
-        """The word that tells it from others: ``cpu`` or ``cuda-12.6.1``."""
-        return f"cuda-{self.cuda}" if self.cuda else "cpu"
+        """The word that tells it from others: ``cuda-12.6.1``, or the name of a locked set that is for no CUDA."""
+        return f"cuda-{self.cuda}" if self.cuda else self.requirements

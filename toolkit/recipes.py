@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from toolkit import manifest, matrix
-from toolkit.errors import UnsupportedError, UsageError
+from toolkit.errors import IntegrityError, UnsupportedError, UsageError
 from toolkit.matrix import Published
 from toolkit.recipe import Recipe
 from toolkit.settings import Settings
@@ -74,31 +74,48 @@ def take_wheel(recipe: Recipe, path: Path, platform: "Platform") -> Recipe:
 
     Raises:
         UnsupportedError: it is not TensorFlow, of another version, for another Python, or needs a newer C library.
-        IntegrityError: it is damaged, or not what the sums beside it say.
+        IntegrityError: it is damaged, or not what the sums and the manifest beside it say.
     """
     # Reading ELF takes a library that takes long to load: only who brings a wheel pays.
     from toolkit.wheel import fitness, folder, inspection
 
-    folder.check_sum(path)
+    for file in (path, path.with_name(manifest.FILE)):
+        folder.check_sum(file)
     found = inspection.inspect(path)
+    record = _find_record(path, found.digest)
     fitness.require(
         found,
         tensorflow=recipe.tensorflow,
         python=recipe.python,
         cuda=recipe.cuda,
         cudnn=recipe.cudnn,
-        built_cudnn=_recall_cudnn(path, found.digest),
+        built_cudnn=_read_cudnn(record) if record else "",
         glibc=platform.glibc,
         base_python=platform.python,
     )
     return replace(recipe, wheel=path)
 
 
-def _recall_cudnn(wheel: Path, digest: str) -> str:
-    """The cuDNN that the manifest beside a wheel names, if it is this wheel's manifest; else empty."""
+def _find_record(wheel: Path, digest: str) -> manifest.Manifest | None:
+    """Read the manifest beside a wheel; None where no manifest of a wheel is there.
+
+    Raises:
+        IntegrityError: it is the manifest of another wheel.
+    """
     record = manifest.read(wheel.parent)
-    if record is None or record.kind != "wheel" or record.digest != digest:
-        return ""
+    if record is None or record.kind != "wheel":
+        return None
+    if record.digest != digest:
+        raise IntegrityError(
+            f"{wheel.name} is not the wheel of the manifest beside it",
+            why=f"the manifest is of {record.digest}, and the wheel is {digest}",
+            remedy="build the wheel again; to use this wheel without its manifest, copy it to a folder of its own",
+        )
+    return record
+
+
+def _read_cudnn(record: manifest.Manifest) -> str:
+    """Return the cuDNN that a wheel was built for, or nothing where the manifest does not say."""
     try:
         return str(record.facts["lock"]["spec"]["cudnn"])
     except (KeyError, TypeError):

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from toolkit import capability, rules, versions
 from toolkit.errors import UnsupportedError
-from toolkit.matrix import Matrix, Published
+from toolkit.matrix import Failure, Matrix, Published
 from toolkit.rules import Asked
 
 
@@ -19,8 +19,9 @@ class Spec:
         bazel: version that this TensorFlow is built with.
         clang: major version of our toolchain's compiler.
         requirements: the locked run-time set of this Python, CUDA and cuDNN; empty where none is locked.
-        bazel_arguments: flags that answer known failures.
-        warnings: what is worth knowing before the build, one line each.
+        bazel_arguments: flags that the version of TensorFlow needs, then those that answer known failures.
+        warnings: what is worth knowing of this very set before the build, one line each.
+        answered: known failures that every set meets and that the toolchain answers, one line each.
     """
 
     tensorflow: str
@@ -33,6 +34,7 @@ class Spec:
     requirements: str
     bazel_arguments: tuple[str, ...] = ()
     warnings: tuple[str, ...] = ()
+    answered: tuple[str, ...] = ()
 
     @property
     def numbers(self) -> tuple[str, ...]:
@@ -65,17 +67,20 @@ def resolve(
             reasons[0], why="; ".join(f"also, {each}" for each in reasons[1:]), remedy=f"nearest that works: {nearest}"
         )
     locked = _find_locked(matrix, asked)
+    failures = rules.find_failures(matrix, asked)
+    row = matrix.tensorflow(asked.tensorflow)
     return Spec(
         tensorflow=asked.tensorflow,
         python=asked.python,
         cuda=asked.cuda,
         cudnn=asked.cudnn,
         capabilities=asked.capabilities,
-        bazel=matrix.tensorflow(asked.tensorflow).bazel,
+        bazel=row.bazel,
         clang=matrix.toolchain.clang,
         requirements=locked.requirements if locked else "",
-        bazel_arguments=tuple(flag for failure in rules.find_failures(matrix, asked) for flag in failure.flags),
-        warnings=tuple(_warn(matrix, asked, locked)),
+        bazel_arguments=(*row.flags, *(flag for failure in failures for flag in failure.flags)),
+        warnings=(*_warn(matrix, asked, locked), *(_describe(failure) for failure in failures if failure.when)),
+        answered=tuple(_describe(failure) for failure in failures if not failure.when),
     )
 
 
@@ -116,5 +121,7 @@ def _warn(matrix: Matrix, asked: Asked, locked: Published | None) -> Iterable[st
         yield f"upstream documents clang {documented} for {row.version}; our toolchain has {matrix.toolchain.clang}"
     if locked is None:
         yield "no run-time set is locked for this TensorFlow, Python, CUDA and cuDNN: build-image will refuse the wheel"
-    for failure in rules.find_failures(matrix, asked):
-        yield f"{failure.id}: {failure.symptom} ({', '.join(failure.issues)}); ours: {failure.ours}"
+
+
+def _describe(failure: Failure) -> str:
+    return f"{failure.id}: {failure.symptom} ({', '.join(failure.issues)}); ours: {failure.ours}"

@@ -4,6 +4,7 @@ import json
 import shutil
 import subprocess
 import tempfile
+import uuid
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -36,6 +37,16 @@ def small_engine(bazel: None) -> Iterator[SmallEngine]:
     with tempfile.TemporaryDirectory() as folder, start(Path(folder), gib=8) as engine:
         engine.load(stages.STANDIN, "toolkit/bazel:debian")
         yield engine
+
+
+@pytest.fixture
+def caches() -> Iterator[list[str]]:
+    """Names of cache mounts that are emptied afterwards: BuildKit does so when a step is not to be cached."""
+    names = [f"toolkit-tests-{uuid.uuid4().hex[:8]}" for _ in range(3)]
+    yield names
+    for name in names:
+        argv = [*stages.compose("bazel-log", arguments={"CACHE_ID": name}), "--no-cache-filter", "bazel-log-copy"]
+        subprocess.run(argv, cwd=stages.ROOT, capture_output=True, check=False)
 
 
 @pytest.fixture

@@ -3,6 +3,7 @@
 The stages themselves are tested in ``tests/integration/docker``; here it is the command that a user types.
 """
 
+import hashlib
 import json
 import os
 import re
@@ -19,8 +20,10 @@ from typing import Any
 import pytest
 
 from tests.integration.docker.test_wheel import edit
-from tests.integration.place import Place
+from tests.integration.place import CACHE, Place
 from tests.integration.relay import Relay
+from toolkit import matrix
+from toolkit.engine import mounts
 
 pytestmark = [pytest.mark.engine, pytest.mark.timeout(1200), pytest.mark.usefixtures("bazel")]
 
@@ -72,10 +75,34 @@ def test_result_is_verified_and_a_changed_byte_is_not(built: tuple[Place, dict[s
 @pytest.mark.slow
 def test_second_build_without_caches_gives_the_same_wheel(built: tuple[Place, dict[str, Any]]) -> None:
     place, value = built
+    before = mounts.find()
     done = place.toolkit("verify", value["folder"], "--rebuild", "--json")
     assert done.returncode == 0, done.stderr
     found = json.loads(done.stdout)
     assert (found["rung"], found["differences"]) == ("R3", [])
+    left = {mount.name for mount in mounts.find()} - {mount.name for mount in before}
+    assert not left, "of the real build it would be tens of gigabytes"
+    assert any(mount.name == CACHE for mount in mounts.find()), "the cache of builds stays"
+
+
+def test_provenance_names_the_bazel_that_ran(built: tuple[Place, dict[str, Any]]) -> None:
+    """Debian's, and not the release that the table pins."""
+    place, value = built
+    folder = place.folder / value["folder"]
+    report = json.loads((folder / "build.json").read_text())
+    statement = json.loads((folder / "provenance.intoto.json").read_text())
+    dependencies = statement["predicate"]["buildDefinition"]["resolvedDependencies"]
+    assert {"name": f"bazel-{report['bazel']}", "digest": {"sha256": report["bazel_sha256"]}} in dependencies
+    row = matrix.load().bazel_rows["6.5.0"]
+    assert (report["bazel"], report["bazel_sha256"]) != (row.version, row.sha256["x86_64"])
+    argv = ["docker", "create", "toolkit/bazel:debian", "none"]
+    container = subprocess.run(argv, capture_output=True, text=True, check=True).stdout.strip()
+    try:
+        copy = ["docker", "cp", "--follow-link", f"{container}:{report['bazel_path']}", str(place.folder / "bazel")]
+        subprocess.run(copy, capture_output=True, check=True)
+    finally:
+        subprocess.run(["docker", "rm", container], capture_output=True, check=True)
+    assert hashlib.sha256((place.folder / "bazel").read_bytes()).hexdigest() == report["bazel_sha256"]
 
 
 def test_one_changed_file_is_compiled_and_nothing_else(place: Place) -> None:
@@ -84,7 +111,7 @@ def test_one_changed_file_is_compiled_and_nothing_else(place: Place) -> None:
     assert done.returncode == 0, done.stderr
     manifest = json.loads((place.folder / json.loads(done.stdout)["folder"] / "manifest.json").read_text())
     runners = manifest["facts"]["bazel"]["runners"]
-    assert 1 <= runners["processwrapper-sandbox"] <= 3, "compile, and link and pack where the object is another"
+    assert 1 <= runners["local"] <= 3, "compile, and link and pack where the object is another"
 
 
 def test_ctrl_c_leaves_nothing_behind_and_the_next_run_goes_on(place: Place) -> None:
@@ -106,7 +133,7 @@ def test_ctrl_c_leaves_nothing_behind_and_the_next_run_goes_on(place: Place) -> 
     done = place.build("--json")
     assert done.returncode == 0, done.stderr
     manifest = json.loads((place.folder / json.loads(done.stdout)["folder"] / "manifest.json").read_text())
-    assert manifest["facts"]["bazel"]["runners"].get("processwrapper-sandbox", 0) <= 1, "only packing was left"
+    assert manifest["facts"]["bazel"]["runners"].get("local", 0) <= 1, "only packing was left"
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root may kill a process of a container, as the kernel does")

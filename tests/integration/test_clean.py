@@ -1,6 +1,9 @@
 """Clean finds what carries our label, and nothing else."""
 
+import json
+import os
 import subprocess
+import sys
 import uuid
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -9,6 +12,8 @@ from pathlib import Path
 import docker
 import pytest
 
+from tests.integration.docker import stages
+from tests.integration.small_engine import SmallEngine
 from toolkit import clean, naming
 
 pytestmark = pytest.mark.engine
@@ -16,11 +21,16 @@ pytestmark = pytest.mark.engine
 
 @dataclass
 class Made:
-    """What the engine was given: an image and a container of ours, and two of somebody who built on ours."""
+    """What the engine was given: an image and a container of ours, and what a user built on ours.
+
+    Attributes:
+        derived, beside: two names of the user's image; the second begins as ours do.
+    """
 
     ours: str
     container: str
     derived: str
+    beside: str
     stranger: str
 
 
@@ -30,18 +40,26 @@ def _docker(*argv: str) -> None:
 
 @pytest.fixture
 def made(tmp_path: Path) -> Iterator[Made]:
-    word = uuid.uuid4().hex[:8]
-    made = Made(f"toolkit/test:{word}", f"toolkit-test-{word}", f"somebody/app:{word}", f"somebody-app-{word}")
+    word = uuid.uuid4().hex[:12]
+    made = Made(
+        ours=f"toolkit/train:test-{word}",
+        container=f"toolkit-test-{word}",
+        derived=f"somebody/app:{word}",
+        beside=f"toolkit/train:mine-{word[::-1]}x",
+        stranger=f"somebody-app-{word}",
+    )
     (tmp_path / "Dockerfile").write_text('FROM scratch\nCOPY Dockerfile /file\nCMD ["/none"]\n')
-    _docker("buildx", "build", "--load", "--tag", made.ours, "--label", f"{naming.OWNER_LABEL}=toolkit", str(tmp_path))
+    labels = (f"{naming.OWNER_LABEL}=toolkit", f"{naming.PLAN_LABEL}=sha256:{word}{'0' * 52}")
+    options = [part for label in labels for part in ("--label", label)]
+    _docker("buildx", "build", "--load", "--tag", made.ours, *options, str(tmp_path))
     (tmp_path / "Dockerfile").write_text(f"FROM {made.ours}\nENV MINE=1\n")
-    _docker("buildx", "build", "--load", "--tag", made.derived, str(tmp_path))
+    _docker("buildx", "build", "--load", "--tag", made.derived, "--tag", made.beside, str(tmp_path))
     _docker("create", "--name", made.container, "--label", f"{naming.JOB_LABEL}=test", made.ours)
     _docker("create", "--name", made.stranger, made.derived)
     yield made
     for name in (made.container, made.stranger):
         subprocess.run(["docker", "rm", "--force", name], capture_output=True, check=False)
-    for name in (made.derived, made.ours):
+    for name in (made.derived, made.beside, made.ours):
         subprocess.run(["docker", "rmi", "--force", name], capture_output=True, check=False)
 
 
@@ -49,12 +67,14 @@ def test_ours_are_found_and_removed_and_what_others_built_on_them_stays(made: Ma
     client = docker.from_env()
     found = {item.name: item for item in clean.find(client, tmp_path / "no-state")}
     assert {made.ours, made.container} <= found.keys()
-    assert not {made.derived, made.stranger} & found.keys()
+    assert not {made.derived, made.beside, made.stranger} & found.keys()
+    assert {made.derived, made.beside} <= {*clean.find_others(client)}
+    assert made.ours not in clean.find_others(client)
     # Only these two: other images of ours are in use by other tests.
     assert clean.remove(found[made.container]) == ""
     assert clean.remove(found[made.ours]) == ""
     assert not {made.ours, made.container} & {item.name for item in clean.find(client, tmp_path / "no-state")}
-    assert client.images.get(made.derived)
+    assert {made.derived, made.beside} <= {*client.images.get(made.derived).tags}
     assert client.containers.get(made.stranger)
 
 
@@ -64,3 +84,36 @@ def test_the_base_stand_in_stays_unless_asked_for(tmp_path: Path) -> None:
         pytest.skip("this machine builds on the official base image")
     assert naming.STANDIN_BASE not in {item.name for item in clean.find(client, tmp_path)}
     assert naming.STANDIN_BASE in {item.name for item in clean.find(client, tmp_path, with_base=True)}
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root may have an engine of its own")
+@pytest.mark.timeout(600)
+def test_caches_of_bazel_are_named_and_removed(small_engine: SmallEngine, tmp_path: Path) -> None:
+    """In an engine of its own, for a cache removed by mistake would cost hours."""
+    (tmp_path / "Dockerfile").write_text(
+        "ARG BASE\nFROM ${BASE}\nARG NAME\n"
+        f"RUN --mount=type=cache,id={naming.BAZEL_MOUNT}${{NAME}},target=/cache head -c 3000000 /dev/zero >/cache/x\n"
+        "RUN --mount=type=cache,id=stranger,target=/cache head -c 1000 /dev/zero >/cache/x\n"
+    )
+    variables = os.environ | small_engine.variables
+    for name in ("tensorflow", "verify-0123456789ab"):
+        argv = ["docker", "buildx", "build", "--build-arg", f"BASE={stages.STANDIN}", "--build-arg", f"NAME={name}"]
+        subprocess.run([*argv, str(tmp_path)], env=variables, capture_output=True, check=True)
+
+    def run(*arguments: str) -> dict[str, list[str]]:
+        argv = [sys.executable, "-m", "toolkit", "clean", "--json", *arguments]
+        place = variables | {"PYTHONPATH": str(stages.ROOT)}
+        done = subprocess.run(argv, cwd=tmp_path, env=place, capture_output=True, check=False)
+        assert done.returncode == 0, done.stderr
+        value: dict[str, list[str]] = json.loads(done.stdout)
+        return value
+
+    cleaned = run()
+    assert "cache verify-0123456789ab (3MB)" in cleaned["removed"]
+    (left,) = [line for line in cleaned["left"] if line.startswith("cache ")]
+    assert left.startswith("cache tensorflow (3MB): --with-cache")
+    assert "cache tensorflow (3MB)" in run("--with-cache")["removed"]
+    du = ["docker", "buildx", "du", "--verbose", "--filter", "type=exec.cachemount"]
+    rest = subprocess.run(du, env=variables, capture_output=True, text=True, check=True).stdout
+    assert naming.BAZEL_MOUNT not in rest
+    assert 'with id "/stranger"' in rest, "what is not ours stays"

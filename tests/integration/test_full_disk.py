@@ -1,12 +1,15 @@
 """A full disk inside the engine, for real: an engine of its own, on a small disk of its own."""
 
+import json
 import os
+import subprocess
 from pathlib import Path
 
 import pytest
 
 from tests.integration.place import Place
 from tests.integration.small_engine import SmallEngine
+from toolkit.engine import buildx
 
 pytestmark = [
     pytest.mark.engine,
@@ -30,8 +33,31 @@ def test_full_disk_of_the_engine_is_named_and_with_space_the_next_run_succeeds(
     assert done.returncode == 4, done.stderr
     assert "error: the engine's disk filled up during the build" in done.stderr
     assert "\n  why: " in done.stderr
-    assert "docker builder prune" in done.stderr
+    assert f"`{buildx.PRUNE}`" in done.stderr
     assert list((place.folder / "dist").iterdir()) == []
     done = place.build()
     assert done.returncode == 0, done.stderr
     assert len(place.results) == 1
+
+
+def list_cache_mounts(engine: SmallEngine) -> str:
+    argv = ["docker", "buildx", "du", "--verbose", "--filter", "type=exec.cachemount"]
+    done = subprocess.run(argv, env={**os.environ, **engine.variables}, capture_output=True, text=True, check=True)
+    return done.stdout
+
+
+def test_the_command_that_frees_space_keeps_what_is_compiled(small_engine: SmallEngine, place: Place) -> None:
+    place.variables |= small_engine.variables
+    assert place.build().returncode == 0
+    assert "toolkit-bazel-" in list_cache_mounts(small_engine)
+    argv = [*buildx.PRUNE.split(), "--force"]
+    done = subprocess.run(argv, env=place.variables, capture_output=True, text=True, check=True)
+    assert "Total:" in done.stdout
+    assert "toolkit-bazel-" in list_cache_mounts(small_engine)
+    again = place.build("--json", "--out", "again")
+    assert again.returncode == 0, again.stderr
+    actions = json.loads(again.stdout)["actions"]
+    assert actions["executed"] <= 1, "nothing is compiled again"
+
+    subprocess.run(["docker", "builder", "prune", "--force"], env=place.variables, capture_output=True, check=True)
+    assert "toolkit-bazel-" not in list_cache_mounts(small_engine), "this is what the filter is for"

@@ -2,7 +2,9 @@
 
 from pathlib import Path
 
-from toolkit import clean
+import pytest
+
+from toolkit import clean, naming
 from toolkit.engine import venv
 
 NAME = "environment-cpu-0123456789ab"
@@ -45,3 +47,27 @@ def test_an_environment_in_use_is_kept(tmp_path: Path) -> None:
         assert item.used
     (item,) = clean.find(None, tmp_path)
     assert not item.used
+
+
+PLAN = "sha256:0123456789ab" + "0" * 52
+
+
+@pytest.mark.parametrize(
+    ("name", "plan", "given"),
+    [
+        ("toolkit/train:cpu-0123456789ab", PLAN, True),
+        ("toolkit/runtime:cuda-12.6.1-0123456789ab", PLAN, True),
+        ("toolkit/train:compose-cpu", "", True),
+        ("toolkit/train:compose-cuda-12.6.1", "", True),
+        ("toolkit/bazel:debian", "", True),
+        (naming.STANDIN_BASE, "", True),
+        # Labels pass on to what a user builds FROM an image of ours, whatever its name.
+        ("toolkit/my-app:1", PLAN, False),
+        ("toolkit/train:mine", PLAN, False),
+        ("toolkit/train:cpu-ffffffffffff", PLAN, False),
+        ("somebody/train:cpu-0123456789ab", PLAN, False),
+        ("toolkit/train:cpu-0123456789ab", "", False),
+    ],
+)
+def test_only_names_that_we_give_are_ours(name: str, plan: str, given: bool) -> None:
+    assert naming.is_given(name, plan) is given

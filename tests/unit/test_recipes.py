@@ -6,10 +6,12 @@ from pathlib import Path
 import pytest
 
 from tests.unit.wheel.test_publication import finish_build, publish
-from toolkit import recipes
+from toolkit import chain, recipes
+from toolkit.console import Console
 from toolkit.engine.protocol import Platform
-from toolkit.errors import UnsupportedError
+from toolkit.errors import IntegrityError, UnsupportedError
 from toolkit.recipe import Recipe
+from toolkit.settings import resolve
 from toolkit.wheel import folder
 
 CUDA = Recipe(tensorflow="2.19.0", python="3.11", cuda="12.6.1", cudnn="9.5.0", requirements="cuda-12.6.1")
@@ -46,12 +48,38 @@ def test_newer_cudnn_than_the_sets_is_refused_by_the_manifest_beside_the_wheel(d
     assert recipes.take_wheel(CUDA, alone, PLACE).wheel == alone, "without a manifest nobody knows"
 
 
-def test_manifest_of_another_wheel_says_nothing_of_this_one(dist: Path) -> None:
-    record_cudnn(dist, "9.6.0")
+def test_a_manifest_of_another_wheel_is_refused(dist: Path) -> None:
+    """Somebody put another wheel there and wrote new sums: what the manifest says is not this wheel's."""
     path = dist / "manifest.json"
     path.write_text(path.read_text().replace(json.loads(path.read_text())["digest"], "sha256:" + "0" * 64))
     folder.write_sums(dist)
-    assert recipes.take_wheel(CUDA, folder.find_wheel(dist), PLACE).wheel
+    with pytest.raises(IntegrityError, match="not the wheel of the manifest beside it"):
+        recipes.take_wheel(CUDA, folder.find_wheel(dist), PLACE)
+
+
+def test_a_manifest_that_was_changed_is_refused(dist: Path) -> None:
+    """It decides which cuDNN the wheel may get, so it is held to its sum as the wheel is."""
+    path = dist / "manifest.json"
+    path.write_text(path.read_text().replace('"cudnn": "9.5.0"', '"cudnn": "9.1.0"'))
+    with pytest.raises(IntegrityError, match="not as it was made") as caught:
+        recipes.take_wheel(CUDA, folder.find_wheel(dist), PLACE)
+    assert "manifest.json is not what SHA256SUMS says" in caught.value.why
+    path.unlink()
+    with pytest.raises(IntegrityError) as caught:
+        recipes.take_wheel(CUDA, folder.find_wheel(dist), PLACE)
+    assert "manifest.json is missing" in caught.value.why
+
+
+@pytest.mark.parametrize("dry_run", [True, False])
+def test_a_dry_run_refuses_what_the_real_run_refuses(
+    dist: Path, dry_run: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(dist.parent)
+    path = dist / "manifest.json"
+    path.write_text(path.read_text().replace('"cudnn": "9.5.0"', '"cudnn": "9.1.0"'))
+    settings = resolve({"cuda": "12.6.1", "cudnn": "9.5.0", "engine": "host"})
+    with pytest.raises(IntegrityError):
+        chain.choose_workplace(settings, str(dist), Console(verbosity=-1), dry_run=dry_run)
 
 
 @pytest.mark.parametrize(

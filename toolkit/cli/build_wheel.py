@@ -22,6 +22,9 @@ def build_wheel(
     ] = 0,
     remote_cache: Annotated[str, typer.Option(metavar="URL", help="An existing Bazel cache.")] = "",
     remote_executor: Annotated[str, typer.Option(metavar="URL", help="An existing Bazel executor.")] = "",
+    remote_instance_name: Annotated[
+        str, typer.Option(metavar="NAME", help="Instance of these services; some need one.")
+    ] = "",
     bazelrc: options.Bazelrc = "",
     downloads: Annotated[str, typer.Option(metavar="DIR", help="What Bazel would fetch, brought along.")] = "",
     cache: Annotated[str, typer.Option(metavar="NAME", help="Name of the build caches.")] = "tensorflow",
@@ -47,6 +50,7 @@ def build_wheel(
             memory=memory * 1024,
             remote_cache=remote_cache,
             remote_executor=remote_executor,
+            remote_instance=remote_instance_name,
             bazelrc=bazelrc,
             ca_bundle=settings.ca_bundle,
             downloads=downloads,
@@ -70,7 +74,7 @@ def build_wheel(
             "rung": plan.rung,
             "floating": list(plan.floating),
             "seconds": built.record.facts["seconds"],
-            "actions": {"executed": ran["executed"], "cached": ran["cached"]},
+            "actions": {name: ran.get(name) for name in ("executed", "cached", "cached_by", "remote")},
         },
         f"{folder}/{built.wheel.name}\n{built.record.digest}\n\n"
         f"check it:   toolkit verify {folder}\n"

@@ -14,11 +14,18 @@ def clean(
     session: Session,
     out: Annotated[Path, typer.Option(metavar="DIR", help="Folder of finished wheels.")] = Path("dist"),
     with_base: Annotated[bool, typer.Option("--with-base", help="Remove the base stand-in too.")] = False,
+    with_cache: Annotated[
+        bool,
+        typer.Option("--with-cache", help="Remove Bazel's caches too: hours of compiling, and tens of gigabytes."),
+    ] = False,
     force: Annotated[bool, typer.Option("--force", help="Remove containers in which a job is running, too.")] = False,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Say what would be removed, and remove nothing.")] = False,
 ) -> None:
-    """Remove our images, containers, volumes, environments and half wheels. Finished wheels and runs are kept."""
-    from toolkit.clean import find, remove
+    """Remove our images, containers, volumes, environments and half wheels.
+
+    Finished wheels and runs are kept. Bazel's caches and images that a user named are left and listed.
+    """
+    from toolkit.clean import find, find_caches, find_others, remove
     from toolkit.engine.client import connect
 
     console, settings = session.console, session.settings
@@ -28,7 +35,12 @@ def clean(
         console.say(f"containers and images are left alone: {error.what}")
         client = None
     removed, kept = [], []
-    for item in find(client, Path(settings.state), dist=out, with_base=with_base):
+    caches, left_caches = find_caches(with_cache=with_cache) if client else ([], [])
+    left = [f"cache {each.name} ({each.size}): --with-cache removes what Bazel compiled" for each in left_caches]
+    left += (
+        [f"image {name}: named by a user; `docker image rm {name}`" for name in find_others(client)] if client else []
+    )
+    for item in [*find(client, Path(settings.state), dist=out, with_base=with_base), *caches]:
         reason = "" if force else item.used
         if not reason and not dry_run:
             reason = remove(item)
@@ -37,9 +49,14 @@ def clean(
         else:
             removed.append(f"{item.kind} {item.name}")
     verb = "would remove" if dry_run else "removed"
-    lines = [*(f"{verb} {name}" for name in removed), *(f"kept {name}" for name in kept)]
+    lines = [
+        *(f"{verb} {name}" for name in removed),
+        *(f"kept {name}" for name in kept),
+        *(f"left {name}" for name in left),
+    ]
     console.result(
-        {"removed": removed, "kept": kept, "dry_run": dry_run}, "\n".join(lines) or "nothing of ours is here"
+        {"removed": removed, "kept": kept, "left": left, "dry_run": dry_run},
+        "\n".join(lines) or "nothing of ours is here",
     )
     if kept and not dry_run:
         raise PreflightError(

@@ -11,6 +11,7 @@ from toolkit import matrix, spec
 from toolkit.doctor.finding import Finding, Level
 from toolkit.errors import ToolkitError
 from toolkit.settings import Settings
+from train.cores import count_cores
 
 JOB_BYTES = 2 << 30
 """Memory that one compile job may take."""
@@ -46,7 +47,7 @@ def _check_versions(settings: Settings) -> Finding:
 def check_machine() -> Finding:
     """Jobs, memory, disk and hours of a source build."""
     memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    cores = len(os.sched_getaffinity(0))
+    cores = count_cores()
     jobs = max(1, min(cores, memory // JOB_BYTES))
     hours = next((text for least, text in HOURS if jobs >= least), "more than 18")
     free = shutil.disk_usage(_find_engine_root()).free

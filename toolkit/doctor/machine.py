@@ -9,6 +9,7 @@ from pathlib import Path
 from toolkit.doctor.finding import Finding
 from toolkit.engine.venv import NEEDED_BYTES
 from toolkit.settings import Settings
+from train.cores import count_cores
 
 
 def check(settings: Settings) -> Iterator[Finding]:
@@ -47,7 +48,7 @@ def _check_disk(settings: Settings) -> Iterator[Finding]:
 
 def _check_memory() -> Iterator[Finding]:
     total = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    cores = len(os.sched_getaffinity(0))
+    cores = count_cores()
     enough = total >= 4 << 30
     yield Finding(
         id="memory",

@@ -28,7 +28,12 @@ FULL = re.compile(
 )
 """A full disk in the words of the kernel, and of apt, which does not begin where it sees that space will not do."""
 FULL_DISK = "the engine's disk filled up during the build"
-FULL_DISK_REMEDY = "free space (`toolkit clean`, `docker builder prune`): what is built already is kept and used again"
+PRUNE = "docker builder prune --filter type=regular"
+"""Removes the layers that nothing uses. Without the filter it removes Bazel's cache mounts too: hours of compiling."""
+FULL_DISK_REMEDY = (
+    f"free space (`toolkit clean`, `{PRUNE}`) and run this again: what is compiled already is used again; "
+    "without the filter, `docker builder prune` would remove that too"
+)
 
 
 @dataclass

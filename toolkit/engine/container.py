@@ -1,5 +1,6 @@
 """One container from creation to removal, whatever happens in between."""
 
+import json
 import sys
 import uuid
 from contextlib import suppress
@@ -14,7 +15,7 @@ from toolkit import naming
 from toolkit.engine.client import translating_errors
 from toolkit.engine.deadline import Deadline
 from toolkit.engine.job import Job, Listener, Mount
-from toolkit.engine.ownership import container_user, lending
+from toolkit.engine.ownership import container_user, give_to_container
 from toolkit.errors import EngineError
 
 SHARED_MEMORY = "1g"
@@ -31,7 +32,7 @@ def describe(job: Job, *, image: str, terminal: bool) -> dict[str, Any]:
         "command": [part.target if isinstance(part, Mount) else part for part in job.argv],
         "labels": {naming.OWNER_LABEL: "toolkit", naming.JOB_LABEL: job.title},
         "user": container_user(),
-        "environment": dict(job.environment),
+        "environment": {**job.environment, **_name_mounts(job)},
         # Not the short form: a colon in a path would end it.
         "mounts": [
             DockerMount(mount.target, str(mount.source.resolve()), type="bind", read_only=not mount.writable)
@@ -50,6 +51,13 @@ def describe(job: Job, *, image: str, terminal: bool) -> dict[str, Any]:
     }
 
 
+def _name_mounts(job: Job) -> dict[str, str]:
+    """Return the variable by which messages of the job name files as its user does."""
+    mounts = [*job.mounts, *(part for part in job.argv if isinstance(part, Mount))]
+    names = {mount.target: str(mount.source) for mount in mounts}
+    return {naming.PATHS_VARIABLE: json.dumps(names, ensure_ascii=False, sort_keys=True)} if names else {}
+
+
 def run(client: docker.DockerClient, job: Job, *, image: str, listener: Listener | None = None) -> int:
     """Create, start, follow, wait, remove; returns the exit code.
 
@@ -59,7 +67,8 @@ def run(client: docker.DockerClient, job: Job, *, image: str, listener: Listener
     """
     # A terminal has one stream: what the job would print to its standard output is drawn on ours too, not listened to.
     terminal = job.terminal and sys.stderr.isatty()
-    with lending(job.mounts), translating_errors(f"running {job.title}"):
+    give_to_container(job.mounts)
+    with translating_errors(f"running {job.title}"):
         asked = describe(job, image=image, terminal=terminal)
         overdue = Deadline(job.deadline, lambda: client.api.kill(asked["name"]))
         try:

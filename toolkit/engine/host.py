@@ -13,6 +13,7 @@ from toolkit.console import Console
 from toolkit.engine import venv
 from toolkit.engine.deadline import Deadline
 from toolkit.engine.job import Job, Listener, Mount
+from toolkit.engine.ownership import give_to_parent
 from toolkit.engine.protocol import Environment, EnvironmentPlan, Platform
 from toolkit.recipe import Recipe
 
@@ -65,7 +66,10 @@ class HostEngine:
     def run(self, environment: Environment, job: Job, listener: Listener | None = None) -> int:
         """See :class:`toolkit.engine.protocol.Engine`."""
         with venv.using(environment.folder):
-            return self._run(environment, job, listener)
+            try:
+                return self._run(environment, job, listener)
+            finally:
+                give_to_parent(job.mounts)
 
     def _run(self, environment: Environment, job: Job, listener: Listener | None) -> int:
         process = subprocess.Popen(

@@ -1,12 +1,13 @@
-"""Outputs belong to the caller, and no container runs as root.
+"""Who owns what a job leaves: one rule for this program and for compose. No container runs as root.
 
-For an ordinary user both are one: the container runs under the user's own ids. A caller who is root gets a container
-under the image's own user; the writable folders are lent to it for the time of the run and taken back.
+For an ordinary user the container runs under the user's own ids, and so the outputs are the user's. A caller who is
+root gets a container under the image's own user, and the outputs belong to that user for good, as with the ``.env``
+that ``toolkit doctor --write-env`` writes: a run that began one way can go on the other.
 """
 
 import os
-from collections.abc import Iterable, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Iterable
+from contextlib import suppress
 from pathlib import Path
 
 from toolkit.engine.job import Mount
@@ -21,22 +22,33 @@ def container_user() -> str:
     return f"{uid}:{gid}" if uid else f"{IMAGE_USER}:{IMAGE_USER}"
 
 
-@contextmanager
-def lending(mounts: Iterable[Mount]) -> Iterator[None]:
-    """Lend the writable mounts to the container's user while the block runs; then all in them belongs to whom it did.
+def give_to_container(mounts: Iterable[Mount]) -> None:
+    """Give the writable mounts to the container's user, where root calls; nothing otherwise.
 
-    What several jobs share is given for good: nobody knows when the last of them is done, and it is a cache.
-    Does nothing for callers who are not root.
+    The folder that holds a mount is given too where the mount is all that it holds: it was made for it.
     """
-    lent = [mount for mount in mounts if mount.writable] if os.getuid() == 0 else []
-    owners = {mount.source: mount.source.stat() for mount in lent if not mount.shared}
-    for mount in lent:
-        give(mount.source, IMAGE_USER, IMAGE_USER)
-    try:
-        yield
-    finally:
-        for folder, owner in owners.items():
-            give(folder, owner.st_uid, owner.st_gid)
+    if os.getuid():
+        return
+    for mount in mounts:
+        if mount.writable:
+            give(mount.source, IMAGE_USER, IMAGE_USER)
+            parent = mount.source.parent
+            if not mount.shared and os.listdir(parent) == [mount.source.name]:  # noqa: PTH208
+                os.chown(parent, IMAGE_USER, IMAGE_USER, follow_symlinks=False)
+
+
+def give_to_parent(mounts: Iterable[Mount]) -> None:
+    """Give what a job on the host wrote to the owner of the folder that holds it, where root calls.
+
+    A run of root beside runs that containers write can then go on in a container, too.
+    """
+    if os.getuid():
+        return
+    for mount in mounts:
+        if mount.writable and not mount.shared and mount.source.exists():
+            owner = mount.source.parent.stat()
+            if owner.st_uid != mount.source.stat().st_uid:
+                give(mount.source, owner.st_uid, owner.st_gid)
 
 
 def give(folder: Path, uid: int, gid: int) -> None:

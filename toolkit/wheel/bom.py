@@ -15,19 +15,20 @@ from toolkit.lock import REPOSITORY
 from toolkit.matrix import Matrix
 from toolkit.wheel.inspection import Inspection
 from toolkit.wheel.plan import WheelPlan
+from toolkit.wheel.provenance import Program
 
 FILE = "sbom.cdx.json"
 _PROPERTIES = ("python", "cuda", "cudnn", "capabilities")
 
 
-def write(plan: WheelPlan, found: Inspection, matrix: Matrix, *, bazel: str, packages: Iterable[str]) -> str:
+def write(plan: WheelPlan, found: Inspection, matrix: Matrix, *, bazel: Program, packages: Iterable[str]) -> str:
     """The bill as JSON; equal inputs give equal text.
 
     Args:
         plan: what was built.
         found: the wheel.
         matrix: knows the component wheels that the CUDA asked for needs at run time.
-        bazel: version that ran.
+        bazel: the one that ran.
         packages: Debian packages of the build image, ``name=version``.
     """
     subject = Component(
@@ -79,11 +80,9 @@ def _list_runtime(plan: WheelPlan, matrix: Matrix) -> Iterable[Component]:
         yield Component(name=name, version=version, type=ComponentType.LIBRARY, purl=purl, bom_ref=str(purl))
 
 
-def _list_tools(plan: WheelPlan, bazel: str) -> Iterable[Component]:
-    pins = plan.lock.pins
-    pinned = [] if "bazel" in plan.origins else [HashType(alg=HashAlgorithm.SHA_256, content=pins["bazel-sha256"])]
-    yield _tool("bazel", bazel, pinned)
-    for name, value in pins.items():
+def _list_tools(plan: WheelPlan, bazel: Program) -> Iterable[Component]:
+    yield _tool("bazel", bazel.version, [HashType(alg=HashAlgorithm.SHA_256, content=bazel.sha256)])
+    for name, value in plan.lock.pins.items():
         if name.endswith(".patch"):
             hashes = [HashType(alg=HashAlgorithm.SHA_256, content=value.removeprefix("sha256:"))]
             yield Component(

@@ -4,6 +4,7 @@ import importlib
 import json
 import os
 import platform
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -25,6 +26,7 @@ from toolkit.wheel import failure, staging
 from toolkit.wheel.folder import find_wheel
 from toolkit.wheel.plan import LOG_TARGET, WheelPlan
 from toolkit.wheel.progress import Progress
+from train.cores import count_cores
 
 LOG_SECONDS = 120
 """How long fetching Bazel's log after a failure may take."""
@@ -86,11 +88,16 @@ def build(plan: WheelPlan, matrix: Matrix, *, dist: Path, logs: Path, engine: st
         command = plan.command(place.path)
         started = time.time()
         log, observe = logs / "build.log", _watch(console)
+        run = uuid.uuid4().hex
         try:
-            buildx.build(command, log=log, console=console, step="wheel", observe=observe, keep=[place.lock])
+            with tempfile.NamedTemporaryFile("w", prefix="toolkit-run-") as name:
+                name.write(run)
+                name.flush()
+                argv = plan.command(place.path, run_name=Path(name.name))
+                buildx.build(argv, log=log, console=console, step="wheel", observe=observe, keep=[place.lock])
         except BuildError as error:
             _require_space(place.path, error)
-            _fetch_log(plan, logs)
+            _fetch_log(plan, logs / "bazel", run)
             raise failure.explain(error, (logs / "bazel" / "build.log", log)) from error
         from toolkit.wheel import publication
 
@@ -106,7 +113,7 @@ def describe_host(engine: str) -> dict[str, str]:
     """The machine, as far as it may matter to somebody who compares two builds."""
     memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     return {
-        "cores": str(len(os.sched_getaffinity(0))),
+        "cores": str(count_cores()),
         "memory_bytes": str(memory),
         "machine": platform.machine(),
         "kernel": platform.release(),
@@ -140,11 +147,16 @@ def _require_space(folder: Path, error: BuildError) -> None:
         ) from error
 
 
-def _fetch_log(plan: WheelPlan, logs: Path) -> None:
-    """Bring Bazel's whole log and its events out of the cache mount. Without them the error stands as it is."""
+def _fetch_log(plan: WheelPlan, folder: Path, run: str) -> None:
+    """Bring the log and the events of a run of Bazel out of the cache mount into ``folder``.
+
+    The folder is empty afterwards where the run did not come as far as Bazel: the log of an earlier run would explain
+    another failure. Without a log the error stands as it is.
+    """
+    shutil.rmtree(folder, ignore_errors=True)
     # A new RUN_ID makes BuildKit copy again. Any form of --no-cache would empty the cache mount first, log and all.
-    kept = replace(plan, fresh=False, arguments={**plan.arguments, "RUN_ID": uuid.uuid4().hex})
-    argv = kept.command(logs / "bazel", target=LOG_TARGET)
+    kept = replace(plan, fresh=False, arguments={**plan.arguments, "LOG_OF": run, "RUN_ID": run})
+    argv = kept.command(folder, target=LOG_TARGET)
     try:
         subprocess.run(argv, capture_output=True, timeout=LOG_SECONDS, check=False)
     except (OSError, subprocess.TimeoutExpired):

@@ -1,9 +1,12 @@
 """Two wheels of one plan, compared file by file: how far the build is reproducible, and where it is not.
 
-The rungs of the ladder: R1 the same files, R2 the same bytes but for a named list of files, R3 identical.
+The rungs of the ladder: R1 the same files, R2 the same bytes but for a named list of files, R3 identical. What parts R2
+from R3 is harmless: RECORD, which follows from the other files, and what the archive says of a file besides its
+content. Any other difference counts as one in code, whatever the file, because a program may read it.
 """
 
 import hashlib
+import re
 import zipfile
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -11,6 +14,12 @@ from pathlib import Path
 from typing import Literal
 
 Rung = Literal["below R1", "R1", "R2", "R3"]
+RUNGS: tuple[Rung, ...] = ("below R1", "R1", "R2", "R3")
+"""From the lowest to the highest."""
+
+HARMLESS = re.compile(r"[^/]+\.dist-info/RECORD")
+"""Files whose content may differ between two builds of one plan."""
+
 _PIECE = 1 << 20
 
 
@@ -27,6 +36,11 @@ class Difference:
     name: str
     kind: Literal["missing", "added", "content", "envelope"]
     detail: str
+
+    @property
+    def harmless(self) -> bool:
+        """Whether the difference is on the list of those that change nothing that runs."""
+        return self.kind == "envelope" or (self.kind == "content" and bool(HARMLESS.fullmatch(self.name)))
 
 
 def compare(first: Path, second: Path) -> list[Difference]:
@@ -45,21 +59,37 @@ def compare(first: Path, second: Path) -> list[Difference]:
 def rank(differences: list[Difference]) -> Rung:
     """The rung that the differences leave.
 
-    R2 allows envelopes, and RECORD, which follows from what else differs; any other content leaves R1.
+    R2 allows harmless differences alone. Another content of any file leaves R1, another list of files not even that.
     """
-    kinds = {item.kind for item in differences if not item.name.endswith(".dist-info/RECORD")}
     if not differences:
         return "R3"
-    if kinds & {"missing", "added"}:
+    if any(item.kind in {"missing", "added"} for item in differences):
         return "below R1"
-    return "R1" if "content" in kinds else "R2"
+    return "R2" if all(item.harmless for item in differences) else "R1"
+
+
+def describe_content(name: str, start: bytes) -> str:
+    """Say what kind of file differs, by its first bytes and its name.
+
+    Args:
+        name: of the file in the wheel.
+        start: at least its first four bytes.
+    """
+    if start[:4] == b"\x7fELF":
+        return "machine code"
+    if start[:4] == b"\x50\xed\x55\xba" or name.endswith((".fatbin", ".cubin", ".ptx")):
+        return "GPU code"
+    return "Python code" if name.endswith((".py", ".pyc", ".pyi")) else "data"
 
 
 def _compare_member(
     one: zipfile.ZipFile, two: zipfile.ZipFile, ours: zipfile.ZipInfo, theirs: zipfile.ZipInfo
 ) -> Iterator[Difference]:
     if (ours.CRC, ours.file_size) != (theirs.CRC, theirs.file_size):
-        yield Difference(name=ours.filename, kind="content", detail=_explain_content(one, two, ours, theirs))
+        with two.open(theirs) as stream:
+            sort = describe_content(ours.filename, stream.read(4))
+        detail = f"{sort}: {_explain_content(one, two, ours, theirs)}"
+        yield Difference(name=ours.filename, kind="content", detail=detail)
         return
     if _digest_member(one, ours) != _digest_member(two, theirs):
         yield Difference(name=ours.filename, kind="content", detail="equal size and CRC, other bytes")

@@ -6,7 +6,7 @@ file without its last events, or with half a line: what is there is read.
 
 import json
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
 
@@ -19,6 +19,7 @@ class Outcome:
         failures: label and mnemonic of each failed action, with its last words.
         executed: actions that were run or taken from a cache.
         runners: how many actions each strategy served, such as ``linux-sandbox`` or ``remote cache hit``.
+        reused: actions that were not looked at again, because the output base had their results already.
         seconds: wall time.
     """
 
@@ -26,12 +27,27 @@ class Outcome:
     failures: tuple[str, ...] = ()
     executed: int = 0
     runners: Mapping[str, int] = field(default_factory=dict)
+    reused: int = 0
     seconds: float = 0
+
+    @property
+    def cached_by(self) -> dict[str, int]:
+        """Actions whose result came from a disk or remote cache, by the kind of cache."""
+        return {name: count for name, count in self.runners.items() if "cache hit" in name}
 
     @property
     def cached(self) -> int:
         """Actions whose result came from a disk or remote cache."""
-        return sum(count for name, count in self.runners.items() if "cache hit" in name)
+        return sum(self.cached_by.values())
+
+    @property
+    def remote(self) -> int:
+        """Actions that ran on a remote executor."""
+        return self.runners.get("remote", 0)
+
+    def record(self) -> dict[str, Any]:
+        """What the manifest of a wheel keeps of a build."""
+        return {**asdict(self), "cached": self.cached, "cached_by": self.cached_by, "remote": self.remote}
 
 
 def read(lines: Iterable[str]) -> Outcome:
@@ -61,8 +77,32 @@ def read(lines: Iterable[str]) -> Outcome:
             str(_table(item).get("name")): _number(_table(item).get("count", 0))
             for item in (runners if isinstance(runners, list) else [])
         },
+        reused=_number(_table(summary.get("actionCacheStatistics")).get("hits", 0)),
         seconds=_number(timing.get("wallTimeInMs", 0)) / 1000,
     )
+
+
+def describe(record: Mapping[str, Any]) -> str:
+    """Say in one line how many actions ran, how many of them elsewhere, and which caches were trusted.
+
+    Args:
+        record: what :meth:`Outcome.record` gave; records of earlier versions lack some of it.
+    """
+    kinds = record.get("cached_by") or {name: n for name, n in record["runners"].items() if "cache hit" in name}
+    parts = [f"{record['executed']} actions"]
+    if kinds:
+        parts.append(f"{sum(kinds.values())} of them from a cache ({_list_counts(kinds)})")
+    else:
+        parts.append("none of them from a cache")
+    if remote := record.get("remote", 0):
+        parts.append(f"{remote} on the remote executor")
+    if reused := record.get("reused", 0):
+        parts.append(f"{reused} more unchanged since an earlier build")
+    return ", ".join(parts)
+
+
+def _list_counts(counts: Mapping[str, int]) -> str:
+    return ", ".join(f"{count} {name}{'s' if count != 1 else ''}" for name, count in sorted(counts.items()))
 
 
 def _describe(identity: Mapping[str, Any], action: Mapping[str, Any]) -> str:

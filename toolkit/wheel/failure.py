@@ -15,11 +15,23 @@ _STAGE = re.compile(r"\[([a-z][a-z-]*)(?: \d+/\d+)?\]")
 _CAUSE = re.compile(
     r"\berror:|^\s*(?:ERROR|FATAL|fatal|proof|apply-patches|install-packages)\b.*:|^\s*E: |[Hh]ash mismatch|"
     r"was killed for memory|"
-    r"^\s*wheel: (?:the remote executor|the disk is full)|" + buildx.FULL.pattern
+    r"^\s*wheel: (?:the remote executor|no action ran|the rc file|the disk is full)|" + buildx.FULL.pattern
 )
 # What Bazel and BuildKit say of every failure tells nothing about this one.
 _EMPTY = re.compile(r"did NOT complete successfully|failed to solve: process|the target bazel-log")
+_KEY = re.compile(r"(?:ERROR|FATAL):")
+"""Begins a message of Bazel; the cause itself is often in the lines after it."""
+_MESSAGE = re.compile(
+    r"(?:INFO|WARNING|DEBUG|FAILED|Loading|Analyzing|Fetching|Target //\S+|wheel|proof): ?|\[[\d,]+ / [\d,]+\]|"
+    r'process "|Use --\w+|\[[a-z-]+ \d+/\d+\]'
+)
+"""Begins another message, which continues nothing."""
+_DETAIL = re.compile(
+    r'Traceback \(most recent|File "|# (?:Configuration|Execution platform):|.*\\$|[~^ ]+$|\(cd |/?[\w.+-]+/\S+ -.*\)$'
+)
+"""Frames of a trace and the parts of a command: the log has them."""
 _CAUSES = 8
+_CONTINUED = 6
 _WIDTH = 300
 
 _NO_SPACE: tuple[type[ToolkitError], str, str] = (PreflightError, buildx.FULL_DISK, buildx.FULL_DISK_REMEDY)
@@ -53,6 +65,11 @@ _CODES: dict[int, tuple[type[ToolkitError], str, str]] = {
         BuildError,
         "Debian's packages cannot be fetched",
         "look at the day (--apt-snapshot), at the mirror of the base image, and behind a proxy at --ca-bundle",
+    ),
+    6: (
+        BuildError,
+        "nothing ran on the remote executor",
+        "remove --spawn_strategy and --strategy from --bazelrc and --bazel-argument, or build without an executor",
     ),
     28: _NO_SPACE,
     34: (
@@ -101,6 +118,37 @@ def explain(error: BuildError, logs: Iterable[Path]) -> ToolkitError:
 
 
 def find_causes(said: str) -> list[str]:
-    """The lines that name a cause, each once, in the order in which they were said."""
-    lines = (line.strip() for line in said.splitlines() if _CAUSE.search(line) and not _EMPTY.search(line))
-    return [line if len(line) <= _WIDTH else f"{line[:_WIDTH]}…" for line in dict.fromkeys(lines)][:_CAUSES]
+    """Return the lines that name a cause, each once, in the order in which they were said.
+
+    A message of Bazel comes with the lines that continue it, indented, without the frames of a trace and without the
+    command that was run.
+
+    Args:
+        said: the text of one log or more.
+    """
+    told: dict[str, str] = {}
+    causes = room = 0
+    framed = False
+    for raw in said.splitlines():
+        line = raw.strip()
+        # The line of code below a frame is that frame's.
+        detail, framed = framed or bool(_DETAIL.match(line)), line.startswith('File "')
+        if _CAUSE.search(line):
+            room = _CONTINUED if _KEY.match(line) else 0
+            if _EMPTY.search(line):
+                room = 0
+            elif line not in told:
+                causes += 1
+                if causes > _CAUSES:
+                    break
+                told[line] = _cut(line)
+        elif _MESSAGE.match(line):
+            room = 0
+        elif room and line and line not in told and not detail and len(line) <= _WIDTH:
+            told[line] = f"  {line}"
+            room -= 1
+    return list(told.values())
+
+
+def _cut(line: str) -> str:
+    return line if len(line) <= _WIDTH else f"{line[:_WIDTH]}…"

@@ -38,29 +38,42 @@ def check_sums(folder: Path) -> dict[str, str]:
     """Check every file of a folder against its sums; returns each file's digest by name.
 
     Raises:
-        IntegrityError: a file is missing, changed, or not listed; or there are no sums.
+        IntegrityError: there are no sums; or something is missing, changed, not listed, or no regular file. All that
+            is wrong is in the message.
     """
     listed = _read_sums(folder)
     found = _digest_files(folder)
-    for name in sorted(listed.keys() | found.keys()):
-        if name not in found:
-            raise _complain(folder, f"{name} is missing")
-        if name not in listed:
-            raise _complain(folder, f"{name} is not in {SUMS}")
-        if found[name] != listed[name]:
-            raise _complain(folder, f"{name} is not what {SUMS} says")
+    strange = {path.name for path in folder.iterdir() if not _is_plain(path)}
+    wrong = []
+    for name in sorted(listed.keys() | found.keys() | strange):
+        if name in strange:
+            wrong.append(f"{name} is no regular file")
+        elif name not in found:
+            wrong.append(f"{name} is missing")
+        elif name not in listed:
+            wrong.append(f"{name} is not in {SUMS}")
+        elif found[name] != listed[name]:
+            wrong.append(f"{name} is not what {SUMS} says")
+    if wrong:
+        raise _complain(folder, "; ".join(wrong))
     return found
 
 
 def check_sum(file: Path) -> None:
-    """Check one file against the sums beside it. Without any, nobody promised anything, and nothing is checked.
+    """Check one file against the sums beside it. Where there are no sums, nothing is checked.
+
+    A file that is neither there nor listed is as it was made.
 
     Raises:
-        IntegrityError: it is changed or not listed, or the sums cannot be read.
+        IntegrityError: it is changed, missing or not listed, or the sums cannot be read.
     """
     if not (file.parent / SUMS).exists():
         return
     listed = _read_sums(file.parent)
+    if not file.exists():
+        if file.name in listed:
+            raise _complain(file.parent, f"{file.name} is missing")
+        return
     if file.name not in listed:
         raise _complain(file.parent, f"{file.name} is not in {SUMS}")
     if digest.digest_file(file) != listed[file.name]:
@@ -84,7 +97,12 @@ def _read_sums(folder: Path) -> dict[str, str]:
 
 
 def _digest_files(folder: Path) -> dict[str, str]:
-    return {path.name: digest.digest_file(path) for path in folder.iterdir() if path.is_file() and path.name != SUMS}
+    return {path.name: digest.digest_file(path) for path in folder.iterdir() if _is_plain(path) and path.name != SUMS}
+
+
+def _is_plain(path: Path) -> bool:
+    """Whether it is a file itself: a link may lead to another file tomorrow."""
+    return path.is_file() and not path.is_symlink()
 
 
 def _complain(folder: Path, why: str) -> IntegrityError:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 from toolkit import lock
 from toolkit.console import Console
 from toolkit.settings import Settings
-from toolkit.wheel import preparation
+from toolkit.wheel import events, preparation
 from toolkit.wheel.preparation import Prepared, Wish
 
 if TYPE_CHECKING:
@@ -31,6 +31,10 @@ def prepare(
         # An up-to-date wheel has been warned about when it was built.
         for line in (*prepared.spec.warnings, *lock.describe_floating(plan.floating)):
             console.say(f"  {line}")
+        answered = prepared.spec.answered
+        console.say(f"  {len(answered)} known failures that every set meets are answered; --verbose lists them")
+        for line in answered:
+            console.detail(f"  {line}")
         machine = building.check_machine()
         console.heading("machine", "; ".join(filter(None, (machine.summary, machine.remedy))))
     console.heading("plan", f"{plan.name}: inputs {plan.rung}")
@@ -47,7 +51,7 @@ def make(
     logs = Path(settings.state) / f"wheel-{plan.name}"
     built = found or build.build(plan, prepared.matrix, dist=out, logs=logs, engine=prepared.engine, console=console)
     ran = built.record.facts["bazel"]
-    # A cache that does not answer is no error to Bazel: this number is how one notices.
-    console.heading("bazel", f"{ran['executed']} actions, {ran['cached']} of them from a cache")
+    # A cache that does not answer is no error to Bazel: these numbers are how one notices.
+    console.heading("bazel", events.describe(ran))
     console.heading("wheel", f"{'reused' if built.reused else 'built'} {built.wheel.name}")
     return built

@@ -12,7 +12,7 @@ from toolkit import digest
 from toolkit.errors import UnsupportedError, UsageError
 
 IMAGE_SCHEME = "docker-image://"
-_VERSION = re.compile(r"^_VERSION = ['\"]([0-9.]+)", re.MULTILINE)
+_VERSION = re.compile(r"^(?:TF)?_VERSION = ['\"]([0-9.]+)", re.MULTILINE)
 _REMOTE = re.compile(r"(?:https|ssh|git)://[^#\s]+#(?P<commit>[0-9a-f]{40})")
 
 
@@ -67,8 +67,10 @@ def require_version(text: str, *, tensorflow: str, bazel: str) -> None:
     folder = Path(text)
     if not folder.is_dir():
         return
-    setup = folder / "tensorflow/tools/pip_package/setup.py"  # has the version up to 2.19
-    written = _VERSION.search(setup.read_text(errors="replace")) if setup.is_file() else None
+    # The version is in the first file up to 2.19.0, in the second later.
+    files = (folder / "tensorflow/tools/pip_package/setup.py", folder / "tensorflow/tf_version.bzl")
+    texts = [file.read_text(errors="replace") for file in files if file.is_file()]
+    written = next(filter(None, map(_VERSION.search, texts)), None)
     named = (folder / ".bazelversion").read_text(errors="replace").strip()
     for what, found, wanted in (
         ("is TensorFlow", written[1] if written else tensorflow, tensorflow),

@@ -36,6 +36,7 @@ class Means:
         jobs: parallel actions; 0 leaves it to cores and memory.
         memory: MiB that Bazel may plan with; 0 leaves it to the machine.
         remote_cache, remote_executor: URL of an existing service, or empty.
+        remote_instance: name of an instance of these services, or empty.
         bazelrc: rc file with the credentials of that service; it is in no layer.
         ca_bundle: PEM file for networks that re-sign https; it is in no layer.
         downloads: folder with what Bazel would fetch, for machines off-line.
@@ -48,6 +49,7 @@ class Means:
     memory: int = 0
     remote_cache: str = ""
     remote_executor: str = ""
+    remote_instance: str = ""
     bazelrc: str = ""
     ca_bundle: str = ""
     downloads: str = ""
@@ -95,13 +97,17 @@ class WheelPlan:
         """The rung of the reproducibility ladder that the inputs allow."""
         return rank(self.floating)
 
-    def command(self, output: Path, *, target: str = TARGET, run: str = "") -> tuple[str, ...]:
+    def command(
+        self, output: Path, *, target: str = TARGET, run: str = "", run_name: Path | None = None
+    ) -> tuple[str, ...]:
         """The command that writes the files of a stage into a folder.
 
         Args:
             output: the folder.
             target: the stage.
             run: a word that nobody has used makes BuildKit run the stage although it has run before.
+            run_name: file with the name of the run, under which Bazel's log is kept. It is handed over as a secret,
+                because a build argument would be part of BuildKit's cache key.
         """
         argv = ["docker", "buildx", "build", "--file", str(project.locate("docker/Dockerfile"))]
         argv += ["--target", target, "--output", _quote("type=local", f"dest={output}")]
@@ -110,7 +116,8 @@ class WheelPlan:
         arguments = self.arguments | ({"RUN_ID": run} if run else {})
         argv += _repeat("--build-arg", (f"{name}={value}" for name, value in arguments.items()))
         argv += _repeat("--build-context", (f"{name}={value}" for name, value in self.contexts.items()))
-        argv += _repeat("--secret", (_quote(f"id={name}", f"src={path}") for name, path in self.secrets.items()))
+        secrets = self.secrets | ({"run": str(run_name)} if run_name else {})
+        argv += _repeat("--secret", (_quote(f"id={name}", f"src={path}") for name, path in secrets.items()))
         return (*argv, str(project.ROOT))
 
 
@@ -177,6 +184,7 @@ def _list_arguments(
         "BAZEL_ARGUMENTS": " ".join(bazel_arguments),
         "REMOTE_CACHE": means.remote_cache,
         "REMOTE_EXECUTOR": means.remote_executor,
+        "REMOTE_INSTANCE_NAME": means.remote_instance,
         "CACHE_ID": means.cache_id,
     }
     # An empty argument would replace the Dockerfile's default by nothing.
@@ -208,6 +216,13 @@ def _require_means(means: Means) -> None:
         if "@" in url:
             # A build argument is kept in the image's history and in the log.
             raise UsageError(f"{option} has credentials in it", remedy="put them into a bazelrc file: --bazelrc FILE")
+    if means.remote_instance and not (means.remote_executor or means.remote_cache.startswith(_EXECUTORS)):
+        raise UsageError(
+            "--remote-instance-name is given without a service that has instances",
+            remedy="give --remote-executor too, or a --remote-cache that begins with grpc:// or grpcs://",
+        )
+    if re.search(r"\s", means.remote_instance):
+        raise UsageError(f"--remote-instance-name is not a name: {means.remote_instance!r}", remedy="without blanks")
     for option, path in (("--bazelrc", means.bazelrc), ("--ca-bundle", means.ca_bundle)):
         if path and not Path(path).is_file():
             raise UsageError(f"{option}: there is no file {path}")

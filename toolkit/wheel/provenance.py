@@ -6,6 +6,7 @@ wheel that leaves this machine can say what it was made of. It is unsigned: it s
 
 import uuid
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
@@ -29,20 +30,36 @@ _EXTERNAL = {
     "aptSnapshot": "APT_SNAPSHOT",
     "remoteCache": "REMOTE_CACHE",
     "remoteExecutor": "REMOTE_EXECUTOR",
+    "remoteInstanceName": "REMOTE_INSTANCE_NAME",
 }
 """What else the user decides, and may change the result: the specification wants these parameters to be complete."""
 
 
+@dataclass(frozen=True, kw_only=True)
+class Program:
+    """A program as it ran: what it says of its version, and the hex digest of its file."""
+
+    version: str
+    sha256: str
+
+
 def describe(
-    plan: WheelPlan, subjects: Mapping[str, str], *, started: float, finished: float, builder: Mapping[str, str]
+    plan: WheelPlan,
+    subjects: Mapping[str, str],
+    *,
+    started: float,
+    finished: float,
+    builder: Mapping[str, str],
+    bazel: Program,
 ) -> dict[str, Any]:
-    """The statement.
+    """Return the statement.
 
     Args:
         plan: what was built.
         subjects: digest of each file by name; the wheel first.
         started, finished: seconds since 1970.
         builder: the machine; its engine and kernel are told.
+        bazel: the Bazel that ran, which need not be the pinned one.
     """
     external = {name: plan.arguments[argument] for name, argument in _EXTERNAL.items() if argument in plan.arguments}
     versions = {name: builder[name] for name in ("engine", "kernel") if name in builder}
@@ -55,7 +72,7 @@ def describe(
                 "buildType": BUILD_TYPE,
                 "externalParameters": {"spec": dict(plan.lock.spec), "origins": plan.origins, **external},
                 "internalParameters": {"arguments": plan.arguments, "plan": plan.digest},
-                "resolvedDependencies": list(_list_dependencies(plan)),
+                "resolvedDependencies": list(_list_dependencies(plan, bazel)),
             },
             "runDetails": {
                 "builder": {"id": BUILDER, "version": {"toolkit": __version__, **versions}},
@@ -69,7 +86,7 @@ def describe(
     }
 
 
-def _list_dependencies(plan: WheelPlan) -> Iterator[dict[str, Any]]:
+def _list_dependencies(plan: WheelPlan, bazel: Program) -> Iterator[dict[str, Any]]:
     pins, spec = plan.lock.pins, plan.lock.spec
     base = {"name": pins["base-image"], "uri": f"{IMAGE_SCHEME}{pins['base-image']}"}
     yield {**base, "digest": _split(pins["base-digest"])} if pins["base-digest"] else base
@@ -79,8 +96,7 @@ def _list_dependencies(plan: WheelPlan) -> Iterator[dict[str, Any]]:
         yield {"uri": f"git+{REPOSITORY}", "digest": {"gitCommit": pins["tensorflow-commit"]}}
     if "bazel" in plan.origins:
         yield _describe_origin("bazel", plan)
-    else:
-        yield {"name": f"bazel-{spec['bazel']}-linux-x86_64", "digest": {"sha256": pins["bazel-sha256"]}}
+    yield {"name": f"bazel-{bazel.version}", "digest": {"sha256": bazel.sha256}}
     for part in ("cuda", "cudnn"):
         yield {"name": f"redistrib_{spec[part]}.json", "digest": {"sha256": pins[f"{part}-redist-sha256"]}}
     for name, value in pins.items():

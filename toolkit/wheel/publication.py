@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from toolkit import files, lock, manifest
-from toolkit.errors import PreflightError
+from toolkit.errors import IntegrityError, PreflightError
 from toolkit.manifest import Manifest
 from toolkit.matrix import Matrix
 from toolkit.wheel import audit, bom, events, fitness, folder, inspection, provenance
@@ -35,7 +35,7 @@ def publish(staging: Path, target: Path, plan: WheelPlan, matrix: Matrix, circum
     """Check what a build left in ``staging``, describe it, and move it to ``target`` in one step.
 
     Raises:
-        IntegrityError: a file is not what the build wrote down.
+        IntegrityError: a file is not what the build wrote down, or another Bazel ran than the pinned one.
         CheckError: the wheel is not the one that was asked for.
         PreflightError: the target cannot be written.
     """
@@ -45,7 +45,9 @@ def publish(staging: Path, target: Path, plan: WheelPlan, matrix: Matrix, circum
     fitness.check(found, plan.lock.spec)
     report = json.loads((staging / "build.json").read_text())
     packages = (staging / "packages.txt").read_text().split()
-    bill = bom.write(plan, found, matrix, bazel=report["bazel"], packages=packages)
+    bazel = provenance.Program(version=report["bazel"], sha256=report["bazel_sha256"])
+    _require_bazel(plan, bazel)
+    bill = bom.write(plan, found, matrix, bazel=bazel, packages=packages)
     files.write_atomically(staging / bom.FILE, bill)
     statement = provenance.describe(
         plan,
@@ -53,6 +55,7 @@ def publish(staging: Path, target: Path, plan: WheelPlan, matrix: Matrix, circum
         started=circumstances.started,
         finished=circumstances.finished,
         builder=circumstances.host,
+        bazel=bazel,
     )
     files.write_json(staging / provenance.FILE, statement)
     record = Manifest(
@@ -73,6 +76,17 @@ def publish(staging: Path, target: Path, plan: WheelPlan, matrix: Matrix, circum
     return record
 
 
+def _require_bazel(plan: WheelPlan, ran: provenance.Program) -> None:
+    """Refuse a build by another Bazel than the pinned one, unless the user brought that Bazel."""
+    pinned = plan.lock.pins["bazel-sha256"]
+    if "bazel" not in plan.origins and ran.sha256 != pinned:
+        raise IntegrityError(
+            "another Bazel ran than the one that is pinned",
+            why=f"Bazel {ran.version} of sha256 {ran.sha256} ran, and {pinned} is pinned",
+            remedy="look what brings a program `bazel` into the build image; to use another on purpose, give --bazel",
+        )
+
+
 def _describe_inputs(plan: WheelPlan, circumstances: Circumstances) -> dict[str, Any]:
     return {
         "plan": plan.digest,
@@ -90,8 +104,7 @@ def _describe_inputs(plan: WheelPlan, circumstances: Circumstances) -> dict[str,
 
 def _read_outcome(path: Path) -> dict[str, Any]:
     with path.open(errors="replace") as stream:
-        outcome = events.read(stream)
-    return {**asdict(outcome), "cached": outcome.cached}
+        return events.read(stream).record()
 
 
 def _move(staging: Path, target: Path) -> None:

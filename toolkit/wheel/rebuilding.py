@@ -5,17 +5,20 @@ import uuid
 from dataclasses import dataclass
 from pathlib import Path
 
+from toolkit import naming
 from toolkit.console import Console
-from toolkit.engine import buildx
+from toolkit.engine import buildx, mounts
 from toolkit.errors import BuildError, CheckError, UnsupportedError
 from toolkit.settings import Settings
 from toolkit.wheel import difference, failure, folder, origin, staging, verification
 from toolkit.wheel.difference import Difference
 from toolkit.wheel.plan import WheelPlan
 
+_NAMED = 4
+"""Files that an error names; the others are in the list before it."""
 _MEANING = {
     "R3": "the same wheel, to the byte",
-    "R2": "the same files, to the byte; only what the archive says of them differs",
+    "R2": "the same files, to the byte, but for RECORD and what the archive says of them",
     "R1": "the same file list; some contents differ",
     "below R1": "another file list",
 }
@@ -44,6 +47,29 @@ class Comparison:
         return f"{self.rung}, {_MEANING[self.rung]}{changed}"
 
 
+def require_rung(comparison: Comparison, accepted: difference.Rung = "R2") -> None:
+    """Refuse a second build that gave another wheel.
+
+    Args:
+        comparison: the outcome.
+        accepted: the lowest rung that is good enough.
+
+    Raises:
+        CheckError: the rung is lower.
+    """
+    if difference.RUNGS.index(comparison.rung) >= difference.RUNGS.index(accepted):
+        return
+    names = [item.name or "the archive" for item in comparison.differences if not item.harmless or accepted == "R3"]
+    more = f" and {len(names) - _NAMED} more" if len(names) > _NAMED else ""
+    raise CheckError(
+        f"the second build gave another wheel: {comparison.summary}",
+        why=f"{', '.join(names[:_NAMED])}{more}: a cache or an executor may have given a wrong result, or the "
+        "build is not reproducible",
+        remedy="build anew with a cache that nobody else has used (--cache NAME) and compare again; "
+        "--accept R1 lets contents differ",
+    )
+
+
 def rebuild(path: Path, settings: Settings, *, bazelrc: str, console: Console) -> Comparison:
     """Build the wheel of a folder once more and compare.
 
@@ -54,11 +80,11 @@ def rebuild(path: Path, settings: Settings, *, bazelrc: str, console: Console) -
     """
     record = verification.read_record(path)
     # Cache mounts of a name that nobody has used are empty.
-    name = f"verify-{uuid.uuid4().hex[:12]}"
+    name = f"{naming.REBUILD_CACHE}{uuid.uuid4().hex[:12]}"
     plan = verification.recall_plan(record, ca_bundle=settings.ca_bundle, bazelrc=bazelrc, cache_id=name)
     require_inputs(plan)
     started = time.monotonic()
-    with staging.claim(path.resolve().parent, plan.name) as place:
+    with mounts.used_once(name, console), staging.claim(path.resolve().parent, plan.name) as place:
         log = Path(settings.state) / f"wheel-{plan.name}" / "rebuild.log"
         try:
             buildx.build(plan.command(place.path), log=log, console=console, step="rebuild", keep=[place.lock])

@@ -11,7 +11,7 @@ from toolkit.audit.finding import Finding, judge
 from toolkit.errors import IntegrityError
 from toolkit.lock import Lock
 from toolkit.manifest import Manifest
-from toolkit.wheel import audit, bom, fitness, folder, inspection, provenance
+from toolkit.wheel import audit, bom, events, fitness, folder, inspection, provenance
 from toolkit.wheel.plan import Means, WheelPlan
 
 
@@ -59,7 +59,9 @@ def recall_plan(record: Manifest, *, ca_bundle: str = "", bazelrc: str = "", cac
     facts = record.facts
     means = Means(ca_bundle=ca_bundle, bazelrc=bazelrc)
     secrets = {"ca": means.ca_bundle, "bazelrc": means.bazelrc}
-    arguments = {name: value for name, value in facts["arguments"].items() if name != "REMOTE_CACHE"}
+    # The services of the first build would give the same results again, wrong ones too.
+    services = {"REMOTE_CACHE", "REMOTE_EXECUTOR", "REMOTE_INSTANCE_NAME"}
+    arguments = {name: value for name, value in facts["arguments"].items() if name not in services}
     return WheelPlan(
         lock=Lock(spec=facts["lock"]["spec"], pins=facts["lock"]["pins"]),
         digest=facts["plan"],
@@ -69,6 +71,15 @@ def recall_plan(record: Manifest, *, ca_bundle: str = "", bazelrc: str = "", cac
         fresh=True,
         origins=dict(facts["origins"]),
     )
+
+
+def describe_trust(record: Manifest) -> str:
+    """Say which results of others are in a wheel: nothing but a second build without them can check those."""
+    ran = record.facts["bazel"]
+    said = events.describe(ran)
+    if ran.get("cached") or ran.get("reused") or ran.get("remote"):
+        return f"{said}: those who can write these caches, or run the executor, are trusted; --rebuild checks them"
+    return f"{said}: only the machine that built it is trusted"
 
 
 def _check_wheel(record: Manifest, found: inspection.Inspection) -> Iterator[Finding]:

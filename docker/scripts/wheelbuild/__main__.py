@@ -1,7 +1,7 @@
 """Build a TensorFlow wheel: patch, configure, run Bazel, hand over one wheel and what belongs to it.
 
-Exit codes: 0 done, 1 a patch does not apply, 2 usage, 3 not exactly one wheel, 28 the disk is full, 34 the remote
-executor does not answer, 137 a compiler was killed for memory, otherwise Bazel's own.
+Exit codes: 0 done, 1 a patch does not apply, 2 usage, 3 not exactly one wheel, 6 nothing ran on the remote executor, 28
+the disk is full, 34 the remote executor does not answer, 137 a compiler was killed for memory, otherwise Bazel's own.
 """
 
 import errno
@@ -12,19 +12,26 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from typing import Any
 
-from wheelbuild import arguments, bazel, machine, redaction, request, result, service
+from wheelbuild import arguments, bazel, journal, machine, redaction, request, result, service
+from wheelbuild.cores import count_cores
+from wheelbuild.journal import Journal
 
 BUILD = Path("/build")
 CACHE = Path("/var/cache/bazel")
 SOURCE = Path("/usr/src/tensorflow")
 OUT = Path("/out")
 SECRETS = Path("/run/secrets")
-RAW_EVENTS = Path("/tmp/events.json")  # noqa: S108 -- holds credentials, so it must not outlive the step
-LOG = CACHE / "log" / "build.log"
-EVENTS = CACHE / "log" / "events.json"
+PRIVATE = Path("/tmp")  # noqa: S108 -- in memory, and gone with the step: it is in no layer
+"""Folder for what may hold credentials."""
+
+RAW_EVENTS = PRIVATE / "events.json"
+NOTHING_REMOTE = 6
+"""Exit code of a build that was to run on an executor and did not. Bazel has it for ``bazel run`` alone."""
+
 REMOTE_FAILED = 34
-"""Bazel's own code for a remote executor that fails; ours for one that cannot be reached."""
+"""Bazel's own code for a remote executor that fails, used for one that cannot be reached, too."""
 
 
 def prepare_environment() -> dict[str, str]:
@@ -43,7 +50,7 @@ def prepare_trust() -> Path | None:
     bundle = SECRETS / "ca"
     if not bundle.is_file():
         return None
-    store = Path("/tmp/trust.p12")  # noqa: S108 -- the container's own, gone with the step
+    store = PRIVATE / "trust.p12"
     export = ["openssl", "pkcs12", "-export", "-nokeys", "-jdktrust", "anyExtendedKeyUsage", "-passout", "pass:toolkit"]
     subprocess.run([*export, "-in", str(bundle), "-out", str(store)], check=True)
     return store
@@ -56,18 +63,16 @@ def prepare_downloads() -> None:
         shutil.copytree(given, CACHE / "repository", dirs_exist_ok=True)
 
 
-def redact(credentials: Path) -> None:
-    """Leave log and event file in the cache mount, without what the user's rc file keeps secret."""
-    secrets = redaction.read_secrets(credentials.read_text()) if credentials.is_file() else []
-    for raw, clean in ((LOG, LOG), (RAW_EVENTS, EVENTS)):
-        if raw.exists():
-            clean.write_text(redaction.redact(raw.read_text(errors="replace"), secrets))
+def prepare_logging() -> Path:
+    """Write the properties file that switches off the log of Bazel's server, which holds the values of rc files."""
+    path = PRIVATE / "logging.properties"
+    path.write_text(".level=OFF\n")
+    return path
 
 
-def explain_failure(ended: bazel.Ended, wanted: request.Request, kills: int) -> int:
+def explain_failure(ended: bazel.Ended, wanted: request.Request, kills: int, log: str) -> int:
     """Print the first error of the log and what to do; returns the exit code of the step."""
     code = ended.code
-    log = LOG.read_text(errors="replace")
     lines = log.splitlines()
     # The first error is the cause; with --keep_going or many jobs it is far from the end.
     first = next((number for number, line in enumerate(lines) if line.startswith(("ERROR:", "FATAL:"))), -20)
@@ -91,68 +96,112 @@ def explain_full_disk(said: str) -> int:
     return errno.ENOSPC
 
 
-def build(wanted: request.Request) -> int:
-    """Run the whole stage; returns its exit code."""
+def report_places(processes: dict[str, int]) -> int:
+    """Print where the actions of a build with a remote executor ran; returns the exit code of the step.
+
+    A build whose actions were all up to date, or in a cache, needed no executor. If actions ran, all of them on this
+    machine, the executor was not used although it was asked for. That is an error: otherwise nothing would show it.
+    """
+    places = bazel.count_places(processes)
+    said = f"{places.remote} on the remote executor, {places.cached} from a cache, {places.here} on this machine"
+    print(f"wheel: actions: {said}", flush=True)
+    if places.remote or not places.here:
+        return 0
+    print(f"wheel: no action ran on the remote executor, and {places.here} ran on this machine", file=sys.stderr)
+    print("  try: remove --spawn_strategy and --strategy from the rc file and the arguments", file=sys.stderr)
+    return NOTHING_REMOTE
+
+
+def build(wanted: request.Request, kept: Journal) -> int:
+    """Run the whole stage, with log and events in ``kept``; returns its exit code."""
     if trouble := service.find_trouble(wanted.remote_executor):
         # Bazel itself asks six times, and each time may take a minute where packets get lost.
         print(f"wheel: the remote executor does not answer: {trouble}", file=sys.stderr)
         return REMOTE_FAILED
     environment = prepare_environment()
-    patches = BUILD / "patches" / "tensorflow" / wanted.tensorflow
-    if code := subprocess.run([BUILD / "apply-patches", patches, SOURCE], check=False).returncode:
-        return code
-    configuration = arguments.compose_configure(wanted, python=sys.executable)
-    configured = subprocess.run(
-        ["./configure"], cwd=SOURCE, env=environment | configuration, stdin=subprocess.DEVNULL, check=False
-    )
-    if configured.returncode:
-        print("wheel: ./configure failed; its words are above", file=sys.stderr)
+    credentials = SECRETS / "bazelrc"
+    try:
+        redactor = prepare_redactor(credentials, environment)
+    except redaction.UnsafeError as error:
+        print(f"wheel: the rc file sets {error}; give a value that is no secret as an argument", file=sys.stderr)
         return 2
-
+    configuration = arguments.compose_configure(wanted, python=sys.executable)
+    if code := prepare_source(wanted, environment | configuration):
+        return code
     trust = prepare_trust()
     prepare_downloads()
-    credentials = SECRETS / "bazelrc"
+    journal.remove_leaks(CACHE / "root")
     startup = arguments.compose_startup(
-        cache=CACHE, credentials=credentials if credentials.is_file() else None, trust=trust
+        cache=CACHE,
+        logging=prepare_logging(),
+        credentials=credentials if credentials.is_file() else None,
+        trust=trust,
     )
     argv = ["bazel", *startup]
     argv += arguments.compose_build(wanted, cache=CACHE, events=RAW_EVENTS, downloads=BUILD / "downloads", trust=trust)
     print(f"wheel: {wanted.jobs} jobs, {wanted.memory} MiB\n+ {' '.join(argv)}", flush=True)
     began, kills = time.monotonic(), machine.count_kills()
-    ended = bazel.run(argv, environment=environment, folder=SOURCE, log=LOG)
+    ended = bazel.run(argv, environment=environment, folder=SOURCE, log=kept.log, redact=redactor.redact)
     seconds = time.monotonic() - began
-    redact(credentials)
+    kept.write_events(RAW_EVENTS, redactor.redact_event)
+    log = kept.log.read_text(errors="replace")
     if ended.code:
-        return explain_failure(ended, wanted, machine.count_kills() - kills)
-
-    try:
-        wheel = result.find_wheel(EVENTS)
-    except result.ResultError as error:
-        print(f"wheel: {error}", file=sys.stderr)
-        return 3
+        return explain_failure(ended, wanted, machine.count_kills() - kills, log)
+    program = bazel.identify(environment, SOURCE)
     facts = {
         "schema": 1,
-        "bazel": bazel.read_version(environment),
+        "bazel": program.version,
+        "bazel_path": program.path,
+        "bazel_sha256": program.sha256,
         "argv": argv,
         "configure": configuration,
         "jobs": wanted.jobs,
         "memory_mib": wanted.memory,
-        "cores": machine.count_cores(),
+        "cores": count_cores(),
         "seconds": round(seconds, 1),
         "peak_memory_mib": machine.read_peak(),
-        "processes": bazel.count_processes(LOG.read_text(errors="replace")),
     }
-    hand_over(wheel, facts)
+    return finish(wanted, kept, facts | {"processes": bazel.count_processes(log)})
+
+
+def prepare_redactor(credentials: Path, environment: dict[str, str]) -> redaction.Redactor:
+    """Read the user's rc file. Raises as :func:`wheelbuild.redaction.require_safe`."""
+    rc = credentials.read_text(errors="replace") if credentials.is_file() else ""
+    redaction.require_safe(rc)
+    return redaction.Redactor(rc, environment)
+
+
+def prepare_source(wanted: request.Request, environment: dict[str, str]) -> int:
+    """Patch and configure TensorFlow's tree; returns the exit code of the step."""
+    patches = BUILD / "patches" / "tensorflow" / wanted.tensorflow
+    if code := subprocess.run([BUILD / "apply-patches", patches, SOURCE], check=False).returncode:
+        return code
+    if subprocess.run(["./configure"], cwd=SOURCE, env=environment, stdin=subprocess.DEVNULL, check=False).returncode:
+        print("wheel: ./configure failed; its words are above", file=sys.stderr)
+        return 2
     return 0
 
 
-def hand_over(wheel: Path, facts: dict[str, object]) -> None:
+def finish(wanted: request.Request, kept: Journal, facts: dict[str, Any]) -> int:
+    """Check what Bazel did, find the wheel and hand it over; returns the exit code of the step."""
+    if wanted.remote_executor and (code := report_places(facts["processes"])):
+        return code
+    try:
+        wheel = result.find_wheel(kept.events)
+    except result.ResultError as error:
+        print(f"wheel: {error}", file=sys.stderr)
+        return 3
+    hand_over(wheel, kept, facts)
+    return 0
+
+
+def hand_over(wheel: Path, kept: Journal, facts: dict[str, Any]) -> None:
     """Fill ``/out`` with the wheel and what belongs to it."""
     OUT.mkdir(exist_ok=True)
     packages = subprocess.run(
         ["dpkg-query", "--show", "--showformat", "${Package}=${Version}\n"], capture_output=True, text=True, check=True
     )
-    for file in (wheel, LOG, EVENTS, Path("/proof/toolchain.json")):
+    for file in (wheel, kept.log, kept.events, Path("/proof/toolchain.json")):
         shutil.copyfile(file, OUT / file.name)
     (OUT / "packages.txt").write_text(packages.stdout)
     (OUT / "build.json").write_text(json.dumps(facts, indent=2) + "\n")
@@ -163,15 +212,13 @@ def hand_over(wheel: Path, facts: dict[str, object]) -> None:
 def main() -> int:
     """Read the request from the environment and build."""
     try:
-        wanted = request.read_request(os.environ, cores=machine.count_cores(), memory=machine.read_memory())
-    except request.UsageError as error:
+        wanted = request.read_request(os.environ, cores=count_cores(), memory=machine.read_memory())
+        run = journal.read_run(SECRETS / "run", os.environ)
+    except (request.UsageError, ValueError) as error:
         print(f"wheel: {error}", file=sys.stderr)
         return 2
     try:
-        (CACHE / "log").mkdir(parents=True, exist_ok=True)
-        for stale in (LOG, EVENTS):
-            stale.unlink(missing_ok=True)
-        return build(wanted)
+        return build(wanted, journal.open_journal(CACHE / "log", run))
     except OSError as error:
         if error.errno not in {errno.ENOSPC, errno.EDQUOT}:
             raise

@@ -11,15 +11,24 @@ from wheelbuild.request import Request
 TARGET = "//tensorflow/tools/pip_package:wheel"
 
 
-def compose_startup(*, cache: Path, credentials: Path | None, trust: Path | None) -> list[str]:
+def compose_startup(*, cache: Path, logging: Path, credentials: Path | None, trust: Path | None) -> list[str]:
     """Startup options: what comes before the word ``build``.
 
+    Bazel's server writes the values of rc files into ``command.log`` and ``java.log`` of its output base, which is in
+    the cache mount, and everything into a heap dump: all three are switched off.
+
     Args:
+        logging: properties file for Java's logging; comes after Bazel's own on Java's command line, and so wins.
         cache: folder of the cache mount; the output base must outlive the container (tensorflow#39560).
         credentials: rc file of the user, read after TensorFlow's own.
         trust: PKCS #12 store of the authorities to trust in place of Java's own.
     """
-    options = [f"--output_user_root={cache / 'root'}"]
+    options = [
+        f"--output_user_root={cache / 'root'}",
+        "--nowrite_command_log",
+        f"--host_jvm_args=-Djava.util.logging.config.file={logging}",
+        "--host_jvm_args=-XX:-HeapDumpOnOutOfMemoryError",
+    ]
     if credentials:
         options.append(f"--bazelrc={credentials}")
     if trust:
@@ -33,17 +42,26 @@ def compose_startup(*, cache: Path, credentials: Path | None, trust: Path | None
 def compose_build(request: Request, *, cache: Path, events: Path, downloads: Path, trust: Path | None) -> list[str]:
     """The command ``build`` with its target and flags.
 
+    docker/flags.yaml names the line of upstream or of Bazel behind each flag.
+
     * ``cuda_wheel`` after ``cuda``: it switches off what the other switches on (tensorflow#86405).
+    * ``avx_linux`` and ``--undefined-version``: the published wheel is built with both. Without the second, lld refuses
+      version scripts that name a symbol that is not there.
     * Versions and capabilities last: ``cuda`` sets 12.5.1 and 9.3.0, and ``cuda_clang``, which ``./configure`` selects,
       sets capabilities without 7.5.
+    * The compiler last: with CUDA, ``./configure`` tells it to ``@local_config_cuda`` only. ``@local_config_cc`` reads
+      CC and BAZEL_COMPILER and otherwise looks for gcc, which the toolchain stage does not have under that name.
     """
     flags = ["build", TARGET, "--repo_env=WHEEL_NAME=tensorflow", "--config=cuda", "--config=cuda_wheel"]
+    flags += ["--config=avx_linux", "--linkopt=-Wl,--undefined-version"]
     flags += [
         f"--disk_cache={cache / 'disk'}",
         f"--repository_cache={cache / 'repository'}",
         f"--jobs={request.jobs}",
         f"--local_ram_resources={request.memory}",
         f"--build_event_json_file={events}",
+        # With a gRPC service, Bazel otherwise writes `bytestream://` addresses there, and the wheel is not found.
+        "--nobuild_event_json_file_path_conversion",
         "--curses=no",
         "--color=no",
         # BuildKit keeps 2 MiB of a step's output: 18 hours of one line in five seconds, which is the default.
@@ -56,8 +74,15 @@ def compose_build(request: Request, *, cache: Path, events: Path, downloads: Pat
     if request.remote_cache:
         flags.append(f"--remote_cache={request.remote_cache}")
     if request.remote_executor:
-        # Whoever asks for an executor wants no build on this machine instead, whatever the rc files say.
-        flags += [f"--remote_executor={request.remote_executor}", "--noremote_local_fallback"]
+        # TensorFlow's rc file sets `--spawn_strategy=standalone`, with which the executor is never used. `local` is for
+        # actions that are marked to run here (`no-remote-exec`: the wheel needs two); all others stay remote.
+        flags += [
+            f"--remote_executor={request.remote_executor}",
+            "--spawn_strategy=remote,local",
+            "--noremote_local_fallback",
+        ]
+    if request.remote_instance:
+        flags.append(f"--remote_instance_name={request.remote_instance}")
     if trust and (request.remote_cache or request.remote_executor):
         flags.append("--tls_certificate=/run/secrets/ca")
     flags += request.extra
@@ -67,13 +92,21 @@ def compose_build(request: Request, *, cache: Path, events: Path, downloads: Pat
         f"--repo_env=HERMETIC_CUDA_VERSION={request.cuda}",
         f"--repo_env=HERMETIC_CUDNN_VERSION={request.cudnn}",
         f"--repo_env=HERMETIC_CUDA_COMPUTE_CAPABILITIES={request.capabilities}",
+        f"--repo_env=CC={locate_clang(request)}",
+        f"--repo_env=BAZEL_COMPILER={locate_clang(request)}",
     ]
+
+
+def locate_clang(request: Request) -> str:
+    """Return the path of the compiler for host and device code, as Debian's packages install it."""
+    return f"/usr/lib/llvm-{request.llvm}/bin/clang"
 
 
 def compose_configure(request: Request, *, python: str) -> dict[str, str]:
     """Answers to ``./configure``: each question has one, so it never asks and never falls back on what it finds.
 
-    ``LD_LIBRARY_PATH`` is left out on purpose: ``./configure`` would write it into every action's cache key.
+    ``LD_LIBRARY_PATH`` is left out on purpose: ``./configure`` would write it into every action's cache key. So is
+    ``CC_OPT_FLAGS``: only ``--config=opt``, which is not used here, reads its answer.
 
     Args:
         request: what is wanted.
@@ -85,13 +118,12 @@ def compose_configure(request: Request, *, python: str) -> dict[str, str]:
         "TF_NEED_ROCM": "0",
         "TF_NEED_CUDA": "1",
         "TF_CUDA_CLANG": "1",
-        "CLANG_CUDA_COMPILER_PATH": f"/usr/lib/llvm-{request.llvm}/bin/clang",
+        "CLANG_CUDA_COMPILER_PATH": locate_clang(request),
         "HERMETIC_CUDA_VERSION": request.cuda,
         "HERMETIC_CUDNN_VERSION": request.cudnn,
         "HERMETIC_CUDA_COMPUTE_CAPABILITIES": request.capabilities,
         "LOCAL_CUDA_PATH": "",
         "LOCAL_CUDNN_PATH": "",
         "LOCAL_NCCL_PATH": "",
-        "CC_OPT_FLAGS": "-Wno-sign-compare",
         "TF_SET_ANDROID_WORKSPACE": "0",
     }

@@ -1,9 +1,11 @@
 """Bazel as a process: everything that it says is kept, what a user needs now is shown."""
 
+import hashlib
 import re
+import shutil
 import subprocess
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -37,8 +39,53 @@ class Ended:
     full: str = ""
 
 
-def run(argv: Sequence[str], *, environment: Mapping[str, str], folder: Path, log: Path) -> Ended:
-    """Run Bazel, with its output in ``log`` and the lines that matter on the console."""
+@dataclass(frozen=True, kw_only=True)
+class Program:
+    """The Bazel that answers.
+
+    Attributes:
+        version: what it says of itself, such as ``6.5.0``.
+        path: the file that is started, with all links resolved.
+        sha256: hex digest of that file.
+    """
+
+    version: str
+    path: str
+    sha256: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class Places:
+    """Where the actions of a build came from.
+
+    Attributes:
+        remote: actions that ran on the remote executor.
+        cached: actions whose result came from a cache.
+        here: actions that ran on this machine.
+    """
+
+    remote: int = 0
+    cached: int = 0
+    here: int = 0
+
+
+def run(
+    argv: Sequence[str],
+    *,
+    environment: Mapping[str, str],
+    folder: Path,
+    log: Path,
+    redact: Callable[[str], str] = str,
+) -> Ended:
+    """Run Bazel, with its output in ``log`` and the lines that matter on the console.
+
+    Args:
+        argv: the command.
+        environment: its variables, and no others.
+        folder: its working directory.
+        log: file for each line that it prints.
+        redact: masks secrets in a line; no line is kept or shown without it, so a kill leaves none behind.
+    """
     process = subprocess.Popen(
         argv,
         cwd=folder,
@@ -52,7 +99,8 @@ def run(argv: Sequence[str], *, environment: Mapping[str, str], folder: Path, lo
     full = ""
     # Without a buffer: what a full disk refuses would be tried again at the end, and fail there.
     with log.open("wb", buffering=0) as kept:
-        for line in process.stdout or ():
+        for said in process.stdout or ():
+            line = redact(said)
             try:
                 kept.write(line.encode())
             except OSError as error:
@@ -66,10 +114,15 @@ def run(argv: Sequence[str], *, environment: Mapping[str, str], folder: Path, lo
     return Ended(code=process.wait(), full=full)
 
 
-def read_version(environment: Mapping[str, str]) -> str:
-    """What ``bazel --version`` says, such as ``6.5.0``."""
-    said = subprocess.run(["bazel", "--version"], env=environment, capture_output=True, text=True, check=True).stdout
-    return said.strip().removeprefix("bazel ")
+def identify(environment: Mapping[str, str], folder: Path) -> Program:
+    """Find out which Bazel runs in a tree: a launcher may choose another version there than elsewhere."""
+    path = Path(shutil.which("bazel", path=environment["PATH"]) or "bazel").resolve(strict=True)
+    said = subprocess.run(
+        [path, "--version"], cwd=folder, env=environment, capture_output=True, text=True, check=True
+    ).stdout
+    with path.open("rb") as content:
+        digest = hashlib.file_digest(content, "sha256").hexdigest()
+    return Program(version=said.strip().removeprefix("bazel "), path=str(path), sha256=digest)
 
 
 def count_processes(log: str) -> dict[str, int]:
@@ -82,3 +135,11 @@ def count_processes(log: str) -> dict[str, int]:
         return {}
     pairs = (part.strip().split(" ", 1) for part in found[-1].split(","))
     return {where: int(count) for count, where in pairs}
+
+
+def count_places(processes: Mapping[str, int]) -> Places:
+    """Sum up what :func:`count_processes` found; ``internal`` actions do no work and count nowhere."""
+    cached = sum(count for where, count in processes.items() if "cache hit" in where)
+    remote = processes.get("remote", 0)
+    others = sum(processes.values()) - cached - remote - processes.get("internal", 0)
+    return Places(remote=remote, cached=cached, here=others)

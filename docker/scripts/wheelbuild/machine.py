@@ -1,15 +1,9 @@
-"""Cores and memory of the container, and what the kernel did to its processes."""
+"""Memory of the container, and what the kernel did to its processes."""
 
-import os
 import re
 from pathlib import Path
 
 CGROUP = Path("/sys/fs/cgroup")
-
-
-def count_cores() -> int:
-    """Cores that this process may use."""
-    return len(os.sched_getaffinity(0))
 
 
 def read_memory(meminfo: Path = Path("/proc/meminfo"), cgroup: Path = CGROUP) -> int:

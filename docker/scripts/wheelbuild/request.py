@@ -23,6 +23,7 @@ class Request:
         epoch: time stamp of the wheel's files, or empty.
         extra: arguments of the user.
         remote_cache, remote_executor: URLs, or empty.
+        remote_instance: name of an instance of these services, or empty.
     """
 
     tensorflow: str
@@ -38,6 +39,7 @@ class Request:
     extra: tuple[str, ...] = ()
     remote_cache: str = ""
     remote_executor: str = ""
+    remote_instance: str = ""
 
 
 def read_request(environment: Mapping[str, str], *, cores: int, memory: int) -> Request:
@@ -80,4 +82,5 @@ def read_request(environment: Mapping[str, str], *, cores: int, memory: int) -> 
         extra=tuple(environment.get("BAZEL_ARGUMENTS", "").split()),
         remote_cache=environment.get("REMOTE_CACHE", ""),
         remote_executor=environment.get("REMOTE_EXECUTOR", ""),
+        remote_instance=environment.get("REMOTE_INSTANCE_NAME", ""),
     )

@@ -45,9 +45,11 @@ def compose(
     arguments: Mapping[str, str] | None = None,
     contexts: Mapping[str, str | Path] | None = None,
     secrets: Mapping[str, Path] | None = None,
+    root: str | Path = ".",
 ) -> list[str]:
-    """The command that builds a stage."""
-    argv = ["docker", "buildx", "build", "--progress", "plain", "--file", "docker/Dockerfile", "--target", target]
+    """The command that builds a stage, from the Dockerfile and the files of ``root``."""
+    argv = ["docker", "buildx", "build", "--progress", "plain", "--file", f"{root}/docker/Dockerfile"]
+    argv += ["--target", target]
     given = {"SOURCE_DATE_EPOCH": EPOCH, **(arguments or {})}
     if subprocess.run(["docker", "image", "inspect", STANDIN], capture_output=True, check=False).returncode == 0:
         given = {"BASE_IMAGE": STANDIN, **given}
@@ -64,7 +66,7 @@ def compose(
         argv += ["--output", "type=cacheonly"]  # else each build leaves an image without a name
     if tag:
         argv += ["--tag", tag, "--label", "io.github.tensorflow-toolkit.owner=toolkit", "--load"]
-    return [*argv, "."]
+    return [*argv, str(root)]
 
 
 def build(target: str, **options: object) -> Outcome:

@@ -96,3 +96,15 @@ def test_without_network_missing_data_is_said_at_once(image: str, runs: Path) ->
     assert "--data-dir" in done.stderr
     assert "Traceback" not in done.stderr
     assert time.monotonic() - began < 30
+
+
+def test_a_cpu_quota_limits_the_threads(image: str, runs: Path) -> None:
+    """Two cores are visible here, and one is paid for."""
+    argv = command(image, runs, "--steps", "1")
+    index = argv.index("--threads")
+    del argv[index : index + 2]
+    argv[2:2] = ["--cpus", "1"]
+    done = subprocess.run(argv, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    found = read_manifest(runs)
+    assert (found["environment"]["threads"], found["hardware"]["cores"]) == (1, 1)

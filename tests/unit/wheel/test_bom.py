@@ -8,7 +8,7 @@ from cyclonedx.schema import SchemaVersion
 from cyclonedx.validation.json import JsonStrictValidator
 
 from tests.unit.wheel.test_fitness import GOOD
-from tests.unit.wheel.test_provenance import COMMIT, FOLDER, IMAGE, LOCK, TABLE
+from tests.unit.wheel.test_provenance import COMMIT, FOLDER, IMAGE, LOCK, RAN, TABLE
 from toolkit.wheel import bom
 from toolkit.wheel.origin import Origin
 from toolkit.wheel.plan import Means, plan
@@ -18,7 +18,7 @@ VALIDATOR = JsonStrictValidator(SchemaVersion.V1_6)
 
 def write(**origins: Origin) -> dict[str, Any]:
     packages = ["clang-17=1:17.0.6-22", "libstdc++-14-dev=14.2.0-19", "bash=5.2"]
-    text = bom.write(plan(LOCK, Means(), **origins), GOOD, TABLE, bazel="6.5.0", packages=packages)
+    text = bom.write(plan(LOCK, Means(), **origins), GOOD, TABLE, bazel=RAN, packages=packages)
     assert VALIDATOR.validate_str(text) is None
     value: dict[str, Any] = json.loads(text)
     return value
@@ -46,10 +46,11 @@ def test_tree_that_was_brought_along_is_named_by_content(source: Origin) -> None
     assert {"name": "io.github.tensorflow-toolkit.source", "value": source.identity} in subject["properties"]
 
 
-def test_bazel_has_its_pinned_hash_only_where_it_is_the_pinned_one() -> None:
-    for origins, hashes in (({}, [{"alg": "SHA-256", "content": LOCK.pins["bazel-sha256"]}]), ({"bazel": IMAGE}, None)):
+def test_bazel_has_the_version_and_the_hash_of_the_one_that_ran() -> None:
+    for origins in ({}, {"bazel": IMAGE}):
         (bazel,) = [item for item in write(**origins)["components"] if item["name"] == "bazel"]
-        assert bazel.get("hashes") == hashes
+        assert bazel["version"] == RAN.version
+        assert bazel["hashes"] == [{"alg": "SHA-256", "content": RAN.sha256}]
         assert bazel["scope"] == "excluded"
 
 

@@ -1,6 +1,7 @@
 """What a build says while it runs, and how it knows that it is up to date. Real builds are in tests/integration."""
 
 import json
+import os
 from pathlib import Path
 
 import pytest
@@ -8,6 +9,7 @@ import pytest
 from tests.unit.wheel.test_publication import PLAN, finish_build, publish
 from toolkit import lock, matrix, spec
 from toolkit.console import Console
+from toolkit.errors import IntegrityError
 from toolkit.wheel import build
 from toolkit.wheel.plan import Means, plan
 
@@ -64,6 +66,31 @@ def test_result_that_was_cut_off_is_not_found(tmp_path: Path) -> None:
     assert build.find(PLAN, tmp_path) is not None
     wheel.write_bytes(wheel.read_bytes()[:-1])
     assert build.find(PLAN, tmp_path) is None
+
+
+def test_log_of_an_earlier_run_explains_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A build ran out of disk; the next one fails before Bazel starts, because Bazel was tampered with."""
+    state, programs = tmp_path / "state", tmp_path / "bin"
+    stale = state / "bazel" / "build.log"
+    stale.parent.mkdir(parents=True)
+    stale.write_text("ERROR: no space left on device\n")
+    programs.mkdir()
+    docker = programs / "docker"
+    docker.write_text(
+        f'#!/bin/sh\necho "$@" >>{tmp_path}/said\n[ "$1 $2" = "buildx version" ] && exit 0\n'
+        'case "$*" in *bazel-log*) exit 0 ;; esac\n'
+        'for word; do case $word in id=run,src=*) cat "${word#id=run,src=}" >>' + f"{tmp_path}/run ;; esac; done\n"
+        'echo "ERROR: failed to solve: digest mismatch sha256:aa: sha256:bb" >&2\nexit 1\n'
+    )
+    docker.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{programs}:{os.environ['PATH']}")
+    monkeypatch.setattr(build, "require_buildx", lambda: None)
+    with pytest.raises(IntegrityError, match="a download is not what was pinned"):
+        build.build(PLAN, matrix.load(), dist=tmp_path / "dist", logs=state, engine="x", console=Console())
+    assert not stale.exists()
+    run = (tmp_path / "run").read_text()
+    assert f"--build-arg LOG_OF={run}" in (tmp_path / "said").read_text(), "the log of this very run was asked for"
+    assert len(run) == 32
 
 
 def test_host_is_described() -> None:

@@ -22,7 +22,7 @@ def run(tmp_path: Path) -> Run:
     [
         (["--cuda", "12.6", "--cudnn", "9.5.0"], 3, "--cuda 12.6.1 --cudnn 9.5.0"),
         (["--cuda", "12.8.0", "--cudnn", "9.5.0"], 3, "tensorflow#90562"),
-        (["--cuda", "12.6.1", "--cudnn", "9.11.0"], 3, "break Turing"),
+        (["--cuda", "12.6.1", "--cudnn", "9.11.0", "--compute-capability", "7.0"], 3, "GPUs before Turing"),
         (["--cuda", "12.6.1", "--cudnn", "9.3.0"], 3, "older than the 9.5.0"),
         (["--cuda", "12.6.1", "--cudnn", "9.3.0"], 3, "12.6.1: the wheel would load, but in an image without"),
         (["--cuda", "12.6.1", "--cudnn", "9.5.1"], 3, "newer than the 9.5.0"),
@@ -66,7 +66,10 @@ def test_dry_run_prints_the_command_and_needs_no_engine(run: Run) -> None:
     assert argv[argv.index("--target") + 1] == "wheel-from-source"
     assert "COMPUTE_CAPABILITIES=compute_75" in argv
     assert "base-digest is floating" in done.stderr
-    assert "P4: " in done.stderr
+    assert "P13: " in done.stderr
+    assert "P4: " not in done.stderr
+    assert "--verbose" in done.stderr
+    assert "P4: " in run("build-wheel", "--dry-run", "--verbose").stderr
     assert list(run.folder.iterdir()) == []
     value = json.loads(run("build-wheel", "--dry-run", "--json").stdout)
     assert value["commands"] == [argv]

@@ -54,6 +54,34 @@ def test_each_difference_is_explained_and_ranked(
     assert difference.rank(found) == rung
 
 
+@pytest.mark.parametrize(
+    ("name", "content", "sort"),
+    [
+        ("x/_ops.so", b"\x7fELF\x02", "machine code"),
+        ("x/kernel", b"\x50\xed\x55\xba\x01", "GPU code"),
+        ("x/kernel.ptx", b".version", "GPU code"),
+        ("x/a.py", b"print()", "Python code"),
+        ("x/a.txt", b"text", "data"),
+        ("x/empty", b"", "data"),
+    ],
+)
+def test_code_is_named_as_what_it_is(tmp_path: Path, name: str, content: bytes, sort: str) -> None:
+    first, second = pack(tmp_path / "1", {name: b"else"}), pack(tmp_path / "2", {name: content + b"."})
+    found = difference.compare(first, second)
+    assert [item.detail.partition(":")[0] for item in found] == [sort]
+    assert not found[0].harmless
+    assert difference.rank(found) == "R1"
+
+
+def test_only_named_differences_are_harmless(tmp_path: Path) -> None:
+    base = {**FILES, "t.dist-info/METADATA": b"n", "x/RECORD": b"q"}
+    other = {**FILES, "t.dist-info/METADATA": b"m", "x/RECORD": b"r", "t.dist-info/RECORD": b"s"}
+    found = difference.compare(pack(tmp_path / "1", base), pack(tmp_path / "2", other, time=2))
+    contents = {item.name: item.harmless for item in found if item.kind == "content"}
+    assert contents == {"t.dist-info/RECORD": True, "t.dist-info/METADATA": False, "x/RECORD": False}
+    assert all(item.harmless for item in found if item.kind == "envelope")
+
+
 def test_bytes_after_the_archive_are_noticed(tmp_path: Path) -> None:
     first, second = pack(tmp_path / "1", FILES), pack(tmp_path / "2", FILES)
     with zipfile.ZipFile(second, "a") as archive:

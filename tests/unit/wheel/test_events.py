@@ -22,6 +22,7 @@ METRICS = {
                 {"name": "remote cache hit", "count": 2},
                 {"name": "processwrapper-sandbox", "count": 7},
             ],
+            "actionCacheStatistics": {"hits": 3, "misses": 18},
         },
         "timingMetrics": {"wallTimeInMs": "55645"},
     },
@@ -41,6 +42,26 @@ def test_a_good_build() -> None:
     found = read({"id": {"started": {}}}, finished(None), METRICS)
     assert (found.exit_code, found.executed, found.cached, found.seconds) == (0, 18, 11, 55.645)
     assert found.failures == ()
+
+
+def test_cached_actions_are_recorded_by_kind_and_said() -> None:
+    record = read(finished(None), METRICS).record()
+    assert record["cached_by"] == {"disk cache hit": 9, "remote cache hit": 2}
+    assert (record["cached"], record["remote"], record["reused"]) == (11, 0, 3)
+    assert events.describe(record) == (
+        "18 actions, 11 of them from a cache (9 disk cache hits, 2 remote cache hits), "
+        "3 more unchanged since an earlier build"
+    )
+
+
+def test_remote_actions_are_said() -> None:
+    record = events.Outcome(executed=11, runners={"total": 11, "remote": 11}).record()
+    assert events.describe(record) == "11 actions, none of them from a cache, 11 on the remote executor"
+
+
+def test_a_record_of_an_earlier_version_is_described() -> None:
+    record = {"executed": 2, "cached": 1, "runners": {"total": 2, "disk cache hit": 1}}
+    assert events.describe(record) == "2 actions, 1 of them from a cache (1 disk cache hit)"
 
 
 def test_a_failed_build_names_its_actions() -> None:

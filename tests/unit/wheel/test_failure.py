@@ -19,12 +19,17 @@ STEP = 'process "/bin/sh -c /build/with-ca python3.11 -u -m wheelbuild" did not 
         (f"{STEP}1\nERROR: java.io.IOException: Checksum was aa but wanted bb", IntegrityError, "toolkit lock"),
         ("error: Hash mismatch for `nvidia-curand-cu12==10.3.7.68`", IntegrityError, "toolkit lock"),
         (f"{STEP}1\n    error: write /x: no space left on device", PreflightError, "free space"),
-        (f"{STEP}28\n    wheel: the disk is full: clang: error: x", PreflightError, "is kept and used again"),
+        (
+            f"{STEP}28\n    wheel: the disk is full: clang: error: x",
+            PreflightError,
+            "is compiled already is used again",
+        ),
         (f"{STEP}5\n    E: You don't have enough free space in /var/cache/apt/.", PreflightError, "free space"),
         (f"{STEP}137\n    OSError: [Errno 28] No space left on device", PreflightError, "free space"),
         (f"{STEP}5\n    E: The repository 'x' does not have a Release file.", BuildError, "--apt-snapshot"),
         (f"{STEP}34\n    wheel: the remote executor does not answer: grpc://x", BuildError, "--remote-executor"),
         (f"{STEP}34\nERROR: Failed to query remote execution capabilities: UNAVAILABLE", BuildError, "--bazelrc"),
+        (f"{STEP}6\n    wheel: no action ran on the remote executor, and 7 ran here", BuildError, "--spawn_strategy"),
         ("ERROR: rpc error: code = Unavailable desc = error reading from server: EOF", EngineError, "start it"),
         ("ERROR: Get https://github.com: dial tcp: lookup github.com: no such host", BuildError, "--downloads"),
         (f"{STEP}1\nERROR: Error downloading [https://x] to y: Unknown host: x", BuildError, "--downloads"),
@@ -56,6 +61,83 @@ def test_the_cause_is_found_in_the_log_of_bazel(tmp_path: Path) -> None:
         "host.cc:17:85: error: expected ')'",
     ]
     assert str(log) in found.remedy
+
+
+NO_COMPILER = """\
+INFO: Repository local_config_cc instantiated at:
+  /DEFAULT.WORKSPACE.SUFFIX:509:13: in <toplevel>
+ERROR: An error occurred during the fetch of repository 'local_config_cc':
+   Traceback (most recent call last):
+\tFile "/root/.cache/bazel/external/bazel_tools/tools/cpp/cc_configure.bzl", line 125, column 33, in cc_autoconf_impl
+\t\tconfigure_unix_toolchain(repository_ctx, cpu_value, overriden_tools)
+Error in fail:
+Auto-Configuration Error: Cannot find gcc or CC; correct your path or set the CC variable
+ERROR: Analysis of target '//tensorflow/tools/pip_package:wheel' failed; build aborted:
+INFO: Elapsed time: 3.203s
+INFO: 0 processes.
+"""
+"""What Bazel 7 says without a compiler: the line that begins with ERROR does not tell the cause."""
+
+KILLED_ACTION = """\
+ERROR: /usr/src/BUILD:7:10: Executing genrule //tensorflow:version failed: (Exit 1): bash failed
+  (cd /var/cache/bazel/execroot/org_tensorflow && \\
+  exec env - \\
+    PATH=/usr/bin:/bin \\
+  /bin/bash -c 'source external/bazel_tools/tools/genrule/genrule-setup.sh; external/tool/make --out x.h')
+# Configuration: 2e4cf1f3
+# Execution platform: @local_execution_config_platform//:platform
+Traceback (most recent call last):
+  File "gen_git_source.py", line 3, in <module>
+    import missing
+    ^^^^^^^^^^^^^^
+ModuleNotFoundError: No module named 'missing'
+[12 / 40] Compiling reduce.cc; 3s local
+unrelated.cc is compiled
+ERROR: Build did NOT complete successfully
+"""
+
+
+@pytest.mark.parametrize(
+    ("said", "told"),
+    [
+        (
+            NO_COMPILER,
+            [
+                "ERROR: An error occurred during the fetch of repository 'local_config_cc':",
+                "  Error in fail:",
+                "  Auto-Configuration Error: Cannot find gcc or CC; correct your path or set the CC variable",
+                "ERROR: Analysis of target '//tensorflow/tools/pip_package:wheel' failed; build aborted:",
+            ],
+        ),
+        (
+            KILLED_ACTION,
+            [
+                "ERROR: /usr/src/BUILD:7:10: Executing genrule //tensorflow:version failed: (Exit 1): bash failed",
+                "  ModuleNotFoundError: No module named 'missing'",
+            ],
+        ),
+    ],
+    ids=["analysis", "action"],
+)
+def test_a_key_line_of_bazel_comes_with_the_lines_that_continue_it(said: str, told: list[str]) -> None:
+    """The frames of a trace and the command that was run are in the log only."""
+    assert failure.find_causes(said) == told
+    # The step repeats the same lines, indented: they are told once.
+    indented = "".join(f"    {line}\n" for line in said.splitlines())
+    assert failure.find_causes(said + indented) == told
+
+
+def test_the_lines_that_continue_a_cause_are_few() -> None:
+    causes = failure.find_causes("ERROR: x failed:\n" + "".join(f"line {at}\n" for at in range(100)))
+    assert causes[:2] == ["ERROR: x failed:", "  line 0"]
+    assert len(causes) == 7
+
+
+def test_the_remedy_for_a_full_disk_keeps_the_cache_mounts_of_bazel() -> None:
+    """``docker builder prune`` without a filter removes them: hours of compiling."""
+    found = failure.explain(BuildError("the build failed", why=f"{STEP}28\n wheel: the disk is full: x", remedy=""), [])
+    assert "`docker builder prune --filter type=regular`" in found.remedy
+    assert "what is compiled already is used again" in found.remedy
 
 
 def test_causes_are_few_and_short() -> None:

@@ -49,6 +49,43 @@ def test_every_change_is_noticed(dist: Path) -> None:
         assert action in str(caught.value)
 
 
+def test_everything_that_is_wrong_is_named_at_once(dist: Path) -> None:
+    """Somebody who swapped two files must not be told of the first alone, nor a folder be passed over."""
+    (dist / "more").write_text("more")
+    folder.write_sums(dist)
+    for name in ("x.whl", "build.log"):
+        (dist / name).write_text("other")
+    (dist / "more").unlink()
+    (dist / "new").write_text("")
+    (dist / "extra" / "deep").mkdir(parents=True)
+    (dist / "dangling").symlink_to("nowhere")
+    (dist / "linked").symlink_to("build.log")
+    with pytest.raises(IntegrityError) as caught:
+        folder.check_sums(dist)
+    assert caught.value.why.split("; ") == [
+        "build.log is not what SHA256SUMS says",
+        "dangling is no regular file",
+        "extra is no regular file",
+        "linked is no regular file",
+        "more is missing",
+        "new is not in SHA256SUMS",
+        "x.whl is not what SHA256SUMS says",
+    ]
+
+
+@pytest.mark.parametrize("kind", ["folder", "link"])
+def test_a_listed_file_that_became_something_else_is_noticed(dist: Path, kind: str) -> None:
+    (dist / "build.log").unlink()
+    if kind == "folder":
+        (dist / "build.log").mkdir()
+    else:
+        (dist.parent / f"{dist.name}.log").write_text("build.log")
+        (dist / "build.log").symlink_to(dist.parent / f"{dist.name}.log")
+    with pytest.raises(IntegrityError) as caught:
+        folder.check_sums(dist)
+    assert caught.value.why == "build.log is no regular file"
+
+
 def test_one_file_is_held_to_the_sums_beside_it(dist: Path) -> None:
     folder.check_sum(dist / "x.whl")
     (dist / "new.whl").write_text("nobody wrote a sum of it")

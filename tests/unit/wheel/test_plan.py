@@ -75,6 +75,7 @@ def test_what_does_not_change_the_result_does_not_change_the_digest(tmp_path: Pa
         memory=4096,
         remote_cache="https://cache",
         remote_executor="grpcs://executor",
+        remote_instance="main",
         bazelrc=str(file),
         ca_bundle=str(file),
         downloads=str(tmp_path),
@@ -106,12 +107,27 @@ def test_secrets_are_files_and_never_arguments(tmp_path: Path) -> None:
     assert not any("canary" in word for word in argv)
 
 
+def test_the_name_of_a_run_is_no_part_of_the_cache_key_of_the_step() -> None:
+    """BuildKit's key has the arguments of a step and not its secrets."""
+    planned = plan(LOCK, Means())
+    argv = planned.command(Path("out"), run_name=Path("name"))
+    assert argv == (*planned.command(Path("out"))[:-1], "--secret", "id=run,src=name", argv[-1])
+
+
+def test_the_instance_of_a_service_is_handed_over() -> None:
+    means = Means(remote_executor="grpc://x", remote_instance="main")
+    assert "REMOTE_INSTANCE_NAME=main" in plan(LOCK, means).command(Path("out"))
+
+
 @pytest.mark.parametrize(
     ("means", "reason"),
     [
         (Means(remote_cache="cache:9090"), "--remote-cache is not the URL"),
         (Means(remote_executor="ftp://x"), "--remote-executor is not the URL"),
         (Means(remote_cache="https://user:password@cache"), "has credentials in it"),
+        (Means(remote_instance="main"), "without a service that has instances"),
+        (Means(remote_instance="main", remote_cache="https://cache"), "without a service that has instances"),
+        (Means(remote_instance="a b", remote_executor="grpc://x"), "is not a name"),
         (Means(bazelrc="nowhere"), "there is no file nowhere"),
         (Means(ca_bundle="nowhere"), "there is no file nowhere"),
         (Means(downloads="nowhere"), "there is no folder nowhere"),

@@ -45,7 +45,7 @@ def test_dry_run_says_what_this_machine_would_take(run: Run) -> None:
 @pytest.mark.parametrize(
     ("arguments", "code", "message"),
     [
-        (("--tensorflow", "2.20.0", "--source", str(MINI)), 3, "is built with Bazel 6.5.0, and TensorFlow 2.20.0"),
+        (("--tensorflow", "2.20.0", "--source", str(MINI)), 3, "is TensorFlow 2.19.0, and TensorFlow 2.20.0"),
         (("--downloads", ".", "--dry-run"), 2, "has neither of distdir and repository_cache"),
     ],
 )

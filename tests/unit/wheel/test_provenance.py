@@ -21,6 +21,7 @@ LOCK = lock.collect(
     apt_snapshot="20261121T000000Z",
 )
 WHEEL = "tensorflow-2.19.0-cp311-cp311-linux_x86_64.whl"
+RAN = provenance.Program(version="7.7.1", sha256="5" * 64)
 HOST = {"engine": "docker 26.1.5", "kernel": "6.1", "cores": "2", "memory_bytes": "1"}
 FOLDER = Origin(context="/work/source", identity="sha256:" + "2" * 64)
 COMMIT = Origin(context="/work/source", identity="git:" + "3" * 40)
@@ -31,7 +32,7 @@ LENGTHS = {"sha256": 64, "gitCommit": 40, provenance.TREE: 64}
 
 def describe(built: WheelPlan) -> dict[str, Any]:
     return provenance.describe(
-        built, {WHEEL: "sha256:" + "0" * 64}, started=1_741_132_800, finished=1_741_136_400, builder=HOST
+        built, {WHEEL: "sha256:" + "0" * 64}, started=1_741_132_800, finished=1_741_136_400, builder=HOST, bazel=RAN
     )
 
 
@@ -93,7 +94,7 @@ def list_dependencies(built: WheelPlan) -> list[dict[str, Any]]:
 
 def test_each_pin_of_the_lock_is_a_dependency_with_its_digest() -> None:
     held = {value for item in list_dependencies(plan(LOCK, Means())) for value in item["digest"].values()}
-    digests = {value for name, value in LOCK.pins.items() if re.search("digest|commit|recipe|redist|bazel-|/", name)}
+    digests = {value for name, value in LOCK.pins.items() if re.search("digest|commit|recipe|redist|/", name)}
     assert {value.removeprefix("sha256:") for value in digests} <= held
 
 
@@ -104,8 +105,16 @@ def test_a_folder_has_a_digest_of_its_own_kind_and_a_name_has_none() -> None:
     assert {"name": "bazel", "digest": {"sha256": "4" * 64}} in list_dependencies(plan(LOCK, Means(), bazel=IMAGE))
 
 
+@pytest.mark.parametrize("bazel", [None, FOLDER, IMAGE, NAMED])
+def test_the_bazel_that_ran_is_named_and_not_the_one_that_was_pinned(bazel: Origin | None) -> None:
+    dependencies = list_dependencies(plan(LOCK, Means(), bazel=bazel))
+    assert {"name": "bazel-7.7.1", "digest": {"sha256": "5" * 64}} in dependencies
+    assert LOCK.pins["bazel-sha256"] not in str(dependencies)
+    assert f"bazel-{LOCK.spec['bazel']}" not in str(dependencies)
+
+
 def test_what_the_user_decides_is_complete() -> None:
-    means = Means(remote_cache="https://cache", remote_executor="grpcs://executor")
+    means = Means(remote_cache="https://cache", remote_executor="grpcs://executor", remote_instance="main")
     built = plan(LOCK, means, source=COMMIT, bazel_arguments=["--copt=-O1"])
     assert describe(built)["predicate"]["buildDefinition"]["externalParameters"] == {
         "spec": dict(LOCK.spec),
@@ -114,6 +123,7 @@ def test_what_the_user_decides_is_complete() -> None:
         "aptSnapshot": "20261121T000000Z",
         "remoteCache": "https://cache",
         "remoteExecutor": "grpcs://executor",
+        "remoteInstanceName": "main",
     }
 
 

@@ -26,7 +26,11 @@ EVENTS = '{"id":{"buildFinished":{}},"finished":{"exitCode":{"name":"SUCCESS"}}}
 
 
 def finish_build(
-    path: Path, capability: str = "compute_75", version: str = "2.19.0", tag: str = "cp311-cp311-linux_x86_64"
+    path: Path,
+    capability: str = "compute_75",
+    version: str = "2.19.0",
+    tag: str = "cp311-cp311-linux_x86_64",
+    bazel: str = LOCK.pins["bazel-sha256"],
 ) -> Path:
     """What the stage `wheel-from-source` leaves."""
     path.mkdir(parents=True)
@@ -41,7 +45,7 @@ def finish_build(
         version=version,
         tag=tag,
     )
-    (path / "build.json").write_text(json.dumps({"bazel": "6.5.0", "seconds": 3600}))
+    (path / "build.json").write_text(json.dumps({"bazel": "6.5.0", "bazel_sha256": bazel, "seconds": 3600}))
     (path / "events.json").write_text(EVENTS)
     (path / "packages.txt").write_text("clang-17=1:17.0.6-22\nbash=5.2\n")
     (path / "build.log").write_text("INFO: Build completed successfully\n")
@@ -145,6 +149,20 @@ def test_each_finding_fails_where_it_should(dist: Path, file: str, change: dict[
     assert [item.id for item in findings if item.state == "fail"] == [failing]
     with pytest.raises(CheckError, match="1 of 7 findings do not hold"):
         require(findings, remedy="")
+
+
+def test_another_bazel_than_the_pinned_one_is_refused(tmp_path: Path) -> None:
+    staging = finish_build(tmp_path / "staging", bazel="f" * 64)
+    with pytest.raises(IntegrityError, match="another Bazel") as caught:
+        publish(staging, tmp_path / "dist")
+    assert "f" * 64 in caught.value.why
+    assert not (tmp_path / "dist").exists()
+    brought = plan(LOCK, Means(), bazel=Origin(context="/bazel", identity="sha256:" + "b" * 64))
+    publish(staging, tmp_path / "dist", brought)
+    dependencies = json.loads((tmp_path / "dist" / provenance.FILE).read_text())["predicate"]["buildDefinition"][
+        "resolvedDependencies"
+    ]
+    assert {"name": "bazel-6.5.0", "digest": {"sha256": "f" * 64}} in dependencies
 
 
 def test_changed_files_are_not_believed_at_all(dist: Path) -> None:

@@ -1,68 +1,14 @@
-"""The argument list of Bazel against what is known of TensorFlow 2.19.0's own rc file."""
+"""The argument list of Bazel: its order, and what it comes to with the stand-in's .bazelrc."""
 
 import re
+import shlex
+from collections.abc import Iterator
 from pathlib import Path
 
-import pytest
 from wheelbuild import arguments
 from wheelbuild.request import Request
 
-CONFIGURATIONS = {
-    "cuda": {"HERMETIC_CUDA_VERSION": "12.5.1", "HERMETIC_CUDNN_VERSION": "9.3.0", "include_cuda_libs": "true"},
-    "cuda_clang": {"HERMETIC_CUDA_COMPUTE_CAPABILITIES": "sm_60,sm_70,sm_80,sm_89,compute_90"},
-    "cuda_wheel": {"include_cuda_libs": "false"},
-}
-"""What each configuration sets, at 2.19.0 (google/tsl 62a91642, .bazelrc). `cuda_version` came with 2.21."""
-
-BAZEL_6 = {
-    "--action_env",
-    "--bazelrc",
-    "--build_event_json_file",
-    "--color",
-    "--config",
-    "--curses",
-    "--disk_cache",
-    "--distdir",
-    "--host_jvm_args",
-    "--jobs",
-    "--local_ram_resources",
-    "--noremote_local_fallback",
-    "--output_user_root",
-    "--remote_cache",
-    "--remote_executor",
-    "--repo_env",
-    "--repository_cache",
-    "--show_progress_rate_limit",
-    "--tls_certificate",
-}
-"""The flags of Bazel 6.5.0 that we have use for (its command-line reference)."""
-
-VARIABLES = {
-    "WHEEL_NAME",
-    "HERMETIC_PYTHON_VERSION",
-    "HERMETIC_CUDA_VERSION",
-    "HERMETIC_CUDNN_VERSION",
-    "HERMETIC_CUDA_COMPUTE_CAPABILITIES",
-}
-"""What TensorFlow's repository rules read (google/tsl 239072f8, third_party/gpus and third_party/py)."""
-
-QUESTIONS = {
-    "PYTHON_BIN_PATH",
-    "USE_DEFAULT_PYTHON_LIB_PATH",
-    "TF_NEED_ROCM",
-    "TF_NEED_CUDA",
-    "TF_CUDA_CLANG",
-    "CLANG_CUDA_COMPILER_PATH",
-    "HERMETIC_CUDA_VERSION",
-    "HERMETIC_CUDNN_VERSION",
-    "HERMETIC_CUDA_COMPUTE_CAPABILITIES",
-    "LOCAL_CUDA_PATH",
-    "LOCAL_CUDNN_PATH",
-    "LOCAL_NCCL_PATH",
-    "CC_OPT_FLAGS",
-    "TF_SET_ANDROID_WORKSPACE",
-}
-"""What ./configure asks of a CUDA build with clang on Linux."""
+RC = Path(__file__).parents[2] / "fixtures/mini_tensorflow/.bazelrc"
 
 FULL = Request(
     tensorflow="2.19.0",
@@ -78,6 +24,7 @@ FULL = Request(
     extra=("--copt=-mavx", "--config=cuda"),
     remote_cache="grpcs://cache.example",
     remote_executor="grpcs://executor.example",
+    remote_instance="main",
 )
 
 
@@ -87,13 +34,22 @@ def compose(request: Request = FULL, downloads: Path = Path("/none"), trust: Pat
     )
 
 
-def resolve(flags: list[str]) -> dict[str, str]:
-    """Last value of each variable, with configurations in the place where they are written."""
-    values = dict(CONFIGURATIONS["cuda_clang"])  # ./configure selects it in the rc file, before the command line
+def expand(flags: list[str]) -> Iterator[str]:
+    """Yield the flags with the lines of the stand-in's .bazelrc in the place of each configuration, as Bazel does."""
+    rc = [shlex.split(line, comments=True) for line in RC.read_text().splitlines()]
     for flag in flags:
-        if match := re.fullmatch(r"--config=(.+)", flag):
-            values |= CONFIGURATIONS[match[1]]
-        elif match := re.fullmatch(r"--repo_env=(\w+)=(.*)", flag):
+        if not flag.startswith("--config="):
+            yield flag
+            continue
+        name = f"build:{flag.removeprefix('--config=')}"
+        yield from expand([word for head, *rest in filter(None, rc) if head == name for word in rest])
+
+
+def resolve(flags: list[str]) -> dict[str, str]:
+    """Last value of each variable and of each flag of @local_config_cuda."""
+    values = {}
+    for flag in expand(["--config=cuda_clang", *flags]):  # ./configure selects it in the rc file
+        if match := re.fullmatch(r"--(?:repo_env=|@local_config_cuda//cuda:)(\w+)=(.*)", flag):
             values[match[1]] = match[2]
     return values
 
@@ -121,49 +77,47 @@ def test_cuda_libraries_stay_out_of_the_wheel() -> None:
     assert resolve(compose(plain))["include_cuda_libs"] == "false"
 
 
-def test_capabilities_come_last() -> None:
-    assert compose()[-1] == "--repo_env=HERMETIC_CUDA_COMPUTE_CAPABILITIES=sm_75"
+def test_our_compiler_is_the_last_word_whatever_the_user_adds() -> None:
+    """With CUDA, ./configure writes neither variable, and without them @local_config_cc looks for gcc."""
+    clang = "/usr/lib/llvm-17/bin/clang"
+    assert compose()[-2:] == [f"--repo_env=CC={clang}", f"--repo_env=BAZEL_COMPILER={clang}"]
+    gcc = Request(**{**vars(FULL), "extra": ("--repo_env=CC=/usr/bin/gcc-14",)})
+    assert resolve(compose(gcc))["CC"] == clang
 
 
-def test_each_flag_and_variable_exists(tmp_path: Path) -> None:
-    (tmp_path / "distdir").mkdir()
-    startup = arguments.compose_startup(cache=Path("/cache"), credentials=Path("/rc"), trust=Path("/ca"))
-    plain = Request(**{**vars(FULL), "extra": ()})
-    flags = [*startup, *compose(plain, downloads=tmp_path)[2:]]
-    assert {flag.split("=")[0] for flag in flags} == BAZEL_6
-    assert {flag.split("=")[1] for flag in flags if flag.startswith("--repo_env=")} == VARIABLES
-    assert {flag.split("=")[1] for flag in flags if flag.startswith("--config=")} <= CONFIGURATIONS.keys()
+def test_wheel_is_for_processors_with_avx_as_the_published_one_is() -> None:
+    assert "-mavx" in [flag.removeprefix("--copt=") for flag in expand(compose(Request(**{**vars(FULL), "extra": ()})))]
 
 
 def test_nothing_is_said_of_what_was_not_asked_for() -> None:
-    bare = Request(**{**vars(FULL), "epoch": "", "extra": (), "remote_cache": "", "remote_executor": ""})
+    empty = {"epoch": "", "extra": (), "remote_cache": "", "remote_executor": "", "remote_instance": ""}
+    bare = Request(**{**vars(FULL), **empty})
     said = " ".join(compose(bare, trust=Path("/ca")))
     assert not re.search("remote|tls|distdir|SOURCE_DATE_EPOCH", said)
-    assert arguments.compose_startup(cache=Path("/cache"), credentials=None, trust=None) == [
-        "--output_user_root=/cache/root"
+    startup = arguments.compose_startup(cache=Path("/cache"), logging=Path("/log"), credentials=None, trust=None)
+    assert not re.search("bazelrc|trustStore", " ".join(startup))
+
+
+def test_the_server_of_bazel_keeps_no_log_in_the_cache_mount() -> None:
+    startup = arguments.compose_startup(cache=Path("/cache"), logging=Path("/tmp/off"), credentials=None, trust=None)
+    assert startup == [
+        "--output_user_root=/cache/root",
+        "--nowrite_command_log",
+        "--host_jvm_args=-Djava.util.logging.config.file=/tmp/off",
+        "--host_jvm_args=-XX:-HeapDumpOnOutOfMemoryError",
     ]
 
 
-def test_each_question_of_configure_is_answered() -> None:
+def test_an_executor_is_used_whatever_the_rc_file_of_tensorflow_says() -> None:
+    """Upstream: ``build --spawn_strategy=standalone`` (google/tsl 62a91642, .bazelrc, line 81)."""
+    flags = compose()
+    assert "--spawn_strategy=remote,local" in flags
+    assert "--remote_instance_name=main" in flags
+    assert "--nobuild_event_json_file_path_conversion" in flags
+
+
+def test_configure_is_told_to_use_clang_for_device_code() -> None:
     answers = arguments.compose_configure(FULL, python="/usr/bin/python3.11")
-    assert answers.keys() == QUESTIONS
     assert answers["CLANG_CUDA_COMPILER_PATH"] == "/usr/lib/llvm-17/bin/clang"
     assert answers["TF_CUDA_CLANG"] == "1", "cuda without cuda_clang hands nvcc's flags to clang (tensorflow#91733)"
-
-
-def test_the_stand_in_asks_the_same_questions() -> None:
-    configure = Path(__file__).parents[2] / "fixtures/mini_tensorflow/configure"
-    text = configure.read_text().replace("\\\n", " ")
-    asked = set(re.findall(r"\b(?:ask|yes) ([A-Z_]+)", text))
-    for names in re.findall(r"for name in ([A-Z_ ]+);", text):
-        asked |= set(names.split())
-    assert asked == QUESTIONS
-
-
-@pytest.mark.parametrize("name", CONFIGURATIONS)
-def test_the_stand_in_has_the_same_configurations(name: str) -> None:
-    rc = (Path(__file__).parents[2] / "fixtures/mini_tensorflow/.bazelrc").read_text()
-    for variable, value in CONFIGURATIONS[name].items():
-        assert re.search(
-            rf"^build:{name} --(?:repo_env=|@local_config_cuda//cuda:){variable}={value}$", rc, re.MULTILINE
-        )
+    assert "CC_OPT_FLAGS" not in answers, "only --config=opt reads it"

@@ -1,10 +1,12 @@
 """What is shown of Bazel's output, and what is read out of it."""
 
+import hashlib
 import sys
 from pathlib import Path
 
 import pytest
 from wheelbuild import bazel
+from wheelbuild.redaction import Redactor
 
 PROGRESS = "[1,234 / 5,678] Compiling tensorflow/core/kernels/host.cc; 12s local ... (2 actions running)\n"
 
@@ -38,6 +40,35 @@ def test_processes_are_counted_by_where_they_ran() -> None:
     assert bazel.count_processes("nothing of the kind") == {}
 
 
+def test_no_line_is_kept_or_shown_before_it_is_redacted(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Killed at any moment, it leaves nothing: here the log is read while the program still runs."""
+    log = tmp_path / "log"
+    program = (
+        "import pathlib, sys, time\n"
+        "print('ERROR: t0ps3cret', flush=True)\n"
+        f"log = pathlib.Path({str(log)!r})\n"
+        "while not log.read_text().endswith('\\n'): time.sleep(0.01)\n"
+        "sys.exit('t0ps3cret' in log.read_text())\n"
+    )
+    redact = Redactor("build --remote_header=k=t0ps3cret").redact
+    argv = [sys.executable, "-c", program]
+    assert bazel.run(argv, environment={}, folder=tmp_path, log=log, redact=redact).code == 0
+    assert log.read_text() == capsys.readouterr().out == "ERROR: [redacted]\n"
+
+
+@pytest.mark.parametrize(
+    ("processes", "places"),
+    [
+        ({"internal": 4, "remote": 7}, bazel.Places(remote=7)),
+        ({"internal": 4, "remote cache hit": 5, "disk cache hit": 2, "local": 1}, bazel.Places(cached=7, here=1)),
+        ({"internal": 4, "processwrapper-sandbox": 3, "local": 8}, bazel.Places(here=11)),
+        ({}, bazel.Places()),
+    ],
+)
+def test_places_are_summed_up(processes: dict[str, int], places: bazel.Places) -> None:
+    assert bazel.count_places(processes) == places
+
+
 @pytest.mark.parametrize(
     ("line", "killed"),
     [
@@ -51,3 +82,19 @@ def test_processes_are_counted_by_where_they_ran() -> None:
 )
 def test_a_kill_is_told_from_an_error(line: str, killed: bool) -> None:
     assert bool(bazel.KILLED.search(line)) is killed
+
+
+def test_the_bazel_that_answers_is_identified_by_its_bytes(tmp_path: Path) -> None:
+    """A launcher such as Bazelisk chooses by the tree that it is started in: the tree is where it must be asked."""
+    tree, programs = tmp_path / "tree", tmp_path / "programs"
+    tree.mkdir()
+    programs.mkdir()
+    (tree / ".bazelversion").write_text("7.7.1\n")
+    real = programs / "bazel-launcher"
+    real.write_text('#!/bin/sh\n[ "$1" = --version ] && echo "bazel $(cat .bazelversion)"\n')
+    real.chmod(0o755)
+    (programs / "bazel").symlink_to(real.name)
+    found = bazel.identify({"PATH": f"{programs}:/usr/bin:/bin"}, tree)
+    assert found.version == "7.7.1"
+    assert found.path == str(real)
+    assert found.sha256 == hashlib.sha256(real.read_bytes()).hexdigest()

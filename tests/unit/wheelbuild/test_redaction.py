@@ -1,44 +1,149 @@
-"""Credentials of the user's rc file are in nothing that leaves the stage."""
+"""Values of the user's rc file are in nothing that leaves the stage, and the rest of the log can still be read."""
 
+import base64
 import json
 import shlex
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from wheelbuild import redaction
+from wheelbuild.redaction import MASK, Redactor, UnsafeError, read_settings, require_safe
+
+GSON = {ord(sign): f"\\u{ord(sign):04x}" for sign in "=<>&'"}
 
 
 @pytest.mark.parametrize(
-    ("line", "secrets"),
+    ("rc", "settings"),
     [
-        ("build --remote_header=Authorization='Bearer abc def'", ["Bearer abc def"]),
-        ("build --remote_cache_header X-Key=s3cret", ["s3cret"]),
-        ("common:remote --bes_header=x-api-key=k=v --remote_timeout=3600", ["k=v"]),
-        ("build --remote_cache=https://user:pass@cache.example/x", ["pass"]),
-        ("build --remote_cache=https://cache.example --jobs=8", []),
-        ("# build --remote_header=Authorization=old", []),
+        ("build --remote_header=Authorization='Bearer abc def'", [("--remote_header", "Authorization=Bearer abc def")]),
+        ("build --remote_cache_header X-Key=s3cret", [("--remote_cache_header", "X-Key=s3cret")]),
+        ("common:ci --keep_going --jobs=8 # --old=1", [("--jobs", "8")]),
+        ("build --token=a\\\nb", [("--token", "ab")]),
+        ("build --token='a\\'b'", [("--token", "a'b")]),
+        ('build "--token=a b"', [("--token", "a b")]),
+        ("build --token=a#b", [("--token", "a")]),
+        ("build --token='open", [("--token", "open")]),
+        ("# build --token=old", []),
         ("", []),
-        ("build --remote_header='Authorization=open", ["open"]),
     ],
 )
-def test_secrets_are_found(line: str, secrets: list[str]) -> None:
-    assert redaction.read_secrets(line) == secrets
+def test_settings_are_read_as_bazel_reads_them(rc: str, settings: list[tuple[str, str]]) -> None:
+    assert [(item.option, item.value) for item in read_settings(rc)] == settings
+
+
+@pytest.mark.parametrize(
+    ("rc", "said", "clean"),
+    [
+        ("--remote_header=Authorization='Bearer t0ps3cret'", "got Bearer t0ps3cret", "got [redacted]"),
+        ("--remote_header=Authorization='Bearer t0ps3cret'", "token t0ps3cret is old", "token [redacted] is old"),
+        ("--remote_header=X-Pin=1234", "PIN 1234, line 12345", "PIN [redacted], line 12345"),
+        ("--test_env=TOKEN=abcdefgh", "--test_env=TOKEN=abcdefgh", "--test_env=TOKEN=[redacted]"),
+        (
+            "--remote_cache=https://me:pass@c.example/x",
+            "401 at c.example for me, pass",
+            "401 at c.example for me, [redacted]",
+        ),
+        ("--remote_cache=https://me:pa%24s@c.example", "user me:pa$s", "user [redacted]"),
+        ("--a_new_option=abcdefgh", "xabcdefghx", "x[redacted]x"),
+        ("--build_metadata=key=abcdefgh", '{"key": "abcdefgh"}', '{"key": "[redacted]"}'),
+        ("--remote_header=k=schlüssel", "schlÃ¼ssel", "[redacted]"),
+        ("--google_credentials=abcd", "abcd abcde", "[redacted] abcde"),
+        ("--bes_header=a=b", "--bes_header=a=b", "--bes_header=a=[redacted]"),
+        ("--tls_client_key /etc/my.key", "cannot read /etc/my.key", "cannot read [redacted]"),
+    ],
+)
+def test_secrets_are_masked(rc: str, said: str, clean: str) -> None:
+    assert Redactor(f"build {rc}").redact(said) == clean
+
+
+@pytest.mark.parametrize(
+    ("rc", "said"),
+    [
+        ("--jobs=4", "[4 / 18] Compiling 4.cc; 4s remote"),
+        ("--spawn_strategy=remote", "INFO: 11 processes: 9 remote cache hit, 2 remote."),
+        ("--spawn_strategy=processwrapper-sandbox", "INFO: 3 processes: 3 processwrapper-sandbox."),
+        ("--keep_going=true", "INFO: true"),
+        ("--test_env=DEBUG=1", "INFO: 1 process: 1 internal."),
+        ("--remote_timeout=3600", "clang: 3600 errors"),
+        ("--config=cuda", "//third_party/gpus/cuda:x"),
+    ],
+)
+def test_short_and_common_values_leave_the_log_readable(rc: str, said: str) -> None:
+    redactor = Redactor(f"build {rc}")
+    option, _, value = rc.rpartition("=")
+    assert redactor.redact(said) == said
+    assert redactor.redact(f"'build' options: {rc}") == f"'build' options: {option}={MASK}", "but not behind its option"
+    assert redactor.redact(f"--other_option={value}") == f"--other_option={value}"
+
+
+def test_a_short_value_is_not_masked_as_the_beginning_of_another() -> None:
+    assert Redactor("build --jobs=4").redact("--jobs=40 --jobs=4") == "--jobs=40 --jobs=[redacted]"
+
+
+def test_without_an_rc_file_nothing_is_masked() -> None:
+    assert Redactor().redact("--jobs=4 Bearer abc") == "--jobs=4 Bearer abc"
+
+
+def test_credentials_of_a_proxy_are_masked() -> None:
+    redactor = Redactor("", {"https_proxy": "http://me:hush-hush@proxy:3128", "HOME": "/root"})
+    assert redactor.redact("407 from http://me:hush-hush@proxy:3128") == "407 from http://[redacted]@proxy:3128"
+    assert redactor.redact("hush-hush") == MASK
 
 
 @given(secret=st.text(st.characters(codec="utf-8", exclude_categories=["C"]), min_size=8))
 def test_no_secret_survives_in_any_form(secret: str) -> None:
     secret = f"key-{secret}"
-    rc = f"build --remote_header={shlex.quote('Authorization=' + secret)}\n"
-    event = json.dumps({"options": [f"--remote_header=Authorization={secret}"]})
-    clean = redaction.redact(f"{event}\n{secret}", redaction.read_secrets(rc))
-    assert clean == '{"options": ["--remote_header=Authorization=[redacted]"]}\n[redacted]'
+    redactor = Redactor(
+        f"build --remote_header={shlex.quote('Authorization=' + secret).replace(chr(92), chr(92) * 2)}\n"
+    )
+    event = {"cmdLine": [f"--remote_header=Authorization={secret}"], "text": f"<{secret}>"}
+    found = json.loads(redactor.redact_event(json.dumps(event)))
+    assert found == {"cmdLine": ["--remote_header=Authorization=[redacted]"], "text": "<[redacted]>"}
+    assert redactor.redact(f"x{secret}x") == "x[redacted]x"
 
 
-@pytest.mark.parametrize("secret", ["Basic dXNlcjpwYXNz==", "a'b=<c>&", "schlüssel="])
+@pytest.mark.parametrize("secret", ["Basic dXNlcjpwYXNz==", "a<bcdefg>&", "schlüssel="])
 def test_no_secret_survives_in_the_json_of_bazel(secret: str) -> None:
     """Bazel's own JSON (Gson's) escapes more than Python's does."""
-    quoted = json.dumps(secret, ensure_ascii=False)[1:-1]
-    for sign in "=<>&'":
-        quoted = quoted.replace(sign, f"\\u{ord(sign):04x}")
-    assert redaction.redact(f'"--remote_header\\u003d{quoted}"', [secret]) == '"--remote_header\\u003d[redacted]"'
+    redactor = Redactor(f"build '--remote_header=Authorization={secret}'")
+    quoted = json.dumps(secret, ensure_ascii=False)[1:-1].translate(GSON)
+    line = f'{{"a":["--remote_header\\u003dAuthorization\\u003d{quoted}"]}}'
+    assert json.loads(redactor.redact_event(line)) == {"a": ["--remote_header=Authorization=[redacted]"]}
+    assert redactor.redact(f"text {quoted}") == f"text {MASK}"
+
+
+def test_events_are_masked_where_option_and_value_stand_apart() -> None:
+    """The structured command line of Bazel's event file."""
+    option = {"combinedForm": "--jobs=4", "optionName": "jobs", "optionValue": "4"}
+    found = json.loads(Redactor("build --jobs=4").redact_event(json.dumps({"option": [option]})))
+    assert found["option"] == [{"combinedForm": "--jobs=[redacted]", "optionName": "jobs", "optionValue": "[redacted]"}]
+
+
+def test_files_inside_of_events_are_masked() -> None:
+    content = base64.b64encode(b"header: t0ps3cret").decode()
+    event = json.dumps({"log": [{"name": "x", "contents": content}]})
+    found = json.loads(Redactor("build --remote_header=k=t0ps3cret").redact_event(event))
+    assert base64.b64decode(found["log"][0]["contents"]) == b"header: [redacted]"
+
+
+def test_half_an_event_is_left_out() -> None:
+    assert Redactor("build --remote_header=k=t0ps3cret").redact_event('{"a": "t0ps3cr') == ""
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "build --action_env=TOKEN=x",
+        "build:ci --repo_env TOKEN=x",
+        "common --host_action_env=TOKEN=x",
+        "startup --host_jvm_args=-Dpassword=x",
+    ],
+)
+def test_settings_that_cannot_be_kept_secret_are_refused(line: str) -> None:
+    with pytest.raises(UnsafeError, match=r"_env|startup"):
+        require_safe(line)
+
+
+@pytest.mark.parametrize("line", ["build --action_env=PATH", "build --test_env=TOKEN=x", "# startup --batch", ""])
+def test_other_settings_are_not_refused(line: str) -> None:
+    require_safe(line)

@@ -1,0 +1,80 @@
+"""What happens to the stand-in's build when a flag that TensorFlow's own tree needs is left out."""
+
+import re
+import shutil
+import subprocess
+import tarfile
+import uuid
+from pathlib import Path
+
+import pytest
+
+from tests.integration.docker import stages
+from tests.integration.docker.test_wheel import WHEEL, edit
+from toolkit import matrix, spec
+
+pytestmark = [pytest.mark.engine, pytest.mark.usefixtures("bazel")]
+
+COMPILER = re.compile(r"(.*-)?(cc|c\+\+|c89|c99|cpp|gcc|g\+\+|clang|clang\+\+|ld|as|make)(-[\w.]+)?")
+
+
+@pytest.mark.parametrize(
+    ("line", "words"),
+    [
+        (
+            'f"--repo_env=CC={locate_clang(request)}"',
+            "Cannot find gcc or CC; either correct your path or set the CC environment variable",
+        ),
+        ('"--linkopt=-Wl,--undefined-version"', "symbol 'standin_that_was_removed' failed: symbol not defined"),
+    ],
+)
+def test_a_flag_left_out_fails_here(line: str, words: str, cache: str, tmp_path: Path) -> None:
+    """The stand-in is no kinder than TensorFlow's tree, and nothing in the stage offers itself as gcc."""
+    for folder in ("docker", "bazel_patches"):
+        shutil.copytree(stages.ROOT / folder, tmp_path / folder)
+    edit(tmp_path / "docker/scripts/wheelbuild/arguments.py", line, '"--jobs=2"')
+    outcome = stages.build_mini(cache=cache, root=tmp_path)
+    assert outcome.step_code == 1, outcome.text
+    assert words in outcome.text
+
+
+@pytest.mark.parametrize("version", ["2.20.0", "2.21.0"])
+def test_a_later_version_gets_the_flags_of_its_row(version: str, cache: str, mini: Path, tmp_path: Path) -> None:
+    """2.20 names the wheel X.dev0+selfbuilt and 2.21 downloads a compiler unless they are told not to."""
+    edit(mini / "tensorflow/tf_version.bzl", 'TF_VERSION = "2.19.0"', f'TF_VERSION = "{version}"')
+    if version == "2.21.0":
+        with (mini / ".bazelrc").open("a") as rc:
+            rc.write(
+                "build --incompatible_enable_cc_toolchain_resolution\nbuild --repo_env USE_HERMETIC_CC_TOOLCHAIN=1\n"
+            )
+    flags = spec.resolve(matrix.load(), tensorflow=version).bazel_arguments
+    told = {"BAZEL_ARGUMENTS": " ".join(flags), "TENSORFLOW_VERSION": version}
+    outcome = stages.build_mini(mini, cache=cache, output=tmp_path / "out", arguments=told)
+    assert outcome.code == 0, outcome.text
+    assert [file.name for file in (tmp_path / "out").glob("*.whl")] == [WHEEL.replace("2.19.0", version)]
+
+    silent = stages.build_mini(mini, cache=cache, output=tmp_path / "silent", arguments={"TENSORFLOW_VERSION": version})
+    if version == "2.21.0":
+        assert "unless --config=clang_local is given" in silent.text
+    else:
+        assert [file.name.split("-")[1] for file in (tmp_path / "silent").glob("*.whl")] == [
+            f"{version}.dev0+selfbuilt"
+        ]
+
+
+def test_bazel_brings_no_compiler() -> None:
+    """Debian's package depends on gcc under that name; the release binary of Bazel brings nothing."""
+    name = f"toolkit-tests-{uuid.uuid4().hex[:8]}"
+    create = ["docker", "create", "--name", name, "toolkit/bazel:debian", "none"]
+    subprocess.run(create, check=True, capture_output=True)
+    try:
+        export = subprocess.Popen(["docker", "export", name], stdout=subprocess.PIPE)
+        with tarfile.open(fileobj=export.stdout, mode="r|") as tree:
+            names = {entry.name for entry in tree if not entry.isdir()}
+        assert export.wait() == 0
+    finally:
+        subprocess.run(["docker", "rm", name], check=True, capture_output=True)
+    assert "usr/bin/bazel" in names
+    programs = [name for name in names if name.startswith(("usr/bin/", "usr/local/bin/", "etc/alternatives/"))]
+    assert [name for name in programs if COMPILER.fullmatch(Path(name).name)] == []
+    assert "usr/include/zlib.h" not in names, "TensorFlow builds its own zlib"

@@ -1,0 +1,63 @@
+"""A cache that gives wrong results: nothing notices while the wheel is built, and ``verify --rebuild`` does."""
+
+import json
+import re
+import uuid
+from pathlib import Path
+
+import pytest
+
+from tests.integration.docker import http_cache
+from tests.integration.place import Place
+
+pytestmark = [
+    pytest.mark.engine,
+    pytest.mark.slow,
+    pytest.mark.timeout(1200),
+    pytest.mark.usefixtures("bazel"),
+]
+
+OUTPUT = re.compile(rb"bazel-out/[\w./-]+")
+NOTE = "tensorflow/core/kernels/host.cc"
+
+
+def note(place: Place, word: str) -> None:
+    """Make the library say a word; words of one length give libraries of one size."""
+    source = place.source / NOTE
+    kept = source.read_text().split('extern "C" const char *standin_note')[0]
+    source.write_text(f'{kept}extern "C" const char *standin_note() {{ return "{word}"; }}\n')
+
+
+def list_results(kept: dict[str, bytes]) -> dict[bytes, str]:
+    """Keys of cached actions by their first output."""
+    return {found[0]: key for key, value in kept.items() if key.startswith("/ac/") and (found := OUTPUT.search(value))}
+
+
+def test_wrong_results_of_a_cache_are_found_by_a_second_build(tmp_path: Path, caches: list[str]) -> None:
+    place = Place(tmp_path)
+    rc = tmp_path / "bazelrc"
+    rc.write_text(f"build --remote_header=Authorization='{http_cache.PASSWORD}'\n")
+    good, bad = uuid.uuid4().hex, uuid.uuid4().hex
+    with http_cache.serve() as server:
+        options = ("--json", "--remote-cache", server.url, "--bazelrc", str(rc))
+        note(place, bad)
+        first = place.build("--cache", caches[0], *options, "--out", "bad")
+        assert first.returncode == 0, first.stderr
+        wrong = {path: server.kept[key] for path, key in list_results(server.kept).items()}
+        before = set(server.kept)
+        note(place, good)
+        second = place.build("--cache", caches[1], *options, "--out", "good")
+        assert second.returncode == 0, second.stderr
+        new = {key: value for key, value in server.kept.items() if key not in before}
+        for path, key in list_results(new).items():
+            server.kept[key] = wrong[path]
+        done = place.build("--cache", caches[2], *options)
+        assert done.returncode == 0, "Bazel cannot know"
+    said = json.loads(done.stdout)
+    assert said["digest"] == json.loads(first.stdout)["digest"] != json.loads(second.stdout)["digest"]
+
+    checked = place.toolkit("verify", said["folder"], "--rebuild")
+    assert checked.returncode == 7, checked.stderr
+    assert "error: the second build gave another wheel" in checked.stderr
+    assert re.search(r"tensorflow/libtensorflow_cc\.so\.2: machine code: ", checked.stderr)
+    assert re.search(r"trust .*remote cache hits.* are trusted", checked.stderr)

@@ -1,0 +1,72 @@
+"""``--remote-executor`` and ``--remote-cache`` with a real service: justbuild runs actions and keeps their results."""
+
+import json
+import uuid
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.integration.docker import justbuild
+from tests.integration.docker.test_wheel import edit
+from tests.integration.place import Place
+
+pytestmark = [pytest.mark.engine, pytest.mark.timeout(900), pytest.mark.usefixtures("bazel")]
+
+
+@pytest.fixture(scope="module")
+def service() -> Iterator[str]:
+    with justbuild.serve() as url:
+        yield url
+
+
+@pytest.fixture
+def place(tmp_path: Path) -> Place:
+    """A tree with something new to compile, and an action that must not run elsewhere, as TensorFlow has two."""
+    place = Place(tmp_path)
+    with (place.source / "tensorflow/core/kernels/BUILD").open("a") as build:
+        build.write(
+            'genrule(name = "stamp", outs = ["stamp.h"], cmd = "echo > $@", tags = ["no-remote-exec"])\n'
+            'cc_library(name = "stamped", hdrs = ["stamp.h"])\n'
+        )
+    edit(place.source / "tensorflow/core/kernels/BUILD", 'deps = [":reduce_"', 'deps = [":stamped"] + [":reduce_"')
+    with (place.source / "tensorflow/core/kernels/host.cc").open("a") as source:
+        source.write(f'extern "C" const char *standin_note() {{ return "{uuid.uuid4()}"; }}\n')
+    return place
+
+
+def build(place: Place, *arguments: str) -> tuple[dict[str, Any], dict[str, int]]:
+    """What the command says of a build, and how many actions ran where."""
+    done = place.build("--json", *arguments)
+    assert done.returncode == 0, done.stderr
+    said = json.loads(done.stdout)
+    manifest = json.loads((place.folder / said["folder"] / "manifest.json").read_text())
+    return said, manifest["facts"]["bazel"]["runners"]
+
+
+def test_actions_run_remotely_and_their_results_serve_as_a_cache(
+    service: str, caches: list[str], place: Place, tmp_path: Path
+) -> None:
+    name = ("--remote-instance-name", justbuild.INSTANCE)
+    first, ran = build(place, "--cache", caches[0], "--remote-executor", service, *name)
+    assert ran["remote"] >= 8
+    assert ran.keys() - {"internal", "total", "remote"} == {"local"}
+    assert ran["local"] == 1, "the marked action, and no other"
+    assert first["actions"]["remote"] == ran["remote"]
+
+    second, ran = build(
+        place, "--cache", caches[1], "--remote-cache", service, *name, "--out", str(tmp_path / "second")
+    )
+    assert ran["remote cache hit"] >= 8
+    assert second["actions"]["cached_by"] == {"remote cache hit": ran["remote cache hit"]}
+    assert second["digest"] == first["digest"]
+
+
+def test_executor_that_nothing_used_is_an_error(service: str, caches: list[str], place: Place) -> None:
+    name = ("--remote-instance-name", justbuild.INSTANCE, "--bazel-argument", "--spawn_strategy=standalone")
+    done = place.build("--cache", caches[0], "--remote-executor", service, *name)
+    assert done.returncode == 6, done.stderr
+    assert "error: nothing ran on the remote executor" in done.stderr
+    assert "wheel: no action ran on the remote executor, and" in done.stderr
+    assert place.results == []

@@ -1,0 +1,122 @@
+"""Nothing of the user's rc file is left anywhere by a build: not after success, not after failure, not after a kill."""
+
+import os
+import signal
+import time
+import uuid
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from tests.integration import canary
+from tests.integration.docker.test_wheel import change, edit
+from tests.integration.place import Place
+
+pytestmark = [
+    pytest.mark.engine,
+    pytest.mark.timeout(600),
+    pytest.mark.usefixtures("bazel"),
+    pytest.mark.skipif(os.geteuid() != 0, reason="only root may read layers and other users' processes"),
+]
+
+
+@dataclass(frozen=True)
+class Trap:
+    """A place with an rc file full of secrets, and a word that is none.
+
+    Attributes:
+        secret: part of each secret.
+        public: a word that TensorFlow's own rc file has: where it is found, the secret would have been found, too.
+        since: when it was set.
+        seen: processes that showed the secret.
+    """
+
+    place: Place
+    secret: str
+    public: str
+    since: float
+    seen: list[str]
+
+    @property
+    def arguments(self) -> list[str]:
+        """Arguments of the command."""
+        rc = str(self.place.folder / "secrets" / "bazelrc")
+        return ["--bazelrc", rc, "--bazel-argument", f"--define=x={self.public}"]
+
+    def check(self, *, wheel: bool) -> None:
+        """Look everywhere for the secret, and for the word that is none, to see that the looking works."""
+        root = canary.find_engine_root()
+        engine = [root / "overlay2", root / "buildkit", root / "containers", root / "image"]
+        ours = [self.place.folder / name for name in ("state", "dist")]
+        public = canary.find_files(self.public, *engine, *ours, since=self.since)
+        names = {(path.is_relative_to(root), path.name) for path in public}
+        assert (True, "build.log") in names or (True, "events.json") in names, "the cache mount was looked into"
+        if wheel:
+            assert (True, "build.json") in names, "the layer of the stage was looked into"
+            assert (False, "manifest.json") in names
+        assert canary.find_files(self.secret, *engine, *ours, since=self.since) == []
+        assert self.seen == []
+
+
+@pytest.fixture
+def trap(tmp_path: Path) -> Iterator[Trap]:
+    place, secret = Place(tmp_path), f"canary{uuid.uuid4().hex}"
+    public = f"public{uuid.uuid4().hex}"
+    change(place.source)
+    with (place.source / ".bazelrc").open("a") as announced:
+        announced.write(f"build --define=note={public}\n")
+    (tmp_path / "secrets").mkdir()
+    (tmp_path / "secrets" / "bazelrc").write_text(
+        f"build --remote_header=Authorization='Bearer {secret}a'\n"
+        f"build --remote_cache=http://user:{secret}b@127.0.0.1:1/{secret}c\n"
+        f"common --bes_header x-api-key={secret}d\n"
+        f"build --test_env=TOKEN={secret}e --noshow_timestamps\n"
+        f"build --build_metadata=key={secret}f\n"
+        "build --announce_rc\n"
+    )
+    with canary.watch_processes(secret) as seen:
+        yield Trap(place=place, secret=secret, public=public, since=canary.now(), seen=seen)
+
+
+def test_a_build_that_went_well_leaves_no_secret(trap: Trap) -> None:
+    done = trap.place.build(*trap.arguments, "--verbose")
+    assert done.returncode == 0, done.stderr
+    assert trap.secret not in done.stdout + done.stderr
+    trap.check(wheel=True)
+    log = next((trap.place.folder / "dist").glob("*/build.log")).read_text()
+    assert "--remote_header=Authorization=[redacted]" in log, "the rc file was announced"
+
+
+def test_a_build_that_fails_leaves_no_secret(trap: Trap) -> None:
+    edit(trap.place.source / "tensorflow/core/kernels/host.cc", "standin_total(", "standin_total((")
+    done = trap.place.build(*trap.arguments, "--bazel-argument=--verbose_failures", "--bazel-argument=--subcommands")
+    assert done.returncode == 6, done.stderr
+    trap.check(wheel=False)
+    log = next((trap.place.folder / "state").glob("wheel-*/bazel/build.log")).read_text()
+    assert "--remote_header=Authorization=[redacted]" in log
+
+
+def test_a_build_that_is_killed_leaves_no_secret(trap: Trap) -> None:
+    packer = trap.place.hold_packer()
+    process = trap.place.start(*trap.arguments)
+    waiting = trap.place.wait_for(process, packer)
+    os.kill(canary.find_ancestor(waiting, b"wheelbuild"), signal.SIGKILL)
+    _, errors = process.communicate(timeout=120)
+    assert process.returncode != 0
+    began = time.monotonic()
+    while Path(f"/proc/{waiting}").exists():
+        assert time.monotonic() - began < 30, "Bazel outlived its build"
+        time.sleep(0.1)
+    assert trap.secret not in errors
+    trap.check(wheel=False)
+
+
+def test_settings_that_cannot_be_kept_secret_are_refused(trap: Trap) -> None:
+    rc = trap.place.folder / "secrets" / "bazelrc"
+    rc.write_text(f"build --action_env=TOKEN={trap.secret}\n")
+    done = trap.place.build(*trap.arguments)
+    assert done.returncode == 6, done.stderr
+    assert "the rc file sets --action_env, whose value Bazel keeps in its caches" in done.stderr
+    assert trap.secret not in done.stderr

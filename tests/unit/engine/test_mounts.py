@@ -1,0 +1,90 @@
+"""Bazel's caches in BuildKit: found among all cache mounts by their id, removed one by one."""
+
+import os
+from pathlib import Path
+
+import pytest
+
+from toolkit import clean, naming
+from toolkit.console import Console
+from toolkit.engine import mounts
+
+ROOT = Path(__file__).parents[3]
+QUIET = Console(verbosity=-1)
+
+BAZEL = 'cached mount /var/cache/bazel from exec /bin/sh -c python3 -u -m wheelbuild with id "/toolkit-bazel-{}"'
+STRANGER = 'cached mount /root/.cache from exec /bin/sh -c set -e\nmake with id "/toolkit-bazel"'
+RECORDS = (
+    ("zkmal1aois2h2p46js2q0z01e", "635.9MB", "true", 'cached mount /var/cache/apt from exec x with id "/toolkit-apt"'),
+    ("aaaa1aois2h2p46js2q0z01e2", "31.2GB", "true", BAZEL.format("tensorflow")),
+    ("bbbb1aois2h2p46js2q0z01e2", "12GB", "true", BAZEL.format("verify-0123456789ab")),
+    ("cccc1aois2h2p46js2q0z01e2", "0B", "false", BAZEL.format("verify-ba9876543210")),
+    ("dddd1aois2h2p46js2q0z01e2", "1B", "true", STRANGER),
+)
+"""As `docker buildx du --verbose` of buildx 0.13.1 writes them; of a step with a script, over several lines."""
+
+DOCKER = """\
+#!/bin/sh
+[ "$1" = buildx ] || exit 1
+cd "$(dirname "$0")/records"
+case "$2 $*" in
+  du*) cat -- * ;;
+  "prune "*"--filter id="*) id=${*##*id=}; grep -q "Reclaimable:.*true" "$id" && rm "$id"; echo "$id" >>../pruned ;;
+esac
+"""
+"""A builder that holds a file for each record, and keeps what is in use."""
+
+
+@pytest.fixture
+def builder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder of records that `docker buildx` shows and prunes."""
+    (tmp_path / "records").mkdir()
+    for name, size, free, text in RECORDS:
+        record = f"ID:\t\t{name}\nMutable:\ttrue\nReclaimable:\t{free}\nShared:\t\tfalse\nSize:\t\t{size}\n"
+        (tmp_path / "records" / name).write_text(f"{record}Description:\t{text}\nType:\t\texec.cachemount\n\n")
+    (tmp_path / "docker").write_text(DOCKER)
+    (tmp_path / "docker").chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+    return tmp_path
+
+
+def test_the_dockerfile_names_its_mount_as_it_is_looked_for() -> None:
+    text = (ROOT / "docker/Dockerfile").read_text()
+    assert text.count(f"id={naming.BAZEL_MOUNT}${{CACHE_ID}}") == 2
+
+
+def test_caches_of_bazel_are_found_among_all_mounts(builder: Path) -> None:
+    assert [(mount.name, mount.size, mount.used) for mount in mounts.find()] == [
+        ("tensorflow", "31.2GB", False),
+        ("verify-0123456789ab", "12GB", False),
+        ("verify-ba9876543210", "0B", True),
+    ]
+
+
+def test_without_docker_there_are_none(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    assert mounts.find() == []
+
+
+def test_clean_names_the_cache_of_the_next_build_and_removes_those_of_rebuilds(builder: Path) -> None:
+    removed, left = clean.find_caches(with_cache=False)
+    assert [(item.name, bool(item.used)) for item in removed] == [
+        ("verify-0123456789ab (12GB)", False),
+        ("verify-ba9876543210 (0B)", True),
+    ]
+    assert [mount.name for mount in left] == ["tensorflow"]
+    assert clean.remove(removed[0]) == ""
+    assert clean.remove(removed[1]) == "a build is using it"
+    assert [mount.name for mount in mounts.find()] == ["tensorflow", "verify-ba9876543210"]
+    removed, left = clean.find_caches(with_cache=True)
+    assert [item.name for item in removed] == ["tensorflow (31.2GB)", "verify-ba9876543210 (0B)"]
+    assert left == []
+
+
+def test_a_cache_used_once_is_gone_after_an_error_too(builder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(KeyboardInterrupt), mounts.used_once("verify-0123456789ab", QUIET):
+        raise KeyboardInterrupt
+    assert (builder / "pruned").read_text().split() == ["bbbb1aois2h2p46js2q0z01e2"]
+    with mounts.used_once("verify-ba9876543210", Console()):
+        pass
+    assert "verify-ba9876543210 (0B) stays: a build is using it" in capsys.readouterr().err

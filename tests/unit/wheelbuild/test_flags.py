@@ -1,0 +1,177 @@
+"""What is emitted, the stand-in tree and the table docker/flags.yaml: each holds the others."""
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import yaml
+from wheelbuild import arguments
+from wheelbuild.request import Request
+
+from tests.unit.wheelbuild.test_arguments import FULL, RC, compose
+from toolkit import matrix
+
+TABLE = yaml.safe_load((Path(__file__).parents[3] / "docker/flags.yaml").read_text())
+ROWS = TABLE["bazel"] | TABLE["flags"] | TABLE["variables"]
+MINI = RC.parent
+PLACE = re.compile(r"(?P<source>[\w.-]+):(?P<line>[1-9]\d*)(?: (?P<word>\S+))?")
+UPSTREAM = Path(os.environ.get("TOOLKIT_UPSTREAM", "/nowhere"))
+needs_upstream = pytest.mark.skipif(not UPSTREAM.is_dir(), reason="TOOLKIT_UPSTREAM names no folder of git directories")
+ANSWERS = arguments.compose_configure(FULL, python=sys.executable)
+
+
+def identify(flag: str) -> str:
+    """The key of a flag in the table."""
+    if flag.startswith(("--repo_env=", "--action_env=")):
+        return "=".join(flag.split("=")[:2])
+    return flag if flag.startswith(("--config=", "--copt=", "--linkopt=")) else flag.partition("=")[0]
+
+
+def list_emitted(downloads: Path) -> list[str]:
+    """Every flag that the wheel stage can get: with all options, for all versions and all known failures."""
+    (downloads / "distdir").mkdir()
+    plain = Request(**{**vars(FULL), "extra": ()})
+    files = {"cache": Path("/cache"), "logging": Path("/log"), "credentials": Path("/rc"), "trust": Path("/ca")}
+    flags = arguments.compose_startup(**files)
+    flags += compose(plain, downloads=downloads)[2:]
+    table = matrix.load()
+    return [*flags, *(flag for source in (*table.rows(), *table.failures) for flag in source.flags)]
+
+
+def configure(folder: Path, script: list[str], answers: dict[str, str]) -> "subprocess.CompletedProcess[str]":
+    """Run a configure script in ``folder``, which gets a Bazel that only knows its version, and a clang like that."""
+    for name, words in (("bin/bazel", "bazel 6.5.0"), ("llvm/bin/clang", "Debian clang version 17.0.6 (22+b2)")):
+        program = folder / name
+        program.parent.mkdir(parents=True, exist_ok=True)
+        program.write_text(f"#!/bin/sh\necho '{words}'\n")
+        program.chmod(0o755)
+    (folder / "tools").mkdir(exist_ok=True)
+    environment = {"PATH": f"{folder / 'bin'}:/usr/bin:/bin", **answers}
+    if "CLANG_CUDA_COMPILER_PATH" in answers:
+        environment["CLANG_CUDA_COMPILER_PATH"] = str(folder / "llvm/bin/clang")
+    return subprocess.run(
+        script, cwd=folder, env=environment, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False
+    )
+
+
+@pytest.fixture
+def written(tmp_path: Path) -> str:
+    """What the stand-in's configure writes into its rc file, without the path of the folder."""
+    shutil.copy(MINI / "configure", tmp_path)
+    done = configure(tmp_path, ["./configure"], ANSWERS)
+    assert done.returncode == 0, done.stderr
+    return (tmp_path / ".tf_configure.bazelrc").read_text().replace(str(tmp_path), "")
+
+
+def test_each_flag_has_a_row_and_each_row_a_flag(tmp_path: Path, written: str) -> None:
+    chosen = [word for word in written.split() if word.startswith("--config=")]
+    emitted = {identify(flag) for flag in [*list_emitted(tmp_path), *chosen]}
+    assert sorted(emitted - ROWS.keys()) == [], "add a row to docker/flags.yaml, with upstream's line"
+    assert sorted(ROWS.keys() - emitted) == [], "nothing emits this any more"
+
+
+def test_each_answer_has_a_row_and_each_row_an_answer() -> None:
+    assert TABLE["configure"].keys() == ANSWERS.keys()
+
+
+def test_each_row_names_a_line_of_a_source_and_each_source_is_named() -> None:
+    places = [place for rows in (ROWS, TABLE["configure"]) for places in rows.values() for place in places]
+    named = [match["source"] for match in map(PLACE.fullmatch, places) if match]
+    assert len(named) == len(places) > 0
+    assert set(named) == TABLE["sources"].keys()
+    assert all(ROWS.values())
+    assert all(re.fullmatch("[0-9a-f]{40}", source["commit"]) for source in TABLE["sources"].values())
+
+
+def test_stand_in_defines_each_configuration(tmp_path: Path) -> None:
+    rc = RC.read_text()
+    defined = set(re.findall(r"^build:(\w+) ", rc, re.MULTILINE))
+    used = {flag.removeprefix("--config=") for flag in list_emitted(tmp_path) if flag.startswith("--config=")}
+    assert used | set(re.findall(r"--config=(\w+)", rc)) <= defined
+
+
+def test_rules_of_the_stand_in_read_each_variable() -> None:
+    text = "\n".join(file.read_text() for file in MINI.rglob("*.bzl"))
+    wanted = {row.partition("=")[2] for row in TABLE["variables"] if row.startswith("--repo_env=")}
+    # BAZEL_COMPILER is for Bazel's own rule, @local_config_cc.
+    assert {name for name in wanted if f'"{name}"' not in text} == {"BAZEL_COMPILER"}
+
+
+def test_stand_in_writes_what_upstream_writes_and_no_compiler_for_cc(written: str) -> None:
+    python = ANSWERS["PYTHON_BIN_PATH"]
+    first, second, *rest = written.splitlines()
+    assert first == f'build --action_env PYTHON_BIN_PATH="{python}"'
+    assert re.fullmatch(r'build --action_env PYTHON_LIB_PATH="/.+"', second)
+    assert rest == [
+        f'build --python_path="{python}"',
+        'build:cuda --repo_env HERMETIC_CUDA_VERSION="12.6.1"',
+        'build:cuda --repo_env HERMETIC_CUDNN_VERSION="9.5.0"',
+        'build:cuda --repo_env HERMETIC_CUDA_COMPUTE_CAPABILITIES="sm_75"',
+        "build --config=cuda_clang",
+        'build --action_env CLANG_CUDA_COMPILER_PATH="/llvm/bin/clang"',
+        "build --copt=-Wno-gnu-offsetof-extensions",
+        "build --config=cuda_clang",
+        "build:opt --copt=-Wno-sign-compare",
+        "build:opt --host_copt=-Wno-sign-compare",
+        "test --test_size_filters=small,medium",
+        "test --test_env=LD_LIBRARY_PATH",
+        "test:v1 --test_tag_filters=-benchmark-test,-no_oss,-oss_excluded,-no_gpu,-oss_serial",
+        "test:v1 --build_tag_filters=-benchmark-test,-no_oss,-oss_excluded,-no_gpu",
+        "test:v2 --test_tag_filters=-benchmark-test,-no_oss,-oss_excluded,-no_gpu,-oss_serial,-v1only",
+        "test:v2 --build_tag_filters=-benchmark-test,-no_oss,-oss_excluded,-no_gpu,-v1only",
+    ]
+
+
+@pytest.mark.parametrize("name", ANSWERS)
+def test_stand_in_asks_each_question(tmp_path: Path, name: str) -> None:
+    shutil.copy(MINI / "configure", tmp_path)
+    answers = {key: value for key, value in ANSWERS.items() if key != name}
+    done = configure(tmp_path, ["./configure"], answers)
+    assert done.returncode == 1
+    assert f"{name} is not answered" in done.stderr.replace("PYTHON_LIB_PATH", "USE_DEFAULT_PYTHON_LIB_PATH")
+
+
+def read_upstream(source: dict[str, str]) -> list[str]:
+    """Lines of a file of upstream."""
+    folder = UPSTREAM / source["repository"].replace("/", "+") / "repo"
+    argv = ["git", "-C", str(folder), "show", f"{source['commit']}:{source['file']}"]
+    return subprocess.run(argv, capture_output=True, text=True, check=True).stdout.splitlines()
+
+
+def list_places() -> Iterator[tuple[str, str]]:
+    for rows in (ROWS, TABLE["configure"]):
+        for key, places in rows.items():
+            yield from ((key, place) for place in places)
+
+
+@needs_upstream
+def test_each_line_of_upstream_says_it() -> None:
+    files = {name: read_upstream(source) for name, source in TABLE["sources"].items()}
+    for key, place in list_places():
+        match = PLACE.fullmatch(place)
+        assert match
+        word = match["word"] or key.split("=")[1 if key.startswith(("--config", "--repo_env")) else -1]
+        line = files[match["source"]][int(match["line"]) - 1]
+        assert word.removeprefix("--").removeprefix("no") in line, (key, place, line)
+
+
+@needs_upstream
+def test_each_line_of_the_rc_file_is_a_line_of_upstreams() -> None:
+    upstream = {line.strip() for name in ("rc", "rc-2.21") for line in read_upstream(TABLE["sources"][name])}
+    own = {line for line in RC.read_text().splitlines() if line and not line.startswith("#")}
+    assert own <= upstream
+
+
+@needs_upstream
+def test_upstreams_own_script_writes_the_same(tmp_path: Path, written: str) -> None:
+    folder = tmp_path / "upstream"
+    folder.mkdir()
+    (folder / "configure.py").write_text("\n".join(read_upstream(TABLE["sources"]["configure"])))
+    done = configure(folder, [sys.executable, "configure.py"], ANSWERS)
+    assert done.returncode == 0, done.stdout
+    assert (folder / ".tf_configure.bazelrc").read_text().replace(str(folder), "") == written
