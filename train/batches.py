@@ -1,6 +1,7 @@
 """The batches of a run as a pure function of the step: nothing to save, nothing to rewind."""
 
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any
 
@@ -65,3 +66,12 @@ class Batches:
         for step in range(start, self.total):
             images, labels = self.make(step)
             yield images, labels, np.asarray(self.rate(step), np.float32)
+
+
+def make_ahead(batches: Iterator[Batch]) -> Iterator[Batch]:
+    """The same batches, the next one made by a thread while the caller works on the one before."""
+    with ThreadPoolExecutor(1, thread_name_prefix="batches") as pool:
+        coming = pool.submit(next, batches, None)
+        while (batch := coming.result()) is not None:
+            coming = pool.submit(next, batches, None)
+            yield batch

@@ -38,12 +38,15 @@ class Probe(NamedTuple):
 
 
 def choose_batch_size(config: TrainConfig, threads: int, examples: int, held: int) -> int:
-    """The largest multiple of 8 that fits, and at most the data set, which itself takes `held` bytes.
+    """The largest multiple of 8 that fits, and at most the data set, which itself takes `held` bytes of the host.
+
+    With a GPU it is the GPU's memory that is measured, and all of it is left for the step.
 
     Raises:
         PreflightError: not even a small batch fits, or a probe failed.
     """
-    budget = int(config.memory_budget * 1e9 or SHARE * read_free_memory()) - held
+    device = read_device_memory()
+    budget = int(config.memory_budget * 1e9 or SHARE * (device or read_free_memory())) - (0 if device else held)
     limit = min(LARGEST, examples) // UNIT * UNIT
     probes = [Probe(size, measure_peak(config, threads, size)) for size in PROBES]
     while True:
@@ -75,6 +78,33 @@ def _estimate(probes: list[Probe], budget: int) -> int:
     return int(size) // UNIT * UNIT
 
 
+def read_device_memory() -> int:
+    """Bytes that TensorFlow may use of the GPU, asked in a process of its own; 0 where there is no GPU.
+
+    Raises:
+        PreflightError: TensorFlow could not be asked.
+    """
+    if not any(path.exists() for path in GPU_FILES):
+        return 0
+    return _ask("TensorFlow could not say how much memory the GPU has", "--device")
+
+
+GPU_FILES: Final = (Path("/dev/nvidiactl"), Path("/dev/dxg"))
+"""Where the driver is, on Linux and in Windows' own Linux; without it TensorFlow need not be asked."""
+
+
+def _read_device_memory() -> int:
+    from train import runtime
+
+    runtime.prepare(1)
+    import tensorflow as tf
+    from tensorflow.python.client import device_lib
+
+    tf.zeros(1)  # makes the devices as `prepare` wants them
+    limits = [device.memory_limit for device in device_lib.list_local_devices() if device.device_type == "GPU"]
+    return min(limits, default=0)
+
+
 def read_free_memory() -> int:
     """Bytes that this process may still use: what the machine has free, or what its container leaves it."""
     lines = Path("/proc/meminfo").read_text(encoding="ascii").splitlines()
@@ -94,18 +124,24 @@ _CONTAINER_FILES: Final = (
 
 
 def measure_peak(config: TrainConfig, threads: int, size: int) -> int:
-    """Peak resident memory in bytes of a process that evaluates, and runs two steps with this batch size.
+    """Peak memory in bytes of a process that evaluates, and runs two steps with this batch size.
+
+    It is the memory of the GPU that TensorFlow trains on, else the resident memory of the process.
 
     Raises:
         PreflightError: the process failed, by lack of memory or otherwise.
     """
     settings = json.dumps(config.as_dict() | {"batch_size": size, "threads": threads})
+    return _ask(f"a step with {size} images does not run here", settings)
+
+
+def _ask(trouble: str, question: str) -> int:
     done = subprocess.run(
-        [sys.executable, "-m", "train.budget", settings], capture_output=True, text=True, check=False, env=os.environ
+        [sys.executable, "-m", "train.budget", question], capture_output=True, text=True, check=False, env=os.environ
     )
     if done.returncode:
         raise PreflightError(
-            f"a step with {size} images does not run here",
+            trouble,
             why=done.stderr.strip().splitlines()[-1] if done.stderr.strip() else f"exit code {done.returncode}",
         )
     return int(done.stdout)
@@ -114,7 +150,7 @@ def measure_peak(config: TrainConfig, threads: int, size: int) -> int:
 def _probe(config: TrainConfig) -> int:
     from train import runtime
 
-    runtime.prepare(config.threads)
+    runtime.prepare(config.threads, tf32=config.tf32)
     import numpy as np
     import tensorflow as tf
 
@@ -129,7 +165,9 @@ def _probe(config: TrainConfig) -> int:
     evaluate(tf.zeros((evaluation.BATCH, *config.shape), tf.uint8))
     images = tf.zeros((config.batch_size, *config.shape), tf.uint8)
     for _ in range(2):
-        function(images, tf.zeros(config.batch_size, tf.int32), tf.constant(0.0))
+        function(images.numpy(), np.zeros(config.batch_size, np.int32), np.asarray(0, np.float32)).read()
+    if tf.config.list_logical_devices("GPU"):
+        return int(tf.config.experimental.get_memory_info("GPU:0")["peak"])
     # Not the maximum of getrusage: that begins with what the parent held, the data set with it, when it forked.
     lines = Path("/proc/self/status").read_text(encoding="ascii").splitlines()
     return next(int(line.split()[1]) * 1024 for line in lines if line.startswith("VmHWM"))
@@ -144,4 +182,5 @@ def settle(config: TrainConfig, recorded: int, threads: int, train: Split) -> Tr
 
 
 if __name__ == "__main__":
-    print(_probe(TrainConfig.from_dict(json.loads(sys.argv[1]))))
+    asked = sys.argv[1]
+    print(_read_device_memory() if asked == "--device" else _probe(TrainConfig.from_dict(json.loads(asked))))

@@ -1,7 +1,8 @@
 """Checkpoints: written whole, checked by digest, the newest good one wins.
 
 A checkpoint is two files: ``step-N.npz`` with the arrays, and then ``step-N.json`` with their digest and what the loop
-needs to go on. The second file makes the first one count, so a process may die at any moment between.
+needs to go on. The second file makes the first one count, so a process may die at any moment between. The record also
+names the run it belongs to, by the digests of its configuration and its data.
 """
 
 import contextlib
@@ -16,6 +17,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from train.errors import CheckError, IntegrityError, PreflightError
 from train.files import replacing, write_text
 
 Values = dict[str, NDArray[np.generic]]
@@ -31,6 +33,7 @@ class Position:
         epoch_seconds, loss_sum, correct, seen: sums over the epoch that is under way.
         environment: what the bits depend on besides the configuration, such as threads and the data's digest.
         resumed: steps after which other processes had stopped and this or another one went on.
+        config_sha256: digest of the run's configuration.
     """
 
     step: int = 0
@@ -41,18 +44,28 @@ class Position:
     seen: int = 0
     environment: dict[str, Any] = field(default_factory=dict)
     resumed: list[int] = field(default_factory=list)
+    config_sha256: str = ""
 
 
 @dataclass(frozen=True)
 class Checkpoint:
-    """A checkpoint read back and found good."""
+    """A checkpoint read back and found good; `path` is the file of its arrays."""
 
     values: Values
     position: Position
+    path: Path
 
 
 def save(folder: Path, values: Values, position: Position, *, keep: int) -> Path:
-    """Write a checkpoint, then remove all but the newest `keep`; returns the path of its arrays.
+    """Write a checkpoint and return the path of its arrays; of the others, only the newest before it are kept.
+
+    Checkpoints of later steps are removed too: the run went back behind them, because they are damaged.
+
+    Args:
+        folder: where the checkpoints of the run are.
+        values: the arrays by name.
+        position: where the run stands.
+        keep: how many checkpoints to keep, this one included.
 
     Raises:
         PreflightError: the disk is full or not writable; older checkpoints are untouched.
@@ -67,25 +80,73 @@ def save(folder: Path, values: Values, position: Position, *, keep: int) -> Path
         file.write(content)
     facts = {"names": names, "position": asdict(position)}
     write_text(path.with_suffix(".json"), json.dumps({"sha256": _digest(facts, content), **facts}))
-    for old in _list(folder)[keep:]:
-        old.unlink(missing_ok=True)
-        old.with_suffix(".npz").unlink(missing_ok=True)
+    kept = [record for record in _list(folder) if record.stem <= path.stem][:keep]
+    for end in ("json", "npz"):  # records first, so that none is ever without its arrays
+        for old in folder.glob(f"{_STEM}.{end}"):
+            if old.with_suffix(".json") not in kept:
+                old.unlink(missing_ok=True)
     return path
 
 
 def load(folder: Path) -> tuple[Checkpoint | None, list[str]]:
-    """The newest good checkpoint, and what was wrong with each newer one."""
+    """Return the newest good checkpoint, and for each newer one what is wrong with it.
+
+    Raises:
+        PreflightError: one cannot be read, so it is not known whether it is good.
+    """
     problems: list[str] = []
     for record in _list(folder):
         try:
             return _read(record), problems
         except _BAD as error:
+            if isinstance(error, OSError) and not isinstance(error, FileNotFoundError):
+                raise PreflightError(
+                    f"cannot read the checkpoint {record.with_suffix('.npz')}",
+                    why=error.strerror or str(error),
+                    remedy="make it and its .json readable for this user, or remove both to go on from an older one",
+                ) from error
             problems.append(f"{record.with_suffix('.npz')}: {error or type(error).__name__}")
     return None, problems
 
 
+def require_same_run(saved: Checkpoint, config_sha256: str, data_sha256: str | None = None) -> None:
+    """Refuse a checkpoint that another run wrote.
+
+    Args:
+        saved: the checkpoint.
+        config_sha256: digest of the configuration it must belong to.
+        data_sha256: digest of the data it must belong to; None where the data is not at hand.
+
+    Raises:
+        IntegrityError: it belongs to another configuration, or does not say to which.
+        CheckError: it belongs to other data.
+    """
+    found = saved.position.config_sha256
+    if not found:
+        raise IntegrityError(
+            f"{saved.path} does not say which run it belongs to",
+            why="an earlier version of this program wrote it",
+            remedy="finish the run with that version, or begin a new one with another --out",
+        )
+    if found != config_sha256:
+        raise IntegrityError(
+            f"{saved.path} is a checkpoint of another run",
+            why=f"the digest of its configuration is {found[:8]}, and that of this run is {config_sha256[:8]}; "
+            "the folder of a run ends with these digits",
+            remedy=f"remove it and {saved.path.with_suffix('.json').name}; "
+            "the same command then goes on from the newest checkpoint of this run",
+        )
+    written = saved.position.environment["data_sha256"]
+    if data_sha256 and data_sha256 != written:
+        raise CheckError(
+            "the data is not what this run began with",
+            why=f"its digest is {data_sha256[:12]} now, and {written[:12]} in {saved.path}",
+            remedy="give the same --data-dir again, or begin a new run with another --out",
+        )
+
+
 def newest(folder: Path) -> Path | None:
-    """The arrays of the newest good checkpoint."""
+    """Return the path of the newest good checkpoint's arrays."""
     for record in _list(folder):
         with contextlib.suppress(*_BAD):
             _read(record)
@@ -93,12 +154,13 @@ def newest(folder: Path) -> Path | None:
     return None
 
 
-_BAD = (OSError, ValueError, KeyError, TypeError, zipfile.BadZipFile)
+_STEM = "step-" + "[0-9]" * 8
+_BAD = (OSError, ValueError, KeyError, TypeError, AttributeError, zipfile.BadZipFile)
 
 
 def _list(folder: Path) -> list[Path]:
-    """Records of checkpoints, newest first."""
-    return sorted(folder.glob("step-*.json"), reverse=True)
+    """Return the records of checkpoints, newest first."""
+    return sorted(folder.glob(f"{_STEM}.json"), reverse=True)
 
 
 def _read(record: Path) -> Checkpoint:
@@ -109,7 +171,7 @@ def _read(record: Path) -> Checkpoint:
         raise ValueError("its digest does not match: torn or altered")
     with np.load(io.BytesIO(content), allow_pickle=False) as arrays:
         values = {name: arrays[f"{index:05d}"] for index, name in enumerate(facts["names"])}
-    return Checkpoint(values, Position(**facts["position"]))
+    return Checkpoint(values, Position(**facts["position"]), record.with_suffix(".npz"))
 
 
 def _digest(facts: dict[str, Any], content: bytes | memoryview) -> str:

@@ -5,7 +5,7 @@ import os
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, TextIO
 
 import typer
 
@@ -21,6 +21,7 @@ from train.config import (
     resolve,
 )
 from train.errors import TrainError, UsageError
+from train.paths import translate
 
 MODEL, TRAINING, SPEED, DATA, OUTPUT = "Model", "Training", "Speed and memory", "Data", "Output"
 
@@ -127,13 +128,22 @@ def _collect(  # noqa: PLR0917
         Precision, typer.Option(help="Arithmetic of the layers; float64 is for proofs.", rich_help_panel=SPEED)
     ] = "float32",
     jit: Annotated[bool, typer.Option(help="Compile the step by XLA.", rich_help_panel=SPEED)] = False,
+    tf32: Annotated[
+        bool,
+        typer.Option(
+            "--tf32/--no-tf32",
+            help="On newer GPUs, multiply float32 with 10 bits of mantissa: faster, less exact.",
+            rich_help_panel=SPEED,
+        ),
+    ] = False,
     loop: Annotated[
         Loop, typer.Option(help="Compiled step, Keras' fit, or eager; the same numbers.", rich_help_panel=SPEED)
     ] = "function",
     threads: Annotated[
         int,
         typer.Option(
-            help="Threads inside an operation; 0 means one a core. They decide the last bits.", rich_help_panel=SPEED
+            help="Threads inside an operation; 0 means all cores that may be used. They decide the last bits.",
+            rich_help_panel=SPEED,
         ),
     ] = 0,
     labels: Annotated[Labels, typer.Option(help="Which labels of cifar100.", rich_help_panel=DATA)] = "fine",
@@ -202,28 +212,46 @@ def parse(argv: Sequence[str]) -> TrainConfig:
     return result
 
 
-def main(argv: Sequence[str] | None = None) -> int:
-    """Run the job; returns the exit code."""
+def main(argv: Sequence[str] | None = None, *, close_network: bool = False) -> int:
+    """Run the job; returns the exit code.
+
+    Args:
+        argv: the arguments; by default those of the process.
+        close_network: take the network from this process, for good, once the data is there.
+    """
     try:
         config = parse(sys.argv[1:] if argv is None else argv)
         result = _find_result(config)
         if result is None:
             from train.job import run
 
-            result = run(config)
+            result = run(config, close_network=close_network)
         elif config.progress != "quiet":
-            print(f"{config.run_dir} is complete; nothing to do", file=sys.stderr)
+            _print(f"{config.run_dir} is complete; nothing to do", sys.stderr)
     except TrainError as error:
-        print(f"error: {error}", file=sys.stderr)
+        _print(f"error: {error}", sys.stderr)
         return error.exit_code
     except KeyboardInterrupt:
-        print("interrupted", file=sys.stderr)
+        _print("interrupted", sys.stderr)
         return 130
     if config.json:
-        print(json_.dumps(result))
+        _print(json_.dumps(result), sys.stdout, as_it_is=True)
     elif config.progress != "quiet":
-        print(_describe(config, result))
+        _print(_describe(config, result), sys.stdout)
     return 0
+
+
+def _print(text: str, stream: TextIO, *, as_it_is: bool = False) -> None:
+    """Print for a person, with the user's names of files; a reader that has gone away changes nothing.
+
+    What cannot be written is thrown away, so that the interpreter does not fail with it when it ends (Python
+    documentation, "Note on SIGPIPE").
+    """
+    try:
+        print(text if as_it_is else translate(text), file=stream, flush=True)
+    except OSError:
+        with open(os.devnull, "w", encoding="utf-8") as nowhere:  # noqa: PTH123
+            os.dup2(nowhere.fileno(), stream.fileno())
 
 
 def _find_result(config: TrainConfig) -> dict[str, Any] | None:

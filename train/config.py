@@ -28,10 +28,15 @@ INCIDENTAL: Final = frozenset(
     {"out", "data_dir", "cache_dir", "progress", "json", "keep", "checkpoint_every", "log_every", "profile"}
 )
 
+LATER: Final = {"tf32": False}
+"""Fields that older runs do not have, with the value that those were made with: there the digest leaves them out."""
+
 
 def digest_fields(fields: Mapping[str, Any]) -> str:
     """SHA-256 of those fields of a configuration that decide the numbers of its run, as hexadecimal text."""
-    decisive = {name: value for name, value in fields.items() if name not in INCIDENTAL}
+    decisive = {
+        name: value for name, value in fields.items() if name not in INCIDENTAL and LATER.get(name, ...) != value
+    }
     return hashlib.sha256(json.dumps(decisive, sort_keys=True).encode()).hexdigest()
 
 
@@ -47,7 +52,8 @@ def read_table(name: str) -> dict[str, Any]:
 class TrainConfig:
     """Everything that decides a run. All values are final: recipes and presets are already filled in.
 
-    A batch size of 0 means the largest that fits, 0 threads means one a core; what was found is recorded with the run.
+    A batch size of 0 means the largest that fits, 0 threads means one for each core this process
+    may use; what was found is recorded with the run.
 
     Raises:
         UsageError: a value, or a combination of values, makes no sense.
@@ -82,6 +88,7 @@ class TrainConfig:
     recompute_blocks: tuple[int, ...] = ()
     precision: Precision = "float32"
     jit: bool = False
+    tf32: bool = False
     loop: Loop = "function"
     threads: int = 0
     memory_budget: float = 0.0
@@ -151,6 +158,12 @@ class TrainConfig:
             raise UsageError(f"{self.dataset} has no extra split", remedy="--extra is for svhn")
         if self.jit and self.loop == "eager":
             raise UsageError("--jit compiles the step, and --loop eager runs it uncompiled", remedy="leave one out")
+        if self.jit and self.stem == "imagenet":
+            raise UsageError(
+                f"--jit cannot compile model {self.model}",
+                why="XLA has no deterministic gradient of the maximum pooling that it begins with",
+                remedy="leave out --jit, or use a CIFAR preset such as bc-100-12",
+            )
         if self.recompute_blocks and self.memory == "plain":
             raise UsageError(
                 "--recompute-blocks says where to save memory, and --memory plain saves none",
@@ -175,6 +188,11 @@ class TrainConfig:
         """Number of classes."""
         facts = read_table("datasets")[self.dataset]
         return int(facts["coarse_classes" if self.labels == "coarse" else "classes"])
+
+    @property
+    def needs_network(self) -> bool:
+        """Whether the data may have to be fetched: not where it is embedded, and not where it is a local copy."""
+        return not (self.data_dir or read_table("datasets")[self.dataset].get("embedded", False))
 
     @classmethod
     def from_dict(cls, values: dict[str, Any]) -> "TrainConfig":

@@ -41,20 +41,24 @@ def export(folder: Path, out: Path) -> dict[str, float]:
 
     Raises:
         DataError: the folder is not that of a run, or it has no good checkpoint.
+        IntegrityError: its newest checkpoint is that of another run.
         CheckError: what was exported does not compute what the model does; nothing is left of it.
     """
     config = read_config(folder)
     saved, _ = checkpoint.load(folder / "checkpoints")
     if saved is None:
         raise DataError(f"{folder} has no good checkpoint to export")
-    runtime.prepare(saved.position.environment["threads"])
+    checkpoint.require_same_run(saved, config.digest)
+    runtime.prepare(saved.position.environment["threads"], tf32=config.tf32)
     import tensorflow as tf
 
     tf.random.set_seed(0)  # TensorFlow draws names when it saves, and refuses to without a seed under determinism
     from train import state, step
     from train.model.densenet import build
+    from train.model.formulation import FOR_CPU
 
-    model = build(config)
+    # In the formulation for processors, whatever it was trained on: that runs on every device.
+    model = build(config, FOR_CPU)
     for name, variable in state.name_weights(model).items():
         variable.assign(saved.values[name])
     moments = (np.asarray(saved.position.environment[name]) for name in ("mean", "std"))
@@ -106,10 +110,11 @@ def write_stable_hlo(
     text = compiled.experimental_get_compiler_ir(tf.constant(images))(stage="stablehlo")
     write_text(path, text)
     module = path.read_text(encoding="utf-8")
+    platform = "CUDA" if tf.config.list_logical_devices("GPU") else "CPU"
 
     def run(images: Any) -> Any:
         return gen_xla_ops.xla_call_module(
-            [images], version=5, module=module, Sout=[expected.shape], Tout=[expected.dtype], platforms=["CPU"]
+            [images], version=5, module=module, Sout=[expected.shape], Tout=[expected.dtype], platforms=[platform]
         )[0]
 
     loaded: Function = tf.function(run, jit_compile=True, autograph=False)

@@ -1,6 +1,8 @@
-"""SIGTERM and SIGINT end the process at once where nothing would be lost, and else ask the loop to stop after its step.
+"""SIGTERM, SIGINT and SIGHUP stop a run with its work saved, or at once where there is none to lose.
 
-A second signal always ends the process at once.
+Before the first step is done, a signal ends the process at once. After that, it asks the loop to stop after its step
+and to save; a second signal ends the process at once. SIGHUP, which a terminal sends when it is closed, is left alone
+where it is ignored, as under nohup.
 """
 
 import signal
@@ -10,18 +12,18 @@ from types import FrameType
 
 
 class Requests:
-    """Remembers that somebody asked to stop, from the moment that there is something to save."""
+    """Remembers a signal to stop, from the moment that there is work to save."""
 
     def __init__(self) -> None:
         self.reason = ""
         self.waiting = False
 
     def __call__(self) -> str:
-        """Why to stop, or nothing."""
+        """Return why to stop, or nothing."""
         return self.reason
 
     def wait(self) -> None:
-        """From now on there is work that would be lost."""
+        """Wait for the end of a step from now on, because there is work that would be lost."""
         self.waiting = True
 
     def receive(self, number: int, frame: FrameType | None) -> None:
@@ -36,7 +38,10 @@ class Requests:
 def listening() -> Iterator[Requests]:
     """Listen for signals while the block runs."""
     requests = Requests()
-    before = {number: signal.signal(number, requests.receive) for number in (signal.SIGINT, signal.SIGTERM)}
+    numbers = [signal.SIGINT, signal.SIGTERM]
+    if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:
+        numbers.append(signal.SIGHUP)
+    before = {number: signal.signal(number, requests.receive) for number in numbers}
     try:
         yield requests
     finally:

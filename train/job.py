@@ -1,15 +1,16 @@
 """The job from a configuration to a finished run folder."""
 
 import math
+import sys
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from train import budget, checkpoint, interruption, manifest, report, runtime
+from train import budget, checkpoint, interruption, manifest, network, report, runtime
 from train.checkpoint import Position
 from train.config import TrainConfig
-from train.data import Dataset, load
-from train.errors import CheckError
+from train.cores import count_cores
+from train.data import Dataset, describe_oddities, load
 from train.folder import opened
 from train.progress import Display
 
@@ -18,40 +19,66 @@ if TYPE_CHECKING:
     from train.loop import Loop
 
 
-def run(config: TrainConfig) -> dict[str, Any]:
+def run(config: TrainConfig, *, close_network: bool = False) -> dict[str, Any]:
     """Train, or go on training; returns the manifest of the finished run.
+
+    Args:
+        config: what to do.
+        close_network: take the network from this process, for good: before the data is loaded where none has to be
+            fetched, and after it otherwise.
 
     Raises:
         TrainError: one of its subclasses says what went wrong.
     """
     manifest.read_parent()  # a wrong one is refused before any work
-    with interruption.listening() as requests:
-        return _run(config, load(config), requests)
+    display = Display(config.progress)
+    with interruption.listening() as requests, display.speaking():
+        if close_network and not config.needs_network:
+            _close_network()
+        display.begin("loading the data")
+        dataset = load(config)
+        if close_network and config.needs_network:
+            _close_network()
+        return _run(config, dataset, requests, display)
 
 
-def _run(config: TrainConfig, dataset: Dataset, requests: interruption.Requests) -> dict[str, Any]:
+def _close_network() -> None:
+    trouble = network.close()
+    if trouble:
+        print(f"note: the network stays open to this job: {trouble}", file=sys.stderr)
+
+
+def _run(config: TrainConfig, dataset: Dataset, requests: interruption.Requests, display: Display) -> dict[str, Any]:
+    oddities = describe_oddities(dataset)
+    for oddity in oddities:
+        display.warn(oddity)
     with opened(config) as folder:
         saved, problems = checkpoint.load(folder / "checkpoints")
+        if saved:
+            checkpoint.require_same_run(saved, config.digest, dataset.digest)
         recorded = saved.position.environment if saved else {}
+        display.begin("preparing" if config.batch_size else "finding the batch size")
         threads = runtime.choose_threads(config, recorded.get("threads"))
         settled = budget.settle(config, recorded.get("batch_size", 0), threads, dataset.train)
-        environment = runtime.prepare(threads) | {
+        environment = runtime.prepare(threads, tf32=config.tf32) | {
             "batch_size": settled.batch_size,
             "data_sha256": dataset.digest,
             "mean": dataset.mean.tolist(),
             "std": dataset.std.tolist(),
         }
-        display = Display(config.progress, min(settled.batch_size, len(dataset.train)))
+        display.batch_size = min(settled.batch_size, len(dataset.train))
         for problem in problems:
             display.say(f"checkpoint left out: {problem}")
         if problems and not saved:
             display.say("no good checkpoint is left: the run begins anew")
-        loop = _make_loop(settled, dataset, folder, environment=environment, display=display, requests=requests)
+        position = Position(environment=environment, config_sha256=config.digest)
+        loop = _make_loop(settled, dataset, folder, position=position, display=display, requests=requests)
         if saved:
             _resume(loop, saved, environment)
+        display.begin("making the graph of the first step")
         watched = loop.run()
         evaluation = loop.evaluate(dataset.test) if dataset.validation else watched
-        result = _describe(config, loop, evaluation, environment)
+        result = _describe(config, loop, evaluation, environment, oddities)
         if dataset.validation:
             result["result"] |= {"validation_accuracy": watched.accuracy, "validation_loss": watched.loss}
         report.write_confusion(folder, evaluation.confusion, dataset.class_names)
@@ -64,7 +91,7 @@ def _make_loop(
     dataset: Dataset,
     folder: Path,
     *,
-    environment: dict[str, Any],
+    position: Position,
     display: Display,
     requests: interruption.Requests,
 ) -> "Loop":
@@ -72,44 +99,49 @@ def _make_loop(
     from train import optimizer, state, step
     from train.batches import Batches
     from train.loop import Loop
+    from train.model import formulation
     from train.model.densenet import build, count_parameters
 
-    rule, model = optimizer.choose(config), build(config)
+    form = formulation.choose()
+    rule, model = optimizer.choose(config), build(config, form)
     current = state.create(model, rule, initial_scale=2.0**15 if config.precision == "mixed_float16" else 1.0)
     batches = Batches(dataset, config)
     display.say(
         f"{config.dataset}: {len(dataset.train)} to train on, {len(dataset.test)} to test on, from {dataset.source}\n"
         f"{config.model}: {count_parameters(model):,} trainable parameters; {batches.total} steps of "
-        f"{batches.size} images, {environment['threads']} threads"
+        f"{batches.size} images, {position.environment['threads']} threads"
     )
     report.draw_model(folder / "model.png", config)
     report.write_summary(folder / "model.txt", model)
+    training = step.make_train_step(current, rule, config, dataset.mean, dataset.std, form=form)
     return Loop(
         config,
         batches,
         current,
-        step.compile_train_step(step.make_train_step(current, rule, config, dataset.mean, dataset.std), config),
+        step.compile_train_step(training, config),
         step.compile_evaluation_step(step.make_evaluation_step(model, dataset.mean, dataset.std), config),
         folder,
         display,
         requests,
-        Position(environment=environment),
+        position,
+        late=form.asynchronous,
     )
 
 
 def _resume(loop: "Loop", saved: checkpoint.Checkpoint, environment: dict[str, Any]) -> None:
-    _require_same(saved.position.environment, environment, loop.display)
+    _note_changes(saved.position.environment, environment, loop.display)
     loop.state.write(saved.values)
     loop.position = replace(saved.position, resumed=[*saved.position.resumed, saved.position.step])
     loop.display.say(f"resumed after step {saved.position.step} of {loop.batches.total}")
 
 
 def _describe(
-    config: TrainConfig, loop: "Loop", evaluation: "Evaluation", environment: dict[str, Any]
+    config: TrainConfig, loop: "Loop", evaluation: "Evaluation", environment: dict[str, Any], oddities: list[str]
 ) -> dict[str, Any]:
     from train.state import digest_weights
 
     position, dataset = loop.position, loop.batches.dataset
+    peak = runtime.read_device_peak()
     return manifest.make(
         config,
         status="complete",
@@ -121,29 +153,19 @@ def _describe(
             "steps": position.step,
             "train_seconds": position.seconds,
             "first_step_seconds": loop.first_step_seconds,
+            **({} if peak is None else {"device_peak_bytes": peak}),
         },
         weights_sha256=digest_weights(loop.state.model),
         resumed_after=position.resumed,
-        hardware={"devices": environment["devices"], "cores": runtime.count_cores()},
+        hardware={"devices": environment["devices"], "cores": count_cores()},
         environment=environment,
-        data={"source": dataset.source, "sha256": dataset.digest},
+        data={"source": dataset.source, "sha256": dataset.digest, "warnings": oddities},
     )
 
 
-def _require_same(recorded: dict[str, Any], now: dict[str, Any], display: Display) -> None:
-    """Refuse to go on with other data; say so when other software or hardware will change the last bits.
-
-    Raises:
-        CheckError: the data is not what the run began with.
-    """
-    if recorded["data_sha256"] != now["data_sha256"]:
-        raise CheckError(
-            "the data is not what this run began with",
-            why=f"digest {now['data_sha256'][:12]} now, {recorded['data_sha256'][:12]} then",
-            remedy="give the same --data-dir again, or begin a new run with another --out",
-        )
-    for name in ("threads", "devices", "tensorflow"):
-        if recorded[name] != now[name]:
-            display.say(
-                f"note: {name} was {recorded[name]}, is {now[name]}; the last bits may differ from an unbroken run"
-            )
+def _note_changes(recorded: dict[str, Any], now: dict[str, Any], display: Display) -> None:
+    """Say so when other software or hardware will change the last bits."""
+    for name in runtime.RECORDED:
+        before, after = recorded.get(name, now.get(name)), now.get(name)  # older records have fewer
+        if before != after:
+            display.say(f"note: {name} was {before}, is {after}; the last bits may differ from an unbroken run")

@@ -2,15 +2,17 @@
 
 import math
 import time
-from collections.abc import Callable, Iterator
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import Protocol
 
 import numpy as np
 import tensorflow as tf
 
 from train import checkpoint, fit, plot
-from train.batches import Batch, Batches
+from train.batches import Batch, Batches, make_ahead
 from train.checkpoint import Position
 from train.config import TrainConfig
 from train.data import Split
@@ -21,7 +23,7 @@ from train.metrics import EpochRecord, Recorder
 from train.profile import Profile
 from train.progress import Display
 from train.state import State
-from train.step import EvaluationStep, Outcome, TrainStep
+from train.step import EvaluationStep, Outcome, PackedOutcome, TrainStep
 
 
 @dataclass
@@ -30,6 +32,7 @@ class Loop:
 
     Attributes:
         position: where it stands; moved by each step.
+        late: outcomes are read when the next step is under way.
         stop: asked after each step, and while evaluating; says why to stop, or nothing.
         evaluation: the newest, made after each epoch.
         first_step_seconds: time of this process' first step, once it is done.
@@ -44,6 +47,7 @@ class Loop:
     display: Display
     stop: Requests
     position: Position
+    late: bool = False
     evaluation: Evaluation | None = None
     first_step_seconds: float | None = None
     _began: float = field(default=0.0, init=False)
@@ -59,11 +63,19 @@ class Loop:
         start = self.position.step
         with Recorder(self.folder, start) as recorder, Profile(self.config.profile, self.folder / "tb") as profile:
 
-            def report(outcome: Outcome) -> None:
+            def report(outcome: Outcome | PackedOutcome, *, last: bool = True) -> None:
                 self._account(outcome, recorder)
                 profile.move(self.position.step)
-                self._close_step(recorder)
+                if last:  # the state is that of this step: no later one is under way
+                    self._close_step(recorder)
                 self._began = time.monotonic()
+
+            def settle(done: int) -> bool:
+                """Whether the step that is the so-manieth of this process must be over before the next one begins."""
+                step, every = start + done, self.config.checkpoint_every
+                ends = step == self.batches.total or step % self.batches.steps_per_epoch == 0
+                saves = bool(every) and step % every == 0
+                return done == 1 or ends or saves or self.config.profile is not None or bool(self.stop())
 
             if not start and self.config.loop != "eager":
                 recorder.add_graph(self.evaluation_step, evaluation_batch(self.batches.dataset.watched))
@@ -71,8 +83,13 @@ class Loop:
                 self._close_step(recorder)
             profile.move(start)
             self._began = time.monotonic()
-            drive = run_by_fit if self.config.loop == "fit" else run_by_steps
-            drive(self.train_step, self.batches.iterate(start), report, self.batches.total - start)
+            batches, count = self.batches.iterate(start), self.batches.total - start
+            if self.config.loop == "fit":
+                run_by_fit(self.train_step, batches, report, count)
+            elif self.late:
+                run_late(self.train_step, make_ahead(batches), report, settle)
+            else:
+                run_by_steps(self.train_step, batches, report)
         return self.evaluation or self.evaluate(self.batches.dataset.watched)
 
     def evaluate(self, split: Split) -> Evaluation:
@@ -81,14 +98,15 @@ class Loop:
         Raises:
             InterruptionError: asked to stop; the state is saved.
         """
+        self.display.begin("evaluating")
         found = evaluate(self.evaluation_step, split, self.stop)
         if found is None:
             raise self._save_and_stop(self.stop())
         return found
 
-    def _account(self, outcome: Outcome, recorder: Recorder) -> None:
+    def _account(self, outcome: Outcome | PackedOutcome, recorder: Recorder) -> None:
         """Move the position by a step that is done."""
-        loss, step, size = float(outcome.loss), self.position.step, self.batches.size
+        (loss, correct), step, size = outcome.read(), self.position.step, self.batches.size
         if not math.isfinite(loss):
             raise self._refuse(f"the loss of step {step + 1} is {loss}", step)
         spent = time.monotonic() - self._began
@@ -102,7 +120,7 @@ class Loop:
             seconds=self.position.seconds + spent,
             epoch_seconds=self.position.epoch_seconds + spent,
             loss_sum=self.position.loss_sum + loss * size,
-            correct=self.position.correct + int(outcome.correct),
+            correct=self.position.correct + correct,
             seen=self.position.seen + size,
         )
         if now.step % self.config.log_every == 0:
@@ -170,14 +188,34 @@ class Loop:
         )
 
 
-Report = Callable[[Outcome], None]
+class Report(Protocol):
+    """Takes the outcome of a step; `last` says that no later step is under way."""
+
+    def __call__(self, outcome: Outcome | PackedOutcome, *, last: bool = True) -> None:
+        """Account for the step and do what is due after it."""
 
 
-def run_by_steps(step: TrainStep, batches: Iterator[Batch], report: Report, count: int) -> None:
+def run_by_steps(step: TrainStep, batches: Iterator[Batch], report: Report) -> None:
     """Call the step, compiled or eager as it is, for each batch."""
-    del count  # the batches end by themselves
     for images, labels, rate in batches:
         report(step(tf.constant(images), tf.constant(labels), tf.constant(rate)))
+
+
+def run_late(step: TrainStep, batches: Iterable[Batch], report: Report, settle: Callable[[int], bool]) -> None:
+    """Call the step for each batch and report it when the next one is under way, so that the device never waits.
+
+    Args:
+        step: the compiled step; it returns before the device is done.
+        batches: all that are left.
+        report: takes outcomes in their order.
+        settle: whether a step, counted from 1, must be over and reported before the next one begins.
+    """
+    waiting: deque[Outcome | PackedOutcome] = deque()
+    for done, batch in enumerate(batches, start=1):
+        waiting.append(step(*batch))
+        left = 0 if settle(done) else 1
+        while len(waiting) > left:
+            report(waiting.popleft(), last=not waiting)
 
 
 def run_by_fit(step: TrainStep, batches: Iterator[Batch], report: Report, count: int) -> None:

@@ -51,9 +51,12 @@ def _parse(row: dict[str, str]) -> EpochRecord:
 
 
 class Recorder:
-    """Appends records to the files of a run; opened at a step, it forgets what lies beyond it.
+    """Appends records to the files of a run, each at once: a process that is killed loses none that it has shown.
 
-    All its methods raise a PreflightError where they cannot write.
+    A run goes on from a checkpoint, and does the steps after it again. Their records are dropped when it goes on, and
+    come again: the files are those of a run that was never stopped, but for the times in them.
+
+    All methods raise a PreflightError where they cannot write.
     """
 
     def __init__(self, folder: Path, step: int) -> None:
@@ -64,7 +67,7 @@ class Recorder:
         self._rewrite(step)
         with self._writing():
             self._board = tf.summary.create_file_writer(str(folder / "tb"), filename_suffix=f".from-{step}")
-            self._lines = self.jsonl.open("a", encoding="utf-8")
+            self._lines = self.jsonl.open("a", encoding="utf-8", buffering=1)  # each line is one write
 
     def __enter__(self) -> Self:
         return self
@@ -90,9 +93,6 @@ class Recorder:
         write_text(self.csv, _format_csv(self.epochs))
         values = asdict(record)
         self._add("epoch", values.pop("step"), values)
-        with self._writing():
-            self._lines.flush()
-            self._board.flush()
 
     def add_graph(self, function: Any, images: Any) -> None:
         """Record the graph that a compiled function has for this argument."""
@@ -108,6 +108,7 @@ class Recorder:
             self._lines.write(json.dumps({"kind": kind, "step": step, **values}) + "\n")
             for name, value in values.items():
                 tf.summary.scalar(f"{kind}/{name}", value)
+            self._board.flush()
 
     def _writing(self) -> contextlib.AbstractContextManager[None]:
         import tensorflow as tf

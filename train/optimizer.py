@@ -21,7 +21,8 @@ class Rule:
 
     Attributes:
         slots: names of what is remembered for each weight, zero at first.
-        update: moves a weight and its slots in place, given (weight, gradient, slots, learning rate, step from 1).
+        update: moves a weight and its slots in place, given (weight, gradient, slots, learning rate, count). The
+            count is that of the updates made, this one included: a skipped step does not count.
     """
 
     slots: tuple[str, ...]
@@ -42,9 +43,9 @@ def make_sgd(momentum: float) -> Rule:
     """
 
     def update(
-        weight: tf.Variable, gradient: tf.Tensor, slots: Sequence[tf.Variable], rate: tf.Tensor, step: tf.Tensor
+        weight: tf.Variable, gradient: tf.Tensor, slots: Sequence[tf.Variable], rate: tf.Tensor, count: tf.Tensor
     ) -> None:
-        del step
+        del count
         tf.raw_ops.ResourceApplyMomentum(
             var=weight.handle,
             accum=slots[0].handle,
@@ -65,13 +66,13 @@ def make_adam(first_decay: float) -> Rule:
     """Adam (Kingma and Ba, arXiv 1412.6980, algorithm 1)."""
 
     def update(
-        weight: tf.Variable, gradient: tf.Tensor, slots: Sequence[tf.Variable], rate: tf.Tensor, step: tf.Tensor
+        weight: tf.Variable, gradient: tf.Tensor, slots: Sequence[tf.Variable], rate: tf.Tensor, count: tf.Tensor
     ) -> None:
         first = first_decay * slots[0] + (1 - first_decay) * gradient
         second = ADAM_SECOND_DECAY * slots[1] + (1 - ADAM_SECOND_DECAY) * tf.square(gradient)
-        count = tf.cast(step, weight.dtype)
-        unbiased = first / (1 - tf.pow(tf.constant(first_decay, weight.dtype), count))
-        spread = tf.sqrt(second / (1 - tf.pow(tf.constant(ADAM_SECOND_DECAY, weight.dtype), count)))
+        power = tf.cast(count, weight.dtype)
+        unbiased = first / (1 - tf.pow(tf.constant(first_decay, weight.dtype), power))
+        spread = tf.sqrt(second / (1 - tf.pow(tf.constant(ADAM_SECOND_DECAY, weight.dtype), power)))
         weight.assign_sub(rate * unbiased / (spread + ADAM_EPSILON))
         for slot, value in zip(slots, (first, second), strict=True):
             slot.assign(value)
@@ -84,8 +85,8 @@ def _penalize(rule: Rule, decay: float) -> Rule:
         return rule
 
     def update(
-        weight: tf.Variable, gradient: tf.Tensor, slots: Sequence[tf.Variable], rate: tf.Tensor, step: tf.Tensor
+        weight: tf.Variable, gradient: tf.Tensor, slots: Sequence[tf.Variable], rate: tf.Tensor, count: tf.Tensor
     ) -> None:
-        rule.update(weight, gradient + decay * weight, slots, rate, step)
+        rule.update(weight, gradient + decay * weight, slots, rate, count)
 
     return Rule(rule.slots, update)

@@ -28,7 +28,9 @@ def draw_records(records: Sequence[EpochRecord], config: TrainConfig, path: Path
     from matplotlib.figure import Figure
     from matplotlib.ticker import MaxNLocator
 
-    figure = Figure(figsize=(10, 4.2), layout="constrained")
+    # Fixed margins: finding them takes as long as the drawing, after each epoch.
+    figure = Figure(figsize=(10, 4.2))
+    figure.subplots_adjust(left=0.08, right=0.985, bottom=0.125, top=0.88, wspace=0.34)
     epochs = [record.epoch for record in records]
     loss, error = figure.subplots(1, 2)
     for axes, name, scale in ((loss, "loss", 1.0), (error, "accuracy", 100.0)):
@@ -51,6 +53,9 @@ def draw_records(records: Sequence[EpochRecord], config: TrainConfig, path: Path
     rate.plot(epochs, [record.learning_rate for record in records], color="gray", alpha=0.5, linestyle=":")
     rate.set_ylabel("learning rate (dotted)")
     rate.set_ylim(bottom=0)
+    for axes in (loss, rate):
+        # A common factor above the axis, where the numbers would be longer than the margin is wide.
+        axes.ticklabel_format(axis="y", scilimits=(-3, 5))
     loss.legend()
     error.legend()
     last = records[-1]

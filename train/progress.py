@@ -1,50 +1,106 @@
-"""What the user sees while training: a bar with rate and remaining time on a terminal, a line an epoch elsewhere."""
+"""What the user sees while training: a bar with rate and remaining time on a terminal, lines elsewhere.
 
+Where there is no bar, a line comes for each epoch, and in between at least every minute, whatever takes so long.
+"""
+
+import contextlib
 import sys
+import threading
 import time
-from typing import TextIO
+from collections.abc import Iterator
+from typing import NamedTuple, TextIO
 
 from train.config import Progress
 from train.metrics import EpochRecord
+from train.paths import translate
 
 WIDTH = 24
 REDRAW_SECONDS = 0.1
+SILENCE_SECONDS = 50.0
+"""Longest time without a line; less than a minute, because a busy machine is late."""
+
+
+class Step(NamedTuple):
+    """A step that is done, of `total`; loss and accuracy are means over its epoch so far, `when` is monotonic time."""
+
+    number: int
+    total: int
+    epoch: int
+    loss: float
+    accuracy: float
+    when: float
 
 
 class Display:
-    """Shows a run on a stream."""
+    """Shows a run on a stream.
 
-    def __init__(self, kind: Progress, batch_size: int, *, stream: TextIO | None = None) -> None:
+    Args:
+        kind: a bar where the stream is a terminal, lines, or nothing.
+        stream: where to write; by default standard error.
+
+    Attributes:
+        batch_size: images in a step, to be set before the first one.
+    """
+
+    def __init__(self, kind: Progress, batch_size: int = 0, *, stream: TextIO | None = None) -> None:
         self.stream = stream or sys.stderr
         self.bar = kind == "auto" and self.stream.isatty()
         self.quiet = kind == "quiet"
         self.batch_size = batch_size
-        self.first: tuple[int, float] | None = None
-        self.drawn = 0.0
+        self._lock = threading.RLock()
+        self._first: Step | None = None
+        self._last: Step | None = None
+        self._work, self._began = "", time.monotonic()
+        self._drawn = 0.0
+        self._spoken = time.monotonic()
+
+    @contextlib.contextmanager
+    def speaking(self) -> Iterator[None]:
+        """Print lines about the work under way while the block runs, where nothing else was printed for long."""
+        ended = threading.Event()
+
+        def watch() -> None:
+            while not ended.wait(max(0.01, self._spoken + SILENCE_SECONDS - time.monotonic())):
+                with self._lock:
+                    if time.monotonic() - self._spoken >= SILENCE_SECONDS:
+                        self.say(self._describe_work())
+
+        thread = None if self.bar or self.quiet else threading.Thread(target=watch, daemon=True)
+        if thread:
+            thread.start()
+        try:
+            yield
+        finally:
+            ended.set()
+            if thread:
+                thread.join()
+
+    def begin(self, work: str) -> None:
+        """Say what is under way from now on until the next step is done; it is printed only if it takes long."""
+        with self._lock:
+            self._work, self._began = work, time.monotonic()
 
     def say(self, text: str) -> None:
         """Print one line, above the bar if there is one."""
         if not self.quiet:
-            self.stream.write(("\r\033[K" if self.bar else "") + text + "\n")
-            self.stream.flush()
+            self._write(("\r\033[K" if self.bar else "") + text + "\n")
+
+    def warn(self, text: str) -> None:
+        """Print a warning, even where nothing else is shown."""
+        self._write(("\r\033[K" if self.bar else "") + f"warning: {text}\n")
 
     def show_step(self, step: int, total: int, epoch: int, loss: float, accuracy: float) -> None:
         """Move the bar; `step` of `total` steps are done."""
         now = time.monotonic()
-        self.first = self.first or (step, now)
-        if not self.bar or (now - self.drawn < REDRAW_SECONDS and step < total):
+        with self._lock:
+            self._work, self._last = "", Step(step, total, epoch, loss, accuracy, now)
+            self._first = self._first or self._last
+        if not self.bar or (now - self._drawn < REDRAW_SECONDS and step < total):
             return
-        self.drawn = now
-        done = step - self.first[0]
-        rate = done / (now - self.first[1]) if done and now > self.first[1] else 0.0
-        left = format_seconds((total - step) / rate) if rate else "?"
+        self._drawn = now
         filled = WIDTH * step // max(1, total)
-        text = (
-            f"epoch {epoch} [{'#' * filled}{'.' * (WIDTH - filled)}] {step}/{total}"
-            f"  loss {loss:.4f}  accuracy {accuracy:.1%}  {rate * self.batch_size:.0f} images/s  {left} left"
-        )
-        self.stream.write(f"\r\033[K{text}")
-        self.stream.flush()
+        bar = f"[{'#' * filled}{'.' * (WIDTH - filled)}] "
+        self._write("\r\033[K" + self._describe_step(self._last, bar))
 
     def show_epoch(self, record: EpochRecord, epochs: int) -> None:
         """Print the line of an epoch."""
@@ -54,9 +110,34 @@ class Display:
             f"  {record.images_per_second:.0f} images/s"
         )
 
+    def _write(self, text: str) -> None:
+        """Write to the stream; where nobody reads it any more, training goes on and is not shown."""
+        with self._lock, contextlib.suppress(OSError, ValueError):
+            self._spoken = time.monotonic()
+            self.stream.write(translate(text))
+            self.stream.flush()
+
+    def _describe_step(self, last: Step, bar: str) -> str:
+        first = self._first or last
+        done, spent = last.number - first.number, last.when - first.when
+        rate = done / spent if done and spent > 0 else 0.0
+        left = format_seconds((last.total - last.number) / rate) if rate else "?"
+        return (
+            f"epoch {last.epoch} {bar}{last.number}/{last.total}  loss {last.loss:.4f}  accuracy {last.accuracy:.1%}"
+            f"  {rate * self.batch_size:.0f} images/s  {left} left"
+        )
+
+    def _describe_work(self) -> str:
+        now = time.monotonic()
+        if self._work or not self._last:
+            return f"{self._work or 'at work'}: {format_seconds(now - self._began)} so far"
+        text = self._describe_step(self._last, "step ")
+        age = now - self._last.when
+        return text if age < SILENCE_SECONDS else f"{text}; step {self._last.number + 1} takes {format_seconds(age)}"
+
 
 def format_seconds(seconds: float) -> str:
-    """A duration as people say it: 42s, 3m 05s, 2h 07m."""
+    """Return a duration as people write it: 42s, 3m 05s, 2h 07m."""
     whole = round(seconds)
     if whole < 60:
         return f"{whole}s"

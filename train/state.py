@@ -1,4 +1,4 @@
-"""Everything that changes in training: weights, running averages, optimizer slots and the count of steps."""
+"""Everything that changes in training: weights, running averages, optimizer slots and counts of steps."""
 
 import hashlib
 from collections.abc import Iterable, Mapping
@@ -15,20 +15,31 @@ from train.optimizer import Rule
 
 @dataclass(frozen=True)
 class State:
-    """The variables of a run. `slots` holds, for each trainable weight, what the update rule remembers."""
+    """The variables of a run.
+
+    Attributes:
+        model: holds the weights and running averages.
+        slots: for each trainable weight, what the update rule remembers of it.
+        step: steps done, skipped ones included.
+        loss_scale: what the loss is multiplied by in half precision.
+        steady: steps without overflow since the scale last changed.
+        skipped: steps that changed no weight, because a gradient overflowed.
+    """
 
     model: keras.Model
     slots: list[list[tf.Variable]]
     step: tf.Variable
     loss_scale: tf.Variable
     steady: tf.Variable
+    skipped: tf.Variable
 
     def name_variables(self) -> dict[str, tf.Variable]:
         """All variables by a name that is unique and the same in every process."""
         named = name_weights(self.model)
         for variable, slots in zip(self.model.trainable_variables, self.slots, strict=True):
             named |= {f"slots/{variable.path}/{index}": slot for index, slot in enumerate(slots)}
-        return named | {"step": self.step, "loss_scale": self.loss_scale, "steady": self.steady}
+        counters = {name: getattr(self, name) for name in ("step", "loss_scale", "steady", "skipped")}
+        return named | counters
 
     def read(self) -> dict[str, NDArray[np.generic]]:
         """Values of all variables by name."""
@@ -59,6 +70,7 @@ def create(model: keras.Model, rule: Rule, *, initial_scale: float) -> State:
         slots,
         tf.Variable(0, dtype=tf.int64, trainable=False),
         tf.Variable(initial_scale, dtype=tf.float32, trainable=False),
+        tf.Variable(0, dtype=tf.int64, trainable=False),
         tf.Variable(0, dtype=tf.int64, trainable=False),
     )
 

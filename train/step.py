@@ -1,15 +1,19 @@
 """One step of training and one of evaluation: from images as bytes to new weights, as functions to compile."""
 
 from collections.abc import Callable
-from typing import Final, NamedTuple
+from dataclasses import dataclass
+from typing import Any, Final, NamedTuple
 
 import keras
 import numpy as np
 import tensorflow as tf
 from numpy.typing import NDArray
 
+from train import parcels
 from train.config import TrainConfig
+from train.model import formulation
 from train.model.densenet import dropout_seed
+from train.model.formulation import Formulation
 from train.optimizer import Rule
 from train.state import State
 
@@ -24,52 +28,105 @@ class Outcome(NamedTuple):
     correct: tf.Tensor
     finite: tf.Tensor
 
+    def read(self) -> tuple[float, int]:
+        """Wait for the step; returns the loss and how many were right."""
+        return float(self.loss), int(self.correct)
 
-TrainStep = Callable[[tf.Tensor, tf.Tensor, tf.Tensor], Outcome]
+
+@dataclass(frozen=True)
+class PackedOutcome:
+    """The parts of an `Outcome` in one tensor (3,), so that they come to the host in one copy."""
+
+    parts: tf.Tensor
+
+    def read(self) -> tuple[float, int]:
+        """Wait for the step; returns the loss and how many were right."""
+        loss, correct, _ = self.parts.numpy()
+        return float(loss), int(correct)
+
+
+TrainStep = Callable[[Any, Any, Any], Any]
+"""From images, labels and the learning rate, arrays or tensors, to an `Outcome` or `PackedOutcome`."""
+
 EvaluationStep = Callable[[tf.Tensor], tf.Tensor]
 
 
 def make_train_step(
-    state: State, rule: Rule, config: TrainConfig, mean: NDArray[np.float64], std: NDArray[np.float64]
+    state: State,
+    rule: Rule,
+    config: TrainConfig,
+    mean: NDArray[np.float64],
+    std: NDArray[np.float64],
+    *,
+    form: Formulation | None = None,
 ) -> TrainStep:
     """A function of images (batch, height, width, channels) as bytes, labels (batch,) and learning rate.
 
-    It moves the state by one step. With mixed_float16 the loss is scaled, and a step whose gradients overflow changes
-    nothing but the scale, which it halves.
+    It moves the state by one step. With mixed_float16 the loss is scaled. A step whose gradients overflow is skipped:
+    it halves the scale and changes no weight and no slot. The running averages of the normalization do move, because
+    they come from the forward pass.
     """
+    form = form or formulation.choose()
     model, weights = state.model, [variable.value for variable in state.model.trainable_variables]
     seed = dropout_seed(model)
     scaled = config.precision == "mixed_float16"
 
-    def step(images: tf.Tensor, labels: tf.Tensor, rate: tf.Tensor) -> Outcome:
-        state.step.assign_add(1)
-        if seed is not None:
-            seed.assign([config.seed, tf.cast(state.step, tf.int32)])
-        scale = state.loss_scale.read_value()
-        with tf.GradientTape() as tape:
-            logits = model(normalize_images(images, mean, std, model.input.dtype), training=True)
-            loss = tf.reduce_mean(tf.nn.sparse_softmax_cross_entropy_with_logits(labels, logits))
-            target = loss * scale if scaled else loss
-        gradients = tape.gradient(target, weights)
+    def update(gradients: list[tf.Tensor], rate: tf.Tensor) -> tf.Tensor:
+        """Move weights, slots and scale; returns whether the gradients are finite."""
         finite = tf.constant(True)
         if scaled:
+            scale = state.loss_scale.read_value()
             gradients = [gradient / scale for gradient in gradients]
             finite = tf.reduce_all([tf.reduce_all(tf.math.is_finite(gradient)) for gradient in gradients])
             _adapt_scale(state, finite)
 
-        def update() -> None:
-            rate_, count = tf.cast(rate, weights[0].dtype), state.step.read_value()
+        def move() -> None:
+            rate_, count = tf.cast(rate, weights[0].dtype), state.step - state.skipped
             for weight, gradient, slots in zip(weights, gradients, state.slots, strict=True):
                 rule.update(weight, gradient, slots, rate_, count)
 
-        if scaled:
-            tf.cond(finite, update, lambda: None)
+        if not scaled:
+            move()
+        elif form.compile_updates:
+            # A condition would make the device wait for the host to decide it.
+            variables = [*weights, *(slot for slots in state.slots for slot in slots)]
+            before = [variable.read_value() for variable in variables]
+            move()
+            for variable, old in zip(variables, before, strict=True):
+                variable.assign(tf.where(finite, variable.read_value(), old))
         else:
-            update()
-        predicted = tf.argmax(logits, axis=-1, output_type=labels.dtype)
-        return Outcome(loss, tf.reduce_sum(tf.cast(predicted == labels, tf.int32)), finite)
+            tf.cond(finite, move, lambda: None)
+        return finite
+
+    apply = (
+        tf.function(update, jit_compile=True, autograph=False) if form.compile_updates and not config.jit else update
+    )
+
+    def step(images: tf.Tensor, labels: tf.Tensor, rate: tf.Tensor) -> Outcome:
+        state.step.assign_add(1)
+        if seed is not None:
+            seed.assign(tf.stack([tf.constant(config.seed, tf.int64), state.step.read_value()]))
+        scale = state.loss_scale.read_value()
+        with tf.GradientTape() as tape:
+            logits = model(normalize_images(images, mean, std, model.input.dtype), training=True)
+            loss = tf.reduce_mean(_cross_entropy(labels, logits, form))
+            target = loss * scale if scaled else loss
+        finite = apply(tape.gradient(target, weights), rate)
+        labels = tf.cast(labels, tf.int64)  # GPUs have no kernels to compare int32: it would be done on the host
+        correct = tf.reduce_sum(tf.cast(tf.argmax(logits, axis=-1) == labels, tf.int64))
+        return Outcome(loss, correct, finite)
 
     return step
+
+
+def _cross_entropy(labels: tf.Tensor, logits: tf.Tensor, form: Formulation) -> tf.Tensor:
+    """Minus the log likelihood of each label: (batch,)."""
+    if not form.asynchronous:
+        return tf.nn.sparse_softmax_cross_entropy_with_logits(labels, logits)
+    # Where operations are deterministic, TensorFlow gathers the likelihoods, and the gradient of that sorts on a GPU.
+    likelihoods = tf.nn.log_softmax(logits)
+    chosen = tf.one_hot(tf.cast(labels, tf.int64), logits.shape[-1], dtype=logits.dtype)
+    return -tf.reduce_sum(chosen * likelihoods, axis=-1)
 
 
 def _adapt_scale(state: State, finite: tf.Tensor) -> None:
@@ -78,6 +135,7 @@ def _adapt_scale(state: State, finite: tf.Tensor) -> None:
     factor = tf.where(finite, tf.where(grow, 2.0, 1.0), 0.5)
     state.loss_scale.assign(tf.clip_by_value(state.loss_scale * factor, 1.0, 2.0**24))
     state.steady.assign(tf.where(grow, tf.zeros_like(steady), steady))
+    state.skipped.assign_add(tf.cast(~finite, state.skipped.dtype))
 
 
 def make_evaluation_step(model: keras.Model, mean: NDArray[np.float64], std: NDArray[np.float64]) -> EvaluationStep:
@@ -98,9 +156,27 @@ def normalize_images(images: tf.Tensor, mean: NDArray[np.float64], std: NDArray[
 # files in the system's folder for temporary ones, where a process that is killed leaves them.
 
 
-def compile_train_step(step: TrainStep, config: TrainConfig) -> TrainStep:
-    """Make a graph of a step, by XLA if asked to, but for the eager loop."""
-    return step if config.loop == "eager" else tf.function(step, jit_compile=config.jit, autograph=False)
+def compile_train_step(step: TrainStep, config: TrainConfig, *, form: Formulation | None = None) -> TrainStep:
+    """Make a graph of a step, by XLA if asked to, but for the eager loop.
+
+    Where the device is asynchronous, batches and outcomes go over in one copy each, but for Keras' ``fit``.
+    """
+    form = form or formulation.choose()
+    if config.loop == "eager":
+        return step
+    if config.loop == "fit" or not form.asynchronous:
+        compiled: TrainStep = tf.function(step, jit_compile=config.jit, autograph=False)
+        return compiled
+
+    @tf.function(jit_compile=config.jit, autograph=False)  # type: ignore[untyped-decorator]
+    def run(parcel: tf.Tensor, batch: int) -> tf.Tensor:
+        outcome = step(*parcels.unpack(parcel, (batch, *config.shape)))
+        return tf.stack([tf.cast(part, outcome.loss.dtype) for part in outcome])
+
+    def run_packed(images: Any, labels: Any, rate: Any) -> PackedOutcome:
+        return PackedOutcome(run(tf.constant(parcels.pack(images, labels, rate)), len(images)))
+
+    return run_packed
 
 
 def compile_evaluation_step(step: EvaluationStep, config: TrainConfig) -> EvaluationStep:

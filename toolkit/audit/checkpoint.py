@@ -18,7 +18,7 @@ from typing import Any
 from toolkit.errors import IntegrityError
 
 _SLOTS = "slots/"
-_COUNTERS = frozenset({"step", "loss_scale", "steady"})
+_COUNTERS = frozenset({"step", "loss_scale", "steady", "skipped"})
 _BAD = (OSError, ValueError, KeyError, TypeError, AttributeError, SyntaxError, zipfile.BadZipFile)
 
 

@@ -15,6 +15,9 @@ from toolkit.manifest import FILE
 from train.config import INCIDENTAL, digest_fields
 
 CHECKPOINTS = "checkpoints"
+EMULATED = "(emulated)"
+"""Stands in the name of every emulated GPU: see ``train.emulation``."""
+
 _DECISIVE = ("threads", "devices", "tensorflow", "batch_size", "data_sha256")
 
 
@@ -54,6 +57,7 @@ def verify_own(record: RunRecord) -> list[Finding]:
         _check_config(record),
         *findings,
         _check_environment(record, saved),
+        *_check_devices(record),
         *metrics.verify(record),
     ]
 
@@ -85,6 +89,11 @@ def _read_checkpoint(record: RunRecord) -> tuple[Checkpoint | None, list[Finding
     if saved is None:
         unread = miss("weights", "not read: there is no checkpoint")
         return None, [miss("checkpoint", "there is no checkpoint here"), unread]
+    run = saved.position.get("config_sha256")  # older checkpoints name none
+    # A manifest whose digest and configuration disagree is the finding of another check.
+    if run and run not in {record.value["config_sha256"], digest_fields(record.config)}:
+        unread = miss("weights", "not read: the checkpoint is that of another run")
+        return saved, [judge("checkpoint", False, f"{saved.name} is of a run with configuration {run}"), unread]
     step, steps = saved.position.get("step"), record.result["steps"]
     bytes_ = judge("checkpoint", step == steps, f"{saved.name} is of step {step}, the run ended after {steps}")
     if step != steps:
@@ -110,6 +119,13 @@ def _check_environment(record: RunRecord, saved: Checkpoint | None) -> Finding:
         return judge("environment", True, f"resumed after step {record.resumed[-1]} where {other}")
     text = ", ".join(f"{name} {record.environment.get(name)}" for name in ("threads", "tensorflow"))
     return judge("environment", not other, f"checkpoint and manifest differ: {other}" if other else text)
+
+
+def _check_devices(record: RunRecord) -> Iterator[Finding]:
+    """A run on an emulated GPU (`toolkit rehearse`) has computed nothing, whatever else its record says."""
+    names = [str(name) for name in record.environment.get("devices") or []]
+    if any(EMULATED in name for name in names):
+        yield judge("device", False, f"the GPU was emulated and has computed nothing: {', '.join(names)}")
 
 
 def compare_environments(before: Mapping[str, Any], after: Mapping[str, Any]) -> str:

@@ -13,6 +13,9 @@ from train.order import stream
 
 _SLICE: Final = 1000
 
+LEAST_DEVIATION: Final = 1e-6
+"""Standard deviation, in byte units, of a channel that has one value everywhere: images are divided by it."""
+
 
 @dataclass(frozen=True)
 class Split:
@@ -66,7 +69,7 @@ class Dataset:
             squares += (part * part).sum(axes, dtype=np.uint64)
         count = images[..., 0].size
         mean = total / count
-        return mean, np.sqrt(np.maximum(squares / count - mean**2, 1e-12))
+        return mean, np.sqrt(np.maximum(squares / count - mean**2, LEAST_DEVIATION**2))
 
     @cached_property
     def digest(self) -> str:
@@ -105,7 +108,13 @@ def check(dataset: Dataset, shape: tuple[int, int, int], classes: int) -> Datase
             raise DataError(f"{dataset.source}: {len(split.images)} {name} images, but {len(split.labels)} labels")
         if split.images.shape[1:] != shape:
             raise DataError(f"{dataset.source}: {name} images are {split.images.shape[1:]}, not {shape}")
-        low, high = int(split.labels.min()), int(split.labels.max())
-        if low < 0 or high >= classes:
-            raise DataError(f"{dataset.source}: {name} labels run from {low} to {high}, not from 0 to {classes - 1}")
+        wrong = np.flatnonzero((split.labels < 0) | (split.labels >= classes))
+        if len(wrong):
+            low, high, first = int(split.labels.min()), int(split.labels.max()), int(wrong[0])
+            raise DataError(
+                f"{dataset.source}: {name} labels run from {low} to {high}, not from 0 to {classes - 1}",
+                why=f"{len(wrong)} of {len(split)} are wrong; the first is {split.labels[first]} of image {first}, "
+                "counted from 0",
+                remedy="give the data set that the labels belong to, or other --labels",
+            )
     return dataset

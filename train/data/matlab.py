@@ -22,6 +22,7 @@ COMPRESSED, MATRIX = 15, 14
 NUMBERS: Final = {1: "i1", 2: "u1", 3: "<i2", 4: "<u2", 5: "<i4", 6: "<u4", 7: "<f4", 9: "<f8", 12: "<i8", 13: "<u8"}
 CHUNK: Final = 1 << 20
 SLICE: Final = 1000
+CLASSES: Final = 10
 
 
 class Variable(NamedTuple):
@@ -52,9 +53,17 @@ def _read_file(path: Path) -> Split:
         with path.open("rb") as file:
             found = dict(_read_variables(file))
         images, labels = found["X"], found["y"].values
-        return Split(_arrange(images), (labels % 10).astype(np.int32))
+        return Split(_arrange(images), _convert_labels(labels))
     except (OSError, ValueError, KeyError, MemoryError, struct.error, zlib.error) as error:
         raise DataError(f"cannot read {path}", why=str(error), remedy="get the file again") from error
+
+
+def _convert_labels(labels: NDArray[Any]) -> NDArray[np.int32]:
+    """Return labels from 0 to 9, given those from 1 to 10, where 10 stands for the digit 0; 0 is taken for it too."""
+    wrong = np.flatnonzero(~np.isin(labels, np.arange(CLASSES + 1)))
+    if len(wrong):
+        raise ValueError(f"label {labels[wrong[0]]} of image {wrong[0]}, counted from 0, is no digit from 1 to 10")
+    return (labels % CLASSES).astype(np.int32)
 
 
 def _arrange(images: Variable) -> NDArray[np.uint8]:

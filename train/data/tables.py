@@ -1,6 +1,10 @@
-"""Tables of encoded images and integer labels: what every format of Hugging Face holds."""
+"""Reads tables of encoded images and integer labels: what every format of Hugging Face holds.
+
+Rows are counted from 0, as the Hub's viewer and ``datasets`` count them.
+"""
 
 import io
+import struct
 from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any, Final
@@ -17,12 +21,16 @@ ROWS: Final = 1000
 Open = Callable[[Path], tuple[int, Iterable[Any]]]
 """Gives the rows that a place holds, and the tables of at most `ROWS` rows that they come in."""
 
+MODES: Final = ("L", "RGB")
+"""Pillow's names for images of one byte or three bytes a pixel; others, such as palettes, are no plain brightness."""
+
 
 def read(places: list[Path], open_: Open, image: str, label: str) -> Split:
     """Read the tables of some places, one after the other, given the names of the columns.
 
     Raises:
-        DataError: a table or an image cannot be read, a column is missing, or images have different shapes.
+        DataError: a table cannot be read, or a column is missing; or an image or label is missing, unreadable or of
+            another kind than the others, with its file and row.
     """
     import pyarrow as pa
 
@@ -35,16 +43,20 @@ def read(places: list[Path], open_: Open, image: str, label: str) -> Split:
             opened[place] = open_(place)
         total, done = sum(rows for rows, _ in opened.values()), 0
         for place, (_, parts) in opened.items():
+            row = 0
             for part in parts:
-                labels.append(part[label].to_numpy(zero_copy_only=False).astype(np.int32))
+                labels.append(_read_labels(part[label], place, row))
                 for value in part[image].to_pylist():
-                    picture = _decode(value)
+                    picture = _decode(value, place, row)
                     if not done:
                         images = np.empty((total, *picture.shape), np.uint8)
                     if picture.shape != images.shape[1:]:
-                        raise DataError(f"the images of {place.parent} have different shapes")
+                        raise _refuse(
+                            place, row, f"the image has shape {picture.shape}, those before it {images.shape[1:]}"
+                        )
                     images[done] = picture
                     done += 1
+                    row += 1
     except (pa.ArrowException, OSError, LookupError, TypeError, ValueError, SyntaxError, MemoryError) as error:
         raise DataError(f"cannot read {place}", why=str(error), remedy="get the data again") from error
     if done != total:
@@ -52,9 +64,48 @@ def read(places: list[Path], open_: Open, image: str, label: str) -> Split:
     return Split(images, np.concatenate([*labels, np.empty(0, np.int32)]))
 
 
-def _decode(value: dict[str, Any]) -> NDArray[np.uint8]:
-    from PIL import Image
+def _read_labels(column: Any, place: Path, start: int) -> NDArray[np.int32]:
+    """Return the labels of some rows, the first of which is row `start` of a place."""
+    import pyarrow as pa
 
-    with Image.open(io.BytesIO(value["bytes"])) as picture:
-        array = np.asarray(picture, np.uint8)
+    if not pa.types.is_integer(column.type):
+        raise DataError(f"cannot read {place}", why=f"its labels are of type {column.type}, not whole numbers")
+    if column.null_count:
+        raise _refuse(place, start + column.is_null().to_pylist().index(True), "the label is missing")
+    labels: NDArray[np.int64] = column.to_numpy(zero_copy_only=False).astype(np.int64)
+    return np.clip(labels, -1, np.iinfo(np.int32).max).astype(np.int32)  # what is out of range stays out of range
+
+
+def _decode(value: Any, place: Path, row: int) -> NDArray[np.uint8]:
+    """Return the pixels of an image as (height, width, channels)."""
+    from PIL import Image, UnidentifiedImageError
+
+    if value is None:
+        raise _refuse(place, row, "the image is missing")
+    if not isinstance(value, dict):
+        raise _refuse(place, row, f"the column holds {type(value).__name__}, not images with their bytes")
+    content = value.get("bytes")
+    if not content:
+        raise _refuse(place, row, "the image has no bytes")
+    try:
+        with Image.open(io.BytesIO(content)) as picture:
+            if picture.mode not in MODES:
+                raise _refuse(place, row, f"the image has mode {picture.mode}, not {' or '.join(MODES)}")
+            array = np.asarray(picture, np.uint8)
+    except UnidentifiedImageError:
+        raise _refuse(place, row, f"these {len(content)} bytes are no image that can be read") from None
+    except (*_BROKEN, Image.DecompressionBombError) as error:
+        raise _refuse(place, row, f"the image is broken: {error or type(error).__name__}") from error
     return array if array.ndim == 3 else array[..., None]
+
+
+def _refuse(place: Path, row: int, what: str) -> DataError:
+    return DataError(
+        f"cannot use row {row} of {place}",
+        why=what,
+        remedy="get the data again, or leave this row out; rows are counted from 0",
+    )
+
+
+_BROKEN: Final = (OSError, LookupError, TypeError, ValueError, SyntaxError, MemoryError, ArithmeticError, struct.error)
+"""What Pillow's readers raise when the bytes are damaged."""

@@ -6,38 +6,46 @@ GFLOP/s against 80 to 135 of the convolution, in all three directions (``benchma
 
 import tensorflow as tf
 
+from train.model.formulation import Formulation
 
-def convolve(x: tf.Tensor, kernel: tf.Tensor) -> tf.Tensor:
+
+def convolve(x: tf.Tensor, kernel: tf.Tensor, form: Formulation) -> tf.Tensor:
     """Convolution in the dtype of x.
 
     Args:
-        x: (batch, height, width, inputs).
+        x: maps in the layout of `form`.
         kernel: (size, size, inputs, outputs).
+        form: how to compute it on this device.
     """
     kernel = tf.cast(kernel, x.dtype)
-    if _is_pointwise(kernel):
+    if _is_product(kernel, form):
         return tf.tensordot(x, kernel[0, 0], axes=1)
-    return tf.nn.conv2d(x, kernel, strides=1, padding="SAME")
+    return tf.nn.conv2d(x, kernel, strides=1, padding="SAME", data_format=form.data_format)
 
 
-def convolve_gradient(dy: tf.Tensor, x: tf.Tensor, kernel: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+def convolve_gradient(dy: tf.Tensor, x: tf.Tensor, kernel: tf.Tensor, form: Formulation) -> tuple[tf.Tensor, tf.Tensor]:
     """Gradient of `convolve` with respect to x, in the dtype of x, and to the kernel, in its own."""
     narrow = tf.cast(kernel, x.dtype)
     # One after the other: then x, if this is its last reader, is gone before the next large tensor comes.
-    if _is_pointwise(kernel):
+    if _is_product(kernel, form):
         d_kernel = tf.matmul(_flatten(x), _flatten(dy), transpose_a=True)
         with tf.control_dependencies([d_kernel]):
             d_x = tf.tensordot(dy, tf.transpose(narrow[0, 0]), axes=1)
     else:
-        options = {"out_backprop": dy, "strides": [1, 1, 1, 1], "padding": "SAME"}
+        options = {
+            "out_backprop": dy,
+            "strides": [1, 1, 1, 1],
+            "padding": "SAME",
+            "data_format": form.data_format,
+        }
         d_kernel = tf.raw_ops.Conv2DBackpropFilter(input=x, filter_sizes=kernel.shape, **options)
         with tf.control_dependencies([d_kernel]):
             d_x = tf.raw_ops.Conv2DBackpropInput(input_sizes=tf.shape(x), filter=narrow, **options)
     return d_x, tf.cast(tf.reshape(d_kernel, kernel.shape), kernel.dtype)
 
 
-def _is_pointwise(kernel: tf.Tensor) -> bool:
-    return bool(kernel.shape[:2] == (1, 1))
+def _is_product(kernel: tf.Tensor, form: Formulation) -> bool:
+    return form.pointwise_as_product and bool(kernel.shape[:2] == (1, 1))
 
 
 def _flatten(x: tf.Tensor) -> tf.Tensor:

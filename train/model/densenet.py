@@ -6,29 +6,42 @@ import keras
 import tensorflow as tf
 
 from train.config import TrainConfig
+from train.model import formulation
 from train.model.block import Mode
-from train.model.layers import DenseBlock, ScaleRectify, StatelessDropout, he_normal
+from train.model.formulation import Formulation
+from train.model.layers import DenseBlock, Pool, ScaleRectify, StatelessDropout, he_normal
 
 
-def list_layers(config: TrainConfig) -> list[keras.layers.Layer]:
+def list_layers(config: TrainConfig, form: Formulation) -> list[keras.layers.Layer]:
     """All layers in order, from normalised images to logits: (batch, height, width, channels) to (batch, classes)."""
     policy = keras.DTypePolicy(config.precision)
     head = policy.variable_dtype
-    seed = tf.Variable([0, 0], dtype=tf.int32, trainable=False, name="dropout_seed") if config.dropout else None
+    seed = tf.Variable([0, 0], dtype=tf.int64, trainable=False, name="dropout_seed") if config.dropout else None
 
     def convolve(channels: int, size: int, name: str, strides: int = 1) -> keras.layers.Layer:
         initial = he_normal(config.seed, f"{name}/kernel")
         return keras.layers.Conv2D(
-            channels, size, strides, "same", use_bias=False, kernel_initializer=initial, name=name, dtype=policy
+            channels,
+            size,
+            strides,
+            "same",
+            use_bias=False,
+            kernel_initializer=initial,
+            data_format=form.keras_format,
+            name=name,
+            dtype=policy,
         )
 
     channels = config.list_channels()
-    layers = [convolve(channels[0], 3, "stem")]
+    own: dict[str, Any] = {"seed": config.seed, "form": form, "dtype": policy}
+    layers = [keras.layers.Permute((3, 1, 2), name="channels_first", dtype=policy)] if form.channels_first else []
     if config.stem == "imagenet":
-        layers = [convolve(channels[0], 7, "stem", strides=2)]
-        layers += [DenseBlock(0, 0, bottleneck=False, mode="plain", seed=config.seed, name="stem_norm", dtype=policy)]
-        layers += [ScaleRectify(seed=config.seed, name="stem_scale", dtype=policy)]
-        layers += [keras.layers.MaxPooling2D(3, 2, "same", name="stem_pool", dtype=policy)]
+        layers += [convolve(channels[0], 7, "stem", strides=2)]
+        layers += [DenseBlock(0, 0, bottleneck=False, mode="plain", name="stem_norm", **own)]
+        layers += [ScaleRectify(name="stem_scale", **own)]
+        layers += [Pool("max", 3, form, "SAME", name="stem_pool", dtype=policy)]
+    else:
+        layers += [convolve(channels[0], 3, "stem")]
     for number, count in enumerate(config.layers, start=1):
         layers.append(
             DenseBlock(
@@ -40,18 +53,17 @@ def list_layers(config: TrainConfig) -> list[keras.layers.Layer]:
                 dropout_seed=seed,
                 place=number,
                 compiled=config.jit,
-                seed=config.seed,
                 name=f"block{number}",
-                dtype=policy,
+                **own,
             )
         )
-        layers.append(ScaleRectify(seed=config.seed, name=f"scale{number}", dtype=policy))
+        layers.append(ScaleRectify(name=f"scale{number}", **own))
         if number < len(config.layers):
             transition = convolve(channels[number], 1, f"transition{number}")
-            pool = keras.layers.AveragePooling2D(2, name=f"pool{number}", dtype=policy)
+            pool = Pool("average", 2, form, name=f"pool{number}", dtype=policy)
             if config.dropout:
                 place = len(config.layers) + number
-                dropout = StatelessDropout(config.dropout, seed, place, name=f"dropout{number}", dtype=policy)
+                dropout = StatelessDropout(config.dropout, seed, place, form, name=f"dropout{number}", dtype=policy)
                 layers += [transition, dropout, pool]
             else:
                 # The paper convolves, then averages. Both are linear and neither mixes what the other does, so with
@@ -59,7 +71,7 @@ def list_layers(config: TrainConfig) -> list[keras.layers.Layer]:
                 layers += [pool, transition]
     return [
         *layers,
-        keras.layers.GlobalAveragePooling2D(name="average", dtype=head),
+        keras.layers.GlobalAveragePooling2D(data_format=form.keras_format, name="average", dtype=head),
         keras.layers.Dense(
             config.classes,
             kernel_initializer=he_normal(config.seed, "classifier/kernel"),
@@ -74,19 +86,21 @@ def choose_mode(config: TrainConfig, number: int) -> Mode:
     return config.memory if not config.recompute_blocks or number in config.recompute_blocks else "plain"
 
 
-def build(config: TrainConfig) -> keras.Model:
-    """The network as a functional model."""
+def build(config: TrainConfig, form: Formulation | None = None) -> keras.Model:
+    """The network as a functional model, by default in the formulation for the devices that TensorFlow sees."""
     image = keras.Input(config.shape, name="image", dtype=keras.DTypePolicy(config.precision).variable_dtype)
     value = image
-    for layer in list_layers(config):
+    for layer in list_layers(config, form or formulation.choose()):
         value = layer(value)
     return keras.Model(image, value, name=f"densenet_{config.model.replace('-', '_')}")
 
 
-def build_sequential(config: TrainConfig) -> keras.Model:
+def build_sequential(config: TrainConfig, form: Formulation | None = None) -> keras.Model:
     """The same network as a Sequential model of the same layers."""
     image = keras.Input(config.shape, name="image", dtype=keras.DTypePolicy(config.precision).variable_dtype)
-    return keras.Sequential([image, *list_layers(config)], name=f"densenet_{config.model.replace('-', '_')}")
+    return keras.Sequential(
+        [image, *list_layers(config, form or formulation.choose())], name=f"densenet_{config.model.replace('-', '_')}"
+    )
 
 
 def count_parameters(model: keras.Model) -> int:

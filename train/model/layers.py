@@ -1,14 +1,16 @@
 """The network's layers for Keras: they own variables and running averages; the arithmetic is in pure functions."""
 
 import hashlib
-from typing import Any, Final
+from collections.abc import Sequence
+from typing import Any, Final, Literal
 
 import keras
 import tensorflow as tf
 
 from train.model.block import Mode, Unit, dense_block, dense_block_inference
-from train.model.normalization import Statistics, scale_shift
-from train.model.randomness import NONE, Dropout
+from train.model.formulation import Formulation
+from train.model.normalization import Statistics, scale_rectify
+from train.model.randomness import make_dropout
 
 AVERAGING: Final = 0.9
 """Share of the old value that a running average keeps at each step, as in the paper's own code."""
@@ -21,15 +23,23 @@ def derive_seed(seed: int, name: str) -> int:
 
 def he_normal(seed: int, name: str) -> keras.initializers.Initializer:
     """He initialisation (arXiv 1502.01852), as in the paper."""
-    return keras.initializers.VarianceScaling(2.0, "fan_in", "untruncated_normal", seed=derive_seed(seed, name))
+    return _OnHost(2.0, "fan_in", "untruncated_normal", seed=derive_seed(seed, name))
+
+
+class _OnHost(keras.initializers.VarianceScaling):  # type: ignore[misc]  # keras has no types
+    """Draws on the CPU whatever the device of the variable is, so that training starts alike on every device."""
+
+    def __call__(self, shape: Sequence[int], dtype: Any = None) -> tf.Tensor:
+        with tf.device("CPU:0"):
+            return super().__call__(shape, dtype)
 
 
 class _Layer(keras.layers.Layer):  # type: ignore[misc]  # keras has no types
     """A layer whose variables keep their own dtype and whose initial values follow from (seed, name)."""
 
-    def __init__(self, seed: int, **options: Any) -> None:
+    def __init__(self, seed: int, form: Formulation, **options: Any) -> None:
         super().__init__(**options, autocast=True)
-        self.seed = seed
+        self.seed, self.form = seed, form
 
     def _add(self, name: str, shape: tuple[int, ...], initial: str = "he", *, trainable: bool = True) -> keras.Variable:
         initializer = he_normal(self.seed, f"{self.name}/{name}") if initial == "he" else initial
@@ -58,7 +68,7 @@ class DenseBlock(_Layer):
         bottleneck: 1x1 convolution to 4 * growth maps before the 3x3 convolution.
         mode: how the backward pass gets at what lies between.
         dropout: share of values dropped after a convolution.
-        dropout_seed: int32 (2,) variable that the training step sets; needed with dropout only.
+        dropout_seed: int64 (2,) variable that the training step sets; needed with dropout only.
         compiled: XLA will compile the step.
     """
 
@@ -81,7 +91,7 @@ class DenseBlock(_Layer):
 
     def build(self, shape: tuple[int | None, ...]) -> None:
         """Make the variables, for maps of this shape."""
-        channels = int(shape[-1] or 0)
+        channels = int(shape[self.form.axis] or 0)
         width = 4 * self.growth
         self.units: list[tuple[Unit, ...]] = []
         self.inner: list[Statistics] = []
@@ -101,17 +111,22 @@ class DenseBlock(_Layer):
         layers = [[Unit(*(variable.value for variable in unit)) for unit in units] for units in self.units]
         if not training:
             features, inner = _read(self.features), [_read(statistics) for statistics in self.inner]
-            return dense_block_inference(x, layers, features, inner)
-        dropout = Dropout(self.rate, self.dropout_seed).at(self.place) if self.rate else NONE
-        block = dense_block(x, layers, self.mode, dropout=dropout, compiled=self.compiled)
-        for running, batch in zip([self.features, *self.inner], [block.features, *block.inner], strict=True):
-            for average, value in zip(running, batch, strict=True):
-                average.assign(average * AVERAGING + value * (1 - AVERAGING))
+            return dense_block_inference(x, layers, features, inner, self.form)
+        dropout = make_dropout(self.rate, self.dropout_seed, self.form).at(self.place)
+        dropout = dropout.derive([(i, j) for i in range(self.count) for j in range(1 + self.bottleneck)])
+        block = dense_block(x, layers, self.mode, self.form, dropout=dropout, compiled=self.compiled)
+        averages = [variable.value for statistics in (self.features, *self.inner) for variable in statistics]
+        pieces = [list(part) for part in zip(*block.features, strict=True)]
+        values = [*pieces, *([value] for statistics in block.inner for value in statistics)]
+        move = move_averages_compiled if self.form.compile_updates and not self.compiled else move_averages
+        move(averages, values)
         return block.maps
 
     def compute_output_shape(self, shape: tuple[int | None, ...]) -> tuple[int | None, ...]:
         """Shape of the maps for a given input shape."""
-        return (*shape[:-1], int(shape[-1] or 0) + self.count * self.growth)
+        sizes = list(shape)
+        sizes[self.form.axis] = int(shape[self.form.axis] or 0) + self.count * self.growth
+        return tuple(sizes)
 
 
 class ScaleRectify(_Layer):
@@ -119,29 +134,60 @@ class ScaleRectify(_Layer):
 
     def build(self, shape: tuple[int | None, ...]) -> None:
         """Make the variables."""
-        channels = int(shape[-1] or 0)
+        channels = int(shape[self.form.axis] or 0)
         self.gamma, self.beta = self._add("gamma", (channels,), "ones"), self._add("beta", (channels,), "zeros")
         self.built = True
 
     def call(self, x: tf.Tensor) -> tf.Tensor:
         """Apply to normalised maps."""
-        return tf.nn.relu(scale_shift(x, self.gamma.value, self.beta.value))
+        return scale_rectify(x, self.gamma.value, self.beta.value, self.form)
 
     def compute_output_shape(self, shape: tuple[int | None, ...]) -> tuple[int | None, ...]:
         """The shape does not change."""
         return shape
 
 
+class Pool(keras.layers.Layer):  # type: ignore[misc]  # keras has no types
+    """Maximum or average over windows of size x size pixels, 2 pixels apart: halves height and width.
+
+    Keras' own layers transpose maps with channels first before and after pooling.
+    """
+
+    def __init__(
+        self, kind: Literal["max", "average"], size: int, form: Formulation, padding: str = "VALID", **options: Any
+    ) -> None:
+        super().__init__(**options)
+        self.kind, self.size, self.form, self.padding = kind, size, form, padding
+
+    def call(self, x: tf.Tensor) -> tf.Tensor:
+        """Pool maps."""
+        pool = tf.nn.max_pool2d if self.kind == "max" else tf.nn.avg_pool2d
+        return pool(x, self.size, 2, self.padding, data_format=self.form.data_format)
+
+
 class StatelessDropout(keras.layers.Layer):  # type: ignore[misc]  # keras has no types
     """Dropout in a place of its own, outside dense blocks."""
 
-    def __init__(self, rate: float, seed: tf.Variable | None, place: int, **options: Any) -> None:
+    def __init__(self, rate: float, seed: tf.Variable | None, place: int, form: Formulation, **options: Any) -> None:
         super().__init__(**options)
-        self.rate, self.dropout_seed, self.place = rate, seed, place
+        self.rate, self.dropout_seed, self.place, self.form = rate, seed, place, form
 
     def call(self, x: tf.Tensor, *, training: bool = False) -> tf.Tensor:
         """Drop in training, pass otherwise."""
-        return Dropout(self.rate, self.dropout_seed).at(self.place).apply(x) if training else x
+        if not training:
+            return x
+        return make_dropout(self.rate, self.dropout_seed, self.form).at(self.place).derive([()]).apply(x, self.form)
+
+
+def move_averages(averages: Sequence[tf.Variable], values: Sequence[Sequence[tf.Tensor]]) -> None:
+    """Move running averages towards the values of a batch, which come in pieces that lie one behind the other."""
+    for average, pieces in zip(averages, values, strict=True):
+        value = tf.concat(pieces, axis=0) if len(pieces) > 1 else pieces[0]
+        average.assign(average * AVERAGING + value * (1 - AVERAGING))
+
+
+move_averages_compiled: Final = tf.function(move_averages, jit_compile=True, autograph=False)
+"""The same as one program of XLA."""
 
 
 def _read(statistics: Statistics) -> Statistics:

@@ -3,15 +3,24 @@
 In float32 and half precision it is the FusedBatchNormV3 operation: one pass over the map, and bitwise repeatable, which
 the mean-and-variance route of Keras is not with two inter-op threads. That operation has no float64 kernel, so float64
 (used to prove the gradients) takes the same formulas by moments.
+
+On a processor the fused operation adds all values of a channel one after the other. For 65,536 values that costs up to
+seven bits of mean and variance. Maps that are a little off have other values below 0, and each ReLU that so changes
+sides changes the gradient by far more than rounding does. Where sums are long, the same operation therefore takes the
+statistics of each column of the maps, and these are combined (Chan, Golub and LeVeque, "Algorithms for computing the
+sample variance", 1983).
+
+Maps lie as the formulation says, see ``train.model.formulation``: in all functions here `form` is that.
 """
 
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 import tensorflow as tf
 
+from train.model.formulation import Formulation
+
 EPSILON: Final = 1e-5
-REDUCED: Final = [0, 1, 2]
 
 
 class Statistics(NamedTuple):
@@ -25,7 +34,10 @@ class Statistics(NamedTuple):
 
 
 class Saved(NamedTuple):
-    """What the backward pass of the fused operation asks for; empty in float64."""
+    """What the backward pass of the fused operation asks for: its three reserved spaces, or mean and biased variance.
+
+    Empty in float64.
+    """
 
     spaces: tuple[tf.Tensor, ...]
 
@@ -43,78 +55,124 @@ def statistics_dtype(dtype: tf.DType) -> tf.DType:
     return tf.float64 if dtype == tf.float64 else tf.float32
 
 
-def bias(x: tf.Tensor, statistics: Statistics) -> Statistics:
+def bias(x: tf.Tensor, statistics: Statistics, form: Formulation) -> Statistics:
     """The statistics by which map `x` is normalised: those that are collected, with the biased variance."""
-    return statistics._replace(variance=statistics.variance / _unbias(x))
+    return statistics._replace(variance=statistics.variance / _unbias(x, form))
 
 
-def rsqrt(x: tf.Tensor, statistics: Statistics) -> tf.Tensor:
+def rsqrt(x: tf.Tensor, statistics: Statistics, form: Formulation) -> tf.Tensor:
     """1 / sqrt(biased variance + epsilon) from the statistics of map `x`: (channels,)."""
-    return tf.math.rsqrt(bias(x, statistics).variance + EPSILON)
+    return tf.math.rsqrt(bias(x, statistics, form).variance + EPSILON)
 
 
-def normalize(x: tf.Tensor, gamma: tf.Tensor, beta: tf.Tensor) -> tuple[tf.Tensor, Statistics, Saved]:
+def normalize(
+    x: tf.Tensor, gamma: tf.Tensor, beta: tf.Tensor, form: Formulation
+) -> tuple[tf.Tensor, Statistics, Saved]:
     """Normalise by the batch's own statistics, then scale and shift.
 
     Args:
-        x: (batch, height, width, channels).
+        x: maps.
         gamma: scale, (channels,).
         beta: shift, (channels,).
+        form: how to compute it on this device.
     """
     if x.dtype != tf.float64:
-        none = tf.zeros([0], gamma.dtype)
-        y, mean, variance, *spaces = tf.raw_ops.FusedBatchNormV3(
-            x=x, scale=gamma, offset=beta, mean=none, variance=none, epsilon=EPSILON, is_training=True
-        )
+        if _has_long_sums(x, form):
+            return _normalize_by_columns(x, gamma, beta, form)
+        y, mean, variance, *spaces = _normalize_fused(x, gamma, beta, form)
         return y, Statistics(mean, variance), Saved(tuple(spaces))
-    mean = tf.reduce_mean(x, REDUCED)
-    biased = tf.reduce_mean(tf.square(x - mean), REDUCED)
-    y = (x - mean) * (tf.math.rsqrt(biased + EPSILON) * gamma) + beta
-    return y, Statistics(mean, biased * _unbias(x)), Saved(())
+    mean = tf.reduce_mean(x, form.reduced)
+    centered = x - form.spread(mean)
+    biased = tf.reduce_mean(tf.square(centered), form.reduced)
+    y = centered * form.spread(tf.math.rsqrt(biased + EPSILON) * gamma) + form.spread(beta)
+    return y, Statistics(mean, biased * _unbias(x, form)), Saved(())
 
 
 def normalize_gradient(
-    dy: tf.Tensor, x: tf.Tensor, gamma: tf.Tensor, statistics: Statistics, saved: Saved
+    dy: tf.Tensor, x: tf.Tensor, gamma: tf.Tensor, statistics: Statistics, saved: Saved, *, form: Formulation
 ) -> Gradients:
     """Gradient of `normalize` with respect to x, gamma and beta."""
     if saved.spaces:
-        first, second, third = saved.spaces
+        first, second, *third = saved.spaces
+        options = {"reserve_space_3": third[0]} if third else {}
+        operation = tf.raw_ops.FusedBatchNormGradV3 if third else tf.raw_ops.FusedBatchNormGradV2
         return Gradients(
-            *tf.raw_ops.FusedBatchNormGradV3(
+            *operation(
                 y_backprop=dy,
                 x=x,
                 scale=gamma,
                 reserve_space_1=first,
                 reserve_space_2=second,
-                reserve_space_3=third,
                 epsilon=EPSILON,
+                data_format=form.data_format,
                 is_training=True,
+                **options,
             )[:3]
         )
-    scale = rsqrt(x, statistics)
-    dx, d_gamma, d_beta = _differentiate_by_moments(dy, (x - statistics.mean) * scale, gamma)
-    return Gradients(dx * scale, d_gamma, d_beta)
+    scale = rsqrt(x, statistics, form)
+    normal = (x - form.spread(statistics.mean)) * form.spread(scale)
+    dx, d_gamma, d_beta = _differentiate_by_moments(dy, normal, gamma, form)
+    return Gradients(dx * form.spread(scale), d_gamma, d_beta)
 
 
-def standardize(x: tf.Tensor) -> tuple[tf.Tensor, Statistics]:
-    """Normalise by the batch's own statistics and leave it at that."""
-    ones = np.ones(x.shape[-1], statistics_dtype(x.dtype).as_numpy_dtype)
-    normal, statistics, _ = normalize(x, tf.constant(ones), tf.constant(0 * ones))
-    return normal, statistics
+def standardize(x: tf.Tensor, form: Formulation) -> tuple[tf.Tensor, Statistics]:
+    """Normalise by the batch's own statistics and leave it at that.
+
+    TensorFlow differentiates it, or `standardize_gradient` does. Where readers project, the gradient that arrives is
+    projected already, and only the scale is left to be applied.
+    """
+    ones = np.ones(x.shape[form.axis], statistics_dtype(x.dtype).as_numpy_dtype)
+    if not form.project_in_readers:
+        normal, statistics, _ = normalize(x, tf.constant(ones), tf.constant(0 * ones), form)
+        return normal, statistics
+
+    @tf.custom_gradient  # type: ignore[untyped-decorator]
+    def run(x: tf.Tensor) -> Any:
+        normal, statistics, _ = normalize(x, tf.constant(ones), tf.constant(0 * ones), form)
+
+        def differentiate(dy: tf.Tensor, *_: tf.Tensor) -> tf.Tensor:
+            # The loss is never differentiated by the statistics, so their own upstream gradients are void.
+            return scale_by_deviation(dy, statistics, form)
+
+        return (normal, *statistics), differentiate
+
+    normal, mean, variance = run(x)
+    return normal, Statistics(mean, variance)
 
 
-def standardize_gradient(dy: tf.Tensor, normal: tf.Tensor, scale: tf.Tensor) -> tf.Tensor:
+def scale_by_deviation(dy: tf.Tensor, statistics: Statistics, form: Formulation) -> tf.Tensor:
+    """Gradient of `standardize` for a gradient that its readers have projected: divide it by what x was divided by.
+
+    A norm in inference does this in one operation. It is given the unbiased variance, and epsilon and scale to fit.
+    """
+    if dy.dtype == tf.float64:
+        return dy * form.spread(rsqrt(dy, statistics, form))
+    zeros = np.zeros(dy.shape[form.axis], statistics_dtype(dy.dtype).as_numpy_dtype)
+    ratio = _unbias(dy, form)
+    if not isinstance(ratio, float):
+        return apply_statistics(dy, zeros + 1, zeros, bias(dy, statistics, form)._replace(mean=zeros), form)
+    known = Statistics(zeros, statistics.variance)
+    return apply_statistics(dy, np.full_like(zeros, ratio**0.5), zeros, known, form, epsilon=EPSILON * ratio)
+
+
+def standardize_gradient(dy: tf.Tensor, normal: tf.Tensor, scale: tf.Tensor, form: Formulation) -> tf.Tensor:
     """Gradient of `standardize` with respect to x, given its result and the `rsqrt` of its variance as scale.
 
     What is normal already is normalised by mean 0 and variance 1: the map itself need not be kept.
     """
     if normal.dtype == tf.float64:
-        return _differentiate_by_moments(dy, normal, scale).x
-    return _differentiate_known(dy, normal, scale, training=True).x
+        return _differentiate_by_moments(dy, normal, scale, form).x
+    return _differentiate_known(dy, normal, scale, form, training=True).x
 
 
 def apply_statistics(
-    x: tf.Tensor, gamma: tf.Tensor, beta: tf.Tensor, statistics: Statistics, *, epsilon: float = EPSILON
+    x: tf.Tensor,
+    gamma: tf.Tensor,
+    beta: tf.Tensor,
+    statistics: Statistics,
+    form: Formulation,
+    *,
+    epsilon: float = EPSILON,
 ) -> tf.Tensor:
     """Normalise by given statistics, their variance taken as it is, then scale and shift.
 
@@ -123,44 +181,134 @@ def apply_statistics(
     """
     mean, variance = statistics
     if x.dtype == tf.float64:
-        return (x - mean) * (tf.math.rsqrt(variance + epsilon) * gamma) + beta
+        scale = tf.math.rsqrt(variance + epsilon) * gamma
+        return (x - form.spread(mean)) * form.spread(scale) + form.spread(beta)
     return tf.raw_ops.FusedBatchNormV3(
-        x=x, scale=gamma, offset=beta, mean=mean, variance=variance, epsilon=epsilon, is_training=False
+        x=x,
+        scale=gamma,
+        offset=beta,
+        mean=mean,
+        variance=variance,
+        epsilon=epsilon,
+        data_format=form.data_format,
+        is_training=False,
     )[0]
 
 
-def scale_shift(x: tf.Tensor, gamma: tf.Tensor, beta: tf.Tensor) -> tf.Tensor:
+def scale_shift(x: tf.Tensor, gamma: tf.Tensor, beta: tf.Tensor, form: Formulation) -> tf.Tensor:
     """x * gamma + beta by channel, in the dtype of x."""
-    ones = np.ones(x.shape[-1], gamma.dtype.as_numpy_dtype)
-    return apply_statistics(x, gamma, beta, Statistics(0 * ones, ones), epsilon=0.0)
+    ones = np.ones(x.shape[form.axis], gamma.dtype.as_numpy_dtype)
+    return apply_statistics(x, gamma, beta, Statistics(0 * ones, ones), form, epsilon=0.0)
 
 
-def scale_shift_gradient(dy: tf.Tensor, x: tf.Tensor, gamma: tf.Tensor) -> Gradients:
-    """Gradient of `scale_shift` with respect to x, gamma and beta.
+def scale_shift_gradient(dy: tf.Tensor, x: tf.Tensor, gamma: tf.Tensor, form: Formulation) -> Gradients:
+    """Gradient of `scale_shift` of normalised maps x with respect to x, gamma and beta.
 
     The gradient of a norm in inference, with mean 0 and variance 1, is just this, and makes all three in one pass where
-    products and sums would take four.
+    products and sums would take four. Where readers project, the gradient of x is that of a norm in training: it is
+    free of its mean and of its component along x, which `standardize` then need not subtract.
     """
+    if not form.project_in_readers and x.dtype == tf.float64:
+        return Gradients(dy * form.spread(gamma), tf.reduce_sum(dy * x, form.reduced), tf.reduce_sum(dy, form.reduced))
     if x.dtype == tf.float64:
-        return Gradients(dy * gamma, tf.reduce_sum(dy * x, REDUCED), tf.reduce_sum(dy, REDUCED))
-    return _differentiate_known(dy, x, gamma, training=False)
+        return _differentiate_by_moments(dy, x, gamma, form)
+    return _differentiate_known(dy, x, gamma, form, training=form.project_in_readers)
 
 
-def _count(x: tf.Tensor) -> float | tf.Tensor:
+def scale_rectify(x: tf.Tensor, gamma: tf.Tensor, beta: tf.Tensor, form: Formulation) -> tf.Tensor:
+    """ReLU of `scale_shift` of normalised maps; TensorFlow differentiates it."""
+    if not form.project_in_readers:
+        return tf.nn.relu(scale_shift(x, gamma, beta, form))
+
+    @tf.custom_gradient  # type: ignore[untyped-decorator]
+    def run(x: tf.Tensor, gamma: tf.Tensor, beta: tf.Tensor) -> Any:
+        y = tf.nn.relu(scale_shift(x, gamma, beta, form))
+
+        def differentiate(dy: tf.Tensor) -> Gradients:
+            return scale_shift_gradient(tf.raw_ops.ReluGrad(gradients=dy, features=y), x, gamma, form)
+
+        return y, differentiate
+
+    return run(x, tf.convert_to_tensor(gamma), tf.convert_to_tensor(beta))
+
+
+def _has_long_sums(x: tf.Tensor, form: Formulation) -> bool:
+    count = _count(x, form)
+    return form.longest_sum is not None and (not isinstance(count, float) or count > form.longest_sum)
+
+
+def _normalize_fused(x: tf.Tensor, gamma: tf.Tensor, beta: tf.Tensor, form: Formulation) -> list[tf.Tensor]:
+    """Result, mean and unbiased variance, and three reserved spaces."""
+    none = tf.zeros([0], gamma.dtype)
+    return list(
+        tf.raw_ops.FusedBatchNormV3(
+            x=x,
+            scale=gamma,
+            offset=beta,
+            mean=none,
+            variance=none,
+            epsilon=EPSILON,
+            data_format=form.data_format,
+            is_training=True,
+        )
+    )
+
+
+def _normalize_by_columns(
+    x: tf.Tensor, gamma: tf.Tensor, beta: tf.Tensor, form: Formulation
+) -> tuple[tf.Tensor, Statistics, Saved]:
+    """`normalize` by statistics that are combined from those of columns."""
+
+    @tf.custom_gradient  # type: ignore[untyped-decorator]
+    def run(x: tf.Tensor, gamma: tf.Tensor, beta: tf.Tensor) -> Any:
+        mean, variance = _combine_columns(x, form)
+        y = apply_statistics(x, gamma, beta, Statistics(mean, variance), form)
+
+        def differentiate(dy: tf.Tensor, *_: tf.Tensor) -> Gradients:
+            # The loss is never differentiated by the statistics, so their own upstream gradients are void.
+            return normalize_gradient(dy, x, gamma, Statistics(mean, variance), Saved((mean, variance)), form=form)
+
+        return (y, mean, variance), differentiate
+
+    y, mean, variance = run(x, tf.convert_to_tensor(gamma), tf.convert_to_tensor(beta))
+    return y, Statistics(mean, variance * _unbias(x, form)), Saved((mean, variance))
+
+
+def _combine_columns(x: tf.Tensor, form: Formulation) -> Statistics:
+    """Mean and biased variance of each channel, from those of each column over batch and height.
+
+    To the fused operation the columns are channels, (width * channels,), which costs it no more than channels do. What
+    it normalises by them is thrown away.
+    """
+    width, channels = x.shape[2:]
+    columns = tf.reshape(x, [-1, 1, 1, width * channels])
+    ones = np.ones(width * channels, np.float32)
+    _, mean, variance, *_ = _normalize_fused(columns, tf.constant(ones), tf.constant(0 * ones), form)
+    means = tf.reshape(mean, [width, channels])
+    variances = tf.reshape(variance / _unbias(columns, form), [width, channels])
+    mean = tf.reduce_mean(means, 0)
+    return Statistics(mean, tf.reduce_mean(variances + tf.square(means - mean), 0))
+
+
+def _count(x: tf.Tensor, form: Formulation) -> float | tf.Tensor:
     """Values a channel is averaged over: a number where the shape is known, which saves the graph six nodes a time."""
-    values = x.shape[:3].num_elements()
-    return float(values) if values else tf.cast(tf.reduce_prod(tf.shape(x)[:3]), statistics_dtype(x.dtype))
+    sizes = [x.shape[axis] for axis in form.reduced]
+    if None not in sizes:
+        return float(np.prod(sizes))
+    return tf.cast(tf.reduce_prod(tf.gather(tf.shape(x), form.reduced)), statistics_dtype(x.dtype))
 
 
-def _unbias(x: tf.Tensor) -> float | tf.Tensor:
+def _unbias(x: tf.Tensor, form: Formulation) -> float | tf.Tensor:
     """Ratio of the unbiased to the biased variance."""
-    count = _count(x)
+    count = _count(x, form)
     return count / (max(count - 1, 1.0) if isinstance(count, float) else tf.maximum(count - 1, 1))
 
 
-def _differentiate_known(dy: tf.Tensor, x: tf.Tensor, gamma: tf.Tensor, *, training: bool) -> Gradients:
+def _differentiate_known(
+    dy: tf.Tensor, x: tf.Tensor, gamma: tf.Tensor, form: Formulation, *, training: bool
+) -> Gradients:
     """Gradient of a norm whose mean is 0 and whose variance is 1."""
-    ones = np.ones(x.shape[-1], gamma.dtype.as_numpy_dtype)
+    ones = np.ones(x.shape[form.axis], gamma.dtype.as_numpy_dtype)
     return Gradients(
         *tf.raw_ops.FusedBatchNormGradV2(
             y_backprop=dy,
@@ -169,13 +317,15 @@ def _differentiate_known(dy: tf.Tensor, x: tf.Tensor, gamma: tf.Tensor, *, train
             reserve_space_1=0 * ones,
             reserve_space_2=ones,
             epsilon=0.0,
+            data_format=form.data_format,
             is_training=training,
         )[:3]
     )
 
 
-def _differentiate_by_moments(dy: tf.Tensor, normal: tf.Tensor, gamma: tf.Tensor) -> Gradients:
+def _differentiate_by_moments(dy: tf.Tensor, normal: tf.Tensor, gamma: tf.Tensor, form: Formulation) -> Gradients:
     """Gradient of a norm in terms of its result, for a deviation of 1."""
-    count = _count(normal)
-    d_gamma, d_beta = tf.reduce_sum(dy * normal, REDUCED), tf.reduce_sum(dy, REDUCED)
-    return Gradients(gamma * (dy - d_beta / count - normal * (d_gamma / count)), d_gamma, d_beta)
+    count = _count(normal, form)
+    d_gamma, d_beta = tf.reduce_sum(dy * normal, form.reduced), tf.reduce_sum(dy, form.reduced)
+    dx = form.spread(gamma) * (dy - form.spread(d_beta / count) - normal * form.spread(d_gamma / count))
+    return Gradients(dx, d_gamma, d_beta)

@@ -10,6 +10,9 @@ owe to the gradient is the same for all readers too, so it is added once for eac
 In the backward pass maps and gradients shrink from layer to layer, so that at its start, where memory is highest,
 nothing is kept twice. Both lie in two parts, see ``train.model.gathering``.
 
+The subtraction of the two means is linear in G. So the readers may each do it to their own share gamma * dz instead,
+which is what they do where the formulation says so.
+
 Sources of the parts: recomputation after Pleiss et al. (arXiv 1707.06990); the gradient of the norm from Ioffe and
 Szegedy (arXiv 1502.03167).
 """
@@ -21,6 +24,7 @@ import tensorflow as tf
 
 from train.model.block import Block, Layer, Unit
 from train.model.convolution import convolve, convolve_gradient
+from train.model.formulation import Formulation
 from train.model.gathering import Gathering, Parts, join
 from train.model.normalization import (
     Saved,
@@ -30,6 +34,7 @@ from train.model.normalization import (
     normalize,
     normalize_gradient,
     rsqrt,
+    scale_by_deviation,
     scale_shift,
     scale_shift_gradient,
     standardize,
@@ -38,7 +43,9 @@ from train.model.normalization import (
 from train.model.randomness import Dropout
 
 
-def shared_block(x: tf.Tensor, layers: Sequence[Layer], *, dropout: Dropout, compiled: bool) -> Block:
+def shared_block(
+    x: tf.Tensor, layers: Sequence[Layer], form: Formulation, *, dropout: Dropout, compiled: bool
+) -> Block:
     """Run a dense block in training with shared statistics; arguments as of ``dense_block``."""
     widths = [len(units) for units in layers]
 
@@ -46,7 +53,7 @@ def shared_block(x: tf.Tensor, layers: Sequence[Layer], *, dropout: Dropout, com
     def run(x: tf.Tensor, *weights: tf.Tensor) -> tuple[Any, Callable[..., list[tf.Tensor]]]:
         units = [Unit(*weights[start : start + 3]) for start in range(0, len(weights), 3)]
         grouped = [units[sum(widths[:i]) : sum(widths[: i + 1])] for i in range(len(widths))]
-        forward = _Forward(x, grouped, dropout)
+        forward = _Forward(x, grouped, form, dropout)
 
         def differentiate(upstream: tf.Tensor, *_: tf.Tensor) -> list[tf.Tensor]:
             # Nobody differentiates by the running averages, so the statistics' own upstream gradients are void.
@@ -55,47 +62,56 @@ def shared_block(x: tf.Tensor, layers: Sequence[Layer], *, dropout: Dropout, com
         return forward.results, differentiate
 
     flat = [tf.convert_to_tensor(tensor) for units in layers for unit in units for tensor in unit]
-    maps, mean, variance, *between = run(x, *flat)
-    inner = tuple(Statistics(*between[start : start + 2]) for start in range(0, len(between), 2))
-    return Block(maps, Statistics(mean, variance), inner)
+    maps, *found = run(x, *flat)
+    statistics = [Statistics(*found[start : start + 2]) for start in range(0, len(found), 2)]
+    features = len(layers) + 1
+    return Block(maps, tuple(statistics[:features]), tuple(statistics[features:]))
 
 
 class _Forward:
     """The forward pass of one block, and what its backward pass needs of it."""
 
-    def __init__(self, x: tf.Tensor, layers: Sequence[Layer], dropout: Dropout) -> None:
-        self.layers, self.dropout = layers, dropout
-        self.gathering = Gathering(first=x.shape[-1], growth=layers[0][-1].kernel.shape[-1])
+    def __init__(self, x: tf.Tensor, layers: Sequence[Layer], form: Formulation, dropout: Dropout) -> None:
+        self.layers, self.form, self.dropout = layers, form, dropout
+        growth = layers[0][-1].kernel.shape[-1]
+        self.gathering = Gathering(first=x.shape[form.axis], growth=growth, form=form)
         self.readers: list[list[Unit]] = []  # each layer's first unit, cut as the maps are
         self.made: list[tuple[tf.Tensor, ...]] = []  # between a layer's convolutions: kept, it is narrow
         self.inner: list[tuple[Statistics, Saved]] = []
+        self.features: list[Statistics] = []
         self.scales: list[tf.Tensor] = []
-        normal, statistics = standardize(x)
-        features, maps = [statistics], [normal]
-        self.scales.append(rsqrt(x, statistics))
+        maps = [self._standardize(x)]
         for index, units in enumerate(layers):
             made = self._run_layer(index, units, maps)
-            normal, statistics = standardize(made)
-            features.append(statistics)
-            self.scales.append(rsqrt(made, statistics))
-            maps = self.gathering.append(maps, normal, index)
-        self.maps = join(maps)
-        mean, variance = (tf.concat(parts, axis=0) for parts in zip(*features, strict=True))
-        between = [tensor for statistics, _ in self.inner for tensor in statistics]
-        self.results = (self.maps, mean, variance, *between)
+            maps = self.gathering.append(maps, self._standardize(made), index)
+        self.maps = join(maps, form.axis)
+        statistics = [*self.features, *(between for between, _ in self.inner)]
+        self.results = (self.maps, *(tensor for each in statistics for tensor in each))
+
+    def _standardize(self, x: tf.Tensor) -> tf.Tensor:
+        normal, statistics = standardize(x, self.form)
+        self.features.append(statistics)
+        if not self.form.project_in_readers:
+            self.scales.append(rsqrt(x, statistics, self.form))
+        return normal
+
+    def _differentiate_standardize(self, index: int, dy: tf.Tensor, normal: tf.Tensor) -> tf.Tensor:
+        if self.form.project_in_readers:
+            return scale_by_deviation(dy, self.features[index], self.form)
+        return standardize_gradient(dy, normal, self.scales[index], self.form)
 
     def _run_layer(self, index: int, units: Layer, maps: Parts) -> tf.Tensor:
-        place = self.dropout.at(index)
+        place, form = self.dropout.at(index), self.form
         first, *rest = units
         readers = _cut(first, self.gathering.measure(index))
         self.readers.append(readers)
-        parts = [convolve(_rectify(x, unit), unit.kernel) for x, unit in zip(maps, readers, strict=True)]
-        made = place.at(0).apply(sum(parts[1:], parts[0]))
+        parts = [convolve(self._rectify(x, unit), unit.kernel, form) for x, unit in zip(maps, readers, strict=True)]
+        made = place.at(0).apply(sum(parts[1:], parts[0]), form)
         self.made.append((made,) if rest else ())
         for unit in rest:
-            normal, statistics, saved = normalize(made, unit.gamma, unit.beta)
+            normal, statistics, saved = normalize(made, unit.gamma, unit.beta, form)
             self.inner.append((statistics, saved))
-            made = place.at(1).apply(convolve(tf.nn.relu(normal), unit.kernel))
+            made = place.at(1).apply(convolve(tf.nn.relu(normal), unit.kernel, form), form)
         return made
 
     def differentiate(self, upstream: tf.Tensor, *, compiled: bool) -> list[tf.Tensor]:
@@ -108,33 +124,46 @@ class _Forward:
         weights: list[tf.Tensor] = []
         for index in reversed(range(count)):
             gradients, made = self.gathering.take_last(gradients, index)
-            made, (long, recent, *kept) = wait(made, [*parts, *self.made[index]])
-            parts, normal = self.gathering.take_last([long, recent], index)
-            made = standardize_gradient(made, normal, self.scales[index + 1])
+            made, held = wait(made, [*parts, *self.made[index]])
+            parts, normal = self.gathering.take_last(held[: len(parts)], index)
+            kept = held[len(held) - len(self.made[index]) :]
+            made = self._differentiate_standardize(index + 1, made, normal)
             d_maps, d_units = self._differentiate_layer(index, parts, kept, made)
             gradients = [gradient + part for gradient, part in zip(gradients, d_maps, strict=True)]
             weights = d_units + weights
-        return [standardize_gradient(gradients[0], parts[0], self.scales[0]), *weights]
+        return [self._differentiate_standardize(0, gradients[0], parts[0]), *weights]
 
     def _differentiate_layer(
         self, index: int, maps: Parts, kept: Sequence[tf.Tensor], made: tf.Tensor
     ) -> tuple[Parts, list[tf.Tensor]]:
         """Gradients of the maps that a layer read and of its weights, from the gradient of the map that it made."""
-        place = self.dropout.at(index)
+        place, form = self.dropout.at(index), self.form
         weights: list[tf.Tensor] = []
         for unit in self.layers[index][1:]:
             (between,), (statistics, saved) = kept, self.inner[index]
-            rectified = tf.nn.relu(apply_statistics(between, unit.gamma, unit.beta, bias(between, statistics)))
-            d_normal, d_kernel = _differentiate_convolution(rectified, unit.kernel, place.at(1).apply(made))
-            made, d_gamma, d_beta = normalize_gradient(d_normal, between, unit.gamma, statistics, saved)
+            known = bias(between, statistics, form)
+            rectified = tf.nn.relu(apply_statistics(between, unit.gamma, unit.beta, known, form))
+            d_between = place.at(1).apply(made, form)
+            d_normal, d_kernel = self._differentiate_convolution(rectified, unit.kernel, d_between)
+            made, d_gamma, d_beta = normalize_gradient(d_normal, between, unit.gamma, statistics, saved, form=form)
             weights = [d_gamma, d_beta, d_kernel]
-        made = place.at(0).apply(made)
+        made = place.at(0).apply(made, form)
         parts = []
         for x, unit in zip(maps, self.readers[index], strict=True):
-            d_normal, d_kernel = _differentiate_convolution(_rectify(x, unit), unit.kernel, made)
-            parts.append((*scale_shift_gradient(d_normal, x, unit.gamma), d_kernel))
+            d_normal, d_kernel = self._differentiate_convolution(self._rectify(x, unit), unit.kernel, made)
+            parts.append((*scale_shift_gradient(d_normal, x, unit.gamma, form), d_kernel))
         d_maps, d_gammas, d_betas, d_kernels = map(list, zip(*parts, strict=True))
-        return d_maps, [join(d_gammas), join(d_betas), join(d_kernels, axis=2), *weights]
+        return d_maps, [join(d_gammas, 0), join(d_betas, 0), join(d_kernels, 2), *weights]
+
+    def _rectify(self, x: tf.Tensor, unit: Unit) -> tf.Tensor:
+        return tf.nn.relu(scale_shift(x, unit.gamma, unit.beta, self.form))
+
+    def _differentiate_convolution(
+        self, rectified: tf.Tensor, kernel: tf.Tensor, upstream: tf.Tensor
+    ) -> tuple[tf.Tensor, tf.Tensor]:
+        """Gradients of a convolution of a rectified map: before the ReLU, and of the kernel."""
+        d_rectified, d_kernel = convolve_gradient(upstream, rectified, kernel, self.form)
+        return tf.raw_ops.ReluGrad(gradients=d_rectified, features=rectified), d_kernel
 
 
 def _cut(unit: Unit, channels: Sequence[int]) -> list[Unit]:
@@ -143,18 +172,6 @@ def _cut(unit: Unit, channels: Sequence[int]) -> list[Unit]:
         return [unit]
     gamma, beta, kernel = (tf.split(weight, channels, axis) for weight, axis in zip(unit, (0, 0, 2), strict=True))
     return [Unit(*parts) for parts in zip(gamma, beta, kernel, strict=True)]
-
-
-def _rectify(x: tf.Tensor, unit: Unit) -> tf.Tensor:
-    return tf.nn.relu(scale_shift(x, unit.gamma, unit.beta))
-
-
-def _differentiate_convolution(
-    rectified: tf.Tensor, kernel: tf.Tensor, upstream: tf.Tensor
-) -> tuple[tf.Tensor, tf.Tensor]:
-    """Gradients of a convolution of a rectified map: before the ReLU, and of the kernel."""
-    d_rectified, d_kernel = convolve_gradient(upstream, rectified, kernel)
-    return tf.raw_ops.ReluGrad(gradients=d_rectified, features=rectified), d_kernel
 
 
 def _wait(gradient: tf.Tensor, tensors: list[tf.Tensor]) -> tuple[tf.Tensor, list[tf.Tensor]]:

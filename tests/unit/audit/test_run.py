@@ -87,8 +87,11 @@ def change_weight(facts: dict[str, Any], content: bytearray) -> None:
 
 
 def flip_inside(facts: dict[str, Any], content: bytearray) -> None:
-    """A byte of an array, of the optimizer as it happens, whose checksum in the archive nobody mended."""
-    content[len(content) // 2] ^= 1
+    """A byte of an array of the optimizer, whose checksum in the archive nobody mended."""
+    with zipfile.ZipFile(io.BytesIO(content)) as archive:
+        slots = {f"{index:05d}.npy" for index, name in enumerate(facts["names"]) if name.startswith("slots/")}
+        largest = max((info for info in archive.infolist() if info.filename in slots), key=lambda info: info.file_size)
+    content[largest.header_offset + largest.file_size // 2] ^= 1
 
 
 def rename_slots(facts: dict[str, Any], content: bytearray) -> None:
@@ -101,6 +104,10 @@ def tamper(change: Callable[[dict[str, Any], bytearray], object]) -> Callable[[P
 
 def move_on(facts: dict[str, Any], content: bytearray) -> None:
     facts["position"]["environment"]["devices"] = ["another processor"]
+
+
+def change_run(facts: dict[str, Any], content: bytearray) -> None:
+    facts["position"]["config_sha256"] = ZERO
 
 
 def step_back(run: Path) -> None:
@@ -120,8 +127,10 @@ ZERO = "0" * 64
         (tamper(rename_slots), {"weights": "fail"}),
         (edit_manifest(weights_sha256=ZERO), {"weights": "fail"}),
         (step_back, {"checkpoint": "fail", "weights": "absent"}),
+        (tamper(change_run), {"checkpoint": "fail", "weights": "absent"}),
         (tamper(move_on), {"environment": "fail"}),
         (edit_manifest(environment__devices=["another"]), {"environment": "fail"}),
+        (edit_manifest(environment__devices=["Tesla T4 (emulated)"]), {"environment": "fail", "device": "fail"}),
         (edit_manifest(data__sha256=ZERO), {"environment": "fail"}),
         (edit_manifest(config__seed=1), {"config": "fail"}),
         (edit_manifest(config_sha256=ZERO), {"config": "fail"}),

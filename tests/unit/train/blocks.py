@@ -7,10 +7,14 @@ import numpy as np
 import tensorflow as tf
 
 from train.model.block import Block, Mode, Unit, dense_block
+from train.model.formulation import FOR_CPU, Formulation
+from train.model.normalization import scale_rectify, statistics_dtype
 from train.model.randomness import NONE, Dropout
 
 Compute = Callable[[], tuple[tf.Tensor, Block, list[tf.Tensor]]]
 SHAPE = (4, 6, 6, 5)
+UNITS = {"float16": 2.0**-11, "bfloat16": 2.0**-8}
+"""Half the distance from 1 to the next number: the largest relative error of one rounding."""
 
 
 def make_layers(
@@ -37,6 +41,21 @@ def make_layers(
     return layers
 
 
+def settle(layers: Sequence[Sequence[Unit]], dtype: str) -> list[list[Unit]]:
+    """Round kernels to a dtype, and shift maps so far that no rounding takes a value to the other side of a ReLU.
+
+    A value that changes sides changes gradients by more than all rounding does, so nothing tight could be said of them.
+    Here each map is rectified as a whole or not at all.
+    """
+
+    def change(unit: Unit) -> Unit:
+        shifts = np.where(np.arange(unit.beta.shape[0]) % 4, 1.0, -1.0)
+        kernel = tf.cast(tf.cast(unit.kernel, dtype), unit.kernel.dtype)
+        return Unit(0.2 * unit.gamma, tf.constant(shifts, unit.beta.dtype), kernel)
+
+    return [[change(unit) for unit in units] for units in layers]
+
+
 def make_input(dtype: str = "float64", shape: Sequence[int] = SHAPE) -> tf.Tensor:
     """Random maps whose channels differ in mean and spread."""
     numbers = np.random.default_rng(5)
@@ -48,27 +67,36 @@ def run(
     x: tf.Tensor,
     layers: Sequence[Sequence[Unit]],
     mode: Mode,
+    form: Formulation = FOR_CPU,
     *,
     rate: float = 0.0,
     compiled: bool = False,
     scale: float = 1.0,
     compute: Callable[..., Block] = dense_block,
 ) -> dict[str, Any]:
-    """Loss, maps, statistics and all gradients of a block; the loss is scaled while it is differentiated."""
+    """Loss, maps, statistics and all gradients of a block; the loss is scaled while it is differentiated.
+
+    x and the maps have their channels last, whatever the formulation. A norm reads the block, as in the network.
+    """
     dropout = Dropout(rate, tf.constant([1, 2])) if rate else NONE
     weights = [tensor for units in layers for unit in units for tensor in unit]
     # A loss with a different weight on every value, and the scale of a norm that reads the block, as in the network.
     target = tf.constant(np.random.default_rng(7).normal(size=(1, 1, 1, 64)), tf.float64)
     with tf.GradientTape() as tape:
         tape.watch([x, *weights])
-        block = compute(x, layers, mode, dropout=dropout, compiled=compiled)
-        maps = tf.cast(block.maps, tf.float64)
-        weight = target[..., : maps.shape[-1]]
-        loss = tf.reduce_sum(tf.nn.relu(maps * weight + 0.1) ** 2) / float(np.prod(x.shape[:3]))
+        laid = tf.transpose(x, [0, 3, 1, 2]) if form.channels_first else x
+        block = compute(laid, layers, mode, form, dropout=dropout, compiled=compiled)
+        maps = block.maps
+        weight = tf.cast(target[0, 0, 0, : maps.shape[form.axis]], statistics_dtype(maps.dtype))
+        rectified = tf.cast(scale_rectify(maps, weight, 0 * weight + 0.1, form), tf.float64)
+        loss = tf.reduce_sum(rectified**2) / float(np.prod(x.shape[:3]))
+        if form.channels_first:
+            maps = tf.transpose(maps, [0, 2, 3, 1])
         scaled = loss * scale
     gradients = [tf.cast(gradient, tf.float64) / scale for gradient in tape.gradient(scaled, [x, *weights])]
-    statistics = [*block.features, *(part for inner in block.inner for part in inner)]
-    return {"loss": loss, "maps": block.maps, "statistics": statistics, "gradients": gradients}
+    features = (tf.concat(pieces, 0) for pieces in zip(*block.features, strict=True))
+    statistics = [*features, *(part for inner in block.inner for part in inner)]
+    return {"loss": loss, "maps": maps, "statistics": statistics, "gradients": gradients}
 
 
 def measure_difference(one: Any, other: Any) -> float:

@@ -42,7 +42,7 @@ def test_an_empty_folder_has_no_checkpoint(tmp_path: Path) -> None:
     assert checkpoint.load(tmp_path / "none") == (None, [])
 
 
-@settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.data())
 def test_any_flipped_bit_is_noticed(tmp_path: Path, data: st.DataObject) -> None:
     """Wherever the bit is, in arrays or record, the previous checkpoint is used and the bad one is named."""
@@ -73,6 +73,54 @@ def test_a_torn_file_is_noticed(tmp_path: Path, end: str, share: float) -> None:
     assert loaded
     assert loaded.position.step == 1
     assert len(problems) == 1
+
+
+def test_a_damaged_checkpoint_does_not_outlive_the_new_ones(tmp_path: Path) -> None:
+    """A run whose newest checkpoints are damaged begins anew, and those have higher numbers than all it then writes."""
+    for step in (7, 8):
+        os.truncate(save(tmp_path, step), 5)
+    save(tmp_path, 1)
+    save(tmp_path, 2)
+    loaded, problems = checkpoint.load(tmp_path)
+    assert loaded
+    assert loaded.position.step == 2
+    assert not problems
+
+
+def test_arrays_whose_process_was_killed_before_their_record_are_removed(tmp_path: Path) -> None:
+    save(tmp_path, 1).with_suffix(".json").unlink()
+    own = tmp_path / "step-00000001-of-mine.npz"
+    own.touch()
+    save(tmp_path, 2)
+    save(tmp_path, 3)
+    assert {path.stem for path in tmp_path.iterdir()} == {"step-00000002", "step-00000003", own.stem}
+
+
+@pytest.mark.parametrize("text", ["null", '"text"', "5", "[]", "{}"])
+def test_a_record_that_is_no_record_is_noticed(tmp_path: Path, text: str) -> None:
+    save(tmp_path, 1)
+    save(tmp_path, 2).with_suffix(".json").write_text(text)
+    loaded, problems = checkpoint.load(tmp_path)
+    assert loaded
+    assert loaded.position.step == 1
+    assert len(problems) == 1
+
+
+def test_a_checkpoint_that_cannot_be_read_is_no_damaged_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It may be good: a run that began anew beside it would overwrite it."""
+    save(tmp_path, 1)
+    newest = save(tmp_path, 2)
+    original = Path.read_bytes
+
+    def refuse(self: Path) -> bytes:
+        if self == newest:
+            raise PermissionError(13, "Permission denied")
+        return original(self)
+
+    monkeypatch.setattr(Path, "read_bytes", refuse)
+    with pytest.raises(PreflightError, match=f"cannot read the checkpoint {newest}") as caught:
+        checkpoint.load(tmp_path)
+    assert caught.value.why == "Permission denied"
 
 
 def test_arrays_without_record_do_not_count(tmp_path: Path) -> None:

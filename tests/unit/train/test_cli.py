@@ -41,6 +41,7 @@ from train.errors import DataError, PreflightError, UsageError
         (["digits", "--seed", str(2**31)], "--seed must be less than"),
         (["digits", "--growth", "1", "--compression", "0.01"], "leaves no channels"),
         (["digits", "--jit", "--loop", "eager"], "leave one out"),
+        (["cifar10", "--model", "121", "--jit"], "--jit cannot compile model 121"),
         (["cifar10", "--model", "121", "--depth", "40"], "choose by --model: 121, 169, 201, 264"),
         ([], "Missing argument"),
     ],

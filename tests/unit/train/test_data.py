@@ -3,11 +3,13 @@
 import gzip
 import hashlib
 import io
+import json
 import pickle
 import re
 import struct
 import tarfile
 from copy import deepcopy
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -16,8 +18,21 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from train.cli import parse
-from train.data import Dataset, Split, cifar, digits, download, idx, load, parquet, sources, unpickle
+from train import job
+from train.cli import main, parse
+from train.data import (
+    Dataset,
+    Split,
+    cifar,
+    describe_oddities,
+    digits,
+    download,
+    idx,
+    load,
+    parquet,
+    sources,
+    unpickle,
+)
 from train.data.dataset import check
 from train.errors import DataError, IntegrityError
 
@@ -287,3 +302,59 @@ def test_an_altered_file_in_the_cache_is_noticed(tmp_path: Path) -> None:
     path.write_bytes(b"bad")
     with pytest.raises(IntegrityError, match="is not the file we know"):
         download.fetch("http://nowhere.invalid/", digest, path)
+
+
+def make_dataset(**changes: Any) -> Dataset:
+    names = tuple("abcdefghij")
+    return replace(Dataset(make_split(300), make_split(40), names, "here"), **changes)
+
+
+def test_a_sound_data_set_gives_no_warning() -> None:
+    assert describe_oddities(make_dataset()) == []
+    assert describe_oddities(load(parse(["digits", "--validation", "100"]))) == []
+
+
+def test_images_that_are_all_the_same_give_a_warning() -> None:
+    sound = make_split(3000)
+    black = Split(np.zeros_like(sound.images), sound.labels)
+    same = Split(np.repeat(sound.images[:1], 3000, axis=0), sound.labels)
+    nearly = Split(black.images.copy(), sound.labels)
+    nearly.images[-1, 5, 5, :] = 1
+    no_red = Split(sound.images.copy(), sound.labels)
+    no_red.images[..., 0] = 7
+    assert describe_oddities(make_dataset(train=black)) == [
+        "all 3000 training images of here are the same: every pixel is 0"
+    ]
+    assert describe_oddities(make_dataset(train=same)) == ["all 3000 training images of here are the same"]
+    assert describe_oddities(make_dataset(train=nearly)) == []
+    assert describe_oddities(make_dataset(test=black)) == [
+        "all 3000 test images of here are the same: every pixel is 0"
+    ]
+    assert describe_oddities(make_dataset(train=no_red)) == [
+        "channel 0 of all training images of here is 7 in every pixel"
+    ]
+
+
+def test_classes_without_examples_give_a_warning() -> None:
+    split = make_split(300)
+    one = Split(split.images, np.full(300, 3, np.int32))
+    few = Split(split.images, np.minimum(split.labels, 2))
+    assert describe_oddities(make_dataset(train=one)) == ["all 300 training images of here are of one class, 3 (d)"]
+    assert describe_oddities(make_dataset(test=one)) == ["all 300 test images of here are of one class, 3 (d)"]
+    assert describe_oddities(make_dataset(train=few)) == [
+        "7 of 10 classes have no training image in here: 3 (d), 4 (e), 5 (f), 6 (g), 7 (h), …"
+    ]
+
+
+def test_a_run_warns_even_when_it_is_quiet_and_records_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    split = make_split(70, size=8, channels=1)
+    black = Dataset(Split(np.zeros_like(split.images), split.labels), split, tuple("0123456789"), "here")
+    monkeypatch.setattr(job, "load", lambda _: black)
+    arguments = ["digits", "--depth", "10", "--steps", "1", "--progress", "quiet", "--out", str(tmp_path)]
+    assert main(arguments) == 0
+    warning = "all 70 training images of here are the same: every pixel is 0"
+    assert capsys.readouterr().err == f"warning: {warning}\n"
+    manifest = json.loads((parse(arguments).run_dir / "manifest.json").read_text(encoding="utf-8"))
+    assert manifest["data"]["warnings"] == [warning]

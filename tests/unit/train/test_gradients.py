@@ -42,9 +42,9 @@ def test_gradients_are_derivatives(mode: Mode) -> None:
 def test_a_gradient_without_the_statistics_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
     original: Any = shared.normalize_gradient
 
-    def forget_statistics(dy: tf.Tensor, x: tf.Tensor, gamma: tf.Tensor, statistics: Any, saved: Any) -> Any:
-        _, d_gamma, d_beta = original(dy, x, gamma, statistics, saved)
-        return dy * gamma * shared.rsqrt(x, statistics), d_gamma, d_beta
+    def forget_statistics(dy: tf.Tensor, x: tf.Tensor, gamma: tf.Tensor, statistics: Any, saved: Any, form: Any) -> Any:
+        _, d_gamma, d_beta = original(dy, x, gamma, statistics, saved, form=form)
+        return dy * gamma * shared.rsqrt(x, statistics, form), d_gamma, d_beta
 
     monkeypatch.setattr(shared, "normalize_gradient", forget_statistics)
     assert compare_with_differences("shared") > 1e-3

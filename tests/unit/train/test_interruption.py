@@ -3,8 +3,10 @@
 import errno
 import json
 import os
+import shutil
 import signal
 import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -13,7 +15,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from train import checkpoint, job, loop, metrics, state, step
+from train import checkpoint, interruption, job, loop, metrics, state, step
 from train.cli import main, parse
 from train.errors import PreflightError
 from train.metrics import Recorder, read_epochs
@@ -36,11 +38,17 @@ def digest_of(out: Path, *options: str) -> str:
 
 
 @pytest.fixture(scope="module")
-def unbroken(tmp_path_factory: pytest.TempPathFactory) -> str:
-    """The digest of a run from start to end."""
+def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The parent folder of a run from start to end; a test that changes it takes a copy."""
     out = tmp_path_factory.mktemp("unbroken")
     assert run(out) == 0
-    return digest_of(out)
+    return out
+
+
+@pytest.fixture(scope="module")
+def unbroken(finished: Path) -> str:
+    """The digest of that run's weights."""
+    return digest_of(finished)
 
 
 def once(original: Callable[..., Any], call: int) -> Callable[..., Any]:
@@ -119,9 +127,9 @@ def test_options_that_decide_nothing_may_change(
 
 
 def test_without_any_good_checkpoint_it_says_that_it_begins_anew(
-    tmp_path: Path, unbroken: str, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, finished: Path, unbroken: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert run(tmp_path) == 0
+    shutil.copytree(finished, tmp_path, dirs_exist_ok=True)
     folder = folder_of(tmp_path)
     (folder / "manifest.json").unlink()
     for path in (folder / "checkpoints").glob("*.npz"):
@@ -247,3 +255,27 @@ def test_a_run_folder_that_was_made_read_only(
         assert "Read-only file system" in said
     finally:
         subprocess.run(["umount", str(tmp_path)], check=True)
+
+
+@pytest.mark.parametrize(("before", "reason"), [(signal.SIG_DFL, "SIGHUP"), (signal.SIG_IGN, "")])
+def test_a_terminal_that_is_closed_stops_a_run_but_not_under_nohup(before: Any, reason: str) -> None:
+    original = signal.signal(signal.SIGHUP, before)
+    try:
+        with interruption.listening() as requests:
+            requests.wait()
+            os.kill(os.getpid(), signal.SIGHUP)
+            assert requests() == reason
+        assert signal.getsignal(signal.SIGHUP) is before
+    finally:
+        signal.signal(signal.SIGHUP, original)
+
+
+def test_a_reader_that_goes_away_does_not_end_a_run(tmp_path: Path) -> None:
+    """As in ``python -m train digits 2>&1 | head -1``: both streams are broken from the first line on."""
+    read, write = os.pipe()
+    os.close(read)
+    argv = [sys.executable, "-m", "train", *ARGUMENTS, "--steps", "2", "--out", str(tmp_path)]
+    done = subprocess.run(argv, stdout=write, stderr=write, check=False)
+    os.close(write)
+    assert done.returncode == 0
+    assert (folder_of(tmp_path, "--steps", "2") / "manifest.json").exists()

@@ -69,10 +69,10 @@ def test_other_schedules() -> None:
     assert {rate_at("constant", 0.3, number, TOTAL) for number in range(TOTAL)} == {0.3}
 
 
-def make_step(initial_scale: float) -> tuple[Any, Any]:
+def make_step(initial_scale: float, **options: Any) -> tuple[Any, Any]:
     from train.model.densenet import build
 
-    config = resolve("digits", depth=10, growth=2, precision="mixed_float16")
+    config = resolve("digits", depth=10, growth=2, precision="mixed_float16", **options)
     rule, model = optimizer.choose(config), build(config)
     current = state.create(model, rule, initial_scale=initial_scale)
     unit = np.full(1, 10.0)
@@ -97,6 +97,25 @@ def test_a_step_that_overflows_changes_nothing_but_the_scale() -> None:
     assert bool(call(function).finite)
     assert int(current.steady) == 1
     assert any(not np.array_equal(variable.numpy(), before[variable.path]) for variable in current.model.variables[:1])
+
+
+def test_a_skipped_step_does_not_count_for_adam() -> None:
+    """Adam divides by 1 - decay^count: after a skipped step, the first update must still be that of count 1."""
+    updated = []
+    for skips in (0, 1):
+        current, function = make_step(2.0**24 if skips else 2.0**8, recipe="adam")
+        for _ in range(skips):
+            assert not bool(call(function).finite)
+        assert int(current.skipped) == skips
+        current.loss_scale.assign(2.0**8)
+        before = [variable.numpy() for variable in current.model.trainable_variables]
+        assert bool(call(function).finite)
+        after = [variable.numpy() for variable in current.model.trainable_variables]
+        assert int(current.step) == skips + 1
+        updated.append(np.concatenate([np.ravel(b - a) for a, b in zip(after, before, strict=True)]))
+    # Algorithm 1 moves each weight by the learning rate in its first update, as far as its gradient is not tiny.
+    assert np.median(np.abs(updated[0])) == pytest.approx(0.1, rel=0.01)
+    assert updated[1] == pytest.approx(updated[0], abs=1e-6)
 
 
 def test_the_scale_grows_after_steps_without_overflow() -> None:

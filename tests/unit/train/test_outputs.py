@@ -7,16 +7,18 @@ import re
 import shutil
 import subprocess
 import sys
+import time
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from matplotlib.image import imread
 
 from train import compare, export, plot, progress
 from train.cli import main, parse
 from train.errors import CheckError
-from train.metrics import EpochRecord, read_epochs
+from train.metrics import EpochRecord, Recorder, read_epochs
 from train.report import per_class_accuracy
 
 ARGUMENTS = ["digits", "--depth", "10", "--epochs", "2", "--threads", "2", "--progress", "plain"]
@@ -244,6 +246,21 @@ def test_curves_are_drawn_again_from_the_files(folder: Path, capsys: pytest.Capt
     assert "is not the folder of a run" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize("loss", [2.5e-6, 0.00025, 2.5, 12345.0])
+@pytest.mark.parametrize("epochs", [1, 300])
+def test_nothing_is_drawn_beyond_the_edge_of_the_picture(tmp_path: Path, loss: float, epochs: int) -> None:
+    """The margins are fixed, whatever numbers stand at the axes."""
+    records = [
+        EpochRecord(epoch, 22 * epoch, 1e-5 / epoch, loss / epoch, 0.99985, loss, 0.9999, 100.0, 1.0)
+        for epoch in range(1, epochs + 1)
+    ]
+    plot.draw_records(records, parse(["cifar100"]), tmp_path / "curves.png")
+    picture = imread(tmp_path / "curves.png")[..., :3]
+    assert picture.min() < 0.1
+    for edge in (picture[:2], picture[-2:], picture[:, :2], picture[:, -2:]):
+        assert edge.min() == 1.0
+
+
 def test_the_papers_number_is_drawn_where_it_applies() -> None:
     assert plot.find_reference(parse(["cifar10"])) == 4.51
     assert plot.find_reference(parse(["cifar10", "--no-augment"])) == 5.92
@@ -302,6 +319,63 @@ def test_the_bar_shows_rate_and_remaining_time(monkeypatch: pytest.MonkeyPatch) 
     record = EpochRecord(1, 22, 0.1, 1.0, 0.5, 1.0, 0.5, 100.0, 1.0)
     progress.Display("quiet", 64, stream=plain).show_epoch(record, 2)
     assert not plain.text
+    progress.Display("quiet", stream=plain).warn("all images are black")
+    assert plain.text == "warning: all images are black\n"
+
+
+@pytest.mark.parametrize("kind", ["plain", "auto", "quiet"])
+def test_without_a_bar_a_line_comes_before_it_is_silent_for_long(kind: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(progress, "SILENCE_SECONDS", 0.2)
+    terminal: Any = Terminal()
+    display = progress.Display(kind, 64, stream=terminal)
+    with display.speaking():
+        display.begin("evaluating")
+        time.sleep(0.5)
+        for step in range(3, 5):
+            display.show_step(step, 10, 1, 0.5, 0.75)
+            time.sleep(0.05)
+        display.say("a line")
+        shown = len(terminal.text)
+        time.sleep(0.15)
+        assert len(terminal.text) == shown
+        time.sleep(0.2)
+    lines = [line for line in terminal.text.splitlines() if line != "a line"]
+    time.sleep(0.3)
+    assert terminal.text.count("evaluating") == (2 if kind == "plain" else 0), "one every 0.2 s, and none at the end"
+    if kind == "plain":
+        assert re.fullmatch(r"evaluating: \ds so far", lines[0])
+        assert re.match(r"epoch 1 step 4/10  loss 0.5000  accuracy 75.0%  \d+ images/s  \ds left; step 5 ", lines[-1])
+
+
+def test_a_run_says_what_takes_so_long(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(progress, "SILENCE_SECONDS", 0.1)
+    run(tmp_path, "--steps", "2")
+    assert "making the graph of the first step: " in capsys.readouterr().err
+
+
+def test_records_are_in_the_file_as_soon_as_they_are_made(tmp_path: Path) -> None:
+    """A process that is killed closes nothing, so what is not in the file by then is lost."""
+    with Recorder(tmp_path, 0) as recorder:
+        for step in (1, 2, 3):
+            recorder.add_step(step, loss=0.5)
+            assert [json.loads(line)["step"] for line in (tmp_path / "metrics.jsonl").open()][-1] == step
+        written = sum(path.stat().st_size for path in (tmp_path / "tb").iterdir())
+        recorder.add_step(4, loss=0.5)
+        assert sum(path.stat().st_size for path in (tmp_path / "tb").iterdir()) > written
+
+
+def test_a_run_that_goes_on_drops_the_records_of_steps_it_does_again(tmp_path: Path) -> None:
+    with Recorder(tmp_path, 0) as recorder:
+        for step in (1, 2, 3):
+            recorder.add_step(step, loss=float(step))
+    with (tmp_path / "metrics.jsonl").open("a") as file:
+        file.write('{"kind": "step", "st')  # the process was killed, or the disk full, in the middle of a line
+    with Recorder(tmp_path, 2) as recorder:
+        recorder.add_step(3, loss=30.0)
+    lines = [json.loads(line) for line in (tmp_path / "metrics.jsonl").open()]
+    assert [(line["step"], line["loss"]) for line in lines] == [(1, 1.0), (2, 2.0), (3, 30.0)]
 
 
 @pytest.mark.parametrize(("seconds", "text"), [(4.6, "5s"), (185, "3m 05s"), (7620, "2h 07m")])

@@ -3,16 +3,18 @@
 import json
 import os
 import re
+import shutil
 import signal
 import subprocess
 import sys
 import time
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from train import checkpoint
+from train import checkpoint, export
 from train.cli import main, parse
 
 KILLS = int(os.environ.get("TOOLKIT_KILLS", "20"))
@@ -28,11 +30,23 @@ def read_manifest(out: Path, *options: str) -> dict[str, Any]:
 
 
 @pytest.fixture(scope="module")
-def unbroken(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
-    """The manifest of a run from start to end."""
+def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The parent folder of a run from start to end; a test that changes it takes a copy."""
     out = tmp_path_factory.mktemp("unbroken")
     assert main([*ARGUMENTS, "--out", str(out)]) == 0
-    return read_manifest(out)
+    return out
+
+
+@pytest.fixture(scope="module")
+def unbroken(finished: Path) -> dict[str, Any]:
+    """The manifest of that run."""
+    return read_manifest(finished)
+
+
+def read_records(folder: Path) -> list[dict[str, Any]]:
+    """What was recorded of steps and epochs, without times."""
+    lines = [json.loads(line) for line in (folder / "metrics.jsonl").read_text(encoding="utf-8").splitlines()]
+    return [{name: line[name] for name in line if name not in {"seconds", "images_per_second"}} for line in lines]
 
 
 def start(out: Path, *options: str) -> subprocess.Popen[str]:
@@ -53,9 +67,9 @@ def test_another_seed_gives_other_bits(unbroken: dict[str, Any], tmp_path: Path)
 
 
 def test_a_finished_run_is_not_repeated(
-    unbroken: dict[str, Any], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    finished: Path, unbroken: dict[str, Any], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert main([*ARGUMENTS, "--out", str(tmp_path)]) == 0
+    shutil.copytree(finished, tmp_path, dirs_exist_ok=True)
     before = {path: path.stat().st_mtime_ns for path in tmp_path.rglob("*") if path.is_file()}
     capsys.readouterr()
     assert main([*ARGUMENTS, "--json", "--out", str(tmp_path)]) == 0
@@ -87,6 +101,11 @@ def test_killed_runs_end_with_the_same_bits(tmp_path: Path) -> None:
     folder = parse([*arguments, "--out", str(tmp_path / "killed")]).run_dir
     rows = (folder / "metrics.csv").read_text(encoding="utf-8").splitlines()[1:]
     assert [row.split(",")[0] for row in rows] == [str(epoch + 1) for epoch in range(epochs)]
+    whole = parse([*arguments, "--out", str(tmp_path / "unbroken")]).run_dir
+    assert read_records(folder) == read_records(whole)
+    assert {path.name for path in (folder / "checkpoints").iterdir()} == {
+        path.name for path in (whole / "checkpoints").iterdir()
+    }
 
 
 @pytest.mark.slow
@@ -113,9 +132,9 @@ def test_sigterm_saves_and_exits_130(unbroken: dict[str, Any], tmp_path: Path) -
 
 @pytest.mark.parametrize("damage", ["tear", "flip"])
 def test_a_damaged_checkpoint_is_left_out(
-    unbroken: dict[str, Any], tmp_path: Path, damage: str, capsys: pytest.CaptureFixture[str]
+    finished: Path, unbroken: dict[str, Any], tmp_path: Path, damage: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert main([*ARGUMENTS, "--out", str(tmp_path)]) == 0
+    shutil.copytree(finished, tmp_path, dirs_exist_ok=True)
     folder = parse([*ARGUMENTS, "--out", str(tmp_path)]).run_dir
     (folder / "manifest.json").unlink()
     newest = checkpoint.newest(folder / "checkpoints")
@@ -130,6 +149,44 @@ def test_a_damaged_checkpoint_is_left_out(
     assert f"checkpoint left out: {newest}" in said
     assert f"resumed after step {(22 * EPOCHS - 1) // 5 * 5}" in said
     assert read_manifest(tmp_path)["weights_sha256"] == unbroken["weights_sha256"]
+
+
+def copy_checkpoints(source: Path, target: Path) -> None:
+    shutil.copytree(source / "checkpoints", target / "checkpoints", dirs_exist_ok=True)
+
+
+def test_a_checkpoint_of_another_run_is_refused_by_name(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """The two differ in a number that no shape of a variable shows."""
+    options = {"own": ("--steps", "10"), "other": ("--steps", "20", "--learning-rate", "0.01")}
+    folders = {}
+    for name, chosen in options.items():
+        assert main([*ARGUMENTS, *chosen, "--out", str(tmp_path / name)]) == 0
+        folders[name] = parse([*ARGUMENTS, *chosen, "--out", str(tmp_path / name)]).run_dir
+    copy_checkpoints(folders["other"], folders["own"])
+    (folders["own"] / "manifest.json").unlink()
+    before = {path: path.read_bytes() for path in folders["own"].rglob("*") if path.is_file()}
+    capsys.readouterr()
+    assert main([*ARGUMENTS, *options["own"], "--out", str(tmp_path / "own")]) == 8
+    said = capsys.readouterr().err
+    assert f"{folders['own']}/checkpoints/step-00000020.npz is a checkpoint of another run" in said
+    assert folders["other"].name[-8:] in said
+    assert before == {path: path.read_bytes() for path in folders["own"].rglob("*") if path.is_file()}
+    assert export.main([str(folders["own"])]) == 8
+    for path in (folders["other"] / "checkpoints").iterdir():
+        (folders["own"] / "checkpoints" / path.name).unlink()
+    assert main([*ARGUMENTS, *options["own"], "--out", str(tmp_path / "own")]) == 0
+    assert "resumed after step 10" in capsys.readouterr().err
+
+
+def test_a_checkpoint_that_names_no_run_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([*ARGUMENTS, "--steps", "3", "--out", str(tmp_path)]) == 0
+    folder = parse([*ARGUMENTS, "--steps", "3", "--out", str(tmp_path)]).run_dir
+    (folder / "manifest.json").unlink()
+    loaded, _ = checkpoint.load(folder / "checkpoints")
+    assert loaded
+    checkpoint.save(folder / "checkpoints", loaded.values, replace(loaded.position, config_sha256=""), keep=1)
+    assert main([*ARGUMENTS, "--steps", "3", "--out", str(tmp_path)]) == 8
+    assert "does not say which run it belongs to" in capsys.readouterr().err
 
 
 def test_a_loss_that_is_no_number_stops_the_run(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

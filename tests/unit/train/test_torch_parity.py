@@ -1,56 +1,32 @@
-"""The whole network against an independent one in PyTorch: hidden states, gradients, and twenty steps.
+"""The whole network against an independent one in PyTorch: hidden states, gradients, twenty steps and evaluation."""
 
-PyTorch is not in the locked set of packages. The test uses the Python that TOOLKIT_TORCH_PYTHON names, or this one if
-it has PyTorch, and is skipped otherwise.
-"""
-
-import importlib.util
-import json
-import os
-import subprocess
-import sys
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 import tensorflow as tf
 
+from tests.unit.train.references import (
+    DECAY,
+    RATE,
+    STEPS,
+    ask_torch,
+    make_batch,
+    measure,
+    needs_torch,
+    normalize_bytes,
+    set_weights,
+)
 from train import optimizer, state, step
 from train.config import Memory, resolve
-from train.model import normalization
+from train.model import block, normalization
 from train.model.densenet import build
 
-PYTHON = os.environ.get("TOOLKIT_TORCH_PYTHON") or (sys.executable if importlib.util.find_spec("torch") else "")
-STEPS, RATE, DECAY = 20, 0.05, 1e-3
-needs_torch = pytest.mark.skipif(
-    not PYTHON, reason="needs PyTorch: name a Python that has torch 2.13.0 in TOOLKIT_TORCH_PYTHON"
-)
 
-
-def make_batch() -> tuple[Any, Any]:
-    numbers = np.random.default_rng(0)
-    return numbers.integers(0, 256, (8, 8, 8, 1)).astype(np.uint8), numbers.integers(0, 10, 8).astype(np.int32)
-
-
-@pytest.fixture(scope="module")
-def reference(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+@pytest.fixture
+def reference() -> dict[str, Any]:
     """What PyTorch makes of the same weights and batch."""
-    folder = tmp_path_factory.mktemp("torch")
-    config = resolve("digits", precision="float64")
-    images, labels = make_batch()
-    weights = {f"w:{name}": variable.numpy() for name, variable in state.name_weights(build(config)).items()}
-    facts = json.dumps({"layers": config.layers, "steps": STEPS, "rate": RATE, "decay": DECAY})
-    normalized = (images.astype(np.float64) - 100) / 50
-    np.savez(folder / "in.npz", facts=facts, images=normalized[None], labels=labels[None], **weights)
-    script = Path(__file__).with_name("torch_reference.py")
-    subprocess.run([PYTHON, str(script), str(folder / "in.npz"), str(folder / "out.npz")], check=True)
-    with np.load(folder / "out.npz") as file:
-        return dict(file)
-
-
-def measure(found: Any, expected: Any) -> float:
-    return float(np.linalg.norm(found - expected) / max(np.linalg.norm(expected), 1e-12))
+    return ask_torch()["digits"]
 
 
 def train(memory: Memory) -> tuple[dict[str, Any], list[float]]:
@@ -127,3 +103,73 @@ def test_a_broken_rule_is_noticed(reference: dict[str, Any], monkeypatch: pytest
     _, losses = train("shared")
     assert losses[-1] < losses[0] / 2  # it learns all the same
     assert measure(np.array(losses), reference["losses"]) > 1e-3
+
+
+def compare_evaluation(reference: dict[str, Any], precision: str) -> dict[str, float]:
+    """How far each hidden state by running averages is from the reference, with the reference's weights."""
+    model = build(resolve("digits", precision=precision))
+    set_weights(model, {name[2:]: value for name, value in reference.items() if name.startswith("w:")})
+    images = make_batch(1)[0]
+    value = tf.constant(normalize_bytes(images), model.input.dtype)
+    differences = {}
+    for layer in model.layers[1:]:
+        value = layer(value, training=False) if layer.name.startswith("block") else layer(value)
+        if f"e:{layer.name}" in reference:
+            differences[layer.name] = measure(value.numpy(), reference[f"e:{layer.name}"])
+    evaluate = step.make_evaluation_step(model, np.full(1, 100.0), np.full(1, 50.0))
+    differences["logits"] = measure(evaluate(tf.constant(images)).numpy(), reference["e:classifier"])
+    assert len(differences) == 1 + len([name for name in reference if name.startswith("e:")])
+    return differences
+
+
+@needs_torch
+@pytest.mark.parametrize(("precision", "tolerance"), [("float64", 1e-10), ("float32", 1e-5)])
+def test_evaluation_agrees(reference: dict[str, Any], precision: str, tolerance: float) -> None:
+    """Hidden states and logits of images the network has not seen, by the running averages of twenty steps."""
+    differences = compare_evaluation(reference, precision)
+    assert len(differences) == 11
+    assert max(differences.values()) < tolerance, differences
+    # The running averages are not those it began with, and evaluation is not training under another name.
+    assert measure(reference["e:classifier"], reference["h:classifier"]) > 0.1
+    assert np.abs(reference["w:block1/maps_variance"] - 1).max() > 0.1
+
+
+def forget_the_running_mean(original: Any) -> Any:
+    return lambda x, statistics, *rest: original(x, statistics._replace(mean=0 * statistics.mean), *rest)
+
+
+def use_the_statistics_of_the_batch(original: Any) -> Any:
+    return lambda x, _, *rest: original(x, normalization.Statistics(*tf.nn.moments(x, [0, 1, 2])), *rest)
+
+
+def use_another_epsilon(original: Any) -> Any:
+    return lambda x, statistics, *rest: original(
+        x, statistics._replace(variance=statistics.variance + 9 * normalization.EPSILON), *rest
+    )
+
+
+@needs_torch
+@pytest.mark.parametrize(
+    "mistake",
+    [forget_the_running_mean, use_the_statistics_of_the_batch, use_another_epsilon],
+    ids=lambda mistake: mistake.__name__,
+)
+@pytest.mark.parametrize("precision", ["float64", "float32"])
+def test_a_broken_evaluation_is_noticed(
+    reference: dict[str, Any], monkeypatch: pytest.MonkeyPatch, precision: str, mistake: Any
+) -> None:
+    monkeypatch.setattr(block, "_standardize_by", mistake(block._standardize_by))
+    assert compare_evaluation(reference, precision)["logits"] > 2e-5
+
+
+@needs_torch
+def test_running_averages_of_another_map_are_noticed(
+    reference: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    original = block.dense_block_inference
+
+    def swap(x: Any, layers: Any, features: Any, inner: Any, *rest: Any) -> Any:
+        return original(x, layers, features, inner[::-1], *rest)
+
+    monkeypatch.setattr("train.model.layers.dense_block_inference", swap)
+    assert compare_evaluation(reference, "float64")["logits"] > 1e-3

@@ -1,10 +1,13 @@
 """DenseNet-BC in PyTorch, written from the paper alone, as an oracle; run by a Python that has PyTorch.
 
-    python torch_reference.py IN.npz OUT.npz
+    python torch_reference.py IN.npz OUT.npz [IN.npz OUT.npz ...]
 
-It reads weights by our names, batches of normalised images and labels, taken in turn, and hyperparameters, and writes
-hidden states and gradients of the first step, and losses, weights and running averages after all. It computes in the
-dtype of the weights; layouts are turned at this border.
+It reads weights by the names of ``train``, batches of normalised images and labels, taken in turn, and hyperparameters.
+It writes hidden states and gradients of the first step (``h:``, ``g:``), and losses, weights and running averages after
+all steps (``w:``). With ``evaluate`` images it writes hidden states by the running averages after the last step
+(``e:``). For each layout in ``facts`` it writes hidden states and gradients of the first step in float32
+(``LAYOUT/h:``). It computes in the dtype of the weights. Maps and kernels are
+transposed when they are read and written.
 """
 
 import json
@@ -22,7 +25,7 @@ class Network:
     """The network as a function of a dictionary of parameters."""
 
     def __init__(self, arrays: dict[str, Any], layers: list[int]) -> None:
-        self.layers = layers
+        self.layers, self.training = layers, True
         self.parameters = {
             name: torch.tensor(self.turn(value)).requires_grad_("mean" not in name and "variance" not in name)
             for name, value in arrays.items()
@@ -42,14 +45,20 @@ class Network:
         return value.transpose(order) if order else value
 
     def norm(self, x: torch.Tensor, name: str, running: str, start: int = 0) -> torch.Tensor:
-        """Batch norm in training; it moves the part of the running averages that nobody before it has moved."""
+        """Batch norm; in training it moves the part of the running averages from channel `start` on."""
         p = self.parameters
-        variance, mean = torch.var_mean(x.detach(), dim=(0, 2, 3))
-        with torch.no_grad():
-            part = slice(start, x.shape[1])
-            p[f"{running}_mean"][part].mul_(0.9).add_(0.1 * mean[start:])
-            p[f"{running}_variance"][part].mul_(0.9).add_(0.1 * variance[start:])
-        return functional.batch_norm(x, None, None, p[f"{name}gamma"], p[f"{name}beta"], training=True, eps=EPSILON)
+        averages = [p[f"{running}_{kind}"] for kind in ("mean", "variance")]
+        if self.training:
+            variance, mean = torch.var_mean(x.detach(), dim=(0, 2, 3))
+            with torch.no_grad():
+                for average, value in zip(averages, (mean, variance), strict=True):
+                    average[start : x.shape[1]].mul_(0.9).add_(0.1 * value[start:])
+        return self.normalize(x, averages, p[f"{name}gamma"], p[f"{name}beta"])
+
+    def normalize(self, x: torch.Tensor, averages: list[torch.Tensor], *affine: torch.Tensor) -> torch.Tensor:
+        """Normalise by the batch in training, else by the running averages, as ``eval()`` of PyTorch's own layer."""
+        mean, variance = [None, None] if self.training else [average[: x.shape[1]] for average in averages]
+        return functional.batch_norm(x, mean, variance, *affine, training=self.training, eps=EPSILON)
 
     def __call__(self, x: torch.Tensor) -> torch.Tensor:
         """Logits."""
@@ -64,7 +73,8 @@ class Network:
                 made = functional.conv2d(made, p[f"{first}kernel"])
                 made = functional.relu(self.norm(made, second, second[:-1]))
                 x = torch.cat([x, functional.conv2d(made, p[f"{second}kernel"], padding=1)], 1)
-            self.hidden[f"block{block}"] = functional.batch_norm(x, None, None, training=True, eps=EPSILON)
+            averages = [p[f"block{block}/maps_{kind}"] for kind in ("mean", "variance")]
+            self.hidden[f"block{block}"] = self.normalize(x, averages)
             x = functional.relu(self.norm(x, f"scale{block}/", f"block{block}/maps", seen))
             self.hidden[f"scale{block}"] = x
             if block < len(self.layers):
@@ -74,18 +84,23 @@ class Network:
         self.hidden["classifier"] = x
         return x
 
+    def list_hidden(self, prefix: str) -> dict[str, Any]:
+        """The hidden states of the last call, channels last."""
+        return {f"{prefix}{name}": value.movedim(1, -1).detach().numpy() for name, value in self.hidden.items()}
 
-def main() -> None:
-    """Read, run, write."""
-    with np.load(sys.argv[1]) as file:
-        facts = json.loads(str(file["facts"]))
-        images = torch.tensor(file["images"].transpose(0, 1, 4, 2, 3))
-        labels = torch.tensor(file["labels"]).long()
-        network = Network({name[2:]: file[name] for name in file.files if name.startswith("w:")}, facts["layers"])
-    weights = {name: value for name, value in network.parameters.items() if value.requires_grad}
-    optimizer = torch.optim.SGD(
-        weights.values(), facts["rate"], momentum=0.9, nesterov=True, weight_decay=facts["decay"]
-    )
+    def list_gradients(self, prefix: str) -> dict[str, Any]:
+        """The gradients of the last backward pass."""
+        gradients = {name: value.grad for name, value in self.parameters.items() if value.grad is not None}
+        return {f"{prefix}{name}": self.turn_back(value.numpy()) for name, value in gradients.items()}
+
+
+def train(file: Any) -> dict[str, Any]:
+    """Take the steps that a file describes, then evaluate if it has images for it."""
+    facts = json.loads(str(file["facts"]))
+    images, labels = torch.tensor(file["images"].transpose(0, 1, 4, 2, 3)), torch.tensor(file["labels"]).long()
+    network = Network({name[2:]: file[name] for name in file.files if name.startswith("w:")}, facts["layers"])
+    weights = [value for value in network.parameters.values() if value.requires_grad]
+    optimizer = torch.optim.SGD(weights, facts["rate"], momentum=0.9, nesterov=True, weight_decay=facts["decay"])
     out: dict[str, Any] = {}
     losses = []
     for step in range(facts["steps"]):
@@ -95,15 +110,37 @@ def main() -> None:
         loss.backward()
         losses.append(loss.item())
         if step == 0:
-            out |= {f"h:{name}": value.movedim(1, -1).detach().numpy() for name, value in network.hidden.items()}
-            out |= {
-                f"g:{name}": network.turn_back(value.grad.numpy())
-                for name, value in weights.items()
-                if value.grad is not None
-            }
+            out |= network.list_hidden("h:") | network.list_gradients("g:")
         optimizer.step()
     out |= {f"w:{name}": network.turn_back(value.detach().numpy()) for name, value in network.parameters.items()}
-    np.savez(sys.argv[2], losses=losses, **out)
+    if "evaluate" in file:
+        network.training = False
+        network(torch.tensor(file["evaluate"].transpose(0, 3, 1, 2)))
+        out |= network.list_hidden("e:")
+    return {"losses": losses} | out
+
+
+def differentiate_in_float32(file: Any, layout: str) -> dict[str, Any]:
+    """Hidden states and gradients of the first step in float32, with maps in a layout.
+
+    PyTorch sums the statistics of a norm in float64 where maps are contiguous, and in float32 with channels last.
+    """
+    arrays = {name[2:]: file[name].astype(np.float32) for name in file.files if name.startswith("w:")}
+    network = Network(arrays, json.loads(str(file["facts"]))["layers"])
+    images = torch.tensor(file["images"][0].astype(np.float32).transpose(0, 3, 1, 2))
+    images = images.contiguous(memory_format=getattr(torch, f"{layout}_format" if layout == "contiguous" else layout))
+    functional.cross_entropy(network(images), torch.tensor(file["labels"][0]).long()).backward()
+    return network.list_hidden(f"{layout}/h:") | network.list_gradients(f"{layout}/g:")
+
+
+def main() -> None:
+    """Read, run, write: pair by pair, for importing PyTorch takes longer than most of them."""
+    for source, target in zip(sys.argv[1::2], sys.argv[2::2], strict=True):
+        with np.load(source) as file:
+            out = train(file)
+            for layout in json.loads(str(file["facts"])).get("layouts", []):
+                out |= differentiate_in_float32(file, layout)
+        np.savez(target, **out)
 
 
 if __name__ == "__main__":

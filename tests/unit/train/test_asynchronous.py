@@ -1,0 +1,193 @@
+"""On a device that works behind the host's back, batches go over in one piece and results are read a step later."""
+
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from tests.unit.train.test_formulation import FOR_GPU_CHANNELS_LAST, configure, walk
+from train import job, loop, optimizer, parcels, state, step
+from train.batches import Batch, make_ahead
+from train.config import resolve
+from train.errors import InterruptionError
+from train.interruption import Requests
+from train.model import formulation, layers
+from train.model.densenet import build
+from train.model.formulation import FOR_CPU, Formulation
+
+
+def make_step(form: Formulation, **options: Any) -> tuple[state.State, step.TrainStep, Any]:
+    """A small run's state, its compiled step, and the function of the step that is compiled."""
+    config = configure("digits", depth=16, **options)
+    model, rule = build(config, form), optimizer.choose(config)
+    scale = 2.0**10 if config.precision == "mixed_float16" else 1.0
+    current = state.create(model, rule, initial_scale=scale)
+    unit = np.full(config.shape[-1], 100.0)
+    function = step.make_train_step(current, rule, config, unit, unit / 2, form=form)
+    return current, step.compile_train_step(function, config, form=form), function
+
+
+def make_batch(size: int = 8) -> Batch:
+    """A batch of the digits' shape."""
+    numbers = np.random.default_rng(0)
+    images = numbers.integers(0, 256, (size, 8, 8, 1)).astype(np.uint8)
+    return images, (np.arange(size) % 10).astype(np.int32), np.asarray(0.05, np.float32)
+
+
+def test_a_batch_comes_out_of_its_parcel_as_it_went_in() -> None:
+    images, labels, rate = make_batch(5)
+    parcel = parcels.pack(images, labels, rate)
+    assert parcel.dtype == np.uint8
+    assert parcel.ndim == 1
+    found = parcels.unpack(tf.constant(parcel), images.shape)
+    assert [part.dtype for part in found] == [tf.uint8, tf.int64, tf.float32]
+    for part, expected in zip(found, (images, labels, rate), strict=True):
+        assert np.array_equal(part.numpy(), expected)
+
+
+@pytest.mark.parametrize("precision", ["float64", "mixed_float16"])
+def test_updates_compiled_by_xla_are_the_same(precision: str) -> None:
+    (one, first, _), (other, second, _) = (
+        make_step(replace(form, compile_updates=compiled), precision=precision, optimizer="adam")
+        for form, compiled in ((FOR_GPU_CHANNELS_LAST, True), (FOR_GPU_CHANNELS_LAST, False))
+    )
+    for _ in range(2):
+        assert first(*make_batch()).read() == pytest.approx(second(*make_batch()).read(), rel=1e-3)
+    found, expected = one.read(), other.read()
+    tolerance = 1e-9 if precision == "float64" else 2e-2
+    for name, value in expected.items():
+        difference = np.linalg.norm(np.ravel(found[name] - value).astype(float))
+        assert difference <= tolerance * np.linalg.norm(np.ravel(value).astype(float)), name
+
+
+def test_a_step_that_overflows_changes_no_weight_and_no_slot_when_compiled_either() -> None:
+    current, run, _ = make_step(FOR_GPU_CHANNELS_LAST, precision="mixed_float16")
+    current.loss_scale.assign(2.0**24)
+    before = current.read()
+    run(*make_batch())
+    after = current.read()
+    assert after["skipped"] == 1
+    assert after["loss_scale"] == before["loss_scale"] / 2
+    averages = ("mean", "variance")
+    kept = [name for name in before if not name.endswith((*averages, "step", "skipped", "loss_scale"))]
+    assert all(np.array_equal(before[name], after[name]) for name in kept)
+
+
+def test_the_compiled_updates_leave_few_operations_outside() -> None:
+    """Thousands of small launches else: the graph around XLA's programs moves no variable but the count of steps."""
+    _, _, function = make_step(FOR_GPU_CHANNELS_LAST)
+    images, labels, rate = (tf.constant(part) for part in make_batch())
+    graph = tf.function(function, autograph=False).get_concrete_function(images, labels, rate).graph
+    moved = [op.name for op in graph.get_operations() if op.type.startswith(("Assign", "ResourceApply"))]
+    assert len(moved) == 2  # the count, and the seed of dropout
+    assert sum(
+        "_XlaMustCompile" in op.node_def.attr and op.get_attr("_XlaMustCompile") for op in graph.get_operations()
+    )
+
+
+@pytest.mark.parametrize("form", [FOR_CPU, FOR_GPU_CHANNELS_LAST], ids=["CPU", "GPU"])
+def test_no_variable_is_int32(form: Formulation) -> None:
+    """XLA for GPUs has no variables of int32 (tensorflow#53192), and TensorFlow keeps int32 on the host."""
+    current, _, function = make_step(form)
+    images, labels, rate = (tf.constant(part) for part in make_batch())
+    graph = tf.function(function, autograph=False).get_concrete_function(images, labels, rate).graph
+    variables = [*current.name_variables().values(), *graph.variables]
+    assert tf.int32 not in {variable.dtype for variable in variables}
+    compared = [op for op in walk(graph) if op.type in ("Equal", "NotEqual")]
+    assert tf.int32 not in {op.inputs[0].dtype for op in compared if op.inputs[0].shape.rank}
+
+
+def test_weights_are_drawn_on_the_host() -> None:
+    with tf.device("CPU:0"):
+        expected = layers.he_normal(0, "a")((3, 3, 4, 4))
+    graph = tf.Graph()
+    with graph.as_default(), tf.device("GPU:0"):
+        layers.he_normal(0, "a")((3, 3, 4, 4))
+    drawn = [op.device for op in graph.get_operations() if "Random" in op.type]
+    assert drawn
+    assert all("CPU" in device for device in drawn)
+    assert np.array_equal(expected, layers.he_normal(0, "a")((3, 3, 4, 4)))
+
+
+class Lazy:
+    """An outcome that notes when it is read."""
+
+    def __init__(self, number: int, events: list[str]) -> None:
+        self.number, self.events = number, events
+
+    def read(self) -> tuple[float, int]:
+        """Note it."""
+        self.events.append(f"read {self.number}")
+        return 0.0, 0
+
+
+def drive(count: int, settled: set[int]) -> list[str]:
+    """The order in which steps begin and are read."""
+    events: list[str] = []
+
+    def run(number: int, *_: Any) -> Any:
+        events.append(f"begin {number}")
+        return Lazy(number, events)
+
+    def report(outcome: Any, *, last: bool = True) -> None:
+        outcome.read()
+        if last:
+            events.append("close")
+
+    batches: Any = ((number, None, None) for number in range(1, count + 1))
+    loop.run_late(run, batches, report, lambda done: done in settled)
+    return events
+
+
+def test_results_are_read_when_the_next_step_is_under_way() -> None:
+    assert drive(5, {1, 4, 5}) == [
+        *("begin 1", "read 1", "close"),
+        *("begin 2", "begin 3", "read 2", "begin 4", "read 3", "read 4", "close"),
+        *("begin 5", "read 5", "close"),
+    ]
+
+
+def test_batches_made_ahead_are_the_same_and_their_errors_come_through() -> None:
+    made: list[int] = []
+
+    def make() -> Iterator[Any]:
+        for number in range(4):
+            made.append(number)
+            yield number, number, number
+        raise ValueError("no more")
+
+    ahead = make_ahead(make())
+    assert [next(ahead)[0] for _ in range(4)] == [0, 1, 2, 3]
+    with pytest.raises(ValueError, match="no more"):
+        next(ahead)
+    assert made == [0, 1, 2, 3]
+
+
+def test_a_run_read_late_stops_and_goes_on_as_if_unbroken(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The state that is saved is that of the last step that was accounted for, although the next one is under way."""
+
+    def train(out: str) -> tuple[str, list[list[str]]]:
+        monkeypatch.setattr(formulation, "choose", lambda: replace(FOR_CPU, asynchronous=True))
+        config = resolve("digits", depth=10, steps=7, batch_size=360, checkpoint_every=5, log_every=1, threads=2,
+                         progress="quiet", out=str(tmp_path / out))  # fmt: skip
+        manifest = job.run(config)
+        rows = (config.run_dir / "metrics.csv").read_text(encoding="utf-8").splitlines()
+        return manifest["weights_sha256"], [row.split(",")[:7] for row in rows]
+
+    expected = train("unbroken")
+    calls = 0
+
+    def stop(_: Requests) -> str:
+        nonlocal calls
+        calls += 1
+        return "SIGTERM" if calls >= 3 else ""
+
+    monkeypatch.setattr(Requests, "__call__", stop)
+    with pytest.raises(InterruptionError, match="after step 3 of 7"):
+        train("stopped")
+    monkeypatch.undo()
+    assert train("stopped") == expected

@@ -1,0 +1,104 @@
+"""Cores that a process may use: its affinity mask, and the CPU quotas of both versions of control groups."""
+
+import os
+from pathlib import Path
+
+import pytest
+
+from train import runtime
+from train.cli import parse
+from train.cores import count_cores, read_quota
+
+ROOT = Path(__file__).parents[3]
+DOCKER = "/docker/7cd29f74f5e3"
+
+
+def write(folder: Path, files: dict[str, str]) -> Path:
+    for name, text in files.items():
+        file = folder / name
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text(text, encoding="utf-8")
+    return folder
+
+
+def make(folder: Path, cgroup: str, mount: str, files: dict[str, str]) -> Path:
+    """Write the files of a process and of its control groups; ``{}`` in a mount stands for their folder."""
+    groups = write(folder / "control groups", files)
+    escaped = str(groups).replace(" ", "\\040")
+    mountinfo = f"23 1 8:1 / / rw - ext4 /dev/sda1 rw\n{mount.format(escaped)}\n"
+    return write(folder / "proc", {"cgroup": cgroup, "mountinfo": mountinfo})
+
+
+V2 = "32 31 0:29 / {} rw,relatime shared:4 - cgroup2 cgroup2 rw"
+V1 = f"78 77 0:29 {DOCKER} {{}} ro,nosuid - cgroup cgroup rw,cpu,cpuacct"
+CASES = {
+    "version 2, in a namespace": ("0::/\n", V2, {"cpu.max": "150000 100000\n"}, 1.5),
+    "version 2, no quota": ("0::/\n", V2, {"cpu.max": "max 100000\n"}, None),
+    "version 2, own group": ("0::/a/b\n", V2, {"a/b/cpu.max": "300000 100000\n"}, 3),
+    "version 2, a group around it": (
+        "0::/a/b/c\n",
+        V2,
+        {"a/b/c/cpu.max": "max 100000\n", "a/b/cpu.max": "800000 100000\n", "a/cpu.max": "200000 100000\n"},
+        2,
+    ),
+    "version 2, outside of the namespace": ("0::/../other\n", V2, {"cpu.max": "50000 100000\n"}, 0.5),
+    "version 2, a sibling's quota": ("0::/a\n", V2, {"b/cpu.max": "50000 100000\n"}, None),
+    "version 1, docker": (
+        f"4:memory:/x\n1:cpu,cpuacct:{DOCKER}\n0::{DOCKER}\n",
+        V1,
+        {"cpu.cfs_quota_us": "250000\n", "cpu.cfs_period_us": "100000\n"},
+        2.5,
+    ),
+    "version 1, no quota": (
+        f"1:cpu,cpuacct:{DOCKER}\n",
+        V1,
+        {"cpu.cfs_quota_us": "-1\n", "cpu.cfs_period_us": "100000\n"},
+        None,
+    ),
+    "version 1, a group inside": (
+        f"1:cpu,cpuacct:{DOCKER}/inner\n",
+        V1,
+        {
+            "cpu.cfs_quota_us": "-1\n",
+            "cpu.cfs_period_us": "100000\n",
+            "inner/cpu.cfs_quota_us": "10000\n",
+            "inner/cpu.cfs_period_us": "20000\n",
+        },
+        0.5,
+    ),
+    "version 1, another controller": ("3:cpuset:/\n", V1.replace("cpu,cpuacct", "cpuset"), {}, None),
+    "nothing mounted": ("0::/\n", "", {"cpu.max": "50000 100000\n"}, None),
+    "damaged": ("0::/\nnoise\n", V2, {"cpu.max": "many cores\n"}, None),
+}
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_quotas_are_read(case: str, tmp_path: Path) -> None:
+    cgroup, mount, files, quota = CASES[case]
+    assert read_quota(make(tmp_path, cgroup, mount, files)) == quota
+
+
+def test_a_process_without_these_files_has_no_quota(tmp_path: Path) -> None:
+    assert read_quota(tmp_path / "missing") is None
+
+
+@pytest.mark.parametrize(
+    ("quota", "cores"), [("max", 8), ("50000", 1), ("100000", 1), ("150000", 2), ("400000", 4), ("9900000", 8)]
+)
+def test_the_lower_of_affinity_and_quota_counts(
+    quota: str, cores: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: set(range(8)))
+    assert count_cores(make(tmp_path, "0::/\n", V2, {"cpu.max": f"{quota} 100000\n"})) == cores
+
+
+def test_threads_are_the_usable_cores_unless_given_or_recorded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(runtime, "count_cores", lambda: 3)
+    assert runtime.choose_threads(parse(["digits"]), None) == 3
+    assert runtime.choose_threads(parse(["digits"]), 5) == 5
+    assert runtime.choose_threads(parse(["digits", "--threads", "7"]), 5) == 7
+
+
+def test_the_wheel_build_counts_by_the_same_rule() -> None:
+    copy = ROOT / "docker" / "scripts" / "wheelbuild" / "cores.py"
+    assert copy.read_bytes() == (ROOT / "train" / "cores.py").read_bytes()

@@ -1,0 +1,140 @@
+"""What is computed does not depend on the formulation: the one for GPUs is held against the one for processors."""
+
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from tests.unit.train.blocks import make_input, make_layers, measure_difference, run
+from train import optimizer, state, step
+from train.config import TrainConfig, resolve
+from train.model import normalization
+from train.model.block import Mode
+from train.model.densenet import build
+from train.model.formulation import FOR_CPU, FOR_GPU, Formulation
+
+# TensorFlow has no convolution with channels first on a processor, but XLA has: compiled, the whole formulation runs
+# here. Without its layout, it runs as it does on a GPU, operation by operation.
+FOR_GPU_CHANNELS_LAST = replace(FOR_GPU, channels_first=False)
+TOLERANCE = {"float64": 1e-10, "float32": 1e-4}
+MODES: tuple[Mode, ...] = ("plain", "recompute", "shared")
+
+
+@pytest.mark.parametrize("dtype", ["float64", "float32"])
+@pytest.mark.parametrize("rate", [0.0, 0.2])
+@pytest.mark.parametrize("bottleneck", [True, False])
+@pytest.mark.parametrize("mode", MODES)
+def test_a_block_for_gpus_computes_the_same(mode: Mode, bottleneck: bool, rate: float, dtype: str) -> None:
+    x, layers = make_input(dtype), make_layers(bottleneck=bottleneck, dtype=dtype)
+    expected = run(x, layers, "plain", rate=rate)
+    found = run(x, layers, mode, FOR_GPU_CHANNELS_LAST, rate=rate)
+    assert measure_difference(found, expected) < TOLERANCE[dtype]
+
+
+@pytest.mark.parametrize("dtype", ["float64", "float32"])
+@pytest.mark.parametrize("mode", MODES)
+def test_a_block_with_channels_first_computes_the_same(mode: Mode, dtype: str) -> None:
+    x, layers = make_input(dtype), make_layers(dtype=dtype)
+    expected = run(x, layers, "plain", rate=0.2)
+
+    @tf.function(jit_compile=True, autograph=False)
+    def compute(x: tf.Tensor) -> dict[str, Any]:
+        return run(x, layers, mode, FOR_GPU, rate=0.2, compiled=True)
+
+    assert measure_difference(compute(x), expected) < TOLERANCE[dtype]
+
+
+def test_a_reader_that_does_not_project_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
+    x, layers = make_input(), make_layers()
+    expected = run(x, layers, "plain")
+    forget = replace(FOR_GPU_CHANNELS_LAST, project_in_readers=False)
+    original = normalization.scale_shift_gradient
+    monkeypatch.setattr(
+        "train.model.shared.scale_shift_gradient", lambda dy, x, gamma, _: original(dy, x, gamma, forget)
+    )
+    assert measure_difference(run(x, layers, "shared", FOR_GPU_CHANNELS_LAST), expected) > 1e-3
+
+
+def configure(dataset: str, **options: Any) -> TrainConfig:
+    """A small network with everything in it."""
+    config = resolve(dataset, **{"growth": 4, "dropout": 0.2, "learning_rate": 0.05, **options})
+    return replace(config, layers=(1, 2, 1, 2) if config.stem == "imagenet" else (2, 2))
+
+
+def take_step(config: TrainConfig, form: Formulation) -> dict[str, Any]:
+    """All variables after a step, and the logits that the network then gives."""
+    model, rule = build(config, form), optimizer.choose(config)
+    current = state.create(model, rule, initial_scale=1.0)
+    images = np.random.default_rng(0).integers(0, 256, (8, *config.shape)).astype(np.uint8)
+    unit = np.full(config.shape[-1], 100.0)
+    function = step.compile_train_step(step.make_train_step(current, rule, config, unit, unit / 2), config)
+    function(tf.constant(images), tf.constant(np.arange(8, dtype=np.int32)), tf.constant(0.05))
+    evaluate = step.compile_evaluation_step(step.make_evaluation_step(model, unit, unit / 2), config)
+    return {**current.read(), "logits": evaluate(tf.constant(images)).numpy()}
+
+
+NETWORKS: dict[str, dict[str, Any]] = {
+    "digits, channels first": {"dataset": "digits", "depth": 16, "memory": "plain", "jit": True},
+    "digits": {"dataset": "digits", "depth": 16},
+    "ImageNet": {"dataset": "cifar10", "model": "121", "dropout": 0.0},
+}
+
+
+@pytest.mark.parametrize("case", NETWORKS)
+def test_a_network_for_gpus_takes_the_same_step(case: str) -> None:
+    config = configure(precision="float64", **NETWORKS[case])
+    if config.jit:  # compiling is what takes the time here
+        config = replace(config, layers=(1, 1))
+    expected = take_step(replace(config, jit=False), FOR_CPU)  # XLA must drop the same values
+    found = take_step(config, FOR_GPU if config.jit else FOR_GPU_CHANNELS_LAST)
+    assert expected.keys() == found.keys()
+    for name, value in expected.items():
+        assert np.abs(found[name] - value).max() <= 1e-9 * np.abs(value).max(), name
+
+
+def walk(graph: Any) -> Iterator[tf.Operation]:
+    """All operations of a graph and of the functions that it calls."""
+    yield from graph.get_operations()
+    for function in graph._functions.values():
+        if hasattr(function, "graph"):
+            yield from walk(function.graph)
+
+
+def trace(config: TrainConfig, form: Formulation) -> list[tf.Operation]:
+    """The operations of a training step."""
+    model, rule = build(config, form), optimizer.choose(config)
+    current = state.create(model, rule, initial_scale=1.0)
+    unit = np.full(config.shape[-1], 100.0)
+    function = step.compile_train_step(step.make_train_step(current, rule, config, unit, unit / 2), config)
+    arguments = (tf.zeros((8, *config.shape), tf.uint8), tf.zeros(8, tf.int32), tf.constant(0.05))
+    return list(walk(function.get_concrete_function(*arguments).graph))  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize("precision", ["float32", "mixed_float16"])
+@pytest.mark.parametrize("memory", MODES)
+def test_a_step_for_gpus_can_be_deterministic(memory: Mode, precision: str) -> None:
+    """Its norms are differentiated in training only: see the message in fused_batch_norm_op.cu.cc."""
+    operations = trace(configure("digits", depth=16, memory=memory, precision=precision), FOR_GPU)
+    norms = [op for op in operations if op.type.startswith("FusedBatchNormGrad")]
+    assert norms
+    assert all(op.get_attr("is_training") for op in norms)
+    laid = [op for op in operations if "data_format" in op.node_def.attr and not op.type.startswith("Bias")]
+    assert [op.name for op in laid if op.get_attr("data_format") != b"NCHW"] == []
+
+
+def test_the_formulation_for_processors_would_fail_on_a_gpu() -> None:
+    """What the check above is there for."""
+    norms = [op for op in trace(configure("digits", depth=16), FOR_CPU) if op.type.startswith("FusedBatchNormGrad")]
+    assert not all(op.get_attr("is_training") for op in norms)
+
+
+@pytest.mark.parametrize(("form", "on_host"), [(FOR_GPU, False), (FOR_CPU, True)])
+def test_dropout_on_a_gpu_makes_no_seed_in_host_memory(form: Formulation, on_host: bool) -> None:
+    """TensorFlow's own way with seeds would cost a copy to the host, and two back, for every mask."""
+    operations = trace(configure("digits", depth=10), form)
+    drawn = {op.get_attr("dtype") for op in operations if op.type == "StatelessRandomUniformFullIntV2"}
+    assert tf.uint32 in drawn  # masks
+    assert (tf.int32 in drawn) == on_host  # seeds

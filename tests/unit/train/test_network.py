@@ -1,0 +1,122 @@
+"""Training reaches no network: a data set that is embedded never does, one that is fetched does until it is there.
+
+Each program runs as a process of its own, because a network once closed stays closed.
+"""
+
+import socket
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from train.cli import parse
+
+TRY = """
+import errno, socket, sys
+def reach():
+    try:
+        socket.create_connection(("127.0.0.1", int(sys.argv[1])), timeout=5).close()
+    except OSError as error:
+        return errno.errorcode[error.errno]
+    return "reached"
+"""
+
+
+@pytest.fixture
+def port() -> Iterator[int]:
+    """A server that takes every connection."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        threading.Thread(target=lambda: [server.accept()[0].close() for _ in range(8)], daemon=True).start()
+        yield server.getsockname()[1]
+
+
+def run(program: str, port: int, *arguments: str) -> list[str]:
+    done = subprocess.run(
+        [sys.executable, "-c", TRY + program, str(port), *arguments], capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout.split()
+
+
+def test_a_closed_network_is_closed_for_every_thread_and_child(port: int) -> None:
+    program = """
+import subprocess, threading
+from train import network
+opened, asked, answers = threading.Event(), threading.Event(), []
+def wait():
+    opened.set()
+    asked.wait()
+    answers.append(reach())
+thread = threading.Thread(target=wait)
+thread.start()
+opened.wait()
+print(reach())
+print(network.close() or "closed")
+asked.set()
+thread.join()
+print(reach(), *answers)
+print(subprocess.run([sys.executable, "-c", "import socket; socket.socket()"], capture_output=True).returncode)
+for family in (socket.AF_UNIX, socket.AF_NETLINK):
+    socket.socket(family, socket.SOCK_DGRAM).close()
+for family in (socket.AF_INET, socket.AF_INET6, socket.AF_PACKET, socket.AF_VSOCK):
+    try:
+        socket.socket(family, socket.SOCK_DGRAM)
+    except OSError as error:
+        print(errno.errorcode[error.errno])
+"""
+    assert run(program, port) == ["reached", "closed", *["ENETUNREACH"] * 2, "1", *["ENETUNREACH"] * 4]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "needed"),
+    [
+        (["digits"], False),
+        (["cifar100"], True),
+        (["svhn"], True),
+        (["cifar10", "--data-dir", "."], False),
+    ],
+)
+def test_the_network_is_open_only_while_data_may_have_to_be_fetched(
+    port: int, tmp_path: Path, arguments: list[str], needed: bool
+) -> None:
+    """The job is stopped where it would begin to train; what it can reach is asked before and at that moment."""
+    assert parse(arguments).needs_network is needed
+    program = """
+from train import job
+from train.__main__ import start
+from train.errors import CheckError
+def load(config):
+    print(reach())
+    return None
+def begin(config, dataset, requests, display):
+    print(reach())
+    raise CheckError("enough")
+job.load, job._run = load, begin
+assert start(sys.argv[2:]) == CheckError.exit_code
+"""
+    while_loading = "reached" if needed else "ENETUNREACH"
+    assert run(program, port, *arguments, "--out", str(tmp_path)) == [while_loading, "ENETUNREACH"]
+
+
+def test_a_whole_run_needs_no_network(port: int, tmp_path: Path) -> None:
+    program = """
+from train.__main__ import start
+assert start([*sys.argv[2:], "--progress", "quiet"]) == 0
+print(reach())
+"""
+    options = ["--depth", "10", "--steps", "3", "--threads", "1", "--out", str(tmp_path)]
+    assert run(program, port, "digits", *options) == ["ENETUNREACH"]
+
+
+def test_a_program_that_calls_the_job_keeps_its_network(port: int, tmp_path: Path) -> None:
+    program = """
+from train import job
+from train.cli import main
+job.load, job._run = lambda config: None, lambda config, dataset, requests, display: {"result": {}}
+main([*sys.argv[2:], "--progress", "quiet"])
+print(reach())
+"""
+    assert run(program, port, "digits", "--out", str(tmp_path)) == ["reached"]

@@ -1,0 +1,71 @@
+"""Messages of a job in a container name files as its user does."""
+
+import json
+import re
+from pathlib import Path
+
+import pytest
+
+from toolkit import training
+from toolkit.engine import container
+from train import paths, progress
+from train.cli import main, parse
+
+ROOT = Path(__file__).parents[3]
+NAMES = {"/local": "my copy", "/runs": "runs", "/runs/digits-1": "/home/me/digits-1", "/data": "~/.cache"}
+
+
+@pytest.mark.parametrize(
+    ("inside", "outside"),
+    [
+        ("cannot read /local/train.parquet", "cannot read my copy/train.parquet"),
+        ("there is no folder /local", "there is no folder my copy"),
+        ("from /local, and '/local/a.png'; (/data)", "from my copy, and 'my copy/a.png'; (~/.cache)"),
+        ("it ends with /local.", "it ends with my copy."),
+        ("/runs/digits-1/curves.png, /runs/digits-12/a", "/home/me/digits-1/curves.png, runs/digits-12/a"),
+        (
+            "/usr/local/bin, /locale, /local-2, /local.bak, ./local",
+            "/usr/local/bin, /locale, /local-2, /local.bak, ./local",
+        ),
+    ],
+)
+def test_a_path_below_a_mount_is_the_users(inside: str, outside: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert paths.translate(inside) == inside
+    monkeypatch.setenv(paths.VARIABLE, json.dumps(NAMES))
+    assert paths.translate(inside) == outside
+
+
+@pytest.mark.parametrize("value", ["", "no json", "[]", '{"/local": 3}', '{"": "x", "/": "y"}'])
+def test_damaged_names_change_nothing(value: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(paths.VARIABLE, value)
+    assert paths.translate("cannot read /local/a") == "cannot read /local/a"
+
+
+def test_the_error_for_a_folder_that_a_container_sees_as_local(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The toolkit names the mounts, and the job translates: both halves at once."""
+    config = parse(["cifar10", "--data-dir", "my-copy", "--out", "my-runs"])
+    job = training.plan(["cifar10"], config, parent={}, gpu=False)
+    asked = container.describe(job, image="image", terminal=False)
+    monkeypatch.setenv(paths.VARIABLE, asked["environment"][paths.VARIABLE])
+    assert main(asked["command"][3:]) == 9
+    said = capsys.readouterr().err
+    assert "error: there is no folder my-copy\n" in said
+    assert "/local" not in said
+    progress.Display("plain").say(f"the state is saved in /runs/{config.run_dir.name}")
+    assert capsys.readouterr().err == f"the state is saved in {config.run_dir}\n"
+
+
+def test_a_job_without_mounts_gets_no_names() -> None:
+    from toolkit.engine import Job
+
+    assert container.describe(Job(title="x", argv=("-V",)), image="image", terminal=False)["environment"] == {}
+
+
+def test_compose_names_its_mounts() -> None:
+    text = (ROOT / "compose.yaml").read_text(encoding="utf-8")
+    (value,) = re.findall(r"TOOLKIT_PATHS: '(.*)'", text)
+    names = json.loads(value.replace("${TOOLKIT_LOCAL:-/local}", "my-copy"))
+    assert names == {"/runs": "runs", "/local": "my-copy"}
+    assert "- ./runs:/runs\n" in text

@@ -1,0 +1,101 @@
+"""What decides the last bits is set, and recorded with the run."""
+
+import json
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import tensorflow as tf
+
+from train import budget, job, runtime
+from train.cli import parse
+from train.config import digest_fields, resolve
+
+
+class Said:
+    """Collects what a display is told."""
+
+    def __init__(self) -> None:
+        self.lines: list[str] = []
+
+    def say(self, text: str) -> None:
+        """Remember it."""
+        self.lines.append(text)
+
+
+@pytest.mark.parametrize("tf32", [False, True])
+def test_tf32_is_what_was_asked_for(tf32: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tf.config.threading, "set_intra_op_parallelism_threads", lambda _: None)
+    monkeypatch.setattr(tf.config.threading, "set_inter_op_parallelism_threads", lambda _: None)
+    try:
+        assert runtime.prepare(2, tf32=tf32)["tf32"] is tf32
+        assert tf.config.experimental.tensor_float_32_execution_enabled() is tf32
+    finally:
+        tf.config.experimental.enable_tensor_float_32_execution(False)
+
+
+def test_float32_is_float32_unless_asked_otherwise() -> None:
+    assert not parse(["digits"]).tf32
+    assert parse(["digits", "--tf32"]).tf32
+
+
+def test_runs_made_before_the_option_keep_their_name() -> None:
+    config = resolve("digits")
+    fields = asdict(config)
+    del fields["tf32"]
+    assert digest_fields(fields) == config.digest
+    assert replace(config, tf32=True).digest != config.digest
+
+
+def test_software_and_flags_are_recorded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tf.config.threading, "set_intra_op_parallelism_threads", lambda _: None)
+    monkeypatch.setattr(tf.config.threading, "set_inter_op_parallelism_threads", lambda _: None)
+    monkeypatch.setenv("TF_ENABLE_ONEDNN_OPTS", "1")
+    monkeypatch.setenv("SOMETHING_ELSE", "1")
+    found = json.loads(json.dumps(runtime.prepare(2)))
+    assert set(found) == set(runtime.RECORDED) - {"cuda", "cudnn", "driver"}
+    assert found["flags"]["TF_ENABLE_ONEDNN_OPTS"] == "1"
+    assert "SOMETHING_ELSE" not in found["flags"]
+
+
+def test_cuda_is_recorded_where_there_is_a_gpu(tmp_path: Path) -> None:
+    found = runtime.describe_libraries({"cuda_version": "12.5.1", "cudnn_version": "9"})
+    assert set(found) == {"numpy", "cuda", "cudnn", "driver"}
+    assert found["cuda"]
+    file = tmp_path / "version"
+    file.write_text("NVRM version: NVIDIA UNIX x86_64 Kernel Module  550.54\nGCC version: 12\n", encoding="utf-8")
+    assert runtime.read_driver_version(file) == "NVRM version: NVIDIA UNIX x86_64 Kernel Module  550.54"
+    assert not runtime.read_driver_version(tmp_path / "none")
+
+
+@pytest.mark.parametrize("name", runtime.RECORDED)
+def test_a_run_that_goes_on_with_something_else_says_so(name: str) -> None:
+    before = dict.fromkeys(runtime.RECORDED, "one")
+    said: Any = Said()
+    job._note_changes(before, before, said)
+    assert said.lines == []
+    job._note_changes(before, before | {name: "two"}, said)
+    assert len(said.lines) == 1
+    assert said.lines[0].startswith(f"note: {name} was one, is two")
+    older: Any = Said()
+    job._note_changes(dict.fromkeys(("threads", "devices", "tensorflow"), "one"), before, older)
+    assert older.lines == []
+
+
+def test_the_memory_of_a_gpu_is_the_budget_where_there_is_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    """And the data set, which lies in the host's memory, takes nothing of it."""
+    monkeypatch.setattr(budget, "measure_peak", lambda config, threads, size: (500 + 10 * size) * 1_000_000)
+    monkeypatch.setattr(budget, "read_device_memory", lambda: 2_500_000_000)
+    monkeypatch.setattr(budget, "read_free_memory", lambda: 50_000_000_000)
+    config = parse(["cifar10", "--batch-size", "auto"])
+    assert budget.choose_batch_size(config, 2, 50_000, 1_900_000_000) == 144
+
+
+def test_without_a_driver_tensorflow_is_not_asked_for_a_gpu(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(budget, "GPU_FILES", (tmp_path / "nvidiactl",))
+    monkeypatch.setattr(budget, "_ask", lambda *_: pytest.fail("asked"))
+    assert budget.read_device_memory() == 0
+    (tmp_path / "nvidiactl").touch()
+    monkeypatch.setattr(budget, "_ask", lambda *_: 7)
+    assert budget.read_device_memory() == 7

@@ -1,0 +1,99 @@
+"""Counts the cores that this process may use: those of its affinity mask, or fewer where a container has a CPU quota.
+
+A quota limits the time on all cores together. The kernel calls it CFS bandwidth control: ``cpu.max`` in version 2 of
+control groups, ``cpu.cfs_quota_us`` and ``cpu.cfs_period_us`` in version 1 (Linux, admin-guide/cgroup-v2 and
+scheduler/sched-bwc). More threads than the quota pays for are stopped by the kernel for the rest of each period.
+
+``train/cores.py`` and ``docker/scripts/wheelbuild/cores.py`` are the same file, because each runs where the other is
+not; a test compares them.
+"""
+
+import math
+import os
+import re
+from collections.abc import Iterator
+from pathlib import Path, PurePosixPath
+
+PROC = Path("/proc/self")
+
+
+def count_cores(proc: Path = PROC) -> int:
+    """Return the number of cores this process may use, at least 1; part of a core counts as one.
+
+    Args:
+        proc: folder with the files ``cgroup`` and ``mountinfo`` of the process.
+    """
+    cores = len(os.sched_getaffinity(0))
+    quota = read_quota(proc)
+    return cores if quota is None else max(1, min(cores, math.ceil(quota)))
+
+
+def read_quota(proc: Path = PROC) -> float | None:
+    """Return the lowest CPU quota, in cores, of the control groups this process is in; None where none has a quota.
+
+    A group cannot have more than the groups around it, so all of them are read, as far as they are mounted here.
+
+    Args:
+        proc: folder with the files ``cgroup`` and ``mountinfo`` of the process.
+    """
+    quotas = [_read_group(folder) for folder in _find_groups(proc)]
+    return min((quota for quota in quotas if quota is not None), default=None)
+
+
+def _find_groups(proc: Path) -> Iterator[Path]:
+    """Yield the folders of the groups that can limit CPU time, from the inner to the outer, for each hierarchy."""
+    own = dict(_read_memberships(proc))
+    for kind, root, folder in _read_mounts(proc):
+        if kind not in own:
+            continue
+        # Inside a container the mount often begins at the container's own group, but the path is the whole one.
+        # A namespace can name groups outside of it as /../..: of those, only the mounted one can be read.
+        inside = own[kind].relative_to(root) if own[kind].is_relative_to(root) else PurePosixPath()
+        if ".." in inside.parts:
+            inside = PurePosixPath()
+        for part in (inside, *inside.parents):
+            yield folder / part
+
+
+def _read_memberships(proc: Path) -> Iterator[tuple[str, PurePosixPath]]:
+    """Yield the kind of a hierarchy, ``cgroup`` or ``cgroup2``, and the path of this process' group in it."""
+    for line in _read_lines(proc / "cgroup"):
+        number, _, rest = line.partition(":")
+        controllers, _, path = rest.partition(":")
+        if number == "0" and not controllers:
+            yield "cgroup2", PurePosixPath(path)
+        elif "cpu" in controllers.split(","):
+            yield "cgroup", PurePosixPath(path)
+
+
+def _read_mounts(proc: Path) -> Iterator[tuple[str, PurePosixPath, Path]]:
+    """Yield kind, root and folder of each mounted hierarchy that can hold CPU quotas (proc_pid_mountinfo(5))."""
+    for line in _read_lines(proc / "mountinfo"):
+        place, _, system = line.partition(" - ")
+        fields, (kind, _, options) = place.split(), (*system.split(maxsplit=2), "", "", "")[:3]
+        if len(fields) > 4 and (kind == "cgroup2" or (kind == "cgroup" and "cpu" in options.split(","))):
+            yield kind, PurePosixPath(_unescape(fields[3])), Path(_unescape(fields[4]))
+
+
+def _unescape(text: str) -> str:
+    """Return a path of mountinfo, where spaces and other separators are written as octal numbers."""
+    return re.sub(r"\\([0-7]{3})", lambda match: chr(int(match[1], 8)), text)
+
+
+def _read_group(folder: Path) -> float | None:
+    """Return the quota of one group in cores; None where it has none."""
+    words = " ".join(_read_lines(folder / "cpu.max")).split()
+    if not words:
+        files = (folder / "cpu.cfs_quota_us", folder / "cpu.cfs_period_us")
+        words = " ".join(line for file in files for line in _read_lines(file)).split()
+    # "max 100000" and "-1 100000" mean that there is no quota.
+    if len(words) != 2 or not all(word.isdecimal() and int(word) for word in words):
+        return None
+    return int(words[0]) / int(words[1])
+
+
+def _read_lines(file: Path) -> list[str]:
+    try:
+        return file.read_text(encoding="utf-8", errors="replace").splitlines()
+    except OSError:
+        return []

@@ -1,0 +1,97 @@
+"""Which operations compute a step on a kind of processor: the same function, to rounding, by other means.
+
+A processor and a GPU want different operations. On a GPU each operation costs a launch of some microseconds, maps lie
+best with channels before rows (cuDNN's layout for float32), and some operations refuse to run where results must be
+repeatable to the bit. All that depends on the device is decided here, once, and handed to what builds the network.
+"""
+
+from dataclasses import dataclass
+from typing import Final, Literal
+
+import tensorflow as tf
+
+
+@dataclass(frozen=True, kw_only=True)
+class Formulation:
+    """The choices that depend on the device.
+
+    Attributes:
+        channels_first: maps are (batch, channels, height, width), else (batch, height, width, channels). Called "maps"
+            in shapes elsewhere. TensorFlow on a processor has no convolution with channels first.
+        pointwise_as_product: compute 1x1 convolutions as products of matrices, which needs channels last.
+        gathered: layers whose maps are gathered in a short part before they join the long one, see
+            ``train.model.gathering``; 0 keeps all maps of a block in one part, which takes fewer operations.
+        project_in_readers: each reader of normalised maps subtracts from its gradient what the statistics owe to it,
+            instead of once for the sum of all readers. The subtraction is linear, so both are the same. In a reader
+            it comes with the gradients of scale and shift, as one cuDNN call. The other way needs FusedBatchNormGrad
+            with ``is_training=False``, which has no deterministic kernel for GPUs
+            (tensorflow/core/kernels/fused_batch_norm_op.cu.cc).
+        compile_updates: let XLA make one program of all updates of weights and running averages, which are hundreds of
+            small tensors and thousands of launches else. The rest of the step stays with TensorFlow: XLA has no
+            deterministic gradient of maximum pooling (tensorflow/compiler/tf2xla/kernels/pooling_ops.cc), takes more
+            launches and calls than this, and compiles for minutes.
+        asynchronous: the device works behind the host's back. So a batch goes over in one copy, the next ones are made
+            meanwhile, and results come back in one copy that is read a step later.
+        longest_sum: values of a channel up to which a norm's statistics are one sum. With more, columns are summed
+            first, which needs channels last; see ``train.model.normalization``. None: always one sum.
+    """
+
+    channels_first: bool
+    pointwise_as_product: bool
+    gathered: int
+    project_in_readers: bool
+    compile_updates: bool
+    asynchronous: bool
+    longest_sum: int | None
+
+    @property
+    def axis(self) -> int:
+        """The axis of maps that counts channels."""
+        return 1 if self.channels_first else -1
+
+    @property
+    def reduced(self) -> list[int]:
+        """The axes of maps that batch statistics are taken over: all but the channels."""
+        return [0, 2, 3] if self.channels_first else [0, 1, 2]
+
+    @property
+    def data_format(self) -> Literal["NCHW", "NHWC"]:
+        """The layout by TensorFlow's name."""
+        return "NCHW" if self.channels_first else "NHWC"
+
+    @property
+    def keras_format(self) -> Literal["channels_first", "channels_last"]:
+        """The layout by Keras' name."""
+        return "channels_first" if self.channels_first else "channels_last"
+
+    def spread(self, values: tf.Tensor) -> tf.Tensor:
+        """One value for each channel, (channels,), in a shape that is broadcast over maps."""
+        return tf.reshape(values, [-1, 1, 1]) if self.channels_first else values
+
+
+FOR_CPU: Final = Formulation(
+    channels_first=False,
+    pointwise_as_product=True,
+    gathered=2,
+    project_in_readers=False,
+    compile_updates=False,
+    asynchronous=False,
+    longest_sum=4096,
+)
+"""From 2 to 6 gathered layers the speed is the same, and 2 take least memory (``benchmarks/training``)."""
+
+FOR_GPU: Final = Formulation(
+    channels_first=True,
+    pointwise_as_product=False,
+    gathered=0,
+    project_in_readers=True,
+    compile_updates=True,
+    asynchronous=True,
+    longest_sum=None,
+)
+"""Chosen by counting kernel launches of a training step on an emulated GPU, not by timing a real one."""
+
+
+def choose() -> Formulation:
+    """The formulation for the devices that TensorFlow sees."""
+    return FOR_GPU if tf.config.list_physical_devices("GPU") else FOR_CPU
