@@ -19,9 +19,6 @@ GRACE_SECONDS = 60
 
 RUNS = "/runs"
 
-NETWORK_FREE = frozenset({"digits"})
-"""Data sets that come with the environment: training on them needs no network at all."""
-
 
 def read_arguments(arguments: Sequence[str], settings: Settings) -> TrainConfig:
     """Read the job's own arguments before anything is started, with our folders as defaults.
@@ -54,7 +51,7 @@ def plan(
     if config.data_dir:
         mounts.append(Mount(source=Path(config.data_dir), target="/local"))
         argv += ["--data-dir", mounts[-1]]
-    elif config.dataset not in NETWORK_FREE:
+    elif config.needs_network:
         mounts.append(Mount(source=Path(config.cache_dir), target="/data", writable=True, shared=True))
         argv += ["--cache-dir", mounts[-1]]
     argv += ["--progress", "quiet"] if quiet else []
@@ -63,7 +60,7 @@ def plan(
         argv=tuple(argv),
         mounts=tuple(mounts),
         environment={"TOOLKIT_PARENT": json.dumps(parent, sort_keys=True)},
-        network=not config.data_dir and config.dataset not in NETWORK_FREE,
+        network=config.needs_network,
         gpu=gpu,
         terminal=True,
         grace=GRACE_SECONDS,

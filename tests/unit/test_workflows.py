@@ -50,6 +50,29 @@ def test_pull_requests_reach_the_gpu_by_label_alone() -> None:
     assert "label.name == 'gpu'" in workflow["jobs"]["gpu"]["if"]
 
 
+def test_the_gpu_is_asked_to_confirm_by_a_script_that_is_tested_here() -> None:
+    steps = _steps(ROOT / ".github" / "workflows" / "gpu.yml")
+    (command,) = [shlex.split(step["run"]) for step in steps if "confirm.py" in step.get("run", "")]
+    assert (ROOT / command[1]).is_file()
+    assert "--gpu" in command  # else a run on the processor would pass
+    assert "--gpu" in command[command.index("--train") + 1]
+    # Rehearsals run on the host, and the workflow's own engine is Docker.
+    rehearsal = shlex.split(command[command.index("--rehearse") + 1])
+    assert rehearsal == [".venv/bin/toolkit", "rehearse", "--engine", "host"]
+    kept = next(step["with"]["path"] for step in steps if "upload-artifact" in step.get("uses", ""))
+    assert "gpu-report/report.md" in kept
+
+
+def test_the_page_for_owners_of_a_gpu_names_the_workflows_commands() -> None:
+    page = (ROOT / "docs" / "gpu.md").read_text()
+    steps = _steps(ROOT / ".github" / "workflows" / "gpu.yml")
+    (command,) = [step["run"] for step in steps if "confirm.py" in step.get("run", "")]
+    assert command in page
+    block = page.split("```")[1].strip().splitlines()
+    assert len(block) == 5
+    assert "http" not in page
+
+
 @pytest.mark.parametrize("path", WORKFLOWS, ids=lambda path: path.name)
 def test_every_make_target_exists(path: Path) -> None:
     targets = set(re.findall(r"^([\w./-]+):", (ROOT / "Makefile").read_text(), flags=re.MULTILINE))

@@ -3,7 +3,20 @@
 import typer
 
 from toolkit import __version__
-from toolkit.cli import build_image, build_wheel, clean, doctor, lock, matrix, reproduce, smoke, train, up, verify
+from toolkit.cli import (
+    build_image,
+    build_wheel,
+    clean,
+    doctor,
+    lock,
+    matrix,
+    rehearse,
+    reproduce,
+    smoke,
+    train,
+    up,
+    verify,
+)
 
 app = typer.Typer(
     name="toolkit",
@@ -23,6 +36,9 @@ app.command("build-wheel", short_help="Build TensorFlow from source.")(build_whe
 app.command("build-image", short_help="Build the runtime or the training image.")(build_image.build_image)
 app.command("smoke", short_help="Check the TensorFlow of an image or of the host.")(smoke.smoke)
 app.command("train", context_settings=PASS_ON, short_help="Train a DenseNet.")(train.train)
+app.command("rehearse", context_settings=PASS_ON, short_help="The first steps of training on an emulated GPU.")(
+    rehearse.rehearse
+)
 app.command("doctor", short_help="What this machine can do, with remedies.")(doctor.doctor)
 app.command("matrix", short_help="What works with what, and who says so.")(matrix.matrix)
 app.command("lock", short_help="Freeze every pin of the chain, or check them.")(lock.lock)

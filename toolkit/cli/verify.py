@@ -31,6 +31,14 @@ def verify(
     rebuild: Annotated[
         bool, typer.Option("--rebuild", help="Build a wheel again without any cache, and explain each difference.")
     ] = False,
+    accept: Annotated[
+        str,
+        typer.Option(
+            metavar="RUNG",
+            help="With --rebuild: the lowest rung that passes. R3: identical wheels. R2: RECORD and time stamps may "
+            "differ. R1: contents may differ, code too.",
+        ),
+    ] = "R2",
     bazelrc: options.Bazelrc = "",
 ) -> None:
     """Check that a wheel, an environment, an image or a run still is what its record says, and the chain behind it.
@@ -38,6 +46,10 @@ def verify(
     Each finding is ok, fail, or absent: a link of the chain that is not on this machine, of which nothing is known.
     Exit code 0: nothing failed, and with --strict nothing is absent either; 7: a finding failed; 8: the record itself
     is missing or damaged. Nothing is signed: who can write a folder can write a record that fits it.
+
+    Results of a Bazel cache or executor are taken as they are: those who can write there are trusted. For a wheel, the
+    line `trust` says how many results came from where. --rebuild uses none of them, and ends with 7 if a file differs
+    that is not on the list of harmless ones; --accept R1 lets it pass.
     """
     from dataclasses import asdict
     from pathlib import Path
@@ -45,9 +57,13 @@ def verify(
     from toolkit.audit import finding as findings_
     from toolkit.audit import target as targets
     from toolkit.errors import UsageError
+    from toolkit.wheel import difference
 
     console, settings = session.console, session.settings
     found = targets.find(target)
+    accepted = next((rung for rung in difference.RUNGS[1:] if rung == accept), None)
+    if accepted is None:
+        raise UsageError(f"--accept: there is no rung {accept}", remedy="one of R1, R2, R3")
     if rebuild and found.kind != "wheel":
         raise UsageError("--rebuild is for a wheel", remedy="`toolkit reproduce` runs a run again")
     findings = targets.verify(found, Path(settings.state))
@@ -55,6 +71,13 @@ def verify(
         console.heading(item.state, f"{item.id:<20} {item.evidence}")
     value: dict[str, object] = {"kind": found.kind, "findings": [asdict(item) for item in findings]}
     value |= {"image": found.reference} if found.reference else {"folder": str(found.folder)}
+    if found.kind == "wheel" and found.folder:
+        from toolkit.wheel import verification
+
+        record = verification.read_record(found.folder)
+        console.heading("trust", verification.describe_trust(record))
+        counts = ("executed", "cached_by", "reused", "remote")
+        value["trust"] = {name: record.facts["bazel"].get(name) for name in counts}
     text = f"{found.reference or found.folder}: {findings_.summarize(findings)}"
     if not rebuild:
         console.result(value, text)
@@ -63,8 +86,9 @@ def verify(
         from toolkit.wheel import rebuilding
 
         comparison = rebuilding.rebuild(found.folder, settings, bazelrc=bazelrc, console=console)
-        for difference in comparison.differences:
-            console.heading(difference.kind, f"{difference.name or 'the wheel'}: {difference.detail}")
-        value |= {"rung": comparison.rung, "differences": [asdict(item) for item in comparison.differences]}
+        for each in comparison.differences:
+            console.heading(each.kind, f"{each.name or 'the wheel'}: {each.detail}")
+        value |= {"rung": comparison.rung, "differences": [asdict(each) for each in comparison.differences]}
         value |= {"inputs": comparison.inputs, "seconds": comparison.seconds}
         console.result(value, f"{text}; built again in {comparison.seconds:.0f} s: {comparison.summary}")
+        rebuilding.require_rung(comparison, accepted)

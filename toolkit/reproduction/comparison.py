@@ -8,8 +8,8 @@ from typing import Any
 from toolkit.audit import metrics
 from toolkit.audit.record import RunRecord
 
-TIMES = frozenset({"seconds", "images_per_second", "train_seconds", "first_step_seconds"})
-"""What no two runs have in common."""
+TIMES = frozenset({"seconds", "images_per_second", "train_seconds", "first_step_seconds", "device_peak_bytes"})
+"""What two equal runs need not have in common: times, and memory, which depends on what else is under way."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -75,7 +75,7 @@ def compare(then: RunRecord, now: RunRecord) -> Comparison:
 def _read(folder: Path) -> dict[tuple[str, int], dict[str, Any]]:
     """What was written down, by kind and step; nothing where that is gone, for a manifest alone can be repeated.
 
-    A process that was killed may have lost some of its last records, so a first run may have fewer than a second.
+    A first run may have fewer records than a second: it may have another ``--log-every``.
     """
     try:
         return {(line["kind"], int(line["step"])): line for line in metrics.read_lines(folder)}

@@ -12,7 +12,7 @@ from train.errors import TrainError
 Words = tuple[str, ...]
 
 _MODEL: Final = frozenset({"dataset", "model", "stem", "layers", "growth", "bottleneck", "compression"})
-_SWITCHES: Final = frozenset({"extra", "jit", "augment"})
+_SWITCHES: Final = frozenset({"extra", "jit", "augment", "tf32"})
 
 
 def recall_arguments(record: RunRecord) -> list[str]:

@@ -18,7 +18,7 @@ def load(threads: int) -> None:
     tf.config.threading.set_inter_op_parallelism_threads(threads)
 
 
-def build(depth: int, growth: int = 12, classes: int = 10) -> Any:
+def build(depth: int, growth: int = 12, classes: int = 10, shape: tuple[int, int, int] = (32, 32, 3)) -> Any:
     """DenseNet-BC of Keras layers."""
     import keras
     from keras import layers
@@ -33,7 +33,7 @@ def build(depth: int, growth: int = 12, classes: int = 10) -> Any:
     def activate(x: Any) -> Any:
         return layers.ReLU()(layers.BatchNormalization(momentum=0.9, epsilon=1e-5)(x))
 
-    image = keras.Input((32, 32, 3))
+    image = keras.Input(shape)
     x = convolve(image, 2 * growth, 3)
     for block in range(3):
         for _ in range((depth - 4) // 6):

@@ -59,6 +59,8 @@ def claim_another_seed(run: Path) -> None:
         value["config_sha256"] = digest_config(value["config"])
 
     maker.change_json(run / "manifest.json", change)
+    digest = json.loads((run / "manifest.json").read_text())["config_sha256"]
+    maker.change_checkpoint(run, lambda facts, _: facts["position"].update(config_sha256=digest))
     path = run / "config.yaml"
     path.write_text(path.read_text().replace("seed: 3", "seed: 4"))
 

@@ -11,6 +11,9 @@ from . import build_info, libraries, loading
 from .check import TENSORFLOW, Ask, Check, Evidence, Fail, Skip
 
 _DRIVER = "libcuda.so.1"
+_EMULATION = "nullgpu_emulated"
+"""A function that only the emulated driver of `toolkit rehearse` has."""
+
 _NO_GPU = "no GPU here, and none was asked for"
 _RUN_REMEDY = (
     "start the container with --gpus all (compose: compose.gpu.yaml) on a host with the NVIDIA container toolkit"
@@ -28,6 +31,11 @@ def driver(ask: Ask) -> Evidence:
     except OSError as error:
         causes.append(f"{_DRIVER}, the driver's library, does not load: {error}")
     else:
+        if hasattr(library, _EMULATION):
+            raise Fail(
+                "the CUDA driver here is an emulated one: it computes nothing",
+                remedy="take the libraries of `toolkit rehearse` out of LD_LIBRARY_PATH",
+            )
         state, wrong = question_driver(library)
         evidence.update(state)
         causes += wrong
@@ -44,7 +52,10 @@ def visible(ask: Ask) -> Evidence:
     tf = loading.tensorflow()
     found = loading.gpus(tf)
     if found:
-        return {"gpus": [_describe(tf, gpu) for gpu in found]}
+        gpus = [_describe(tf, gpu) for gpu in found]
+        if any("(emulated)" in gpu["name"] for gpu in gpus):
+            raise Fail("the GPU is emulated: it computes nothing", remedy="see device.driver", gpus=gpus)
+        return {"gpus": gpus}
     if ask.device == "auto" and not find_nodes():
         raise Skip(_NO_GPU)
     causes = _absence(ask)

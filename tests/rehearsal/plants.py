@@ -1,0 +1,116 @@
+"""Plants a mistake in the training job, then runs it as a rehearsal does: ``plants.py MISTAKE REQUEST RECORD``.
+
+Each mistake is one that a GPU meets and a CPU does not mind.
+"""
+
+import sys
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+from train import step as steps
+from train.rehearsal import job
+
+Step = Callable[..., Any]
+
+
+def _add(extra: Callable[[Any, Any], Any]) -> Callable[[Step], Step]:
+    """A step that also computes something from images and labels; its sum joins the loss, so that it is needed."""
+
+    def plant(step: Step) -> Step:
+        def planted(images: Any, labels: Any, *others: Any) -> Any:
+            outcome = step(images, labels, *others)
+            return outcome._replace(
+                loss=outcome.loss + 0 * tf.cast(tf.reduce_sum(extra(images, labels)), outcome.loss.dtype)
+            )
+
+        return planted
+
+    return plant
+
+
+def _multiply_integers(images: Any, labels: Any) -> Any:
+    row = tf.cast(tf.reshape(images, [1, -1]), tf.int16)
+    return tf.raw_ops.MatMul(a=tf.cast(row, tf.int32), b=tf.cast(row, tf.int32), transpose_b=True)
+
+
+def _differentiate_frozen_norm(images: Any, labels: Any) -> Any:
+    x = tf.cast(images, tf.float32)
+    ones = tf.ones([x.shape[-1]])
+    return tf.raw_ops.FusedBatchNormGradV3(
+        y_backprop=x, x=x, scale=ones, reserve_space_1=ones, reserve_space_2=ones, reserve_space_3=ones,
+        is_training=False,
+    )[0]  # fmt: skip
+
+
+def _count_in_int32(images: Any, labels: Any) -> Any:
+    bright = tf.cast(tf.reduce_sum(tf.cast(images, tf.float32), [1, 2, 3]), tf.int32)
+    return tf.maximum(bright // 3, tf.cast(labels, tf.int32)) + bright
+
+
+def _visit_numpy(images: Any, labels: Any) -> Any:
+    return tf.numpy_function(lambda values: values.astype(np.float32) / 2, [tf.cast(images, tf.float32)], tf.float32)
+
+
+def _pin_to_host(images: Any, labels: Any) -> Any:
+    with tf.device("/CPU:0"):
+        return tf.sqrt(tf.cast(images, tf.float32))
+
+
+def _launch_a_lot(images: Any, labels: Any) -> Any:
+    value = tf.cast(images, tf.float32)
+    for _ in range(1000):
+        value = tf.nn.softmax(value)
+    return value
+
+
+def _read_each_step(step: Step) -> Step:
+    """Outside of the graph: eight values come to the host after each step."""
+    values = [tf.Variable(float(index)) for index in range(8)]
+
+    def planted(*arguments: Any) -> Any:
+        outcome = step(*arguments)
+        for value in values:
+            value.numpy()
+        return outcome
+
+    return planted
+
+
+def _keep_everything(step: Step) -> Step:
+    """Outside of the graph: something of each step is never let go."""
+    kept = []
+
+    def planted(*arguments: Any) -> Any:
+        kept.append(tf.constant(np.ones([1024, 1024], np.float32)))
+        return step(*arguments)
+
+    return planted
+
+
+IN_GRAPH = {
+    "integer-product": _add(_multiply_integers),
+    "determinism": _add(_differentiate_frozen_norm),
+    "int32": _add(_count_in_int32),
+    "numpy": _add(_visit_numpy),
+    "pinned": _add(_pin_to_host),
+    "launches": _add(_launch_a_lot),
+}
+AROUND = {"read": _read_each_step, "growth": _keep_everything}
+
+
+def plant(name: str) -> None:
+    """Put a mistake into the job of this process; ``none`` is none."""
+    if name in IN_GRAPH:
+        make = steps.make_train_step
+        vars(steps).update(make_train_step=lambda *given, **options: IN_GRAPH[name](make(*given, **options)))
+    elif name in AROUND:
+        compile_step = steps.compile_train_step
+        vars(steps).update(compile_train_step=lambda *given, **options: AROUND[name](compile_step(*given, **options)))
+
+
+if __name__ == "__main__":
+    plant(sys.argv[1])
+    raise SystemExit(job.main(sys.argv[2:]))

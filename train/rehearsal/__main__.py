@@ -1,0 +1,6 @@
+"""``python -m train.rehearsal``."""
+
+from train.rehearsal.cli import main
+
+if __name__ == "__main__":
+    raise SystemExit(main())

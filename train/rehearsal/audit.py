@@ -1,0 +1,294 @@
+"""A check of the job's graphs against what TensorFlow's CUDA build can run, without a GPU and without running a step.
+
+``python -m train.rehearsal.audit [training arguments]`` checks one configuration; ``--all`` checks every memory mode,
+precision and preset. It looks at each node that TensorFlow would run, in called functions too, and reports
+
+- ``kernel``: no GPU kernel runs the operation, so TensorFlow runs it on the host;
+- ``dtype``: there are GPU kernels for the operation, but none for these dtypes;
+- ``determinism``: its GPU kernel refuses deterministic operations, which the job asks for, or goes through the host;
+- ``copy``: what it reads lies in the other memory, so that each step copies between host and device.
+
+The kernels are those of ``kernels.yaml``; what cannot be read from them is in ``rules.yaml``. Functions compiled
+by XLA get kernels of their own and are not looked into.
+"""
+
+import argparse
+import json
+import sys
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from functools import cache
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final, Literal, get_args
+
+import yaml
+
+from train.config import Memory, Precision, TrainConfig, resolve
+from train.errors import CheckError, TrainError, UsageError
+from train.rehearsal.kernels import KernelTable, read_table
+from train.rehearsal.transfers import CALLS, ON_HOST, Body, Node, read_graph
+from train.rehearsal.transfers import Memory as MemoryOfTensor
+
+if TYPE_CHECKING:
+    from train.rehearsal.graphs import TracedGraph
+
+Kind = Literal["kernel", "dtype", "determinism", "copy"]
+RULES: Final = Path(__file__).with_name("rules.yaml")
+FREE: Final = frozenset({"Placeholder"})
+"""Operations that are only in a traced graph: TensorFlow makes arguments of them."""
+
+PRESETS: Final = (("digits", "bc-22-12"), ("fashion_mnist", "40-12"), ("cifar100", "bc-100-12"), ("cifar10", "121"))
+"""What ``--all`` checks: small and large, without bottleneck, and with the stem for ImageNet."""
+
+
+@dataclass(frozen=True, kw_only=True, order=True)
+class Finding:
+    """Something a GPU would do otherwise than it should.
+
+    Attributes:
+        graph: in which graph.
+        kind: what is wrong, see the module.
+        operation: the operation.
+        node: its name in the graph.
+        dtype: of its tensors, by attribute.
+        reason: why, with the place in TensorFlow's sources where there is one.
+    """
+
+    graph: str
+    kind: Kind
+    operation: str
+    node: str
+    dtype: str
+    reason: str
+
+
+@dataclass(frozen=True)
+class Report:
+    """What was found in one graph.
+
+    Attributes:
+        graph: its name.
+        nodes: nodes that TensorFlow runs, those of called functions included.
+        findings: what is wrong.
+        inputs: arguments that each run copies to the device, one copy each.
+    """
+
+    graph: str
+    nodes: int
+    findings: tuple[Finding, ...]
+    inputs: tuple[str, ...]
+
+
+def audit_run(config: TrainConfig, table: KernelTable | None = None) -> list[Report]:
+    """Check the training and the evaluation step of a run; TensorFlow is set up before, see ``train.runtime``."""
+    from train.rehearsal.graphs import trace_run
+
+    place = f"{config.model} {config.memory} {config.precision}"
+    return [audit_graph(replace(graph, name=f"{place} {graph.name}"), table) for graph in trace_run(config)]
+
+
+def audit_graph(traced: "TracedGraph", table: KernelTable | None = None) -> Report:
+    """Check a traced graph against the kernels of a table, by default those of the CUDA wheel."""
+    table = table or read_table()
+    auditor = _Auditor(traced, table)
+    return Report(traced.name, auditor.count, tuple(auditor.findings), tuple(sorted(auditor.inputs)))
+
+
+class _Auditor:
+    """Walks a graph and the functions that it calls."""
+
+    def __init__(self, traced: "TracedGraph", table: KernelTable) -> None:
+        self.name, self.table = traced.name, table
+        self.library = {function.signature.name: function for function in traced.graph.library.function}
+        self.findings: list[Finding] = []
+        self.inputs: set[str] = set()
+        self.count = 0
+        nodes = read_graph(traced.graph)
+        homeless = set()
+        for placeholder, dtype in traced.variables.items():
+            if not table.find("VarHandleOp", {"dtype": (dtype,)}):
+                homeless.add(placeholder)
+                reason = f"a variable of {dtype} has no GPU kernel: it is kept on the host, and its readers run there"
+                self._report("dtype", nodes[placeholder], reason, operation="VarHandleOp", dtype=dtype)
+        memories: dict[str, MemoryOfTensor] = {
+            name: "argument" if name in traced.arguments else _locate_by_dtype(node)
+            for name, node in nodes.items()
+            if node.operation == "Placeholder"
+        }
+        self._walk(Body(nodes, traced.outputs, traced.controls, memories, frozenset(homeless), table=table))
+
+    def _walk(self, body: Body) -> None:
+        needed = [node for node in body.list_needed() if node.operation not in FREE]
+        self.count += len(needed)
+        for node in needed:
+            self._check_kernel(body, node)
+            self._check_rules(node)
+            for function in node.functions:
+                self._enter(body, node, function)
+        for copy in body.list_copies(needed):
+            if copy.source == "argument":
+                self.inputs.add(copy.tensor.split(":")[0])
+                continue
+            where = "in device memory" if copy.target == "device" else "in host memory"
+            self._report(
+                "copy",
+                copy.reader,
+                f"reads {copy.tensor} as {copy.argument!r} {where}, and it lies in the other: one copy a step to the "
+                f"{copy.target}" + (", for which the host waits" if copy.target == "host" else ""),
+                dtype=copy.dtype,
+            )
+
+    def _enter(self, body: Body, node: Node, function: str) -> None:
+        """Look into a function that a node calls, with its arguments where the node has them."""
+        from tensorflow.python.framework.function_def_to_graph import function_def_to_graph_def
+
+        if function not in self.library:
+            return
+        definition = self.library[function]
+        if definition.attr["_XlaMustCompile"].b:  # XLA makes kernels of its own
+            return
+        graph, flat = function_def_to_graph_def(definition)
+        given = [each for each in node.inputs if not each.startswith("^")][CALLS.get(node.operation, 0) :]
+        names = [argument.name for argument in definition.signature.input_arg]
+        pairs = dict(zip(names, given, strict=True))
+        self._walk(
+            Body(
+                read_graph(graph, f"{node.name}/"),
+                [flat[definition.ret[argument.name]] for argument in definition.signature.output_arg],
+                list(definition.control_ret.values()),
+                {name: body.locate(reference) for name, reference in pairs.items()},
+                frozenset(name for name, reference in pairs.items() if body.is_homeless(reference)),
+                table=self.table,
+            )
+        )
+
+    def _check_kernel(self, body: Body, node: Node) -> None:
+        if body.find_kernel(node):
+            return
+        if node.operation in self.table.kernels:
+            self._report("dtype", node, "no GPU kernel takes these dtypes: TensorFlow runs it on the host")
+        elif node.operation not in self.library:
+            self._report("kernel", node, "the operation has no GPU kernel: TensorFlow runs it on the host")
+
+    def _check_rules(self, node: Node) -> None:
+        for rule in _read_rules():
+            if node.operation in rule["operations"] and _holds(rule, node):
+                place = f"(tensorflow/core/{rule['file']}:{rule['line']})"
+                reason = _REASONS[rule["effect"]].format(message=rule.get("message", ""))
+                self._report("copy" if rule["effect"] == "table" else "determinism", node, f"{reason} {place}")
+
+    def _report(self, kind: Kind, node: Node, reason: str, *, operation: str = "", dtype: str = "") -> None:
+        self.findings.append(
+            Finding(
+                graph=self.name,
+                kind=kind,
+                operation=operation or node.operation,
+                node=node.name,
+                dtype=dtype or ", ".join(dict.fromkeys([*node.dtypes, *(kind for _, kind in node.results)])),
+                reason=reason,
+            )
+        )
+
+
+@cache
+def _read_rules() -> list[dict[str, Any]]:
+    rules: list[dict[str, Any]] = yaml.safe_load(RULES.read_text(encoding="utf-8"))
+    return rules
+
+
+_REASONS: Final = {
+    "refuses": "refuses deterministic operations: {message}",
+    "host": "with deterministic operations its GPU kernel copies to the host, computes there and copies back",
+    "table": "has so many parts that its GPU kernel copies a table of pointers to the device in each step",
+}
+
+
+def _holds(rule: Mapping[str, Any], node: Node) -> bool:
+    """Whether the condition of a rule holds for a node."""
+    listed = max(Counter(node.arguments).values(), default=0)
+    return (
+        all(set(node.attributes.get(name, ())) <= set(values) for name, values in rule.get("when", {}).items())
+        and listed >= rule.get("inputs", 0)
+        and len(node.results) >= rule.get("outputs", 0)
+    )
+
+
+def _locate_by_dtype(node: Node) -> MemoryOfTensor:
+    """Where a captured tensor lies: a handle on the host, numbers where they were put once."""
+    return "host" if node.results[0][1] in ON_HOST else "device"
+
+
+def list_configurations() -> Iterator[TrainConfig]:
+    """All memory modes, precisions and presets that are checked."""
+    for dataset, model in PRESETS:
+        for memory in get_args(Memory):
+            for precision in get_args(Precision):
+                if precision != "float64":  # for proofs on the CPU
+                    yield resolve(dataset, model=model, memory=memory, precision=precision)
+
+
+def make_parser() -> argparse.ArgumentParser:
+    """The options of the audit itself; all others are the training job's."""
+    parser = argparse.ArgumentParser(
+        prog="python -m train.rehearsal.audit",
+        usage="%(prog)s [--json] (DATASET [options of python -m train] | --all)",
+        description="Check the graphs of a training job against the GPU kernels of TensorFlow's CUDA build: operations "
+        "and dtypes without a GPU kernel, kernels that refuse deterministic operations, and copies between host and "
+        "device. Nothing is run; neither a GPU nor the CUDA build is needed.",
+        epilog="Exit code 7: something was found. Options of the training job: python -m train --help",
+        allow_abbrev=False,
+    )
+    parser.add_argument("--all", action="store_true", help="check every memory mode, precision and preset; minutes")
+    parser.add_argument("--json", action="store_true", help="print the findings as JSON")
+    return parser
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Check one configuration, or all; returns the exit code."""
+    from train import cli, runtime
+
+    own, passed_on = make_parser().parse_known_args(argv)
+    try:
+        if own.all and passed_on:
+            raise UsageError(f"--all takes no other arguments but --json: {' '.join(passed_on)}")
+        configurations = list(list_configurations()) if own.all else [cli.parse(passed_on)]
+        runtime.prepare(runtime.choose_threads(configurations[0], None))
+        reports: list[Report] = []
+        for config in configurations:
+            found = audit_run(config)
+            reports += found
+            if not own.json:  # as it comes: all of them take minutes
+                print("\n".join(line for report in found for line in describe(report)), flush=True)
+        if own.json:
+            print(json.dumps([asdict(report) for report in reports]))
+        _require_none(reports)
+    except TrainError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return error.exit_code
+    return 0
+
+
+def describe(report: Report) -> Iterator[str]:
+    """The report as lines: one for the graph, then one for each kind of finding, with its first node."""
+    count = len(report.findings)
+    yield f"{report.graph}: {report.nodes} nodes, {count} findings; copied in: {', '.join(report.inputs) or 'nothing'}"
+    groups: dict[tuple[str, ...], list[Finding]] = {}
+    for finding in report.findings:
+        groups.setdefault((finding.kind, finding.operation, finding.dtype), []).append(finding)
+    for (kind, operation, dtype), (first, *others) in groups.items():
+        more = f" and {len(others)} more" if others else ""
+        yield f"  {kind}: {operation} ({dtype}) {first.node}{more}: {first.reason}"
+
+
+def _require_none(reports: Sequence[Report]) -> None:
+    found = Counter(finding.kind for report in reports for finding in report.findings)
+    if found:
+        raise CheckError(
+            "a GPU would not run this job as it should",
+            why=", ".join(f"{count} findings of kind {kind}" for kind, count in found.items()),
+        )
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

@@ -1,0 +1,118 @@
+"""``python -m train.rehearsal DATASET [options of the training job] --gpu t4``: rehearse a training job."""
+
+import argparse
+import json
+import os
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from train.cli import parse
+from train.errors import TrainError, UsageError
+from train.rehearsal import device as devices
+from train.rehearsal import inspection, launch, library, report, synthetic
+from train.rehearsal.report import Report
+from train.rehearsal.request import Request
+
+
+@dataclass(frozen=True, kw_only=True)
+class Order:
+    """What the command line asks for: a rehearsal, where compiled libraries are kept, and how to print the report."""
+
+    request: Request
+    cache: Path
+    json: bool
+
+
+def make_parser() -> argparse.ArgumentParser:
+    """The options of the rehearsal itself; all others are the training job's."""
+    parser = argparse.ArgumentParser(
+        prog="python -m train.rehearsal",
+        usage="%(prog)s DATASET [options of python -m train] [options]",
+        description="Run the first steps of a training job on an emulated GPU: which operations have no GPU kernel, "
+        "what TensorFlow refuses, what a step launches, copies and waits for, and how much memory it takes. Nothing "
+        "is computed. Images are random bytes; DATASET gives their shape, and `synthetic` any shape.",
+        allow_abbrev=False,
+    )
+    parser.add_argument("--gpu", default="t4", metavar="NAME", help=f"{', '.join(devices.read_devices())}; default t4")
+    parser.add_argument("--driver", default="", metavar="X.Y", help="newest CUDA version that the driver supports")
+    parser.add_argument("--gpu-memory", type=float, default=0.0, metavar="GB", help="instead of the card's own")
+    parser.add_argument("--capability", default="", metavar="X.Y", help="compute capability instead of the card's own")
+    parser.add_argument("--gpus", type=int, default=1, metavar="N", help="number of devices, 1 or 2")
+    parser.add_argument("--shape", default="224x224x3", metavar="HxWxC", help="of the data set `synthetic`")
+    parser.add_argument("--classes", type=int, default=1000, metavar="N", help="of the data set `synthetic`")
+    parser.add_argument("--warmup", type=int, default=2, metavar="N", help="steps before the first that is counted")
+    parser.add_argument("--measured", type=int, default=3, metavar="N", help="steps that are counted")
+    parser.add_argument(
+        "--find-batch", action=argparse.BooleanOptionalAction, default=True, help="find the largest batch that fits"
+    )
+    parser.add_argument("--library-cache", default="", metavar="DIR", help="where the compiled emulation is kept")
+    parser.add_argument("--json", action="store_true", help="print the report as one JSON object")
+    return parser
+
+
+def read(argv: Sequence[str]) -> Order:
+    """Read a command line.
+
+    Raises:
+        UsageError: an option, of the rehearsal or of the training job, makes no sense.
+        SystemExit: help was asked for, or an option of the rehearsal is malformed.
+    """
+    own, passed_on = make_parser().parse_known_args(argv)
+    if synthetic.NAME in passed_on:
+        synthetic.register(own.shape, own.classes)
+    config = parse(passed_on)
+    if not config.batch_size:
+        raise UsageError(
+            "a rehearsal needs a batch size", remedy="give --batch-size a number; the report says how large one may be"
+        )
+    if own.warmup < 1 or own.measured < 2:
+        raise UsageError("a rehearsal needs --warmup of at least 1 and --measured of at least 2")
+    device = devices.choose(
+        own.gpu, driver=own.driver, memory=own.gpu_memory, capability=own.capability, count=own.gpus
+    )
+    is_synthetic = config.dataset == synthetic.NAME
+    request = Request(
+        config=config,
+        device=device,
+        warmup=own.warmup,
+        measured=own.measured,
+        find_batch=own.find_batch,
+        shape=own.shape if is_synthetic else "",
+        classes=own.classes,
+    )
+    return Order(request=request, cache=_choose_cache(own.library_cache), json=own.json)
+
+
+def _choose_cache(given: str) -> Path:
+    home = os.environ.get("XDG_CACHE_HOME") or "~/.cache"
+    return Path(given or f"{home}/toolkit/rehearsal").expanduser()
+
+
+def rehearse(order: Order) -> Report:
+    """Compile the emulation, run the job on it, audit its graphs meanwhile, and judge what was seen.
+
+    Raises:
+        PreflightError: there is no CUDA build of TensorFlow, or no C compiler.
+    """
+    tensorflow = library.find_tensorflow()
+    compiled = library.build(tensorflow, order.cache)
+    with inspection.running(order.request) as finish:
+        record = launch.run(order.request, compiled, tensorflow)
+        return report.make(order.request, record | {"audit": finish()})
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Rehearse; returns the exit code: 0 where the job passes, 7 where it does not."""
+    try:
+        order = read(sys.argv[1:] if argv is None else argv)
+        found = rehearse(order)
+    except TrainError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return error.exit_code
+    except KeyboardInterrupt:
+        print("interrupted", file=sys.stderr)
+        return 130
+    print(json.dumps(found.as_dict(), indent=2) if order.json else found.as_text())
+    return 7 if found.findings else 0

@@ -1,0 +1,249 @@
+"""The rehearsed job itself: runs in a process whose CUDA libraries are the emulated ones, and records what it sees.
+
+``python -m train.rehearsal.job REQUEST RECORD`` with two files of JSON. Everything that the job writes goes to a
+temporary folder and is thrown away: its numbers are no results.
+"""
+
+import json
+import re
+import sys
+import tempfile
+import traceback
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, Final
+
+from train import emulation
+from train.config import TrainConfig
+from train.errors import TrainError
+from train.rehearsal import ledger, synthetic
+from train.rehearsal.request import Request
+
+UNIT: Final = 8
+"""Batch sizes that are tried are multiples of this."""
+
+LARGEST: Final = 4096
+"""No larger batch is tried: small networks have no limit that matters."""
+
+TRIES: Final = 3
+"""How often a batch that should fit is tried, each a little smaller than the one before."""
+
+
+class Seen:
+    """A compiled step whose final graphs are kept when it is first called.
+
+    Args:
+        step: the compiled step of the job.
+    """
+
+    def __init__(self, step: Callable[..., Any]) -> None:
+        self.step = step
+        self.graphs: list[Any] = []
+        self.calls = 0
+
+    def __call__(self, *arguments: Any) -> Any:
+        from tensorflow.python.eager import context
+
+        from train.rehearsal import placement
+
+        self.calls += 1
+        if self.calls > 1:
+            return self.step(*arguments)
+        current = context.context()
+        current.enable_graph_collection()  # not sooner: it settles TensorFlow's number of threads
+        try:
+            return self.step(*arguments)
+        finally:
+            self.graphs = list(placement.read_graphs(current.export_run_metadata()))
+            current.disable_graph_collection()
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.step, name)
+
+
+class Counted(Seen):
+    """A training step that is counted: each call ends the step before it.
+
+    Args:
+        step: the compiled step of the job.
+        warmup: calls that are not counted.
+    """
+
+    def __init__(self, step: Callable[..., Any], warmup: int) -> None:
+        super().__init__(step)
+        self.warmup = warmup
+        self.steps: list[dict[str, Any]] = []
+        self.arguments: tuple[Any, ...] = ()
+        self._counts: ledger.Counts = {}
+
+    def __call__(self, *arguments: Any) -> Any:
+        import tensorflow as tf
+
+        if self.calls >= self.warmup:
+            counts, memory = ledger.read(), tf.config.experimental.get_memory_info("GPU:0")
+            if self.calls > self.warmup:
+                self.steps.append({"counts": ledger.subtract(counts, self._counts), "memory": memory})
+            tf.config.experimental.reset_memory_stats("GPU:0")
+            self._counts = counts
+        self.arguments = arguments
+        return super().__call__(*arguments)
+
+
+@dataclass
+class Hooks:
+    """The steps of the job under way, training and evaluation, as soon as the job has made them."""
+
+    training: Counted | None = None
+    evaluation: Seen | None = None
+
+
+def run(request: Request, record: dict[str, Any], save: Callable[[], None]) -> None:
+    """Run the job and fill the record as far as it comes; an error of the job is recorded and not raised.
+
+    Args:
+        request: what to run.
+        record: filled; what is known before training is saved, for TensorFlow may abort the process.
+        save: writes the record as it is.
+    """
+    import tensorflow as tf
+
+    emulation.allow()
+    devices = tf.config.list_physical_devices("GPU")
+    record["devices"] = [str(tf.config.experimental.get_device_details(each).get("device_name")) for each in devices]
+    record["tensorflow"] = tf.version.VERSION
+    if not devices:
+        record["error"] = {"kind": "NoDevice", "message": "TensorFlow finds no GPU", "node": "", "operation": ""}
+        return
+    record["counts"] = ledger.read()
+    save()
+    hooks = Hooks()
+    try:
+        record["job_peak_bytes"] = _train(request, hooks)["result"]["device_peak_bytes"]
+        if request.find_batch and hooks.training:
+            record["batches"] = find_largest_batch(hooks.training, request.config.batch_size)
+    except (TrainError, tf.errors.OpError) as error:
+        record["error"] = _describe(error)
+    except Exception as error:  # noqa: BLE001 - whatever ends the job belongs in the record
+        record["error"] = _describe(error) | {"traceback": traceback.format_exc()}
+    record["steps"] = hooks.training.steps if hooks.training else []
+    record["counts"] = ledger.read()
+    _record_placement(record, [each for each in (hooks.training, hooks.evaluation) if each])
+
+
+def _train(request: Request, hooks: Hooks) -> dict[str, Any]:
+    """Run the job; returns its manifest, whose peak is that of its last step and of the evaluation after it."""
+    from train import job, step
+
+    compile_training, compile_evaluation = step.compile_train_step, step.compile_evaluation_step
+
+    def hook_training(function: Any, config: TrainConfig, **options: Any) -> Any:
+        hooks.training = Counted(compile_training(function, config, **options), request.warmup)
+        return hooks.training
+
+    def hook_evaluation(function: Any, config: TrainConfig, **options: Any) -> Any:
+        hooks.evaluation = Seen(compile_evaluation(function, config, **options))
+        return hooks.evaluation
+
+    # Replaced in this process, which does nothing else.
+    vars(step).update(compile_train_step=hook_training, compile_evaluation_step=hook_evaluation)
+    vars(job).update(load=synthetic.make_loader(request.steps))
+    with tempfile.TemporaryDirectory(prefix="rehearsal-") as folder:
+        return job.run(
+            replace(
+                request.config, steps=request.steps, epochs=1, validation=0, checkpoint_every=0, profile=None,
+                data_dir="", progress="quiet", out=folder,
+            )
+        )  # fmt: skip
+
+
+def _record_placement(record: dict[str, Any], steps: list[Seen]) -> None:
+    from train.rehearsal import placement
+
+    graphs = [graph for step in steps for graph in step.graphs]
+    record["on_host"] = [each._asdict() for each in placement.list_host_operations(graphs)]
+    record["crossings"] = [each._asdict() for each in placement.list_crossings(graphs)]
+    error = record.get("error")
+    if error and error["node"]:
+        kinds = (node.op for graph in graphs for node in graph.node if node.name.endswith(error["node"]))
+        error["operation"] = next(kinds, "")
+
+
+def _describe(error: BaseException) -> dict[str, str]:
+    """An error by kind, message and the node that TensorFlow names in it."""
+    message = str(error)
+    node = re.search(r"\{\{node ([^}\s]+)\}\}", message)
+    return {
+        "kind": type(error).__name__,
+        "message": message,
+        "node": node.group(1) if node else "",
+        "operation": "",
+    }
+
+
+def find_largest_batch(counted: Counted, size: int) -> dict[str, Any]:
+    """Find the largest batch whose step fits the device, by the last step's arguments in other sizes.
+
+    Memory grows linearly with the batch, so two sizes say where the limit lies; that size is then tried.
+
+    Args:
+        counted: a step that has run with batches of `size`.
+        size: examples in a batch.
+
+    Returns:
+        ``limit`` of the allocator in bytes, ``tried`` sizes with peaks in bytes (0 where it did not fit), ``largest``.
+    """
+    from tensorflow.python.client import device_lib
+
+    limit = next(int(each.memory_limit) for each in device_lib.list_local_devices() if each.device_type == "GPU")
+    tried = {size: int(counted.steps[-1]["memory"]["peak"])}
+    other = max(UNIT, size // 2) if size > UNIT else 2 * UNIT
+    tried[other] = measure_peak(counted, size, other)
+    low, high = sorted(tried)
+    slope = max((tried[high] - tried[low]) / (high - low), 1.0)
+    wanted = min(LARGEST, int(low + (limit - tried[low]) / slope) // UNIT * UNIT)
+    for _ in range(TRIES):
+        if wanted < UNIT or wanted in tried:
+            break
+        tried[wanted] = measure_peak(counted, size, wanted)
+        if tried[wanted]:
+            break
+        wanted = int(0.95 * wanted) // UNIT * UNIT
+    return {"limit": limit, "tried": tried, "largest": max(each for each, peak in tried.items() if peak)}
+
+
+def measure_peak(counted: Counted, size: int, wanted: int) -> int:
+    """Peak bytes of TensorFlow's allocator in two steps with batches of another size; 0 where they do not fit."""
+    import numpy as np
+    import tensorflow as tf
+
+    def resize(value: Any) -> Any:
+        array = np.asarray(value)
+        batched = array.ndim and array.shape[0] == size
+        return np.zeros((wanted, *array.shape[1:]), array.dtype) if batched else value
+
+    arguments = [resize(value) for value in counted.arguments]
+    tf.config.experimental.reset_memory_stats("GPU:0")
+    try:
+        for _ in range(2):
+            counted.step(*arguments)
+    except tf.errors.ResourceExhaustedError:
+        return 0
+    return int(tf.config.experimental.get_memory_info("GPU:0")["peak"])
+
+
+def main(argv: list[str] | None = None) -> int:
+    """Read the request, run, write the record; returns 0 when there is a record."""
+    source, target = sys.argv[1:] if argv is None else argv
+    record: dict[str, Any] = {}
+
+    def save() -> None:
+        Path(target).write_text(json.dumps(record), encoding="utf-8")
+
+    run(Request.read(Path(source).read_text(encoding="utf-8")), record, save)
+    save()
+    return 0
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

@@ -1,0 +1,219 @@
+"""The GPU kernels that TensorFlow's CUDA wheel registers: which operation has one, for which dtypes.
+
+TensorFlow looks a kernel up by operation, device and label, and takes the first whose constraints on dtypes hold. It
+tries the kernels of the device first and those of the device DEFAULT after them (FindKernelRegistration in
+tensorflow/core/framework/op_kernel.cc). A kernel also names the arguments that it reads or writes in host memory.
+
+The CPU wheel has no GPU kernels. So those of the CUDA wheel are kept in ``kernels.yaml``, which
+``python -m train.rehearsal.kernels`` prints when the CUDA wheel's Python runs it. It needs no GPU.
+"""
+
+import sys
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import Any, Final
+
+import yaml
+
+from train.errors import PreflightError
+
+FILE: Final = Path(__file__).with_name("kernels.yaml")
+DEVICES: Final = ("GPU", "DEFAULT")
+HEADER: Final = """\
+# The GPU kernels that the CUDA build of this TensorFlow registers, by operation. Each row: device, then for attributes
+# the set of dtypes (or values) that is allowed, by its name in the list of sets, then arguments in host memory.
+# Made by: python -m train.rehearsal.kernels > train/rehearsal/kernels.yaml (with the CUDA build; needs no GPU)
+"""
+
+Attributes = Mapping[str, tuple[str, ...]]
+"""Attributes of a node by name: its dtypes by name, or its strings and numbers as text."""
+
+
+@dataclass(frozen=True, kw_only=True, order=True)
+class Kernel:
+    """A registered kernel, or several that differ only in their dtypes.
+
+    Attributes:
+        device: GPU, or DEFAULT for any device.
+        constraints: for each constrained attribute its name and the values allowed.
+        host: names of the arguments that lie in host memory.
+        label: what a node's attribute ``_kernel`` must be; empty for most.
+        priority: of two kernels that fit, the one with the higher priority is taken.
+    """
+
+    device: str
+    constraints: tuple[tuple[str, tuple[str, ...]], ...]
+    host: tuple[str, ...] = ()
+    label: str = ""
+    priority: int = 0
+
+    def fits(self, attributes: Attributes, label: str) -> bool:
+        """Whether a node with these attributes is run by this kernel."""
+        return label == self.label and all(
+            set(attributes.get(name, ())) <= set(allowed) for name, allowed in self.constraints
+        )
+
+
+@dataclass(frozen=True)
+class KernelTable:
+    """All GPU kernels of a TensorFlow build.
+
+    Attributes:
+        version: of TensorFlow.
+        kernels: by operation.
+    """
+
+    version: str
+    kernels: Mapping[str, Sequence[Kernel]]
+
+    def find(self, operation: str, attributes: Attributes, label: str = "") -> Kernel | None:
+        """The kernel that runs a node on a GPU; none if there is none."""
+        for device in DEVICES:
+            fitting = [
+                kernel
+                for kernel in self.kernels.get(operation, ())
+                if kernel.device == device and kernel.fits(attributes, label)
+            ]
+            if fitting:
+                return max(fitting, key=lambda kernel: kernel.priority)
+        return None
+
+
+@cache
+def read_table() -> KernelTable:
+    """Read the table of the CUDA wheel from the data file."""
+    data = yaml.load(FILE.read_text(encoding="utf-8"), getattr(yaml, "CSafeLoader", yaml.SafeLoader))  # noqa: S506
+    return decode(data)
+
+
+def read_registry() -> KernelTable:
+    """Read the table of the TensorFlow that is loaded.
+
+    Raises:
+        PreflightError: it is a build without CUDA.
+    """
+    import tensorflow as tf
+    from tensorflow.python.framework import kernels
+
+    if not tf.test.is_built_with_cuda():
+        raise PreflightError(
+            "this TensorFlow has no GPU kernels",
+            why="it was built without CUDA",
+            remedy="use the Python of an environment with the CUDA build of tensorflow",
+        )
+    found: dict[str, list[Kernel]] = defaultdict(list)
+    for registered in kernels.get_all_registered_kernels().kernel:
+        if registered.device_type in DEVICES:
+            constraints = ((each.name, read_values(each.allowed_values)) for each in registered.constraint)
+            kernel = Kernel(
+                device=registered.device_type,
+                constraints=tuple(sorted(constraints)),
+                host=tuple(sorted(registered.host_memory_arg)),
+                label=registered.label,
+                priority=registered.priority,
+            )
+            found[registered.op].append(kernel)
+    return KernelTable(tf.version.VERSION, {name: merge(found[name]) for name in sorted(found)})
+
+
+def read_values(value: Any) -> tuple[str, ...]:
+    """What an attribute (an ``AttrValue``) holds of dtypes, strings and numbers, as text; nothing for other kinds."""
+    from tensorflow.python.framework import dtypes
+
+    kind = value.WhichOneof("value")
+    if kind == "list":
+        kind = next((each for each in _KINDS if getattr(value.list, each)), "")
+        found: Sequence[Any] = getattr(value.list, kind) if kind else []
+    else:
+        found = [getattr(value, kind)] if kind in _KINDS else []
+    if kind == "type":
+        return tuple(dtypes.as_dtype(number).name for number in found)
+    return tuple(each.decode(errors="replace") if isinstance(each, bytes) else str(each) for each in found)
+
+
+_KINDS: Final = ("type", "s", "i", "b")
+"""Fields of an ``AttrValue`` that are read: dtypes, strings, integers, booleans."""
+
+
+def merge(kernels: Iterable[Kernel]) -> list[Kernel]:
+    """Join kernels that differ in the values of one attribute only, attribute by attribute."""
+    merged = sorted({_sorted_values(kernel) for kernel in kernels})
+    for place in range(max((len(kernel.constraints) for kernel in merged), default=0)):
+        groups: dict[Any, list[Kernel]] = defaultdict(list)
+        for kernel in merged:
+            others = kernel.constraints[:place] + kernel.constraints[place + 1 :]
+            names = tuple(name for name, _ in kernel.constraints)
+            groups[kernel.device, names, others, kernel.host, kernel.label, kernel.priority].append(kernel)
+        merged = [_join(group, place) for group in groups.values()]
+    return sorted(merged)
+
+
+def _sorted_values(kernel: Kernel) -> Kernel:
+    constraints = tuple((name, tuple(sorted(values))) for name, values in kernel.constraints)
+    return Kernel(**{**vars(kernel), "constraints": constraints})
+
+
+def _join(group: Sequence[Kernel], place: int) -> Kernel:
+    first = group[0]
+    if len(first.constraints) <= place:
+        return first
+    name = first.constraints[place][0]
+    values = tuple(sorted({value for kernel in group for value in kernel.constraints[place][1]}))
+    constraints = (*first.constraints[:place], (name, values), *first.constraints[place + 1 :])
+    return Kernel(**{**vars(first), "constraints": constraints})
+
+
+def encode(table: KernelTable) -> dict[str, Any]:
+    """The table as plain values: sets of dtypes get names, because the same few come again and again."""
+    sets: dict[tuple[str, ...], str] = {}
+    rows: dict[str, list[str]] = {}
+    for operation, kernels in table.kernels.items():
+        rows[operation] = []
+        for kernel in kernels:
+            words = [kernel.device]
+            words += [f"{name}={sets.setdefault(values, f's{len(sets)}')}" for name, values in kernel.constraints]
+            words += [f"host:{','.join(kernel.host)}"] if kernel.host else []
+            words += [f"label:{kernel.label}"] if kernel.label else []
+            words += [f"priority:{kernel.priority}"] if kernel.priority else []
+            rows[operation].append(" ".join(words))
+    return {"tensorflow": table.version, "sets": {name: list(values) for values, name in sets.items()}, "kernels": rows}
+
+
+def decode(data: Mapping[str, Any]) -> KernelTable:
+    """The inverse of `encode`."""
+    sets = {name: tuple(values) for name, values in data["sets"].items()}
+
+    def read(row: str) -> Kernel:
+        device, *words = row.split(" ")
+        facts = dict(word.split(":", 1) for word in words if ":" in word)
+        pairs = (word.split("=", 1) for word in words if "=" in word)
+        return Kernel(
+            device=device,
+            constraints=tuple((name, sets[values]) for name, values in pairs),
+            host=tuple(facts["host"].split(",")) if "host" in facts else (),
+            label=facts.get("label", ""),
+            priority=int(facts.get("priority", 0)),
+        )
+
+    return KernelTable(
+        data["tensorflow"], {name: [read(row) for row in rows] for name, rows in data["kernels"].items()}
+    )
+
+
+def main() -> int:
+    """Print the data file for the CUDA build that is loaded; returns the exit code."""
+    try:
+        table = read_registry()
+    except PreflightError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return error.exit_code
+    print(HEADER, end="")
+    print(yaml.safe_dump(encode(table), sort_keys=False, width=120, default_flow_style=None), end="")
+    return 0
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

@@ -1,0 +1,180 @@
+/* CUDA graphs. A graph is a list of nodes in the order of their making, which respects their dependencies; an executable
+ * graph is the graph itself, and launching it plays the nodes. */
+#include "nullgpu.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+typedef struct {
+  void *to;
+  const void *from;
+  size_t bytes;
+} Copy;
+struct CUgraphNode_st {
+  CUgraphNodeType type;
+  int disabled;
+  const char *library; /* set for a captured library call */
+  CUDA_KERNEL_NODE_PARAMS kernel;
+  Copy copy; /* a fill has no addresses, only bytes */
+  CUgraph child;
+};
+struct CUgraph_st {
+  CUgraphNode *nodes;
+  size_t count, capacity;
+};
+static __thread CUgraph capture;
+
+static CUgraphNode append(CUgraph graph, CUgraphNodeType type) {
+  if (graph->count == graph->capacity)
+    graph->nodes = realloc(graph->nodes, sizeof *graph->nodes * (graph->capacity = graph->capacity ? 2 * graph->capacity : 16));
+  CUgraphNode node = graph->nodes[graph->count++] = calloc(1, sizeof *node);
+  node->type = type;
+  return node;
+}
+
+static void play(CUgraph graph) {
+  for (size_t i = 0; i < graph->count; i++) {
+    CUgraphNode node = graph->nodes[i];
+    if (node->disabled) continue;
+    if (node->library) ng_count("library", node->library, 1);
+    else if (node->child) play(node->child);
+    else if (node->type == CU_GRAPH_NODE_TYPE_KERNEL) ng_count_launch(node->kernel.func, "graph kernel");
+    else if (node->type == CU_GRAPH_NODE_TYPE_MEMSET) ng_countf("fill", 1, "%zu", node->copy.bytes);
+    else if (node->type == CU_GRAPH_NODE_TYPE_MEMCPY)
+      ng_copy(ng_direction(node->copy.to, node->copy.from), node->copy.to, node->copy.from, node->copy.bytes);
+  }
+}
+
+/* ---- capture: what the calling thread asks for goes into a graph */
+
+int ng_capturing(void) { return capture != NULL; }
+int ng_capture_kernel(CUfunction kernel) {
+  if (capture) append(capture, CU_GRAPH_NODE_TYPE_KERNEL)->kernel.func = kernel;
+  return capture != NULL;
+}
+int ng_capture_library(const char *name) {
+  if (capture) append(capture, CU_GRAPH_NODE_TYPE_KERNEL)->library = name;
+  return capture != NULL;
+}
+int ng_capture_copy(void *to, const void *from, size_t bytes) {
+  if (capture) append(capture, CU_GRAPH_NODE_TYPE_MEMCPY)->copy = (Copy){to, from, bytes};
+  return capture != NULL;
+}
+int ng_capture_fill(size_t bytes) {
+  if (capture) append(capture, CU_GRAPH_NODE_TYPE_MEMSET)->copy.bytes = bytes;
+  return capture != NULL;
+}
+CUresult cuStreamBeginCapture(CUstream stream, CUstreamCaptureMode mode) { return cuGraphCreate(&capture, 0); }
+CUresult cuStreamBeginCaptureToGraph(CUstream stream, CUgraph graph, const CUgraphNode *dependencies,
+                                     const CUgraphEdgeData *edges, size_t count, CUstreamCaptureMode mode) {
+  capture = graph;
+  return CUDA_SUCCESS;
+}
+CUresult cuStreamEndCapture(CUstream stream, CUgraph *graph) {
+  *graph = capture;
+  capture = NULL;
+  return CUDA_SUCCESS;
+}
+
+/* ---- building */
+
+CUresult cuGraphCreate(CUgraph *graph, unsigned flags) {
+  *graph = calloc(1, sizeof **graph);
+  return CUDA_SUCCESS;
+}
+CUresult cuGraphDestroy(CUgraph graph) { return CUDA_SUCCESS; } /* executable graphs may still play it */
+CUresult cuGraphAddEmptyNode(CUgraphNode *node, CUgraph graph, const CUgraphNode *after, size_t count) {
+  *node = append(graph, CU_GRAPH_NODE_TYPE_EMPTY);
+  return CUDA_SUCCESS;
+}
+static CUresult set_kernel(CUgraphNode node, const CUDA_KERNEL_NODE_PARAMS *parameters) {
+  node->kernel = *parameters;
+  return parameters->func ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
+}
+CUresult cuGraphAddKernelNode(CUgraphNode *node, CUgraph graph, const CUgraphNode *after, size_t count,
+                              const CUDA_KERNEL_NODE_PARAMS *parameters) {
+  *node = append(graph, CU_GRAPH_NODE_TYPE_KERNEL);
+  return set_kernel(*node, parameters);
+}
+CUresult cuGraphExecKernelNodeSetParams(CUgraphExec graph, CUgraphNode node, const CUDA_KERNEL_NODE_PARAMS *parameters) {
+  return set_kernel(node, parameters);
+}
+static CUresult set_copy(CUgraphNode node, const CUDA_MEMCPY3D *p) {
+  node->copy = (Copy){
+      p->dstMemoryType == CU_MEMORYTYPE_HOST ? p->dstHost : (void *)p->dstDevice,
+      p->srcMemoryType == CU_MEMORYTYPE_HOST ? p->srcHost : (void *)p->srcDevice,
+      p->WidthInBytes * (p->Height ? p->Height : 1) * (p->Depth ? p->Depth : 1),
+  };
+  return CUDA_SUCCESS;
+}
+CUresult cuGraphAddMemcpyNode(CUgraphNode *node, CUgraph graph, const CUgraphNode *after, size_t count,
+                              const CUDA_MEMCPY3D *parameters, CUcontext context) {
+  *node = append(graph, CU_GRAPH_NODE_TYPE_MEMCPY);
+  return set_copy(*node, parameters);
+}
+CUresult cuGraphExecMemcpyNodeSetParams(CUgraphExec graph, CUgraphNode node, const CUDA_MEMCPY3D *parameters,
+                                        CUcontext context) {
+  return set_copy(node, parameters);
+}
+static CUresult set_fill(CUgraphNode node, const CUDA_MEMSET_NODE_PARAMS *p) {
+  node->copy.bytes = p->elementSize * p->width * (p->height ? p->height : 1);
+  return CUDA_SUCCESS;
+}
+CUresult cuGraphAddMemsetNode(CUgraphNode *node, CUgraph graph, const CUgraphNode *after, size_t count,
+                              const CUDA_MEMSET_NODE_PARAMS *parameters, CUcontext context) {
+  *node = append(graph, CU_GRAPH_NODE_TYPE_MEMSET);
+  return set_fill(*node, parameters);
+}
+CUresult cuGraphExecMemsetNodeSetParams(CUgraphExec graph, CUgraphNode node, const CUDA_MEMSET_NODE_PARAMS *parameters,
+                                        CUcontext context) {
+  return set_fill(node, parameters);
+}
+CUresult cuGraphAddChildGraphNode(CUgraphNode *node, CUgraph graph, const CUgraphNode *after, size_t count,
+                                  CUgraph child) {
+  *node = append(graph, CU_GRAPH_NODE_TYPE_GRAPH);
+  (*node)->child = child;
+  return CUDA_SUCCESS;
+}
+CUresult cuGraphExecChildGraphNodeSetParams(CUgraphExec graph, CUgraphNode node, CUgraph child) {
+  node->child = child;
+  return CUDA_SUCCESS;
+}
+
+/* ---- looking */
+
+CUresult cuGraphNodeGetType(CUgraphNode node, CUgraphNodeType *type) {
+  *type = node->type;
+  return CUDA_SUCCESS;
+}
+CUresult cuGraphGetNodes(CUgraph graph, CUgraphNode *nodes, size_t *count) {
+  for (size_t i = 0; nodes && i < *count && i < graph->count; i++) nodes[i] = graph->nodes[i];
+  *count = graph->count;
+  return CUDA_SUCCESS;
+}
+CUresult cuGraphNodeGetDependencies(CUgraphNode node, CUgraphNode *dependencies, size_t *count) {
+  *count = 0;
+  return CUDA_SUCCESS;
+}
+
+/* ---- running */
+
+CUresult cuGraphInstantiate(CUgraphExec *result, CUgraph graph, unsigned long long flags) {
+  *result = (CUgraphExec)graph;
+  return CUDA_SUCCESS;
+}
+CUresult cuGraphExecUpdate(CUgraphExec result, CUgraph graph, CUgraphExecUpdateResultInfo *info) {
+  *(CUgraph)result = *graph;
+  memset(info, 0, sizeof *info);
+  return CUDA_SUCCESS;
+}
+CUresult cuGraphExecDestroy(CUgraphExec graph) { return CUDA_SUCCESS; }
+CUresult cuGraphNodeSetEnabled(CUgraphExec graph, CUgraphNode node, unsigned enabled) {
+  node->disabled = !enabled;
+  return CUDA_SUCCESS;
+}
+CUresult cuGraphUpload(CUgraphExec graph, CUstream stream) { return CUDA_SUCCESS; }
+CUresult cuGraphLaunch(CUgraphExec graph, CUstream stream) {
+  ng_countf("graph launch", 1, "device %d", ng_current_device());
+  play((CUgraph)graph);
+  return CUDA_SUCCESS;
+}

@@ -1,0 +1,97 @@
+"""Reads from TensorFlow's final graphs which operations do not run on the GPU, and why, by the kernel registry."""
+
+from collections.abc import Iterable, Iterator
+from functools import cache
+from typing import Any, Final, NamedTuple
+
+import tensorflow as tf
+
+from train.rehearsal import kernels
+
+# These only carry values in and out of a part of a graph, or hold what the host has anyway.
+_CARRIERS: Final = frozenset(
+    {
+        "_Arg", "_DeviceArg", "_Retval", "_DeviceRetval", "_Send", "_Recv", "_HostSend", "_HostRecv", "NoOp", "Const",
+        "_HostConst", "Identity", "_EagerConst", "Placeholder",
+    }
+)  # fmt: skip
+
+
+class Placement(NamedTuple):
+    """An operation that does not run on the GPU, or a value of the GPU's that the host needs.
+
+    Attributes:
+        node: name in the graph, with its function.
+        operation: kind, such as ``AddV2``.
+        dtypes: values of its type attributes.
+        reason: why it is so.
+    """
+
+    node: str
+    operation: str
+    dtypes: dict[str, str]
+    reason: str
+
+
+def read_graphs(metadata: Any) -> Iterator[Any]:
+    """The graphs of a RunMetadata after placement and optimisation, one for each device that has a part."""
+    for function in metadata.function_graphs:
+        yield from function.partition_graphs
+
+
+def list_host_operations(graphs: Iterable[Any]) -> list[Placement]:
+    """Operations that were placed on the CPU although a GPU is there, but for those that only carry values."""
+    found = {}
+    for graph in graphs:
+        for node in graph.node:
+            if "/device:CPU" in node.device and node.op not in _CARRIERS:
+                found[node.name] = Placement(node.name, node.op, _dtypes(node), _explain(node))
+    return sorted(found.values())
+
+
+def list_crossings(graphs: Iterable[Any]) -> list[Placement]:
+    """Operations on the GPU that take a value from its memory into the host's, because their kernels work there.
+
+    TensorFlow puts a pair of nodes with the same ``tensor_name`` into such an edge: ``_Send`` and ``_HostRecv``.
+    """
+    found = {}
+    for graph in graphs:
+        makers = {node.attr["tensor_name"].s: node.input[0] for node in graph.node if node.op == "_Send"}
+        received = {
+            node.name: makers[node.attr["tensor_name"].s]
+            for node in graph.node
+            if node.op == "_HostRecv" and node.attr["tensor_name"].s in makers
+        }
+        for node in graph.node:
+            for source in node.input:
+                if source in received:
+                    dtypes = _dtypes(node)
+                    types = "".join(f" for {name}={value}" for name, value in dtypes.items())
+                    reason = f"its kernel{types} takes {received[source]} in host memory, and the GPU has made it"
+                    found[node.name] = Placement(node.name, node.op, dtypes, reason)
+    return sorted(found.values())
+
+
+def _dtypes(node: Any) -> dict[str, str]:
+    return {
+        name: tf.as_dtype(value.type).name
+        for name, value in sorted(node.attr.items())
+        if value.type and not name.startswith("_")
+    }
+
+
+@cache
+def _read_registry() -> kernels.KernelTable:
+    return kernels.read_registry()
+
+
+def _explain(node: Any) -> str:
+    """Why a node is on the CPU, by the kernels that this TensorFlow registers for the GPU."""
+    table = _read_registry()
+    attributes = {name: kernels.read_values(value) for name, value in node.attr.items()}
+    if table.find(node.op, attributes):
+        return "it has a GPU kernel, but its device is given as the CPU, or its inputs are bound to the CPU"
+    registered = table.kernels.get(node.op, ())
+    constrained = {name for kernel in registered for name, _ in kernel.constraints}
+    types = ", ".join(f"{name}={value}" for name, value in _dtypes(node).items() if name in constrained)
+    return f"{node.op} has no GPU kernel" + (f" for {types}" if types else "")

@@ -1,0 +1,264 @@
+"""The training step compiled by XLA for a GPU that is not there: its kernels, with registers and shared memory of each.
+
+``python -m train.rehearsal.ptx [training arguments] --gpu t4``, by the Python of an environment with TensorFlow's CUDA
+build. Nothing is emulated here: XLA compiles ahead of time from a description of the device, and ptxas, which needs no
+device either, assembles the result and says what each kernel takes.
+
+TensorFlow offers no such thing by itself. ``experimental_get_compiler_ir`` gives unoptimised HLO without a device, but
+refuses variables then ("does not support resource arguments when device is null") and refuses ``optimized_hlo``. So the
+step is lowered for the host, which is HLO like any other, and a small program (``deviceless/compile.cc``), compiled
+against the headers of the wheel, hands it to the wheel's own GPU compiler. What differs from a compilation on a card:
+it was lowered for the host, and no algorithm is chosen by timing, so convolutions and matrix products are cuDNN's and
+cuBLAS' by default choice. Kernels inside those libraries are not counted.
+"""
+
+import argparse
+import hashlib
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any, Final
+
+from train.config import TrainConfig
+from train.errors import CheckError, PreflightError, TrainError
+from train.rehearsal import device as devices
+from train.rehearsal.device import Device
+from train.rehearsal.library import find_tensorflow
+
+SOURCES: Final = Path(__file__).with_name("deviceless")
+LIBRARIES: Final = ("libtensorflow_cc.so.2", "libtensorflow_framework.so.2")
+CUDNN: Final = "major: 9 minor: 3"
+"""The cuDNN that TensorFlow 2.19.0 is built for; XLA asks for the version when it chooses rewrites."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class CompiledKernel:
+    """What ptxas says of a kernel.
+
+    Attributes:
+        name: as in the PTX.
+        registers: of each thread.
+        spilled: bytes that each thread stores for lack of registers.
+        shared: bytes of shared memory of a block.
+        stack: bytes of a thread's stack frame.
+    """
+
+    name: str
+    registers: int
+    spilled: int
+    shared: int
+    stack: int
+
+
+def lower_step(config: TrainConfig) -> bytes:
+    """The training step as an ``HloModuleProto``, unoptimised; TensorFlow is set up before."""
+    import numpy as np
+    import tensorflow as tf
+
+    from train import optimizer, state, step
+    from train.model import formulation
+    from train.model.densenet import build
+
+    tf.random.set_seed(0)  # deterministic operations ask for one wherever TensorFlow itself draws
+    config = replace(config, jit=True, batch_size=config.batch_size or 64)
+    rule, model = optimizer.choose(config), build(config, formulation.FOR_GPU)
+    current = state.create(model, rule, initial_scale=1.0)
+    unit = np.ones(config.shape[-1])
+    made = step.make_train_step(current, rule, config, unit, unit, form=formulation.FOR_GPU)
+    images = tf.TensorSpec((config.batch_size, *config.shape), tf.uint8)
+    labels, rate = tf.TensorSpec((config.batch_size,), tf.int32), tf.TensorSpec((), tf.float32)
+    lower = tf.function(made, jit_compile=True, autograph=False).experimental_get_compiler_ir(images, labels, rate)
+    result: bytes = lower(stage="hlo_serialized", device_name="/job:localhost/replica:0/task:0/device:CPU:0")
+    return result
+
+
+def describe_target(device: Device) -> str:
+    """A device as XLA's ``GpuTargetConfigProto`` in text; what no table has are the T4's limits or a common value."""
+    major, minor = device.capability
+    return (
+        f"gpu_device_info {{ threads_per_block_limit: 1024 threads_per_warp: 32 shared_memory_per_block: 49152 "
+        f"shared_memory_per_core: {max(device.shared, 65536)} threads_per_core_limit: {device.threads} "
+        f"core_count: {device.multiprocessors} fpus_per_core: 64 block_dim_limit_x: 2147483647 "
+        f"block_dim_limit_y: 65535 block_dim_limit_z: 65535 memory_bandwidth: 320064000000 l2_cache_size: 4194304 "
+        f"clock_rate_ghz: 1.59 device_memory_size: {device.memory} shared_memory_per_block_optin: {device.shared} "
+        f"cuda_compute_capability {{ major: {major} minor: {minor} }} registers_per_core_limit: 65536 "
+        f"registers_per_block_limit: 65536 }} "
+        f'platform_name: "CUDA" dnn_version_info {{ {CUDNN} }} device_description_str: "{device.name}"'
+    )
+
+
+def build_compiler(tensorflow: Path, cache: Path) -> Path:
+    """Compile the small program against TensorFlow's headers, or find it compiled; half a minute of one core.
+
+    Raises:
+        PreflightError: there is no C++ compiler, or it fails.
+    """
+    compiler = shutil.which(os.environ.get("CXX", "g++"))
+    if not compiler:
+        raise PreflightError(
+            "there is no C++ compiler", remedy="install one (Debian: apt-get install g++), or name it by CXX"
+        )
+    state = hashlib.sha256(str(tensorflow).encode())
+    for path in sorted(path for path in SOURCES.rglob("*") if path.is_file()):
+        state.update(path.read_bytes())
+    program = cache / f"compile-{state.hexdigest()[:16]}"
+    if program.exists():
+        return program
+    cache.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(prefix="building-", dir=cache) as work:
+        made = Path(work) / "compile"
+        includes = ["-I", str(SOURCES), "-isystem", str(tensorflow / "include")]
+        libraries = ["-L", str(tensorflow), *(f"-l:{name}" for name in LIBRARIES), f"-Wl,-rpath,{tensorflow}"]
+        options = ["-std=c++17", "-w", "-D_GLIBCXX_USE_CXX11_ABI=1", "-Wl,--allow-shlib-undefined"]
+        command = [compiler, *options, *includes, str(SOURCES / "compile.cc"), "-o", str(made), *libraries]
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
+        if done.returncode:
+            raise PreflightError(
+                "the program that calls TensorFlow's GPU compiler cannot be compiled",
+                why="\n    ".join(done.stderr.strip().splitlines()[:4]),
+                remedy="it is written for the headers of tensorflow 2.19.0",
+            )
+        made.rename(program)
+    return program
+
+
+def find_assembler(tensorflow: Path) -> Path:
+    """The folder of CUDA's compiler parts, with ``bin/ptxas`` and ``nvvm``: the wheel's, else that of PATH.
+
+    Raises:
+        PreflightError: there is none.
+    """
+    beside = tensorflow.parent / "nvidia" / "cuda_nvcc"
+    found = shutil.which("ptxas")
+    for folder in (beside, *([Path(found).parents[1]] if found else [])):
+        if (folder / "bin" / "ptxas").is_file():
+            return folder
+    raise PreflightError("there is no ptxas", remedy="pip install nvidia-cuda-nvcc-cu12==12.5.82")
+
+
+def compile_step(hlo: bytes, device: Device, cache: Path) -> list[CompiledKernel]:
+    """Compile HLO for a device and assemble it; returns its kernels by name.
+
+    Raises:
+        PreflightError: a part of the tool chain is missing.
+        CheckError: XLA or ptxas refuses.
+    """
+    tensorflow = find_tensorflow()
+    program, cuda = build_compiler(tensorflow, cache), find_assembler(tensorflow)
+    with tempfile.TemporaryDirectory(prefix="ptx-") as work:
+        target, module = Path(work) / "target.pbtxt", Path(work) / "step.hlo.pb"
+        target.write_text(describe_target(device), encoding="utf-8")
+        module.write_bytes(hlo)
+        flags = f"--xla_dump_to={work} --xla_gpu_autotune_level=0 --xla_gpu_cuda_data_dir={cuda}"
+        environment = {**os.environ, "XLA_FLAGS": flags, "PATH": f"{cuda / 'bin'}:{os.environ.get('PATH', '')}"}
+        _run([str(program), str(target), str(module)], "XLA cannot compile the step", environment)
+        texts = sorted(Path(work).glob("*.ptx"))
+        if not texts:
+            raise CheckError("XLA wrote no PTX")
+        major, minor = device.capability
+        command = [str(cuda / "bin" / "ptxas"), "-v", f"-arch=sm_{major}{minor}", "-o", os.devnull]
+        said = [_run([*command, str(text)], "ptxas cannot assemble the step's PTX", environment) for text in texts]
+    return sorted((kernel for each in said for kernel in read_usage(each)), key=lambda kernel: kernel.name)
+
+
+def _run(command: Sequence[str], problem: str, environment: dict[str, str]) -> str:
+    done = subprocess.run(command, capture_output=True, text=True, check=False, env=environment)
+    if done.returncode:
+        raise CheckError(problem, why="\n    ".join(done.stderr.strip().splitlines()[-3:]))
+    return done.stderr
+
+
+_ENTRY: Final = re.compile(r"Compiling entry function '([^']+)'")
+_FRAME: Final = re.compile(r"(\d+) bytes stack frame, (\d+) bytes spill stores")
+_USED: Final = re.compile(r"Used (\d+) registers")
+_SHARED: Final = re.compile(r"(\d+) bytes smem")
+
+
+def read_usage(text: str) -> list[CompiledKernel]:
+    """Read what ``ptxas -v`` says."""
+    kernels = []
+    for part in re.split(r"(?=ptxas info\s*: Compiling entry function)", text):
+        entry, used = _ENTRY.search(part), _USED.search(part)
+        if entry and used:
+            frame, shared = _FRAME.search(part), _SHARED.search(part)
+            kernels.append(
+                CompiledKernel(
+                    name=entry[1],
+                    registers=int(used[1]),
+                    spilled=int(frame[2]) if frame else 0,
+                    shared=int(shared[1]) if shared else 0,
+                    stack=int(frame[1]) if frame else 0,
+                )
+            )
+    return kernels
+
+
+def summarize(kernels: Sequence[CompiledKernel]) -> dict[str, Any]:
+    """Number of kernels, how many spill, and the largest use of registers and shared memory."""
+    return {
+        "kernels": len(kernels),
+        "spilling": sum(1 for kernel in kernels if kernel.spilled),
+        "most_registers": max((kernel.registers for kernel in kernels), default=0),
+        "most_shared": max((kernel.shared for kernel in kernels), default=0),
+    }
+
+
+def make_parser() -> argparse.ArgumentParser:
+    """The options of the compilation itself; all others are the training job's."""
+    parser = argparse.ArgumentParser(
+        prog="python -m train.rehearsal.ptx",
+        usage="%(prog)s DATASET [options of python -m train] [options]",
+        description="Compile the training step by XLA for a GPU that is not there, and print the registers, shared "
+        "memory and spilled bytes of each kernel. Kernels inside cuDNN and cuBLAS are not counted. It needs "
+        "TensorFlow's CUDA build, ptxas and a C++ compiler.",
+        epilog="Options of the training job: python -m train --help",
+        allow_abbrev=False,
+    )
+    parser.add_argument("--gpu", default="t4", metavar="NAME", help=f"{', '.join(devices.read_devices())}; default t4")
+    parser.add_argument(
+        "--library-cache",
+        default="~/.cache/toolkit/rehearsal",
+        metavar="DIR",
+        help="where the compiled program is kept; default %(default)s",
+    )
+    parser.add_argument("--json", action="store_true", help="print the kernels as one JSON object")
+    return parser
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Compile the step of a training job and print its kernels; returns the exit code."""
+    from train import cli, runtime
+
+    own, passed_on = make_parser().parse_known_args(argv)
+    try:
+        device, config = devices.choose(own.gpu), cli.parse(passed_on)
+        find_tensorflow()
+        runtime.prepare(runtime.choose_threads(config, None))
+        kernels = compile_step(lower_step(config), device, Path(own.library_cache).expanduser())
+    except TrainError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return error.exit_code
+    summary = summarize(kernels)
+    if own.json:
+        print(json.dumps({"gpu": own.gpu, **summary, "list": [asdict(kernel) for kernel in kernels]}))
+        return 0
+    print(f"{'registers':>9} {'shared B':>8} {'spilled B':>9}  kernel")
+    for kernel in kernels:
+        print(f"{kernel.registers:9} {kernel.shared:8} {kernel.spilled:9}  {kernel.name}")
+    print(
+        f"{config.model} {config.memory} {config.precision} for {own.gpu}: {summary['kernels']} kernels of XLA's own, "
+        f"{summary['spilling']} spill registers; at most {summary['most_registers']} registers a thread, "
+        f"{summary['most_shared']} bytes of shared memory a block. Compiled without a device; not run."
+    )
+    return 0
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

@@ -1,0 +1,194 @@
+"""Where a graph's tensors lie on a machine with a GPU: worked out from the kernels, without running anything.
+
+A node runs on the GPU if there is a GPU kernel for it and its dtypes, and on the host if not. A kernel says which of
+its arguments it reads and writes in host memory. Where a tensor is written in one memory and read in the other,
+TensorFlow puts a copy between (NeedSameDeviceSendRecv in tensorflow/core/graph/graph_partition.cc); a copy to the host
+also makes the host wait for the device.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final, Literal, NamedTuple
+
+from train.rehearsal.kernels import Attributes, Kernel, KernelTable, read_values
+
+Memory = Literal["host", "device", "argument"]
+"""Where a tensor lies. An argument comes from the host, and is copied to the device once if a kernel there reads it."""
+
+ON_HOST: Final = frozenset({"int32", "resource", "string"})
+"""Dtypes that a function takes and returns in host memory (MTypeFromDType in tensorflow/core/framework)."""
+
+CALLS: Final = {"If": 1, "StatelessIf": 1, "Case": 1, "StatelessCase": 1}
+"""Operations whose functions do not get the first inputs, and how many those are."""
+
+
+class Copy(NamedTuple):
+    """A copy between the memories in each run of the graph: of which tensor, to where, and who reads it there."""
+
+    tensor: str
+    dtype: str
+    source: Memory
+    target: Memory
+    reader: "Node"
+    argument: str
+
+
+@dataclass(frozen=True)
+class Node:
+    """A node of a graph or of a function in it.
+
+    Attributes:
+        name: with the names of the calling nodes before it.
+        operation: its kind.
+        attributes: dtypes, strings and numbers by name.
+        inputs: references to the tensors that it reads.
+        arguments: for each input, the name of the argument.
+        results: for each output, the name of the argument and its dtype.
+        functions: names of the functions that it calls.
+        label: which of several kernels it asks for.
+    """
+
+    name: str
+    operation: str
+    attributes: Attributes
+    inputs: tuple[str, ...]
+    arguments: tuple[str, ...]
+    dtypes: tuple[str, ...]
+    results: tuple[tuple[str, str], ...]
+    functions: tuple[str, ...]
+    label: str = ""
+
+
+@dataclass
+class Body:
+    """A graph, or a function called from one, with the memories of its arguments.
+
+    Attributes:
+        nodes: by name.
+        outputs: references to the tensors that it returns.
+        controls: names of the nodes that must run besides.
+        memories: of the arguments, by name.
+        homeless: arguments that are handles of variables without a kernel on the GPU; their readers run on the host.
+    """
+
+    nodes: Mapping[str, Node]
+    outputs: Sequence[str]
+    controls: Sequence[str]
+    memories: Mapping[str, Memory]
+    homeless: frozenset[str] = frozenset()
+    table: KernelTable = field(kw_only=True)
+
+    def list_needed(self) -> list[Node]:
+        """The nodes that the outputs depend on; TensorFlow prunes the others."""
+        found: dict[str, Node] = {}
+        left = [*(_producer(reference) for reference in self.outputs), *self.controls]
+        while left:
+            name = left.pop()
+            if name not in found and name in self.nodes:
+                found[name] = self.nodes[name]
+                left += [_producer(reference) for reference in self.nodes[name].inputs]
+        return list(found.values())
+
+    def find_kernel(self, node: Node) -> Kernel | None:
+        """The GPU kernel that runs the node, wherever its variables are."""
+        return self.table.find(node.operation, node.attributes, node.label)
+
+    def is_on_host(self, node: Node) -> bool:
+        """Whether the node runs on the host, for lack of a kernel or because its variable is there."""
+        return self.find_kernel(node) is None or any(self.is_homeless(reference) for reference in node.inputs)
+
+    def is_homeless(self, reference: str) -> bool:
+        """Whether a tensor is the handle of a variable that is kept on the host."""
+        name = _producer(reference)
+        node = self.nodes.get(name)
+        if name in self.homeless or node is None:
+            return name in self.homeless
+        place = _output(reference)
+        return place < len(node.results) and node.results[place][1] == "resource" and self.is_on_host(node)
+
+    def locate(self, reference: str) -> Memory:
+        """Where a tensor lies when it has been written."""
+        name = _producer(reference)
+        if name in self.memories:
+            return self.memories[name]
+        node = self.nodes[name]
+        kernel = self.find_kernel(node)
+        place = _output(reference)
+        argument, dtype = node.results[place]
+        if kernel is None or self.is_on_host(node) or argument in kernel.host:
+            return "host"
+        if node.functions:
+            return "host" if dtype in ON_HOST else "device"
+        return "device"
+
+    def list_copies(self, nodes: Sequence[Node]) -> Iterator[Copy]:
+        """Copies between host and device in each run, one for each tensor and memory."""
+        seen = set()
+        for node in nodes:
+            kernel = self.find_kernel(node)
+            elsewhere = self.is_on_host(node)
+            for index, reference in enumerate(node.inputs):
+                if reference.startswith("^") or (node.functions and index >= CALLS.get(node.operation, 0)):
+                    continue  # what a function reads is looked at inside of it
+                argument, dtype = node.arguments[index], node.dtypes[index]
+                target: Memory = "host" if elsewhere or kernel is None or argument in kernel.host else "device"
+                source = self.locate(reference)
+                if source == "argument" and target == "host":
+                    continue
+                if source != target and dtype != "resource" and (reference, target) not in seen:
+                    seen.add((reference, target))
+                    yield Copy(reference, dtype, source, target, node, argument)
+
+
+def read_graph(graph: Any, prefix: str = "") -> dict[str, Node]:
+    """The nodes of a ``GraphDef`` by name, names of the calling nodes before them in `prefix`."""
+    nodes: dict[str, Node] = {}
+    for each in graph.node:
+        arguments, results = _list_arguments(each)
+        values = {name: value for name, value in each.attr.items() if not name.startswith("_")}
+        called = [value.func.name for value in values.values() if value.HasField("func")]
+        called += [function.name for value in values.values() for function in value.list.func]
+        data = [name for name in each.input if not name.startswith("^")]
+        nodes[each.name] = Node(
+            name=prefix + each.name,
+            operation=each.op,
+            attributes={name: read_values(value) for name, value in values.items()},
+            inputs=(*data, *(name for name in each.input if name.startswith("^"))),
+            arguments=tuple(name for name, _ in arguments),
+            dtypes=tuple(dtype for _, dtype in arguments),
+            results=tuple(results),
+            functions=tuple(called),
+            label=each.attr["_kernel"].s.decode() if "_kernel" in each.attr else "",
+        )
+    return nodes
+
+
+def _list_arguments(node: Any) -> tuple[list[tuple[str, str]], list[tuple[str, str]]]:
+    """Argument name and dtype of each input and output of a ``NodeDef``."""
+    from tensorflow.python.framework import op_def_registry
+
+    definition = op_def_registry.get(node.op)
+    if definition is None:
+        return [], []
+    return (
+        [pair for argument in definition.input_arg for pair in _expand(argument, node)],
+        [pair for argument in definition.output_arg for pair in _expand(argument, node)],
+    )
+
+
+def _expand(argument: Any, node: Any) -> list[tuple[str, str]]:
+    from tensorflow.python.framework import dtypes
+
+    if argument.type_list_attr:
+        return [(argument.name, dtypes.as_dtype(kind).name) for kind in node.attr[argument.type_list_attr].list.type]
+    kind = argument.type or node.attr[argument.type_attr].type
+    count = node.attr[argument.number_attr].i if argument.number_attr else 1
+    return [(argument.name, dtypes.as_dtype(kind).name)] * count
+
+
+def _producer(reference: str) -> str:
+    return reference.lstrip("^").split(":")[0]
+
+
+def _output(reference: str) -> int:
+    return int(reference.split(":")[1]) if ":" in reference else 0
