@@ -1,7 +1,12 @@
 """Dependencies point one way, and each room keeps to itself."""
 
 import ast
+import re
+import subprocess
+import sys
+import textwrap
 from collections.abc import Iterator
+from importlib.metadata import packages_distributions
 from pathlib import Path
 
 import pytest
@@ -24,6 +29,10 @@ def _imports(path: Path) -> Iterator[str]:
             yield from (f"{node.module}.{alias.name}" for alias in node.names)
 
 
+def _normalize(name: str) -> str:
+    return re.sub(r"[-_.]+", "-", name).lower()
+
+
 def _walk(node: ast.AST) -> Iterator[ast.AST]:
     """Every node but those that only a type checker sees."""
     for child in ast.iter_child_nodes(node):
@@ -41,6 +50,26 @@ def test_the_toolkit_never_imports_tensorflow(path: Path) -> None:
     allowed_of_train = ("train.cli", "train.config", "train.cores", "train.errors", "train.rehearsal.cli")
     assert not _reaches(path, ("tensorflow", "keras", "datasets", "numpy", "toolkit.smoke.inside"))
     assert all(name.startswith(allowed_of_train) for name in _reaches(path, ("train",)))
+
+
+def test_the_toolkit_needs_its_own_locked_packages_alone() -> None:
+    names = re.findall(r"^([a-z0-9._-]+)==", (ROOT / "docker/requirements/toolkit.txt").read_text(), re.MULTILINE)
+    installed = packages_distributions()
+    foreign = [
+        name for name, homes in installed.items() if not {_normalize(home) for home in homes} & {*names, "toolkit"}
+    ]
+    modules = [".".join(path.relative_to(ROOT).with_suffix("").parts) for path in _modules("toolkit")]
+    code = """
+        import importlib, sys
+        foreign, modules = (names.split() for names in sys.argv[1:])
+        sys.modules.update(dict.fromkeys(foreign))
+        for name in modules:
+            importlib.import_module(name)
+    """
+    words = [sys.executable, "-c", textwrap.dedent(code), " ".join(foreign), " ".join(modules)]
+    done = subprocess.run(words, cwd=ROOT, capture_output=True, text=True, check=False)
+    assert "numpy" in foreign
+    assert done.returncode == 0, done.stderr
 
 
 @pytest.mark.parametrize("path", _modules("train"), ids=lambda path: str(path.relative_to(ROOT)))

@@ -7,13 +7,15 @@ import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from train.cli import parse
 from train.errors import TrainError, UsageError
 from train.rehearsal import device as devices
-from train.rehearsal import inspection, launch, library, report, synthetic
-from train.rehearsal.report import Report
-from train.rehearsal.request import Request
+from train.rehearsal.request import SYNTHETIC, Request, register_synthetic
+
+if TYPE_CHECKING:
+    from train.rehearsal.report import Report
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -60,8 +62,8 @@ def read(argv: Sequence[str]) -> Order:
         SystemExit: help was asked for, or an option of the rehearsal is malformed.
     """
     own, passed_on = make_parser().parse_known_args(argv)
-    if synthetic.NAME in passed_on:
-        synthetic.register(own.shape, own.classes)
+    if SYNTHETIC in passed_on:
+        register_synthetic(own.shape, own.classes)
     config = parse(passed_on)
     if not config.batch_size:
         raise UsageError(
@@ -72,7 +74,7 @@ def read(argv: Sequence[str]) -> Order:
     device = devices.choose(
         own.gpu, driver=own.driver, memory=own.gpu_memory, capability=own.capability, count=own.gpus
     )
-    is_synthetic = config.dataset == synthetic.NAME
+    is_synthetic = config.dataset == SYNTHETIC
     request = Request(
         config=config,
         device=device,
@@ -90,12 +92,15 @@ def _choose_cache(given: str) -> Path:
     return Path(given or f"{home}/toolkit/rehearsal").expanduser()
 
 
-def rehearse(order: Order) -> Report:
+def rehearse(order: Order) -> "Report":
     """Compile the emulation, run the job on it, audit its graphs meanwhile, and judge what was seen.
 
     Raises:
         PreflightError: there is no CUDA build of TensorFlow, or no C compiler.
     """
+    # Here, for reading a command line needs none of their packages.
+    from train.rehearsal import inspection, launch, library, report
+
     tensorflow = library.find_tensorflow()
     compiled = library.build(tensorflow, order.cache)
     with inspection.running(order.request) as finish:

@@ -3,11 +3,48 @@
 import dataclasses
 import json
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final
 
-from train.config import TrainConfig
-from train.rehearsal import synthetic
+from train.config import TrainConfig, read_table
+from train.errors import UsageError
 from train.rehearsal.device import Device
+
+SYNTHETIC: Final = "synthetic"
+"""The data set whose shape is given on the command line: any shape, without a data set."""
+
+_EXAMPLES: Final = 1024
+"""Training examples of `SYNTHETIC`. The other data sets keep their own number, for some of them live on the device."""
+
+
+def register_synthetic(shape: str, classes: int) -> None:
+    """Make `SYNTHETIC` a data set of this process.
+
+    Args:
+        shape: height, width and channels as ``224x224x3``.
+        classes: number of classes.
+
+    Raises:
+        UsageError: one of them makes no sense.
+    """
+    parts = shape.split("x")
+    if len(parts) != 3 or not all(part.isdecimal() and int(part) for part in parts) or classes < 2:
+        raise UsageError(
+            f"not a data shape: {shape!r} with {classes} classes",
+            remedy="write it as HEIGHTxWIDTHxCHANNELS, for example --shape 224x224x3 --classes 1000",
+        )
+    height, width, channels = (int(part) for part in parts)
+    small = height < 32
+    read_table("datasets")[SYNTHETIC] = {
+        "shape": [height, width, channels],
+        "classes": classes,
+        "examples": _EXAMPLES,
+        "model": "bc-22-12" if small else "121" if height >= 64 else "bc-100-12",
+        "recipe": "quick",
+        "epochs": {"paper": 1, "quick": 1, "adam": 1},
+        "augment": True,
+        "pad": height // 8,
+        "flip": True,
+    }
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -46,7 +83,7 @@ class Request:
         """Read what `write` wrote; a synthetic data set is registered in this process."""
         values: dict[str, Any] = json.loads(text)
         if values["shape"]:
-            synthetic.register(values["shape"], values["classes"])
+            register_synthetic(values["shape"], values["classes"])
         device = values["device"]
         for name in ("capability", "driver"):
             device[name] = tuple(device[name])

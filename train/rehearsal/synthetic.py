@@ -1,4 +1,4 @@
-"""Images of any shape without a data set: random bytes, for rehearsals only."""
+"""Images of a data set's shape: random bytes, in place of the data set."""
 
 from collections.abc import Callable
 from typing import Final
@@ -7,47 +7,9 @@ import numpy as np
 
 from train.config import TrainConfig, read_table
 from train.data import Dataset, Split
-from train.errors import UsageError
-
-NAME: Final = "synthetic"
-"""The data set whose shape is given on the command line."""
-
-EXAMPLES: Final = 1024
-"""Training examples of `NAME`. The other data sets keep their own number, for some of them live on the device."""
 
 WATCHED: Final = 512
 """Test examples: two batches of the evaluation are enough to see it."""
-
-
-def register(shape: str, classes: int) -> None:
-    """Make `NAME` a data set of this process.
-
-    Args:
-        shape: height, width and channels as ``224x224x3``.
-        classes: number of classes.
-
-    Raises:
-        UsageError: one of them makes no sense.
-    """
-    parts = shape.split("x")
-    if len(parts) != 3 or not all(part.isdecimal() and int(part) for part in parts) or classes < 2:
-        raise UsageError(
-            f"not a data shape: {shape!r} with {classes} classes",
-            remedy="write it as HEIGHTxWIDTHxCHANNELS, for example --shape 224x224x3 --classes 1000",
-        )
-    height, width, channels = (int(part) for part in parts)
-    small = height < 32
-    read_table("datasets")[NAME] = {
-        "shape": [height, width, channels],
-        "classes": classes,
-        "examples": EXAMPLES,
-        "model": "bc-22-12" if small else "121" if height >= 64 else "bc-100-12",
-        "recipe": "quick",
-        "epochs": {"paper": 1, "quick": 1, "adam": 1},
-        "augment": True,
-        "pad": height // 8,
-        "flip": True,
-    }
 
 
 def make_loader(steps: int) -> Callable[[TrainConfig], Dataset]:

@@ -10,7 +10,7 @@ from train.errors import PreflightError, UsageError
 from train.rehearsal import launch, ledger, library, synthetic
 from train.rehearsal.cli import main, read
 from train.rehearsal.device import choose
-from train.rehearsal.request import Request
+from train.rehearsal.request import Request, register_synthetic
 
 
 def test_options_of_the_rehearsal_and_of_the_job_are_told_apart() -> None:
@@ -90,4 +90,4 @@ def test_help_needs_no_tensorflow() -> None:
 
 def test_an_unknown_data_shape_is_told() -> None:
     with pytest.raises(UsageError, match="not a data shape"):
-        synthetic.register("224x224", 10)
+        register_synthetic("224x224", 10)
