@@ -1,10 +1,12 @@
 """Reading a build's transcript: real output of buildx, and whatever else may come down the pipe."""
 
+import base64
 import json
 import os
 import signal
 import sys
 import threading
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -12,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from toolkit.console import Console
-from toolkit.engine.buildx import Transcript, build
+from toolkit.engine.buildx import TAIL_LINES, Transcript, build
 from toolkit.errors import BuildError, EngineError, PreflightError, ToolkitError
 
 FAILED = Path(__file__).parents[1] / "fixtures" / "buildx-0.13-failed.txt"
@@ -42,6 +44,30 @@ def test_one_line_objects_of_newer_versions_read_the_same() -> None:
     for line in FAILED.read_text().splitlines(keepends=True):
         spread.feed(line)
     assert (compact.steps, compact.done, compact.failed) == (spread.steps, spread.done, spread.failed)
+
+
+def _log(said: bytes, stream: int = 2) -> str:
+    entry = {"vertex": "sha256:1", "stream": stream, "data": base64.b64encode(said).decode()}
+    return json.dumps({"logs": [entry]}) + "\n"
+
+
+@given(st.lists(st.text(st.characters(exclude_categories=["C", "Z"]), min_size=1), min_size=1), st.data())
+def test_a_line_is_whole_however_its_writes_were_cut(lines: list[str], data: st.DataObject) -> None:
+    said = "\n".join(lines).encode()
+    cuts = sorted(data.draw(st.sets(st.integers(0, len(said)))) | {0, len(said)})
+    transcript = Transcript()
+    heard = [text for start, end in pairwise(cuts) for text in transcript.feed(_log(said[start:end]))]
+    assert heard + transcript.finish() == [f"    {line}" for line in lines]
+    assert transcript.tail == lines[-TAIL_LINES:]
+
+
+def test_two_streams_do_not_mix_and_the_end_of_a_step_ends_its_line() -> None:
+    transcript = Transcript()
+    assert transcript.feed(_log(b"E: ", stream=2)) == []
+    assert transcript.feed(_log(b"Get:1\n", stream=1)) == ["    Get:1"]
+    assert transcript.feed(_log(b"The day is not there", stream=2)) == []
+    ended = {"vertexes": [{"digest": "sha256:1", "name": "[1/1] RUN", "completed": "2026-01-01"}]}
+    assert transcript.feed(json.dumps(ended) + "\n") == ["[1/1] RUN", "    E: The day is not there"]
 
 
 @given(st.lists(st.text()))

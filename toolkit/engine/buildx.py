@@ -6,6 +6,7 @@ buildx 0.13 spreads an object over many lines, later ones write it on one.
 """
 
 import base64
+import itertools
 import json
 import re
 import signal
@@ -55,6 +56,7 @@ class Transcript:
     tail: list[str] = field(default_factory=list)
     current: str = ""
     _open: list[str] = field(default_factory=list)
+    _unfinished: dict[str, bytes] = field(default_factory=dict)
 
     def feed(self, line: str) -> list[str]:
         """Take in one line; returns the lines worth logging. Lines outside of JSON objects are logged as they are."""
@@ -76,11 +78,28 @@ class Transcript:
         for vertex in event.get("vertexes") or []:
             heard.extend(self._step(vertex))
         for log in event.get("logs") or []:
-            text = base64.b64decode(log.get("data") or "").decode(errors="replace")
-            lines = [part.rstrip() for part in text.splitlines() if part.strip()]
-            self.tail = [*self.tail, *lines][-TAIL_LINES:]
-            heard.extend(f"    {part}" for part in lines)
+            key = f"{log.get('vertex', '')} {log.get('stream', '')}"
+            # BuildKit passes on what each write brought, and apt writes "E: " and its message in two.
+            said = self._unfinished.pop(key, b"") + base64.b64decode(log.get("data") or "")
+            lines, end, rest = said.rpartition(b"\n")
+            heard.extend(self._print(lines + end))
+            if rest:
+                self._unfinished[key] = rest
+        for key in list(self._unfinished):
+            if key.partition(" ")[0] in self.done:
+                heard.extend(self._print(self._unfinished.pop(key)))
         return heard
+
+    def finish(self) -> list[str]:
+        """Return the lines that no newline has ended: the build is over."""
+        rest = list(self._unfinished.values())
+        self._unfinished.clear()
+        return [line for text in rest for line in self._print(text)]
+
+    def _print(self, said: bytes) -> list[str]:
+        lines = [part.rstrip() for part in said.decode(errors="replace").splitlines() if part.strip()]
+        self.tail = [*self.tail, *lines][-TAIL_LINES:]
+        return [f"    {line}" for line in lines]
 
     def _step(self, vertex: dict[str, str | bool]) -> list[str]:
         name, key = str(vertex.get("name", "")), str(vertex.get("digest", ""))
@@ -142,8 +161,8 @@ def build(
         assert process.stderr is not None  # noqa: S101 - PIPE was asked for
         said = ""
         with log.open("w") as stream:
-            for line in process.stderr:
-                for text in transcript.feed(line):
+            for line in itertools.chain(process.stderr, [None]):
+                for text in transcript.finish() if line is None else transcript.feed(line):
                     stream.write(text + "\n")
                     console.detail(text)
                     said = observe(text) if observe else ""
