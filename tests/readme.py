@@ -3,7 +3,7 @@
 import re
 from pathlib import Path
 
-from toolkit import matrix
+from toolkit import versions
 from toolkit.cli.matrix import render
 from toolkit.errors import list_exit_codes
 
@@ -12,7 +12,7 @@ README = Path(__file__).parent.parent / "README.md"
 
 def generate(text: str) -> str:
     """The README with its generated parts made anew."""
-    table = render(matrix.load()).partition("\n\n")[0]
+    table = render(versions.load_table()).partition("\n\n")[0]
     codes = "\n".join(f"| {code} | {meaning} |" for code, meaning in sorted(list_exit_codes().items()))
     codes += "\n| 128 + n | a job was ended by signal n; 137 most often means that memory ran out |"
     text = _replace(text, "matrix", f"```\n{table}\n```")

@@ -15,8 +15,7 @@ import yaml
 
 from toolkit import digest, files, project
 from toolkit.errors import CheckError, UsageError
-from toolkit.matrix import Matrix
-from toolkit.spec import Spec
+from toolkit.versions import Spec, Table
 
 FILE = "toolkit.lock.yaml"
 SCHEMA = 1
@@ -77,13 +76,13 @@ def rank(floating: Collection[str]) -> str:
 
 
 def collect(
-    spec: Spec, matrix: Matrix, *, base_image: str, base_digest: str = "", apt_snapshot: str = "", commit: str = ""
+    spec: Spec, table: Table, *, base_image: str, base_digest: str = "", apt_snapshot: str = "", commit: str = ""
 ) -> Lock:
     """All pins that the table and this clone know, with those that only an engine or a person can give.
 
     Args:
         spec: the versions.
-        matrix: the version table.
+        table: the version table.
         base_image: reference of the base.
         base_digest: its content digest, where an engine knows it.
         apt_snapshot: day of Debian's snapshot archive, ``YYYYMMDDTHHMMSSZ``.
@@ -94,21 +93,21 @@ def collect(
     """
     if apt_snapshot and not _SNAPSHOT.fullmatch(apt_snapshot):
         raise UsageError(f"not a snapshot's day: {apt_snapshot!r}", remedy="write it as 20261121T000000Z")
-    row = matrix.tensorflow(spec.tensorflow)
+    row = table.tensorflow(spec.tensorflow)
     pins = {
         "base-image": base_image,
         "base-digest": base_digest,
         "apt-snapshot": apt_snapshot,
         "tensorflow-commit": row.commit or commit,
-        "bazel-sha256": matrix.bazel_rows[spec.bazel].sha256.get("x86_64", ""),
-        "cuda-redist-sha256": matrix.cuda_rows[spec.cuda].redist,
-        "cudnn-redist-sha256": matrix.cudnn_rows[spec.cudnn].redist,
+        "bazel-sha256": table.bazel_rows[spec.bazel].sha256.get("x86_64", ""),
+        "cuda-redist-sha256": table.cuda_rows[spec.cuda].redist,
+        "cudnn-redist-sha256": table.cudnn_rows[spec.cudnn].redist,
         "source-date-epoch": str(SOURCE_DATE_EPOCH),
         "recipe": digest.digest_paths(project.ROOT, [project.locate(name) for name in RECIPE]),
     }
     if row.tarball_sha256:
         pins["tensorflow-tarball-sha256"] = row.tarball_sha256
-    for path in [*_find_patches(spec), *_find_requirements(spec, matrix)]:
+    for path in [*_find_patches(spec), *_find_requirements(spec, table)]:
         pins[path.relative_to(project.ROOT).as_posix()] = digest.digest_file(path)
     versions = {
         "tensorflow": spec.tensorflow,
@@ -202,8 +201,8 @@ def _find_patches(spec: Spec) -> list[Path]:
     return [path for folder in folders if folder.is_dir() for path in sorted(folder.iterdir()) if path.is_file()]
 
 
-def _find_requirements(spec: Spec, matrix: Matrix) -> list[Path]:
-    names = ["uv", matrix.cuda_rows[spec.cuda].parts, spec.requirements]
+def _find_requirements(spec: Spec, table: Table) -> list[Path]:
+    names = ["uv", table.cuda_rows[spec.cuda].parts, spec.requirements]
     return [project.locate(f"docker/requirements/{name}.txt") for name in names if name]
 
 

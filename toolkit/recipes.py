@@ -4,11 +4,11 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from toolkit import manifest, matrix
+from toolkit import manifest
 from toolkit.errors import IntegrityError, UnsupportedError, UsageError
-from toolkit.matrix import Published
 from toolkit.recipe import Recipe
 from toolkit.settings import Settings
+from toolkit.versions import find_locked, load_table
 
 if TYPE_CHECKING:
     from toolkit.engine.protocol import Platform
@@ -23,10 +23,10 @@ def choose(settings: Settings) -> Recipe:
     Raises:
         UnsupportedError: no locked set serves these versions.
     """
-    table = matrix.load()
+    table = load_table()
     table.tensorflow(settings.tensorflow)
-    served = [item for item in table.published if _serves(item, settings)]
-    if not served:
+    locked = find_locked(table, settings.tensorflow, settings.python, settings.cuda, settings.cudnn)
+    if locked is None:
         raise UnsupportedError(
             f"no locked set holds {_name(settings.tensorflow, settings.cuda, settings.cudnn)} "
             f"for Python {settings.python}",
@@ -42,7 +42,7 @@ def choose(settings: Settings) -> Recipe:
         python=settings.python,
         cuda=settings.cuda,
         cudnn=settings.cudnn,
-        requirements=served[0].requirements,
+        requirements=locked.requirements,
     )
 
 
@@ -120,14 +120,6 @@ def _read_cudnn(record: manifest.Manifest) -> str:
         return str(record.facts["lock"]["spec"]["cudnn"])
     except (KeyError, TypeError):
         return ""
-
-
-def _serves(item: Published, settings: Settings) -> bool:
-    return (
-        item.tensorflow == settings.tensorflow
-        and settings.python in item.python
-        and (item.cuda, item.cudnn) == (settings.cuda, settings.cudnn)
-    )
 
 
 def _name(tensorflow: str, cuda: str, cudnn: str) -> str:

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from tests.integration.place import CACHE, Place
-from toolkit import matrix
+from toolkit import versions
 
 pytestmark = [pytest.mark.engine, pytest.mark.timeout(300)]
 
@@ -60,8 +60,8 @@ def test_other_bytes_than_pinned_are_refused(clone: Path, served: str, tmp_path:
 
 def test_pinned_bytes_are_run(clone: Path, served: str, tmp_path: Path) -> None:
     """The other side: with the served file's own hash in the version table, it is what the build runs."""
-    table = clone / "toolkit/matrix.yaml"
-    pinned = matrix.load().bazel_rows["6.5.0"].sha256["x86_64"]
+    table = clone / "toolkit/versions/table.yaml"
+    pinned = versions.load_table().bazel_rows["6.5.0"].sha256["x86_64"]
     table.write_text(table.read_text().replace(pinned, hashlib.sha256(BINARY.encode()).hexdigest()))
     _, code, said = build(clone, served, tmp_path / "user")
     assert code == 6, said

@@ -20,7 +20,7 @@ from tests.integration.docker import stages
 from tests.integration.place import Place
 from tests.integration.test_smoke_images import failures, require_breaks_named
 from tests.unit.wheel.maker import make_wheel
-from toolkit import matrix, naming
+from toolkit import naming, versions
 from toolkit.digest import digest_file
 from toolkit.smoke import report
 
@@ -76,7 +76,7 @@ def test_the_components_are_those_of_the_cuda_asked_for(image: str) -> None:
     found = {name.removeprefix("nvidia-").removesuffix("-cu12"): version for name, version in installed.items()}
     assert found.pop("cudnn").startswith("9.5.0.")
     found.pop("nccl")  # belongs to no release of CUDA
-    assert found == matrix.load().cuda_rows["12.6.1"].components
+    assert found == versions.load_table().cuda_rows["12.6.1"].components
 
 
 def test_tensorflow_is_the_wheel_that_was_given(built: Built, image: str) -> None:

@@ -22,7 +22,7 @@ import pytest
 from tests.integration.docker.test_wheel import edit
 from tests.integration.place import CACHE, Place
 from tests.integration.relay import Relay
-from toolkit import matrix
+from toolkit import versions
 from toolkit.engine import mounts
 
 pytestmark = [pytest.mark.engine, pytest.mark.timeout(1200), pytest.mark.usefixtures("bazel")]
@@ -93,7 +93,7 @@ def test_provenance_names_the_bazel_that_ran(built: tuple[Place, dict[str, Any]]
     statement = json.loads((folder / "provenance.intoto.json").read_text())
     dependencies = statement["predicate"]["buildDefinition"]["resolvedDependencies"]
     assert {"name": f"bazel-{report['bazel']}", "digest": {"sha256": report["bazel_sha256"]}} in dependencies
-    row = matrix.load().bazel_rows["6.5.0"]
+    row = versions.load_table().bazel_rows["6.5.0"]
     assert (report["bazel"], report["bazel_sha256"]) != (row.version, row.sha256["x86_64"])
     argv = ["docker", "create", "toolkit/bazel:debian", "none"]
     container = subprocess.run(argv, capture_output=True, text=True, check=True).stdout.strip()

@@ -7,11 +7,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from toolkit import lock, matrix, project, spec
+from toolkit import lock, project, versions
 from toolkit.errors import CheckError, PreflightError, UsageError
 
-TABLE = matrix.load()
-SPEC = spec.resolve(TABLE)
+TABLE = versions.load_table()
+SPEC = versions.resolve(TABLE)
 FULL = {"base_image": "debian", "base_digest": "sha256:" + "0" * 64, "apt_snapshot": "20261121T000000Z"}
 TEXT = st.text(st.characters(codec="utf-8"), max_size=20)
 
@@ -37,7 +37,7 @@ def test_complete_lock_is_r0_and_an_incomplete_one_says_what_floats() -> None:
 
 
 def test_unknown_commit_floats_until_somebody_names_it() -> None:
-    other = spec.resolve(TABLE, tensorflow="2.21.0", cudnn="9.5.0")
+    other = versions.resolve(TABLE, tensorflow="2.21.0", cudnn="9.5.0")
     assert "tensorflow-commit" in lock.collect(other, TABLE, **FULL).floating
     assert not lock.collect(other, TABLE, **FULL, commit="f" * 40).floating
 

@@ -18,12 +18,12 @@ def lock(
 ) -> None:
     """Write every pin into toolkit.lock.yaml. What cannot be found out here is named, never guessed."""
     from toolkit import lock as locking
-    from toolkit import matrix
     from toolkit.errors import CheckError
+    from toolkit.versions import load_table
     from toolkit.wheel import preparation
 
     console, settings = session.console, session.settings
-    path, table = Path(locking.FILE), matrix.load()
+    path, table = Path(locking.FILE), load_table()
     spec = preparation.resolve_spec(settings, compute_capability or ())
     locked = locking.read(path)
     if check and locked is None:

@@ -1,13 +1,12 @@
 """``toolkit matrix``: what can be built, what is known to fail, and who says so."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from toolkit.cli.session import Session, command
 
 if TYPE_CHECKING:
-    from toolkit.matrix import Failure, Matrix
-    from toolkit.versions import Range
+    from toolkit.versions.table import Failure, Table
 
 TENSORFLOW = ("TensorFlow", "Python", "Bazel", "CUDA", "cuDNN", "tested", "sources")
 CUDA = ("CUDA", "driver", "oldest driver", "capabilities", "built here", "sources")
@@ -18,9 +17,9 @@ def matrix(session: Session) -> None:
     """Show the version table: TensorFlow, CUDA and its drivers, known failures and what is done about each."""
     from dataclasses import asdict
 
-    from toolkit.matrix import load
+    from toolkit.versions.table import load_table, split_span
 
-    table = load()
+    table = load_table()
     value = {
         "updated": table.updated,
         "rows": [asdict(row) for row in table.rows()],
@@ -29,14 +28,17 @@ def matrix(session: Session) -> None:
         "bazel": [asdict(row) for row in table.bazel_rows.values()],
         "toolchain": asdict(table.toolchain),
         "published": [asdict(item) for item in table.published],
-        "failures": [asdict(failure) for failure in table.failures],
+        "failures": [
+            asdict(failure) | {"when": {name: split_span(span) for name, span in failure.when.items()}}
+            for failure in table.failures
+        ],
         "sources": {name: asdict(source) for name, source in table.sources.items()},
     }
     session.console.result(value, render(table))
 
 
-def render(table: "Matrix") -> str:
-    """The table for a person, in parts with an empty line between: TensorFlow, CUDA, known failures, sources."""
+def render(table: "Table") -> str:
+    """Return the table as text: TensorFlow, CUDA, known failures and sources, an empty line between them."""
     notes = [f"  {name}: {source.what}, {source.date}" for name, source in sorted(table.sources.items())]
     parts = [
         _align([TENSORFLOW, *_list_tensorflow(table)]),
@@ -47,13 +49,13 @@ def render(table: "Matrix") -> str:
     return "\n\n".join("\n".join(lines) for lines in parts)
 
 
-def _list_tensorflow(table: "Matrix") -> Iterable[Sequence[str]]:
+def _list_tensorflow(table: "Table") -> Iterable[Sequence[str]]:
     for row in table.rows():
         tested, sources = "yes" if row.tested else "no", ", ".join(row.sources)
         yield row.version, _span(row.python), row.bazel, _span(row.cuda), _span(row.cudnn), tested, sources
 
 
-def _list_cuda(table: "Matrix") -> Iterable[Sequence[str]]:
+def _list_cuda(table: "Table") -> Iterable[Sequence[str]]:
     for row in table.cuda_rows.values():
         # Without its locked parts the toolchain cannot prove itself, and nothing is built.
         built, sources = "yes" if row.parts else "no", ", ".join(row.sources)
@@ -61,13 +63,15 @@ def _list_cuda(table: "Matrix") -> Iterable[Sequence[str]]:
 
 
 def _describe(failure: "Failure") -> Iterable[str]:
-    span = " and ".join(f"{name} {_bound(span)}" for name, span in failure.when.items())
+    from toolkit.versions.table import split_span
+
+    span = " and ".join(f"{name} {_bound(split_span(span))}" for name, span in failure.when.items())
     yield f"  {failure.id}{f', {span}' if span else ''}: {failure.symptom} ({', '.join(failure.issues)})"
     yield f"    ours: {failure.ours}"
 
 
-def _bound(span: "Range") -> str:
-    bounds = (("from", span.since), ("before", span.before))
+def _bound(span: Mapping[str, str]) -> str:
+    bounds = (("from", span["since"]), ("before", span["before"]))
     return " ".join(f"{word} {version}" for word, version in bounds if version)
 
 

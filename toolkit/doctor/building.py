@@ -7,10 +7,10 @@ import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
-from toolkit import matrix, spec
 from toolkit.doctor.finding import Finding, Level
 from toolkit.errors import ToolkitError
 from toolkit.settings import Settings
+from toolkit.versions import load_table, resolve
 from train.cores import count_cores
 
 JOB_BYTES = 2 << 30
@@ -32,8 +32,8 @@ def check(settings: Settings) -> Iterator[Finding]:
 def _check_versions(settings: Settings) -> Finding:
     asked = f"TensorFlow {settings.tensorflow} with CUDA {settings.cuda} and cuDNN {settings.cudnn}"
     try:
-        spec.resolve(
-            matrix.load(),
+        resolve(
+            load_table(),
             tensorflow=settings.tensorflow,
             python=settings.python,
             cuda=settings.cuda,

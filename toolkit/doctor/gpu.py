@@ -3,9 +3,9 @@
 import subprocess
 from collections.abc import Iterator
 
-from toolkit import matrix, versions
 from toolkit.doctor.finding import Finding
 from toolkit.settings import Settings
+from toolkit.versions import load_table, numbers
 
 QUERY = ("nvidia-smi", "--query-gpu=name,compute_cap,driver_version", "--format=csv,noheader")
 
@@ -35,15 +35,15 @@ def check(settings: Settings) -> Iterator[Finding]:
 
 
 def _compare(driver: str, cuda: str) -> Finding:
-    row = matrix.load().cuda_rows.get(cuda)
+    row = load_table().cuda_rows.get(cuda)
     facts = {"driver": driver, "cuda": cuda}
     if row is None or not row.driver_min:
         return Finding(
             id="driver", level="warn", summary=f"it is not known which driver CUDA {cuda} needs", facts=facts
         )
-    if versions.parse(driver) >= versions.parse(row.driver or row.driver_min):
+    if numbers.parse(driver) >= numbers.parse(row.driver or row.driver_min):
         return Finding(id="driver", level="ok", summary=f"the driver runs CUDA {cuda}", facts=facts)
-    if versions.parse(driver) >= versions.parse(row.driver_min):
+    if numbers.parse(driver) >= numbers.parse(row.driver_min):
         summary = (
             f"driver {driver} is older than the {row.driver} of CUDA {cuda}; it runs it by minor-version compatibility"
         )

@@ -12,7 +12,7 @@ from packageurl import PackageURL
 
 from toolkit import __version__, naming
 from toolkit.lock import REPOSITORY
-from toolkit.matrix import Matrix
+from toolkit.versions import Table
 from toolkit.wheel.inspection import Inspection
 from toolkit.wheel.plan import WheelPlan
 from toolkit.wheel.provenance import Program
@@ -21,7 +21,7 @@ FILE = "sbom.cdx.json"
 _PROPERTIES = ("python", "cuda", "cudnn", "capabilities")
 
 
-def write(plan: WheelPlan, found: Inspection, matrix: Matrix, *, bazel: Program, packages: Iterable[str]) -> str:
+def write(plan: WheelPlan, found: Inspection, matrix: Table, *, bazel: Program, packages: Iterable[str]) -> str:
     """The bill as JSON; equal inputs give equal text.
 
     Args:
@@ -69,7 +69,7 @@ def _find_source(plan: WheelPlan) -> list[ExternalReference]:
     return [ExternalReference(type=ExternalReferenceType.VCS, url=address)]
 
 
-def _list_runtime(plan: WheelPlan, matrix: Matrix) -> Iterable[Component]:
+def _list_runtime(plan: WheelPlan, matrix: Table) -> Iterable[Component]:
     spec = plan.lock.spec
     versions = {f"nvidia-{name}-cu12": value for name, value in matrix.cuda_rows[spec["cuda"]].components.items()}
     cudnn = matrix.cudnn_rows[spec["cudnn"]].wheel

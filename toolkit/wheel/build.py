@@ -21,7 +21,7 @@ from toolkit.engine import buildx
 from toolkit.engine.client import require_buildx
 from toolkit.errors import BuildError, PreflightError
 from toolkit.manifest import Manifest
-from toolkit.matrix import Matrix
+from toolkit.versions import Table
 from toolkit.wheel import failure, staging
 from toolkit.wheel.folder import find_wheel
 from toolkit.wheel.plan import LOG_TARGET, WheelPlan
@@ -65,7 +65,7 @@ def find(plan: WheelPlan, dist: Path) -> Built | None:
     return Built(folder=folder, record=record, reused=True)
 
 
-def build(plan: WheelPlan, matrix: Matrix, *, dist: Path, logs: Path, engine: str, console: Console) -> Built:
+def build(plan: WheelPlan, matrix: Table, *, dist: Path, logs: Path, engine: str, console: Console) -> Built:
     """Build a wheel.
 
     Args:

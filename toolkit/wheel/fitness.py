@@ -2,8 +2,8 @@
 
 from collections.abc import Iterator, Mapping
 
-from toolkit import capability
 from toolkit.errors import CheckError, UnsupportedError
+from toolkit.versions import numbers
 from toolkit.wheel import library
 from toolkit.wheel.inspection import Inspection
 
@@ -54,7 +54,7 @@ def find_mismatches(found: Inspection, spec: Mapping[str, str]) -> Iterator[str]
     asked = spec["capabilities"].split(",")
     if sorted(found.build.capabilities) != sorted(asked):
         yield f"its build_info names {', '.join(found.build.capabilities) or 'no capabilities'}, not {', '.join(asked)}"
-    wanted = {f"sm_{capability.base(capability.number(item)).replace('.', '')}" for item in asked}
+    wanted = {f"sm_{numbers.strip_suffix(numbers.to_plain(item)).replace('.', '')}" for item in asked}
     missing = sorted(wanted - set(found.architectures))
     if missing:
         held = ", ".join(found.architectures) or "none at all"

@@ -5,12 +5,11 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from toolkit import lock, matrix, spec
+from toolkit import lock
 from toolkit.errors import EngineError, PreflightError
 from toolkit.lock import Lock
-from toolkit.matrix import Matrix
 from toolkit.settings import Settings
-from toolkit.spec import Spec
+from toolkit.versions import Spec, Table, load_table, resolve
 from toolkit.wheel import origin
 from toolkit.wheel.plan import Means, WheelPlan, plan
 
@@ -51,7 +50,7 @@ class Prepared:
 
     spec: Spec
     plan: WheelPlan
-    matrix: Matrix
+    matrix: Table
     engine: str
 
 
@@ -74,9 +73,9 @@ class Ground:
 
 
 def resolve_spec(settings: Settings, capabilities: Sequence[str]) -> Spec:
-    """The versions, from settings and the table's defaults. Raises as :func:`toolkit.spec.resolve`."""
-    return spec.resolve(
-        matrix.load(),
+    """The versions, from settings and the table's defaults. Raises as :func:`toolkit.versions.resolve`."""
+    return resolve(
+        load_table(),
         tensorflow=settings.tensorflow,
         python=settings.python,
         cuda=settings.cuda or None,
@@ -124,7 +123,7 @@ def prepare(settings: Settings, wish: Wish, *, lock_file: Path, dry_run: bool = 
         CheckError: the lock no longer fits.
         EngineError, PreflightError: there is nothing to build it with; not in a dry run.
     """
-    table, versions = matrix.load(), resolve_spec(settings, wish.capabilities)
+    table, versions = load_table(), resolve_spec(settings, wish.capabilities)
     locked = lock.read(lock_file)
     source = origin.find_source(wish.source) if wish.source else None
     if wish.source:
@@ -140,7 +139,7 @@ def prepare(settings: Settings, wish: Wish, *, lock_file: Path, dry_run: bool = 
     return Prepared(spec=versions, plan=planned, matrix=table, engine=ground.engine)
 
 
-def collect(versions: Spec, table: Matrix, ground: Ground, locked: Lock | None, apt_snapshot: str = "") -> Lock:
+def collect(versions: Spec, table: Table, ground: Ground, locked: Lock | None, apt_snapshot: str = "") -> Lock:
     """The pins as they are now; a day and a commit that were locked stay what they were unless another is asked for."""
     pins = locked.pins if locked else {}
     return lock.collect(

@@ -10,7 +10,7 @@ from typing import Any
 from toolkit import files, lock, manifest
 from toolkit.errors import IntegrityError, PreflightError
 from toolkit.manifest import Manifest
-from toolkit.matrix import Matrix
+from toolkit.versions import Table
 from toolkit.wheel import audit, bom, events, fitness, folder, inspection, provenance
 from toolkit.wheel.plan import WheelPlan
 
@@ -31,7 +31,7 @@ class Circumstances:
     command: tuple[str, ...]
 
 
-def publish(staging: Path, target: Path, plan: WheelPlan, matrix: Matrix, circumstances: Circumstances) -> Manifest:
+def publish(staging: Path, target: Path, plan: WheelPlan, matrix: Table, circumstances: Circumstances) -> Manifest:
     """Check what a build left in ``staging``, describe it, and move it to ``target`` in one step.
 
     Raises:

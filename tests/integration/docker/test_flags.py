@@ -11,7 +11,7 @@ import pytest
 
 from tests.integration.docker import stages
 from tests.integration.docker.test_wheel import WHEEL, edit
-from toolkit import matrix, spec
+from toolkit import versions
 
 pytestmark = [pytest.mark.engine, pytest.mark.usefixtures("bazel")]
 
@@ -47,7 +47,7 @@ def test_a_later_version_gets_the_flags_of_its_row(version: str, cache: str, min
             rc.write(
                 "build --incompatible_enable_cc_toolchain_resolution\nbuild --repo_env USE_HERMETIC_CC_TOOLCHAIN=1\n"
             )
-    flags = spec.resolve(matrix.load(), tensorflow=version).bazel_arguments
+    flags = versions.resolve(versions.load_table(), tensorflow=version).bazel_arguments
     told = {"BAZEL_ARGUMENTS": " ".join(flags), "TENSORFLOW_VERSION": version}
     outcome = stages.build_mini(mini, cache=cache, output=tmp_path / "out", arguments=told)
     assert outcome.code == 0, outcome.text

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from tests.unit.wheel.test_publication import PLAN, finish_build, publish
-from toolkit import lock, matrix, spec
+from toolkit import lock, versions
 from toolkit.console import Console
 from toolkit.errors import IntegrityError
 from toolkit.wheel import build
@@ -47,8 +47,8 @@ def test_result_of_the_plan_is_found_and_of_another_is_not(tmp_path: Path) -> No
     assert found is not None
     assert found.reused
     assert found.wheel.name.startswith("tensorflow-2.19.0")
-    table = matrix.load()
-    other = plan(lock.collect(spec.resolve(table), table, base_image="other"), Means())
+    table = versions.load_table()
+    other = plan(lock.collect(versions.resolve(table), table, base_image="other"), Means())
     (tmp_path / "dist" / PLAN.name).rename(tmp_path / "dist" / other.name)
     assert build.find(other, tmp_path / "dist") is None
 
@@ -86,7 +86,7 @@ def test_log_of_an_earlier_run_explains_nothing(tmp_path: Path, monkeypatch: pyt
     monkeypatch.setenv("PATH", f"{programs}:{os.environ['PATH']}")
     monkeypatch.setattr(build, "require_buildx", lambda: None)
     with pytest.raises(IntegrityError, match="a download is not what was pinned"):
-        build.build(PLAN, matrix.load(), dist=tmp_path / "dist", logs=state, engine="x", console=Console())
+        build.build(PLAN, versions.load_table(), dist=tmp_path / "dist", logs=state, engine="x", console=Console())
     assert not stale.exists()
     run = (tmp_path / "run").read_text()
     assert f"--build-arg LOG_OF={run}" in (tmp_path / "said").read_text(), "the log of this very run was asked for"

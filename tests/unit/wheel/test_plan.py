@@ -7,13 +7,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from toolkit import lock, matrix, spec
+from toolkit import lock, versions
 from toolkit.errors import UnsupportedError, UsageError
 from toolkit.wheel.origin import Origin, find_bazel
 from toolkit.wheel.plan import Means, WheelPlan, plan
 
-TABLE = matrix.load()
-SPEC = spec.resolve(TABLE)
+TABLE = versions.load_table()
+SPEC = versions.resolve(TABLE)
 LOCK = lock.collect(SPEC, TABLE, base_image="debian", base_digest="sha256:0", apt_snapshot="20261121T000000Z")
 SOURCE = Origin(context="/source", identity="git:1")
 

@@ -7,14 +7,14 @@ from typing import Any
 
 import pytest
 
-from toolkit import __version__, lock, matrix, spec
+from toolkit import __version__, lock, versions
 from toolkit.wheel import provenance
 from toolkit.wheel.origin import Origin
 from toolkit.wheel.plan import Means, WheelPlan, plan
 
-TABLE = matrix.load()
+TABLE = versions.load_table()
 LOCK = lock.collect(
-    spec.resolve(TABLE),
+    versions.resolve(TABLE),
     TABLE,
     base_image="python:3.11-slim-trixie",
     base_digest="sha256:" + "1" * 64,

@@ -9,15 +9,15 @@ from cyclonedx.schema import SchemaVersion
 from cyclonedx.validation.json import JsonStrictValidator
 
 from tests.unit.wheel.maker import MEMBER, make_build_info, make_elf, make_fatbin, make_wheel
-from toolkit import lock, manifest, matrix, spec
+from toolkit import lock, manifest, versions
 from toolkit.audit.finding import require
 from toolkit.errors import BuildError, CheckError, IntegrityError, PreflightError, ToolkitError
 from toolkit.wheel import bom, folder, provenance, publication, verification
 from toolkit.wheel.origin import Origin
 from toolkit.wheel.plan import Means, WheelPlan, plan
 
-TABLE = matrix.load()
-LOCK = lock.collect(spec.resolve(TABLE), TABLE, base_image="debian", base_digest="sha256:" + "0" * 64)
+TABLE = versions.load_table()
+LOCK = lock.collect(versions.resolve(TABLE), TABLE, base_image="debian", base_digest="sha256:" + "0" * 64)
 PLAN = plan(LOCK, Means(), source=Origin(context="/source", identity="git:" + "a" * 40))
 CIRCUMSTANCES = publication.Circumstances(
     started=1_741_132_800, finished=1_741_136_400, host={"engine": "docker 26"}, command=("docker",)

@@ -8,7 +8,7 @@ import pytest
 
 from tests.unit.test_cli import Run
 from tests.unit.wheel.test_publication import finish_build, publish
-from toolkit import lock, matrix, spec
+from toolkit import lock, versions
 from toolkit.wheel.plan import Means, plan
 
 MINI = Path(__file__).parents[2] / "fixtures/mini_tensorflow"
@@ -34,8 +34,8 @@ def test_dry_run_without_the_wheel_prints_its_build_and_says_what_is_missing(run
 
 def test_wheel_that_is_built_is_found_and_the_rest_is_for_its_cuda(run: Run) -> None:
     """Without an engine the base has no digest, so the plan of this folder is known here."""
-    table = matrix.load()
-    found = spec.resolve(table)
+    table = versions.load_table()
+    found = versions.resolve(table)
     built = plan(
         lock.collect(found, table, base_image="python:3.11-slim-trixie"),
         Means(),

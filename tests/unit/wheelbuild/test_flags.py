@@ -14,7 +14,7 @@ from wheelbuild import arguments
 from wheelbuild.request import Request
 
 from tests.unit.wheelbuild.test_arguments import FULL, RC, compose
-from toolkit import matrix
+from toolkit import versions
 
 TABLE = yaml.safe_load((Path(__file__).parents[3] / "docker/flags.yaml").read_text())
 ROWS = TABLE["bazel"] | TABLE["flags"] | TABLE["variables"]
@@ -39,7 +39,7 @@ def list_emitted(downloads: Path) -> list[str]:
     files = {"cache": Path("/cache"), "logging": Path("/log"), "credentials": Path("/rc"), "trust": Path("/ca")}
     flags = arguments.compose_startup(**files)
     flags += compose(plain, downloads=downloads)[2:]
-    table = matrix.load()
+    table = versions.load_table()
     return [*flags, *(flag for source in (*table.rows(), *table.failures) for flag in source.flags)]
 
 

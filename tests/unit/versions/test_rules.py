@@ -8,10 +8,11 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
-from toolkit import capability, matrix, spec
+from toolkit import versions
 from toolkit.errors import UnsupportedError, UsageError
+from toolkit.versions import numbers, table
 
-TABLE = matrix.load()
+TABLE = versions.load_table()
 WORDS = st.text(max_size=12) | st.from_regex(r"\A[0-9]{1,3}(\.[0-9]{1,3}){0,3}\Z")
 VERSION = st.sampled_from([*TABLE.tensorflow_rows, *TABLE.cuda_rows, *TABLE.cudnn_rows, "3.11", "3.13", "12.6", "99"])
 
@@ -44,56 +45,56 @@ def read_flags(remedy: str) -> dict[str, str | list[str]]:
 )
 def test_refusal_names_reason_and_nearest(asked: dict[str, str], reason: str, nearest: str) -> None:
     with pytest.raises(UnsupportedError) as caught:
-        spec.resolve(TABLE, **asked)
+        versions.resolve(TABLE, **asked)
     assert caught.value.exit_code == 3
     assert reason in str(caught.value)
     assert nearest in caught.value.remedy
 
 
 @pytest.fixture(scope="module", params=["9.11.0", "9.13.1"])
-def newer(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> tuple[matrix.Matrix, str]:
+def newer(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> tuple[versions.Table, str]:
     """The table as it would be with a newer cuDNN, from 9.11 on, in the tables and in a locked run-time set."""
-    data = yaml.safe_load(matrix.PATH.read_text())
+    data = yaml.safe_load(table.PATH.read_text())
     data["cudnn"][request.param] = {"redist": "0" * 64, "sources": ["tsl"]}
     data["tensorflow"]["2.19.0"]["cudnn"].append(request.param)
     data["published"][-1]["cudnn"] = request.param
-    path = tmp_path_factory.mktemp("table") / "matrix.yaml"
+    path = tmp_path_factory.mktemp("table") / "table.yaml"
     path.write_text(yaml.safe_dump(data))
-    return matrix.load(path), request.param
+    return versions.load_table(path), request.param
 
 
-@pytest.mark.parametrize("numbers", [["6.0"], ["7.0"], ["7.2"], ["5.0"], ["6.1", "7.5"], ["sm_70", "compute_80"]])
+@pytest.mark.parametrize("capabilities", [["6.0"], ["7.0"], ["7.2"], ["5.0"], ["6.1", "7.5"], ["sm_70", "compute_80"]])
 def test_gpus_before_turing_are_kept_from_the_cudnn_without_code_for_them(
-    newer: tuple[matrix.Matrix, str], numbers: list[str]
+    newer: tuple[versions.Table, str], capabilities: list[str]
 ) -> None:
     """See conda-forge/tensorflow-feedstock#457: cuDNN 9.11 dropped the code for capabilities below 7.5."""
-    table, cudnn = newer
+    newer_table, cudnn = newer
     with pytest.raises(UnsupportedError, match=r"cuDNN 9\.11 and later .* before Turing") as caught:
-        spec.resolve(table, cudnn=cudnn, capabilities=numbers)
+        versions.resolve(newer_table, cudnn=cudnn, capabilities=capabilities)
     assert "tensorflow-feedstock#457" in str(caught.value)
     assert "jaxlib-feedstock#330" in str(caught.value)
 
 
-@pytest.mark.parametrize("numbers", [["7.5"], ["7.5", "8.0"], ["8.9"], ["sm_75", "compute_90"]])
-def test_turing_and_newer_gpus_may_use_every_cudnn(newer: tuple[matrix.Matrix, str], numbers: list[str]) -> None:
-    table, cudnn = newer
-    assert spec.resolve(table, cudnn=cudnn, capabilities=numbers).cudnn == cudnn
+@pytest.mark.parametrize("capabilities", [["7.5"], ["7.5", "8.0"], ["8.9"], ["sm_75", "compute_90"]])
+def test_turing_and_newer_gpus_may_use_every_cudnn(newer: tuple[versions.Table, str], capabilities: list[str]) -> None:
+    newer_table, cudnn = newer
+    assert versions.resolve(newer_table, cudnn=cudnn, capabilities=capabilities).cudnn == cudnn
 
 
-@pytest.mark.parametrize("numbers", [["6.0"], ["7.0"]])
-def test_gpus_before_turing_may_use_an_older_cudnn(numbers: list[str]) -> None:
-    assert spec.resolve(TABLE, cudnn="9.5.0", capabilities=numbers).cudnn == "9.5.0"
+@pytest.mark.parametrize("capabilities", [["6.0"], ["7.0"]])
+def test_gpus_before_turing_may_use_an_older_cudnn(capabilities: list[str]) -> None:
+    assert versions.resolve(TABLE, cudnn="9.5.0", capabilities=capabilities).cudnn == "9.5.0"
 
 
 @pytest.mark.parametrize("number", ["9.0a", "10.0"])
 def test_a_capability_that_the_compiler_does_not_know_is_refused(number: str) -> None:
     with pytest.raises(UnsupportedError, match=f"(?s){re.escape(number)}.*--compute-capability compute_90"):
-        spec.resolve(TABLE, capabilities=[number])
+        versions.resolve(TABLE, capabilities=[number])
 
 
 def test_all_reasons_at_once() -> None:
     with pytest.raises(UnsupportedError) as caught:
-        spec.resolve(TABLE, cuda="13.0.1", cudnn="9.13.0", python="3.14", capabilities=["12.0"])
+        versions.resolve(TABLE, cuda="13.0.1", cudnn="9.13.0", python="3.14", capabilities=["12.0"])
     for part in ("Python 3.14", "CUDA 13.0.1", "cuDNN 9.13.0", "capability 12.0"):
         assert part in str(caught.value)
 
@@ -112,12 +113,12 @@ def test_all_reasons_at_once() -> None:
 )
 def test_what_is_not_written_as_a_version_is_wrong_usage(asked: dict[str, str]) -> None:
     with pytest.raises(UsageError):
-        spec.resolve(TABLE, **asked)
+        versions.resolve(TABLE, **asked)
 
 
 def test_only_failures_that_touch_this_set_are_warned_of() -> None:
     """About twenty failures touch every set and are answered by the toolchain: those are for --verbose."""
-    found = spec.resolve(TABLE)
+    found = versions.resolve(TABLE)
     shown = [line.partition(":")[0] for line in found.warnings if "; ours: " in line]
     assert shown == ["P3", "P13", "libdevice", "and-cuda"]
     assert any("clang 18" in line for line in found.warnings)
@@ -126,7 +127,7 @@ def test_only_failures_that_touch_this_set_are_warned_of() -> None:
 
 
 def test_every_known_failure_is_told_with_issue_and_remedy() -> None:
-    found = spec.resolve(TABLE)
+    found = versions.resolve(TABLE)
     told = [*found.warnings, *found.answered]
     for part in ("P4: ", "llvm#97866", "P8: ", "tensorflow#79299", "and-cuda"):
         assert any(part in line for line in told), part
@@ -155,20 +156,20 @@ ISSUES = {
 
 
 def test_each_known_failure_that_touches_the_default_set_is_shown_once_with_its_issues() -> None:
-    found = spec.resolve(TABLE)
+    found = versions.resolve(TABLE)
     lines = [*found.warnings, *found.answered]
     shown = {line.partition(":")[0]: line for line in lines if re.match(r"P\d", line)}
     assert len(shown) == sum(bool(re.match(r"P\d", line)) for line in lines)
     assert shown.keys() == {*ISSUES, "P13"}
-    for name, numbers in ISSUES.items():
+    for name, issues in ISSUES.items():
         said, _, ours = shown[name].partition("; ours: ")
-        assert tuple(map(int, re.findall(r"#(\d+)", said))) == numbers
+        assert tuple(map(int, re.findall(r"#(\d+)", said))) == issues
         assert ours
     assert "tensorflow-feedstock@7c8b03c7" in shown["P13"]
 
 
 def test_failures_of_an_older_version_are_not_shown_for_a_newer_one() -> None:
-    newer = spec.resolve(TABLE, tensorflow="2.20.0")
+    newer = versions.resolve(TABLE, tensorflow="2.20.0")
     told = [*newer.warnings, *newer.answered]
     assert not [line for line in told if line.startswith(("P3:", "P13:", "and-cuda:"))]
     assert any(line.startswith("P4:") for line in told)
@@ -176,14 +177,14 @@ def test_failures_of_an_older_version_are_not_shown_for_a_newer_one() -> None:
 
 def test_python_without_a_locked_run_time_is_built_with_a_warning() -> None:
     """The locked sets are for Python 3.11: hours later build-image would refuse the wheel."""
-    found = spec.resolve(TABLE, python="3.12")
+    found = versions.resolve(TABLE, python="3.12")
     assert not found.requirements
     assert any("no run-time set" in line for line in found.warnings)
-    assert not any("no run-time set" in line for line in spec.resolve(TABLE).warnings)
+    assert not any("no run-time set" in line for line in versions.resolve(TABLE).warnings)
 
 
 def test_flags_that_answer_known_failures_reach_the_build() -> None:
-    assert spec.resolve(TABLE).bazel_arguments == (
+    assert versions.resolve(TABLE).bazel_arguments == (
         "--copt=-Wno-gnu-offsetof-extensions",
         "--copt=-Wno-error=unused-result",
     )
@@ -201,20 +202,20 @@ def test_flags_that_answer_known_failures_reach_the_build() -> None:
 def test_flags_of_the_version_come_before_those_of_known_failures(version: str, flags: tuple[str, ...]) -> None:
     """Without ML_WHEEL_TYPE, TensorFlow 2.20 and 2.21 name the wheel X.dev0+selfbuilt, which is then refused."""
     cudnn = "9.4.0" if version == "2.18.0" else "9.5.0"
-    found = spec.resolve(TABLE, tensorflow=version, cudnn=cudnn).bazel_arguments
+    found = versions.resolve(TABLE, tensorflow=version, cudnn=cudnn).bazel_arguments
     assert found[: len(flags)] == flags
     assert all(flag.startswith("--copt=-Wno-") for flag in found[len(flags) :])
 
 
 def test_set_without_locked_run_time_is_built_with_a_warning() -> None:
-    found = spec.resolve(TABLE, tensorflow="2.18.0", cudnn="9.4.0")
+    found = versions.resolve(TABLE, tensorflow="2.18.0", cudnn="9.4.0")
     assert not found.requirements
     assert any("no run-time set" in line for line in found.warnings)
     assert any("has not been run" in line for line in found.warnings)
 
 
-@pytest.mark.parametrize("row", [row for row in TABLE.rows() if row.hermetic], ids=lambda row: row.version)
-def test_each_buildable_row_resolves(row: matrix.TensorflowRow) -> None:
+@pytest.mark.parametrize("row", TABLE.rows(), ids=lambda row: row.version)
+def test_each_buildable_row_resolves(row: table.TensorflowRow) -> None:
     """For each CUDA of the row whose parts are locked, some cuDNN of the row makes a set that can be built."""
     locked = [cuda for cuda in row.cuda if TABLE.cuda_rows[cuda].parts]
     assert locked
@@ -224,27 +225,29 @@ def test_each_buildable_row_resolves(row: matrix.TensorflowRow) -> None:
 
 def can_be_built(tensorflow: str, cuda: str, cudnn: str) -> bool:
     try:
-        return spec.resolve(TABLE, tensorflow=tensorflow, cuda=cuda, cudnn=cudnn).cudnn == cudnn
+        return versions.resolve(TABLE, tensorflow=tensorflow, cuda=cuda, cudnn=cudnn).cudnn == cudnn
     except UnsupportedError:
         return False
 
 
 @given(VERSION, VERSION, VERSION, VERSION, st.lists(st.sampled_from(["7.5", "8.9", "3.5", "12.0"]), max_size=3))
-def test_every_suggestion_can_be_built(tensorflow: str, python: str, cuda: str, cudnn: str, numbers: list[str]) -> None:
+def test_every_suggestion_can_be_built(tensorflow: str, python: str, cuda: str, cudnn: str, asked: list[str]) -> None:
     try:
-        found = spec.resolve(TABLE, tensorflow=tensorflow, python=python, cuda=cuda, cudnn=cudnn, capabilities=numbers)
+        found = versions.resolve(
+            TABLE, tensorflow=tensorflow, python=python, cuda=cuda, cudnn=cudnn, capabilities=asked
+        )
     except UnsupportedError as error:
-        asked = read_flags(error.remedy)
+        nearest = read_flags(error.remedy)
         if tensorflow in TABLE.tensorflow_rows:
-            assert spec.resolve(TABLE, **asked).tensorflow == asked["tensorflow"]  # type: ignore[arg-type]
+            assert versions.resolve(TABLE, **nearest).tensorflow == nearest["tensorflow"]  # type: ignore[arg-type]
     else:
         assert found.tensorflow == tensorflow
 
 
 @given(WORDS, WORDS, WORDS, WORDS, st.lists(WORDS, max_size=3))
-def test_no_text_crashes(tensorflow: str, python: str, cuda: str, cudnn: str, numbers: list[str]) -> None:
+def test_no_text_crashes(tensorflow: str, python: str, cuda: str, cudnn: str, asked: list[str]) -> None:
     with contextlib.suppress(UsageError, UnsupportedError):
-        spec.resolve(TABLE, tensorflow=tensorflow, python=python, cuda=cuda, cudnn=cudnn, capabilities=numbers)
+        versions.resolve(TABLE, tensorflow=tensorflow, python=python, cuda=cuda, cudnn=cudnn, capabilities=asked)
 
 
 @pytest.mark.parametrize(
@@ -258,11 +261,11 @@ def test_no_text_crashes(tensorflow: str, python: str, cuda: str, cudnn: str, nu
     ],
 )
 def test_capabilities_as_tensorflow_reads_them(asked: list[str], named: tuple[str, ...]) -> None:
-    assert capability.normalize(asked) == named
+    assert numbers.normalize_capabilities(asked) == named
 
 
 @given(st.lists(st.sampled_from(["5.0", "6.1", "7.5", "8.9", "9.0", "9.0a", "12.0"]), min_size=1))
-def test_capabilities_keep_their_numbers(numbers: list[str]) -> None:
-    named = capability.normalize(numbers)
-    assert {capability.number(item) for item in named} == set(numbers)
-    assert capability.normalize(named) == named
+def test_capabilities_keep_their_numbers(asked: list[str]) -> None:
+    named = numbers.normalize_capabilities(asked)
+    assert {numbers.to_plain(item) for item in named} == set(asked)
+    assert numbers.normalize_capabilities(named) == named

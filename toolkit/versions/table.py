@@ -1,9 +1,10 @@
 """The version table: what TensorFlow, CUDA, cuDNN, Python and Bazel work together, and who says so.
 
-The data is matrix.yaml; this module reads it once and checks that it holds together.
+The data is table.yaml; this module reads it once and checks that it is consistent.
 """
 
 import functools
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -11,12 +12,13 @@ from typing import Any
 
 import yaml
 
-from toolkit import versions
 from toolkit.errors import ToolkitError, UnsupportedError
+from toolkit.versions import numbers
 
 # libyaml is 20 times faster than the Python loader; wheels of PyYAML have it, some distributions' packages do not.
 _Loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
-PATH = Path(__file__).with_name("matrix.yaml")
+_SPAN = re.compile(r"(?P<since>>=[0-9.]+)?,?(?P<before><[0-9.]+)?")
+PATH = Path(__file__).with_name("table.yaml")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -29,18 +31,20 @@ class Source:
 
 @dataclass(frozen=True, kw_only=True)
 class Default:
-    """The set that is meant when nothing is said."""
+    """The versions and inputs that are used where a command names no others."""
 
     tensorflow: str
     python: str
     cuda: str
     cudnn: str
     capabilities: tuple[str, ...]
+    base_image: str
+    source_date_epoch: int
 
 
 @dataclass(frozen=True, kw_only=True)
 class Toolchain:
-    """The compiler of our build stage.
+    """The compiler of the build stage.
 
     Attributes:
         clang: major version.
@@ -59,9 +63,8 @@ class TensorflowRow:
 
     Attributes:
         tested: this project has run it.
-        hermetic: Bazel fetches CUDA itself, from the version's own tables.
         python, cuda, cudnn: exact strings that the build accepts.
-        clang: the compiler that upstream documents, not ours.
+        clang: the compiler that upstream documents; the build stage has another (:class:`Toolchain`).
         target: Bazel target of the wheel, below //tensorflow/tools/pip_package.
         nccl: version in the table, where known.
         and_cuda: CUDA and cuDNN that the wheel's own extra would install, where known.
@@ -72,7 +75,6 @@ class TensorflowRow:
 
     version: str
     tested: bool
-    hermetic: bool
     python: tuple[str, ...]
     bazel: str
     clang: str
@@ -130,7 +132,7 @@ class BazelRow:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Published:
+class Locked:
     """A locked requirement set, docker/requirements/NAME.txt, that installs a published wheel."""
 
     tensorflow: str
@@ -140,15 +142,21 @@ class Published:
     cudnn: str = ""
 
 
+def split_span(span: str) -> dict[str, str]:
+    """Return the bounds of a specifier of ``when``: the first version in it, and the first one after it."""
+    match = _SPAN.fullmatch(span)
+    return {name: value.lstrip("<>=") for name, value in match.groupdict("").items()} if match else {}
+
+
 @dataclass(frozen=True, kw_only=True)
 class Failure:
     """A known upstream failure.
 
     Attributes:
-        when: for ``tensorflow``, ``cuda``, ``cudnn`` and ``capability``, the range of versions touched.
+        when: for ``tensorflow``, ``cuda``, ``cudnn`` and ``capability``, a specifier of the versions affected.
         ours: what this project does about it.
         flags: what Bazel gets for it.
-        refuse: nothing can be done: do not start.
+        refuse: whether a build is refused because of it.
     """
 
     id: str
@@ -156,17 +164,20 @@ class Failure:
     symptom: str
     ours: str
     flags: tuple[str, ...] = ()
-    when: Mapping[str, versions.Range] = field(default_factory=dict)
+    when: Mapping[str, str] = field(default_factory=dict)
     refuse: bool = False
 
-    def touches(self, **values: Sequence[str]) -> bool:
-        """Whether a set is touched: each range of ``when`` holds one of the values of that name."""
-        return all(any(value in span for value in values[name]) for name, span in self.when.items())
+    def affects(self, **values: Sequence[str]) -> bool:
+        """Return whether each specifier of ``when`` admits one of the values of that name."""
+        # It takes as long to import as this whole table takes to load, and most commands do not ask.
+        from packaging.specifiers import SpecifierSet
+
+        return all(any(SpecifierSet(span).filter(values[name])) for name, span in self.when.items())
 
 
 @dataclass(frozen=True, kw_only=True)
-class Matrix:
-    """The whole table."""
+class Table:
+    """The whole version table."""
 
     updated: str
     sources: Mapping[str, Source]
@@ -176,37 +187,39 @@ class Matrix:
     cuda_rows: Mapping[str, CudaRow]
     cudnn_rows: Mapping[str, CudnnRow]
     bazel_rows: Mapping[str, BazelRow]
-    published: tuple[Published, ...]
+    published: tuple[Locked, ...]
     failures: tuple[Failure, ...]
 
     def rows(self) -> tuple[TensorflowRow, ...]:
-        """The versions of TensorFlow, newest first."""
-        return tuple(self.tensorflow_rows[version] for version in reversed(versions.sort(self.tensorflow_rows)))
+        """Return the rows of TensorFlow, newest first."""
+        return tuple(self.tensorflow_rows[version] for version in reversed(numbers.sort(self.tensorflow_rows)))
 
     def tensorflow(self, version: str) -> TensorflowRow:
-        """The row of one version.
+        """Return the row of one version.
 
         Raises:
             UnsupportedError: it is not in the table; the nearest one is named.
-            UsageError: it is no version at all.
+            UsageError: it is not written as a version.
         """
-        versions.parse(version, "TensorFlow")
+        numbers.parse(version, "TensorFlow")
         if version not in self.tensorflow_rows:
-            nearest = versions.find_nearest(version, self.tensorflow_rows)
+            refused = (item for item in self.failures if item.refuse and item.when.keys() == {"tensorflow"})
+            reason = next((f": {item.symptom}" for item in refused if item.affects(tensorflow=[version])), "")
+            nearest = numbers.find_nearest(version, self.tensorflow_rows)
             raise UnsupportedError(
-                f"TensorFlow {version} is not in the version table",
-                why=f"known: {', '.join(versions.sort(self.tensorflow_rows))}",
+                f"TensorFlow {version} is not in the version table{reason}",
+                why=f"known: {', '.join(numbers.sort(self.tensorflow_rows))}",
                 remedy=f"--tensorflow {nearest}",
             )
         return self.tensorflow_rows[version]
 
 
 @functools.cache
-def load(path: Path = PATH) -> Matrix:
+def load_table(path: Path = PATH) -> Table:
     """Read the table.
 
     Raises:
-        ToolkitError: the file is missing, or does not hold together; that is a defect of this project.
+        ToolkitError: the file is missing or inconsistent; that is a defect of this project.
     """
     try:
         return _build(yaml.load(path.read_bytes(), _Loader))  # noqa: S506 (both loaders are the safe ones)
@@ -218,8 +231,8 @@ def load(path: Path = PATH) -> Matrix:
         ) from error
 
 
-def _build(data: Mapping[str, Any]) -> Matrix:
-    matrix = Matrix(
+def _build(data: Mapping[str, Any]) -> Table:
+    table = Table(
         updated=str(data["updated"]),
         sources={name: Source(what=item["what"], date=str(item["date"])) for name, item in data["sources"].items()},
         default=Default(**_freeze(data["default"])),
@@ -228,11 +241,11 @@ def _build(data: Mapping[str, Any]) -> Matrix:
         cuda_rows={key: _build_cuda(key, row, data) for key, row in data["cuda"].items()},
         cudnn_rows={key: CudnnRow(version=key, **_freeze(row)) for key, row in data["cudnn"].items()},
         bazel_rows={key: BazelRow(version=key, **_freeze(row)) for key, row in data["bazel"].items()},
-        published=tuple(Published(**_freeze(item)) for item in data["published"]),
-        failures=tuple(_build_failure(item) for item in data["failures"]),
+        published=tuple(Locked(**_freeze(item)) for item in data["published"]),
+        failures=tuple(Failure(**_freeze(item)) for item in data["failures"]),
     )
-    _check(matrix)
-    return matrix
+    _check(table)
+    return table
 
 
 def _build_cuda(version: str, row: Mapping[str, Any], data: Mapping[str, Any]) -> CudaRow:
@@ -241,35 +254,31 @@ def _build_cuda(version: str, row: Mapping[str, Any], data: Mapping[str, Any]) -
     return CudaRow(version=version, **{**_freeze(row), "capabilities": known, "driver_min": driver_min})
 
 
-def _build_failure(item: Mapping[str, Any]) -> Failure:
-    when = {name: versions.Range(**span) for name, span in item.get("when", {}).items()}
-    return Failure(**{**_freeze(item), "when": when})
-
-
 def _freeze(row: Mapping[str, Any]) -> dict[str, Any]:
     return {name: tuple(value) if isinstance(value, list) else value for name, value in row.items()}
 
 
-def _check(matrix: Matrix) -> None:
-    redist: list[CudaRow | CudnnRow] = [*matrix.cuda_rows.values(), *matrix.cudnn_rows.values()]
-    rows: list[TensorflowRow | CudaRow | CudnnRow | BazelRow] = [*matrix.rows(), *redist, *matrix.bazel_rows.values()]
+def _check(table: Table) -> None:
+    redist: list[CudaRow | CudnnRow] = [*table.cuda_rows.values(), *table.cudnn_rows.values()]
+    rows: list[TensorflowRow | CudaRow | CudnnRow | BazelRow] = [*table.rows(), *redist, *table.bazel_rows.values()]
     cited = {source for row in rows for source in row.sources}
     missing = {
-        "sources": cited - matrix.sources.keys(),
-        "cuda": {key for row in matrix.rows() for key in row.cuda} - matrix.cuda_rows.keys(),
-        "cudnn": {key for row in matrix.rows() for key in row.cudnn} - matrix.cudnn_rows.keys(),
-        "bazel": {row.bazel for row in matrix.rows()} - matrix.bazel_rows.keys(),
-        "tensorflow": {matrix.default.tensorflow, *(item.tensorflow for item in matrix.published)}
-        - matrix.tensorflow_rows.keys(),
+        "sources": cited - table.sources.keys(),
+        "cuda": {key for row in table.rows() for key in row.cuda} - table.cuda_rows.keys(),
+        "cudnn": {key for row in table.rows() for key in row.cudnn} - table.cudnn_rows.keys(),
+        "bazel": {row.bazel for row in table.rows()} - table.bazel_rows.keys(),
+        "tensorflow": {table.default.tensorflow, *(item.tensorflow for item in table.published)}
+        - table.tensorflow_rows.keys(),
     }
     if any(missing.values()):
         raise ValueError("; ".join(f"{name} lacks {sorted(keys)}" for name, keys in missing.items() if keys))
     hashes = [row.redist for row in redist]
-    hashes += [value for row in matrix.bazel_rows.values() for value in row.sha256.values()]
+    hashes += [value for row in table.bazel_rows.values() for value in row.sha256.values()]
     wrong = [value for value in hashes if len(value) != 64 or set(value) - set("0123456789abcdef")]
     if wrong:
         raise ValueError(f"not sha256 digests: {wrong}")
     allowed = {"tensorflow", "cuda", "cudnn", "capability"}
-    unknown = {name for failure in matrix.failures for name in failure.when} - allowed
+    spans = [pair for failure in table.failures for pair in failure.when.items()]
+    unknown = [pair for pair in spans if pair[0] not in allowed or not _SPAN.fullmatch(pair[1])]
     if unknown:
-        raise ValueError(f"failures look at unknown values: {sorted(unknown)}")
+        raise ValueError(f"failures have conditions that cannot be evaluated: {unknown}")

@@ -8,22 +8,23 @@ from time import process_time
 import pytest
 import yaml
 
-from toolkit import matrix, project, spec, versions
+from toolkit import project, versions
 from toolkit.errors import ToolkitError, UnsupportedError, UsageError
+from toolkit.versions import numbers, table
 
-TABLE = matrix.load()
+TABLE = versions.load_table()
 
 
 def edit(folder: Path, change: object) -> Path:
-    data = yaml.safe_load(matrix.PATH.read_text())
+    data = yaml.safe_load(table.PATH.read_text())
     change(data)  # type: ignore[operator]
-    path = folder / "matrix.yaml"
+    path = folder / "table.yaml"
     path.write_text(yaml.safe_dump(data))
     return path
 
 
 def test_default_set_can_be_built_and_has_a_locked_run_time() -> None:
-    found = spec.resolve(TABLE)
+    found = versions.resolve(TABLE)
     assert (found.tensorflow, found.cuda, found.cudnn, found.capabilities) == (
         "2.19.0",
         "12.6.1",
@@ -35,7 +36,7 @@ def test_default_set_can_be_built_and_has_a_locked_run_time() -> None:
 
 def test_rows_are_complete_newest_first() -> None:
     rows = TABLE.rows()
-    assert [row.version for row in rows] == ["2.21.0", "2.20.0", "2.19.0", "2.18.0", "2.17.0", "2.16.1"]
+    assert [row.version for row in rows] == ["2.21.0", "2.20.0", "2.19.0", "2.18.0"]
     assert [row.version for row in rows if row.tested] == ["2.19.0"]
 
 
@@ -44,7 +45,7 @@ def test_every_source_has_a_date() -> None:
 
 
 @pytest.mark.parametrize("item", TABLE.published, ids=lambda item: item.requirements)
-def test_locked_set_holds_the_components_of_its_row(item: matrix.Published) -> None:
+def test_locked_set_holds_the_components_of_its_row(item: versions.Locked) -> None:
     lines = project.locate(f"docker/requirements/{item.requirements}.txt").read_text().splitlines()
     pins = dict(line.removesuffix(" \\").split("==") for line in lines if "==" in line and not line.startswith(" "))
     name = "tensorflow" if item.cuda else "tensorflow-cpu"
@@ -85,34 +86,36 @@ def test_what_is_no_version_is_a_usage_error() -> None:
         lambda data: data["cuda"]["12.6.1"].update(redist="abc"),
         lambda data: data["cudnn"]["9.5.0"].update(color="green"),
         lambda data: data["tensorflow"]["2.19.0"].pop("bazel"),
-        lambda data: data["failures"][0].update(when={"moon": {"since": "1"}}),
+        lambda data: data["failures"][0].update(when={"moon": ">=1"}),
+        lambda data: data["failures"][0].update(when={"cuda": ">=12 or so"}),
+        lambda data: data["failures"][0].update(when={"cuda": {"since": "12"}}),
         lambda data: data.pop("published"),
     ],
 )
 def test_broken_table_is_named(tmp_path: Path, change: object) -> None:
     with pytest.raises(ToolkitError, match="version table") as caught:
-        matrix.load(edit(tmp_path, change))
+        versions.load_table(edit(tmp_path, change))
     assert caught.value.exit_code == 1
 
 
 def test_missing_or_garbled_table_is_named(tmp_path: Path) -> None:
-    garbled = tmp_path / "matrix.yaml"
+    garbled = tmp_path / "table.yaml"
     garbled.write_text("{[")
     for path in (garbled, tmp_path / "none.yaml"):
         with pytest.raises(ToolkitError, match="version table"):
-            matrix.load(path)
+            versions.load_table(path)
 
 
 def test_loading_costs_little() -> None:
     start = process_time()
-    matrix.load.__wrapped__()
+    versions.load_table.__wrapped__()
     assert process_time() - start < 0.1
 
 
 def test_loading_imports_nothing_heavy() -> None:
-    code = "import sys; from toolkit import matrix, spec; matrix.load(); print(*sorted(sys.modules))"
+    code = "import sys; from toolkit import versions; versions.load_table(); print(*sorted(sys.modules))"
     loaded = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.split()
-    assert not {"docker", "tensorflow", "datasets", "numpy", "requests"} & set(loaded)
+    assert not {"docker", "tensorflow", "datasets", "numpy", "requests", "packaging"} & set(loaded)
 
 
 @pytest.mark.parametrize(
@@ -120,20 +123,17 @@ def test_loading_imports_nothing_heavy() -> None:
     [("12.6", "12.6.3"), ("12.6.9", "12.6.3"), ("13.0.1", "12.8.1"), ("12.7.0", "12.6.3"), ("1.0", "11.8")],
 )
 def test_nearest_cuda(asked: str, nearest: str) -> None:
-    assert versions.find_nearest(asked, TABLE.cuda_rows) == nearest
+    assert numbers.find_nearest(asked, TABLE.cuda_rows) == nearest
 
 
 def test_preferred_wins_among_equals() -> None:
-    assert versions.find_nearest("12.6", TABLE.cuda_rows, prefer="12.6.1") == "12.6.1"
-    assert versions.find_nearest("12.5", TABLE.cuda_rows, prefer="12.6.1") == "12.5.1"
+    assert numbers.find_nearest("12.6", TABLE.cuda_rows, prefer="12.6.1") == "12.6.1"
+    assert numbers.find_nearest("12.5", TABLE.cuda_rows, prefer="12.6.1") == "12.5.1"
 
 
-def test_range_bounds() -> None:
-    span = versions.Range(since="12.8", before="13")
-    assert [text in span for text in ("12.6.3", "12.8", "12.8.0", "12.9.1", "13.0.0")] == [
-        False,
-        True,
-        True,
-        True,
-        False,
-    ]
+def test_a_failure_affects_the_versions_of_its_specifier() -> None:
+    failure = table.Failure(id="x", issues=(), symptom="", ours="", when={"cuda": ">=12.8,<13"})
+    asked = ("12.6.3", "12.8", "12.8.0", "12.9.1", "13.0.0")
+    assert [failure.affects(cuda=[text]) for text in asked] == [False, True, True, True, False]
+    assert table.split_span(">=12.8,<13") == {"since": "12.8", "before": "13"}
+    assert table.split_span("<13") == {"since": "", "before": "13"}

@@ -1,0 +1,1 @@
+"""Tests of the version table and its rules."""

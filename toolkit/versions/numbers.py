@@ -1,0 +1,112 @@
+"""Versions and compute capabilities: how they are written, and how they compare.
+
+Compute capabilities have two forms. ``sm_75`` is machine code for one architecture; ``compute_75`` is that and PTX for
+newer ones. A list of plain numbers becomes ``sm_`` for all and ``compute_`` for the highest, as TensorFlow's
+cuda_configure.bzl does it.
+"""
+
+import re
+from collections.abc import Iterable, Sequence
+
+from toolkit.errors import UsageError
+
+# Bounded: no version has more digits, and unbounded ones take long to convert.
+_VERSION = re.compile(r"[0-9]{1,6}(\.[0-9]{1,6}){0,3}")
+_PLAIN = re.compile(r"([0-9]{1,2})\.([0-9])([af]?)")
+_PREFIXED = re.compile(r"(sm|compute)_([0-9]{1,2})([0-9])([af]?)")
+_STEP = 10**6
+
+
+def parse(text: str, name: str = "version") -> tuple[int, ...]:
+    """Return the numbers of a version such as ``12.6.1``.
+
+    Args:
+        text: the version.
+        name: what the version is of, for the message.
+
+    Raises:
+        UsageError: it is not numbers between dots.
+    """
+    if not _VERSION.fullmatch(text):
+        shown = text if len(text) <= 40 else text[:40] + "…"
+        raise UsageError(f"not a version of {name}: {shown!r}", remedy="write numbers between dots, such as 12.6.1")
+    return tuple(int(part) for part in text.split("."))
+
+
+def sort(texts: Iterable[str]) -> list[str]:
+    """Return the versions, oldest first."""
+    return sorted(texts, key=parse)
+
+
+def find_nearest(text: str, known: Iterable[str], *, prefer: str = "") -> str:
+    """Return the known version that is nearest by its first two numbers.
+
+    Among equals the preferred one wins, then the nearest by all numbers that were given, then the newest.
+    """
+    asked, partial = _to_number(text), text.count(".") < 2
+
+    def distance(candidate: str) -> tuple[int, bool, int, int]:
+        number = _to_number(candidate)
+        far = abs(number // _STEP**2 - asked // _STEP**2)
+        return far, candidate != prefer, 0 if partial else abs(number - asked), -number
+
+    return min(known, key=distance)
+
+
+def _to_number(text: str) -> int:
+    """Return a version as one number, so that 13.0 is nearer to 12.8 than to 12.1."""
+    return sum(number * _STEP ** (3 - index) for index, number in enumerate(parse(text)))
+
+
+def normalize_capabilities(asked: Iterable[str]) -> tuple[str, ...]:
+    """Return the list for HERMETIC_CUDA_COMPUTE_CAPABILITIES: lowest first, each once, machine code before PTX.
+
+    Raises:
+        UsageError: one is written in neither form, or the forms are mixed.
+    """
+    items = list(dict.fromkeys(asked))
+    plain = [item for item in items if _PLAIN.fullmatch(item)]
+    prefixed = [item for item in items if _PREFIXED.fullmatch(item)]
+    if len(plain) + len(prefixed) < len(items):
+        wrong = next(item for item in items if item not in plain and item not in prefixed)
+        raise UsageError(f"not a compute capability: {wrong[:40]!r}", remedy="write it as 7.5, sm_75 or compute_75")
+    if plain and prefixed:
+        raise UsageError(
+            "compute capabilities in two forms",
+            why=f"{', '.join(plain)} beside {', '.join(prefixed)}: which of them get PTX is not clear",
+            remedy="write all as numbers, or all with sm_ or compute_",
+        )
+    if not plain:
+        return tuple(sorted(prefixed, key=lambda item: (_order(to_plain(item)), item.startswith("compute"))))
+    ordered = sorted(plain, key=_order)
+    names = [item.replace(".", "") for item in ordered]
+    return (*(f"sm_{name}" for name in names[:-1]), f"compute_{names[-1]}")
+
+
+def to_plain(name: str) -> str:
+    """Return ``7.5`` for ``sm_75`` and ``compute_75``."""
+    match = _PREFIXED.fullmatch(name)
+    if match is None:
+        raise UsageError(f"not a compute capability: {name[:40]!r}", remedy="write it as sm_75 or compute_75")
+    return f"{match[2]}.{match[3]}{match[4]}"
+
+
+def list_plain(names: Iterable[str]) -> tuple[str, ...]:
+    """Return the numbers of several capabilities, each once."""
+    return tuple(dict.fromkeys(to_plain(item) for item in names))
+
+
+def strip_suffix(number: str) -> str:
+    """Return a capability without the letter of an architecture's own features: ``9.0`` for ``9.0a``."""
+    return number.rstrip("af")
+
+
+def find_nearest_capability(asked: str, known: Sequence[str]) -> str:
+    """Return the highest known capability not above the one asked for, whose code runs there; else the lowest."""
+    below = [item for item in known if _order(item) <= _order(asked)]
+    return max(below, key=_order) if below else min(known, key=_order)
+
+
+def _order(plain: str) -> tuple[int, int, str]:
+    whole, _, rest = plain.partition(".")
+    return int(whole), int(strip_suffix(rest)), rest
