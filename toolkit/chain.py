@@ -2,11 +2,11 @@
 
 from dataclasses import dataclass
 
-from toolkit import recipes
+from toolkit import environment as environments
 from toolkit.console import Console
 from toolkit.engine import Engine, Environment
 from toolkit.engine.choice import choose
-from toolkit.recipe import Recipe
+from toolkit.environment import EnvironmentSpec
 from toolkit.settings import Settings
 from toolkit.smoke import launch
 from toolkit.smoke.report import Report
@@ -17,7 +17,7 @@ class Workplace:
     """An engine and the recipe that it will follow; nothing is made yet."""
 
     engine: Engine
-    recipe: Recipe
+    recipe: EnvironmentSpec
     why: str
 
     def decide_gpu(self, asked: bool | None) -> bool:
@@ -44,12 +44,12 @@ def choose_workplace(
         EngineError: the engine asked for does not answer.
         PreflightError: it has no base image.
     """
-    recipe = recipes.choose(settings)
-    own = recipes.find_wheel(wheel)
+    recipe = environments.resolve(settings)
+    own = environments.find_wheel(wheel)
     choice = choose(settings, target=target, tag=tag)
     console.heading("engine", f"{choice.engine.name}: {choice.why}")
     if own:
-        recipe = recipes.take_wheel(recipe, own, choice.engine.find_platform(fetch=not dry_run))
+        recipe = environments.use_wheel(recipe, own, choice.engine.find_platform(fetch=not dry_run))
     return Workplace(engine=choice.engine, recipe=recipe, why=choice.why)
 
 
@@ -58,7 +58,7 @@ def prepare(workplace: Workplace, console: Console) -> Environment:
     recipe = workplace.recipe
     origin = recipe.wheel.name if recipe.wheel else f"published, {recipe.variant} set"
     console.heading("wheel", f"TensorFlow {recipe.tensorflow}, {origin}")
-    environment = workplace.engine.prepare(recipe, console)
+    environment = workplace.engine.prepare(workplace.engine.plan(recipe), console)
     done = "reused" if environment.reused else "made"
     console.heading("image" if environment.kind == "image" else "venv", f"{done} {environment.reference}")
     return environment

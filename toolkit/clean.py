@@ -11,7 +11,7 @@ import docker
 from docker.errors import APIError
 
 from toolkit import naming
-from toolkit.engine import mounts
+from toolkit.engine import buildx
 from toolkit.engine.client import translating_errors
 from toolkit.wheel import staging
 
@@ -88,14 +88,14 @@ def find_others(client: docker.DockerClient) -> list[str]:
     return sorted(tag for item in images for tag in item.tags if not _is_ours(item, tag))
 
 
-def find_caches(*, with_cache: bool) -> tuple[list[Leftover], list[mounts.CacheMount]]:
+def find_caches(*, with_cache: bool) -> tuple[list[Leftover], list[buildx.CacheMount]]:
     """Return the cache mounts of Bazel: those to remove, and those that stay.
 
     Args:
         with_cache: whether those count that the next build would go on with. One that ``verify --rebuild`` left always
             counts, for no build comes back to it.
     """
-    found = mounts.find()
+    found = buildx.find_caches()
     removed = [each for each in found if with_cache or each.name.startswith(naming.REBUILD_CACHE)]
     return [
         Leftover(
@@ -154,7 +154,7 @@ def remove(leftover: Leftover) -> str:
             case "volume":
                 leftover.handle.remove()
             case "cache":
-                return mounts.remove(leftover.handle)
+                return buildx.remove_cache(leftover.handle)
             case _:
                 shutil.rmtree(leftover.handle)
                 leftover.handle.with_name(f"{leftover.handle.name}.lock").unlink(missing_ok=True)

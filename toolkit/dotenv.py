@@ -6,7 +6,7 @@ from pathlib import Path
 
 from toolkit import files
 from toolkit.doctor import Finding
-from toolkit.engine.ownership import IMAGE_USER, give
+from toolkit.engine.container import IMAGE_USER, give
 from toolkit.settings import Settings
 
 FILE = Path(".env")
@@ -21,7 +21,7 @@ def compose(findings: list[Finding], settings: Settings) -> dict[str, str]:
     uid, gid = os.getuid(), os.getgid()
     values = {
         "COMPOSE_FILE": "compose.yaml:compose.gpu.yaml" if gpu else "compose.yaml",
-        # A root caller still gets a container without root: see toolkit.engine.ownership.
+        # A root caller still gets a container without root: see toolkit.engine.container.
         "TOOLKIT_UID": str(uid or IMAGE_USER),
         "TOOLKIT_GID": str(gid if uid else IMAGE_USER),
     }

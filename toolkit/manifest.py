@@ -3,16 +3,12 @@
 wheel → environment or image → run: each manifest names its parent, so a run leads back to the lock.
 """
 
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from packaging.utils import canonicalize_name
-
-from toolkit import digest, files, project
-from toolkit.recipe import Recipe
+from toolkit import files
 
 SCHEMA = 1
 FILE = "manifest.json"
@@ -60,24 +56,3 @@ def read(folder: Path) -> Manifest | None:
     return Manifest(
         kind=value["kind"], digest=value["digest"], parent=value.get("parent"), facts=value.get("facts", {})
     )
-
-
-def describe_wheel(recipe: Recipe, pip_report: Path) -> dict[str, Any]:
-    """Which TensorFlow wheel went in: ours by its bytes, the published one by what pip says it downloaded.
-
-    Args:
-        recipe: what was asked for.
-        pip_report: the file that ``pip install --report`` wrote
-            (https://pip.pypa.io/en/stable/reference/installation-report/).
-    """
-    if recipe.wheel:
-        return {"kind": "wheel", "name": recipe.wheel.name, "digest": digest.digest_file(recipe.wheel)}
-    lock = digest.digest_file(project.locate(f"docker/requirements/{recipe.requirements}.txt"))
-    report = json.loads(pip_report.read_text())
-    item = next(each for each in report["install"] if canonicalize_name(each["metadata"]["name"]) in PUBLISHED)
-    return {
-        "kind": "wheel",
-        "name": item["download_info"]["url"].rsplit("/", 1)[-1],
-        "digest": "sha256:" + item["download_info"]["archive_info"]["hashes"]["sha256"],
-        "parent": {"kind": "lock", "name": f"{recipe.requirements}.txt", "digest": lock},
-    }

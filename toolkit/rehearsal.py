@@ -12,8 +12,8 @@ from typing import Any, Final
 from toolkit.console import Console
 from toolkit.engine import Environment, Job, Mount
 from toolkit.engine.host import HostEngine
+from toolkit.environment import EnvironmentSpec
 from toolkit.errors import JobError, UnsupportedError, UsageError
-from toolkit.recipe import Recipe
 from toolkit.settings import Settings
 from train.rehearsal.cli import read
 
@@ -27,7 +27,7 @@ _LIBRARY: Final = "rehearsal"
 """Folder of compiled emulations, inside the environment's."""
 
 
-def choose_recipe(settings: Settings) -> Recipe:
+def choose_recipe(settings: Settings) -> EnvironmentSpec:
     """Choose what the environment holds.
 
     Raises:
@@ -46,7 +46,7 @@ def choose_recipe(settings: Settings) -> Recipe:
             why="the emulated GPU is compiled for the TensorFlow at hand, and the images have no compiler",
             remedy="leave --engine out; the job in a container is the same one",
         )
-    return Recipe(tensorflow=settings.tensorflow, python=settings.python, requirements=REQUIREMENTS)
+    return EnvironmentSpec(tensorflow=settings.tensorflow, python=settings.python, requirements=REQUIREMENTS)
 
 
 def make_engine(settings: Settings) -> HostEngine:

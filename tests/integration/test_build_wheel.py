@@ -23,7 +23,7 @@ from tests.integration.docker.test_wheel import edit
 from tests.integration.place import CACHE, Place
 from tests.integration.relay import Relay
 from toolkit import versions
-from toolkit.engine import mounts
+from toolkit.engine import buildx
 
 pytestmark = [pytest.mark.engine, pytest.mark.timeout(1200), pytest.mark.usefixtures("bazel")]
 
@@ -75,14 +75,14 @@ def test_result_is_verified_and_a_changed_byte_is_not(built: tuple[Place, dict[s
 @pytest.mark.slow
 def test_second_build_without_caches_gives_the_same_wheel(built: tuple[Place, dict[str, Any]]) -> None:
     place, value = built
-    before = mounts.find()
+    before = buildx.find_caches()
     done = place.toolkit("verify", value["folder"], "--rebuild", "--json")
     assert done.returncode == 0, done.stderr
     found = json.loads(done.stdout)
     assert (found["rung"], found["differences"]) == ("R3", [])
-    left = {mount.name for mount in mounts.find()} - {mount.name for mount in before}
+    left = {mount.name for mount in buildx.find_caches()} - {mount.name for mount in before}
     assert not left, "of the real build it would be tens of gigabytes"
-    assert any(mount.name == CACHE for mount in mounts.find()), "the cache of builds stays"
+    assert any(mount.name == CACHE for mount in buildx.find_caches()), "the cache of builds stays"
 
 
 def test_provenance_names_the_bazel_that_ran(built: tuple[Place, dict[str, Any]]) -> None:

@@ -12,7 +12,7 @@ import docker
 import pytest
 
 from toolkit import naming
-from toolkit.engine.ownership import IMAGE_USER
+from toolkit.engine.container import IMAGE_USER
 
 pytestmark = [pytest.mark.engine, pytest.mark.timeout(1200)]
 

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from toolkit.engine.ownership import IMAGE_USER
+from toolkit.engine.container import IMAGE_USER
 from train.cli import parse
 
 pytestmark = [pytest.mark.engine, pytest.mark.timeout(1200)]

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from toolkit import naming, recipes, settings
+from toolkit import environment, naming, settings
 from toolkit.console import Console
 from toolkit.engine.choice import choose
 from toolkit.smoke import report
@@ -36,7 +36,8 @@ def cpu_image(tmp_path_factory: pytest.TempPathFactory) -> str:
     found = find_image("cpu")
     if found is None:
         asked = settings.resolve({"engine": "docker", "state": str(tmp_path_factory.mktemp("state"))})
-        found = choose(asked).engine.prepare(recipes.choose(asked), Console(verbosity=-1)).digest
+        engine = choose(asked).engine
+        found = engine.prepare(engine.plan(environment.resolve(asked)), Console(verbosity=-1)).digest
     return found
 
 

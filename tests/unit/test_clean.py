@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from toolkit import clean, naming
-from toolkit.engine import venv
+from toolkit.engine import host
 
 NAME = "environment-cpu-0123456789ab"
 
@@ -42,7 +42,7 @@ def test_what_is_found_is_removed_with_its_lock(tmp_path: Path) -> None:
 
 def test_an_environment_in_use_is_kept(tmp_path: Path) -> None:
     folder = _make(tmp_path, NAME)
-    with venv.using(folder):
+    with host.using(folder):
         (item,) = clean.find(None, tmp_path)
         assert item.used
     (item,) = clean.find(None, tmp_path)

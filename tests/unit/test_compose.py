@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 import yaml
 
-from toolkit import lock
-from toolkit.engine import container
+from toolkit import lock, training
+from toolkit.engine import Job, container
 
 ROOT = Path(__file__).parents[2]
 
@@ -24,9 +24,27 @@ def test_every_service_builds_with_the_time_stamp_of_the_lock(services: dict[str
     assert services[name]["build"]["args"]["SOURCE_DATE_EPOCH"] == str(lock.SOURCE_DATE_EPOCH)
 
 
+UNITS = {"1g": "1gb"}
+"""Sizes as compose writes them."""
+
+
 def test_containers_are_confined_as_those_of_the_program_are(services: dict[str, Any]) -> None:
+    ours = container.describe(Job(title="x", argv=()), image="image")
     for service in services.values():
-        assert service["read_only"]
-        assert service["cap_drop"] == ["ALL"]
-        assert service["pids_limit"] == container.PROCESSES
-        assert service["tmpfs"] == [f"{path}:{options}" for path, options in container.TEMPORARY.items()]
+        assert service["read_only"] is ours.read_only
+        assert service["cap_drop"] == list(ours.cap_drop)
+        assert service["security_opt"] == [f"{option}:true" for option in ours.security_opt]
+        assert service["pids_limit"] == ours.pids_limit
+        assert service["init"] is ours.init
+        assert service["tmpfs"] == [f"{path}:{options}" for path, options in ours.tmpfs.items()]
+        assert not {"privileged", "cap_add", "pid", "ipc", "devices", "userns_mode"} & service.keys()
+        assert service["labels"].items() <= ours.labels.items()
+        assert all(
+            volume.split(":")[0] in {"./runs", "data", "./toolkit/smoke/inside"} for volume in service["volumes"]
+        )
+    assert services["smoke"]["network_mode"] == ours.network, "the checks need no network"
+    assert services["train"]["shm_size"] == UNITS[ours.shm_size]
+
+
+def test_compose_gives_the_same_time_to_end_as_the_program(services: dict[str, Any]) -> None:
+    assert services["train"]["stop_grace_period"] == f"{training.GRACE_SECONDS}s"

@@ -13,7 +13,7 @@ import pytest
 
 from toolkit import doctor, dotenv
 from toolkit.doctor import Finding, building, containers, gpu, sources
-from toolkit.engine.ownership import IMAGE_USER
+from toolkit.engine.container import IMAGE_USER
 from toolkit.settings import Settings, resolve
 
 

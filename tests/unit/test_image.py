@@ -4,15 +4,23 @@ from pathlib import Path
 
 import pytest
 
-from toolkit import image, naming
-from toolkit.recipe import Recipe
+from toolkit import naming
+from toolkit.engine.client import BaseImage
+from toolkit.engine.docker import plan_image
+from toolkit.engine.job import EnvironmentPlan
+from toolkit.environment import EnvironmentSpec
 
-CPU = Recipe(tensorflow="2.19.0", python="3.11")
-CUDA = Recipe(tensorflow="2.19.0", python="3.11", cuda="12.6.1", cudnn="9.5.0", requirements="cuda-12.6.1")
+CPU = EnvironmentSpec(tensorflow="2.19.0", python="3.11")
+CUDA = EnvironmentSpec(tensorflow="2.19.0", python="3.11", cuda="12.6.1", cudnn="9.5.0", requirements="cuda-12.6.1")
 
 
-def _plan(recipe: Recipe = CPU, **changes: str) -> image.ImagePlan:
-    return image.plan(recipe, **{"target": "train", "base": "base:1", "base_id": "sha256:1", **changes})
+def _plan(spec: EnvironmentSpec = CPU, *, base_id: str = "sha256:1", **changes: str) -> EnvironmentPlan:
+    return plan_image(spec, BaseImage(reference="base:1", identity=base_id), state=Path("state"), **changes)  # type: ignore[arg-type]
+
+
+def _argv(plan: EnvironmentPlan) -> tuple[str, ...]:
+    (argv,) = plan.commands
+    return argv
 
 
 def test_the_same_inputs_make_the_same_plan() -> None:
@@ -26,27 +34,27 @@ def test_another_input_makes_another_digest(changes: dict[str, str]) -> None:
 
 def test_another_set_makes_another_digest() -> None:
     assert _plan(CUDA).digest != _plan().digest
-    assert "REQUIREMENTS=cuda-12.6.1" in _plan(CUDA).argv
+    assert "REQUIREMENTS=cuda-12.6.1" in _argv(_plan(CUDA))
 
 
 def test_certificates_are_a_secret_and_change_nothing_else() -> None:
     plan = _plan(ca_bundle="ca.pem")
     assert plan.digest == _plan().digest
-    assert "id=ca,src=ca.pem" in plan.argv
-    assert not any("ca.pem" in part for part in plan.argv if part.startswith(("BASE", "REQ", "SOURCE")))
+    assert "id=ca,src=ca.pem" in _argv(plan)
+    assert not any("ca.pem" in part for part in _argv(plan) if part.startswith(("BASE", "REQ", "SOURCE")))
 
 
 def test_a_wheel_of_our_own_is_a_context_and_a_label(tmp_path: Path) -> None:
     wheel = tmp_path / "tensorflow-2.19.0-cp311-cp311-linux_x86_64.whl"
     wheel.write_bytes(b"a wheel")
-    plan = _plan(Recipe(tensorflow="2.19.0", python="3.11", wheel=wheel))
-    assert f"wheel={tmp_path}" in plan.argv
-    assert any(part.startswith(f"{naming.LABEL_PREFIX}.wheel=sha256:") for part in plan.argv)
+    plan = _plan(EnvironmentSpec(tensorflow="2.19.0", python="3.11", wheel=wheel))
+    assert f"wheel={tmp_path}" in _argv(plan)
+    assert any(part.startswith(f"{naming.LABEL_PREFIX}.wheel=sha256:") for part in _argv(plan))
     wheel.write_bytes(b"another")
-    assert _plan(Recipe(tensorflow="2.19.0", python="3.11", wheel=wheel)).digest != plan.digest
+    assert _plan(EnvironmentSpec(tensorflow="2.19.0", python="3.11", wheel=wheel)).digest != plan.digest
 
 
 def test_every_image_carries_our_label_and_its_plan() -> None:
     plan = _plan()
-    assert f"{naming.OWNER_LABEL}=toolkit" in plan.argv
-    assert f"{naming.PLAN_LABEL}={plan.digest}" in plan.argv
+    assert f"{naming.OWNER_LABEL}=toolkit" in _argv(plan)
+    assert f"{naming.PLAN_LABEL}={plan.digest}" in _argv(plan)

@@ -8,7 +8,7 @@ import pytest
 from toolkit import project, rehearsal
 from toolkit.console import Console
 from toolkit.engine.host import HostEngine
-from toolkit.engine.protocol import Environment
+from toolkit.engine.job import Environment
 from toolkit.errors import JobError, UnsupportedError, UsageError
 from toolkit.settings import Settings, resolve
 from train.errors import UsageError as TrainUsageError
@@ -31,7 +31,7 @@ def test_the_job_is_pasteable_and_keeps_its_library_in_the_environment(tmp_path:
     planned = engine.plan(recipe)
     assert "environment-rehearse-" in planned.reference
     (command,) = engine.commands(planned.reference, rehearsal.plan(["digits", "--gpu", "l4"], planned.reference))
-    assert command[3:8] == ["-P", "-m", "train.rehearsal", "digits", "--gpu"]
+    assert command[4:9] == ["-P", "-m", "train.rehearsal", "digits", "--gpu"]
     assert command[-2:] == ["--library-cache", f"{planned.reference}/rehearsal"]
 
 

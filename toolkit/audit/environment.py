@@ -10,7 +10,7 @@ from toolkit import digest, files, manifest
 from toolkit.audit import origins
 from toolkit.audit.finding import Finding, judge
 from toolkit.audit.installed import BROUGHT, Installed, find_changed, read_packages
-from toolkit.engine import venv
+from toolkit.engine import host
 from toolkit.errors import IntegrityError
 
 
@@ -21,7 +21,7 @@ def verify(folder: Path) -> list[Finding]:
         IntegrityError: the folder has no manifest of an environment, or pip's report beside it cannot be read.
     """
     record = manifest.read(folder)
-    report = files.read_json(folder / venv.REPORT)
+    report = files.read_json(folder / host.REPORT)
     if record is None or record.kind != "environment" or not isinstance(report, dict):
         raise IntegrityError(
             f"{folder} has no manifest of an environment, with pip's report beside it",

@@ -6,7 +6,7 @@ from pathlib import Path
 from toolkit import manifest, naming
 from toolkit.audit import origins
 from toolkit.audit.finding import Finding, judge, miss
-from toolkit.engine.inspection import InspectedImage, inspect
+from toolkit.engine.client import InspectedImage, inspect
 from toolkit.errors import EngineError, IntegrityError
 from toolkit.manifest import Manifest
 

@@ -59,7 +59,7 @@ def _verify_environment(link: Mapping[str, Any], state: Path, tensorflow: str) -
 
 def _verify_image(link: Mapping[str, Any], state: Path, tensorflow: str) -> list[Finding]:
     from toolkit.audit import image
-    from toolkit.engine.inspection import inspect
+    from toolkit.engine.client import inspect
 
     identity, reference = str(link.get("digest")), str(link.get("reference"))
     try:

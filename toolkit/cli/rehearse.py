@@ -33,6 +33,6 @@ def rehearse(
     if dry_run:
         options.print_commands(console, [*planned.commands, *engine.commands(planned.reference, job)])
         return
-    environment = engine.prepare(recipe, console)
+    environment = engine.prepare(planned, console)
     console.heading("venv", f"{'reused' if environment.reused else 'made'} {environment.reference}")
     rehearsal.run(engine, environment, arguments, console)

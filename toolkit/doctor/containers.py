@@ -11,8 +11,7 @@ from toolkit.settings import Settings
 def check(settings: Settings) -> Iterator[Finding]:
     """Engine, buildx, compose, base image, NVIDIA runtime."""
     # The docker SDK is slow to load; whoever examines something else need not wait.
-    from toolkit.engine import base
-    from toolkit.engine.client import connect
+    from toolkit.engine.client import connect, select_base
 
     try:
         client = connect()
@@ -26,7 +25,7 @@ def check(settings: Settings) -> Iterator[Finding]:
     yield _check_plugin("buildx", "image builds go through it")
     yield _check_plugin("compose", "compose.yaml needs it; the toolkit itself does not")
     try:
-        chosen = base.select(client, settings)
+        chosen = select_base(client, settings)
         yield Finding(
             id="base-image",
             level="ok",

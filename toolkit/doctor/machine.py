@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from toolkit.doctor.finding import Finding
-from toolkit.engine.venv import NEEDED_BYTES
+from toolkit.engine.host import NEEDED_BYTES
 from toolkit.settings import Settings
 from train.cores import count_cores
 

@@ -101,15 +101,15 @@ def _check_debian(settings: Settings, context: ssl.SSLContext) -> list[Finding]:
 
 def _read_archives(settings: Settings) -> str | None:
     """What the base image's apt is told of archives; None where the image is not here."""
-    from toolkit.engine import base, container
-    from toolkit.engine.client import connect
+    from toolkit.engine import docker
+    from toolkit.engine.client import connect, find_digest, select_base
     from toolkit.engine.job import Job
 
     client = connect()
-    chosen = base.select(client, settings)
-    if base.find_local(client, chosen.reference) is None:
+    chosen = select_base(client, settings)
+    if find_digest(client, chosen.reference) is None:
         return None
     heard: list[str] = []
     job = Job(title="archives", argv=("-c", _READ_ARCHIVES), deadline=60)
-    container.run(client, job, image=chosen.reference, listener=heard.append)
+    docker.run(client, job, image=chosen.reference, listener=heard.append)
     return "\n".join(heard)

@@ -1,6 +1,5 @@
-"""Where things run: a container engine, or this host. Both do the same two things."""
+"""Where things run: a container engine, or this host. Both make environments and run jobs in them."""
 
-from toolkit.engine.job import Job, Listener, Mount
-from toolkit.engine.protocol import Engine, Environment, EnvironmentPlan
+from toolkit.engine.job import Engine, Environment, EnvironmentPlan, Job, Listener, Mount
 
 __all__ = ["Engine", "Environment", "EnvironmentPlan", "Job", "Listener", "Mount"]

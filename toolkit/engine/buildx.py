@@ -11,12 +11,13 @@ import json
 import re
 import signal
 import subprocess
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from toolkit import files, processes
+from toolkit import files, naming, processes
 from toolkit.console import Console
 from toolkit.errors import BuildError, EngineError, PreflightError, ToolkitError
 from toolkit.progress import StatusLine
@@ -35,6 +36,13 @@ FULL_DISK_REMEDY = (
     f"free space (`toolkit clean`, `{PRUNE}`) and run this again: what is compiled already is used again; "
     "without the filter, `docker builder prune` would remove that too"
 )
+
+_CACHE_SECONDS = 120
+_CACHE_RECORD = re.compile(r"^ID:\s+", re.MULTILINE)
+_CACHE_ID = re.compile(r"\S+")
+_CACHE_NAME = re.compile(rf'with id "/?{re.escape(naming.BAZEL_MOUNT)}([^"/]+)"')
+_CACHE_SIZE = re.compile(r"^Size:\s+(\S+)", re.MULTILINE)
+_CACHE_FREE = re.compile(r"^Reclaimable:\s+true", re.MULTILINE)
 
 
 @dataclass
@@ -191,3 +199,65 @@ def _explain(transcript: Transcript, log: Path, code: int) -> ToolkitError:
     name, reason = transcript.failed or ("docker buildx build", f"exit code {code}")
     lines = "\n    ".join([reason, *transcript.tail[-12:]])
     return BuildError(f"the build failed at {name}", why=lines, remedy=f"the whole log is {log}")
+
+
+@dataclass(frozen=True, kw_only=True)
+class CacheMount:
+    """One cache of Bazel.
+
+    Attributes:
+        id: of BuildKit's record.
+        name: what ``--cache`` calls it.
+        size: as buildx writes it, such as ``31.2GB``.
+        used: whether a build has it open.
+    """
+
+    id: str
+    name: str
+    size: str
+    used: bool
+
+
+def find_caches() -> list[CacheMount]:
+    """Return the caches of Bazel that the current builder holds, by name; none where there is no builder."""
+    said = _call("du", "--verbose", "--filter", "type=exec.cachemount")
+    return sorted(_read_caches(said.stdout if said else ""), key=lambda mount: (mount.name, mount.id))
+
+
+def remove_cache(mount: CacheMount) -> str:
+    """Remove one; returns why it is still there, or nothing. What another build has open stays."""
+    said = _call("prune", "--force", "--filter", f"id={mount.id}")
+    if mount.id not in {each.id for each in find_caches()}:
+        return ""
+    words = (said.stderr if said else "").strip().splitlines()
+    return words[-1] if words else "a build is using it"
+
+
+@contextmanager
+def removing_caches(name: str, console: Console) -> Iterator[None]:
+    """Remove the caches of one name when the block ends, however it ends; one that stays is named."""
+    try:
+        yield
+    finally:
+        for mount in find_caches():
+            if mount.name == name and (reason := remove_cache(mount)):
+                console.say(f"Bazel's cache {name} ({mount.size}) stays: {reason}; `toolkit clean` removes it")
+
+
+def _call(*arguments: str) -> "subprocess.CompletedProcess[str] | None":
+    try:
+        return subprocess.run(
+            ["docker", "buildx", *arguments], capture_output=True, text=True, timeout=_CACHE_SECONDS, check=False
+        )
+    except (OSError, subprocess.TimeoutExpired):
+        return None
+
+
+def _read_caches(said: str) -> list[CacheMount]:
+    found = []
+    for record in _CACHE_RECORD.split(said)[1:]:
+        identity, name, size = _CACHE_ID.match(record), _CACHE_NAME.search(record), _CACHE_SIZE.search(record)
+        if identity and name:
+            used = _CACHE_FREE.search(record) is None
+            found.append(CacheMount(id=identity[0], name=name[1], size=size[1] if size else "?", used=used))
+    return found

@@ -1,31 +1,27 @@
-"""Which engine: the one asked for, or the best that this machine has, saying why."""
+"""Chooses the engine: the one asked for, or the best that this machine has."""
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
 
+from toolkit.engine.host import HostEngine
+from toolkit.engine.job import Engine, Environment
 from toolkit.errors import EngineError, PreflightError
 from toolkit.settings import Settings
-
-if TYPE_CHECKING:
-    from toolkit.engine.protocol import Engine, Environment
 
 
 @dataclass(frozen=True, kw_only=True)
 class Choice:
-    """An engine and the reason for it, in words for a person."""
+    """An engine and the reason for it in words."""
 
-    engine: "Engine"
+    engine: Engine
     why: str
 
 
 def choose(settings: Settings, *, target: str = "train", tag: str = "") -> Choice:
-    """Choose an engine.
-
-    ``auto`` takes the container engine when it can build here and now, else the host.
+    """Choose an engine; ``auto`` takes the container engine when it can build here and now, else the host.
 
     Args:
-        settings: the settings; ``settings.engine`` says what is asked.
+        settings: ``settings.engine`` says what is asked.
         target: stage of the Dockerfile, for a container engine.
         tag: name of the image, for a container engine.
 
@@ -34,46 +30,43 @@ def choose(settings: Settings, *, target: str = "train", tag: str = "") -> Choic
         PreflightError: ``docker`` was asked for and has no base image.
     """
     if settings.engine == "host":
-        return Choice(engine=_take_host(settings), why="asked for")
+        return Choice(engine=make_host_engine(settings), why="asked for")
     try:
-        return _take_docker(settings, target=target, tag=tag)
+        return _choose_docker(settings, target=target, tag=tag)
     except (EngineError, PreflightError) as error:
         if settings.engine == "docker":
             raise
-        return Choice(engine=_take_host(settings), why=error.what)
+        return Choice(engine=make_host_engine(settings), why=error.what)
 
 
-def adopt(settings: Settings, reference: str) -> "tuple[Engine, Environment]":
-    """A container engine, and an image that is there already.
+def adopt(settings: Settings, reference: str) -> tuple[Engine, Environment]:
+    """Return a container engine, and an image that it has already.
 
     Raises:
         EngineError: no engine answers.
         UsageError: no image of that name is here.
     """
-    from toolkit.engine.base import Base
-    from toolkit.engine.client import connect
+    from toolkit.engine.client import BaseImage, connect
     from toolkit.engine.docker import DockerEngine
 
-    engine = DockerEngine(connect(), Base(reference="", identity=""), state=Path(settings.state))
+    engine = DockerEngine(connect(), BaseImage(reference="", identity=""), state=Path(settings.state))
     return engine, engine.adopt(reference)
 
 
-def _take_host(settings: Settings) -> "Engine":
-    from toolkit.engine.host import HostEngine
-
+def make_host_engine(settings: Settings) -> HostEngine:
+    """Return the host as an engine."""
     return HostEngine(Path(settings.state), settings.ca_bundle)
 
 
-def _take_docker(settings: Settings, *, target: str, tag: str) -> Choice:
-    # The SDK takes longer to import than `toolkit matrix` takes to run: only who needs it pays.
-    from toolkit.engine import base
-    from toolkit.engine.client import connect, require_buildx
+def _choose_docker(settings: Settings, *, target: str, tag: str) -> Choice:
+    # The SDK takes longer to import than `toolkit matrix` takes to run.
+    from toolkit.engine.client import connect, require_buildx, select_base
     from toolkit.engine.docker import DockerEngine
 
     client = connect()
     require_buildx()
-    chosen = base.select(client, settings)
+    base = select_base(client, settings)
     engine = DockerEngine(
-        client, chosen, state=Path(settings.state), ca_bundle=settings.ca_bundle, target=target, tag=tag
+        client, base, state=Path(settings.state), ca_bundle=settings.ca_bundle, target=target, tag=tag
     )
-    return Choice(engine=engine, why=chosen.why or f"base {chosen.reference}")
+    return Choice(engine=engine, why=base.why or f"base {base.reference}")

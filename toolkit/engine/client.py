@@ -1,20 +1,23 @@
-"""The connection to a container engine, with its failures in our own words."""
+"""The connection to a container engine, its failures as errors of this project, and the images that it has."""
 
 import os
 import re
 import subprocess
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass, replace
 from functools import cache
 from typing import Any
 
 import docker
 import requests
 from docker.context import ContextAPI
-from docker.errors import APIError, DockerException
+from docker.errors import APIError, DockerException, ImageNotFound
 from docker.utils import kwargs_from_env
 
-from toolkit.errors import CheckError, EngineError
+from toolkit import naming
+from toolkit.errors import CheckError, EngineError, PreflightError
+from toolkit.settings import Settings
 
 ANSWER_SECONDS = 20
 """How long a reachable engine may take over one question. Streams are not bound by it."""
@@ -35,7 +38,7 @@ GPU_REMEDY = (
 
 @contextmanager
 def translating_errors(doing: str) -> Iterator[None]:
-    """Turn the SDK's exceptions into :class:`EngineError`; its own kinds are many and its messages are for developers.
+    """Turn the SDK's exceptions, which are many and speak to developers, into :class:`EngineError`.
 
     Raises:
         EngineError: the engine refused, vanished, or talked nonsense.
@@ -46,7 +49,7 @@ def translating_errors(doing: str) -> Iterator[None]:
     except (DockerException, requests.RequestException) as error:
         why = error.explanation if isinstance(error, APIError) and error.explanation else str(error)
         if "could not select device driver" in why:
-            # The engine's words for a GPU asked of an engine without the NVIDIA runtime: not the engine's fault.
+            # The engine says this when it has no NVIDIA runtime: the engine itself is well.
             raise CheckError("there is no GPU for the container", why=why[:400], remedy=GPU_REMEDY) from error
         raise EngineError(
             f"the container engine failed while {doing}", why=why[:400], remedy="see the engine's log"
@@ -54,10 +57,10 @@ def translating_errors(doing: str) -> Iterator[None]:
 
 
 def connect() -> docker.DockerClient:
-    """A client of an engine that answers and is new enough.
+    """Return a client of an engine that answers and is new enough.
 
     Raises:
-        EngineError: there is none.
+        EngineError: no such engine is there.
     """
     try:
         client = docker.DockerClient(**_find_endpoint(), timeout=ANSWER_SECONDS, version="auto")
@@ -76,7 +79,7 @@ def connect() -> docker.DockerClient:
 
 
 def _find_endpoint() -> dict[str, Any]:
-    """Where the docker command itself would go: DOCKER_HOST, else the current context; the SDK knows the first only."""
+    """Return the endpoint of the docker command: DOCKER_HOST, else the current context, which the SDK does not read."""
     if os.environ.get("DOCKER_HOST"):
         return dict(kwargs_from_env())
     context = ContextAPI.get_current_context()
@@ -85,7 +88,7 @@ def _find_endpoint() -> dict[str, Any]:
 
 @cache
 def find_buildx() -> str | None:
-    """Version line of ``docker buildx``, or None where the client lacks it."""
+    """Return the version line of ``docker buildx``, or None where the client lacks it."""
     try:
         answer = subprocess.run(
             ["docker", "buildx", "version"], capture_output=True, text=True, timeout=20, check=False
@@ -96,7 +99,7 @@ def find_buildx() -> str | None:
 
 
 def is_old_buildx(line: str) -> bool:
-    """Whether a version line names a release that lacks what our builds use; an unknown form is believed to be new."""
+    """Return whether a version line names a release that is too old; a line of unknown form counts as new."""
     match = re.search(r"buildx v?(\d+)\.(\d+)", line)
     return match is not None and (int(match[1]), int(match[2])) < OLDEST_BUILDX
 
@@ -118,3 +121,119 @@ def require_buildx() -> None:
             why="BuildKit is driven through it: named contexts, secrets and cache mounts need it",
             remedy="install the docker-buildx plugin",
         )
+
+
+@dataclass(frozen=True, kw_only=True)
+class BaseImage:
+    """A base image that can be used now.
+
+    Attributes:
+        reference: what ``FROM`` names.
+        identity: registry digest, the same before and after the pull; image id where it is from no registry.
+        why: the reason for this one, where it is not the one asked for.
+        registered: whether a registry gave the identity.
+    """
+
+    reference: str
+    identity: str
+    why: str = ""
+    registered: bool = False
+
+    @property
+    def pinned(self) -> str:
+        """The reference with its digest where there is one, because a tag may be moved."""
+        return f"{self.reference}@{self.identity}" if self.registered and "@" not in self.reference else self.reference
+
+
+def select_base(client: docker.DockerClient, settings: Settings) -> BaseImage:
+    """Return the base image asked for if it is here or can be pulled, else the stand-in.
+
+    A base image that the user named is never replaced by the stand-in.
+
+    Raises:
+        PreflightError: there is neither.
+        EngineError: the engine went away.
+    """
+    wanted = settings.base_image
+    with translating_errors("looking for the base image"):
+        found = _find_base(client, wanted)
+        if found:
+            return found
+        if settings.sources["base_image"] == "default":
+            standin = _find_base(client, naming.STANDIN_BASE)
+            if standin:
+                return replace(standin, why=f"{wanted} is not on this machine; {naming.STANDIN_BASE} is")
+        try:
+            return BaseImage(reference=wanted, identity=client.images.get_registry_data(wanted).id, registered=True)
+        except APIError as error:
+            raise PreflightError(
+                f"the base image {wanted} is neither on this machine nor can it be pulled",
+                why=str(error.explanation or error)[:300],
+                remedy="`docker/base/bootstrap` makes a stand-in from Debian's packages, "
+                "`docker load` brings one along, --base-image names another, --engine host needs none",
+            ) from error
+
+
+def find_digest(client: docker.DockerClient, reference: str) -> str | None:
+    """Return the digest of an image that is on this machine, or None.
+
+    Raises:
+        EngineError: the engine went away.
+    """
+    with translating_errors("looking for an image"):
+        found = _find_base(client, reference)
+        return found.identity if found else None
+
+
+@dataclass(frozen=True, kw_only=True)
+class InspectedImage:
+    """What an engine says of an image that it has.
+
+    Attributes:
+        id: digest of its configuration, which names its layers and labels.
+        tags: its names.
+        labels: as given when it was built.
+        layers: digests of its layers, lowest first.
+    """
+
+    id: str
+    tags: tuple[str, ...]
+    labels: Mapping[str, str]
+    layers: tuple[str, ...]
+
+
+def inspect(reference: str) -> InspectedImage | None:
+    """Return an image by name or id, or None where the engine has none.
+
+    Raises:
+        EngineError: no engine answers.
+    """
+    client = connect()
+    with translating_errors("looking at an image"):
+        try:
+            found = client.images.get(reference)
+        except ImageNotFound:
+            return None
+    layers = found.attrs.get("RootFS", {}).get("Layers") or ()
+    return InspectedImage(
+        id=str(found.id), tags=tuple(found.tags), labels=dict(found.labels), layers=tuple(map(str, layers))
+    )
+
+
+def _find_base(client: docker.DockerClient, reference: str) -> BaseImage | None:
+    try:
+        image = client.images.get(reference)
+    except ImageNotFound:
+        return None
+    digest = _identify(reference, image.attrs.get("RepoDigests") or [])
+    return BaseImage(reference=reference, identity=digest or str(image.id), registered=bool(digest))
+
+
+def _identify(reference: str, digests: Sequence[str]) -> str:
+    """Return the digest that the reference's own registry gave the image, or nothing; a pull does not change it.
+
+    The engine writes each as ``REPOSITORY@sha256:…``.
+    """
+    repository = re.sub(r"(:[\w][\w.-]*)?(@.*)?$", "", reference)
+    found = (text.partition("@") for text in digests)
+    return next((value for name, _, value in found if name == repository), "")

@@ -1,124 +1,183 @@
-"""One container from creation to removal, whatever happens in between."""
+"""The one description of a container: the SDK's arguments, the printed command and compose.yaml all follow it.
+
+It also says who owns what a job writes. No container runs as root. An ordinary user's container runs under the user's
+own ids, so the outputs are the user's. For root it runs under the image's user, who keeps the outputs, as with the
+``.env`` that ``toolkit doctor --write-env`` writes: a run that began one way can continue the other way.
+"""
 
 import json
-import sys
+import os
 import uuid
+from collections.abc import Iterable, Mapping
 from contextlib import suppress
-from typing import Any, TextIO
-
-import docker
-from docker.errors import NotFound
-from docker.types import DeviceRequest
-from docker.types import Mount as DockerMount
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
 
 from toolkit import naming
-from toolkit.engine.client import translating_errors
-from toolkit.engine.deadline import Deadline
-from toolkit.engine.job import Job, Listener, Mount
-from toolkit.engine.ownership import container_user, give_to_container
-from toolkit.errors import EngineError
+from toolkit.engine.job import Job, Mount
+from toolkit.plan import quote_fields, repeat
 
-SHARED_MEMORY = "1g"
+IMAGE_USER = 10001
+"""Uid and gid of the user in the project's images."""
+
 TEMPORARY = {"/tmp": "rw,nosuid,nodev,size=2g,mode=1777"}  # noqa: S108 - a tmpfs inside the container
-PROCESSES = 4096
 
 
-def describe(job: Job, *, image: str, terminal: bool) -> dict[str, Any]:
-    """The arguments of ``containers.create``: a job with everything taken away that it does not need. Pure."""
-    return {
-        "image": image,
-        "name": f"toolkit-{job.title}-{uuid.uuid4().hex[:8]}",
-        "entrypoint": ["python"],
-        "command": [part.target if isinstance(part, Mount) else part for part in job.argv],
-        "labels": {naming.OWNER_LABEL: "toolkit", naming.JOB_LABEL: job.title},
-        "user": container_user(),
-        "environment": {**job.environment, **_name_mounts(job)},
-        # Not the short form: a colon in a path would end it.
-        "mounts": [
-            DockerMount(mount.target, str(mount.source.resolve()), type="bind", read_only=not mount.writable)
-            for mount in job.mounts
-        ],
-        "network_mode": "bridge" if job.network else "none",
-        "read_only": True,
-        "tmpfs": TEMPORARY,
-        "shm_size": SHARED_MEMORY,
-        "cap_drop": ["ALL"],
-        "security_opt": ["no-new-privileges"],
-        "pids_limit": PROCESSES,
-        "init": True,
-        "tty": terminal,
-        "device_requests": [DeviceRequest(count=-1, capabilities=[["gpu"]])] if job.gpu else None,
-    }
+@dataclass(frozen=True, kw_only=True)
+class Container:
+    """A container with everything taken away that its job does not need; the defaults hold for every job.
+
+    Attributes:
+        image: id or name of the image.
+        name: name of the container; the printed command leaves it out, so that it can be run twice.
+        argv: arguments of ``entrypoint``.
+        user: ``uid:gid``.
+        mounts: source, target and whether it is read-only, of each bind mount.
+        labels, environment: by name.
+        network: network mode: ``none`` or ``bridge``.
+        tmpfs: options of each temporary file system by path.
+        terminal: whether the container has a terminal.
+        gpus: whether it gets all GPUs.
+    """
+
+    image: str
+    name: str
+    argv: tuple[str, ...]
+    user: str
+    entrypoint: str = "python"
+    mounts: tuple[tuple[str, str, bool], ...] = ()
+    labels: Mapping[str, str] = field(default_factory=dict)
+    environment: Mapping[str, str] = field(default_factory=dict)
+    network: str = "none"
+    read_only: bool = True
+    tmpfs: Mapping[str, str] = field(default_factory=lambda: dict(TEMPORARY))
+    shm_size: str = "1g"
+    cap_drop: tuple[str, ...] = ("ALL",)
+    security_opt: tuple[str, ...] = ("no-new-privileges",)
+    pids_limit: int = 4096
+    init: bool = True
+    terminal: bool = False
+    gpus: bool = False
+
+    def to_sdk(self) -> dict[str, Any]:
+        """Return the arguments of the SDK's ``containers.create``."""
+        from docker.types import DeviceRequest
+        from docker.types import Mount as BindMount
+
+        return {
+            "image": self.image,
+            "name": self.name,
+            "entrypoint": [self.entrypoint],
+            "command": list(self.argv),
+            "labels": dict(self.labels),
+            "user": self.user,
+            "environment": dict(self.environment),
+            # Not the short form: a colon in a path would end it.
+            "mounts": [
+                BindMount(target, source, type="bind", read_only=read_only) for source, target, read_only in self.mounts
+            ],
+            "network_mode": self.network,
+            "read_only": self.read_only,
+            "tmpfs": dict(self.tmpfs),
+            "shm_size": self.shm_size,
+            "cap_drop": list(self.cap_drop),
+            "security_opt": list(self.security_opt),
+            "pids_limit": self.pids_limit,
+            "init": self.init,
+            "tty": self.terminal,
+            "device_requests": [DeviceRequest(count=-1, capabilities=[["gpu"]])] if self.gpus else None,
+        }
+
+    def to_command(self) -> list[str]:
+        """Return the ``docker run`` command that starts the same container."""
+        argv = ["docker", "run", "--rm"]
+        argv += [option for option, given in (("--read-only", self.read_only), ("--init", self.init)) if given]
+        argv += ["--user", self.user, *repeat("--cap-drop", self.cap_drop)]
+        argv += [*repeat("--security-opt", self.security_opt), "--network", self.network]
+        argv += ["--pids-limit", str(self.pids_limit), "--shm-size", self.shm_size]
+        argv += [f"--tmpfs={path}:{options}" for path, options in self.tmpfs.items()]
+        argv += [f"--label={name}={value}" for name, value in self.labels.items()]
+        argv += [
+            "--mount=" + quote_fields("type=bind", f"source={source}", f"target={target}", *["readonly"] * read_only)
+            for source, target, read_only in self.mounts
+        ]
+        argv += [f"--env={name}={value}" for name, value in self.environment.items()]
+        argv += ["--gpus", "all"] if self.gpus else []
+        argv += ["--tty"] if self.terminal else []
+        return [*argv, "--entrypoint", self.entrypoint, self.image, *self.argv]
+
+
+def describe(job: Job, *, image: str, terminal: bool = False) -> Container:
+    """Return the container in which a job runs."""
+    return Container(
+        image=image,
+        name=f"toolkit-{job.title}-{uuid.uuid4().hex[:8]}",
+        argv=tuple(part.target if isinstance(part, Mount) else part for part in job.argv),
+        user=container_user(),
+        mounts=tuple((str(mount.source.resolve()), mount.target, not mount.writable) for mount in job.mounts),
+        labels={naming.OWNER_LABEL: "toolkit", naming.JOB_LABEL: job.title},
+        environment={**job.environment, **_name_mounts(job)},
+        network="bridge" if job.network else "none",
+        terminal=terminal,
+        gpus=job.gpu,
+    )
+
+
+def list_commands(job: Job, *, image: str) -> list[list[str]]:
+    """Return the commands that run a job by hand: make the writable folders, hand them over where root calls, run."""
+    container = describe(job, image=image)
+    writable = [str(mount.source.resolve()) for mount in job.mounts if mount.writable]
+    make = [["mkdir", "--parents", *writable]] if writable else []
+    hand_over = [["chown", "--recursive", container.user, *writable]] if writable and os.getuid() == 0 else []
+    return [*make, *hand_over, container.to_command()]
+
+
+def container_user() -> str:
+    """Return ``uid:gid`` for containers."""
+    uid, gid = os.getuid(), os.getgid()
+    return f"{uid}:{gid}" if uid else f"{IMAGE_USER}:{IMAGE_USER}"
+
+
+def give_to_container(mounts: Iterable[Mount]) -> None:
+    """Give the writable mounts to the container's user, where root calls; nothing otherwise.
+
+    The folder around a mount is given too where it holds nothing else: it was made for it.
+    """
+    if os.getuid():
+        return
+    for mount in mounts:
+        if mount.writable:
+            give(mount.source, IMAGE_USER, IMAGE_USER)
+            parent = mount.source.parent
+            if not mount.shared and os.listdir(parent) == [mount.source.name]:  # noqa: PTH208
+                os.chown(parent, IMAGE_USER, IMAGE_USER, follow_symlinks=False)
+
+
+def give_to_parent(mounts: Iterable[Mount]) -> None:
+    """Give what root's job on the host wrote to the owner of the folder around it.
+
+    A run of root beside runs of containers can then continue in a container too.
+    """
+    if os.getuid():
+        return
+    for mount in mounts:
+        if mount.writable and not mount.shared and mount.source.exists():
+            owner = mount.source.parent.stat()
+            if owner.st_uid != mount.source.stat().st_uid:
+                give(mount.source, owner.st_uid, owner.st_gid)
+
+
+def give(folder: Path, uid: int, gid: int) -> None:
+    """Change the owner of a folder and of everything in it. Links themselves are changed, never followed."""
+    for path in [folder, *folder.rglob("*")]:
+        # A running job may remove its files at any moment.
+        with suppress(FileNotFoundError):
+            os.chown(path, uid, gid, follow_symlinks=False)
 
 
 def _name_mounts(job: Job) -> dict[str, str]:
-    """Return the variable by which messages of the job name files as its user does."""
+    """Return the variable by which the job's messages name files as its user does."""
     mounts = [*job.mounts, *(part for part in job.argv if isinstance(part, Mount))]
     names = {mount.target: str(mount.source) for mount in mounts}
     return {naming.PATHS_VARIABLE: json.dumps(names, ensure_ascii=False, sort_keys=True)} if names else {}
-
-
-def run(client: docker.DockerClient, job: Job, *, image: str, listener: Listener | None = None) -> int:
-    """Create, start, follow, wait, remove; returns the exit code.
-
-    Raises:
-        EngineError: the engine refused or went away.
-        CheckError: the job outlived its deadline.
-    """
-    # A terminal has one stream: what the job would print to its standard output is drawn on ours too, not listened to.
-    terminal = job.terminal and sys.stderr.isatty()
-    give_to_container(job.mounts)
-    with translating_errors(f"running {job.title}"):
-        asked = describe(job, image=image, terminal=terminal)
-        overdue = Deadline(job.deadline, lambda: client.api.kill(asked["name"]))
-        try:
-            container = client.containers.create(**asked)
-            stream: Any = container.attach(stream=True, logs=True, demux=not terminal)  # type: ignore[call-overload]
-            container.start()
-            with overdue:
-                _follow(stream, terminal=terminal, listener=listener)
-                code = int(container.wait(timeout=job.grace)["StatusCode"])
-        except KeyboardInterrupt:
-            with suppress(NotFound):
-                client.api.stop(asked["name"], timeout=int(job.grace))
-            raise
-        finally:
-            # By its name, which was known before it was made: an interrupt may fall between making and knowing.
-            _remove(client, asked["name"])
-    overdue.check(job.title)
-    return code
-
-
-def _follow(stream: Any, *, terminal: bool, listener: Listener | None) -> None:
-    """Pass on what the job prints, until it closes its output."""
-    rest = b""
-    for chunk in stream:
-        out, err = (None, chunk) if terminal else chunk
-        if out and listener:
-            *lines, rest = (rest + out).split(b"\n")
-            for line in lines:
-                listener(line.decode(errors="replace"))
-        elif out:
-            _write(sys.stdout, out)
-        if err:
-            _write(sys.stderr, err)
-    if rest and listener:
-        listener(rest.decode(errors="replace"))
-
-
-def _write(target: TextIO, data: bytes) -> None:
-    target.buffer.write(data)
-    target.flush()
-
-
-def _remove(client: docker.DockerClient, name: str) -> None:
-    try:
-        client.api.remove_container(name, force=True, v=True)
-    except NotFound:
-        return
-    except Exception as error:
-        raise EngineError(
-            f"the container {name} could not be removed",
-            why=str(error)[:300],
-            remedy="`toolkit clean` removes it once the engine answers again",
-        ) from error

@@ -1,23 +1,23 @@
 """A container engine: images by ``docker buildx``, everything else by the docker SDK."""
 
-import os
 import re
+import sys
+from contextlib import suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, TextIO
 
 import docker
-from docker.errors import ImageNotFound
+from docker.errors import ImageNotFound, NotFound
 
-from toolkit import digest, image, manifest, naming, project
+from toolkit import digest, manifest, naming, project
 from toolkit.console import Console
 from toolkit.engine import buildx, container
-from toolkit.engine.base import Base
-from toolkit.engine.client import require_buildx, translating_errors
-from toolkit.engine.job import Job, Listener, Mount
-from toolkit.engine.protocol import Environment, EnvironmentPlan, Platform
+from toolkit.engine.client import BaseImage, require_buildx, translating_errors
+from toolkit.engine.job import Deadline, Environment, EnvironmentPlan, Job, Listener
+from toolkit.environment import EnvironmentSpec, Platform
 from toolkit.errors import BuildError, EngineError, IntegrityError, ToolkitError, UsageError
-from toolkit.image import ImagePlan
-from toolkit.recipe import Recipe
+from toolkit.lock import SOURCE_DATE_EPOCH
+from toolkit.plan import repeat
 
 _OTHER_BYTES = re.compile(r"Hash mismatch|DO NOT MATCH THE HASHES")
 """What uv, and pip, which fetches uv, say of a package that is not the locked one."""
@@ -25,6 +25,64 @@ _OTHER_BYTES = re.compile(r"Hash mismatch|DO NOT MATCH THE HASHES")
 _ASK_PLATFORM = "import platform, sys; print(platform.libc_ver()[1], '%d.%d' % sys.version_info[:2])"
 
 _CAUSE = re.compile(rf"^ +(?:error|ERROR|cause): |{_OTHER_BYTES.pattern}")
+
+
+def plan_image(
+    spec: EnvironmentSpec, base: BaseImage, *, state: Path, target: str = "train", ca_bundle: str = "", tag: str = ""
+) -> EnvironmentPlan:
+    """Plan an image. It only reads the project's files.
+
+    Args:
+        spec: what the image must hold.
+        base: the base image.
+        state: folder of logs and manifests.
+        target: stage of docker/Dockerfile: ``runtime`` or ``train``.
+        ca_bundle: PEM file, handed to the build as a secret: it is in no layer.
+        tag: name of the result; by default one made of the digest.
+    """
+    arguments = {
+        "BASE_IMAGE": base.reference,
+        "REQUIREMENTS": spec.requirements,
+        "SOURCE_DATE_EPOCH": str(SOURCE_DATE_EPOCH),
+    }
+    inputs = {"base": base.identity, "files": digest.digest_paths(project.ROOT, _list_inputs(spec, target))}
+    inputs |= {"requirements": digest.digest_file(spec.locked)}
+    inputs |= {"wheel": digest.digest_file(spec.wheel)} if spec.wheel else {}
+    content = digest.digest_value(
+        {
+            "target": target,
+            "base": inputs["base"],
+            "arguments": arguments,
+            "files": inputs["files"],
+            "wheel": inputs.get("wheel"),
+        }
+    )
+    labels = {
+        naming.OWNER_LABEL: "toolkit",
+        naming.PLAN_LABEL: content,
+        f"{naming.LABEL_PREFIX}.tensorflow": spec.tensorflow,
+        f"{naming.LABEL_PREFIX}.cuda": spec.cuda,
+        f"{naming.LABEL_PREFIX}.cudnn": spec.cudnn,
+        f"{naming.LABEL_PREFIX}.lock": inputs["requirements"],
+        "org.opencontainers.image.base.name": base.reference,
+    }
+    labels |= {f"{naming.LABEL_PREFIX}.wheel": inputs["wheel"]} if spec.wheel else {}
+    name = tag or naming.name_image(target, spec.variant, content)
+    argv: list[str] = ["docker", "buildx", "build", "--file", str(project.locate("docker/Dockerfile"))]
+    argv += ["--target", target, "--tag", name, "--load", "--provenance", "false", "--progress", "rawjson"]
+    argv += repeat("--build-arg", (f"{key}={value}" for key, value in arguments.items()))
+    argv += repeat("--label", (f"{key}={value}" for key, value in labels.items()))
+    argv += ["--build-context", f"wheel={spec.wheel.resolve().parent}"] if spec.wheel else []
+    argv += ["--secret", f"id=ca,src={ca_bundle}"] if ca_bundle else []
+    return EnvironmentPlan(
+        spec=spec,
+        kind="image",
+        reference=name,
+        digest=content,
+        folder=state / f"image-{target}-{spec.variant}-{digest.shorten(content)}",
+        inputs=inputs,
+        commands=((*argv, str(project.ROOT)),),
+    )
 
 
 class DockerEngine:
@@ -44,7 +102,7 @@ class DockerEngine:
     def __init__(
         self,
         client: docker.DockerClient,
-        base: Base,
+        base: BaseImage,
         *,
         state: Path,
         ca_bundle: str = "",
@@ -59,58 +117,57 @@ class DockerEngine:
         self._tag = tag
 
     def has_gpu(self) -> bool:
-        """See :class:`toolkit.engine.protocol.Engine`."""
+        """See :class:`toolkit.engine.job.Engine`."""
         with translating_errors("asking for its runtimes"):
             return "nvidia" in self._client.info().get("Runtimes", {})
 
     def find_platform(self, *, fetch: bool) -> Platform:
-        """See :class:`toolkit.engine.protocol.Engine`. The base tells; the build that follows needs it anyway."""
+        """See :class:`toolkit.engine.job.Engine`. The base image tells."""
         found = self._find(self._base.reference)
         if found is None and fetch:
             with translating_errors(f"pulling {self._base.reference}"):
                 found = self._client.images.pull(self._base.reference)
         if found is None:
             return Platform()
-        heard: list[str] = []
-        container.run(
-            self._client,
-            Job(title="platform", argv=("-c", _ASK_PLATFORM), deadline=60),
-            image=str(found.id),
-            listener=heard.append,
-        )
-        glibc, python = [*"".join(heard).split(), "", ""][:2]
+        lines: list[str] = []
+        job = Job(title="platform", argv=("-c", _ASK_PLATFORM), deadline=60)
+        run(self._client, job, image=str(found.id), listener=lines.append)
+        glibc, python = [*"".join(lines).split(), "", ""][:2]
         return Platform(glibc=glibc, python=python)
 
-    def plan(self, recipe: Recipe) -> EnvironmentPlan:
-        """See :class:`toolkit.engine.protocol.Engine`."""
-        plan = self._plan(recipe)
-        return EnvironmentPlan(reference=plan.tag, commands=(plan.argv,))
+    def plan(self, spec: EnvironmentSpec) -> EnvironmentPlan:
+        """See :class:`toolkit.engine.job.Engine`."""
+        return plan_image(
+            spec, self._base, state=self._state, target=self._target, ca_bundle=self._ca_bundle, tag=self._tag
+        )
 
-    def prepare(self, recipe: Recipe, console: Console) -> Environment:
-        """See :class:`toolkit.engine.protocol.Engine`. An image with the plan's digest on its label is up to date."""
-        plan = self._plan(recipe)
-        folder = self._state / f"image-{self._target}-{recipe.variant}-{digest.shorten(plan.digest)}"
-        found = self._find(plan.tag)
+    def prepare(self, plan: EnvironmentPlan, console: Console) -> Environment:
+        """See :class:`toolkit.engine.job.Engine`. An image with the plan's digest on its label is up to date."""
+        found = self._find(plan.reference)
         reused = found is not None and found.labels.get(naming.PLAN_LABEL) == plan.digest
         if not reused:
             require_buildx()
+            log = plan.folder / "build.log"
             try:
-                buildx.build(plan.argv, log=folder / "build.log", console=console)
+                for command in plan.commands:
+                    buildx.build(command, log=log, console=console)
             except BuildError as error:
-                raise _explain(error, folder / "build.log") from error
-            found = self._find(plan.tag)
+                raise _explain(error, log) from error
+            found = self._find(plan.reference)
         if found is None:
             raise EngineError(
-                f"buildx ended well, but the engine has no image {plan.tag}",
+                f"buildx ended well, but the engine has no image {plan.reference}",
                 why="most often the docker client and this program talk to different engines",
                 remedy="set DOCKER_HOST to the engine that is meant",
             )
-        if not reused or manifest.read(folder) is None:
-            self._record(recipe, plan, found, folder)
-        return Environment(kind="image", digest=str(found.id), reference=plan.tag, folder=folder, reused=reused)
+        if not reused or manifest.read(plan.folder) is None:
+            self._record(plan, found)
+        return Environment(
+            kind=plan.kind, digest=str(found.id), reference=plan.reference, folder=plan.folder, reused=reused
+        )
 
     def adopt(self, reference: str) -> Environment:
-        """An image that is here already, ours or not, as an environment.
+        """Return an image that is on this machine, whoever built it, as an environment.
 
         Raises:
             UsageError: no image of that name is here.
@@ -124,40 +181,13 @@ class DockerEngine:
         folder = self._state / f"image-adopted-{digest.shorten(str(found.id))}"
         return Environment(kind="image", digest=str(found.id), reference=reference, folder=folder, reused=True)
 
-    def commands(self, environment: str, job: Job) -> list[list[str]]:
-        """See :class:`toolkit.engine.protocol.Engine`. The engine refuses to mount a folder that is missing."""
-        asked = container.describe(job, image=environment, terminal=False)
-        argv = ["docker", "run", "--rm", "--read-only", "--init", "--user", asked["user"], "--cap-drop", "ALL"]
-        argv += ["--security-opt", "no-new-privileges", "--network", asked["network_mode"]]
-        argv += ["--pids-limit", str(asked["pids_limit"]), "--shm-size", asked["shm_size"]]
-        argv += [f"--tmpfs={path}:{options}" for path, options in asked["tmpfs"].items()]
-        argv += [f"--label={name}={value}" for name, value in asked["labels"].items()]
-        argv += [
-            f"--mount=type=bind,source={mount['Source']},target={mount['Target']}{',readonly' * mount['ReadOnly']}"
-            for mount in asked["mounts"]
-        ]
-        argv += [f"--env={name}={value}" for name, value in asked["environment"].items()]
-        argv += ["--gpus", "all"] if job.gpu else []
-        arguments = [part.target if isinstance(part, Mount) else part for part in job.argv]
-        run = [*argv, "--entrypoint", "python", environment, *arguments]
-        writable = [str(mount.source.resolve()) for mount in job.mounts if mount.writable]
-        make = [["mkdir", "--parents", *writable]] if writable else []
-        lend = [["chown", "--recursive", asked["user"], *writable]] if writable and os.getuid() == 0 else []
-        return [*make, *lend, run]
+    def commands(self, reference: str, job: Job) -> list[list[str]]:
+        """See :class:`toolkit.engine.job.Engine`. The engine refuses to mount a folder that is missing."""
+        return container.list_commands(job, image=reference)
 
     def run(self, environment: Environment, job: Job, listener: Listener | None = None) -> int:
-        """See :class:`toolkit.engine.protocol.Engine`."""
-        return container.run(self._client, job, image=environment.digest, listener=listener)
-
-    def _plan(self, recipe: Recipe) -> ImagePlan:
-        return image.plan(
-            recipe,
-            target=self._target,
-            base=self._base.reference,
-            base_id=self._base.identity,
-            ca_bundle=self._ca_bundle,
-            tag=self._tag,
-        )
+        """See :class:`toolkit.engine.job.Engine`."""
+        return run(self._client, job, image=environment.digest, listener=listener)
 
     def _find(self, reference: str) -> Any | None:
         with translating_errors("looking for an image"):
@@ -166,26 +196,98 @@ class DockerEngine:
             except ImageNotFound:
                 return None
 
-    def _record(self, recipe: Recipe, plan: ImagePlan, found: Any, folder: Path) -> None:
-        lock = digest.digest_file(project.locate(f"docker/requirements/{recipe.requirements}.txt"))
+    def _record(self, plan: EnvironmentPlan, found: Any) -> None:
+        spec = plan.spec
         parent = (
-            {"kind": "wheel", "name": recipe.wheel.name, "digest": digest.digest_file(recipe.wheel)}
-            if recipe.wheel
-            else {"kind": "lock", "name": f"{recipe.requirements}.txt", "digest": lock}
+            {"kind": "wheel", "name": spec.wheel.name, "digest": plan.inputs["wheel"]}
+            if spec.wheel
+            else {"kind": "lock", "name": spec.locked.name, "digest": plan.inputs["requirements"]}
         )
         facts = {
-            "tag": plan.tag,
+            "tag": plan.reference,
             "plan": plan.digest,
             "base": {"name": self._base.reference, "digest": self._base.identity},
             "bytes": found.attrs["Size"],
             "labels": found.labels,
             "engine": "docker",
         }
-        manifest.write(folder, manifest.Manifest(kind="image", digest=str(found.id), parent=parent, facts=facts))
+        manifest.write(plan.folder, manifest.Manifest(kind="image", digest=str(found.id), parent=parent, facts=facts))
+
+
+def run(client: docker.DockerClient, job: Job, *, image: str, listener: Listener | None = None) -> int:
+    """Create a job's container, start it, follow it and remove it; returns the exit code.
+
+    Raises:
+        EngineError: the engine refused or went away.
+        CheckError: the job outlived its deadline.
+    """
+    # A terminal has one stream: all that the job prints is passed on, and none of it reaches the listener.
+    terminal = job.terminal and sys.stderr.isatty()
+    container.give_to_container(job.mounts)
+    with translating_errors(f"running {job.title}"):
+        described = container.describe(job, image=image, terminal=terminal)
+        deadline = Deadline(job.deadline, lambda: client.api.kill(described.name))
+        try:
+            created = client.containers.create(**described.to_sdk())
+            stream: Any = created.attach(stream=True, logs=True, demux=not terminal)  # type: ignore[call-overload]
+            created.start()
+            with deadline:
+                _follow(stream, terminal=terminal, listener=listener)
+                code = int(created.wait(timeout=job.grace)["StatusCode"])
+        except KeyboardInterrupt:
+            with suppress(NotFound):
+                client.api.stop(described.name, timeout=int(job.grace))
+            raise
+        finally:
+            # By its name, which is known even where an interrupt came while it was being created.
+            _remove(client, described.name)
+    deadline.check(job.title)
+    return code
+
+
+def _follow(stream: Any, *, terminal: bool, listener: Listener | None) -> None:
+    """Pass on what the job prints, until it closes its output."""
+    rest = b""
+    for chunk in stream:
+        out, err = (None, chunk) if terminal else chunk
+        if out and listener:
+            *lines, rest = (rest + out).split(b"\n")
+            for line in lines:
+                listener(line.decode(errors="replace"))
+        elif out:
+            _write(sys.stdout, out)
+        if err:
+            _write(sys.stderr, err)
+    if rest and listener:
+        listener(rest.decode(errors="replace"))
+
+
+def _write(target: TextIO, data: bytes) -> None:
+    target.buffer.write(data)
+    target.flush()
+
+
+def _remove(client: docker.DockerClient, name: str) -> None:
+    try:
+        client.api.remove_container(name, force=True, v=True)
+    except NotFound:
+        return
+    except Exception as error:
+        raise EngineError(
+            f"the container {name} could not be removed",
+            why=str(error)[:300],
+            remedy="`toolkit clean` removes it once the engine answers again",
+        ) from error
+
+
+def _list_inputs(spec: EnvironmentSpec, target: str) -> list[Path]:
+    """Return the files that the stage reads: a change in any of them makes another image."""
+    inputs = [project.locate("docker/Dockerfile"), project.locate("docker/scripts"), spec.locked]
+    return [*inputs, project.locate("train")] if target == "train" else inputs
 
 
 def _explain(error: BuildError, log: Path) -> ToolkitError:
-    """The same failure in the installer's words: BuildKit's own last ones are a piece of the Dockerfile."""
+    """Return the same failure in the installer's words: BuildKit's own last ones are a piece of the Dockerfile."""
     said = [line.strip() for line in log.read_text(errors="replace").splitlines() if _CAUSE.search(line)]
     why = "\n       ".join(said) or error.why
     if any(_OTHER_BYTES.search(line) for line in said):

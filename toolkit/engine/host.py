@@ -1,21 +1,37 @@
-"""The host as an engine: jobs run by the interpreter of a virtual environment.
+"""The host as an engine: virtual environments installed from the same locked sets as the images, and jobs in them.
 
-For machines without a container engine. The isolation of a container is not to be had here, and is not claimed.
+For machines without a container engine. It does not isolate jobs as a container does.
 """
 
+import fcntl
+import json
 import os
 import platform
+import re
+import shutil
 import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
+from typing import Any, Final
 
-from toolkit import processes, project
+from packaging.utils import canonicalize_name
+
+from toolkit import __version__, digest, files, manifest, processes, project
 from toolkit.console import Console
-from toolkit.engine import venv
-from toolkit.engine.deadline import Deadline
-from toolkit.engine.job import Job, Listener, Mount
-from toolkit.engine.ownership import give_to_parent
-from toolkit.engine.protocol import Environment, EnvironmentPlan, Platform
-from toolkit.recipe import Recipe
+from toolkit.engine.container import give_to_parent
+from toolkit.engine.job import Deadline, Environment, EnvironmentPlan, Job, Listener, Mount
+from toolkit.environment import EnvironmentSpec, Platform
+from toolkit.errors import BuildError, IntegrityError, PreflightError, ToolkitError
+from toolkit.progress import StatusLine
+
+NEEDED_BYTES: Final = {"cpu": 4 << 30, "cuda": 16 << 30}
+"""Free disk that an installation needs for wheels and unpacked files, with some reserve."""
+
+LOCKED = "requirements.txt"
+LOG = "install.log"
+REPORT = "pip-report.json"
 
 
 class HostEngine:
@@ -33,39 +49,73 @@ class HostEngine:
         self._ca_bundle = ca_bundle
 
     def has_gpu(self) -> bool:
-        """See :class:`toolkit.engine.protocol.Engine`."""
+        """See :class:`toolkit.engine.job.Engine`."""
         return Path("/dev/nvidia0").exists()
 
     def find_platform(self, *, fetch: bool) -> Platform:  # noqa: ARG002 - everything is here
-        """See :class:`toolkit.engine.protocol.Engine`. The interpreter is chosen by the recipe, not by the machine."""
+        """See :class:`toolkit.engine.job.Engine`. The spec chooses the interpreter, not the machine."""
         return Platform(glibc=platform.libc_ver()[1])
 
-    def plan(self, recipe: Recipe) -> EnvironmentPlan:
-        """See :class:`toolkit.engine.protocol.Engine`."""
-        planned = venv.plan(recipe, self._state)
-        return EnvironmentPlan(reference=project.shorten(planned.folder), commands=planned.commands)
+    def plan(self, spec: EnvironmentSpec) -> EnvironmentPlan:
+        """See :class:`toolkit.engine.job.Engine`.
 
-    def prepare(self, recipe: Recipe, console: Console) -> Environment:
-        """See :class:`toolkit.engine.protocol.Engine`."""
-        planned = venv.plan(recipe, self._state)
-        reused = venv.make(planned, recipe, console, ca_bundle=self._ca_bundle)
-        return Environment(
+        Raises:
+            PreflightError: this machine lacks the Python asked for.
+        """
+        inputs = {"requirements": digest.digest_file(spec.locked)}
+        inputs |= {"wheel": digest.digest_file(spec.wheel)} if spec.wheel else {}
+        content = digest.digest_value(
+            {
+                "toolkit": __version__,
+                "python": spec.python,
+                "requirements": inputs["requirements"],
+                "wheel": inputs.get("wheel"),
+            }
+        )
+        folder = self._state / f"environment-{spec.variant}-{digest.shorten(content)}"
+        return EnvironmentPlan(
+            spec=spec,
             kind="environment",
-            digest=planned.digest,
-            reference=project.shorten(planned.folder),
-            folder=planned.folder,
-            reused=reused,
+            reference=project.shorten(folder),
+            digest=content,
+            folder=folder,
+            inputs=inputs,
+            commands=_list_commands(spec, folder, self._ca_bundle),
         )
 
-    def commands(self, environment: str, job: Job) -> list[list[str]]:
-        """See :class:`toolkit.engine.protocol.Engine`."""
+    def prepare(self, plan: EnvironmentPlan, console: Console) -> Environment:
+        """See :class:`toolkit.engine.job.Engine`. The manifest is written last: an environment without is made again.
+
+        Raises:
+            BuildError: pip failed.
+            IntegrityError: a package's bytes are not those of the lock.
+            PreflightError: too little disk.
+        """
+        files.require_writable(plan.folder.parent)
+        with making(plan.folder):
+            reused = manifest.read(plan.folder) is not None and interpreter(plan.folder).exists()
+            if not reused:
+                _make(plan, console)
+        return Environment(
+            kind=plan.kind, digest=plan.digest, reference=plan.reference, folder=plan.folder, reused=reused
+        )
+
+    def commands(self, reference: str, job: Job) -> list[list[str]]:
+        """See :class:`toolkit.engine.job.Engine`. This very command is executed."""
         arguments = [str(part.source) if isinstance(part, Mount) else part for part in job.argv]
-        variables = [f"PYTHONPATH={project.ROOT}", *(f"{name}={value}" for name, value in job.environment.items())]
-        return [["env", *variables, str(venv.interpreter(Path(environment))), *arguments]]
+        folder = Path(reference)
+        variables = {
+            **find_cuda(folder.resolve()),
+            "PYTHONDONTWRITEBYTECODE": "1",
+            "PYTHONPATH": str(project.ROOT),
+            **job.environment,
+        }
+        named = [f"{name}={value}" for name, value in variables.items()]
+        return [["env", *named, str(interpreter(folder)), *arguments]]
 
     def run(self, environment: Environment, job: Job, listener: Listener | None = None) -> int:
-        """See :class:`toolkit.engine.protocol.Engine`."""
-        with venv.using(environment.folder):
+        """See :class:`toolkit.engine.job.Engine`."""
+        with using(environment.folder):
             try:
                 return self._run(environment, job, listener)
             finally:
@@ -77,17 +127,12 @@ class HostEngine:
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE if listener else None,
             text=True,
-            env={
-                **os.environ,
-                **venv.find_cuda(environment.folder),
-                "PYTHONDONTWRITEBYTECODE": "1",
-            },
-            # Its own session: a Ctrl-C reaches the job once, through us, and not a second time from the terminal.
+            # Its own session: a Ctrl-C reaches the job once, from this program, and not again from the terminal.
             start_new_session=True,
         )
-        overdue = Deadline(job.deadline, lambda: processes.stop(process, grace=job.grace))
+        deadline = Deadline(job.deadline, lambda: processes.stop(process, grace=job.grace))
         try:
-            with overdue:
+            with deadline:
                 for line in process.stdout or ():
                     if listener:
                         listener(line.rstrip("\n"))
@@ -95,5 +140,169 @@ class HostEngine:
         except BaseException:
             processes.stop(process, grace=job.grace)
             raise
-        overdue.check(job.title)
+        deadline.check(job.title)
         return processes.shell_code(code)
+
+
+def interpreter(folder: Path) -> Path:
+    """Return the Python of an environment."""
+    return folder / "venv" / "bin" / "python"
+
+
+def find_cuda(folder: Path) -> dict[str, str]:
+    """Return the variables that tell TensorFlow where the CUDA wheels of an environment are; images have links instead.
+
+    XLA takes the first ptxas on PATH, which may be of another CUDA; the profiler's library is not searched for at all.
+    """
+    found = next(iter(folder.glob("venv/lib/python3.*/site-packages/nvidia")), None)
+    if found is None:
+        return {}
+    libraries = [str(found / "cuda_cupti" / "lib"), *filter(None, [os.environ.get("LD_LIBRARY_PATH")])]
+    flags = [*filter(None, [os.environ.get("XLA_FLAGS")]), f"--xla_gpu_cuda_data_dir={found / 'cuda_nvcc'}"]
+    return {"LD_LIBRARY_PATH": os.pathsep.join(libraries), "XLA_FLAGS": " ".join(flags)}
+
+
+def omit_tensorflow(locked: str) -> str:
+    """Return a locked set without TensorFlow's entry, because the user's wheel takes its place."""
+    entries = re.split(r"(?m)^(?=\S)", locked)
+    return "".join(entry for entry in entries if not re.match(r"tensorflow(-cpu)?==", entry))
+
+
+def making(folder: Path) -> AbstractContextManager[None]:
+    """Hold an environment alone: of two commands that make it, the second waits and reuses it."""
+    return _lock(folder, fcntl.LOCK_EX)
+
+
+def using(folder: Path) -> AbstractContextManager[None]:
+    """Hold an environment together with other jobs: it is neither made again nor cleaned away."""
+    return _lock(folder, fcntl.LOCK_SH)
+
+
+@contextmanager
+def _lock(folder: Path, how: int) -> Iterator[None]:
+    # Not filelock: its locks cannot be shared between jobs.
+    with folder.with_name(f"{folder.name}.lock").open("w") as stream:
+        fcntl.flock(stream, how)
+        yield
+
+
+def _list_commands(spec: EnvironmentSpec, folder: Path, ca_bundle: str) -> tuple[tuple[str, ...], ...]:
+    locked = folder / LOCKED if spec.wheel else spec.locked
+    certificates = ("env", f"PIP_CERT={ca_bundle}") if ca_bundle else ()
+    pip = (*certificates, str(interpreter(folder)), "-m", "pip", "install", "--no-input")
+    pip += ("--disable-pip-version-check", "--no-deps")
+    wheel = ((*pip, "--no-index", str(spec.wheel)),) if spec.wheel else ()
+    return (
+        (_find_python(spec.python), "-m", "venv", str(folder / "venv")),
+        (*pip, "--require-hashes", "--report", str(folder / REPORT), "-r", str(locked)),
+        *wheel,
+    )
+
+
+def _make(plan: EnvironmentPlan, console: Console) -> None:
+    spec, folder = plan.spec, plan.folder
+    _require_space(folder.parent, NEEDED_BYTES["cuda" if spec.cuda else "cpu"])
+    shutil.rmtree(folder, ignore_errors=True)
+    folder.mkdir()
+    if spec.wheel:
+        files.write_atomically(folder / LOCKED, omit_tensorflow(spec.locked.read_text()))
+    _install(plan, console)
+    record = manifest.Manifest(
+        kind="environment",
+        digest=plan.digest,
+        parent=_describe_wheel(plan),
+        facts={"python": spec.python, "requirements": spec.requirements, "engine": "host"},
+    )
+    manifest.write(folder, record)
+
+
+def _describe_wheel(plan: EnvironmentPlan) -> dict[str, Any]:
+    """Say which wheel was installed: the user's by its bytes, the published one by pip's report.
+
+    https://pip.pypa.io/en/stable/reference/installation-report/
+    """
+    if plan.spec.wheel:
+        return {"kind": "wheel", "name": plan.spec.wheel.name, "digest": plan.inputs["wheel"]}
+    report = json.loads((plan.folder / REPORT).read_text())
+    names = manifest.PUBLISHED
+    item = next(each for each in report["install"] if canonicalize_name(each["metadata"]["name"]) in names)
+    return {
+        "kind": "wheel",
+        "name": item["download_info"]["url"].rsplit("/", 1)[-1],
+        "digest": "sha256:" + item["download_info"]["archive_info"]["hashes"]["sha256"],
+        "parent": {"kind": "lock", "name": plan.spec.locked.name, "digest": plan.inputs["requirements"]},
+    }
+
+
+def _install(plan: EnvironmentPlan, console: Console) -> None:
+    log = plan.folder / LOG
+    total = plan.spec.locked.read_text().count("==")
+    status = StatusLine(console, "install")
+    try:
+        for command in plan.commands:
+            code = _follow(command, log, status, total)
+            if code:
+                raise _explain(log, command, code)
+    finally:
+        status.clear()
+
+
+def _follow(command: tuple[str, ...], log: Path, status: StatusLine, total: int) -> int:
+    """Run one command; its output goes to the log, pip's progress to the status line."""
+    process = subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, start_new_session=True
+    )
+    collected = 0
+    try:
+        with log.open("a") as stream:
+            for line in process.stdout or ():
+                stream.write(line)
+                collected += line.startswith("Collecting ")
+                if line.startswith(("Collecting ", "  Downloading ", "Installing ")):
+                    status.show(f"[{collected}/{total}] {line.strip()}")
+        return process.wait()
+    except BaseException:
+        processes.stop(process, grace=10)
+        raise
+
+
+def _find_python(version: str) -> str:
+    if version == f"{sys.version_info.major}.{sys.version_info.minor}":
+        return sys.executable
+    found = shutil.which(f"python{version}")
+    if found is None:
+        raise PreflightError(
+            f"Python {version} is not on this machine",
+            why=f"the locked set is for Python {version}, and this one is {sys.version.split()[0]}",
+            remedy=f"install python{version}, or use --engine docker",
+        )
+    return found
+
+
+def _require_space(folder: Path, needed: int) -> None:
+    free = shutil.disk_usage(folder).free
+    if free < needed:
+        raise PreflightError(
+            f"too little disk at {folder}: {free / 2**30:.1f} GiB free, {needed / 2**30:.0f} GiB needed",
+            remedy="free space, run `toolkit clean`, or set TOOLKIT_STATE to a folder on a larger disk",
+        )
+
+
+def _explain(log: Path, command: tuple[str, ...], code: int) -> ToolkitError:
+    lines = log.read_text().splitlines()
+    if any("No space left on device" in line for line in lines[-12:]):
+        return PreflightError(
+            "the disk filled up while installing", remedy="free space, or set TOOLKIT_STATE to a larger disk"
+        )
+    if any("DO NOT MATCH THE HASHES" in line or "Expected sha256" in line for line in lines):
+        return IntegrityError(
+            "a downloaded package does not have the hash that the lock promises",
+            why=f"see {log}",
+            remedy="do not install it: find out which mirror or proxy served it",
+        )
+    program = command[command.index("-m") :]
+    return BuildError(
+        f"{' '.join(program[:3])} failed with exit code {code}",
+        why="its last lines:\n    " + "\n    ".join(lines[-12:]),
+        remedy=f"the whole log is {log}",
+    )

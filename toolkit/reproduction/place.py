@@ -13,7 +13,7 @@ from toolkit.audit.finding import require
 from toolkit.audit.record import RunRecord
 from toolkit.audit.run import compare_environments
 from toolkit.console import Console
-from toolkit.engine import Engine, Environment, Job, Mount, venv
+from toolkit.engine import Engine, Environment, Job, Mount, host
 from toolkit.engine.choice import adopt, choose
 from toolkit.errors import EngineError, JobError, PreflightError, UsageError
 from toolkit.project import shorten
@@ -59,7 +59,7 @@ def find(record: RunRecord, settings: Settings, wheel: str | None, console: Cons
 def _find_recorded(link: Mapping[str, Any], settings: Settings) -> Place | None:
     if link.get("kind") == "environment":
         folder = parent.find_environment(link, Path(settings.state))
-        if folder is None or not venv.interpreter(folder).exists():
+        if folder is None or not host.interpreter(folder).exists():
             return None
         require(environments.verify(folder), remedy=f"remove {folder}: it is made again, as it was")
         engine = choose(replace(settings, engine="host")).engine

@@ -96,8 +96,7 @@ def find_ground(settings: Settings, *, required: bool, bazel: str = "") -> Groun
         EngineError: no engine answers, and one is required.
         PreflightError: the engine has no base image and can pull none.
     """
-    from toolkit.engine import base
-    from toolkit.engine.client import connect
+    from toolkit.engine.client import connect, select_base
 
     try:
         client = connect()
@@ -107,7 +106,7 @@ def find_ground(settings: Settings, *, required: bool, bazel: str = "") -> Groun
         return Ground(image=settings.base_image)
     known = {"bazel_digest": _find_digest(client, bazel), "engine": f"docker {client.version()['Version']}"}
     try:
-        found = base.select(client, settings)
+        found = select_base(client, settings)
     except PreflightError:
         if required:
             raise
@@ -164,7 +163,7 @@ def _fill(present: Lock, locked: Lock | None) -> Lock:
 def _find_digest(client: "DockerClient", bazel: str) -> str:
     if not bazel.startswith(origin.IMAGE_SCHEME):
         return ""
-    from toolkit.engine.base import find_local
+    from toolkit.engine.client import find_digest
 
     # An image that is not here yet is pulled by BuildKit; its name stands for it until then.
-    return find_local(client, bazel.removeprefix(origin.IMAGE_SCHEME)) or ""
+    return find_digest(client, bazel.removeprefix(origin.IMAGE_SCHEME)) or ""

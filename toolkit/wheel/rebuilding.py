@@ -7,7 +7,7 @@ from pathlib import Path
 
 from toolkit import naming
 from toolkit.console import Console
-from toolkit.engine import buildx, mounts
+from toolkit.engine import buildx
 from toolkit.errors import BuildError, CheckError, UnsupportedError
 from toolkit.settings import Settings
 from toolkit.wheel import difference, failure, folder, origin, staging, verification
@@ -84,7 +84,7 @@ def rebuild(path: Path, settings: Settings, *, bazelrc: str, console: Console) -
     plan = verification.recall_plan(record, ca_bundle=settings.ca_bundle, bazelrc=bazelrc, cache_id=name)
     require_inputs(plan)
     started = time.monotonic()
-    with mounts.used_once(name, console), staging.claim(path.resolve().parent, plan.name) as place:
+    with buildx.removing_caches(name, console), staging.claim(path.resolve().parent, plan.name) as place:
         log = Path(settings.state) / f"wheel-{plan.name}" / "rebuild.log"
         try:
             buildx.build(plan.command(place.path), log=log, console=console, step="rebuild", keep=[place.lock])

@@ -12,13 +12,14 @@ from typing import Any
 
 from toolkit import digest, manifest, project
 from toolkit.audit.installed import read_packages
-from toolkit.engine import venv
+from toolkit.engine import EnvironmentPlan
+from toolkit.engine.host import REPORT, HostEngine
+from toolkit.environment import EnvironmentSpec
 from toolkit.manifest import Manifest
-from toolkit.recipe import Recipe
 
 WHEEL = "tensorflow_cpu-2.19.0-cp311-cp311-linux_x86_64.whl"
 WHEEL_DIGEST = "sha256:" + "7" * 64
-RECIPE = Recipe(tensorflow="2.19.0", python="3.11")
+SPEC = EnvironmentSpec(tensorflow="2.19.0", python="3.11")
 OPTIONS = ("digits", "--depth", "10", "--epochs", "2", "--threads", "2", "--progress", "quiet")
 
 
@@ -31,8 +32,8 @@ def describe_wheel() -> dict[str, Any]:
     return {"kind": "wheel", "name": WHEEL, "digest": WHEEL_DIGEST, "parent": lock}
 
 
-def plan_environment(state: Path) -> venv.VenvPlan:
-    return venv.plan(RECIPE, state)
+def plan_environment(state: Path) -> EnvironmentPlan:
+    return HostEngine(state).plan(SPEC)
 
 
 def describe_environment(state: Path) -> dict[str, Any]:
@@ -75,7 +76,7 @@ def borrow_environment(state: Path) -> Path:
     return planned.folder
 
 
-def write_records(planned: venv.VenvPlan, others: Mapping[str, str] | None = None) -> None:
+def write_records(planned: EnvironmentPlan, others: Mapping[str, str] | None = None) -> None:
     """What pip and the toolkit would leave; `others` are packages besides TensorFlow, by version."""
     hashes = {"sha256": WHEEL_DIGEST.removeprefix("sha256:")}
     tensorflow = {
@@ -84,7 +85,7 @@ def write_records(planned: venv.VenvPlan, others: Mapping[str, str] | None = Non
     }
     rest = [{"metadata": {"name": name, "version": version}} for name, version in (others or {}).items()]
     report = {"install": [tensorflow, *rest]}
-    (planned.folder / venv.REPORT).write_text(json.dumps(report))
+    (planned.folder / REPORT).write_text(json.dumps(report))
     record = Manifest(kind="environment", digest=planned.digest, parent=describe_wheel())
     manifest.write(planned.folder, record)
 

@@ -10,7 +10,7 @@ import pytest
 from tests.unit.audit import maker
 from toolkit import manifest, naming
 from toolkit.audit import image
-from toolkit.engine.inspection import InspectedImage
+from toolkit.engine.client import InspectedImage
 from toolkit.errors import IntegrityError
 
 IDENTITY, BASE, OTHER = ("sha256:" + digit * 64 for digit in "ab0")

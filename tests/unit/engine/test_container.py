@@ -1,16 +1,20 @@
 """What a container is given: as little as it needs. A pure function, so every rule can be looked at."""
 
+import argparse
+import csv
 import os
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from toolkit.engine import Job, Mount, ownership
-from toolkit.engine.container import describe
-from toolkit.engine.ownership import IMAGE_USER
+from toolkit import naming
+from toolkit.engine import Job, Mount, container
+from toolkit.engine.container import IMAGE_USER, Container, describe
 
 
 @dataclass(frozen=True)
@@ -29,20 +33,33 @@ def _job(**changes: object) -> Job:
 
 
 def test_everything_is_taken_away() -> None:
-    asked = describe(_job(), image="i", terminal=False)
-    assert asked["read_only"]
-    assert asked["cap_drop"] == ["ALL"]
-    assert asked["security_opt"] == ["no-new-privileges"]
-    assert asked["network_mode"] == "none"
-    assert asked["device_requests"] is None
-    assert asked["pids_limit"]
-    assert asked["init"]
-    assert not asked["user"].startswith("0:")
+    asked = describe(_job(), image="i")
+    assert asked == Container(
+        image="i",
+        name=asked.name,
+        argv=("-c", "pass"),
+        user=asked.user,
+        entrypoint="python",
+        labels={naming.OWNER_LABEL: "toolkit", naming.JOB_LABEL: "test"},
+        mounts=(),
+        environment={},
+        network="none",
+        read_only=True,
+        tmpfs={"/tmp": "rw,nosuid,nodev,size=2g,mode=1777"},
+        shm_size="1g",
+        cap_drop=("ALL",),
+        security_opt=("no-new-privileges",),
+        pids_limit=4096,
+        init=True,
+        terminal=False,
+        gpus=False,
+    )
+    assert not asked.user.startswith("0:")
 
 
 def test_what_is_asked_for_is_given_and_no_more(tmp_path: Path) -> None:
     mounts = (Mount(source=tmp_path, target="/in"), Mount(source=tmp_path / "out", target="/out", writable=True))
-    asked = describe(_job(mounts=mounts, argv=("x", mounts[0]), network=True, gpu=True), image="i", terminal=False)
+    asked = describe(_job(mounts=mounts, argv=("x", mounts[0]), network=True, gpu=True), image="i").to_sdk()
     assert asked["command"] == ["x", "/in"]
     assert asked["network_mode"] == "bridge"
     assert asked["device_requests"][0]["Capabilities"] == [["gpu"]]
@@ -50,16 +67,92 @@ def test_what_is_asked_for_is_given_and_no_more(tmp_path: Path) -> None:
     assert seen == [(str(tmp_path), "/in", True), (str(tmp_path / "out"), "/out", False)]
 
 
+WORD = st.text(st.characters(exclude_categories=["C"], exclude_characters="=:"), min_size=1)
+FOLDER = st.text(st.characters(exclude_categories=["C"]), min_size=1).map("/".__add__)
+
+
+@st.composite
+def containers(draw: st.DrawFn) -> Container:
+    """Any container: every field may be another than its default."""
+    return Container(
+        image=draw(WORD.filter(lambda word: not word.startswith("-"))),
+        name=draw(WORD),
+        argv=draw(st.lists(st.text()).map(tuple)),
+        user=draw(st.sampled_from(["1000:1000", "10001:10001"])),
+        entrypoint=draw(st.sampled_from(["python", "sh"])),
+        mounts=draw(st.lists(st.tuples(FOLDER, FOLDER, st.booleans())).map(tuple)),
+        labels=draw(st.dictionaries(WORD, st.text())),
+        environment=draw(st.dictionaries(WORD, st.text())),
+        network=draw(st.sampled_from(["none", "bridge"])),
+        read_only=draw(st.booleans()),
+        tmpfs=draw(st.dictionaries(st.sampled_from(["/tmp", "/run"]), st.sampled_from(["rw,size=2g", "mode=1777"]))),
+        shm_size=draw(st.sampled_from(["1g", "64m"])),
+        cap_drop=draw(st.sampled_from([("ALL",), ("NET_RAW", "MKNOD"), ()])),
+        security_opt=draw(st.sampled_from([("no-new-privileges",), ("no-new-privileges", "seccomp=x.json"), ()])),
+        pids_limit=draw(st.integers(1, 1 << 20)),
+        init=draw(st.booleans()),
+        terminal=draw(st.booleans()),
+        gpus=draw(st.booleans()),
+    )
+
+
+def read_command(argv: Sequence[str]) -> dict[str, Any]:
+    """What the docker client would ask of the engine, in the SDK's words."""
+    parser = argparse.ArgumentParser(allow_abbrev=False, add_help=False)
+    for name in ("rm", "read-only", "init", "tty"):
+        parser.add_argument(f"--{name}", action="store_true")
+    for name in ("user", "network", "shm-size", "entrypoint", "gpus"):
+        parser.add_argument(f"--{name}")
+    parser.add_argument("--pids-limit", type=int)
+    for name in ("cap-drop", "security-opt", "tmpfs", "label", "mount", "env"):
+        parser.add_argument(f"--{name}", action="append", default=[])
+    parser.add_argument("image")
+    parser.add_argument("command", nargs=argparse.REMAINDER)
+    assert list(argv[:2]) == ["docker", "run"]
+    read = parser.parse_args(argv[2:])
+    mounts = []
+    for line in read.mount:
+        (words,) = csv.reader([line], strict=True)
+        named = dict(word.partition("=")[::2] for word in words)
+        mounts.append((named["type"], named["source"], named["target"], "readonly" in named))
+    return {
+        "image": read.image,
+        "command": read.command,
+        "entrypoint": [read.entrypoint],
+        "user": read.user,
+        "labels": dict(word.partition("=")[::2] for word in read.label),
+        "environment": dict(word.partition("=")[::2] for word in read.env),
+        "mounts": mounts,
+        "network_mode": read.network,
+        "read_only": read.read_only,
+        "tmpfs": dict(word.partition(":")[::2] for word in read.tmpfs),
+        "shm_size": read.shm_size,
+        "cap_drop": read.cap_drop,
+        "security_opt": read.security_opt,
+        "pids_limit": read.pids_limit,
+        "init": read.init,
+        "tty": read.tty,
+        "gpus": read.gpus,
+    }
+
+
+@given(containers())
+def test_the_printed_command_is_what_the_engine_is_asked(container: Container) -> None:
+    asked = container.to_sdk()
+    assert asked.pop("name") == container.name
+    asked["mounts"] = [
+        (mount["Type"], mount["Source"], mount["Target"], mount["ReadOnly"]) for mount in asked["mounts"]
+    ]
+    devices = asked.pop("device_requests")
+    asked["gpus"] = "all" if devices and (devices[0]["Count"], devices[0]["Capabilities"]) == (-1, [["gpu"]]) else None
+    assert read_command(container.to_command()) == asked
+
+
 @given(st.lists(st.text()))
 def test_no_argument_becomes_two(arguments: list[str]) -> None:
-    asked = describe(_job(argv=tuple(arguments)), image="i", terminal=False)
-    assert asked["command"] == arguments
-    assert asked["entrypoint"] == ["python"]
-
-
-def test_neither_the_host_nor_the_engine_is_mounted() -> None:
-    asked = describe(_job(), image="i", terminal=False)
-    assert asked["mounts"] == []
+    asked = describe(_job(argv=tuple(arguments)), image="i")
+    assert asked.to_sdk()["command"] == arguments
+    assert asked.to_command()[-len(arguments) - 1 :] == ["i", *arguments]
 
 
 @pytest.fixture
@@ -89,7 +182,7 @@ def test_root_gives_folders_to_the_containers_user_for_good(
     (tmp_path / "cache").mkdir()
     run = Mount(source=runs / "run", target="/runs", writable=True)
     cache = Mount(source=tmp_path / "cache", target="/data", writable=True, shared=True)
-    ownership.give_to_container([run, cache, Mount(source=tmp_path, target="/in")])
+    container.give_to_container([run, cache, Mount(source=tmp_path, target="/in")])
     assert sorted(changes) == sorted((name, IMAGE_USER, False) for name in ("run", "link", "gone", "cache"))
 
 
@@ -98,7 +191,7 @@ def test_root_gives_the_folder_of_runs_too_where_it_was_made_for_this_run(
 ) -> None:
     """Else compose could go on with this run, and begin none beside it."""
     (tmp_path / "runs" / "run").mkdir(parents=True)
-    ownership.give_to_container([Mount(source=tmp_path / "runs" / "run", target="/runs", writable=True)])
+    container.give_to_container([Mount(source=tmp_path / "runs" / "run", target="/runs", writable=True)])
     assert changes == [("run", IMAGE_USER, False), ("runs", IMAGE_USER, False)]
 
 
@@ -108,13 +201,13 @@ def test_a_job_of_root_on_the_host_leaves_its_run_to_the_owner_of_the_runs(
     (tmp_path / "run").mkdir()
     (tmp_path / "run" / "file").touch()
     mount = Mount(source=tmp_path / "run", target="/runs", writable=True)
-    ownership.give_to_parent([mount])
+    container.give_to_parent([mount])
     assert changes == [], "both belong to one user already"
     real = Path.stat
     monkeypatch.setattr(
         Path, "stat", lambda self, **options: real(tmp_path / "run") if self != tmp_path else _Owner(IMAGE_USER)
     )
-    ownership.give_to_parent([mount])
+    container.give_to_parent([mount])
     assert changes == [("run", IMAGE_USER, False), ("file", IMAGE_USER, False)]
 
 
@@ -124,6 +217,6 @@ def test_only_root_changes_owners(
     monkeypatch.setattr(os, "getuid", lambda: 1000)
     (tmp_path / "run").mkdir()
     mount = Mount(source=tmp_path / "run", target="/runs", writable=True)
-    ownership.give_to_container([mount])
-    ownership.give_to_parent([mount])
+    container.give_to_container([mount])
+    container.give_to_parent([mount])
     assert changes == []

@@ -12,13 +12,17 @@ import pytest
 from toolkit import project
 from toolkit.console import Console
 from toolkit.engine import Environment, Job, Mount
-from toolkit.engine import venv as module
+from toolkit.engine import host as module
 from toolkit.engine.host import HostEngine
+from toolkit.environment import EnvironmentSpec
 from toolkit.errors import BuildError, CheckError, IntegrityError, PreflightError
-from toolkit.recipe import Recipe
 
 QUIET = Console(verbosity=-1)
-RECIPE = Recipe(tensorflow="2.19.0", python="3.11")
+SPEC = EnvironmentSpec(tensorflow="2.19.0", python="3.11")
+
+
+def _prepare(engine: HostEngine, spec: EnvironmentSpec = SPEC) -> Environment:
+    return engine.prepare(engine.plan(spec), QUIET)
 
 
 @pytest.fixture
@@ -107,8 +111,8 @@ def test_an_environment_is_made_once_and_names_its_wheel(engine: HostEngine, whe
     from toolkit.digest import digest_file
 
     _lock(wheelhouse)
-    first = engine.prepare(RECIPE, QUIET)
-    second = engine.prepare(RECIPE, QUIET)
+    first = _prepare(engine)
+    second = _prepare(engine)
     assert (first.reused, second.reused) == (False, True)
     record = manifest.read(first.folder)
     assert record is not None
@@ -118,24 +122,24 @@ def test_an_environment_is_made_once_and_names_its_wheel(engine: HostEngine, whe
 
 def test_a_half_made_environment_is_made_again(engine: HostEngine, wheelhouse: Path) -> None:
     _lock(wheelhouse)
-    first = engine.prepare(RECIPE, QUIET)
+    first = _prepare(engine)
     (first.folder / "manifest.json").unlink()
     (first.folder / "left-over").touch()
-    assert not engine.prepare(RECIPE, QUIET).reused
+    assert not _prepare(engine).reused
     assert not (first.folder / "left-over").exists()
 
 
 def test_other_bytes_than_locked_are_refused(engine: HostEngine, wheelhouse: Path) -> None:
     _lock(wheelhouse, "sha256:" + "0" * 64)
     with pytest.raises(IntegrityError):
-        engine.prepare(RECIPE, QUIET)
+        _prepare(engine)
 
 
 def test_a_missing_package_is_a_build_error_with_a_log(engine: HostEngine, wheelhouse: Path) -> None:
     _lock(wheelhouse)
     next(wheelhouse.glob("*.whl")).unlink()
     with pytest.raises(BuildError, match="the whole log is"):
-        engine.prepare(RECIPE, QUIET)
+        _prepare(engine)
 
 
 def test_too_little_disk_is_said_before_anything_starts(
@@ -144,14 +148,14 @@ def test_too_little_disk_is_said_before_anything_starts(
     _lock(wheelhouse)
     monkeypatch.setattr(module, "NEEDED_BYTES", {"cpu": 1 << 60, "cuda": 1 << 60})
     with pytest.raises(PreflightError, match="too little disk"):
-        engine.prepare(RECIPE, QUIET)
+        _prepare(engine)
 
 
 def test_another_python_is_looked_for(engine: HostEngine, wheelhouse: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     _lock(wheelhouse)
     monkeypatch.setattr(shutil, "which", lambda _: None)
     with pytest.raises(PreflightError, match=r"Python 3\.9 is not on this machine"):
-        engine.plan(Recipe(tensorflow="2.19.0", python="3.9"))
+        engine.plan(EnvironmentSpec(tensorflow="2.19.0", python="3.9"))
 
 
 def test_a_wheel_of_our_own_takes_tensorflows_place(engine: HostEngine, wheelhouse: Path) -> None:
@@ -160,7 +164,7 @@ def test_a_wheel_of_our_own_takes_tensorflows_place(engine: HostEngine, wheelhou
 
     _lock(wheelhouse, "sha256:" + "0" * 64)
     wheel = next(wheelhouse.glob("*.whl"))
-    environment = engine.prepare(Recipe(tensorflow="2.19.0", python="3.11", wheel=wheel), QUIET)
+    environment = _prepare(engine, EnvironmentSpec(tensorflow="2.19.0", python="3.11", wheel=wheel))
     record = manifest.read(environment.folder)
     assert record is not None
     assert record.parent == {"kind": "wheel", "name": wheel.name, "digest": digest_file(wheel)}

@@ -47,9 +47,9 @@ def test_the_error_for_a_folder_that_a_container_sees_as_local(
     """The toolkit names the mounts, and the job translates: both halves at once."""
     config = parse(["cifar10", "--data-dir", "my-copy", "--out", "my-runs"])
     job = training.plan(["cifar10"], config, parent={}, gpu=False)
-    asked = container.describe(job, image="image", terminal=False)
-    monkeypatch.setenv(paths.VARIABLE, asked["environment"][paths.VARIABLE])
-    assert main(asked["command"][3:]) == 9
+    asked = container.describe(job, image="image")
+    monkeypatch.setenv(paths.VARIABLE, asked.environment[paths.VARIABLE])
+    assert main(asked.argv[3:]) == 9
     said = capsys.readouterr().err
     assert "error: there is no folder my-copy\n" in said
     assert "/local" not in said
@@ -60,7 +60,7 @@ def test_the_error_for_a_folder_that_a_container_sees_as_local(
 def test_a_job_without_mounts_gets_no_names() -> None:
     from toolkit.engine import Job
 
-    assert container.describe(Job(title="x", argv=("-V",)), image="image", terminal=False)["environment"] == {}
+    assert container.describe(Job(title="x", argv=("-V",)), image="image").environment == {}
 
 
 def test_compose_names_its_mounts() -> None:

@@ -9,7 +9,7 @@ from types import SimpleNamespace
 import pytest
 
 from tests.unit.test_cli import Run
-from toolkit.engine import base, client
+from toolkit.engine import client
 from toolkit.errors import PreflightError
 from toolkit.settings import resolve
 from toolkit.wheel import preparation
@@ -29,7 +29,7 @@ def test_engine_without_the_base_leaves_its_digest_open_where_nothing_is_built(m
         raise PreflightError("the base image is neither on this machine nor can it be pulled")
 
     monkeypatch.setattr(client, "connect", lambda: SimpleNamespace(version=lambda: {"Version": "26.1.5"}))
-    monkeypatch.setattr(base, "select", refuse)
+    monkeypatch.setattr(client, "select_base", refuse)
     settings = resolve({}, environment={})
     found = preparation.find_ground(settings, required=False)
     assert (found.image, found.digest, found.engine) == (settings.base_image, "", "docker 26.1.5")

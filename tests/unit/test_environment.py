@@ -6,15 +6,14 @@ from pathlib import Path
 import pytest
 
 from tests.unit.wheel.test_publication import finish_build, publish
-from toolkit import chain, recipes
+from toolkit import chain, environment
 from toolkit.console import Console
-from toolkit.engine.protocol import Platform
+from toolkit.environment import EnvironmentSpec, Platform
 from toolkit.errors import IntegrityError, UnsupportedError
-from toolkit.recipe import Recipe
 from toolkit.settings import resolve
 from toolkit.wheel import folder
 
-CUDA = Recipe(tensorflow="2.19.0", python="3.11", cuda="12.6.1", cudnn="9.5.0", requirements="cuda-12.6.1")
+CUDA = EnvironmentSpec(tensorflow="2.19.0", python="3.11", cuda="12.6.1", cudnn="9.5.0", requirements="cuda-12.6.1")
 PLACE = Platform(glibc="2.41", python="3.11")
 
 
@@ -35,17 +34,17 @@ def record_cudnn(dist: Path, version: object) -> None:
 
 def test_wheel_and_its_manifest_fit(dist: Path) -> None:
     wheel = folder.find_wheel(dist)
-    assert recipes.take_wheel(CUDA, wheel, PLACE).wheel == wheel
+    assert environment.use_wheel(CUDA, wheel, PLACE).wheel == wheel
 
 
 def test_newer_cudnn_than_the_sets_is_refused_by_the_manifest_beside_the_wheel(dist: Path, tmp_path: Path) -> None:
     record_cudnn(dist, "9.6.0")
     wheel = folder.find_wheel(dist)
     with pytest.raises(UnsupportedError, match=r"built for cuDNN 9\.6\.0, and the run-time set has 9\.5\.0"):
-        recipes.take_wheel(CUDA, wheel, PLACE)
+        environment.use_wheel(CUDA, wheel, PLACE)
     (tmp_path / "alone").mkdir()
     alone = wheel.rename(tmp_path / "alone" / wheel.name)
-    assert recipes.take_wheel(CUDA, alone, PLACE).wheel == alone, "without a manifest nobody knows"
+    assert environment.use_wheel(CUDA, alone, PLACE).wheel == alone, "without a manifest nobody knows"
 
 
 def test_a_manifest_of_another_wheel_is_refused(dist: Path) -> None:
@@ -54,7 +53,7 @@ def test_a_manifest_of_another_wheel_is_refused(dist: Path) -> None:
     path.write_text(path.read_text().replace(json.loads(path.read_text())["digest"], "sha256:" + "0" * 64))
     folder.write_sums(dist)
     with pytest.raises(IntegrityError, match="not the wheel of the manifest beside it"):
-        recipes.take_wheel(CUDA, folder.find_wheel(dist), PLACE)
+        environment.use_wheel(CUDA, folder.find_wheel(dist), PLACE)
 
 
 def test_a_manifest_that_was_changed_is_refused(dist: Path) -> None:
@@ -62,11 +61,11 @@ def test_a_manifest_that_was_changed_is_refused(dist: Path) -> None:
     path = dist / "manifest.json"
     path.write_text(path.read_text().replace('"cudnn": "9.5.0"', '"cudnn": "9.1.0"'))
     with pytest.raises(IntegrityError, match="not as it was made") as caught:
-        recipes.take_wheel(CUDA, folder.find_wheel(dist), PLACE)
+        environment.use_wheel(CUDA, folder.find_wheel(dist), PLACE)
     assert "manifest.json is not what SHA256SUMS says" in caught.value.why
     path.unlink()
     with pytest.raises(IntegrityError) as caught:
-        recipes.take_wheel(CUDA, folder.find_wheel(dist), PLACE)
+        environment.use_wheel(CUDA, folder.find_wheel(dist), PLACE)
     assert "manifest.json is missing" in caught.value.why
 
 
@@ -91,4 +90,4 @@ def test_a_dry_run_refuses_what_the_real_run_refuses(
 )
 def test_base_that_cannot_run_it_is_refused(dist: Path, place: Platform, reason: str) -> None:
     with pytest.raises(UnsupportedError, match=reason):
-        recipes.take_wheel(CUDA, folder.find_wheel(dist), place)
+        environment.use_wheel(CUDA, folder.find_wheel(dist), place)

@@ -1,24 +1,62 @@
-"""From settings to a recipe: which locked set, or which wheel, serves the versions asked for."""
+"""What an environment must hold, resolved from the settings: a locked set, and perhaps a wheel of the user's own."""
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING
 
-from toolkit import manifest
+from toolkit import manifest, project
 from toolkit.errors import IntegrityError, UnsupportedError, UsageError
-from toolkit.recipe import Recipe
 from toolkit.settings import Settings
 from toolkit.versions import find_locked, load_table
-
-if TYPE_CHECKING:
-    from toolkit.engine.protocol import Platform
 
 PUBLISHED = "pypi"
 """The word for `--wheel` that means the published wheel."""
 
 
-def choose(settings: Settings) -> Recipe:
-    """The recipe of the published wheel.
+@dataclass(frozen=True, kw_only=True)
+class EnvironmentSpec:
+    """The contents of an image or a virtual environment.
+
+    Attributes:
+        tensorflow: version of TensorFlow.
+        python: ``X.Y``.
+        cuda, cudnn: releases ``X.Y.Z`` of the component wheels; empty for the CPU set.
+        requirements: name of the locked set, a file of docker/requirements without its ending.
+        wheel: a file to install in place of the published wheel.
+    """
+
+    tensorflow: str
+    python: str
+    cuda: str = ""
+    cudnn: str = ""
+    requirements: str = "cpu"
+    wheel: Path | None = None
+
+    @property
+    def variant(self) -> str:
+        """The word for it in names: ``cuda-12.6.1``, or the name of a locked set that is for no CUDA."""
+        return f"cuda-{self.cuda}" if self.cuda else self.requirements
+
+    @property
+    def locked(self) -> Path:
+        """The file of the locked set."""
+        return project.locate(f"docker/requirements/{self.requirements}.txt")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Platform:
+    """What a wheel depends on where it is installed; empty where it is not known yet.
+
+    Attributes:
+        glibc: version of the C library.
+        python: ``X.Y`` of the interpreter.
+    """
+
+    glibc: str = ""
+    python: str = ""
+
+
+def resolve(settings: Settings) -> EnvironmentSpec:
+    """Return the published wheel's environment for the versions that the settings name.
 
     Raises:
         UnsupportedError: no locked set serves these versions.
@@ -37,7 +75,7 @@ def choose(settings: Settings) -> Recipe:
             ),
             remedy="choose one of these",
         )
-    return Recipe(
+    return EnvironmentSpec(
         tensorflow=settings.tensorflow,
         python=settings.python,
         cuda=settings.cuda,
@@ -47,7 +85,7 @@ def choose(settings: Settings) -> Recipe:
 
 
 def find_wheel(wheel: str | None) -> Path | None:
-    """The file that ``--wheel`` means: itself, or the one wheel of a folder that `toolkit build-wheel` made.
+    """Return the file that ``--wheel`` means: itself, or the one wheel of a folder that `toolkit build-wheel` made.
 
     Raises:
         UsageError: there is none, or more than one.
@@ -64,11 +102,11 @@ def find_wheel(wheel: str | None) -> Path | None:
     return found[0].resolve()
 
 
-def take_wheel(recipe: Recipe, path: Path, platform: "Platform") -> Recipe:
-    """The same recipe with a wheel of our own in TensorFlow's place, after reading what it is.
+def use_wheel(spec: EnvironmentSpec, path: Path, platform: Platform) -> EnvironmentSpec:
+    """Return the same environment with the user's wheel in place of the published one, after checking the wheel.
 
     Args:
-        recipe: whose versions the wheel must have.
+        spec: whose versions the wheel must have.
         path: the wheel.
         platform: what it will run on, as far as that is known.
 
@@ -76,7 +114,7 @@ def take_wheel(recipe: Recipe, path: Path, platform: "Platform") -> Recipe:
         UnsupportedError: it is not TensorFlow, of another version, for another Python, or needs a newer C library.
         IntegrityError: it is damaged, or not what the sums and the manifest beside it say.
     """
-    # Reading ELF takes a library that takes long to load: only who brings a wheel pays.
+    # The library that reads ELF is slow to load, and only a user's wheel needs it.
     from toolkit.wheel import fitness, folder, inspection
 
     for file in (path, path.with_name(manifest.FILE)):
@@ -85,15 +123,15 @@ def take_wheel(recipe: Recipe, path: Path, platform: "Platform") -> Recipe:
     record = _find_record(path, found.digest)
     fitness.require(
         found,
-        tensorflow=recipe.tensorflow,
-        python=recipe.python,
-        cuda=recipe.cuda,
-        cudnn=recipe.cudnn,
+        tensorflow=spec.tensorflow,
+        python=spec.python,
+        cuda=spec.cuda,
+        cudnn=spec.cudnn,
         built_cudnn=_read_cudnn(record) if record else "",
         glibc=platform.glibc,
         base_python=platform.python,
     )
-    return replace(recipe, wheel=path)
+    return replace(spec, wheel=path)
 
 
 def _find_record(wheel: Path, digest: str) -> manifest.Manifest | None:
@@ -115,7 +153,6 @@ def _find_record(wheel: Path, digest: str) -> manifest.Manifest | None:
 
 
 def _read_cudnn(record: manifest.Manifest) -> str:
-    """Return the cuDNN that a wheel was built for, or nothing where the manifest does not say."""
     try:
         return str(record.facts["lock"]["spec"]["cudnn"])
     except (KeyError, TypeError):

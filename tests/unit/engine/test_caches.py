@@ -7,7 +7,7 @@ import pytest
 
 from toolkit import clean, naming
 from toolkit.console import Console
-from toolkit.engine import mounts
+from toolkit.engine import buildx
 
 ROOT = Path(__file__).parents[3]
 QUIET = Console(verbosity=-1)
@@ -54,7 +54,7 @@ def test_the_dockerfile_names_its_mount_as_it_is_looked_for() -> None:
 
 
 def test_caches_of_bazel_are_found_among_all_mounts(builder: Path) -> None:
-    assert [(mount.name, mount.size, mount.used) for mount in mounts.find()] == [
+    assert [(mount.name, mount.size, mount.used) for mount in buildx.find_caches()] == [
         ("tensorflow", "31.2GB", False),
         ("verify-0123456789ab", "12GB", False),
         ("verify-ba9876543210", "0B", True),
@@ -63,7 +63,7 @@ def test_caches_of_bazel_are_found_among_all_mounts(builder: Path) -> None:
 
 def test_without_docker_there_are_none(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
-    assert mounts.find() == []
+    assert buildx.find_caches() == []
 
 
 def test_clean_names_the_cache_of_the_next_build_and_removes_those_of_rebuilds(builder: Path) -> None:
@@ -75,16 +75,16 @@ def test_clean_names_the_cache_of_the_next_build_and_removes_those_of_rebuilds(b
     assert [mount.name for mount in left] == ["tensorflow"]
     assert clean.remove(removed[0]) == ""
     assert clean.remove(removed[1]) == "a build is using it"
-    assert [mount.name for mount in mounts.find()] == ["tensorflow", "verify-ba9876543210"]
+    assert [mount.name for mount in buildx.find_caches()] == ["tensorflow", "verify-ba9876543210"]
     removed, left = clean.find_caches(with_cache=True)
     assert [item.name for item in removed] == ["tensorflow (31.2GB)", "verify-ba9876543210 (0B)"]
     assert left == []
 
 
 def test_a_cache_used_once_is_gone_after_an_error_too(builder: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(KeyboardInterrupt), mounts.used_once("verify-0123456789ab", QUIET):
+    with pytest.raises(KeyboardInterrupt), buildx.removing_caches("verify-0123456789ab", QUIET):
         raise KeyboardInterrupt
     assert (builder / "pruned").read_text().split() == ["bbbb1aois2h2p46js2q0z01e2"]
-    with mounts.used_once("verify-ba9876543210", Console()):
+    with buildx.removing_caches("verify-ba9876543210", Console()):
         pass
     assert "verify-ba9876543210 (0B) stays: a build is using it" in capsys.readouterr().err
