@@ -6,7 +6,7 @@ PIP    := -m pip install -qq --disable-pip-version-check --no-input
 TESTS  ?= not engine
 
 .DEFAULT_GOAL := help
-.PHONY: help run test test-all lint lock clean
+.PHONY: help run test test-all lint pins lock clean
 
 help: ## say what there is
 	@sed -n 's/^\([a-z-]*\):.*## /  make \1\t/p' $(MAKEFILE_LIST) | expand -t 18
@@ -40,6 +40,9 @@ lint: .venv-dev/ready ## every linter of the house
 	@$(@D)/bin/python $(PIP) --require-hashes -r $(filter %.txt,$^)
 	@$(@D)/bin/python $(PIP) --no-deps --no-build-isolation --editable .
 	@touch $@
+
+pins: .venv-dev/ready ## write the pins of the version table into the files that other programs read
+	@.venv-dev/bin/python -m toolkit.versions.pins
 
 lock: ## freeze the newest versions of everything into the locked sets
 	@docker/requirements/lock

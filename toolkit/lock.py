@@ -19,9 +19,6 @@ from toolkit.versions import Spec, Table
 
 FILE = "toolkit.lock.yaml"
 SCHEMA = 1
-SOURCE_DATE_EPOCH = 1741132800
-"""2025-03-05, the week TensorFlow 2.19.0 was made: what is written wherever a time must be written."""
-
 REPOSITORY = "https://github.com/tensorflow/tensorflow.git"
 ASK_SECONDS = 20
 
@@ -102,7 +99,7 @@ def collect(
         "bazel-sha256": table.bazel_rows[spec.bazel].sha256.get("x86_64", ""),
         "cuda-redist-sha256": table.cuda_rows[spec.cuda].redist,
         "cudnn-redist-sha256": table.cudnn_rows[spec.cudnn].redist,
-        "source-date-epoch": str(SOURCE_DATE_EPOCH),
+        "source-date-epoch": str(table.default.source_date_epoch),
         "recipe": digest.digest_paths(project.ROOT, [project.locate(name) for name in RECIPE]),
     }
     if row.tarball_sha256:

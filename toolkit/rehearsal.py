@@ -15,13 +15,8 @@ from toolkit.engine.host import HostEngine
 from toolkit.environment import EnvironmentSpec
 from toolkit.errors import JobError, UnsupportedError, UsageError
 from toolkit.settings import Settings
+from toolkit.versions import load_table
 from train.rehearsal.cli import read
-
-REQUIREMENTS: Final = "rehearse"
-"""The locked set: the CUDA build of TensorFlow, ptxas and libdevice, and none of NVIDIA's other libraries."""
-
-TENSORFLOW: Final = "2.19.0"
-"""The release of that set, whose headers and library names the emulation is written for."""
 
 _LIBRARY: Final = "rehearsal"
 """Folder of compiled emulations, inside the environment's."""
@@ -34,10 +29,11 @@ def choose_recipe(settings: Settings) -> EnvironmentSpec:
         UnsupportedError: another TensorFlow or Python was asked for.
         UsageError: a container engine was asked for.
     """
-    if settings.tensorflow != TENSORFLOW or settings.python != "3.11":
+    locked = load_table().rehearsal
+    if settings.tensorflow != locked.tensorflow or settings.python not in locked.python:
         raise UnsupportedError(
             f"no rehearsal with TensorFlow {settings.tensorflow} for Python {settings.python}",
-            why=f"the emulated GPU and its locked set are for TensorFlow {TENSORFLOW} and Python 3.11",
+            why=f"the emulated GPU is for TensorFlow {locked.tensorflow} and Python {', '.join(locked.python)}",
             remedy="leave --tensorflow out",
         )
     if settings.engine == "docker":
@@ -46,7 +42,7 @@ def choose_recipe(settings: Settings) -> EnvironmentSpec:
             why="the emulated GPU is compiled for the TensorFlow at hand, and the images have no compiler",
             remedy="leave --engine out; the job in a container is the same one",
         )
-    return EnvironmentSpec(tensorflow=settings.tensorflow, python=settings.python, requirements=REQUIREMENTS)
+    return EnvironmentSpec(tensorflow=settings.tensorflow, python=settings.python, requirements=locked.requirements)
 
 
 def make_engine(settings: Settings) -> HostEngine:

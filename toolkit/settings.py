@@ -12,6 +12,7 @@ import yaml
 
 from toolkit.errors import UsageError
 from toolkit.naming import EngineName
+from toolkit.versions import load_table
 
 STANDARD_CA_VARIABLES = ("SSL_CERT_FILE", "PIP_CERT", "REQUESTS_CA_BUNDLE")
 
@@ -34,12 +35,12 @@ class Settings:
         sources: for each name, ``default``, ``toolkit.yaml``, the variable's name, or ``flag``.
     """
 
-    tensorflow: str = "2.19.0"
-    python: str = "3.11"
+    tensorflow: str = field(default_factory=lambda: load_table().default.tensorflow)
+    python: str = field(default_factory=lambda: load_table().default.python)
     cuda: str = ""
     cudnn: str = ""
     engine: EngineName = "auto"
-    base_image: str = "python:3.11-slim-trixie"
+    base_image: str = field(default_factory=lambda: load_table().default.base_image)
     ca_bundle: str = ""
     runs: str = "runs"
     data: str = "data"

@@ -6,8 +6,9 @@ from typing import Any
 import pytest
 import yaml
 
-from toolkit import lock, training
+from toolkit import training
 from toolkit.engine import Job, container
+from toolkit.versions import load_table
 
 ROOT = Path(__file__).parents[2]
 
@@ -21,7 +22,7 @@ def services() -> dict[str, Any]:
 @pytest.mark.parametrize("name", ["train", "smoke", "tensorboard"])
 def test_every_service_builds_with_the_time_stamp_of_the_lock(services: dict[str, Any], name: str) -> None:
     """Without it the environment of 2 GB is made a second time, for other time stamps only."""
-    assert services[name]["build"]["args"]["SOURCE_DATE_EPOCH"] == str(lock.SOURCE_DATE_EPOCH)
+    assert services[name]["build"]["args"]["SOURCE_DATE_EPOCH"] == str(load_table().default.source_date_epoch)
 
 
 UNITS = {"1g": "1gb"}

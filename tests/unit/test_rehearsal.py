@@ -11,6 +11,7 @@ from toolkit.engine.host import HostEngine
 from toolkit.engine.job import Environment
 from toolkit.errors import JobError, UnsupportedError, UsageError
 from toolkit.settings import Settings, resolve
+from toolkit.versions import load_table
 from train.errors import UsageError as TrainUsageError
 
 
@@ -19,9 +20,10 @@ def settle(tmp_path: Path, **flags: str) -> Settings:
 
 
 def test_the_set_has_the_cuda_build_and_none_of_nvidias_libraries() -> None:
-    locked = project.locate(f"docker/requirements/{rehearsal.REQUIREMENTS}.txt").read_text()
+    item = load_table().rehearsal
+    locked = project.locate(f"docker/requirements/{item.requirements}.txt").read_text()
     named = [line.split("==")[0] for line in locked.splitlines() if "==" in line]
-    assert f"tensorflow=={rehearsal.TENSORFLOW}" in locked
+    assert f"tensorflow=={item.tensorflow}" in locked
     assert [name for name in named if name.startswith("nvidia-")] == ["nvidia-cuda-nvcc-cu12"]
 
 

@@ -16,8 +16,8 @@ from toolkit.engine.client import BaseImage, require_buildx, translating_errors
 from toolkit.engine.job import Deadline, Environment, EnvironmentPlan, Job, Listener
 from toolkit.environment import EnvironmentSpec, Platform
 from toolkit.errors import BuildError, EngineError, IntegrityError, ToolkitError, UsageError
-from toolkit.lock import SOURCE_DATE_EPOCH
 from toolkit.plan import repeat
+from toolkit.versions import load_table
 
 _OTHER_BYTES = re.compile(r"Hash mismatch|DO NOT MATCH THE HASHES")
 """What uv, and pip, which fetches uv, say of a package that is not the locked one."""
@@ -43,7 +43,7 @@ def plan_image(
     arguments = {
         "BASE_IMAGE": base.reference,
         "REQUIREMENTS": spec.requirements,
-        "SOURCE_DATE_EPOCH": str(SOURCE_DATE_EPOCH),
+        "SOURCE_DATE_EPOCH": str(load_table().default.source_date_epoch),
     }
     inputs = {"base": base.identity, "files": digest.digest_paths(project.ROOT, _list_inputs(spec, target))}
     inputs |= {"requirements": digest.digest_file(spec.locked)}

@@ -99,6 +99,7 @@ class CudaRow:
         driver_min: oldest driver that runs it by minor-version compatibility; empty where unknown.
         capabilities: compute capabilities that its ptxas assembles.
         components: versions of its run-time wheels; empty where not looked up.
+        headers: further wheels of ``parts``.
         parts: locked set of the toolchain's proof, a file of docker/requirements; empty where none is locked.
     """
 
@@ -109,6 +110,7 @@ class CudaRow:
     driver: str = ""
     driver_min: str = ""
     components: Mapping[str, str] = field(default_factory=dict)
+    headers: Mapping[str, str] = field(default_factory=dict)
     parts: str = ""
 
 
@@ -188,6 +190,7 @@ class Table:
     cudnn_rows: Mapping[str, CudnnRow]
     bazel_rows: Mapping[str, BazelRow]
     published: tuple[Locked, ...]
+    rehearsal: Locked
     failures: tuple[Failure, ...]
 
     def rows(self) -> tuple[TensorflowRow, ...]:
@@ -242,6 +245,7 @@ def _build(data: Mapping[str, Any]) -> Table:
         cudnn_rows={key: CudnnRow(version=key, **_freeze(row)) for key, row in data["cudnn"].items()},
         bazel_rows={key: BazelRow(version=key, **_freeze(row)) for key, row in data["bazel"].items()},
         published=tuple(Locked(**_freeze(item)) for item in data["published"]),
+        rehearsal=Locked(**_freeze(data["rehearsal"])),
         failures=tuple(Failure(**_freeze(item)) for item in data["failures"]),
     )
     _check(table)

@@ -1,0 +1,131 @@
+"""Writes the pins of the version table and of pyproject.toml into the files that other programs read.
+
+``python -m toolkit.versions.pins`` replaces the lines between the markers ``>>> pins`` and ``<<< pins`` of each file.
+With ``--check`` it writes nothing and fails where a file differs.
+"""
+
+import re
+import sys
+import tomllib
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+from toolkit import project
+from toolkit.versions.table import CudaRow, Locked, Table, load_table
+
+_BLOCK = re.compile(r"^([ ]*)# >>> pins.*?\n(.*?)^[ ]*# <<< pins\n", re.MULTILINE | re.DOTALL)
+
+
+def generate(root: Path, table: Table) -> dict[Path, str]:
+    """Return the text of each file that holds pins, with its block made anew.
+
+    Raises:
+        ValueError: a file has no block.
+    """
+    packages = tomllib.loads((root / "pyproject.toml").read_text())
+    blocks: dict[str, Iterable[str]] = {
+        "docker/Dockerfile": _list_arguments(table),
+        "compose.yaml": _list_compose(table),
+        "compose.gpu.yaml": _list_gpu_compose(table),
+        ".github/workflows/gpu.yml": [
+            f'TOOLKIT_CUDA: "{table.default.cuda}"',
+            f'TOOLKIT_CUDNN: "{table.default.cudnn}"',
+        ],
+        "pyproject.toml": [f'"tensorflow=={table.default.tensorflow}",'],
+        **{f"docker/requirements/{name}.in": lines for name, lines in _list_requirements(table, packages).items()},
+    }
+    return {root / name: _replace(root / name, lines) for name, lines in blocks.items()}
+
+
+def main(arguments: list[str]) -> int:
+    """Write the files, or compare them with ``--check``; return the exit code."""
+    files = generate(project.ROOT, load_table())
+    stale = [path for path, text in files.items() if path.read_text() != text]
+    for path in stale:
+        print(f"{path.relative_to(project.ROOT)}: {'differs; run make pins' if arguments else 'written'}")
+        if not arguments:
+            path.write_text(files[path])
+    return 7 if stale and arguments else 0
+
+
+def _replace(path: Path, lines: Iterable[str]) -> str:
+    text = path.read_text()
+    match = _BLOCK.search(text)
+    if match is None:
+        raise ValueError(f"{path} has no block of pins")
+    indent = match[1]
+    body = "".join(f"{indent}{line}\n" for line in lines)
+    return f"{text[: match.start(2)]}{body}{text[match.end(2) :]}"
+
+
+def _list_arguments(table: Table) -> list[str]:
+    default = table.default
+    row = table.tensorflow(default.tensorflow)
+    values = {
+        "BASE_IMAGE": default.base_image,
+        "LLVM_VERSION": table.toolchain.clang,
+        "CUDA_VERSION": default.cuda,
+        "CUDNN_VERSION": default.cudnn,
+        "COMPUTE_CAPABILITIES": ",".join(default.capabilities),
+        "PYTHON_VERSION": default.python,
+        "TENSORFLOW_VERSION": default.tensorflow,
+        "TENSORFLOW_COMMIT": row.commit,
+        "BAZEL_VERSION": row.bazel,
+        "BAZEL_SHA256": table.bazel_rows[row.bazel].sha256["x86_64"],
+    }
+    return [f"ARG {name}={value}" for name, value in values.items()]
+
+
+def _list_compose(table: Table) -> list[str]:
+    default = table.default
+    return [
+        f'base: &base "${{TOOLKIT_BASE_IMAGE:-{default.base_image}}}"',
+        f'epoch: &epoch "{default.source_date_epoch}"',
+        f'tensorflow: &tensorflow "${{TOOLKIT_TENSORFLOW:-{default.tensorflow}}}"',
+    ]
+
+
+def _list_gpu_compose(table: Table) -> list[str]:
+    default = table.default
+    found = next(item for item in table.published if (item.cuda, item.cudnn) == (default.cuda, default.cudnn))
+    return [
+        f"image: &image toolkit/train:compose-cuda-{default.cuda}",
+        f"requirements: &requirements {found.requirements}",
+        f'tensorflow: &tensorflow "${{TOOLKIT_TENSORFLOW:-{default.tensorflow}}}"',
+    ]
+
+
+def _list_requirements(table: Table, packages: Mapping[str, Any]) -> dict[str, list[str]]:
+    extras = packages["project"]["optional-dependencies"]
+    sets = {item.requirements: _list_published(table, item) for item in table.published}
+    sets |= {row.parts: _list_parts(row) for row in table.cuda_rows.values() if row.parts}
+    rehearsal = table.rehearsal
+    nvcc = table.cuda_rows[rehearsal.cuda].components["cuda-nvcc"]
+    return {
+        **sets,
+        rehearsal.requirements: [f"tensorflow=={rehearsal.tensorflow}", f"nvidia-cuda-nvcc-cu12=={nvcc}"],
+        "train": [item for item in extras["train"] if not item.startswith("tensorflow")],
+        "toolkit": [*packages["project"]["dependencies"], *packages["build-system"]["requires"]],
+        "dev": extras["dev"],
+    }
+
+
+def _list_published(table: Table, item: Locked) -> list[str]:
+    if not item.cuda:
+        return [f"tensorflow-cpu=={item.tensorflow}"]
+    return [
+        f"tensorflow=={item.tensorflow}",
+        *(f"nvidia-{name}-cu12=={version}" for name, version in table.cuda_rows[item.cuda].components.items()),
+        f"nvidia-cudnn-cu12=={table.cudnn_rows[item.cudnn].wheel}",
+        f"nvidia-nccl-cu12=={table.tensorflow(item.tensorflow).nccl}",
+    ]
+
+
+def _list_parts(row: CudaRow) -> list[str]:
+    named = {**{name: row.components[name] for name in ("cuda-runtime", "cuda-nvcc", "curand")}, **row.headers}
+    return [f"nvidia-{name}-cu12=={version}" for name, version in named.items()]
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
