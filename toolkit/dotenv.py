@@ -5,8 +5,8 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from toolkit import files
-from toolkit.doctor import Finding
 from toolkit.engine.container import IMAGE_USER, give
+from toolkit.findings import Finding
 from toolkit.settings import Settings
 
 FILE = Path(".env")
@@ -16,7 +16,8 @@ OURS = frozenset({"COMPOSE_FILE", "TOOLKIT_UID", "TOOLKIT_GID", "TOOLKIT_BASE_IM
 def compose(findings: list[Finding], settings: Settings) -> dict[str, str]:
     """The variables that compose.yaml reads, from what the doctor found. Pure but for the caller's ids."""
     found = {finding.id: finding for finding in findings}
-    gpu = found.get("nvidia-runtime", Finding(id="", level="warn", summary="")).level == "ok" and "gpu-0" in found
+    runtime = found.get("nvidia-runtime")
+    gpu = runtime is not None and runtime.state == "ok" and "gpu-0" in found
     base = found.get("base-image")
     uid, gid = os.getuid(), os.getgid()
     values = {
@@ -25,7 +26,7 @@ def compose(findings: list[Finding], settings: Settings) -> dict[str, str]:
         "TOOLKIT_UID": str(uid or IMAGE_USER),
         "TOOLKIT_GID": str(gid if uid else IMAGE_USER),
     }
-    if base is not None and base.level == "ok":
+    if base is not None and base.state == "ok":
         values["TOOLKIT_BASE_IMAGE"] = str(base.facts["reference"])
     if settings.ca_bundle:
         values["TOOLKIT_CA_BUNDLE"] = str(Path(settings.ca_bundle).resolve())

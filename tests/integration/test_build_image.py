@@ -99,7 +99,7 @@ def test_smoke_passes_all_that_the_stand_in_can_answer(built: Built, image: str)
     skip = [word for name in NEEDS_TENSORFLOW for word in ("--skip", name)]
     code, found = smoke(built[0], image, "--expect-capability", "7.5", *skip)
     assert (code, failures(found)) == (0, {})
-    passed = {check.id for check in found.checks if check.result == "pass"}
+    passed = {check.id for check in found.checks if check.state == "ok"}
     assert passed == {
         *("cpu.instructions", "tensorflow.import"),
         *("version.tensorflow", "version.wheel", "version.dependencies", "version.files"),
@@ -107,11 +107,11 @@ def test_smoke_passes_all_that_the_stand_in_can_answer(built: Built, image: str)
         *("libraries.reachable", "libraries.load", "libraries.versions"),
         *("compiler.libdevice", "compiler.ptxas"),
     }
-    skipped = {check.id: check.why for check in found.checks if check.result == "skip"}
+    skipped = {check.id: check.evidence for check in found.checks if check.state == "skipped"}
     left_out = {name for name, why in skipped.items() if why == "left out, as --skip asked"}
     assert {name.partition(".")[0] for name in left_out} == {"cpu", "numerics", "xla", "determinism"}
     assert skipped.keys() - left_out <= NEEDS_GPU
-    evidence = {check.id: check.evidence for check in found.checks}
+    evidence = {check.id: check.facts["evidence"] for check in found.checks}
     assert evidence["build.cuda"]["built"] == {"cuda": "12.6.1", "cudnn": "9"}
     assert evidence["build.capabilities"]["covered_by"] == "compute_75 machine code"
     versions = evidence["libraries.versions"]

@@ -69,7 +69,7 @@ def smoke(image: str, *arguments: str, docker: tuple[str, ...] = ()) -> tuple[in
 
 
 def failures(found: Report) -> Mapping[str, str]:
-    return {check.id: check.why for check in found.failures}
+    return {check.id: check.evidence for check in found.failures}
 
 
 def test_the_cpu_image_passes_with_nothing_but_a_tmpfs(cpu_image: str) -> None:
@@ -100,7 +100,7 @@ def test_too_little_memory_is_a_finding_not_silence(cpu_image: str) -> None:
 def test_the_cuda_image_holds_what_was_asked_for(cuda_image: str) -> None:
     code, found = smoke(cuda_image, "--expect-version", "2.19.0", *CUDA, "--expect-capability", "7.5")
     assert (code, found.verdict) == (0, "pass"), failures(found)
-    evidence = {check.id: check.evidence for check in found.checks}
+    evidence = {check.id: check.facts["evidence"] for check in found.checks}
     versions = evidence["libraries.versions"]
     assert (versions["cudaRuntimeGetVersion"], versions["cudnnGetVersion"]) == (12060, 90500)
     assert evidence["libraries.reachable"]["missing"] == {}
@@ -130,7 +130,7 @@ def require_breaks_named(cuda_image: str, tmp_path: Path) -> None:
     only = ("--only", "build", "libraries", "compiler", "device.visible")
     code, found = smoke(cuda_image, *asked, *only, docker=broken)
     assert code == 7
-    assert [check.id for check in found.checks if check.result == "pass"] == ["tensorflow.import", "build.info"]
+    assert [check.id for check in found.checks if check.state == "ok"] == ["tensorflow.import", "build.info"]
     whys = failures(found)
     assert whys["build.cuda"] == "built for cudnn 9, asked for 8.9.7: another major version"
     assert whys["build.capabilities"].startswith("no kernel for compute capability 5.2")

@@ -12,8 +12,9 @@ from pathlib import Path
 import pytest
 
 from toolkit import doctor, dotenv
-from toolkit.doctor import Finding, building, containers, gpu, sources
+from toolkit.doctor import building, containers, gpu, sources
 from toolkit.engine.container import IMAGE_USER
+from toolkit.findings import Finding
 from toolkit.settings import Settings, resolve
 
 
@@ -64,7 +65,7 @@ def test_the_driver_is_asked(
     monkeypatch.setenv("PATH", f"{tool.parent}{os.pathsep}{os.environ['PATH']}")
     finding = next(finding for finding in doctor.examine(settings, offline=True) if finding.id.startswith("gpu"))
     assert finding.level == level
-    assert word in finding.summary
+    assert word in finding.evidence
 
 
 @pytest.mark.parametrize(
@@ -85,14 +86,14 @@ def test_the_driver_is_held_against_the_cuda_asked_for(
     settings = resolve({"cuda": "12.6.1", "cudnn": "9.5.0"}, environment={})
     finding = _find(list(gpu.check(settings)), "driver")
     assert finding.level == level
-    assert word in finding.summary
+    assert word in finding.evidence
 
 
 def test_a_source_that_does_not_answer_is_a_warning(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sources, "SOURCES", {"nobody": ("https://127.0.0.1:1", "nothing")})
     finding = _find(list(sources.check(settings)), "source-nobody")
     assert finding.level == "warn"
-    assert "out of reach" in finding.summary
+    assert "out of reach" in finding.evidence
 
 
 @contextmanager
@@ -144,7 +145,7 @@ def test_the_archives_of_the_base_image_are_asked(settings: Settings, monkeypatc
         assert _find(list(sources.check(settings)), "source-debian").level == "ok", "a refusal is an answer"
         said += "\nURIs: http://127.0.0.1:1/security\n"
         found = _find(list(sources.check(settings)), "source-debian")
-        assert (found.level, "refused" in found.summary) == ("warn", True)
+        assert (found.level, "refused" in found.evidence) == ("warn", True)
     monkeypatch.setattr(sources, "_read_archives", lambda _: None)
     assert "docker pull" in _find(list(sources.check(settings)), "source-debian").remedy
 
@@ -189,12 +190,12 @@ def test_a_source_build_is_never_a_reason_to_stop(settings: Settings, monkeypatc
     monkeypatch.setattr(shutil, "disk_usage", lambda _: usage)
     (finding,) = building.check(settings)
     assert finding.level == "warn"
-    assert "40 are the least" in finding.summary
+    assert "40 are the least" in finding.evidence
 
 
 def test_compose_gets_the_gpu_only_where_runtime_and_gpu_are_there(settings: Settings) -> None:
-    runtime = Finding(id="nvidia-runtime", level="ok", summary="")
-    gpu = Finding(id="gpu-0", level="ok", summary="")
+    runtime = Finding(id="nvidia-runtime", state="ok", evidence="")
+    gpu = Finding(id="gpu-0", state="ok", evidence="")
     assert dotenv.compose([runtime, gpu], settings)["COMPOSE_FILE"] == "compose.yaml:compose.gpu.yaml"
     assert dotenv.compose([runtime], settings)["COMPOSE_FILE"] == "compose.yaml"
     assert dotenv.compose([gpu], settings)["COMPOSE_FILE"] == "compose.yaml"

@@ -8,10 +8,10 @@ from packaging.utils import canonicalize_name
 
 from toolkit import digest, files, manifest
 from toolkit.audit import origins
-from toolkit.audit.finding import Finding, judge
 from toolkit.audit.installed import BROUGHT, Installed, find_changed, read_packages
 from toolkit.engine import host
 from toolkit.errors import IntegrityError
+from toolkit.findings import Finding, check
 
 
 def verify(folder: Path) -> list[Finding]:
@@ -32,7 +32,7 @@ def verify(folder: Path) -> list[Finding]:
     promised: dict[str, Any] = {canonicalize_name(item["metadata"]["name"]): item for item in report["install"]}
     name = folder.name.endswith(f"-{digest.shorten(record.digest)}")
     return [
-        judge("manifest", name, record.digest if name else f"{record.digest} is not that of the folder's name"),
+        check("manifest", name, record.digest if name else f"{record.digest} is not that of the folder's name"),
         _check_wheel(parent, promised, packages),
         _check_packages(promised, packages),
         _check_files(packages),
@@ -44,7 +44,7 @@ def _check_wheel(parent: Mapping[str, Any], promised: Mapping[str, Any], package
     """The wheel of the manifest is the one that pip says it installed."""
     names = sorted(manifest.PUBLISHED & packages.keys())
     seen = {digest_ for name in names for digest_ in _read_digests(promised.get(name), packages[name])}
-    return judge(
+    return check(
         "wheel",
         parent.get("digest") in seen,
         f"{parent.get('name')} {parent.get('digest')}"
@@ -72,7 +72,7 @@ def _check_packages(promised: Mapping[str, Any], packages: Mapping[str, Installe
         if found.get(name) != version
     ]
     wrong += [f"{name} was not installed by the toolkit" for name in sorted(extra)]
-    return judge(
+    return check(
         "packages", not wrong, "; ".join(wrong[:5]) or f"{len(wanted)}, each of the version that pip wrote down"
     )
 
@@ -84,4 +84,4 @@ def _check_files(packages: Mapping[str, Installed]) -> Finding:
         count += compared
         changed += names
     text = f"{len(changed)} of {count} are changed or gone: {', '.join(changed[:3])}"
-    return judge("files", not changed, text if changed else f"{count}, each as its package recorded it")
+    return check("files", not changed, text if changed else f"{count}, each as its package recorded it")

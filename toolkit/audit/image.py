@@ -5,9 +5,9 @@ from pathlib import Path
 
 from toolkit import manifest, naming
 from toolkit.audit import origins
-from toolkit.audit.finding import Finding, judge, miss
 from toolkit.engine.client import InspectedImage, inspect
 from toolkit.errors import EngineError, IntegrityError
+from toolkit.findings import Finding, absent, check
 from toolkit.manifest import Manifest
 
 LOCK, WHEEL = f"{naming.LABEL_PREFIX}.lock", f"{naming.LABEL_PREFIX}.wheel"
@@ -38,8 +38,8 @@ def verify_reference(reference: str, state: Path) -> list[Finding]:
     record = manifest.read(folder) if folder else None
     if record is None:
         return [
-            judge("id", True, found.id),
-            miss(
+            check("id", True, found.id),
+            absent(
                 "manifest", f"no record in {state} is of this image: it was not built here, or the record was removed"
             ),
             *_check_own_labels(found),
@@ -63,8 +63,8 @@ def verify_folder(folder: Path) -> list[Finding]:
     tag = record.facts["tag"]
     other = inspect(tag)
     if other:
-        return [judge("id", False, f"{tag} is {other.id}, and the record is of {record.digest}")]
-    return [miss("id", f"the engine has no image {record.digest}, by the name of {tag}")]
+        return [check("id", False, f"{tag} is {other.id}, and the record is of {record.digest}")]
+    return [absent("id", f"the engine has no image {record.digest}, by the name of {tag}")]
 
 
 def _verify(found: InspectedImage, record: Manifest) -> list[Finding]:
@@ -74,10 +74,10 @@ def _verify(found: InspectedImage, record: Manifest) -> list[Finding]:
     parent = record.parent or {}
     named = found.labels.get(WHEEL if parent.get("kind") == "wheel" else LOCK)
     return [
-        judge("id", True, found.id),
-        judge("labels", not changed, f"changed: {', '.join(changed)}" if changed else f"{len(recorded)}, as recorded"),
-        judge("plan", plan == record.facts["plan"], str(plan)),
-        judge(
+        check("id", True, found.id),
+        check("labels", not changed, f"changed: {', '.join(changed)}" if changed else f"{len(recorded)}, as recorded"),
+        check("plan", plan == record.facts["plan"], str(plan)),
+        check(
             "parent",
             named == parent.get("digest"),
             f"{parent.get('kind')} {named}"
@@ -98,9 +98,9 @@ def _check_base(found: InspectedImage, record: Manifest) -> Finding:
     except EngineError:
         known = None
     if known is None:
-        return miss("base", f"{base['name']} {base['digest']}")
+        return absent("base", f"{base['name']} {base['digest']}")
     stands = bool(known.layers) and found.layers[: len(known.layers)] == known.layers
-    return judge("base", stands, f"{base['name']}, {len(known.layers)} of {len(found.layers)} layers")
+    return check("base", stands, f"{base['name']}, {len(known.layers)} of {len(found.layers)} layers")
 
 
 def _strip_tag(reference: str) -> str:
@@ -112,6 +112,6 @@ def _strip_tag(reference: str) -> str:
 
 def _check_own_labels(found: InspectedImage) -> Iterator[Finding]:
     ours = found.labels.get(naming.OWNER_LABEL) == "toolkit"
-    yield judge("labels", ours, "built by the toolkit, as it says" if ours else "not an image of the toolkit")
+    yield check("labels", ours, "built by the toolkit, as it says" if ours else "not an image of the toolkit")
     if found.labels.get(LOCK):
         yield from origins.verify_origin({"kind": "lock", "name": "its label", "digest": found.labels[LOCK]})

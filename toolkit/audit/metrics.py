@@ -7,8 +7,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from toolkit.audit.finding import Finding, judge, miss
 from toolkit.audit.record import RunRecord
+from toolkit.findings import Finding, absent, check
 
 CSV, LINES, CONFUSION = "metrics.csv", "metrics.jsonl", "confusion.csv"
 
@@ -38,16 +38,16 @@ def read_lines(folder: Path) -> list[dict[str, Any]]:
 
 def verify(record: RunRecord) -> Iterator[Finding]:
     """Findings ``metrics`` and ``confusion``."""
-    for name, check, files in (("metrics", _check_epochs, (CSV, LINES)), ("confusion", _check_confusion, (CONFUSION,))):
+    for name, look, files in (("metrics", _check_epochs, (CSV, LINES)), ("confusion", _check_confusion, (CONFUSION,))):
         missing = [file for file in files if not (record.folder / file).exists()]
         if missing:
-            yield miss(name, f"{', '.join(missing)} is not here")
+            yield absent(name, f"{', '.join(missing)} is not here")
             continue
         try:
-            wrong, evidence = check(record)
+            wrong, evidence = look(record)
         except (OSError, ValueError, KeyError, TypeError, ZeroDivisionError) as error:
             wrong, evidence = f"cannot be read: {error}", ""
-        yield judge(name, not wrong, wrong or evidence)
+        yield check(name, not wrong, wrong or evidence)
 
 
 def _check_epochs(record: RunRecord) -> tuple[str, str]:

@@ -5,8 +5,8 @@ from pathlib import Path
 from typing import Any
 
 from toolkit import digest, manifest, project
-from toolkit.audit.finding import Finding, below, judge, miss
 from toolkit.errors import ToolkitError
+from toolkit.findings import Finding, absent, check, prefix
 
 DIST = Path("dist")
 
@@ -49,8 +49,8 @@ def find_wheel(link: Mapping[str, Any]) -> Path | None:
 def _check_lock(link: Mapping[str, Any]) -> Finding:
     found = find_lock(link)
     if found:
-        return judge("lock", True, f"{found.name} of this clone")
-    return miss("lock", f"no locked set of this clone has the digest of {link.get('name')}: {link.get('digest')}")
+        return check("lock", True, f"{found.name} of this clone")
+    return absent("lock", f"no locked set of this clone has the digest of {link.get('name')}: {link.get('digest')}")
 
 
 def _check_own_wheel(link: Mapping[str, Any]) -> list[Finding]:
@@ -58,9 +58,9 @@ def _check_own_wheel(link: Mapping[str, Any]) -> list[Finding]:
 
     found = find_wheel(link)
     if found is None:
-        return [miss("origin", f"no wheel in {DIST} has the digest of {link.get('name')}: {link.get('digest')}")]
+        return [absent("origin", f"no wheel in {DIST} has the digest of {link.get('name')}: {link.get('digest')}")]
     try:
         findings = verification.verify(found)
     except ToolkitError as error:
-        return [judge("origin", False, f"{found}: {error.what}: {error.why}")]
-    return [judge("origin", True, str(found)), *below("wheel", findings)]
+        return [check("origin", False, f"{found}: {error.what}: {error.why}")]
+    return [check("origin", True, str(found)), *prefix("wheel", findings)]

@@ -8,8 +8,8 @@ from packaging.utils import InvalidWheelFilename, parse_wheel_filename
 
 from toolkit import digest, manifest, naming
 from toolkit.audit import environment
-from toolkit.audit.finding import Finding, below, judge, miss
 from toolkit.errors import EngineError, ToolkitError
+from toolkit.findings import Finding, absent, check, prefix
 
 
 def verify(link: Mapping[str, Any], state: Path, *, tensorflow: str) -> list[Finding]:
@@ -22,13 +22,13 @@ def verify(link: Mapping[str, Any], state: Path, *, tensorflow: str) -> list[Fin
     """
     match link.get("kind"):
         case None:
-            return [miss("parent", "the run names none: it was started without the toolkit")]
+            return [absent("parent", "the run names none: it was started without the toolkit")]
         case "environment":
             return _verify_environment(link, state, tensorflow)
         case "image":
             return _verify_image(link, state, tensorflow)
         case other:
-            return [judge("parent", False, f"a run is not made in a {other}")]
+            return [check("parent", False, f"a run is not made in a {other}")]
 
 
 def find_environment(link: Mapping[str, Any], state: Path) -> Path | None:
@@ -46,14 +46,14 @@ def _verify_environment(link: Mapping[str, Any], state: Path, tensorflow: str) -
         named = Path(str(link.get("reference")))
         other = manifest.read(named)
         if other:
-            return [judge("parent", False, f"{named} is {other.digest}, and the run names {link.get('digest')}")]
-        return [miss("parent", f"environment {link.get('reference')} {link.get('digest')}")]
+            return [check("parent", False, f"{named} is {other.digest}, and the run names {link.get('digest')}")]
+        return [absent("parent", f"environment {link.get('reference')} {link.get('digest')}")]
     record = manifest.read(found)
     held = _read_version((record.parent or {}).get("name", "")) if record else ""
     try:
-        findings = below("environment", environment.verify(found))
+        findings = prefix("environment", environment.verify(found))
     except ToolkitError as error:
-        findings = [judge("environment", False, error.what)]
+        findings = [check("environment", False, error.what)]
     return [_check_version(f"environment {link.get('digest')} in {found}", held, tensorflow), *findings]
 
 
@@ -66,23 +66,23 @@ def _verify_image(link: Mapping[str, Any], state: Path, tensorflow: str) -> list
         found = inspect(identity)
         other = None if found else inspect(reference)
     except EngineError as error:
-        return [miss("parent", f"image {reference} {identity}: {error.what}")]
+        return [absent("parent", f"image {reference} {identity}: {error.what}")]
     if other:
-        return [judge("parent", False, f"{reference} is {other.id} now, and the run names {identity}")]
+        return [check("parent", False, f"{reference} is {other.id} now, and the run names {identity}")]
     if found is None:
-        return [miss("parent", f"image {reference} {identity}")]
+        return [absent("parent", f"image {reference} {identity}")]
     held = found.labels.get(f"{naming.LABEL_PREFIX}.tensorflow", "")
     return [
         _check_version(f"image {identity}", held, tensorflow),
-        *below("image", image.verify_reference(identity, state)),
+        *prefix("image", image.verify_reference(identity, state)),
     ]
 
 
 def _check_version(name: str, held: str, used: str) -> Finding:
     """A parent that holds another TensorFlow than the run used is not its parent."""
     if held and held != used:
-        return judge("parent", False, f"{name} holds TensorFlow {held}, and the run used {used}")
-    return judge("parent", True, name)
+        return check("parent", False, f"{name} holds TensorFlow {held}, and the run used {used}")
+    return check("parent", True, name)
 
 
 def _read_version(wheel: str) -> str:

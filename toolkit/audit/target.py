@@ -5,8 +5,8 @@ from pathlib import Path
 from typing import Literal
 
 from toolkit import files
-from toolkit.audit.finding import Finding
 from toolkit.errors import IntegrityError, UsageError
+from toolkit.findings import Finding
 from toolkit.manifest import FILE
 
 Kind = Literal["wheel", "environment", "image", "run"]

@@ -1,14 +1,11 @@
 """``toolkit doctor``: what this machine can do, and what to do about the rest."""
 
-from dataclasses import asdict
 from typing import Annotated
 
 import typer
 
 from toolkit.cli.session import Session, command
 from toolkit.errors import PreflightError
-
-MARKS = {"ok": "✓", "warn": "!", "fail": "✗"}
 
 
 @command("cuda", "cudnn", "engine", "base_image", "ca_bundle")
@@ -18,17 +15,17 @@ def doctor(
     offline: Annotated[bool, typer.Option("--offline", help="Do not ask whether the sources are in reach.")] = False,
 ) -> None:
     """Examine this machine: engine, disk, memory, network, GPU. Each finding comes with its remedy."""
-    from toolkit import dotenv
-    from toolkit.doctor import examine
+    from toolkit import doctor, dotenv
+    from toolkit.findings import render
 
     console, settings = session.console, session.settings
-    findings = examine(settings, offline=offline)
-    lines = []
-    for finding in findings:
-        lines.append(f"{MARKS[finding.level]} {finding.id:<18} {finding.summary}")
-        if finding.remedy:
-            lines.append(f"{'':<21}try: {finding.remedy}")
-    result: dict[str, object] = {"findings": [asdict(finding) for finding in findings]}
+    findings = doctor.examine(settings, offline=offline)
+    lines = [render(findings).rstrip()]
+    listed = [
+        {**item.as_dict(), "level": item.level, "summary": item.evidence, "facts": dict(item.facts)}
+        for item in findings
+    ]
+    result: dict[str, object] = {"findings": listed}
     if write_env:
         values = dotenv.compose(findings, settings)
         dotenv.prepare_outputs()

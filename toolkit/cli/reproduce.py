@@ -33,9 +33,10 @@ def reproduce(
     import shlex
     from dataclasses import asdict
 
+    from toolkit import findings
     from toolkit.errors import CheckError
     from toolkit.reproduction import attempt as attempts
-    from toolkit.reproduction import rerun
+    from toolkit.reproduction import ladder, rerun
 
     console, settings = session.console, session.settings
     attempt = attempts.plan(run, settings, wheel=wheel, gpu=gpu, data_dir=data_dir, console=console, dry_run=dry_run)
@@ -44,13 +45,12 @@ def reproduce(
         return
     console.heading("run", shlex.join(["toolkit", "train", *attempt.arguments]))
     outcome = rerun.run(attempt, keep=keep, console=console)
-    for link in outcome.links:
-        console.heading(link.rung, f"{link.name:<12} {link.state:<7} {link.evidence}")
+    console.say(findings.render(outcome.links).rstrip())
     value = {
         "run": str(attempt.record.folder),
         "arguments": list(attempt.arguments),
         "rung": outcome.rung,
-        "links": [asdict(link) for link in outcome.links],
+        "links": [ladder.describe(link) for link in outcome.links],
         "comparison": asdict(outcome.comparison),
         "kept": str(outcome.kept) if outcome.kept else None,
     }

@@ -54,7 +54,7 @@ def verify(
     from dataclasses import asdict
     from pathlib import Path
 
-    from toolkit.audit import finding as findings_
+    from toolkit import findings as findings_
     from toolkit.audit import target as targets
     from toolkit.errors import UsageError
     from toolkit.wheel import difference
@@ -67,9 +67,8 @@ def verify(
     if rebuild and found.kind != "wheel":
         raise UsageError("--rebuild is for a wheel", remedy="`toolkit reproduce` runs a run again")
     findings = targets.verify(found, Path(settings.state))
-    for item in findings:
-        console.heading(item.state, f"{item.id:<20} {item.evidence}")
-    value: dict[str, object] = {"kind": found.kind, "findings": [asdict(item) for item in findings]}
+    console.say(findings_.render(findings).rstrip())
+    value: dict[str, object] = {"kind": found.kind, "findings": [item.as_dict() for item in findings]}
     value |= {"image": found.reference} if found.reference else {"folder": str(found.folder)}
     if found.kind == "wheel" and found.folder:
         from toolkit.wheel import verification

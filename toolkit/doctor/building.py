@@ -7,8 +7,8 @@ import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
-from toolkit.doctor.finding import Finding, Level
 from toolkit.errors import ToolkitError
+from toolkit.findings import Finding
 from toolkit.settings import Settings
 from toolkit.versions import load_table, resolve
 from train.cores import count_cores
@@ -40,8 +40,10 @@ def _check_versions(settings: Settings) -> Finding:
             cudnn=settings.cudnn,
         )
     except ToolkitError as error:
-        return Finding(id="versions", level="warn", summary=f"{asked}: {error.what}", remedy=error.remedy)
-    return Finding(id="versions", level="ok", summary=f"{asked} can be built")
+        return Finding(
+            id="versions", state="fail", advisory=True, evidence=f"{asked}: {error.what}", remedy=error.remedy
+        )
+    return Finding(id="versions", state="ok", evidence=f"{asked} can be built")
 
 
 def check_machine() -> Finding:
@@ -57,12 +59,13 @@ def check_machine() -> Finding:
         if value < limits["least"]
     ]
     tight = memory < MEMORY_BYTES["good"] or free < DISK_BYTES["good"] or cores < HOURS[-1][0]
-    level: Level = "warn" if lacking or tight else "ok"
+    enough = not (lacking or tight)
     return Finding(
         id="source-build",
-        level=level,
-        summary=f"TensorFlow from source: {jobs} jobs, {hours} hours" + "".join(f"; {text}" for text in lacking),
-        remedy="build on a larger host, or with --remote-cache" if level == "warn" else "",
+        state="ok" if enough else "fail",
+        advisory=True,
+        evidence=f"TensorFlow from source: {jobs} jobs, {hours} hours" + "".join(f"; {text}" for text in lacking),
+        remedy="" if enough else "build on a larger host, or with --remote-cache",
         facts={"jobs": jobs, "hours": hours, "memory_bytes": memory, "free_bytes": free, "cores": cores},
     )
 

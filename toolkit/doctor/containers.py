@@ -3,8 +3,8 @@
 import subprocess
 from collections.abc import Iterator
 
-from toolkit.doctor.finding import Finding, Level
 from toolkit.errors import ToolkitError
+from toolkit.findings import Finding
 from toolkit.settings import Settings
 
 
@@ -16,32 +16,34 @@ def check(settings: Settings) -> Iterator[Finding]:
     try:
         client = connect()
     except ToolkitError as error:
-        level: Level = "fail" if settings.engine == "docker" else "warn"
-        yield Finding(id="engine", level=level, summary=f"{error.what}: {error.why}", remedy=error.remedy)
+        evidence = f"{error.what}: {error.why}"
+        advisory = settings.engine != "docker"
+        yield Finding(id="engine", state="fail", advisory=advisory, evidence=evidence, remedy=error.remedy)
         return
     version = client.version()
     summary = f"engine {version['Version']}, API {version['ApiVersion']}"
-    yield Finding(id="engine", level="ok", summary=summary, facts={"api": version["ApiVersion"]})
+    yield Finding(id="engine", state="ok", evidence=summary, facts={"api": version["ApiVersion"]})
     yield _check_plugin("buildx", "image builds go through it")
     yield _check_plugin("compose", "compose.yaml needs it; the toolkit itself does not")
     try:
         chosen = select_base(client, settings)
         yield Finding(
             id="base-image",
-            level="ok",
-            summary=chosen.why or f"{chosen.reference} is at hand",
+            state="ok",
+            evidence=chosen.why or f"{chosen.reference} is at hand",
             facts={"reference": chosen.reference, "id": chosen.identity},
         )
     except ToolkitError as error:
-        yield Finding(id="base-image", level="warn", summary=error.what, remedy=error.remedy)
+        yield Finding(id="base-image", state="fail", advisory=True, evidence=error.what, remedy=error.remedy)
     runtimes = client.info().get("Runtimes", {})
     if "nvidia" in runtimes:
-        yield Finding(id="nvidia-runtime", level="ok", summary="the engine has the NVIDIA runtime")
+        yield Finding(id="nvidia-runtime", state="ok", evidence="the engine has the NVIDIA runtime")
     else:
         yield Finding(
             id="nvidia-runtime",
-            level="warn",
-            summary="the engine has no NVIDIA runtime: containers see no GPU",
+            state="fail",
+            advisory=True,
+            evidence="the engine has no NVIDIA runtime: containers see no GPU",
             remedy="on a GPU machine, install nvidia-container-toolkit and run `nvidia-ctk runtime configure`",
         )
 
@@ -55,9 +57,11 @@ def _check_plugin(name: str, use: str) -> Finding:
         answer = None
     if answer is None or answer.returncode:
         remedy = f"install the docker-{name} plugin"
-        return Finding(id=name, level="warn", summary=f"`docker {name}` is missing: {use}", remedy=remedy)
+        return Finding(
+            id=name, state="fail", advisory=True, evidence=f"`docker {name}` is missing: {use}", remedy=remedy
+        )
     version = answer.stdout.strip()
     if name == "buildx" and is_old_buildx(version):
         remedy = f"install docker-buildx {'.'.join(map(str, OLDEST_BUILDX))} or newer"
-        return Finding(id=name, level="warn", summary=f"{version} is too old: {use}", remedy=remedy)
-    return Finding(id=name, level="ok", summary=version)
+        return Finding(id=name, state="fail", advisory=True, evidence=f"{version} is too old: {use}", remedy=remedy)
+    return Finding(id=name, state="ok", evidence=version)

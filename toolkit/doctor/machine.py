@@ -6,8 +6,8 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
-from toolkit.doctor.finding import Finding
 from toolkit.engine.host import NEEDED_BYTES
+from toolkit.findings import Finding
 from toolkit.settings import Settings
 from train.cores import count_cores
 
@@ -24,12 +24,13 @@ def check(settings: Settings) -> Iterator[Finding]:
 def _check_host(settings: Settings) -> Iterator[Finding]:
     running = f"{sys.version_info.major}.{sys.version_info.minor}"
     if running == settings.python or shutil.which(f"python{settings.python}"):
-        yield Finding(id="python", level="ok", summary=f"Python {settings.python} for the host engine")
+        yield Finding(id="python", state="ok", evidence=f"Python {settings.python} for the host engine")
     else:
         yield Finding(
             id="python",
-            level="fail" if settings.engine == "host" else "warn",
-            summary=f"Python {settings.python} is not on this machine: the host engine cannot work",
+            state="fail",
+            advisory=settings.engine != "host",
+            evidence=f"Python {settings.python} is not on this machine: the host engine cannot work",
             remedy=f"install python{settings.python}, or use --engine docker",
         )
 
@@ -39,8 +40,8 @@ def _check_disk(settings: Settings) -> Iterator[Finding]:
     free, needed = shutil.disk_usage(folder).free, NEEDED_BYTES["cuda" if settings.cuda else "cpu"]
     yield Finding(
         id="disk",
-        level="ok" if free >= needed else "fail",
-        summary=f"{free / 2**30:.0f} GiB free at {folder}, {needed / 2**30:.0f} GiB needed",
+        state="ok" if free >= needed else "fail",
+        evidence=f"{free / 2**30:.0f} GiB free at {folder}, {needed / 2**30:.0f} GiB needed",
         remedy="" if free >= needed else "free space, or set TOOLKIT_STATE to a folder on a larger disk",
         facts={"free_bytes": free, "needed_bytes": needed},
     )
@@ -52,8 +53,9 @@ def _check_memory() -> Iterator[Finding]:
     enough = total >= 4 << 30
     yield Finding(
         id="memory",
-        level="ok" if enough else "warn",
-        summary=f"{total / 2**30:.0f} GiB of memory, {cores} cores",
+        state="ok" if enough else "fail",
+        advisory=True,
+        evidence=f"{total / 2**30:.0f} GiB of memory, {cores} cores",
         remedy="" if enough else "choose a smaller --batch-size, and --memory shared",
         facts={"bytes": total, "cores": cores},
     )
@@ -66,8 +68,8 @@ def _check_outputs(settings: Settings) -> Iterator[Finding]:
         writable = place.is_dir() and os.access(place, os.W_OK | os.X_OK)
         yield Finding(
             id=f"writable-{name}",
-            level="ok" if writable else "fail",
-            summary=f"{folder} can {'' if writable else 'not '}be written",
+            state="ok" if writable else "fail",
+            evidence=f"{folder} can {'' if writable else 'not '}be written",
             remedy="" if writable else f"change the owner of {place}, or set TOOLKIT_{name.upper()} to another folder",
         )
 
@@ -84,5 +86,5 @@ def _check_certificates(settings: Settings) -> Iterator[Finding]:
     if settings.ca_bundle:
         source = settings.sources["ca_bundle"]
         yield Finding(
-            id="ca-bundle", level="ok", summary=f"extra certificate authorities: {settings.ca_bundle} (from {source})"
+            id="ca-bundle", state="ok", evidence=f"extra certificate authorities: {settings.ca_bundle} (from {source})"
         )

@@ -10,8 +10,8 @@ import urllib.request
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 
-from toolkit.doctor.finding import Finding
 from toolkit.errors import ToolkitError
+from toolkit.findings import Finding
 from toolkit.settings import Settings
 
 PATIENCE_SECONDS = 5
@@ -52,8 +52,10 @@ def check(settings: Settings) -> Iterator[Finding]:
 
 def _judge(name: str, use: str, reason: str | None, remedy: str) -> Finding:
     if reason is None:
-        return Finding(id=f"source-{name}", level="ok", summary=f"{use}: in reach")
-    return Finding(id=f"source-{name}", level="warn", summary=f"{use}: out of reach ({reason})", remedy=remedy)
+        return Finding(id=f"source-{name}", state="ok", evidence=f"{use}: in reach")
+    return Finding(
+        id=f"source-{name}", state="fail", advisory=True, evidence=f"{use}: out of reach ({reason})", remedy=remedy
+    )
 
 
 def _ask(address: str, context: ssl.SSLContext) -> str | None:
@@ -93,7 +95,7 @@ def _check_debian(settings: Settings, context: ssl.SSLContext) -> list[Finding]:
     if said is None:
         remedy = f"`docker pull {settings.base_image}`, and ask again"
         summary = f"{use}: not asked, for the base image is not on this machine"
-        return [Finding(id="source-debian", level="warn", summary=summary, remedy=remedy)]
+        return [Finding(id="source-debian", state="skipped", evidence=summary, remedy=remedy)]
     addresses = sorted(set(re.findall(r"https?://[^\s\]]+", said)))
     reasons = [reason for reason in (_ask(address, context) for address in addresses) if reason]
     return [_judge("debian", use, reasons[0] if reasons else None, _MEND)]

@@ -8,10 +8,10 @@ from toolkit import training
 from toolkit.audit import checkpoint
 from toolkit.audit import record as records
 from toolkit.audit import run as runs
-from toolkit.audit.finding import require
 from toolkit.audit.record import RunRecord
 from toolkit.console import Console
 from toolkit.errors import CheckError, PreflightError, UsageError
+from toolkit.findings import require
 from toolkit.reproduction import place, recall
 from toolkit.reproduction.place import Place
 from toolkit.settings import Settings

@@ -9,13 +9,13 @@ from typing import Any
 from toolkit import chain, training
 from toolkit.audit import environment as environments
 from toolkit.audit import origins, parent
-from toolkit.audit.finding import require
 from toolkit.audit.record import RunRecord
 from toolkit.audit.run import compare_environments
 from toolkit.console import Console
 from toolkit.engine import Engine, Environment, Job, Mount, host
 from toolkit.engine.choice import adopt, choose
 from toolkit.errors import EngineError, JobError, PreflightError, UsageError
+from toolkit.findings import require
 from toolkit.project import shorten
 from toolkit.settings import Settings
 from train.config import TrainConfig

@@ -12,11 +12,11 @@ from toolkit.audit import record as records
 from toolkit.console import Console
 from toolkit.engine import Environment
 from toolkit.errors import InterruptionError
+from toolkit.findings import Finding
 from toolkit.project import shorten
 from toolkit.reproduction import comparison, ladder, place
 from toolkit.reproduction.attempt import Attempt
 from toolkit.reproduction.comparison import Comparison
-from toolkit.reproduction.ladder import Link
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -31,7 +31,7 @@ class Outcome:
     """
 
     comparison: Comparison
-    links: tuple[Link, ...]
+    links: tuple[Finding, ...]
     rung: str
     kept: Path | None
 
@@ -86,7 +86,7 @@ def describe_difference(attempt: Attempt, outcome: Outcome) -> str:
         text = f"all {compared.compared} records of steps and epochs are equal, only the weights differ"
     else:
         text = "the first run's records are not here, so where they part cannot be seen"
-    others = [link.name for link in outcome.links if link.state == "other" and link.name != "weights"]
+    others = [link.id for link in outcome.links if link.state == "fail" and link.id != "weights"]
     text += f"; another than then: {', '.join(others)}" if others else ""
     resumed = attempt.record.resumed
     text += f"; the first run was interrupted after step {', '.join(map(str, resumed))}" if resumed else ""

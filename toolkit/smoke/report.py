@@ -1,48 +1,23 @@
 """The report of the checks, as the host reads it: parsed and validated, as JUnit XML, and as a table."""
 
-import io
 import json
 import re
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final, Literal, get_args
+from typing import Any, Final, Literal
 from xml.etree import ElementTree as ET
 
-from toolkit import files
+from toolkit import files, findings
 from toolkit.errors import CheckError
+from toolkit.findings import Finding, State, printable
 
 SCHEMA: Final = 1
 
-Result = Literal["pass", "fail", "skip"]
+_STATES: Final[Mapping[str, State]] = {"pass": "ok", "fail": "fail", "skip": "skipped"}
+"""The checks' words for an outcome, and those of a finding."""
 
-
-@dataclass(frozen=True)
-class Check:
-    """What became of one check.
-
-    Attributes:
-        id: its name, ``noun.detail``.
-        title: what holds when it passes.
-        result: ``pass``, ``fail`` or ``skip``.
-        evidence: what was seen; ``why`` says in a sentence why it failed or was skipped.
-        remedy: what to do about a failure.
-        seconds: how long it took.
-        timeout: how long it might have taken, in seconds.
-    """
-
-    id: str
-    title: str
-    result: Result
-    evidence: Mapping[str, Any]
-    remedy: str
-    seconds: float
-    timeout: float
-
-    @property
-    def why(self) -> str:
-        """The reason of a failure or skip, empty for a pass."""
-        return str(self.evidence.get("why", ""))
+_WORDS: Final = {state: word for word, state in _STATES.items()}
 
 
 @dataclass(frozen=True)
@@ -53,34 +28,40 @@ class Report:
         tensorflow: version found, None when it does not import.
         python: version of the interpreter that ran the checks.
         device: ``asked`` (auto, cpu, gpu) and ``gpus``, the number that TensorFlow saw.
-        checks: in the order in which they ran.
+        checks: in the order in which they ran; the facts of each hold the check's ``evidence`` and ``timeout``.
         verdict: ``pass`` unless a check failed.
     """
 
     tensorflow: str | None
     python: str
     device: Mapping[str, Any]
-    checks: tuple[Check, ...]
+    checks: tuple[Finding, ...]
     verdict: Literal["pass", "fail"]
 
     @property
-    def failures(self) -> tuple[Check, ...]:
+    def failures(self) -> tuple[Finding, ...]:
         """The checks that failed."""
-        return tuple(check for check in self.checks if check.result == "fail")
+        return tuple(check for check in self.checks if check.state == "fail")
 
-    def count(self, result: Result) -> int:
-        """How many checks ended so."""
-        return sum(check.result == result for check in self.checks)
+    def count(self, state: State) -> int:
+        """Return how many checks ended in a state."""
+        return sum(check.state == state for check in self.checks)
 
     @property
     def summary(self) -> str:
         """One line: ``14 passed, 0 failed, 11 skipped``."""
-        return f"{self.count('pass')} passed, {self.count('fail')} failed, {self.count('skip')} skipped"
+        return f"{self.count('ok')} passed, {self.count('fail')} failed, {self.count('skipped')} skipped"
 
     def to_json(self) -> dict[str, Any]:
         """The JSON object that :func:`from_json` reads."""
-        value = asdict(self)
-        return {"schema": SCHEMA, **value, "checks": list(value["checks"])}
+        return {
+            "schema": SCHEMA,
+            "tensorflow": self.tensorflow,
+            "python": self.python,
+            "device": dict(self.device),
+            "checks": [_describe(check) for check in self.checks],
+            "verdict": self.verdict,
+        }
 
     def require_pass(self) -> None:
         """Raise unless the verdict is ``pass``.
@@ -93,7 +74,7 @@ class Report:
         first = self.failures[0]
         raise CheckError(
             f"smoke: {', '.join(check.id for check in self.failures)} failed",
-            why="; ".join(check.why for check in self.failures),
+            why="; ".join(check.evidence for check in self.failures),
             remedy=first.remedy,
         )
 
@@ -138,7 +119,7 @@ def from_json(value: object) -> Report:
         raise _invalid("it lists no checks")
     checks = tuple(_check(item) for item in listed)
     verdict = _field(value, "verdict", str)
-    if verdict != ("fail" if any(check.result == "fail" for check in checks) else "pass"):
+    if verdict != ("fail" if any(check.state == "fail" for check in checks) else "pass"):
         raise _invalid(f"the verdict {verdict!r} contradicts the checks")
     return Report(
         tensorflow=_field(value, "tensorflow", str, type(None)),
@@ -161,20 +142,20 @@ def write_junit(report: Report, path: Path) -> None:
         tests=str(len(report.checks)),
         failures=str(report.count("fail")),
         errors="0",
-        skipped=str(report.count("skip")),
-        time=f"{sum(check.seconds for check in report.checks):.3f}",
+        skipped=str(report.count("skipped")),
+        time=f"{sum(check.seconds or 0 for check in report.checks):.3f}",
     )
     for check in report.checks:
         noun = check.id.partition(".")[0]
         case = ET.SubElement(suite, "testcase", classname=f"smoke.{noun}", name=check.id)
-        case.set("time", f"{check.seconds:.3f}")
-        if check.result == "fail":
-            failure = ET.SubElement(case, "failure", message=_printable(check.why))
-            failure.text = _printable(check.remedy)
-        elif check.result == "skip":
-            ET.SubElement(case, "skipped", message=_printable(check.why))
+        case.set("time", f"{check.seconds or 0:.3f}")
+        if check.state == "fail":
+            failure = ET.SubElement(case, "failure", message=printable(check.evidence))
+            failure.text = printable(check.remedy)
+        elif check.state == "skipped":
+            ET.SubElement(case, "skipped", message=printable(check.evidence))
         evidence = ET.SubElement(case, "system-out")
-        evidence.text = _printable(json.dumps(check.evidence, indent=2, sort_keys=True))
+        evidence.text = printable(json.dumps(check.facts["evidence"], indent=2, sort_keys=True))
     root = ET.Element("testsuites")
     root.append(suite)
     ET.indent(root)
@@ -182,48 +163,41 @@ def write_junit(report: Report, path: Path) -> None:
 
 
 def render(report: Report, *, width: int = 100, color: bool = False) -> str:
-    """The report as a table for a person: one row a check, its reason and remedy below where there is one."""
-    # Rich takes a tenth of a second to import: only those who look at a table pay.
-    from rich.console import Console
-    from rich.table import Table
-    from rich.text import Text
-
-    styles = {"pass": "green", "fail": "bold red", "skip": "dim"}
-    table = Table(box=None, padding=(0, 2, 0, 0), header_style="bold")
-    for name, justify in (("", "left"), ("check", "left"), ("proves", "left"), ("seconds", "right")):
-        table.add_column(name, justify=justify, no_wrap=name in {"", "check", "seconds"})  # type: ignore[arg-type]
-    for check in report.checks:
-        proves = Text(_printable(check.title))
-        if check.why:
-            proves.append(f"\n{_printable(check.why)}", style=styles[check.result])
-        if check.result == "fail" and check.remedy:
-            proves.append(f"\ntry: {_printable(check.remedy)}")
-        table.add_row(Text(check.result, styles[check.result]), Text(check.id), proves, f"{check.seconds:.2f}")
-    stream = io.StringIO()
-    console = Console(file=stream, width=width, force_terminal=color, no_color=not color, highlight=False)
-    console.print(table)
-    versions = _printable(f"TensorFlow {report.tensorflow or '?'}, Python {report.python}")
-    console.print(Text(f"\n{versions}: {report.summary}"), soft_wrap=True)
-    return "\n".join(line.rstrip() for line in stream.getvalue().splitlines()) + "\n"
+    """Return the table of the checks, and one line with versions and counts."""
+    versions = printable(f"TensorFlow {report.tensorflow or '?'}, Python {report.python}")
+    return f"{findings.render(report.checks, width=width, color=color)}\n{versions}: {report.summary}\n"
 
 
-def _check(value: object) -> Check:
+def _check(value: object) -> Finding:
     if not isinstance(value, Mapping):
         raise _invalid("a check is not an object")
     check_id, result = _field(value, "id", str), _field(value, "result", str)
     if not re.fullmatch(r"\w+(\.\w+)+", check_id, re.ASCII):
         raise _invalid(f"an id is {check_id!r}")
-    if result not in get_args(Result):
+    if result not in _STATES:
         raise _invalid(f"a result is {result!r}")
-    return Check(
+    evidence = _field(value, "evidence", dict)
+    return Finding(
         id=check_id,
+        state=_STATES[result],
         title=_field(value, "title", str),
-        result=result,
-        evidence=_field(value, "evidence", dict),
+        evidence=str(evidence.get("why", "")),
         remedy=_field(value, "remedy", str),
         seconds=float(_field(value, "seconds", int, float)),
-        timeout=float(_field(value, "timeout", int, float)),
+        facts={"evidence": evidence, "timeout": float(_field(value, "timeout", int, float))},
     )
+
+
+def _describe(check: Finding) -> dict[str, Any]:
+    return {
+        "id": check.id,
+        "title": check.title,
+        "result": _WORDS[check.state],
+        "evidence": check.facts["evidence"],
+        "remedy": check.remedy,
+        "seconds": check.seconds,
+        "timeout": check.facts["timeout"],
+    }
 
 
 def _field(value: Mapping[str, Any], name: str, *kinds: type) -> Any:
@@ -237,8 +211,3 @@ def _invalid(why: str) -> CheckError:
     return CheckError(
         "the report of the checks is not valid", why=why, remedy="the checks and this toolkit are of different versions"
     )
-
-
-def _printable(text: str) -> str:
-    """XML 1.0 has no place for most control characters and lone surrogates; a library's last words may have them."""
-    return re.sub(r"[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]", "\N{REPLACEMENT CHARACTER}", text)

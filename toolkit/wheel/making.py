@@ -36,7 +36,7 @@ def prepare(
         for line in answered:
             console.detail(f"  {line}")
         machine = building.check_machine()
-        console.heading("machine", "; ".join(filter(None, (machine.summary, machine.remedy))))
+        console.heading("machine", "; ".join(filter(None, (machine.evidence, machine.remedy))))
     console.heading("plan", f"{plan.name}: inputs {plan.rung}")
     return prepared, found
 

@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import Any
 
 from toolkit import manifest
-from toolkit.audit.finding import Finding, judge
 from toolkit.errors import IntegrityError
+from toolkit.findings import Finding, check
 from toolkit.lock import Lock
 from toolkit.manifest import Manifest
 from toolkit.wheel import audit, bom, events, fitness, folder, inspection, provenance
@@ -26,7 +26,7 @@ def verify(path: Path) -> list[Finding]:
     wheel = folder.find_wheel(path)
     found = inspection.inspect(wheel)
     return [
-        judge("sums", True, f"{len(digests)} files"),
+        check("sums", True, f"{len(digests)} files"),
         *_check_wheel(record, found),
         _check_audit(record, wheel),
         _check_provenance(path, wheel, found.digest),
@@ -83,18 +83,18 @@ def describe_trust(record: Manifest) -> str:
 
 
 def _check_wheel(record: Manifest, found: inspection.Inspection) -> Iterator[Finding]:
-    yield judge("digest", record.digest == found.digest, found.digest)
+    yield check("digest", record.digest == found.digest, found.digest)
     mismatches = list(fitness.find_mismatches(found, record.facts["lock"]["spec"]))
-    yield judge("versions", not mismatches, "; ".join(mismatches) or "those of the lock, in record and machine code")
+    yield check("versions", not mismatches, "; ".join(mismatches) or "those of the lock, in record and machine code")
     recorded, seen = record.facts["inspection"], json.loads(json.dumps(asdict(found)))
     changed = sorted(name for name in seen if seen[name] != recorded.get(name))
     evidence = f"changed: {', '.join(changed)}" if changed else f"GPU code for {', '.join(found.architectures)}"
-    yield judge("inspection", not changed, evidence)
+    yield check("inspection", not changed, evidence)
 
 
 def _check_audit(record: Manifest, wheel: Path) -> Finding:
     seen, recorded = audit.audit(wheel), record.facts["auditwheel"]
-    return judge("auditwheel", seen.platform == recorded["platform"], seen.platform)
+    return check("auditwheel", seen.platform == recorded["platform"], seen.platform)
 
 
 def _check_provenance(path: Path, wheel: Path, digest: str) -> Finding:
@@ -105,7 +105,7 @@ def _check_provenance(path: Path, wheel: Path, digest: str) -> Finding:
         and statement.get("predicateType") == provenance.PREDICATE
         and subject in statement.get("subject", [])
     )
-    return judge("provenance", ok, "names this wheel" if ok else "does not name this wheel")
+    return check("provenance", ok, "names this wheel" if ok else "does not name this wheel")
 
 
 def _check_bill(path: Path, digest: str) -> Finding:
@@ -113,7 +113,7 @@ def _check_bill(path: Path, digest: str) -> Finding:
     hashes = bill.get("metadata", {}).get("component", {}).get("hashes", [])
     ok = {"alg": "SHA-256", "content": digest.removeprefix("sha256:")} in hashes
     count = len(bill.get("components", []))
-    return judge("sbom", ok, f"{count} components" if ok else "does not name this wheel")
+    return check("sbom", ok, f"{count} components" if ok else "does not name this wheel")
 
 
 def _read(path: Path) -> Mapping[str, Any]:

@@ -11,7 +11,8 @@ from typing import Any
 import pytest
 
 from tests.unit.audit import maker
-from toolkit.audit import checkpoint, finding
+from toolkit import findings as findings_
+from toolkit.audit import checkpoint
 from toolkit.audit import run as audit
 from toolkit.audit.record import read
 from toolkit.errors import CheckError, IntegrityError
@@ -32,7 +33,7 @@ def test_a_whole_run_and_its_chain_hold(run: Path, state: Path) -> None:
     findings = audit.verify(run, state)
     assert [item.id for item in findings] == [*OWN, *CHAIN]
     assert {item.state for item in findings} == {"ok"}
-    finding.require(findings, remedy="", strict=True)
+    findings_.require(findings, remedy="", strict=True)
 
 
 def test_the_weights_are_read_without_tensorflow_as_the_job_reads_them(run: Path) -> None:
@@ -177,9 +178,9 @@ def test_what_is_not_on_this_machine_is_neither_right_nor_wrong(run: Path, tmp_p
     edit_manifest(parent__reference=str(tmp_path / "gone"))(run)
     findings = audit.verify(run, tmp_path / "nowhere")
     assert {item.id: item.state for item in findings if item.state != "ok"} == {"parent": "absent"}
-    finding.require(findings, remedy="")
+    findings_.require(findings, remedy="")
     with pytest.raises(CheckError, match="1 of 8"):
-        finding.require(findings, remedy="", strict=True)
+        findings_.require(findings, remedy="", strict=True)
 
 
 def test_a_parent_that_does_not_hold_is_found_below_the_run(run: Path, state: Path) -> None:

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from toolkit.audit.record import RunRecord
+from toolkit.findings import Finding
 from toolkit.reproduction import comparison, ladder
 
 LINES = [
@@ -66,7 +67,7 @@ def test_equal_weights_beside_other_numbers_do_not_hold(tmp_path: Path) -> None:
     assert not found.holds
 
 
-def walk(equal: bool, then: dict[str, Any] | None, now: dict[str, Any], **software: str) -> list[ladder.Link]:
+def walk(equal: bool, then: dict[str, Any] | None, now: dict[str, Any], **software: str) -> list[Finding]:
     found = comparison.Comparison(equal=equal, recorded="a", found="a" if equal else "b", first=None, compared=0)
     records = [
         RunRecord(folder=Path(), value={"parent": parent, "software": packages})
@@ -83,8 +84,8 @@ IMAGE = {"kind": "image", "digest": "sha256:i", "parent": LOCK, "code": None}
 
 def test_each_link_is_compared_and_the_highest_that_is_the_same_is_the_rung() -> None:
     links = walk(True, HOST, HOST)
-    assert [link.name for link in links] == ["weights", "training job", "environment", "wheel", "lock", "packages"]
-    assert {link.state for link in links} == {"same"}
+    assert [link.id for link in links] == ["weights", "training job", "environment", "wheel", "lock", "packages"]
+    assert {link.state for link in links} == {"ok"}
     assert ladder.rank(links) == "R4"
     assert ladder.rank(walk(False, HOST, HOST)) == "R3"
     assert ladder.rank(walk(False, HOST, {**HOST, "parent": {**WHEEL, "digest": "x"}})) == "R1"
@@ -93,15 +94,15 @@ def test_each_link_is_compared_and_the_highest_that_is_the_same_is_the_rung() ->
 
 
 def test_what_only_one_of_them_has_is_unknown() -> None:
-    states = {link.name: link.state for link in walk(True, IMAGE, HOST)}
+    states = {link.id: link.state for link in walk(True, IMAGE, HOST)}
     assert (states["image"], states["environment"], states["wheel"], states["lock"]) == (
-        "unknown",
-        "unknown",
-        "unknown",
-        "same",
+        "absent",
+        "absent",
+        "absent",
+        "ok",
     )
-    assert states["training job"] == "unknown"
-    assert {link.name: link.state for link in walk(True, None, HOST)}["training job"] == "unknown"
-    assert [link.name for link in walk(True, IMAGE, IMAGE)] == ["weights", "image", "lock", "packages"]
+    assert states["training job"] == "absent"
+    assert {link.id: link.state for link in walk(True, None, HOST)}["training job"] == "absent"
+    assert [link.id for link in walk(True, IMAGE, IMAGE)] == ["weights", "image", "lock", "packages"]
     changed = {**HOST, "code": "sha256:other"}
-    assert {link.name: link.state for link in walk(True, HOST, changed)}["training job"] == "other"
+    assert {link.id: link.state for link in walk(True, HOST, changed)}["training job"] == "fail"

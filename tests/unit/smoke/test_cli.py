@@ -51,7 +51,7 @@ def test_a_good_installation_passes(good: subprocess.CompletedProcess[str]) -> N
 
 
 def test_a_cpu_build_skips_what_is_for_gpus_and_says_why(good: subprocess.CompletedProcess[str]) -> None:
-    skipped = {check.id: check.why for check in report.parse(good.stdout).checks if check.result == "skip"}
+    skipped = {check.id: check.evidence for check in report.parse(good.stdout).checks if check.state == "skipped"}
     assert set(skipped) == {
         *("build.cuda", "build.capabilities", "libraries.reachable", "libraries.load", "libraries.versions"),
         *("compiler.libdevice", "compiler.ptxas"),
@@ -69,12 +69,12 @@ def test_each_check_is_heard_of_as_it_ends(good: subprocess.CompletedProcess[str
 def test_unmet_expectations_exit_with_seven(bad: subprocess.CompletedProcess[str]) -> None:
     assert bad.returncode == 7
     read = report.parse(bad.stdout)
-    assert {check.id for check in read.checks if check.result == "pass"} == {"tensorflow.import", "numerics.matmul"}
-    assert all(check.result != "skip" for check in read.checks), "what was asked for is never skipped"
+    assert {check.id for check in read.checks if check.state == "ok"} == {"tensorflow.import", "numerics.matmul"}
+    assert all(check.state != "skipped" for check in read.checks), "what was asked for is never skipped"
 
 
 def test_a_missing_gpu_names_its_cause(bad: subprocess.CompletedProcess[str]) -> None:
-    whys = {check.id: check.why for check in report.parse(bad.stdout).checks}
+    whys = {check.id: check.evidence for check in report.parse(bad.stdout).checks}
     assert whys["device.visible"] == "TensorFlow sees no GPU: this TensorFlow was built without CUDA"
     assert "2.18.0 was asked for, 2.19.0 is installed" in whys["version.tensorflow"]
 
@@ -98,8 +98,8 @@ def test_no_tensorflow_fails_and_what_needs_it_is_not_run(tmp_path: Path) -> Non
     assert result.returncode == 7
     assert "absent_library" in only_import(result)["evidence"]["why"]
     checks = report.parse(result.stdout).checks
-    assert [check.result for check in checks] == ["fail", "skip"]
-    assert "tensorflow.import" in checks[1].why
+    assert [check.state for check in checks] == ["fail", "skipped"]
+    assert "tensorflow.import" in checks[1].evidence
 
 
 def test_an_import_that_crashes_is_a_failure(tmp_path: Path) -> None:
@@ -123,11 +123,11 @@ def test_an_import_that_hangs_is_a_failure(tmp_path: Path) -> None:
 def test_a_stand_in_passes_what_it_can_and_fails_the_rest(tmp_path: Path) -> None:
     environment = fake_tensorflow(tmp_path, '__version__ = "2.19.0"')
     read = report.parse(run("--json", **environment).stdout)
-    results = {check.id: check.result for check in read.checks}
-    assert results.pop("cpu.instructions") == results.pop("tensorflow.import") == "pass"
+    results = {check.id: check.state for check in read.checks}
+    assert results.pop("cpu.instructions") == results.pop("tensorflow.import") == "ok"
     by_noun = {name: results.pop(name) for name in list(results) if name.startswith("device.")}
     # Without a device file nobody's GPU is missing; everything else claims something that a stand-in cannot show.
-    assert set(by_noun.values()) <= {"skip", "fail"}
+    assert set(by_noun.values()) <= {"skipped", "fail"}
     assert set(results.values()) == {"fail"}, results
 
 
@@ -136,11 +136,11 @@ def test_what_is_left_out_is_reported_as_skipped_and_nothing_else_is(tmp_path: P
     result = run("--json", "--skip", "xla", "--skip", "*.onednn", "--only", "xla", "cpu", "numerics", **environment)
     assert result.returncode == 7
     checks = {check.id: check for check in report.parse(result.stdout).checks}
-    left_out = {name for name, check in checks.items() if check.why == "left out, as --skip asked"}
+    left_out = {name for name, check in checks.items() if check.evidence == "left out, as --skip asked"}
     assert left_out == {"xla.compiles", "xla.agrees", "cpu.onednn"}
-    assert all(checks[name].result == "skip" for name in left_out)
-    rest = {name: check.result for name, check in checks.items() if name not in left_out}
-    assert rest.pop("tensorflow.import") == rest.pop("cpu.instructions") == "pass"
+    assert all(checks[name].state == "skipped" for name in left_out)
+    rest = {name: check.state for name, check in checks.items() if name not in left_out}
+    assert rest.pop("tensorflow.import") == rest.pop("cpu.instructions") == "ok"
     assert set(rest.values()) == {"fail"}, rest
 
 

@@ -9,16 +9,18 @@ from toolkit.console import Console
 from toolkit.engine import Environment, Job
 from toolkit.engine.job import Listener
 from toolkit.errors import UsageError
+from toolkit.findings import Finding
 from toolkit.smoke import launch
 from toolkit.smoke.launch import Expectation
-from toolkit.smoke.report import Check, Report
+from toolkit.smoke.report import Report
 
 
 class PassingEngine:
     """An engine whose every check passes."""
 
     def run(self, environment: Environment, job: Job, listener: Listener | None = None) -> int:
-        check = Check("tensorflow.import", "TensorFlow imports", "pass", {}, "", 1.0, 60.0)
+        facts = {"evidence": {}, "timeout": 60.0}
+        check = Finding(id="tensorflow.import", state="ok", evidence="", seconds=1.0, facts=facts)
         found = Report("2.19.0", "3.11.7", {"asked": "auto", "gpus": 0}, (check,), "pass")
         assert listener is not None
         listener(json.dumps({"report": found.to_json()}))

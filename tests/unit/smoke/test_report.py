@@ -10,19 +10,40 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from toolkit.errors import CheckError, PreflightError
+from toolkit.findings import Finding
 from toolkit.smoke import report
-from toolkit.smoke.report import Check, Report
+from toolkit.smoke.report import Report
+
+
+def make_check(**fields: Any) -> Finding:
+    """A check as the report has it, read."""
+    value = {"title": "t", "result": "fail", "evidence": {}, "remedy": "", "seconds": 0, "timeout": 1, **fields}
+    return report._check(value)
+
 
 CHECKS = (
-    Check("tensorflow.import", "TensorFlow imports", "pass", {"version": "2.19.0"}, "", 4.2, 180),
-    Check("compiler.ptxas", "ptxas is found", "fail", {"why": "not there", "searched": ["/a"]}, "install it", 0.1, 90),
-    Check("device.driver", "the driver answers", "skip", {"why": "no GPU here"}, "", 0.0, 60),
+    make_check(
+        id="tensorflow.import",
+        title="TensorFlow imports",
+        result="pass",
+        evidence={"version": "2.19.0"},
+        seconds=4.2,
+        timeout=180,
+    ),
+    make_check(
+        id="compiler.ptxas",
+        title="ptxas is found",
+        evidence={"why": "not there", "searched": ["/a"]},
+        remedy="install it",
+        seconds=0.1,
+    ),
+    make_check(id="device.driver", title="the driver answers", result="skip", evidence={"why": "no GPU here"}),
 )
 REPORT = Report("2.19.0", "3.11.7", {"asked": "auto", "gpus": 0}, CHECKS, "fail")
 
 texts = st.text(st.characters(codec="utf-8"))
 checks = st.builds(
-    Check,
+    make_check,
     id=st.from_regex(r"[a-z0-9_]{1,9}\.[a-z0-9_]{1,9}", fullmatch=True),
     title=texts,
     result=st.sampled_from(["pass", "fail", "skip"]),
@@ -33,8 +54,8 @@ checks = st.builds(
 )
 
 
-def assemble(found: list[Check], tensorflow: str | None) -> Report:
-    verdict: Any = "fail" if any(check.result == "fail" for check in found) else "pass"
+def assemble(found: list[Finding], tensorflow: str | None) -> Report:
+    verdict: Any = "fail" if any(check.state == "fail" for check in found) else "pass"
     return Report(tensorflow, "3.11.7", {"asked": "auto", "gpus": 0}, tuple(found), verdict)
 
 
@@ -69,7 +90,7 @@ def test_junit_is_xml_that_says_the_same(tmp_path: Path, value: Report) -> None:
 @given(reports, st.integers(20, 200))
 @settings(max_examples=25, deadline=None)
 def test_any_report_can_be_shown(value: Report, width: int) -> None:
-    assert report.render(value, width=width).endswith(f"{value.count('skip')} skipped\n")
+    assert report.render(value, width=width).endswith(f"{value.count('skipped')} skipped\n")
 
 
 def without(name: str) -> dict[str, Any]:
@@ -138,7 +159,7 @@ def test_junit_holds_reason_remedy_and_evidence(tmp_path: Path) -> None:
 
 
 def test_control_characters_do_not_break_the_xml(tmp_path: Path) -> None:
-    crashed = Check("x.y", "t", "fail", {"why": "a\x00\x1b[31mb\ud800"}, "", 0, 1)
+    crashed = make_check(id="x.y", evidence={"why": "a\x00\x1b[31mb\ud800"})
     report.write_junit(assemble([crashed], None), tmp_path / "x.xml")
     failure = read_xml(tmp_path / "x.xml").find("testsuite/testcase/failure")
     assert failure is not None
@@ -156,13 +177,13 @@ def test_the_table_shows_reasons_and_remedies() -> None:
     assert (
         report.render(REPORT, width=80)
         == """\
-      check              proves              seconds
-pass  tensorflow.import  TensorFlow imports     4.20
-fail  compiler.ptxas     ptxas is found         0.10
-                         not there
-                         try: install it
-skip  device.driver      the driver answers     0.00
-                         no GPU here
+         check              result              seconds
+ok       tensorflow.import  TensorFlow imports     4.20
+fail     compiler.ptxas     ptxas is found         0.10
+                            not there
+                            try: install it
+skipped  device.driver      the driver answers     0.00
+                            no GPU here
 
 TensorFlow 2.19.0, Python 3.11.7: 1 passed, 1 failed, 1 skipped
 """
@@ -170,7 +191,7 @@ TensorFlow 2.19.0, Python 3.11.7: 1 passed, 1 failed, 1 skipped
 
 
 def test_a_librarys_last_words_cannot_paint_the_terminal() -> None:
-    check = Check("x.y", "t", "fail", {"why": "\x1b]0;title\x07 [bold]gone[/bold]"}, "", 0, 1)
+    check = make_check(id="x.y", evidence={"why": "\x1b]0;title\x07 [bold]gone[/bold]"})
     shown = report.render(assemble([check], None))
     assert "\x1b" not in shown
     assert "[bold]gone[/bold]" in shown

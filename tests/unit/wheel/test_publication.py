@@ -10,8 +10,8 @@ from cyclonedx.validation.json import JsonStrictValidator
 
 from tests.unit.wheel.maker import MEMBER, make_build_info, make_elf, make_fatbin, make_wheel
 from toolkit import lock, manifest, versions
-from toolkit.audit.finding import require
 from toolkit.errors import BuildError, CheckError, IntegrityError, PreflightError, ToolkitError
+from toolkit.findings import require
 from toolkit.wheel import bom, folder, provenance, publication, verification
 from toolkit.wheel.origin import Origin
 from toolkit.wheel.plan import Means, WheelPlan, plan

@@ -1,0 +1,129 @@
+"""Findings: what a command looked at, what it saw, and what to do about it.
+
+`doctor`, `smoke`, `verify` and `reproduce` all report a list of findings, and all show it by :func:`render`.
+"""
+
+import io
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, Literal
+
+from toolkit.errors import CheckError
+
+State = Literal["ok", "fail", "absent", "skipped"]
+_STYLES = {"ok": "green", "fail": "bold red", "warn": "yellow", "absent": "yellow", "skipped": "dim"}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Finding:
+    """The outcome of one check.
+
+    Attributes:
+        id: stable name of the check.
+        state: ``ok``; ``fail``; ``absent``: the thing is not on this machine, so nothing is known about it; or
+            ``skipped``: the check did not run.
+        evidence: what was seen, in one sentence.
+        remedy: what the user can do about it.
+        title: what an ``ok`` proves, where the evidence alone does not say it.
+        advisory: a failure is a warning; it stops no command.
+        facts: the values behind the evidence, for programs.
+        seconds: how long the check took, where that was recorded.
+    """
+
+    id: str
+    state: State
+    evidence: str
+    remedy: str = ""
+    title: str = ""
+    advisory: bool = False
+    facts: Mapping[str, Any] = field(default_factory=dict)
+    seconds: float | None = None
+
+    @property
+    def level(self) -> Literal["ok", "warn", "fail"]:
+        """The state reduced to whether the command can go on."""
+        if self.state == "ok":
+            return "ok"
+        return "fail" if self.state == "fail" and not self.advisory else "warn"
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return the finding as a JSON object."""
+        value = {"id": self.id, "state": self.state, "evidence": self.evidence, "remedy": self.remedy}
+        return value | ({"facts": dict(self.facts)} if self.facts else {})
+
+
+def check(name: str, holds: bool, evidence: str, remedy: str = "") -> Finding:
+    """Return a finding that is ``ok`` if the condition holds, else ``fail``."""
+    return Finding(id=name, state="ok" if holds else "fail", evidence=evidence, remedy="" if holds else remedy)
+
+
+def absent(name: str, evidence: str) -> Finding:
+    """Return a finding about something that is not on this machine."""
+    return Finding(id=name, state="absent", evidence=evidence)
+
+
+def prefix(name: str, findings: Iterable[Finding]) -> list[Finding]:
+    """Return the findings with ids below ``name``, for example ``image.labels``."""
+    return [replace(item, id=f"{name}.{item.id}") for item in findings]
+
+
+def summarize(findings: Sequence[Finding]) -> str:
+    """Return how many findings are in which state."""
+    count = {state: sum(item.state == state for item in findings) for state in ("ok", "fail", "absent")}
+    parts = [f"{count['ok']} of {len(findings)} findings hold"]
+    parts += [f"{count['absent']} not on this machine"] if count["absent"] else []
+    parts += [f"{count['fail']} do not hold"] if count["fail"] else []
+    return ", ".join(parts)
+
+
+def require(findings: Sequence[Finding], *, remedy: str, strict: bool = False) -> None:
+    """Raise if a finding fails.
+
+    Args:
+        findings: the findings.
+        remedy: what the user can do.
+        strict: raise for ``absent`` too.
+
+    Raises:
+        CheckError: a finding fails.
+    """
+    wrong = [item for item in findings if item.state == "fail" or (strict and item.state == "absent")]
+    if wrong:
+        raise CheckError(
+            f"{len(wrong)} of {len(findings)} findings do not hold",
+            why="; ".join(f"{item.id}: {item.evidence}" for item in wrong),
+            remedy=remedy,
+        )
+
+
+def render(findings: Sequence[Finding], *, width: int = 100, color: bool = False) -> str:
+    """Return the findings as a table: state, id, and title, evidence and remedy below each other."""
+    # Importing rich takes 0.1 s, which `toolkit --help` must not pay.
+    from rich.console import Console
+    from rich.table import Table
+    from rich.text import Text
+
+    timed = any(item.seconds is not None for item in findings)
+    table = Table(box=None, padding=(0, 2, 0, 0), header_style="bold")
+    for name in ("", "check", "result"):
+        table.add_column(name, no_wrap=name != "result")
+    if timed:
+        table.add_column("seconds", justify="right", no_wrap=True)
+    for item in findings:
+        word = "warn" if item.state == "fail" and item.advisory else item.state
+        text = Text(printable(item.title))
+        if item.evidence:
+            text.append(f"{chr(10) * bool(item.title)}{printable(item.evidence)}", _STYLES[word] if item.title else "")
+        if item.remedy:
+            text.append(f"\ntry: {printable(item.remedy)}")
+        seconds = [] if not timed else ["" if item.seconds is None else f"{item.seconds:.2f}"]
+        table.add_row(Text(word, _STYLES[word]), Text(printable(item.id)), text, *seconds)
+    stream = io.StringIO()
+    Console(file=stream, width=width, force_terminal=color, no_color=not color, highlight=False).print(table)
+    return "\n".join(line.rstrip() for line in stream.getvalue().splitlines()) + "\n"
+
+
+def printable(text: str) -> str:
+    """Replace control characters and lone surrogates, which neither XML 1.0 nor a terminal should get."""
+    return re.sub(r"[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]", "\N{REPLACEMENT CHARACTER}", text)
