@@ -3,10 +3,14 @@ PYTHON ?= python3.11
 PYTHON := $(shell command -v $(PYTHON) || command -v python3)
 LOCKS  := docker/requirements
 PIP    := -m pip install -qq --disable-pip-version-check --no-input
-TESTS  ?= not engine
+# Two processes, because TensorFlow takes 5 seconds and 700 MB in each; see tests/conftest.py for what runs in which.
+PYTEST := .venv-dev/bin/python -m pytest -n 2 --dist loadgroup
+
+# Compiled modules are kept whatever the user's habit: TensorFlow loads in 4 seconds with them, in 12 without.
+export PYTHONDONTWRITEBYTECODE :=
 
 .DEFAULT_GOAL := help
-.PHONY: help run test test-all lint pins lock clean
+.PHONY: help run test test-all mutations lint pins lock clean
 
 help: ## say what there is
 	@sed -n 's/^\([a-z-]*\):.*## /  make \1\t/p' $(MAKEFILE_LIST) | expand -t 18
@@ -14,11 +18,14 @@ help: ## say what there is
 run: .venv/ready ## the main job: wheel, smoke checks, training on real digits, a picture of the result
 	@.venv/bin/toolkit up digits
 
-test: .venv-dev/ready ## the tests that need no engine, no GPU and no network
-	@.venv-dev/bin/python -m pytest -m "$(TESTS)"
+test: .venv-dev/ready ## the fast tests: no engine, no GPU, no network
+	@$(PYTEST) -m "not (engine or rehearse or slow)"
 
-test-all: TESTS := engine or not engine
-test-all: test ## all tests: those with real containers need a Docker engine and docker/base/bootstrap
+test-all: .venv-dev/ready ## all tests: also slow ones, real containers and rehearsals
+	@$(PYTEST)
+
+mutations: .venv-dev/ready ## break the code on purpose, once for each entry of a list: each time a test must fail
+	@.venv-dev/bin/python -m tests.mutations
 
 lint: .venv-dev/ready ## every linter of the house
 	@.venv-dev/bin/ruff check .
@@ -31,14 +38,17 @@ lint: .venv-dev/ready ## every linter of the house
 	@.venv-dev/bin/check-jsonschema --builtin-schema vendor.compose-spec compose.yaml compose.gpu.yaml
 	@.venv-dev/bin/check-jsonschema --builtin-schema vendor.github-workflows .github/workflows/*.yml
 
-# A folder is ready when the marker is newer than its lock: an interrupted install is done again from the start.
+# A folder is ready when the marker is newer than its lock. A whole one is brought up to date; one whose install was
+# interrupted has no marker and is made again from the start.
 .venv/ready: $(LOCKS)/toolkit.txt
 .venv-dev/ready: $(LOCKS)/dev.txt
 .venv/ready .venv-dev/ready: pyproject.toml
 	@echo "preparing $(@D) from $(filter %.txt,$^)"
-	@$(PYTHON) -m venv --clear $(@D)
+	@test -e $@ || $(PYTHON) -m venv --clear $(@D)
+	@rm -f $@
 	@$(@D)/bin/python $(PIP) --require-hashes -r $(filter %.txt,$^)
 	@$(@D)/bin/python $(PIP) --no-deps --no-build-isolation --editable .
+	@$(@D)/bin/python -m compileall -qq -j 0 $(@D)/lib || true
 	@touch $@
 
 pins: .venv-dev/ready ## write the pins of the version table into the files that other programs read

@@ -1,14 +1,22 @@
-"""What all tests share: containers are opt-in by marker, and required where a machine says so."""
+"""Shared by all tests: which need what this machine may not have, and which process of two runs them."""
 
 import os
 import shutil
 import signal
 import subprocess
 
+import hypothesis
 import pytest
 
-REQUIRE = "TOOLKIT_REQUIRE_ENGINE"
-"""Set in CI: a missing engine is then an error, so that a green run cannot hide skipped containers."""
+NEEDS = {
+    "engine": ("TOOLKIT_REQUIRE_ENGINE", "no container engine answers"),
+    "rehearse": ("TOOLKIT_REQUIRE_REHEARSAL", "TOOLKIT_CUDA_PYTHON names no Python with TensorFlow's CUDA build"),
+}
+"""For each marker the variable that CI sets, so that a green run hides no skipped tests, and why they are skipped."""
+
+# A busy machine is slow, which is no defect of what is tested.
+hypothesis.settings.register_profile("toolkit", deadline=None)
+hypothesis.settings.load_profile("toolkit")
 
 
 def _engine_answers() -> bool:
@@ -24,11 +32,18 @@ def usual_signals() -> None:
     signal.signal(signal.SIGHUP, signal.SIG_DFL)
 
 
+@pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    marked = [item for item in items if item.get_closest_marker("engine")]
-    if not marked or _engine_answers():
-        return
-    if os.environ.get(REQUIRE):
-        raise pytest.UsageError(f"{REQUIRE} is set and no container engine answers")
-    for item in marked:
-        item.add_marker(pytest.mark.skip(reason="no container engine answers"))
+    for item in items:
+        # One process runs what shares fixtures: the tests of a file, all rehearsals, and all that use the engine.
+        names = [name for name in NEEDS if item.get_closest_marker(name)]
+        item.add_marker(pytest.mark.xdist_group(*(names[:1] or [str(item.path)])))
+    available = {"engine": _engine_answers, "rehearse": lambda: bool(os.environ.get("TOOLKIT_CUDA_PYTHON"))}
+    for name, (required, reason) in NEEDS.items():
+        marked = [item for item in items if item.get_closest_marker(name)]
+        if not marked or available[name]():
+            continue
+        if os.environ.get(required):
+            raise pytest.UsageError(f"{required} is set and {reason}")
+        for item in marked:
+            item.add_marker(pytest.mark.skip(reason=reason))

@@ -15,8 +15,6 @@ from typing import Any
 import pytest
 
 PYTHON = os.environ.get("TOOLKIT_CUDA_PYTHON", "")
-REQUIRE = "TOOLKIT_REQUIRE_REHEARSAL"
-"""Set in CI: a missing CUDA build is then an error, so that a green run cannot hide skipped rehearsals."""
 
 ROOT = Path(__file__).parents[2]
 SCRIPT = """
@@ -29,16 +27,11 @@ raise SystemExit(cli.main([*arguments, "--json"]))
 """
 
 
+@pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    here = [item for item in items if Path(__file__).parent in item.path.parents]
-    for item in here:
-        item.add_marker(pytest.mark.rehearse)
-        if not PYTHON and os.environ.get(REQUIRE):
-            raise pytest.UsageError(
-                f"{REQUIRE} is set and TOOLKIT_CUDA_PYTHON names no Python with TensorFlow's CUDA build"
-            )
-        if not PYTHON:
-            item.add_marker(pytest.mark.skip(reason="TOOLKIT_CUDA_PYTHON names no Python with TensorFlow's CUDA build"))
+    for item in items:
+        if Path(__file__).parent in item.path.parents:
+            item.add_marker(pytest.mark.rehearse)
 
 
 class Outcome:

@@ -14,24 +14,12 @@ from pathlib import Path
 import pytest
 
 from tests import readme
+from tests.command import Run
 
 
 @pytest.fixture
-def run(tmp_path: Path) -> "Run":
+def run(tmp_path: Path) -> Run:
     return Run(tmp_path)
-
-
-class Run:
-    """Runs the program as a user would, in an empty folder, on a machine without an engine."""
-
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
-
-    def __call__(self, *arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
-        variables = {name: value for name, value in os.environ.items() if not name.startswith("TOOLKIT_")}
-        variables |= {"DOCKER_HOST": "tcp://127.0.0.1:1", "NO_COLOR": "1", **environment}
-        argv = [sys.executable, "-m", "toolkit", *arguments]
-        return subprocess.run(argv, cwd=self.folder, env=variables, capture_output=True, text=True, check=False)
 
 
 @pytest.mark.parametrize(

@@ -184,12 +184,10 @@ def test_a_rehearsal_that_comes_to_no_step_says_so(tmp_path: Path) -> None:
         confirm.rehearse(make_plan(tmp_path, [sys.executable, "-c", script]), "digits", "shared")
 
 
+@pytest.mark.rehearse
 def test_the_rehearsal_itself_is_counted(tmp_path: Path) -> None:
     """With TensorFlow's CUDA build; `toolkit rehearse` runs the same command in an environment of its own."""
-    python = os.environ.get("TOOLKIT_CUDA_PYTHON")
-    if not python:
-        pytest.skip("TOOLKIT_CUDA_PYTHON names no Python with TensorFlow's CUDA build")
-    command = [python, "-m", "train.rehearsal", "--library-cache", str(tmp_path / "library")]
+    command = [os.environ["TOOLKIT_CUDA_PYTHON"], "-m", "train.rehearsal", "--library-cache", str(tmp_path / "library")]
     found = confirm.rehearse(make_plan(tmp_path, command), "digits", "shared")
     assert found["launches"] > 50
     assert found["library_calls"] > 20

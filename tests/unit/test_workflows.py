@@ -27,7 +27,7 @@ def test_no_rights_that_are_not_asked_for_and_no_endless_jobs(path: Path) -> Non
     assert workflow["permissions"] == {}
     assert workflow["concurrency"]["cancel-in-progress"]
     for job in workflow["jobs"].values():
-        assert job["timeout-minutes"] <= 60
+        assert job["timeout-minutes"] <= 90
         assert job["permissions"] == {"contents": "read"}
 
 

@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.command import Run
 from tests.unit.audit import maker
-from tests.unit.test_cli import Run
 from toolkit.audit import target
 from toolkit.errors import IntegrityError, UsageError
 

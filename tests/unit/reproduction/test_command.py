@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
+from tests.command import Run
 from tests.unit.audit import maker
-from tests.unit.test_cli import Run
 from toolkit import training
 from toolkit.audit.record import digest_config
 from toolkit.console import Console

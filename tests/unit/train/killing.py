@@ -2,10 +2,10 @@
 
     python killing.py SEED KILLS ARGUMENTS…
 
-TensorFlow is imported once and never used in the parent, so a child costs no import. Kills come at random times, and
-for every third child in the middle of replacing a file, which is where a half-written checkpoint would come from. The
-times reach from the tracing of the first step to the second epoch, as measured here and now: no child comes to the end,
-and a fast machine is hit in the same places as a slow one.
+TensorFlow is imported once, and not used in the parent before the last run, so a child costs no import. Kills come at
+random times, and for every third child in the middle of replacing a file, which is where a half-written checkpoint
+would come from. The times reach from the tracing of the first step to the second epoch, as measured here and now: no
+child comes to the end, and a fast machine is hit in the same places as a slow one.
 """
 
 import os
@@ -80,7 +80,7 @@ def loop() -> None:
     for index in range(int(kills)):
         killed += run_and_kill(numbers, arguments, index=index, start=start, epoch=epoch)
     print(f"killed {killed}", flush=True)
-    os.execv(sys.executable, [sys.executable, "-m", "train", *arguments])  # noqa: S606
+    raise SystemExit(main(arguments))
 
 
 if __name__ == "__main__":

@@ -22,7 +22,7 @@ from train.cli import parse
 from train.data import Split, idx, load, matlab, parquet, saved, tables
 from train.errors import DataError
 
-TRIALS = 150
+TRIALS = (10, pytest.param(150, marks=pytest.mark.slow))
 COUNT = 6
 
 
@@ -67,13 +67,14 @@ def spoil(path: Path, numbers: random.Random) -> None:
 
 
 @pytest.mark.parametrize("kind", ["parquet", "saved", "matlab", "matlab compressed", "idx", "idx compressed"])
-def test_a_damaged_copy_is_an_error_and_never_a_crash(tmp_path: Path, kind: str) -> None:
+@pytest.mark.parametrize("trials", TRIALS)
+def test_a_damaged_copy_is_an_error_and_never_a_crash(tmp_path: Path, kind: str, trials: int) -> None:
     good, bad = tmp_path / "good", tmp_path / "bad"
     good.mkdir()
     read = make_layout(kind, good)
     assert len(read(good)) == COUNT
     numbers, refused = random.Random(0), 0  # noqa: S311
-    for _ in range(TRIALS):
+    for _ in range(trials):
         shutil.rmtree(bad, ignore_errors=True)
         shutil.copytree(good, bad)
         spoil(numbers.choice(sorted(path for path in bad.rglob("*") if path.is_file())), numbers)
@@ -81,7 +82,7 @@ def test_a_damaged_copy_is_an_error_and_never_a_crash(tmp_path: Path, kind: str)
             assert read(bad).images.dtype == np.uint8
         except DataError:
             refused += 1
-    assert refused > TRIALS // 10
+    assert refused > trials // 10
 
 
 def encode(mode: str, size: int = 32) -> dict[str, Any]:

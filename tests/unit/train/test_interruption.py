@@ -217,7 +217,9 @@ def mount(folder: Path, *options: str) -> bool:
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="mounting a small disk needs root")
-@pytest.mark.parametrize("kilobytes", [32, 128, 256, 384, 512])
+@pytest.mark.parametrize(
+    "kilobytes", [128, 384, *(pytest.param(size, marks=pytest.mark.slow) for size in (32, 256, 512))]
+)
 def test_a_run_on_a_full_disk(
     tmp_path: Path, kilobytes: int, unbroken: str, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -17,7 +17,6 @@ import pytest
 from train import checkpoint, export
 from train.cli import main, parse
 
-KILLS = int(os.environ.get("TOOLKIT_KILLS", "20"))
 EPOCHS = 4
 OPTIONS = ["--depth", "10", "--checkpoint-every", "5", "--threads", "2", "--progress", "plain"]
 ARGUMENTS = ["digits", "--epochs", str(EPOCHS), *OPTIONS]
@@ -77,24 +76,24 @@ def test_a_finished_run_is_not_repeated(
     assert before == {path: path.stat().st_mtime_ns for path in tmp_path.rglob("*") if path.is_file()}
 
 
-@pytest.mark.slow
-def test_killed_runs_end_with_the_same_bits(tmp_path: Path) -> None:
-    """TOOLKIT_KILLS says how often to kill; each time costs some seconds, and comes up to two epochs nearer the end."""
-    epochs = 2 * KILLS
+@pytest.mark.parametrize("kills", [3, pytest.param(20, marks=pytest.mark.slow)])
+def test_killed_runs_end_with_the_same_bits(tmp_path: Path, kills: int) -> None:
+    """Each kill comes up to two epochs nearer the end."""
+    epochs = 2 * kills
     arguments = [*ARGUMENTS, "--epochs", str(epochs)]
     assert main([*arguments, "--out", str(tmp_path / "unbroken")]) == 0
     unbroken = read_manifest(tmp_path / "unbroken", "--epochs", str(epochs))
     script = Path(__file__).with_name("killing.py")
     environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[3])}
     done = subprocess.run(
-        [sys.executable, str(script), "0", str(KILLS), *arguments, "--out", str(tmp_path / "killed")],
+        [sys.executable, str(script), "0", str(kills), *arguments, "--out", str(tmp_path / "killed")],
         env=environment,
         check=True,
         capture_output=True,
         text=True,
     )
     killed = int(re.findall(r"^killed (\d+)$", done.stdout, re.MULTILINE)[0])
-    assert killed == KILLS, "some children came to the end, and proved nothing"
+    assert killed == kills, "some children came to the end, and proved nothing"
     manifest = read_manifest(tmp_path / "killed", "--epochs", str(epochs))
     assert manifest["weights_sha256"] == unbroken["weights_sha256"]
     assert manifest["result"]["steps"] == unbroken["result"]["steps"]
@@ -108,7 +107,6 @@ def test_killed_runs_end_with_the_same_bits(tmp_path: Path) -> None:
     }
 
 
-@pytest.mark.slow
 def test_sigterm_saves_and_exits_130(unbroken: dict[str, Any], tmp_path: Path) -> None:
     process = start(tmp_path)
     assert process.stderr

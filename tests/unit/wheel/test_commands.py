@@ -8,7 +8,7 @@ from time import perf_counter
 import pytest
 import yaml
 
-from tests.unit.test_cli import Run
+from tests.command import Run
 from toolkit import project
 
 

@@ -8,7 +8,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from tests.unit.test_cli import Run
+from tests.command import Run
 from toolkit.engine import client
 from toolkit.errors import PreflightError
 from toolkit.settings import resolve

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.unit.test_cli import Run
+from tests.command import Run
 from tests.unit.wheel.test_publication import finish_build, publish
 from toolkit import lock, versions
 from toolkit.wheel.plan import Means, plan

@@ -17,9 +17,6 @@ from train.rehearsal.kernels import Kernel, KernelTable, decode, encode, merge
 
 ROOT = Path(__file__).parents[4]
 PYTHON = os.environ.get("TOOLKIT_CUDA_PYTHON", "")
-needs_cuda_wheel = pytest.mark.skipif(
-    not PYTHON, reason="needs TensorFlow's CUDA build: name a Python that has it in TOOLKIT_CUDA_PYTHON"
-)
 
 
 def make(device: str = "GPU", **options: object) -> Kernel:
@@ -95,7 +92,7 @@ def test_a_build_without_cuda_has_no_kernels_to_list() -> None:
         kernels.read_registry()
 
 
-@needs_cuda_wheel
+@pytest.mark.rehearse
 def test_the_file_is_what_the_cuda_wheel_says() -> None:
     done = subprocess.run(
         [PYTHON, "-m", "train.rehearsal.kernels"],
@@ -123,7 +120,7 @@ print(wrong)
 """
 
 
-@needs_cuda_wheel
+@pytest.mark.rehearse
 def test_every_registered_kernel_is_found_in_the_file() -> None:
     """Joining the registrations to few rows has lost none, and given none the host arguments of another."""
     done = subprocess.run(
@@ -137,7 +134,7 @@ def test_every_registered_kernel_is_found_in_the_file() -> None:
     assert done.stdout.strip() == "[]"
 
 
-@needs_cuda_wheel
+@pytest.mark.rehearse
 def test_the_messages_are_those_of_the_wheel() -> None:
     code = "import importlib.util as u; print(u.find_spec('tensorflow').submodule_search_locations[0])"
     folder = subprocess.run([PYTHON, "-c", code], capture_output=True, text=True, check=True).stdout.strip()

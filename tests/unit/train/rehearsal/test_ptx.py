@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.unit.train.rehearsal.test_kernels import PYTHON, ROOT, needs_cuda_wheel
+from tests.unit.train.rehearsal.test_kernels import PYTHON, ROOT
 from train.errors import CheckError, PreflightError
 from train.rehearsal import device, ptx
 
@@ -68,7 +68,7 @@ def test_a_refusal_ends_with_what_was_said() -> None:
     assert "out of registers" in caught.value.why
 
 
-@needs_cuda_wheel
+@pytest.mark.rehearse
 @pytest.mark.slow
 def test_a_step_is_compiled_for_a_t4_without_one(tmp_path: Path) -> None:
     command = [

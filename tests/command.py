@@ -1,0 +1,68 @@
+"""Runs the ``toolkit`` command as a user would, without starting an interpreter each time."""
+
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+import traceback
+from collections.abc import Mapping
+from pathlib import Path
+from typing import IO, NoReturn
+
+import docker  # noqa: F401  (loaded here so that no command has to)
+
+from toolkit import __main__ as program
+from toolkit.cli import app  # noqa: F401
+
+
+class Run:
+    """Runs the command in a folder, on a machine without an engine, with no settings but those given.
+
+    It runs in a forked child, which has its own environment, working folder, streams and signals as any process has,
+    but whose modules are loaded already.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+
+    def __call__(self, *arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
+        variables = {name: value for name, value in os.environ.items() if not name.startswith("TOOLKIT_")}
+        variables |= {"DOCKER_HOST": "tcp://127.0.0.1:1", "NO_COLOR": "1", **environment}
+        argv = ["toolkit", *arguments]
+        with tempfile.TemporaryFile("w+") as out, tempfile.TemporaryFile("w+") as error:
+            child = os.fork()
+            if child == 0:
+                _run(argv, self.folder, variables, out, error)
+            _, status = os.waitpid(child, 0)
+            texts = []
+            for stream in (out, error):
+                stream.seek(0)
+                texts.append(stream.read())
+        return subprocess.CompletedProcess(argv, os.waitstatus_to_exitcode(status), *texts)
+
+
+def _run(argv: list[str], folder: Path, variables: Mapping[str, str], out: IO[str], error: IO[str]) -> NoReturn:
+    """Become the command, in a child process, and end as it ends."""
+    code = 1
+    try:
+        os.dup2(out.fileno(), 1)
+        os.dup2(error.fileno(), 2)
+        sys.stdout = open(1, "w", encoding="utf-8", closefd=False)  # noqa: SIM115
+        sys.stderr = open(2, "w", encoding="utf-8", buffering=1, closefd=False)  # noqa: SIM115
+        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGALRM):
+            signal.signal(number, signal.default_int_handler if number == signal.SIGINT else signal.SIG_DFL)
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        os.chdir(folder)
+        os.environ.clear()
+        os.environ.update(variables)
+        sys.argv = argv
+        program.main()
+    except SystemExit as end:
+        code = end.code if isinstance(end.code, int) else 0 if end.code is None else 1
+    except BaseException:  # noqa: BLE001  (as the interpreter does)
+        traceback.print_exc()
+    finally:
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(code)
