@@ -32,11 +32,12 @@ lint: .venv-dev/ready ## every linter of the house
 	@.venv-dev/bin/ruff format --check .
 	@.venv-dev/bin/mypy
 	@MYPYPATH=docker/scripts .venv-dev/bin/mypy --package wheelbuild
-	@.venv-dev/bin/mypy docker/scripts/proof/prove.py
+	@MYPYPATH=toolkit/smoke/inside .venv-dev/bin/mypy docker/scripts/proof/prove.py
 	@.venv-dev/bin/hadolint docker/Dockerfile docker/base/bazel/Dockerfile
 	@.venv-dev/bin/shellcheck --severity=warning $$(git ls-files | xargs awk 'FNR == 1 && /^#!.*sh$$/ {print FILENAME}')
 	@.venv-dev/bin/check-jsonschema --builtin-schema vendor.compose-spec compose.yaml compose.gpu.yaml
 	@.venv-dev/bin/check-jsonschema --builtin-schema vendor.github-workflows .github/workflows/*.yml
+	@.venv-dev/bin/check-jsonschema --builtin-schema vendor.dependabot .github/dependabot.yml
 
 # A folder is ready when the marker is newer than its lock. A whole one is brought up to date; one whose install was
 # interrupted has no marker and is made again from the start.

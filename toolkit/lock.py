@@ -118,7 +118,7 @@ def collect(
     return Lock(spec=versions, pins=pins)
 
 
-RECIPE = ("docker/Dockerfile", "docker/scripts")
+RECIPE = ("docker/Dockerfile", "docker/scripts", "toolkit/smoke/inside/gpu_rules.py")
 """What turns pins into a wheel."""
 
 

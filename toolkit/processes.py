@@ -1,8 +1,19 @@
-"""Child processes: each in its own session, so that it can be stopped with all that it started."""
+"""Child processes: each in its own session, so that it is stopped with all that it started, and what they report."""
 
 import os
+import re
 import signal
 import subprocess
+
+DISK_FULL = re.compile(
+    r"(?i:no space left on device|disk quota exceeded|the disk is full)|You don't have enough free space in"
+)
+"""A full disk in the words of the kernel, and of apt, which does not begin where it sees that space will not do."""
+
+OTHER_BYTES = re.compile(
+    r"(?i:hash mismatch)|digest mismatch|[Cc]hecksum was \S+ but wanted|DO NOT MATCH THE HASHES|Expected sha256"
+)
+"""A download that is not what was pinned, in the words of uv, pip, BuildKit, apt and Bazel."""
 
 
 def stop(process: subprocess.Popen[str], *, grace: float, first: signal.Signals = signal.SIGTERM) -> None:

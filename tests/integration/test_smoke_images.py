@@ -12,7 +12,7 @@ from toolkit import environment, naming, settings
 from toolkit.console import Console
 from toolkit.engine.choice import choose
 from toolkit.smoke import report
-from toolkit.smoke.inside.catalogue import CHECKS
+from toolkit.smoke.inside.cli import CHECKS
 from toolkit.smoke.report import Report
 
 pytestmark = [pytest.mark.engine, pytest.mark.slow]

@@ -25,10 +25,6 @@ from toolkit.progress import StatusLine
 GRACE_SECONDS = 30
 TAIL_LINES = 30
 
-FULL = re.compile(
-    r"(?i:no space left on device|disk quota exceeded|the disk is full)|You don't have enough free space in"
-)
-"""A full disk in the words of the kernel, and of apt, which does not begin where it sees that space will not do."""
 FULL_DISK = "the engine's disk filled up during the build"
 PRUNE = "docker builder prune --filter type=regular"
 """Removes the layers that nothing uses. Without the filter it removes Bazel's cache mounts too: hours of compiling."""
@@ -193,7 +189,7 @@ def _explain(transcript: Transcript, log: Path, code: int) -> ToolkitError:
     if "Cannot connect to the Docker daemon" in text or "error during connect" in text:
         return EngineError("the container engine went away during the build", remedy="start it and run this again")
     said = [*transcript.tail, *(transcript.failed or ())[1:]]
-    full = [line.strip() for line in said if FULL.search(line)]
+    full = [line.strip() for line in said if processes.DISK_FULL.search(line)]
     if full:
         return PreflightError(FULL_DISK, why=full[-1], remedy=FULL_DISK_REMEDY)
     name, reason = transcript.failed or ("docker buildx build", f"exit code {code}")

@@ -9,7 +9,7 @@ from typing import Any, TextIO
 import docker
 from docker.errors import ImageNotFound, NotFound
 
-from toolkit import digest, manifest, naming, project
+from toolkit import digest, manifest, naming, processes, project
 from toolkit.console import Console
 from toolkit.engine import buildx, container
 from toolkit.engine.client import BaseImage, require_buildx, translating_errors
@@ -19,12 +19,9 @@ from toolkit.errors import BuildError, EngineError, IntegrityError, ToolkitError
 from toolkit.plan import repeat
 from toolkit.versions import load_table
 
-_OTHER_BYTES = re.compile(r"Hash mismatch|DO NOT MATCH THE HASHES")
-"""What uv, and pip, which fetches uv, say of a package that is not the locked one."""
-
 _ASK_PLATFORM = "import platform, sys; print(platform.libc_ver()[1], '%d.%d' % sys.version_info[:2])"
 
-_CAUSE = re.compile(rf"^ +(?:error|ERROR|cause): |{_OTHER_BYTES.pattern}")
+_CAUSE = re.compile(rf"^ +(?:error|ERROR|cause): |{processes.OTHER_BYTES.pattern}")
 
 
 def plan_image(
@@ -290,7 +287,7 @@ def _explain(error: BuildError, log: Path) -> ToolkitError:
     """Return the same failure in the installer's words: BuildKit's own last ones are a piece of the Dockerfile."""
     said = [line.strip() for line in log.read_text(errors="replace").splitlines() if _CAUSE.search(line)]
     why = "\n       ".join(said) or error.why
-    if any(_OTHER_BYTES.search(line) for line in said):
+    if any(processes.OTHER_BYTES.search(line) for line in said):
         return IntegrityError(
             "a downloaded package does not have the hash that the lock promises",
             why=why,

@@ -290,11 +290,11 @@ def _require_space(folder: Path, needed: int) -> None:
 
 def _explain(log: Path, command: tuple[str, ...], code: int) -> ToolkitError:
     lines = log.read_text().splitlines()
-    if any("No space left on device" in line for line in lines[-12:]):
+    if any(processes.DISK_FULL.search(line) for line in lines[-12:]):
         return PreflightError(
             "the disk filled up while installing", remedy="free space, or set TOOLKIT_STATE to a larger disk"
         )
-    if any("DO NOT MATCH THE HASHES" in line or "Expected sha256" in line for line in lines):
+    if any(processes.OTHER_BYTES.search(line) for line in lines):
         return IntegrityError(
             "a downloaded package does not have the hash that the lock promises",
             why=f"see {log}",

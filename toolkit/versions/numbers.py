@@ -9,11 +9,10 @@ import re
 from collections.abc import Iterable, Sequence
 
 from toolkit.errors import UsageError
+from toolkit.smoke.inside.gpu_rules import parse_capability
 
 # Bounded: no version has more digits, and unbounded ones take long to convert.
 _VERSION = re.compile(r"[0-9]{1,6}(\.[0-9]{1,6}){0,3}")
-_PLAIN = re.compile(r"([0-9]{1,2})\.([0-9])([af]?)")
-_PREFIXED = re.compile(r"(sm|compute)_([0-9]{1,2})([0-9])([af]?)")
 _STEP = 10**6
 
 
@@ -65,11 +64,12 @@ def normalize_capabilities(asked: Iterable[str]) -> tuple[str, ...]:
         UsageError: one is written in neither form, or the forms are mixed.
     """
     items = list(dict.fromkeys(asked))
-    plain = [item for item in items if _PLAIN.fullmatch(item)]
-    prefixed = [item for item in items if _PREFIXED.fullmatch(item)]
-    if len(plain) + len(prefixed) < len(items):
-        wrong = next(item for item in items if item not in plain and item not in prefixed)
+    found = {item: parse_capability(item) for item in items}
+    wrong = next((item for item in items if found[item] is None), None)
+    if wrong is not None:
         raise UsageError(f"not a compute capability: {wrong[:40]!r}", remedy="write it as 7.5, sm_75 or compute_75")
+    plain = [item for item, capability in found.items() if capability and not capability.kind]
+    prefixed = [item for item in items if item not in plain]
     if plain and prefixed:
         raise UsageError(
             "compute capabilities in two forms",
@@ -85,10 +85,10 @@ def normalize_capabilities(asked: Iterable[str]) -> tuple[str, ...]:
 
 def to_plain(name: str) -> str:
     """Return ``7.5`` for ``sm_75`` and ``compute_75``."""
-    match = _PREFIXED.fullmatch(name)
-    if match is None:
+    found = parse_capability(name)
+    if found is None or not found.kind:
         raise UsageError(f"not a compute capability: {name[:40]!r}", remedy="write it as sm_75 or compute_75")
-    return f"{match[2]}.{match[3]}{match[4]}"
+    return found.number
 
 
 def list_plain(names: Iterable[str]) -> tuple[str, ...]:

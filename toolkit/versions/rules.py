@@ -8,6 +8,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from toolkit.errors import UnsupportedError
+from toolkit.smoke.inside.gpu_rules import compare_cudnn
 from toolkit.versions import numbers
 from toolkit.versions.table import Failure, Locked, Table, TensorflowRow
 
@@ -180,22 +181,16 @@ def _find_missing_parts(table: Table, asked: Asked) -> list[str]:
 
 
 def _find_unfit_runtime(table: Table, asked: Asked) -> list[str]:
-    """The locked run-time set of this CUDA has one cuDNN: no other can be asked for.
-
-    What TensorFlow does with another is IsSourceCompatibleWithCudnnLibrary in its cuda_dnn.cc: it loads a cuDNN of the
-    same major version whose minor is not lower than the one it was built for; the patch number does not count.
-    """
+    """The locked run-time set of this CUDA has one cuDNN: no other can be asked for."""
     held = [item.cudnn for item in table.published if (item.tensorflow, item.cuda) == (asked.tensorflow, asked.cuda)]
     if not held or asked.cudnn in held:
         return []
-    built, loaded = numbers.parse(asked.cudnn), numbers.parse(held[0])
-    relation = "older" if built < loaded else "newer"
-    if built[0] != loaded[0]:
-        why = "TensorFlow loads only the major version that it was built for"
-    elif built[:2] > loaded[:2]:
-        why = "TensorFlow does not load an older cuDNN than it was built for"
-    else:
-        why = "the wheel would load, but in an image without the cuDNN asked for"
+    relation = "older" if numbers.parse(asked.cudnn) < numbers.parse(held[0]) else "newer"
+    why = {
+        "major": "TensorFlow loads only the major version that it was built for",
+        "older": "TensorFlow does not load an older cuDNN than it was built for",
+        "": "the wheel would load, but in an image without the cuDNN asked for",
+    }[compare_cudnn(asked.cudnn, held[0])]
     return [
         f"cuDNN {asked.cudnn} is {relation} than the {held[0]} of the locked run-time set of CUDA {asked.cuda}: {why}"
     ]

@@ -2,6 +2,9 @@
 
 https://packaging.python.org/en/latest/specifications/binary-distribution-format/ (Signed wheel files, The .dist-info
 directory): RECORD names each file with its sha256 in url-safe base64 without padding.
+
+The ``installer`` library validates RECORD too, but it passes a wheel that lacks a recorded file or has one name twice,
+and it hands out contents in a second pass: a wheel of 645 MB would be unpacked twice.
 """
 
 import base64

@@ -7,6 +7,7 @@ import re
 from collections.abc import Iterable
 from pathlib import Path
 
+from toolkit import processes
 from toolkit.engine import buildx
 from toolkit.errors import BuildError, CheckError, EngineError, IntegrityError, PreflightError, ToolkitError
 
@@ -15,7 +16,7 @@ _STAGE = re.compile(r"\[([a-z][a-z-]*)(?: \d+/\d+)?\]")
 _CAUSE = re.compile(
     r"\berror:|^\s*(?:ERROR|FATAL|fatal|proof|apply-patches|install-packages)\b.*:|^\s*E: |[Hh]ash mismatch|"
     r"was killed for memory|"
-    r"^\s*wheel: (?:the remote executor|no action ran|the rc file|the disk is full)|" + buildx.FULL.pattern
+    r"^\s*wheel: (?:the remote executor|no action ran|the rc file|the disk is full)|" + processes.DISK_FULL.pattern
 )
 # What Bazel and BuildKit say of every failure tells nothing about this one.
 _EMPTY = re.compile(r"did NOT complete successfully|failed to solve: process|the target bazel-log")
@@ -38,7 +39,7 @@ _NO_SPACE: tuple[type[ToolkitError], str, str] = (PreflightError, buildx.FULL_DI
 
 _SAID: tuple[tuple[re.Pattern[str], type[ToolkitError], str, str], ...] = (
     (
-        re.compile(r"digest mismatch|[Cc]hecksum was \S+ but wanted|DO NOT MATCH THE HASHES|[Hh]ash mismatch"),
+        processes.OTHER_BYTES,
         IntegrityError,
         "a download is not what was pinned",
         "the source changed it, or something between changes it: compare with another network, then `toolkit lock`",
@@ -100,7 +101,7 @@ def explain(error: BuildError, logs: Iterable[Path]) -> ToolkitError:
     present = [path for path in logs if path.is_file()]
     causes = find_causes("\n".join([*(path.read_text(errors="replace") for path in present), error.why]))
     why = "\n       ".join(causes) or error.why
-    if any(buildx.FULL.search(line) for line in causes):
+    if any(processes.DISK_FULL.search(line) for line in causes):
         # Before the exit code, which is that of whatever program met the full disk.
         kind, what, remedy = _NO_SPACE
         return kind(what, why=why, remedy=remedy)

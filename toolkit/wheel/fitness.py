@@ -3,6 +3,7 @@
 from collections.abc import Iterator, Mapping
 
 from toolkit.errors import CheckError, UnsupportedError
+from toolkit.smoke.inside.gpu_rules import compare_cudnn
 from toolkit.versions import numbers
 from toolkit.wheel import library
 from toolkit.wheel.inspection import Inspection
@@ -110,7 +111,7 @@ def require(
             why="CUDA's libraries serve what was built for them or for an older release of the same major version",
             remedy=f"give --cuda {found.build.cuda}, or another wheel",
         )
-    if cudnn and built_cudnn and not _loads(built_cudnn, cudnn):
+    if compare_cudnn(built_cudnn, cudnn):
         raise UnsupportedError(
             f"{found.file} is built for cuDNN {built_cudnn}, and the run-time set has {cudnn}",
             why="TensorFlow loads the major version that it was built for, and no older minor version",
@@ -123,12 +124,6 @@ def require(
             why="a program runs on the C library that it was linked against, or on a newer one",
             remedy="choose a newer base image with --base-image, or build the wheel on an older one",
         )
-
-
-def _loads(built: str, present: str) -> bool:
-    """IsSourceCompatibleWithCudnnLibrary of TensorFlow's cuda_dnn.cc."""
-    wanted, given = library.order(built)[:2], library.order(present)[:2]
-    return wanted[0] == given[0] and wanted <= given
 
 
 def _tag(python: str) -> str:

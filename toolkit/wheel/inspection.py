@@ -1,13 +1,75 @@
-"""What a wheel is, found out without installing it."""
+"""What a wheel is, found out without installing it.
 
+``tensorflow/python/platform/build_info.py``, in which TensorFlow's build describes itself, is one assignment of literal
+pairs. It is code from outside, so it is parsed, never executed or imported.
+"""
+
+import ast
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
 from toolkit import digest
 from toolkit.errors import IntegrityError, UnsupportedError
-from toolkit.wheel import archive, buildinfo, library
-from toolkit.wheel.buildinfo import BuildInfo
+from toolkit.wheel import archive, library
+
+BUILD_INFO = "tensorflow/python/platform/build_info.py"
+
+
+@dataclass(frozen=True, kw_only=True)
+class BuildInfo:
+    """The values that matter here; empty where the build wrote none, as a CPU build does.
+
+    Attributes:
+        cuda: CUDA release, such as ``12.6.1``.
+        cudnn: cuDNN version as far as the build knows it: hermetic builds write ``9``.
+        capabilities: such as ``sm_75``, ``compute_75``.
+    """
+
+    is_cuda: bool = False
+    cuda: str = ""
+    cudnn: str = ""
+    capabilities: tuple[str, ...] = ()
+
+
+def parse_build_info(source: str) -> BuildInfo:
+    """Read the module's text.
+
+    Raises:
+        ValueError: there is no assignment of literal pairs to ``build_info``.
+    """
+    try:
+        values = _evaluate(_find_value(ast.parse(source)))
+        return BuildInfo(
+            is_cuda=bool(values.get("is_cuda_build")),
+            cuda=_text(values.get("cuda_version", "")),
+            cudnn=_text(values.get("cudnn_version", "")),
+            capabilities=tuple(_text(item) for item in values.get("cuda_compute_capabilities", ())),
+        )
+    except (SyntaxError, TypeError, MemoryError, RecursionError) as error:
+        raise ValueError(f"build_info cannot be read: {error}") from error
+
+
+def _find_value(module: ast.Module) -> ast.expr:
+    for statement in module.body:
+        match statement:
+            case ast.Assign(targets=[ast.Name(id="build_info")], value=ast.Call(args=[argument], keywords=[])):
+                return argument
+            case ast.Assign(targets=[ast.Name(id="build_info")], value=value):
+                return value
+    raise ValueError("nothing is assigned to build_info")
+
+
+def _evaluate(value: ast.expr) -> dict[str, list[str] | str]:
+    # literal_eval builds constants and containers, and nothing else.
+    return dict(ast.literal_eval(value))
+
+
+def _text(value: object) -> str:
+    if not isinstance(value, str):
+        raise TypeError(f"text is expected, not {value!r:.40}")
+    return value
+
 
 NAMES = frozenset({"tensorflow", "tensorflow-cpu"})
 
@@ -106,15 +168,15 @@ def _require_tensorflow(opened: archive.Archive) -> None:
 
 
 def _read_build(opened: archive.Archive) -> BuildInfo:
-    text = opened.read_text(buildinfo.MEMBER)
+    text = opened.read_text(BUILD_INFO)
     if text is None:
         raise UnsupportedError(
             f"{opened.path.name} is not a build of TensorFlow",
-            why=f"it has no {buildinfo.MEMBER}",
+            why=f"it has no {BUILD_INFO}",
             remedy="give the wheel that TensorFlow's own build makes",
         )
     try:
-        return buildinfo.parse(text)
+        return parse_build_info(text)
     except ValueError as error:
         raise IntegrityError(
             f"{opened.path.name} has an unreadable build_info", why=str(error), remedy=archive.REMEDY
@@ -132,3 +194,44 @@ def _merge(each: Iterable[dict[str, str]]) -> dict[str, str]:
 def _rank(architecture: str) -> tuple[int, str]:
     prefix, _, number = architecture.partition("_")
     return int(number), prefix
+
+
+@dataclass(frozen=True, kw_only=True)
+class Audit:
+    """What ``auditwheel show`` would say.
+
+    Attributes:
+        platform: tag that the wheel is consistent with, such as ``manylinux_2_38_x86_64``; ``linux_…`` if with none.
+        outside: libraries that it needs and that no policy promises.
+    """
+
+    platform: str
+    outside: tuple[str, ...]
+
+
+def audit(path: Path) -> Audit:
+    """Return the oldest platform that a wheel would run on. It takes a minute and a half for a full TensorFlow wheel.
+
+    Raises:
+        IntegrityError: auditwheel cannot read the wheel.
+    """
+    # Slow to import, and only a finished build is audited.
+    from auditwheel.error import AuditwheelError
+    from auditwheel.wheel_abi import NonPlatformWheelError, analyze_wheel_abi
+    from auditwheel.wheeltools import get_wheel_architecture
+
+    try:
+        found = analyze_wheel_abi(
+            None,
+            get_wheel_architecture(path.name),
+            path,
+            frozenset(),
+            disable_isa_ext_check=True,
+            allow_graft=False,
+        )
+    except NonPlatformWheelError:
+        return Audit(platform="any", outside=())
+    except (AuditwheelError, OSError, ValueError) as error:
+        raise IntegrityError(f"auditwheel cannot read {path.name}", why=str(error), remedy="build it again") from error
+    outside = found.external_refs[found.policies.highest.name].libs
+    return Audit(platform=found.overall_policy.name, outside=tuple(sorted(outside)))

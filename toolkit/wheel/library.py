@@ -1,7 +1,13 @@
-"""What one ELF file in a wheel needs from the system, and which GPUs it has code for."""
+"""What one ELF file in a wheel needs from the system, and which GPUs it has code for.
+
+CUDA compilers embed GPU code as a fat binary in a library's ``.nv_fatbin`` section. NVIDIA does not document its
+format; the layout is the one that cuda-fatbin-decompression (N. Eiling, 2023) and others have read out of cuobjdump,
+and it is checked here against libraries of NVIDIA and against the published TensorFlow.
+"""
 
 import mmap
 import re
+import struct
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import IO, cast
@@ -12,7 +18,50 @@ from elftools.elf.dynamic import DynamicSection
 from elftools.elf.elffile import ELFFile
 from elftools.elf.gnuversions import GNUVerNeedSection
 
-from toolkit.wheel import fatbin
+from toolkit.smoke.inside.gpu_rules import read_cubin_architecture
+
+SECTION = ".nv_fatbin"
+
+_MAGIC = struct.pack("<I", 0xBA55ED50)
+_CONTAINER = struct.Struct("<IHHQ")  # magic, version, bytes of this header, bytes that follow it
+# kind, -, bytes of this header, bytes that follow, -, -, minor, major, architecture
+_ENTRY = struct.Struct("<HHIQIIHHI")
+_KINDS = {1: "compute", 2: "sm"}
+
+
+def read_architectures(data: bytes | mmap.mmap, start: int = 0, end: int | None = None) -> frozenset[str]:
+    """What a section holds code for: ``sm_75`` for machine code, ``compute_75`` for PTX.
+
+    Args:
+        data: the file.
+        start, end: bounds of the section in it.
+
+    Raises:
+        ValueError: a container runs over its bounds.
+    """
+    end = len(data) if end is None else end
+    found: set[str] = set()
+    # Containers are padded to a boundary that differs between compilers, so the next one is searched for.
+    while (start := data.find(_MAGIC, start, end)) >= 0:
+        if start + _CONTAINER.size > end:
+            raise ValueError("a fat binary ends within its header")
+        _, _, header, size = _CONTAINER.unpack_from(data, start)
+        if header < _CONTAINER.size or start + header + size > end:
+            raise ValueError("a fat binary is longer than its section")
+        found.update(_read_entries(data, start + header, start + header + size))
+        start += header + size
+    return frozenset(found)
+
+
+def _read_entries(data: bytes | mmap.mmap, start: int, end: int) -> Iterator[str]:
+    while start + _ENTRY.size <= end:
+        kind, _, header, size, _, _, _, _, architecture = _ENTRY.unpack_from(data, start)
+        if header < _ENTRY.size or start + header + size > end:
+            raise ValueError("an entry of a fat binary is longer than its container")
+        if kind in _KINDS:
+            yield f"{_KINDS[kind]}_{architecture}"
+        start += header + size
+
 
 MAGIC = b"\x7fELF"
 _EM_CUDA = "EM_CUDA"
@@ -43,8 +92,7 @@ def read(data: mmap.mmap) -> Library:
     try:
         elf = ELFFile(cast("IO[bytes]", data))
         if elf["e_machine"] == _EM_CUDA:
-            # The low byte of the flags is the architecture up to CUDA 12.
-            return Library(architectures=frozenset({f"sm_{elf['e_flags'] & 0xFF}"}))
+            return Library(architectures=frozenset({f"sm_{read_cubin_architecture(data[:64])}"}))
         return Library(
             needed=frozenset(_find_needed(elf)),
             symbols=_find_highest(_find_versions(elf)),
@@ -85,8 +133,8 @@ def _find_highest(versions: Iterator[tuple[str, str]]) -> dict[str, str]:
 
 def _find_architectures(elf: ELFFile, data: mmap.mmap) -> Iterator[str]:
     for section in elf.iter_sections():
-        if section.name == fatbin.SECTION and section["sh_type"] != "SHT_NOBITS":
+        if section.name == SECTION and section["sh_type"] != "SHT_NOBITS":
             start = section["sh_offset"]
             if start + section["sh_size"] > len(data):
                 raise ValueError(f"the section {section.name} is longer than the file")
-            yield from fatbin.read_architectures(data, start, start + section["sh_size"])
+            yield from read_architectures(data, start, start + section["sh_size"])

@@ -11,7 +11,7 @@ from toolkit import files, lock, manifest
 from toolkit.errors import IntegrityError, PreflightError
 from toolkit.manifest import Manifest
 from toolkit.versions import Table
-from toolkit.wheel import audit, bom, events, fitness, folder, inspection, provenance
+from toolkit.wheel import bom, events, fitness, folder, inspection, provenance
 from toolkit.wheel.plan import WheelPlan
 
 
@@ -67,7 +67,7 @@ def publish(staging: Path, target: Path, plan: WheelPlan, matrix: Table, circums
             "build": report,
             "bazel": _read_outcome(staging / "events.json"),
             "inspection": asdict(found),
-            "auditwheel": asdict(audit.audit(wheel)),
+            "auditwheel": asdict(inspection.audit(wheel)),
         },
     )
     manifest.write(staging, record)

@@ -11,7 +11,7 @@ from toolkit.errors import IntegrityError
 from toolkit.findings import Finding, check
 from toolkit.lock import Lock
 from toolkit.manifest import Manifest
-from toolkit.wheel import audit, bom, events, fitness, folder, inspection, provenance
+from toolkit.wheel import bom, events, fitness, folder, inspection, provenance
 from toolkit.wheel.plan import Means, WheelPlan
 
 
@@ -93,7 +93,7 @@ def _check_wheel(record: Manifest, found: inspection.Inspection) -> Iterator[Fin
 
 
 def _check_audit(record: Manifest, wheel: Path) -> Finding:
-    seen, recorded = audit.audit(wheel), record.facts["auditwheel"]
+    seen, recorded = inspection.audit(wheel), record.facts["auditwheel"]
     return check("auditwheel", seen.platform == recorded["platform"], seen.platform)
 
 

@@ -6,16 +6,15 @@ Run in the stage ``toolchain-proof``, before Bazel: what fails here after second
 import json
 import os
 import re
-import struct
 import subprocess
 import sys
 import tempfile
 from pathlib import Path
 
+import gpu_rules
+
 HERE = Path(__file__).parent
 STANDARDS = ("c++17", "gnu++17")
-EM_CUDA = 190
-"""ELF machine number of NVIDIA's GPUs."""
 
 
 class ProofError(Exception):
@@ -30,26 +29,25 @@ def parse_capabilities(text: str) -> list[str]:
     """
     found = []
     for item in filter(None, (part.strip() for part in text.split(","))):
-        match = re.fullmatch(r"(?:sm_|compute_)(\d{2,3}a?)|(\d+)\.(\d)(a?)", item)
-        if not match:
+        capability = gpu_rules.parse_capability(item)
+        if not capability:
             raise ValueError(f"no compute capability: {item!r}; write 7.5, sm_75 or compute_75")
-        found.append(match[1] or f"{match[2]}{match[3]}{match[4]}")
+        found.append(capability.architecture)
     if not found:
         raise ValueError("no compute capability is asked for; set COMPUTE_CAPABILITIES, 7.5 for example")
     return list(dict.fromkeys(found))
 
 
 def read_architecture(cubin: Path) -> int:
-    """SM number of a cubin, from the lowest byte of its ELF flags (bits 8 to 15 since ABI version 8, CUDA 13).
+    """Return the SM number of a cubin.
 
     Raises:
         ProofError: the file is no ELF file for a GPU.
     """
-    header = cubin.read_bytes()[:64]
-    if len(header) < 64 or header[:4] != b"\x7fELF" or struct.unpack_from("<H", header, 18)[0] != EM_CUDA:
-        raise ProofError(f"{cubin.name} is no ELF file for a GPU")
-    flags: int = struct.unpack_from("<I", header, 48)[0]
-    return flags >> 8 & 0xFF if header[8] >= 8 else flags & 0xFF
+    try:
+        return gpu_rules.read_cubin_architecture(cubin.read_bytes())
+    except ValueError as error:
+        raise ProofError(f"{cubin.name} is {error}") from error
 
 
 def run(*argv: str | Path) -> str:
@@ -75,7 +73,7 @@ def prove_capability(architecture: str, *, clang: str, cuda: Path, work: Path) -
         run(clang, *common, *quiet, "--cuda-device-only", "-S", unit, "-o", ptx)
         run(cuda / "bin" / "ptxas", f"--gpu-name=sm_{architecture}", ptx, f"--output-file={cubin}")
         read = read_architecture(cubin)
-        if str(read) != architecture.rstrip("a"):
+        if str(read) != architecture.rstrip("af"):
             raise ProofError(f"asked for sm_{architecture}, the cubin is for sm_{read}")
     return {"asked": f"sm_{architecture}", "cubin": f"sm_{read}"}
 

@@ -10,9 +10,9 @@ from typing import Any
 from unittest.mock import patch
 
 from tests.unit.smoke.published import PUBLISHED
-from toolkit.smoke.inside import determinism, device, libraries, loading, numerics, processor, xla
+from toolkit.smoke.inside import check, device, libraries, numerics
 from toolkit.smoke.inside.check import Ask, Check, Evidence
-from toolkit.smoke.inside.worker import serve
+from toolkit.smoke.inside.supervisor import serve
 
 Probe = Callable[[Ask], Evidence]
 
@@ -20,7 +20,7 @@ Probe = Callable[[Ask], Evidence]
 @contextmanager
 def wrong_result(tf: Any, where: str, name: str, change: Callable[[Any], Any]) -> Iterator[None]:
     """An op whose result is changed, and its gradients with it."""
-    owner = loading.require(tf, where)
+    owner = check.require_attribute(tf, where)
     right = getattr(owner, name)
     with patch.object(owner, name, lambda *a, **k: change(right(*a, **k))):
         yield
@@ -56,7 +56,7 @@ def rounding_to_bfloat16(tf: Any) -> Iterator[None]:
 @contextmanager
 def noise(tf: Any) -> Iterator[None]:
     """A convolution whose last bits depend on the weather."""
-    weather = loading.numpy().random.default_rng()
+    weather = check.load_numpy().random.default_rng()
     with wrong_result(tf, "nn", "conv2d", lambda x: x * (1 + 1e-6 * weather.standard_normal())):
         yield
 
@@ -139,7 +139,7 @@ def cuda_build(tf: Any) -> Iterator[None]:
 
 def broken(name: str, probe: Probe, fault: Callable[[Any], Any], ask: Ask | None = None) -> Check:
     def look(_: Ask) -> Evidence:
-        tf = loading.tensorflow()
+        tf = check.load_tensorflow()
         with fault(tf):
             return probe(ask or Ask())
 
@@ -160,10 +160,10 @@ BROKEN = (
         numerics.batch_norm,
         lambda tf: wrong_result(tf, *NORM, first_wrong(lambda y: tf.stop_gradient(y * -0.001) + y * 1.001)),
     ),
-    broken("xla.ignored", xla.compiles, lambda tf: compiler(tf, lambda made: made, jit_compile=None)),
-    broken("xla.mute", xla.compiles, lambda tf: compiler(tf, Mute)),
-    broken("xla.disagrees", xla.agrees, lambda tf: compiler(tf, compiled_wrongly)),
-    broken("onednn.off", processor.onednn, without_onednn),
+    broken("xla.ignored", numerics.compiles, lambda tf: compiler(tf, lambda made: made, jit_compile=None)),
+    broken("xla.mute", numerics.compiles, lambda tf: compiler(tf, Mute)),
+    broken("xla.disagrees", numerics.agrees, lambda tf: compiler(tf, compiled_wrongly)),
+    broken("onednn.off", device.onednn, without_onednn),
     broken(
         "device.other",
         device.capability,
@@ -180,7 +180,7 @@ BROKEN = (
     broken("device.greedy", device.memory, lambda tf: imagined_gpu(tf, growth=False)),
     broken("device.unaccounted", device.memory, imagined_gpu),
     broken("libraries.unreachable", libraries.reachable, cuda_build),
-    broken("training.noise", determinism.training, noise),
+    broken("training.noise", numerics.training, noise),
 )
 
 if __name__ == "__main__":

@@ -5,6 +5,7 @@ import hashlib
 import os
 import shutil
 import subprocess
+import sys
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -12,8 +13,7 @@ from typing import Any
 import pytest
 
 from tests.unit.smoke.published import PUBLISHED
-from toolkit.smoke.inside import loading
-from toolkit.smoke.inside.components import CUDA_12
+from toolkit.smoke.inside.libraries import CUDA_12
 
 
 class Site:
@@ -58,7 +58,7 @@ class Site:
 def site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Site:
     made = Site(tmp_path / "site-packages")
     monkeypatch.syspath_prepend(str(made.root))
-    monkeypatch.setattr(loading, "tensorflow", lambda: made.module)
+    monkeypatch.setitem(sys.modules, "tensorflow", made.module)
     monkeypatch.delenv("LD_LIBRARY_PATH", raising=False)
     return made
 

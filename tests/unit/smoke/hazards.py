@@ -8,7 +8,7 @@ import sys
 import time
 
 from toolkit.smoke.inside.check import Ask, Check, Evidence, Fail
-from toolkit.smoke.inside.worker import serve
+from toolkit.smoke.inside.supervisor import serve
 
 LOADED: list[int] = []
 

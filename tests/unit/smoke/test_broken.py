@@ -9,7 +9,7 @@ import pytest
 from tests.unit.smoke.broken import BROKEN
 from tests.unit.smoke.conftest import Compiler
 from toolkit.smoke.inside.check import Finding
-from toolkit.smoke.inside.components import OPENED
+from toolkit.smoke.inside.libraries import OPENED
 from toolkit.smoke.inside.supervisor import Supervisor
 
 EXPECTED = {

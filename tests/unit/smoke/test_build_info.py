@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from tests.unit.smoke.conftest import Site
 from tests.unit.smoke.published import PUBLISHED
-from toolkit.smoke.inside import build_info
+from toolkit.smoke.inside import build_info, gpu_rules
 from toolkit.smoke.inside.check import Ask, Fail, Skip
 
 ASKED = Ask(cuda="12.6.1", cudnn="9.5.0", capability="7.5")
@@ -103,7 +103,7 @@ def test_a_gpu_build_without_any_capability_fails_unasked(site: Site) -> None:
     ],
 )
 def test_coverage(built: list[str], asked: str, how: str | None) -> None:
-    assert build_info.coverage(built, asked) == how
+    assert gpu_rules.find_coverage(built, asked) == how
 
 
 names = st.builds("{}_{}{}".format, st.sampled_from(["sm", "compute"]), st.integers(5, 12), st.integers(0, 9))
@@ -112,11 +112,11 @@ names = st.builds("{}_{}{}".format, st.sampled_from(["sm", "compute"]), st.integ
 @given(st.lists(names), names, st.integers(5, 12), st.integers(0, 9))
 def test_more_kernels_never_cover_less(built: list[str], more: str, major: int, minor: int) -> None:
     asked = f"{major}.{minor}"
-    assert build_info.coverage(built, asked) is None or build_info.coverage([*built, more], asked) is not None
+    assert gpu_rules.find_coverage(built, asked) is None or gpu_rules.find_coverage([*built, more], asked) is not None
 
 
 @given(st.lists(names, min_size=1))
 def test_what_was_built_covers_itself(built: list[str]) -> None:
     for name in built:
         digits = name.partition("_")[2]
-        assert build_info.coverage(built, f"{digits[:-1]}.{digits[-1]}") is not None
+        assert gpu_rules.find_coverage(built, f"{digits[:-1]}.{digits[-1]}") is not None

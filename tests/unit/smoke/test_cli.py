@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from toolkit.smoke import report
-from toolkit.smoke.inside.catalogue import CHECKS, select
+from toolkit.smoke.inside.cli import CHECKS, select
 
 INSIDE = Path(report.__file__).parent / "inside"
 

@@ -9,7 +9,7 @@ import pytest
 from tests.unit.smoke.conftest import Compiler, Site
 from toolkit.smoke.inside import device
 from toolkit.smoke.inside.check import Ask, Fail, Skip
-from toolkit.smoke.inside.components import CUDA_12
+from toolkit.smoke.inside.libraries import CUDA_12
 
 GPU = Ask(device="gpu")
 without_gpu = pytest.mark.skipif(any(Path("/dev").glob("nvidia*")), reason="this machine has a GPU")

@@ -9,7 +9,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from tests.unit.smoke.conftest import Compiler
-from toolkit.smoke.inside import elf
+from toolkit.smoke.inside import gpu_rules, libraries
 
 
 @pytest.mark.parametrize("flag", ["--enable-new-dtags", "--disable-new-dtags"])
@@ -17,12 +17,12 @@ def test_both_kinds_of_path_are_read(gcc: Compiler, tmp_path: Path, flag: str) -
     (tmp_path / "beside").mkdir()
     library = tmp_path / "lib.so"
     library.write_bytes(gcc("int x;", f"-Wl,{flag}", "-Wl,-rpath,$ORIGIN/beside:/absent:$ORIGIN/../"))
-    assert elf.read_search_path(library) == [tmp_path / "beside", tmp_path.parent]
+    assert libraries.read_search_path(library) == [tmp_path / "beside", tmp_path.parent]
 
 
 def test_no_path_is_no_folder(gcc: Compiler, tmp_path: Path) -> None:
     (tmp_path / "lib.so").write_bytes(gcc("int y;"))
-    assert elf.read_search_path(tmp_path / "lib.so") == []
+    assert libraries.read_search_path(tmp_path / "lib.so") == []
 
 
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
@@ -31,7 +31,7 @@ def test_damage_is_a_value_error(gcc: Compiler, tmp_path: Path, at: int, patch: 
     whole = gcc("int x;", "-Wl,-rpath,/usr")
     file = tmp_path / "damaged.so"
     file.write_bytes((whole[:at] + patch + whole[at + len(patch) :])[:length])
-    for read in (elf.read_search_path, elf.require_whole):
+    for read in (libraries.read_search_path, libraries.require_whole):
         with suppress(ValueError):
             read(file)
 
@@ -39,10 +39,10 @@ def test_damage_is_a_value_error(gcc: Compiler, tmp_path: Path, at: int, patch: 
 def test_a_library_cut_short_is_refused(gcc: Compiler, tmp_path: Path) -> None:
     file = tmp_path / "short.so"
     file.write_bytes(gcc("int y;"))
-    elf.require_whole(file)
+    libraries.require_whole(file)
     file.write_bytes(gcc("int y;")[:4000])
     with pytest.raises(ValueError, match=r"cut short: 4000 bytes of at least \d+"):
-        elf.require_whole(file)
+        libraries.require_whole(file)
 
 
 def cubin(flags: int, machine: int = 190, abi: int = 7) -> bytes:
@@ -60,10 +60,10 @@ def cubin(flags: int, machine: int = 190, abi: int = 7) -> bytes:
 )
 def test_a_cubin_tells_its_architecture(flags: int, abi: int, architecture: int) -> None:
     """The flags are those that ptxas 12.6.68 and 13.0.88 write."""
-    assert elf.read_cubin_architecture(cubin(flags, abi=abi)) == architecture
+    assert gpu_rules.read_cubin_architecture(cubin(flags, abi=abi)) == architecture
 
 
 @pytest.mark.parametrize("data", [b"", b"\x7fELF", cubin(0x4B, machine=62), b"MZ" + bytes(62)])
 def test_what_is_no_cubin_is_refused(data: bytes) -> None:
-    with pytest.raises(ValueError, match="not a CUDA ELF file"):
-        elf.read_cubin_architecture(data)
+    with pytest.raises(ValueError, match="no ELF file for a GPU"):
+        gpu_rules.read_cubin_architecture(data)

@@ -9,7 +9,7 @@ from tests.unit.smoke.conftest import Compiler, Site
 from tests.unit.smoke.published import PUBLISHED
 from toolkit.smoke.inside import libraries
 from toolkit.smoke.inside.check import Ask, Fail, Skip
-from toolkit.smoke.inside.components import CUDA_12, Library
+from toolkit.smoke.inside.libraries import CUDA_12, Library
 
 ASKED = Ask(cuda="12.6.1", cudnn="9.5.0")
 CUDNN = "nvidia/cudnn/lib/libcudnn.so.9"

@@ -6,19 +6,19 @@ from typing import Any
 import numpy as np
 import pytest
 
-from toolkit.smoke.inside import reference
+from toolkit.smoke.inside import numerics
 
 DRAW = np.random.default_rng(7)
-CASES: list[tuple[Callable[..., list[reference.Expected]], tuple[tuple[int, ...], ...], tuple[int, ...]]] = [
-    (reference.matmul, ((3, 4), (4, 2)), (3, 2)),
-    (reference.conv2d, ((2, 4, 5, 2), (3, 3, 2, 3)), (2, 4, 5, 3)),
-    (reference.batch_norm, ((3, 2, 2, 3), (3,), (3,)), (3, 2, 2, 3)),
+CASES: list[tuple[Callable[..., list[numerics.Expected]], tuple[tuple[int, ...], ...], tuple[int, ...]]] = [
+    (numerics.expect_matmul, ((3, 4), (4, 2)), (3, 2)),
+    (numerics.expect_conv2d, ((2, 4, 5, 2), (3, 3, 2, 3)), (2, 4, 5, 3)),
+    (numerics.expect_batch_norm, ((3, 2, 2, 3), (3,), (3,)), (3, 2, 2, 3)),
 ]
 
 
 @pytest.mark.parametrize(("function", "shapes", "result"), CASES, ids=["matmul", "conv2d", "batch_norm"])
 def test_gradients_are_finite_differences(
-    function: Callable[..., list[reference.Expected]], shapes: tuple[tuple[int, ...], ...], result: tuple[int, ...]
+    function: Callable[..., list[numerics.Expected]], shapes: tuple[tuple[int, ...], ...], result: tuple[int, ...]
 ) -> None:
     inputs = [DRAW.standard_normal(shape) for shape in shapes]
     up = DRAW.standard_normal(result)
@@ -38,7 +38,7 @@ def test_gradients_are_finite_differences(
 
 @pytest.mark.parametrize(("function", "shapes", "result"), CASES, ids=["matmul", "conv2d", "batch_norm"])
 def test_the_rounding_scale_is_no_smaller_than_the_value(
-    function: Callable[..., list[reference.Expected]], shapes: tuple[tuple[int, ...], ...], result: tuple[int, ...]
+    function: Callable[..., list[numerics.Expected]], shapes: tuple[tuple[int, ...], ...], result: tuple[int, ...]
 ) -> None:
     inputs = [DRAW.standard_normal(shape) for shape in shapes]
     for expected in function(np, *inputs, DRAW.standard_normal(result)):

@@ -5,7 +5,7 @@ import sys
 import pytest
 
 from tests.unit.smoke.conftest import Site
-from toolkit.smoke.inside import loading, version
+from toolkit.smoke.inside import version
 from toolkit.smoke.inside.check import Ask, Fail
 
 
@@ -63,7 +63,7 @@ def test_an_import_error_names_what_is_missing(monkeypatch: pytest.MonkeyPatch) 
     def broken() -> None:
         raise ImportError("libtensorflow_cc.so.2: cannot open shared object file")
 
-    monkeypatch.setattr(loading, "tensorflow", broken)
+    monkeypatch.setattr(version, "load_tensorflow", broken)
     with pytest.raises(Fail, match=r"libtensorflow_cc\.so\.2"):
         version.imports(Ask())
 

@@ -74,12 +74,14 @@ def make_fatbin(*entries: tuple[str, int], body: bytes = b"\0" * 24) -> bytes:
     return struct.pack("<IHHQ", 0xBA55ED50, 1, 16, len(packed)) + packed
 
 
-def make_elf(section: bytes = b"", *, name: bytes = b".nv_fatbin", machine: int = 62, flags: int = 0) -> bytes:
+def make_elf(
+    section: bytes = b"", *, name: bytes = b".nv_fatbin", machine: int = 62, flags: int = 0, abi: int = 0
+) -> bytes:
     """A 64-bit ELF file with one named section; machine 62 is x86_64, 190 is CUDA."""
     names = b"\0" + name + b"\0.shstrtab\0"
     at_names = 64 + len(section)
     table = at_names + len(names) + (-(at_names + len(names)) % 8)
-    header = b"\x7fELF\x02\x01\x01" + b"\0" * 9
+    header = b"\x7fELF\x02\x01\x01\0" + bytes([abi]) + b"\0" * 7
     header += struct.pack("<HHIQQQIHHHHHH", 3, machine, 1, 0, 0, table, flags, 64, 56, 0, 64, 3, 2)
     headers = [
         struct.pack("<IIQQQQIIQQ", 0, 0, 0, 0, 0, 0, 0, 0, 0, 0),

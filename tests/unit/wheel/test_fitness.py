@@ -6,8 +6,7 @@ import pytest
 
 from toolkit.errors import CheckError, UnsupportedError
 from toolkit.wheel import fitness
-from toolkit.wheel.buildinfo import BuildInfo
-from toolkit.wheel.inspection import Inspection
+from toolkit.wheel.inspection import BuildInfo, Inspection
 
 SPEC = {"tensorflow": "2.19.0", "python": "3.11", "cuda": "12.6.1", "cudnn": "9.5.0", "capabilities": "compute_75"}
 GOOD = Inspection(

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from tests.unit.wheel.maker import CPU_INFO, MEMBER, make_build_info, make_elf, make_fatbin, make_wheel
 from toolkit.errors import IntegrityError, ToolkitError, UnsupportedError, UsageError
-from toolkit.wheel import archive, buildinfo, fatbin, inspection
+from toolkit.wheel import archive, inspection, library
 
 
 @pytest.fixture
@@ -23,6 +23,7 @@ def cuda_wheel(tmp_path: Path) -> Path:
             MEMBER: make_build_info("compute_75"),
             "tensorflow/libtensorflow_cc.so.2": library,
             "tensorflow/core/kernels/fill.sm_86.cubin": make_elf(machine=190, flags=0x00560556),
+            "tensorflow/core/kernels/fill.sm_90.cubin": make_elf(machine=190, flags=0x06005A02, abi=8),
             "tensorflow/readme.txt": "text",
         },
     )
@@ -36,8 +37,8 @@ def test_facts_of_a_cuda_wheel(cuda_wheel: Path) -> None:
         ("cp311",),
         ("linux_x86_64",),
     )
-    assert found.build == buildinfo.BuildInfo(is_cuda=True, cuda="12.6.1", cudnn="9", capabilities=("compute_75",))
-    assert found.architectures == ("compute_75", "sm_75", "sm_86")
+    assert found.build == inspection.BuildInfo(is_cuda=True, cuda="12.6.1", cudnn="9", capabilities=("compute_75",))
+    assert found.architectures == ("compute_75", "sm_75", "sm_86", "sm_90")
     assert found.bytes == cuda_wheel.stat().st_size
 
 
@@ -154,13 +155,13 @@ def test_build_info_is_never_run(tmp_path: Path) -> None:
 @given(st.text() | st.from_regex(r"\Abuild_info = .{0,80}\Z"))
 def test_no_text_crashes_the_build_info_reader(text: str) -> None:
     with contextlib.suppress(ValueError):
-        assert isinstance(buildinfo.parse(text), buildinfo.BuildInfo)
+        assert isinstance(inspection.parse_build_info(text), inspection.BuildInfo)
 
 
 @given(st.lists(st.tuples(st.sampled_from(["sm", "compute"]), st.integers(10, 130)), min_size=1), st.integers(0, 64))
 def test_fat_binaries_are_read_back(entries: list[tuple[str, int]], padding: int) -> None:
     data = make_fatbin(*entries[:1]) + b"\0" * padding + make_fatbin(*entries)
-    assert fatbin.read_architectures(data) == {f"{kind}_{number}" for kind, number in entries}
+    assert library.read_architectures(data) == {f"{kind}_{number}" for kind, number in entries}
 
 
 @given(st.binary(max_size=200))
@@ -168,7 +169,7 @@ def test_no_bytes_crash_the_fat_binary_reader(noise: bytes) -> None:
     whole = make_fatbin(("sm", 75))
     for data in (noise, whole[:4] + noise, whole + noise, whole[:-1]):
         try:
-            found = fatbin.read_architectures(data)
+            found = library.read_architectures(data)
         except ValueError:
             continue
         assert all(name.partition("_")[0] in {"sm", "compute"} for name in found)

@@ -5,11 +5,10 @@
 loaded.
 """
 
-import re
 from typing import Any
 
-from . import loading
-from .check import TENSORFLOW, Ask, Check, Evidence, Fail, Skip
+from .check import TENSORFLOW, Ask, Check, Evidence, Fail, Skip, load_tensorflow, require_attribute
+from .gpu_rules import compare_cuda, compare_cudnn, find_coverage, read_numbers
 
 _LOCAL_REMEDY = "build a wheel for it: toolkit build-wheel"
 
@@ -20,7 +19,7 @@ def info() -> dict[str, Any]:
     Raises:
         Fail: there is none.
     """
-    return dict(loading.require(loading.tensorflow(), "sysconfig.get_build_info")())
+    return dict(require_attribute(load_tensorflow(), "sysconfig.get_build_info")())
 
 
 def require_cuda(ask: Ask) -> dict[str, Any]:
@@ -42,7 +41,7 @@ def consistent(ask: Ask) -> Evidence:
     """Build info is there, and the module agrees with it; a build with CUDA where CUDA was asked for."""
     built = info()
     evidence = {"build": built}
-    says = bool(loading.require(loading.tensorflow(), "test.is_built_with_cuda")())
+    says = bool(require_attribute(load_tensorflow(), "test.is_built_with_cuda")())
     if says != bool(built.get("is_cuda_build")):
         raise Fail(
             f"build info says is_cuda_build={built.get('is_cuda_build')}, tf.test.is_built_with_cuda() says {says}",
@@ -67,15 +66,14 @@ def cuda(ask: Ask) -> Evidence:
         "asked": {"cuda": ask.cuda, "cudnn": ask.cudnn},
     }
     remedy = "install the component wheels that this build wants, or build for these"
-    for name, asked in (("cuda", ask.cuda), ("cudnn", ask.cudnn)):
-        have = numbers(built.get(f"{name}_version"))
-        if not have:
+    for name, asked, compare in (("cuda", ask.cuda, compare_cuda), ("cudnn", ask.cudnn, compare_cudnn)):
+        have = built.get(f"{name}_version")
+        if not read_numbers(have):
             raise Fail(f"build info does not tell the {name} version", remedy=_LOCAL_REMEDY, **evidence)
-        if asked and have[0] != numbers(asked)[0]:
-            text = f"built for {name} {built[f'{name}_version']}, asked for {asked}: another major version"
+        if compare(have, asked) == "major":
+            text = f"built for {name} {have}, asked for {asked}: another major version"
             raise Fail(text, remedy=remedy, **evidence)
-    have, want = numbers(built.get("cudnn_version")), numbers(ask.cudnn)
-    if want and have[:2] > want[:2]:
+    if compare_cudnn(built["cudnn_version"], ask.cudnn) == "older":
         raise Fail(
             f"built for cuDNN {built['cudnn_version']}, asked for the older {ask.cudnn}", remedy=remedy, **evidence
         )
@@ -91,7 +89,7 @@ def capabilities(ask: Ask) -> Evidence:
         raise Fail("build info lists no compute capabilities", remedy=_LOCAL_REMEDY, **evidence)
     if not ask.capability:
         return evidence
-    how = coverage(have, ask.capability)
+    how = find_coverage(have, ask.capability)
     if how is None:
         raise Fail(
             f"no kernel for compute capability {ask.capability} among {', '.join(have)}",
@@ -99,41 +97,6 @@ def capabilities(ask: Ask) -> Evidence:
             **evidence,
         )
     return {**evidence, "covered_by": how}
-
-
-def coverage(built: list[str], asked: str) -> str | None:
-    """How a list such as ``["sm_70", "compute_90"]`` serves capability ``7.5``, or None.
-
-    A cubin runs on its own major version with an equal or later minor; PTX is compiled by the driver for any later
-    device. ``compute_XY`` means both (``third_party/gpus/cuda_configure.bzl`` in TensorFlow). A suffix, as in
-    ``sm_90a``, binds code to exactly that device.
-    """
-    major, minor = (int(part) for part in asked.split("."))
-    device = (major, minor)
-    cubins: list[tuple[tuple[int, int], str]] = []
-    texts: list[tuple[tuple[int, int], str]] = []
-    for item in built:
-        match = re.fullmatch(r"(sm|compute)_(\d+)(\d)([a-z]?)", item)
-        if not match:
-            continue
-        capability = (int(match[2]), int(match[3]))
-        if match[4] and capability != device:
-            continue
-        if capability[0] == major and capability[1] <= minor:
-            cubins.append((capability, item))
-        if match[1] == "compute" and capability <= device:
-            texts.append((capability, item))
-    if cubins:
-        (_, best_minor), name = max(cubins)
-        return f"{name} machine code" + ("" if best_minor == minor else " of an earlier minor version")
-    if texts:
-        return f"{max(texts)[1]} PTX, compiled by the driver when a kernel is first used"
-    return None
-
-
-def numbers(version: object) -> tuple[int, ...]:
-    """``12.5.1`` and ``64_9`` as numbers; what is no number ends the list."""
-    return tuple(int(part) for part in re.findall(r"\d+", str(version or "").removeprefix("64_")))
 
 
 CHECKS = (

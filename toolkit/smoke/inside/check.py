@@ -1,10 +1,12 @@
-"""What a check is, and what becomes of it."""
+"""What a check is, what it returns, and how it loads the TensorFlow under test."""
 
 import math
 import time
 import traceback
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
+from importlib import import_module
+from types import ModuleType
 from typing import Any, Final, Literal
 
 Evidence = dict[str, Any]
@@ -45,7 +47,7 @@ class Fail(Exception):  # noqa: N818 - a verdict, not an error of the program
 
 
 class Skip(Exception):  # noqa: N818 - a verdict, not an error of the program
-    """There is nothing here for the check to look at, and nobody asked for it."""
+    """There is nothing here for the check to look at, and nothing was expected."""
 
 
 @dataclass(frozen=True)
@@ -110,7 +112,7 @@ class Check:
 
 
 def _plain(value: Any) -> Any:
-    """JSON has no word for infinities and NaN, and evidence of a broken kernel is full of them: they become text."""
+    """Return a JSON value; infinities and NaN, which JSON lacks, become text."""
     if isinstance(value, dict):
         return {str(key): _plain(item) for key, item in value.items()}
     if isinstance(value, list | tuple):
@@ -123,3 +125,43 @@ def _plain(value: Any) -> Any:
 def _first_line(error: BaseException) -> str:
     lines = str(error).strip().splitlines()
     return lines[0][:300] if lines else ""
+
+
+def load_tensorflow() -> Any:
+    """Import the module under test. It takes seconds the first time."""
+    return import_module("tensorflow")
+
+
+def load_numpy() -> Any:
+    """Import NumPy, which TensorFlow brings with it."""
+    return import_module("numpy")
+
+
+def require_attribute(module: ModuleType, path: str) -> Any:
+    """Return an attribute such as ``sysconfig.get_build_info`` of a module.
+
+    Raises:
+        Fail: it is missing: the installation is incomplete.
+    """
+    value: Any = module
+    for name in path.split("."):
+        value = getattr(value, name, None)
+        if value is None:
+            raise Fail(
+                f"{module.__name__} has no {path}",
+                remedy="this is no complete TensorFlow: install the wheel again, or build it again",
+                module=str(getattr(module, "__file__", "?")),
+            )
+    return value
+
+
+def find_gpus(tf: Any) -> list[Any]:
+    """Return the GPUs that TensorFlow sees, each set to take memory as needed instead of all at once."""
+    config = getattr(tf, "config", None)
+    if config is None:
+        return []
+    devices: list[Any] = config.list_physical_devices("GPU")
+    for device in devices:
+        if not config.experimental.get_memory_growth(device):
+            config.experimental.set_memory_growth(device, True)
+    return devices

@@ -1,4 +1,4 @@
-"""The command line, and the report.
+"""The checks in order, the command line, and the report.
 
 With ``--json`` standard output is JSON Lines: ``{"check": {…}}`` as each check ends, then ``{"report": {…}}``.
 """
@@ -11,13 +11,73 @@ import re
 import signal
 import sys
 from collections.abc import Sequence
+from difflib import get_close_matches
+from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any, Final, NoReturn
 
-from .catalogue import CHECKS, leave_out, select
-from .check import TENSORFLOW, Ask, Finding
-from .supervisor import Supervisor
-from .worker import serve
+from . import build_info, compiler, device, libraries, numerics, version
+from .check import TENSORFLOW, Ask, Check, Finding
+from .supervisor import Supervisor, serve
+
+_IMPORT, *_VERSION = version.CHECKS
+_INSTRUCTIONS, *_PROCESSOR = device.PROCESSOR_CHECKS
+
+CHECKS: Final[tuple[Check, ...]] = (
+    # Before the import: a missing instruction set kills it without a word.
+    _INSTRUCTIONS,
+    _IMPORT,
+    *_VERSION,
+    *build_info.CHECKS,
+    *libraries.CHECKS,
+    *compiler.CHECKS,
+    *_PROCESSOR,
+    *device.CHECKS,
+    # Last: its last check switches op determinism on for the rest of the process.
+    *numerics.CHECKS,
+)
+
+
+def select(patterns: Sequence[str]) -> tuple[Check, ...]:
+    """Return the checks whose ids match, with those that they need, in running order; all of them for no pattern.
+
+    Raises:
+        ValueError: a pattern such as ``xla.*`` or ``xla`` matches nothing; the message suggests.
+    """
+    if not patterns:
+        return CHECKS
+    wanted = _find(patterns)
+    needed = wanted | {need for check in CHECKS if check.id in wanted for need in check.needs}
+    return tuple(check for check in CHECKS if check.id in needed)
+
+
+def leave_out(patterns: Sequence[str]) -> frozenset[str]:
+    """Return the ids of the checks that are not to be run; they stay in the report, as skipped.
+
+    Raises:
+        ValueError: a pattern matches nothing, or a check that others need: a report of skips alone proves nothing.
+    """
+    unwanted = _find(patterns)
+    foundations = sorted(unwanted & {need for check in CHECKS for need in check.needs})
+    if foundations:
+        raise ValueError(f"{', '.join(foundations)} cannot be left out: other checks need it")
+    return unwanted
+
+
+def _find(patterns: Sequence[str]) -> frozenset[str]:
+    found: set[str] = set()
+    for pattern in patterns:
+        matching = {check.id for check in CHECKS if _matches(check.id, pattern)}
+        if not matching:
+            near = get_close_matches(pattern, [check.id for check in CHECKS], 3, 0.4)
+            raise ValueError(f"no check is called {pattern}" + (f"; did you mean {', '.join(near)}?" if near else ""))
+        found |= matching
+    return frozenset(found)
+
+
+def _matches(check_id: str, pattern: str) -> bool:
+    return fnmatchcase(check_id, pattern) or check_id.startswith(f"{pattern}.")
+
 
 SCHEMA: Final = 1
 EXIT_OK, EXIT_USAGE, EXIT_FAILED, EXIT_INTERRUPTED = 0, 2, 7, 130

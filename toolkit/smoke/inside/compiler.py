@@ -11,9 +11,62 @@ import subprocess
 import tempfile
 from pathlib import Path
 
-from . import build_info, elf, loading, nvvm, record
-from .check import TENSORFLOW, Ask, Check, Evidence, Fail
-from .components import NVCC_PACKAGE
+from . import build_info, version
+from .check import TENSORFLOW, Ask, Check, Evidence, Fail, load_tensorflow
+from .gpu_rules import parse_capability, read_cubin_architecture, read_numbers
+from .libraries import NVCC_PACKAGE
+
+_PROBE = """\
+target datalayout = "e-p:64:64:64-i1:8:8-i8:8:8-i16:16:16-i32:32:32-i64:64:64-i128:128:128-f32:32:32-f64:64:64-\
+v16:16:16-v32:32:32-v64:64:64-v128:128:128-n16:32:64"
+target triple = "nvptx64-nvidia-cuda"
+declare float @__nv_tanhf(float)
+define void @probe(float* %place) {
+  %x = load float, float* %place
+  %y = call float @__nv_tanhf(float %x)
+  store float %y, float* %place
+  ret void
+}
+!nvvm.annotations = !{!0}
+!0 = !{void (float*)* @probe, !"kernel", i32 1}
+!nvvmir.version = !{!1}
+!1 = !{i32 2, i32 0}
+"""
+"""A kernel with one call into libdevice, in NVVM IR 2.0 (typed pointers, as LLVM 7 had them)."""
+
+
+def link(libnvvm: ctypes.CDLL, bitcode: bytes, capability: int) -> str:
+    """Link a small kernel with a bitcode library and compile both to PTX (libNVVM API, section "Compilation").
+
+    Raises:
+        RuntimeError: libnvvm refused; the message is its log.
+    """
+    program = ctypes.c_void_p()
+    libnvvm.nvvmCreateProgram(ctypes.byref(program))
+    try:
+        for text, name in ((_PROBE.encode(), b"probe"), (bitcode, b"libdevice")):
+            _call(libnvvm, program, "nvvmAddModuleToProgram", text, ctypes.c_size_t(len(text)), name)
+        options = (ctypes.c_char_p * 1)(f"-arch=compute_{capability}".encode())
+        _call(libnvvm, program, "nvvmCompileProgram", 1, options)
+        return _read(libnvvm, program, "CompiledResult")
+    finally:
+        libnvvm.nvvmDestroyProgram(ctypes.byref(program))
+
+
+def _call(libnvvm: ctypes.CDLL, program: ctypes.c_void_p, function: str, *arguments: object) -> None:
+    code = libnvvm[function](program, *arguments)
+    if code:
+        log = " ".join(_read(libnvvm, program, "ProgramLog").split())
+        raise RuntimeError(f"{function} returned {code}" + (f": {log[:300]}" if log else ""))
+
+
+def _read(libnvvm: ctypes.CDLL, program: ctypes.c_void_p, what: str) -> str:
+    size = ctypes.c_size_t(0)
+    libnvvm[f"nvvmGet{what}Size"](program, ctypes.byref(size))
+    text = ctypes.create_string_buffer(max(size.value, 1))
+    libnvvm[f"nvvmGet{what}"](program, text)
+    return text.value.decode(errors="replace")
+
 
 _BITCODE_MAGIC = b"BC\xc0\xde"
 _REMEDY = f"install {NVCC_PACKAGE} of the CUDA asked for, or point XLA_FLAGS=--xla_gpu_cuda_data_dir at a toolkit"
@@ -58,7 +111,7 @@ def libdevice(ask: Ask) -> Evidence:
     if not libnvvm.exists():
         return {**evidence, "linked": "not tried: libnvvm.so is not installed"}
     try:
-        ptx = nvvm.link(ctypes.CDLL(str(libnvvm)), bitcode, _capability(ask))
+        ptx = link(ctypes.CDLL(str(libnvvm)), bitcode, _capability(ask))
     except (OSError, RuntimeError) as error:
         raise Fail(f"{file} cannot be linked: {error}", remedy=_REMEDY, **evidence) from error
     if "__nv_tanhf" in ptx or ".entry probe" not in ptx:
@@ -75,8 +128,8 @@ def ptxas(ask: Ask) -> Evidence:
     version = _run([str(tool), "--version"])
     match = re.search(r"\bV(\d+\.\d+\.\d+)", version)
     evidence: Evidence = {"file": str(tool), "version": match[1] if match else version}
-    asked = build_info.numbers(ask.cuda)
-    if asked and build_info.numbers(evidence["version"])[:2] != asked[:2]:
+    asked = read_numbers(ask.cuda)
+    if asked and read_numbers(evidence["version"])[:2] != asked[:2]:
         text = f"TensorFlow would run {tool}, of CUDA {evidence['version']}; asked for {ask.cuda}"
         raise Fail(text, remedy=_REMEDY, searched=searched, **evidence)
     capability = _capability(ask)
@@ -85,7 +138,7 @@ def ptxas(ask: Ask) -> Evidence:
         source.write_text(_PTX)
         _run([str(tool), f"-arch=sm_{capability}", str(source), "-o", str(cubin)], **evidence)
         try:
-            found = elf.read_cubin_architecture(cubin.read_bytes())
+            found = read_cubin_architecture(cubin.read_bytes())
         except (OSError, ValueError) as error:
             raise Fail(f"ptxas made no cubin: {error}", remedy=_REMEDY, **evidence) from error
     if found != capability:
@@ -111,7 +164,7 @@ def find_ptxas() -> tuple[Path | None, list[str]]:
 def roots() -> list[Path]:
     """The toolkit folders that TensorFlow tries, in its order."""
     chosen = re.findall(r"--xla_gpu_cuda_data_dir=(\S+)", os.environ.get("XLA_FLAGS", ""))
-    package = Path(str(loading.tensorflow().__file__)).resolve().parent
+    package = Path(str(load_tensorflow().__file__)).resolve().parent
     return [
         Path(chosen[-1] if chosen else "cuda_sdk_lib"),
         Path("/usr/local/cuda"),
@@ -131,19 +184,17 @@ def _find(relative: str) -> tuple[Path | None, list[str]]:
 
 
 def _compare_with_record(file: Path) -> str:
-    promised = record.find_promise(NVCC_PACKAGE, file)
+    promised = version.find_promise(NVCC_PACKAGE, file)
     if promised is None:
         return "none: not from a wheel"
-    measured = record.measure(file, promised.mode)
+    measured = version.measure(file, promised.mode)
     return "equal" if measured and measured.digest == promised.value else "different"
 
 
 def _capability(ask: Ask) -> int:
     """``7.5`` as 75; without an expectation the earliest that the build itself names."""
-    if ask.capability:
-        return int(ask.capability.replace(".", ""))
-    built = build_info.info().get("cuda_compute_capabilities") or ["sm_75"]
-    return min(int(number) for number in re.findall(r"_(\d+)", " ".join(built)))
+    named = [ask.capability] if ask.capability else build_info.info().get("cuda_compute_capabilities") or ["sm_75"]
+    return min(found.major * 10 + found.minor for found in map(parse_capability, named) if found)
 
 
 def _run(argv: list[str], **evidence: object) -> str:

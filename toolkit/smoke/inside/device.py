@@ -1,14 +1,75 @@
-"""The GPU itself: driver, visibility, capability, one operation, and memory that is taken as needed.
+"""The processor and the GPU: instruction sets, driver, visibility, capability, one operation, and memory.
 
-Without a GPU these are skipped, unless one was asked for: then a missing one is a failure that names its causes.
+Without a GPU its checks are skipped, unless one was asked for: then a missing one is a failure that names its causes.
 """
 
 import ctypes
+import os
+import platform
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-from . import build_info, libraries, loading
-from .check import TENSORFLOW, Ask, Check, Evidence, Fail, Skip
+from . import build_info, libraries
+from .check import TENSORFLOW, Ask, Check, Evidence, Fail, Skip, find_gpus, load_numpy, load_tensorflow
+from .gpu_rules import find_coverage, read_numbers
+
+_NEEDED = {"x86_64": ("avx",)}
+"""What the published wheels are compiled for (``--config=avx_linux`` in TensorFlow's .bazelrc)."""
+
+_TOLD = ("sse4_2", "avx", "avx2", "fma", "avx512f", "avx512_vnni", "avx512_bf16", "amx_tile", "asimd", "sve")
+
+
+def instructions(_ask: Ask) -> Evidence:
+    """The processor has the instruction set that published wheels are compiled for."""
+    machine = platform.machine()
+    flags = read_flags()
+    evidence = {"machine": machine, "has": [flag for flag in _TOLD if flag in flags]}
+    missing = [flag for flag in _NEEDED.get(machine, ()) if flag not in flags]
+    if missing:
+        raise Fail(
+            f"this processor lacks {', '.join(missing)}: a published wheel dies of SIGILL on import",
+            remedy="run on a newer processor, let the virtual machine pass the flags through, or build for this one",
+            **evidence,
+        )
+    return evidence
+
+
+def onednn(_ask: Ask) -> Evidence:
+    """oneDNN, which makes convolutions fast on x86-64, is built in and switched on."""
+    switch = os.environ.get("TF_ENABLE_ONEDNN_OPTS", "")
+    if switch == "0":
+        raise Skip("TF_ENABLE_ONEDNN_OPTS=0 switches oneDNN off")
+    if platform.machine() != "x86_64":
+        raise Skip(f"oneDNN is on by default on x86_64 only; this is {platform.machine()}")
+    load_tensorflow()
+    # What the log line "oneDNN custom operations are on" asks; there is no public name for it.
+    port = import_module("tensorflow.python.util._pywrap_util_port")
+    on = bool(port.IsMklEnabled())
+    evidence = {"enabled": on, "TF_ENABLE_ONEDNN_OPTS": switch}
+    if not on:
+        raise Fail(
+            "oneDNN is off: convolutions run several times slower",
+            remedy="this build leaves it out; published x86_64 wheels have it",
+            **evidence,
+        )
+    return evidence
+
+
+def read_flags(cpuinfo: Path = Path("/proc/cpuinfo")) -> frozenset[str]:
+    """Feature flags of the first processor: ``flags`` on x86, ``Features`` on ARM."""
+    for line in cpuinfo.read_text().splitlines():
+        name, _, value = line.partition(":")
+        if name.strip() in {"flags", "Features"}:
+            return frozenset(value.split())
+    return frozenset()
+
+
+PROCESSOR_CHECKS = (
+    Check("cpu.instructions", "the processor has the instructions that the wheel uses", instructions),
+    Check("cpu.onednn", "oneDNN is built in and on", onednn, needs=(TENSORFLOW,)),
+)
+
 
 _DRIVER = "libcuda.so.1"
 _EMULATION = "nullgpu_emulated"
@@ -49,8 +110,8 @@ def driver(ask: Ask) -> Evidence:
 def visible(ask: Ask) -> Evidence:
     """TensorFlow sees the GPU. When it does not, the causes that can be told from here are named."""
     _respect(ask)
-    tf = loading.tensorflow()
-    found = loading.gpus(tf)
+    tf = load_tensorflow()
+    found = find_gpus(tf)
     if found:
         gpus = [_describe(tf, gpu) for gpu in found]
         if any("(emulated)" in gpu["name"] for gpu in gpus):
@@ -71,7 +132,7 @@ def capability(ask: Ask) -> Evidence:
     if ask.capability and found["capability"] != ask.capability:
         text = f"{found['name']} has compute capability {found['capability']}, asked for {ask.capability}"
         raise Fail(text, remedy="run on that GPU, or ask for this one", **evidence)
-    how = build_info.coverage(built, found["capability"])
+    how = find_coverage(built, found["capability"])
     if how is None:
         raise Fail(
             f"the build has no kernel for {found['name']} ({found['capability']})",
@@ -84,7 +145,7 @@ def capability(ask: Ask) -> Evidence:
 def operation(ask: Ask) -> Evidence:
     """A product is computed on the GPU, stays there, and is right. Small integers: every sum is exact."""
     tf, _ = _first_gpu(ask)
-    np = loading.numpy()
+    np = load_numpy()
     values = (np.arange(64 * 64) % 7 - 3).astype(np.float32).reshape(64, 64)
     with tf.device("/GPU:0"):
         result = tf.linalg.matmul(tf.constant(values), tf.constant(values))
@@ -131,7 +192,7 @@ def question_driver(library: Any) -> tuple[Evidence, list[str]]:
         evidence["devices"] = count.value
         if count.value == 0:
             wrong.append("the driver lists no device (is CUDA_VISIBLE_DEVICES empty?)")
-    built = build_info.numbers(build_info.info().get("cuda_version"))
+    built = read_numbers(build_info.info().get("cuda_version"))
     # A driver serves every toolkit of its own major version (CUDA compatibility guide, minor version compatibility).
     if built and 0 < version.value < built[0] * 1000:
         wrong.append(f"the driver is for CUDA {evidence['cuda_of_driver']}, TensorFlow was built for {built[0]}")
@@ -154,8 +215,8 @@ def _absence(ask: Ask) -> list[str]:
 def _first_gpu(ask: Ask) -> tuple[Any, Any]:
     """TensorFlow and its first GPU."""
     _respect(ask)
-    tf = loading.tensorflow()
-    found = loading.gpus(tf)
+    tf = load_tensorflow()
+    found = find_gpus(tf)
     if not found:
         if ask.device == "gpu":
             raise Fail("TensorFlow sees no GPU", remedy="see device.visible for the causes")

@@ -6,14 +6,167 @@ No GPU and no driver are needed for this: the libraries answer for themselves, t
 import ctypes
 import os
 import re
+import struct
 import sys
 from collections.abc import Callable
+from dataclasses import dataclass
 from importlib import metadata
 from pathlib import Path
+from typing import Final
 
-from . import build_info, elf, loading
-from .check import TENSORFLOW, Ask, Check, Evidence, Fail
-from .components import CUDA_12, OPENED, OPENED_BY_PROFILER, Library
+from . import build_info
+from .check import TENSORFLOW, Ask, Check, Evidence, Fail, load_tensorflow, require_attribute
+from .gpu_rules import compare_cuda, compare_cudnn, read_numbers
+
+_PT_LOAD, _PT_DYNAMIC = 1, 2
+_DT_STRTAB, _DT_RPATH, _DT_RUNPATH = 5, 15, 29
+_HEADER_BYTES, _SEGMENT_BYTES = 64, 56
+_DYNAMIC_BYTES = 1 << 20
+
+
+@dataclass(frozen=True)
+class Segment:
+    """A program header: kind, and where its bytes lie in the file and in memory."""
+
+    kind: int
+    offset: int
+    address: int
+    size: int
+
+
+def read_search_path(library: Path) -> list[Path]:
+    """The folders of a library's RUNPATH (or RPATH), with ``$ORIGIN`` put in; those that do not exist are left out.
+
+    Raises:
+        ValueError: not a 64-bit little-endian ELF file.
+        OSError: it cannot be read.
+    """
+    try:
+        text = _read_dynamic_path(library)
+    except (struct.error, UnicodeDecodeError, StopIteration, OverflowError) as error:
+        raise ValueError(f"{library} is a damaged ELF file") from error
+    origin = str(library.resolve().parent)
+    folders = [Path(part.replace("$ORIGIN", origin).replace("${ORIGIN}", origin)) for part in text.split(":") if part]
+    return list(dict.fromkeys(folder.resolve() for folder in folders if folder.is_dir()))
+
+
+def require_whole(library: Path) -> None:
+    """Refuse a file that ends before its own segments do: dlopen would map it and die of SIGBUS.
+
+    Raises:
+        ValueError: it is cut short, or is no ELF file.
+        OSError: it cannot be read.
+    """
+    with library.open("rb") as stream:
+        segments = _segments(stream.read(1 << 16))
+    have, want = library.stat().st_size, max((item.offset + item.size for item in segments), default=0)
+    if have < want:
+        raise ValueError(f"{library} is cut short: {have} bytes of at least {want}")
+
+
+def _read_dynamic_path(library: Path) -> str:
+    with library.open("rb") as stream:
+        segments = _segments(stream.read(1 << 16))
+        dynamic = next((item for item in segments if item.kind == _PT_DYNAMIC), None)
+        if dynamic is None:
+            return ""
+        stream.seek(dynamic.offset)
+        raw = stream.read(min(dynamic.size, _DYNAMIC_BYTES))
+        tags = [struct.unpack_from("<QQ", raw, at) for at in range(0, len(raw) - 15, 16)]
+        strings = next(value for tag, value in tags if tag == _DT_STRTAB)
+        paths = {tag: value for tag, value in tags if tag in {_DT_RPATH, _DT_RUNPATH}}
+        offset = paths.get(_DT_RUNPATH, paths.get(_DT_RPATH))
+        if offset is None:
+            return ""
+        stream.seek(_file_offset(segments, strings + offset))
+        return stream.read(1 << 16).partition(b"\0")[0].decode()
+
+
+def _segments(head: bytes) -> list[Segment]:
+    if head[:6] != b"\x7fELF\x02\x01":
+        raise ValueError("not a 64-bit little-endian ELF file")
+    if len(head) < _HEADER_BYTES:
+        raise ValueError("the ELF file ends within its header")
+    table = struct.unpack_from("<Q", head, 32)[0]
+    size, count = struct.unpack_from("<HH", head, 54)
+    if size < _SEGMENT_BYTES or table + size * count > len(head):
+        raise ValueError("the ELF file ends before its program headers do")
+    segments = []
+    for index in range(count):
+        kind, _, offset, address, _, length = struct.unpack_from("<IIQQQQ", head, table + index * size)
+        segments.append(Segment(kind, offset, address, length))
+    return segments
+
+
+def _file_offset(segments: list[Segment], address: int) -> int:
+    for item in segments:
+        if item.kind == _PT_LOAD and item.address <= address < item.address + item.size:
+            return item.offset + address - item.address
+    raise ValueError(f"address {address:#x} lies in no segment")
+
+
+@dataclass(frozen=True)
+class Library:
+    """One shared object.
+
+    Attributes:
+        soname: what is passed to dlopen.
+        folder: below ``site-packages/nvidia`` where its wheel puts it.
+        package: the PyPI package.
+    """
+
+    soname: str
+    folder: str
+    package: str
+
+
+def _list(folder: str, package: str, *sonames: str) -> tuple[Library, ...]:
+    return tuple(Library(soname, f"{folder}/lib", package) for soname in sonames)
+
+
+CUDA_12: Final = (
+    *_list("cuda_runtime", "nvidia-cuda-runtime-cu12", "libcudart.so.12"),
+    *_list("cublas", "nvidia-cublas-cu12", "libcublasLt.so.12", "libcublas.so.12"),
+    *_list("nvjitlink", "nvidia-nvjitlink-cu12", "libnvJitLink.so.12"),
+    *_list("cuda_nvrtc", "nvidia-cuda-nvrtc-cu12", "libnvrtc.so.12"),
+    *_list("cufft", "nvidia-cufft-cu12", "libcufft.so.11"),
+    *_list("curand", "nvidia-curand-cu12", "libcurand.so.10"),
+    *_list("cusparse", "nvidia-cusparse-cu12", "libcusparse.so.12"),
+    *_list("cusolver", "nvidia-cusolver-cu12", "libcusolver.so.11"),
+    *_list("cuda_cupti", "nvidia-cuda-cupti-cu12", "libcupti.so.12"),
+    *_list("nccl", "nvidia-nccl-cu12", "libnccl.so.2"),
+    *_list(
+        "cudnn",
+        "nvidia-cudnn-cu12",
+        "libcudnn.so.9",
+        "libcudnn_graph.so.9",
+        "libcudnn_ops.so.9",
+        "libcudnn_cnn.so.9",
+        "libcudnn_adv.so.9",
+        "libcudnn_heuristic.so.9",
+        "libcudnn_engines_precompiled.so.9",
+        "libcudnn_engines_runtime_compiled.so.9",
+    ),
+)
+"""In an order in which each library's own needs come before it. The numbers are NVIDIA's, as in the wheels' files."""
+
+OPENED: Final = (
+    "libcudart.so.12",
+    "libcublas.so.12",
+    "libcublasLt.so.12",
+    "libcufft.so.11",
+    "libcusolver.so.11",
+    "libcusparse.so.12",
+    "libcudnn.so.9",
+)
+"""What TensorFlow opens by name (``xla/tsl/platform/default/dso_loader.cc``); without one of them it drops all GPUs."""
+
+OPENED_BY_PROFILER: Final = ("libcupti.so.12",)
+"""What it opens when it is asked for traces; without it they lack the GPU."""
+
+NVCC_PACKAGE: Final = "nvidia-cuda-nvcc-cu12"
+"""The package of ptxas and libdevice."""
+
 
 _REMEDY = "install the hash-locked set of the CUDA version, with every component wheel"
 
@@ -25,8 +178,8 @@ def reachable(ask: Ask) -> Evidence:
     is found. Runs before the other checks of libraries, because what is already loaded is always found.
     """
     _require_known(build_info.require_cuda(ask))
-    tf = loading.tensorflow()
-    open_by_name = loading.require(tf, "load_op_library")
+    tf = load_tensorflow()
+    open_by_name = require_attribute(tf, "load_op_library")
     missing: dict[str, str] = {}
     for soname in (*OPENED, *OPENED_BY_PROFILER):
         try:
@@ -87,19 +240,19 @@ def versions(ask: Ask) -> Evidence:
         "built": {"cuda": built.get("cuda_version"), "cudnn": built.get("cudnn_version")},
         "wheels": _wheels(),
     }
-    for name, asked in (("cuda", ask.cuda), ("cudnn", ask.cudnn)):
-        have, want = loaded[name], build_info.numbers(asked)
+    for name, asked, compare in (("cuda", ask.cuda, compare_cuda), ("cudnn", ask.cudnn, compare_cudnn)):
+        have, want = loaded[name], read_numbers(asked)
         if want and have[: len(want)] != want[: len(have)]:
             text = f"{name} {asked} was asked for, {'.'.join(map(str, have))} is loaded"
             raise Fail(text, remedy=_REMEDY, **evidence)
-        headers = build_info.numbers(built.get(f"{name}_version"))
-        if headers and have[0] != headers[0]:
-            text = f"{name} {have[0]} is loaded, TensorFlow was built for {headers[0]}"
+        headers = built.get(f"{name}_version")
+        if compare(headers, ".".join(map(str, have))) == "major":
+            text = f"{name} {have[0]} is loaded, TensorFlow was built for {read_numbers(headers)[0]}"
             raise Fail(text, remedy=_REMEDY, **evidence)
-    headers = build_info.numbers(built.get("cudnn_version"))
-    if loaded["cudnn"][:2] < headers[:2]:
+    present = ".".join(map(str, loaded["cudnn"]))
+    if compare_cudnn(built.get("cudnn_version"), present) == "older":
         raise Fail(
-            f"cuDNN {'.'.join(map(str, loaded['cudnn']))} is loaded, older than {built['cudnn_version']} of the build",
+            f"cuDNN {present} is loaded, older than {built['cudnn_version']} of the build",
             remedy="TensorFlow refuses this on a GPU: install that cuDNN or a later minor of it",
             **evidence,
         )
@@ -111,10 +264,10 @@ def search_folders() -> list[Path]:
 
     Then the folders of the component wheels, for libraries that only other NVIDIA libraries load.
     """
-    root = Path(str(loading.tensorflow().__file__)).parent
+    root = Path(str(load_tensorflow().__file__)).parent
     folders = [Path(part) for part in os.environ.get("LD_LIBRARY_PATH", "").split(":") if part]
     for library in sorted(root.glob("libtensorflow_*.so*")):
-        folders += elf.read_search_path(library)
+        folders += read_search_path(library)
     folders += [root.parent / "nvidia" / library.folder for library in CUDA_12]
     return [folder for folder in dict.fromkeys(folders) if folder.is_dir()]
 
@@ -129,7 +282,7 @@ def open_library(library: Library, folders: list[Path]) -> tuple[ctypes.CDLL, st
         file = folder / library.soname
         if file.exists():
             try:
-                elf.require_whole(file)
+                require_whole(file)
             except ValueError as error:
                 raise OSError(str(error)) from error
             # A library may crash in its own initialization: then this is the last line on standard error.
@@ -146,11 +299,11 @@ def decode_cudnn(number: int) -> tuple[int, int, int]:
 
 
 def _require_known(built: Evidence) -> None:
-    major = build_info.numbers(built.get("cuda_version"))[:1]
+    major = read_numbers(built.get("cuda_version"))[:1]
     if major != (12,):
         raise Fail(
             f"built for CUDA {built.get('cuda_version')}: this check knows the libraries of CUDA 12 only",
-            remedy="use a build for CUDA 12, or add the list of libraries to components.py",
+            remedy="use a build for CUDA 12, or add the list of libraries to libraries.py",
         )
 
 

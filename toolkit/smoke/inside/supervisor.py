@@ -1,10 +1,14 @@
-"""The parent's half: hands checks to a worker, holds it to deadlines, and writes down how it died."""
+"""Runs checks in worker processes: the parent holds each to its deadline and records how a worker died."""
 
+import ctypes
+import faulthandler
 import json
 import os
+import resource
 import select
 import signal
 import subprocess
+import sys
 import threading
 import time
 from collections import deque
@@ -12,7 +16,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
 from typing import Any
 
-from .check import Check, Evidence, Finding
+from .check import Ask, Check, Evidence, Finding
 
 _KEPT_LINES = 24
 _LAST_WORDS_SECONDS = 3.0
@@ -22,7 +26,7 @@ class Supervisor:
     """Runs checks in worker processes, a new one after each death.
 
     Args:
-        command: argv of a process that calls :func:`inside.worker.serve` with the same checks.
+        command: argv of a process that calls :func:`serve` with the same checks.
         environment: changes to the worker's environment.
         patience: factor on every deadline, for slow machines.
     """
@@ -204,3 +208,32 @@ def _explain_death(evidence: Evidence) -> str:
             "this processor lacks an instruction set that the wheel was built for: build for this one, or use another"
         )
     return "stderr holds its last lines; run this check alone with --only to see it again"
+
+
+_PR_SET_PDEATHSIG = 1
+
+
+def serve(checks: Sequence[Check], ask: Ask) -> None:
+    """Answer requests until standard input ends.
+
+    The answers keep the original standard output to themselves: libraries that print go to standard error.
+    """
+    answers = os.fdopen(os.dup(1), "w")
+    os.dup2(2, 1)
+    _die_with_parent()
+    # A crash, or the SIGABRT that the parent sends to a hung check, leaves its stack as evidence, and no core file.
+    faulthandler.enable()
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    known = {check.id: check for check in checks}
+    for line in sys.stdin:
+        finding = known[line.strip()].run(ask)
+        sys.stderr.flush()
+        answers.write(json.dumps(finding.as_dict()) + "\n")
+        answers.flush()
+
+
+def _die_with_parent() -> None:
+    """A hung check must not outlive a parent that was killed (prctl(2), Linux only)."""
+    libc = ctypes.CDLL(None)
+    if hasattr(libc, "prctl"):
+        libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)

@@ -1,21 +1,24 @@
-"""Version asked = version found, in each of the places that say it."""
+"""TensorFlow imports, is the version asked for, and its files are those that the wheel installed."""
 
+import base64
+import hashlib
 import platform
 import re
 import sys
 import time
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
 from importlib import metadata
 from pathlib import Path
 
-from . import loading
-from .check import TENSORFLOW, Ask, Check, Evidence, Fail
+from .check import TENSORFLOW, Ask, Check, Evidence, Fail, find_gpus, load_tensorflow, require_attribute
 
 
 def imports(ask: Ask) -> Evidence:
     """TensorFlow imports; later checks in the same worker build on it."""
     start = time.monotonic()
     try:
-        tf = loading.tensorflow()
+        tf = load_tensorflow()
     except ImportError as error:
         lines = str(error).strip().splitlines()
         raise Fail(
@@ -26,16 +29,16 @@ def imports(ask: Ask) -> Evidence:
         ) from error
     seconds = time.monotonic() - start
     return {
-        "version": loading.require(tf, "__version__"),
+        "version": require_attribute(tf, "__version__"),
         "file": str(getattr(tf, "__file__", "")),
-        "gpus": [gpu.name for gpu in loading.gpus(tf)] if ask.device != "cpu" else [],
+        "gpus": [gpu.name for gpu in find_gpus(tf)] if ask.device != "cpu" else [],
         "import_seconds": round(seconds, 2),
     }
 
 
 def version(ask: Ask) -> Evidence:
     """The module, the installed distribution and the caller name one version."""
-    found = str(loading.require(loading.tensorflow(), "__version__"))
+    found = str(require_attribute(load_tensorflow(), "__version__"))
     installed = find_distribution()
     evidence = {"asked": ask.version, "module": found, "distribution": f"{installed.name} {installed.version}"}
     if normalize(found) != normalize(installed.version):
@@ -129,7 +132,7 @@ def _same(asked: str, found: str) -> bool:
 
 def find_distribution() -> metadata.Distribution:
     """The one installed distribution that the imported module belongs to."""
-    file = Path(str(loading.require(loading.tensorflow(), "__file__"))).resolve()
+    file = Path(str(require_attribute(load_tensorflow(), "__file__"))).resolve()
     owners = {
         found.name: found
         for found in metadata.distributions()
@@ -150,9 +153,78 @@ def _entries(found: metadata.Distribution, file: Path) -> list[metadata.PackageP
     return [entry for entry in found.files or [] if entry.name == file.name and len(entry.parts) == 2]
 
 
+_BLOCK = 1 << 20
+
+
+@dataclass(frozen=True)
+class Measure:
+    """A file's size in bytes, and its digest in RECORD's notation: URL-safe base64 without padding."""
+
+    size: int
+    digest: str
+
+
+def files(_ask: Ask) -> Evidence:
+    """Every file of TensorFlow's distribution has the hash that its RECORD promised."""
+    installed = find_distribution()
+    recorded = [(str(file), file.hash) for file in installed.files or [] if file.hash is not None]
+    # hashlib lets other threads run: this is as fast as the disk, or as all processors.
+    with ThreadPoolExecutor() as pool:
+        measures = list(pool.map(lambda item: measure(_locate(installed, item[0]), item[1].mode), recorded))
+    found = list(zip(recorded, measures, strict=True))
+    missing = [name for (name, _), have in found if have is None]
+    changed = [name for (name, promised), have in found if have is not None and have.digest != promised.value]
+    evidence = {
+        "files": len(found),
+        "bytes": sum(have.size for have in measures if have is not None),
+        "missing": missing[:20],
+        "changed": changed[:20],
+    }
+    if missing or changed:
+        raise Fail(
+            f"{len(missing)} files missing, {len(changed)} changed since installation: {(missing + changed)[0]}, …",
+            remedy="install the wheel again; if it comes back, suspect the disk or whoever writes there",
+            **evidence,
+        )
+    if not found:
+        raise Fail(f"{installed.name} has no RECORD of its files", remedy="install it from a wheel", **evidence)
+    return evidence
+
+
+def find_promise(package: str, file: Path) -> metadata.FileHash | None:
+    """What an installed package's RECORD says of a file, or None where it says nothing."""
+    try:
+        installed = metadata.distribution(package)
+    except metadata.PackageNotFoundError:
+        return None
+    for entry in installed.files or []:
+        if entry.name == file.name and _locate(installed, str(entry)).resolve() == file.resolve():
+            return entry.hash
+    return None
+
+
+def measure(path: Path, algorithm: str) -> Measure | None:
+    """Size and digest of a file, None when it cannot be read."""
+    digest = hashlib.new(algorithm)
+    size = 0
+    try:
+        with path.open("rb") as stream:
+            while block := stream.read(_BLOCK):
+                digest.update(block)
+                size += len(block)
+    except OSError:
+        return None
+    return Measure(size, base64.urlsafe_b64encode(digest.digest()).rstrip(b"=").decode())
+
+
+def _locate(installed: metadata.Distribution, name: str) -> Path:
+    return Path(str(installed.locate_file(name)))
+
+
 CHECKS = (
     Check(TENSORFLOW, "TensorFlow imports", imports, timeout=180),
     Check("version.tensorflow", "the version asked for is the version installed", version, needs=(TENSORFLOW,)),
     Check("version.wheel", "the wheel is for this Python and this machine", wheel_tags, needs=(TENSORFLOW,)),
     Check("version.dependencies", "what the wheel requires is installed", dependencies, needs=(TENSORFLOW,)),
+    Check("version.files", "the installed files are the wheel's", files, timeout=300, needs=(TENSORFLOW,)),
 )
