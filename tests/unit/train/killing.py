@@ -76,7 +76,7 @@ def loop() -> None:
     numbers, killed = random.Random(int(seed)), 0  # noqa: S311
     measure(*arguments, "--steps", "1")  # the first is slower than the others
     start = measure(*arguments, "--steps", "1")
-    epoch = (measure(*arguments, "--epochs", "11") - start) / 10
+    epoch = (measure(*arguments, "--epochs", "5") - start) / 4
     for index in range(int(kills)):
         killed += run_and_kill(numbers, arguments, index=index, start=start, epoch=epoch)
     print(f"killed {killed}", flush=True)

@@ -49,6 +49,7 @@ def test_a_batch_comes_out_of_its_parcel_as_it_went_in() -> None:
         assert np.array_equal(part.numpy(), expected)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("precision", ["float64", "mixed_float16"])
 def test_updates_compiled_by_xla_are_the_same(precision: str) -> None:
     (one, first, _), (other, second, _) = (

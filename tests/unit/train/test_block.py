@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 import tensorflow as tf
 
+from tests.tiers import slow
 from tests.unit.train.blocks import UNITS, make_input, make_layers, measure_difference, run, settle
 from train.model import shared
 from train.model.block import Mode
@@ -24,7 +25,7 @@ def test_modes_agree(mode: Mode, bottleneck: bool, rate: float, dtype: str) -> N
     assert measure_difference(run(x, layers, mode, rate=rate), expected) < TOLERANCE[dtype]
 
 
-@pytest.mark.parametrize("dtype", ["float64", "float32"])
+@pytest.mark.parametrize("dtype", ["float64", slow("float32")])
 @pytest.mark.parametrize("jit", [False, True])
 @pytest.mark.parametrize("mode", ["plain", "recompute", "shared"])
 def test_modes_agree_compiled(mode: Mode, jit: bool, dtype: str) -> None:
@@ -38,7 +39,7 @@ def test_modes_agree_compiled(mode: Mode, jit: bool, dtype: str) -> None:
     assert measure_difference(compute(x), expected) < TOLERANCE[dtype]
 
 
-@pytest.mark.parametrize("jit", [False, True])
+@pytest.mark.parametrize("jit", [False, slow(True)])
 @pytest.mark.parametrize("mode", ["plain", "recompute", "shared"])
 def test_statistics_by_columns_change_rounding_only(mode: Mode, jit: bool) -> None:
     x, layers = make_input("float32"), make_layers(dtype="float32")

@@ -16,13 +16,14 @@ import numpy as np
 import pytest
 from PIL import Image
 
+from tests.tiers import slow
 from tests.unit.train.test_data import make_split, write_idx, write_parquet
 from tests.unit.train.test_hugging_face import make_saved
 from train.cli import parse
 from train.data import Split, idx, load, matlab, parquet, saved, tables
 from train.errors import DataError
 
-TRIALS = (10, pytest.param(150, marks=pytest.mark.slow))
+TRIALS = (10, slow(150))
 COUNT = 6
 
 

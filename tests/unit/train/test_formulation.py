@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from tests.tiers import slow
 from tests.unit.train.blocks import make_input, make_layers, measure_difference, run
 from train import optimizer, state, step
 from train.config import TrainConfig, resolve
@@ -34,7 +35,7 @@ def test_a_block_for_gpus_computes_the_same(mode: Mode, bottleneck: bool, rate: 
     assert measure_difference(found, expected) < TOLERANCE[dtype]
 
 
-@pytest.mark.parametrize("dtype", ["float64", "float32"])
+@pytest.mark.parametrize("dtype", ["float64", slow("float32")])
 @pytest.mark.parametrize("mode", MODES)
 def test_a_block_with_channels_first_computes_the_same(mode: Mode, dtype: str) -> None:
     x, layers = make_input(dtype), make_layers(dtype=dtype)
@@ -83,7 +84,7 @@ NETWORKS: dict[str, dict[str, Any]] = {
 }
 
 
-@pytest.mark.parametrize("case", NETWORKS)
+@pytest.mark.parametrize("case", [slow("digits, channels first"), "digits", "ImageNet"])
 def test_a_network_for_gpus_takes_the_same_step(case: str) -> None:
     config = configure(precision="float64", **NETWORKS[case])
     if config.jit:  # compiling is what takes the time here
@@ -113,7 +114,7 @@ def trace(config: TrainConfig, form: Formulation) -> list[tf.Operation]:
     return list(walk(function.get_concrete_function(*arguments).graph))  # type: ignore[attr-defined]
 
 
-@pytest.mark.parametrize("precision", ["float32", "mixed_float16"])
+@pytest.mark.parametrize("precision", ["float32", slow("mixed_float16")])
 @pytest.mark.parametrize("memory", MODES)
 def test_a_step_for_gpus_can_be_deterministic(memory: Mode, precision: str) -> None:
     """Its norms are differentiated in training only: see the message in fused_batch_norm_op.cu.cc."""

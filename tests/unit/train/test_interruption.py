@@ -15,13 +15,17 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from tests.tiers import slow
 from train import checkpoint, interruption, job, loop, metrics, state, step
 from train.cli import main, parse
 from train.errors import PreflightError
 from train.metrics import Recorder, read_epochs
 
+pytestmark = pytest.mark.usefixtures("no_drawing")
+
+BATCH, STEPS = 240, 5  # of an epoch
 ARGUMENTS = ["digits", "--depth", "10", "--epochs", "3", "--threads", "2", "--progress", "plain"]
-STEPS = 22
+ARGUMENTS += ["--batch-size", str(BATCH)]
 
 
 def run(out: Path, *options: str) -> int:
@@ -95,7 +99,7 @@ def test_while_a_model_is_evaluated(
     folder = folder_of(tmp_path, *options)
     loaded, _ = checkpoint.load(folder / "checkpoints")
     assert loaded
-    assert (loaded.position.step, loaded.position.seen) == (epoch * STEPS, STEPS * 64)
+    assert (loaded.position.step, loaded.position.seen) == (epoch * STEPS, STEPS * BATCH)
     assert len(read_epochs(folder / "metrics.csv")) == epoch - 1
     assert run(tmp_path, *options) == 0
     assert digest_of(tmp_path, *options) == unbroken
@@ -120,9 +124,9 @@ def test_options_that_decide_nothing_may_change(
         patch.setattr(loop, "evaluate", once(loop.evaluate, 2))
         assert run(tmp_path) == 130
     capsys.readouterr()
-    options = ("--log-every", "1", "--keep", "1", "--checkpoint-every", "4", "--profile", "50:51")
+    options = ("--log-every", "1", "--keep", "1", "--checkpoint-every", "4", "--profile", "12:13")
     assert run(tmp_path, *options) == 0
-    assert "resumed after step 44 of 66" in capsys.readouterr().err
+    assert f"resumed after step {2 * STEPS} of {3 * STEPS}" in capsys.readouterr().err
     assert digest_of(tmp_path, *options) == unbroken
 
 
@@ -182,9 +186,9 @@ def test_weights_that_are_no_numbers_are_never_saved(
     monkeypatch.setattr(state.State, "read", spoil)
     assert run(tmp_path) == 7
     said = capsys.readouterr().err
-    assert "stem/kernel holds no numbers any more after step 44" in said
-    assert "step-00000022.npz" in said
-    assert [path.name for path in (folder_of(tmp_path) / "checkpoints").glob("*.npz")] == ["step-00000022.npz"]
+    assert f"stem/kernel holds no numbers any more after step {2 * STEPS}" in said
+    assert f"step-{STEPS:08d}.npz" in said
+    assert [path.name for path in (folder_of(tmp_path) / "checkpoints").glob("*.npz")] == [f"step-{STEPS:08d}.npz"]
 
 
 def record_on_full_disk(folder: Path) -> None:
@@ -217,9 +221,7 @@ def mount(folder: Path, *options: str) -> bool:
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="mounting a small disk needs root")
-@pytest.mark.parametrize(
-    "kilobytes", [128, 384, *(pytest.param(size, marks=pytest.mark.slow) for size in (32, 256, 512))]
-)
+@pytest.mark.parametrize("kilobytes", [slow(32), 128, slow(256), 384, slow(512)])
 def test_a_run_on_a_full_disk(
     tmp_path: Path, kilobytes: int, unbroken: str, capsys: pytest.CaptureFixture[str]
 ) -> None:

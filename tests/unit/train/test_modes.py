@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from tests.tiers import slow
 from tests.unit.train.blocks import UNITS, make_input, make_layers
 from train import budget, optimizer, state, step
 from train.config import resolve
@@ -76,29 +77,35 @@ CASES = {
 }
 
 
+@functools.cache
+def take_plain_step(case: str, precision: str) -> dict[str, Any]:
+    """A step of mode plain, which no mistake that a test makes in another mode changes."""
+    return take_step(memory="plain", precision=precision, **CASES[case])
+
+
 @pytest.mark.parametrize(
     ("case", "precision"),
     [
         ("graph", "float64"),
-        ("eager", "float64"),
-        ("XLA", "float64"),
+        slow("eager", "float64"),
+        slow("XLA", "float64"),
         ("no bottleneck", "float64"),
-        ("no bottleneck, XLA", "float32"),
-        ("graph", "float32"),
+        slow("no bottleneck, XLA", "float32"),
+        slow("graph", "float32"),
     ],
 )
 def test_networks_agree_in_all_modes(case: str, precision: str) -> None:
     options = {**CASES[case], "precision": precision}
-    expected = take_step(memory="plain", **options)
+    expected = take_plain_step(case, precision)
     for memory in ("shared", "recompute"):
         assert compare(take_step(memory=memory, **options), expected) < TOLERANCES[precision]
 
 
 HALF_CASES = [
     ("graph", "float16"),
-    ("eager", "float16"),
-    ("graph", "bfloat16"),
-    ("XLA", "bfloat16"),
+    slow("eager", "float16"),
+    slow("graph", "bfloat16"),
+    slow("XLA", "bfloat16"),
     ("no bottleneck", "bfloat16"),
 ]
 
@@ -129,19 +136,20 @@ def test_a_mistake_in_half_precision_is_noticed(monkeypatch: pytest.MonkeyPatch,
 
 
 def test_networks_agree_where_some_blocks_save_memory() -> None:
-    expected = take_step(memory="plain", precision="float64")
+    expected = take_plain_step("graph", "float64")
     assert compare(take_step(memory="shared", recompute_blocks=(2,), precision="float64"), expected) < 1e-10
 
 
+@pytest.mark.slow
 def test_networks_with_the_stem_of_imagenet_agree() -> None:
     options = {**CASES["ImageNet"], "precision": "float64"}
-    expected = take_step(memory="plain", **options)
+    expected = take_plain_step("ImageNet", "float64")
     for memory in ("shared", "recompute"):
         assert compare(take_step(memory=memory, **options), expected) < 1e-9
 
 
 def test_a_broken_mode_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
-    expected = take_step(memory="plain", precision="float64")
+    expected = take_plain_step("graph", "float64")
     monkeypatch.setattr(shared, "standardize_gradient", lambda dy, _, scale, form: dy * form.spread(scale))
     assert compare(take_step(memory="shared", precision="float64"), expected) > 1e-3
 

@@ -15,6 +15,7 @@ import numpy as np
 import pytest
 from matplotlib.image import imread
 
+from tests.tiers import slow
 from train import compare, export, plot, progress
 from train.cli import main, parse
 from train.errors import CheckError
@@ -110,8 +111,8 @@ def digest_of(out: Path, *options: str) -> str:
 @pytest.mark.parametrize(
     "options",
     [
-        ("--jit",),
-        ("--precision", "mixed_float16"),
+        slow(("--jit",), id="--jit"),
+        slow(("--precision", "mixed_float16"), id="--precision mixed_float16"),
         ("--precision", "mixed_bfloat16", "--memory", "recompute", "--recompute-blocks", "1,2"),
         ("--dropout", "0.2", "--optimizer", "adam", "--learning-rate", "0.002"),
     ],
@@ -136,12 +137,18 @@ def test_nothing_is_left_in_the_folder_for_temporary_files(tmp_path: Path) -> No
     """TensorFlow's AutoGraph writes a file for each function, and a process that is killed leaves them there."""
     place = tmp_path / "tmp"
     place.mkdir()
-    code = "import os, sys; from train.cli import main; os._exit(main(sys.argv[1:]))"
-    for loop in ("function", "fit"):
-        arguments = [*ARGUMENTS, "--steps", "3", "--loop", loop, "--out", str(tmp_path / "runs")]
-        environment = {**os.environ, "TMPDIR": str(place)}
-        subprocess.run([sys.executable, "-c", code, *arguments], env=environment, check=True, capture_output=True)
-        assert not list(place.iterdir())
+    code = """
+import os, sys
+from train.cli import main
+for loop in ("function", "fit"):
+    assert main([*sys.argv[1:], "--loop", loop]) == 0
+    assert not os.listdir(os.environ["TMPDIR"])
+os._exit(0)
+"""
+    arguments = [*ARGUMENTS, "--steps", "3", "--out", str(tmp_path / "runs")]
+    environment = {**os.environ, "TMPDIR": str(place)}
+    subprocess.run([sys.executable, "-c", code, *arguments], env=environment, check=True, capture_output=True)
+    assert not list(place.iterdir())
 
 
 def test_eager_steps_give_the_same_numbers(tmp_path: Path) -> None:
@@ -174,9 +181,11 @@ def test_a_wrong_export_is_refused(folder: Path, tmp_path: Path, monkeypatch: py
     assert not list(tmp_path.iterdir())
 
 
-@pytest.mark.parametrize("precision", ["mixed_bfloat16", "mixed_float16", "float64"])
+@pytest.mark.parametrize("precision", [slow("mixed_bfloat16"), slow("mixed_float16"), "float64"])
 def test_every_precision_can_be_exported(tmp_path: Path, precision: str) -> None:
-    exported = export.export(run(tmp_path, "--precision", precision, "--dropout", "0.1"), tmp_path / "export")
+    exported = export.export(
+        run(tmp_path, "--precision", precision, "--dropout", "0.1", "--steps", "2"), tmp_path / "export"
+    )
     assert len(exported) == 2
 
 

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from tests.tiers import slow
 from train.model.formulation import FOR_CPU, FOR_GPU, Formulation
 from train.model.randomness import make_dropout
 
@@ -25,7 +26,7 @@ def draw(rate: float, form: Formulation, *, seed: int = 7, batch: int = 5, place
     return (found.transpose(0, 2, 3, 1) if form.channels_first else found) > 0
 
 
-@pytest.mark.parametrize("rate", RATES)
+@pytest.mark.parametrize("rate", [slow(0.1), 0.2, slow(0.5)])
 def test_a_mask_is_the_same_in_both_layouts_and_by_xla(rate: float) -> None:
     expected = draw(rate, FOR_CPU)
     assert 0 < expected.mean() < 1

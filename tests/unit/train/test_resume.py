@@ -14,8 +14,11 @@ from typing import Any
 
 import pytest
 
+from tests.tiers import slow
 from train import checkpoint, export
 from train.cli import main, parse
+
+pytestmark = pytest.mark.usefixtures("no_drawing")
 
 EPOCHS = 4
 OPTIONS = ["--depth", "10", "--checkpoint-every", "5", "--threads", "2", "--progress", "plain"]
@@ -76,7 +79,7 @@ def test_a_finished_run_is_not_repeated(
     assert before == {path: path.stat().st_mtime_ns for path in tmp_path.rglob("*") if path.is_file()}
 
 
-@pytest.mark.parametrize("kills", [3, pytest.param(20, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("kills", [3, slow(20)])
 def test_killed_runs_end_with_the_same_bits(tmp_path: Path, kills: int) -> None:
     """Each kill comes up to two epochs nearer the end."""
     epochs = 2 * kills
