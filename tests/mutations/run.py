@@ -1,0 +1,88 @@
+"""Applies each mutation to a copy of the working tree and runs the test that must fail."""
+
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import yaml
+
+ROOT = Path(__file__).parents[2]
+FAILED = 1
+"""pytest's exit code where tests ran and some failed; others say that it could not run them."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Mutation:
+    """A defect: the text that stands once in a file, what replaces it, and the test that must fail then."""
+
+    name: str
+    file: str
+    text: str
+    replacement: str
+    test: str
+
+    def find_problem(self, root: Path = ROOT) -> str:
+        """Return why this entry does not fit the tree any more, or nothing."""
+        path = root / self.file
+        if not path.is_file():
+            return f"{self.name}: STALE, there is no {self.file}; `git grep` for its text and correct the entry"
+        count = path.read_text(encoding="utf-8").count(self.text)
+        if count != 1:
+            return f"{self.name}: STALE, {self.file} holds its text {count} times, not once: {self.text!r}"
+        if not (root / self.test.partition("::")[0]).is_file():
+            return f"{self.name}: STALE, there is no test {self.test}"
+        return ""
+
+
+def read() -> list[Mutation]:
+    """Read the list beside this module."""
+    text = Path(__file__).with_name("mutations.yaml").read_text(encoding="utf-8")
+    return [Mutation(**entry) for entry in yaml.safe_load(text)]
+
+
+def run(mutations: Sequence[Mutation], copy: Path, *, root: Path = ROOT) -> list[str]:
+    """Try each mutation in a copy of the tree; returns one line for each that no test noticed or that is stale."""
+    _copy(root, copy)
+    problems = []
+    for mutation in mutations:
+        problem = mutation.find_problem(copy) or _try(mutation, copy)
+        print(f"  {'PROBLEM' if problem else 'noticed'}  {mutation.name}", flush=True)
+        problems += [problem] if problem else []
+    return problems
+
+
+def _copy(root: Path, copy: Path) -> None:
+    argv = ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"]
+    listed = subprocess.run(argv, cwd=root, capture_output=True, text=True, check=True).stdout
+    for name in filter(None, listed.split("\0")):
+        if (root / name).is_file():
+            (copy / name).parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy2(root / name, copy / name)
+
+
+def _try(mutation: Mutation, copy: Path) -> str:
+    code, said = _run_test(mutation.test, copy)
+    if code != 0:
+        return f"{mutation.name}: {mutation.test} does not pass without the defect (exit code {code})\n{said}"
+    path = copy / mutation.file
+    content = path.read_text(encoding="utf-8")
+    path.write_text(content.replace(mutation.text, mutation.replacement), encoding="utf-8")
+    try:
+        code, said = _run_test(mutation.test, copy)
+    finally:
+        path.write_text(content, encoding="utf-8")
+    if code == 0:
+        return f"{mutation.name}: SURVIVED, {mutation.test} still passes"
+    return "" if code == FAILED else f"{mutation.name}: {mutation.test} cannot run (exit code {code})\n{said}"
+
+
+def _run_test(test: str, copy: Path) -> tuple[int, str]:
+    argv = [sys.executable, "-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", test]
+    # No compiled modules: one that was made in the same second as the defect would hide it.
+    environment = {**os.environ, "PYTHONPATH": str(copy), "PYTHONDONTWRITEBYTECODE": "1"}
+    done = subprocess.run(argv, cwd=copy, env=environment, capture_output=True, text=True, check=False)
+    return done.returncode, done.stdout[-2000:] + done.stderr[-2000:]
