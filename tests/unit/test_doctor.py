@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from toolkit import doctor, dotenv
-from toolkit.doctor import building, containers, gpu, sources
+from toolkit.doctor import building, machine, services
 from toolkit.engine.container import IMAGE_USER
 from toolkit.findings import Finding
 from toolkit.settings import Settings, resolve
@@ -84,14 +84,14 @@ def test_the_driver_is_held_against_the_cuda_asked_for(
     tool.chmod(0o755)
     monkeypatch.setenv("PATH", f"{tmp_path}{os.pathsep}{os.environ['PATH']}")
     settings = resolve({"cuda": "12.6.1", "cudnn": "9.5.0"}, environment={})
-    finding = _find(list(gpu.check(settings)), "driver")
+    finding = _find(list(machine.check_gpu(settings)), "driver")
     assert finding.level == level
     assert word in finding.evidence
 
 
 def test_a_source_that_does_not_answer_is_a_warning(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sources, "SOURCES", {"nobody": ("https://127.0.0.1:1", "nothing")})
-    finding = _find(list(sources.check(settings)), "source-nobody")
+    monkeypatch.setattr(services, "SOURCES", {"nobody": ("https://127.0.0.1:1", "nothing")})
+    finding = _find(list(services.check_sources(settings)), "source-nobody")
     assert finding.level == "warn"
     assert "out of reach" in finding.evidence
 
@@ -125,29 +125,29 @@ def _serve(body: bytes) -> Iterator[str]:
 
 
 def test_the_index_is_asked_as_pip_is_told(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sources, "SOURCES", {})
+    monkeypatch.setattr(services, "SOURCES", {})
     monkeypatch.setenv("PIP_CONFIG_FILE", os.devnull)
     for name in ("PIP_EXTRA_INDEX_URL", "PIP_FIND_LINKS", "PIP_NO_INDEX"):
         monkeypatch.delenv(name, raising=False)
     with _serve(b'<html><body><a href="pip-1.0-py3-none-any.whl">pip-1.0-py3-none-any.whl</a></body></html>') as url:
         monkeypatch.setenv("PIP_INDEX_URL", f"{url}/simple")
-        assert _find(list(sources.check(settings)), "source-python").level == "ok"
-    finding = _find(list(sources.check(settings)), "source-python")
+        assert _find(list(services.check_sources(settings)), "source-python").level == "ok"
+    finding = _find(list(services.check_sources(settings)), "source-python")
     assert finding.level == "warn"
     assert "--ca-bundle" in finding.remedy
 
 
 def test_the_archives_of_the_base_image_are_asked(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sources, "SOURCES", {})
+    monkeypatch.setattr(services, "SOURCES", {})
     with _serve(b"") as url:
         said = f"deb [signed-by=/x] {url}/debian trixie main"
-        monkeypatch.setattr(sources, "_read_archives", lambda _: said)
-        assert _find(list(sources.check(settings)), "source-debian").level == "ok", "a refusal is an answer"
+        monkeypatch.setattr(services, "_read_archives", lambda _: said)
+        assert _find(list(services.check_sources(settings)), "source-debian").level == "ok", "a refusal is an answer"
         said += "\nURIs: http://127.0.0.1:1/security\n"
-        found = _find(list(sources.check(settings)), "source-debian")
+        found = _find(list(services.check_sources(settings)), "source-debian")
         assert (found.level, "refused" in found.evidence) == ("warn", True)
-    monkeypatch.setattr(sources, "_read_archives", lambda _: None)
-    assert "docker pull" in _find(list(sources.check(settings)), "source-debian").remedy
+    monkeypatch.setattr(services, "_read_archives", lambda _: None)
+    assert "docker pull" in _find(list(services.check_sources(settings)), "source-debian").remedy
 
 
 def test_an_old_buildx_is_a_warning(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -155,7 +155,7 @@ def test_an_old_buildx_is_a_warning(monkeypatch: pytest.MonkeyPatch, tmp_path: P
         (tmp_path / "docker").write_text(f"#!/bin/sh\necho github.com/docker/buildx {version}\n")
         (tmp_path / "docker").chmod(0o755)
         monkeypatch.setenv("PATH", f"{tmp_path}{os.pathsep}{os.environ['PATH']}")
-        assert containers._check_plugin("buildx", "builds go through it").level == level
+        assert services._check_plugin("buildx", "builds go through it").level == level
 
 
 @pytest.mark.parametrize(("cuda", "level"), [("12.6.1", "ok"), ("12.6", "warn")])
@@ -190,7 +190,7 @@ def test_a_source_build_is_never_a_reason_to_stop(settings: Settings, monkeypatc
     monkeypatch.setattr(shutil, "disk_usage", lambda _: usage)
     (finding,) = building.check(settings)
     assert finding.level == "warn"
-    assert "40 are the least" in finding.evidence
+    assert "40 are needed" in finding.evidence
 
 
 def test_compose_gets_the_gpu_only_where_runtime_and_gpu_are_there(settings: Settings) -> None:

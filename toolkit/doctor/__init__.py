@@ -1,6 +1,6 @@
 """Preflight: what this machine can and cannot do, each finding with its remedy."""
 
-from toolkit.doctor import building, containers, gpu, machine, sources
+from toolkit.doctor import building, machine, services
 from toolkit.findings import Finding
 from toolkit.settings import Settings
 
@@ -12,5 +12,11 @@ def examine(settings: Settings, *, offline: bool = False) -> list[Finding]:
         settings: what the user asks for; a finding may depend on it.
         offline: do not ask whether the sources can be reached.
     """
-    checks = [containers.check, machine.check, gpu.check, building.check, *([] if offline else [sources.check])]
+    checks = [
+        services.check_engine,
+        machine.check,
+        machine.check_gpu,
+        building.check,
+        *([] if offline else [services.check_sources]),
+    ]
     return [finding for check in checks for finding in check(settings)]

@@ -54,7 +54,7 @@ def check_machine() -> Finding:
     hours = next((text for least, text in HOURS if jobs >= least), "more than 18")
     free = shutil.disk_usage(_find_engine_root()).free
     lacking = [
-        f"{name} {value / 2**30:.0f} GiB, {limits['least'] / 2**30:.0f} are the least"
+        f"{name} {value / 2**30:.0f} GiB, {limits['least'] / 2**30:.0f} are needed"
         for name, value, limits in (("memory", memory, MEMORY_BYTES), ("disk", free, DISK_BYTES))
         if value < limits["least"]
     ]

@@ -1,8 +1,10 @@
 """The connection to a container engine, its failures as errors of this project, and the images that it has."""
 
+import io
 import os
 import re
 import subprocess
+import tarfile
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -183,6 +185,25 @@ def find_digest(client: docker.DockerClient, reference: str) -> str | None:
     with translating_errors("looking for an image"):
         found = _find_base(client, reference)
         return found.identity if found else None
+
+
+def read_files(client: docker.DockerClient, reference: str, folder: str) -> dict[str, str]:
+    """Return the text of the files below a folder of an image, by their names. No program of the image is run.
+
+    Raises:
+        EngineError: the engine went away, or the image has no such folder.
+    """
+    with translating_errors("reading files of an image"):
+        container = client.containers.create(
+            reference, "true", labels={naming.OWNER_LABEL: "toolkit", naming.JOB_LABEL: "files"}
+        )
+        try:
+            stream, _ = container.get_archive(folder)
+            with tarfile.open(fileobj=io.BytesIO(b"".join(stream))) as archive:
+                members = [(item.name, archive.extractfile(item)) for item in archive if item.isfile()]
+                return {name: content.read().decode(errors="replace") for name, content in members if content}
+        finally:
+            container.remove(v=True)
 
 
 @dataclass(frozen=True, kw_only=True)

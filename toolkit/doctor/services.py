@@ -1,0 +1,166 @@
+"""The container engine, and whether what the chain downloads from can be reached from here."""
+
+import os
+import re
+import ssl
+import subprocess
+import sys
+import urllib.error
+import urllib.request
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+
+from toolkit.errors import ToolkitError
+from toolkit.findings import Finding
+from toolkit.settings import Settings
+
+
+def check_engine(settings: Settings) -> Iterator[Finding]:
+    """Engine, buildx, compose, base image, NVIDIA runtime."""
+    # The docker SDK is slow to load; whoever examines something else need not wait.
+    from toolkit.engine.client import connect, select_base
+
+    try:
+        client = connect()
+    except ToolkitError as error:
+        evidence = f"{error.what}: {error.why}"
+        advisory = settings.engine != "docker"
+        yield Finding(id="engine", state="fail", advisory=advisory, evidence=evidence, remedy=error.remedy)
+        return
+    version = client.version()
+    summary = f"engine {version['Version']}, API {version['ApiVersion']}"
+    yield Finding(id="engine", state="ok", evidence=summary, facts={"api": version["ApiVersion"]})
+    yield _check_plugin("buildx", "image builds go through it")
+    yield _check_plugin("compose", "compose.yaml needs it; the toolkit itself does not")
+    try:
+        chosen = select_base(client, settings)
+        yield Finding(
+            id="base-image",
+            state="ok",
+            evidence=chosen.why or f"{chosen.reference} is at hand",
+            facts={"reference": chosen.reference, "id": chosen.identity},
+        )
+    except ToolkitError as error:
+        yield Finding(id="base-image", state="fail", advisory=True, evidence=error.what, remedy=error.remedy)
+    runtimes = client.info().get("Runtimes", {})
+    if "nvidia" in runtimes:
+        yield Finding(id="nvidia-runtime", state="ok", evidence="the engine has the NVIDIA runtime")
+    else:
+        yield Finding(
+            id="nvidia-runtime",
+            state="fail",
+            advisory=True,
+            evidence="the engine has no NVIDIA runtime: containers see no GPU",
+            remedy="on a GPU machine, install nvidia-container-toolkit and run `nvidia-ctk runtime configure`",
+        )
+
+
+def _check_plugin(name: str, use: str) -> Finding:
+    from toolkit.engine.client import OLDEST_BUILDX, is_old_buildx
+
+    try:
+        answer = subprocess.run(["docker", name, "version"], capture_output=True, text=True, timeout=20, check=False)
+    except (OSError, subprocess.TimeoutExpired):
+        answer = None
+    if answer is None or answer.returncode:
+        remedy = f"install the docker-{name} plugin"
+        return Finding(
+            id=name, state="fail", advisory=True, evidence=f"`docker {name}` is missing: {use}", remedy=remedy
+        )
+    version = answer.stdout.strip()
+    if name == "buildx" and is_old_buildx(version):
+        remedy = f"install docker-buildx {'.'.join(map(str, OLDEST_BUILDX))} or newer"
+        return Finding(id=name, state="fail", advisory=True, evidence=f"{version} is too old: {use}", remedy=remedy)
+    return Finding(id=name, state="ok", evidence=version)
+
+
+PATIENCE_SECONDS = 5
+
+SOURCES = {
+    "github": ("https://github.com/tensorflow/tensorflow", "TensorFlow's source and Bazel"),
+    "nvidia": ("https://developer.download.nvidia.com/compute/cuda/redist/", "CUDA and cuDNN of a source build"),
+    "cifar": ("https://www.cs.toronto.edu/~kriz/cifar.html", "cifar10 and cifar100"),
+    "huggingface": ("https://huggingface.co", "svhn"),
+}
+"""Address, and what is fetched from there."""
+
+_OFFLINE = "build and train off-line: --source, --downloads, --data-dir; or repair the network"
+_REPAIR = "repair the network; behind a proxy that re-signs https, give --ca-bundle"
+
+
+def check_sources(settings: Settings) -> Iterator[Finding]:
+    """Ask each source, all at once; one that does not answer is a warning, because much works without it."""
+    context = ssl.create_default_context()
+    if settings.ca_bundle:
+        context.load_verify_locations(settings.ca_bundle)
+    with ThreadPoolExecutor(len(SOURCES) + 2) as pool:
+        index = pool.submit(_ask_index, settings)
+        debian = pool.submit(_check_debian, settings, context)
+        reasons = pool.map(lambda source: _ask(source[0], context), SOURCES.values())
+        for (name, (_, use)), reason in zip(SOURCES.items(), reasons, strict=True):
+            yield _describe_source(name, use, reason, _OFFLINE)
+        yield _describe_source("python", "Python's packages, as pip is told", index.result(), _REPAIR)
+        yield from debian.result()
+
+
+def _describe_source(name: str, use: str, reason: str | None, remedy: str) -> Finding:
+    if reason is None:
+        return Finding(id=f"source-{name}", state="ok", evidence=f"{use}: in reach")
+    return Finding(
+        id=f"source-{name}", state="fail", advisory=True, evidence=f"{use}: out of reach ({reason})", remedy=remedy
+    )
+
+
+def _ask(address: str, context: ssl.SSLContext) -> str | None:
+    """Return None if the address answers, else why not. A refusal is an answer: the source itself is there."""
+    request = urllib.request.Request(address, method="HEAD")  # noqa: S310 - http or https, by all who call
+    try:
+        urllib.request.urlopen(request, timeout=PATIENCE_SECONDS, context=context).close()  # noqa: S310
+    except urllib.error.HTTPError:
+        return None
+    except OSError as error:
+        return str(getattr(error, "reason", error))[:80]
+    return None
+
+
+def _ask_index(settings: Settings) -> str | None:
+    """Return None if pip finds itself where it is configured to look, else why not."""
+    patience = ("--timeout", str(PATIENCE_SECONDS), "--retries", "0")
+    argv = [sys.executable, "-m", "pip", "--disable-pip-version-check", *patience, "index", "versions", "pip"]
+    trusted = {"PIP_CERT": settings.ca_bundle} if settings.ca_bundle else {}
+    try:
+        answer = subprocess.run(
+            argv, env=os.environ | trusted, capture_output=True, text=True, timeout=4 * PATIENCE_SECONDS, check=False
+        )
+    except (OSError, subprocess.TimeoutExpired):
+        return "pip does not answer"
+    said = answer.stderr.strip().splitlines()
+    return (said[-1][:80] if said else f"exit code {answer.returncode}") if answer.returncode else None
+
+
+def _check_debian(settings: Settings, context: ssl.SSLContext) -> list[Finding]:
+    """Ask the archives that the base image names, which have the toolchain's packages; nothing without an engine."""
+    use = "Debian's packages of the toolchain"
+    try:
+        said = _read_archives(settings)
+    except ToolkitError:
+        return []
+    if said is None:
+        remedy = f"`docker pull {settings.base_image}`, and ask again"
+        summary = f"{use}: not asked, for the base image is not on this machine"
+        return [Finding(id="source-debian", state="skipped", evidence=summary, remedy=remedy)]
+    addresses = sorted(set(re.findall(r"https?://[^\s\]]+", said)))
+    reasons = [reason for reason in (_ask(address, context) for address in addresses) if reason]
+    return [_describe_source("debian", use, reasons[0] if reasons else None, _REPAIR)]
+
+
+def _read_archives(settings: Settings) -> str | None:
+    """Return the sources of apt in the base image; None where the image is not here."""
+    from toolkit.engine.client import connect, find_digest, read_files, select_base
+
+    client = connect()
+    chosen = select_base(client, settings)
+    if find_digest(client, chosen.reference) is None:
+        return None
+    found = read_files(client, chosen.reference, "/etc/apt")
+    return "\n".join(text for name, text in found.items() if name.endswith((".list", ".sources")))
