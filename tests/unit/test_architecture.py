@@ -5,7 +5,8 @@ import re
 import subprocess
 import sys
 import textwrap
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from graphlib import CycleError, TopologicalSorter
 from importlib.metadata import packages_distributions
 from pathlib import Path
 
@@ -14,6 +15,31 @@ import pytest
 ROOT = Path(__file__).parents[2]
 INSIDE = ROOT / "toolkit" / "smoke" / "inside"
 PROBE = ROOT / "toolkit" / "reproduction" / "inside"
+
+
+LAYERS = (
+    {"errors"},
+    {"console", "digest", "files", "findings", "manifest", "naming", "plan", "processes", "progress", "project"},
+    {"versions"},
+    {"lock", "settings"},
+    {"environment"},
+    {"engine"},
+    {"doctor", "smoke"},
+    {"wheel"},
+    {"audit", "chain", "clean", "dotenv", "rehearsal", "reproduction", "training"},
+    {"cli"},
+    {"__main__"},
+)
+"""The rooms of the toolkit, lowest first. A room imports from its own layer and from those below."""
+
+UPWARD = {
+    ("versions", "toolkit.smoke.inside.gpu_rules"),  # a file that stands alone: images and build stages get it too
+    ("environment", "toolkit.wheel"),  # reads a wheel that the user brings
+}
+"""Imports of a higher layer that remain. This set only shrinks."""
+
+CYCLES: tuple[set[str], ...] = ({"train.model.block", "train.model.shared"},)
+"""Import cycles that remain. This list only shrinks."""
 
 
 def _modules(room: str) -> list[Path]:
@@ -102,3 +128,75 @@ def test_no_shell_runs_a_string() -> None:
                 pytest.fail(f"{path}: shell=")
             if isinstance(node, ast.Attribute) and ast.unparse(node) in {"os.system", "os.popen"}:
                 pytest.fail(f"{path}: {ast.unparse(node)}")
+
+
+def _name(path: Path) -> str:
+    return ".".join(path.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__")
+
+
+def _draw_graph() -> Mapping[str, set[str]]:
+    """Return the modules that each module of the repository imports, imports inside functions included."""
+    paths = {_name(path): path for room in ("toolkit", "train") for path in sorted((ROOT / room).rglob("*.py"))}
+    graph: dict[str, set[str]] = {}
+    for name, path in paths.items():
+        package = name if path.name == "__init__.py" else name.rpartition(".")[0]
+        targets = set(_imports(path))
+        for node in _walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.ImportFrom) and node.level:
+                base = package.split(".")[: len(package.split(".")) - node.level + 1]
+                targets |= {".".join([*base, *filter(None, [node.module]), alias.name]) for alias in node.names}
+        graph[name] = {found for target in targets if (found := _find_module(target, paths))} - {name}
+    return graph
+
+
+def _find_module(target: str, known: Mapping[str, Path]) -> str:
+    while target and target not in known:
+        target = target.rpartition(".")[0]
+    return target
+
+
+def _find_upward(graph: Mapping[str, set[str]]) -> list[str]:
+    level = {room: index for index, layer in enumerate(LAYERS) for room in layer}
+    upward = []
+    for name, targets in graph.items():
+        if not name.startswith("toolkit.") or name.startswith("toolkit.smoke.inside"):
+            continue
+        room = name.split(".")[1]
+        assert room in level, f"{name} belongs to no layer: add it to LAYERS"
+        for target in targets:
+            other = target.partition(".")[2].partition(".")[0]
+            allowed = any(room == below and target.startswith(above) for below, above in UPWARD)
+            if target.startswith("toolkit.") and level.get(other, 99) > level[room] and not allowed:
+                upward.append(f"{name} imports {target}")
+    return upward
+
+
+def test_each_room_imports_lower_layers_alone() -> None:
+    assert not _find_upward(_draw_graph())
+
+
+def test_an_import_of_a_higher_layer_is_found() -> None:
+    graph = {"toolkit.errors": {"toolkit.cli.app"}, "toolkit.engine.host": {"toolkit.wheel.plan", "toolkit.errors"}}
+    assert _find_upward(graph) == [
+        "toolkit.errors imports toolkit.cli.app",
+        "toolkit.engine.host imports toolkit.wheel.plan",
+    ]
+    with pytest.raises(AssertionError, match="belongs to no layer"):
+        _find_upward({"toolkit.attic": set()})
+
+
+def test_no_module_imports_itself_by_way_of_others() -> None:
+    graph = {name: set(targets) for name, targets in _draw_graph().items()}
+    for cycle in CYCLES:
+        for name in cycle:
+            graph[name] -= cycle
+    try:
+        TopologicalSorter(graph).prepare()
+    except CycleError as error:
+        pytest.fail(f"import cycle: {' -> '.join(error.args[1])}")
+
+
+def test_the_walk_sees_imports_inside_functions_and_relative_ones() -> None:
+    graph = _draw_graph()
+    assert "toolkit.versions.table" in graph["toolkit.cli.matrix"], "imported inside a function"
+    assert "toolkit.smoke.inside.check" in graph["toolkit.smoke.inside.numerics"], "imported relatively"
