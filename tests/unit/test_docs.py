@@ -1,0 +1,101 @@
+"""Every command in the README and in docs/ exists and takes the options that it is shown with; links lead somewhere."""
+
+import importlib.util
+import re
+import shlex
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import typer
+import typer.core
+import typer.main
+import yaml
+
+from toolkit.cli.app import app
+
+ROOT = Path(__file__).parents[2]
+PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
+TARGETS = set(re.findall(r"^([\w./-]+)(?: [\w./-]+)*:", (ROOT / "Makefile").read_text(), re.MULTILINE))
+USAGE = typer.BadParameter.__bases__[0]
+"""Every complaint of the command line."""
+
+SERVICES = set(yaml.safe_load((ROOT / "compose.yaml").read_text())["services"])
+
+
+def _find_commands(text: str) -> Iterator[str]:
+    """Yield each line of the fenced blocks that are marked as shell, and each span of code that is a command."""
+    fence = re.compile(r"^```sh\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+    for block in fence.findall(text):
+        yield from block.splitlines()
+    prose = re.sub(r"^```.*?^```$", "", text, flags=re.MULTILINE | re.DOTALL)
+    yield from re.findall(r"`((?:toolkit|make|python -m|docker compose) [^`]+)`", prose)
+
+
+def _check(line: str) -> None:
+    match shlex.split(line, comments=True):
+        case ["toolkit" | ".venv/bin/toolkit", "clean" | "up" | "train" | "rehearse" as name, *_] if "[" in line:
+            assert name in _commands()
+        case ["toolkit", "--help"]:
+            pass
+        case ["toolkit" | ".venv/bin/toolkit", name, *options]:
+            # Parses and checks every option; runs nothing.
+            with _commands()[name].make_context(name, _fill(name, options)):
+                pass
+        case ["make", target, *_]:
+            assert target in TARGETS or (ROOT / "Makefile").read_text().find(f"\n{target}") >= 0
+        case ["python" | ".venv-dev/bin/python", "-m", module, *_]:
+            assert importlib.util.find_spec(module) is not None
+        case [".venv/bin/python" | "python", script, *_] if script.endswith(".py"):
+            assert (ROOT / script).is_file()
+        case ["docker", "compose", "up", service] | ["docker", "compose", "run", "--rm", service, *_]:
+            assert service in SERVICES or service == "-v"
+        case ["docker", "builder" | "load" | "pull", *_] | ["export", *_] | []:
+            pass
+        case _:
+            pytest.fail(f"a command of a kind that no test knows: {line}")
+
+
+def _commands() -> dict[str, Any]:
+    group = typer.main.get_command(app)
+    assert isinstance(group, typer.core.TyperGroup)
+    return dict(group.commands)
+
+
+def _fill(name: str, options: list[str]) -> list[str]:
+    """Return the options, with the argument that prose leaves out."""
+    required = [item for item in _commands()[name].params if item.param_type_name == "argument" and item.required]
+    return options if options or not required else ["X"]
+
+
+COMMANDS = {f"{page.name}: {line}": line for page in PAGES for line in _find_commands(page.read_text()) if line}
+
+
+@pytest.mark.parametrize("place", COMMANDS)
+def test_every_command_can_be_parsed(place: str) -> None:
+    _check(COMMANDS[place])
+
+
+def test_each_page_by_task_shows_commands() -> None:
+    pages = {place.partition(":")[0] for place in COMMANDS}
+    assert pages >= {"README.md", "build.md", "train.md", "reproduce.md", "offline.md", "gpu.md"}
+
+
+@pytest.mark.parametrize(
+    "line", ["toolkit smok", "toolkit doctor --of", "make nothing", "python -m train.nothing", "rm x"]
+)
+def test_a_command_that_does_not_exist_is_found(line: str) -> None:
+    with pytest.raises((USAGE, KeyError, AssertionError, pytest.fail.Exception)):
+        _check(line)
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_every_link_leads_to_a_file(page: Path) -> None:
+    links = re.findall(r"\]\(([^)#:]+)\)", page.read_text())
+    assert [link for link in links if not (page.parent / link).exists()] == []
+
+
+def test_every_page_is_linked_from_the_readme() -> None:
+    readme = (ROOT / "README.md").read_text()
+    assert [page.name for page in PAGES[1:] if f"({page.relative_to(ROOT)})" not in readme] == []
