@@ -54,6 +54,7 @@ lint: .venv-dev/ready ## every linter of the house
 
 pins: .venv-dev/ready ## write the pins of the version table into the files that other programs read
 	@.venv-dev/bin/python -m toolkit.versions.pins
+	@.venv-dev/bin/python -m toolkit.lock
 
 lock: ## freeze the newest versions of everything into the locked sets
 	@docker/requirements/lock

@@ -15,9 +15,12 @@ import yaml
 
 from toolkit import digest, files, project
 from toolkit.errors import CheckError, UsageError
-from toolkit.versions import Spec, Table
+from toolkit.versions import Spec, Table, load_table, resolve
 
 FILE = "toolkit.lock.yaml"
+DEFAULT_FILE = "docker/toolkit.lock.yaml"
+"""The lock of the table's default set, kept in the repository; `make pins` writes it. A build reads :data:`FILE`."""
+
 SCHEMA = 1
 REPOSITORY = "https://github.com/tensorflow/tensorflow.git"
 ASK_SECONDS = 20
@@ -118,6 +121,12 @@ def collect(
     return Lock(spec=versions, pins=pins)
 
 
+def collect_default() -> Lock:
+    """Return the lock of the table's default set, with every pin that needs no engine."""
+    table = load_table()
+    return collect(resolve(table), table, base_image=table.default.base_image)
+
+
 RECIPE = ("docker/Dockerfile", "docker/scripts", "toolkit/smoke/inside/gpu_rules.py")
 """What turns pins into a wheel."""
 
@@ -205,3 +214,7 @@ def _find_requirements(spec: Spec, table: Table) -> list[Path]:
 
 def _is_text(table: dict[Any, Any]) -> bool:
     return all(isinstance(item, str) for pair in table.items() for item in pair)
+
+
+if __name__ == "__main__":
+    write(project.ROOT / DEFAULT_FILE, collect_default())

@@ -42,6 +42,14 @@ def test_unknown_commit_floats_until_somebody_names_it() -> None:
     assert not lock.collect(other, TABLE, **FULL, commit="f" * 40).floating
 
 
+def test_the_lock_of_the_default_set_in_the_repository_fits() -> None:
+    locked = lock.read(project.ROOT / lock.DEFAULT_FILE)
+    assert locked is not None
+    assert lock.compare(locked, lock.collect_default()) == [], "run `make pins`"
+    assert (locked.spec["tensorflow"], locked.spec["cuda"], locked.spec["cudnn"]) == ("2.19.0", "12.6.1", "9.5.0")
+    assert locked.floating == ("base-digest", "apt-snapshot"), "only an engine and the user can name these"
+
+
 def test_lock_is_read_back(tmp_path: Path) -> None:
     path = tmp_path / lock.FILE
     written = lock.collect(SPEC, TABLE, **FULL)
