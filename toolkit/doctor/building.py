@@ -1,4 +1,4 @@
-"""What building TensorFlow from source would take here. A judgement from public reports, not a measurement of ours:
+"""What building TensorFlow from source would take here. An estimate from public reports, not measured by this project:
 conda-forge gives it 12 to 18 hours on 4 cores, and 16 GB with 16 jobs have run out (tensorflow#41480).
 """
 
@@ -23,7 +23,7 @@ HOURS = ((32, "about 1 to 2"), (16, "about 2 to 4"), (8, "about 5 to 8"), (4, "a
 
 
 def check(settings: Settings) -> Iterator[Finding]:
-    """Whether the versions asked for can be built, and with what. Never a failure: only `toolkit build-wheel` minds."""
+    """Check whether the versions asked for can be built, and with what; never a failure, since only builds need it."""
     if settings.cuda:
         yield _check_versions(settings)
     yield check_machine()
@@ -47,7 +47,7 @@ def _check_versions(settings: Settings) -> Finding:
 
 
 def check_machine() -> Finding:
-    """Jobs, memory, disk and hours of a source build."""
+    """Return the jobs, memory, disk and hours of a source build."""
     memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     cores = count_cores()
     jobs = max(1, min(cores, memory // JOB_BYTES))
@@ -71,6 +71,6 @@ def check_machine() -> Finding:
 
 
 def _find_engine_root() -> Path:
-    """Where the engine keeps its layers and caches, as far as it can be seen from here."""
+    """Return where the engine keeps its layers and caches, as far as this process can see it."""
     root = Path("/var/lib/docker")
     return root if root.is_dir() else Path("/")

@@ -15,7 +15,7 @@ from train.cores import count_cores
 
 
 def check(settings: Settings) -> Iterator[Finding]:
-    """What training and the checks need, wherever they run."""
+    """Check what training and the smoke checks need, wherever they run."""
     yield from _check_host(settings)
     yield from _check_disk(settings)
     yield from _check_memory()
@@ -76,7 +76,7 @@ def _check_outputs(settings: Settings) -> Iterator[Finding]:
 
 
 def _find_existing(folder: Path) -> Path:
-    """The folder itself, or the nearest above it that exists."""
+    """Return the folder itself, or the nearest above it that exists."""
     folder = folder.absolute()
     while not folder.exists():
         folder = folder.parent
@@ -87,7 +87,7 @@ QUERY = ("nvidia-smi", "--query-gpu=name,compute_cap,driver_version", "--format=
 
 
 def check_gpu(settings: Settings) -> Iterator[Finding]:
-    """Each GPU, and whether its driver runs the CUDA asked for."""
+    """Check each GPU, and whether its driver runs the CUDA asked for."""
     try:
         answer = subprocess.run(QUERY, capture_output=True, text=True, timeout=20, check=False)
     except (OSError, subprocess.TimeoutExpired):

@@ -16,8 +16,8 @@ from toolkit.settings import Settings
 
 
 def check_engine(settings: Settings) -> Iterator[Finding]:
-    """Engine, buildx, compose, base image, NVIDIA runtime."""
-    # The docker SDK is slow to load; whoever examines something else need not wait.
+    """Check the engine, buildx, compose, the base image and the NVIDIA runtime."""
+    # The docker SDK is slow to load, and `doctor` is imported by commands that do not need it.
     from toolkit.engine.client import connect, select_base
 
     try:

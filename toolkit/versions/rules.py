@@ -25,7 +25,7 @@ class Asked:
 
     @property
     def numbers(self) -> tuple[str, ...]:
-        """Compute capabilities as plain numbers: ``7.5``."""
+        """The compute capabilities as plain numbers: ``7.5``."""
         return numbers.list_plain(self.capabilities)
 
     def render(self) -> str:
@@ -181,7 +181,7 @@ def _find_missing_parts(table: Table, asked: Asked) -> list[str]:
 
 
 def _find_unfit_runtime(table: Table, asked: Asked) -> list[str]:
-    """The locked run-time set of this CUDA has one cuDNN: no other can be asked for."""
+    """Return why the locked run-time set of this CUDA, which has one cuDNN, does not serve the set."""
     held = [item.cudnn for item in table.published if (item.tensorflow, item.cuda) == (asked.tensorflow, asked.cuda)]
     if not held or asked.cudnn in held:
         return []

@@ -1,4 +1,4 @@
-"""The version table: what TensorFlow, CUDA, cuDNN, Python and Bazel work together, and who says so.
+"""The version table: what TensorFlow, CUDA, cuDNN, Python and Bazel work together, and the source of each fact.
 
 The data is table.yaml; this module reads it once and checks that it is consistent.
 """

@@ -35,7 +35,7 @@ _DAMAGE = (zipfile.BadZipFile, zlib.error, EOFError, NotImplementedError, Runtim
 
 @dataclass(frozen=True, kw_only=True)
 class Identity:
-    """What a wheel says it is, in its name and in its metadata."""
+    """Name, version and tags of a wheel, from its file name and its metadata."""
 
     name: str
     version: str
@@ -61,7 +61,7 @@ class Archive:
         self._zip = archive
 
     def read_text(self, member: str) -> str | None:
-        """A small text file of the wheel, or None where it has none of that name."""
+        """Return a small text file of the wheel, or None where it has none of that name."""
         if member not in self._zip.namelist():
             return None
         with _naming_damage(self.path), self._zip.open(member) as stream:
@@ -71,7 +71,7 @@ class Archive:
         """Check every file of the wheel against RECORD, and hand out those that begin with ``magic``.
 
         Yields:
-            Name and content; the content lies in a temporary file and is gone after the loop's turn.
+            Name and content; the content is in a temporary file that is gone after the loop's turn.
 
         Raises:
             IntegrityError: a file is damaged, missing, or not recorded.

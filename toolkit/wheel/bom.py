@@ -22,7 +22,7 @@ _PROPERTIES = ("python", "cuda", "cudnn", "capabilities")
 
 
 def write(plan: WheelPlan, found: Inspection, matrix: Table, *, bazel: Program, packages: Iterable[str]) -> str:
-    """The bill as JSON; equal inputs give equal text.
+    """Return the bill as JSON; equal inputs give equal text.
 
     Args:
         plan: what was built.
@@ -62,7 +62,7 @@ def _describe(plan: WheelPlan) -> Iterable[tuple[str, str]]:
 
 
 def _find_source(plan: WheelPlan) -> list[ExternalReference]:
-    """The commit that was built; of a tree that somebody brought along there is no address."""
+    """Return the commit that was built; a tree that the user brought along has no address."""
     if "source" in plan.origins:
         return []
     address = XsUri(f"git+{REPOSITORY}@{plan.lock.pins['tensorflow-commit']}")

@@ -28,7 +28,7 @@ def check(found: Inspection, spec: Mapping[str, str]) -> None:
 
 
 def find_mismatches(found: Inspection, spec: Mapping[str, str]) -> Iterator[str]:
-    """Where a wheel differs from what was to be built.
+    """Yield where a wheel differs from what was to be built.
 
     Capabilities are looked for twice: in what the build wrote down, and in the machine code itself.
     """

@@ -106,7 +106,7 @@ class Inspection:
 
 
 def read_identity(path: Path) -> archive.Identity:
-    """Name, version and tags of a TensorFlow wheel: a glance, not a check of its bytes.
+    """Return name, version and tags of a TensorFlow wheel, without checking its bytes.
 
     Raises:
         UsageError: it is no wheel.
@@ -198,7 +198,7 @@ def _rank(architecture: str) -> tuple[int, str]:
 
 @dataclass(frozen=True, kw_only=True)
 class Audit:
-    """What ``auditwheel show`` would say.
+    """What ``auditwheel show`` reports.
 
     Attributes:
         platform: tag that the wheel is consistent with, such as ``manylinux_2_38_x86_64``; ``linux_…`` if with none.

@@ -30,7 +30,7 @@ _KINDS = {1: "compute", 2: "sm"}
 
 
 def read_architectures(data: bytes | mmap.mmap, start: int = 0, end: int | None = None) -> frozenset[str]:
-    """What a section holds code for: ``sm_75`` for machine code, ``compute_75`` for PTX.
+    """Return what a section holds code for: ``sm_75`` for machine code, ``compute_75`` for PTX.
 
     Args:
         data: the file.
@@ -104,7 +104,7 @@ def read(data: mmap.mmap) -> Library:
 
 
 def order(version: str) -> tuple[int, ...]:
-    """A symbol version as numbers that compare."""
+    """Return a symbol version as numbers that compare."""
     return tuple(int(part) for part in version.split("."))
 
 

@@ -1,7 +1,8 @@
 """How a wheel came to be, as an in-toto statement with SLSA's provenance, version 1.
 
 https://slsa.dev/spec/v1.0/provenance and https://github.com/in-toto/attestation: builders and registries read it, so a
-wheel that leaves this machine can say what it was made of. It is unsigned: it says what was done, not who vouches.
+wheel that leaves this machine can say what it was made of. It is unsigned: it records what was done, and proves no
+author.
 """
 
 import uuid
@@ -20,7 +21,7 @@ STATEMENT = "https://in-toto.io/Statement/v1"
 PREDICATE = "https://slsa.dev/provenance/v1"
 BUILD_TYPE = "urn:x-tensorflow-toolkit:build-wheel:v1"
 BUILDER = "urn:x-tensorflow-toolkit:builder:docker-buildx"
-"""Whoever trusts the result trusts this program, the engine that ran it and the machine below."""
+"""To trust the result is to trust this program, the engine that ran it and the machine below."""
 
 TREE = "toolkit-tree-sha256"
 """Our own digest of a folder (:func:`toolkit.digest.digest_paths`): ``sha256`` would promise that of one file."""
@@ -37,7 +38,7 @@ _EXTERNAL = {
 
 @dataclass(frozen=True, kw_only=True)
 class Program:
-    """A program as it ran: what it says of its version, and the hex digest of its file."""
+    """A program as it ran: the version that it prints, and the hex digest of its file."""
 
     version: str
     sha256: str
@@ -58,7 +59,7 @@ def describe(
         plan: what was built.
         subjects: digest of each file by name; the wheel first.
         started, finished: seconds since 1970.
-        builder: the machine; its engine and kernel are told.
+        builder: the machine; its engine and kernel are recorded.
         bazel: the Bazel that ran, which need not be the pinned one.
     """
     external = {name: plan.arguments[argument] for name, argument in _EXTERNAL.items() if argument in plan.arguments}
@@ -106,7 +107,7 @@ def _list_dependencies(plan: WheelPlan, bazel: Program) -> Iterator[dict[str, An
 
 
 def _describe_origin(name: str, plan: WheelPlan) -> dict[str, Any]:
-    """What replaces a pinned source; an image that is known by its name alone has no digest to tell."""
+    """Return what replaces a pinned source; an image that is known by its name alone has no digest."""
     identity, context = plan.origins[name], plan.contexts[name]
     if identity.startswith(IMAGE_SCHEME):
         return {"name": name, "uri": identity}
@@ -114,7 +115,7 @@ def _describe_origin(name: str, plan: WheelPlan) -> dict[str, Any]:
 
 
 def _split(identity: str, sha256: str = "sha256") -> dict[str, str]:
-    """``sha256:…`` and ``git:…`` as in-toto writes them."""
+    """Return ``sha256:…`` and ``git:…`` as in-toto writes them."""
     algorithm, _, value = identity.partition(":")
     return {{"git": "gitCommit", "sha256": sha256}[algorithm]: value}
 

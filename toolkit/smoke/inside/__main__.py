@@ -7,7 +7,7 @@ from pathlib import Path
 FOLDER = Path(__file__).resolve().parent
 
 if not __package__:
-    # Python put this folder itself on the path, where our modules would hide others of the same name.
+    # Python put this folder itself on the path, where these modules would hide others of the same name.
     sys.path[0] = str(FOLDER.parent)
 
 if __name__ == "__main__":

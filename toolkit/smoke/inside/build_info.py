@@ -14,7 +14,7 @@ _LOCAL_REMEDY = "build a wheel for it: toolkit build-wheel"
 
 
 def info() -> dict[str, Any]:
-    """``tf.sysconfig.get_build_info()`` as a plain dict.
+    """Return ``tf.sysconfig.get_build_info()`` as a plain dict.
 
     Raises:
         Fail: there is none.
@@ -23,7 +23,7 @@ def info() -> dict[str, Any]:
 
 
 def require_cuda(ask: Ask) -> dict[str, Any]:
-    """Build info of a CUDA build.
+    """Return the build info of a CUDA build.
 
     Raises:
         Fail: it is a CPU build, though CUDA, a capability or a GPU was asked for.
@@ -38,7 +38,7 @@ def require_cuda(ask: Ask) -> dict[str, Any]:
 
 
 def consistent(ask: Ask) -> Evidence:
-    """Build info is there, and the module agrees with it; a build with CUDA where CUDA was asked for."""
+    """Check that build info agrees with the module, and names CUDA where CUDA was asked for."""
     built = info()
     evidence = {"build": built}
     says = bool(require_attribute(load_tensorflow(), "test.is_built_with_cuda")())
@@ -54,11 +54,11 @@ def consistent(ask: Ask) -> Evidence:
 
 
 def cuda(ask: Ask) -> Evidence:
-    """The CUDA and cuDNN that it was built against can be served by those asked for.
+    """Check that the CUDA and cuDNN asked for serve a build against those of build info.
 
     CUDA: same major version, which is what NVIDIA's minor version compatibility promises. cuDNN: same major version,
     and no later minor than the one that will be loaded, because TensorFlow refuses an older library than its headers.
-    A part that the build does not tell (the published wheel says only ``9`` for cuDNN) is not compared.
+    A part that build info lacks (the published wheel says only ``9`` for cuDNN) is not compared.
     """
     built = require_cuda(ask)
     evidence = {
@@ -81,7 +81,7 @@ def cuda(ask: Ask) -> Evidence:
 
 
 def capabilities(ask: Ask) -> Evidence:
-    """The kernels that were built run on the compute capability asked for."""
+    """Check that the kernels that were built run on the compute capability asked for."""
     built = require_cuda(ask)
     have = [str(item) for item in built.get("cuda_compute_capabilities") or []]
     evidence: Evidence = {"built": have, "asked": ask.capability}

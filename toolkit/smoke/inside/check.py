@@ -63,7 +63,7 @@ class Finding:
     timeout: float
 
     def as_dict(self) -> dict[str, Any]:
-        """The JSON object of the report."""
+        """Return the JSON object of the report."""
         plain: dict[str, Any] = _plain(asdict(self))
         return plain
 
@@ -107,7 +107,7 @@ class Check:
         return self.found(result, evidence, remedy=remedy, seconds=time.monotonic() - start)
 
     def found(self, result: Result, evidence: Evidence, *, remedy: str = "", seconds: float = 0.0) -> Finding:
-        """A finding of this check."""
+        """Return a finding of this check."""
         return Finding(self.id, self.title, result, evidence, remedy, round(seconds, 3), self.timeout)
 
 

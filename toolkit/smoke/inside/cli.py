@@ -114,7 +114,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         print("interrupted", file=sys.stderr)
         return EXIT_INTERRUPTED
     except BrokenPipeError:
-        # Whoever read us went away; what is still buffered must not raise again when Python ends.
+        # The reader went away; what is still buffered must not raise again when Python ends.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return EXIT_INTERRUPTED
     report = summarize(findings, ask)
@@ -123,7 +123,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def summarize(findings: Sequence[Finding], ask: Ask) -> dict[str, Any]:
-    """The report, as a JSON value."""
+    """Return the report as a JSON value."""
     seen = next((finding.evidence for finding in findings if finding.id == TENSORFLOW), {})
     return {
         "schema": SCHEMA,

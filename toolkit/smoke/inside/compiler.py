@@ -90,7 +90,7 @@ _PTX = """\
 
 
 def libdevice(ask: Ask) -> Evidence:
-    """libdevice is found and can be linked: a kernel that calls its tanh becomes PTX without an open reference.
+    """Check that libdevice can be linked: a kernel that calls its tanh becomes PTX without an open reference.
 
     The linking is done with libnvvm, which comes in the same package; without it the evidence says so. Where the file
     comes from a wheel, it is also the wheel's to the last bit.
@@ -120,7 +120,7 @@ def libdevice(ask: Ask) -> Evidence:
 
 
 def ptxas(ask: Ask) -> Evidence:
-    """ptxas is found, runs, and assembles a kernel for the capability asked for; the cubin says which one it is for."""
+    """Check that ptxas assembles a kernel for the capability asked for, which is read back from the cubin."""
     build_info.require_cuda(ask)
     tool, searched = find_ptxas()
     if tool is None:
@@ -148,7 +148,7 @@ def ptxas(ask: Ask) -> Evidence:
 
 
 def find_ptxas() -> tuple[Path | None, list[str]]:
-    """The ptxas that XLA would run, and where it was looked for. What cannot be executed does not count."""
+    """Return the ptxas that XLA would run, and where it was looked for. What cannot be executed does not count."""
     path = [Path(part) for part in os.environ.get("PATH", "").split(":") if part]
     # The folder chosen by XLA_FLAGS comes first, then PATH, then the usual places (PreferPtxasFromPath).
     chosen, *usual = roots()
@@ -162,7 +162,7 @@ def find_ptxas() -> tuple[Path | None, list[str]]:
 
 
 def roots() -> list[Path]:
-    """The toolkit folders that TensorFlow tries, in its order."""
+    """Return the toolkit folders that TensorFlow tries, in its order."""
     chosen = re.findall(r"--xla_gpu_cuda_data_dir=(\S+)", os.environ.get("XLA_FLAGS", ""))
     package = Path(str(load_tensorflow().__file__)).resolve().parent
     return [
@@ -192,7 +192,7 @@ def _compare_with_record(file: Path) -> str:
 
 
 def _capability(ask: Ask) -> int:
-    """``7.5`` as 75; without an expectation the earliest that the build itself names."""
+    """Return ``7.5`` as 75; without an expectation the earliest that the build itself names."""
     named = [ask.capability] if ask.capability else build_info.info().get("cuda_compute_capabilities") or ["sm_75"]
     return min(found.major * 10 + found.minor for found in map(parse_capability, named) if found)
 

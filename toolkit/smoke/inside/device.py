@@ -21,7 +21,7 @@ _TOLD = ("sse4_2", "avx", "avx2", "fma", "avx512f", "avx512_vnni", "avx512_bf16"
 
 
 def instructions(_ask: Ask) -> Evidence:
-    """The processor has the instruction set that published wheels are compiled for."""
+    """Check that the processor has the instruction set that published wheels are compiled for."""
     machine = platform.machine()
     flags = read_flags()
     evidence = {"machine": machine, "has": [flag for flag in _TOLD if flag in flags]}
@@ -36,7 +36,7 @@ def instructions(_ask: Ask) -> Evidence:
 
 
 def onednn(_ask: Ask) -> Evidence:
-    """oneDNN, which makes convolutions fast on x86-64, is built in and switched on."""
+    """Check that oneDNN, which makes convolutions fast on x86-64, is built in and switched on."""
     switch = os.environ.get("TF_ENABLE_ONEDNN_OPTS", "")
     if switch == "0":
         raise Skip("TF_ENABLE_ONEDNN_OPTS=0 switches oneDNN off")
@@ -57,7 +57,7 @@ def onednn(_ask: Ask) -> Evidence:
 
 
 def read_flags(cpuinfo: Path = Path("/proc/cpuinfo")) -> frozenset[str]:
-    """Feature flags of the first processor: ``flags`` on x86, ``Features`` on ARM."""
+    """Return the feature flags of the first processor: ``flags`` on x86, ``Features`` on ARM."""
     for line in cpuinfo.read_text().splitlines():
         name, _, value = line.partition(":")
         if name.strip() in {"flags", "Features"}:
@@ -82,7 +82,7 @@ _RUN_REMEDY = (
 
 
 def driver(ask: Ask) -> Evidence:
-    """The NVIDIA driver is there, answers, is new enough for the CUDA of the build, and sees a device."""
+    """Check that the NVIDIA driver answers, is new enough for the CUDA of the build, and sees a device."""
     _respect(ask)
     nodes = find_nodes()
     evidence: Evidence = {"device_nodes": nodes}
@@ -108,7 +108,7 @@ def driver(ask: Ask) -> Evidence:
 
 
 def visible(ask: Ask) -> Evidence:
-    """TensorFlow sees the GPU. When it does not, the causes that can be told from here are named."""
+    """Check that TensorFlow sees the GPU. When it does not, the evidence names the causes that can be found."""
     _respect(ask)
     tf = load_tensorflow()
     found = find_gpus(tf)
@@ -124,7 +124,7 @@ def visible(ask: Ask) -> Evidence:
 
 
 def capability(ask: Ask) -> Evidence:
-    """The device is of the compute capability asked for, and the build has kernels for it."""
+    """Check that the device is of the compute capability asked for, and the build has kernels for it."""
     tf, gpu = _first_gpu(ask)
     found = _describe(tf, gpu)
     built = [str(item) for item in build_info.info().get("cuda_compute_capabilities") or []]
@@ -143,9 +143,10 @@ def capability(ask: Ask) -> Evidence:
 
 
 def operation(ask: Ask) -> Evidence:
-    """A product is computed on the GPU, stays there, and is right. Small integers: every sum is exact."""
+    """Check that a product is computed on the GPU, stays there, and is right."""
     tf, _ = _first_gpu(ask)
     np = load_numpy()
+    # Small integers: every sum is exact.
     values = (np.arange(64 * 64) % 7 - 3).astype(np.float32).reshape(64, 64)
     with tf.device("/GPU:0"):
         result = tf.linalg.matmul(tf.constant(values), tf.constant(values))
@@ -158,7 +159,7 @@ def operation(ask: Ask) -> Evidence:
 
 
 def memory(ask: Ask) -> Evidence:
-    """With memory growth on, TensorFlow takes what it needs and leaves the rest to others."""
+    """Check that TensorFlow, with memory growth on, takes only the memory that it needs."""
     tf, gpu = _first_gpu(ask)
     growth = bool(tf.config.experimental.get_memory_growth(gpu))
     with tf.device("/GPU:0"):
@@ -174,7 +175,7 @@ def memory(ask: Ask) -> Evidence:
 
 
 def find_nodes(folder: Path = Path("/dev")) -> list[str]:
-    """The device files of NVIDIA GPUs: the driver's own, and the one of the Windows subsystem for Linux."""
+    """Return the device files of NVIDIA GPUs: the driver's own, and the one of the Windows subsystem for Linux."""
     return sorted(str(node) for pattern in ("nvidia*", "dxg") for node in folder.glob(pattern))
 
 
@@ -200,7 +201,7 @@ def question_driver(library: Any) -> tuple[Evidence, list[str]]:
 
 
 def _absence(ask: Ask) -> list[str]:
-    """Why TensorFlow may have found no GPU, as far as it can be told."""
+    """Return why TensorFlow may have found no GPU, as far as it can be found out."""
     if not build_info.info().get("is_cuda_build"):
         return ["this TensorFlow was built without CUDA"]
     causes = []
@@ -213,7 +214,6 @@ def _absence(ask: Ask) -> list[str]:
 
 
 def _first_gpu(ask: Ask) -> tuple[Any, Any]:
-    """TensorFlow and its first GPU."""
     _respect(ask)
     tf = load_tensorflow()
     found = find_gpus(tf)
@@ -231,7 +231,7 @@ def _describe(tf: Any, gpu: Any) -> dict[str, str]:
 
 
 def _respect(ask: Ask) -> None:
-    """A GPU that was not asked for is no business of a build that cannot use it."""
+    """Skip where a GPU was not asked for and the build cannot use one."""
     if ask.device == "cpu":
         raise Skip("--device cpu leaves GPUs alone")
     if ask.device == "auto" and not build_info.info().get("is_cuda_build"):

@@ -26,7 +26,7 @@ _DYNAMIC_BYTES = 1 << 20
 
 @dataclass(frozen=True)
 class Segment:
-    """A program header: kind, and where its bytes lie in the file and in memory."""
+    """A program header: its kind, and where its bytes are in the file and in memory."""
 
     kind: int
     offset: int
@@ -35,7 +35,7 @@ class Segment:
 
 
 def read_search_path(library: Path) -> list[Path]:
-    """The folders of a library's RUNPATH (or RPATH), with ``$ORIGIN`` put in; those that do not exist are left out.
+    """Return the folders of a library's RUNPATH (or RPATH) that exist, with ``$ORIGIN`` put in.
 
     Raises:
         ValueError: not a 64-bit little-endian ELF file.
@@ -51,7 +51,7 @@ def read_search_path(library: Path) -> list[Path]:
 
 
 def require_whole(library: Path) -> None:
-    """Refuse a file that ends before its own segments do: dlopen would map it and die of SIGBUS.
+    """Refuse a file that ends before its own segments do: dlopen would map it and end with SIGBUS.
 
     Raises:
         ValueError: it is cut short, or is no ELF file.
@@ -172,7 +172,7 @@ _REMEDY = "install the hash-locked set of the CUDA version, with every component
 
 
 def reachable(ask: Ask) -> Evidence:
-    """TensorFlow's own loader finds, by name, every library that it opens on a machine with a GPU.
+    """Check that TensorFlow's own loader finds, by name, every library that it opens on a machine with a GPU.
 
     It is made to look by ``tf.load_op_library``: the same ``dlopen`` from the same library, whose RUNPATH decides what
     is found. Runs before the other checks of libraries, because what is already loaded is always found.
@@ -197,7 +197,7 @@ def reachable(ask: Ask) -> Evidence:
 
 
 def load(ask: Ask) -> Evidence:
-    """Every library of the set is found and loads with all its symbols bound (RTLD_NOW)."""
+    """Check that every library of the set loads with all its symbols bound (RTLD_NOW)."""
     _require_known(build_info.require_cuda(ask))
     folders = search_folders()
     loaded: dict[str, str] = {}
@@ -220,7 +220,7 @@ def load(ask: Ask) -> Evidence:
 
 
 def versions(ask: Ask) -> Evidence:
-    """The loaded libraries say that they are the CUDA and cuDNN asked for, and serve what TensorFlow was built with.
+    """Check that the loaded libraries are the CUDA and cuDNN asked for, and serve those of the build.
 
     ``cudaRuntimeGetVersion`` tells major and minor (12060 is 12.6) and no more: the patch number of the CUDA asked for
     cannot be compared, the component wheels' own versions are given instead. ``cudnnGetVersion`` tells all three.
@@ -260,7 +260,7 @@ def versions(ask: Ask) -> Evidence:
 
 
 def search_folders() -> list[Path]:
-    """Where the loader looks when TensorFlow calls dlopen: LD_LIBRARY_PATH, then the RUNPATH of its libraries.
+    """Return where the loader looks when TensorFlow calls dlopen: LD_LIBRARY_PATH, then the RUNPATH of its libraries.
 
     Then the folders of the component wheels, for libraries that only other NVIDIA libraries load.
     """
@@ -273,7 +273,7 @@ def search_folders() -> list[Path]:
 
 
 def open_library(library: Library, folders: list[Path]) -> tuple[ctypes.CDLL, str]:
-    """Load a library from the first folder that has it, else by the system's own search; also says from where.
+    """Load a library from the first folder that has it, else by the system's own search; return it with its place.
 
     Raises:
         OSError: it is nowhere, or it does not load; the message is the loader's.
@@ -292,7 +292,7 @@ def open_library(library: Library, folders: list[Path]) -> tuple[ctypes.CDLL, st
 
 
 def decode_cudnn(number: int) -> tuple[int, int, int]:
-    """90500 is 9.5.0; up to cuDNN 8 the major had three digits after it less: 8904 is 8.9.4."""
+    """Return the parts of a version number: 90500 is 9.5.0; up to cuDNN 8, 8904 is 8.9.4."""
     if number >= 10000:
         return number // 10000, number % 10000 // 100, number % 100
     return number // 1000, number % 1000 // 100, number % 100
@@ -316,7 +316,7 @@ def _ask_library(soname: str, folders: list[Path], question: Callable[[ctypes.CD
 
 
 def _return_value(function: str) -> Callable[[ctypes.CDLL], int]:
-    """A function that returns its version as ``size_t``."""
+    """Call a function that returns its version as ``size_t``."""
 
     def ask(library: ctypes.CDLL) -> int:
         call = library[function]
@@ -327,7 +327,7 @@ def _return_value(function: str) -> Callable[[ctypes.CDLL], int]:
 
 
 def _out_parameter(function: str) -> Callable[[ctypes.CDLL], int]:
-    """A function that writes its version through an ``int *`` and returns an error code."""
+    """Call a function that writes its version through an ``int *`` and returns an error code."""
 
     def ask(library: ctypes.CDLL) -> int:
         value = ctypes.c_int(0)
@@ -340,7 +340,6 @@ def _out_parameter(function: str) -> Callable[[ctypes.CDLL], int]:
 
 
 def _wheels() -> dict[str, str]:
-    """Installed NVIDIA component wheels and their versions."""
     found = {str(item.name): item.version for item in metadata.distributions()}
     return {name: found[name] for name in sorted(found) if re.match(r"nvidia[-_]", name)}
 

@@ -24,7 +24,7 @@ class Expected:
     Attributes:
         name: what it is.
         value: the float64 result.
-        terms: how many rounded operations lie between the inputs and one element.
+        terms: how many rounded operations lead from the inputs to one element.
         magnitude: the same computation on absolute values; the scale of its rounding error.
     """
 
@@ -35,14 +35,14 @@ class Expected:
 
 
 def expect_matmul(np: Any, a: Any, b: Any, up: Any) -> list[Expected]:
-    """C = AB for A (m, k), B (k, n); dA = dC Bᵀ, dB = Aᵀ dC."""
+    """Return C = AB for A (m, k), B (k, n); dA = dC Bᵀ, dB = Aᵀ dC."""
     a, b, up = (x.astype(np.float64) for x in (a, b, up))
     triples = (("result", a, b), ("gradient of left", up, b.T), ("gradient of right", a.T, up))
     return [Expected(name, x @ y, x.shape[1], np.abs(x) @ np.abs(y)) for name, x, y in triples]
 
 
 def expect_conv2d(np: Any, images: Any, kernel: Any, up: Any) -> list[Expected]:
-    """Correlation with odd kernels, stride 1, zero padding that keeps the size.
+    """Return the correlation with odd kernels, stride 1, zero padding that keeps the size.
 
     Shapes: images (n, h, w, c), kernel (r, s, c, k), up (n, h, w, k).
     """
@@ -72,7 +72,7 @@ def _conv2d(np: Any, images: Any, kernel: Any, up: Any) -> tuple[Any, Any, Any]:
 
 
 def expect_batch_norm(np: Any, x: Any, scale: Any, offset: Any, up: Any) -> list[Expected]:
-    """y = scale·(x - μ)/√(σ² + ε) + offset, over all axes but the last (S. Ioffe and C. Szegedy, arXiv:1502.03167)."""
+    """Return scale·(x - μ)/√(σ² + ε) + offset over all axes but the last (Ioffe and Szegedy, arXiv:1502.03167)."""
     x, scale, offset, up = (value.astype(np.float64) for value in (x, scale, offset, up))
     axes = tuple(range(x.ndim - 1))
     count = x[..., 0].size
@@ -104,7 +104,7 @@ _SEED = 20190
 
 
 def matmul(ask: Ask) -> Evidence:
-    """``tf.linalg.matmul`` and both its gradients."""
+    """Check ``tf.linalg.matmul`` and both its gradients."""
     np = load_numpy()
     draw = np.random.default_rng(_SEED)
     a, b, up = (draw.standard_normal(shape, np.float32) for shape in ((48, 96), (96, 32), (48, 32)))
@@ -116,7 +116,7 @@ def matmul(ask: Ask) -> Evidence:
 
 
 def conv2d(ask: Ask) -> Evidence:
-    """``tf.nn.conv2d``, 3 by 3, padded, and both its gradients. Shapes: batch, height, width, channels."""
+    """Check ``tf.nn.conv2d``, 3 by 3, padded, and both its gradients. Shapes: batch, height, width, channels."""
     np = load_numpy()
     draw = np.random.default_rng(_SEED)
     shapes = ((4, 12, 12, 16), (3, 3, 16, 24), (4, 12, 12, 24))
@@ -129,7 +129,7 @@ def conv2d(ask: Ask) -> Evidence:
 
 
 def batch_norm(ask: Ask) -> Evidence:
-    """Fused batch normalization in training mode, with the gradients of input, scale and offset."""
+    """Check fused batch normalization in training mode, with the gradients of input, scale and offset."""
     np = load_numpy()
     draw = np.random.default_rng(_SEED)
     shape, channels = (8, 6, 6, 16), (16,)
@@ -175,13 +175,13 @@ def _compare(
 
 
 def devices(tf: Any, ask: Ask) -> list[str]:
-    """The devices to compute on: always the processor, and the first GPU unless it is to be left alone."""
+    """Return the devices to compute on: always the processor, and the first GPU unless it is hidden."""
     return ["/CPU:0", *(["/GPU:0"] if ask.device != "cpu" and find_gpus(tf) else [])]
 
 
 @contextmanager
 def full_precision(tf: Any) -> Iterator[None]:
-    """TensorFloat-32, on by default from capability 8.0, keeps 10 bits: far outside a float32 bound."""
+    """Switch TensorFloat-32 off: on by default from capability 8.0, it keeps 10 bits, too few for a float32 bound."""
     config = tf.config.experimental
     before = config.tensor_float_32_execution_enabled()
     config.enable_tensor_float_32_execution(False)
@@ -195,7 +195,7 @@ _TOLERANCE = 1e-5
 
 
 def compiles(ask: Ask) -> Evidence:
-    """A function with ``jit_compile=True`` becomes an XLA module, and a function that XLA cannot compile is refused.
+    """Check that ``jit_compile=True`` makes an XLA module, and that what XLA cannot compile is refused.
 
     The refusal is the control: where ``jit_compile`` is silently ignored, strings would work.
     """
@@ -219,7 +219,7 @@ def compiles(ask: Ask) -> Evidence:
 
 
 def agrees(ask: Ask) -> Evidence:
-    """The compiled function and its compiled gradient give what op-by-op execution gives, within 1e-5 of its scale."""
+    """Check that a compiled function and its gradient give what op-by-op execution gives, within 1e-5 of its scale."""
     tf = load_tensorflow()
     np = load_numpy()
     evidence: Evidence = {}
@@ -243,7 +243,7 @@ def agrees(ask: Ask) -> Evidence:
 
 
 def _program(tf: Any, *, jit_compile: bool | None) -> Any:
-    """A product, a nonlinearity and a reduction, with their gradient: enough for XLA to fuse."""
+    """Return a function of a product, a nonlinearity and a reduction, with their gradient: enough for XLA to fuse."""
 
     def value_and_gradient(x: Any) -> tuple[Any, Any]:
         with tf.GradientTape() as tape:
@@ -281,7 +281,7 @@ def training(ask: Ask) -> Evidence:
 
 
 def _train(tf: Any) -> str:
-    """Digest of the weights after a few steps of gradient descent on made-up images."""
+    """Return the digest of the weights after a few steps of gradient descent on made-up images."""
     draw = tf.random.stateless_normal
     images = draw([16, 8, 8, 3], seed=_TRAINING_SEED)
     labels = tf.range(16) % 4

@@ -146,7 +146,7 @@ class _Worker:
         self._listener.start()
 
     def ask(self, check_id: str, deadline: float) -> dict[str, Any]:
-        """Send one request and wait for its answer.
+        """Return the answer to one request.
 
         Raises:
             _HungError: the deadline passed.
@@ -214,7 +214,7 @@ _PR_SET_PDEATHSIG = 1
 
 
 def serve(checks: Sequence[Check], ask: Ask) -> None:
-    """Answer requests until standard input ends.
+    """Run the requested checks until standard input ends.
 
     The answers keep the original standard output to themselves: libraries that print go to standard error.
     """
@@ -233,7 +233,7 @@ def serve(checks: Sequence[Check], ask: Ask) -> None:
 
 
 def _die_with_parent() -> None:
-    """A hung check must not outlive a parent that was killed (prctl(2), Linux only)."""
+    """Ask the kernel to end this process with its parent: a hung check must not outlive it (prctl(2), Linux only)."""
     libc = ctypes.CDLL(None)
     if hasattr(libc, "prctl"):
         libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)

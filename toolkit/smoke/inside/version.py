@@ -15,7 +15,7 @@ from .check import TENSORFLOW, Ask, Check, Evidence, Fail, find_gpus, load_tenso
 
 
 def imports(ask: Ask) -> Evidence:
-    """TensorFlow imports; later checks in the same worker build on it."""
+    """Check that TensorFlow imports; later checks in the same worker need it."""
     start = time.monotonic()
     try:
         tf = load_tensorflow()
@@ -37,14 +37,14 @@ def imports(ask: Ask) -> Evidence:
 
 
 def version(ask: Ask) -> Evidence:
-    """The module, the installed distribution and the caller name one version."""
+    """Check that the module, the installed distribution and the caller name one version."""
     found = str(require_attribute(load_tensorflow(), "__version__"))
     installed = find_distribution()
     evidence = {"asked": ask.version, "module": found, "distribution": f"{installed.name} {installed.version}"}
     if normalize(found) != normalize(installed.version):
         raise Fail(
             f"the module says {found}, its distribution says {installed.version}",
-            remedy="two installations lie over each other: make a fresh environment",
+            remedy="two installations are mixed: make a fresh environment",
             **evidence,
         )
     if ask.version and not _same(ask.version, found):
@@ -57,7 +57,7 @@ def version(ask: Ask) -> Evidence:
 
 
 def wheel_tags(_ask: Ask) -> Evidence:
-    """The wheel was built for this interpreter and this kind of machine (PEP 425 tags)."""
+    """Check that the wheel was built for this interpreter and this kind of machine (PEP 425 tags)."""
     installed = find_distribution()
     tags = re.findall(r"^Tag: *(\S+)", installed.read_text("WHEEL") or "", re.MULTILINE)
     here = f"cp{sys.version_info.major}{sys.version_info.minor}"
@@ -73,7 +73,7 @@ def wheel_tags(_ask: Ask) -> Evidence:
 
 
 def dependencies(_ask: Ask) -> Evidence:
-    """What TensorFlow's distribution requires is installed, in a version that it accepts (as ``pip check``)."""
+    """Check that what TensorFlow requires is installed, in a version that it accepts (as ``pip check``)."""
     installed = find_distribution()
     needed = [requirement for requirement in installed.requires or [] if "extra ==" not in requirement]
     if not needed:
@@ -107,12 +107,12 @@ def dependencies(_ask: Ask) -> Evidence:
 
 
 def normalize(text: str) -> str:
-    """One spelling for ``2.19.0-rc1``, as the module says it, and ``2.19.0rc1``, as PEP 440 does."""
+    """Return one spelling for ``2.19.0-rc1``, as the module has it, and ``2.19.0rc1``, as PEP 440 has it."""
     return re.sub(r"[-_.]?(rc|dev|a|b)[-_.]?(?=\d)", r"\1", text.strip().lower())
 
 
 def fits(tag: str, interpreter: str, machine: str) -> bool:
-    """Whether a tag such as ``cp311-cp311-linux_x86_64`` is for this interpreter and machine."""
+    """Return whether a tag such as ``cp311-cp311-linux_x86_64`` is for this interpreter and machine."""
     parts = tag.split("-")
     if len(parts) != 3:
         return False
@@ -125,13 +125,13 @@ def fits(tag: str, interpreter: str, machine: str) -> bool:
 
 
 def _same(asked: str, found: str) -> bool:
-    """A local suffix (``2.19.0+cuda``) counts only when it was asked for."""
+    """Return whether versions are equal; a local suffix (``2.19.0+cuda``) counts only when it was asked for."""
     asked, found = normalize(asked), normalize(found)
     return asked == (found if "+" in asked else found.partition("+")[0])
 
 
 def find_distribution() -> metadata.Distribution:
-    """The one installed distribution that the imported module belongs to."""
+    """Return the one installed distribution that the imported module belongs to."""
     file = Path(str(require_attribute(load_tensorflow(), "__file__"))).resolve()
     owners = {
         found.name: found
@@ -165,7 +165,7 @@ class Measure:
 
 
 def files(_ask: Ask) -> Evidence:
-    """Every file of TensorFlow's distribution has the hash that its RECORD promised."""
+    """Check that every file of TensorFlow's distribution has the hash that its RECORD promised."""
     installed = find_distribution()
     recorded = [(str(file), file.hash) for file in installed.files or [] if file.hash is not None]
     # hashlib lets other threads run: this is as fast as the disk, or as all processors.
@@ -183,7 +183,7 @@ def files(_ask: Ask) -> Evidence:
     if missing or changed:
         raise Fail(
             f"{len(missing)} files missing, {len(changed)} changed since installation: {(missing + changed)[0]}, …",
-            remedy="install the wheel again; if it comes back, suspect the disk or whoever writes there",
+            remedy="install the wheel again; if it comes back, suspect the disk, or another program that writes there",
             **evidence,
         )
     if not found:
@@ -192,7 +192,7 @@ def files(_ask: Ask) -> Evidence:
 
 
 def find_promise(package: str, file: Path) -> metadata.FileHash | None:
-    """What an installed package's RECORD says of a file, or None where it says nothing."""
+    """Return the hash of a file in an installed package's RECORD, or None where it has none."""
     try:
         installed = metadata.distribution(package)
     except metadata.PackageNotFoundError:
@@ -204,7 +204,7 @@ def find_promise(package: str, file: Path) -> metadata.FileHash | None:
 
 
 def measure(path: Path, algorithm: str) -> Measure | None:
-    """Size and digest of a file, None when it cannot be read."""
+    """Return size and digest of a file, or None when it cannot be read."""
     digest = hashlib.new(algorithm)
     size = 0
     try:
