@@ -4,7 +4,7 @@ import re
 from pathlib import Path
 
 from toolkit import versions
-from toolkit.cli.matrix import render
+from toolkit.cli.pins import render
 from toolkit.errors import list_exit_codes
 
 README = Path(__file__).parent.parent / "README.md"

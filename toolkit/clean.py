@@ -13,7 +13,7 @@ from docker.errors import APIError
 from toolkit import naming
 from toolkit.engine import buildx
 from toolkit.engine.client import translating_errors
-from toolkit.wheel import staging
+from toolkit.wheel import folder as wheel_folder
 
 FOLDERS = re.compile(r"(environment|image|wheel)-[a-z0-9.-]*[0-9a-f]{12}")
 """Names that only we give. A folder of another name in the state folder is somebody else's."""
@@ -126,8 +126,8 @@ def _find_halves(dist: Path) -> list[Leftover]:
     # One that a build works in is no leftover: not even --force may take it away from under the build.
     return [
         Leftover(kind="folder", name=str(path), handle=path)
-        for path in staging.find(dist)
-        if staging.is_abandoned(path)
+        for path in wheel_folder.find_staging(dist)
+        if wheel_folder.is_abandoned(path)
     ]
 
 

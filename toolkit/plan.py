@@ -6,10 +6,8 @@ import json
 import shlex
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any, Generic, TypeVar
 
-from toolkit import digest, files
 from toolkit.console import Console
 from toolkit.errors import IntegrityError
 
@@ -55,11 +53,6 @@ class Plan:
     def commands(self) -> list[list[str]]:
         """The commands of all steps, in order."""
         return [list(argv) for step in self.steps for argv in step.commands]
-
-    @property
-    def digest(self) -> str:
-        """Content digest of the plan."""
-        return digest.digest_value(self.to_json())
 
     def to_json(self) -> dict[str, Any]:
         """Return the plan as JSON values."""
@@ -114,11 +107,6 @@ def print_plan(plan: Plan, console: Console) -> None:
     """Print the commands of a plan: one a line, as a POSIX shell reads them back, or with ``--json`` the whole plan."""
     value = {"commands": plan.commands, "plan": plan.to_json()}
     console.result(value, "\n".join(shlex.join(argv) for argv in plan.commands))
-
-
-def write(folder: Path, plan: Plan) -> None:
-    """Write ``plan.json`` into a folder."""
-    files.write_json(folder / FILE, plan.to_json())
 
 
 def repeat(option: str, values: Iterable[str]) -> list[str]:

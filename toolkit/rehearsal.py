@@ -1,7 +1,7 @@
-"""Prepares and runs a rehearsal: the training job on an emulated GPU, which ``train.rehearsal`` makes.
+"""Plans and runs a rehearsal: the training job on an emulated GPU, which ``train.rehearsal`` makes.
 
-It runs on the host, under every engine setting: the emulation is compiled for the TensorFlow that it is used with, and
-the images have no compiler. It needs no GPU, no driver and no network.
+It always runs on the host, because the emulation is compiled for the TensorFlow that it is used with, and the images
+have no compiler. It needs no GPU, no driver and no network.
 """
 
 import json
@@ -11,9 +11,11 @@ from typing import Any, Final
 
 from toolkit.console import Console
 from toolkit.engine import Environment, Job, Mount
+from toolkit.engine.choice import make_host_engine
 from toolkit.engine.host import HostEngine
 from toolkit.environment import EnvironmentSpec
 from toolkit.errors import JobError, UnsupportedError, UsageError
+from toolkit.plan import Step, Task
 from toolkit.settings import Settings
 from toolkit.versions import load_table
 from train.rehearsal.cli import read
@@ -22,8 +24,8 @@ _LIBRARY: Final = "rehearsal"
 """Folder of compiled emulations, inside the environment's."""
 
 
-def choose_recipe(settings: Settings) -> EnvironmentSpec:
-    """Choose what the environment holds.
+def choose_spec(settings: Settings) -> EnvironmentSpec:
+    """Return what the environment holds.
 
     Raises:
         UnsupportedError: another TensorFlow or Python was asked for.
@@ -45,13 +47,31 @@ def choose_recipe(settings: Settings) -> EnvironmentSpec:
     return EnvironmentSpec(tensorflow=settings.tensorflow, python=settings.python, requirements=locked.requirements)
 
 
-def make_engine(settings: Settings) -> HostEngine:
-    """Return the engine that rehearsals run on."""
-    return HostEngine(Path(settings.state), settings.ca_bundle)
+def plan_tasks(arguments: Sequence[str], settings: Settings, console: Console) -> list[Task[Any]]:
+    """Return the tasks: make the environment, and run the rehearsal in it.
+
+    Raises:
+        TrainError: an argument makes no sense.
+        UnsupportedError: another TensorFlow or Python was asked for.
+        UsageError: a container engine was asked for.
+    """
+    engine = make_host_engine(settings)
+    plan = engine.plan(choose_spec(settings))
+    job = plan_job(arguments, plan.reference)
+
+    def make() -> Environment:
+        environment = engine.prepare(plan, console)
+        console.heading("venv", f"{'reused' if environment.reused else 'made'} {environment.reference}")
+        return environment
+
+    made = Task(Step(title="environment", commands=plan.commands, inputs=plan.inputs, outputs=(plan.reference,)), make)
+    commands = tuple(map(tuple, engine.commands(plan.reference, job)))
+    rehearsed = Task(Step(title="rehearse", commands=commands), lambda: run(engine, made.result, arguments, console))
+    return [made, rehearsed]
 
 
-def plan(arguments: Sequence[str], environment: str) -> Job:
-    """Plan the job.
+def plan_job(arguments: Sequence[str], environment: str) -> Job:
+    """Return the job.
 
     Args:
         arguments: of ``python -m train.rehearsal``.
@@ -78,17 +98,17 @@ def run(engine: HostEngine, environment: Environment, arguments: Sequence[str], 
         JobError: it found something wrong, or could not run; it has said so itself.
     """
     if not console.json:
-        code = engine.run(environment, plan(arguments, environment.reference))
+        code = engine.run(environment, plan_job(arguments, environment.reference))
     else:
         lines: list[str] = []
-        code = engine.run(environment, plan([*arguments, "--json"], environment.reference), lines.append)
+        code = engine.run(environment, plan_job([*arguments, "--json"], environment.reference), lines.append)
         console.result(_read_report(lines), "")
     if code:
         raise JobError("the rehearsal", code)
 
 
 def _read_report(lines: Sequence[str]) -> dict[str, Any]:
-    """The report; empty where the job failed before it had one, and has said why."""
+    """Return the report; empty where the job failed before it had one, and has said why."""
     try:
         value = json.loads("\n".join(lines))
     except ValueError:

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from tests.unit.wheel.test_publication import finish_build, publish
-from toolkit import chain, environment
+from toolkit import environment, pipeline
 from toolkit.console import Console
 from toolkit.environment import EnvironmentSpec, Platform
 from toolkit.errors import IntegrityError, UnsupportedError
@@ -78,7 +78,7 @@ def test_a_dry_run_refuses_what_the_real_run_refuses(
     path.write_text(path.read_text().replace('"cudnn": "9.5.0"', '"cudnn": "9.1.0"'))
     settings = resolve({"cuda": "12.6.1", "cudnn": "9.5.0", "engine": "host"})
     with pytest.raises(IntegrityError):
-        chain.choose_workplace(settings, str(dist), Console(verbosity=-1), dry_run=dry_run)
+        pipeline.resolve(pipeline.Request(settings=settings, wheel=str(dist), dry_run=dry_run), Console(verbosity=-1))
 
 
 @pytest.mark.parametrize(

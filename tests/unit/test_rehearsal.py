@@ -7,6 +7,7 @@ import pytest
 
 from toolkit import project, rehearsal
 from toolkit.console import Console
+from toolkit.engine.choice import make_host_engine
 from toolkit.engine.host import HostEngine
 from toolkit.engine.job import Environment
 from toolkit.errors import JobError, UnsupportedError, UsageError
@@ -29,10 +30,10 @@ def test_the_set_has_the_cuda_build_and_none_of_nvidias_libraries() -> None:
 
 def test_the_job_is_pasteable_and_keeps_its_library_in_the_environment(tmp_path: Path) -> None:
     settings = settle(tmp_path)
-    engine, recipe = rehearsal.make_engine(settings), rehearsal.choose_recipe(settings)
-    planned = engine.plan(recipe)
+    engine, spec = make_host_engine(settings), rehearsal.choose_spec(settings)
+    planned = engine.plan(spec)
     assert "environment-rehearse-" in planned.reference
-    (command,) = engine.commands(planned.reference, rehearsal.plan(["digits", "--gpu", "l4"], planned.reference))
+    (command,) = engine.commands(planned.reference, rehearsal.plan_job(["digits", "--gpu", "l4"], planned.reference))
     assert command[4:9] == ["-P", "-m", "train.rehearsal", "digits", "--gpu"]
     assert command[-2:] == ["--library-cache", f"{planned.reference}/rehearsal"]
 
@@ -43,12 +44,12 @@ def test_the_job_is_pasteable_and_keeps_its_library_in_the_environment(tmp_path:
 )
 def test_what_cannot_be_rehearsed_is_refused(flags: dict[str, str], error: type[Exception], tmp_path: Path) -> None:
     with pytest.raises(error):
-        rehearsal.choose_recipe(settle(tmp_path, **flags))
+        rehearsal.choose_spec(settle(tmp_path, **flags))
 
 
 def test_a_wrong_argument_is_refused_before_anything_is_made() -> None:
     with pytest.raises(TrainUsageError):
-        rehearsal.plan(["digits", "--gpu", "voodoo"], "environment")
+        rehearsal.plan_job(["digits", "--gpu", "voodoo"], "environment")
 
 
 @pytest.mark.parametrize(("code", "lines"), [(0, ['{"passed":', " true}"]), (7, ['{"passed": false}']), (4, [])])

@@ -3,20 +3,7 @@
 import typer
 
 from toolkit import __version__
-from toolkit.cli import (
-    build_image,
-    build_wheel,
-    clean,
-    doctor,
-    lock,
-    matrix,
-    rehearse,
-    reproduce,
-    smoke,
-    train,
-    up,
-    verify,
-)
+from toolkit.cli import build, clean, doctor, pins, reproduce, run, verify
 
 app = typer.Typer(
     name="toolkit",
@@ -31,17 +18,17 @@ app = typer.Typer(
 # What comes after the data set belongs to the training job, options included.
 PASS_ON = {"allow_extra_args": True, "ignore_unknown_options": True}
 
-app.command("up", context_settings=PASS_ON, short_help="The whole chain: wheel, image, smoke, training.")(up.up)
-app.command("build-wheel", short_help="Build TensorFlow from source.")(build_wheel.build_wheel)
-app.command("build-image", short_help="Build the runtime or the training image.")(build_image.build_image)
-app.command("smoke", short_help="Check the TensorFlow of an image or of the host.")(smoke.smoke)
-app.command("train", context_settings=PASS_ON, short_help="Train a DenseNet.")(train.train)
+app.command("up", context_settings=PASS_ON, short_help="The whole chain: wheel, image, smoke, training.")(run.up)
+app.command("build-wheel", short_help="Build TensorFlow from source.")(build.build_wheel)
+app.command("build-image", short_help="Build the runtime or the training image.")(build.build_image)
+app.command("smoke", short_help="Check the TensorFlow of an image or of the host.")(run.smoke)
+app.command("train", context_settings=PASS_ON, short_help="Train a DenseNet.")(run.train)
 app.command("rehearse", context_settings=PASS_ON, short_help="The first steps of training on an emulated GPU.")(
-    rehearse.rehearse
+    run.rehearse
 )
 app.command("doctor", short_help="What this machine can do, with remedies.")(doctor.doctor)
-app.command("matrix", short_help="What works with what, and who says so.")(matrix.matrix)
-app.command("lock", short_help="Freeze every pin of the chain, or check them.")(lock.lock)
+app.command("matrix", short_help="What works with what, and who says so.")(pins.matrix)
+app.command("lock", short_help="Freeze every pin of the chain, or check them.")(pins.lock)
 app.command("verify", short_help="Check a wheel, an image or a run, and the chain behind it.")(verify.verify)
 app.command("reproduce", short_help="Run a finished run again, and compare.")(reproduce.reproduce)
 app.command("clean", short_help="Remove what the toolkit made.")(clean.clean)

@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from toolkit.cli.session import Session, command
+from toolkit.cli.command import Session, command
 from toolkit.errors import EngineError, PreflightError
 
 

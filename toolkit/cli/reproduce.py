@@ -5,8 +5,7 @@ from typing import Annotated
 
 import typer
 
-from toolkit.cli import options
-from toolkit.cli.session import Session, command
+from toolkit.cli.command import DryRun, Gpu, Session, Wheel, command
 
 
 @command("tensorflow", "cuda", "cudnn", "engine", "base_image", "ca_bundle")
@@ -16,10 +15,10 @@ def reproduce(
     data_dir: Annotated[
         str, typer.Option(metavar="DIR", help="Where the local copy of the data is now, for a run that read one.")
     ] = "",
-    wheel: options.Wheel = None,
-    gpu: options.Gpu = None,
+    wheel: Wheel = None,
+    gpu: Gpu = None,
     keep: Annotated[bool, typer.Option("--keep", help="Keep the second run although it is equal.")] = False,
-    dry_run: options.DryRun = False,
+    dry_run: DryRun = False,
 ) -> None:
     """Run a finished run again and compare: rung R4 where its weights are the same to the bit.
 
@@ -35,13 +34,14 @@ def reproduce(
 
     from toolkit import findings
     from toolkit.errors import CheckError
+    from toolkit.plan import print_plan
     from toolkit.reproduction import attempt as attempts
     from toolkit.reproduction import ladder, rerun
 
     console, settings = session.console, session.settings
     attempt = attempts.plan(run, settings, wheel=wheel, gpu=gpu, data_dir=data_dir, console=console, dry_run=dry_run)
     if dry_run:
-        options.print_commands(console, attempt.commands())
+        print_plan(attempt.plan(), console)
         return
     console.heading("run", shlex.join(["toolkit", "train", *attempt.arguments]))
     outcome = rerun.run(attempt, keep=keep, console=console)

@@ -4,8 +4,7 @@ from typing import Annotated
 
 import typer
 
-from toolkit.cli import options
-from toolkit.cli.session import Session, command
+from toolkit.cli.command import Bazelrc, Session, command
 
 REMEDIES = {
     "wheel": "build the wheel again",
@@ -39,7 +38,7 @@ def verify(
             "differ. R1: contents may differ, code too.",
         ),
     ] = "R2",
-    bazelrc: options.Bazelrc = "",
+    bazelrc: Bazelrc = "",
 ) -> None:
     """Check that a wheel, an environment, an image or a run still is what its record says, and the chain behind it.
 

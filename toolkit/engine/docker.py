@@ -138,8 +138,15 @@ class DockerEngine:
             spec, self._base, state=self._state, target=self._target, ca_bundle=self._ca_bundle, tag=self._tag
         )
 
-    def prepare(self, plan: EnvironmentPlan, console: Console) -> Environment:
+    def find(self, plan: EnvironmentPlan) -> Environment | None:
         """See :class:`toolkit.engine.job.Engine`. An image with the plan's digest on its label is up to date."""
+        found = self._find(plan.reference)
+        if found is None or found.labels.get(naming.PLAN_LABEL) != plan.digest:
+            return None
+        return _describe(plan, found, reused=True)
+
+    def prepare(self, plan: EnvironmentPlan, console: Console) -> Environment:
+        """See :class:`toolkit.engine.job.Engine`."""
         found = self._find(plan.reference)
         reused = found is not None and found.labels.get(naming.PLAN_LABEL) == plan.digest
         if not reused:
@@ -159,9 +166,7 @@ class DockerEngine:
             )
         if not reused or manifest.read(plan.folder) is None:
             self._record(plan, found)
-        return Environment(
-            kind=plan.kind, digest=str(found.id), reference=plan.reference, folder=plan.folder, reused=reused
-        )
+        return _describe(plan, found, reused=reused)
 
     def adopt(self, reference: str) -> Environment:
         """Return an image that is on this machine, whoever built it, as an environment.
@@ -275,6 +280,12 @@ def _remove(client: docker.DockerClient, name: str) -> None:
             why=str(error)[:300],
             remedy="`toolkit clean` removes it once the engine answers again",
         ) from error
+
+
+def _describe(plan: EnvironmentPlan, found: Any, *, reused: bool) -> Environment:
+    return Environment(
+        kind=plan.kind, digest=str(found.id), reference=plan.reference, folder=plan.folder, reused=reused
+    )
 
 
 def _list_inputs(spec: EnvironmentSpec, target: str) -> list[Path]:

@@ -83,6 +83,12 @@ class HostEngine:
             commands=_list_commands(spec, folder, self._ca_bundle),
         )
 
+    def find(self, plan: EnvironmentPlan) -> Environment | None:
+        """See :class:`toolkit.engine.job.Engine`."""
+        if manifest.read(plan.folder) is None or not interpreter(plan.folder).exists():
+            return None
+        return _describe(plan, reused=True)
+
     def prepare(self, plan: EnvironmentPlan, console: Console) -> Environment:
         """See :class:`toolkit.engine.job.Engine`. The manifest is written last: an environment without is made again.
 
@@ -93,12 +99,10 @@ class HostEngine:
         """
         files.require_writable(plan.folder.parent)
         with making(plan.folder):
-            reused = manifest.read(plan.folder) is not None and interpreter(plan.folder).exists()
-            if not reused:
+            found = self.find(plan)
+            if found is None:
                 _make(plan, console)
-        return Environment(
-            kind=plan.kind, digest=plan.digest, reference=plan.reference, folder=plan.folder, reused=reused
-        )
+        return found or _describe(plan, reused=False)
 
     def commands(self, reference: str, job: Job) -> list[list[str]]:
         """See :class:`toolkit.engine.job.Engine`. This very command is executed."""
@@ -184,6 +188,10 @@ def _lock(folder: Path, how: int) -> Iterator[None]:
     with folder.with_name(f"{folder.name}.lock").open("w") as stream:
         fcntl.flock(stream, how)
         yield
+
+
+def _describe(plan: EnvironmentPlan, *, reused: bool) -> Environment:
+    return Environment(kind=plan.kind, digest=plan.digest, reference=plan.reference, folder=plan.folder, reused=reused)
 
 
 def _list_commands(spec: EnvironmentSpec, folder: Path, ca_bundle: str) -> tuple[tuple[str, ...], ...]:

@@ -122,6 +122,10 @@ class Engine(Protocol):
         """Plan an environment; nothing is started."""
         ...
 
+    def find(self, plan: EnvironmentPlan) -> Environment | None:
+        """Return the environment of a plan, or None where it is not made or out of date."""
+        ...
+
     def prepare(self, plan: EnvironmentPlan, console: Console) -> Environment:
         """Carry out a plan, unless its environment is up to date.
 

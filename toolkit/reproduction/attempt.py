@@ -1,6 +1,5 @@
 """What it takes to run a finished run again: its arguments, a place, and nothing that forbids it."""
 
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -12,6 +11,7 @@ from toolkit.audit.record import RunRecord
 from toolkit.console import Console
 from toolkit.errors import CheckError, PreflightError, UsageError
 from toolkit.findings import require
+from toolkit.plan import Plan, Step
 from toolkit.reproduction import place, recall
 from toolkit.reproduction.place import Place
 from toolkit.settings import Settings
@@ -35,18 +35,22 @@ class Attempt:
     gpu: bool
     settings: Settings
 
-    def commands(self) -> list[Sequence[str]]:
-        """What :func:`toolkit.reproduction.rerun.run` amounts to, paste-able."""
+    def plan(self) -> Plan:
+        """Return the steps of :func:`toolkit.reproduction.rerun.run`."""
         config = training.read_arguments(self.arguments, replace(self.settings, runs=str(self.choose_name())))
-        planned = self.place.workplace.engine.plan(self.place.workplace.recipe) if self.place.workplace else None
+        planned = self.place.workplace.plan if self.place.workplace else None
         named = self.place.environment.reference if self.place.environment else ""
         reference = planned.reference if planned else named
-        jobs = [
-            place.plan_probe(self.arguments, config, gpu=self.gpu),
-            training.plan(self.arguments, config, parent={}, gpu=self.gpu),
+        jobs = {
+            "probe": place.plan_probe(self.arguments, config, gpu=self.gpu),
+            "train": training.plan(self.arguments, config, parent={}, gpu=self.gpu),
+        }
+        steps = [
+            Step(title=title, commands=tuple(map(tuple, self.place.engine.commands(reference, job))))
+            for title, job in jobs.items()
         ]
-        made = planned.commands if planned else ()
-        return [*made, *(argv for job in jobs for argv in self.place.engine.commands(reference, job))]
+        made = Step(title="environment", commands=planned.commands if planned else (), outputs=(reference,))
+        return Plan(steps=(made, *steps))
 
     def choose_name(self) -> Path:
         """A name for a second run that is kept: that of the first, ``again`` and a number."""

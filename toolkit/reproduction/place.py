@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from toolkit import chain, training
+from toolkit import pipeline, training
 from toolkit.audit import environment as environments
 from toolkit.audit import origins, parent
 from toolkit.audit.record import RunRecord
@@ -35,13 +35,13 @@ class Place:
 
     engine: Engine
     environment: Environment | None = None
-    workplace: chain.Workplace | None = None
+    workplace: pipeline.Resolved | None = None
 
 
 def find(record: RunRecord, settings: Settings, wheel: str | None, console: Console, *, dry_run: bool) -> Place:
     """The environment that the run names, if it is on this machine and no other is asked for; nothing is made.
 
-    Raises: as :func:`toolkit.chain.choose_workplace`, and
+    Raises: as :func:`toolkit.pipeline.resolve`, and
         CheckError: the very environment is here, but no longer as it was made.
     """
     link = record.parent
@@ -52,7 +52,7 @@ def find(record: RunRecord, settings: Settings, wheel: str | None, console: Cons
             return found
     if link and settings.sources["engine"] == "default":
         settings = replace(settings, engine="docker" if link.get("kind") == "image" else "host")
-    workplace = chain.choose_workplace(settings, wheel, console, dry_run=dry_run)
+    workplace = pipeline.resolve(pipeline.Request(settings=settings, wheel=wheel, dry_run=dry_run), console)
     return Place(engine=workplace.engine, workplace=workplace)
 
 

@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from toolkit import chain, files, training
+from toolkit import files, pipeline, training
 from toolkit.audit import record as records
 from toolkit.console import Console
 from toolkit.engine import Environment
@@ -101,7 +101,7 @@ def _prepare(attempt: Attempt, console: Console) -> Environment:
         return attempt.place.environment
     if attempt.place.workplace is None:
         raise ValueError("a place without an environment says how to make one")
-    return chain.prepare(attempt.place.workplace, console)
+    return pipeline.environment_task(attempt.place.workplace, console).run()
 
 
 @contextmanager

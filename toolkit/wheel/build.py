@@ -1,6 +1,5 @@
-"""Runs a wheel's plan: watched while it runs, stopped cleanly, published whole or not at all."""
+"""Carries out a wheel's plan: watched while it runs, stopped cleanly, published whole or not at all."""
 
-import importlib
 import json
 import os
 import platform
@@ -8,24 +7,26 @@ import shutil
 import subprocess
 import sys
 import tempfile
-import threading
 import time
 import uuid
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from toolkit import files, manifest
+from toolkit import files, lock, manifest
 from toolkit.console import Console
+from toolkit.doctor import building
 from toolkit.engine import buildx
 from toolkit.engine.client import require_buildx
 from toolkit.errors import BuildError, PreflightError
 from toolkit.manifest import Manifest
+from toolkit.plan import Task
+from toolkit.settings import Settings
 from toolkit.versions import Table
-from toolkit.wheel import failure, staging
-from toolkit.wheel.folder import find_wheel
+from toolkit.wheel import log as logs_
+from toolkit.wheel.folder import find_wheel, stage
 from toolkit.wheel.plan import LOG_TARGET, WheelPlan
-from toolkit.wheel.progress import Progress
+from toolkit.wheel.request import PlannedWheel
 from train.cores import count_cores
 
 LOG_SECONDS = 120
@@ -33,13 +34,13 @@ LOG_SECONDS = 120
 
 
 @dataclass(frozen=True, kw_only=True)
-class Built:
+class BuiltWheel:
     """A wheel on disk.
 
     Attributes:
         folder: ``dist/NAME``.
         record: its manifest.
-        reused: whether it was there already.
+        reused: whether it was built before.
     """
 
     folder: Path
@@ -52,27 +53,68 @@ class Built:
         return find_wheel(self.folder)
 
 
-def find(plan: WheelPlan, dist: Path) -> Built | None:
-    """The result of a plan, if it is there and whole."""
+def find(plan: WheelPlan, dist: Path) -> BuiltWheel | None:
+    """Return the result of a plan, if it is there and complete."""
     folder = dist / plan.name
     record = manifest.read(folder)
     if record is None or record.facts.get("plan") != plan.digest:
         return None
-    # A glance, since hashing a real wheel takes seconds: `toolkit verify` and `toolkit build-image` look at every byte.
+    # Hashing a real wheel takes seconds: `toolkit verify` and `toolkit build-image` do it.
     sizes = [path.stat().st_size for path in folder.glob("*.whl")]
     if sizes != [record.facts.get("inspection", {}).get("bytes")]:
         return None
-    return Built(folder=folder, record=record, reused=True)
+    return BuiltWheel(folder=folder, record=record, reused=True)
 
 
-def build(plan: WheelPlan, matrix: Table, *, dist: Path, logs: Path, engine: str, console: Console) -> Built:
+def plan_task(
+    planned: PlannedWheel, settings: Settings, console: Console, *, out: Path, dry_run: bool
+) -> Task[BuiltWheel]:
+    """Return the task that builds a wheel, or takes the one that is up to date; prints the warnings about it.
+
+    Args:
+        planned: what to build.
+        settings: name the state folder.
+        console: where progress goes.
+        out: folder of finished wheels.
+        dry_run: whether the task will only be printed.
+    """
+    plan = planned.plan
+    found = find(plan, out)
+    if found is None or dry_run:
+        _announce(planned, console)
+    console.heading("plan", f"{plan.name}: inputs {plan.rung}")
+
+    def make() -> BuiltWheel:
+        logs = Path(settings.state) / f"wheel-{plan.name}"
+        built = found or build(plan, planned.table, dist=out, logs=logs, engine=planned.engine, console=console)
+        # Bazel reports no error for a cache that does not answer: these numbers show it.
+        console.heading("bazel", logs_.describe_outcome(built.record.facts["bazel"]))
+        console.heading("wheel", f"{'reused' if built.reused else 'built'} {built.wheel.name}")
+        return built
+
+    return Task(plan.step(out), make)
+
+
+def _announce(planned: PlannedWheel, console: Console) -> None:
+    """Print the warnings that a new wheel deserves, and what building it takes on this machine."""
+    for line in (*planned.spec.warnings, *lock.describe_floating(planned.plan.floating)):
+        console.say(f"  {line}")
+    answered = planned.spec.answered
+    console.say(f"  {len(answered)} known failures that every set meets are answered; --verbose lists them")
+    for line in answered:
+        console.detail(f"  {line}")
+    machine = building.check_machine()
+    console.heading("machine", "; ".join(filter(None, (machine.summary, machine.remedy))))
+
+
+def build(plan: WheelPlan, table: Table, *, dist: Path, logs: Path, engine: str, console: Console) -> BuiltWheel:
     """Build a wheel.
 
     Args:
         plan: what to build.
-        matrix: the version table.
+        table: the version table.
         dist: folder of results.
-        logs: folder for what is said on the way, kept when it fails.
+        logs: folder of the build's logs.
         engine: name and version of the container engine.
         console: where progress goes.
 
@@ -81,11 +123,9 @@ def build(plan: WheelPlan, matrix: Table, *, dist: Path, logs: Path, engine: str
     """
     require_buildx()
     files.require_writable(dist)
-    # What reads ELF and writes bills of materials takes half a second to load: time to be had while Bazel works.
-    threading.Thread(target=importlib.import_module, args=("toolkit.wheel.publication",), daemon=True).start()
-    # Beside the target, so that the last step is a rename; hidden, so that nobody takes it for a result.
-    with staging.claim(dist, plan.name) as place:
-        command = plan.command(place.path)
+    # Beside the target, so that the last step is a rename.
+    with stage(dist, plan.name) as staging:
+        command = plan.command(staging.path)
         started = time.time()
         log, observe = logs / "build.log", _watch(console)
         run = uuid.uuid4().hex
@@ -93,24 +133,23 @@ def build(plan: WheelPlan, matrix: Table, *, dist: Path, logs: Path, engine: str
             with tempfile.NamedTemporaryFile("w", prefix="toolkit-run-") as name:
                 name.write(run)
                 name.flush()
-                argv = plan.command(place.path, run_name=Path(name.name))
-                buildx.build(argv, log=log, console=console, step="wheel", observe=observe, keep=[place.lock])
+                argv = plan.command(staging.path, run_name=Path(name.name))
+                buildx.build(argv, log=log, console=console, step="wheel", observe=observe, keep=[staging.lock])
         except BuildError as error:
-            _require_space(place.path, error)
+            _require_space(staging.path, error)
             _fetch_log(plan, logs / "bazel", run)
-            raise failure.explain(error, (logs / "bazel" / "build.log", log)) from error
+            raise logs_.explain(error, (logs / "bazel" / "build.log", log)) from error
+        # What reads ELF and writes bills of materials is slow to load, and an up-to-date wheel does not need it.
         from toolkit.wheel import publication
 
-        circumstances = publication.Circumstances(
-            started=started, finished=time.time(), host=describe_host(engine), command=command
-        )
+        ran = publication.BuildRun(started=started, finished=time.time(), host=describe_host(engine), command=command)
         console.heading("check", "reading the wheel: record, versions, GPU code, platform")
-        record = publication.publish(place.path, dist / plan.name, plan, matrix, circumstances)
-    return Built(folder=dist / plan.name, record=record, reused=False)
+        record = publication.publish(staging.path, dist / plan.name, plan, table, ran)
+    return BuiltWheel(folder=dist / plan.name, record=record, reused=False)
 
 
 def describe_host(engine: str) -> dict[str, str]:
-    """The machine, as far as it may matter to somebody who compares two builds."""
+    """Describe the machine, as far as it may matter when two builds are compared."""
     memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     return {
         "cores": str(count_cores()),
@@ -122,11 +161,11 @@ def describe_host(engine: str) -> dict[str, str]:
 
 
 def _watch(console: Console) -> Callable[[str], str]:
-    """What listens to the build's lines: the progress line for people, events for programs."""
-    progress, began = Progress(), time.monotonic()
+    """Return a reader of the build's lines, which returns a progress line and with ``--json`` prints events."""
+    progress, began = logs_.Progress(), time.monotonic()
 
     def observe(line: str) -> str:
-        if progress.hear(line) and console.json:
+        if progress.feed(line) and console.json:
             event = {**progress.event, "seconds": round(time.monotonic() - began, 1)}
             print(json.dumps(event), file=sys.stderr, flush=True)
         return progress.summary
@@ -135,7 +174,7 @@ def _watch(console: Console) -> Callable[[str], str]:
 
 
 def _require_space(folder: Path, error: BuildError) -> None:
-    """Tell a full disk on this side, of which buildx says no more than ``error from receiver``."""
+    """Raise an error for a full disk on this machine, of which buildx says only ``error from receiver``."""
     try:
         with tempfile.TemporaryFile(dir=folder) as probe:
             os.posix_fallocate(probe.fileno(), 0, 1 << 20)
@@ -148,13 +187,12 @@ def _require_space(folder: Path, error: BuildError) -> None:
 
 
 def _fetch_log(plan: WheelPlan, folder: Path, run: str) -> None:
-    """Bring the log and the events of a run of Bazel out of the cache mount into ``folder``.
+    """Copy the log and the events of a run of Bazel from the cache mount into ``folder``.
 
-    The folder is empty afterwards where the run did not come as far as Bazel: the log of an earlier run would explain
-    another failure. Without a log the error stands as it is.
+    The folder stays empty where Bazel did not start: the log of an earlier run would explain another failure.
     """
     shutil.rmtree(folder, ignore_errors=True)
-    # A new RUN_ID makes BuildKit copy again. Any form of --no-cache would empty the cache mount first, log and all.
+    # A new RUN_ID makes BuildKit copy again. Any form of --no-cache would empty the cache mount first, with the log.
     kept = replace(plan, fresh=False, arguments={**plan.arguments, "LOG_OF": run, "RUN_ID": run})
     argv = kept.command(folder, target=LOG_TARGET)
     try:

@@ -1,6 +1,16 @@
-"""The folder of a wheel: one wheel, what belongs to it, and ``SHA256SUMS`` as ``sha256sum --check`` reads it."""
+"""The folder of a wheel: one wheel, its records, and ``SHA256SUMS`` as ``sha256sum --check`` reads it.
 
+It is made in a hidden, locked folder beside the results, and renamed when it is complete.
+"""
+
+import fcntl
+import os
 import re
+import shutil
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 from pathlib import Path
 
 from toolkit import digest, files
@@ -8,10 +18,12 @@ from toolkit.errors import BuildError, IntegrityError
 
 SUMS = "SHA256SUMS"
 _LINE = re.compile(r"([0-9a-f]{64}) [ *]([^/\0]+)")
+_STAGING_NAME = re.compile(r"\.[0-9a-f]{12}\.[a-z0-9_]{8}")
+"""A plan's name and what ``mkdtemp`` adds to it; hidden folders of other names are left alone."""
 
 
 def find_wheel(folder: Path) -> Path:
-    """The one wheel of a folder.
+    """Return the one wheel of a folder.
 
     Raises:
         BuildError: there is none, or more than one.
@@ -38,8 +50,8 @@ def check_sums(folder: Path) -> dict[str, str]:
     """Check every file of a folder against its sums; returns each file's digest by name.
 
     Raises:
-        IntegrityError: there are no sums; or something is missing, changed, not listed, or no regular file. All that
-            is wrong is in the message.
+        IntegrityError: there are no sums; or a file is missing, changed, not listed, or no regular file. The message
+            names all of them.
     """
     listed = _read_sums(folder)
     found = _digest_files(folder)
@@ -60,9 +72,7 @@ def check_sums(folder: Path) -> dict[str, str]:
 
 
 def check_sum(file: Path) -> None:
-    """Check one file against the sums beside it. Where there are no sums, nothing is checked.
-
-    A file that is neither there nor listed is as it was made.
+    """Check one file against the sums beside it, if there are sums; a file that is neither there nor listed is right.
 
     Raises:
         IntegrityError: it is changed, missing or not listed, or the sums cannot be read.
@@ -101,9 +111,86 @@ def _digest_files(folder: Path) -> dict[str, str]:
 
 
 def _is_plain(path: Path) -> bool:
-    """Whether it is a file itself: a link may lead to another file tomorrow."""
+    """Return whether it is a file itself; a link may lead to another file tomorrow."""
     return path.is_file() and not path.is_symlink()
 
 
 def _complain(folder: Path, why: str) -> IntegrityError:
     return IntegrityError(f"{folder.name} is not as it was made", why=why, remedy="build the wheel again")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Staging:
+    """A folder in which one build works.
+
+    Attributes:
+        path: the folder.
+        lock: open file that holds its lock. A child that inherits it holds the lock until it ends.
+    """
+
+    path: Path
+    lock: int
+
+
+@contextmanager
+def stage(dist: Path, name: str) -> Iterator[Staging]:
+    """Make a hidden folder for one build; it is removed at the end unless it was moved.
+
+    The kernel drops its lock when its process, and the processes that inherited the lock, have ended. So a folder that
+    is not locked is abandoned, and the next build, or ``toolkit clean``, removes it. filelock would not do: its locks
+    are not inherited.
+    """
+    sweep(dist)
+    with _open(dist) as door:
+        _flock(door)  # between making and locking, the folder would look abandoned
+        path = Path(tempfile.mkdtemp(prefix=f".{name}.", dir=dist))
+        lock = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
+        _flock(lock)
+    try:
+        yield Staging(path=path, lock=lock)
+    finally:
+        shutil.rmtree(path, ignore_errors=True)
+        os.close(lock)
+        # Again, because a killed build's buildx may have lived on for some seconds after the first time.
+        sweep(dist)
+
+
+def find_staging(dist: Path) -> list[Path]:
+    """Return the folders in which a wheel is being made, or was when its build was killed."""
+    try:
+        paths = sorted(dist.iterdir())
+    except OSError:
+        return []
+    return [path for path in paths if _STAGING_NAME.fullmatch(path.name) and path.is_dir() and not path.is_symlink()]
+
+
+def is_abandoned(path: Path) -> bool:
+    """Return whether no process holds a folder; false where that cannot be found out."""
+    with suppress(OSError), _open(path.parent) as door, _open(path) as lock:
+        fcntl.flock(door, fcntl.LOCK_SH)
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        return True
+    return False
+
+
+def sweep(dist: Path) -> None:
+    """Remove the folders that killed builds left."""
+    for path in find_staging(dist):
+        if is_abandoned(path):
+            # Each build makes its own folder, so none comes back to this one.
+            shutil.rmtree(path, ignore_errors=True)
+
+
+def _flock(handle: int) -> None:
+    # On a file system without locks nothing is swept either.
+    with suppress(OSError):
+        fcntl.flock(handle, fcntl.LOCK_EX)
+
+
+@contextmanager
+def _open(folder: Path) -> Iterator[int]:
+    handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        yield handle
+    finally:
+        os.close(handle)

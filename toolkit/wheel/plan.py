@@ -1,26 +1,27 @@
-"""The plan of a wheel: one ``docker buildx build`` and the digest that names its result. Pure.
+"""The plan of a wheel: one ``docker buildx build`` and the digest that names its result. Nothing is started here.
 
-docker/README.md is the other side of this contract: stages, arguments, contexts, secrets.
+docker/README.md describes the other side: stages, arguments, contexts and secrets.
 """
 
-import csv
-import io
 import re
-from collections.abc import Container, Iterable, Sequence
+from collections.abc import Container, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
-from toolkit import digest, project
-from toolkit.errors import UnsupportedError, UsageError
+from toolkit import digest, files, project
+from toolkit import plan as plans
+from toolkit.errors import IntegrityError, UnsupportedError, UsageError
 from toolkit.lock import Lock, rank
-from toolkit.wheel.origin import IMAGE_SCHEME, Origin
+from toolkit.plan import Plan, Step, quote_fields, repeat
 
 TARGET = "wheel-from-source"
 LOG_TARGET = "bazel-log"
+IMAGE_SCHEME = "docker-image://"
 _REPLACED = {"source": "tensorflow-commit", "bazel": "bazel-sha256"}
 """The pin that each context takes the place of."""
 _CREDENTIALS = re.compile(r"^--\w*header(?:=|$)|://[^/@]*@")
-"""Flags that carry them: a build argument is kept in the image's history, in the log and in the manifest."""
+"""Flags with credentials: a build argument is kept in the image's history, in the log and in the manifest."""
 _CACHE_NAME = re.compile(r"\w[\w.-]*", re.ASCII)
 _DOWNLOADS = ("distdir", "repository_cache")
 _EXECUTORS = ("grpc://", "grpcs://")
@@ -29,20 +30,20 @@ _CACHES = ("http://", "https://", *_EXECUTORS)
 
 
 @dataclass(frozen=True, kw_only=True)
-class Means:
-    """How this machine builds. None of it changes the result, so none of it is in the digest.
+class BuildOptions:
+    """How this machine builds. The result does not depend on it, so none of it is in the plan's digest.
 
     Attributes:
-        jobs: parallel actions; 0 leaves it to cores and memory.
-        memory: MiB that Bazel may plan with; 0 leaves it to the machine.
+        jobs: parallel actions; 0: by cores and memory.
+        memory: MiB that Bazel may plan with; 0: all of the machine's.
         remote_cache, remote_executor: URL of an existing service, or empty.
         remote_instance: name of an instance of these services, or empty.
         bazelrc: rc file with the credentials of that service; it is in no layer.
         ca_bundle: PEM file for networks that re-sign https; it is in no layer.
         downloads: folder with what Bazel would fetch, for machines off-line.
-        cache_id: name of the cache mounts; builds of one name go on where the last one was.
+        cache_id: name of the cache mounts; a build continues with what the last build of that name compiled.
         fresh: use nothing that an earlier build left.
-        base: the base image with its digest, where it is known by one; by its name otherwise.
+        base: the base image with its digest; empty for the name that the lock gives.
     """
 
     jobs: int = 0
@@ -59,6 +60,19 @@ class Means:
 
 
 @dataclass(frozen=True, kw_only=True)
+class BuildContext:
+    """A named build context that replaces a stage of the Dockerfile.
+
+    Attributes:
+        location: value for ``--build-context NAME=``.
+        identity: content digest, commit, or image digest.
+    """
+
+    location: str
+    identity: str
+
+
+@dataclass(frozen=True, kw_only=True)
 class WheelPlan:
     """What building a wheel takes.
 
@@ -66,9 +80,9 @@ class WheelPlan:
         lock: every pin.
         digest: content digest of all that decides the result.
         arguments: build arguments by name.
-        contexts: named contexts by name.
+        contexts: location of each named context.
         secrets: files by secret id.
-        fresh: whether caches are passed by.
+        fresh: whether the build uses no caches.
         origins: identity of each context that replaces a pinned source.
     """
 
@@ -87,7 +101,7 @@ class WheelPlan:
 
     @property
     def floating(self) -> tuple[str, ...]:
-        """What is not pinned: pins of the lock that are in use and empty, and what replaces one by name alone."""
+        """Names of the inputs that are not pinned: empty pins, and images that replace a pin by name alone."""
         replaced = {_REPLACED[name] for name in self.origins}
         by_name = [name for name, identity in self.origins.items() if identity.startswith(IMAGE_SCHEME)]
         return (*(name for name in self.lock.floating if name not in replaced), *by_name)
@@ -105,35 +119,99 @@ class WheelPlan:
         Args:
             output: the folder.
             target: the stage.
-            run: a word that nobody has used makes BuildKit run the stage although it has run before.
-            run_name: file with the name of the run, under which Bazel's log is kept. It is handed over as a secret,
+            run: a new word makes BuildKit run the stage again.
+            run_name: file with the name of the run, under which Bazel's log is kept. It is passed as a secret,
                 because a build argument would be part of BuildKit's cache key.
         """
         argv = ["docker", "buildx", "build", "--file", str(project.locate("docker/Dockerfile"))]
-        argv += ["--target", target, "--output", _quote("type=local", f"dest={output}")]
+        argv += ["--target", target, "--output", quote_fields("type=local", f"dest={output}")]
         argv += ["--provenance", "false", "--progress", "rawjson"]
         argv += ["--no-cache"] if self.fresh else []
         arguments = self.arguments | ({"RUN_ID": run} if run else {})
-        argv += _repeat("--build-arg", (f"{name}={value}" for name, value in arguments.items()))
-        argv += _repeat("--build-context", (f"{name}={value}" for name, value in self.contexts.items()))
+        argv += repeat("--build-arg", (f"{name}={value}" for name, value in arguments.items()))
+        argv += repeat("--build-context", (f"{name}={value}" for name, value in self.contexts.items()))
         secrets = self.secrets | ({"run": str(run_name)} if run_name else {})
-        argv += _repeat("--secret", (_quote(f"id={name}", f"src={path}") for name, path in secrets.items()))
+        argv += repeat("--secret", (quote_fields(f"id={name}", f"src={path}") for name, path in secrets.items()))
         return (*argv, str(project.ROOT))
+
+    def step(self, dist: Path) -> Step:
+        """Return the build as a step. The files are staged beside the output and renamed, so ``dest`` is another then.
+
+        Args:
+            dist: folder of finished wheels.
+        """
+        output = dist / self.name
+        return Step(
+            title="wheel",
+            commands=(self.command(output),),
+            inputs={"lock": self.lock.digest, **self.origins},
+            outputs=(str(output),),
+        )
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the plan as JSON values, without secrets."""
+        return {
+            "digest": self.digest,
+            "lock": self.lock.describe(),
+            "arguments": dict(self.arguments),
+            "contexts": dict(self.contexts),
+            "origins": dict(self.origins),
+        }
+
+    @classmethod
+    def from_json(cls, value: Mapping[str, Any]) -> "WheelPlan":
+        """Read a plan back; it has no secrets and uses caches.
+
+        Raises:
+            IntegrityError: the value is not a plan of a wheel.
+        """
+        try:
+            lock = Lock(spec=dict(value["lock"]["spec"]), pins=dict(value["lock"]["pins"]))
+            return cls(
+                lock=lock,
+                digest=str(value["digest"]),
+                arguments=dict(value["arguments"]),
+                contexts=dict(value["contexts"]),
+                secrets={},
+                origins=dict(value["origins"]),
+            )
+        except (KeyError, TypeError, ValueError) as error:
+            raise IntegrityError("not the plan of a wheel", why=repr(error)) from error
+
+
+def write(folder: Path, wheel_plan: WheelPlan, step: Step) -> None:
+    """Write ``plan.json`` beside a wheel: the step that built it, and the plan that it was made from."""
+    value = {**Plan(steps=(step,)).to_json(), "wheel": wheel_plan.to_json()}
+    files.write_json(folder / plans.FILE, value)
+
+
+def read(folder: Path) -> WheelPlan | None:
+    """Return the plan of a wheel's folder, or None where there is none, as in folders of earlier versions.
+
+    Raises:
+        IntegrityError: the file is not the plan of a wheel.
+    """
+    if not (folder / plans.FILE).exists():
+        return None
+    value = files.read_json(folder / plans.FILE)
+    if not isinstance(value, dict) or not isinstance(value.get("wheel"), dict):
+        raise IntegrityError(f"{folder / plans.FILE} is not the plan of a wheel", remedy="build the wheel again")
+    return WheelPlan.from_json(value["wheel"])
 
 
 def plan(
     lock: Lock,
-    means: Means,
+    options: BuildOptions,
     *,
-    source: Origin | None = None,
-    bazel: Origin | None = None,
+    source: BuildContext | None = None,
+    bazel: BuildContext | None = None,
     bazel_arguments: Sequence[str] = (),
 ) -> WheelPlan:
     """Plan a wheel.
 
     Args:
         lock: the pins.
-        means: how to build.
+        options: how to build.
         source: replaces the pinned commit of TensorFlow.
         bazel: replaces the pinned release of Bazel.
         bazel_arguments: flags for Bazel; the pinned ones come after them and win.
@@ -143,31 +221,31 @@ def plan(
         UsageError: an option cannot be meant.
     """
     _require_sources(lock, source, bazel)
-    _require_means(means)
+    _require_options(options)
     _require_words(bazel_arguments)
     origins = {name: item for name, item in (("source", source), ("bazel", bazel)) if item}
     identities = {name: item.identity for name, item in origins.items()}
-    contexts = {name: item.context for name, item in origins.items()}
-    if means.downloads:
-        contexts["downloads"] = str(Path(means.downloads).resolve())
-    secrets = {"ca": means.ca_bundle, "bazelrc": means.bazelrc}
+    contexts = {name: item.location for name, item in origins.items()}
+    if options.downloads:
+        contexts["downloads"] = str(Path(options.downloads).resolve())
+    secrets = {"ca": options.ca_bundle, "bazelrc": options.bazelrc}
     return WheelPlan(
         lock=lock,
         digest=digest.digest_value({"lock": lock.describe(), "origins": identities, "bazel": list(bazel_arguments)}),
-        arguments=_list_arguments(lock, means, origins.keys(), bazel_arguments),
+        arguments=_list_arguments(lock, options, origins.keys(), bazel_arguments),
         contexts=contexts,
         secrets={name: str(Path(path).resolve()) for name, path in secrets.items() if path},
-        fresh=means.fresh,
+        fresh=options.fresh,
         origins=identities,
     )
 
 
 def _list_arguments(
-    lock: Lock, means: Means, replaced: Container[str], bazel_arguments: Sequence[str]
+    lock: Lock, options: BuildOptions, replaced: Container[str], bazel_arguments: Sequence[str]
 ) -> dict[str, str]:
     spec, pins = lock.spec, lock.pins
     arguments = {
-        "BASE_IMAGE": means.base or pins["base-image"],
+        "BASE_IMAGE": options.base or pins["base-image"],
         "SOURCE_DATE_EPOCH": pins["source-date-epoch"],
         "APT_SNAPSHOT": pins["apt-snapshot"],
         "LLVM_VERSION": spec["clang"],
@@ -179,19 +257,19 @@ def _list_arguments(
         "TENSORFLOW_COMMIT": "" if "source" in replaced else pins["tensorflow-commit"],
         "BAZEL_VERSION": spec["bazel"],
         "BAZEL_SHA256": "" if "bazel" in replaced else pins["bazel-sha256"],
-        "BAZEL_JOBS": str(means.jobs or ""),
-        "BAZEL_MEMORY": str(means.memory or ""),
+        "BAZEL_JOBS": str(options.jobs or ""),
+        "BAZEL_MEMORY": str(options.memory or ""),
         "BAZEL_ARGUMENTS": " ".join(bazel_arguments),
-        "REMOTE_CACHE": means.remote_cache,
-        "REMOTE_EXECUTOR": means.remote_executor,
-        "REMOTE_INSTANCE_NAME": means.remote_instance,
-        "CACHE_ID": means.cache_id,
+        "REMOTE_CACHE": options.remote_cache,
+        "REMOTE_EXECUTOR": options.remote_executor,
+        "REMOTE_INSTANCE_NAME": options.remote_instance,
+        "CACHE_ID": options.cache_id,
     }
     # An empty argument would replace the Dockerfile's default by nothing.
     return {name: value for name, value in arguments.items() if value}
 
 
-def _require_sources(lock: Lock, source: Origin | None, bazel: Origin | None) -> None:
+def _require_sources(lock: Lock, source: BuildContext | None, bazel: BuildContext | None) -> None:
     if source is None and not lock.pins["tensorflow-commit"]:
         raise UnsupportedError(
             f"the commit of TensorFlow {lock.spec['tensorflow']} is not known here",
@@ -204,33 +282,33 @@ def _require_sources(lock: Lock, source: Origin | None, bazel: Origin | None) ->
         )
 
 
-def _require_means(means: Means) -> None:
-    if not _CACHE_NAME.fullmatch(means.cache_id):
-        raise UsageError(f"--cache: not a name: {means.cache_id!r}", remedy="letters, digits, dots, dashes")
+def _require_options(options: BuildOptions) -> None:
+    if not _CACHE_NAME.fullmatch(options.cache_id):
+        raise UsageError(f"--cache: not a name: {options.cache_id!r}", remedy="letters, digits, dots, dashes")
     for option, url, schemes in (
-        ("--remote-cache", means.remote_cache, _CACHES),
-        ("--remote-executor", means.remote_executor, _EXECUTORS),
+        ("--remote-cache", options.remote_cache, _CACHES),
+        ("--remote-executor", options.remote_executor, _EXECUTORS),
     ):
         if url and not url.startswith(schemes):
             raise UsageError(f"{option} is not the URL of a service: {url!r}", remedy=f"one of {', '.join(schemes)}…")
         if "@" in url:
             # A build argument is kept in the image's history and in the log.
             raise UsageError(f"{option} has credentials in it", remedy="put them into a bazelrc file: --bazelrc FILE")
-    if means.remote_instance and not (means.remote_executor or means.remote_cache.startswith(_EXECUTORS)):
+    if options.remote_instance and not (options.remote_executor or options.remote_cache.startswith(_EXECUTORS)):
         raise UsageError(
             "--remote-instance-name is given without a service that has instances",
             remedy="give --remote-executor too, or a --remote-cache that begins with grpc:// or grpcs://",
         )
-    if re.search(r"\s", means.remote_instance):
-        raise UsageError(f"--remote-instance-name is not a name: {means.remote_instance!r}", remedy="without blanks")
-    for option, path in (("--bazelrc", means.bazelrc), ("--ca-bundle", means.ca_bundle)):
+    if re.search(r"\s", options.remote_instance):
+        raise UsageError(f"--remote-instance-name is not a name: {options.remote_instance!r}", remedy="without blanks")
+    for option, path in (("--bazelrc", options.bazelrc), ("--ca-bundle", options.ca_bundle)):
         if path and not Path(path).is_file():
             raise UsageError(f"{option}: there is no file {path}")
-    if means.downloads and not Path(means.downloads).is_dir():
-        raise UsageError(f"--downloads: there is no folder {means.downloads}")
-    if means.downloads and not any((Path(means.downloads) / name).is_dir() for name in _DOWNLOADS):
+    if options.downloads and not Path(options.downloads).is_dir():
+        raise UsageError(f"--downloads: there is no folder {options.downloads}")
+    if options.downloads and not any((Path(options.downloads) / name).is_dir() for name in _DOWNLOADS):
         raise UsageError(
-            f"--downloads: {means.downloads} has neither of {' and '.join(_DOWNLOADS)}",
+            f"--downloads: {options.downloads} has neither of {' and '.join(_DOWNLOADS)}",
             why="everything would be fetched as if it were not there",
             remedy="put archives into distdir by name, or content_addressable of Bazel's repository cache into "
             "repository_cache",
@@ -248,14 +326,3 @@ def _require_words(arguments: Sequence[str]) -> None:
             raise UsageError(
                 f"not a flag for Bazel: {argument!r}", remedy="one word that begins with --; repeat the option for more"
             )
-
-
-def _quote(*fields: str) -> str:
-    """Fields as docker's options read them: one line of comma-separated values."""
-    line = io.StringIO()
-    csv.writer(line, lineterminator="").writerow(fields)
-    return line.getvalue()
-
-
-def _repeat(option: str, values: Iterable[str]) -> list[str]:
-    return [part for value in values for part in (option, value)]

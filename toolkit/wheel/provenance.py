@@ -13,8 +13,7 @@ from typing import Any
 
 from toolkit import __version__
 from toolkit.lock import REPOSITORY
-from toolkit.wheel.origin import IMAGE_SCHEME
-from toolkit.wheel.plan import WheelPlan
+from toolkit.wheel.plan import IMAGE_SCHEME, WheelPlan
 
 FILE = "provenance.intoto.json"
 STATEMENT = "https://in-toto.io/Statement/v1"

@@ -1,4 +1,4 @@
-"""From the files of a finished build to ``dist/NAME/``: checked, described, and there at once or not at all."""
+"""Publishes a finished build as ``dist/NAME/``: checked, described, and moved there in one step."""
 
 import json
 import shutil
@@ -11,12 +11,13 @@ from toolkit import files, lock, manifest
 from toolkit.errors import IntegrityError, PreflightError
 from toolkit.manifest import Manifest
 from toolkit.versions import Table
-from toolkit.wheel import bom, events, fitness, folder, inspection, provenance
+from toolkit.wheel import bom, fitness, folder, inspection, log, provenance
+from toolkit.wheel import plan as plans
 from toolkit.wheel.plan import WheelPlan
 
 
 @dataclass(frozen=True, kw_only=True)
-class Circumstances:
+class BuildRun:
     """Where and when a build ran.
 
     Attributes:
@@ -31,7 +32,7 @@ class Circumstances:
     command: tuple[str, ...]
 
 
-def publish(staging: Path, target: Path, plan: WheelPlan, matrix: Table, circumstances: Circumstances) -> Manifest:
+def publish(staging: Path, target: Path, plan: WheelPlan, table: Table, ran: BuildRun) -> Manifest:
     """Check what a build left in ``staging``, describe it, and move it to ``target`` in one step.
 
     Raises:
@@ -47,14 +48,14 @@ def publish(staging: Path, target: Path, plan: WheelPlan, matrix: Table, circums
     packages = (staging / "packages.txt").read_text().split()
     bazel = provenance.Program(version=report["bazel"], sha256=report["bazel_sha256"])
     _require_bazel(plan, bazel)
-    bill = bom.write(plan, found, matrix, bazel=bazel, packages=packages)
+    bill = bom.write(plan, found, table, bazel=bazel, packages=packages)
     files.write_atomically(staging / bom.FILE, bill)
     statement = provenance.describe(
         plan,
         {wheel.name: found.digest},
-        started=circumstances.started,
-        finished=circumstances.finished,
-        builder=circumstances.host,
+        started=ran.started,
+        finished=ran.finished,
+        builder=ran.host,
         bazel=bazel,
     )
     files.write_json(staging / provenance.FILE, statement)
@@ -63,13 +64,14 @@ def publish(staging: Path, target: Path, plan: WheelPlan, matrix: Table, circums
         digest=found.digest,
         parent={"kind": "lock", "name": lock.FILE, "digest": plan.lock.digest},
         facts={
-            **_describe_inputs(plan, circumstances),
+            **_describe_inputs(plan, ran),
             "build": report,
             "bazel": _read_outcome(staging / "events.json"),
             "inspection": asdict(found),
             "auditwheel": asdict(inspection.audit(wheel)),
         },
     )
+    plans.write(staging, plan, plan.step(target.parent))
     manifest.write(staging, record)
     folder.write_sums(staging)
     _move(staging, target)
@@ -87,7 +89,7 @@ def _require_bazel(plan: WheelPlan, ran: provenance.Program) -> None:
         )
 
 
-def _describe_inputs(plan: WheelPlan, circumstances: Circumstances) -> dict[str, Any]:
+def _describe_inputs(plan: WheelPlan, ran: BuildRun) -> dict[str, Any]:
     return {
         "plan": plan.digest,
         "lock": plan.lock.describe(),
@@ -96,21 +98,21 @@ def _describe_inputs(plan: WheelPlan, circumstances: Circumstances) -> dict[str,
         "origins": plan.origins,
         "contexts": plan.contexts,
         "arguments": plan.arguments,
-        "command": list(circumstances.command),
-        "seconds": round(circumstances.finished - circumstances.started, 1),
-        "host": dict(circumstances.host),
+        "command": list(ran.command),
+        "seconds": round(ran.finished - ran.started, 1),
+        "host": dict(ran.host),
     }
 
 
 def _read_outcome(path: Path) -> dict[str, Any]:
     with path.open(errors="replace") as stream:
-        return events.read(stream).record()
+        return log.read_events(stream).record()
 
 
 def _move(staging: Path, target: Path) -> None:
     try:
         if target.exists():
-            # What is there has no whole manifest, or the build would not have run.
+            # It has no complete manifest, or the build would not have run.
             shutil.rmtree(target)
         staging.chmod(0o755)
         staging.replace(target)

@@ -10,7 +10,7 @@ from toolkit.console import Console
 from toolkit.engine import buildx
 from toolkit.errors import BuildError, CheckError, UnsupportedError
 from toolkit.settings import Settings
-from toolkit.wheel import difference, failure, folder, origin, staging, verification
+from toolkit.wheel import difference, folder, log, request, verification
 from toolkit.wheel.difference import Difference
 from toolkit.wheel.plan import WheelPlan
 
@@ -84,12 +84,12 @@ def rebuild(path: Path, settings: Settings, *, bazelrc: str, console: Console) -
     plan = verification.recall_plan(record, ca_bundle=settings.ca_bundle, bazelrc=bazelrc, cache_id=name)
     require_inputs(plan)
     started = time.monotonic()
-    with buildx.removing_caches(name, console), staging.claim(path.resolve().parent, plan.name) as place:
-        log = Path(settings.state) / f"wheel-{plan.name}" / "rebuild.log"
+    with buildx.removing_caches(name, console), folder.stage(path.resolve().parent, plan.name) as place:
+        build_log = Path(settings.state) / f"wheel-{plan.name}" / "rebuild.log"
         try:
-            buildx.build(plan.command(place.path), log=log, console=console, step="rebuild", keep=[place.lock])
+            buildx.build(plan.command(place.path), log=build_log, console=console, step="rebuild", keep=[place.lock])
         except BuildError as error:
-            raise failure.explain(error, [log]) from error
+            raise log.explain(error, [build_log]) from error
         found = difference.compare(folder.find_wheel(path), folder.find_wheel(place.path))
         inputs = _read_packages(path) ^ _read_packages(place.path)
     return Comparison(
@@ -117,7 +117,7 @@ def require_inputs(plan: WheelPlan) -> None:
             remedy="check out the revision that built it",
         )
     source = plan.contexts.get("source")
-    if source and "#" not in source and origin.find_source(source).identity != plan.origins["source"]:
+    if source and "#" not in source and request.find_source(source).identity != plan.origins["source"]:
         raise CheckError(f"the source tree {source} has changed since", remedy="restore it, or build the wheel anew")
 
 

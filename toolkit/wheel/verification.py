@@ -11,8 +11,8 @@ from toolkit.errors import IntegrityError
 from toolkit.findings import Finding, check
 from toolkit.lock import Lock
 from toolkit.manifest import Manifest
-from toolkit.wheel import bom, events, fitness, folder, inspection, provenance
-from toolkit.wheel.plan import Means, WheelPlan
+from toolkit.wheel import bom, fitness, folder, inspection, log, provenance
+from toolkit.wheel.plan import WheelPlan
 
 
 def verify(path: Path) -> list[Finding]:
@@ -57,8 +57,7 @@ def recall_plan(record: Manifest, *, ca_bundle: str = "", bazelrc: str = "", cac
         cache_id: name of cache mounts that nobody has used.
     """
     facts = record.facts
-    means = Means(ca_bundle=ca_bundle, bazelrc=bazelrc)
-    secrets = {"ca": means.ca_bundle, "bazelrc": means.bazelrc}
+    secrets = {"ca": ca_bundle, "bazelrc": bazelrc}
     # The services of the first build would give the same results again, wrong ones too.
     services = {"REMOTE_CACHE", "REMOTE_EXECUTOR", "REMOTE_INSTANCE_NAME"}
     arguments = {name: value for name, value in facts["arguments"].items() if name not in services}
@@ -76,7 +75,7 @@ def recall_plan(record: Manifest, *, ca_bundle: str = "", bazelrc: str = "", cac
 def describe_trust(record: Manifest) -> str:
     """Say which results of others are in a wheel: nothing but a second build without them can check those."""
     ran = record.facts["bazel"]
-    said = events.describe(ran)
+    said = log.describe_outcome(ran)
     if ran.get("cached") or ran.get("reused") or ran.get("remote"):
         return f"{said}: those who can write these caches, or run the executor, are trusted; --rebuild checks them"
     return f"{said}: only the machine that built it is trusted"

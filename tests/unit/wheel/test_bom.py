@@ -10,15 +10,14 @@ from cyclonedx.validation.json import JsonStrictValidator
 from tests.unit.wheel.test_fitness import GOOD
 from tests.unit.wheel.test_provenance import COMMIT, FOLDER, IMAGE, LOCK, RAN, TABLE
 from toolkit.wheel import bom
-from toolkit.wheel.origin import Origin
-from toolkit.wheel.plan import Means, plan
+from toolkit.wheel.plan import BuildContext, BuildOptions, plan
 
 VALIDATOR = JsonStrictValidator(SchemaVersion.V1_6)
 
 
-def write(**origins: Origin) -> dict[str, Any]:
+def write(**origins: BuildContext) -> dict[str, Any]:
     packages = ["clang-17=1:17.0.6-22", "libstdc++-14-dev=14.2.0-19", "bash=5.2"]
-    text = bom.write(plan(LOCK, Means(), **origins), GOOD, TABLE, bazel=RAN, packages=packages)
+    text = bom.write(plan(LOCK, BuildOptions(), **origins), GOOD, TABLE, bazel=RAN, packages=packages)
     assert VALIDATOR.validate_str(text) is None
     value: dict[str, Any] = json.loads(text)
     return value
@@ -40,7 +39,7 @@ def test_pinned_commit_is_the_wheels_source() -> None:
 
 
 @pytest.mark.parametrize("source", [COMMIT, FOLDER])
-def test_tree_that_was_brought_along_is_named_by_content(source: Origin) -> None:
+def test_tree_that_was_brought_along_is_named_by_content(source: BuildContext) -> None:
     subject = write(source=source)["metadata"]["component"]
     assert "externalReferences" not in subject
     assert {"name": "io.github.tensorflow-toolkit.source", "value": source.identity} in subject["properties"]

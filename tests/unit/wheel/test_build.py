@@ -11,7 +11,7 @@ from toolkit import lock, versions
 from toolkit.console import Console
 from toolkit.errors import IntegrityError
 from toolkit.wheel import build
-from toolkit.wheel.plan import Means, plan
+from toolkit.wheel.plan import BuildOptions, plan
 
 LINES = ["    INFO: Analyzed target", "    [8 / 18] Compiling reduce.cc; 14s disk-cache", "    [9 / 18] Linking x"]
 
@@ -48,7 +48,7 @@ def test_result_of_the_plan_is_found_and_of_another_is_not(tmp_path: Path) -> No
     assert found.reused
     assert found.wheel.name.startswith("tensorflow-2.19.0")
     table = versions.load_table()
-    other = plan(lock.collect(versions.resolve(table), table, base_image="other"), Means())
+    other = plan(lock.collect(versions.resolve(table), table, base_image="other"), BuildOptions())
     (tmp_path / "dist" / PLAN.name).rename(tmp_path / "dist" / other.name)
     assert build.find(other, tmp_path / "dist") is None
 

@@ -1,6 +1,8 @@
 """The plan: what decides the result is in its digest, what does not is not, and no text becomes an option."""
 
 import csv
+import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -8,14 +10,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from toolkit import lock, versions
-from toolkit.errors import UnsupportedError, UsageError
-from toolkit.wheel.origin import Origin, find_bazel
-from toolkit.wheel.plan import Means, WheelPlan, plan
+from toolkit.errors import IntegrityError, UnsupportedError, UsageError
+from toolkit.plan import Plan
+from toolkit.wheel.plan import BuildContext, BuildOptions, WheelPlan, plan, read, write
+from toolkit.wheel.request import find_bazel
 
 TABLE = versions.load_table()
 SPEC = versions.resolve(TABLE)
 LOCK = lock.collect(SPEC, TABLE, base_image="debian", base_digest="sha256:0", apt_snapshot="20261121T000000Z")
-SOURCE = Origin(context="/source", identity="git:1")
+SOURCE = BuildContext(location="/source", identity="git:1")
 
 
 def read_options(built: WheelPlan, name: str) -> dict[str, str]:
@@ -25,7 +28,7 @@ def read_options(built: WheelPlan, name: str) -> dict[str, str]:
 
 
 def test_arguments_are_those_of_the_contract() -> None:
-    arguments = read_options(plan(LOCK, Means()), "--build-arg")
+    arguments = read_options(plan(LOCK, BuildOptions()), "--build-arg")
     assert arguments["TENSORFLOW_COMMIT"].startswith("e36baa3")
     assert arguments["BAZEL_SHA256"].startswith("a40ac69")
     assert arguments["COMPUTE_CAPABILITIES"] == "compute_75"
@@ -39,30 +42,32 @@ def test_arguments_are_those_of_the_contract() -> None:
 def test_base_of_a_registry_is_built_upon_by_its_digest() -> None:
     """A tag may be moved after it was held against the lock."""
     pinned = "python:3.11-slim-trixie@sha256:" + "0" * 64
-    built = plan(LOCK, Means(base=pinned))
+    built = plan(LOCK, BuildOptions(base=pinned))
     assert read_options(built, "--build-arg")["BASE_IMAGE"] == pinned
-    assert read_options(plan(LOCK, Means()), "--build-arg")["BASE_IMAGE"] == "debian"
-    assert built.digest == plan(LOCK, Means()).digest, "the digest of the base is a pin already"
+    assert read_options(plan(LOCK, BuildOptions()), "--build-arg")["BASE_IMAGE"] == "debian"
+    assert built.digest == plan(LOCK, BuildOptions()).digest, "the digest of the base is a pin already"
 
 
 def test_replaced_sources_are_contexts_and_their_pins_are_gone() -> None:
-    built = plan(LOCK, Means(), source=SOURCE, bazel=Origin(context="docker-image://b", identity="sha256:2"))
+    built = plan(
+        LOCK, BuildOptions(), source=SOURCE, bazel=BuildContext(location="docker-image://b", identity="sha256:2")
+    )
     assert read_options(built, "--build-context") == {"source": "/source", "bazel": "docker-image://b"}
     assert not {"TENSORFLOW_COMMIT", "BAZEL_SHA256"} & read_options(built, "--build-arg").keys()
 
 
 def test_what_is_known_by_its_name_alone_floats() -> None:
     """An image that is not on this machine may be another tomorrow: no wheel of it is R0."""
-    assert (plan(LOCK, Means()).floating, plan(LOCK, Means()).rung) == ((), "R0")
-    named = plan(LOCK, Means(), bazel=find_bazel("docker-image://somewhere/bazel:7"))
+    assert (plan(LOCK, BuildOptions()).floating, plan(LOCK, BuildOptions()).rung) == ((), "R0")
+    named = plan(LOCK, BuildOptions(), bazel=find_bazel("docker-image://somewhere/bazel:7"))
     assert (named.floating, named.rung) == (("bazel",), "below R0")
-    known = plan(LOCK, Means(), bazel=find_bazel("docker-image://somewhere/bazel:7", "sha256:" + "0" * 64))
+    known = plan(LOCK, BuildOptions(), bazel=find_bazel("docker-image://somewhere/bazel:7", "sha256:" + "0" * 64))
     assert known.rung == "R0"
 
 
 def test_an_empty_pin_that_is_replaced_does_not_float() -> None:
     without = lock.Lock(spec=LOCK.spec, pins={**LOCK.pins, "tensorflow-commit": "", "bazel-sha256": ""})
-    assert plan(without, Means(), source=SOURCE, bazel=SOURCE).rung == "R0"
+    assert plan(without, BuildOptions(), source=SOURCE, bazel=SOURCE).rung == "R0"
     assert without.floating == ("tensorflow-commit", "bazel-sha256")
 
 
@@ -70,7 +75,7 @@ def test_what_does_not_change_the_result_does_not_change_the_digest(tmp_path: Pa
     file = tmp_path / "f"
     file.write_text("")
     (tmp_path / "distdir").mkdir()
-    other = Means(
+    other = BuildOptions(
         jobs=3,
         memory=4096,
         remote_cache="https://cache",
@@ -82,17 +87,17 @@ def test_what_does_not_change_the_result_does_not_change_the_digest(tmp_path: Pa
         cache_id="other",
         fresh=True,
     )
-    assert plan(LOCK, other).digest == plan(LOCK, Means()).digest
+    assert plan(LOCK, other).digest == plan(LOCK, BuildOptions()).digest
 
 
 def test_what_changes_the_result_changes_the_digest() -> None:
     changed = [
-        plan(LOCK, Means()),
-        plan(LOCK, Means(), source=SOURCE),
-        plan(LOCK, Means(), source=Origin(context="/source", identity="git:2")),
-        plan(LOCK, Means(), bazel=SOURCE),
-        plan(LOCK, Means(), bazel_arguments=["--copt=-O1"]),
-        plan(lock.collect(SPEC, TABLE, base_image="debian", base_digest="sha256:1"), Means()),
+        plan(LOCK, BuildOptions()),
+        plan(LOCK, BuildOptions(), source=SOURCE),
+        plan(LOCK, BuildOptions(), source=BuildContext(location="/source", identity="git:2")),
+        plan(LOCK, BuildOptions(), bazel=SOURCE),
+        plan(LOCK, BuildOptions(), bazel_arguments=["--copt=-O1"]),
+        plan(lock.collect(SPEC, TABLE, base_image="debian", base_digest="sha256:1"), BuildOptions()),
     ]
     assert len({item.digest for item in changed}) == len(changed)
 
@@ -100,7 +105,7 @@ def test_what_changes_the_result_changes_the_digest() -> None:
 def test_secrets_are_files_and_never_arguments(tmp_path: Path) -> None:
     file = tmp_path / "with,comma and space"
     file.write_text("canary")
-    argv = plan(LOCK, Means(bazelrc=str(file), ca_bundle=str(file))).command(Path("a,b"))
+    argv = plan(LOCK, BuildOptions(bazelrc=str(file), ca_bundle=str(file))).command(Path("a,b"))
     secrets = [next(csv.reader([argv[at + 1]])) for at, word in enumerate(argv) if word == "--secret"]
     assert secrets == [["id=ca", f"src={file}"], ["id=bazelrc", f"src={file}"]]
     assert next(csv.reader([argv[argv.index("--output") + 1]])) == ["type=local", "dest=a,b"]
@@ -109,39 +114,39 @@ def test_secrets_are_files_and_never_arguments(tmp_path: Path) -> None:
 
 def test_the_name_of_a_run_is_no_part_of_the_cache_key_of_the_step() -> None:
     """BuildKit's key has the arguments of a step and not its secrets."""
-    planned = plan(LOCK, Means())
+    planned = plan(LOCK, BuildOptions())
     argv = planned.command(Path("out"), run_name=Path("name"))
     assert argv == (*planned.command(Path("out"))[:-1], "--secret", "id=run,src=name", argv[-1])
 
 
 def test_the_instance_of_a_service_is_handed_over() -> None:
-    means = Means(remote_executor="grpc://x", remote_instance="main")
-    assert "REMOTE_INSTANCE_NAME=main" in plan(LOCK, means).command(Path("out"))
+    options = BuildOptions(remote_executor="grpc://x", remote_instance="main")
+    assert "REMOTE_INSTANCE_NAME=main" in plan(LOCK, options).command(Path("out"))
 
 
 @pytest.mark.parametrize(
-    ("means", "reason"),
+    ("options", "reason"),
     [
-        (Means(remote_cache="cache:9090"), "--remote-cache is not the URL"),
-        (Means(remote_executor="ftp://x"), "--remote-executor is not the URL"),
-        (Means(remote_cache="https://user:password@cache"), "has credentials in it"),
-        (Means(remote_instance="main"), "without a service that has instances"),
-        (Means(remote_instance="main", remote_cache="https://cache"), "without a service that has instances"),
-        (Means(remote_instance="a b", remote_executor="grpc://x"), "is not a name"),
-        (Means(bazelrc="nowhere"), "there is no file nowhere"),
-        (Means(ca_bundle="nowhere"), "there is no file nowhere"),
-        (Means(downloads="nowhere"), "there is no folder nowhere"),
+        (BuildOptions(remote_cache="cache:9090"), "--remote-cache is not the URL"),
+        (BuildOptions(remote_executor="ftp://x"), "--remote-executor is not the URL"),
+        (BuildOptions(remote_cache="https://user:password@cache"), "has credentials in it"),
+        (BuildOptions(remote_instance="main"), "without a service that has instances"),
+        (BuildOptions(remote_instance="main", remote_cache="https://cache"), "without a service that has instances"),
+        (BuildOptions(remote_instance="a b", remote_executor="grpc://x"), "is not a name"),
+        (BuildOptions(bazelrc="nowhere"), "there is no file nowhere"),
+        (BuildOptions(ca_bundle="nowhere"), "there is no file nowhere"),
+        (BuildOptions(downloads="nowhere"), "there is no folder nowhere"),
     ],
 )
-def test_means_that_cannot_be_meant(means: Means, reason: str) -> None:
+def test_options_that_make_no_sense(options: BuildOptions, reason: str) -> None:
     with pytest.raises(UsageError, match=reason):
-        plan(LOCK, means)
+        plan(LOCK, options)
 
 
 @pytest.mark.parametrize("words", [["-j4"], ["--copt=-O2 --config=x"], ["build"], [""], ["--a\n--b"]])
 def test_arguments_for_bazel_are_single_flags(words: list[str]) -> None:
     with pytest.raises(UsageError, match="not a flag for Bazel"):
-        plan(LOCK, Means(), bazel_arguments=words)
+        plan(LOCK, BuildOptions(), bazel_arguments=words)
 
 
 def test_nothing_is_fetched_without_a_pin() -> None:
@@ -149,16 +154,16 @@ def test_nothing_is_fetched_without_a_pin() -> None:
         return lock.Lock(spec=LOCK.spec, pins={**LOCK.pins, name: ""})
 
     with pytest.raises(UnsupportedError, match=r"commit of TensorFlow 2\.19\.0"):
-        plan(without("tensorflow-commit"), Means())
+        plan(without("tensorflow-commit"), BuildOptions())
     with pytest.raises(UnsupportedError, match=r"hash of Bazel 6\.5\.0"):
-        plan(without("bazel-sha256"), Means())
-    assert plan(without("tensorflow-commit"), Means(), source=SOURCE).contexts
+        plan(without("bazel-sha256"), BuildOptions())
+    assert plan(without("tensorflow-commit"), BuildOptions(), source=SOURCE).contexts
 
 
 @given(st.text(min_size=1), st.text())
 def test_no_text_adds_an_option(context: str, output: str) -> None:
-    usual = plan(LOCK, Means(), source=SOURCE).command(Path("out"))
-    other = plan(LOCK, Means(), source=Origin(context=context, identity="x")).command(Path(output))
+    usual = plan(LOCK, BuildOptions(), source=SOURCE).command(Path("out"))
+    other = plan(LOCK, BuildOptions(), source=BuildContext(location=context, identity="x")).command(Path(output))
     changed = [at for at, (one, two) in enumerate(zip(usual, other, strict=True)) if one != two]
     assert {usual[at - 1] for at in changed} <= {"--output", "--build-context"}
 
@@ -167,9 +172,9 @@ def test_no_text_adds_an_option(context: str, output: str) -> None:
 def test_downloads_that_bazel_would_not_look_into_are_refused(tmp_path: Path, name: str) -> None:
     (tmp_path / "content_addressable").mkdir()
     with pytest.raises(UsageError, match="has neither of distdir and repository_cache"):
-        plan(LOCK, Means(downloads=str(tmp_path)))
+        plan(LOCK, BuildOptions(downloads=str(tmp_path)))
     (tmp_path / name).mkdir()
-    assert plan(LOCK, Means(downloads=str(tmp_path))).contexts == {"downloads": str(tmp_path)}
+    assert plan(LOCK, BuildOptions(downloads=str(tmp_path))).contexts == {"downloads": str(tmp_path)}
 
 
 @pytest.mark.parametrize(
@@ -182,13 +187,35 @@ def test_downloads_that_bazel_would_not_look_into_are_refused(tmp_path: Path, na
 )
 def test_credentials_are_no_arguments_for_bazel(word: str) -> None:
     with pytest.raises(UsageError, match="has credentials in it") as caught:
-        plan(LOCK, Means(), bazel_arguments=[word])
+        plan(LOCK, BuildOptions(), bazel_arguments=[word])
     assert "canary" not in str(caught.value)
     assert "--bazelrc" in caught.value.remedy
-    assert plan(LOCK, Means(), bazel_arguments=["--features=header_modules", "--remote_cache=https://cache"])
+    assert plan(LOCK, BuildOptions(), bazel_arguments=["--features=header_modules", "--remote_cache=https://cache"])
 
 
 @pytest.mark.parametrize("name", ["", "a,target=/etc", "a b", "../x", "-x"])
 def test_the_name_of_the_caches_is_a_name(name: str) -> None:
     with pytest.raises(UsageError, match="--cache: not a name"):
-        plan(LOCK, Means(cache_id=name))
+        plan(LOCK, BuildOptions(cache_id=name))
+
+
+def test_a_plan_is_read_back_from_beside_its_wheel(tmp_path: Path) -> None:
+    secret = tmp_path / "ca.pem"
+    secret.touch()
+    built = plan(LOCK, BuildOptions(jobs=3, ca_bundle=str(secret)), source=SOURCE, bazel_arguments=["--copt=-O1"])
+    assert read(tmp_path) is None, "a folder of an earlier version"
+    write(tmp_path, built, built.step(tmp_path))
+    found = read(tmp_path)
+    assert found == replace(built, secrets={})
+    written = Plan.from_json(json.loads((tmp_path / "plan.json").read_text()))
+    assert written == Plan(steps=(built.step(tmp_path),))
+    assert written.steps[0].inputs == {"lock": LOCK.digest, "source": SOURCE.identity}
+
+
+@pytest.mark.parametrize(
+    "text", ["", "{}", '{"wheel": 1}', '{"wheel": {"digest": "sha256:1"}}', '{"wheel": {"lock": 1}}']
+)
+def test_a_damaged_plan_is_refused(tmp_path: Path, text: str) -> None:
+    (tmp_path / "plan.json").write_text(text)
+    with pytest.raises(IntegrityError, match="the plan of a wheel"):
+        read(tmp_path)

@@ -12,7 +12,7 @@ from tests.command import Run
 from toolkit.engine import client
 from toolkit.errors import PreflightError
 from toolkit.settings import resolve
-from toolkit.wheel import preparation
+from toolkit.wheel import request
 
 MINI = Path(__file__).parents[2] / "fixtures/mini_tensorflow"
 
@@ -31,10 +31,10 @@ def test_engine_without_the_base_leaves_its_digest_open_where_nothing_is_built(m
     monkeypatch.setattr(client, "connect", lambda: SimpleNamespace(version=lambda: {"Version": "26.1.5"}))
     monkeypatch.setattr(client, "select_base", refuse)
     settings = resolve({}, environment={})
-    found = preparation.find_ground(settings, required=False)
-    assert (found.image, found.digest, found.engine) == (settings.base_image, "", "docker 26.1.5")
+    found = request.find_images(settings, required=False)
+    assert (found.base, found.digest, found.engine) == (settings.base_image, "", "docker 26.1.5")
     with pytest.raises(PreflightError):
-        preparation.find_ground(settings, required=True)
+        request.find_images(settings, required=True)
 
 
 def test_dry_run_says_what_this_machine_would_take(run: Run) -> None:

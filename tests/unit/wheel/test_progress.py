@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from toolkit.wheel.progress import Progress, describe_duration
+from toolkit.wheel.log import Progress, describe_duration
 
 LINES = """\
 Analyzing: target //tensorflow/tools/pip_package:wheel (62 packages loaded, 276 targets configured)
@@ -16,7 +16,7 @@ INFO: Found 1 target...
 def test_lines_of_a_build() -> None:
     progress = Progress()
     assert progress.summary == ""
-    assert [progress.hear(line, now=float(at)) for at, line in enumerate(LINES)] == [False, True, True, False]
+    assert [progress.feed(line, now=float(at)) for at, line in enumerate(LINES)] == [False, True, True, False]
     assert (progress.done, progress.total) == (11, 18)
     assert progress.action == "[Prepa] Compiling tensorflow/core/kernels/reduce.cc"
     assert progress.summary.startswith("[11/18] 61 %  about 2 s left  ")
@@ -31,17 +31,17 @@ def test_lines_of_a_build() -> None:
 
 def test_counts_of_a_large_build() -> None:
     progress = Progress()
-    assert progress.hear("    [1,234 / 14,094] Compiling xla/service/hlo_instruction.cc; 21s linux-sandbox", now=0)
+    assert progress.feed("    [1,234 / 14,094] Compiling xla/service/hlo_instruction.cc; 21s linux-sandbox", now=0)
     assert progress.remaining is None
     assert progress.summary == "[1,234/14,094] 8 %  Compiling xla/service/hlo_instruction.cc"
 
 
 def test_no_estimate_is_given_too_early() -> None:
     progress = Progress()
-    progress.hear("[0 / 5] x", now=0)
-    progress.hear("[4 / 20,000] x", now=60)
+    progress.feed("[0 / 5] x", now=0)
+    progress.feed("[4 / 20,000] x", now=60)
     assert progress.remaining is None
-    progress.hear("[2,000 / 20,000] x", now=600)
+    progress.feed("[2,000 / 20,000] x", now=600)
     assert progress.remaining == 5400
     assert "1 h 30 min" in progress.summary
 
@@ -54,6 +54,6 @@ def test_durations() -> None:
 def test_no_lines_crash_it(lines: list[str]) -> None:
     progress = Progress()
     for at, line in enumerate(lines):
-        progress.hear(line, now=float(at))
+        progress.feed(line, now=float(at))
         assert isinstance(progress.summary, str)
         assert progress.event["event"] == "progress"

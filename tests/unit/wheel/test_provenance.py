@@ -9,8 +9,7 @@ import pytest
 
 from toolkit import __version__, lock, versions
 from toolkit.wheel import provenance
-from toolkit.wheel.origin import Origin
-from toolkit.wheel.plan import Means, WheelPlan, plan
+from toolkit.wheel.plan import BuildContext, BuildOptions, WheelPlan, plan
 
 TABLE = versions.load_table()
 LOCK = lock.collect(
@@ -23,10 +22,10 @@ LOCK = lock.collect(
 WHEEL = "tensorflow-2.19.0-cp311-cp311-linux_x86_64.whl"
 RAN = provenance.Program(version="7.7.1", sha256="5" * 64)
 HOST = {"engine": "docker 26.1.5", "kernel": "6.1", "cores": "2", "memory_bytes": "1"}
-FOLDER = Origin(context="/work/source", identity="sha256:" + "2" * 64)
-COMMIT = Origin(context="/work/source", identity="git:" + "3" * 40)
-IMAGE = Origin(context="docker-image://bazel", identity="sha256:" + "4" * 64)
-NAMED = Origin(context="docker-image://bazel:7", identity="docker-image://bazel:7")
+FOLDER = BuildContext(location="/work/source", identity="sha256:" + "2" * 64)
+COMMIT = BuildContext(location="/work/source", identity="git:" + "3" * 40)
+IMAGE = BuildContext(location="docker-image://bazel", identity="sha256:" + "4" * 64)
+NAMED = BuildContext(location="docker-image://bazel:7", identity="docker-image://bazel:7")
 LENGTHS = {"sha256": 64, "gitCommit": 40, provenance.TREE: 64}
 
 
@@ -71,12 +70,12 @@ def find_descriptor_faults(item: dict[str, Any]) -> Iterator[str]:
 
 @pytest.mark.parametrize("source", [None, FOLDER, COMMIT])
 @pytest.mark.parametrize("bazel", [None, FOLDER, IMAGE, NAMED])
-def test_every_origin_makes_a_whole_statement(source: Origin | None, bazel: Origin | None) -> None:
-    assert list(find_faults(describe(plan(LOCK, Means(), source=source, bazel=bazel)))) == []
+def test_every_origin_makes_a_whole_statement(source: BuildContext | None, bazel: BuildContext | None) -> None:
+    assert list(find_faults(describe(plan(LOCK, BuildOptions(), source=source, bazel=bazel)))) == []
 
 
 def test_faults_are_found() -> None:
-    statement = describe(plan(LOCK, Means()))
+    statement = describe(plan(LOCK, BuildOptions()))
     statement["predicate"]["buildDefinition"]["resolvedDependencies"] += [
         {"name": "nothing"},
         {"name": "short", "digest": {"sha256": "00"}},
@@ -93,29 +92,31 @@ def list_dependencies(built: WheelPlan) -> list[dict[str, Any]]:
 
 
 def test_each_pin_of_the_lock_is_a_dependency_with_its_digest() -> None:
-    held = {value for item in list_dependencies(plan(LOCK, Means())) for value in item["digest"].values()}
+    held = {value for item in list_dependencies(plan(LOCK, BuildOptions())) for value in item["digest"].values()}
     digests = {value for name, value in LOCK.pins.items() if re.search("digest|commit|recipe|redist|/", name)}
     assert {value.removeprefix("sha256:") for value in digests} <= held
 
 
 def test_a_folder_has_a_digest_of_its_own_kind_and_a_name_has_none() -> None:
-    dependencies = list_dependencies(plan(LOCK, Means(), source=FOLDER, bazel=NAMED))
+    dependencies = list_dependencies(plan(LOCK, BuildOptions(), source=FOLDER, bazel=NAMED))
     assert {"name": "source", "digest": {provenance.TREE: "2" * 64}} in dependencies
     assert {"name": "bazel", "uri": "docker-image://bazel:7"} in dependencies
-    assert {"name": "bazel", "digest": {"sha256": "4" * 64}} in list_dependencies(plan(LOCK, Means(), bazel=IMAGE))
+    assert {"name": "bazel", "digest": {"sha256": "4" * 64}} in list_dependencies(
+        plan(LOCK, BuildOptions(), bazel=IMAGE)
+    )
 
 
 @pytest.mark.parametrize("bazel", [None, FOLDER, IMAGE, NAMED])
-def test_the_bazel_that_ran_is_named_and_not_the_one_that_was_pinned(bazel: Origin | None) -> None:
-    dependencies = list_dependencies(plan(LOCK, Means(), bazel=bazel))
+def test_the_bazel_that_ran_is_named_and_not_the_one_that_was_pinned(bazel: BuildContext | None) -> None:
+    dependencies = list_dependencies(plan(LOCK, BuildOptions(), bazel=bazel))
     assert {"name": "bazel-7.7.1", "digest": {"sha256": "5" * 64}} in dependencies
     assert LOCK.pins["bazel-sha256"] not in str(dependencies)
     assert f"bazel-{LOCK.spec['bazel']}" not in str(dependencies)
 
 
 def test_what_the_user_decides_is_complete() -> None:
-    means = Means(remote_cache="https://cache", remote_executor="grpcs://executor", remote_instance="main")
-    built = plan(LOCK, means, source=COMMIT, bazel_arguments=["--copt=-O1"])
+    options = BuildOptions(remote_cache="https://cache", remote_executor="grpcs://executor", remote_instance="main")
+    built = plan(LOCK, options, source=COMMIT, bazel_arguments=["--copt=-O1"])
     assert describe(built)["predicate"]["buildDefinition"]["externalParameters"] == {
         "spec": dict(LOCK.spec),
         "origins": {"source": COMMIT.identity},
@@ -128,7 +129,7 @@ def test_what_the_user_decides_is_complete() -> None:
 
 
 def test_the_builder_is_no_build_type_and_each_run_has_a_name_of_its_own() -> None:
-    one, other = (describe(plan(LOCK, Means()))["predicate"]["runDetails"] for _ in range(2))
+    one, other = (describe(plan(LOCK, BuildOptions()))["predicate"]["runDetails"] for _ in range(2))
     assert one["builder"]["id"] == provenance.BUILDER != provenance.BUILD_TYPE
     assert one["builder"]["version"] == {"toolkit": __version__, "engine": "docker 26.1.5", "kernel": "6.1"}
     assert one["metadata"]["invocationId"] != other["metadata"]["invocationId"]

@@ -13,13 +13,12 @@ from toolkit import lock, manifest, versions
 from toolkit.errors import BuildError, CheckError, IntegrityError, PreflightError, ToolkitError
 from toolkit.findings import require
 from toolkit.wheel import bom, folder, provenance, publication, verification
-from toolkit.wheel.origin import Origin
-from toolkit.wheel.plan import Means, WheelPlan, plan
+from toolkit.wheel.plan import BuildContext, BuildOptions, WheelPlan, plan
 
 TABLE = versions.load_table()
 LOCK = lock.collect(versions.resolve(TABLE), TABLE, base_image="debian", base_digest="sha256:" + "0" * 64)
-PLAN = plan(LOCK, Means(), source=Origin(context="/source", identity="git:" + "a" * 40))
-CIRCUMSTANCES = publication.Circumstances(
+PLAN = plan(LOCK, BuildOptions(), source=BuildContext(location="/source", identity="git:" + "a" * 40))
+RAN_AT = publication.BuildRun(
     started=1_741_132_800, finished=1_741_136_400, host={"engine": "docker 26"}, command=("docker",)
 )
 EVENTS = '{"id":{"buildFinished":{}},"finished":{"exitCode":{"name":"SUCCESS"}}}\n{"half'
@@ -60,7 +59,7 @@ def dist(tmp_path: Path) -> Path:
 
 
 def publish(staging: Path, target: Path, plan: WheelPlan = PLAN) -> manifest.Manifest:
-    return publication.publish(staging, target, plan, TABLE, CIRCUMSTANCES)
+    return publication.publish(staging, target, plan, TABLE, RAN_AT)
 
 
 def test_result_holds_everything(dist: Path) -> None:
@@ -157,7 +156,7 @@ def test_another_bazel_than_the_pinned_one_is_refused(tmp_path: Path) -> None:
         publish(staging, tmp_path / "dist")
     assert "f" * 64 in caught.value.why
     assert not (tmp_path / "dist").exists()
-    brought = plan(LOCK, Means(), bazel=Origin(context="/bazel", identity="sha256:" + "b" * 64))
+    brought = plan(LOCK, BuildOptions(), bazel=BuildContext(location="/bazel", identity="sha256:" + "b" * 64))
     publish(staging, tmp_path / "dist", brought)
     dependencies = json.loads((tmp_path / "dist" / provenance.FILE).read_text())["predicate"]["buildDefinition"][
         "resolvedDependencies"

@@ -9,7 +9,7 @@ import pytest
 from tests.command import Run
 from tests.unit.wheel.test_publication import finish_build, publish
 from toolkit import lock, versions
-from toolkit.wheel.plan import Means, plan
+from toolkit.wheel.plan import BuildOptions, plan
 
 MINI = Path(__file__).parents[2] / "fixtures/mini_tensorflow"
 
@@ -38,7 +38,7 @@ def test_wheel_that_is_built_is_found_and_the_rest_is_for_its_cuda(run: Run) -> 
     found = versions.resolve(table)
     built = plan(
         lock.collect(found, table, base_image="python:3.11-slim-trixie"),
-        Means(),
+        BuildOptions(),
         bazel_arguments=found.bazel_arguments,
     )
     (run.folder / "dist").mkdir()

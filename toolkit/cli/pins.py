@@ -1,9 +1,12 @@
-"""``toolkit matrix``: what can be built, what is known to fail, and who says so."""
+"""``toolkit matrix`` and ``toolkit lock``: the version table, and the pins of one set of versions."""
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
 
-from toolkit.cli.session import Session, command
+import typer
+
+from toolkit.cli.command import Capabilities, Session, Snapshot, command
 
 if TYPE_CHECKING:
     from toolkit.versions.table import Failure, Table
@@ -82,3 +85,42 @@ def _align(rows: Sequence[Sequence[str]]) -> list[str]:
 
 def _span(versions: Sequence[str]) -> str:
     return f"{versions[0]} … {versions[-1]}" if len(versions) > 1 else "".join(versions) or "-"
+
+
+@command("tensorflow", "python", "cuda", "cudnn", "base_image")
+def lock(
+    session: Session,
+    check: Annotated[bool, typer.Option("--check", help="Write nothing; fail where the lock no longer fits.")] = False,
+    compute_capability: Capabilities = None,
+    apt_snapshot: Snapshot = "",
+) -> None:
+    """Write every pin into toolkit.lock.yaml. A pin that this machine cannot know is named, never guessed."""
+    from toolkit import lock as locking
+    from toolkit.errors import CheckError
+    from toolkit.versions import load_table
+    from toolkit.wheel import request as requests
+
+    console, settings = session.console, session.settings
+    path, table = Path(locking.FILE), load_table()
+    spec = requests.resolve_spec(settings, compute_capability or ())
+    locked = locking.read(path)
+    if check and locked is None:
+        raise CheckError(f"there is no {path}", remedy="write it: toolkit lock")
+    images = requests.find_images(settings, required=False)
+    # Only the writer of the old lock knows why its day was chosen, so a new lock keeps it.
+    present = requests.collect_pins(spec, table, images, locked, apt_snapshot)
+    if check:
+        assert locked is not None  # noqa: S101 - raised above
+        locking.require_fit(locked, present)
+        shown = locked
+    else:
+        if not present.pins["tensorflow-commit"]:
+            commit = locking.ask_commit(spec.tensorflow)
+            present = locking.Lock(spec=present.spec, pins={**present.pins, "tensorflow-commit": commit})
+        locking.write(path, present)
+        shown = present
+    lines = [f"{path}: {len(shown.pins) - len(shown.floating)} of {len(shown.pins)} pins, inputs {shown.rung}"]
+    console.result(
+        {"file": str(path), "rung": shown.rung, "floating": list(shown.floating), **shown.describe()},
+        "\n".join(lines + [f"  {line}" for line in locking.describe_floating(shown.floating)]),
+    )

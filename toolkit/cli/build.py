@@ -1,22 +1,32 @@
-"""``toolkit build-wheel``: TensorFlow from source, for one exact CUDA and cuDNN."""
+"""``toolkit build-wheel`` and ``toolkit build-image``: TensorFlow from source, and images that hold TensorFlow."""
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 import typer
 
-from toolkit.cli import options
-from toolkit.cli.session import Session, command
+from toolkit.cli.command import (
+    Bazel,
+    Bazelrc,
+    Capabilities,
+    DryRun,
+    Jobs,
+    Session,
+    Snapshot,
+    Source,
+    Wheel,
+    command,
+)
 
 
 @command("tensorflow", "python", "cuda", "cudnn", "base_image", "ca_bundle", engine="docker")
 def build_wheel(
     session: Session,
-    compute_capability: options.Capabilities = None,
-    source: options.Source = "",
-    bazel: options.Bazel = "",
+    compute_capability: Capabilities = None,
+    source: Source = "",
+    bazel: Bazel = "",
     bazel_argument: Annotated[list[str] | None, typer.Option(metavar="--FLAG", help="For Bazel; repeatable.")] = None,
-    jobs: options.Jobs = 0,
+    jobs: Jobs = 0,
     memory: Annotated[
         int, typer.Option(min=0, metavar="GIB", help="Memory for Bazel to plan with; 0: by machine.")
     ] = 0,
@@ -25,27 +35,27 @@ def build_wheel(
     remote_instance_name: Annotated[
         str, typer.Option(metavar="NAME", help="Instance of these services; some need one.")
     ] = "",
-    bazelrc: options.Bazelrc = "",
+    bazelrc: Bazelrc = "",
     downloads: Annotated[str, typer.Option(metavar="DIR", help="What Bazel would fetch, brought along.")] = "",
     cache: Annotated[str, typer.Option(metavar="NAME", help="Name of the build caches.")] = "tensorflow",
-    apt_snapshot: options.Snapshot = "",
+    apt_snapshot: Snapshot = "",
     out: Annotated[Path, typer.Option(metavar="DIR", help="Folder of finished wheels.")] = Path("dist"),
-    dry_run: options.DryRun = False,
+    dry_run: DryRun = False,
 ) -> None:
     """Build a TensorFlow wheel. What cannot work is refused at once; an up-to-date wheel is not built again."""
-    from toolkit import project
-    from toolkit.wheel import making
-    from toolkit.wheel.plan import Means
-    from toolkit.wheel.preparation import Wish
+    from toolkit import pipeline, project
+    from toolkit.plan import run
+    from toolkit.wheel.plan import BuildOptions
+    from toolkit.wheel.request import WheelRequest
 
     console, settings = session.console, session.settings
-    wish = Wish(
+    request = WheelRequest(
         capabilities=compute_capability or (),
         apt_snapshot=apt_snapshot,
         source=source,
         bazel=bazel,
         bazel_arguments=bazel_argument or (),
-        means=Means(
+        options=BuildOptions(
             jobs=jobs,
             memory=memory * 1024,
             remote_cache=remote_cache,
@@ -57,12 +67,10 @@ def build_wheel(
             cache_id=cache,
         ),
     )
-    prepared, found = making.prepare(settings, wish, console, out=out, dry_run=dry_run)
-    plan = prepared.plan
-    if dry_run:
-        options.print_commands(console, [plan.command(out / plan.name)])
+    planned, task = pipeline.plan_wheel(settings, request, console, out=out, dry_run=dry_run)
+    if not run([task], console, dry_run=dry_run):
         return
-    built = making.make(prepared, found, settings, console, out=out)
+    plan, built = planned.plan, task.result
     folder, spec, ran = project.shorten(built.folder), plan.lock.spec, built.record.facts["bazel"]
     console.result(
         {
@@ -79,4 +87,36 @@ def build_wheel(
         f"{folder}/{built.wheel.name}\n{built.record.digest}\n\n"
         f"check it:   toolkit verify {folder}\n"
         f"install it: toolkit build-image --wheel {folder} --cuda {spec['cuda']} --cudnn {spec['cudnn']}",
+    )
+
+
+@command("tensorflow", "cuda", "cudnn", "base_image", "ca_bundle", engine="docker")
+def build_image(
+    session: Session,
+    wheel: Wheel = None,
+    target: Annotated[Literal["runtime", "train"], typer.Option(help="Stage of docker/Dockerfile.")] = "train",
+    tag: Annotated[str, typer.Option(metavar="NAME", help="Name of the image; by default one made of its plan.")] = "",
+    dry_run: DryRun = False,
+) -> None:
+    """Build an image that holds TensorFlow, by wheel or from the published set, and the training job."""
+    from toolkit import manifest, pipeline
+    from toolkit.plan import run
+
+    console = session.console
+    request = pipeline.Request(settings=session.settings, wheel=wheel, target=target, tag=tag, dry_run=dry_run)
+    made = pipeline.environment_task(pipeline.resolve(request, console), console)
+    if not run([made], console, dry_run=dry_run):
+        return
+    environment = made.result
+    record = manifest.read(environment.folder)
+    size = record.facts["bytes"] if record else 0
+    console.result(
+        {
+            "image": environment.reference,
+            "digest": environment.digest,
+            "bytes": size,
+            "reused": environment.reused,
+            "manifest": str(environment.folder / manifest.FILE),
+        },
+        f"{environment.reference}  {environment.digest}  {size / 1e9:.2f} GB",
     )

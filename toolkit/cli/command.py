@@ -1,7 +1,7 @@
 """What every command has: shared options, settings, a console, and one place where errors become exit codes.
 
-A command declares its own options and names the shared ones; :func:`command` adds those to its signature, which is what
-Typer reads, and hands the result over as a :class:`Session`.
+A command declares its own options and names the shared ones. :func:`command` adds those to its signature, which Typer
+reads, and passes the outcome as a :class:`Session`.
 """
 
 import functools
@@ -11,27 +11,65 @@ import traceback
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any
+from pathlib import Path
+from typing import Annotated, Any
 
 import typer
 
-from toolkit.cli.options import OUTPUT, SETTINGS
 from toolkit.console import Console
 from toolkit.errors import InterruptionError, JobError, ToolkitError
 from toolkit.settings import Settings, resolve
 from train.errors import TrainError
 
+SETTINGS = {
+    "tensorflow": Annotated[str | None, typer.Option(metavar="X.Y.Z", help="Version of TensorFlow.")],
+    "python": Annotated[str | None, typer.Option(metavar="X.Y", help="Version of Python.")],
+    "cuda": Annotated[str | None, typer.Option(metavar="X.Y.Z", help="CUDA release, exactly.")],
+    "cudnn": Annotated[str | None, typer.Option(metavar="X.Y.Z", help="cuDNN release, exactly.")],
+    "engine": Annotated[str | None, typer.Option(metavar="auto|docker|host", help="Where things run.")],
+    "base_image": Annotated[str | None, typer.Option(metavar="REF", help="Base image of all stages.")],
+    "ca_bundle": Annotated[str | None, typer.Option(metavar="FILE", help="PEM file for networks that re-sign https.")],
+}
+"""Options that are settings: a flag that is not given leaves the value to the lower layers."""
+
+OUTPUT = {
+    "json": Annotated[bool, typer.Option("--json", help="Print the result as one JSON object on standard output.")],
+    "quiet": Annotated[bool, typer.Option("--quiet", "-q", help="Say nothing but errors and the result.")],
+    "verbose": Annotated[bool, typer.Option("--verbose", "-v", help="Say more.")],
+}
+"""Options of every command."""
+
+Dataset = Annotated[str, typer.Argument(help="digits, cifar10, cifar100, svhn or fashion_mnist.")]
+DryRun = Annotated[bool, typer.Option("--dry-run", help="Print the commands, ready to paste, and start nothing.")]
+Wheel = Annotated[
+    str | None,
+    typer.Option(metavar="FILE|DIR|pypi", help="A TensorFlow wheel to install; pypi: the published one."),
+]
+Gpu = Annotated[
+    bool | None,
+    typer.Option("--gpu/--no-gpu", help="Give the job the GPUs; by default where CUDA is asked and one is."),
+]
+JUnit = Annotated[Path | None, typer.Option("--junit", metavar="FILE", help="Write a JUnit report too.")]
+Capabilities = Annotated[
+    list[str] | None, typer.Option(metavar="X.Y", help="GPU to build for: 7.5, sm_75 or compute_75; repeatable.")
+]
+Source = Annotated[str, typer.Option(metavar="DIR|URL#COMMIT", help="Another source tree of TensorFlow.")]
+Bazel = Annotated[str, typer.Option(metavar="DIR|docker-image://NAME", help="Another Bazel.")]
+Jobs = Annotated[int, typer.Option(min=0, help="Parallel actions of Bazel; 0: by cores and memory.")]
+Snapshot = Annotated[str, typer.Option(metavar="DAY", help="Day of Debian's archive: 20261121T000000Z.")]
+Bazelrc = Annotated[str, typer.Option(metavar="FILE", help="Credentials of a remote cache or executor; in no layer.")]
+
 
 @dataclass(frozen=True)
 class Session:
-    """One run of a command: where it talks to, and what it is to do."""
+    """One run of a command."""
 
     console: Console
     settings: Settings
 
 
 def command(*shared: str, **fixed: str) -> Callable[[Callable[..., None]], Callable[..., None]]:
-    """Make a function with a first parameter ``session`` a command.
+    """Turn a function whose first parameter is ``session`` into a command.
 
     Args:
         shared: names of settings that become options of the command.
@@ -73,12 +111,12 @@ def _resolve(console: Console, flags: Mapping[str, str | None]) -> Settings:
 
 @contextmanager
 def _reporting(console: Console) -> Iterator[None]:
-    """A known failure becomes one message and its exit code, an unknown one a traceback and 1.
+    """Report a known failure as one message and its exit code, an unknown one as a traceback and exit code 1.
 
-    With ``--json`` the failure is on standard output too, so that a pipeline need not parse prose.
+    With ``--json`` the failure is on standard output too.
     """
-    # systemd and CI end a program by SIGTERM, a closed terminal by SIGHUP: they deserve Ctrl-C's clean way out.
-    # A signal that is ignored stays so: that is what nohup is for.
+    # systemd and CI end a program by SIGTERM, a closed terminal by SIGHUP: both are handled as Ctrl-C is.
+    # An ignored signal stays ignored, for nohup.
     for asked in (signal.SIGTERM, signal.SIGHUP):
         if signal.getsignal(asked) is not signal.SIG_IGN:
             signal.signal(asked, _interrupt)

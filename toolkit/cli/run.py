@@ -1,0 +1,231 @@
+"""The commands that run TensorFlow: ``toolkit up``, ``smoke``, ``train`` and ``rehearse``."""
+
+from dataclasses import replace
+from typing import TYPE_CHECKING, Annotated, Literal
+
+import typer
+
+from toolkit.cli.command import (
+    Bazel,
+    Capabilities,
+    Dataset,
+    DryRun,
+    Gpu,
+    Jobs,
+    JUnit,
+    Session,
+    Source,
+    Wheel,
+    command,
+)
+
+if TYPE_CHECKING:
+    from toolkit.pipeline import Request
+    from toolkit.wheel.request import WheelRequest
+
+Image = Annotated[str | None, typer.Option(metavar="REF", help="An image; by default the one of these settings.")]
+Version = Annotated[str | None, typer.Option(metavar="X.Y.Z", help="TensorFlow to find.")]
+Capability = Annotated[str | None, typer.Option(metavar="X.Y", help="Compute capability to find.")]
+Device = Annotated[Literal["auto", "cpu", "gpu"], typer.Option(help="gpu: a missing GPU is a failure.")]
+Skip = Annotated[
+    list[str] | None, typer.Option(metavar="ID", help="A check to leave out, and to report as skipped; repeatable.")
+]
+Card = Annotated[str, typer.Option("--gpu", metavar="NAME", help="t4, p100, v100, a100, l4, rtx4090, rtx5090 or h100.")]
+
+
+@command("tensorflow", "cuda", "cudnn", "engine", "base_image", "ca_bundle")
+def up(
+    session: Session,
+    context: typer.Context,
+    dataset: Dataset = "digits",
+    wheel: Wheel = None,
+    from_source: Annotated[
+        bool, typer.Option("--from-source", help="Build the wheel, if it is not built yet.")
+    ] = False,
+    compute_capability: Capabilities = None,
+    source: Source = "",
+    bazel: Bazel = "",
+    jobs: Jobs = 0,
+    gpu: Gpu = None,
+    dry_run: DryRun = False,
+) -> None:
+    """Run the whole chain: wheel, image or environment, smoke checks, training, report.
+
+    Options that are not listed here go to the training job: see `python -m train --help`.
+    """
+    from time import monotonic
+
+    from toolkit import pipeline, training
+    from toolkit.errors import UsageError
+    from toolkit.plan import run
+    from toolkit.smoke import launch
+
+    start = monotonic()
+    console, settings = session.console, session.settings
+    arguments = [dataset, *context.args]
+    config = training.read_arguments(arguments, settings)
+    if from_source and wheel:
+        raise UsageError("--from-source and --wheel exclude each other", remedy="leave one of them out")
+    request = pipeline.Request(settings=settings, wheel=wheel, gpu=gpu, dry_run=dry_run)
+    if from_source:
+        from toolkit.wheel.plan import BuildOptions
+        from toolkit.wheel.request import WheelRequest
+
+        options = BuildOptions(jobs=jobs, ca_bundle=settings.ca_bundle)
+        wanted = WheelRequest(capabilities=compute_capability or (), source=source, bazel=bazel, options=options)
+        built = _build_wheel(session, request, wanted)
+        if built is None:
+            return
+        request, settings = built, built.settings
+    elif compute_capability or source or bazel or jobs:
+        raise UsageError(
+            "--compute-capability, --source, --bazel and --jobs are for a wheel that is built",
+            remedy="add --from-source",
+        )
+    resolved = pipeline.resolve(request, console)
+    expected = launch.Expectation(
+        version=settings.tensorflow,
+        cuda=settings.cuda,
+        cudnn=settings.cudnn,
+        device="gpu" if resolved.gpu else "auto",
+    )
+    made = pipeline.environment_task(resolved, console)
+    checked = pipeline.smoke_task(resolved, made, expected, console, required=True)
+    trained = pipeline.train_task(resolved, made, arguments, config, quiet=console.verbosity < 0)
+    if not run([made, checked, trained], console, dry_run=dry_run):
+        return
+    environment, seconds = made.result, monotonic() - start
+    value = {
+        "settings": settings.describe(),
+        "engine": {"name": resolved.engine.name, "why": resolved.why},
+        "environment": {
+            "kind": environment.kind,
+            "reference": environment.reference,
+            "digest": environment.digest,
+            "reused": environment.reused,
+        },
+        "smoke": checked.result.to_json(),
+        "run": trained.result,
+        "seconds": round(seconds, 3),
+    }
+    console.result(value, f"{training.describe(config, trained.result)}\nwhole chain: {seconds:.0f} s")
+
+
+def _build_wheel(session: Session, request: "Request", wanted: "WheelRequest") -> "Request | None":
+    """Build the wheel, and return the request for it with the set that it is for; None where a dry run ends here.
+
+    `toolkit build-wheel` takes the other options of a build; its wheel is found here.
+    """
+    from toolkit import pipeline
+    from toolkit.plan import run
+
+    console = session.console
+    planned, task = pipeline.plan_wheel(request.settings, wanted, console, dry_run=request.dry_run)
+    from toolkit.wheel import build
+
+    found = build.find(planned.plan, pipeline.DIST)
+    if request.dry_run and found is None:
+        console.say("what follows depends on the wheel: ask again when it is built")
+        run([task], console, dry_run=True)
+        return None
+    if not request.dry_run:
+        run([task], console)
+        found = task.result
+    assert found is not None  # noqa: S101 - built, or found in a dry run
+    settings = replace(request.settings, cuda=planned.spec.cuda, cudnn=planned.spec.cudnn)
+    return replace(request, settings=settings, wheel=str(found.folder))
+
+
+@command("tensorflow", "cuda", "cudnn", "engine", "base_image", "ca_bundle")
+def smoke(
+    session: Session,
+    image: Image = None,
+    expect_version: Version = None,
+    expect_capability: Capability = None,
+    device: Device = "auto",
+    skip: Skip = None,
+    wheel: Wheel = None,
+    junit: JUnit = None,
+    dry_run: DryRun = False,
+) -> None:
+    """Prove that the TensorFlow in an image is the one asked for, whole, and computes right."""
+    from toolkit import pipeline
+    from toolkit.errors import UsageError
+    from toolkit.plan import run
+    from toolkit.smoke import launch
+    from toolkit.smoke.report import render, write_junit
+
+    console, settings = session.console, session.settings
+    # A named image is held to what the options say; an image of these settings, to the settings.
+    said = image is None or settings.sources["tensorflow"] != "default"
+    expected = launch.Expectation(
+        version=expect_version or (settings.tensorflow if said else ""),
+        cuda=settings.cuda,
+        cudnn=settings.cudnn,
+        capability=expect_capability or "",
+        device=device,
+        skip=tuple(skip or ()),
+    )
+    if skip:
+        launch.require_known(expected.skip)
+    if image is not None and (wheel or settings.engine == "host"):
+        raise UsageError("--image names what is checked: it goes with neither --wheel nor --engine host")
+    request = pipeline.Request(settings=settings, wheel=wheel, dry_run=dry_run)
+    resolved = pipeline.resolve(request, console) if image is None else pipeline.resolve_image(request, image)
+    made = pipeline.environment_task(resolved, console)
+    checked = pipeline.smoke_task(resolved, made, expected, console, again=True)
+    if not run([made, checked], console, dry_run=dry_run):
+        return
+    report = checked.result
+    if junit:
+        write_junit(report, junit)
+    console.result(report.to_json(), render(report).rstrip())
+    report.require_pass()
+
+
+@command("tensorflow", "cuda", "cudnn", "engine", "base_image", "ca_bundle")
+def train(
+    session: Session,
+    context: typer.Context,
+    dataset: Dataset,
+    wheel: Wheel = None,
+    gpu: Gpu = None,
+    dry_run: DryRun = False,
+) -> None:
+    """Train a DenseNet. Options that are not listed here go to the job itself: see `python -m train --help`."""
+    from toolkit import pipeline, training
+    from toolkit.plan import run
+
+    console, settings = session.console, session.settings
+    arguments = [dataset, *context.args]
+    config = training.read_arguments(arguments, settings)
+    request = pipeline.Request(settings=settings, wheel=wheel, gpu=gpu, dry_run=dry_run)
+    resolved = pipeline.resolve(request, console)
+    made = pipeline.environment_task(resolved, console)
+    trained = pipeline.train_task(resolved, made, arguments, config, quiet=console.verbosity < 0)
+    if run([made, trained], console, dry_run=dry_run):
+        console.result(trained.result, training.describe(config, trained.result))
+
+
+@command("tensorflow", "engine", "ca_bundle")
+def rehearse(
+    session: Session,
+    context: typer.Context,
+    dataset: Dataset,
+    gpu: Card = "t4",
+    dry_run: DryRun = False,
+) -> None:
+    """Run a training job's first steps on an emulated GPU, and report what a real one would refuse or have to do.
+
+    Images are random bytes of the data set's shape; `synthetic` with --shape 224x224x3 has any shape. Options that are
+    not listed here go to the job, or to the rehearsal: see `python -m train.rehearsal --help`.
+    """
+    from toolkit import rehearsal
+    from toolkit.plan import run
+
+    console = session.console
+    run(
+        rehearsal.plan_tasks([dataset, *context.args, "--gpu", gpu], session.settings, console),
+        console,
+        dry_run=dry_run,
+    )

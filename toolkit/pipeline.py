@@ -1,0 +1,202 @@
+"""The steps that commands share: request → resolved engine and environment → tasks, which run in order or are printed.
+
+``up`` is wheel → environment → smoke → train; the other commands take some of these.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from toolkit import environment as environments
+from toolkit import lock, training
+from toolkit.console import Console
+from toolkit.engine import Engine, Environment, EnvironmentPlan
+from toolkit.engine.choice import adopt, choose
+from toolkit.plan import Step, Task
+from toolkit.settings import Settings
+from toolkit.smoke import launch
+from toolkit.smoke.report import Report
+from toolkit.wheel import request as wheel_requests
+from toolkit.wheel.request import PlannedWheel, WheelRequest
+from train.config import TrainConfig
+
+if TYPE_CHECKING:
+    from toolkit.wheel.build import BuiltWheel
+
+DIST = Path("dist")
+"""Default folder of finished wheels."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Request:
+    """What a command asks of the pipeline.
+
+    Attributes:
+        settings: versions, engine and folders.
+        wheel: the value of ``--wheel``.
+        gpu: whether jobs get the GPUs; None decides by set and engine.
+        target: stage of docker/Dockerfile, for an image.
+        tag: name of the image; empty for one made of its plan.
+        dry_run: only print what would run; nothing is pulled.
+    """
+
+    settings: Settings
+    wheel: str | None = None
+    gpu: bool | None = None
+    target: str = "train"
+    tag: str = ""
+    dry_run: bool = False
+
+
+@dataclass(frozen=True, kw_only=True)
+class Resolved:
+    """An engine, the reason for it, and the environment that jobs will run in.
+
+    Attributes:
+        plan: how the environment is made; None for an image that the user named.
+        existing: the environment, where it is known to be up to date.
+    """
+
+    request: Request
+    engine: Engine
+    why: str
+    plan: EnvironmentPlan | None
+    existing: Environment | None = None
+
+    @property
+    def reference(self) -> str:
+        """Image tag or folder of the environment."""
+        return self.plan.reference if self.plan else self.existing.reference if self.existing else ""
+
+    @cached_property
+    def gpu(self) -> bool:
+        """Whether jobs get the GPUs: as asked, else where the set is for CUDA and the engine has one."""
+        asked = self.request.gpu
+        return asked if asked is not None else bool(self.request.settings.cuda) and self.engine.has_gpu()
+
+
+def resolve(request: Request, console: Console) -> Resolved:
+    """Decide what is made and where; refuses what cannot work before anything starts.
+
+    A user's wheel is checked against the base image, which is pulled for that except in a dry run.
+
+    Raises:
+        UnsupportedError: the versions do not go together, or the wheel cannot run there.
+        IntegrityError: the wheel is damaged.
+        EngineError: the engine asked for does not answer.
+        PreflightError: it has no base image.
+    """
+    spec = environments.resolve(request.settings)
+    wheel = environments.find_wheel(request.wheel)
+    choice = choose(request.settings, target=request.target, tag=request.tag)
+    console.heading("engine", f"{choice.engine.name}: {choice.why}")
+    if wheel:
+        spec = environments.use_wheel(spec, wheel, choice.engine.find_platform(fetch=not request.dry_run))
+    plan = choice.engine.plan(spec)
+    return Resolved(request=request, engine=choice.engine, why=choice.why, plan=plan, existing=choice.engine.find(plan))
+
+
+def resolve_image(request: Request, reference: str) -> Resolved:
+    """Use an image that the engine has already.
+
+    Raises:
+        EngineError: no engine answers.
+        UsageError: no image of that name is here.
+    """
+    engine, environment = adopt(request.settings, reference)
+    return Resolved(request=request, engine=engine, why="asked for", plan=None, existing=environment)
+
+
+def plan_wheel(
+    settings: Settings, request: WheelRequest, console: Console, *, out: Path = DIST, dry_run: bool = False
+) -> "tuple[PlannedWheel, Task[BuiltWheel]]":
+    """Plan a wheel. Raises as :func:`toolkit.wheel.request.resolve`."""
+    planned = wheel_requests.resolve(settings, request, lock_file=Path(lock.FILE), dry_run=dry_run)
+    # After what may refuse: the engine's SDK is slow to load.
+    from toolkit.wheel import build
+
+    return planned, build.plan_task(planned, settings, console, out=out, dry_run=dry_run)
+
+
+def environment_task(resolved: Resolved, console: Console) -> Task[Environment]:
+    """Return the task that makes the environment, or takes the one that is up to date."""
+    plan, existing = resolved.plan, resolved.existing
+    if plan is None:
+        if existing is None:
+            raise ValueError("neither a plan nor an environment")
+        return Task(Step(title="environment", commands=(), outputs=(existing.reference,)), lambda: existing)
+
+    def make() -> Environment:
+        spec = plan.spec
+        origin = spec.wheel.name if spec.wheel else f"published, {spec.variant} set"
+        console.heading("wheel", f"TensorFlow {spec.tensorflow}, {origin}")
+        environment = resolved.engine.prepare(plan, console)
+        done = "reused" if environment.reused else "made"
+        console.heading("image" if environment.kind == "image" else "venv", f"{done} {environment.reference}")
+        return environment
+
+    return Task(Step(title="environment", commands=plan.commands, inputs=plan.inputs, outputs=(plan.reference,)), make)
+
+
+def smoke_task(
+    resolved: Resolved,
+    made: Task[Environment],
+    expected: launch.Expectation,
+    console: Console,
+    *,
+    again: bool = False,
+    required: bool = False,
+) -> Task[Report]:
+    """Return the task that runs the checks, or takes the report of the same checks on the same environment.
+
+    Args:
+        resolved: where they run.
+        made: makes the environment.
+        expected: what must be found.
+        console: where progress goes.
+        again: run them although they passed before.
+        required: whether a check that fails ends the command.
+
+    The task raises CheckError where the checks did not run to their end, or one failed that is required.
+    """
+    commands = resolved.engine.commands(resolved.reference, launch.plan(expected))
+
+    def check() -> Report:
+        environment = made.result
+        report = None if again else launch.recall(environment, expected)
+        reused = report is not None
+        report = report or launch.run(resolved.engine, environment, expected, console)
+        console.heading("smoke", f"{report.summary}{' (reused)' if reused else ''}")
+        if required:
+            report.require_pass()
+        return report
+
+    inputs = {"environment": resolved.existing.digest if resolved.existing else ""}
+    return Task(Step(title="smoke", commands=tuple(map(tuple, commands)), inputs=inputs), check)
+
+
+def train_task(
+    resolved: Resolved,
+    made: Task[Environment],
+    arguments: Sequence[str],
+    config: TrainConfig,
+    *,
+    quiet: bool = False,
+) -> Task[dict[str, Any]]:
+    """Return the task that trains and gives the run's manifest. It raises as :func:`toolkit.training.run`.
+
+    Until the environment is made, the printed command does not name it in ``TOOLKIT_PARENT``.
+    """
+    gpu = resolved.gpu
+    parent = training.describe_parent(resolved.existing) if resolved.existing else {}
+    job = training.plan(arguments, config, parent=parent, gpu=gpu, quiet=quiet)
+    commands = resolved.engine.commands(resolved.reference, job)
+
+    def train() -> dict[str, Any]:
+        return training.run(resolved.engine, made.result, arguments, config, gpu=gpu, quiet=quiet)
+
+    inputs = {"environment": resolved.existing.digest if resolved.existing else ""}
+    step = Step(title="train", commands=tuple(map(tuple, commands)), inputs=inputs, outputs=(str(config.run_dir),))
+    return Task(step, train)

@@ -1,0 +1,354 @@
+"""What a build says: its progress while it runs, its events when it has ended, and the cause when it failed.
+
+Events are the Build Event Protocol's, one JSON object a line (``--build_event_json_file``;
+https://bazel.build/remote/bep). A killed build leaves a file without its last events, or with half a line. The protocol
+has no running total of actions (ActionSummary comes in BuildMetrics, at the end), so progress is read from the lines
+that Bazel prints. Exit codes of the build's own steps are listed in docker/README.md; the others are Bazel's and the
+installers'.
+"""
+
+import json
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from time import monotonic
+from typing import Any
+
+from toolkit import processes
+from toolkit.engine import buildx
+from toolkit.errors import BuildError, CheckError, EngineError, IntegrityError, PreflightError, ToolkitError
+
+_COUNT = re.compile(r"\[([0-9][0-9,]{0,11}) / ([0-9][0-9,]{0,11})\]\s*(.*)")
+_NOISE = re.compile(r"\s*(?:\.\.\. \(\d+ actions.*|;\s*\d+s\s+\S+.*)$")
+_CODE = re.compile(r"exit code: (\d+)")
+_STAGE = re.compile(r"\[([a-z][a-z-]*)(?: \d+/\d+)?\]")
+_CAUSE = re.compile(
+    r"\berror:|^\s*(?:ERROR|FATAL|fatal|proof|apply-patches|install-packages)\b.*:|^\s*E: |[Hh]ash mismatch|"
+    r"was killed for memory|"
+    r"^\s*wheel: (?:the remote executor|no action ran|the rc file|the disk is full)|" + processes.DISK_FULL.pattern
+)
+# What Bazel and BuildKit say of every failure tells nothing about this one.
+_EMPTY = re.compile(r"did NOT complete successfully|failed to solve: process|the target bazel-log")
+_KEY = re.compile(r"(?:ERROR|FATAL):")
+"""Begins a message of Bazel; the cause itself is often in the lines after it."""
+_MESSAGE = re.compile(
+    r"(?:INFO|WARNING|DEBUG|FAILED|Loading|Analyzing|Fetching|Target //\S+|wheel|proof): ?|\[[\d,]+ / [\d,]+\]|"
+    r'process "|Use --\w+|\[[a-z-]+ \d+/\d+\]'
+)
+"""Begins another message, which continues nothing."""
+_DETAIL = re.compile(
+    r'Traceback \(most recent|File "|# (?:Configuration|Execution platform):|.*\\$|[~^ ]+$|\(cd |/?[\w.+-]+/\S+ -.*\)$'
+)
+"""Frames of a trace and the parts of a command: the log has them."""
+_CAUSES = 8
+_CONTINUED = 6
+_WIDTH = 300
+
+_NO_SPACE: tuple[type[ToolkitError], str, str] = (PreflightError, buildx.FULL_DISK, buildx.FULL_DISK_REMEDY)
+
+_SAID: tuple[tuple[re.Pattern[str], type[ToolkitError], str, str], ...] = (
+    (
+        processes.OTHER_BYTES,
+        IntegrityError,
+        "a download is not what was pinned",
+        "the source changed it, or something between changes it: compare with another network, then `toolkit lock`",
+    ),
+    (
+        re.compile(r"error reading from server|rpc error: code = Unavailable|the daemon is not running"),
+        EngineError,
+        "the container engine went away during the build",
+        "start it and run this again: what is compiled already is kept",
+    ),
+    (
+        re.compile(
+            r"[Cc]ould not resolve host|[Tt]emporary failure (?:in name )?resol|Unknown host|no such host|"
+            r"[Cc]onnection timed out|i/o timeout|Error downloading|[Ff]ailed to connect|[Cc]ould(?:n't| not) connect"
+        ),
+        BuildError,
+        "a download failed",
+        "run this again: what is there already is kept; off-line, give --downloads, --source and --bazel",
+    ),
+)
+
+_CODES: dict[int, tuple[type[ToolkitError], str, str]] = {
+    5: (
+        BuildError,
+        "Debian's packages cannot be fetched",
+        "look at the day (--apt-snapshot), at the mirror of the base image, and behind a proxy at --ca-bundle",
+    ),
+    6: (
+        BuildError,
+        "nothing ran on the remote executor",
+        "remove --spawn_strategy and --strategy from --bazelrc and --bazel-argument, or build without an executor",
+    ),
+    28: _NO_SPACE,
+    34: (
+        BuildError,
+        "the remote executor does not answer, or refuses the work",
+        "look at --remote-executor and at the credentials in --bazelrc; without the option everything is built here",
+    ),
+    137: (
+        BuildError,
+        "a compiler was killed for memory",
+        "run this again with --jobs at half of what it was: what is compiled already is kept",
+    ),
+    7: (
+        CheckError,
+        "the toolchain does not compile for the GPU",
+        "bazel_patches/README.md explains the two known causes",
+    ),
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Outcome:
+    """What one build did.
+
+    Attributes:
+        exit_code: of Bazel; None where the build did not end.
+        failures: label and mnemonic of each failed action, with its message.
+        executed: actions that were run or taken from a cache.
+        runners: how many actions each strategy served, such as ``linux-sandbox`` or ``remote cache hit``.
+        reused: actions that did not run because the output base had their results.
+        seconds: wall time.
+    """
+
+    exit_code: int | None = None
+    failures: tuple[str, ...] = ()
+    executed: int = 0
+    runners: Mapping[str, int] = field(default_factory=dict)
+    reused: int = 0
+    seconds: float = 0
+
+    @property
+    def cached_by(self) -> dict[str, int]:
+        """Actions whose result came from a disk or remote cache, by the kind of cache."""
+        return {name: count for name, count in self.runners.items() if "cache hit" in name}
+
+    @property
+    def cached(self) -> int:
+        """Actions whose result came from a disk or remote cache."""
+        return sum(self.cached_by.values())
+
+    @property
+    def remote(self) -> int:
+        """Actions that ran on a remote executor."""
+        return self.runners.get("remote", 0)
+
+    def record(self) -> dict[str, Any]:
+        """What the manifest of a wheel keeps of a build."""
+        return {**asdict(self), "cached": self.cached, "cached_by": self.cached_by, "remote": self.remote}
+
+
+def read_events(lines: Iterable[str]) -> Outcome:
+    """Read the events of one build; lines that are no JSON object are passed over."""
+    exit_code: int | None = None
+    failures: list[str] = []
+    metrics: dict[str, Any] = {}
+    for line in lines:
+        event = _parse(line)
+        identity = _table(event.get("id"))
+        if "buildFinished" in identity:
+            # Protobuf leaves a zero out of its JSON.
+            exit_code = _number(_table(_table(event.get("finished")).get("exitCode")).get("code", 0))
+        elif "actionCompleted" in identity:
+            action = _table(event.get("action"))
+            if action.get("success") is not True:
+                failures.append(_describe_failure(_table(identity["actionCompleted"]), action))
+        elif "buildMetrics" in identity:
+            metrics = _table(event.get("buildMetrics"))
+    summary, timing = _table(metrics.get("actionSummary")), _table(metrics.get("timingMetrics"))
+    runners = summary.get("runnerCount")
+    return Outcome(
+        exit_code=exit_code,
+        failures=tuple(failures),
+        executed=_number(summary.get("actionsExecuted", 0)),
+        runners={
+            str(_table(item).get("name")): _number(_table(item).get("count", 0))
+            for item in (runners if isinstance(runners, list) else [])
+        },
+        reused=_number(_table(summary.get("actionCacheStatistics")).get("hits", 0)),
+        seconds=_number(timing.get("wallTimeInMs", 0)) / 1000,
+    )
+
+
+def describe_outcome(record: Mapping[str, Any]) -> str:
+    """Say in one line how many actions ran, how many of them elsewhere, and which caches were trusted.
+
+    Args:
+        record: what :meth:`Outcome.record` gave; records of earlier versions lack some of it.
+    """
+    kinds = record.get("cached_by") or {name: n for name, n in record["runners"].items() if "cache hit" in name}
+    parts = [f"{record['executed']} actions"]
+    if kinds:
+        parts.append(f"{sum(kinds.values())} of them from a cache ({_list_counts(kinds)})")
+    else:
+        parts.append("none of them from a cache")
+    if remote := record.get("remote", 0):
+        parts.append(f"{remote} on the remote executor")
+    if reused := record.get("reused", 0):
+        parts.append(f"{reused} more unchanged since an earlier build")
+    return ", ".join(parts)
+
+
+def _list_counts(counts: Mapping[str, int]) -> str:
+    return ", ".join(f"{count} {name}{'s' if count != 1 else ''}" for name, count in sorted(counts.items()))
+
+
+def _describe_failure(identity: Mapping[str, Any], action: Mapping[str, Any]) -> str:
+    detail = _table(_table(action.get("failureDetail"))).get("message", "")
+    return f"{identity.get('label', '?')} {action.get('type', '?')}: {detail or action.get('exitCode', 'failed')}"
+
+
+def _parse(line: str) -> dict[str, Any]:
+    try:
+        return _table(json.loads(line))
+    except (ValueError, RecursionError):
+        return {}
+
+
+def _table(value: object) -> dict[str, Any]:
+    return value if isinstance(value, dict) else {}
+
+
+def _number(value: object) -> int:
+    # Protobuf writes 64-bit numbers as text in JSON.
+    try:
+        return int(value)  # type: ignore[call-overload, no-any-return]
+    except (TypeError, ValueError, OverflowError):
+        return 0
+
+
+@dataclass
+class Progress:
+    """The state of a build, fed line by line.
+
+    Bazel finds actions while it builds, so the total grows. The estimate of the remaining time starts at a twentieth.
+
+    Attributes:
+        done, total: actions, as of the latest line that had them.
+        action: what that line names.
+    """
+
+    done: int = 0
+    total: int = 0
+    action: str = ""
+    _first: tuple[float, int] | None = None
+    _latest: float = 0.0
+
+    def feed(self, line: str, *, now: float | None = None) -> bool:
+        """Take in a line; returns whether it told anything new."""
+        match = _COUNT.search(line)
+        if match is None:
+            return False
+        now = monotonic() if now is None else now
+        self.done, self.total = (int(match[index].replace(",", "")) for index in (1, 2))
+        self.action = _NOISE.sub("", match[3]).strip()
+        self._first = self._first or (now, self.done)
+        self._latest = now
+        return True
+
+    @property
+    def remaining(self) -> float | None:
+        """Seconds that the rest will take at the speed so far; None before there is an estimate."""
+        if self._first is None:
+            return None
+        since, start = self._first
+        finished = self.done - start
+        if finished <= 0 or self.done * 20 < self.total:
+            return None
+        return (self._latest - since) / finished * max(0, self.total - self.done)
+
+    @property
+    def summary(self) -> str:
+        """The state in one line; empty before Bazel has counted anything."""
+        if not self.total:
+            return ""
+        parts = [f"[{self.done:,}/{self.total:,}] {100 * self.done // self.total} %"]
+        if self.remaining is not None:
+            parts.append(f"about {describe_duration(self.remaining)} left")
+        return "  ".join([*parts, self.action])
+
+    @property
+    def event(self) -> dict[str, object]:
+        """The state as a JSON object."""
+        left = None if self.remaining is None else round(self.remaining, 1)
+        return {
+            "event": "progress",
+            "done": self.done,
+            "total": self.total,
+            "action": self.action,
+            "seconds_left": left,
+        }
+
+
+def describe_duration(seconds: float) -> str:
+    """``45 s``, ``12 min`` or ``3 h 05 min``."""
+    minutes = round(seconds / 60)
+    if minutes < 2:
+        return f"{seconds:.0f} s"
+    return f"{minutes} min" if minutes < 60 else f"{minutes // 60} h {minutes % 60:02} min"
+
+
+def explain(error: BuildError, logs: Iterable[Path]) -> ToolkitError:
+    """Return the same failure as the right kind of error, with the lines that name its cause and what to do next.
+
+    Args:
+        error: what was raised.
+        logs: the best one first; missing ones are skipped.
+    """
+    present = [path for path in logs if path.is_file()]
+    causes = find_causes("\n".join([*(path.read_text(errors="replace") for path in present), error.why]))
+    why = "\n       ".join(causes) or error.why
+    if any(processes.DISK_FULL.search(line) for line in causes):
+        # Before the exit code, which is that of whatever program met the full disk.
+        kind, what, remedy = _NO_SPACE
+        return kind(what, why=why, remedy=remedy)
+    match = _CODE.search(error.why)
+    if match and int(match[1]) in _CODES:
+        kind, what, remedy = _CODES[int(match[1])]
+        return kind(what, why=why, remedy=remedy)
+    for pattern, kind, what, remedy in _SAID:
+        if pattern.search(why):
+            return kind(what, why=why, remedy=remedy)
+    stage = _STAGE.search(error.what)
+    what = f"the build failed in the stage {stage[1]}" if stage else error.what
+    kept = f"the whole log is {present[0]}" if present else error.remedy
+    return BuildError(what, why=why, remedy=kept)
+
+
+def find_causes(said: str) -> list[str]:
+    """Return the lines that name a cause, each once, in the order in which they were said.
+
+    Indented lines continue a message of Bazel; frames of a trace and the command are left out.
+
+    Args:
+        said: the text of one log or more.
+    """
+    told: dict[str, str] = {}
+    causes = room = 0
+    framed = False
+    for raw in said.splitlines():
+        line = raw.strip()
+        # The line of code below a frame is that frame's.
+        detail, framed = framed or bool(_DETAIL.match(line)), line.startswith('File "')
+        if _CAUSE.search(line):
+            room = _CONTINUED if _KEY.match(line) else 0
+            if _EMPTY.search(line):
+                room = 0
+            elif line not in told:
+                causes += 1
+                if causes > _CAUSES:
+                    break
+                told[line] = _cut(line)
+        elif _MESSAGE.match(line):
+            room = 0
+        elif room and line and line not in told and not detail and len(line) <= _WIDTH:
+            told[line] = f"  {line}"
+            room -= 1
+    return list(told.values())
+
+
+def _cut(line: str) -> str:
+    return line if len(line) <= _WIDTH else f"{line[:_WIDTH]}…"

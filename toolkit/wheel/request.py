@@ -1,0 +1,276 @@
+"""From a request for a wheel to its plan: refused at once where it cannot work, pinned where it can be.
+
+The sources and Bazel may come from elsewhere than the pins say. Each gets an identity by content, so that a plan knows
+whether its wheel is up to date.
+"""
+
+import re
+import subprocess
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from toolkit import digest, lock
+from toolkit.errors import EngineError, PreflightError, UnsupportedError, UsageError
+from toolkit.lock import Lock
+from toolkit.settings import Settings
+from toolkit.versions import Spec, Table, load_table
+from toolkit.versions import resolve as resolve_versions
+from toolkit.wheel.plan import IMAGE_SCHEME, BuildContext, BuildOptions, WheelPlan, plan
+
+if TYPE_CHECKING:
+    from docker import DockerClient
+
+_VERSION = re.compile(r"^(?:TF)?_VERSION = ['\"]([0-9.]+)", re.MULTILINE)
+_REMOTE = re.compile(r"(?:https|ssh|git)://[^#\s]+#(?P<commit>[0-9a-f]{40})")
+
+
+@dataclass(frozen=True, kw_only=True)
+class WheelRequest:
+    """What ``toolkit build-wheel`` was asked for, beyond the settings.
+
+    Attributes:
+        capabilities: as the user wrote them; none for the default.
+        apt_snapshot: day of Debian's snapshot archive, or empty.
+        source, bazel: what replaces the pinned ones, or empty.
+        bazel_arguments: flags for Bazel.
+        options: how to build.
+    """
+
+    capabilities: Sequence[str] = ()
+    apt_snapshot: str = ""
+    source: str = ""
+    bazel: str = ""
+    bazel_arguments: Sequence[str] = ()
+    options: BuildOptions
+
+
+@dataclass(frozen=True, kw_only=True)
+class PlannedWheel:
+    """A build that can start.
+
+    Attributes:
+        spec: the versions and the warnings about them.
+        plan: what will be run.
+        table: the version table.
+        engine: name and version of the container engine; empty where none answered.
+    """
+
+    spec: Spec
+    plan: WheelPlan
+    table: Table
+    engine: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class EngineImages:
+    """The images that a build starts from, as the engine knows them.
+
+    Attributes:
+        base: reference of the base image.
+        digest: its content digest; empty where no engine answered.
+        pinned: the reference with its digest, where a registry gave it one.
+        bazel_digest: content digest of Bazel's image, where Bazel is an image and is here.
+        engine: name and version of the engine, or empty.
+    """
+
+    base: str
+    digest: str = ""
+    pinned: str = ""
+    bazel_digest: str = ""
+    engine: str = ""
+
+
+def resolve(settings: Settings, request: WheelRequest, *, lock_file: Path, dry_run: bool = False) -> PlannedWheel:
+    """Decide what will be built. Nothing is started; the engine is asked only after everything else has passed.
+
+    Raises:
+        UnsupportedError, UsageError: it cannot work.
+        CheckError: the lock no longer fits.
+        EngineError, PreflightError: there is nothing to build it with; not in a dry run.
+    """
+    table, spec = load_table(), resolve_spec(settings, request.capabilities)
+    locked = lock.read(lock_file)
+    source = find_source(request.source) if request.source else None
+    if request.source:
+        require_version(request.source, tensorflow=spec.tensorflow, bazel=spec.bazel)
+    images = find_images(settings, required=not dry_run, bazel=request.bazel)
+    bazel = find_bazel(request.bazel, images.bazel_digest) if request.bazel else None
+    present = collect_pins(spec, table, images, locked, request.apt_snapshot)
+    if locked:
+        lock.require_fit(locked, present)
+    pins = _fill(present, locked)
+    arguments = [*spec.bazel_arguments, *request.bazel_arguments]
+    options = replace(request.options, base=images.pinned)
+    planned = plan(pins, options, source=source, bazel=bazel, bazel_arguments=arguments)
+    return PlannedWheel(spec=spec, plan=planned, table=table, engine=images.engine)
+
+
+def resolve_spec(settings: Settings, capabilities: Sequence[str]) -> Spec:
+    """Return the versions that settings and table give. Raises as :func:`toolkit.versions.resolve`."""
+    return resolve_versions(
+        load_table(),
+        tensorflow=settings.tensorflow,
+        python=settings.python,
+        cuda=settings.cuda or None,
+        cudnn=settings.cudnn or None,
+        capabilities=capabilities,
+    )
+
+
+def find_images(settings: Settings, *, required: bool, bazel: str = "") -> EngineImages:
+    """Ask the engine for the images.
+
+    Args:
+        settings: name the base image.
+        required: raise where there is no engine with a base image; otherwise the digests stay empty.
+        bazel: where Bazel comes from, or empty.
+
+    Raises:
+        EngineError: no engine answers, and one is required.
+        PreflightError: the engine has no base image and can pull none.
+    """
+    from toolkit.engine.client import connect, select_base
+
+    try:
+        client = connect()
+    except EngineError:
+        if required:
+            raise
+        return EngineImages(base=settings.base_image)
+    known = {"bazel_digest": _find_bazel_digest(client, bazel), "engine": f"docker {client.version()['Version']}"}
+    try:
+        found = select_base(client, settings)
+    except PreflightError:
+        if required:
+            raise
+        return EngineImages(base=settings.base_image, **known)
+    return EngineImages(base=found.reference, digest=found.identity, pinned=found.pinned, **known)
+
+
+def collect_pins(spec: Spec, table: Table, images: EngineImages, locked: Lock | None, apt_snapshot: str = "") -> Lock:
+    """Return the pins as they are now; a locked day and a locked commit stay unless another is asked for."""
+    pins = locked.pins if locked else {}
+    return lock.collect(
+        spec,
+        table,
+        base_image=images.base,
+        base_digest=images.digest,
+        apt_snapshot=apt_snapshot or pins.get("apt-snapshot", ""),
+        commit=pins.get("tensorflow-commit", ""),
+    )
+
+
+def find_source(text: str) -> BuildContext:
+    """Return the build context of TensorFlow's source tree: a folder, or ``URL#COMMIT``.
+
+    Raises:
+        UsageError: it is neither, or the folder is no source tree with a Bazel version.
+    """
+    match = _REMOTE.fullmatch(text)
+    if match:
+        return BuildContext(location=text, identity=f"git:{match['commit']}")
+    folder = Path(text)
+    if "://" in text or not folder.is_dir():
+        raise UsageError(
+            f"no source tree: {text}", remedy="give a folder, or URL#COMMIT with all 40 digits of the commit"
+        )
+    missing = [name for name in ("configure", ".bazelversion") if not (folder / name).is_file()]
+    if missing:
+        raise UsageError(
+            f"{text} is not TensorFlow's source tree",
+            why=f"it has no {' and no '.join(missing)}",
+            remedy="give its root",
+        )
+    return BuildContext(location=str(folder.resolve()), identity=identify_folder(folder))
+
+
+def require_version(text: str, *, tensorflow: str, bazel: str) -> None:
+    """Refuse a source folder of another version than the one asked for, which would else show after hours of work.
+
+    Args:
+        text: as the user gave it; of a remote repository nothing is known yet.
+        tensorflow: version of TensorFlow asked for.
+        bazel: version of Bazel that it is built with.
+
+    Raises:
+        UnsupportedError: the tree names another Bazel, or another version of itself.
+    """
+    folder = Path(text)
+    if not folder.is_dir():
+        return
+    # The version is in the first file up to 2.19.0, in the second later.
+    files = (folder / "tensorflow/tools/pip_package/setup.py", folder / "tensorflow/tf_version.bzl")
+    texts = [file.read_text(errors="replace") for file in files if file.is_file()]
+    written = next(filter(None, map(_VERSION.search, texts)), None)
+    named = (folder / ".bazelversion").read_text(errors="replace").strip()
+    for what, found, wanted in (
+        ("is TensorFlow", written[1] if written else tensorflow, tensorflow),
+        ("is built with Bazel", named, bazel),
+    ):
+        if found != wanted:
+            raise UnsupportedError(
+                f"{text} {what} {found[:40]}, and TensorFlow {tensorflow} was asked for",
+                why=f"{wanted} was expected",
+                remedy="give --tensorflow as the tree is, or another tree; `toolkit matrix` has each version's Bazel",
+            )
+
+
+def find_bazel(text: str, image_digest: str = "") -> BuildContext:
+    """Return the build context of Bazel: a folder that is copied over the toolchain's root, or ``docker-image://NAME``.
+
+    Args:
+        text: as the user gave it.
+        image_digest: digest of the image, where the engine has it.
+
+    Raises:
+        UsageError: it is neither.
+    """
+    if text.startswith(IMAGE_SCHEME):
+        return BuildContext(location=text, identity=image_digest or text)
+    folder = Path(text)
+    if not folder.is_dir():
+        raise UsageError(f"no Bazel: {text}", remedy=f"give a folder with usr/local/bin/bazel, or {IMAGE_SCHEME}NAME")
+    return BuildContext(location=str(folder.resolve()), identity=identify_folder(folder))
+
+
+def identify_folder(folder: Path) -> str:
+    """Return the identity of a folder by content: its commit where git knows every file, else a digest of its files."""
+    commit = _ask_git(folder, "rev-parse", "HEAD")
+    top = _ask_git(folder, "rev-parse", "--show-toplevel")
+    if commit and top and Path(top).resolve() == folder.resolve():
+        # Ignored files count too: they travel into the build with the rest.
+        changes = _ask_git(folder, "status", "--porcelain", "--ignored", "--untracked-files=normal")
+        if changes == "":
+            return f"git:{commit}"
+    paths = [path for path in folder.iterdir() if path.name != ".git"]
+    return digest.digest_paths(folder, paths)
+
+
+def _ask_git(folder: Path, *arguments: str) -> str | None:
+    try:
+        answer = subprocess.run(
+            ["git", "-C", str(folder), *arguments], capture_output=True, text=True, timeout=60, check=False
+        )
+    except (OSError, subprocess.TimeoutExpired):
+        return None
+    return answer.stdout.strip() if answer.returncode == 0 else None
+
+
+def _fill(present: Lock, locked: Lock | None) -> Lock:
+    """Take the pins that this machine cannot know from the lock."""
+    if locked is None:
+        return present
+    return Lock(
+        spec=present.spec, pins={name: value or locked.pins.get(name, "") for name, value in present.pins.items()}
+    )
+
+
+def _find_bazel_digest(client: "DockerClient", bazel: str) -> str:
+    if not bazel.startswith(IMAGE_SCHEME):
+        return ""
+    from toolkit.engine.client import find_digest
+
+    # BuildKit pulls an image that is not here yet; its name stands for it until then.
+    return find_digest(client, bazel.removeprefix(IMAGE_SCHEME)) or ""
