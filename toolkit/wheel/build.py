@@ -104,7 +104,7 @@ def _announce(planned: PlannedWheel, console: Console) -> None:
     for line in answered:
         console.detail(f"  {line}")
     machine = building.check_machine()
-    console.heading("machine", "; ".join(filter(None, (machine.summary, machine.remedy))))
+    console.heading("machine", "; ".join(filter(None, (machine.evidence, machine.remedy))))
 
 
 def build(plan: WheelPlan, table: Table, *, dist: Path, logs: Path, engine: str, console: Console) -> BuiltWheel:
