@@ -1,10 +1,10 @@
 """What an environment must hold, resolved from the settings: a locked set, and perhaps a wheel of the user's own."""
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 
-from toolkit import manifest, project
-from toolkit.errors import IntegrityError, UnsupportedError, UsageError
+from toolkit import project
+from toolkit.errors import UnsupportedError, UsageError
 from toolkit.settings import Settings
 from toolkit.versions import find_locked, load_table
 
@@ -100,63 +100,6 @@ def find_wheel(wheel: str | None) -> Path | None:
             remedy=f"give the path of one .whl file, or {PUBLISHED} for the published one",
         )
     return found[0].resolve()
-
-
-def use_wheel(spec: EnvironmentSpec, path: Path, platform: Platform) -> EnvironmentSpec:
-    """Return the same environment with the user's wheel in place of the published one, after checking the wheel.
-
-    Args:
-        spec: whose versions the wheel must have.
-        path: the wheel.
-        platform: what it will run on, as far as that is known.
-
-    Raises:
-        UnsupportedError: it is not TensorFlow, of another version, for another Python, or needs a newer C library.
-        IntegrityError: it is damaged, or not what the sums and the manifest beside it say.
-    """
-    # The library that reads ELF is slow to load, and only a user's wheel needs it.
-    from toolkit.wheel import fitness, folder, inspection
-
-    for file in (path, path.with_name(manifest.FILE)):
-        folder.check_sum(file)
-    found = inspection.inspect(path)
-    record = _find_record(path, found.digest)
-    fitness.require(
-        found,
-        tensorflow=spec.tensorflow,
-        python=spec.python,
-        cuda=spec.cuda,
-        cudnn=spec.cudnn,
-        built_cudnn=_read_cudnn(record) if record else "",
-        glibc=platform.glibc,
-        base_python=platform.python,
-    )
-    return replace(spec, wheel=path)
-
-
-def _find_record(wheel: Path, digest: str) -> manifest.Manifest | None:
-    """Read the manifest beside a wheel; None where no manifest of a wheel is there.
-
-    Raises:
-        IntegrityError: it is the manifest of another wheel.
-    """
-    record = manifest.read(wheel.parent)
-    if record is None or record.kind != "wheel":
-        return None
-    if record.digest != digest:
-        raise IntegrityError(
-            f"{wheel.name} is not the wheel of the manifest beside it",
-            why=f"the manifest is of {record.digest}, and the wheel is {digest}",
-            remedy="build the wheel again; to use this wheel without its manifest, copy it to a folder of its own",
-        )
-    return record
-
-
-def _read_cudnn(record: manifest.Manifest) -> str:
-    try:
-        return str(record.facts["lock"]["spec"]["cudnn"])
-    except (KeyError, TypeError):
-        return ""
 
 
 def _name(tensorflow: str, cuda: str, cudnn: str) -> str:

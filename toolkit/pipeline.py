@@ -4,16 +4,18 @@
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from toolkit import environment as environments
-from toolkit import lock, training
+from toolkit import lock, manifest, training
 from toolkit.console import Console
 from toolkit.engine import Engine, Environment, EnvironmentPlan
 from toolkit.engine.choice import adopt, choose
+from toolkit.environment import EnvironmentSpec, Platform
+from toolkit.errors import IntegrityError
 from toolkit.plan import Step, Task
 from toolkit.settings import Settings
 from toolkit.smoke import launch
@@ -93,9 +95,41 @@ def resolve(request: Request, console: Console) -> Resolved:
     choice = choose(request.settings, target=request.target, tag=request.tag)
     console.heading("engine", f"{choice.engine.name}: {choice.why}")
     if wheel:
-        spec = environments.use_wheel(spec, wheel, choice.engine.find_platform(fetch=not request.dry_run))
+        spec = use_wheel(spec, wheel, choice.engine.find_platform(fetch=not request.dry_run))
     plan = choice.engine.plan(spec)
     return Resolved(request=request, engine=choice.engine, why=choice.why, plan=plan, existing=choice.engine.find(plan))
+
+
+def use_wheel(spec: EnvironmentSpec, path: Path, platform: Platform) -> EnvironmentSpec:
+    """Return the same environment with the user's wheel in place of the published one, after checking the wheel.
+
+    Args:
+        spec: whose versions the wheel must have.
+        path: the wheel.
+        platform: what it will run on, as far as that is known.
+
+    Raises:
+        UnsupportedError: it is not TensorFlow, of another version, for another Python, or needs a newer C library.
+        IntegrityError: it is damaged, or not what the sums and the manifest beside it say.
+    """
+    # The library that reads ELF is slow to load, and only a user's wheel needs it.
+    from toolkit.wheel import fitness, folder, inspection
+
+    for file in (path, path.with_name(manifest.FILE)):
+        folder.check_sum(file)
+    found = inspection.inspect(path)
+    record = _find_record(path, found.digest)
+    fitness.require(
+        found,
+        tensorflow=spec.tensorflow,
+        python=spec.python,
+        cuda=spec.cuda,
+        cudnn=spec.cudnn,
+        built_cudnn=_read_cudnn(record) if record else "",
+        glibc=platform.glibc,
+        base_python=platform.python,
+    )
+    return replace(spec, wheel=path)
 
 
 def resolve_image(request: Request, reference: str) -> Resolved:
@@ -200,3 +234,28 @@ def train_task(
     inputs = {"environment": resolved.existing.digest if resolved.existing else ""}
     step = Step(title="train", commands=tuple(map(tuple, commands)), inputs=inputs, outputs=(str(config.run_dir),))
     return Task(step, train)
+
+
+def _find_record(wheel: Path, digest: str) -> manifest.Manifest | None:
+    """Read the manifest beside a wheel; None where no manifest of a wheel is there.
+
+    Raises:
+        IntegrityError: it is the manifest of another wheel.
+    """
+    record = manifest.read(wheel.parent)
+    if record is None or record.kind != "wheel":
+        return None
+    if record.digest != digest:
+        raise IntegrityError(
+            f"{wheel.name} is not the wheel of the manifest beside it",
+            why=f"the manifest is of {record.digest}, and the wheel is {digest}",
+            remedy="build the wheel again; to use this wheel without its manifest, copy it to a folder of its own",
+        )
+    return record
+
+
+def _read_cudnn(record: manifest.Manifest) -> str:
+    try:
+        return str(record.facts["lock"]["spec"]["cudnn"])
+    except (KeyError, TypeError):
+        return ""

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from tests.unit.wheel.test_publication import finish_build, publish
-from toolkit import environment, pipeline
+from toolkit import pipeline
 from toolkit.console import Console
 from toolkit.environment import EnvironmentSpec, Platform
 from toolkit.errors import IntegrityError, UnsupportedError
@@ -34,17 +34,17 @@ def record_cudnn(dist: Path, version: object) -> None:
 
 def test_wheel_and_its_manifest_fit(dist: Path) -> None:
     wheel = folder.find_wheel(dist)
-    assert environment.use_wheel(CUDA, wheel, PLACE).wheel == wheel
+    assert pipeline.use_wheel(CUDA, wheel, PLACE).wheel == wheel
 
 
 def test_newer_cudnn_than_the_sets_is_refused_by_the_manifest_beside_the_wheel(dist: Path, tmp_path: Path) -> None:
     record_cudnn(dist, "9.6.0")
     wheel = folder.find_wheel(dist)
     with pytest.raises(UnsupportedError, match=r"built for cuDNN 9\.6\.0, and the run-time set has 9\.5\.0"):
-        environment.use_wheel(CUDA, wheel, PLACE)
+        pipeline.use_wheel(CUDA, wheel, PLACE)
     (tmp_path / "alone").mkdir()
     alone = wheel.rename(tmp_path / "alone" / wheel.name)
-    assert environment.use_wheel(CUDA, alone, PLACE).wheel == alone, "without a manifest nobody knows"
+    assert pipeline.use_wheel(CUDA, alone, PLACE).wheel == alone, "without a manifest nobody knows"
 
 
 def test_a_manifest_of_another_wheel_is_refused(dist: Path) -> None:
@@ -53,7 +53,7 @@ def test_a_manifest_of_another_wheel_is_refused(dist: Path) -> None:
     path.write_text(path.read_text().replace(json.loads(path.read_text())["digest"], "sha256:" + "0" * 64))
     folder.write_sums(dist)
     with pytest.raises(IntegrityError, match="not the wheel of the manifest beside it"):
-        environment.use_wheel(CUDA, folder.find_wheel(dist), PLACE)
+        pipeline.use_wheel(CUDA, folder.find_wheel(dist), PLACE)
 
 
 def test_a_manifest_that_was_changed_is_refused(dist: Path) -> None:
@@ -61,11 +61,11 @@ def test_a_manifest_that_was_changed_is_refused(dist: Path) -> None:
     path = dist / "manifest.json"
     path.write_text(path.read_text().replace('"cudnn": "9.5.0"', '"cudnn": "9.1.0"'))
     with pytest.raises(IntegrityError, match="not as it was made") as caught:
-        environment.use_wheel(CUDA, folder.find_wheel(dist), PLACE)
+        pipeline.use_wheel(CUDA, folder.find_wheel(dist), PLACE)
     assert "manifest.json is not what SHA256SUMS says" in caught.value.why
     path.unlink()
     with pytest.raises(IntegrityError) as caught:
-        environment.use_wheel(CUDA, folder.find_wheel(dist), PLACE)
+        pipeline.use_wheel(CUDA, folder.find_wheel(dist), PLACE)
     assert "manifest.json is missing" in caught.value.why
 
 
@@ -90,4 +90,4 @@ def test_a_dry_run_refuses_what_the_real_run_refuses(
 )
 def test_base_that_cannot_run_it_is_refused(dist: Path, place: Platform, reason: str) -> None:
     with pytest.raises(UnsupportedError, match=reason):
-        environment.use_wheel(CUDA, folder.find_wheel(dist), place)
+        pipeline.use_wheel(CUDA, folder.find_wheel(dist), place)
