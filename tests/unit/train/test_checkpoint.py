@@ -61,6 +61,21 @@ def test_any_flipped_bit_is_noticed(tmp_path: Path, data: st.DataObject) -> None
     else:
         # JSON has bits that mean nothing, such as the case of an escaped digit: then all values must be right.
         assert loaded.position == Position(step=2, loss_sum=0.1)
+        assert np.array_equal(loaded.values["a/b"], VALUES["a/b"])
+
+
+@pytest.mark.parametrize(("written", "changed"), [('"loss_sum": 0.1', '"loss_sum": 0.3'), ('"a/b"', '"a/c"')])
+def test_a_record_that_says_something_else_is_noticed(tmp_path: Path, written: str, changed: str) -> None:
+    """Which the archive of the arrays, with check sums of its own, does not show."""
+    save(tmp_path, 1)
+    record = save(tmp_path, 2).with_suffix(".json")
+    text = record.read_text()
+    assert written in text
+    record.write_text(text.replace(written, changed))
+    loaded, problems = checkpoint.load(tmp_path)
+    assert loaded
+    assert loaded.position.step == 1
+    assert len(problems) == 1
 
 
 @pytest.mark.parametrize("end", ["npz", "json"])
