@@ -4,11 +4,11 @@ import base64
 import hashlib
 import json
 import os
-import subprocess
 import sys
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 from toolkit import digest, manifest, project
 from toolkit.audit.installed import read_packages
@@ -16,6 +16,7 @@ from toolkit.engine import EnvironmentPlan
 from toolkit.engine.host import REPORT, HostEngine
 from toolkit.environment import EnvironmentSpec
 from toolkit.manifest import Manifest
+from train.cli import main
 
 WHEEL = "tensorflow_cpu-2.19.0-cp311-cp311-linux_x86_64.whl"
 WHEEL_DIGEST = "sha256:" + "7" * 64
@@ -91,10 +92,9 @@ def write_records(planned: EnvironmentPlan, others: Mapping[str, str] | None = N
 
 
 def train(out: Path, *options: str, parent: dict[str, Any] | None = None) -> Path:
-    """Train a small network as the launcher does; returns the run's folder."""
-    variables = {**os.environ, "TOOLKIT_PARENT": json.dumps(parent), "PYTHONPATH": str(project.ROOT)}
-    argv = [sys.executable, "-P", "-m", "train", *OPTIONS, *options, "--out", str(out)]
-    subprocess.run(argv, env=variables, check=True, capture_output=True)
+    """Train a small network, told of its environment as the launcher tells it; returns the run's folder."""
+    with mock.patch.dict(os.environ, {"TOOLKIT_PARENT": json.dumps(parent)}):
+        assert main([*OPTIONS, *options, "--out", str(out)]) == 0
     return next(out.glob("digits-*/manifest.json")).parent
 
 

@@ -106,7 +106,7 @@ def _lock(wheelhouse: Path, digest: str | None = None) -> None:
     (project.ROOT / "docker" / "requirements" / "cpu.txt").write_text(line)
 
 
-def test_an_environment_is_made_once_and_names_its_wheel(engine: HostEngine, wheelhouse: Path) -> None:
+def test_an_environment_is_made_once_and_again_where_it_is_not_whole(engine: HostEngine, wheelhouse: Path) -> None:
     from toolkit import manifest
     from toolkit.digest import digest_file
 
@@ -118,11 +118,6 @@ def test_an_environment_is_made_once_and_names_its_wheel(engine: HostEngine, whe
     assert record is not None
     assert record.parent is not None
     assert record.parent["digest"] == digest_file(next(wheelhouse.glob("*.whl")))
-
-
-def test_a_half_made_environment_is_made_again(engine: HostEngine, wheelhouse: Path) -> None:
-    _lock(wheelhouse)
-    first = _prepare(engine)
     (first.folder / "manifest.json").unlink()
     (first.folder / "left-over").touch()
     assert not _prepare(engine).reused

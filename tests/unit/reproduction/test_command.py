@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from tests.command import Run
+from tests.tiers import slow
 from tests.unit.audit import maker
 from toolkit import training
 from toolkit.audit.record import digest_config
@@ -80,6 +81,7 @@ def test_other_weights_are_kept_and_where_they_part_is_said(toolkit: Run, run: P
     assert names(run) == sorted([run.name, kept.parent.name])
 
 
+@pytest.mark.slow
 def test_a_run_without_an_environment_is_repeated_by_the_settings(toolkit: Run, run: Path) -> None:
     """Also: an interrupted run is repeated without a break, and an equal second run is kept when asked for."""
     maker.change_json(run / "manifest.json", lambda value: value.update(parent=None, resumed_after=[22]))
@@ -98,7 +100,7 @@ def move(run: Path, name: str, value: object) -> None:
     maker.change_checkpoint(run, lambda facts, _: facts["position"]["environment"].update({name: value}))
 
 
-@pytest.mark.parametrize(("name", "value"), [("devices", ["another processor"]), ("tensorflow", "2.18.0")])
+@pytest.mark.parametrize(("name", "value"), [("devices", ["another processor"]), slow("tensorflow", "2.18.0")])
 def test_another_machine_or_version_is_refused_before_training(
     toolkit: Run, run: Path, name: str, value: object
 ) -> None:
@@ -112,6 +114,7 @@ def test_another_machine_or_version_is_refused_before_training(
     assert names(run) == before
 
 
+@pytest.mark.slow
 def test_other_data_is_refused_before_training(toolkit: Run, run: Path) -> None:
     move(run, "data_sha256", "0" * 64)
     maker.change_json(run / "manifest.json", lambda value: value["data"].update(sha256="0" * 64))
@@ -130,6 +133,7 @@ def test_other_software_is_refused(toolkit: Run, run: Path) -> None:
     assert "not the software that the run was made with" in done.stderr
 
 
+@pytest.mark.slow
 def test_the_same_wheel_in_another_environment_will_do(toolkit: Run, run: Path) -> None:
     maker.change_json(run / "manifest.json", lambda value: value["parent"].update(digest=ZERO, code=ZERO))
     done = toolkit("reproduce", str(run), "--json")
