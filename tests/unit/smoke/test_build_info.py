@@ -4,12 +4,10 @@ import re
 from typing import Any
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from tests.unit.smoke.conftest import Site
 from tests.unit.smoke.published import PUBLISHED
-from toolkit.smoke.inside import build_info, gpu_rules
+from toolkit.smoke.inside import build_info
 from toolkit.smoke.inside.check import Ask, Fail, Skip
 
 ASKED = Ask(cuda="12.6.1", cudnn="9.5.0", capability="7.5")
@@ -83,40 +81,3 @@ def test_a_gpu_build_without_any_capability_fails_unasked(site: Site) -> None:
     site.build = {**PUBLISHED, "cuda_compute_capabilities": []}
     with pytest.raises(Fail, match="lists no compute capabilities"):
         build_info.capabilities(Ask())
-
-
-@pytest.mark.parametrize(
-    ("built", "asked", "how"),
-    [
-        (["sm_75"], "7.5", "sm_75 machine code"),
-        (["compute_75"], "7.5", "compute_75 machine code"),
-        (["sm_70", "sm_75"], "7.5", "sm_75 machine code"),
-        (["sm_60", "compute_70"], "7.5", "compute_70 machine code of an earlier minor version"),
-        (["sm_60", "compute_60"], "7.5", "compute_60 PTX, compiled by the driver when a kernel is first used"),
-        (["compute_90"], "12.0", "compute_90 PTX, compiled by the driver when a kernel is first used"),
-        (["sm_90a"], "9.0", "sm_90a machine code"),
-        (["sm_100a"], "10.3", None),
-        (["sm_80"], "7.5", None),
-        (["sm_75"], "8.0", None),
-        (["sm_86"], "8.0", None),
-        (["nonsense"], "7.5", None),
-    ],
-)
-def test_coverage(built: list[str], asked: str, how: str | None) -> None:
-    assert gpu_rules.find_coverage(built, asked) == how
-
-
-names = st.builds("{}_{}{}".format, st.sampled_from(["sm", "compute"]), st.integers(5, 12), st.integers(0, 9))
-
-
-@given(st.lists(names), names, st.integers(5, 12), st.integers(0, 9))
-def test_more_kernels_never_cover_less(built: list[str], more: str, major: int, minor: int) -> None:
-    asked = f"{major}.{minor}"
-    assert gpu_rules.find_coverage(built, asked) is None or gpu_rules.find_coverage([*built, more], asked) is not None
-
-
-@given(st.lists(names, min_size=1))
-def test_what_was_built_covers_itself(built: list[str]) -> None:
-    for name in built:
-        digits = name.partition("_")[2]
-        assert gpu_rules.find_coverage(built, f"{digits[:-1]}.{digits[-1]}") is not None

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.unit.smoke.conftest import Compiler, Site
-from tests.unit.smoke.test_elf import cubin
+from tests.unit.smoke.test_gpu_rules import cubin
 from toolkit.smoke.inside import compiler
 from toolkit.smoke.inside.check import Ask, Fail, Skip
 

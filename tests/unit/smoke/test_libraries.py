@@ -1,9 +1,12 @@
 """Real dlopen of real shared objects, made by gcc: absent, truncated, incomplete, and of the wrong version."""
 
 import re
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 
 from tests.unit.smoke.conftest import Compiler, Site
 from tests.unit.smoke.published import PUBLISHED
@@ -115,3 +118,36 @@ def test_the_loaders_order_is_kept(
 @pytest.mark.parametrize(("number", "version"), [(90500, (9, 5, 0)), (91002, (9, 10, 2)), (8904, (8, 9, 4))])
 def test_cudnn_numbers(number: int, version: tuple[int, int, int]) -> None:
     assert libraries.decode_cudnn(number) == version
+
+
+@pytest.mark.parametrize("flag", ["--enable-new-dtags", "--disable-new-dtags"])
+def test_both_kinds_of_path_are_read(gcc: Compiler, tmp_path: Path, flag: str) -> None:
+    (tmp_path / "beside").mkdir()
+    library = tmp_path / "lib.so"
+    library.write_bytes(gcc("int x;", f"-Wl,{flag}", "-Wl,-rpath,$ORIGIN/beside:/absent:$ORIGIN/../"))
+    assert libraries.read_search_path(library) == [tmp_path / "beside", tmp_path.parent]
+
+
+def test_no_path_is_no_folder(gcc: Compiler, tmp_path: Path) -> None:
+    (tmp_path / "lib.so").write_bytes(gcc("int y;"))
+    assert libraries.read_search_path(tmp_path / "lib.so") == []
+
+
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
+@given(st.integers(0, 63), st.binary(min_size=1, max_size=16), st.integers(16, 20000))
+def test_damage_is_a_value_error(gcc: Compiler, tmp_path: Path, at: int, patch: bytes, length: int) -> None:
+    whole = gcc("int x;", "-Wl,-rpath,/usr")
+    file = tmp_path / "damaged.so"
+    file.write_bytes((whole[:at] + patch + whole[at + len(patch) :])[:length])
+    for read in (libraries.read_search_path, libraries.require_whole):
+        with suppress(ValueError):
+            read(file)
+
+
+def test_a_library_cut_short_is_refused(gcc: Compiler, tmp_path: Path) -> None:
+    file = tmp_path / "short.so"
+    file.write_bytes(gcc("int y;"))
+    libraries.require_whole(file)
+    file.write_bytes(gcc("int y;")[:4000])
+    with pytest.raises(ValueError, match=r"cut short: 4000 bytes of at least \d+"):
+        libraries.require_whole(file)
