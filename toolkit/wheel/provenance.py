@@ -2,7 +2,7 @@
 
 https://slsa.dev/spec/v1.0/provenance and https://github.com/in-toto/attestation: builders and registries read it, so a
 wheel that leaves this machine can say what it was made of. It is unsigned: it records what was done, and proves no
-author.
+author. The in-toto-attestation package would bring protobuf to write this one dictionary.
 """
 
 import uuid
