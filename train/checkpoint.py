@@ -6,10 +6,8 @@ names the run it belongs to, by the digests of its configuration and its data.
 """
 
 import contextlib
-import hashlib
 import io
 import json
-import zipfile
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
@@ -17,6 +15,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from train import reader
 from train.errors import CheckError, IntegrityError, PreflightError
 from train.files import replacing, write_text
 
@@ -79,10 +78,10 @@ def save(folder: Path, values: Values, position: Position, *, keep: int) -> Path
     with replacing(path) as file:
         file.write(content)
     facts = {"names": names, "position": asdict(position)}
-    write_text(path.with_suffix(".json"), json.dumps({"sha256": _digest(facts, content), **facts}))
-    kept = [record for record in _list(folder) if record.stem <= path.stem][:keep]
+    write_text(path.with_suffix(".json"), json.dumps({"sha256": reader.digest_state(facts, content), **facts}))
+    kept = [record for record in reader.list_checkpoints(folder) if record.stem <= path.stem][:keep]
     for end in ("json", "npz"):  # records first, so that none is ever without its arrays
-        for old in folder.glob(f"{_STEM}.{end}"):
+        for old in folder.glob(f"{reader.STEM}.{end}"):
             if old.with_suffix(".json") not in kept:
                 old.unlink(missing_ok=True)
     return path
@@ -95,10 +94,10 @@ def load(folder: Path) -> tuple[Checkpoint | None, list[str]]:
         PreflightError: one cannot be read, so it is not known whether it is good.
     """
     problems: list[str] = []
-    for record in _list(folder):
+    for record in reader.list_checkpoints(folder):
         try:
             return _read(record), problems
-        except _BAD as error:
+        except reader.BAD_CHECKPOINT as error:
             if isinstance(error, OSError) and not isinstance(error, FileNotFoundError):
                 raise PreflightError(
                     f"cannot read the checkpoint {record.with_suffix('.npz')}",
@@ -147,34 +146,15 @@ def require_same_run(saved: Checkpoint, config_sha256: str, data_sha256: str | N
 
 def newest(folder: Path) -> Path | None:
     """Return the path of the newest good checkpoint's arrays."""
-    for record in _list(folder):
-        with contextlib.suppress(*_BAD):
+    for record in reader.list_checkpoints(folder):
+        with contextlib.suppress(*reader.BAD_CHECKPOINT):
             _read(record)
             return record.with_suffix(".npz")
     return None
 
 
-_STEM = "step-" + "[0-9]" * 8
-_BAD = (OSError, ValueError, KeyError, TypeError, AttributeError, zipfile.BadZipFile)
-
-
-def _list(folder: Path) -> list[Path]:
-    """Return the records of checkpoints, newest first."""
-    return sorted(folder.glob(f"{_STEM}.json"), reverse=True)
-
-
 def _read(record: Path) -> Checkpoint:
-    facts = json.loads(record.read_text(encoding="utf-8"))
-    promised = facts.pop("sha256")
-    content = record.with_suffix(".npz").read_bytes()
-    if _digest(facts, content) != promised:
-        raise ValueError("its digest does not match: torn or altered")
-    with np.load(io.BytesIO(content), allow_pickle=False) as arrays:
-        values = {name: arrays[f"{index:05d}"] for index, name in enumerate(facts["names"])}
-    return Checkpoint(values, Position(**facts["position"]), record.with_suffix(".npz"))
-
-
-def _digest(facts: dict[str, Any], content: bytes | memoryview) -> str:
-    state = hashlib.sha256(json.dumps(facts, sort_keys=True).encode())
-    state.update(content)
-    return state.hexdigest()
+    saved = reader.read_state(record)
+    with np.load(io.BytesIO(saved.content), allow_pickle=False) as arrays:
+        values = {name: arrays[f"{index:05d}"] for index, name in enumerate(saved.names)}
+    return Checkpoint(values, Position(**saved.position), saved.path)

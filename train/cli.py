@@ -1,5 +1,6 @@
 """The command line of the job: it reads options into a ``TrainConfig`` and hands over."""
 
+import argparse
 import json as json_
 import os
 import sys
@@ -18,10 +19,12 @@ from train.config import (
     Progress,
     Schedule,
     TrainConfig,
+    follow,
     resolve,
 )
-from train.errors import TrainError, UsageError
+from train.errors import DataError, TrainError, UsageError
 from train.paths import translate
+from train.reader import read_config
 
 MODEL, TRAINING, SPEED, DATA, OUTPUT = "Model", "Training", "Speed and memory", "Data", "Output"
 
@@ -58,9 +61,18 @@ def _read_blocks(text: str) -> tuple[int, ...]:
 
 
 def _collect(  # noqa: PLR0917
+    context: typer.Context,
     dataset: Annotated[
-        str, typer.Argument(help="digits, cifar10, cifar100, svhn or fashion_mnist.", metavar="DATASET")
-    ],
+        str | None, typer.Argument(help="digits, cifar10, cifar100, svhn or fashion_mnist.", metavar="DATASET")
+    ] = None,
+    config: Annotated[
+        Path | None,
+        typer.Option(
+            help="The config.yaml or manifest.json of a run: do that run. Options beside it may say where things are "
+            "and what is shown, and fill in threads and batch size where the run left them open.",
+            metavar="FILE",
+        ),
+    ] = None,
     model: Annotated[
         str | None,
         typer.Option(
@@ -181,11 +193,34 @@ def _collect(  # noqa: PLR0917
 ) -> TrainConfig:
     """Train a DenseNet. The same command again resumes; a finished run is shown, not repeated."""
     values: dict[str, Any] = dict(locals())
+    del values["context"], values["config"]
     values["profile"] = _read_pair(profile) if profile else None
     values["recompute_blocks"] = _read_blocks(recompute_blocks) if recompute_blocks else ()
     values["batch_size"] = _read_batch_size(batch_size) if batch_size else None
     values["cache_dir"] = cache_dir or _default_cache()
+    if config is not None:
+        return _follow(config, context, values)
+    if dataset is None:
+        raise UsageError("no data set is named", remedy="give DATASET, or --config with the config.yaml of a run")
     return resolve(values.pop("dataset"), **values)
+
+
+def _follow(file: Path, context: typer.Context, values: dict[str, Any]) -> TrainConfig:
+    """The run of a file, in the folder where the file lies, with the options that were given on the command line."""
+    try:
+        recorded = read_config(file)
+    except DataError as error:
+        raise UsageError(error.what, why=error.why, remedy="give the config.yaml or manifest.json of a run") from error
+    parent = file.absolute().parent
+    out = values["out"] if parent.name != recorded.run_dir.name else str(parent.parent)
+    own = {"out": out, "cache_dir": values["cache_dir"], "progress": values["progress"], "json": values["json"]}
+    given = {name: value for name, value in values.items() if _is_given(context, name)}
+    return follow(recorded, own | given)
+
+
+def _is_given(context: typer.Context, name: str) -> bool:
+    source = context.get_parameter_source(name)
+    return source is not None and source.name == "COMMANDLINE"
 
 
 # Typer brings its own copy of click in newer releases and uses the real one in older ones: ask it for the right class.
@@ -210,6 +245,14 @@ def parse(argv: Sequence[str]) -> TrainConfig:
     if not isinstance(result, TrainConfig):
         raise SystemExit(0)
     return result
+
+
+def find_config(argv: Sequence[str]) -> Path | None:
+    """Return the file that ``--config`` names on a command line, without reading it."""
+    parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
+    parser.add_argument("--config", type=Path)
+    found: Path | None = parser.parse_known_args(list(argv))[0].config
+    return found
 
 
 def main(argv: Sequence[str] | None = None, *, close_network: bool = False) -> int:

@@ -10,7 +10,7 @@ import typer
 from train.config import INCIDENTAL
 from train.errors import TrainError
 from train.files import replacing
-from train.recorded import Run, read_run
+from train.reader import Run, read_run
 
 
 def label_runs(configs: Sequence[dict[str, Any]]) -> list[str]:

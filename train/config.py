@@ -28,6 +28,9 @@ INCIDENTAL: Final = frozenset(
     {"out", "data_dir", "cache_dir", "progress", "json", "keep", "checkpoint_every", "log_every", "profile"}
 )
 
+OPEN: Final = frozenset({"threads", "batch_size"})
+"""Fields that a run may leave open as 0. It then chooses a value itself and records it."""
+
 LATER: Final = {"tf32": False}
 """Fields that older runs do not have, with the value that those were made with: there the digest leaves them out."""
 
@@ -259,23 +262,29 @@ def resolve(dataset: str, **options: Any) -> TrainConfig:
         UsageError: an option, or a combination of options, makes no sense.
     """
     given = {name: value for name, value in options.items() if value is not None}
-    datasets, recipes, presets = read_table("datasets"), read_table("recipes"), read_table("presets")
+    datasets, recipes = read_table("datasets"), read_table("recipes")
     _require_choice("dataset", dataset, tuple(datasets))
     facts = datasets[dataset]
     recipe = given.setdefault("recipe", facts["recipe"])
     _require_choice("recipe", recipe, tuple(recipes))
     filled = recipes[recipe] | {"epochs": facts["epochs"][recipe], "augment": facts["augment"]}
 
-    preset = given.pop("model", facts["model"])
+    changed: dict[str, Any] = {name: given.pop(name) for name in _SHAPE if name in given}
+    model = _resolve_model(given.pop("model", facts["model"]), changed)
+    return TrainConfig(**{"dataset": dataset, **filled, **model, **given})
+
+
+def _resolve_model(preset: str, changed: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the fields of the configuration that a preset with changes gives."""
+    presets = read_table("presets")
     _require_choice("model", preset, tuple(presets))
-    changed = {name: given.pop(name) for name in _SHAPE if name in given}
     shape = presets[preset] | changed
     if "depth" in changed and "layers" in shape:
         others = ", ".join(name for name in presets if "layers" in presets[name])
         raise UsageError(f"the depth of model {preset} is in its name", remedy=f"choose by --model: {others}")
     if "depth" in shape:
         shape["layers"] = _count_layers(shape["depth"], bottleneck=shape["bottleneck"])
-    model = {
+    return {
         "model": _name(shape) if changed else preset,
         "stem": shape["stem"],
         "layers": tuple(shape["layers"]),
@@ -283,7 +292,34 @@ def resolve(dataset: str, **options: Any) -> TrainConfig:
         "bottleneck": shape["bottleneck"],
         "compression": shape["compression"],
     }
-    return TrainConfig(**{"dataset": dataset, **filled, **model, **given})
+
+
+def follow(config: TrainConfig, options: Mapping[str, Any]) -> TrainConfig:
+    """Return a recorded configuration with the options of a command line.
+
+    Options may set what decides no number of the run, and what the configuration leaves open (see `OPEN`).
+
+    Raises:
+        UsageError: an option contradicts the configuration.
+    """
+    given, changes = dict(options), {}
+    if "model" in given and given["model"] != config.model:
+        changed: dict[str, Any] = {name: given.pop(name) for name in _SHAPE if name in given}
+        given |= _resolve_model(given.pop("model"), changed)
+    for name, value in given.items():
+        if name == "depth":
+            held, same = list(config.layers), _count_layers(value, bottleneck=config.bottleneck) == list(config.layers)
+        else:
+            held = getattr(config, name)
+            same = value == held
+        if name in INCIDENTAL or (name in OPEN and not held):
+            changes[name] = value
+        elif not same:
+            raise UsageError(
+                f"--{name.replace('_', '-')} {value} contradicts the configuration of --config, which has {held}",
+                remedy="leave the option out; for another run, leave out --config and give the options themselves",
+            )
+    return dataclasses.replace(config, **changes)
 
 
 _SHAPE: Final = ("depth", "growth", "bottleneck", "compression")

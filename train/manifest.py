@@ -12,6 +12,7 @@ from train.errors import UsageError
 from train.files import write_text
 
 FILE: Final = "manifest.json"
+SCHEMA: Final = 1
 PACKAGES: Final = ("tensorflow", "tensorflow-cpu", "keras", "numpy", "nvidia-cudnn-cu12", "nvidia-cuda-runtime-cu12")
 
 
@@ -47,7 +48,7 @@ def describe_software() -> dict[str, str]:
 def make(config: TrainConfig, *, status: str, **parts: Any) -> dict[str, Any]:
     """The manifest of a run as a JSON object."""
     return {
-        "schema": 1,
+        "schema": SCHEMA,
         "kind": "run",
         "status": status,
         "dataset": config.dataset,

@@ -12,6 +12,8 @@ from typing import Any, Self
 from train.errors import PreflightError
 from train.files import write_text, writing
 
+CSV, LINES = "metrics.csv", "metrics.jsonl"
+
 
 @dataclass(frozen=True)
 class EpochRecord:
@@ -39,13 +41,14 @@ def read_epochs(path: Path) -> list[EpochRecord]:
     with path.open(encoding="utf-8", errors="replace", newline="") as file, contextlib.suppress(csv.Error):
         for row in csv.DictReader(file):
             try:
-                records.append(_parse(row))
+                records.append(parse_epoch(row))
             except (KeyError, TypeError, ValueError):
                 continue
     return records
 
 
-def _parse(row: dict[str, str]) -> EpochRecord:
+def parse_epoch(row: dict[str, str]) -> EpochRecord:
+    """Read one row of ``metrics.csv``. Raises KeyError, TypeError or ValueError where it is damaged."""
     kinds: dict[str, Any] = {field.name: field.type for field in fields(EpochRecord)}
     return EpochRecord(**{name: kind(row[name]) for name, kind in kinds.items()})
 
@@ -62,7 +65,7 @@ class Recorder:
     def __init__(self, folder: Path, step: int) -> None:
         import tensorflow as tf
 
-        self.folder, self.csv, self.jsonl = folder, folder / "metrics.csv", folder / "metrics.jsonl"
+        self.folder, self.csv, self.jsonl = folder, folder / CSV, folder / LINES
         self.epochs = [record for record in _read_known(self.csv) if record.step <= step]
         self._rewrite(step)
         with self._writing():

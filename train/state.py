@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from train.errors import IntegrityError
 from train.optimizer import Rule
+from train.reader import COUNTERS, SLOTS, describe_array
 
 
 @dataclass(frozen=True)
@@ -37,8 +38,8 @@ class State:
         """All variables by a name that is unique and the same in every process."""
         named = name_weights(self.model)
         for variable, slots in zip(self.model.trainable_variables, self.slots, strict=True):
-            named |= {f"slots/{variable.path}/{index}": slot for index, slot in enumerate(slots)}
-        counters = {name: getattr(self, name) for name in ("step", "loss_scale", "steady", "skipped")}
+            named |= {f"{SLOTS}{variable.path}/{index}": slot for index, slot in enumerate(slots)}
+        counters = {name: getattr(self, name) for name in COUNTERS}
         return named | counters
 
     def read(self) -> dict[str, NDArray[np.generic]]:
@@ -85,7 +86,7 @@ def digest(values: Iterable[tuple[str, NDArray[np.generic]]]) -> str:
     state = hashlib.sha256()
     for name, value in sorted(values, key=lambda item: item[0]):
         array = np.ascontiguousarray(value)
-        state.update(f"{name}:{array.dtype.str}:{array.shape};".encode())
+        state.update(describe_array(name, array.dtype.str, array.shape))
         state.update(array.tobytes())
     return state.hexdigest()
 

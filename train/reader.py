@@ -1,0 +1,349 @@
+"""Reads run folders: manifest, configuration, metrics and checkpoints. Needs neither TensorFlow nor NumPy.
+
+A run folder holds ``config.yaml``, ``metrics.csv``, ``metrics.jsonl``, ``checkpoints/step-N.npz`` and ``.json``, and
+``confusion.csv`` and ``manifest.json`` once the run is finished.
+"""
+
+import ast
+import csv
+import hashlib
+import io
+import json
+import math
+import zipfile
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, Final, NamedTuple
+
+import yaml
+
+from train import manifest, metrics
+from train.config import INCIDENTAL, TrainConfig, digest_fields
+from train.emulation import MARK
+from train.errors import DataError, IntegrityError, UsageError
+from train.metrics import EpochRecord
+
+CONFIG, CONFUSION, CHECKPOINTS = "config.yaml", "confusion.csv", "checkpoints"
+
+SLOTS: Final = "slots/"
+"""Prefix of the names of what the optimizer remembers; all other names but `COUNTERS` are those of weights."""
+
+COUNTERS: Final = ("step", "loss_scale", "steady", "skipped")
+
+TIMES: Final = frozenset({"seconds", "images_per_second", "train_seconds", "first_step_seconds", "device_peak_bytes"})
+"""Recorded numbers that differ between two equal runs: times, and memory, which depends on other processes."""
+
+DECISIVE: Final = ("threads", "devices", "tensorflow", "batch_size", "data_sha256")
+"""Parts of the environment without which a run gives other bits."""
+
+STEM: Final = "step-" + "[0-9]" * 8
+_PARTS: Final = {"config": dict, "config_sha256": str, "result": dict, "weights_sha256": str, "environment": dict}
+BAD_CHECKPOINT: Final = (OSError, ValueError, KeyError, TypeError, AttributeError, SyntaxError, zipfile.BadZipFile)
+"""What reading a damaged checkpoint raises."""
+
+BAD_METRICS: Final = (OSError, ValueError, KeyError, TypeError, ZeroDivisionError, IndexError)
+"""What reading damaged metrics raises."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunRecord:
+    """The manifest of a finished run.
+
+    Attributes:
+        folder: the run folder; files besides the manifest may be missing.
+        value: the manifest's JSON object.
+    """
+
+    folder: Path
+    value: Mapping[str, Any]
+
+    @property
+    def config(self) -> Mapping[str, Any]:
+        """The configuration, all values final."""
+        return dict(self.value["config"])
+
+    @property
+    def result(self) -> Mapping[str, Any]:
+        """The numbers at the end."""
+        return dict(self.value["result"])
+
+    @property
+    def environment(self) -> Mapping[str, Any]:
+        """What the bits depend on besides the configuration."""
+        return dict(self.value["environment"])
+
+    @property
+    def resumed(self) -> tuple[int, ...]:
+        """Steps after which the run was interrupted and resumed."""
+        return tuple(self.value.get("resumed_after") or ())
+
+    @property
+    def parent(self) -> Mapping[str, Any]:
+        """The environment or image that the run used; empty if it was started without the toolkit."""
+        return dict(self.value.get("parent") or {})
+
+    @property
+    def emulated(self) -> tuple[str, ...]:
+        """The emulated GPUs that the run used: they compute nothing."""
+        return tuple(str(name) for name in self.environment.get("devices") or [] if MARK in str(name))
+
+
+def read_record(target: Path) -> RunRecord:
+    """Read the manifest of a finished run.
+
+    Args:
+        target: the run folder, or the manifest in it.
+
+    Raises:
+        IntegrityError: there is no manifest of a run that this program understands.
+    """
+    folder = target.parent if target.name == manifest.FILE else target
+    try:
+        value = json.loads((folder / manifest.FILE).read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        value = None
+    if not isinstance(value, dict) or (value.get("schema"), value.get("kind")) != (manifest.SCHEMA, "run"):
+        raise IntegrityError(
+            f"{folder} has no readable manifest of a run, of schema {manifest.SCHEMA}",
+            remedy="give the folder of a finished run, as `toolkit train` leaves it",
+        )
+    lacking = [name for name, kind in _PARTS.items() if not isinstance(value.get(name), kind)]
+    if lacking:
+        raise IntegrityError(f"the manifest of {folder} lacks {', '.join(lacking)}")
+    return RunRecord(folder=folder, value=value)
+
+
+class Run(NamedTuple):
+    """A run with its epochs so far, at least one."""
+
+    config: TrainConfig
+    epochs: list[EpochRecord]
+
+
+def read_run(folder: Path) -> Run:
+    """Read configuration and epochs of a run, which may be unfinished.
+
+    Raises:
+        DataError: the folder is not that of a run, or its first epoch is not over.
+    """
+    config = read_config(folder / CONFIG)
+    try:
+        records = metrics.read_epochs(folder / metrics.CSV)
+    except OSError as error:
+        raise DataError(f"{folder} has no metrics of a run", why=str(error)) from error
+    if not records:
+        raise DataError(f"nothing to draw in {folder}", why="its first epoch is not over")
+    return Run(config, records)
+
+
+def read_config(file: Path) -> TrainConfig:
+    """Read a run's configuration from its ``config.yaml`` or its ``manifest.json``.
+
+    Raises:
+        DataError: it is neither, or of a version of this program with other fields.
+    """
+    try:
+        values = yaml.safe_load(file.read_text(encoding="utf-8"))
+        if isinstance(values, dict) and values.get("kind") == "run":
+            values = values["config"]
+        return TrainConfig.from_dict(values)
+    except (OSError, TypeError, AttributeError, KeyError, ValueError, yaml.YAMLError, UsageError) as error:
+        raise DataError(f"{file} is not the configuration of a run", why=str(error)) from error
+
+
+def check_config(record: RunRecord) -> str:
+    """Compare the configuration of a manifest with its digest and with ``config.yaml``.
+
+    Returns:
+        What was compared, for a message.
+
+    Raises:
+        IntegrityError: they contradict each other.
+    """
+    recorded, computed = record.value["config_sha256"], digest_fields(record.config)
+    if recorded != computed:
+        raise IntegrityError(f"the manifest's configuration has digest {computed}, and it says {recorded}")
+    try:
+        written = yaml.safe_load((record.folder / CONFIG).read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        return f"{recorded}; {CONFIG} is not here"
+    except (OSError, ValueError, yaml.YAMLError) as error:
+        raise IntegrityError(f"{CONFIG} cannot be read: {error}") from error
+    if not isinstance(written, dict):
+        raise IntegrityError(f"{CONFIG} is no configuration")
+    decisive = (written.keys() | record.config.keys()) - INCIDENTAL
+    other = sorted(name for name in decisive if written.get(name) != record.config.get(name))
+    if other:
+        raise IntegrityError(f"{CONFIG} has another {', '.join(other)}")
+    return str(recorded)
+
+
+def compare_environments(before: Mapping[str, Any], after: Mapping[str, Any]) -> str:
+    """Say which decisive parts of two environments differ; empty if none does."""
+    pairs = ((name, before.get(name), after.get(name)) for name in DECISIVE)
+    return ", ".join(f"{name} is {now}, was {then}" for name, then, now in pairs if then != now)
+
+
+def read_lines(folder: Path) -> list[dict[str, Any]]:
+    """Read the records of steps and epochs, in order. Raises one of `BAD_METRICS` where they are missing or damaged."""
+    return [json.loads(line) for line in (folder / metrics.LINES).read_text(encoding="utf-8").splitlines()]
+
+
+def check_epochs(record: RunRecord) -> str:
+    """Compare the recorded epochs with each other and with the result.
+
+    Returns:
+        What was compared, for a message.
+
+    Raises:
+        IntegrityError: they contradict each other. A damaged file raises one of `BAD_METRICS`.
+    """
+    result, lines = record.result, read_lines(record.folder)
+    with (record.folder / metrics.CSV).open(encoding="utf-8", newline="") as file:
+        epochs = [metrics.parse_epoch(row) for row in csv.DictReader(file, strict=True)]
+    if [each.epoch for each in epochs] != list(range(1, result["epochs"] + 1)):
+        raise IntegrityError(f"{metrics.CSV} has {len(epochs)} epochs, the manifest says {result['epochs']}")
+    # With a validation split the curves show that, and the test split is measured once, at the end.
+    watched = "validation" if "validation_accuracy" in result else "test"
+    last = epochs[-1]
+    for name, found, recorded in (
+        ("steps", last.step, result["steps"]),
+        ("accuracy", last.test_accuracy, result[f"{watched}_accuracy"]),
+        ("loss", last.test_loss, result[f"{watched}_loss"]),
+        ("seconds", last.seconds, result["train_seconds"]),
+    ):
+        if found != recorded:
+            raise IntegrityError(f"{name} of the last epoch is {found} in {metrics.CSV}, {recorded} in the manifest")
+    drawn = [line for line in lines if line["kind"] == "epoch"]
+    for epoch, line in zip(epochs, drawn, strict=False):
+        if any(line[name] != value for name, value in asdict(epoch).items()):
+            raise IntegrityError(f"epoch {epoch.epoch} of {metrics.CSV} is not that of {metrics.LINES}")
+    if len(drawn) != len(epochs):
+        raise IntegrityError(f"{metrics.LINES} has {len(drawn)} epochs, {metrics.CSV} has {len(epochs)}")
+    return f"{len(epochs)} epochs, {watched} accuracy {last.test_accuracy:.2%} at the end, as in the manifest"
+
+
+def check_confusion(record: RunRecord) -> str:
+    """Compare the confusion matrix, which counts the test split, with the accuracies of the result.
+
+    Returns:
+        What was compared, for a message.
+
+    Raises:
+        IntegrityError: they contradict each other. A damaged file raises one of `BAD_METRICS`.
+    """
+    with (record.folder / CONFUSION).open(encoding="utf-8", newline="") as file:
+        counts = [[int(value) for value in row[1:]] for row in list(csv.reader(file))[1:]]
+    right = [row[index] for index, row in enumerate(counts)]
+    total = sum(map(sum, counts))
+    recorded = record.result["test_accuracy"]
+    if not math.isclose(sum(right) / total, recorded, rel_tol=1e-12):
+        raise IntegrityError(
+            f"{sum(right)} of {total} recognized, which is not the manifest's test accuracy {recorded}"
+        )
+    shares = [value / sum(row) if sum(row) else None for value, row in zip(right, counts, strict=True)]
+    if shares != record.result["per_class_accuracy"]:
+        raise IntegrityError("the accuracy of a class is not that of the manifest")
+    return f"{sum(right)} of {total} recognized, as in the manifest"
+
+
+@dataclass(frozen=True)
+class SavedState:
+    """A checkpoint whose digest matches, its arrays still packed.
+
+    Attributes:
+        path: file of the arrays.
+        names: names of the variables, in the order of the arrays.
+        position: where the run stood, as ``train.checkpoint.Position``.
+        content: the bytes of the file.
+    """
+
+    path: Path
+    names: tuple[str, ...]
+    position: Mapping[str, Any]
+    content: bytes
+
+
+def list_checkpoints(folder: Path) -> list[Path]:
+    """Return the JSON files of the checkpoints in a folder, newest first."""
+    return sorted(folder.glob(f"{STEM}.json"), reverse=True)
+
+
+def read_state(file: Path) -> SavedState:
+    """Read a checkpoint by its JSON file. Raises one of `BAD_CHECKPOINT` where it is missing or damaged."""
+    facts = json.loads(file.read_text(encoding="utf-8"))
+    promised = facts.pop("sha256")
+    path = file.with_suffix(".npz")
+    content = path.read_bytes()
+    if digest_state(facts, content) != promised:
+        raise ValueError("its digest does not match: torn or altered")
+    return SavedState(path, tuple(facts["names"]), dict(facts["position"]), content)
+
+
+def read_newest_state(run: Path) -> SavedState | None:
+    """Read the newest checkpoint of a run folder; None if there is none.
+
+    Raises:
+        IntegrityError: the newest checkpoint is damaged.
+    """
+    records = list_checkpoints(run / CHECKPOINTS)
+    if not records:
+        return None
+    try:
+        return read_state(records[0])
+    except BAD_CHECKPOINT as error:
+        raise IntegrityError(f"{records[0].stem}.npz cannot be read", why=str(error) or type(error).__name__) from error
+
+
+def digest_state(facts: Mapping[str, Any], content: bytes | memoryview) -> str:
+    """Return the SHA-256 of a checkpoint, which its JSON file promises, as hexadecimal text."""
+    state = hashlib.sha256(json.dumps(facts, sort_keys=True).encode())
+    state.update(content)
+    return state.hexdigest()
+
+
+def digest_weights(saved: SavedState) -> str:
+    """Return the SHA-256 of all weights and running averages of a checkpoint, as ``train.state.digest`` computes it.
+
+    Raises:
+        IntegrityError: the arrays cannot be read.
+    """
+    state = hashlib.sha256()
+    try:
+        with zipfile.ZipFile(io.BytesIO(saved.content)) as archive:
+            if damaged := archive.testzip():
+                raise IntegrityError(f"{damaged} in {saved.path.name} is damaged", why="its checksum does not match")
+            for name, index in sorted((name, index) for index, name in enumerate(saved.names)):
+                if name not in COUNTERS and not name.startswith(SLOTS):
+                    kind, shape, data = _read_array(archive.read(f"{index:05d}.npy"))
+                    state.update(describe_array(name, kind, shape))
+                    state.update(data)
+    except BAD_CHECKPOINT as error:
+        raise IntegrityError(f"the arrays of {saved.path.name} cannot be read", why=str(error)) from error
+    return state.hexdigest()
+
+
+def describe_array(name: str, kind: str, shape: tuple[int, ...]) -> bytes:
+    """Return what the digest of the weights holds before the bytes of an array."""
+    return f"{name}:{kind}:{shape};".encode()
+
+
+def _read_array(data: bytes) -> tuple[str, tuple[int, ...], bytes]:
+    """Return type, shape and bytes of an array in NumPy's format (numpy.org, "numpy.lib.format").
+
+    Raises:
+        ValueError: it is no array, or its bytes are not in C order.
+    """
+    if data[:6] != b"\x93NUMPY":
+        raise ValueError("not an array")
+    start = 10 if data[6] == 1 else 12
+    end = start + int.from_bytes(data[8:start], "little")
+    header = ast.literal_eval(data[start:end].decode())
+    # As NumPy's ascontiguousarray, which gives each array at least one dimension.
+    shape = tuple(header["shape"]) or (1,)
+    body = data[end:]
+    size = int(header["descr"].lstrip("<>|=bcfiuV"))
+    if header["fortran_order"] or len(body) != math.prod(shape) * size:
+        raise ValueError("an array that is cut, or not in C order")
+    return header["descr"], shape, body
