@@ -11,7 +11,7 @@ from toolkit.errors import DataError, JobError
 from toolkit.manifest import FILE
 from toolkit.project import shorten
 from toolkit.settings import Settings
-from train.cli import parse
+from train.cli import find_config, parse
 from train.config import TrainConfig
 
 GRACE_SECONDS = 60
@@ -54,6 +54,10 @@ def plan(
     elif config.needs_network:
         mounts.append(Mount(source=Path(config.cache_dir), target="/data", writable=True, shared=True))
         argv += ["--cache-dir", mounts[-1]]
+    recorded = find_config(arguments)
+    if recorded:
+        mounts.append(Mount(source=recorded, target="/config.yaml"))
+        argv += ["--config", mounts[-1]]
     argv += ["--progress", "quiet"] if quiet else []
     return Job(
         title="train",

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from tests.unit.audit import maker
+from tests.unit.record import maker
 
 pytestmark = [pytest.mark.engine, pytest.mark.timeout(1200)]
 

@@ -35,29 +35,30 @@ def reproduce(
     from toolkit import findings
     from toolkit.errors import CheckError
     from toolkit.plan import print_plan
-    from toolkit.reproduction import attempt as attempts
-    from toolkit.reproduction import ladder, rerun
+    from toolkit.record import comparison, reproduction
 
     console, settings = session.console, session.settings
-    attempt = attempts.plan(run, settings, wheel=wheel, gpu=gpu, data_dir=data_dir, console=console, dry_run=dry_run)
+    attempt = reproduction.plan(
+        run, settings, wheel=wheel, gpu=gpu, data_dir=data_dir, console=console, dry_run=dry_run
+    )
     if dry_run:
         print_plan(attempt.plan(), console)
         return
     console.heading("run", shlex.join(["toolkit", "train", *attempt.arguments]))
-    outcome = rerun.run(attempt, keep=keep, console=console)
+    outcome = reproduction.repeat(attempt, keep=keep, console=console)
     console.say(findings.render(outcome.links).rstrip())
     value = {
         "run": str(attempt.record.folder),
         "arguments": list(attempt.arguments),
         "rung": outcome.rung,
-        "links": [ladder.describe(link) for link in outcome.links],
+        "links": [comparison.describe(link) for link in outcome.links],
         "comparison": asdict(outcome.comparison),
         "kept": str(outcome.kept) if outcome.kept else None,
     }
-    console.result(value, rerun.summarize(attempt, outcome))
+    console.result(value, reproduction.summarize(attempt, outcome))
     if not outcome.comparison.holds:
         raise CheckError(
             "the run does not reproduce",
-            why=rerun.describe_difference(attempt, outcome),
+            why=reproduction.describe_difference(attempt, outcome),
             remedy=f"compare the curves: python -m train.compare {attempt.record.folder} {outcome.kept}",
         )

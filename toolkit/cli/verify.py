@@ -1,4 +1,4 @@
-"""``toolkit verify``: what lies here still is what its record says, and a second build of a wheel gives the same."""
+"""``toolkit verify``: artifacts against their records, and a second build of a wheel against the first."""
 
 from typing import Annotated
 
@@ -54,13 +54,14 @@ def verify(
     from pathlib import Path
 
     from toolkit import findings as findings_
-    from toolkit.audit import target as targets
     from toolkit.errors import UsageError
-    from toolkit.wheel import difference
+    from toolkit.record import rebuild as rebuilds
+    from toolkit.record import verify as targets
+    from toolkit.record import wheel
 
     console, settings = session.console, session.settings
     found = targets.find(target)
-    accepted = next((rung for rung in difference.RUNGS[1:] if rung == accept), None)
+    accepted = next((rung for rung in rebuilds.RUNGS[1:] if rung == accept), None)
     if accepted is None:
         raise UsageError(f"--accept: there is no rung {accept}", remedy="one of R1, R2, R3")
     if rebuild and found.kind != "wheel":
@@ -70,10 +71,8 @@ def verify(
     value: dict[str, object] = {"kind": found.kind, "findings": [item.as_dict() for item in findings]}
     value |= {"image": found.reference} if found.reference else {"folder": str(found.folder)}
     if found.kind == "wheel" and found.folder:
-        from toolkit.wheel import verification
-
-        record = verification.read_record(found.folder)
-        console.heading("trust", verification.describe_trust(record))
+        record = wheel.read_record(found.folder)
+        console.heading("trust", wheel.describe_trust(record))
         counts = ("executed", "cached_by", "reused", "remote")
         value["trust"] = {name: record.facts["bazel"].get(name) for name in counts}
     text = f"{found.reference or found.folder}: {findings_.summarize(findings)}"
@@ -81,12 +80,10 @@ def verify(
         console.result(value, text)
     findings_.require(findings, remedy=REMEDIES[found.kind], strict=strict)
     if rebuild:
-        from toolkit.wheel import rebuilding
-
-        comparison = rebuilding.rebuild(found.folder, settings, bazelrc=bazelrc, console=console)
+        comparison = rebuilds.rebuild(found.folder, settings, bazelrc=bazelrc, console=console)
         for each in comparison.differences:
             console.heading(each.kind, f"{each.name or 'the wheel'}: {each.detail}")
         value |= {"rung": comparison.rung, "differences": [asdict(each) for each in comparison.differences]}
         value |= {"inputs": comparison.inputs, "seconds": comparison.seconds}
         console.result(value, f"{text}; built again in {comparison.seconds:.0f} s: {comparison.summary}")
-        rebuilding.require_rung(comparison, accepted)
+        rebuilds.require_rung(comparison, accepted)

@@ -12,7 +12,8 @@ from tests.unit.wheel.maker import MEMBER, make_build_info, make_elf, make_fatbi
 from toolkit import lock, manifest, versions
 from toolkit.errors import BuildError, CheckError, IntegrityError, PreflightError, ToolkitError
 from toolkit.findings import require
-from toolkit.wheel import bom, folder, provenance, publication, verification
+from toolkit.record import wheel as verification
+from toolkit.wheel import bom, folder, provenance, publication
 from toolkit.wheel.plan import BuildContext, BuildOptions, WheelPlan, plan
 
 TABLE = versions.load_table()

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.unit.audit import maker
-from toolkit.audit import environment
+from tests.unit.record import maker
 from toolkit.errors import IntegrityError
+from toolkit.record import environment
 
 ZERO = "sha256:" + "0" * 64
 

@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 
-from tests.unit.audit import maker
+from tests.unit.record import maker
 from toolkit import manifest, naming
-from toolkit.audit import image
 from toolkit.engine.client import InspectedImage
 from toolkit.errors import IntegrityError
+from toolkit.record import image
 
 IDENTITY, BASE, OTHER = ("sha256:" + digit * 64 for digit in "ab0")
 TAG = "toolkit/train:cpu-000000000000"

@@ -10,12 +10,13 @@ from typing import Any
 
 import pytest
 
-from tests.unit.audit import maker
+from tests.unit.record import maker
 from toolkit import findings as findings_
-from toolkit.audit import checkpoint
-from toolkit.audit import run as audit
-from toolkit.audit.record import read
-from toolkit.errors import CheckError, IntegrityError
+from toolkit.errors import CheckError
+from toolkit.record import run as audit
+from train import reader
+from train.errors import IntegrityError
+from train.reader import read_record
 
 OWN = ["manifest", "config", "checkpoint", "weights", "environment", "metrics", "confusion"]
 CHAIN = ["parent", *(f"environment.{name}" for name in ("manifest", "wheel", "packages", "files", "lock"))]
@@ -37,9 +38,9 @@ def test_a_whole_run_and_its_chain_hold(run: Path, state: Path) -> None:
 
 
 def test_the_weights_are_read_without_tensorflow_as_the_job_reads_them(run: Path) -> None:
-    saved = checkpoint.read(run / "checkpoints")
+    saved = reader.read_newest_state(run)
     assert saved
-    assert checkpoint.digest_weights(saved) == read(run).value["weights_sha256"]
+    assert reader.digest_weights(saved) == read_record(run).value["weights_sha256"]
 
 
 def edit_manifest(**parts: Any) -> Callable[[Path], None]:
@@ -224,9 +225,9 @@ def test_a_manifest_of_another_schema_is_not_read(run: Path, state: Path, text: 
 
 def test_a_validation_split_is_what_the_curves_show(tmp_path: Path) -> None:
     run = maker.train(tmp_path / "runs", "--validation", "100", "--epochs", "1")
-    found = {item.id: item for item in audit.verify_own(read(run))}
+    found = {item.id: item for item in audit.verify_own(read_record(run))}
     assert {item.state for item in found.values()} == {"ok"}
     assert "validation accuracy" in found["metrics"].evidence
     manifest = json.loads((run / "manifest.json").read_text())
     edit_manifest(result__validation_accuracy=manifest["result"]["test_accuracy"] / 2)(run)
-    assert {item.id for item in audit.verify_own(read(run)) if item.state == "fail"} == {"metrics"}
+    assert {item.id for item in audit.verify_own(read_record(run)) if item.state == "fail"} == {"metrics"}

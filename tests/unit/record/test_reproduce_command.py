@@ -10,17 +10,32 @@ import pytest
 
 from tests.command import Run
 from tests.tiers import slow
-from tests.unit.audit import maker
+from tests.unit.record import maker
 from toolkit import training
-from toolkit.audit.record import digest_config
 from toolkit.console import Console
 from toolkit.errors import InterruptionError
-from toolkit.reproduction import attempt as attempts
-from toolkit.reproduction import place as place_module
-from toolkit.reproduction import rerun
+from toolkit.record import reproduction
 from toolkit.settings import resolve
+from train.cli import parse
+from train.config import digest_fields
 
 ZERO = "sha256:" + "0" * 64
+
+
+@pytest.fixture(scope="session")
+def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with ``state`` and ``runs``, as a user's."""
+    folder = tmp_path_factory.mktemp("place")
+    maker.borrow_environment(folder / "state")
+    maker.train(folder / "runs", "--seed", "3", "--log-every", "5", parent=maker.describe_environment(folder / "state"))
+    return folder
+
+
+@pytest.fixture
+def run(place: Path, tmp_path: Path) -> Path:
+    """A copy of the run in a folder of its own, where the environment is the same."""
+    shutil.copytree(place / "state", tmp_path / "state", symlinks=True)
+    return Path(shutil.copytree(place / "runs", tmp_path / "runs") / next((place / "runs").glob("digits-*")).name)
 
 
 @pytest.fixture
@@ -57,7 +72,7 @@ def claim_another_seed(run: Path) -> None:
 
     def change(value: dict[str, Any]) -> None:
         value["config"]["seed"] = 4
-        value["config_sha256"] = digest_config(value["config"])
+        value["config_sha256"] = digest_fields(value["config"])
 
     maker.change_json(run / "manifest.json", change)
     digest = json.loads((run / "manifest.json").read_text())["config_sha256"]
@@ -203,11 +218,12 @@ def test_a_dry_run_prints_the_question_and_the_job(toolkit: Run, run: Path) -> N
     done = toolkit("reproduce", str(run), "--dry-run")
     assert done.returncode == 0, done.stderr
     question, job = (shlex.split(line) for line in done.stdout.splitlines())
-    assert question[question.index("-P") + 1] == str(place_module.PROBE)
+    assert question[question.index("-P") + 1] == str(reproduction.PROBE)
     assert question[question.index("-P") + 2 :] == job[job.index("-P") + 3 :]
     assert job[job.index("-P") + 1 :][:3] == ["-m", "train", "digits"]
-    assert job[job.index("--seed") + 1] == "3"
-    assert job[job.index("--log-every") + 1] == "5"
+    config, record = parse(job[job.index("digits") :]), json.loads((run / "manifest.json").read_text())
+    assert (config.digest, config.log_every) == (record["config_sha256"], 5)
+    assert job[job.index("--config") + 1] == str(run / "config.yaml")
     assert job[job.index("--out") + 1] == str(run.parent / f"{run.name}-again-1")
     assert names(run) == before
 
@@ -220,10 +236,10 @@ def test_an_interrupt_leaves_nothing_and_says_that_nothing_goes_on(
 
     settings = resolve({}, environment={"TOOLKIT_STATE": str(tmp_path / "state"), "TOOLKIT_RUNS": str(run.parent)})
     console = Console(verbosity=-1)
-    attempt = attempts.plan(run, settings, wheel=None, gpu=None, data_dir="", console=console)
-    monkeypatch.setattr(place_module, "probe", lambda *_: attempt.record.environment)
+    attempt = reproduction.plan(run, settings, wheel=None, gpu=None, data_dir="", console=console)
+    monkeypatch.setattr(reproduction, "probe", lambda *_: attempt.record.environment)
     monkeypatch.setattr(training, "run", stop)
     with pytest.raises(InterruptionError) as caught:
-        rerun.run(attempt, keep=True, console=console)
+        reproduction.repeat(attempt, keep=True, console=console)
     assert "anew" in caught.value.remedy
     assert names(run) == [run.name]

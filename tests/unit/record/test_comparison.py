@@ -1,4 +1,4 @@
-"""Where two runs part, by what they wrote down, and what that says of the ladder."""
+"""Where two runs part, by what they wrote down, and what that says of the comparison."""
 
 import json
 from pathlib import Path
@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from toolkit.audit.record import RunRecord
 from toolkit.findings import Finding
-from toolkit.reproduction import comparison, ladder
+from toolkit.record import comparison
+from train.reader import RunRecord
 
 LINES = [
     {"kind": "step", "step": 10, "loss": 2.0, "seconds": 1.0},
@@ -73,7 +73,7 @@ def walk(equal: bool, then: dict[str, Any] | None, now: dict[str, Any], **softwa
         RunRecord(folder=Path(), value={"parent": parent, "software": packages})
         for parent, packages in ((then, {"keras": "3"}), (now, {"keras": "3"} | software))
     ]
-    return ladder.walk(records[0], records[1], found)
+    return comparison.walk(records[0], records[1], found)
 
 
 LOCK = {"kind": "lock", "name": "cpu.txt", "digest": "sha256:l"}
@@ -86,11 +86,11 @@ def test_each_link_is_compared_and_the_highest_that_is_the_same_is_the_rung() ->
     links = walk(True, HOST, HOST)
     assert [link.id for link in links] == ["weights", "training job", "environment", "wheel", "lock", "packages"]
     assert {link.state for link in links} == {"ok"}
-    assert ladder.rank(links) == "R4"
-    assert ladder.rank(walk(False, HOST, HOST)) == "R3"
-    assert ladder.rank(walk(False, HOST, {**HOST, "parent": {**WHEEL, "digest": "x"}})) == "R1"
-    assert ladder.rank(walk(False, IMAGE, {**IMAGE, "digest": "x"}, keras="4")) == "R0"
-    assert ladder.rank(walk(False, None, HOST, keras="4")) == "below R0"
+    assert comparison.rank(links) == "R4"
+    assert comparison.rank(walk(False, HOST, HOST)) == "R3"
+    assert comparison.rank(walk(False, HOST, {**HOST, "parent": {**WHEEL, "digest": "x"}})) == "R1"
+    assert comparison.rank(walk(False, IMAGE, {**IMAGE, "digest": "x"}, keras="4")) == "R0"
+    assert comparison.rank(walk(False, None, HOST, keras="4")) == "below R0"
 
 
 def test_what_only_one_of_them_has_is_unknown() -> None:

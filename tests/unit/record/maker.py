@@ -11,11 +11,11 @@ from typing import Any
 from unittest import mock
 
 from toolkit import digest, manifest, project
-from toolkit.audit.installed import read_packages
 from toolkit.engine import EnvironmentPlan
 from toolkit.engine.host import REPORT, HostEngine
 from toolkit.environment import EnvironmentSpec
 from toolkit.manifest import Manifest
+from toolkit.record.environment import read_packages
 from train.cli import main
 
 WHEEL = "tensorflow_cpu-2.19.0-cp311-cp311-linux_x86_64.whl"

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.unit.audit import maker
+from tests.unit.record import maker
 
 
 @pytest.fixture(scope="session")

@@ -1,21 +1,36 @@
-"""Whether a virtual environment of ours still holds what was installed, by what pip and the packages recorded."""
+"""Verifies a virtual environment of the host engine by what pip and the packages recorded."""
 
+import base64
+import csv
+import hashlib
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from importlib.metadata import Distribution
 from pathlib import Path
 from typing import Any
 
 from packaging.utils import canonicalize_name
 
 from toolkit import digest, files, manifest
-from toolkit.audit import origins
-from toolkit.audit.installed import BROUGHT, Installed, find_changed, read_packages
 from toolkit.engine import host
 from toolkit.errors import IntegrityError
 from toolkit.findings import Finding, check
+from toolkit.record.wheel import verify_origin
+
+BROUGHT = frozenset({"pip", "setuptools"})
+"""Packages that ``python -m venv`` installs itself."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Installed:
+    """A package: its version and its ``.dist-info`` folder."""
+
+    version: str
+    info: Path
 
 
 def verify(folder: Path) -> list[Finding]:
-    """Look at everything again.
+    """Verify an environment: its wheel, its packages, their files, and where the wheel came from.
 
     Raises:
         IntegrityError: the folder has no manifest of an environment, or pip's report beside it cannot be read.
@@ -36,12 +51,12 @@ def verify(folder: Path) -> list[Finding]:
         _check_wheel(parent, promised, packages),
         _check_packages(promised, packages),
         _check_files(packages),
-        *origins.verify_origin(parent),
+        *verify_origin(parent),
     ]
 
 
 def _check_wheel(parent: Mapping[str, Any], promised: Mapping[str, Any], packages: Mapping[str, Installed]) -> Finding:
-    """The wheel of the manifest is the one that pip says it installed."""
+    """Compare the wheel that the manifest names with the one that pip recorded."""
     names = sorted(manifest.PUBLISHED & packages.keys())
     seen = {digest_ for name in names for digest_ in _read_digests(promised.get(name), packages[name])}
     return check(
@@ -54,10 +69,10 @@ def _check_wheel(parent: Mapping[str, Any], promised: Mapping[str, Any], package
 
 
 def _read_digests(promised: Any, package: Installed) -> Iterator[str]:
-    """What pip says of an archive: in its report, or for a file of ours in ``direct_url.json`` (PEP 610)."""
+    """Digests of a package's archive: in pip's report, or for a local file in ``direct_url.json`` (PEP 610)."""
     direct = files.read_json(package.info / "direct_url.json")
-    for place in (promised.get("download_info") if promised else None, direct):
-        info = place.get("archive_info", {}) if isinstance(place, dict) else {}
+    for entry in (promised.get("download_info") if promised else None, direct):
+        info = entry.get("archive_info", {}) if isinstance(entry, dict) else {}
         if info.get("hashes", {}).get("sha256"):
             yield "sha256:" + info["hashes"]["sha256"]
 
@@ -85,3 +100,36 @@ def _check_files(packages: Mapping[str, Installed]) -> Finding:
         changed += names
     text = f"{len(changed)} of {count} are changed or gone: {', '.join(changed[:3])}"
     return check("files", not changed, text if changed else f"{count}, each as its package recorded it")
+
+
+def read_packages(venv: Path) -> dict[str, Installed]:
+    """Return the packages of an environment by normalized name."""
+    found: dict[str, Installed] = {}
+    for info in sorted(venv.glob("lib/python3.*/site-packages/*.dist-info")):
+        distribution = Distribution.at(info)
+        found[canonicalize_name(distribution.metadata["Name"])] = Installed(version=distribution.version, info=info)
+    return found
+
+
+def find_changed(package: Installed) -> tuple[int, list[str]]:
+    """Return how many files of a package were compared with its ``RECORD``, and those that are changed or missing.
+
+    ``RECORD`` itself has no hash, and pip compiles ``.pyc`` files again, also those that a wheel contains.
+    """
+    try:
+        with (package.info / "RECORD").open(encoding="utf-8", newline="") as file:
+            rows = [row for row in csv.reader(file) if len(row) == 3 and row[1].startswith("sha256=")]
+            rows = [row for row in rows if not row[0].endswith(".pyc")]
+    except OSError:
+        return 0, [f"{package.info.name}/RECORD"]
+    changed = [name for name, code, _ in rows if _digest(package.info.parent / name) != code.removeprefix("sha256=")]
+    return len(rows), changed
+
+
+def _digest(path: Path) -> str:
+    try:
+        with path.open("rb") as stream:
+            value = hashlib.file_digest(stream, "sha256").digest()
+    except OSError:
+        return ""
+    return base64.urlsafe_b64encode(value).rstrip(b"=").decode()

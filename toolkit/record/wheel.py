@@ -1,4 +1,4 @@
-"""Whether a wheel's folder still is what its manifest says, and whether building it again gives the same."""
+"""Verifies the folder of a wheel, and finds the wheels and locked sets that records name."""
 
 import json
 from collections.abc import Iterator, Mapping
@@ -6,20 +6,20 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from toolkit import manifest
-from toolkit.errors import IntegrityError
-from toolkit.findings import Finding, check
-from toolkit.lock import Lock
+from toolkit import digest, manifest, project
+from toolkit.errors import IntegrityError, ToolkitError
+from toolkit.findings import Finding, absent, check, prefix
 from toolkit.manifest import Manifest
 from toolkit.wheel import bom, fitness, folder, inspection, log, provenance
-from toolkit.wheel.plan import WheelPlan
+
+DIST = Path("dist")
 
 
 def verify(path: Path) -> list[Finding]:
-    """Look at everything again; findings that do not hold are in the list, not raised.
+    """Verify a wheel's folder: every file against its sum, the wheel against its manifest, and its documents.
 
     Raises:
-        IntegrityError: the files are not those that were written, so nothing that they say can be trusted.
+        IntegrityError: a file is not the one that was written, so none can be trusted.
     """
     digests = folder.check_sums(path)
     record = read_record(path)
@@ -35,7 +35,7 @@ def verify(path: Path) -> list[Finding]:
 
 
 def read_record(path: Path) -> Manifest:
-    """The manifest of a wheel's folder.
+    """Return the manifest of a wheel's folder.
 
     Raises:
         IntegrityError: there is none, or it is of something else.
@@ -48,32 +48,8 @@ def read_record(path: Path) -> Manifest:
     return record
 
 
-def recall_plan(record: Manifest, *, ca_bundle: str = "", bazelrc: str = "", cache_id: str) -> WheelPlan:
-    """The plan of a finished wheel, for a second build that uses nothing of the first.
-
-    Args:
-        record: the wheel's manifest.
-        ca_bundle, bazelrc: secrets, which no manifest keeps.
-        cache_id: name of cache mounts that nobody has used.
-    """
-    facts = record.facts
-    secrets = {"ca": ca_bundle, "bazelrc": bazelrc}
-    # The services of the first build would give the same results again, wrong ones too.
-    services = {"REMOTE_CACHE", "REMOTE_EXECUTOR", "REMOTE_INSTANCE_NAME"}
-    arguments = {name: value for name, value in facts["arguments"].items() if name not in services}
-    return WheelPlan(
-        lock=Lock(spec=facts["lock"]["spec"], pins=facts["lock"]["pins"]),
-        digest=facts["plan"],
-        arguments={**arguments, "CACHE_ID": cache_id},
-        contexts=dict(facts["contexts"]),
-        secrets={name: str(Path(path).resolve()) for name, path in secrets.items() if path},
-        fresh=True,
-        origins=dict(facts["origins"]),
-    )
-
-
 def describe_trust(record: Manifest) -> str:
-    """Say which results of others are in a wheel: nothing but a second build without them can check those."""
+    """Say which results of caches and executors are in a wheel. Only a second build without them can check those."""
     ran = record.facts["bazel"]
     said = log.describe_outcome(ran)
     if ran.get("cached") or ran.get("reused") or ran.get("remote"):
@@ -96,9 +72,9 @@ def _check_audit(record: Manifest, wheel: Path) -> Finding:
     return check("auditwheel", seen.platform == recorded["platform"], seen.platform)
 
 
-def _check_provenance(path: Path, wheel: Path, digest: str) -> Finding:
+def _check_provenance(path: Path, wheel: Path, value: str) -> Finding:
     statement = _read(path / provenance.FILE)
-    subject = {"name": wheel.name, "digest": {"sha256": digest.removeprefix("sha256:")}}
+    subject = {"name": wheel.name, "digest": {"sha256": value.removeprefix("sha256:")}}
     ok = (
         statement.get("_type") == provenance.STATEMENT
         and statement.get("predicateType") == provenance.PREDICATE
@@ -107,10 +83,10 @@ def _check_provenance(path: Path, wheel: Path, digest: str) -> Finding:
     return check("provenance", ok, "names this wheel" if ok else "does not name this wheel")
 
 
-def _check_bill(path: Path, digest: str) -> Finding:
+def _check_bill(path: Path, value: str) -> Finding:
     bill = _read(path / bom.FILE)
     hashes = bill.get("metadata", {}).get("component", {}).get("hashes", [])
-    ok = {"alg": "SHA-256", "content": digest.removeprefix("sha256:")} in hashes
+    ok = {"alg": "SHA-256", "content": value.removeprefix("sha256:")} in hashes
     count = len(bill.get("components", []))
     return check("sbom", ok, f"{count} components" if ok else "does not name this wheel")
 
@@ -121,3 +97,56 @@ def _read(path: Path) -> Mapping[str, Any]:
     except (OSError, ValueError):
         return {}
     return value if isinstance(value, dict) else {}
+
+
+def flatten(parent: Mapping[str, Any] | None) -> list[Mapping[str, Any]]:
+    """Return an artifact and all that it was made from, nearest first, as its record names them."""
+    links = []
+    while parent:
+        links.append(parent)
+        parent = parent.get("parent")
+    return links
+
+
+def verify_origin(parent: Mapping[str, Any]) -> list[Finding]:
+    """Verify what an environment or image was made from: a wheel that was built here, or a locked set."""
+    findings = []
+    for link in flatten(parent):
+        if link.get("kind") == "lock":
+            findings.append(_check_lock(link))
+        elif link.get("kind") == "wheel" and not link.get("parent"):
+            findings += _check_own_wheel(link)
+    return findings
+
+
+def find_lock(link: Mapping[str, Any]) -> Path | None:
+    """Return the locked set of this clone with that digest."""
+    sets = sorted(project.locate("docker/requirements").glob("*.txt"))
+    return next((path for path in sets if digest.digest_file(path) == link.get("digest")), None)
+
+
+def find_wheel(link: Mapping[str, Any]) -> Path | None:
+    """Return the folder of the wheel with that digest, below ``dist`` in the current folder."""
+    for path in sorted(DIST.glob(f"*/{manifest.FILE}")):
+        record = manifest.read(path.parent)
+        if record and record.kind == "wheel" and record.digest == link.get("digest"):
+            return path.parent
+    return None
+
+
+def _check_lock(link: Mapping[str, Any]) -> Finding:
+    found = find_lock(link)
+    if found:
+        return check("lock", True, f"{found.name} of this clone")
+    return absent("lock", f"no locked set of this clone has the digest of {link.get('name')}: {link.get('digest')}")
+
+
+def _check_own_wheel(link: Mapping[str, Any]) -> list[Finding]:
+    found = find_wheel(link)
+    if found is None:
+        return [absent("origin", f"no wheel in {DIST} has the digest of {link.get('name')}: {link.get('digest')}")]
+    try:
+        findings = verify(found)
+    except ToolkitError as error:
+        return [check("origin", False, f"{found}: {error.what}: {error.why}")]
+    return [check("origin", True, str(found)), *prefix("wheel", findings)]

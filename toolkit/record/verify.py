@@ -1,4 +1,4 @@
-"""What it is that somebody wants verified, told by what lies there."""
+"""Finds out what the argument of `toolkit verify` is, and verifies it."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -8,17 +8,21 @@ from toolkit import files
 from toolkit.errors import IntegrityError, UsageError
 from toolkit.findings import Finding
 from toolkit.manifest import FILE
+from toolkit.record import environment, image, run, wheel
+from train import reader
 
 Kind = Literal["wheel", "environment", "image", "run"]
+
+_REMEDY = "give a folder of dist, of runs or of the state folder, or an image as NAME:TAG"
 
 
 @dataclass(frozen=True, kw_only=True)
 class Target:
-    """Something to verify.
+    """An artifact to verify.
 
     Attributes:
         kind: what it is.
-        folder: where its record lies; for an image that is named by its reference, the current folder.
+        folder: the folder of its record; the current folder for an image that is given by reference.
         reference: name or id of an image, or empty.
     """
 
@@ -28,63 +32,52 @@ class Target:
 
 
 def find(text: str) -> Target:
-    """Tell a wheel, an environment, an image and a run from each other.
+    """Return what a path or an image reference names.
 
     Raises:
-        UsageError: nothing of that name is here.
-        IntegrityError: a folder is there, but nothing in it says what it is.
+        UsageError: there is nothing of that name.
+        IntegrityError: the folder exists, but nothing in it says what it is.
     """
     path = Path(text)
     if not path.exists():
         if ":" in text or "@" in text:
             return Target(kind="image", folder=Path(), reference=text)
-        raise UsageError(
-            f"there is no {text}",
-            remedy="give a folder of dist, of runs or of the state folder, or an image as NAME:TAG",
-        )
+        raise UsageError(f"there is no {text}", remedy=_REMEDY)
     folder = path.parent if path.suffix == ".whl" or path.name == FILE else path
     value = files.read_json(folder / FILE)
     kind = value.get("kind") if isinstance(value, dict) else None
     if kind in {"environment", "image", "run"}:
         return Target(kind=kind, folder=folder)
-    if kind is None and (folder / "checkpoints").is_dir():
+    if kind is None and (folder / reader.CHECKPOINTS).is_dir():
         return Target(kind="run", folder=folder)
     if kind == "wheel" or path.suffix == ".whl" or any(folder.glob("*.whl")):
         return Target(kind="wheel", folder=folder)
     raise IntegrityError(
         f"{folder} is neither a wheel's folder, an environment, an image's record nor a run",
         why=f"its {FILE} is missing, cannot be read, or is of a kind that this program does not know",
-        remedy="give a folder of dist, of runs or of the state folder, or an image as NAME:TAG",
+        remedy=_REMEDY,
     )
 
 
 def verify(target: Target, state: Path) -> list[Finding]:
-    """Look at everything again.
+    """Verify an artifact: the content of each of its files, and the artifacts that it was made from.
 
     Args:
-        target: what.
+        target: the artifact.
         state: the folder of environments, images' records and logs.
 
     Raises:
-        IntegrityError: the record cannot be trusted at all.
-        EngineError: an image is meant and no engine answers.
+        IntegrityError: the record itself is missing or damaged.
+        EngineError: the target is an image and no engine answers.
     """
     match target.kind:
         case "wheel":
-            from toolkit.wheel import verification
-
-            return verification.verify(target.folder)
+            return wheel.verify(target.folder)
         case "environment":
-            from toolkit.audit import environment
-
             return environment.verify(target.folder)
+        case "image" if target.reference:
+            return image.verify_reference(target.reference, state)
         case "image":
-            from toolkit.audit import image
-
-            if target.reference:
-                return image.verify_reference(target.reference, state)
             return image.verify_folder(target.folder)
         case "run":
-            from toolkit.audit import run
-
             return run.verify(target.folder, state)

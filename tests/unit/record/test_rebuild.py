@@ -10,9 +10,8 @@ from tests.unit.wheel.test_publication import PLAN, finish_build, publish
 from toolkit.cli import app
 from toolkit.errors import CheckError
 from toolkit.manifest import Manifest
-from toolkit.wheel import rebuilding, verification
-from toolkit.wheel.difference import Difference, Rung, rank
-from toolkit.wheel.rebuilding import Comparison
+from toolkit.record import rebuild, wheel
+from toolkit.record.rebuild import Comparison, Difference, Rung, rank
 
 CODE = Difference(name="tensorflow/libtensorflow_cc.so.2", kind="content", detail="machine code: 1 of 9 bytes")
 TIME = Difference(name="tensorflow/__init__.py", kind="envelope", detail="time")
@@ -41,17 +40,17 @@ def compare(*found: Difference) -> Comparison:
 )
 def test_lower_rungs_are_errors_unless_accepted(found: tuple[Difference, ...], accepted: Rung, passes: bool) -> None:
     if passes:
-        rebuilding.require_rung(compare(*found), accepted)
+        rebuild.require_rung(compare(*found), accepted)
         return
     with pytest.raises(CheckError, match="the second build gave another wheel") as caught:
-        rebuilding.require_rung(compare(*found), accepted)
+        rebuild.require_rung(compare(*found), accepted)
     assert found[-1].name in caught.value.why
 
 
 def test_the_command_fails_for_a_difference_in_code(
     record: Manifest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(rebuilding, "rebuild", lambda *_, **__: compare(CODE))
+    monkeypatch.setattr(rebuild, "rebuild", lambda *_, **__: compare(CODE))
     command = ["verify", str(tmp_path / PLAN.name), "--rebuild"]
     done = CliRunner().invoke(app.app, command)
     assert done.exit_code == 7, done.output
@@ -64,7 +63,7 @@ def test_the_command_fails_for_a_difference_in_code(
 def test_services_of_the_first_build_are_not_asked_again(record: Manifest) -> None:
     services = {"REMOTE_CACHE": "grpc://c", "REMOTE_EXECUTOR": "grpc://e", "REMOTE_INSTANCE_NAME": "main"}
     record.facts["arguments"].update(services)
-    recalled = verification.recall_plan(record, cache_id="fresh")
+    recalled = rebuild.recall_plan(record, cache_id="fresh")
     assert not services.keys() & recalled.arguments.keys()
 
 
@@ -78,11 +77,11 @@ def test_services_of_the_first_build_are_not_asked_again(record: Manifest) -> No
 )
 def test_those_whose_results_are_in_the_wheel_are_named(record: Manifest, ran: dict[str, Any], said: str) -> None:
     record.facts["bazel"] = ran
-    trust = verification.describe_trust(record)
+    trust = wheel.describe_trust(record)
     assert said in trust
     assert "are trusted" in trust
 
 
 def test_a_build_without_caches_trusts_its_machine_alone(record: Manifest) -> None:
     record.facts["bazel"] = {"executed": 3, "runners": {"local": 3}}
-    assert "none of them from a cache: only the machine that built it is trusted" in verification.describe_trust(record)
+    assert "none of them from a cache: only the machine that built it is trusted" in wheel.describe_trust(record)

@@ -1,20 +1,20 @@
-"""Whether an image still is the one that was built, by its record and what the engine says of it."""
+"""Verifies an image by its record and by what the engine says of it."""
 
 from collections.abc import Iterator
 from pathlib import Path
 
 from toolkit import manifest, naming
-from toolkit.audit import origins
 from toolkit.engine.client import InspectedImage, inspect
 from toolkit.errors import EngineError, IntegrityError
 from toolkit.findings import Finding, absent, check
 from toolkit.manifest import Manifest
+from toolkit.record.wheel import verify_origin
 
 LOCK, WHEEL = f"{naming.LABEL_PREFIX}.lock", f"{naming.LABEL_PREFIX}.wheel"
 
 
 def find_record(identity: str, state: Path) -> Path | None:
-    """The folder with the record of an image that was built here."""
+    """Return the folder with the record of an image, if it was built on this machine."""
     for path in sorted(state.glob(f"image-*/{manifest.FILE}")):
         record = manifest.read(path.parent)
         if record and record.kind == "image" and record.digest == identity:
@@ -23,7 +23,7 @@ def find_record(identity: str, state: Path) -> Path | None:
 
 
 def verify_reference(reference: str, state: Path) -> list[Finding]:
-    """Look at an image that the engine has.
+    """Verify an image that the engine has.
 
     Raises:
         EngineError: no engine answers.
@@ -48,7 +48,7 @@ def verify_reference(reference: str, state: Path) -> list[Finding]:
 
 
 def verify_folder(folder: Path) -> list[Finding]:
-    """Look at the image that a record is of.
+    """Verify the image that a record describes.
 
     Raises:
         IntegrityError: there is no manifest of an image.
@@ -85,12 +85,12 @@ def _verify(found: InspectedImage, record: Manifest) -> list[Finding]:
             else f"the manifest names the {parent.get('kind')} {parent.get('digest')}, the image's label {named}",
         ),
         _check_base(found, record),
-        *origins.verify_origin(parent),
+        *verify_origin(parent),
     ]
 
 
 def _check_base(found: InspectedImage, record: Manifest) -> Finding:
-    """The base that was recorded is what the image stands on: its layers are the lowest."""
+    """Compare the lowest layers of the image with those of the recorded base."""
     base = record.facts["base"]
     try:
         # An id, or the digest that a registry gave.
@@ -104,7 +104,7 @@ def _check_base(found: InspectedImage, record: Manifest) -> Finding:
 
 
 def _strip_tag(reference: str) -> str:
-    """The repository of a reference; a colon before a slash is that of a port."""
+    """Return the repository of a reference. A colon before a slash belongs to a port."""
     name = reference.partition("@")[0]
     repository, _, tag = name.rpartition(":")
     return repository if repository and "/" not in tag else name
@@ -114,4 +114,4 @@ def _check_own_labels(found: InspectedImage) -> Iterator[Finding]:
     ours = found.labels.get(naming.OWNER_LABEL) == "toolkit"
     yield check("labels", ours, "built by the toolkit, as it says" if ours else "not an image of the toolkit")
     if found.labels.get(LOCK):
-        yield from origins.verify_origin({"kind": "lock", "name": "its label", "digest": found.labels[LOCK]})
+        yield from verify_origin({"kind": "lock", "name": "its label", "digest": found.labels[LOCK]})

@@ -4,22 +4,22 @@ from pathlib import Path
 
 import pytest
 
-from tests.unit.audit import maker
+from tests.unit.record import maker
 from tests.unit.wheel.test_publication import finish_build, publish
-from toolkit.audit import origins
+from toolkit.record import wheel
 
 ZERO = "sha256:" + "0" * 64
 
 
 def test_a_chain_is_read_from_the_nearest_link_on() -> None:
-    assert [link["kind"] for link in origins.flatten(maker.describe_wheel())] == ["wheel", "lock"]
-    assert origins.flatten(None) == []
+    assert [link["kind"] for link in wheel.flatten(maker.describe_wheel())] == ["wheel", "lock"]
+    assert wheel.flatten(None) == []
 
 
 def test_a_locked_set_is_known_by_its_digest() -> None:
-    (found,) = origins.verify_origin(maker.describe_wheel())
+    (found,) = wheel.verify_origin(maker.describe_wheel())
     assert (found.id, found.state, found.evidence) == ("lock", "ok", "cpu.txt of this clone")
-    (other,) = origins.verify_origin({"kind": "lock", "name": "cpu.txt", "digest": ZERO})
+    (other,) = wheel.verify_origin({"kind": "lock", "name": "cpu.txt", "digest": ZERO})
     assert (other.id, other.state) == ("lock", "absent")
 
 
@@ -28,12 +28,12 @@ def test_a_wheel_of_our_own_is_looked_for_and_looked_at(tmp_path: Path, monkeypa
     (tmp_path / "dist").mkdir()
     record = publish(finish_build(tmp_path / "staging"), tmp_path / "dist" / "one")
     link = {"kind": "wheel", "name": "a wheel", "digest": record.digest}
-    findings = origins.verify_origin(link)
+    findings = wheel.verify_origin(link)
     assert [item.id for item in findings][:3] == ["origin", "wheel.sums", "wheel.digest"]
     assert {item.state for item in findings} == {"ok"}
-    assert [item.state for item in origins.verify_origin({**link, "digest": ZERO})] == ["absent"]
+    assert [item.state for item in wheel.verify_origin({**link, "digest": ZERO})] == ["absent"]
     with (tmp_path / "dist" / "one" / "build.log").open("a") as log:
         log.write("x")
-    (damaged,) = origins.verify_origin(link)
+    (damaged,) = wheel.verify_origin(link)
     assert (damaged.id, damaged.state) == ("origin", "fail")
     assert "build.log is not what SHA256SUMS says" in damaged.evidence

@@ -6,9 +6,9 @@ from pathlib import Path
 import pytest
 
 from tests.command import Run
-from tests.unit.audit import maker
-from toolkit.audit import target
+from tests.unit.record import maker
 from toolkit.errors import IntegrityError, UsageError
+from toolkit.record import verify
 
 
 @pytest.fixture
@@ -69,16 +69,16 @@ def test_only_a_wheel_is_built_again(toolkit: Run, run: Path) -> None:
 
 
 def test_each_kind_is_told_from_the_others(tmp_path: Path, run: Path) -> None:
-    assert target.find(str(run)).kind == "run"
+    assert verify.find(str(run)).kind == "run"
     (run / "manifest.json").unlink()
-    assert target.find(str(run)).kind == "run"
-    assert target.find("toolkit/train:cpu-1").kind == "image"
-    assert target.find("sha256:" + "0" * 64).kind == "image"
+    assert verify.find(str(run)).kind == "run"
+    assert verify.find("toolkit/train:cpu-1").kind == "image"
+    assert verify.find("sha256:" + "0" * 64).kind == "image"
     (tmp_path / "tensorflow.whl").touch()
-    found = target.find(str(tmp_path / "tensorflow.whl"))
+    found = verify.find(str(tmp_path / "tensorflow.whl"))
     assert (found.kind, found.folder) == ("wheel", tmp_path)
     with pytest.raises(UsageError):
-        target.find("nowhere")
+        verify.find("nowhere")
     (tmp_path / "empty").mkdir()
     with pytest.raises(IntegrityError):
-        target.find(str(tmp_path / "empty"))
+        verify.find(str(tmp_path / "empty"))

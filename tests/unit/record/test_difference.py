@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from toolkit.wheel import difference
+from toolkit.record import rebuild
 
 FILES = {"a.py": b"one", "b.so": b"x" * 3_000_000, "t.dist-info/RECORD": b"r"}
 
@@ -21,9 +21,9 @@ def pack(path: Path, files: dict[str, bytes], *, time: int = 1, mode: int = 0o64
 
 
 def test_equal_wheels_are_r3(tmp_path: Path) -> None:
-    found = difference.compare(pack(tmp_path / "1", FILES), pack(tmp_path / "2", FILES))
+    found = rebuild.compare(pack(tmp_path / "1", FILES), pack(tmp_path / "2", FILES))
     assert found == []
-    assert difference.rank(found) == "R3"
+    assert rebuild.rank(found) == "R3"
 
 
 @pytest.mark.parametrize(
@@ -49,9 +49,9 @@ def test_each_difference_is_explained_and_ranked(
     tmp_path: Path, files: dict[str, bytes], options: dict[str, int], rung: str, said: str
 ) -> None:
     second = pack(tmp_path / "2", files, **options)  # type: ignore[arg-type]
-    found = difference.compare(pack(tmp_path / "1", FILES), second)
+    found = rebuild.compare(pack(tmp_path / "1", FILES), second)
     assert any(said in item.detail for item in found), found
-    assert difference.rank(found) == rung
+    assert rebuild.rank(found) == rung
 
 
 @pytest.mark.parametrize(
@@ -67,16 +67,16 @@ def test_each_difference_is_explained_and_ranked(
 )
 def test_code_is_named_as_what_it_is(tmp_path: Path, name: str, content: bytes, sort: str) -> None:
     first, second = pack(tmp_path / "1", {name: b"else"}), pack(tmp_path / "2", {name: content + b"."})
-    found = difference.compare(first, second)
+    found = rebuild.compare(first, second)
     assert [item.detail.partition(":")[0] for item in found] == [sort]
     assert not found[0].harmless
-    assert difference.rank(found) == "R1"
+    assert rebuild.rank(found) == "R1"
 
 
 def test_only_named_differences_are_harmless(tmp_path: Path) -> None:
     base = {**FILES, "t.dist-info/METADATA": b"n", "x/RECORD": b"q"}
     other = {**FILES, "t.dist-info/METADATA": b"m", "x/RECORD": b"r", "t.dist-info/RECORD": b"s"}
-    found = difference.compare(pack(tmp_path / "1", base), pack(tmp_path / "2", other, time=2))
+    found = rebuild.compare(pack(tmp_path / "1", base), pack(tmp_path / "2", other, time=2))
     contents = {item.name: item.harmless for item in found if item.kind == "content"}
     assert contents == {"t.dist-info/RECORD": True, "t.dist-info/METADATA": False, "x/RECORD": False}
     assert all(item.harmless for item in found if item.kind == "envelope")
@@ -86,4 +86,4 @@ def test_bytes_after_the_archive_are_noticed(tmp_path: Path) -> None:
     first, second = pack(tmp_path / "1", FILES), pack(tmp_path / "2", FILES)
     with zipfile.ZipFile(second, "a") as archive:
         archive.comment = b"built on Tuesday"
-    assert [item.detail for item in difference.compare(first, second)] == ["the archive is packed in another way"]
+    assert [item.detail for item in rebuild.compare(first, second)] == ["the archive is packed in another way"]

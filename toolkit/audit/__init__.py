@@ -1,1 +1,0 @@
-"""The auditor: whether what lies here still is what its record says, and whether the chain behind it holds."""

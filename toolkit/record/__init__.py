@@ -1,0 +1,1 @@
+"""Verifies artifacts against their records, rebuilds wheels, and repeats runs."""

@@ -1,0 +1,166 @@
+"""Compares two runs of one configuration: weights, recorded numbers, and what each run was made with."""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+from toolkit.findings import Finding, State
+from toolkit.record.wheel import flatten
+from train import reader
+from train.reader import RunRecord
+
+RUNGS: Final = {"weights": "R4", "image": "R3", "environment": "R1", "wheel": "R3", "packages": "R1", "lock": "R0"}
+"""An environment's digest is that of its plan: the same packages by hash, but not the bytes of a folder."""
+
+WORDS: Final = {"ok": "same", "fail": "other", "absent": "unknown"}
+"""What a finding about a link says of it."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Difference:
+    """The first number in which two runs differ.
+
+    Attributes:
+        step: after how many steps it was written.
+        kind: ``step`` or ``epoch``, as in metrics.jsonl, or ``result`` for the numbers at the end.
+        name: of the number.
+        recorded, found: in the first run, and in the second.
+    """
+
+    step: int
+    kind: str
+    name: str
+    recorded: Any
+    found: Any
+
+    def __str__(self) -> str:
+        names = {"step": f"step {self.step}", "epoch": f"the epoch that ends with step {self.step}"}
+        return f"{self.name} of {names.get(self.kind, 'the result')}: {self.found}, was {self.recorded}"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Comparison:
+    """The outcome.
+
+    Attributes:
+        equal: whether the weights are equal to the bit.
+        recorded, found: digest of the weights in the first run, and in the second.
+        first: the first recorded number that differs; None if all are equal.
+        compared: how many records of steps and epochs were compared.
+    """
+
+    equal: bool
+    recorded: str
+    found: str
+    first: Difference | None
+    compared: int
+
+    @property
+    def holds(self) -> bool:
+        """Whether weights and numbers are equal. If only the numbers differ, they were edited."""
+        return self.equal and self.first is None
+
+
+def compare(then: RunRecord, now: RunRecord) -> Comparison:
+    """Compare weights, and what was written down of steps, epochs and the end."""
+    recorded, found = then.value["weights_sha256"], now.value["weights_sha256"]
+    before, after = _read(then.folder), _read(now.folder)
+    differences = (_compare_lines(line, after.get(key)) for key, line in before.items())
+    first = next(filter(None, differences), None)
+    return Comparison(
+        equal=recorded == found,
+        recorded=recorded,
+        found=found,
+        first=first or _compare_values("result", int(then.result["steps"]), then.result, now.result),
+        compared=len(before),
+    )
+
+
+def _read(folder: Path) -> dict[tuple[str, int], dict[str, Any]]:
+    """Return the records of a run by kind and step; none where they are missing, because a manifest is enough."""
+    try:
+        return {(line["kind"], int(line["step"])): line for line in reader.read_lines(folder)}
+    except reader.BAD_METRICS:
+        return {}
+
+
+def _compare_lines(before: Mapping[str, Any], after: Mapping[str, Any] | None) -> Difference | None:
+    kind, step = before["kind"], int(before["step"])
+    if after is None:
+        return Difference(step=step, kind=kind, name="record", recorded="there", found="missing")
+    return _compare_values(kind, step, before, after)
+
+
+def _compare_values(kind: str, step: int, before: Mapping[str, Any], after: Mapping[str, Any]) -> Difference | None:
+    for name in before:
+        if name not in reader.TIMES and before[name] != after.get(name):
+            return Difference(step=step, kind=kind, name=name, recorded=before[name], found=after.get(name))
+    return None
+
+
+def describe(link: Finding) -> dict[str, Any]:
+    """Return a link as the JSON object of `toolkit reproduce`."""
+    return {"name": link.id, "rung": link.facts["rung"], "state": WORDS[link.state], "evidence": link.evidence}
+
+
+def walk(then: RunRecord, now: RunRecord, comparison: Comparison) -> list[Finding]:
+    """Compare each link of two runs: weights, training job, image or environment, wheel, locked set, packages."""
+    evidence = comparison.found if comparison.equal else f"{comparison.found}, was {comparison.recorded}"
+    return [
+        _compare("weights", comparison.equal, evidence),
+        *_compare_code(then.parent, now.parent),
+        *_compare_chains(then.parent, now.parent),
+        _compare_packages(then.value.get("software", {}), now.value.get("software", {})),
+    ]
+
+
+def rank(links: list[Finding]) -> str:
+    """Return the highest rung whose link is the same."""
+    same = [link.facts["rung"] for link in links if link.state == "ok" and link.facts["rung"]]
+    return max(same, default="below R0")
+
+
+def _compare_code(then: Mapping[str, Any], now: Mapping[str, Any]) -> Iterator[Finding]:
+    """Compare the training job's files; an image contains them, so its digest covers them."""
+    if then.get("kind") == now.get("kind") == "image":
+        return
+    before, after = then.get("code"), now.get("code")
+    unknown = f"not known of the {'second' if before else 'first'} run"
+    yield _compare_digests("training job", before, after, unknown)
+
+
+def _compare_chains(then: Mapping[str, Any], now: Mapping[str, Any]) -> Iterator[Finding]:
+    before = {link["kind"]: link for link in flatten(then)}
+    after = {link["kind"]: link for link in flatten(now)}
+    for kind in ("image", "environment", "wheel", "lock"):
+        if kind in before or kind in after:
+            first, second = (side.get(kind, {}).get("digest") for side in (before, after))
+            yield _compare_digests(kind, first, second, f"only {'then' if first else 'now'}: {first or second}")
+
+
+def _compare_packages(then: Mapping[str, str], now: Mapping[str, str]) -> Finding:
+    changed = [
+        f"{name} {now.get(name, 'none')}, was {then.get(name, 'none')}"
+        for name in sorted(then.keys() | now.keys())
+        if then.get(name) != now.get(name)
+    ]
+    text = ", ".join(changed) or ", ".join(f"{name} {version}" for name, version in now.items())
+    return _compare("packages", not changed, text)
+
+
+def _compare_digests(name: str, before: str | None, after: str | None, unknown: str) -> Finding:
+    if not (before and after):
+        return _make(name, "absent", unknown)
+    return _compare(name, before == after, after if before == after else f"{after}, was {before}")
+
+
+def _compare(name: str, same: bool, evidence: str) -> Finding:
+    return _make(name, "ok" if same else "fail", evidence)
+
+
+def _make(name: str, state: State, evidence: str) -> Finding:
+    # Only other weights or numbers fail the command; a link that differs explains them.
+    return Finding(
+        id=name, state=state, evidence=evidence, advisory=name != "weights", facts={"rung": RUNGS.get(name, "")}
+    )

@@ -1,0 +1,275 @@
+"""Builds a wheel again without anything of the first build, and compares the two wheels file by file.
+
+The rungs: R1 the same files, R2 the same bytes but for a list of harmless differences, R3 identical wheels. Harmless
+are RECORD, which follows from the other files, and what the archive says of a file besides its content. Any other
+difference counts as one in code, because a program may read every file.
+"""
+
+import hashlib
+import re
+import time
+import uuid
+import zipfile
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+from toolkit import digest, lock, naming, project
+from toolkit.console import Console
+from toolkit.engine import buildx
+from toolkit.errors import BuildError, CheckError, UnsupportedError
+from toolkit.lock import Lock
+from toolkit.manifest import Manifest
+from toolkit.record.wheel import read_record
+from toolkit.settings import Settings
+from toolkit.wheel import folder, log, request
+from toolkit.wheel.plan import WheelPlan
+
+Rung = Literal["below R1", "R1", "R2", "R3"]
+RUNGS: tuple[Rung, ...] = ("below R1", "R1", "R2", "R3")
+"""From the lowest to the highest."""
+
+HARMLESS = re.compile(r"[^/]+\.dist-info/RECORD")
+"""Files whose content may differ between two builds of one plan."""
+
+_PIECE = 1 << 20
+
+_NAMED = 4
+"""Files that an error names; the others are in the list before it."""
+_MEANING = {
+    "R3": "the same wheel, to the byte",
+    "R2": "the same files, to the byte, but for RECORD and what the archive says of them",
+    "R1": "the same file list; some contents differ",
+    "below R1": "another file list",
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Difference:
+    """One file that differs, and how.
+
+    Attributes:
+        name: of the file in the wheel.
+        kind: ``missing``, ``added``, ``content``, or ``envelope`` for what the archive says of an equal file.
+        detail: in words.
+    """
+
+    name: str
+    kind: Literal["missing", "added", "content", "envelope"]
+    detail: str
+
+    @property
+    def harmless(self) -> bool:
+        """Whether the difference is on the list of those that change nothing that runs."""
+        return self.kind == "envelope" or (self.kind == "content" and bool(HARMLESS.fullmatch(self.name)))
+
+
+def compare(first: Path, second: Path) -> list[Difference]:
+    """Return the differences between two wheels, by name."""
+    with zipfile.ZipFile(first) as one, zipfile.ZipFile(second) as two:
+        ours, theirs = ({item.filename: item for item in archive.infolist()} for archive in (one, two))
+        found = [Difference(name=name, kind="missing", detail="only in the first") for name in ours.keys() - theirs]
+        found += [Difference(name=name, kind="added", detail="only in the second") for name in theirs.keys() - ours]
+        for name in ours.keys() & theirs.keys():
+            found += _compare_member(one, two, ours[name], theirs[name])
+        if not found and digest.digest_file(first) != digest.digest_file(second):
+            found.append(Difference(name="", kind="envelope", detail=_explain_order(list(ours), list(theirs))))
+    return sorted(found, key=lambda item: item.name)
+
+
+def rank(differences: list[Difference]) -> Rung:
+    """Return the highest rung that the differences allow."""
+    if not differences:
+        return "R3"
+    if any(item.kind in {"missing", "added"} for item in differences):
+        return "below R1"
+    return "R2" if all(item.harmless for item in differences) else "R1"
+
+
+def describe_content(name: str, start: bytes) -> str:
+    """Say what kind of file differs, by its first bytes and its name.
+
+    Args:
+        name: of the file in the wheel.
+        start: at least its first four bytes.
+    """
+    if start[:4] == b"\x7fELF":
+        return "machine code"
+    if start[:4] == b"\x50\xed\x55\xba" or name.endswith((".fatbin", ".cubin", ".ptx")):
+        return "GPU code"
+    return "Python code" if name.endswith((".py", ".pyc", ".pyi")) else "data"
+
+
+def _compare_member(
+    one: zipfile.ZipFile, two: zipfile.ZipFile, ours: zipfile.ZipInfo, theirs: zipfile.ZipInfo
+) -> Iterator[Difference]:
+    if (ours.CRC, ours.file_size) != (theirs.CRC, theirs.file_size):
+        with two.open(theirs) as stream:
+            sort = describe_content(ours.filename, stream.read(4))
+        detail = f"{sort}: {_explain_content(one, two, ours, theirs)}"
+        yield Difference(name=ours.filename, kind="content", detail=detail)
+        return
+    if _digest_member(one, ours) != _digest_member(two, theirs):
+        yield Difference(name=ours.filename, kind="content", detail="equal size and CRC, other bytes")
+        return
+    for label, before, after in (
+        ("time", ours.date_time, theirs.date_time),
+        ("mode", oct(ours.external_attr >> 16), oct(theirs.external_attr >> 16)),
+        ("compression", ours.compress_type, theirs.compress_type),
+    ):
+        if before != after:
+            yield Difference(name=ours.filename, kind="envelope", detail=f"{label} {before} and {after}")
+
+
+def _explain_content(one: zipfile.ZipFile, two: zipfile.ZipFile, ours: zipfile.ZipInfo, theirs: zipfile.ZipInfo) -> str:
+    if ours.file_size != theirs.file_size:
+        return f"{ours.file_size:,} and {theirs.file_size:,} bytes"
+    at, different = 0, 0
+    first = -1
+    with one.open(ours) as left, two.open(theirs) as right:
+        while piece := left.read(_PIECE):
+            other = right.read(len(piece))
+            if piece != other:
+                places = [index for index, (a, b) in enumerate(zip(piece, other, strict=True)) if a != b]
+                first = at + places[0] if first < 0 else first
+                different += len(places)
+            at += len(piece)
+    return f"{different:,} of {ours.file_size:,} bytes, the first at {first:#x}"
+
+
+def _explain_order(ours: list[str], theirs: list[str]) -> str:
+    return "the files are in another order" if ours != theirs else "the archive is packed in another way"
+
+
+def _digest_member(archive: zipfile.ZipFile, member: zipfile.ZipInfo) -> str:
+    with archive.open(member) as stream:
+        hasher = hashlib.sha256()
+        while piece := stream.read(_PIECE):
+            hasher.update(piece)
+    return hasher.hexdigest()
+
+
+@dataclass(frozen=True, kw_only=True)
+class Comparison:
+    """The outcome.
+
+    Attributes:
+        rung: R3 the same wheel, R2 but for a named list, R1 the same file list.
+        differences: each file that differs in the wheel, and how.
+        inputs: Debian packages of the build image that differ, which may explain the rest.
+        seconds: how long the second build took.
+    """
+
+    rung: Rung
+    differences: tuple[Difference, ...]
+    inputs: tuple[str, ...]
+    seconds: float
+
+    @property
+    def summary(self) -> str:
+        """The outcome in one line."""
+        changed = f"; {len(self.inputs)} Debian packages differ" if self.inputs else ""
+        return f"{self.rung}, {_MEANING[self.rung]}{changed}"
+
+
+def require_rung(comparison: Comparison, accepted: Rung = "R2") -> None:
+    """Raise if a second build gave another wheel.
+
+    Args:
+        comparison: the outcome.
+        accepted: the lowest rung that is good enough.
+
+    Raises:
+        CheckError: the rung is lower.
+    """
+    if RUNGS.index(comparison.rung) >= RUNGS.index(accepted):
+        return
+    names = [item.name or "the archive" for item in comparison.differences if not item.harmless or accepted == "R3"]
+    more = f" and {len(names) - _NAMED} more" if len(names) > _NAMED else ""
+    raise CheckError(
+        f"the second build gave another wheel: {comparison.summary}",
+        why=f"{', '.join(names[:_NAMED])}{more}: a cache or an executor may have given a wrong result, or the "
+        "build is not reproducible",
+        remedy="build anew with a cache that nobody else has used (--cache NAME) and compare again; "
+        "--accept R1 lets contents differ",
+    )
+
+
+def rebuild(path: Path, settings: Settings, *, bazelrc: str, console: Console) -> Comparison:
+    """Build the wheel of a folder again and compare the two.
+
+    Raises:
+        CheckError: the base image, the sources or Bazel are not what they were.
+        UnsupportedError: this clone's recipe is another than the one that built it.
+        BuildError: the second build failed.
+    """
+    record = read_record(path)
+    # Cache mounts of a new name are empty.
+    name = f"{naming.REBUILD_CACHE}{uuid.uuid4().hex[:12]}"
+    plan = recall_plan(record, ca_bundle=settings.ca_bundle, bazelrc=bazelrc, cache_id=name)
+    require_inputs(plan)
+    started = time.monotonic()
+    with buildx.removing_caches(name, console), folder.stage(path.resolve().parent, plan.name) as claimed:
+        build_log = Path(settings.state) / f"wheel-{plan.name}" / "rebuild.log"
+        try:
+            buildx.build(
+                plan.command(claimed.path), log=build_log, console=console, step="rebuild", keep=[claimed.lock]
+            )
+        except BuildError as error:
+            raise log.explain(error, [build_log]) from error
+        found = compare(folder.find_wheel(path), folder.find_wheel(claimed.path))
+        inputs = _read_packages(path) ^ _read_packages(claimed.path)
+    return Comparison(
+        rung=rank(found),
+        differences=tuple(found),
+        inputs=tuple(sorted(inputs)),
+        seconds=round(time.monotonic() - started, 1),
+    )
+
+
+def require_inputs(plan: WheelPlan) -> None:
+    """Raise if the inputs of a second build are not those of the first, because then a difference explains nothing.
+
+    Raises:
+        UnsupportedError: this clone's recipe is another.
+        CheckError: the sources are others.
+    """
+    recipe = digest.digest_paths(project.ROOT, [project.locate(name) for name in lock.RECIPE])
+    if recipe != plan.lock.pins["recipe"]:
+        raise UnsupportedError(
+            "this clone builds wheels in another way than the one that built this wheel",
+            why=f"the Dockerfile and its scripts were {plan.lock.pins['recipe'][:19]}…, and are {recipe[:19]}…",
+            remedy="check out the revision that built it",
+        )
+    source = plan.contexts.get("source")
+    if source and "#" not in source and request.find_source(source).identity != plan.origins["source"]:
+        raise CheckError(f"the source tree {source} has changed since", remedy="restore it, or build the wheel anew")
+
+
+def _read_packages(path: Path) -> set[str]:
+    return set((path / "packages.txt").read_text().split())
+
+
+def recall_plan(record: Manifest, *, ca_bundle: str = "", bazelrc: str = "", cache_id: str) -> WheelPlan:
+    """Return the plan of a finished wheel, changed so that a second build uses nothing of the first.
+
+    Args:
+        record: the wheel's manifest.
+        ca_bundle, bazelrc: secrets, which no manifest keeps.
+        cache_id: name of cache mounts that are not in use.
+    """
+    facts = record.facts
+    secrets = {"ca": ca_bundle, "bazelrc": bazelrc}
+    # The services of the first build would give the same results again, wrong ones too.
+    services = {"REMOTE_CACHE", "REMOTE_EXECUTOR", "REMOTE_INSTANCE_NAME"}
+    arguments = {name: value for name, value in facts["arguments"].items() if name not in services}
+    return WheelPlan(
+        lock=Lock(spec=facts["lock"]["spec"], pins=facts["lock"]["pins"]),
+        digest=facts["plan"],
+        arguments={**arguments, "CACHE_ID": cache_id},
+        contexts=dict(facts["contexts"]),
+        secrets={name: str(Path(path).resolve()) for name, path in secrets.items() if path},
+        fresh=True,
+        origins=dict(facts["origins"]),
+    )

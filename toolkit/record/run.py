@@ -1,0 +1,193 @@
+"""Verifies a run folder, and the environment or image that its manifest names.
+
+What a run folder holds and how its parts belong together is known to :mod:`train.reader`.
+"""
+
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+from packaging.utils import InvalidWheelFilename, parse_wheel_filename
+
+from toolkit import digest, manifest, naming
+from toolkit.engine.client import inspect
+from toolkit.errors import EngineError, ToolkitError
+from toolkit.findings import Finding, absent, check, prefix
+from toolkit.record import environment, image
+from train import metrics, reader
+from train.config import digest_fields
+from train.errors import IntegrityError
+from train.reader import RunRecord, SavedState
+
+
+def verify(folder: Path, state: Path) -> list[Finding]:
+    """Verify a run and the environment or image behind it.
+
+    Raises:
+        IntegrityError: the folder has no manifest that this program understands.
+    """
+    if is_unfinished(folder):
+        return [check("manifest", False, describe_unfinished(folder))]
+    record = reader.read_record(folder)
+    version = str(record.environment.get("tensorflow"))
+    return [*verify_own(record), *verify_parent(record.parent, state, tensorflow=version)]
+
+
+def is_unfinished(folder: Path) -> bool:
+    """Return whether the folder is that of a run that is not finished."""
+    return not (folder / manifest.FILE).exists() and (folder / reader.CHECKPOINTS).is_dir()
+
+
+def describe_unfinished(folder: Path) -> str:
+    """Say how far an unfinished run came."""
+    try:
+        found = reader.read_newest_state(folder)
+    except IntegrityError as error:
+        return f"the run is not finished, and {error.what}"
+    return f"the run is not finished: its newest checkpoint is of step {found.position.get('step') if found else 0}"
+
+
+def verify_own(record: RunRecord) -> list[Finding]:
+    """Verify what the run folder alone can show."""
+    status = record.value.get("status")
+    saved, findings = _check_checkpoint(record)
+    emulated = ", ".join(record.emulated)
+    return [
+        check("manifest", status == "complete", f"schema {record.value['schema']}, {status}"),
+        _compare("config", reader.check_config, record),
+        *findings,
+        _check_environment(record, saved),
+        *([check("device", False, f"the GPU was emulated and has computed nothing: {emulated}")] if emulated else []),
+        _compare("metrics", reader.check_epochs, record, metrics.CSV, metrics.LINES),
+        _compare("confusion", reader.check_confusion, record, reader.CONFUSION),
+    ]
+
+
+def _compare(name: str, compare: Callable[[RunRecord], str], record: RunRecord, *files: str) -> Finding:
+    missing = [file for file in files if not (record.folder / file).exists()]
+    if missing:
+        return absent(name, f"{', '.join(missing)} is not here")
+    try:
+        return check(name, True, compare(record))
+    except IntegrityError as error:
+        return check(name, False, error.what)
+    except reader.BAD_METRICS as error:
+        return check(name, False, f"cannot be read: {error}")
+
+
+def _check_checkpoint(record: RunRecord) -> tuple[SavedState | None, list[Finding]]:
+    """The last checkpoint, if it is whole, and the findings ``checkpoint`` and ``weights``."""
+    try:
+        saved = reader.read_newest_state(record.folder)
+    except IntegrityError as error:
+        unread = absent("weights", "not read: the checkpoint that should hold them is damaged")
+        return None, [check("checkpoint", False, f"{error.what}: {error.why}"), unread]
+    if saved is None:
+        unread = absent("weights", "not read: there is no checkpoint")
+        return None, [absent("checkpoint", "there is no checkpoint here"), unread]
+    run = saved.position.get("config_sha256")  # older checkpoints name none
+    # A manifest whose digest and configuration disagree fails as `config`, not here.
+    if run and run not in {record.value["config_sha256"], digest_fields(record.config)}:
+        unread = absent("weights", "not read: the checkpoint is that of another run")
+        return saved, [check("checkpoint", False, f"{saved.path.name} is of a run with configuration {run}"), unread]
+    step, steps = saved.position.get("step"), record.result["steps"]
+    last = check("checkpoint", step == steps, f"{saved.path.name} is of step {step}, the run ended after {steps}")
+    if step != steps:
+        return saved, [last, absent("weights", "not read: the checkpoint is not that of the end")]
+    recorded = record.value["weights_sha256"]
+    try:
+        found = reader.digest_weights(saved)
+    except IntegrityError as error:
+        return saved, [last, check("weights", False, f"{error.what}: {error.why}")]
+    evidence = recorded if found == recorded else f"{found} in {saved.path.name}, {recorded} in the manifest"
+    return saved, [last, check("weights", found == recorded, evidence)]
+
+
+def _check_environment(record: RunRecord, saved: SavedState | None) -> Finding:
+    """Compare the environment in the manifest with that in the checkpoint, which a digest protects."""
+    if record.value.get("data", {}).get("sha256") != record.environment.get("data_sha256"):
+        return check("environment", False, "the manifest has two digests of the data")
+    if saved is None:
+        return absent("environment", "no checkpoint to compare the manifest with")
+    other = reader.compare_environments(saved.position.get("environment", {}), record.environment)
+    if other and record.resumed:
+        # A run may be resumed elsewhere. No single environment gives its weights then.
+        return check("environment", True, f"resumed after step {record.resumed[-1]} where {other}")
+    text = ", ".join(f"{name} {record.environment.get(name)}" for name in ("threads", "tensorflow"))
+    return check("environment", not other, f"checkpoint and manifest differ: {other}" if other else text)
+
+
+def verify_parent(link: Mapping[str, Any], state: Path, *, tensorflow: str) -> list[Finding]:
+    """Verify the environment or image that a run names.
+
+    Args:
+        link: kind, digest and reference, as the run's manifest has them.
+        state: the folder of environments and manifests.
+        tensorflow: version that the run says it used.
+    """
+    match link.get("kind"):
+        case None:
+            return [absent("parent", "the run names none: it was started without the toolkit")]
+        case "environment":
+            return _verify_environment(link, state, tensorflow)
+        case "image":
+            return _verify_image(link, state, tensorflow)
+        case other:
+            return [check("parent", False, f"a run is not made in a {other}")]
+
+
+def find_environment(link: Mapping[str, Any], state: Path) -> Path | None:
+    """Return the folder of the environment with that digest."""
+    for path in sorted(state.glob(f"environment-*-{digest.shorten(str(link.get('digest')))}")):
+        record = manifest.read(path)
+        if record and record.digest == link.get("digest"):
+            return path
+    return None
+
+
+def _verify_environment(link: Mapping[str, Any], state: Path, tensorflow: str) -> list[Finding]:
+    found = find_environment(link, state)
+    if found is None:
+        named = Path(str(link.get("reference")))
+        other = manifest.read(named)
+        if other:
+            return [check("parent", False, f"{named} is {other.digest}, and the run names {link.get('digest')}")]
+        return [absent("parent", f"environment {link.get('reference')} {link.get('digest')}")]
+    record = manifest.read(found)
+    held = _read_version((record.parent or {}).get("name", "")) if record else ""
+    try:
+        findings = prefix("environment", environment.verify(found))
+    except ToolkitError as error:
+        findings = [check("environment", False, error.what)]
+    return [_check_version(f"environment {link.get('digest')} in {found}", held, tensorflow), *findings]
+
+
+def _verify_image(link: Mapping[str, Any], state: Path, tensorflow: str) -> list[Finding]:
+    identity, reference = str(link.get("digest")), str(link.get("reference"))
+    try:
+        found = inspect(identity)
+        other = None if found else inspect(reference)
+    except EngineError as error:
+        return [absent("parent", f"image {reference} {identity}: {error.what}")]
+    if other:
+        return [check("parent", False, f"{reference} is {other.id} now, and the run names {identity}")]
+    if found is None:
+        return [absent("parent", f"image {reference} {identity}")]
+    held = found.labels.get(f"{naming.LABEL_PREFIX}.tensorflow", "")
+    return [
+        _check_version(f"image {identity}", held, tensorflow),
+        *prefix("image", image.verify_reference(identity, state)),
+    ]
+
+
+def _check_version(name: str, held: str, used: str) -> Finding:
+    if held and held != used:
+        return check("parent", False, f"{name} holds TensorFlow {held}, and the run used {used}")
+    return check("parent", True, name)
+
+
+def _read_version(wheel: str) -> str:
+    try:
+        return str(parse_wheel_filename(wheel)[1])
+    except InvalidWheelFilename:
+        return ""

@@ -1,1 +1,0 @@
-"""A finished run, run again from its manifest and compared."""

@@ -1,1 +1,0 @@
-"""What runs where the training job runs, and knows that job alone."""
