@@ -15,7 +15,7 @@ from toolkit.engine import buildx
 from toolkit.engine.client import translating_errors
 from toolkit.wheel import folder as wheel_folder
 
-FOLDERS = re.compile(r"(environment|image|wheel)-[a-z0-9.-]*[0-9a-f]{12}")
+FOLDERS = re.compile(r"(environment|image|wheel)-[a-z0-9.-]*[0-9a-f]{12}|toolkit-cache")
 """Names that only we give. A folder of another name in the state folder is somebody else's."""
 
 

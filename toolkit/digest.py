@@ -1,14 +1,63 @@
 """Content digests: the names by which artifacts know each other.
 
 Every digest is written ``sha256:<64 hex digits>``, as OCI does.
+
+:func:`digest_file` reads the content each time. Inside :func:`remembering`, digests of large files are kept by path,
+size, times and inode, and so are values that follow from a file's content. `toolkit verify` does without it.
 """
 
 import hashlib
 import json
-from collections.abc import Iterable
+import os
+import time
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any, Final
+
+from toolkit import files
+from toolkit.errors import PreflightError
 
 SHORT = 12
+REMEMBERED = Path("toolkit-cache", "digests.json")
+"""Where digests are remembered, below the state folder."""
+
+_LARGE: Final = 1 << 20
+"""Bytes from which on a digest is worth remembering: reading less takes no longer than the look-up."""
+
+_SETTLED_NS: Final = 2 * 10**9
+"""Age of a file's last change from which on its times tell a later change: coarser clocks than this are not in use."""
+
+
+@dataclass
+class _Memory:
+    """Digests by file and values by key, as read from a file, with those of this process."""
+
+    known: dict[str, Any] = field(default_factory=dict)
+    changed: bool = False
+
+
+_active: list[_Memory] = []
+
+
+@contextmanager
+def remembering(state: Path) -> Iterator[None]:
+    """Remember digests during the block, in this process and, in a state folder that exists, for later ones.
+
+    A file that cannot be read is ignored, and one that cannot be written is left out: digests are then computed again.
+    """
+    path = state / REMEMBERED
+    value = files.read_json(path)
+    memory = _Memory(known=dict(value) if isinstance(value, dict) else {})
+    _active.append(memory)
+    try:
+        yield
+    finally:
+        _active.remove(memory)
+        if memory.changed and state.is_dir():
+            with suppress(PreflightError):
+                files.write_json(path, memory.known)
 
 
 def digest_bytes(data: bytes) -> str:
@@ -17,9 +66,38 @@ def digest_bytes(data: bytes) -> str:
 
 
 def digest_file(path: Path) -> str:
-    """Digest of a file's bytes, read in pieces."""
-    with path.open("rb") as stream:
-        return "sha256:" + hashlib.file_digest(stream, "sha256").hexdigest()
+    """Digest of a file's bytes, read in pieces; inside :func:`remembering` perhaps the one of an earlier reading."""
+    before = path.stat()
+    if not _active or before.st_size < _LARGE:
+        return _read(path)
+    memory, name = _active[-1], f"file:{path.resolve()}"
+    identity = _identify(before)
+    known = memory.known.get(name)
+    if isinstance(known, dict) and known.get("identity") == identity and _is_digest(known.get("digest")):
+        return str(known["digest"])
+    found = _read(path)
+    # A file that was changed a moment ago may be changed again without a new time.
+    if _identify(path.stat()) == identity and time.time_ns() - before.st_mtime_ns > _SETTLED_NS:
+        memory.known[name] = {"identity": identity, "digest": found}
+        memory.changed = True
+    return found
+
+
+def recall(key: str, make: Callable[[], Any]) -> Any:
+    """Return a JSON value that depends on nothing but its key; inside :func:`remembering` it is made once.
+
+    Args:
+        key: names the value and everything that it depends on, for example by digests.
+        make: computes the value.
+    """
+    if not _active:
+        return make()
+    memory, name = _active[-1], f"value:{key}"
+    if name not in memory.known:
+        # As it would be read back.
+        memory.known[name] = json.loads(json.dumps(make()))
+        memory.changed = True
+    return memory.known[name]
 
 
 def digest_value(value: object) -> str:
@@ -32,11 +110,11 @@ def digest_paths(root: Path, paths: Iterable[Path]) -> str:
 
     Python's compiled files are left out: they are made by reading, not by writing.
     """
-    files = sorted(file for path in paths for file in ([path] if path.is_file() else path.rglob("*")) if file.is_file())
+    found = sorted(file for path in paths for file in ([path] if path.is_file() else path.rglob("*")) if file.is_file())
     return digest_value(
         [
             (file.relative_to(root).as_posix(), bool(file.stat().st_mode & 0o100), digest_file(file))
-            for file in files
+            for file in found
             if "__pycache__" not in file.parts
         ]
     )
@@ -45,3 +123,16 @@ def digest_paths(root: Path, paths: Iterable[Path]) -> str:
 def shorten(digest: str) -> str:
     """The first digits, for names of folders and tags."""
     return digest.removeprefix("sha256:")[:SHORT]
+
+
+def _read(path: Path) -> str:
+    with path.open("rb") as stream:
+        return "sha256:" + hashlib.file_digest(stream, "sha256").hexdigest()
+
+
+def _identify(found: os.stat_result) -> list[int]:
+    return [found.st_size, found.st_mtime_ns, found.st_ctime_ns, found.st_ino, found.st_dev]
+
+
+def _is_digest(value: object) -> bool:
+    return isinstance(value, str) and value.startswith("sha256:") and len(value) == len("sha256:") + 64

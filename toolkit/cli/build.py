@@ -90,7 +90,7 @@ def build_wheel(
     )
 
 
-@command("tensorflow", "cuda", "cudnn", "base_image", "ca_bundle", engine="docker")
+@command("tensorflow", "cuda", "cudnn", "base_image", "ca_bundle", engine="docker", remember=True)
 def build_image(
     session: Session,
     wheel: Wheel = None,

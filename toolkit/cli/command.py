@@ -9,13 +9,14 @@ import inspect
 import signal
 import traceback
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
+from toolkit import digest
 from toolkit.console import Console
 from toolkit.errors import InterruptionError, JobError, ToolkitError
 from toolkit.settings import Settings, resolve
@@ -68,11 +69,12 @@ class Session:
     settings: Settings
 
 
-def command(*shared: str, **fixed: str) -> Callable[[Callable[..., None]], Callable[..., None]]:
+def command(*shared: str, remember: bool = False, **fixed: str) -> Callable[[Callable[..., None]], Callable[..., None]]:
     """Turn a function whose first parameter is ``session`` into a command.
 
     Args:
         shared: names of settings that become options of the command.
+        remember: whether digests of files are remembered in the state folder, see :mod:`toolkit.digest`.
         fixed: settings that the command decides itself.
     """
 
@@ -88,7 +90,9 @@ def command(*shared: str, **fixed: str) -> Callable[[Callable[..., None]], Calla
             flags = {name: given.pop(name) for name in shared}
             console = Console(json=output["json"], verbosity=-1 if output["quiet"] else int(output["verbose"]))
             with _reporting(console):
-                function(Session(console, _resolve(console, {**flags, **fixed})), **given)
+                settings = _resolve(console, {**flags, **fixed})
+                with digest.remembering(Path(settings.state)) if remember else nullcontext():
+                    function(Session(console, settings), **given)
                 console.close()
 
         run.__signature__ = inspect.Signature([*own, *common])  # type: ignore[attr-defined]

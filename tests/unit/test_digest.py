@@ -1,0 +1,131 @@
+"""Remembered digests: a file that may have changed is read again, and `verify` always reads."""
+
+import json
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from toolkit import digest
+
+SIZE = 2 << 20
+
+
+@pytest.fixture
+def state(tmp_path: Path) -> Path:
+    (tmp_path / "state").mkdir()
+    return tmp_path / "state"
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    path = tmp_path / "file"
+    path.write_bytes(b"a" * SIZE)
+    os.utime(path, ns=(10**18, 10**18))
+    return path
+
+
+@pytest.fixture
+def reads(monkeypatch: pytest.MonkeyPatch) -> list[Path]:
+    """The files that were read."""
+    found: list[Path] = []
+    real = digest._read
+    monkeypatch.setattr(digest, "_read", lambda path: found.append(path) or real(path))
+    return found
+
+
+def ask(state: Path, file: Path) -> str:
+    with digest.remembering(state):
+        return digest.digest_file(file)
+
+
+def replace_content(file: Path) -> None:
+    """Other bytes of the same size, with the same time, in the same file."""
+    with file.open("r+b") as stream:
+        stream.write(b"b")
+    os.utime(file, ns=(10**18, 10**18))
+
+
+def test_a_file_is_read_once_a_process_and_not_again_in_the_next(state: Path, file: Path, reads: list[Path]) -> None:
+    with digest.remembering(state):
+        assert len({digest.digest_file(file) for _ in range(5)}) == 1
+    assert ask(state, file) == digest.digest_file(file)
+    assert reads == [file, file], "once to remember, and once without"
+
+
+def test_without_remembering_the_content_counts(state: Path, file: Path) -> None:
+    before = ask(state, file)
+    replace_content(file)
+    assert digest.digest_file(file) != before
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda path: os.utime(path, ns=(10**18, 10**18 + 1)),
+        lambda path: os.truncate(path, SIZE - 1),
+        lambda path: path.replace(path.with_name("copy")) and path.write_bytes(b"a" * SIZE),
+        replace_content,
+    ],
+)
+def test_a_file_that_may_have_changed_is_read_again(
+    state: Path, file: Path, reads: list[Path], change: Callable[[Path], object]
+) -> None:
+    ask(state, file)
+    change(file)
+    found = ask(state, file)
+    assert len(reads) == 2
+    assert found == digest.digest_bytes(file.read_bytes())
+
+
+def test_a_file_that_was_written_a_moment_ago_is_not_remembered(state: Path, file: Path, reads: list[Path]) -> None:
+    file.touch()
+    ask(state, file)
+    ask(state, file)
+    assert len(reads) == 2
+
+
+@pytest.mark.parametrize("content", ["", "[]", "{", '{"a": 1}', "\x00"])
+def test_a_damaged_memory_is_ignored_and_written_anew(state: Path, file: Path, reads: list[Path], content: str) -> None:
+    found = ask(state, file)
+    path = state / digest.REMEMBERED
+    path.write_text(content)
+    assert ask(state, file) == found
+    assert len(reads) == 2
+    assert json.loads(path.read_text())
+
+
+def test_an_entry_that_is_no_digest_is_ignored(state: Path, file: Path) -> None:
+    found = ask(state, file)
+    path = state / digest.REMEMBERED
+    memory = json.loads(path.read_text())
+    for entry in memory.values():
+        entry["digest"] = "sha256:short"
+    path.write_text(json.dumps(memory))
+    assert ask(state, file) == found
+
+
+def test_nothing_is_written_where_there_is_no_state_folder(tmp_path: Path, file: Path) -> None:
+    ask(tmp_path / "none", file)
+    assert not (tmp_path / "none").exists()
+
+
+def test_a_memory_that_cannot_be_written_is_no_error(state: Path, file: Path) -> None:
+    (state / digest.REMEMBERED.parent).write_text("a file where the folder should be")
+    assert ask(state, file) == digest.digest_file(file)
+
+
+def test_a_value_is_made_once_for_a_key(state: Path) -> None:
+    made: list[int] = []
+
+    def make() -> list[int]:
+        made.append(1)
+        return [1, 2]
+
+    for _ in range(2):
+        with digest.remembering(state):
+            assert digest.recall("key", make) == [1, 2]
+    assert len(made) == 1
+    assert digest.recall("key", make) == [1, 2]
+    assert len(made) == 2, "only inside remembering"
