@@ -27,7 +27,7 @@ LAYERS = (
     {"doctor", "smoke", "training"},
     {"wheel"},
     {"pipeline"},
-    {"audit", "clean", "dotenv", "rehearsal", "reproduction"},
+    {"clean", "dotenv", "record", "rehearsal"},
     {"cli"},
     {"__main__"},
 )
