@@ -8,7 +8,7 @@ from train.config import TrainConfig, read_table
 from train.errors import TrainError
 from train.files import replacing
 from train.metrics import EpochRecord
-from train.reader import read_run
+from train.recorded import read_run
 
 
 def draw(folder: Path) -> Path:

@@ -11,7 +11,6 @@ from numpy.typing import NDArray
 
 from train.config import TrainConfig
 from train.files import replacing, write_text
-from train.reader import CONFUSION
 
 COLUMNS: Final = 100
 
@@ -28,7 +27,7 @@ def write_confusion(folder: Path, confusion: NDArray[np.int64], names: Sequence[
     text.write(",".join(["true", *names]) + "\n")
     for name, row in zip(names, confusion.tolist(), strict=True):
         text.write(",".join([name, *map(str, row)]) + "\n")
-    write_text(folder / CONFUSION, text.getvalue())
+    write_text(folder / "confusion.csv", text.getvalue())
     _draw_confusion(folder / "confusion.png", confusion, names)
 
 
