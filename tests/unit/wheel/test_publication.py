@@ -12,6 +12,7 @@ from tests.unit.wheel.maker import MEMBER, make_build_info, make_elf, make_fatbi
 from toolkit import lock, manifest, versions
 from toolkit.errors import BuildError, CheckError, IntegrityError, PreflightError, ToolkitError
 from toolkit.findings import require
+from toolkit.record import rebuild
 from toolkit.record import wheel as verification
 from toolkit.wheel import bom, folder, provenance, publication
 from toolkit.wheel.plan import BuildContext, BuildOptions, WheelPlan, plan
@@ -229,7 +230,7 @@ def test_unwritable_place_is_a_preflight_matter(tmp_path: Path) -> None:
 
 def test_plan_is_recalled_for_a_second_build(dist: Path) -> None:
     record = verification.read_record(dist)
-    again = verification.recall_plan(record, cache_id="new")
+    again = rebuild.recall_plan(record, cache_id="new")
     assert again.fresh
     assert again.arguments["CACHE_ID"] == "new"
     assert (again.digest, again.lock, again.contexts, again.origins) == (PLAN.digest, LOCK, PLAN.contexts, PLAN.origins)
