@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from pathlib import Path
 
-from toolkit import project
+from toolkit import digest, project
 from toolkit.errors import UnsupportedError, UsageError
 from toolkit.settings import Settings
 from toolkit.versions import find_locked, load_table
@@ -22,6 +22,7 @@ class EnvironmentSpec:
         cuda, cudnn: releases ``X.Y.Z`` of the component wheels; empty for the CPU set.
         requirements: name of the locked set, a file of docker/requirements without its ending.
         wheel: a file to install in place of the published wheel.
+        wheel_digest: its digest, where that is known already; hashing a wheel takes a second.
     """
 
     tensorflow: str
@@ -30,11 +31,18 @@ class EnvironmentSpec:
     cudnn: str = ""
     requirements: str = "cpu"
     wheel: Path | None = None
+    wheel_digest: str = ""
 
     @property
     def variant(self) -> str:
         """The word for it in names: ``cuda-12.6.1``, or the name of a locked set that is for no CUDA."""
         return f"cuda-{self.cuda}" if self.cuda else self.requirements
+
+    @property
+    def inputs(self) -> dict[str, str]:
+        """Digests of the locked set and of the wheel, if there is one."""
+        wheel = {"wheel": self.wheel_digest or digest.digest_file(self.wheel)} if self.wheel else {}
+        return {"requirements": digest.digest_file(self.locked), **wheel}
 
     @property
     def locked(self) -> Path:

@@ -43,8 +43,7 @@ def plan_image(
         "SOURCE_DATE_EPOCH": str(load_table().default.source_date_epoch),
     }
     inputs = {"base": base.identity, "files": digest.digest_paths(project.ROOT, _list_inputs(spec, target))}
-    inputs |= {"requirements": digest.digest_file(spec.locked)}
-    inputs |= {"wheel": digest.digest_file(spec.wheel)} if spec.wheel else {}
+    inputs |= spec.inputs
     content = digest.digest_value(
         {
             "target": target,

@@ -62,8 +62,7 @@ class HostEngine:
         Raises:
             PreflightError: this machine lacks the Python asked for.
         """
-        inputs = {"requirements": digest.digest_file(spec.locked)}
-        inputs |= {"wheel": digest.digest_file(spec.wheel)} if spec.wheel else {}
+        inputs = spec.inputs
         content = digest.digest_value(
             {
                 "toolkit": __version__,

@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 from pathlib import Path
 
 import pytest
@@ -9,7 +10,7 @@ import pytest
 from tests.unit.wheel.test_publication import PLAN, finish_build, publish
 from toolkit import lock, versions
 from toolkit.console import Console
-from toolkit.errors import IntegrityError
+from toolkit.errors import IntegrityError, ToolkitError
 from toolkit.wheel import build
 from toolkit.wheel.plan import BuildOptions, plan
 
@@ -91,6 +92,27 @@ def test_log_of_an_earlier_run_explains_nothing(tmp_path: Path, monkeypatch: pyt
     run = (tmp_path / "run").read_text()
     assert f"--build-arg LOG_OF={run}" in (tmp_path / "said").read_text(), "the log of this very run was asked for"
     assert len(run) == 32
+
+
+def test_the_printed_build_is_what_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """But for the folder, which is staged and renamed, and the secret with the name of the run."""
+    programs, dist = tmp_path / "bin", tmp_path / "dist"
+    programs.mkdir()
+    docker = programs / "docker"
+    docker.write_text(f'#!/bin/sh\n[ -e {tmp_path}/argv ] || printf "%s\\n" docker "$@" >{tmp_path}/argv\nexit 1\n')
+    docker.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{programs}:{os.environ['PATH']}")
+    monkeypatch.setattr(build, "require_buildx", lambda: None)
+    with pytest.raises(ToolkitError):
+        build.build(PLAN, versions.load_table(), dist=dist, logs=tmp_path / "logs", engine="x", console=Console())
+    ran = (tmp_path / "argv").read_text().splitlines()
+    (run,) = (word for word in ran if word.startswith("id=run,"))
+    at = ran.index(run)
+    assert ran[at - 1] == "--secret"
+    del ran[at - 1 : at + 1]
+    (printed,) = PLAN.step(dist).commands
+    words = [word.replace(str(dist / PLAN.name), "OUT") for word in printed]
+    assert [re.sub(rf"{re.escape(str(dist))}/\.{PLAN.name}\.\w+", "OUT", word) for word in ran] == words
 
 
 def test_host_is_described() -> None:
