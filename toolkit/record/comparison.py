@@ -160,7 +160,13 @@ def _compare(name: str, same: bool, evidence: str) -> Finding:
 
 
 def _make(name: str, state: State, evidence: str) -> Finding:
-    # Only other weights or numbers fail the command; a link that differs explains them.
+    rung = RUNGS.get(name, "")
     return Finding(
-        id=name, state=state, evidence=evidence, advisory=name != "weights", facts={"rung": RUNGS.get(name, "")}
+        id=name,
+        state=state,
+        title=f"rung {rung}" if rung else "",
+        evidence=evidence,
+        # Only other weights or numbers fail the command. A link that differs explains them.
+        advisory=name != "weights",
+        facts={"rung": rung},
     )

@@ -1,12 +1,17 @@
 """What an environment or image was made of, found in this clone and in the current folder's ``dist``, or not."""
 
+import json
 from pathlib import Path
 
 import pytest
+from typer.testing import CliRunner
 
 from tests.unit.record import maker
 from tests.unit.wheel.test_publication import finish_build, publish
+from toolkit import digest
+from toolkit.cli import app
 from toolkit.record import wheel
+from toolkit.wheel import folder
 
 ZERO = "sha256:" + "0" * 64
 
@@ -37,3 +42,27 @@ def test_a_wheel_of_our_own_is_looked_for_and_looked_at(tmp_path: Path, monkeypa
     (damaged,) = wheel.verify_origin(link)
     assert (damaged.id, damaged.state) == ("origin", "fail")
     assert "build.log is not what SHA256SUMS says" in damaged.evidence
+
+
+def test_verify_reads_what_other_commands_remember(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A file that was changed and that the memory still takes for the old one is found."""
+    monkeypatch.chdir(tmp_path)
+    staging = finish_build(tmp_path / "staging")
+    (staging / "build.log").write_bytes(b"a" * (2 << 20))
+    folder.write_sums(staging)
+    target = tmp_path / "dist" / "one"
+    target.parent.mkdir()
+    publish(staging, target)
+    log = target / "build.log"
+    promised = digest.digest_file(log)
+    log.write_bytes(b"b" * (2 << 20))
+    memory = tmp_path / ".toolkit" / digest.REMEMBERED
+    memory.parent.mkdir(parents=True)
+    entry = {"identity": digest._identify(log.stat()), "digest": promised}
+    memory.write_text(json.dumps({f"file:{log.resolve()}": entry}))
+    with digest.remembering(tmp_path / ".toolkit"):
+        assert digest.digest_file(log) == promised
+        folder.check_sums(target)
+    done = CliRunner().invoke(app.app, ["verify", str(target)])
+    assert done.exit_code == 8, done.output
+    assert "build.log is not what SHA256SUMS says" in done.output
