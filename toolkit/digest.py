@@ -3,14 +3,14 @@
 Every digest is written ``sha256:<64 hex digits>``, as OCI does.
 
 :func:`digest_file` reads the content each time. Inside :func:`remembering`, digests of large files are kept by path,
-size, times and inode, and so are values that follow from a file's content. `toolkit verify` does without it.
+size, times and inode. `toolkit verify` does without it.
 """
 
 import hashlib
 import json
 import os
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -26,13 +26,13 @@ REMEMBERED = Path("toolkit-cache", "digests.json")
 _LARGE: Final = 1 << 20
 """Bytes from which on a digest is worth remembering: reading less takes no longer than the look-up."""
 
-_SETTLED_NS: Final = 2 * 10**9
-"""Age of a file's last change from which on its times tell a later change: coarser clocks than this are not in use."""
+_CLOCK_NS: Final = 2 * 10**9
+"""A file that changed more recently than this is not remembered: a clock may be too coarse to show another change."""
 
 
 @dataclass
 class _Memory:
-    """Digests by file and values by key, as read from a file, with those of this process."""
+    """Digests by file: those of earlier processes and of this one."""
 
     known: dict[str, Any] = field(default_factory=dict)
     changed: bool = False
@@ -77,27 +77,10 @@ def digest_file(path: Path) -> str:
         return str(known["digest"])
     found = _read(path)
     # A file that was changed a moment ago may be changed again without a new time.
-    if _identify(path.stat()) == identity and time.time_ns() - before.st_mtime_ns > _SETTLED_NS:
+    if _identify(path.stat()) == identity and time.time_ns() - before.st_mtime_ns > _CLOCK_NS:
         memory.known[name] = {"identity": identity, "digest": found}
         memory.changed = True
     return found
-
-
-def recall(key: str, make: Callable[[], Any]) -> Any:
-    """Return a JSON value that depends on nothing but its key; inside :func:`remembering` it is made once.
-
-    Args:
-        key: names the value and everything that it depends on, for example by digests.
-        make: computes the value.
-    """
-    if not _active:
-        return make()
-    memory, name = _active[-1], f"value:{key}"
-    if name not in memory.known:
-        # As it would be read back.
-        memory.known[name] = json.loads(json.dumps(make()))
-        memory.changed = True
-    return memory.known[name]
 
 
 def digest_value(value: object) -> str:

@@ -114,18 +114,3 @@ def test_nothing_is_written_where_there_is_no_state_folder(tmp_path: Path, file:
 def test_a_memory_that_cannot_be_written_is_no_error(state: Path, file: Path) -> None:
     (state / digest.REMEMBERED.parent).write_text("a file where the folder should be")
     assert ask(state, file) == digest.digest_file(file)
-
-
-def test_a_value_is_made_once_for_a_key(state: Path) -> None:
-    made: list[int] = []
-
-    def make() -> list[int]:
-        made.append(1)
-        return [1, 2]
-
-    for _ in range(2):
-        with digest.remembering(state):
-            assert digest.recall("key", make) == [1, 2]
-    assert len(made) == 1
-    assert digest.recall("key", make) == [1, 2]
-    assert len(made) == 2, "only inside remembering"

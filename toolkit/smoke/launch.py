@@ -90,12 +90,12 @@ def run(engine: Engine, environment: Environment, expected: Expectation, console
     lines: list[str] = []
     status = StatusLine(console, "smoke")
 
-    def hear(line: str) -> None:
+    def collect(line: str) -> None:
         lines.append(line)
         status.show(_describe(line))
 
     try:
-        code = engine.run(environment, plan(expected), hear)
+        code = engine.run(environment, plan(expected), collect)
     finally:
         status.clear()
     if code == NO_PYTHON:

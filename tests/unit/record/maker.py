@@ -105,7 +105,7 @@ def change_json(path: Path, change: Callable[[dict[str, Any]], object]) -> None:
 
 
 def change_checkpoint(folder: Path, change: Callable[[dict[str, Any], bytearray], object]) -> None:
-    """Change the newest checkpoint as somebody would who also mends its digest."""
+    """Change the newest checkpoint and its digest."""
     record = max((folder / "checkpoints").glob("step-*.json"))
     arrays = record.with_suffix(".npz")
     facts, content = json.loads(record.read_text()), bytearray(arrays.read_bytes())

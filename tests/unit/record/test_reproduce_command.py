@@ -180,7 +180,7 @@ def read_elsewhere(run: Path) -> None:
 
 
 def upgrade_environment(run: Path) -> None:
-    """Somebody installed another version of a package into the environment: here, pip's report has another."""
+    """Give one package another version in pip's report, as an upgrade of the environment would."""
     folder = maker.plan_environment(run.parent.parent / "state").folder
     maker.change_json(folder / "pip-report.json", lambda value: value["install"][1]["metadata"].update(version="0"))
 

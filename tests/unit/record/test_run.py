@@ -89,7 +89,7 @@ def change_weight(facts: dict[str, Any], content: bytearray) -> None:
 
 
 def flip_inside(facts: dict[str, Any], content: bytearray) -> None:
-    """A byte of an array of the optimizer, whose checksum in the archive nobody mended."""
+    """A byte of an array of the optimizer, whose checksum in the archive stays."""
     with zipfile.ZipFile(io.BytesIO(content)) as archive:
         slots = {f"{index:05d}.npy" for index, name in enumerate(facts["names"]) if name.startswith("slots/")}
         largest = max((info for info in archive.infolist() if info.filename in slots), key=lambda info: info.file_size)

@@ -8,7 +8,7 @@ import pytest
 
 from tests.unit.smoke.broken import BROKEN
 from tests.unit.smoke.conftest import Compiler
-from toolkit.smoke.inside.check import Finding
+from toolkit.smoke.inside.check import Outcome
 from toolkit.smoke.inside.libraries import OPENED
 from toolkit.smoke.inside.supervisor import Supervisor
 
@@ -37,7 +37,7 @@ EXPECTED = {
 
 
 @pytest.fixture(scope="module")
-def found(gcc: Compiler, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Finding]:
+def found(gcc: Compiler, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Outcome]:
     """Every fault's finding; TensorFlow's loader finds all libraries that it opens but cuDNN and CUPTI."""
     folder = tmp_path_factory.mktemp("cuda")
     for soname in OPENED:
@@ -52,12 +52,12 @@ def test_every_fault_is_expected() -> None:
     assert set(EXPECTED) == {check.id for check in BROKEN}
 
 
-def test_what_tensorflow_found_is_not_named(found: dict[str, Finding]) -> None:
+def test_what_tensorflow_found_is_not_named(found: dict[str, Outcome]) -> None:
     assert set(found["libraries.unreachable"].evidence["missing"]) == {"libcudnn.so.9", "libcupti.so.12"}
 
 
 @pytest.mark.parametrize("fault", EXPECTED)
-def test_the_fault_is_noticed(found: dict[str, Finding], fault: str) -> None:
+def test_the_fault_is_noticed(found: dict[str, Outcome], fault: str) -> None:
     finding = found[fault]
     assert finding.result == "fail", finding.evidence
     assert EXPECTED[fault] in finding.evidence["why"], finding.evidence

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.unit.smoke.hazards import HAZARDS
-from toolkit.smoke.inside.check import Finding
+from toolkit.smoke.inside.check import Outcome
 from toolkit.smoke.inside.supervisor import Supervisor
 
 ROOT = Path(__file__).parents[3]
@@ -17,12 +17,12 @@ COMMAND = [sys.executable, "-m", "tests.unit.smoke.hazards"]
 
 
 @pytest.fixture(scope="module")
-def found() -> dict[str, Finding]:
+def found() -> dict[str, Outcome]:
     supervisor = Supervisor(COMMAND, environment={"PYTHONPATH": str(ROOT)})
     return {finding.id: finding for finding in supervisor.run(HAZARDS)}
 
 
-def test_every_check_is_reported_once_and_in_order(found: dict[str, Finding]) -> None:
+def test_every_check_is_reported_once_and_in_order(found: dict[str, Outcome]) -> None:
     assert list(found) == [check.id for check in HAZARDS]
 
 
@@ -36,24 +36,24 @@ def test_every_check_is_reported_once_and_in_order(found: dict[str, Finding]) ->
         ("leave", "exit code 3"),
     ],
 )
-def test_a_crash_is_a_failure_with_its_signal(found: dict[str, Finding], name: str, death: str) -> None:
+def test_a_crash_is_a_failure_with_its_signal(found: dict[str, Outcome], name: str, death: str) -> None:
     finding = found[f"crash.{name}"]
     assert (finding.result, finding.evidence["death"]) == ("fail", death)
     assert finding.remedy
 
 
-def test_a_crash_leaves_its_last_words_and_stack(found: dict[str, Finding]) -> None:
+def test_a_crash_leaves_its_last_words_and_stack(found: dict[str, Outcome]) -> None:
     stderr = "\n".join(found["crash.segfault"].evidence["stderr"])
     assert "about to read address zero" in stderr
     assert "in segfault" in stderr
 
 
-def test_each_death_has_its_own_remedy(found: dict[str, Finding]) -> None:
+def test_each_death_has_its_own_remedy(found: dict[str, Outcome]) -> None:
     assert "memory" in found["crash.killed"].remedy
     assert "instruction set" in found["crash.illegal"].remedy
 
 
-def test_a_hang_fails_at_its_deadline_and_shows_where(found: dict[str, Finding]) -> None:
+def test_a_hang_fails_at_its_deadline_and_shows_where(found: dict[str, Outcome]) -> None:
     finding = found["hang.sleep"]
     assert finding.result == "fail"
     assert "no answer within 0.6 s" in finding.evidence["why"]
@@ -61,7 +61,7 @@ def test_a_hang_fails_at_its_deadline_and_shows_where(found: dict[str, Finding])
     assert 0.6 <= finding.seconds < 10
 
 
-def test_a_hung_checks_children_end_with_it(found: dict[str, Finding]) -> None:
+def test_a_hung_checks_children_end_with_it(found: dict[str, Outcome]) -> None:
     match = re.search(r"child (\d+)", "\n".join(found["hang.sleep"].evidence["stderr"]))
     assert match is not None
     status = Path(f"/proc/{match[1]}/stat")
@@ -73,22 +73,22 @@ def test_a_hung_checks_children_end_with_it(found: dict[str, Finding]) -> None:
     pytest.fail(f"process {match[1]} outlived its check")
 
 
-def test_a_hang_that_ignores_signals_is_killed(found: dict[str, Finding]) -> None:
+def test_a_hang_that_ignores_signals_is_killed(found: dict[str, Outcome]) -> None:
     assert found["hang.deaf"].evidence["death"] == "SIGKILL"
 
 
 @pytest.mark.parametrize("name", ["segfault", "hang"])
-def test_the_next_check_runs_in_a_new_worker_on_laid_ground(found: dict[str, Finding], name: str) -> None:
+def test_the_next_check_runs_in_a_new_worker_on_laid_ground(found: dict[str, Outcome], name: str) -> None:
     finding = found[f"after.{name}"]
     assert finding.result == "pass", finding.evidence
     assert finding.evidence["pid"] != found["ground.laid"].evidence["pid"]
 
 
-def test_printing_does_not_disturb_the_answers(found: dict[str, Finding]) -> None:
+def test_printing_does_not_disturb_the_answers(found: dict[str, Outcome]) -> None:
     assert found["talk.loud"].evidence == {"text": "one line of JSON, with \n in it"}
 
 
-def test_a_check_whose_need_failed_is_skipped_with_the_reason(found: dict[str, Finding]) -> None:
+def test_a_check_whose_need_failed_is_skipped_with_the_reason(found: dict[str, Outcome]) -> None:
     assert found["after.false"].result == "skip"
     assert "ground.false" in found["after.false"].evidence["why"]
 

@@ -51,7 +51,7 @@ class Skip(Exception):  # noqa: N818 - a verdict, not an error of the program
 
 
 @dataclass(frozen=True)
-class Finding:
+class Outcome:
     """One check's outcome, as it stands in the report. Seconds are wall time."""
 
     id: str
@@ -86,7 +86,7 @@ class Check:
     timeout: float = 60.0
     needs: tuple[str, ...] = ()
 
-    def run(self, ask: Ask) -> Finding:
+    def run(self, ask: Ask) -> Outcome:
         """Run the probe. Whatever it raises is a finding: an error that it did not foresee is a failure."""
         start = time.monotonic()
         result: Result = "pass"
@@ -106,9 +106,9 @@ class Check:
             remedy = "the check did not expect this: the installation is broken, or the check is"
         return self.found(result, evidence, remedy=remedy, seconds=time.monotonic() - start)
 
-    def found(self, result: Result, evidence: Evidence, *, remedy: str = "", seconds: float = 0.0) -> Finding:
+    def found(self, result: Result, evidence: Evidence, *, remedy: str = "", seconds: float = 0.0) -> Outcome:
         """Return a finding of this check."""
-        return Finding(self.id, self.title, result, evidence, remedy, round(seconds, 3), self.timeout)
+        return Outcome(self.id, self.title, result, evidence, remedy, round(seconds, 3), self.timeout)
 
 
 def _plain(value: Any) -> Any:

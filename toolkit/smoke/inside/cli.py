@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any, Final, NoReturn
 
 from . import build_info, compiler, device, libraries, numerics, version
-from .check import TENSORFLOW, Ask, Check, Finding
+from .check import TENSORFLOW, Ask, Check, Outcome
 from .supervisor import Supervisor, serve
 
 _IMPORT, *_VERSION = version.CHECKS
@@ -105,7 +105,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     environment = {"CUDA_VISIBLE_DEVICES": "-1"} if ask.device == "cpu" else {}
     command = [sys.executable, str(Path(__file__).parent), "--serve", *arguments]
     supervisor = Supervisor(command, environment=environment, patience=options.patience)
-    findings: list[Finding] = []
+    findings: list[Outcome] = []
     try:
         for finding in supervisor.run(checks, left_out=left_out):
             findings.append(finding)
@@ -122,7 +122,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     return EXIT_OK if report["verdict"] == "pass" else EXIT_FAILED
 
 
-def summarize(findings: Sequence[Finding], ask: Ask) -> dict[str, Any]:
+def summarize(findings: Sequence[Outcome], ask: Ask) -> dict[str, Any]:
     """Return the report as a JSON value."""
     seen = next((finding.evidence for finding in findings if finding.id == TENSORFLOW), {})
     return {
@@ -175,13 +175,13 @@ def _interrupt(*_: object) -> NoReturn:
     raise KeyboardInterrupt
 
 
-def _line(finding: Finding) -> str:
+def _line(finding: Outcome) -> str:
     text = f"{finding.result}  {finding.id:<22} {finding.title}  {finding.seconds:.2f} s"
     if finding.result != "pass":
         text += f"\n      {finding.evidence.get('why', '')}"
     return text + (f"\n      try: {finding.remedy}" if finding.remedy else "")
 
 
-def _summary(findings: Sequence[Finding]) -> str:
+def _summary(findings: Sequence[Outcome]) -> str:
     count = {result: sum(finding.result == result for finding in findings) for result in ("pass", "fail", "skip")}
     return f"{count['pass']} passed, {count['fail']} failed, {count['skip']} skipped"

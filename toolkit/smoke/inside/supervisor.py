@@ -16,7 +16,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
 from typing import Any
 
-from .check import Ask, Check, Evidence, Finding
+from .check import Ask, Check, Evidence, Outcome
 
 _KEPT_LINES = 24
 _LAST_WORDS_SECONDS = 3.0
@@ -39,7 +39,7 @@ class Supervisor:
         self._patience = patience
         self._worker: _Worker | None = None
 
-    def run(self, checks: Sequence[Check], *, left_out: Collection[str] = ()) -> Iterator[Finding]:
+    def run(self, checks: Sequence[Check], *, left_out: Collection[str] = ()) -> Iterator[Outcome]:
         """Run checks in order and yield each finding as it is made. Needed checks must come before their users.
 
         Args:
@@ -62,7 +62,7 @@ class Supervisor:
         finally:
             self._stop()
 
-    def _prepared(self, check: Check, known: Mapping[str, Check]) -> Finding:
+    def _prepared(self, check: Check, known: Mapping[str, Check]) -> Outcome:
         """Run one check, after the checks that it needs have passed in the same process."""
         for need in check.needs:
             if self._worker is not None and need in self._worker.passed:
@@ -73,7 +73,7 @@ class Supervisor:
                 return check.found("fail", {**again.evidence, "why": why}, remedy=again.remedy)
         return self._attempt(check)
 
-    def _attempt(self, check: Check) -> Finding:
+    def _attempt(self, check: Check) -> Outcome:
         if self._worker is None:
             self._worker = _Worker(self._command, self._environment)
         worker = self._worker
@@ -101,7 +101,7 @@ class Supervisor:
             )
         if answer["result"] == "pass":
             worker.passed.add(check.id)
-        return Finding(**answer)
+        return Outcome(**answer)
 
     def _stop(self) -> None:
         if self._worker is not None:
