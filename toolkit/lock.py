@@ -127,7 +127,7 @@ def collect_default() -> Lock:
     return collect(resolve(table), table, base_image=table.default.base_image)
 
 
-RECIPE = ("docker/Dockerfile", "docker/scripts", "toolkit/smoke/inside/gpu_rules.py")
+RECIPE = ("docker/Dockerfile", "docker/scripts", "toolkit/smoke/inside/gpu_rules.py", "train/cores.py")
 """What turns pins into a wheel."""
 
 

@@ -1,39 +1,100 @@
-"""The batches of a run as a pure function of the step: nothing to save, nothing to rewind."""
+"""Makes the batches of a run. Each is a pure function of the step, so there is nothing to save and nothing to rewind.
 
+Images are augmented in the standard way ("+" in the DenseNet paper): padded, cropped and mirrored. What happens to an
+example depends on (seed, epoch, example) alone, whatever batch it is in.
+"""
+
+import math
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from train import augmentation
-from train.augmentation import Augmentation
-from train.config import TrainConfig, read_table
+from train.config import Schedule, TrainConfig, read_table
 from train.data import Dataset
-from train.order import count_steps, locate, select
-from train.schedule import rate_at
+from train.order import count_steps, locate, select, stream
 
-Batch = tuple[NDArray[np.uint8], NDArray[np.int32], NDArray[Any]]
-"""Images, labels and the learning rate of a step."""
+
+@dataclass(frozen=True)
+class Augmentation:
+    """The most pixels by which images are shifted, and whether they are mirrored."""
+
+    pad: int
+    flip: bool
+
+
+@lru_cache(maxsize=2)
+def draw_augmentation(augmentation: Augmentation, seed: int, epoch: int, examples: int) -> NDArray[np.uint8]:
+    """Draw row offset, column offset (each 0 to 2 pad) and mirror (0 or 1) of every example: (examples, 3)."""
+    high = [2 * augmentation.pad + 1, 2 * augmentation.pad + 1, 2 if augmentation.flip else 1]
+    return stream(seed, "augmentation", epoch).integers(0, high, size=(examples, 3), dtype=np.uint8)
+
+
+Images = NDArray[np.uint8]
+
+
+def augment(images: Images, draws: NDArray[np.uint8], pad: int, fill: NDArray[np.uint8]) -> Images:
+    """Shift and mirror images of (batch, height, width, channels).
+
+    Args:
+        images: the batch.
+        draws: (batch, 3) as `draw_augmentation` returns them.
+        pad: pixels added on each side before cropping.
+        fill: (channels,), the value of added pixels: the data set's mean, which normalisation turns to about zero.
+    """
+    count, height, width, channels = images.shape
+    padded = np.empty((count, height + 2 * pad, width + 2 * pad, channels), np.uint8)
+    padded[:] = fill
+    padded[:, pad : pad + height, pad : pad + width] = images
+    rows = draws[:, 0, None] + np.arange(height)
+    columns = np.arange(width)
+    columns = draws[:, 1, None] + np.where(draws[:, 2, None] == 1, columns[::-1], columns)
+    cropped: NDArray[np.uint8] = padded[np.arange(count)[:, None, None], rows[:, :, None], columns[:, None, :]]
+    return cropped
+
+
+WARM_UP = 0.3
+"""Share of a one-cycle run in which the rate rises."""
+
+
+def rate_at(schedule: Schedule, highest: float, step: int, total: int) -> float:
+    """Return the learning rate of a step, counted from 0, in a run of `total` steps."""
+    done = step / max(1, total)
+    match schedule:
+        case "constant":
+            return highest
+        case "steps":
+            return highest * (1 if done < 0.5 else 0.1 if done < 0.75 else 0.01)
+        case "cosine":
+            return highest * (1 + math.cos(math.pi * done)) / 2
+        case "one-cycle":
+            if done < WARM_UP:
+                return highest * (0.04 + 0.96 * done / WARM_UP)
+            return highest * (1 + math.cos(math.pi * (done - WARM_UP) / (1 - WARM_UP))) / 2
+
+
+Batch = tuple[NDArray[Any], NDArray[Any], NDArray[Any]]
+"""Images, labels and the learning rate of a step; or its examples' indices, how each is augmented, and the rate."""
 
 
 @dataclass(frozen=True)
 class Batches:
-    """The batches of a run as a pure function of the step."""
+    """The batches of a run. Steps are counted from 0."""
 
     dataset: Dataset
     config: TrainConfig
 
     @property
     def size(self) -> int:
-        """Examples in a step: fewer than asked for where the data set itself is smaller."""
+        """Examples in a step; fewer than asked for where the data set itself is smaller."""
         return min(self.config.batch_size, len(self.dataset.train))
 
     @property
     def steps_per_epoch(self) -> int:
-        """Steps in an epoch."""
         return count_steps(len(self.dataset.train), self.config.batch_size)
 
     @property
@@ -42,34 +103,44 @@ class Batches:
         return self.config.steps or self.config.epochs * self.steps_per_epoch
 
     def indices(self, step: int) -> NDArray[np.int64]:
-        """Which training examples a step sees, `step` counted from 0."""
+        """Return which training examples a step sees."""
         return select(self.config.seed, step, len(self.dataset.train), self.config.batch_size)
 
-    def make(self, step: int) -> tuple[NDArray[np.uint8], NDArray[np.int32]]:
-        """Images and labels of a step, augmented."""
-        chosen = self.indices(step)
-        images, labels = self.dataset.train.images[chosen], self.dataset.train.labels[chosen]
-        if not self.config.augment:
-            return images, labels
+    @property
+    def augmentation(self) -> Augmentation | None:
+        """How examples are augmented, or None."""
         facts = read_table("datasets")[self.config.dataset]
-        kind = Augmentation(facts["pad"], facts["flip"])
-        epoch, _ = locate(step, len(self.dataset.train), self.config.batch_size)
-        draws = augmentation.draw(kind, self.config.seed, epoch, len(self.dataset.train))[chosen]
-        return augmentation.apply(images, draws, kind.pad, np.rint(self.dataset.mean).astype(np.uint8)), labels
+        return Augmentation(facts["pad"], facts["flip"]) if self.config.augment else None
+
+    def choose(self, step: int) -> tuple[NDArray[np.int64], NDArray[np.uint8]]:
+        """Return which training examples a step sees, (batch,), and how each is augmented, (batch, 3)."""
+        chosen, examples = self.indices(step), len(self.dataset.train)
+        if not self.augmentation:
+            return chosen, np.zeros((len(chosen), 3), np.uint8)
+        epoch, _ = locate(step, examples, self.config.batch_size)
+        return chosen, draw_augmentation(self.augmentation, self.config.seed, epoch, examples)[chosen]
+
+    def make(self, step: int) -> tuple[NDArray[np.uint8], NDArray[np.int32]]:
+        """Return images and labels of a step, augmented."""
+        chosen, draws = self.choose(step)
+        images, labels = self.dataset.train.images[chosen], self.dataset.train.labels[chosen]
+        if not self.augmentation:
+            return images, labels
+        fill = np.rint(self.dataset.mean).astype(np.uint8)
+        return augment(images, draws, self.augmentation.pad, fill), labels
 
     def rate(self, step: int) -> float:
-        """Learning rate of a step, `step` counted from 0."""
         return rate_at(self.config.schedule, self.config.learning_rate, step, self.total)
 
-    def iterate(self, start: int) -> Iterator[Batch]:
-        """All batches from a step to the end."""
+    def iterate(self, start: int, *, resident: bool = False) -> Iterator[Batch]:
+        """Yield all batches from a step on; with `resident`, only which examples they take and how."""
+        make = self.choose if resident else self.make
         for step in range(start, self.total):
-            images, labels = self.make(step)
-            yield images, labels, np.asarray(self.rate(step), np.float32)
+            yield *make(step), np.asarray(self.rate(step), np.float32)
 
 
 def make_ahead(batches: Iterator[Batch]) -> Iterator[Batch]:
-    """The same batches, the next one made by a thread while the caller works on the one before."""
+    """Yield the same batches, each made by a thread while the caller works on the one before."""
     with ThreadPoolExecutor(1, thread_name_prefix="batches") as pool:
         coming = pool.submit(next, batches, None)
         while (batch := coming.result()) is not None:

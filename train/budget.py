@@ -1,4 +1,4 @@
-"""``--batch-size auto``: the largest batch whose training step fits a memory budget, found by measuring.
+"""Finds the batch size of ``--batch-size auto``: the largest whose training step fits a memory budget.
 
 Memory grows linearly with the batch, so two small probes say what a large one will take; the answer is then tried. Each
 probe is a process of its own, because a process never gives its peak back: ``python -m train.budget CONFIG BATCH``.
@@ -15,6 +15,7 @@ from typing import Final, NamedTuple
 from train.config import TrainConfig
 from train.data import Split
 from train.errors import PreflightError
+from train.runtime import fits_device
 
 PROBES: Final = (16, 48)
 UNIT: Final = 8
@@ -23,30 +24,28 @@ SHARE: Final = 0.8
 """Share of the free memory that is used when no budget is given."""
 
 ENOUGH: Final = 0.97
-"""Share of the budget that ends the search: probes take time."""
+"""Share of the budget that is good enough, because probes take time."""
 
 FARTHEST: Final = 4
-"""How many times the largest batch that fitted is tried next: evaluation can take more memory than small steps, which
-then seem to cost nothing, and a probe must not take the whole machine."""
+"""The next size tried is at most so many times the largest that fitted. Evaluation can take more memory than small
+steps, which then seem to cost nothing, and a probe must not take the whole machine."""
 
 
 class Probe(NamedTuple):
-    """A batch size, and the bytes that a process with it has used."""
+    """A batch size, and the most bytes that a process with it has used."""
 
     size: int
     peak: int
 
 
 def choose_batch_size(config: TrainConfig, threads: int, examples: int, held: int) -> int:
-    """The largest multiple of 8 that fits, and at most the data set, which itself takes `held` bytes of the host.
+    """Return the largest multiple of 8 that fits, and at most the data set, whose images take `held` bytes.
 
-    With a GPU it is the GPU's memory that is measured, and all of it is left for the step.
-
-    Raises:
-        PreflightError: not even a small batch fits, or a probe failed.
+    With a GPU, the GPU's memory is measured. It also holds the data set, if that is small.
     """
     device = read_device_memory()
-    budget = int(config.memory_budget * 1e9 or SHARE * (device or read_free_memory())) - (0 if device else held)
+    budget = int(config.memory_budget * 1e9 or SHARE * (device or read_free_memory()))
+    budget -= held if not device or fits_device(held, device) else 0
     limit = min(LARGEST, examples) // UNIT * UNIT
     probes = [Probe(size, measure_peak(config, threads, size)) for size in PROBES]
     while True:
@@ -65,7 +64,7 @@ def choose_batch_size(config: TrainConfig, threads: int, examples: int, held: in
 
 
 def _estimate(probes: list[Probe], budget: int) -> int:
-    """What should just fit, from the two probes next to it; less than what did not, and never far above what did."""
+    """Estimate the size that just fits, from the two nearest probes, below those that did not fit."""
     fitting = [probe for probe in probes if probe.peak <= budget]
     beyond = probes[len(fitting) :]
     low, high = (fitting + beyond)[max(0, len(fitting) - (1 if beyond else 2)) :][:2]
@@ -79,18 +78,14 @@ def _estimate(probes: list[Probe], budget: int) -> int:
 
 
 def read_device_memory() -> int:
-    """Bytes that TensorFlow may use of the GPU, asked in a process of its own; 0 where there is no GPU.
-
-    Raises:
-        PreflightError: TensorFlow could not be asked.
-    """
+    """Ask TensorFlow, in another process, how many bytes of the GPU it may use; 0 where there is no GPU."""
     if not any(path.exists() for path in GPU_FILES):
         return 0
     return _ask("TensorFlow could not say how much memory the GPU has", "--device")
 
 
 GPU_FILES: Final = (Path("/dev/nvidiactl"), Path("/dev/dxg"))
-"""Where the driver is, on Linux and in Windows' own Linux; without it TensorFlow need not be asked."""
+"""Files of the driver, on Linux and in Windows' own Linux; without them TensorFlow need not be asked."""
 
 
 def _read_device_memory() -> int:
@@ -98,15 +93,13 @@ def _read_device_memory() -> int:
 
     runtime.prepare(1)
     import tensorflow as tf
-    from tensorflow.python.client import device_lib
 
     tf.zeros(1)  # makes the devices as `prepare` wants them
-    limits = [device.memory_limit for device in device_lib.list_local_devices() if device.device_type == "GPU"]
-    return min(limits, default=0)
+    return runtime.read_device_limit()
 
 
 def read_free_memory() -> int:
-    """Bytes that this process may still use: what the machine has free, or what its container leaves it."""
+    """Return the bytes that this process may still use, of the machine or of its container."""
     lines = Path("/proc/meminfo").read_text(encoding="ascii").splitlines()
     free = next(int(line.split()[1]) * 1024 for line in lines if line.startswith("MemAvailable"))
     for limit, used in _CONTAINER_FILES:
@@ -124,12 +117,9 @@ _CONTAINER_FILES: Final = (
 
 
 def measure_peak(config: TrainConfig, threads: int, size: int) -> int:
-    """Peak memory in bytes of a process that evaluates, and runs two steps with this batch size.
+    """Return the peak memory in bytes of a process that evaluates and runs two steps with this batch size.
 
     It is the memory of the GPU that TensorFlow trains on, else the resident memory of the process.
-
-    Raises:
-        PreflightError: the process failed, by lack of memory or otherwise.
     """
     settings = json.dumps(config.as_dict() | {"batch_size": size, "threads": threads})
     return _ask(f"a step with {size} images does not run here", settings)
@@ -154,7 +144,7 @@ def _probe(config: TrainConfig) -> int:
     import numpy as np
     import tensorflow as tf
 
-    from train import evaluation, optimizer, state, step
+    from train import optimizer, state, step
     from train.model.densenet import build
 
     rule, model = optimizer.choose(config), build(config)
@@ -162,7 +152,7 @@ def _probe(config: TrainConfig) -> int:
     unit = np.ones(config.shape[-1])
     function = step.compile_train_step(step.make_train_step(current, rule, config, unit, unit), config)
     evaluate = step.compile_evaluation_step(step.make_evaluation_step(model, unit, unit), config)
-    evaluate(tf.zeros((evaluation.BATCH, *config.shape), tf.uint8))
+    evaluate(tf.zeros((step.EVALUATION_BATCH, *config.shape), tf.uint8))
     images = tf.zeros((config.batch_size, *config.shape), tf.uint8)
     for _ in range(2):
         function(images.numpy(), np.zeros(config.batch_size, np.int32), np.asarray(0, np.float32)).read()
@@ -173,8 +163,8 @@ def _probe(config: TrainConfig) -> int:
     return next(int(line.split()[1]) * 1024 for line in lines if line.startswith("VmHWM"))
 
 
-def settle(config: TrainConfig, recorded: int, threads: int, train: Split) -> TrainConfig:
-    """The configuration with its batch size: as given, as the run began with, or found now."""
+def fix_batch_size(config: TrainConfig, recorded: int, threads: int, train: Split) -> TrainConfig:
+    """Fill in the batch size: as given, else as the run began with, else measured now."""
     if config.batch_size:
         return config
     found = recorded or choose_batch_size(config, threads, len(train), train.images.nbytes)

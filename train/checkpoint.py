@@ -1,8 +1,8 @@
-"""Checkpoints: written whole, checked by digest, the newest good one wins.
+"""Writes checkpoints whole, and reads the newest good one.
 
 A checkpoint is two files: ``step-N.npz`` with the arrays, and then ``step-N.json`` with their digest and what the loop
-needs to go on. The second file makes the first one count, so a process may die at any moment between. The record also
-names the run it belongs to, by the digests of its configuration and its data.
+needs to go on. It counts only when the second file is there, so a process may die at any moment between. The record
+also names the run it belongs to, by the digests of its configuration and its data.
 """
 
 import contextlib
@@ -24,15 +24,13 @@ Values = dict[str, NDArray[np.generic]]
 
 @dataclass(frozen=True)
 class Position:
-    """Where a run stands: what is needed to go on besides the arrays.
+    """How far a run is, with all that is needed to go on besides the arrays.
 
     Attributes:
-        step: steps done.
-        seconds: time spent in steps, but for the first step of each process, which makes the graph.
-        epoch_seconds, loss_sum, correct, seen: sums over the epoch that is under way.
+        seconds: time spent in steps, without the first step of each process, which makes the graph.
+        epoch_seconds, loss_sum, correct, seen: sums over the current epoch.
         environment: what the bits depend on besides the configuration, such as threads and the data's digest.
-        resumed: steps after which other processes had stopped and this or another one went on.
-        config_sha256: digest of the run's configuration.
+        resumed: steps after which the run was resumed.
     """
 
     step: int = 0
@@ -48,7 +46,7 @@ class Position:
 
 @dataclass(frozen=True)
 class Checkpoint:
-    """A checkpoint read back and found good; `path` is the file of its arrays."""
+    """A checkpoint that was read and is good; `path` is the file of its arrays."""
 
     values: Values
     position: Position
@@ -56,15 +54,9 @@ class Checkpoint:
 
 
 def save(folder: Path, values: Values, position: Position, *, keep: int) -> Path:
-    """Write a checkpoint and return the path of its arrays; of the others, only the newest before it are kept.
+    """Write a checkpoint and return the path of its arrays; keep the newest `keep`, this one included.
 
-    Checkpoints of later steps are removed too: the run went back behind them, because they are damaged.
-
-    Args:
-        folder: where the checkpoints of the run are.
-        values: the arrays by name.
-        position: where the run stands.
-        keep: how many checkpoints to keep, this one included.
+    Checkpoints of later steps are removed: the run went back behind them, because they are damaged.
 
     Raises:
         PreflightError: the disk is full or not writable; older checkpoints are untouched.
@@ -109,7 +101,7 @@ def load(folder: Path) -> tuple[Checkpoint | None, list[str]]:
 
 
 def require_same_run(saved: Checkpoint, config_sha256: str, data_sha256: str | None = None) -> None:
-    """Refuse a checkpoint that another run wrote.
+    """Refuse a checkpoint of another run.
 
     Args:
         saved: the checkpoint.
@@ -117,7 +109,7 @@ def require_same_run(saved: Checkpoint, config_sha256: str, data_sha256: str | N
         data_sha256: digest of the data it must belong to; None where the data is not at hand.
 
     Raises:
-        IntegrityError: it belongs to another configuration, or does not say to which.
+        IntegrityError: it belongs to another configuration, or names none.
         CheckError: it belongs to other data.
     """
     found = saved.position.config_sha256

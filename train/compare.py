@@ -1,4 +1,4 @@
-"""``python -m train.compare RUN… [--out FILE]``: draw runs against each other."""
+"""Draws runs against each other: ``python -m train.compare RUN… [--out FILE]``."""
 
 import sys
 from collections.abc import Sequence
@@ -14,7 +14,7 @@ from train.reader import Run, read_run
 
 
 def label_runs(configs: Sequence[dict[str, Any]]) -> list[str]:
-    """A label for each run: what it has different from the others."""
+    """Label each run by the options in which the runs differ."""
     names = [name for name in configs[0] if name not in INCIDENTAL]
     different = [name for name in names if len({str(config.get(name)) for config in configs}) > 1]
     if not different:

@@ -4,8 +4,7 @@ A quota limits the time on all cores together. The kernel calls it CFS bandwidth
 control groups, ``cpu.cfs_quota_us`` and ``cpu.cfs_period_us`` in version 1 (Linux, admin-guide/cgroup-v2 and
 scheduler/sched-bwc). More threads than the quota pays for are stopped by the kernel for the rest of each period.
 
-``train/cores.py`` and ``docker/scripts/wheelbuild/cores.py`` are the same file, because each runs where the other is
-not; a test compares them.
+The wheel build uses this file too, alone: it imports the standard library only.
 """
 
 import math

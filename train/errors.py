@@ -1,17 +1,11 @@
-"""What can go wrong in training: one class a kind of failure, each with the exit code that ``toolkit`` documents too.
+"""The errors of a training job. Each class has the exit code that ``toolkit`` documents for it too.
 
-The codes are those of ``toolkit.errors``; the classes are not shared, because this package runs alone in an image.
+The classes are not shared with ``toolkit.errors``, because this package runs alone in an image.
 """
 
 
 class TrainError(Exception):
-    """A failure that we know.
-
-    Args:
-        what: the failure in one sentence.
-        why: the cause, when it is known.
-        remedy: what the user can do next.
-    """
+    """A known kind of failure: what failed, why if that is known, and what the user can do next."""
 
     exit_code = 1
 
@@ -37,19 +31,19 @@ class UsageError(TrainError):
 
 
 class PreflightError(TrainError):
-    """This machine cannot hold the job: disk, memory, permissions, or a run folder in use."""
+    """This machine cannot run the job: disk, memory, permissions, or a run folder in use."""
 
     exit_code = 4
 
 
 class CheckError(TrainError):
-    """A check found something wrong: a loss that is no number, an export that disagrees with the model."""
+    """A check failed: a loss that is not a number, an export that disagrees with the model."""
 
     exit_code = 7
 
 
 class IntegrityError(TrainError):
-    """Bytes are not the bytes that were promised."""
+    """A file does not have the digest it must have."""
 
     exit_code = 8
 
@@ -61,6 +55,6 @@ class DataError(TrainError):
 
 
 class InterruptionError(TrainError):
-    """The user, or the system, asked us to stop; the state is saved."""
+    """The job was asked to stop; its state is saved."""
 
     exit_code = 130

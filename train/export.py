@@ -1,6 +1,7 @@
-"""``python -m train.export RUN [--out DIR]``: the model as SavedModel and StableHLO, each loaded again and checked.
+"""Exports a model as SavedModel and StableHLO: ``python -m train.export RUN [--out DIR]``.
 
-Both take a batch of images as bytes, normalise them inside, and give logits.
+Each is loaded again and compared with the model. Both take a batch of images as bytes, normalise them inside, and
+return logits.
 """
 
 import json
@@ -100,7 +101,7 @@ def write_saved_model(function: Any, model: Any, path: Path) -> Function:
 def write_stable_hlo(
     function: Function, images: NDArray[np.uint8], expected: NDArray[np.floating[Any]], path: Path
 ) -> Function:
-    """Write StableHLO as text, weights included, and load it again as a function with results like the expected."""
+    """Write StableHLO as text, weights included, and load it again as a function."""
     import tensorflow as tf
     from tensorflow.compiler.tf2xla.ops import gen_xla_ops
 

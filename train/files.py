@@ -1,4 +1,4 @@
-"""Files appear whole or not at all."""
+"""Writes files and folders whole or not at all."""
 
 import contextlib
 import os
@@ -13,11 +13,7 @@ from train.errors import PreflightError
 
 @contextlib.contextmanager
 def writing(path: Path, *errors: type[Exception]) -> Iterator[None]:
-    """Explain what the system, or a library by errors of its own, has against writing to `path`.
-
-    Raises:
-        PreflightError: the disk is full, or the folder cannot be written.
-    """
+    """Turn errors of the system, or of a library, in writing to `path` into a PreflightError that explains them."""
     kinds: tuple[type[Exception], ...] = (OSError, *errors)
     try:
         yield
@@ -32,11 +28,7 @@ def writing(path: Path, *errors: type[Exception]) -> Iterator[None]:
 
 @contextlib.contextmanager
 def replacing(path: Path) -> Iterator[BinaryIO]:
-    """A file that takes the place of `path` when the block ends well, and leaves no trace when it does not.
-
-    Raises:
-        PreflightError: the disk is full, or the folder cannot be written.
-    """
+    """Open a file that replaces `path` when the block ends well, and is removed when it does not."""
     temporary = ""
     try:
         with writing(path):
@@ -55,14 +47,9 @@ def replacing(path: Path) -> Iterator[BinaryIO]:
 
 @contextlib.contextmanager
 def replacing_folder(path: Path, names: Collection[str]) -> Iterator[Path]:
-    """A folder that takes the place of `path` when the block ends well, and leaves no trace when it does not.
+    """Make a folder that replaces `path` when the block ends well, and is removed when it does not.
 
-    Args:
-        path: the folder; where there is one already, it goes only if it holds nothing but these names.
-        names: what the new folder will hold.
-
-    Raises:
-        PreflightError: the folder holds something else, or cannot be written.
+    A folder that is there already is replaced only if it holds nothing but these names.
     """
     with writing(path):
         found = {entry.name for entry in path.iterdir()} if path.exists() else set()
@@ -90,7 +77,7 @@ def write_text(path: Path, text: str) -> None:
 
 
 def sweep(folder: Path) -> None:
-    """Remove what a killed process left half-written. Call it only while the folder is locked."""
+    """Remove files that a killed process left half-written. Call it only while the folder is locked."""
     for path in folder.glob(".*.????????"):
         if path.is_file():  # a folder is that of an export, which cleans up by itself and may be under way
             path.unlink(missing_ok=True)

@@ -1,22 +1,28 @@
-"""The job from a configuration to a finished run folder."""
+"""Runs the job from a configuration to a finished run folder."""
 
+import fcntl
 import math
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from train import budget, checkpoint, interruption, manifest, network, report, runtime
+import yaml
+
+from train import budget, checkpoint, manifest, plot, process, runtime
 from train.checkpoint import Position
 from train.config import TrainConfig
 from train.cores import count_cores
 from train.data import Dataset, describe_oddities, load
-from train.folder import opened
+from train.errors import PreflightError
+from train.files import sweep, write_text
 from train.progress import Display
 
 if TYPE_CHECKING:
-    from train.evaluation import Evaluation
     from train.loop import Loop
+    from train.step import Evaluation
 
 
 def run(config: TrainConfig, *, close_network: bool = False) -> dict[str, Any]:
@@ -32,47 +38,47 @@ def run(config: TrainConfig, *, close_network: bool = False) -> dict[str, Any]:
     """
     manifest.read_parent()  # a wrong one is refused before any work
     display = Display(config.progress)
-    with interruption.listening() as requests, display.speaking():
+    with process.listen() as stop, display.speaking():
         if close_network and not config.needs_network:
             _close_network()
         display.begin("loading the data")
         dataset = load(config)
         if close_network and config.needs_network:
             _close_network()
-        return _run(config, dataset, requests, display)
+        return _run(config, dataset, stop, display)
 
 
 def _close_network() -> None:
-    trouble = network.close()
+    trouble = process.close_network()
     if trouble:
         print(f"note: the network stays open to this job: {trouble}", file=sys.stderr)
 
 
-def _run(config: TrainConfig, dataset: Dataset, requests: interruption.Requests, display: Display) -> dict[str, Any]:
+def _run(config: TrainConfig, dataset: Dataset, stop: process.StopSignal, display: Display) -> dict[str, Any]:
     oddities = describe_oddities(dataset)
     for oddity in oddities:
         display.warn(oddity)
-    with opened(config) as folder:
+    with lock_run_folder(config) as folder:
         saved, problems = checkpoint.load(folder / "checkpoints")
         if saved:
             checkpoint.require_same_run(saved, config.digest, dataset.digest)
         recorded = saved.position.environment if saved else {}
         display.begin("preparing" if config.batch_size else "finding the batch size")
         threads = runtime.choose_threads(config, recorded.get("threads"))
-        settled = budget.settle(config, recorded.get("batch_size", 0), threads, dataset.train)
+        fixed = budget.fix_batch_size(config, recorded.get("batch_size", 0), threads, dataset.train)
         environment = runtime.prepare(threads, tf32=config.tf32) | {
-            "batch_size": settled.batch_size,
+            "batch_size": fixed.batch_size,
             "data_sha256": dataset.digest,
             "mean": dataset.mean.tolist(),
             "std": dataset.std.tolist(),
         }
-        display.batch_size = min(settled.batch_size, len(dataset.train))
+        display.batch_size = min(fixed.batch_size, len(dataset.train))
         for problem in problems:
             display.say(f"checkpoint left out: {problem}")
         if problems and not saved:
             display.say("no good checkpoint is left: the run begins anew")
         position = Position(environment=environment, config_sha256=config.digest)
-        loop = _make_loop(settled, dataset, folder, position=position, display=display, requests=requests)
+        loop = _make_loop(fixed, dataset, folder, position=position, display=display, stop=stop)
         if saved:
             _resume(loop, saved, environment)
         display.begin("making the graph of the first step")
@@ -81,9 +87,37 @@ def _run(config: TrainConfig, dataset: Dataset, requests: interruption.Requests,
         result = _describe(config, loop, evaluation, environment, oddities)
         if dataset.validation:
             result["result"] |= {"validation_accuracy": watched.accuracy, "validation_loss": watched.loss}
-        report.write_confusion(folder, evaluation.confusion, dataset.class_names)
+        plot.write_confusion(folder, evaluation.confusion, dataset.class_names)
         manifest.write(folder, result)
         return result
+
+
+@contextmanager
+def lock_run_folder(config: TrainConfig) -> Iterator[Path]:
+    """Make the folder of a run with its ``config.yaml``, and lock it while the block runs.
+
+    Raises:
+        PreflightError: the folder cannot be written, or another process trains in it.
+    """
+    folder = config.run_dir
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        lock = (folder / ".lock").open("a")
+    except OSError as error:
+        raise PreflightError(
+            f"cannot write to {folder}", why=error.strerror or str(error), remedy="choose another folder with --out"
+        ) from error
+    with lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as error:
+            raise PreflightError(
+                f"another process trains in {folder}", remedy="wait for it, or change an option, such as --seed"
+            ) from error
+        for place in (folder, folder / "checkpoints"):
+            sweep(place)
+        write_text(folder / "config.yaml", yaml.safe_dump(config.as_dict(), sort_keys=False))
+        yield folder
 
 
 def _make_loop(
@@ -93,10 +127,10 @@ def _make_loop(
     *,
     position: Position,
     display: Display,
-    requests: interruption.Requests,
+    stop: process.StopSignal,
 ) -> "Loop":
     # TensorFlow is loaded by now, with its threads pinned; before, these modules must not be imported.
-    from train import optimizer, state, step
+    from train import optimizer, parcels, state, step
     from train.batches import Batches
     from train.loop import Loop
     from train.model import formulation
@@ -111,20 +145,24 @@ def _make_loop(
         f"{config.model}: {count_parameters(model):,} trainable parameters; {batches.total} steps of "
         f"{batches.size} images, {position.environment['threads']} threads"
     )
-    report.draw_model(folder / "model.png", config)
-    report.write_summary(folder / "model.txt", model)
+    plot.draw_model(folder / "model.png", config)
+    plot.write_summary(folder / "model.txt", model)
+    resident = None
+    if form.asynchronous and config.loop == "function":
+        resident = parcels.keep(dataset, batches.augmentation, runtime.read_device_limit())
     training = step.make_train_step(current, rule, config, dataset.mean, dataset.std, form=form)
     return Loop(
         config,
         batches,
         current,
-        step.compile_train_step(training, config),
+        step.compile_train_step(training, config, resident=resident),
         step.compile_evaluation_step(step.make_evaluation_step(model, dataset.mean, dataset.std), config),
         folder,
         display,
-        requests,
+        stop,
         position,
         late=form.asynchronous,
+        resident=resident is not None,
     )
 
 
@@ -148,7 +186,7 @@ def _describe(
         result={
             "test_accuracy": evaluation.accuracy,
             "test_loss": evaluation.loss,
-            "per_class_accuracy": report.per_class_accuracy(evaluation.confusion),
+            "per_class_accuracy": plot.per_class_accuracy(evaluation.confusion),
             "epochs": math.ceil(position.step / loop.batches.steps_per_epoch),
             "steps": position.step,
             "train_seconds": position.seconds,
@@ -164,7 +202,7 @@ def _describe(
 
 
 def _note_changes(recorded: dict[str, Any], now: dict[str, Any], display: Display) -> None:
-    """Say so when other software or hardware will change the last bits."""
+    """Report what changed in software or hardware, because it changes the last bits."""
     for name in runtime.RECORDED:
         before, after = recorded.get(name, now.get(name)), now.get(name)  # older records have fewer
         if before != after:

@@ -1,39 +1,94 @@
-"""The training loop: who runs the steps, and what is recorded and saved after each."""
+"""Runs the training steps, and records and saves after each what is due."""
 
+import itertools
 import math
 import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Protocol
+from types import TracebackType
+from typing import Any, Protocol, Self
 
+import keras
 import numpy as np
 import tensorflow as tf
 
-from train import checkpoint, fit, plot
+from train import checkpoint, plot
 from train.batches import Batch, Batches, make_ahead
 from train.checkpoint import Position
 from train.config import TrainConfig
 from train.data import Split
 from train.errors import CheckError, InterruptionError
-from train.evaluation import Evaluation, evaluate, evaluation_batch
-from train.interruption import Requests
+from train.files import writing
 from train.metrics import EpochRecord, Recorder
-from train.profile import Profile
+from train.process import StopSignal
 from train.progress import Display
 from train.state import State
-from train.step import EvaluationStep, Outcome, PackedOutcome, TrainStep
+from train.step import (
+    Evaluation,
+    EvaluationStep,
+    Outcome,
+    PackedOutcome,
+    TrainStep,
+    evaluate,
+    evaluation_batch,
+)
+
+
+class Profile:
+    """Profiles a range of steps, counted from 1, for TensorBoard; does nothing without a range."""
+
+    def __init__(self, steps: tuple[int, int] | None, folder: Path) -> None:
+        self.steps, self.folder, self.running = steps, folder, False
+        self._marker: Any = None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._stop()
+
+    def move(self, done: int) -> None:
+        """Begin or end the profile, if it is time to after so many steps."""
+        if self.steps and done == self.steps[0] - 1:
+            tf.profiler.experimental.start(str(self.folder))
+            self.running = True
+        elif self.steps and done == self.steps[1]:
+            self._stop()
+        if self.running:
+            self._mark(done + 1)
+
+    def _mark(self, step: int) -> None:
+        """Begin a step in the profile, so that the profiler's pages can tell how long a step takes."""
+        self._close_marker()
+        self._marker = tf.profiler.experimental.Trace("train", step_num=step, _r=1)
+        self._marker.__enter__()
+
+    def _close_marker(self) -> None:
+        if self._marker:
+            self._marker.__exit__(None, None, None)
+            self._marker = None
+
+    def _stop(self) -> None:
+        if self.running:
+            self._close_marker()
+            self.running = False
+            with writing(self.folder, tf.errors.OpError):
+                tf.profiler.experimental.stop()
 
 
 @dataclass
 class Loop:
-    """A run under way.
+    """A run in progress.
 
     Attributes:
-        position: where it stands; moved by each step.
-        late: outcomes are read when the next step is under way.
-        stop: asked after each step, and while evaluating; says why to stop, or nothing.
+        position: how far it is; moved by each step.
+        late: outcomes are read when the next step has begun.
+        resident: the training images are on the device, and steps are told only which to take.
+        stop: called after each step, and while evaluating; returns why to stop, or nothing.
         evaluation: the newest, made after each epoch.
         first_step_seconds: time of this process' first step, once it is done.
     """
@@ -45,19 +100,20 @@ class Loop:
     evaluation_step: EvaluationStep
     folder: Path
     display: Display
-    stop: Requests
+    stop: StopSignal
     position: Position
     late: bool = False
+    resident: bool = False
     evaluation: Evaluation | None = None
     first_step_seconds: float | None = None
     _began: float = field(default=0.0, init=False)
 
     def run(self) -> Evaluation:
-        """Train from the position to the end; returns the evaluation there.
+        """Train from the position to the end; returns the last evaluation.
 
         Raises:
             InterruptionError: asked to stop; the state is saved.
-            CheckError: the loss is no number any more.
+            CheckError: the loss is not a number any more.
             PreflightError: something could not be written.
         """
         start = self.position.step
@@ -70,8 +126,8 @@ class Loop:
                     self._close_step(recorder)
                 self._began = time.monotonic()
 
-            def settle(done: int) -> bool:
-                """Whether the step that is the so-manieth of this process must be over before the next one begins."""
+            def must_end(done: int) -> bool:
+                """Whether a step of this process, counted from 1, must be over before the next one begins."""
                 step, every = start + done, self.config.checkpoint_every
                 ends = step == self.batches.total or step % self.batches.steps_per_epoch == 0
                 saves = bool(every) and step % every == 0
@@ -83,21 +139,17 @@ class Loop:
                 self._close_step(recorder)
             profile.move(start)
             self._began = time.monotonic()
-            batches, count = self.batches.iterate(start), self.batches.total - start
+            batches, count = self.batches.iterate(start, resident=self.resident), self.batches.total - start
             if self.config.loop == "fit":
                 run_by_fit(self.train_step, batches, report, count)
             elif self.late:
-                run_late(self.train_step, make_ahead(batches), report, settle)
+                run_late(self.train_step, make_ahead(batches), report, must_end)
             else:
                 run_by_steps(self.train_step, batches, report)
         return self.evaluation or self.evaluate(self.batches.dataset.watched)
 
     def evaluate(self, split: Split) -> Evaluation:
-        """Evaluate the model as it is.
-
-        Raises:
-            InterruptionError: asked to stop; the state is saved.
-        """
+        """Evaluate the model on a split; stops with an InterruptionError if asked to, with the state saved."""
         self.display.begin("evaluating")
         found = evaluate(self.evaluation_step, split, self.stop)
         if found is None:
@@ -105,14 +157,14 @@ class Loop:
         return found
 
     def _account(self, outcome: Outcome | PackedOutcome, recorder: Recorder) -> None:
-        """Move the position by a step that is done."""
+        """Count a finished step, and show and record it."""
         (loss, correct), step, size = outcome.read(), self.position.step, self.batches.size
         if not math.isfinite(loss):
             raise self._refuse(f"the loss of step {step + 1} is {loss}", step)
         spent = time.monotonic() - self._began
         if self.first_step_seconds is None:
             self.first_step_seconds, spent = spent, 0.0
-            self.stop.wait()
+            self.stop.begin_saving()
             self.display.say(f"first step: {self.first_step_seconds:.1f} s, most of it to make the graph")
         now = self.position = replace(
             self.position,
@@ -129,11 +181,11 @@ class Loop:
         self.display.show_step(now.step, self.batches.total, epoch, now.loss_sum / now.seen, now.correct / now.seen)
 
     def _is_end(self) -> bool:
-        """Whether an epoch, or the run, ends with this step."""
+        """Say whether an epoch, or the run, ends with this step."""
         return self.position.step == self.batches.total or self.position.step % self.batches.steps_per_epoch == 0
 
     def _close_step(self, recorder: Recorder) -> None:
-        """Evaluate, record and save where it is time to; stop if asked to."""
+        """Evaluate, record and save if it is time to; stop if asked to."""
         step = self.position.step
         if self._is_end():
             self.evaluation = self.evaluate(self.batches.dataset.watched)
@@ -172,7 +224,7 @@ class Loop:
 
     def _save(self) -> None:
         values, step = self.state.read(), self.position.step
-        # A gradient can overflow where the loss did not: such weights must not take the place of good ones.
+        # A gradient can overflow where the loss did not. Such weights must not replace good ones.
         for name, value in values.items():
             if not np.isfinite(value).all():
                 raise self._refuse(f"{name} holds no numbers any more after step {step}", step - 1)
@@ -189,7 +241,7 @@ class Loop:
 
 
 class Report(Protocol):
-    """Takes the outcome of a step; `last` says that no later step is under way."""
+    """Takes the outcome of a step; `last` says that no later step has begun."""
 
     def __call__(self, outcome: Outcome | PackedOutcome, *, last: bool = True) -> None:
         """Account for the step and do what is due after it."""
@@ -201,24 +253,33 @@ def run_by_steps(step: TrainStep, batches: Iterator[Batch], report: Report) -> N
         report(step(tf.constant(images), tf.constant(labels), tf.constant(rate)))
 
 
-def run_late(step: TrainStep, batches: Iterable[Batch], report: Report, settle: Callable[[int], bool]) -> None:
-    """Call the step for each batch and report it when the next one is under way, so that the device never waits.
+def run_late(step: TrainStep, batches: Iterable[Batch], report: Report, must_end: Callable[[int], bool]) -> None:
+    """Call the step for each batch and report it once the next one has begun, so that the device never waits.
 
     Args:
         step: the compiled step; it returns before the device is done.
         batches: all that are left.
         report: takes outcomes in their order.
-        settle: whether a step, counted from 1, must be over and reported before the next one begins.
+        must_end: whether a step, counted from 1, must be over and reported before the next one begins.
     """
     waiting: deque[Outcome | PackedOutcome] = deque()
     for done, batch in enumerate(batches, start=1):
         waiting.append(step(*batch))
-        left = 0 if settle(done) else 1
+        left = 0 if must_end(done) else 1
         while len(waiting) > left:
             report(waiting.popleft(), last=not waiting)
 
 
 def run_by_fit(step: TrainStep, batches: Iterator[Batch], report: Report, count: int) -> None:
-    """Let Keras' ``fit`` call the step."""
-    if count:
-        fit.fit(step, batches, report, count)
+    """Let Keras' ``fit`` call the step `count` times; what `report` raises comes through."""
+    if not count:
+        return
+    first = next(batches)
+    signature = tuple(tf.TensorSpec.from_tensor(tf.constant(value)) for value in first)
+    data = tf.data.Dataset.from_generator(lambda: itertools.chain([first], batches), output_signature=signature)
+    model = keras.Model()  # without layers: of a model, `fit` needs a method `train_step` and no more
+    model.built, model.train_step = True, lambda batch: step(*batch)._asdict()
+    # The step is compiled already. Keras itself would not, where operations are deterministic, but only warn of it.
+    model.compile(jit_compile=False)
+    report_step = keras.callbacks.LambdaCallback(on_train_batch_end=lambda _, logs: report(Outcome(**logs)))
+    model.fit(data, epochs=1, steps_per_epoch=count, shuffle=False, verbose=0, callbacks=[report_step])

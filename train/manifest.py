@@ -1,4 +1,4 @@
-"""``manifest.json``: what a run was made of and what came out, each artifact naming the one before it."""
+"""Writes ``manifest.json``: what a run was made of and what came out."""
 
 import json
 import os
@@ -17,11 +17,7 @@ PACKAGES: Final = ("tensorflow", "tensorflow-cpu", "keras", "numpy", "nvidia-cud
 
 
 def read_parent() -> dict[str, Any] | None:
-    """The image or environment this run came from, as the launcher says in TOOLKIT_PARENT.
-
-    Raises:
-        UsageError: the variable is not a JSON object.
-    """
+    """Return the image or environment of this run, as the launcher says in TOOLKIT_PARENT."""
     text = os.environ.get("TOOLKIT_PARENT", "")
     if not text:
         return None
@@ -35,7 +31,7 @@ def read_parent() -> dict[str, Any] | None:
 
 
 def describe_software() -> dict[str, str]:
-    """Python and the packages that decide the numbers, by version."""
+    """Return the versions of Python and of the packages that decide the numbers."""
     found = {"python": platform.python_version()}
     for package in PACKAGES:
         try:
@@ -46,7 +42,7 @@ def describe_software() -> dict[str, str]:
 
 
 def make(config: TrainConfig, *, status: str, **parts: Any) -> dict[str, Any]:
-    """The manifest of a run as a JSON object."""
+    """Make the manifest of a run, a JSON object."""
     return {
         "schema": SCHEMA,
         "kind": "run",

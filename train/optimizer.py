@@ -1,7 +1,7 @@
-"""Update rules: how a step moves a weight and what is remembered of it.
+"""Update rules: how a step moves a weight, and what is kept for each weight between steps.
 
-Written here rather than taken from Keras because the paper's rule is Torch's: weight decay is an L2 penalty inside
-the gradient, and Nesterov momentum looks ahead by the learning rate of this step (Sutskever et al., ICML 2013).
+They are not Keras', because the paper's rule is Torch's: weight decay is an L2 penalty inside the gradient, and
+Nesterov momentum looks ahead by the learning rate of this step (Sutskever et al., ICML 2013).
 """
 
 from collections.abc import Callable, Sequence
@@ -20,9 +20,9 @@ class Rule:
     """An update rule.
 
     Attributes:
-        slots: names of what is remembered for each weight, zero at first.
+        slots: names of what is kept for each weight, zero at first.
         update: moves a weight and its slots in place, given (weight, gradient, slots, learning rate, count). The
-            count is that of the updates made, this one included: a skipped step does not count.
+            count is that of updates so far, this one included; skipped steps do not count.
     """
 
     slots: tuple[str, ...]
@@ -30,16 +30,15 @@ class Rule:
 
 
 def choose(config: TrainConfig) -> Rule:
-    """The update rule of a run, with weight decay."""
+    """Return the update rule of a run, with weight decay."""
     make: dict[Optimizer, Callable[[float], Rule]] = {"sgd": make_sgd, "adam": make_adam}
     return _penalize(make[config.optimizer](config.momentum), config.weight_decay)
 
 
 def make_sgd(momentum: float) -> Rule:
-    """Gradient descent with Nesterov momentum: v = momentum v + g, then w = w - rate (g + momentum v).
+    """Make gradient descent with Nesterov momentum: v = momentum v + g, then w = w - rate (g + momentum v).
 
-    One fused operation for each weight, not ten: with hundreds of weights the graph of a step is a fifth smaller, and
-    so is what building and running it takes of memory.
+    It is one fused operation for each weight, not ten, which makes the graph of a step a fifth smaller.
     """
 
     def update(
@@ -63,7 +62,7 @@ ADAM_EPSILON: Final = 1e-8
 
 
 def make_adam(first_decay: float) -> Rule:
-    """Adam (Kingma and Ba, arXiv 1412.6980, algorithm 1)."""
+    """Make Adam (Kingma and Ba, arXiv 1412.6980, algorithm 1)."""
 
     def update(
         weight: tf.Variable, gradient: tf.Tensor, slots: Sequence[tf.Variable], rate: tf.Tensor, count: tf.Tensor

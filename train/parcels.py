@@ -1,27 +1,92 @@
-"""A batch as one array of bytes, so that it goes to the device in one copy.
+"""A step's input as one array of bytes, so that it goes to the device in one copy.
 
-First come the images, then the labels, then the learning rate.
+A parcel holds a whole batch, or, where the training images are kept on the device, only which of them to take.
 """
 
-from typing import Any, Final
+from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import tensorflow as tf
 from numpy.typing import NDArray
 
-RATE: Final = 4
-"""Bytes of the learning rate, a float32. Labels are int64: GPUs have few kernels for int32."""
+from train.batches import Augmentation
+from train.data import Dataset
+from train.runtime import fits_device
+
+Tensors = tuple[tf.Tensor, tf.Tensor, tf.Tensor]
+"""Images, labels as int64 (GPUs have few kernels for int32), and the learning rate as float32."""
 
 
 def pack(images: Any, labels: Any, rate: Any) -> NDArray[np.uint8]:
-    """Put a batch into one array of bytes (size,)."""
-    parts = (np.asarray(images, np.uint8), np.asarray(labels, np.int64), np.asarray([rate], np.float32))
+    """Put a batch into one array of bytes (size,): images, labels, learning rate."""
+    return _join(np.asarray(images, np.uint8), np.asarray(labels, np.int64), np.asarray([rate], np.float32))
+
+
+def unpack(parcel: tf.Tensor, shape: tuple[int, ...]) -> Tensors:
+    """Take a batch with images of this shape out of its parcel, in a graph."""
+    count, end = int(np.prod(shape)), int(np.prod(shape)) + 8 * shape[0]
+    labels = tf.bitcast(tf.reshape(parcel[count:end], [shape[0], 8]), tf.int64)
+    return tf.reshape(parcel[:count], shape), labels, tf.bitcast(parcel[end : end + 4], tf.float32)
+
+
+def pack_choice(chosen: Any, draws: Any, rate: Any) -> NDArray[np.uint8]:
+    """Put into one array of bytes which examples a step takes, how each is augmented, and the learning rate."""
+    return _join(np.asarray(chosen, np.int64), np.asarray(draws, np.uint8), np.asarray([rate], np.float32))
+
+
+def _join(*parts: NDArray[Any]) -> NDArray[np.uint8]:
     return np.concatenate([np.ascontiguousarray(part).reshape(-1).view(np.uint8) for part in parts])
 
 
-def unpack(parcel: tf.Tensor, shape: tuple[int, ...]) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
-    """Take a batch out again, in a graph: images of this shape, labels as int64, and the learning rate as float32."""
-    count, end = int(np.prod(shape)), int(np.prod(shape)) + 8 * shape[0]
-    images = tf.reshape(parcel[:count], shape)
-    labels = tf.bitcast(tf.reshape(parcel[count:end], [shape[0], 8]), tf.int64)
-    return images, labels, tf.bitcast(parcel[end : end + RATE], tf.float32)
+@dataclass(frozen=True, eq=False)
+class Resident:
+    """The training split in the device's memory.
+
+    Attributes:
+        images: (examples, height, width, channels) as bytes.
+        labels: (examples,) as int64.
+        pad: pixels added on each side before cropping; 0 where images are not augmented.
+        fill: (channels,), the value of added pixels.
+    """
+
+    images: tf.Tensor
+    labels: tf.Tensor
+    pad: int
+    fill: NDArray[np.uint8]
+
+    def unpack(self, parcel: tf.Tensor, batch: int) -> Tensors:
+        """Take a batch, augmented, in a graph; returns the same values as ``Batches.make``.
+
+        XLA makes one program of it, which is one launch; as operations of TensorFlow it would be some twenty.
+        """
+
+        @tf.function(jit_compile=True, autograph=False)  # type: ignore[untyped-decorator]
+        def take(images: tf.Tensor, labels: tf.Tensor, parcel: tf.Tensor) -> Tensors:
+            chosen = tf.bitcast(tf.reshape(parcel[: 8 * batch], [batch, 8]), tf.int64)
+            draws = tf.cast(tf.reshape(parcel[8 * batch : 11 * batch], [batch, 3]), tf.int64)
+            found = self._crop(images, chosen, draws) if self.pad else tf.gather(images, chosen)
+            return found, tf.gather(labels, chosen), tf.bitcast(parcel[11 * batch : 11 * batch + 4], tf.float32)
+
+        return tuple(take(self.images, self.labels, parcel))
+
+    def _crop(self, images: tf.Tensor, chosen: tf.Tensor, draws: tf.Tensor) -> tf.Tensor:
+        """Shift and mirror as ``augment`` does, by the index of each pixel among those of all images."""
+        _, height, width, channels = images.shape
+        across = tf.range(width, dtype=tf.int64)
+        rows = draws[:, :1] + tf.range(height, dtype=tf.int64) - self.pad
+        columns = draws[:, 1:2] + tf.where(draws[:, 2:] == 1, across[::-1], across) - self.pad
+        row, column = tf.clip_by_value(rows, 0, height - 1), tf.clip_by_value(columns, 0, width - 1)
+        pixels = ((chosen[:, None] * height + row) * width)[:, :, None] + column[:, None, :]
+        inside = (rows == row)[:, :, None] & (columns == column)[:, None, :]
+        return tf.where(inside[..., None], tf.gather(tf.reshape(images, [-1, channels]), pixels), self.fill)
+
+
+def keep(dataset: Dataset, augmentation: Augmentation | None, memory: int) -> Resident | None:
+    """Copy the training split to the device, if its images take little of the device's memory (in bytes)."""
+    images, labels = dataset.train.images, dataset.train.labels
+    if not fits_device(images.nbytes, memory):
+        return None
+    fill = np.rint(dataset.mean).astype(np.uint8)
+    pad = augmentation.pad if augmentation else 0
+    return Resident(tf.constant(images), tf.constant(labels, tf.int64), pad, fill)

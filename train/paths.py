@@ -1,8 +1,7 @@
-"""Names files as the user knows them: a container sees a mounted folder under another name than its user.
+"""Replaces paths inside a container by the user's paths in messages.
 
-``TOOLKIT_PATHS`` says what the mounts are called outside, as a JSON object from the path inside to the path outside;
-``toolkit`` and compose.yaml set it. Messages are translated where they are printed; records keep the paths of the
-container.
+``TOOLKIT_PATHS`` is a JSON object from the path inside to the path outside of each mount; ``toolkit`` and compose.yaml
+set it. Records keep the paths of the container.
 """
 
 import json
@@ -14,7 +13,7 @@ VARIABLE: Final = "TOOLKIT_PATHS"
 
 
 def translate(text: str) -> str:
-    """Return a message in which each path below a mount is the user's; unchanged where no mounts are named."""
+    """Replace each path below a mount by the user's path."""
     names = _read()
     if not names:
         return text
@@ -24,7 +23,7 @@ def translate(text: str) -> str:
 
 
 def _read() -> dict[str, str]:
-    """Return the user's path of each mount; nothing where the variable is damaged, for names are only for show."""
+    """Read the mounts; a damaged variable counts as none, because names are only shown."""
     try:
         value = json.loads(os.environ.get(VARIABLE, "{}"))
     except ValueError:

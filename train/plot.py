@@ -1,22 +1,24 @@
-"""``python -m train.plot RUN…``: draw the curves of a run from its own files."""
+"""Draws what is left of a run: curves (``python -m train.plot RUN…``), confusion matrix, model."""
 
+import io
+import os
 import sys
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+from numpy.typing import NDArray
 
 from train.config import TrainConfig, read_table
 from train.errors import TrainError
-from train.files import replacing
+from train.files import replacing, write_text
 from train.metrics import EpochRecord
 from train.recorded import read_run
 
 
 def draw(folder: Path) -> Path:
-    """Draw ``curves.png`` of a run folder; returns its path.
-
-    Raises:
-        DataError: the folder is not that of a run, or its first epoch is not over.
-    """
+    """Draw ``curves.png`` of a run folder; returns its path."""
     config, records = read_run(folder)
     path = folder / "curves.png"
     draw_records(records, config, path)
@@ -24,7 +26,7 @@ def draw(folder: Path) -> Path:
 
 
 def draw_records(records: Sequence[EpochRecord], config: TrainConfig, path: Path) -> None:
-    """Draw loss and error over epochs, the learning rate below, and the paper's number where there is one."""
+    """Draw loss, error and learning rate over epochs, with the paper's error where there is one."""
     from matplotlib.figure import Figure
     from matplotlib.ticker import MaxNLocator
 
@@ -67,7 +69,7 @@ def draw_records(records: Sequence[EpochRecord], config: TrainConfig, path: Path
 
 
 def find_reference(config: TrainConfig) -> float | None:
-    """Test error in percent that the paper reports for this data, if it does and the labels are the paper's."""
+    """Return the test error in percent that the paper reports for this data and these labels, or None."""
     if config.labels != "fine" or config.extra:
         return None
     table = read_table("datasets")[config.dataset].get("reference", {})
@@ -95,3 +97,76 @@ def main(argv: Sequence[str]) -> int:
 
 if __name__ == "__main__":
     raise SystemExit(main(sys.argv[1:]))
+
+
+COLUMNS: Final = 100
+
+
+def per_class_accuracy(confusion: NDArray[np.int64]) -> list[float | None]:
+    """Return the accuracy on each true class; None for a class that the split does not hold."""
+    totals = confusion.sum(axis=1)
+    return [float(confusion[i, i] / total) if total else None for i, total in enumerate(totals.tolist())]
+
+
+def write_confusion(folder: Path, confusion: NDArray[np.int64], names: Sequence[str]) -> None:
+    """Write ``confusion.csv`` (rows: true class, columns: predicted) and ``confusion.png``."""
+    text = io.StringIO()
+    text.write(",".join(["true", *names]) + "\n")
+    for name, row in zip(names, confusion.tolist(), strict=True):
+        text.write(",".join([name, *map(str, row)]) + "\n")
+    write_text(folder / "confusion.csv", text.getvalue())
+    _draw_confusion(folder / "confusion.png", confusion, names)
+
+
+def _draw_confusion(path: Path, confusion: NDArray[np.int64], names: Sequence[str]) -> None:
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(6.4, 5.6), layout="constrained")
+    axes = figure.subplots()
+    shares = confusion / np.maximum(confusion.sum(axis=1, keepdims=True), 1)
+    image = axes.imshow(shares, cmap="Blues", vmin=0, vmax=1)
+    figure.colorbar(image, label="share of the true class")
+    if len(names) <= 20:
+        axes.set_xticks(range(len(names)), names, rotation=45, ha="right")
+        axes.set_yticks(range(len(names)), names)
+        for (row, column), count in np.ndenumerate(confusion):
+            color = "white" if shares[row, column] > 0.5 else "black"
+            axes.text(column, row, str(count) if count else "", ha="center", va="center", color=color, fontsize=8)
+    axes.set_xlabel("predicted")
+    axes.set_ylabel("true")
+    with replacing(path) as file:
+        figure.savefig(file, format="png", dpi=110)
+
+
+def write_summary(path: Path, model: Any) -> None:
+    """Write Keras' table of layers, output shapes and parameters as text, whatever the terminal's width."""
+    before = os.environ.get("COLUMNS")
+    os.environ["COLUMNS"] = str(COLUMNS)  # Keras lays out for the width it is given, and cuts at the terminal's
+    try:
+        model.summary(print_fn=lambda text: write_text(path, text), line_length=COLUMNS)
+    finally:
+        os.environ.pop("COLUMNS")
+        if before is not None:
+            os.environ["COLUMNS"] = before
+
+
+def draw_model(path: Path, config: TrainConfig) -> None:
+    """Draw the network: each dense block as bars as high as its channels, with the size of its maps."""
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(9, 3.2), layout="constrained")
+    axes = figure.subplots()
+    size = -(-config.shape[0] // 4) if config.stem == "imagenet" else config.shape[0]
+    left = 0.0
+    for number, (layers, channels) in enumerate(zip(config.layers, config.list_channels(), strict=True), start=1):
+        heights = [channels + config.growth * index for index in range(layers + 1)]
+        axes.bar([left + index for index in range(layers + 1)], heights, width=0.8, color=f"C{number - 1}")
+        axes.text(left + layers / 2, heights[-1] * 1.02, f"{layers} layers, {size}x{size}", ha="center", va="bottom")
+        left, size = left + layers + 3, size // 2
+    axes.set_ylabel("channels")
+    axes.set_xticks([])
+    axes.margins(y=0.15)
+    kind = "bottleneck layers" if config.bottleneck else "plain layers"
+    axes.set_title(f"DenseNet {config.model}: {kind} that add {config.growth} maps each")
+    with replacing(path) as file:
+        figure.savefig(file, format="png", dpi=110)

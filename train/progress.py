@@ -1,6 +1,6 @@
-"""What the user sees while training: a bar with rate and remaining time on a terminal, lines elsewhere.
+"""Shows the progress of a run: a bar on a terminal, lines elsewhere.
 
-Where there is no bar, a line comes for each epoch, and in between at least every minute, whatever takes so long.
+Without a bar, a line comes for each epoch, and at least every minute in between.
 """
 
 import contextlib
@@ -32,11 +32,7 @@ class Step(NamedTuple):
 
 
 class Display:
-    """Shows a run on a stream.
-
-    Args:
-        kind: a bar where the stream is a terminal, lines, or nothing.
-        stream: where to write; by default standard error.
+    """Shows a run on a stream, by default standard error.
 
     Attributes:
         batch_size: images in a step, to be set before the first one.
@@ -56,7 +52,7 @@ class Display:
 
     @contextlib.contextmanager
     def speaking(self) -> Iterator[None]:
-        """Print lines about the work under way while the block runs, where nothing else was printed for long."""
+        """While the block runs, print a line about the current work where nothing was printed for long."""
         ended = threading.Event()
 
         def watch() -> None:
@@ -76,7 +72,7 @@ class Display:
                 thread.join()
 
     def begin(self, work: str) -> None:
-        """Say what is under way from now on until the next step is done; it is printed only if it takes long."""
+        """Set the current work, until the next step is done; it is printed only if it takes long."""
         with self._lock:
             self._work, self._began = work, time.monotonic()
 
@@ -111,7 +107,7 @@ class Display:
         )
 
     def _write(self, text: str) -> None:
-        """Write to the stream; where nobody reads it any more, training goes on and is not shown."""
+        """Write to the stream; a reader that has gone away does not stop training."""
         with self._lock, contextlib.suppress(OSError, ValueError):
             self._spoken = time.monotonic()
             self.stream.write(translate(text))
@@ -137,7 +133,7 @@ class Display:
 
 
 def format_seconds(seconds: float) -> str:
-    """Return a duration as people write it: 42s, 3m 05s, 2h 07m."""
+    """Format a duration: 42s, 3m 05s, 2h 07m."""
     whole = round(seconds)
     if whole < 60:
         return f"{whole}s"

@@ -20,9 +20,9 @@ import yaml
 
 from train import manifest, metrics
 from train.config import INCIDENTAL, TrainConfig, digest_fields
-from train.emulation import MARK
 from train.errors import DataError, IntegrityError, UsageError
 from train.metrics import EpochRecord
+from train.runtime import MARK
 
 CONFIG, CONFUSION, CHECKPOINTS = "config.yaml", "confusion.csv", "checkpoints"
 

@@ -1,14 +1,62 @@
-"""TensorFlow, set up so that two runs give the same bits: pinned threads and deterministic operations."""
+"""Sets TensorFlow up so that two runs give the same bits: pinned threads and deterministic operations.
 
+It also refuses an emulated GPU in everything but a rehearsal.
+"""
+
+import ctypes
 import os
 import platform
+from collections.abc import Iterable
 from importlib import metadata
 from pathlib import Path
 from typing import Any, Final
 
-from train import emulation
 from train.config import TrainConfig
 from train.cores import count_cores
+from train.errors import PreflightError
+
+MARK: Final = "(emulated)"
+"""Stands at the end of every emulated device's name, so that no record can pass for a real card's."""
+
+_SYMBOL: Final = "nullgpu_emulated"
+
+
+RESIDENT_SHARE: Final = 0.1
+"""Share of a GPU's memory that training images may take; larger data sets stay on the host."""
+
+
+class _Permission:
+    given = False
+
+
+def allow_emulation() -> None:
+    """Let this process train on an emulated device: a rehearsal does, and throws the results away."""
+    _Permission.given = True
+
+
+def is_emulated(names: Iterable[str]) -> bool:
+    """Say whether one of these GPUs is emulated, by its name or by the CUDA driver of this process."""
+    names = list(names)
+    return bool(names) and (any(MARK in name for name in names) or _driver_is_emulated())
+
+
+def _driver_is_emulated() -> bool:
+    try:
+        return hasattr(ctypes.CDLL("libcuda.so.1"), _SYMBOL)
+    except OSError:
+        return False
+
+
+def refuse_emulation(names: Iterable[str]) -> None:
+    """Raise a PreflightError if one of the GPUs is emulated and this is no rehearsal."""
+    names = list(names)
+    if not _Permission.given and is_emulated(names):
+        raise PreflightError(
+            f"this GPU is emulated: {', '.join(names)}",
+            why="an emulated GPU computes nothing, so a run on it would be worthless",
+            remedy="take the emulated libraries out of LD_LIBRARY_PATH; `toolkit rehearse` is what they are for",
+        )
+
 
 FLAGS: Final = (
     "CUBLAS_",
@@ -25,16 +73,16 @@ FLAGS: Final = (
 
 
 RECORDED: Final = ("threads", "devices", "tensorflow", "tf32", "numpy", "cuda", "cudnn", "driver", "flags")
-"""What `prepare` returns: a run that goes on with another value of one of these may differ in its last bits."""
+"""What `prepare` returns. If one of these changes, a resumed run may differ in its last bits."""
 
 
 def prepare(threads: int, *, tf32: bool = False) -> dict[str, Any]:
-    """Load TensorFlow and pin what decides its last bits; call it once, before anything else of TensorFlow.
+    """Load TensorFlow and pin what decides its last bits; call it before anything else of TensorFlow.
 
     Args:
         threads: threads inside an operation. Sums are split among them, so their number changes the rounding.
         tf32: let GPUs round the factors of float32 products to 10 bits of mantissa, which is TensorFlow's own default
-            on GPUs of compute capability 8.0 and later. Others ignore it.
+            from compute capability 8.0 on. Other GPUs ignore it.
 
     Returns:
         What the bits depend on besides the configuration, to be recorded with the run.
@@ -46,7 +94,7 @@ def prepare(threads: int, *, tf32: bool = False) -> dict[str, Any]:
     tf.config.threading.set_inter_op_parallelism_threads(threads)
     tf.config.experimental.enable_op_determinism()
     graphics = tf.config.list_physical_devices("GPU")
-    emulation.refuse(list_devices() if graphics else [])
+    refuse_emulation(list_devices() if graphics else [])
     tf.config.experimental.enable_tensor_float_32_execution(tf32)
     if graphics:
         # The network is laid out for the GPU already, see train.model.formulation. Grappler would transpose its maps
@@ -65,10 +113,9 @@ def prepare(threads: int, *, tf32: bool = False) -> dict[str, Any]:
 
 
 def describe_libraries(build: dict[str, Any]) -> dict[str, str]:
-    """Versions of what computes besides TensorFlow; those of CUDA only where there is a GPU.
+    """Return the versions of NumPy and, where `build` is not empty, of CUDA, cuDNN and the driver.
 
-    Args:
-        build: TensorFlow's own account of the CUDA and cuDNN that it was built for; empty without a GPU.
+    `build` is TensorFlow's own account of the CUDA and cuDNN that it was built for; empty without a GPU.
     """
     found = {"numpy": metadata.version("numpy")}
     if not build:
@@ -83,7 +130,7 @@ def describe_libraries(build: dict[str, Any]) -> dict[str, str]:
 
 
 def read_device_peak() -> int | None:
-    """The most bytes that TensorFlow's allocator has had in use on the first GPU, or None where there is no GPU."""
+    """Return the most bytes that TensorFlow has had in use on the first GPU, or None where there is no GPU."""
     import tensorflow as tf
 
     if not tf.config.list_logical_devices("GPU"):
@@ -91,8 +138,21 @@ def read_device_peak() -> int | None:
     return int(tf.config.experimental.get_memory_info("GPU:0")["peak"])
 
 
+def read_device_limit() -> int:
+    """Return the bytes that TensorFlow may use of the smallest GPU; 0 where there is none."""
+    from tensorflow.python.client import device_lib
+
+    limits = [device.memory_limit for device in device_lib.list_local_devices() if device.device_type == "GPU"]
+    return min(limits, default=0)
+
+
+def fits_device(images: int, memory: int) -> bool:
+    """Say whether a data set whose images take so many bytes is kept in a GPU's memory."""
+    return images <= RESIDENT_SHARE * memory
+
+
 def read_driver_version(file: Path = Path("/proc/driver/nvidia/version")) -> str:
-    """The first line that NVIDIA's kernel module says of itself, or nothing."""
+    """Return the first line of the version file of NVIDIA's kernel module, or nothing."""
     try:
         return file.read_text(encoding="utf-8").splitlines()[0].strip()
     except (OSError, IndexError):
@@ -100,7 +160,7 @@ def read_driver_version(file: Path = Path("/proc/driver/nvidia/version")) -> str
 
 
 def list_devices() -> list[str]:
-    """The processors TensorFlow trains on, by model name."""
+    """List the processors TensorFlow trains on, by model name."""
     import tensorflow as tf
 
     graphics = tf.config.list_physical_devices("GPU")
@@ -118,5 +178,5 @@ def _name_cpu() -> str:
 
 
 def choose_threads(config: TrainConfig, recorded: int | None) -> int:
-    """Return the threads of a run: those asked for, else those it began with, else one for each usable core."""
+    """Return the threads of a run: as asked for, else as it began with, else one for each usable core."""
     return config.threads or recorded or count_cores()

@@ -1,4 +1,4 @@
-"""Everything that changes in training: weights, running averages, optimizer slots and counts of steps."""
+"""The state of a run: weights, running averages, optimizer slots and counts of steps."""
 
 import hashlib
 from collections.abc import Iterable, Mapping
@@ -19,8 +19,7 @@ class State:
     """The variables of a run.
 
     Attributes:
-        model: holds the weights and running averages.
-        slots: for each trainable weight, what the update rule remembers of it.
+        slots: for each trainable weight, what the update rule keeps.
         step: steps done, skipped ones included.
         loss_scale: what the loss is multiplied by in half precision.
         steady: steps without overflow since the scale last changed.
@@ -35,7 +34,7 @@ class State:
     skipped: tf.Variable
 
     def name_variables(self) -> dict[str, tf.Variable]:
-        """All variables by a name that is unique and the same in every process."""
+        """Return all variables by a name that is the same in every process."""
         named = name_weights(self.model)
         for variable, slots in zip(self.model.trainable_variables, self.slots, strict=True):
             named |= {f"{SLOTS}{variable.path}/{index}": slot for index, slot in enumerate(slots)}
@@ -43,15 +42,11 @@ class State:
         return named | counters
 
     def read(self) -> dict[str, NDArray[np.generic]]:
-        """Values of all variables by name."""
+        """Return the values of all variables by name."""
         return {name: variable.numpy() for name, variable in self.name_variables().items()}
 
     def write(self, values: Mapping[str, NDArray[np.generic]]) -> None:
-        """Set all variables.
-
-        Raises:
-            IntegrityError: the values are those of another model.
-        """
+        """Set all variables; values of another model raise an IntegrityError."""
         variables = self.name_variables()
         for name, variable in variables.items():
             if name not in values or values[name].shape != tuple(variable.shape):
@@ -61,7 +56,7 @@ class State:
 
 
 def create(model: keras.Model, rule: Rule, *, initial_scale: float) -> State:
-    """The state before the first step; `initial_scale` is what the loss is multiplied by in half precision."""
+    """Make the state before the first step."""
     slots = [
         [tf.Variable(tf.zeros_like(variable.value), trainable=False) for _ in rule.slots]
         for variable in model.trainable_variables
@@ -77,12 +72,12 @@ def create(model: keras.Model, rule: Rule, *, initial_scale: float) -> State:
 
 
 def name_weights(model: keras.Model) -> dict[str, tf.Variable]:
-    """Weights and running averages by name."""
+    """Return weights and running averages by name."""
     return {variable.path: variable.value for variable in model.variables}
 
 
 def digest(values: Iterable[tuple[str, NDArray[np.generic]]]) -> str:
-    """SHA-256 of named arrays, in the order of their names, as hexadecimal text."""
+    """Return the SHA-256 of named arrays, in the order of their names, as hexadecimal text."""
     state = hashlib.sha256()
     for name, value in sorted(values, key=lambda item: item[0]):
         array = np.ascontiguousarray(value)
@@ -92,5 +87,5 @@ def digest(values: Iterable[tuple[str, NDArray[np.generic]]]) -> str:
 
 
 def digest_weights(model: keras.Model) -> str:
-    """SHA-256 of all weights and running averages: equal to the bit, equal digest."""
+    """Return the SHA-256 of all weights and running averages."""
     return digest((name, variable.numpy()) for name, variable in name_weights(model).items())

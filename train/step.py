@@ -1,4 +1,4 @@
-"""One step of training and one of evaluation: from images as bytes to new weights, as functions to compile."""
+"""Makes the step of training and of evaluation, and evaluates a split."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from train import parcels
 from train.config import TrainConfig
+from train.data import Split
 from train.model import formulation
 from train.model.densenet import dropout_seed
 from train.model.formulation import Formulation
@@ -22,14 +23,14 @@ GROWTH_INTERVAL: Final = 2000
 
 
 class Outcome(NamedTuple):
-    """Mean loss of a batch without the weight penalty, how many of it were right, whether gradients are finite."""
+    """Mean loss of a batch without the weight penalty, its number of right answers, whether gradients are finite."""
 
     loss: tf.Tensor
     correct: tf.Tensor
     finite: tf.Tensor
 
     def read(self) -> tuple[float, int]:
-        """Wait for the step; returns the loss and how many were right."""
+        """Wait for the step; returns the loss and the number of right answers."""
         return float(self.loss), int(self.correct)
 
 
@@ -40,7 +41,6 @@ class PackedOutcome:
     parts: tf.Tensor
 
     def read(self) -> tuple[float, int]:
-        """Wait for the step; returns the loss and how many were right."""
         loss, correct, _ = self.parts.numpy()
         return float(loss), int(correct)
 
@@ -60,11 +60,10 @@ def make_train_step(
     *,
     form: Formulation | None = None,
 ) -> TrainStep:
-    """A function of images (batch, height, width, channels) as bytes, labels (batch,) and learning rate.
+    """Make a function of images as bytes, labels and learning rate that moves the state by one step.
 
-    It moves the state by one step. With mixed_float16 the loss is scaled. A step whose gradients overflow is skipped:
-    it halves the scale and changes no weight and no slot. The running averages of the normalization do move, because
-    they come from the forward pass.
+    With mixed_float16 the loss is scaled. A step whose gradients overflow is skipped: it halves the scale and changes
+    no weight and no slot. The running averages of the normalization do move, because they come from the forward pass.
     """
     form = form or formulation.choose()
     model, weights = state.model, [variable.value for variable in state.model.trainable_variables]
@@ -120,7 +119,7 @@ def make_train_step(
 
 
 def _cross_entropy(labels: tf.Tensor, logits: tf.Tensor, form: Formulation) -> tf.Tensor:
-    """Minus the log likelihood of each label: (batch,)."""
+    """Return minus the log likelihood of each label: (batch,)."""
     if not form.asynchronous:
         return tf.nn.sparse_softmax_cross_entropy_with_logits(labels, logits)
     # Where operations are deterministic, TensorFlow gathers the likelihoods, and the gradient of that sorts on a GPU.
@@ -139,7 +138,7 @@ def _adapt_scale(state: State, finite: tf.Tensor) -> None:
 
 
 def make_evaluation_step(model: keras.Model, mean: NDArray[np.float64], std: NDArray[np.float64]) -> EvaluationStep:
-    """A function of images as bytes to logits (batch, classes)."""
+    """Make a function of images as bytes to logits (batch, classes)."""
 
     def step(images: tf.Tensor) -> tf.Tensor:
         return model(normalize_images(images, mean, std, model.input.dtype), training=False)
@@ -148,7 +147,7 @@ def make_evaluation_step(model: keras.Model, mean: NDArray[np.float64], std: NDA
 
 
 def normalize_images(images: tf.Tensor, mean: NDArray[np.float64], std: NDArray[np.float64], dtype: str) -> tf.Tensor:
-    """Bytes to floats with mean 0 and deviation 1 in each channel of the training split."""
+    """Turn bytes into floats with mean 0 and deviation 1 in each channel of the training split."""
     return (tf.cast(images, dtype) - tf.constant(mean, dtype)) / tf.constant(std, dtype)
 
 
@@ -156,10 +155,17 @@ def normalize_images(images: tf.Tensor, mean: NDArray[np.float64], std: NDArray[
 # files in the system's folder for temporary ones, where a process that is killed leaves them.
 
 
-def compile_train_step(step: TrainStep, config: TrainConfig, *, form: Formulation | None = None) -> TrainStep:
-    """Make a graph of a step, by XLA if asked to, but for the eager loop.
+def compile_train_step(
+    step: TrainStep,
+    config: TrainConfig,
+    *,
+    form: Formulation | None = None,
+    resident: parcels.Resident | None = None,
+) -> TrainStep:
+    """Make a graph of a step, compiled by XLA if asked to; the eager loop gets the step as it is.
 
-    Where the device is asynchronous, batches and outcomes go over in one copy each, but for Keras' ``fit``.
+    Where the device is asynchronous, batches and outcomes go over in one copy each, except with Keras' ``fit``. With
+    the training images on the device, the step is called with what ``Batches.choose`` returns.
     """
     form = form or formulation.choose()
     if config.loop == "eager":
@@ -170,15 +176,58 @@ def compile_train_step(step: TrainStep, config: TrainConfig, *, form: Formulatio
 
     @tf.function(jit_compile=config.jit, autograph=False)  # type: ignore[untyped-decorator]
     def run(parcel: tf.Tensor, batch: int) -> tf.Tensor:
-        outcome = step(*parcels.unpack(parcel, (batch, *config.shape)))
+        tensors = resident.unpack(parcel, batch) if resident else parcels.unpack(parcel, (batch, *config.shape))
+        outcome = step(*tensors)
         return tf.stack([tf.cast(part, outcome.loss.dtype) for part in outcome])
 
-    def run_packed(images: Any, labels: Any, rate: Any) -> PackedOutcome:
-        return PackedOutcome(run(tf.constant(parcels.pack(images, labels, rate)), len(images)))
+    def run_packed(first: Any, second: Any, rate: Any) -> PackedOutcome:
+        pack = parcels.pack_choice if resident else parcels.pack
+        return PackedOutcome(run(tf.constant(pack(first, second, rate)), len(first)))
 
     return run_packed
 
 
 def compile_evaluation_step(step: EvaluationStep, config: TrainConfig) -> EvaluationStep:
-    """Make a graph of an evaluation step, but for the eager loop."""
+    """Make a graph of an evaluation step; the eager loop gets the step as it is."""
     return step if config.loop == "eager" else tf.function(step, jit_compile=config.jit, autograph=False)
+
+
+EVALUATION_BATCH: Final = 256
+
+
+@dataclass(frozen=True)
+class Evaluation:
+    """Mean loss, accuracy, and the confusion matrix (true class, predicted class) with counts."""
+
+    loss: float
+    accuracy: float
+    confusion: NDArray[np.int64]
+
+
+def evaluation_batch(split: Split) -> tf.TensorSpec:
+    """Return shape and dtype of the batches that a split is evaluated in."""
+    return tf.TensorSpec((min(EVALUATION_BATCH, len(split)), *split.images.shape[1:]), tf.uint8)
+
+
+def evaluate(step: EvaluationStep, split: Split, stop: Callable[[], str]) -> Evaluation | None:
+    """Evaluate a split; returns None if asked to stop, because a large model takes minutes.
+
+    The last batch is filled up, so that one compiled shape serves all.
+    """
+    parts = []
+    size = min(EVALUATION_BATCH, len(split))
+    for start in range(0, len(split), size):
+        if stop():
+            return None
+        images = split.images[start : start + size]
+        filled = np.concatenate([images, np.zeros((size - len(images), *images.shape[1:]), images.dtype)])
+        parts.append(step(tf.constant(filled)).numpy()[: len(images)])
+    logits = np.concatenate(parts).astype(np.float64)
+    shifted = logits - logits.max(axis=1, keepdims=True)
+    likelihoods = shifted[np.arange(len(split)), split.labels] - np.log(np.exp(shifted).sum(axis=1))
+    predicted = logits.argmax(axis=1)
+    classes = logits.shape[1]
+    pairs = np.bincount(split.labels.astype(np.int64) * classes + predicted, minlength=classes**2)
+    return Evaluation(
+        float(-likelihoods.mean()), float((predicted == split.labels).mean()), pairs.reshape(classes, classes)
+    )

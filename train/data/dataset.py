@@ -1,6 +1,7 @@
-"""What every source returns: images and labels in memory, and the numbers that normalise them."""
+"""The data set that every source returns: images and labels in memory, checks, and the numbers that normalise them."""
 
 import hashlib
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, Final
@@ -28,13 +29,13 @@ class Split:
         return len(self.labels)
 
     def take(self, indices: NDArray[np.int64]) -> "Split":
-        """The examples at these places."""
+        """Return the examples at these indices."""
         return Split(self.images[indices], self.labels[indices])
 
 
 @dataclass(frozen=True)
 class Dataset:
-    """A data set, and where it came from in words."""
+    """A data set; `source` says in words where it came from."""
 
     train: Split
     test: Split
@@ -44,7 +45,7 @@ class Dataset:
 
     @property
     def watched(self) -> Split:
-        """What is looked at after each epoch: the validation split where there is one, else the test split."""
+        """The split that is evaluated after each epoch: validation where there is one, else test."""
         return self.validation or self.test
 
     @cached_property
@@ -73,7 +74,7 @@ class Dataset:
 
     @cached_property
     def digest(self) -> str:
-        """SHA-256 of all images and labels, as hexadecimal text: equal data, equal digest, whatever the file format."""
+        """SHA-256 of all images and labels, whatever their file format, as hexadecimal text."""
         state = hashlib.sha256()
         for split in (self.train, self.test):
             arrays: tuple[NDArray[Any], ...] = (split.images, split.labels)
@@ -83,11 +84,7 @@ class Dataset:
         return state.hexdigest()
 
     def hold_out(self, count: int, seed: int) -> "Dataset":
-        """Move `count` training examples into a validation split, chosen by the seed.
-
-        Raises:
-            DataError: nothing would be left to train on.
-        """
+        """Move `count` training examples into a validation split, chosen by the seed."""
         if count >= len(self.train):
             raise DataError(f"cannot hold out {count} of {len(self.train)} training examples")
         order = stream(seed, "split").permutation(len(self.train))
@@ -96,11 +93,7 @@ class Dataset:
 
 
 def check(dataset: Dataset, shape: tuple[int, int, int], classes: int) -> Dataset:
-    """Refuse data of another shape or with labels out of range; returns the data set.
-
-    Raises:
-        DataError: the data is not what it should be.
-    """
+    """Return the data set, if images have this shape and labels are in range; raise a DataError if not."""
     for name, split in (("training", dataset.train), ("test", dataset.test)):
         if not len(split):
             raise DataError(f"the {name} split of {dataset.source} is empty")
@@ -118,3 +111,49 @@ def check(dataset: Dataset, shape: tuple[int, int, int], classes: int) -> Datase
                 remedy="give the data set that the labels belong to, or other --labels",
             )
     return dataset
+
+
+_SHOWN: Final = 5
+
+
+def describe_oddities(dataset: Dataset) -> list[str]:
+    """Describe what makes results on this data set meaningless: equal images, classes without examples."""
+    return [*_compare_images(dataset), *_count_classes(dataset)]
+
+
+def _name_splits(dataset: Dataset) -> Iterator[tuple[str, Split]]:
+    yield "training", dataset.train
+    if dataset.validation:
+        yield "validation", dataset.validation
+    yield "test", dataset.test
+
+
+def _compare_images(dataset: Dataset) -> Iterator[str]:
+    equal = {name: len(split) > 1 and _is_one_image(split) for name, split in _name_splits(dataset)}
+    for name, split in _name_splits(dataset):
+        if equal[name]:
+            first = split.images[0]
+            pixels = f": every pixel is {first.flat[0]}" if (first == first.flat[0]).all() else ""
+            yield f"all {len(split)} {name} images of {dataset.source} are the same{pixels}"
+    for channel, value in enumerate(dataset.train.images[0, 0, 0].tolist()):
+        # The sums behind it are exact, so a constant channel has exactly the least deviation.
+        if dataset.std[channel] <= LEAST_DEVIATION and not equal["training"]:
+            yield f"channel {channel} of all training images of {dataset.source} is {value} in every pixel"
+
+
+def _is_one_image(split: Split) -> bool:
+    """Say whether all images are equal, a slice at a time."""
+    starts = range(0, len(split), _SLICE)
+    return all((split.images[start : start + _SLICE] == split.images[0]).all() for start in starts)
+
+
+def _count_classes(dataset: Dataset) -> Iterator[str]:
+    names = [f"{label} ({name})" if name != str(label) else name for label, name in enumerate(dataset.class_names)]
+    for split_name, split in _name_splits(dataset):
+        found = set(np.unique(split.labels).tolist())
+        missing = [name for label, name in enumerate(names) if label not in found]
+        if len(found) == 1 and len(split) > 1:
+            yield f"all {len(split)} {split_name} images of {dataset.source} are of one class, {names[found.pop()]}"
+        elif split_name == "training" and missing:
+            shown = ", ".join(missing[:_SHOWN]) + ", …" * (len(missing) > _SHOWN)
+            yield f"{len(missing)} of {len(names)} classes have no training image in {dataset.source}: {shown}"

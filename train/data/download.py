@@ -1,13 +1,23 @@
-"""Files from the network: whole and of the known digest, or not there at all."""
+"""Fetches files: whole and of the known digest, or not at all.
+
+Data sets of the Hugging Face Hub, or of the mirror that HF_ENDPOINT names, come by the Hub's own client. It keeps each
+large file under the sha256 that the Hub states, but never computes it: that is done here, each time, before a file is
+used. What a cache holds complete is used as it is, so that a run can be repeated after the Hub has moved on. The
+folder's name is the commit, and the run records it.
+"""
 
 import hashlib
 import http.client
+import os
+import re
+import shutil
+import sys
 import urllib.error
 import urllib.request
 from pathlib import Path
 from typing import Final
 
-from train.errors import DataError, IntegrityError
+from train.errors import DataError, IntegrityError, PreflightError
 from train.files import replacing
 
 TIMEOUT_SECONDS: Final = 15
@@ -16,11 +26,11 @@ NETWORK_ERRORS: Final = (urllib.error.URLError, http.client.HTTPException, Timeo
 
 
 def fetch(url: str, sha256: str, path: Path) -> Path:
-    """The file at `path`, fetched first if it is not there; returns the path.
+    """Return `path`, after fetching the file if it is not there.
 
     Raises:
         DataError: it cannot be fetched.
-        IntegrityError: what came, or what lies there, has another digest.
+        IntegrityError: the file has another digest.
     """
     if path.exists():
         check(path, sha256)
@@ -43,14 +53,14 @@ def fetch(url: str, sha256: str, path: Path) -> Path:
 
 
 def open_url(url: str) -> http.client.HTTPResponse:
-    """An answer to read; proxies are those of the environment as it is now."""
+    """Open an address; proxies are those of the environment as it is now."""
     request = urllib.request.Request(url, headers={"User-Agent": "tensorflow-toolkit"})  # noqa: S310
     response: http.client.HTTPResponse = urllib.request.build_opener().open(request, timeout=TIMEOUT_SECONDS)
     return response
 
 
 def unreachable(what: str, error: BaseException) -> DataError:
-    """The error for a source that does not answer."""
+    """Make the error for a source that does not answer."""
     reason = getattr(error, "reason", None) or error
     return DataError(
         f"cannot get the data from {what}",
@@ -60,12 +70,7 @@ def unreachable(what: str, error: BaseException) -> DataError:
 
 
 def check(path: Path, sha256: str) -> None:
-    """Compare a file with the digest it must have.
-
-    Raises:
-        IntegrityError: it has another.
-        DataError: it cannot be read.
-    """
+    """Compare a file with the digest it must have; raise an IntegrityError if it has another."""
     try:
         with path.open("rb") as file:
             found = hashlib.file_digest(file, "sha256").hexdigest()
@@ -77,3 +82,89 @@ def check(path: Path, sha256: str) -> None:
             why=f"its sha256 is {found}, not {sha256}",
             remedy="remove it and run again, or get another copy",
         )
+
+
+DIGEST: Final = re.compile("[0-9a-f]{64}")
+
+
+def fetch_from_hub(repository: str, patterns: list[str], cache: Path) -> Path:
+    """Return a folder with the files of a data set that fit the patterns, after fetching those not in the cache.
+
+    Raises:
+        DataError: the Hub does not answer, or holds no such files.
+        IntegrityError: a file is not what the Hub says; it is removed.
+        PreflightError: the cache cannot be written.
+    """
+    import httpx2
+    from huggingface_hub import errors
+    from huggingface_hub.utils.tqdm import disable_progress_bars
+
+    if not sys.stderr.isatty():
+        disable_progress_bars()
+    try:
+        try:
+            folder = _snapshot(repository, patterns, cache, local_files_only=True)
+        except errors.LocalEntryNotFoundError:
+            folder = _snapshot(repository, patterns, cache)
+    except (errors.HfHubHTTPError, errors.LocalEntryNotFoundError, httpx2.HTTPError, ValueError, KeyError) as error:
+        # The client wraps the reason in advice of its own.
+        raise unreachable(f"the Hugging Face Hub ({repository})", error.__cause__ or error) from error
+    except OSError as error:
+        raise PreflightError(
+            f"cannot write to {cache}", why=error.strerror or str(error), remedy="choose another with --cache-dir"
+        ) from error
+    try:
+        _check_hub_files(folder, patterns)
+    except IntegrityError:
+        shutil.rmtree(cache / _name_cache(repository))
+        raise
+    return folder
+
+
+def find_in_hub_cache(repository: str, patterns: list[str], folder: Path) -> Path | None:
+    """Find a data set in a cache of the Hub's client, or in its part for this data set; uses no network.
+
+    Raises:
+        DataError: the cache has the data set, but not all of these files.
+        IntegrityError: a file is not what the Hub said.
+    """
+    root = folder.parent if folder.name == _name_cache(repository) else folder
+    if not (root / _name_cache(repository)).is_dir():
+        return None
+    from huggingface_hub import errors
+
+    try:
+        found = _snapshot(repository, patterns, root, local_files_only=True)
+    except errors.LocalEntryNotFoundError as error:
+        raise DataError(f"{folder} does not hold {repository} whole", why=str(error)) from error
+    _check_hub_files(found, patterns)
+    return found
+
+
+def _name_cache(repository: str) -> str:
+    return f"datasets--{repository.replace('/', '--')}"
+
+
+def _snapshot(repository: str, patterns: list[str], cache: Path, *, local_files_only: bool = False) -> Path:
+    from huggingface_hub import snapshot_download
+
+    folder = snapshot_download(
+        repository,
+        repo_type="dataset",
+        allow_patterns=patterns,
+        cache_dir=cache,
+        endpoint=os.environ.get("HF_ENDPOINT", "").rstrip("/") or None,
+        local_files_only=local_files_only,
+    )
+    return Path(folder)
+
+
+def _check_hub_files(folder: Path, patterns: list[str]) -> None:
+    files = [path for pattern in patterns for path in sorted(folder.glob(pattern))]
+    if not files:
+        raise DataError(f"there is no {' or '.join(patterns)} in {folder}")
+    for file in files:
+        kept = file.resolve()
+        if not DIGEST.fullmatch(kept.name):
+            raise DataError(f"the Hub states no sha256 for {file}", why=f"it is kept as {kept.name}")
+        check(kept, kept.name)

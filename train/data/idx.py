@@ -1,4 +1,4 @@
-"""The IDX files of Fashion-MNIST (Xiao et al., arXiv 1708.07747), compressed or not."""
+"""Reads the IDX files of Fashion-MNIST (Xiao et al., arXiv 1708.07747), compressed or not."""
 
 import gzip
 import math
@@ -17,22 +17,18 @@ MOST_DIMENSIONS = 3
 
 
 def find_folder(folder: Path) -> Path | None:
-    """The folder of the files: this one, or where Keras or torchvision keep them below it."""
+    """Find the folder of the files: this one, or where Keras or torchvision keep them below it."""
     candidates = (folder / place for place in ("", "fashion-mnist", "raw", "FashionMNIST/raw"))
     return next((place for place in candidates if find(place, "train-images-idx3-ubyte")), None)
 
 
 def find(folder: Path, name: str) -> Path | None:
-    """An IDX file in a folder, compressed or not."""
+    """Find an IDX file in a folder, compressed or not."""
     return next((path for path in (folder / f"{name}.gz", folder / name) if path.is_file()), None)
 
 
 def read_folder(folder: Path) -> tuple[Split, Split]:
-    """Read training and test split.
-
-    Raises:
-        DataError: a file is missing or not what it says it is.
-    """
+    """Read training and test split."""
     splits = []
     for prefix in ("train", "t10k"):
         images, labels = (_read(folder, f"{prefix}-{kind}-ubyte") for kind in ("images-idx3", "labels-idx1"))
@@ -55,11 +51,7 @@ def _read(folder: Path, name: str) -> NDArray[np.uint8]:
 
 
 def parse(content: bytes, origin: str) -> NDArray[np.uint8]:
-    """The array of bytes in an IDX file.
-
-    Raises:
-        DataError: it is no such file, or cut short.
-    """
+    """Read the array of bytes in an IDX file."""
     if len(content) < 4 or content[:3] != bytes([0, 0, UNSIGNED_BYTE]) or content[3] > MOST_DIMENSIONS:
         raise DataError(f"{origin} is no IDX file of bytes with up to {MOST_DIMENSIONS} dimensions")
     start = 4 + 4 * content[3]

@@ -1,7 +1,7 @@
-"""SVHN's cropped digits as their authors publish them: MATLAB files (Netzer et al., NIPS workshop 2011).
+"""Reads SVHN's cropped digits as published: MATLAB files (Netzer et al., NIPS workshop 2011).
 
-Only what these files hold is read, variables of numbers in MAT-file level 5 ("MAT-File Format", MathWorks). SciPy's
-reader knows more, but damaged files can end it by a fault in its compiled part, and it holds a variable twice.
+Only variables of numbers in MAT-file level 5 are read ("MAT-File Format", MathWorks). SciPy's reader can do more, but
+damaged files can crash its compiled part, and it holds each variable twice.
 """
 
 import struct
@@ -33,11 +33,7 @@ class Variable(NamedTuple):
 
 
 def read(paths: list[Path]) -> Split:
-    """Read files, one after the other; the digit 0 is labelled 10 there and 0 here.
-
-    Raises:
-        DataError: a file cannot be read or is no such file.
-    """
+    """Read files, one after the other. The digit 0 is labelled 10 in them and 0 in the result."""
     parts = [_read_file(path) for path in paths]
     if len(parts) == 1:
         return parts[0]
@@ -59,7 +55,7 @@ def _read_file(path: Path) -> Split:
 
 
 def _convert_labels(labels: NDArray[Any]) -> NDArray[np.int32]:
-    """Return labels from 0 to 9, given those from 1 to 10, where 10 stands for the digit 0; 0 is taken for it too."""
+    """Convert labels from 1 to 10 to 0 to 9; 10 and 0 both stand for the digit 0."""
     wrong = np.flatnonzero(~np.isin(labels, np.arange(CLASSES + 1)))
     if len(wrong):
         raise ValueError(f"label {labels[wrong[0]]} of image {wrong[0]}, counted from 0, is no digit from 1 to 10")
@@ -67,7 +63,7 @@ def _convert_labels(labels: NDArray[Any]) -> NDArray[np.int32]:
 
 
 def _arrange(images: Variable) -> NDArray[np.uint8]:
-    """Images of (height, width, channels, count) as (count, height, width, channels), in the memory they are in."""
+    """Turn (height, width, channels, count) into (count, height, width, channels) without a second copy."""
     if len(images.shape) != 4 or images.values.dtype != np.uint8:
         raise ValueError("X is no array of images of bytes")
     height, width, channels, count = images.shape
@@ -109,7 +105,7 @@ def _read_variable(stream: "_Inflated | _Plain", kind: int) -> tuple[str, Variab
 
 
 def _read_element(stream: "_Inflated | _Plain") -> NDArray[Any]:
-    """The numbers of an element; one of up to four bytes has them in its tag."""
+    """Read the numbers of an element; an element of up to four bytes has them in its tag."""
     tag = stream.read(8)
     kind, size = struct.unpack("<2I", tag)
     if kind >> 16:
@@ -124,13 +120,13 @@ def _read_element(stream: "_Inflated | _Plain") -> NDArray[Any]:
 
 
 class _Plain:
-    """What follows in a file."""
+    """The rest of a file."""
 
     def __init__(self, file: BinaryIO) -> None:
         self.file = file
 
     def read(self, size: int) -> bytearray:
-        """Exactly so many bytes, asked for piece by piece: a wrong size must not ask for memory that is not needed."""
+        """Read exactly so many bytes, in pieces: a wrong size must not take memory that is not needed."""
         content = bytearray()
         while len(content) < size:
             piece = self.file.read(min(CHUNK, size - len(content)))
@@ -141,13 +137,13 @@ class _Plain:
 
 
 class _Inflated:
-    """What a compressed element holds."""
+    """The content of a compressed element."""
 
     def __init__(self, file: BinaryIO, size: int) -> None:
         self.file, self.left, self.inflate = file, size, zlib.decompressobj()
 
     def read(self, size: int) -> bytearray:
-        """Exactly so many bytes."""
+        """Read exactly so many bytes."""
         content = bytearray()
         while len(content) < size:
             piece = self._next(min(CHUNK, size - len(content)))
@@ -157,7 +153,7 @@ class _Inflated:
         return content
 
     def close(self) -> None:
-        """Read to the end, where the checksum is."""
+        """Read to the end, which checks the checksum."""
         while self._next(CHUNK):
             pass
         if not self.inflate.eof or self.left:

@@ -1,33 +1,68 @@
-"""Finds the files of a data set: a local copy in any of the usual layouts, else the cache, else the network."""
+"""Loads a data set: a local copy in any of the usual layouts, else the cache, else the network."""
 
 from functools import cache
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import yaml
 
 from train.config import TrainConfig
-from train.data import cifar, download, hub, idx, matlab, parquet, saved
-from train.data.dataset import Dataset, Split
-from train.errors import DataError
+from train.data import cifar, download, idx, matlab, tables
+from train.data.dataset import Dataset, Split, check
+from train.errors import DataError, UsageError
 
 Splits = tuple[Split, Split]
 
 
 @cache
 def read_sources() -> dict[str, Any]:
-    """The table beside this module: where data sets come from and what their files must be."""
+    """Read the table beside this module: where data sets come from and what their files must be."""
     value: dict[str, Any] = yaml.safe_load((Path(__file__).parent / "sources.yaml").read_text(encoding="utf-8"))
     return value
 
 
 def load(config: TrainConfig) -> Dataset:
-    """Load a data set that is kept in files.
+    """Load the data of a run: from ``--data-dir``, else from the cache, else from its source.
 
     Raises:
         DataError: it is missing, unreadable, or not what it says it is.
         IntegrityError: a file's digest is not the known one.
+        UsageError: ``--data-dir`` is given for a data set that needs none.
     """
+    if config.dataset == "digits":
+        if config.data_dir:
+            raise UsageError("--data-dir has no meaning for digits", why="they come with scikit-learn")
+        dataset = load_digits()
+    else:
+        dataset = _load_files(config)
+    dataset = check(dataset, config.shape, config.classes)
+    return dataset.hold_out(config.validation, config.seed) if config.validation else dataset
+
+
+def load_digits() -> Dataset:
+    """Load the 1,797 handwritten digits of 8x8 pixels that come with scikit-learn; pixel values are 0 to 16.
+
+    Alpaydin and Kaynak, "Optical recognition of handwritten digits", UCI (1998). scikit-learn brings no split. This one
+    is stratified and the same for every seed: 1,437 to train on and 360 to test on.
+    """
+    from sklearn import datasets
+    from sklearn.model_selection import train_test_split
+
+    images, labels = datasets.load_digits(return_X_y=True)
+    parts = train_test_split(
+        images.reshape(-1, 8, 8, 1).astype(np.uint8),
+        labels.astype(np.int32),
+        test_size=360,
+        stratify=labels,
+        random_state=0,
+    )
+    train_images, test_images, train_labels, test_labels = parts
+    names = tuple(str(digit) for digit in range(10))
+    return Dataset(Split(train_images, train_labels), Split(test_images, test_labels), names, "scikit-learn's digits")
+
+
+def _load_files(config: TrainConfig) -> Dataset:
     if config.data_dir:
         splits, origin = read_local(config, Path(config.data_dir)), f"{config.data_dir}"
     else:
@@ -37,12 +72,7 @@ def load(config: TrainConfig) -> Dataset:
 
 
 def read_local(config: TrainConfig, folder: Path) -> Splits:
-    """Read a local copy, in whatever layout it is.
-
-    Raises:
-        DataError: the folder is missing or holds no layout we know.
-        IntegrityError: an archive in it is not the known one.
-    """
+    """Read a local copy, in whatever layout it is."""
     if not folder.is_dir():
         raise DataError(f"there is no folder {folder}", remedy="give the folder of a local copy by --data-dir")
     splits = _read_tables(config, folder) or _read_originals(config, folder)
@@ -56,18 +86,17 @@ def read_local(config: TrainConfig, folder: Path) -> Splits:
 
 
 def _read_tables(config: TrainConfig, folder: Path) -> Splits | None:
-    """Read what Hugging Face's programs write, if it is there."""
-    if parquet.find(folder, "train"):
+    if tables.find_parquet(folder, "train"):
         return _read_parquet(config, folder)
-    if saved.find(folder, "train"):
+    if tables.find_saved(folder, "train"):
         return _read_saved(config, folder)
     facts = read_sources()[config.dataset]["hub"]
-    cached = hub.find(facts["repository"], _patterns(config), folder)
+    cached = download.find_in_hub_cache(facts["repository"], _patterns(config), folder)
     return _read_parquet(config, cached / facts["folder"]) if cached else None
 
 
 def _read_originals(config: TrainConfig, folder: Path) -> Splits | None:
-    """Read what the authors of the data publish, if it is there."""
+    """Read the files that the authors of the data publish, if they are there."""
     facts = read_sources()[config.dataset]
     if config.dataset in cifar.BATCHES:
         unpacked = cifar.find_folder(config.dataset, folder)
@@ -85,7 +114,7 @@ def _read_originals(config: TrainConfig, folder: Path) -> Splits | None:
 
 
 def describe_layouts(dataset: str) -> str:
-    """The files that a local copy may consist of, in words."""
+    """Say which files a local copy may consist of."""
     facts = read_sources()[dataset]
     layouts = [
         "train-*.parquet and test-*.parquet as on the Hugging Face Hub",
@@ -107,17 +136,15 @@ def _read_remote(config: TrainConfig) -> tuple[Splits, str]:
             download.fetch(file["url"], file["sha256"], kept / name)
         return read_local(config, kept), next(iter(facts["files"].values()))["url"]
     repository = facts["hub"]["repository"]
-    folder = hub.fetch(repository, _patterns(config), kept)
+    folder = download.fetch_from_hub(repository, _patterns(config), kept)
     return _read_parquet(config, folder / facts["hub"]["folder"]), f"{repository} at {folder.name}"
 
 
 def _parts(config: TrainConfig) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """What training and test split are made of, by the names of their sources."""
     return ("train", "extra") if config.extra else ("train",), ("test",)
 
 
 def _patterns(config: TrainConfig) -> list[str]:
-    """The files of the splits that are read, as the Hub names them."""
     folder = read_sources()[config.dataset]["hub"]["folder"]
     return [f"{folder}/{name}-*.parquet" for names in _parts(config) for name in names]
 
@@ -126,14 +153,14 @@ def _read_parquet(config: TrainConfig, folder: Path) -> Splits:
     columns = read_sources()[config.dataset]["columns"]
 
     def find(name: str) -> list[Path]:
-        files = parquet.find(folder, name)
+        files = tables.find_parquet(folder, name)
         if not files:
             raise DataError(f"{folder} holds no {name}-*.parquet")
         return files
 
     def read(names: tuple[str, ...]) -> Split:
         files = [file for name in names for file in find(name)]
-        return parquet.read(files, columns["image"], columns[config.labels])
+        return tables.read_parquet(files, columns["image"], columns[config.labels])
 
     train, test = _parts(config)
     return read(train), read(test)
@@ -143,14 +170,14 @@ def _read_saved(config: TrainConfig, folder: Path) -> Splits:
     columns = read_sources()[config.dataset]["columns"]
 
     def find(name: str) -> Path:
-        place = saved.find(folder, name)
+        place = tables.find_saved(folder, name)
         if not place:
             raise DataError(f"{folder} holds no split {name}")
         return place
 
     train, test = ([find(name) for name in names] for names in _parts(config))
     image, label = columns["image"], columns[config.labels]
-    return saved.read(train, image, label), saved.read(test, image, label)
+    return tables.read_saved(train, image, label), tables.read_saved(test, image, label)
 
 
 def _read_matlab(config: TrainConfig, folder: Path) -> Splits:

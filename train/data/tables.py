@@ -1,9 +1,10 @@
-"""Reads tables of encoded images and integer labels: what every format of Hugging Face holds.
+"""Reads tables of encoded images and integer labels, as Hugging Face's programs write them: Parquet or saved Arrow.
 
 Rows are counted from 0, as the Hub's viewer and ``datasets`` count them.
 """
 
 import io
+import re
 import struct
 from collections.abc import Callable, Iterable
 from pathlib import Path
@@ -25,13 +26,52 @@ MODES: Final = ("L", "RGB")
 """Pillow's names for images of one byte or three bytes a pixel; others, such as palettes, are no plain brightness."""
 
 
-def read(places: list[Path], open_: Open, image: str, label: str) -> Split:
-    """Read the tables of some places, one after the other, given the names of the columns.
+def find_parquet(folder: Path, split: str) -> list[Path]:
+    """Find the Parquet files of a split in or below a folder, in order (``train-00000-of-00001.parquet``)."""
+    patterns = (f"{split}-*.parquet", f"{split}.parquet", f"{split}/*.parquet")
+    for parent in ("", "data/", "*/"):
+        for pattern in patterns:
+            files = sorted(folder.glob(parent + pattern))
+            if files:
+                told = re.search(r"-of-(\d+)\.", files[0].name)
+                if told and int(told[1]) != len(files):
+                    raise DataError(f"{files[0].parent} holds {len(files)} of {int(told[1])} files of {split}")
+                return files
+    return []
 
-    Raises:
-        DataError: a table cannot be read, or a column is missing; or an image or label is missing, unreadable or of
-            another kind than the others, with its file and row.
-    """
+
+def read_parquet(files: list[Path], image: str, label: str) -> Split:
+    """Read Parquet files, given the names of the columns."""
+    import pyarrow.parquet as pq
+
+    def open_(path: Path) -> tuple[int, Iterable[Any]]:
+        file = pq.ParquetFile(path)
+        return file.metadata.num_rows, file.iter_batches(batch_size=ROWS, columns=[image, label])
+
+    return _read(files, open_, image, label)
+
+
+def find_saved(folder: Path, split: str) -> Path | None:
+    """Find the folder of a split that ``save_to_disk`` of ``datasets`` wrote: memory-mapped Arrow files."""
+    place = folder / split
+    return place if (folder / "dataset_dict.json").is_file() and (place / "state.json").is_file() else None
+
+
+def read_saved(places: list[Path], image: str, label: str) -> Split:
+    """Read the folders of saved splits, given the names of the columns."""
+
+    def open_(path: Path) -> tuple[int, Iterable[Any]]:
+        # Slow to load (a second), and needed for this layout alone.
+        from datasets import load_from_disk
+
+        saved = load_from_disk(str(path)).select_columns([image, label]).with_format("arrow")
+        return len(saved), saved.iter(batch_size=ROWS)
+
+    return _read(places, open_, image, label)
+
+
+def _read(places: list[Path], open_: Open, image: str, label: str) -> Split:
+    """Read tables, one after the other; errors name the file and the row."""
     import pyarrow as pa
 
     labels: list[NDArray[np.int32]] = []
@@ -65,7 +105,6 @@ def read(places: list[Path], open_: Open, image: str, label: str) -> Split:
 
 
 def _read_labels(column: Any, place: Path, start: int) -> NDArray[np.int32]:
-    """Return the labels of some rows, the first of which is row `start` of a place."""
     import pyarrow as pa
 
     if not pa.types.is_integer(column.type):
@@ -77,7 +116,7 @@ def _read_labels(column: Any, place: Path, start: int) -> NDArray[np.int32]:
 
 
 def _decode(value: Any, place: Path, row: int) -> NDArray[np.uint8]:
-    """Return the pixels of an image as (height, width, channels)."""
+    """Decode an image into (height, width, channels)."""
     from PIL import Image, UnidentifiedImageError
 
     if value is None:

@@ -1,24 +1,49 @@
 """The dense block as a pure function, in three memory modes that compute the same numbers.
 
 A layer reads all maps made before it in its block: norm, ReLU, convolution, once (3x3) or twice (1x1, then 3x3), and
-adds `growth` maps (Huang et al., arXiv 1608.06993). Stored naively, what lies between takes memory that grows with the
-square of the depth (Pleiss et al., "Memory-efficient implementation of DenseNets", arXiv 1707.06990).
+adds `growth` maps (Huang et al., arXiv 1608.06993). Keeping every intermediate result takes memory that grows with the
+square of the depth (Pleiss et al., arXiv 1707.06990). The modes:
 
-- ``plain`` keeps everything: the reference, differentiated by TensorFlow.
+- ``plain`` keeps everything. It is the reference; TensorFlow differentiates it.
 - ``recompute`` keeps the input and output of each layer and runs the layer again in the backward pass.
-- ``shared`` computes the statistics of each map once and keeps one normalised buffer; see ``train.model.shared``.
+- ``shared`` keeps one buffer of normalised maps and one of their gradients.
 
-This module is the seam for a fused operation: `dense_block` is all that the rest of the network knows of it.
+In ``shared``, the mean and variance of a map are computed once, when it is made, because all its readers see the same
+batch. Each layer scales, shifts and rectifies the maps before it, and does so again in the backward pass. The
+statistics' part of the gradient is the same for all readers, so it is added once for each map:
+
+    dx = rsqrt(variance + epsilon) (G - mean(G) - xhat mean(G xhat)),   G = sum over readers of gamma * dz
+
+(Ioffe and Szegedy, arXiv 1502.03167.) Subtracting the two means is linear in G. Where the formulation says so, each
+reader therefore does it to its own share gamma * dz. In the backward pass maps and gradients shrink from layer to
+layer, so nothing is kept twice at its start, where memory is highest.
+
+`dense_block` is all that the rest of the network uses of this module. A fused operation could replace it.
 """
 
-from collections.abc import Sequence
-from typing import Literal, NamedTuple
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal, NamedTuple
 
 import tensorflow as tf
 
-from train.model.convolution import convolve
+from train.model.convolution import convolve, convolve_gradient
 from train.model.formulation import Formulation
-from train.model.normalization import EPSILON, Statistics, apply_statistics, normalize, scale_shift, standardize
+from train.model.normalization import (
+    EPSILON,
+    Saved,
+    Statistics,
+    apply_statistics,
+    normalize,
+    normalize_gradient,
+    rsqrt,
+    scale_by_deviation,
+    scale_shift,
+    scale_shift_gradient,
+    standardize,
+    standardize_gradient,
+    with_biased_variance,
+)
 from train.model.randomness import Dropout
 
 Mode = Literal["plain", "recompute", "shared"]
@@ -40,9 +65,8 @@ class Block(NamedTuple):
     """What a dense block returns.
 
     Attributes:
-        maps: all maps of the block, normalised but not yet scaled. What reads them begins with a norm, of which only
-            scale and shift are left to do.
-        features: statistics of all maps before they were normalised, in pieces that lie one behind the other.
+        maps: all maps of the block, normalised but not scaled: what reads them begins with a norm, and scales them.
+        features: statistics of all maps before they were normalised, in consecutive pieces.
         inner: with bottleneck, for each layer the statistics between its two convolutions.
     """
 
@@ -65,15 +89,13 @@ def dense_block(
     Args:
         x: the maps it starts from.
         layers: one or two units each.
-        mode: how the backward pass gets at what lies between; never what is computed.
-        form: how to compute it on this device; it says how the maps lie.
+        mode: what is kept for the backward pass; the result is the same.
+        form: the operations and the layout for this device.
         dropout: what is dropped after each convolution.
-        compiled: the caller is being compiled by XLA, which needs its own kind of barrier.
+        compiled: the caller is compiled by XLA, which needs its own kind of barrier.
     """
     if mode == "shared":
-        from train.model.shared import shared_block
-
-        return shared_block(x, layers, form, dropout=dropout, compiled=compiled)
+        return _run_shared(x, layers, form, dropout=dropout, compiled=compiled)
     maps, inner = x, []
     for index, units in enumerate(layers):
         place = dropout.at(index)
@@ -92,7 +114,7 @@ def dense_block(
 def dense_block_inference(
     x: tf.Tensor, layers: Sequence[Layer], features: Statistics, inner: Sequence[Statistics], form: Formulation
 ) -> tf.Tensor:
-    """Run a dense block by given statistics; returns all maps, normalised but not yet scaled."""
+    """Run a dense block by given statistics; returns all maps, normalised but not scaled."""
     axis = form.axis
     normal = _standardize_by(x, Statistics(*(part[: x.shape[axis]] for part in features)), form)
     for index, (first, *rest) in enumerate(layers):
@@ -109,7 +131,7 @@ def dense_block_inference(
 def _run_layer(
     maps: tf.Tensor, weights: Sequence[tf.Tensor], form: Formulation, dropout: Dropout
 ) -> tuple[tf.Tensor, ...]:
-    """One layer in training: its new maps, then mean and variance between its convolutions if it has two."""
+    """Run one layer in training; returns its new maps, then mean and variance between its convolutions."""
     units = [Unit(*weights[start : start + 3]) for start in range(0, len(weights), 3)]
     made, between = maps, ()
     for index, unit in enumerate(units):
@@ -122,3 +144,214 @@ def _run_layer(
 def _standardize_by(x: tf.Tensor, statistics: Statistics, form: Formulation) -> tf.Tensor:
     scale = tf.math.rsqrt(statistics.variance + EPSILON)
     return scale_shift(x, scale, -statistics.mean * scale, form)
+
+
+Parts = list[tf.Tensor]
+"""Maps: the long part, then the short one if there is one."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Gathering:
+    """The maps of a block in two parts, so that one map more does not copy all the others.
+
+    A buffer that grows by concatenation is copied whole for each layer, which is O(depth²) channels to move. Here new
+    maps are gathered in a short part, which joins the long one every so many layers. Scale, shift and ReLU of the whole
+    are those of its parts, and a convolution is the sum of the parts' convolutions. On a GPU every operation on a
+    second part is one launch more, and copies are cheap: there all maps are in one part.
+
+    Attributes:
+        first: channels that the block starts from.
+        growth: channels that each layer adds.
+        form: its `gathered` is the number of layers in the short part; 0 means that there is none.
+    """
+
+    first: int
+    growth: int
+    form: Formulation
+
+    def list_channels(self, layers: int) -> list[int]:
+        """Return the channels of each part after so many layers."""
+        recent = (layers - 1) % self.form.gathered + 1 if layers and self.form.gathered else 0
+        parts = [self.first + (layers - recent) * self.growth, recent * self.growth]
+        return parts if recent else parts[:1]
+
+    def split(self, maps: tf.Tensor, layers: int) -> Parts:
+        """Split one buffer of all maps into parts."""
+        parts = self.list_channels(layers)
+        return list(tf.split(maps, parts, axis=self.form.axis)) if len(parts) > 1 else [maps]
+
+    def append(self, parts: Parts, made: tf.Tensor, layers: int) -> Parts:
+        """Add a layer's maps to the parts, as they are after so many layers."""
+        axis = self.form.axis
+        if not self.form.gathered:
+            return [join([*parts, made], axis)]
+        if layers % self.form.gathered == 0:
+            return [join(parts, axis), made]
+        long, recent = parts
+        return [long, join([recent, made], axis)]
+
+    def take_last(self, parts: Parts, layers: int) -> tuple[Parts, tf.Tensor]:
+        """Undo `append`: return the parts as they were after so many layers, and the maps of the next layer."""
+        axis = self.form.axis
+        if not self.form.gathered:
+            # Slices and not a split, which would copy both parts although the last is not always needed.
+            (maps,) = parts
+            end = maps.shape[axis] - self.growth
+            if self.form.channels_first:
+                return [maps[:, :end]], maps[:, end:]
+            return [maps[..., :end]], maps[..., end:]
+        if layers % self.form.gathered == 0:
+            long, recent = parts
+            return self.split(long, layers), recent
+        long, recent = parts
+        recent, last = tf.split(recent, [recent.shape[axis] - self.growth, self.growth], axis=axis)
+        return [long, recent], last
+
+
+def join(parts: Sequence[tf.Tensor], axis: int) -> tf.Tensor:
+    return tf.concat(parts, axis=axis) if len(parts) > 1 else parts[0]
+
+
+def _run_shared(x: tf.Tensor, layers: Sequence[Layer], form: Formulation, *, dropout: Dropout, compiled: bool) -> Block:
+    widths = [len(units) for units in layers]
+
+    @tf.custom_gradient  # type: ignore[untyped-decorator]
+    def run(x: tf.Tensor, *weights: tf.Tensor) -> tuple[Any, Callable[..., list[tf.Tensor]]]:
+        units = [Unit(*weights[start : start + 3]) for start in range(0, len(weights), 3)]
+        grouped = [units[sum(widths[:i]) : sum(widths[: i + 1])] for i in range(len(widths))]
+        forward = _Forward(x, grouped, form, dropout)
+
+        def differentiate(upstream: tf.Tensor, *_: tf.Tensor) -> list[tf.Tensor]:
+            # Nobody differentiates by the running averages, so the statistics' own upstream gradients are void.
+            return forward.differentiate(upstream, compiled=compiled)
+
+        return forward.results, differentiate
+
+    flat = [tf.convert_to_tensor(tensor) for units in layers for unit in units for tensor in unit]
+    maps, *found = run(x, *flat)
+    statistics = [Statistics(*found[start : start + 2]) for start in range(0, len(found), 2)]
+    features = len(layers) + 1
+    return Block(maps, tuple(statistics[:features]), tuple(statistics[features:]))
+
+
+class _Forward:
+    """The forward pass of one block, and what its backward pass needs of it."""
+
+    def __init__(self, x: tf.Tensor, layers: Sequence[Layer], form: Formulation, dropout: Dropout) -> None:
+        self.layers, self.form, self.dropout = layers, form, dropout
+        growth = layers[0][-1].kernel.shape[-1]
+        self.gathering = Gathering(first=x.shape[form.axis], growth=growth, form=form)
+        self.readers: list[list[Unit]] = []  # each layer's first unit, cut as the maps are
+        self.made: list[tuple[tf.Tensor, ...]] = []  # between a layer's convolutions: kept, it is narrow
+        self.inner: list[tuple[Statistics, Saved]] = []
+        self.features: list[Statistics] = []
+        self.scales: list[tf.Tensor] = []
+        maps = [self._standardize(x)]
+        for index, units in enumerate(layers):
+            made = self._run_layer(index, units, maps)
+            maps = self.gathering.append(maps, self._standardize(made), index)
+        self.maps = join(maps, form.axis)
+        statistics = [*self.features, *(between for between, _ in self.inner)]
+        self.results = (self.maps, *(tensor for each in statistics for tensor in each))
+
+    def _standardize(self, x: tf.Tensor) -> tf.Tensor:
+        normal, statistics = standardize(x, self.form)
+        self.features.append(statistics)
+        if not self.form.project_in_readers:
+            self.scales.append(rsqrt(x, statistics, self.form))
+        return normal
+
+    def _differentiate_standardize(self, index: int, dy: tf.Tensor, normal: tf.Tensor) -> tf.Tensor:
+        if self.form.project_in_readers:
+            return scale_by_deviation(dy, self.features[index], self.form)
+        return standardize_gradient(dy, normal, self.scales[index], self.form)
+
+    def _run_layer(self, index: int, units: Layer, maps: Parts) -> tf.Tensor:
+        place, form = self.dropout.at(index), self.form
+        first, *rest = units
+        readers = _cut(first, self.gathering.list_channels(index))
+        self.readers.append(readers)
+        parts = [convolve(self._rectify(x, unit), unit.kernel, form) for x, unit in zip(maps, readers, strict=True)]
+        made = place.at(0).apply(sum(parts[1:], parts[0]), form)
+        self.made.append((made,) if rest else ())
+        for unit in rest:
+            normal, statistics, saved = normalize(made, unit.gamma, unit.beta, form)
+            self.inner.append((statistics, saved))
+            made = place.at(1).apply(convolve(tf.nn.relu(normal), unit.kernel, form), form)
+        return made
+
+    def differentiate(self, upstream: tf.Tensor, *, compiled: bool) -> list[tf.Tensor]:
+        """Return the gradients of x and of all weights, from the gradient of the normalised maps."""
+        wait = _wait_compiled if compiled else _wait
+        count = len(self.layers)
+        *gradients, recent = self.gathering.split(upstream, count)
+        recent, (maps,) = wait(recent, [self.maps])
+        gradients, parts = [*gradients, recent], self.gathering.split(maps, count)
+        weights: list[tf.Tensor] = []
+        for index in reversed(range(count)):
+            gradients, made = self.gathering.take_last(gradients, index)
+            made, held = wait(made, [*parts, *self.made[index]])
+            parts, normal = self.gathering.take_last(held[: len(parts)], index)
+            kept = held[len(held) - len(self.made[index]) :]
+            made = self._differentiate_standardize(index + 1, made, normal)
+            d_maps, d_units = self._differentiate_layer(index, parts, kept, made)
+            gradients = [gradient + part for gradient, part in zip(gradients, d_maps, strict=True)]
+            weights = d_units + weights
+        return [self._differentiate_standardize(0, gradients[0], parts[0]), *weights]
+
+    def _differentiate_layer(
+        self, index: int, maps: Parts, kept: Sequence[tf.Tensor], made: tf.Tensor
+    ) -> tuple[Parts, list[tf.Tensor]]:
+        """Return the gradients of the maps that a layer read, and of its weights."""
+        place, form = self.dropout.at(index), self.form
+        weights: list[tf.Tensor] = []
+        for unit in self.layers[index][1:]:
+            (between,), (statistics, saved) = kept, self.inner[index]
+            known = with_biased_variance(between, statistics, form)
+            rectified = tf.nn.relu(apply_statistics(between, unit.gamma, unit.beta, known, form))
+            d_between = place.at(1).apply(made, form)
+            d_normal, d_kernel = self._differentiate_convolution(rectified, unit.kernel, d_between)
+            made, d_gamma, d_beta = normalize_gradient(d_normal, between, unit.gamma, statistics, saved, form=form)
+            weights = [d_gamma, d_beta, d_kernel]
+        made = place.at(0).apply(made, form)
+        parts = []
+        for x, unit in zip(maps, self.readers[index], strict=True):
+            d_normal, d_kernel = self._differentiate_convolution(self._rectify(x, unit), unit.kernel, made)
+            parts.append((*scale_shift_gradient(d_normal, x, unit.gamma, form), d_kernel))
+        d_maps, d_gammas, d_betas, d_kernels = map(list, zip(*parts, strict=True))
+        return d_maps, [join(d_gammas, 0), join(d_betas, 0), join(d_kernels, 2), *weights]
+
+    def _rectify(self, x: tf.Tensor, unit: Unit) -> tf.Tensor:
+        return tf.nn.relu(scale_shift(x, unit.gamma, unit.beta, self.form))
+
+    def _differentiate_convolution(
+        self, rectified: tf.Tensor, kernel: tf.Tensor, upstream: tf.Tensor
+    ) -> tuple[tf.Tensor, tf.Tensor]:
+        """Return the gradients of a convolution of a rectified map: before the ReLU, and of the kernel."""
+        d_rectified, d_kernel = convolve_gradient(upstream, rectified, kernel, self.form)
+        return tf.raw_ops.ReluGrad(gradients=d_rectified, features=rectified), d_kernel
+
+
+def _cut(unit: Unit, channels: Sequence[int]) -> list[Unit]:
+    """Cut a unit into one for each part of the maps that it reads."""
+    if len(channels) == 1:
+        return [unit]
+    gamma, beta, kernel = (tf.split(weight, channels, axis) for weight, axis in zip(unit, (0, 0, 2), strict=True))
+    return [Unit(*parts) for parts in zip(gamma, beta, kernel, strict=True)]
+
+
+def _wait(gradient: tf.Tensor, tensors: list[tf.Tensor]) -> tuple[tf.Tensor, list[tf.Tensor]]:
+    """Hold saved tensors back until the gradient is there.
+
+    Otherwise the executor recomputes as soon as it can, in the forward pass, and everything is kept after all.
+    """
+    with tf.control_dependencies([gradient]):
+        return gradient, [tf.identity(tensor) for tensor in tensors]
+
+
+def _wait_compiled(gradient: tf.Tensor, tensors: list[tf.Tensor]) -> tuple[tf.Tensor, list[tf.Tensor]]:
+    """Do the same inside XLA, which ignores control dependencies and would merge recomputation with the original."""
+    from tensorflow.compiler.tf2xla.ops import gen_xla_ops
+
+    *held, gradient = gen_xla_ops.xla_optimization_barrier(input=[*tensors, gradient])
+    return gradient, held

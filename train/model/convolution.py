@@ -10,13 +10,7 @@ from train.model.formulation import Formulation
 
 
 def convolve(x: tf.Tensor, kernel: tf.Tensor, form: Formulation) -> tf.Tensor:
-    """Convolution in the dtype of x.
-
-    Args:
-        x: maps in the layout of `form`.
-        kernel: (size, size, inputs, outputs).
-        form: how to compute it on this device.
-    """
+    """Convolve x with a kernel (size, size, inputs, outputs), in the dtype of x."""
     kernel = tf.cast(kernel, x.dtype)
     if _is_product(kernel, form):
         return tf.tensordot(x, kernel[0, 0], axes=1)
@@ -24,7 +18,7 @@ def convolve(x: tf.Tensor, kernel: tf.Tensor, form: Formulation) -> tf.Tensor:
 
 
 def convolve_gradient(dy: tf.Tensor, x: tf.Tensor, kernel: tf.Tensor, form: Formulation) -> tuple[tf.Tensor, tf.Tensor]:
-    """Gradient of `convolve` with respect to x, in the dtype of x, and to the kernel, in its own."""
+    """Return the gradients of `convolve` for x, in the dtype of x, and for the kernel, in its own."""
     narrow = tf.cast(kernel, x.dtype)
     # One after the other: then x, if this is its last reader, is gone before the next large tensor comes.
     if _is_product(kernel, form):
@@ -49,5 +43,4 @@ def _is_product(kernel: tf.Tensor, form: Formulation) -> bool:
 
 
 def _flatten(x: tf.Tensor) -> tf.Tensor:
-    """Pixels of all examples by channels."""
     return tf.reshape(x, [-1, x.shape[-1]])

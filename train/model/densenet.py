@@ -13,7 +13,7 @@ from train.model.layers import DenseBlock, Pool, ScaleRectify, StatelessDropout,
 
 
 def list_layers(config: TrainConfig, form: Formulation) -> list[keras.layers.Layer]:
-    """All layers in order, from normalised images to logits: (batch, height, width, channels) to (batch, classes)."""
+    """List all layers in order, from normalised images to logits (batch, classes)."""
     policy = keras.DTypePolicy(config.precision)
     head = policy.variable_dtype
     seed = tf.Variable([0, 0], dtype=tf.int64, trainable=False, name="dropout_seed") if config.dropout else None
@@ -82,12 +82,12 @@ def list_layers(config: TrainConfig, form: Formulation) -> list[keras.layers.Lay
 
 
 def choose_mode(config: TrainConfig, number: int) -> Mode:
-    """Memory mode of a dense block, counted from 1. Early blocks have the largest maps."""
+    """Return the memory mode of a dense block, counted from 1. Early blocks have the largest maps."""
     return config.memory if not config.recompute_blocks or number in config.recompute_blocks else "plain"
 
 
 def build(config: TrainConfig, form: Formulation | None = None) -> keras.Model:
-    """The network as a functional model, by default in the formulation for the devices that TensorFlow sees."""
+    """Build the network, by default for the devices that TensorFlow sees."""
     image = keras.Input(config.shape, name="image", dtype=keras.DTypePolicy(config.precision).variable_dtype)
     value = image
     for layer in list_layers(config, form or formulation.choose()):
@@ -95,21 +95,13 @@ def build(config: TrainConfig, form: Formulation | None = None) -> keras.Model:
     return keras.Model(image, value, name=f"densenet_{config.model.replace('-', '_')}")
 
 
-def build_sequential(config: TrainConfig, form: Formulation | None = None) -> keras.Model:
-    """The same network as a Sequential model of the same layers."""
-    image = keras.Input(config.shape, name="image", dtype=keras.DTypePolicy(config.precision).variable_dtype)
-    return keras.Sequential(
-        [image, *list_layers(config, form or formulation.choose())], name=f"densenet_{config.model.replace('-', '_')}"
-    )
-
-
 def count_parameters(model: keras.Model) -> int:
-    """Trainable parameters, as papers count them."""
+    """Count the trainable parameters, as papers do."""
     return sum(int(variable.value.shape.num_elements()) for variable in model.trainable_variables)
 
 
 def dropout_seed(model: keras.Model) -> Any:
-    """The variable that a training step sets to (seed, step); none in a model without dropout."""
+    """Return the variable that a training step sets to (seed, step); None in a model without dropout."""
     return next(
         (layer.dropout_seed for layer in model.layers if getattr(layer, "dropout_seed", None) is not None), None
     )

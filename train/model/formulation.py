@@ -1,8 +1,8 @@
-"""Which operations compute a step on a kind of processor: the same function, to rounding, by other means.
+"""Chooses the operations that compute a step on a kind of device; the function is the same, up to rounding.
 
-A processor and a GPU want different operations. On a GPU each operation costs a launch of some microseconds, maps lie
-best with channels before rows (cuDNN's layout for float32), and some operations refuse to run where results must be
-repeatable to the bit. All that depends on the device is decided here, once, and handed to what builds the network.
+On a GPU each operation costs a launch of some microseconds, maps are best laid out with channels before rows (cuDNN's
+layout for float32), and some operations refuse to run where results must be repeatable to the bit. All that depends on
+the device is decided here, and passed to what builds the network.
 """
 
 from dataclasses import dataclass
@@ -17,23 +17,22 @@ class Formulation:
 
     Attributes:
         channels_first: maps are (batch, channels, height, width), else (batch, height, width, channels). Called "maps"
-            in shapes elsewhere. TensorFlow on a processor has no convolution with channels first.
+            in shapes elsewhere. TensorFlow on a CPU has no convolution with channels first.
         pointwise_as_product: compute 1x1 convolutions as products of matrices, which needs channels last.
         gathered: layers whose maps are gathered in a short part before they join the long one, see
-            ``train.model.gathering``; 0 keeps all maps of a block in one part, which takes fewer operations.
-        project_in_readers: each reader of normalised maps subtracts from its gradient what the statistics owe to it,
-            instead of once for the sum of all readers. The subtraction is linear, so both are the same. In a reader
+            ``train.model.block.Gathering``; 0 keeps all maps of a block in one part, which takes fewer operations.
+        project_in_readers: each reader of normalised maps subtracts the statistics' part from its own gradient, instead
+            of once from the sum of all readers. The result is the same, because the subtraction is linear. In a reader
             it comes with the gradients of scale and shift, as one cuDNN call. The other way needs FusedBatchNormGrad
             with ``is_training=False``, which has no deterministic kernel for GPUs
             (tensorflow/core/kernels/fused_batch_norm_op.cu.cc).
-        compile_updates: let XLA make one program of all updates of weights and running averages, which are hundreds of
-            small tensors and thousands of launches else. The rest of the step stays with TensorFlow: XLA has no
-            deterministic gradient of maximum pooling (tensorflow/compiler/tf2xla/kernels/pooling_ops.cc), takes more
-            launches and calls than this, and compiles for minutes.
-        asynchronous: the device works behind the host's back. So a batch goes over in one copy, the next ones are made
+        compile_updates: let XLA make one program of all updates of weights and running averages, which are thousands of
+            launches otherwise. The rest of the step stays with TensorFlow: XLA has no deterministic gradient of maximum
+            pooling (tensorflow/compiler/tf2xla/kernels/pooling_ops.cc), takes more launches, and compiles for minutes.
+        asynchronous: the device works while the host goes on. So a batch goes over in one copy, the next ones are made
             meanwhile, and results come back in one copy that is read a step later.
-        longest_sum: values of a channel up to which a norm's statistics are one sum. With more, columns are summed
-            first, which needs channels last; see ``train.model.normalization``. None: always one sum.
+        longest_sum: number of values up to which a norm's statistics are one sum. With more, columns are summed first,
+            which needs channels last; see ``train.model.normalization``. None: always one sum.
     """
 
     channels_first: bool
@@ -46,7 +45,6 @@ class Formulation:
 
     @property
     def axis(self) -> int:
-        """The axis of maps that counts channels."""
         return 1 if self.channels_first else -1
 
     @property
@@ -56,16 +54,14 @@ class Formulation:
 
     @property
     def data_format(self) -> Literal["NCHW", "NHWC"]:
-        """The layout by TensorFlow's name."""
         return "NCHW" if self.channels_first else "NHWC"
 
     @property
     def keras_format(self) -> Literal["channels_first", "channels_last"]:
-        """The layout by Keras' name."""
         return "channels_first" if self.channels_first else "channels_last"
 
     def spread(self, values: tf.Tensor) -> tf.Tensor:
-        """One value for each channel, (channels,), in a shape that is broadcast over maps."""
+        """Reshape one value for each channel, (channels,), so that it is broadcast over maps."""
         return tf.reshape(values, [-1, 1, 1]) if self.channels_first else values
 
 
@@ -93,5 +89,5 @@ FOR_GPU: Final = Formulation(
 
 
 def choose() -> Formulation:
-    """The formulation for the devices that TensorFlow sees."""
+    """Return the formulation for the devices that TensorFlow sees."""
     return FOR_GPU if tf.config.list_physical_devices("GPU") else FOR_CPU

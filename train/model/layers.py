@@ -1,4 +1,4 @@
-"""The network's layers for Keras: they own variables and running averages; the arithmetic is in pure functions."""
+"""Keras layers of the network: they own variables and running averages; the arithmetic is in pure functions."""
 
 import hashlib
 from collections.abc import Sequence
@@ -17,12 +17,12 @@ AVERAGING: Final = 0.9
 
 
 def derive_seed(seed: int, name: str) -> int:
-    """A seed for one variable: a function of the run's seed and the variable's name."""
+    """Derive the seed of a variable from the run's seed and the variable's name."""
     return int.from_bytes(hashlib.sha256(f"{seed}:{name}".encode()).digest()[:4]) >> 1
 
 
 def he_normal(seed: int, name: str) -> keras.initializers.Initializer:
-    """He initialisation (arXiv 1502.01852), as in the paper."""
+    """Make the initializer of He et al. (arXiv 1502.01852), as in the paper."""
     return _OnHost(2.0, "fan_in", "untruncated_normal", seed=derive_seed(seed, name))
 
 
@@ -60,14 +60,12 @@ class _Layer(keras.layers.Layer):  # type: ignore[misc]  # keras has no types
 
 
 class DenseBlock(_Layer):
-    """A dense block; returns its maps normalised, not yet scaled.
+    """A dense block; returns its maps normalised, not scaled.
 
     Args:
         layers: composite layers in it.
         growth: maps each of them adds.
         bottleneck: 1x1 convolution to 4 * growth maps before the 3x3 convolution.
-        mode: how the backward pass gets at what lies between.
-        dropout: share of values dropped after a convolution.
         dropout_seed: int64 (2,) variable that the training step sets; needed with dropout only.
         compiled: XLA will compile the step.
     """
@@ -90,7 +88,6 @@ class DenseBlock(_Layer):
         self.rate, self.dropout_seed, self.place = dropout, dropout_seed, place
 
     def build(self, shape: tuple[int | None, ...]) -> None:
-        """Make the variables, for maps of this shape."""
         channels = int(shape[self.form.axis] or 0)
         width = 4 * self.growth
         self.units: list[tuple[Unit, ...]] = []
@@ -123,32 +120,28 @@ class DenseBlock(_Layer):
         return block.maps
 
     def compute_output_shape(self, shape: tuple[int | None, ...]) -> tuple[int | None, ...]:
-        """Shape of the maps for a given input shape."""
         sizes = list(shape)
         sizes[self.form.axis] = int(shape[self.form.axis] or 0) + self.count * self.growth
         return tuple(sizes)
 
 
 class ScaleRectify(_Layer):
-    """Scale, shift and ReLU: what is left of norm-ReLU for maps that come normalised."""
+    """Scale, shift and ReLU of normalised maps: the rest of norm-ReLU."""
 
     def build(self, shape: tuple[int | None, ...]) -> None:
-        """Make the variables."""
         channels = int(shape[self.form.axis] or 0)
         self.gamma, self.beta = self._add("gamma", (channels,), "ones"), self._add("beta", (channels,), "zeros")
         self.built = True
 
     def call(self, x: tf.Tensor) -> tf.Tensor:
-        """Apply to normalised maps."""
         return scale_rectify(x, self.gamma.value, self.beta.value, self.form)
 
     def compute_output_shape(self, shape: tuple[int | None, ...]) -> tuple[int | None, ...]:
-        """The shape does not change."""
         return shape
 
 
 class Pool(keras.layers.Layer):  # type: ignore[misc]  # keras has no types
-    """Maximum or average over windows of size x size pixels, 2 pixels apart: halves height and width.
+    """Maximum or average over windows of size x size pixels, 2 pixels apart, which halves height and width.
 
     Keras' own layers transpose maps with channels first before and after pooling.
     """
@@ -160,27 +153,25 @@ class Pool(keras.layers.Layer):  # type: ignore[misc]  # keras has no types
         self.kind, self.size, self.form, self.padding = kind, size, form, padding
 
     def call(self, x: tf.Tensor) -> tf.Tensor:
-        """Pool maps."""
         pool = tf.nn.max_pool2d if self.kind == "max" else tf.nn.avg_pool2d
         return pool(x, self.size, 2, self.padding, data_format=self.form.data_format)
 
 
 class StatelessDropout(keras.layers.Layer):  # type: ignore[misc]  # keras has no types
-    """Dropout in a place of its own, outside dense blocks."""
+    """Dropout outside dense blocks."""
 
     def __init__(self, rate: float, seed: tf.Variable | None, place: int, form: Formulation, **options: Any) -> None:
         super().__init__(**options)
         self.rate, self.dropout_seed, self.place, self.form = rate, seed, place, form
 
     def call(self, x: tf.Tensor, *, training: bool = False) -> tf.Tensor:
-        """Drop in training, pass otherwise."""
         if not training:
             return x
         return make_dropout(self.rate, self.dropout_seed, self.form).at(self.place).derive([()]).apply(x, self.form)
 
 
 def move_averages(averages: Sequence[tf.Variable], values: Sequence[Sequence[tf.Tensor]]) -> None:
-    """Move running averages towards the values of a batch, which come in pieces that lie one behind the other."""
+    """Move running averages towards the values of a batch, which come in consecutive pieces."""
     for average, pieces in zip(averages, values, strict=True):
         value = tf.concat(pieces, axis=0) if len(pieces) > 1 else pieces[0]
         average.assign(average * AVERAGING + value * (1 - AVERAGING))

@@ -1,16 +1,15 @@
-"""Batch normalisation as pure functions (Ioffe and Szegedy, arXiv 1502.03167), one for every dtype.
+"""Batch normalisation as pure functions (Ioffe and Szegedy, arXiv 1502.03167), for every dtype.
 
 In float32 and half precision it is the FusedBatchNormV3 operation: one pass over the map, and bitwise repeatable, which
-the mean-and-variance route of Keras is not with two inter-op threads. That operation has no float64 kernel, so float64
-(used to prove the gradients) takes the same formulas by moments.
+Keras' mean and variance are not with two inter-op threads. That operation has no float64 kernel, so float64 (used to
+prove the gradients) takes the same formulas by moments.
 
-On a processor the fused operation adds all values of a channel one after the other. For 65,536 values that costs up to
-seven bits of mean and variance. Maps that are a little off have other values below 0, and each ReLU that so changes
-sides changes the gradient by far more than rounding does. Where sums are long, the same operation therefore takes the
-statistics of each column of the maps, and these are combined (Chan, Golub and LeVeque, "Algorithms for computing the
-sample variance", 1983).
+On a CPU the fused operation adds all values of a channel one after the other. For 65,536 values that costs up to seven
+bits of mean and variance. A small error there moves values across 0, and each ReLU that so changes sides changes the
+gradient far more than rounding does. Where sums are long, the operation therefore takes the statistics of each column
+of the maps, and these are combined (Chan, Golub and LeVeque, "Algorithms for computing the sample variance", 1983).
 
-Maps lie as the formulation says, see ``train.model.formulation``: in all functions here `form` is that.
+In all functions `form` is the formulation of ``train.model.formulation``, which also says how maps are laid out.
 """
 
 from typing import Any, Final, NamedTuple
@@ -26,7 +25,7 @@ EPSILON: Final = 1e-5
 class Statistics(NamedTuple):
     """Mean and variance of each channel over batch, height and width: (channels,) each.
 
-    The variance is the unbiased one that running averages collect; `bias` undoes it for normalising.
+    The variance is the unbiased one, which running averages collect. `with_biased_variance` converts it.
     """
 
     mean: tf.Tensor
@@ -34,16 +33,13 @@ class Statistics(NamedTuple):
 
 
 class Saved(NamedTuple):
-    """What the backward pass of the fused operation asks for: its three reserved spaces, or mean and biased variance.
-
-    Empty in float64.
-    """
+    """What the gradient of the fused operation needs: its reserved spaces, or mean and variance; nothing in float64."""
 
     spaces: tuple[tf.Tensor, ...]
 
 
 class Gradients(NamedTuple):
-    """With respect to the map, the scale and the shift."""
+    """Gradients for the map, the scale and the shift."""
 
     x: tf.Tensor
     gamma: tf.Tensor
@@ -51,31 +47,24 @@ class Gradients(NamedTuple):
 
 
 def statistics_dtype(dtype: tf.DType) -> tf.DType:
-    """Half precision is normalised with float32 statistics."""
+    """Return the dtype of statistics: float32 for half precision too."""
     return tf.float64 if dtype == tf.float64 else tf.float32
 
 
-def bias(x: tf.Tensor, statistics: Statistics, form: Formulation) -> Statistics:
-    """The statistics by which map `x` is normalised: those that are collected, with the biased variance."""
+def with_biased_variance(x: tf.Tensor, statistics: Statistics, form: Formulation) -> Statistics:
+    """Return the statistics that map `x` is normalised by."""
     return statistics._replace(variance=statistics.variance / _unbias(x, form))
 
 
 def rsqrt(x: tf.Tensor, statistics: Statistics, form: Formulation) -> tf.Tensor:
-    """1 / sqrt(biased variance + epsilon) from the statistics of map `x`: (channels,)."""
-    return tf.math.rsqrt(bias(x, statistics, form).variance + EPSILON)
+    """Return 1 / sqrt(biased variance + epsilon) from the statistics of map `x`: (channels,)."""
+    return tf.math.rsqrt(with_biased_variance(x, statistics, form).variance + EPSILON)
 
 
 def normalize(
     x: tf.Tensor, gamma: tf.Tensor, beta: tf.Tensor, form: Formulation
 ) -> tuple[tf.Tensor, Statistics, Saved]:
-    """Normalise by the batch's own statistics, then scale and shift.
-
-    Args:
-        x: maps.
-        gamma: scale, (channels,).
-        beta: shift, (channels,).
-        form: how to compute it on this device.
-    """
+    """Normalise maps by the batch's own statistics, then scale by gamma and shift by beta, (channels,) each."""
     if x.dtype != tf.float64:
         if _has_long_sums(x, form):
             return _normalize_by_columns(x, gamma, beta, form)
@@ -91,7 +80,7 @@ def normalize(
 def normalize_gradient(
     dy: tf.Tensor, x: tf.Tensor, gamma: tf.Tensor, statistics: Statistics, saved: Saved, *, form: Formulation
 ) -> Gradients:
-    """Gradient of `normalize` with respect to x, gamma and beta."""
+    """Return the gradients of `normalize` for x, gamma and beta."""
     if saved.spaces:
         first, second, *third = saved.spaces
         options = {"reserve_space_3": third[0]} if third else {}
@@ -116,10 +105,10 @@ def normalize_gradient(
 
 
 def standardize(x: tf.Tensor, form: Formulation) -> tuple[tf.Tensor, Statistics]:
-    """Normalise by the batch's own statistics and leave it at that.
+    """Normalise by the batch's own statistics, without scale and shift.
 
     TensorFlow differentiates it, or `standardize_gradient` does. Where readers project, the gradient that arrives is
-    projected already, and only the scale is left to be applied.
+    projected already, and is only scaled.
     """
     ones = np.ones(x.shape[form.axis], statistics_dtype(x.dtype).as_numpy_dtype)
     if not form.project_in_readers:
@@ -141,7 +130,7 @@ def standardize(x: tf.Tensor, form: Formulation) -> tuple[tf.Tensor, Statistics]
 
 
 def scale_by_deviation(dy: tf.Tensor, statistics: Statistics, form: Formulation) -> tf.Tensor:
-    """Gradient of `standardize` for a gradient that its readers have projected: divide it by what x was divided by.
+    """Return the gradient of `standardize` for a projected gradient: divide it by what x was divided by.
 
     A norm in inference does this in one operation. It is given the unbiased variance, and epsilon and scale to fit.
     """
@@ -150,15 +139,17 @@ def scale_by_deviation(dy: tf.Tensor, statistics: Statistics, form: Formulation)
     zeros = np.zeros(dy.shape[form.axis], statistics_dtype(dy.dtype).as_numpy_dtype)
     ratio = _unbias(dy, form)
     if not isinstance(ratio, float):
-        return apply_statistics(dy, zeros + 1, zeros, bias(dy, statistics, form)._replace(mean=zeros), form)
+        return apply_statistics(
+            dy, zeros + 1, zeros, with_biased_variance(dy, statistics, form)._replace(mean=zeros), form
+        )
     known = Statistics(zeros, statistics.variance)
     return apply_statistics(dy, np.full_like(zeros, ratio**0.5), zeros, known, form, epsilon=EPSILON * ratio)
 
 
 def standardize_gradient(dy: tf.Tensor, normal: tf.Tensor, scale: tf.Tensor, form: Formulation) -> tf.Tensor:
-    """Gradient of `standardize` with respect to x, given its result and the `rsqrt` of its variance as scale.
+    """Return the gradient of `standardize` for x, given its result and the `rsqrt` of its variance as scale.
 
-    What is normal already is normalised by mean 0 and variance 1: the map itself need not be kept.
+    A normal map is normalised by mean 0 and variance 1, so the original map need not be kept.
     """
     if normal.dtype == tf.float64:
         return _differentiate_by_moments(dy, normal, scale, form).x
@@ -176,8 +167,7 @@ def apply_statistics(
 ) -> tf.Tensor:
     """Normalise by given statistics, their variance taken as it is, then scale and shift.
 
-    One pass over the map, with a ReLU behind it too: TensorFlow's remapper makes one operation of both, where a product
-    and a sum would be three passes.
+    It is one pass over the map, with a ReLU behind it too, because TensorFlow's remapper fuses both.
     """
     mean, variance = statistics
     if x.dtype == tf.float64:
@@ -196,17 +186,17 @@ def apply_statistics(
 
 
 def scale_shift(x: tf.Tensor, gamma: tf.Tensor, beta: tf.Tensor, form: Formulation) -> tf.Tensor:
-    """x * gamma + beta by channel, in the dtype of x."""
+    """Return x * gamma + beta by channel, in the dtype of x."""
     ones = np.ones(x.shape[form.axis], gamma.dtype.as_numpy_dtype)
     return apply_statistics(x, gamma, beta, Statistics(0 * ones, ones), form, epsilon=0.0)
 
 
 def scale_shift_gradient(dy: tf.Tensor, x: tf.Tensor, gamma: tf.Tensor, form: Formulation) -> Gradients:
-    """Gradient of `scale_shift` of normalised maps x with respect to x, gamma and beta.
+    """Return the gradients of `scale_shift` of normalised maps for x, gamma and beta.
 
-    The gradient of a norm in inference, with mean 0 and variance 1, is just this, and makes all three in one pass where
-    products and sums would take four. Where readers project, the gradient of x is that of a norm in training: it is
-    free of its mean and of its component along x, which `standardize` then need not subtract.
+    The gradient of a norm in inference, with mean 0 and variance 1, is just this, in one pass instead of four. Where
+    readers project, the gradient of x is that of a norm in training: it is free of its mean and of its component along
+    x, which `standardize` then need not subtract.
     """
     if not form.project_in_readers and x.dtype == tf.float64:
         return Gradients(dy * form.spread(gamma), tf.reduce_sum(dy * x, form.reduced), tf.reduce_sum(dy, form.reduced))
@@ -216,7 +206,7 @@ def scale_shift_gradient(dy: tf.Tensor, x: tf.Tensor, gamma: tf.Tensor, form: Fo
 
 
 def scale_rectify(x: tf.Tensor, gamma: tf.Tensor, beta: tf.Tensor, form: Formulation) -> tf.Tensor:
-    """ReLU of `scale_shift` of normalised maps; TensorFlow differentiates it."""
+    """Return the ReLU of `scale_shift` of normalised maps; TensorFlow differentiates it."""
     if not form.project_in_readers:
         return tf.nn.relu(scale_shift(x, gamma, beta, form))
 
@@ -238,7 +228,7 @@ def _has_long_sums(x: tf.Tensor, form: Formulation) -> bool:
 
 
 def _normalize_fused(x: tf.Tensor, gamma: tf.Tensor, beta: tf.Tensor, form: Formulation) -> list[tf.Tensor]:
-    """Result, mean and unbiased variance, and three reserved spaces."""
+    """Return the result, mean and unbiased variance, and three reserved spaces."""
     none = tf.zeros([0], gamma.dtype)
     return list(
         tf.raw_ops.FusedBatchNormV3(
@@ -257,8 +247,6 @@ def _normalize_fused(x: tf.Tensor, gamma: tf.Tensor, beta: tf.Tensor, form: Form
 def _normalize_by_columns(
     x: tf.Tensor, gamma: tf.Tensor, beta: tf.Tensor, form: Formulation
 ) -> tuple[tf.Tensor, Statistics, Saved]:
-    """`normalize` by statistics that are combined from those of columns."""
-
     @tf.custom_gradient  # type: ignore[untyped-decorator]
     def run(x: tf.Tensor, gamma: tf.Tensor, beta: tf.Tensor) -> Any:
         mean, variance = _combine_columns(x, form)
@@ -275,10 +263,10 @@ def _normalize_by_columns(
 
 
 def _combine_columns(x: tf.Tensor, form: Formulation) -> Statistics:
-    """Mean and biased variance of each channel, from those of each column over batch and height.
+    """Combine mean and biased variance of each channel from those of each column over batch and height.
 
-    To the fused operation the columns are channels, (width * channels,), which costs it no more than channels do. What
-    it normalises by them is thrown away.
+    The fused operation takes columns for channels, (width * channels,), at the same cost. Its normalised map is not
+    used.
     """
     width, channels = x.shape[2:]
     columns = tf.reshape(x, [-1, 1, 1, width * channels])
@@ -291,7 +279,7 @@ def _combine_columns(x: tf.Tensor, form: Formulation) -> Statistics:
 
 
 def _count(x: tf.Tensor, form: Formulation) -> float | tf.Tensor:
-    """Values a channel is averaged over: a number where the shape is known, which saves the graph six nodes a time."""
+    """Return the values a channel is averaged over, as a number where the shape is known."""
     sizes = [x.shape[axis] for axis in form.reduced]
     if None not in sizes:
         return float(np.prod(sizes))
@@ -299,7 +287,7 @@ def _count(x: tf.Tensor, form: Formulation) -> float | tf.Tensor:
 
 
 def _unbias(x: tf.Tensor, form: Formulation) -> float | tf.Tensor:
-    """Ratio of the unbiased to the biased variance."""
+    """Return the ratio of the unbiased to the biased variance."""
     count = _count(x, form)
     return count / (max(count - 1, 1.0) if isinstance(count, float) else tf.maximum(count - 1, 1))
 
@@ -307,7 +295,7 @@ def _unbias(x: tf.Tensor, form: Formulation) -> float | tf.Tensor:
 def _differentiate_known(
     dy: tf.Tensor, x: tf.Tensor, gamma: tf.Tensor, form: Formulation, *, training: bool
 ) -> Gradients:
-    """Gradient of a norm whose mean is 0 and whose variance is 1."""
+    """Return the gradients of a norm whose mean is 0 and whose variance is 1."""
     ones = np.ones(x.shape[form.axis], gamma.dtype.as_numpy_dtype)
     return Gradients(
         *tf.raw_ops.FusedBatchNormGradV2(
@@ -324,7 +312,7 @@ def _differentiate_known(
 
 
 def _differentiate_by_moments(dy: tf.Tensor, normal: tf.Tensor, gamma: tf.Tensor, form: Formulation) -> Gradients:
-    """Gradient of a norm in terms of its result, for a deviation of 1."""
+    """Return the gradients of a norm in terms of its result, for a deviation of 1."""
     count = _count(normal, form)
     d_gamma, d_beta = tf.reduce_sum(dy * normal, form.reduced), tf.reduce_sum(dy, form.reduced)
     dx = form.spread(gamma) * (dy - form.spread(d_beta / count) - normal * form.spread(d_gamma / count))

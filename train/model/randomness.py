@@ -1,14 +1,106 @@
-"""Dropout whose mask is a function of (seed, step, place in the network), never of what ran before."""
+"""Dropout whose mask depends on (seed, step, place in the network) alone, never on what ran before.
+
+On a GPU, TensorFlow folds each place into a seed by several launches, a copy to the host and two back, because it keeps
+seeds in host memory. Here XLA derives the streams of all places of a block in one program. The generator is
+Philox4x32-10 (Salmon et al., "Parallel random numbers: as easy as 1, 2, 3", 2011). How TensorFlow makes key and counter
+of a seed is in tensorflow/core/kernels/stateless_random_ops.cc, and how it folds a number in is in
+``tf.random.experimental.stateless_fold_in``. Words of 32 bits are kept in uint64.
+"""
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from functools import cache
 from typing import Final, NamedTuple
 
 import numpy as np
 import tensorflow as tf
 
 from train.model.formulation import Formulation
-from train.model.philox import Stream, derive_compiled
+
+ROUNDS: Final = 10
+MULTIPLIERS: Final = (0xD2511F53, 0xCD9E8D57)
+STEPS: Final = (0x9E3779B9, 0xBB67AE85)
+SEED_KEY: Final = 0x02461E293EC8F720
+"""The key by which TensorFlow scrambles seeds."""
+
+
+class Stream(NamedTuple):
+    """The start of a draw: key, uint64 (1,), and counter, uint64 (2,)."""
+
+    key: tf.Tensor
+    counter: tf.Tensor
+
+
+def derive_streams(seed: tf.Tensor, paths: Sequence[Sequence[int]]) -> list[Stream]:
+    """Return the streams of the seed after the numbers of each path are folded in.
+
+    Args:
+        seed: int64 (2,), both within int32.
+        paths: numbers to fold in, one after the other; paths are equally long.
+    """
+    first, second = (tf.repeat(tf.cast(part, tf.uint64), len(paths)) for part in tf.unstack(seed))
+    for places in zip(*paths, strict=True):
+        key, high = _scramble(first, second)
+        word = _generate(key, (tf.zeros_like(key), tf.zeros_like(key), _low(high), _high(high)))[0]
+        # A seed is int32, so its sign reaches the upper words.
+        signed = tf.cast(word, tf.int64)
+        first = tf.cast(tf.where(signed >= 2**31, signed - 2**32, signed), tf.uint64)
+        second = tf.constant(places, tf.uint64)
+    key, high = _scramble(first, second)
+    zero = tf.zeros([1], tf.uint64)
+    return [Stream(key[i : i + 1], tf.concat([zero, high[i : i + 1]], 0)) for i in range(len(paths))]
+
+
+def _scramble(first: tf.Tensor, second: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+    """Return the key and the upper half of the counter of a seed."""
+    words = _generate(tf.constant(SEED_KEY, tf.uint64), (_low(first), _high(first), _low(second), _high(second)))
+    return _join(words[0], words[1]), _join(words[2], words[3])
+
+
+def _generate(key: tf.Tensor, counter: tuple[tf.Tensor, ...]) -> tuple[tf.Tensor, ...]:
+    """Generate four random words."""
+    keys = [_low(key), _high(key)]
+    a, b, c, d = counter
+    for _ in range(ROUNDS):
+        left, right = (word * tf.constant(by, tf.uint64) for word, by in zip((a, c), MULTIPLIERS, strict=True))
+        a, b, c, d = _xor(_high(right), b, keys[0]), _low(right), _xor(_high(left), d, keys[1]), _low(left)
+        keys = [_low(word + tf.constant(step, tf.uint64)) for word, step in zip(keys, STEPS, strict=True)]
+    return a, b, c, d
+
+
+def _low(value: tf.Tensor) -> tf.Tensor:
+    return tf.bitwise.bitwise_and(value, tf.constant(2**32 - 1, tf.uint64))
+
+
+def _high(value: tf.Tensor) -> tf.Tensor:
+    return tf.bitwise.right_shift(value, tf.constant(32, tf.uint64))
+
+
+def _join(low: tf.Tensor, high: tf.Tensor) -> tf.Tensor:
+    return tf.bitwise.bitwise_or(low, tf.bitwise.left_shift(high, tf.constant(32, tf.uint64)))
+
+
+def _xor(first: tf.Tensor, second: tf.Tensor, third: tf.Tensor) -> tf.Tensor:
+    return tf.bitwise.bitwise_xor(tf.bitwise.bitwise_xor(first, second), third)
+
+
+def derive_compiled(seed: tf.Tensor, paths: Sequence[Sequence[int]]) -> list[Stream]:
+    """Return `derive_streams`, computed as one program of XLA."""
+    parts = _compile(tuple(map(tuple, paths)))(seed)
+    return [Stream(*parts[start : start + 2]) for start in range(0, len(parts), 2)]
+
+
+@cache
+def _compile(paths: tuple[tuple[int, ...], ...]) -> Callable[[tf.Tensor], list[tf.Tensor]]:
+    """Compile the program for these paths once, because the eager loop asks for it in each step."""
+
+    @tf.function(jit_compile=True, autograph=False)  # type: ignore[untyped-decorator]
+    def run(seed: tf.Tensor) -> list[tf.Tensor]:
+        return [part for stream in derive_streams(seed, paths) for part in stream]
+
+    compiled: Callable[[tf.Tensor], list[tf.Tensor]] = run
+    return compiled
+
 
 ALGORITHM: Final = "philox"
 """Named, because the automatic choice differs between XLA and the plain kernels."""
@@ -18,13 +110,12 @@ MANTISSA: Final = 23
 
 
 class Dropout(NamedTuple):
-    """A share of values to drop, and the seed that says which. Rate 0 drops nothing and needs no seed.
+    """A share of values to drop, and the seed that chooses them. Rate 0 drops nothing and needs no seed.
 
     Attributes:
-        rate: share of values.
         seed: int32 (2,), with the places folded in; int64 and as the step set it where streams are derived.
         path: places that are not folded in yet.
-        streams: by path, where all streams of a block are derived at once; see ``train.model.philox``.
+        streams: by path, where all streams of a block are derived at once.
     """
 
     rate: float
@@ -33,7 +124,7 @@ class Dropout(NamedTuple):
     streams: Mapping[tuple[int, ...], Stream] | None = None
 
     def at(self, place: int) -> "Dropout":
-        """The dropout of one place in the network; places get independent masks."""
+        """Return the dropout of one place in the network; places get independent masks."""
         if not self.rate:
             return self
         if self.streams is not None:
@@ -48,12 +139,12 @@ class Dropout(NamedTuple):
         return self._replace(streams=dict(zip(whole, derive_compiled(self.seed, whole), strict=True)))
 
     def mask(self, x: tf.Tensor, form: Formulation) -> tf.Tensor:
-        """0 where a value of x is dropped and 1 / (1 - rate) where it stays, in the shape and dtype of x.
+        """Return 0 where a value of x is dropped and 1 / (1 - rate) where it stays.
 
         It is drawn with channels last in either layout, so that the same values are dropped. It compares integers,
         because from the same random bits TensorFlow's kernels make a float of the low ones
-        (xla/tsl/lib/random/random_distributions_utils.h) and XLA of the high ones
-        (xla/hlo/builder/lib/prng.cc), so a mask of floats would be another one with XLA. The low bits are used.
+        (xla/tsl/lib/random/random_distributions_utils.h) and XLA of the high ones (xla/hlo/builder/lib/prng.cc). The
+        low bits are used.
         """
         shape = tf.shape(x)
         if form.channels_first:
@@ -66,7 +157,6 @@ class Dropout(NamedTuple):
         return tf.cast(kept, x.dtype) * tf.cast(1 / (1 - self.rate), x.dtype)
 
     def _draw(self, shape: tf.Tensor) -> tf.Tensor:
-        """Random uint32."""
         if self.streams is None:
             return tf.random.stateless_uniform(
                 shape, self.seed, minval=None, maxval=None, dtype=tf.uint32, alg=ALGORITHM
@@ -84,7 +174,7 @@ NONE = Dropout(0.0)
 
 
 def make_dropout(rate: float, seed: tf.Variable | None, form: Formulation) -> Dropout:
-    """The dropout of a step, from the int64 variable that holds its seed; XLA for GPUs has no int32 variables."""
+    """Make the dropout of a step, from the int64 variable of its seed; XLA for GPUs has no int32 variables."""
     if not rate:
         return NONE
     if form.compile_updates:

@@ -1,4 +1,4 @@
-"""A check of the job's graphs against what TensorFlow's CUDA build can run, without a GPU and without running a step.
+"""Checks the job's graphs against the GPU kernels of TensorFlow's CUDA build, without a GPU and without running a step.
 
 ``python -m train.rehearsal.audit [training arguments]`` checks one configuration; ``--all`` checks every memory mode,
 precision and preset. It looks at each node that TensorFlow would run, in called functions too, and reports
@@ -6,10 +6,10 @@ precision and preset. It looks at each node that TensorFlow would run, in called
 - ``kernel``: no GPU kernel runs the operation, so TensorFlow runs it on the host;
 - ``dtype``: there are GPU kernels for the operation, but none for these dtypes;
 - ``determinism``: its GPU kernel refuses deterministic operations, which the job asks for, or goes through the host;
-- ``copy``: what it reads lies in the other memory, so that each step copies between host and device.
+- ``copy``: it reads a tensor that is in the other memory, so that each step copies between host and device.
 
-The kernels are those of ``kernels.yaml``; what cannot be read from them is in ``rules.yaml``. Functions compiled
-by XLA get kernels of their own and are not looked into.
+The kernels are those of ``kernels.yaml``; further rules are in ``rules.yaml``. Functions compiled by XLA get kernels of
+their own and are not checked.
 """
 
 import argparse
@@ -44,16 +44,7 @@ PRESETS: Final = (("digits", "bc-22-12"), ("fashion_mnist", "40-12"), ("cifar100
 
 @dataclass(frozen=True, kw_only=True, order=True)
 class Finding:
-    """Something a GPU would do otherwise than it should.
-
-    Attributes:
-        graph: in which graph.
-        kind: what is wrong, see the module.
-        operation: the operation.
-        node: its name in the graph.
-        dtype: of its tensors, by attribute.
-        reason: why, with the place in TensorFlow's sources where there is one.
-    """
+    """A node that a GPU would not run as it should; for `kind` see the module."""
 
     graph: str
     kind: Kind
@@ -65,12 +56,10 @@ class Finding:
 
 @dataclass(frozen=True)
 class Report:
-    """What was found in one graph.
+    """The result for one graph.
 
     Attributes:
-        graph: its name.
         nodes: nodes that TensorFlow runs, those of called functions included.
-        findings: what is wrong.
         inputs: arguments that each run copies to the device, one copy each.
     """
 
@@ -81,7 +70,7 @@ class Report:
 
 
 def audit_run(config: TrainConfig, table: KernelTable | None = None) -> list[Report]:
-    """Check the training and the evaluation step of a run; TensorFlow is set up before, see ``train.runtime``."""
+    """Check the training and the evaluation step of a run; TensorFlow must be set up before."""
     from train.rehearsal.graphs import trace_run
 
     place = f"{config.model} {config.memory} {config.precision}"
@@ -134,13 +123,13 @@ class _Auditor:
             self._report(
                 "copy",
                 copy.reader,
-                f"reads {copy.tensor} as {copy.argument!r} {where}, and it lies in the other: one copy a step to the "
+                f"reads {copy.tensor} as {copy.argument!r} {where}, and it is in the other: one copy a step to the "
                 f"{copy.target}" + (", for which the host waits" if copy.target == "host" else ""),
                 dtype=copy.dtype,
             )
 
     def _enter(self, body: Body, node: Node, function: str) -> None:
-        """Look into a function that a node calls, with its arguments where the node has them."""
+        """Check a function that a node calls."""
         from tensorflow.python.framework.function_def_to_graph import function_def_to_graph_def
 
         if function not in self.library:
@@ -205,7 +194,6 @@ _REASONS: Final = {
 
 
 def _holds(rule: Mapping[str, Any], node: Node) -> bool:
-    """Whether the condition of a rule holds for a node."""
     listed = max(Counter(node.arguments).values(), default=0)
     return (
         all(set(node.attributes.get(name, ())) <= set(values) for name, values in rule.get("when", {}).items())
@@ -215,12 +203,12 @@ def _holds(rule: Mapping[str, Any], node: Node) -> bool:
 
 
 def _locate_by_dtype(node: Node) -> MemoryOfTensor:
-    """Where a captured tensor lies: a handle on the host, numbers where they were put once."""
+    """Return where a captured tensor is: handles on the host, numbers on the device."""
     return "host" if node.results[0][1] in ON_HOST else "device"
 
 
 def list_configurations() -> Iterator[TrainConfig]:
-    """All memory modes, precisions and presets that are checked."""
+    """List all memory modes, precisions and presets that are checked."""
     for dataset, model in PRESETS:
         for memory in get_args(Memory):
             for precision in get_args(Precision):
@@ -229,7 +217,7 @@ def list_configurations() -> Iterator[TrainConfig]:
 
 
 def make_parser() -> argparse.ArgumentParser:
-    """The options of the audit itself; all others are the training job's."""
+    """Make the parser of the audit's own options; all others are the training job's."""
     parser = argparse.ArgumentParser(
         prog="python -m train.rehearsal.audit",
         usage="%(prog)s [--json] (DATASET [options of python -m train] | --all)",
@@ -270,7 +258,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def describe(report: Report) -> Iterator[str]:
-    """The report as lines: one for the graph, then one for each kind of finding, with its first node."""
+    """Describe a report in lines: one for the graph, then one for each kind of finding, with its first node."""
     count = len(report.findings)
     yield f"{report.graph}: {report.nodes} nodes, {count} findings; copied in: {', '.join(report.inputs) or 'nothing'}"
     groups: dict[tuple[str, ...], list[Finding]] = {}

@@ -1,4 +1,4 @@
-"""``python -m train.rehearsal DATASET [options of the training job] --gpu t4``: rehearse a training job."""
+"""Rehearses a training job: ``python -m train.rehearsal DATASET [options of the training job] --gpu t4``."""
 
 import argparse
 import json
@@ -11,16 +11,15 @@ from typing import TYPE_CHECKING
 
 from train.cli import parse
 from train.errors import TrainError, UsageError
-from train.rehearsal import device as devices
-from train.rehearsal.request import SYNTHETIC, Request, register_synthetic
+from train.rehearsal.request import SYNTHETIC, Request, choose_device, read_devices, register_synthetic
 
 if TYPE_CHECKING:
     from train.rehearsal.report import Report
 
 
 @dataclass(frozen=True, kw_only=True)
-class Order:
-    """What the command line asks for: a rehearsal, where compiled libraries are kept, and how to print the report."""
+class Options:
+    """A command line that was read: the request, where compiled libraries are kept, and how to print the report."""
 
     request: Request
     cache: Path
@@ -28,7 +27,7 @@ class Order:
 
 
 def make_parser() -> argparse.ArgumentParser:
-    """The options of the rehearsal itself; all others are the training job's."""
+    """Make the parser of the rehearsal's own options; all others are the training job's."""
     parser = argparse.ArgumentParser(
         prog="python -m train.rehearsal",
         usage="%(prog)s DATASET [options of python -m train] [options]",
@@ -37,7 +36,7 @@ def make_parser() -> argparse.ArgumentParser:
         "is computed. Images are random bytes; DATASET gives their shape, and `synthetic` any shape.",
         allow_abbrev=False,
     )
-    parser.add_argument("--gpu", default="t4", metavar="NAME", help=f"{', '.join(devices.read_devices())}; default t4")
+    parser.add_argument("--gpu", default="t4", metavar="NAME", help=f"{', '.join(read_devices())}; default t4")
     parser.add_argument("--driver", default="", metavar="X.Y", help="newest CUDA version that the driver supports")
     parser.add_argument("--gpu-memory", type=float, default=0.0, metavar="GB", help="instead of the card's own")
     parser.add_argument("--capability", default="", metavar="X.Y", help="compute capability instead of the card's own")
@@ -54,7 +53,7 @@ def make_parser() -> argparse.ArgumentParser:
     return parser
 
 
-def read(argv: Sequence[str]) -> Order:
+def read(argv: Sequence[str]) -> Options:
     """Read a command line.
 
     Raises:
@@ -71,9 +70,7 @@ def read(argv: Sequence[str]) -> Order:
         )
     if own.warmup < 1 or own.measured < 2:
         raise UsageError("a rehearsal needs --warmup of at least 1 and --measured of at least 2")
-    device = devices.choose(
-        own.gpu, driver=own.driver, memory=own.gpu_memory, capability=own.capability, count=own.gpus
-    )
+    device = choose_device(own.gpu, driver=own.driver, memory=own.gpu_memory, capability=own.capability, count=own.gpus)
     is_synthetic = config.dataset == SYNTHETIC
     request = Request(
         config=config,
@@ -84,7 +81,7 @@ def read(argv: Sequence[str]) -> Order:
         shape=own.shape if is_synthetic else "",
         classes=own.classes,
     )
-    return Order(request=request, cache=_choose_cache(own.library_cache), json=own.json)
+    return Options(request=request, cache=_choose_cache(own.library_cache), json=own.json)
 
 
 def _choose_cache(given: str) -> Path:
@@ -92,8 +89,8 @@ def _choose_cache(given: str) -> Path:
     return Path(given or f"{home}/toolkit/rehearsal").expanduser()
 
 
-def rehearse(order: Order) -> "Report":
-    """Compile the emulation, run the job on it, audit its graphs meanwhile, and judge what was seen.
+def rehearse(options: Options) -> "Report":
+    """Compile the emulation, run the job on it, audit its graphs meanwhile, and make the report.
 
     Raises:
         PreflightError: there is no CUDA build of TensorFlow, or no C compiler.
@@ -102,22 +99,22 @@ def rehearse(order: Order) -> "Report":
     from train.rehearsal import inspection, launch, library, report
 
     tensorflow = library.find_tensorflow()
-    compiled = library.build(tensorflow, order.cache)
-    with inspection.running(order.request) as finish:
-        record = launch.run(order.request, compiled, tensorflow)
-        return report.make(order.request, record | {"audit": finish()})
+    compiled = library.build(tensorflow, options.cache)
+    with inspection.running(options.request) as finish:
+        record = launch.run(options.request, compiled, tensorflow)
+        return report.make(options.request, record | {"audit": finish()})
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Rehearse; returns the exit code: 0 where the job passes, 7 where it does not."""
+    """Rehearse; returns the exit code: 0 if the job passes, 7 if it does not."""
     try:
-        order = read(sys.argv[1:] if argv is None else argv)
-        found = rehearse(order)
+        options = read(sys.argv[1:] if argv is None else argv)
+        found = rehearse(options)
     except TrainError as error:
         print(f"error: {error}", file=sys.stderr)
         return error.exit_code
     except KeyboardInterrupt:
         print("interrupted", file=sys.stderr)
         return 130
-    print(json.dumps(found.as_dict(), indent=2) if order.json else found.as_text())
+    print(json.dumps(found.as_dict(), indent=2) if options.json else found.as_text())
     return 7 if found.findings else 0

@@ -1,7 +1,7 @@
-"""The graphs of a run as TensorFlow would run them: one step of training and one of evaluation, traced and not run.
+"""Traces one step of training and one of evaluation, as TensorFlow would run them; nothing is run.
 
-TensorFlow's graph optimizer (Grappler) works on each of them before: much of what is traced is computed in advance, and
-what is left is what runs. With the CUDA build it is told of a GPU, so that it also chooses the layout of maps for one.
+TensorFlow's graph optimizer (Grappler) works on each graph, because only what it leaves is run. With the CUDA build it
+is told of a GPU, so that it also chooses the layout of maps for one.
 """
 
 from collections.abc import Sequence
@@ -11,7 +11,7 @@ from typing import Any, Final
 import numpy as np
 import tensorflow as tf
 
-from train import evaluation, optimizer, state, step
+from train import optimizer, state, step
 from train.config import TrainConfig
 from train.model import formulation
 from train.model.densenet import build
@@ -24,12 +24,9 @@ GPU: Final = "/job:localhost/replica:0/task:0/device:GPU:0"
 
 @dataclass(frozen=True)
 class TracedGraph:
-    """A traced function.
+    """A traced function with the references and names of its outputs, and the functions that it calls.
 
     Attributes:
-        name: what it computes.
-        graph: its ``GraphDef``, with the functions that it calls.
-        outputs: references to the tensors that it returns.
         controls: names of the nodes that run besides.
         arguments: placeholders that the caller fills in each run.
         variables: placeholders of variables' handles, and the dtype of each variable.
@@ -44,7 +41,7 @@ class TracedGraph:
 
 
 def trace_run(config: TrainConfig) -> tuple[TracedGraph, ...]:
-    """Trace the steps of training and of evaluation of a run; XLA and the loop do not matter to it."""
+    """Trace the steps of training and of evaluation of a run, whatever its loop."""
     rule, model = optimizer.choose(config), build(config, formulation.FOR_GPU)
     current = state.create(model, rule, initial_scale=2.0**15 if config.precision == "mixed_float16" else 1.0)
     unit = np.ones(config.shape[-1])
@@ -52,7 +49,7 @@ def trace_run(config: TrainConfig) -> tuple[TracedGraph, ...]:
     images = tf.TensorSpec((batch, *config.shape), tf.uint8)
     training = step.make_train_step(current, rule, config, unit, unit, form=formulation.FOR_GPU)
     labels, rate = tf.TensorSpec((batch,), tf.int32), tf.TensorSpec((), tf.float32)
-    watched = tf.TensorSpec((evaluation.BATCH, *config.shape), tf.uint8)
+    watched = tf.TensorSpec((step.EVALUATION_BATCH, *config.shape), tf.uint8)
     return (
         optimize(trace("training", training, [images, labels, rate])),
         optimize(trace("evaluation", step.make_evaluation_step(model, unit, unit), [watched])),
@@ -77,7 +74,6 @@ def trace(name: str, function: Any, arguments: Sequence[tf.TensorSpec]) -> Trace
 
 
 def _name_dtype(handle: Any) -> str:
-    """Dtype of the variable behind a handle."""
     from tensorflow.python.ops.handle_data_util import get_resource_handle_data
 
     data = get_resource_handle_data(handle)
@@ -85,7 +81,7 @@ def _name_dtype(handle: Any) -> str:
 
 
 def optimize(traced: TracedGraph) -> TracedGraph:
-    """The graph as Grappler leaves it."""
+    """Return the graph as Grappler leaves it."""
     from tensorflow.core.protobuf import config_pb2, meta_graph_pb2, rewriter_config_pb2
     from tensorflow.python.grappler import tf_optimizer
 
@@ -109,7 +105,7 @@ def optimize(traced: TracedGraph) -> TracedGraph:
 
 
 def _make_cluster() -> Any:
-    """A machine with a T4, for Grappler only: its layout depends on the compute capability."""
+    """Describe a machine with a T4 to Grappler, whose layout depends on the compute capability."""
     from tensorflow.core.protobuf import device_properties_pb2
     from tensorflow.python.grappler import cluster
 

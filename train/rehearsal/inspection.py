@@ -1,7 +1,7 @@
-"""The static audit of a rehearsed job, in a process of its own beside the emulated one.
+"""Runs the static audit of a rehearsed job, in a process that sees no GPU, neither a real nor an emulated one.
 
-``python -m train.rehearsal.inspection`` reads a request from standard input and prints what ``train.rehearsal.audit``
-says of the job's graphs. The process sees no GPU, neither a real one nor the emulated one.
+``python -m train.rehearsal.inspection`` reads a request from standard input and prints the reports of
+``train.rehearsal.audit`` as JSON.
 """
 
 import dataclasses
@@ -23,14 +23,10 @@ PROGRAM: Final = ("-P", "-m", "train.rehearsal.inspection")
 
 @contextmanager
 def running(request: Request, *, program: Sequence[str] = PROGRAM) -> Iterator[Callable[[], dict[str, Any]]]:
-    """Start the audit, and yield a function that waits for its result; an audit not waited for is ended.
+    """Start the audit, and yield a function that waits for its result; the process is ended with the block.
 
-    Args:
-        request: the rehearsal whose job is audited.
-        program: the interpreter's arguments; tests put mistakes in here.
-
-    The result has ``graphs``, a list of ``audit.Report`` as plain values, or ``error``, why there is none. A job that
-    XLA compiles as a whole has no graphs: XLA makes kernels of its own.
+    The result has ``graphs``, a list of ``audit.Report`` as plain values, or ``error``. A job that XLA compiles as a
+    whole has no graphs: XLA makes kernels of its own. `program` is what the interpreter runs.
     """
     path = os.pathsep.join(filter(None, [str(Path(__file__).parents[2]), os.environ.get("PYTHONPATH")]))
     with tempfile.TemporaryFile("w+", encoding="utf-8") as source:
@@ -47,11 +43,11 @@ def running(request: Request, *, program: Sequence[str] = PROGRAM) -> Iterator[C
         )
 
     def finish() -> dict[str, Any]:
-        said, complaint = process.communicate()
+        output, errors = process.communicate()
         if process.returncode:
-            lines = complaint.strip().splitlines()
+            lines = errors.strip().splitlines()
             return {"error": lines[-1] if lines else f"exit code {process.returncode}"}
-        return {"graphs": json.loads(said)}
+        return {"graphs": json.loads(output)}
 
     try:
         yield finish

@@ -1,7 +1,7 @@
-"""The rehearsed job itself: runs in a process whose CUDA libraries are the emulated ones, and records what it sees.
+"""Runs the rehearsed job in a process whose CUDA libraries are the emulated ones, and records what it does.
 
-``python -m train.rehearsal.job REQUEST RECORD`` with two files of JSON. Everything that the job writes goes to a
-temporary folder and is thrown away: its numbers are no results.
+``python -m train.rehearsal.job REQUEST RECORD`` with two files of JSON. The job's images are random bytes. Everything
+that it writes goes to a temporary folder and is thrown away: its numbers are no results.
 """
 
 import json
@@ -14,11 +14,36 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final
 
-from train import emulation
-from train.config import TrainConfig
+import numpy as np
+
+from train import runtime
+from train.config import TrainConfig, read_table
+from train.data import Dataset, Split
 from train.errors import TrainError
-from train.rehearsal import ledger, synthetic
+from train.rehearsal import ledger
 from train.rehearsal.request import Request
+
+WATCHED: Final = 512
+"""Test examples: two batches of the evaluation are enough to see it."""
+
+
+def make_loader(steps: int) -> Callable[[TrainConfig], Dataset]:
+    """Make a stand-in for `train.data.load`: images of the configuration's shape, enough for so many steps."""
+
+    def load(config: TrainConfig) -> Dataset:
+        count = max(int(read_table("datasets")[config.dataset]["examples"]), (steps + 1) * config.batch_size)
+        numbers = np.random.default_rng(config.seed)
+
+        def draw(count: int) -> Split:
+            images = np.frombuffer(numbers.bytes(count * int(np.prod(config.shape))), np.uint8)
+            labels = numbers.integers(config.classes, size=count, dtype=np.int32)
+            return Split(images.reshape(count, *config.shape), labels)
+
+        names = tuple(str(index) for index in range(config.classes))
+        return Dataset(draw(count), draw(min(count, WATCHED)), names, "random bytes")
+
+    return load
+
 
 UNIT: Final = 8
 """Batch sizes that are tried are multiples of this."""
@@ -31,11 +56,7 @@ TRIES: Final = 3
 
 
 class Seen:
-    """A compiled step whose final graphs are kept when it is first called.
-
-    Args:
-        step: the compiled step of the job.
-    """
+    """A compiled step that keeps its final graphs when it is first called."""
 
     def __init__(self, step: Callable[..., Any]) -> None:
         self.step = step
@@ -51,7 +72,7 @@ class Seen:
         if self.calls > 1:
             return self.step(*arguments)
         current = context.context()
-        current.enable_graph_collection()  # not sooner: it settles TensorFlow's number of threads
+        current.enable_graph_collection()  # not sooner: it fixes TensorFlow's number of threads
         try:
             return self.step(*arguments)
         finally:
@@ -63,12 +84,7 @@ class Seen:
 
 
 class Counted(Seen):
-    """A training step that is counted: each call ends the step before it.
-
-    Args:
-        step: the compiled step of the job.
-        warmup: calls that are not counted.
-    """
+    """A training step that is counted, after `warmup` calls; each call ends the step before it."""
 
     def __init__(self, step: Callable[..., Any], warmup: int) -> None:
         super().__init__(step)
@@ -92,23 +108,23 @@ class Counted(Seen):
 
 @dataclass
 class Hooks:
-    """The steps of the job under way, training and evaluation, as soon as the job has made them."""
+    """The steps of training and evaluation, as soon as the job has made them."""
 
     training: Counted | None = None
     evaluation: Seen | None = None
 
 
 def run(request: Request, record: dict[str, Any], save: Callable[[], None]) -> None:
-    """Run the job and fill the record as far as it comes; an error of the job is recorded and not raised.
+    """Run the job and fill the record; an error of the job is recorded and not raised.
 
     Args:
         request: what to run.
-        record: filled; what is known before training is saved, for TensorFlow may abort the process.
-        save: writes the record as it is.
+        record: filled as far as the job comes.
+        save: writes the record; called before training too, because TensorFlow may abort the process.
     """
     import tensorflow as tf
 
-    emulation.allow()
+    runtime.allow_emulation()
     devices = tf.config.list_physical_devices("GPU")
     record["devices"] = [str(tf.config.experimental.get_device_details(each).get("device_name")) for each in devices]
     record["tensorflow"] = tf.version.VERSION
@@ -132,7 +148,7 @@ def run(request: Request, record: dict[str, Any], save: Callable[[], None]) -> N
 
 
 def _train(request: Request, hooks: Hooks) -> dict[str, Any]:
-    """Run the job; returns its manifest, whose peak is that of its last step and of the evaluation after it."""
+    """Run the job; returns its manifest."""
     from train import job, step
 
     compile_training, compile_evaluation = step.compile_train_step, step.compile_evaluation_step
@@ -147,7 +163,7 @@ def _train(request: Request, hooks: Hooks) -> dict[str, Any]:
 
     # Replaced in this process, which does nothing else.
     vars(step).update(compile_train_step=hook_training, compile_evaluation_step=hook_evaluation)
-    vars(job).update(load=synthetic.make_loader(request.steps))
+    vars(job).update(load=make_loader(request.steps))
     with tempfile.TemporaryDirectory(prefix="rehearsal-") as folder:
         return job.run(
             replace(
@@ -170,7 +186,7 @@ def _record_placement(record: dict[str, Any], steps: list[Seen]) -> None:
 
 
 def _describe(error: BaseException) -> dict[str, str]:
-    """An error by kind, message and the node that TensorFlow names in it."""
+    """Describe an error by kind, message and the node that TensorFlow names in it."""
     message = str(error)
     node = re.search(r"\{\{node ([^}\s]+)\}\}", message)
     return {
@@ -182,9 +198,9 @@ def _describe(error: BaseException) -> dict[str, str]:
 
 
 def find_largest_batch(counted: Counted, size: int) -> dict[str, Any]:
-    """Find the largest batch whose step fits the device, by the last step's arguments in other sizes.
+    """Find the largest batch whose step fits the device.
 
-    Memory grows linearly with the batch, so two sizes say where the limit lies; that size is then tried.
+    Memory grows linearly with the batch, so two sizes say where the limit is; that size is then tried.
 
     Args:
         counted: a step that has run with batches of `size`.
@@ -193,9 +209,7 @@ def find_largest_batch(counted: Counted, size: int) -> dict[str, Any]:
     Returns:
         ``limit`` of the allocator in bytes, ``tried`` sizes with peaks in bytes (0 where it did not fit), ``largest``.
     """
-    from tensorflow.python.client import device_lib
-
-    limit = next(int(each.memory_limit) for each in device_lib.list_local_devices() if each.device_type == "GPU")
+    limit = runtime.read_device_limit()
     tried = {size: int(counted.steps[-1]["memory"]["peak"])}
     other = max(UNIT, size // 2) if size > UNIT else 2 * UNIT
     tried[other] = measure_peak(counted, size, other)
@@ -213,7 +227,7 @@ def find_largest_batch(counted: Counted, size: int) -> dict[str, Any]:
 
 
 def measure_peak(counted: Counted, size: int, wanted: int) -> int:
-    """Peak bytes of TensorFlow's allocator in two steps with batches of another size; 0 where they do not fit."""
+    """Measure the peak bytes of two steps with batches of another size; 0 where they do not fit."""
     import numpy as np
     import tensorflow as tf
 

@@ -1,4 +1,4 @@
-"""The GPU kernels that TensorFlow's CUDA wheel registers: which operation has one, for which dtypes.
+"""Reads which GPU kernels TensorFlow's CUDA wheel registers: for which operations, and for which dtypes.
 
 TensorFlow looks a kernel up by operation, device and label, and takes the first whose constraints on dtypes hold. It
 tries the kernels of the device first and those of the device DEFAULT after them (FindKernelRegistration in
@@ -39,9 +39,9 @@ class Kernel:
     Attributes:
         device: GPU, or DEFAULT for any device.
         constraints: for each constrained attribute its name and the values allowed.
-        host: names of the arguments that lie in host memory.
+        host: names of the arguments in host memory.
         label: what a node's attribute ``_kernel`` must be; empty for most.
-        priority: of two kernels that fit, the one with the higher priority is taken.
+        priority: the highest is taken of the kernels that fit.
     """
 
     device: str
@@ -51,7 +51,7 @@ class Kernel:
     priority: int = 0
 
     def fits(self, attributes: Attributes, label: str) -> bool:
-        """Whether a node with these attributes is run by this kernel."""
+        """Say whether this kernel runs a node with these attributes."""
         return label == self.label and all(
             set(attributes.get(name, ())) <= set(allowed) for name, allowed in self.constraints
         )
@@ -59,18 +59,13 @@ class Kernel:
 
 @dataclass(frozen=True)
 class KernelTable:
-    """All GPU kernels of a TensorFlow build.
-
-    Attributes:
-        version: of TensorFlow.
-        kernels: by operation.
-    """
+    """All GPU kernels of a version of TensorFlow, by operation."""
 
     version: str
     kernels: Mapping[str, Sequence[Kernel]]
 
     def find(self, operation: str, attributes: Attributes, label: str = "") -> Kernel | None:
-        """The kernel that runs a node on a GPU; none if there is none."""
+        """Return the kernel that runs a node on a GPU, or None."""
         for device in DEVICES:
             fitting = [
                 kernel
@@ -90,11 +85,7 @@ def read_table() -> KernelTable:
 
 
 def read_registry() -> KernelTable:
-    """Read the table of the TensorFlow that is loaded.
-
-    Raises:
-        PreflightError: it is a build without CUDA.
-    """
+    """Read the table of the TensorFlow that is loaded; raises a PreflightError for a build without CUDA."""
     import tensorflow as tf
     from tensorflow.python.framework import kernels
 
@@ -120,7 +111,7 @@ def read_registry() -> KernelTable:
 
 
 def read_values(value: Any) -> tuple[str, ...]:
-    """What an attribute (an ``AttrValue``) holds of dtypes, strings and numbers, as text; nothing for other kinds."""
+    """Return the dtypes, strings and numbers of an attribute (an ``AttrValue``) as text."""
     from tensorflow.python.framework import dtypes
 
     kind = value.WhichOneof("value")
@@ -167,7 +158,7 @@ def _join(group: Sequence[Kernel], place: int) -> Kernel:
 
 
 def encode(table: KernelTable) -> dict[str, Any]:
-    """The table as plain values: sets of dtypes get names, because the same few come again and again."""
+    """Turn the table into plain values; sets of dtypes get names, because the same few come again and again."""
     sets: dict[tuple[str, ...], str] = {}
     rows: dict[str, list[str]] = {}
     for operation, kernels in table.kernels.items():
@@ -183,7 +174,7 @@ def encode(table: KernelTable) -> dict[str, Any]:
 
 
 def decode(data: Mapping[str, Any]) -> KernelTable:
-    """The inverse of `encode`."""
+    """Undo `encode`."""
     sets = {name: tuple(values) for name, values in data["sets"].items()}
 
     def read(row: str) -> Kernel:

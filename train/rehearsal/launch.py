@@ -1,4 +1,4 @@
-"""Starts the rehearsed job in a process of its own, with the emulated libraries in front of all others."""
+"""Starts the rehearsed job in a process of its own, with the emulated libraries before all others."""
 
 import json
 import os
@@ -11,9 +11,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Final
 
-from train.emulation import MARK
-from train.rehearsal.device import Device
-from train.rehearsal.request import Request
+from train.rehearsal.request import Device, Request
+from train.runtime import MARK
 
 PROGRAM: Final = ("-P", "-m", "train.rehearsal.job")
 """What the interpreter runs."""
@@ -29,15 +28,11 @@ _FATAL: Final = re.compile(r"^F\d{4} |^\S+ \S+: F |Check failed")
 
 
 def run(request: Request, library: Path, tensorflow: Path, *, program: Sequence[str] = PROGRAM) -> dict[str, Any]:
-    """Run a rehearsal; returns its record, with TensorFlow's telling log lines as ``log``.
+    """Run a rehearsal; returns its record, with TensorFlow's log lines about the device as ``log``.
 
-    Args:
-        request: what to rehearse.
-        library: folder of the emulated libraries.
-        tensorflow: folder of the TensorFlow package.
-        program: the interpreter's arguments before the two files; tests put mistakes in here.
-
-    The record of a process that does not come to its end, as where TensorFlow aborts, has an error of kind ``Crash``.
+    `library` and `tensorflow` are the folders of the emulated libraries and of the TensorFlow package; `program` is
+    what the interpreter runs. If the process does not end well, as where TensorFlow aborts, the record has an error of
+    kind ``Crash``.
     """
     with tempfile.TemporaryDirectory(prefix="rehearsal-") as folder:
         source, target, log = (Path(folder) / name for name in ("request.json", "record.json", "log.txt"))
@@ -53,7 +48,7 @@ def run(request: Request, library: Path, tensorflow: Path, *, program: Sequence[
 
 
 def make_environment(device: Device, library: Path, tensorflow: Path) -> dict[str, str]:
-    """The variables of the job's process: the caller's, the device's description, and where the libraries are."""
+    """Make the variables of the job's process: the caller's, the device, and where the libraries are."""
     major, minor = device.capability
     variables = {
         **os.environ,
@@ -93,7 +88,7 @@ def _run_to_end(command: list[str], environment: dict[str, str], log: Any) -> in
 
 
 def _describe_crash(code: int, lines: list[str]) -> dict[str, str]:
-    """How a job ended that came to no end: TensorFlow's last word, which may take two lines, or the end of the log."""
+    """Describe how a job crashed: by TensorFlow's last message, which may take two lines, or the end of the log."""
     end = f"ended by {signal.Signals(-code).name}" if code < 0 else f"exit code {code}"
     place = next((index for index, line in enumerate(lines) if _FATAL.search(line)), None)
     words = lines[-6:] if place is None else [_strip(lines[place]), *lines[place + 1 : place + 2]]
@@ -101,5 +96,5 @@ def _describe_crash(code: int, lines: list[str]) -> dict[str, str]:
 
 
 def _strip(line: str) -> str:
-    """A log line without its time and thread."""
+    """Remove time and thread from a log line."""
     return re.sub(r"^(\d{4}-\d\d-\d\d \S+: )?[IWEF]?\d* ?(\S+:\S+ +\d+ )?", "", line).strip()

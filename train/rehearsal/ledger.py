@@ -1,10 +1,12 @@
-"""Reads what the emulated GPU has counted in this process."""
+"""Reads the counts of the emulated GPU in this process, and of each step."""
 
 import ctypes
 import json
 import tempfile
+from collections import Counter
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 from train.errors import CheckError
 
@@ -15,11 +17,7 @@ DIRECTIONS: Final = ("to device", "to host", "within device", "within host")
 
 
 def read() -> Counts:
-    """Read all counts so far.
-
-    Raises:
-        CheckError: the CUDA driver of this process is not the emulated one.
-    """
+    """Read all counts so far; raises a CheckError if the CUDA driver is not the emulated one."""
     library = ctypes.CDLL("libcuda.so.1")
     if not hasattr(library, "nullgpu_write"):
         raise CheckError(
@@ -34,9 +32,68 @@ def read() -> Counts:
 
 
 def subtract(later: Counts, earlier: Counts) -> Counts:
-    """What was counted between two readings; names without a count are left out."""
+    """Return what was counted between two readings, without zeros."""
     difference = {
         group: {name: count - earlier.get(group, {}).get(name, 0) for name, count in names.items()}
         for group, names in later.items()
     }
     return {group: {name: count for name, count in names.items() if count} for group, names in difference.items()}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Step:
+    """Counts of one step; copies by direction and size in bytes.
+
+    Attributes:
+        launches: kernel launches by device, those of a CUDA graph together as one.
+        graph_kernels: kernels that CUDA graphs launched.
+        library: calls of cuBLAS, cuDNN and so on, by function; each is at least one kernel more.
+        fills: number of fills of device memory.
+        waits: how often the host waited for the device.
+        in_use, peak: bytes of TensorFlow's allocator at the end, and at most.
+    """
+
+    launches: dict[str, int]
+    graph_kernels: int
+    library: dict[str, int]
+    copies: dict[str, dict[int, int]]
+    fills: int
+    waits: int
+    in_use: int
+    peak: int
+
+    @property
+    def launched(self) -> int:
+        """Launches on all devices."""
+        return sum(self.launches.values())
+
+    @property
+    def called(self) -> int:
+        """Calls of libraries."""
+        return sum(self.library.values())
+
+    def count_copies(self, direction: str) -> int:
+        return sum(self.copies[direction].values())
+
+    def count_bytes(self, direction: str) -> int:
+        return sum(size * count for size, count in self.copies[direction].items())
+
+
+def read_step(recorded: dict[str, Any]) -> Step:
+    """Read a step of a record."""
+    counts: Counts = recorded["counts"]
+    copies: dict[str, dict[int, int]] = {direction: {} for direction in DIRECTIONS}
+    for name, count in counts.get("copy", {}).items():
+        direction, _, size = name.rpartition(" ")
+        copies[direction][int(size)] = count
+    launches = Counter(counts.get("launch", {})) + Counter(counts.get("graph launch", {}))
+    return Step(
+        launches=dict(launches),
+        graph_kernels=sum(counts.get("graph kernel", {}).values()),
+        library=counts.get("library", {}),
+        copies=copies,
+        fills=sum(counts.get("fill", {}).values()),
+        waits=sum(counts.get("wait", {}).values()),
+        in_use=recorded["memory"]["current"],
+        peak=recorded["memory"]["peak"],
+    )

@@ -1,16 +1,102 @@
-"""Compiles the null GPU with this machine's C compiler, once for each state of its sources; complete or absent."""
+"""Compiles the emulated GPU with this machine's C compiler, once for each state of its sources.
+
+Entry points that `native` leaves out are generated from the names in the public headers. One that computes is counted
+as a library call. One whose answer nobody reads (it sets, destroys, checks or makes an opaque handle) succeeds. Any
+other is refused and counted, because TensorFlow reports an error but not a missing answer. That includes
+``cuGetExportTable``.
+"""
 
 import hashlib
 import importlib.util
 import os
+import re
 import shutil
 import subprocess
 import tempfile
+from collections.abc import Iterable
 from pathlib import Path
-from typing import Final
+from typing import Final, NamedTuple
 
 from train.errors import PreflightError
-from train.rehearsal import stubs
+
+HEADERS: Final = (
+    "cuda.h",
+    "cuda_runtime_api.h",
+    "cublas_api.h",
+    "cublasLt.h",
+    "cudnn_graph_v9.h",
+    "cudnn_ops_v9.h",
+    "cudnn_cnn_v9.h",
+    "cudnn_adv_v9.h",
+    "cufft.h",
+    "cusolverDn.h",
+    "cusolver_common.h",
+    "cusparse.h",
+)
+
+
+class _Library(NamedTuple):
+    """Pattern of a library's names, and its number for "not supported"."""
+
+    pattern: str
+    refusal: int
+
+
+_LIBRARIES: Final = (
+    _Library(r"cublas\w+", 15),
+    _Library(r"cudnn\w+", 3000),
+    _Library(r"cufft\w+", 16),
+    _Library(r"cusolver\w+", 9),
+    _Library(r"cusparse\w+", 10),
+    _Library(r"cuda[A-Z]\w+", 801),
+    _Library(r"cu[A-Z]\w+", 801),
+)
+_NAME: Final = re.compile(r"\b(cu(?:da|blas|blasLt|dnn|fft|solver|sparse)?[A-Z]\w*)\s*\(")
+_VERSIONED: Final = re.compile(r"#define\s+cu[A-Z]\w+\s+(?:__CUDA_API_\w+\()?(cu[A-Z]\w+_v\d)\b")
+_NO_FUNCTION: Final = re.compile(r"_pt[sd][sz]$|_t$")
+_ASIDE: Final = re.compile(
+    r"Get|Set|Create|Destroy|Check|Init|Query|Heuristic|BufferSize|bufferSize|Size|Version|Descr"
+)
+_HANDLE: Final = re.compile(r"(cublas(Lt)?|cudnn|cusolver\w*|cusparse)Create\w*")
+_SILENT: Final = re.compile(
+    r"(cublas|cudnn|cusolver|cusparse)\w*(Set|Destroy|Check)\w*|cu(da)?\w*(Destroy|Unload|Reset|ProfilerSt)\w*"
+)
+
+
+def list_names(headers: Iterable[str]) -> list[str]:
+    """List the entry points that these texts of headers declare, sorted."""
+    found: set[str] = set()
+    for text in headers:
+        found.update(_NAME.findall(text))
+        found.update(_VERSIONED.findall(text))
+    return sorted(name for name in found if not _NO_FUNCTION.search(name))
+
+
+def answer(name: str) -> str:
+    """Return the C statements of an entry point."""
+    if _HANDLE.fullmatch(name):
+        return "*handle = calloc(1, 512); return 0;"
+    if _SILENT.fullmatch(name):
+        return "return 0;"
+    library = next(library for library in _LIBRARIES if re.fullmatch(library.pattern, name))
+    driver_or_runtime = library.refusal == 801
+    if not driver_or_runtime and not _ASIDE.search(name):
+        return f'return ng_call_library("{name}");'
+    return f'ng_count("not emulated", "{name}", 1); return {library.refusal};'
+
+
+def write_stubs(headers: Iterable[str]) -> str:
+    """Write the C source. Its functions are weak, so those of `native` replace them."""
+    lines = [
+        "#include <stdlib.h>",
+        "void ng_count(const char *group, const char *name, long amount);",
+        "int ng_call_library(const char *name);",
+    ]
+    for name in list_names(headers):
+        parameters = "void **handle" if _HANDLE.fullmatch(name) else "void"
+        lines.append(f"__attribute__((weak)) int {name}({parameters}) {{ {answer(name)} }}")
+    return "\n".join(lines) + "\n"
+
 
 SOURCES: Final = Path(__file__).parent / "native"
 FILE: Final = "libnullgpu.so"
@@ -30,11 +116,7 @@ _FLAGS: Final = ("-std=gnu11", "-O1", "-g", "-fPIC", "-Wall", "-Wno-nonnull-comp
 
 
 def find_tensorflow() -> Path:
-    """Find the folder of TensorFlow's CUDA build without loading it.
-
-    Raises:
-        PreflightError: there is no TensorFlow, or it is not a CUDA build.
-    """
+    """Find the folder of TensorFlow's CUDA build without loading it; raises a PreflightError if there is none."""
     remedy = "`toolkit rehearse` makes an environment with the CUDA build; by hand: pip install tensorflow==2.19.0"
     spec = importlib.util.find_spec("tensorflow")
     if spec is None or not spec.submodule_search_locations:
@@ -92,7 +174,7 @@ def build(tensorflow: Path, cache: Path) -> Path:
 
 
 def _move(made: Path, folder: Path) -> None:
-    """Put the finished folder in its place; another process may have been first, with the same content."""
+    """Move the finished folder into the cache; another process may have been first, with the same content."""
     try:
         made.rename(folder)
     except OSError:
@@ -115,7 +197,7 @@ def _find_compiler() -> str:
 
 def _read_headers(tensorflow: Path) -> list[str]:
     texts = []
-    for name in stubs.HEADERS:
+    for name in HEADERS:
         path = next((folder / name for folder in _headers(tensorflow) if (folder / name).is_file()), None)
         if path is None:
             raise PreflightError(
@@ -129,7 +211,7 @@ def _read_headers(tensorflow: Path) -> list[str]:
 
 def _digest(compiler: str, texts: list[str]) -> str:
     state = hashlib.sha256(" ".join((compiler, *_FLAGS, *SONAMES)).encode())
-    for path in [Path(stubs.__file__), *sorted(SOURCES.iterdir())]:
+    for path in [Path(__file__), *sorted(SOURCES.iterdir())]:
         state.update(f"{path.name}\0".encode() + path.read_bytes())
     for text in texts:
         state.update(text.encode())
@@ -138,7 +220,7 @@ def _digest(compiler: str, texts: list[str]) -> str:
 
 def _compile(compiler: str, tensorflow: Path, texts: list[str], work: Path, output: Path) -> None:
     generated = work / "stubs.c"
-    generated.write_text(stubs.write(texts), encoding="utf-8")
+    generated.write_text(write_stubs(texts), encoding="utf-8")
     includes = [flag for folder in _headers(tensorflow) for flag in ("-isystem", str(folder))]
     link = ["-shared", f"-Wl,-soname,{FILE}", "-Wl,-Bsymbolic", "-pthread", "-o", str(output)]
     sources = [str(path) for path in sorted(SOURCES.glob("*.c"))]

@@ -1,4 +1,4 @@
-"""Reads from TensorFlow's final graphs which operations do not run on the GPU, and why, by the kernel registry."""
+"""Finds operations that do not run on the GPU in TensorFlow's final graphs, and why, by the kernel registry."""
 
 from collections.abc import Iterable, Iterator
 from functools import cache
@@ -18,14 +18,7 @@ _CARRIERS: Final = frozenset(
 
 
 class Placement(NamedTuple):
-    """An operation that does not run on the GPU, or a value of the GPU's that the host needs.
-
-    Attributes:
-        node: name in the graph, with its function.
-        operation: kind, such as ``AddV2``.
-        dtypes: values of its type attributes.
-        reason: why it is so.
-    """
+    """An operation that does not run on the GPU, or computes in host memory, and why."""
 
     node: str
     operation: str
@@ -34,13 +27,13 @@ class Placement(NamedTuple):
 
 
 def read_graphs(metadata: Any) -> Iterator[Any]:
-    """The graphs of a RunMetadata after placement and optimisation, one for each device that has a part."""
+    """Yield the graphs of a RunMetadata after placement and optimisation, one for each device."""
     for function in metadata.function_graphs:
         yield from function.partition_graphs
 
 
 def list_host_operations(graphs: Iterable[Any]) -> list[Placement]:
-    """Operations that were placed on the CPU although a GPU is there, but for those that only carry values."""
+    """List operations that are placed on the CPU, except those that only carry values."""
     found = {}
     for graph in graphs:
         for node in graph.node:
@@ -50,7 +43,7 @@ def list_host_operations(graphs: Iterable[Any]) -> list[Placement]:
 
 
 def list_crossings(graphs: Iterable[Any]) -> list[Placement]:
-    """Operations on the GPU that take a value from its memory into the host's, because their kernels work there.
+    """List operations on the GPU whose kernels compute in host memory on a value that the GPU has made.
 
     TensorFlow puts a pair of nodes with the same ``tensor_name`` into such an edge: ``_Send`` and ``_HostRecv``.
     """
@@ -86,7 +79,7 @@ def _read_registry() -> kernels.KernelTable:
 
 
 def _explain(node: Any) -> str:
-    """Why a node is on the CPU, by the kernels that this TensorFlow registers for the GPU."""
+    """Say why a node is on the CPU, by the GPU kernels that this TensorFlow registers."""
     table = _read_registry()
     attributes = {name: kernels.read_values(value) for name, value in node.attr.items()}
     if table.find(node.op, attributes):

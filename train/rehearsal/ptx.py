@@ -1,15 +1,15 @@
-"""The training step compiled by XLA for a GPU that is not there: its kernels, with registers and shared memory of each.
+"""Compiles the training step by XLA for a GPU that is not there, and lists registers and memory of each kernel.
 
 ``python -m train.rehearsal.ptx [training arguments] --gpu t4``, by the Python of an environment with TensorFlow's CUDA
-build. Nothing is emulated here: XLA compiles ahead of time from a description of the device, and ptxas, which needs no
-device either, assembles the result and says what each kernel takes.
+build. Nothing is emulated: XLA compiles ahead of time from a description of the device, and ptxas, which needs no
+device either, assembles the result and reports each kernel.
 
-TensorFlow offers no such thing by itself. ``experimental_get_compiler_ir`` gives unoptimised HLO without a device, but
+TensorFlow has no function for that. ``experimental_get_compiler_ir`` gives unoptimised HLO without a device, but
 refuses variables then ("does not support resource arguments when device is null") and refuses ``optimized_hlo``. So the
 step is lowered for the host, which is HLO like any other, and a small program (``deviceless/compile.cc``), compiled
-against the headers of the wheel, hands it to the wheel's own GPU compiler. What differs from a compilation on a card:
-it was lowered for the host, and no algorithm is chosen by timing, so convolutions and matrix products are cuDNN's and
-cuBLAS' by default choice. Kernels inside those libraries are not counted.
+against the headers of the wheel, hands it to the wheel's own GPU compiler. On a card the result would differ: no
+algorithm is chosen by timing here, so convolutions and matrix products are cuDNN's and cuBLAS' by default choice.
+Kernels inside those libraries are not counted.
 """
 
 import argparse
@@ -28,9 +28,8 @@ from typing import Any, Final
 
 from train.config import TrainConfig
 from train.errors import CheckError, PreflightError, TrainError
-from train.rehearsal import device as devices
-from train.rehearsal.device import Device
 from train.rehearsal.library import find_tensorflow
+from train.rehearsal.request import Device, choose_device, read_devices
 
 SOURCES: Final = Path(__file__).with_name("deviceless")
 LIBRARIES: Final = ("libtensorflow_cc.so.2", "libtensorflow_framework.so.2")
@@ -40,10 +39,9 @@ CUDNN: Final = "major: 9 minor: 3"
 
 @dataclass(frozen=True, kw_only=True)
 class CompiledKernel:
-    """What ptxas says of a kernel.
+    """A kernel as ptxas reports it.
 
     Attributes:
-        name: as in the PTX.
         registers: of each thread.
         spilled: bytes that each thread stores for lack of registers.
         shared: bytes of shared memory of a block.
@@ -58,7 +56,7 @@ class CompiledKernel:
 
 
 def lower_step(config: TrainConfig) -> bytes:
-    """The training step as an ``HloModuleProto``, unoptimised; TensorFlow is set up before."""
+    """Lower the training step to an unoptimised ``HloModuleProto``; TensorFlow must be set up before."""
     import numpy as np
     import tensorflow as tf
 
@@ -80,7 +78,7 @@ def lower_step(config: TrainConfig) -> bytes:
 
 
 def describe_target(device: Device) -> str:
-    """A device as XLA's ``GpuTargetConfigProto`` in text; what no table has are the T4's limits or a common value."""
+    """Write a device as XLA's ``GpuTargetConfigProto``; limits that no table has are the T4's or usual ones."""
     major, minor = device.capability
     return (
         f"gpu_device_info {{ threads_per_block_limit: 1024 threads_per_warp: 32 shared_memory_per_block: 49152 "
@@ -95,11 +93,7 @@ def describe_target(device: Device) -> str:
 
 
 def build_compiler(tensorflow: Path, cache: Path) -> Path:
-    """Compile the small program against TensorFlow's headers, or find it compiled; half a minute of one core.
-
-    Raises:
-        PreflightError: there is no C++ compiler, or it fails.
-    """
+    """Compile the small program, half a minute of one core, or find it compiled."""
     compiler = shutil.which(os.environ.get("CXX", "g++"))
     if not compiler:
         raise PreflightError(
@@ -130,11 +124,7 @@ def build_compiler(tensorflow: Path, cache: Path) -> Path:
 
 
 def find_assembler(tensorflow: Path) -> Path:
-    """The folder of CUDA's compiler parts, with ``bin/ptxas`` and ``nvvm``: the wheel's, else that of PATH.
-
-    Raises:
-        PreflightError: there is none.
-    """
+    """Find the folder with ``bin/ptxas`` and ``nvvm``: the wheel's, else that of PATH."""
     beside = tensorflow.parent / "nvidia" / "cuda_nvcc"
     found = shutil.which("ptxas")
     for folder in (beside, *([Path(found).parents[1]] if found else [])):
@@ -164,8 +154,8 @@ def compile_step(hlo: bytes, device: Device, cache: Path) -> list[CompiledKernel
             raise CheckError("XLA wrote no PTX")
         major, minor = device.capability
         command = [str(cuda / "bin" / "ptxas"), "-v", f"-arch=sm_{major}{minor}", "-o", os.devnull]
-        said = [_run([*command, str(text)], "ptxas cannot assemble the step's PTX", environment) for text in texts]
-    return sorted((kernel for each in said for kernel in read_usage(each)), key=lambda kernel: kernel.name)
+        outputs = [_run([*command, str(text)], "ptxas cannot assemble the step's PTX", environment) for text in texts]
+    return sorted((kernel for each in outputs for kernel in read_usage(each)), key=lambda kernel: kernel.name)
 
 
 def _run(command: Sequence[str], problem: str, environment: dict[str, str]) -> str:
@@ -182,7 +172,7 @@ _SHARED: Final = re.compile(r"(\d+) bytes smem")
 
 
 def read_usage(text: str) -> list[CompiledKernel]:
-    """Read what ``ptxas -v`` says."""
+    """Read the output of ``ptxas -v``."""
     kernels = []
     for part in re.split(r"(?=ptxas info\s*: Compiling entry function)", text):
         entry, used = _ENTRY.search(part), _USED.search(part)
@@ -201,7 +191,7 @@ def read_usage(text: str) -> list[CompiledKernel]:
 
 
 def summarize(kernels: Sequence[CompiledKernel]) -> dict[str, Any]:
-    """Number of kernels, how many spill, and the largest use of registers and shared memory."""
+    """Count the kernels and those that spill, and find the largest use of registers and shared memory."""
     return {
         "kernels": len(kernels),
         "spilling": sum(1 for kernel in kernels if kernel.spilled),
@@ -211,7 +201,7 @@ def summarize(kernels: Sequence[CompiledKernel]) -> dict[str, Any]:
 
 
 def make_parser() -> argparse.ArgumentParser:
-    """The options of the compilation itself; all others are the training job's."""
+    """Make the parser of the program's own options; all others are the training job's."""
     parser = argparse.ArgumentParser(
         prog="python -m train.rehearsal.ptx",
         usage="%(prog)s DATASET [options of python -m train] [options]",
@@ -221,7 +211,7 @@ def make_parser() -> argparse.ArgumentParser:
         epilog="Options of the training job: python -m train --help",
         allow_abbrev=False,
     )
-    parser.add_argument("--gpu", default="t4", metavar="NAME", help=f"{', '.join(devices.read_devices())}; default t4")
+    parser.add_argument("--gpu", default="t4", metavar="NAME", help=f"{', '.join(read_devices())}; default t4")
     parser.add_argument(
         "--library-cache",
         default="~/.cache/toolkit/rehearsal",
@@ -238,7 +228,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
     own, passed_on = make_parser().parse_known_args(argv)
     try:
-        device, config = devices.choose(own.gpu), cli.parse(passed_on)
+        device, config = choose_device(own.gpu), cli.parse(passed_on)
         find_tensorflow()
         runtime.prepare(runtime.choose_threads(config, None))
         kernels = compile_step(lower_step(config), device, Path(own.library_cache).expanduser())

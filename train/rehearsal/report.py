@@ -1,22 +1,144 @@
-"""The report of a rehearsal, for people and as JSON."""
+"""The report of a rehearsal, as text and as JSON: counts, and findings by the limits of ``limits.yaml``."""
 
 import dataclasses
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any
+from functools import cache
+from itertools import pairwise
+from pathlib import Path
+from typing import Any, NamedTuple
 
-from train.rehearsal import findings, steps
-from train.rehearsal.findings import Finding, Limits
-from train.rehearsal.ledger import DIRECTIONS
+import yaml
+
+from train.config import TrainConfig
+from train.rehearsal.ledger import DIRECTIONS, Step, read_step
 from train.rehearsal.request import Request
-from train.rehearsal.steps import Step
+
+
+class Finding(NamedTuple):
+    """Something that is wrong: its kind in a word, and a description."""
+
+    kind: str
+    text: str
+
+
+Limits = Mapping[str, int]
+
+
+@cache
+def _read_table() -> dict[str, Any]:
+    text = (Path(__file__).parent / "limits.yaml").read_text(encoding="utf-8")
+    table: dict[str, Any] = yaml.safe_load(text)
+    return table
+
+
+def choose_limits(config: TrainConfig) -> Limits:
+    """Return the limits of every job, updated by the first configuration in the table that this job fits."""
+    table, fields = _read_table(), config.as_dict()
+    for entry in table["configurations"]:
+        conditions = {name: value for name, value in entry.items() if name in fields}
+        if all(fields[name] == value for name, value in conditions.items()):
+            return {**table["every"], **{name: value for name, value in entry.items() if name not in conditions}}
+    return dict(table["every"])
+
+
+def find_faults(request: Request, record: Mapping[str, Any], steps: list[Step], limits: Limits) -> list[Finding]:
+    """List everything that is wrong, worst first; the job passes if there is nothing."""
+    return [
+        *_check_end(record),
+        *_check_placement(record, limits),
+        *_check_steps(steps, limits),
+        *_check_memory(steps, limits),
+        *_check_devices(request, steps),
+        *_check_audit(record.get("audit") or {}),
+    ]
+
+
+def _check_end(record: Mapping[str, Any]) -> Iterator[Finding]:
+    error = record.get("error")
+    if not error:
+        return
+    if error["kind"] == "NoDevice":
+        reasons = "; ".join(record.get("log", [])) or "TensorFlow's log does not say why"
+        yield Finding("no device", f"TensorFlow uses no GPU and would train on the CPU: {reasons}")
+        return
+    where = f"{error['operation'] or 'node'} at {error['node']}: " if error["node"] else ""
+    yield Finding("error", f"the job stops: {error['kind']}: {where}{_shorten(error['message'])}")
+
+
+def _shorten(message: str) -> str:
+    """Return TensorFlow's message without the Python frames before it."""
+    lines = [line.strip() for line in message.splitlines() if line.strip()]
+    kept = [line for line in lines if not line.startswith(("File ", "Detected at", "Graph execution error", "[["))]
+    return " ".join(kept)[:600]
+
+
+def _check_placement(record: Mapping[str, Any], limits: Limits) -> Iterator[Finding]:
+    for kind, what in (("on_host", "placed on the CPU"), ("crossings", "computed in host memory")):
+        found = record.get(kind, [])
+        if len(found) > limits.get(kind, len(found)):
+            listed = "; ".join(f"{each['operation']} at {each['node']}: {each['reason']}" for each in found[:5])
+            more = f"; and {len(found) - 5} more" if len(found) > 5 else ""
+            yield Finding(kind.replace("_", " "), f"{len(found)} operations are {what}: {listed}{more}")
+
+
+def _check_steps(steps: list[Step], limits: Limits) -> Iterator[Finding]:
+    if not steps:
+        return
+    measured = {
+        "launches": max(step.launched for step in steps),
+        "to_device": max(step.count_copies("to device") for step in steps),
+        "to_host": max(step.count_copies("to host") for step in steps),
+        "waits": max(step.waits for step in steps),
+    }
+    names = {
+        "launches": "kernel launches",
+        "to_device": "copies to the device",
+        "to_host": "copies to the host",
+        "waits": "waits for the device",
+    }
+    for name, count in measured.items():
+        if count > limits.get(name, count):
+            yield Finding(name.replace("_", " "), f"a step makes {count} {names[name]}; the limit is {limits[name]}")
+
+
+def _check_memory(steps: list[Step], limits: Limits) -> Iterator[Finding]:
+    rises = [later.in_use - earlier.in_use for earlier, later in pairwise(steps)]
+    if rises and min(rises) > limits.get("growth", min(rises)):
+        yield Finding("growth", f"the memory in use grows with each step, by {min(rises):,} bytes and more")
+
+
+def _check_devices(request: Request, steps: list[Step]) -> Iterator[Finding]:
+    if not steps:
+        return
+    idle = [index for index in range(request.device.count) if not steps[-1].launches.get(f"device {index}")]
+    if idle:
+        yield Finding(
+            "idle device",
+            f"{len(idle)} of {request.device.count} GPUs do nothing (number {', '.join(map(str, idle))}), and "
+            "TensorFlow holds them for this job: hide them by CUDA_VISIBLE_DEVICES, or train on all",
+        )
+
+
+def _check_audit(audited: Mapping[str, Any]) -> Iterator[Finding]:
+    """List what the static audit found; equal findings of a graph as one."""
+    if audited.get("error"):
+        yield Finding("audit", f"the static audit could not be made: {audited['error']}")
+    groups: dict[tuple[str, ...], list[str]] = {}
+    for each in (each for graph in audited.get("graphs", []) for each in graph["findings"]):
+        key = (each["graph"], each["kind"], each["operation"], each["dtype"], each["reason"])
+        groups.setdefault(key, []).append(each["node"])
+    for (graph, kind, operation, dtype, reason), (first, *others) in groups.items():
+        more = f" and {len(others)} more" if others else ""
+        yield Finding(f"audit: {kind}", f"{graph}: {operation} ({dtype}) at {first}{more}: {reason}")
+
 
 NOTE = "emulated, not run on a GPU: nothing was computed, and no time was measured"
 
 
 @dataclass(frozen=True, kw_only=True)
 class Report:
-    """A rehearsal that has run to its end, whatever it found."""
+    """A rehearsal that has run, and what was found."""
 
     request: Request
     record: Mapping[str, Any]
@@ -25,7 +147,6 @@ class Report:
     findings: list[Finding]
 
     def as_dict(self) -> dict[str, Any]:
-        """All of it as plain values."""
         record, device = self.record, self.request.device
         return {
             "emulated": True,
@@ -51,7 +172,6 @@ class Report:
         }
 
     def as_text(self) -> str:
-        """The report for a terminal."""
         return "\n".join(self._list_lines())
 
     def _list_lines(self) -> Iterator[str]:
@@ -100,15 +220,15 @@ class Report:
 
 
 def make(request: Request, record: Mapping[str, Any]) -> Report:
-    """Judge the record of a rehearsal by the limits of its configuration."""
-    measured = [steps.read(each) for each in record.get("steps", [])]
-    limits = findings.choose_limits(request.config)
+    """Make the report of a record, by the limits of its configuration."""
+    measured = [read_step(each) for each in record.get("steps", [])]
+    limits = choose_limits(request.config)
     return Report(
         request=request,
         record=record,
         steps=measured,
         limits=limits,
-        findings=findings.judge(request, record, measured, limits),
+        findings=find_faults(request, record, measured, limits),
     )
 
 

@@ -1,13 +1,99 @@
-"""What is rehearsed: the configuration of a training job, the emulated device, and how long to look."""
+"""The request of a rehearsal: a training job, an emulated GPU from a table of real cards, and how many steps."""
 
 import dataclasses
+import difflib
 import json
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import cache
+from pathlib import Path
 from typing import Any, Final
+
+import yaml
 
 from train.config import TrainConfig, read_table
 from train.errors import UsageError
-from train.rehearsal.device import Device
+from train.runtime import MARK
+
+DRIVER: Final = "12.6"
+"""CUDA version of the emulated driver, unless the card needs a newer one or another is asked for."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Device:
+    """An emulated GPU.
+
+    Attributes:
+        name: the card's name as its driver gives it, and `MARK` behind it.
+        memory: bytes in all.
+        shared: most bytes of shared memory of a block.
+        threads, blocks: most of them on a multiprocessor at a time.
+        driver: newest CUDA version that the driver supports.
+    """
+
+    name: str
+    capability: tuple[int, int]
+    multiprocessors: int
+    memory: int
+    shared: int
+    threads: int
+    blocks: int
+    driver: tuple[int, int]
+    count: int = 1
+
+
+@cache
+def read_devices() -> dict[str, dict[str, Any]]:
+    """Read the table of devices: short name to facts."""
+    text = (Path(__file__).parent / "devices.yaml").read_text(encoding="utf-8")
+    table: dict[str, dict[str, Any]] = yaml.safe_load(text)
+    return table
+
+
+def choose_device(name: str, *, driver: str = "", memory: float = 0.0, capability: str = "", count: int = 1) -> Device:
+    """Find a device by its short name, and change what is given: versions as ``X.Y``, memory in gigabytes.
+
+    Raises:
+        UsageError: the name is unknown, or a value makes no sense.
+    """
+    table = read_devices()
+    key = name.lower().replace(" ", "").replace("-", "")
+    if key not in table:
+        near = difflib.get_close_matches(key, table, n=1, cutoff=0.4)
+        raise UsageError(
+            f"unknown GPU: {name!r}",
+            why=f"known are {', '.join(table)}",
+            remedy=f"did you mean {near[0]}?" if near else "",
+        )
+    if memory < 0 or count not in {1, 2}:
+        raise UsageError(
+            f"no such device: {memory:g} GB of memory, {count} devices",
+            remedy="give --memory a positive number, and --gpus 1 or 2",
+        )
+    facts = table[key]
+    device = Device(
+        name=f"{facts['name']} {MARK}",
+        capability=_read_version(facts["capability"]),
+        multiprocessors=facts["multiprocessors"],
+        memory=facts["memory"],
+        shared=facts["shared"],
+        threads=facts["threads"],
+        blocks=facts["blocks"],
+        driver=_read_version(driver or facts.get("driver", DRIVER)),
+        count=count,
+    )
+    if memory:
+        device = replace(device, memory=int(memory * 1e9))
+    if capability:
+        device = replace(device, capability=_read_version(capability))
+    return device
+
+
+def _read_version(text: str) -> tuple[int, int]:
+    major, dot, minor = text.partition(".")
+    if not (dot and major.isdecimal() and minor.isdecimal()) or int(minor) > 9:
+        raise UsageError(f"not a version: {text!r}", remedy="write it as X.Y, for example 7.5 or 12.6")
+    return int(major), int(minor)
+
 
 SYNTHETIC: Final = "synthetic"
 """The data set whose shape is given on the command line: any shape, without a data set."""
@@ -17,14 +103,10 @@ _EXAMPLES: Final = 1024
 
 
 def register_synthetic(shape: str, classes: int) -> None:
-    """Make `SYNTHETIC` a data set of this process.
-
-    Args:
-        shape: height, width and channels as ``224x224x3``.
-        classes: number of classes.
+    """Make `SYNTHETIC` a data set of this process, with images of a shape such as ``224x224x3``.
 
     Raises:
-        UsageError: one of them makes no sense.
+        UsageError: the shape or the number of classes makes no sense.
     """
     parts = shape.split("x")
     if len(parts) != 3 or not all(part.isdecimal() and int(part) for part in parts) or classes < 2:
@@ -53,12 +135,10 @@ class Request:
 
     Attributes:
         config: the training job.
-        device: what the GPU is like.
         warmup: steps that are not counted: the first ones make graphs, compile and choose algorithms.
         measured: steps that are counted, each by itself.
         find_batch: also look for the largest batch that fits.
-        shape: height, width and channels of the synthetic data set as ``224x224x3``; empty for a data set's own.
-        classes: classes of the synthetic data set.
+        shape, classes: of the synthetic data set; the shape is empty for other data sets.
     """
 
     config: TrainConfig
@@ -71,11 +151,11 @@ class Request:
 
     @property
     def steps(self) -> int:
-        """Steps that the job takes: a step is over when the next one begins, so there is one more."""
+        """Steps that the job takes: one more, because a step is over when the next one begins."""
         return self.warmup + self.measured + 1
 
     def write(self) -> str:
-        """Write it as JSON."""
+        """Write the request as JSON."""
         return json.dumps(dataclasses.asdict(self) | {"config": self.config.as_dict()})
 
     @classmethod

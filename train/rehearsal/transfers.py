@@ -1,9 +1,9 @@
-"""Where a graph's tensors lie on a machine with a GPU: worked out from the kernels, without running anything.
+"""Works out in which memory a graph's tensors are on a machine with a GPU, from the kernels, without running anything.
 
-A node runs on the GPU if there is a GPU kernel for it and its dtypes, and on the host if not. A kernel says which of
-its arguments it reads and writes in host memory. Where a tensor is written in one memory and read in the other,
-TensorFlow puts a copy between (NeedSameDeviceSendRecv in tensorflow/core/graph/graph_partition.cc); a copy to the host
-also makes the host wait for the device.
+A node runs on the GPU if there is a GPU kernel for it and its dtypes, else on the host. A kernel says which of its
+arguments it reads and writes in host memory. Where a tensor is written in one memory and read in the other, TensorFlow
+puts a copy between (NeedSameDeviceSendRecv in tensorflow/core/graph/graph_partition.cc). A copy to the host also makes
+the host wait for the device.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -13,7 +13,7 @@ from typing import Any, Final, Literal, NamedTuple
 from train.rehearsal.kernels import Attributes, Kernel, KernelTable, read_values
 
 Memory = Literal["host", "device", "argument"]
-"""Where a tensor lies. An argument comes from the host, and is copied to the device once if a kernel there reads it."""
+"""The memory of a tensor. An argument comes from the host, and is copied once if a kernel on the device reads it."""
 
 ON_HOST: Final = frozenset({"int32", "resource", "string"})
 """Dtypes that a function takes and returns in host memory (MTypeFromDType in tensorflow/core/framework)."""
@@ -23,7 +23,7 @@ CALLS: Final = {"If": 1, "StatelessIf": 1, "Case": 1, "StatelessCase": 1}
 
 
 class Copy(NamedTuple):
-    """A copy between the memories in each run of the graph: of which tensor, to where, and who reads it there."""
+    """A copy between the memories in each run of the graph."""
 
     tensor: str
     dtype: str
@@ -39,10 +39,8 @@ class Node:
 
     Attributes:
         name: with the names of the calling nodes before it.
-        operation: its kind.
         attributes: dtypes, strings and numbers by name.
-        inputs: references to the tensors that it reads.
-        arguments: for each input, the name of the argument.
+        inputs: references to the tensors that it reads; `arguments` has the name of each.
         results: for each output, the name of the argument and its dtype.
         functions: names of the functions that it calls.
         label: which of several kernels it asks for.
@@ -61,10 +59,9 @@ class Node:
 
 @dataclass
 class Body:
-    """A graph, or a function called from one, with the memories of its arguments.
+    """A graph, or a function called from one.
 
     Attributes:
-        nodes: by name.
         outputs: references to the tensors that it returns.
         controls: names of the nodes that must run besides.
         memories: of the arguments, by name.
@@ -79,7 +76,7 @@ class Body:
     table: KernelTable = field(kw_only=True)
 
     def list_needed(self) -> list[Node]:
-        """The nodes that the outputs depend on; TensorFlow prunes the others."""
+        """List the nodes that the outputs depend on; TensorFlow prunes the others."""
         found: dict[str, Node] = {}
         left = [*(_producer(reference) for reference in self.outputs), *self.controls]
         while left:
@@ -90,15 +87,14 @@ class Body:
         return list(found.values())
 
     def find_kernel(self, node: Node) -> Kernel | None:
-        """The GPU kernel that runs the node, wherever its variables are."""
         return self.table.find(node.operation, node.attributes, node.label)
 
     def is_on_host(self, node: Node) -> bool:
-        """Whether the node runs on the host, for lack of a kernel or because its variable is there."""
+        """Say whether the node runs on the host, for lack of a kernel or because its variable is there."""
         return self.find_kernel(node) is None or any(self.is_homeless(reference) for reference in node.inputs)
 
     def is_homeless(self, reference: str) -> bool:
-        """Whether a tensor is the handle of a variable that is kept on the host."""
+        """Say whether a tensor is the handle of a variable that is kept on the host."""
         name = _producer(reference)
         node = self.nodes.get(name)
         if name in self.homeless or node is None:
@@ -107,7 +103,7 @@ class Body:
         return place < len(node.results) and node.results[place][1] == "resource" and self.is_on_host(node)
 
     def locate(self, reference: str) -> Memory:
-        """Where a tensor lies when it has been written."""
+        """Return the memory in which a tensor is written."""
         name = _producer(reference)
         if name in self.memories:
             return self.memories[name]
@@ -122,7 +118,7 @@ class Body:
         return "device"
 
     def list_copies(self, nodes: Sequence[Node]) -> Iterator[Copy]:
-        """Copies between host and device in each run, one for each tensor and memory."""
+        """List the copies between host and device in each run, one for each tensor and memory."""
         seen = set()
         for node in nodes:
             kernel = self.find_kernel(node)
@@ -141,7 +137,7 @@ class Body:
 
 
 def read_graph(graph: Any, prefix: str = "") -> dict[str, Node]:
-    """The nodes of a ``GraphDef`` by name, names of the calling nodes before them in `prefix`."""
+    """Read the nodes of a ``GraphDef`` by name; `prefix` has the names of the calling nodes."""
     nodes: dict[str, Node] = {}
     for each in graph.node:
         arguments, results = _list_arguments(each)
@@ -164,7 +160,7 @@ def read_graph(graph: Any, prefix: str = "") -> dict[str, Node]:
 
 
 def _list_arguments(node: Any) -> tuple[list[tuple[str, str]], list[tuple[str, str]]]:
-    """Argument name and dtype of each input and output of a ``NodeDef``."""
+    """List argument name and dtype of each input and output of a ``NodeDef``."""
     from tensorflow.python.framework import op_def_registry
 
     definition = op_def_registry.get(node.op)

@@ -14,8 +14,8 @@ import time
 from pathlib import Path
 from typing import Any
 
+from train.cores import count_cores  # mounted beside this package
 from wheelbuild import arguments, bazel, journal, machine, redaction, request, result, service
-from wheelbuild.cores import count_cores
 from wheelbuild.journal import Journal
 
 BUILD = Path("/build")

@@ -1,6 +1,6 @@
 """On a device that works behind the host's back, batches go over in one piece and results are read a step later."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -10,14 +10,16 @@ import pytest
 import tensorflow as tf
 
 from tests.unit.train.test_formulation import FOR_GPU_CHANNELS_LAST, configure, walk
-from train import job, loop, optimizer, parcels, state, step
-from train.batches import Batch, make_ahead
+from train import job, loop, optimizer, parcels, runtime, state, step
+from train.batches import Batch, Batches, make_ahead
+from train.cli import parse
 from train.config import resolve
+from train.data import Dataset, Split
 from train.errors import InterruptionError
-from train.interruption import Requests
-from train.model import formulation, layers
+from train.model import formulation, layers, randomness
 from train.model.densenet import build
 from train.model.formulation import FOR_CPU, Formulation
+from train.process import StopSignal
 
 
 def make_step(form: Formulation, **options: Any) -> tuple[state.State, step.TrainStep, Any]:
@@ -47,6 +49,35 @@ def test_a_batch_comes_out_of_its_parcel_as_it_went_in() -> None:
     assert [part.dtype for part in found] == [tf.uint8, tf.int64, tf.float32]
     for part, expected in zip(found, (images, labels, rate), strict=True):
         assert np.array_equal(part.numpy(), expected)
+
+
+@pytest.mark.parametrize("options", [["fashion_mnist"], ["digits"], ["svhn"], ["cifar10"], ["cifar10", "--no-augment"]])
+def test_a_batch_made_on_the_device_is_that_of_the_host(options: list[str]) -> None:
+    config = parse([*options, "--batch-size", "40"])
+    numbers = np.random.default_rng(1)
+    images = numbers.integers(0, 256, (130, *config.shape)).astype(np.uint8)
+    split = Split(images, numbers.integers(config.classes, size=130, dtype=np.int32))
+    batches = Batches(Dataset(split, split, ("a",), "random"), config)
+    resident = parcels.keep(batches.dataset, batches.augmentation, images.nbytes * 10)
+    assert resident
+    for (*given, rate), (kept, labels, same_rate), _ in zip(
+        batches.iterate(0, resident=True), batches.iterate(0), range(4), strict=False
+    ):
+        parcel = parcels.pack_choice(*given, rate)
+        assert parcel.nbytes == 40 * 11 + 4
+        found = resident.unpack(tf.constant(parcel), 40)
+        assert [part.dtype for part in found] == [tf.uint8, tf.int64, tf.float32]
+        for part, expected in zip(found, (kept, labels, same_rate), strict=True):
+            assert np.array_equal(part.numpy(), expected)
+
+
+def test_a_large_data_set_stays_on_the_host() -> None:
+    images = np.zeros((10, 8, 8, 1), np.uint8)
+    split = Split(images, np.zeros(10, np.int32))
+    dataset = Dataset(split, split, ("a",), "zeros")
+    assert parcels.keep(dataset, None, 6400)
+    assert parcels.keep(dataset, None, 6399) is None
+    assert parcels.keep(dataset, None, 0) is None
 
 
 @pytest.mark.slow
@@ -88,6 +119,25 @@ def test_the_compiled_updates_leave_few_operations_outside() -> None:
     assert sum(
         "_XlaMustCompile" in op.node_def.attr and op.get_attr("_XlaMustCompile") for op in graph.get_operations()
     )
+
+
+def test_the_eager_loop_traces_the_seeds_of_dropout_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    traces: list[object] = []
+
+    def count(seed: tf.Tensor, paths: Sequence[Sequence[int]]) -> list[randomness.Stream]:
+        traces.append(paths)
+        return derive(seed, paths)
+
+    derive = randomness.derive_streams
+    randomness._compile.cache_clear()
+    monkeypatch.setattr(randomness, "derive_streams", count)
+    _, run, _ = make_step(FOR_GPU_CHANNELS_LAST, loop="eager", dropout=0.3)
+    images, labels, rate = (tf.constant(part) for part in make_batch())
+    run(images, labels, rate)
+    first = len(traces)
+    assert first
+    run(images, labels, rate)
+    assert len(traces) == first
 
 
 @pytest.mark.parametrize("form", [FOR_CPU, FOR_GPU_CHANNELS_LAST], ids=["CPU", "GPU"])
@@ -169,9 +219,14 @@ def test_batches_made_ahead_are_the_same_and_their_errors_come_through() -> None
 
 
 def test_a_run_read_late_stops_and_goes_on_as_if_unbroken(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The state that is saved is that of the last step that was accounted for, although the next one is under way."""
+    """The state that is saved is that of the last step that was accounted for, although the next one is under way.
+
+    The run that is stopped has its images on the device, the other on the host: their results are the same.
+    """
 
     def train(out: str) -> tuple[str, list[list[str]]]:
+        if out == "stopped":
+            monkeypatch.setattr(runtime, "read_device_limit", lambda: 10**9)
         monkeypatch.setattr(formulation, "choose", lambda: replace(FOR_CPU, asynchronous=True))
         config = resolve("digits", depth=10, steps=7, batch_size=360, checkpoint_every=5, log_every=1, threads=2,
                          progress="quiet", out=str(tmp_path / out))  # fmt: skip
@@ -182,12 +237,12 @@ def test_a_run_read_late_stops_and_goes_on_as_if_unbroken(tmp_path: Path, monkey
     expected = train("unbroken")
     calls = 0
 
-    def stop(_: Requests) -> str:
+    def stop(_: StopSignal) -> str:
         nonlocal calls
         calls += 1
         return "SIGTERM" if calls >= 3 else ""
 
-    monkeypatch.setattr(Requests, "__call__", stop)
+    monkeypatch.setattr(StopSignal, "__call__", stop)
     with pytest.raises(InterruptionError, match="after step 3 of 7"):
         train("stopped")
     monkeypatch.undo()

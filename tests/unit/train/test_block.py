@@ -8,7 +8,7 @@ import tensorflow as tf
 
 from tests.tiers import slow
 from tests.unit.train.blocks import UNITS, make_input, make_layers, measure_difference, run, settle
-from train.model import shared
+from train.model import block
 from train.model.block import Mode
 from train.model.formulation import FOR_CPU
 
@@ -79,20 +79,22 @@ def test_half_precision_only_rounds(mode: Mode, dtype: str) -> None:
 
 
 def forget_the_statistics(monkeypatch: pytest.MonkeyPatch, _: float) -> str:
-    monkeypatch.setattr(shared, "standardize_gradient", lambda dy, _, scale, *rest: dy * tf.cast(scale, dy.dtype))
+    monkeypatch.setattr(block, "standardize_gradient", lambda dy, _, scale, *rest: dy * tf.cast(scale, dy.dtype))
     return "gradients"
 
 
 def round_coarsely(monkeypatch: pytest.MonkeyPatch, unit: float) -> str:
-    """Normalised maps with four bits less than the format has."""
-    original: Any = shared.standardize
+    """Normalised maps in half precision with four bits less than the format has."""
+    original: Any = block.standardize
 
     def standardize(x: tf.Tensor, *rest: Any) -> Any:
         normal, statistics = original(x, *rest)
+        if x.dtype == tf.float32:  # what it is compared with
+            return normal, statistics
         step = 32 * unit
         return tf.cast(tf.round(tf.cast(normal, tf.float32) / step) * step, x.dtype), statistics
 
-    monkeypatch.setattr(shared, "standardize", standardize)
+    monkeypatch.setattr(block, "standardize", standardize)
     return "maps"
 
 
@@ -107,5 +109,5 @@ def test_a_wrong_gradient_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
     """Leave out what the statistics owe to the gradient: the comparison must fail."""
     x, layers = make_input(), make_layers()
     expected = run(x, layers, "plain")
-    monkeypatch.setattr(shared, "standardize_gradient", lambda dy, _, scale, form: dy * form.spread(scale))
+    monkeypatch.setattr(block, "standardize_gradient", lambda dy, _, scale, form: dy * form.spread(scale))
     assert measure_difference(run(x, layers, "shared"), expected) > 1e-3

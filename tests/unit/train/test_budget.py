@@ -30,8 +30,8 @@ def test_the_largest_fitting_batch_is_found(monkeypatch: pytest.MonkeyPatch) -> 
     # What the data takes is not left for the step.
     assert budget.choose_batch_size(config, 2, 50_000, int(500 * MEGABYTE)) == 96
     split = Split(np.zeros((50_000, 1, 1, 1), np.uint8), np.zeros(50_000, np.int32))
-    assert budget.settle(config, 40, 2, split).batch_size == 40
-    assert budget.settle(config, 0, 2, split).batch_size == 136
+    assert budget.fix_batch_size(config, 40, 2, split).batch_size == 40
+    assert budget.fix_batch_size(config, 0, 2, split).batch_size == 136
 
 
 def test_memory_that_small_batches_do_not_feel_costs_few_probes(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,6 +1,9 @@
 """Cores that a process may use: its affinity mask, and the CPU quotas of both versions of control groups."""
 
 import os
+import shutil
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -99,6 +102,15 @@ def test_threads_are_the_usable_cores_unless_given_or_recorded(monkeypatch: pyte
     assert runtime.choose_threads(parse(["digits", "--threads", "7"]), 5) == 7
 
 
-def test_the_wheel_build_counts_by_the_same_rule() -> None:
-    copy = ROOT / "docker" / "scripts" / "wheelbuild" / "cores.py"
-    assert copy.read_bytes() == (ROOT / "train" / "cores.py").read_bytes()
+def test_the_wheel_build_can_take_the_file_alone(tmp_path: Path) -> None:
+    """The Dockerfile mounts it beside the build's own scripts, without the rest of the training job."""
+    mount = "--mount=type=bind,source=train/cores.py,target=/build/train/cores.py"
+    assert mount in (ROOT / "docker" / "Dockerfile").read_text(encoding="utf-8")
+    (tmp_path / "train").mkdir()
+    shutil.copy(ROOT / "train" / "cores.py", tmp_path / "train")
+    shutil.copytree(ROOT / "docker" / "scripts" / "wheelbuild", tmp_path / "wheelbuild")
+    code = "import wheelbuild.__main__ as build, train; print(build.count_cores(), *train.__path__)"
+    done = subprocess.run(
+        [sys.executable, "-ES", "-c", code], cwd=tmp_path, capture_output=True, text=True, check=False
+    )
+    assert done.stdout == f"{count_cores()} {tmp_path / 'train'}\n", done.stderr

@@ -20,7 +20,7 @@ from tests.tiers import slow
 from tests.unit.train.test_data import make_split, write_idx, write_parquet
 from tests.unit.train.test_hugging_face import make_saved
 from train.cli import parse
-from train.data import Split, idx, load, matlab, parquet, saved, tables
+from train.data import Split, idx, load, matlab, tables
 from train.errors import DataError
 
 TRIALS = (10, slow(150))
@@ -39,10 +39,10 @@ def make_layout(kind: str, folder: Path) -> Callable[[Path], Split]:
     split = make_split(COUNT)
     if kind == "parquet":
         write_parquet(folder, "train.parquet", split, "img", "label")
-        return lambda place: parquet.read([place / "train.parquet"], "img", "label")
+        return lambda place: tables.read_parquet([place / "train.parquet"], "img", "label")
     if kind == "saved":
         datasets.DatasetDict({"train": make_saved(split)}).save_to_disk(folder)
-        return lambda place: saved.read([place / "train"], "img", "label")
+        return lambda place: tables.read_saved([place / "train"], "img", "label")
     if kind.startswith("matlab"):
         write_matlab(folder / "train_32x32.mat", split, compress=kind.endswith("compressed"))
         return lambda place: matlab.read([place / "train_32x32.mat"])
@@ -129,7 +129,7 @@ def test_an_image_that_is_missing_or_broken_is_named_by_file_and_row(tmp_path: P
     rows[place] = row
     write_rows(tmp_path / "two.parquet", rows, [0] * len(rows))
     with pytest.raises(DataError, match=f"row {place} of {tmp_path}/two.parquet") as caught:
-        parquet.read([tmp_path / "one.parquet", tmp_path / "two.parquet"], "img", "label")
+        tables.read_parquet([tmp_path / "one.parquet", tmp_path / "two.parquet"], "img", "label")
     assert re.match(what, caught.value.why)
 
 
@@ -139,14 +139,14 @@ def test_a_column_without_images_is_refused(tmp_path: Path) -> None:
 
     pq.write_table(pa.table({"img": ["a.png"], "label": [0]}), tmp_path / "a.parquet")
     with pytest.raises(DataError, match=f"row 0 of {tmp_path}/a.parquet") as caught:
-        parquet.read([tmp_path / "a.parquet"], "img", "label")
+        tables.read_parquet([tmp_path / "a.parquet"], "img", "label")
     assert caught.value.why == "the column holds str, not images with their bytes"
 
 
 def test_a_label_that_is_missing_is_named_by_file_and_row(tmp_path: Path) -> None:
     write_rows(tmp_path / "a.parquet", [encode("RGB")] * 4, [1, 2, None, 3])
     with pytest.raises(DataError, match=f"row 2 of {tmp_path}/a.parquet") as caught:
-        parquet.read([tmp_path / "a.parquet"], "img", "label")
+        tables.read_parquet([tmp_path / "a.parquet"], "img", "label")
     assert caught.value.why == "the label is missing"
 
 
@@ -154,7 +154,7 @@ def test_a_label_that_is_missing_is_named_by_file_and_row(tmp_path: Path) -> Non
 def test_labels_that_are_no_whole_numbers_are_refused(tmp_path: Path, labels: list[Any]) -> None:
     write_rows(tmp_path / "a.parquet", [encode("RGB")] * 2, labels)
     with pytest.raises(DataError, match="cannot read") as caught:
-        parquet.read([tmp_path / "a.parquet"], "img", "label")
+        tables.read_parquet([tmp_path / "a.parquet"], "img", "label")
     assert "not whole numbers" in caught.value.why
 
 
@@ -187,7 +187,7 @@ def test_a_table_that_lies_about_its_length(tmp_path: Path) -> None:
     table = pq.read_table(path)
     for rows in (3, 5):
         with pytest.raises(DataError):
-            tables.read([path], lambda _, rows=rows: (rows, table.to_batches()), "img", "label")
+            tables._read([path], lambda _, rows=rows: (rows, table.to_batches()), "img", "label")
 
 
 @pytest.mark.parametrize("kind", ["parquet", "matlab"])
@@ -201,7 +201,7 @@ def test_reading_holds_the_images_once(tmp_path: Path, kind: str) -> None:
         write_matlab(path, split, compress=True)
     size = split.images.nbytes
     tracemalloc.start()
-    found = parquet.read([path], "img", "label") if kind == "parquet" else matlab.read([path])
+    found = tables.read_parquet([path], "img", "label") if kind == "parquet" else matlab.read([path])
     _, peak = tracemalloc.get_traced_memory()
     tracemalloc.stop()
     assert np.array_equal(found.images, split.images)

@@ -25,13 +25,11 @@ from train.data import (
     Split,
     cifar,
     describe_oddities,
-    digits,
     download,
     idx,
     load,
-    parquet,
     sources,
-    unpickle,
+    tables,
 )
 from train.data.dataset import check
 from train.errors import DataError, IntegrityError
@@ -91,7 +89,7 @@ def assert_same(found: Split, expected: Split) -> None:
 
 
 def test_digits_are_the_real_ones() -> None:
-    dataset = check(digits.load(), (8, 8, 1), 10)
+    dataset = check(sources.load_digits(), (8, 8, 1), 10)
     assert (len(dataset.train), len(dataset.test)) == (1437, 360)
     assert dataset.train.images.max() == 16
     assert np.bincount(dataset.test.labels).tolist() == [36, 36, 35, 37, 36, 37, 36, 36, 35, 36]
@@ -230,7 +228,7 @@ def test_a_pickle_that_is_a_program_is_refused(
 @given(st.binary(max_size=200))
 def test_no_bytes_make_the_reader_of_pickles_crash(content: bytes) -> None:
     with pytest.raises(DataError):
-        unpickle.read_dictionary(content, "noise")
+        cifar.read_dictionary(content, "noise")
 
 
 @given(st.binary(max_size=60))
@@ -255,7 +253,7 @@ def test_a_corrupt_parquet_file(tmp_path: Path, content: bytes) -> None:
 def test_a_parquet_file_with_other_columns(tmp_path: Path) -> None:
     path = write_parquet(tmp_path, "train-0.parquet", make_split(3), "picture", "label")
     with pytest.raises(DataError, match="cannot read"):
-        parquet.read([path], "img", "label")
+        tables.read_parquet([path], "img", "label")
 
 
 def test_a_folder_without_data_says_what_was_looked_for(tmp_path: Path) -> None:
@@ -282,7 +280,7 @@ def test_data_of_another_kind_is_refused(change: Any, message: str) -> None:
 
 
 def test_held_out_examples_are_taken_from_training() -> None:
-    whole = digits.load()
+    whole = sources.load_digits()
     part = load(parse(["digits", "--validation", "100"]))
     assert part.validation
     assert part.watched is part.validation

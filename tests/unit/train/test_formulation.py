@@ -54,7 +54,7 @@ def test_a_reader_that_does_not_project_is_noticed(monkeypatch: pytest.MonkeyPat
     forget = replace(FOR_GPU_CHANNELS_LAST, project_in_readers=False)
     original = normalization.scale_shift_gradient
     monkeypatch.setattr(
-        "train.model.shared.scale_shift_gradient", lambda dy, x, gamma, _: original(dy, x, gamma, forget)
+        "train.model.block.scale_shift_gradient", lambda dy, x, gamma, _: original(dy, x, gamma, forget)
     )
     assert measure_difference(run(x, layers, "shared", FOR_GPU_CHANNELS_LAST), expected) > 1e-3
 

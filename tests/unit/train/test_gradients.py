@@ -7,7 +7,7 @@ import pytest
 import tensorflow as tf
 
 from tests.unit.train.blocks import make_input, make_layers, run
-from train.model import shared
+from train.model import block
 from train.model.block import Mode, Unit
 
 STEP = 1e-6
@@ -40,11 +40,11 @@ def test_gradients_are_derivatives(mode: Mode) -> None:
 
 
 def test_a_gradient_without_the_statistics_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
-    original: Any = shared.normalize_gradient
+    original: Any = block.normalize_gradient
 
     def forget_statistics(dy: tf.Tensor, x: tf.Tensor, gamma: tf.Tensor, statistics: Any, saved: Any, form: Any) -> Any:
         _, d_gamma, d_beta = original(dy, x, gamma, statistics, saved, form=form)
-        return dy * gamma * shared.rsqrt(x, statistics, form), d_gamma, d_beta
+        return dy * gamma * block.rsqrt(x, statistics, form), d_gamma, d_beta
 
-    monkeypatch.setattr(shared, "normalize_gradient", forget_statistics)
+    monkeypatch.setattr(block, "normalize_gradient", forget_statistics)
     assert compare_with_differences("shared") > 1e-3

@@ -15,7 +15,7 @@ import pytest
 
 from tests.unit.train.test_data import assert_same, make_split, write_parquet
 from train.cli import main, parse
-from train.data import Split, hub, load
+from train.data import Split, download, load
 from train.errors import DataError, IntegrityError, PreflightError
 
 COMMIT = "c0ffee" + 34 * "0"
@@ -152,15 +152,15 @@ def test_a_file_that_the_hub_did_not_promise_is_refused(mirror: type[Hub], tmp_p
     good = mirror.files[name]
     mirror.files[name] = bytes(len(good))
     with pytest.raises(IntegrityError, match="is not the file we know"):
-        hub.fetch(REPOSITORY, PATTERNS, tmp_path / "cache")
+        download.fetch_from_hub(REPOSITORY, PATTERNS, tmp_path / "cache")
     # Nothing of it is left to be used by mistake: the next attempt begins anew.
     assert not list((tmp_path / "cache").rglob("*.parquet"))
     mirror.files[name] = good
-    assert hub.fetch(REPOSITORY, PATTERNS, tmp_path / "cache").name == COMMIT
+    assert download.fetch_from_hub(REPOSITORY, PATTERNS, tmp_path / "cache").name == COMMIT
 
 
 def test_a_file_that_was_altered_in_the_cache_is_noticed(mirror: type[Hub], tmp_path: Path) -> None:
-    folder = hub.fetch(REPOSITORY, PATTERNS, tmp_path / "cache")
+    folder = download.fetch_from_hub(REPOSITORY, PATTERNS, tmp_path / "cache")
     victim = folder / "cropped_digits" / "test-00000-of-00001.parquet"
     victim.resolve().write_bytes(b"altered")
     with pytest.raises(IntegrityError, match="is not the file we know"):
@@ -169,33 +169,33 @@ def test_a_file_that_was_altered_in_the_cache_is_noticed(mirror: type[Hub], tmp_
 
 
 def test_an_interrupted_download_is_completed(mirror: type[Hub], tmp_path: Path) -> None:
-    folder = hub.fetch(REPOSITORY, PATTERNS, tmp_path / "cache")
+    folder = download.fetch_from_hub(REPOSITORY, PATTERNS, tmp_path / "cache")
     victim = folder / "cropped_digits" / "test-00000-of-00001.parquet"
     victim.resolve().unlink()
     victim.unlink()
     with pytest.raises(DataError, match="whole"):
-        hub.find(REPOSITORY, PATTERNS, tmp_path / "cache")
-    assert hub.fetch(REPOSITORY, PATTERNS, tmp_path / "cache") == folder
+        download.find_in_hub_cache(REPOSITORY, PATTERNS, tmp_path / "cache")
+    assert download.fetch_from_hub(REPOSITORY, PATTERNS, tmp_path / "cache") == folder
     assert victim.exists()
 
 
 def test_files_without_a_digest_are_refused(mirror: type[Hub], tmp_path: Path) -> None:
     mirror.digests = dict.fromkeys(mirror.digests, 40 * "b")
     with pytest.raises(DataError, match="states no sha256"):
-        hub.fetch(REPOSITORY, PATTERNS, tmp_path / "cache")
+        download.fetch_from_hub(REPOSITORY, PATTERNS, tmp_path / "cache")
 
 
 def test_a_hub_without_such_files(mirror: type[Hub], tmp_path: Path) -> None:
     with pytest.raises(DataError, match=r"there is no nothing/\* in"):
-        hub.fetch(REPOSITORY, ["nothing/*"], tmp_path)
+        download.fetch_from_hub(REPOSITORY, ["nothing/*"], tmp_path)
     with pytest.raises(DataError, match="cannot get the data"):
-        hub.fetch("some/other", PATTERNS, tmp_path)
+        download.fetch_from_hub("some/other", PATTERNS, tmp_path)
 
 
 def test_a_cache_that_cannot_be_written(mirror: type[Hub], tmp_path: Path) -> None:
     (tmp_path / "file").write_text("in the way", encoding="utf-8")
     with pytest.raises(PreflightError, match="cannot write to"):
-        hub.fetch(REPOSITORY, PATTERNS, tmp_path / "file")
+        download.fetch_from_hub(REPOSITORY, PATTERNS, tmp_path / "file")
 
 
 def test_a_run_says_where_its_data_came_from(mirror: type[Hub], tmp_path: Path) -> None:

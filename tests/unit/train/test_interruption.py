@@ -16,7 +16,7 @@ import pytest
 import tensorflow as tf
 
 from tests.tiers import slow
-from train import checkpoint, interruption, job, loop, metrics, state, step
+from train import checkpoint, job, loop, metrics, process, state, step
 from train.cli import main, parse
 from train.errors import PreflightError
 from train.metrics import Recorder, read_epochs
@@ -265,8 +265,8 @@ def test_a_run_folder_that_was_made_read_only(
 def test_a_terminal_that_is_closed_stops_a_run_but_not_under_nohup(before: Any, reason: str) -> None:
     original = signal.signal(signal.SIGHUP, before)
     try:
-        with interruption.listening() as requests:
-            requests.wait()
+        with process.listen() as requests:
+            requests.begin_saving()
             os.kill(os.getpid(), signal.SIGHUP)
             assert requests() == reason
         assert signal.getsignal(signal.SIGHUP) is before

@@ -12,7 +12,7 @@ from tests.tiers import slow
 from tests.unit.train.blocks import UNITS, make_input, make_layers
 from train import budget, optimizer, state, step
 from train.config import resolve
-from train.model import shared
+from train.model import block
 from train.model.block import dense_block
 from train.model.densenet import build, choose_mode
 from train.model.formulation import FOR_CPU
@@ -130,7 +130,7 @@ def test_half_precision_only_rounds(case: str, dtype: str) -> None:
 
 @pytest.mark.parametrize("dtype", list(UNITS))
 def test_a_mistake_in_half_precision_is_noticed(monkeypatch: pytest.MonkeyPatch, dtype: str) -> None:
-    monkeypatch.setattr(shared, "standardize_gradient", lambda dy, _, scale, *rest: dy * tf.cast(scale, dy.dtype))
+    monkeypatch.setattr(block, "standardize_gradient", lambda dy, _, scale, *rest: dy * tf.cast(scale, dy.dtype))
     found = take_step(rounded=dtype, memory="shared", precision=f"mixed_{dtype}", loop="eager")
     assert compare(found, step_in_float32("graph", dtype)) > 2 * UNITS[dtype]
 
@@ -150,7 +150,7 @@ def test_networks_with_the_stem_of_imagenet_agree() -> None:
 
 def test_a_broken_mode_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
     expected = take_plain_step("graph", "float64")
-    monkeypatch.setattr(shared, "standardize_gradient", lambda dy, _, scale, form: dy * form.spread(scale))
+    monkeypatch.setattr(block, "standardize_gradient", lambda dy, _, scale, form: dy * form.spread(scale))
     assert compare(take_step(memory="shared", precision="float64"), expected) > 1e-3
 
 

@@ -44,7 +44,7 @@ def run(program: str, port: int, *arguments: str) -> list[str]:
 def test_a_closed_network_is_closed_for_every_thread_and_child(port: int) -> None:
     program = """
 import subprocess, threading
-from train import network
+from train import process
 opened, asked, answers = threading.Event(), threading.Event(), []
 def wait():
     opened.set()
@@ -54,7 +54,7 @@ thread = threading.Thread(target=wait)
 thread.start()
 opened.wait()
 print(reach())
-print(network.close() or "closed")
+print(process.close_network() or "closed")
 asked.set()
 thread.join()
 print(reach(), *answers)

@@ -7,8 +7,8 @@ import pytest
 import tensorflow as tf
 
 from train import optimizer, state, step
+from train.batches import rate_at
 from train.config import resolve
-from train.schedule import rate_at
 
 TOTAL = 400
 

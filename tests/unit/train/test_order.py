@@ -4,11 +4,10 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from train.augmentation import Augmentation, apply, draw
-from train.batches import Batches
+from train.batches import Augmentation, Batches, augment, draw_augmentation
 from train.cli import parse
 from train.config import read_table
-from train.data import digits
+from train.data.sources import load_digits
 from train.order import count_steps, locate, permute, select, stream
 
 seeds = st.integers(0, 2**32)
@@ -34,7 +33,7 @@ def test_order_depends_on_seed_and_epoch_only() -> None:
 def test_the_streams_are_the_ones_of_earlier_runs() -> None:
     """Pinned numbers: a change of the generator would silently change every run that is resumed."""
     assert permute(0, 0, 10).tolist() == [9, 4, 2, 1, 0, 7, 8, 5, 3, 6]
-    assert draw(Augmentation(4, flip=True), 0, 0, 3).tolist() == [[0, 8, 1], [0, 6, 0], [7, 1, 0]]
+    assert draw_augmentation(Augmentation(4, flip=True), 0, 0, 3).tolist() == [[0, 8, 1], [0, 6, 0], [7, 1, 0]]
 
 
 @given(st.integers(0, 10_000), st.integers(1, 300), st.integers(1, 64))
@@ -48,8 +47,8 @@ def test_steps_are_located_in_their_epoch(step: int, examples: int, batch: int) 
 def test_augmentation_equals_the_naive_one(seed: int, pad: int, flip: bool, count: int, size: int) -> None:
     images = stream(seed, "split").integers(0, 256, (count, size, size + 1, 3)).astype(np.uint8)
     fill = np.array([1, 2, 3], np.uint8)
-    draws = draw(Augmentation(pad, flip), seed, 0, count)
-    found = apply(images, draws, pad, fill)
+    draws = draw_augmentation(Augmentation(pad, flip), seed, 0, count)
+    found = augment(images, draws, pad, fill)
     for index, (row, column, mirrored) in enumerate(draws.tolist()):
         padded = np.tile(fill, (size + 2 * pad, size + 1 + 2 * pad, 1))
         padded[pad : pad + size, pad : pad + size + 1] = images[index]
@@ -59,7 +58,7 @@ def test_augmentation_equals_the_naive_one(seed: int, pad: int, flip: bool, coun
 
 def test_plain_data_is_not_augmented() -> None:
     for options in ([], ["--no-augment"]):
-        batches = Batches(digits.load(), parse(["digits", *options]))
+        batches = Batches(load_digits(), parse(["digits", *options]))
         images, labels = batches.make(3)
         chosen = batches.dataset.train.take(batches.indices(3))
         assert np.array_equal(labels, chosen.labels)
@@ -71,10 +70,10 @@ def test_plain_data_is_not_augmented() -> None:
 
 def test_augmentation_of_an_example_does_not_depend_on_its_batch() -> None:
     kind = Augmentation(4, flip=True)
-    draws = draw(kind, 0, 3, 1000)
+    draws = draw_augmentation(kind, 0, 3, 1000)
     assert draws[:, :2].max() == 8
     assert 400 < draws[:, 2].sum() < 600
     images = np.arange(1000, dtype=np.uint8).repeat(64).reshape(1000, 8, 8, 1)
     fill = np.zeros(1, np.uint8)
-    together = apply(images[:50], draws[:50], 4, fill)
-    assert np.array_equal(together[7], apply(images[7:8], draws[7:8], 4, fill)[0])
+    together = augment(images[:50], draws[:50], 4, fill)
+    assert np.array_equal(together[7], augment(images[7:8], draws[7:8], 4, fill)[0])

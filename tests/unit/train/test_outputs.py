@@ -20,7 +20,7 @@ from train import compare, export, plot, progress
 from train.cli import main, parse
 from train.errors import CheckError
 from train.metrics import EpochRecord, Recorder, read_epochs
-from train.report import per_class_accuracy
+from train.plot import per_class_accuracy
 
 ARGUMENTS = ["digits", "--depth", "10", "--epochs", "2", "--threads", "2", "--progress", "plain"]
 PNG = b"\x89PNG\r\n"

@@ -1,11 +1,9 @@
 """Parameter counts are exact."""
 
-import numpy as np
 import pytest
-import tensorflow as tf
 
 from train.config import read_table, resolve
-from train.model.densenet import build, build_sequential, count_parameters
+from train.model.densenet import build, count_parameters
 
 # Trainable parameters with 10 classes (CIFAR) and 1,000 (ImageNet).
 # 769162, 15324406, 25624430: the counts that several independent PyTorch implementations print; the paper's table 2
@@ -57,15 +55,3 @@ def test_the_formula_gives_the_papers_rounded_counts(preset: str, millions: floa
 @pytest.mark.parametrize("preset", read_table("presets"))
 def test_models_have_the_counts_of_the_formula(preset: str) -> None:
     assert count_parameters(build(resolve("cifar10", model=preset))) == count(preset, 10)
-
-
-def test_sequential_and_functional_models_are_the_same_function() -> None:
-    config = resolve("digits", dropout=0.2)
-    functional, sequential = build(config), build_sequential(config)
-    images = tf.constant(np.random.default_rng(0).normal(size=(8, 8, 8, 1)), tf.float32)
-    for training in (True, False):
-        expected = functional(images, training=training).numpy()
-        assert np.array_equal(sequential(images, training=training).numpy(), expected)
-    for one, other in zip(functional.variables, sequential.variables, strict=True):
-        assert one.path == other.path.removeprefix(f"{sequential.name}/")
-        assert np.array_equal(one.numpy(), other.numpy())

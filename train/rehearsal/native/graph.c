@@ -5,17 +5,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-typedef struct {
-  void *to;
-  const void *from;
-  size_t bytes;
-} Copy;
 struct CUgraphNode_st {
-  CUgraphNodeType type;
+  Work work;
   int disabled;
-  const char *library; /* set for a captured library call */
-  CUDA_KERNEL_NODE_PARAMS kernel;
-  Copy copy; /* a fill has no addresses, only bytes */
   CUgraph child;
 };
 struct CUgraph_st {
@@ -28,40 +20,29 @@ static CUgraphNode append(CUgraph graph, CUgraphNodeType type) {
   if (graph->count == graph->capacity)
     graph->nodes = realloc(graph->nodes, sizeof *graph->nodes * (graph->capacity = graph->capacity ? 2 * graph->capacity : 16));
   CUgraphNode node = graph->nodes[graph->count++] = calloc(1, sizeof *node);
-  node->type = type;
+  node->work.type = type;
   return node;
 }
 
 static void play(CUgraph graph) {
   for (size_t i = 0; i < graph->count; i++) {
     CUgraphNode node = graph->nodes[i];
+    Work *work = &node->work;
     if (node->disabled) continue;
-    if (node->library) ng_count("library", node->library, 1);
+    if (work->library) ng_count("library", work->library, 1);
     else if (node->child) play(node->child);
-    else if (node->type == CU_GRAPH_NODE_TYPE_KERNEL) ng_count_launch(node->kernel.func, "graph kernel");
-    else if (node->type == CU_GRAPH_NODE_TYPE_MEMSET) ng_countf("fill", 1, "%zu", node->copy.bytes);
-    else if (node->type == CU_GRAPH_NODE_TYPE_MEMCPY)
-      ng_copy(ng_direction(node->copy.to, node->copy.from), node->copy.to, node->copy.from, node->copy.bytes);
+    else if (work->type == CU_GRAPH_NODE_TYPE_KERNEL) ng_count_launch(work->kernel, "graph kernel");
+    else if (work->type == CU_GRAPH_NODE_TYPE_MEMSET) ng_countf("fill", 1, "%zu", work->bytes);
+    else if (work->type == CU_GRAPH_NODE_TYPE_MEMCPY)
+      ng_copy(ng_direction(work->to, work->from), work->to, work->from, work->bytes);
   }
 }
 
 /* ---- capture: what the calling thread asks for goes into a graph */
 
 int ng_capturing(void) { return capture != NULL; }
-int ng_capture_kernel(CUfunction kernel) {
-  if (capture) append(capture, CU_GRAPH_NODE_TYPE_KERNEL)->kernel.func = kernel;
-  return capture != NULL;
-}
-int ng_capture_library(const char *name) {
-  if (capture) append(capture, CU_GRAPH_NODE_TYPE_KERNEL)->library = name;
-  return capture != NULL;
-}
-int ng_capture_copy(void *to, const void *from, size_t bytes) {
-  if (capture) append(capture, CU_GRAPH_NODE_TYPE_MEMCPY)->copy = (Copy){to, from, bytes};
-  return capture != NULL;
-}
-int ng_capture_fill(size_t bytes) {
-  if (capture) append(capture, CU_GRAPH_NODE_TYPE_MEMSET)->copy.bytes = bytes;
+int ng_capture(Work work) {
+  if (capture) append(capture, work.type)->work = work;
   return capture != NULL;
 }
 CUresult cuStreamBeginCapture(CUstream stream, CUstreamCaptureMode mode) { return cuGraphCreate(&capture, 0); }
@@ -88,7 +69,7 @@ CUresult cuGraphAddEmptyNode(CUgraphNode *node, CUgraph graph, const CUgraphNode
   return CUDA_SUCCESS;
 }
 static CUresult set_kernel(CUgraphNode node, const CUDA_KERNEL_NODE_PARAMS *parameters) {
-  node->kernel = *parameters;
+  node->work.kernel = parameters->func;
   return parameters->func ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
 }
 CUresult cuGraphAddKernelNode(CUgraphNode *node, CUgraph graph, const CUgraphNode *after, size_t count,
@@ -100,11 +81,10 @@ CUresult cuGraphExecKernelNodeSetParams(CUgraphExec graph, CUgraphNode node, con
   return set_kernel(node, parameters);
 }
 static CUresult set_copy(CUgraphNode node, const CUDA_MEMCPY3D *p) {
-  node->copy = (Copy){
-      p->dstMemoryType == CU_MEMORYTYPE_HOST ? p->dstHost : (void *)p->dstDevice,
-      p->srcMemoryType == CU_MEMORYTYPE_HOST ? p->srcHost : (void *)p->srcDevice,
-      p->WidthInBytes * (p->Height ? p->Height : 1) * (p->Depth ? p->Depth : 1),
-  };
+  Work *work = &node->work;
+  work->to = p->dstMemoryType == CU_MEMORYTYPE_HOST ? p->dstHost : (void *)p->dstDevice;
+  work->from = p->srcMemoryType == CU_MEMORYTYPE_HOST ? p->srcHost : (void *)p->srcDevice;
+  work->bytes = p->WidthInBytes * (p->Height ? p->Height : 1) * (p->Depth ? p->Depth : 1);
   return CUDA_SUCCESS;
 }
 CUresult cuGraphAddMemcpyNode(CUgraphNode *node, CUgraph graph, const CUgraphNode *after, size_t count,
@@ -117,7 +97,7 @@ CUresult cuGraphExecMemcpyNodeSetParams(CUgraphExec graph, CUgraphNode node, con
   return set_copy(node, parameters);
 }
 static CUresult set_fill(CUgraphNode node, const CUDA_MEMSET_NODE_PARAMS *p) {
-  node->copy.bytes = p->elementSize * p->width * (p->height ? p->height : 1);
+  node->work.bytes = p->elementSize * p->width * (p->height ? p->height : 1);
   return CUDA_SUCCESS;
 }
 CUresult cuGraphAddMemsetNode(CUgraphNode *node, CUgraph graph, const CUgraphNode *after, size_t count,
@@ -143,7 +123,7 @@ CUresult cuGraphExecChildGraphNodeSetParams(CUgraphExec graph, CUgraphNode node,
 /* ---- looking */
 
 CUresult cuGraphNodeGetType(CUgraphNode node, CUgraphNodeType *type) {
-  *type = node->type;
+  *type = node->work.type;
   return CUDA_SUCCESS;
 }
 CUresult cuGraphGetNodes(CUgraph graph, CUgraphNode *nodes, size_t *count) {

@@ -112,7 +112,7 @@ static CUresult launch(CUfunction kernel, const unsigned grid[3], const unsigned
   if (!fits)
     return ng_refuse(CUDA_ERROR_INVALID_VALUE, "launch of %s with grid %u,%u,%u block %u,%u,%u shared %u", kernel->name,
                      grid[0], grid[1], grid[2], block[0], block[1], block[2], shared);
-  if (!ng_capture_kernel(kernel)) ng_count_launch(kernel, "launch");
+  if (!ng_capture((Work){CU_GRAPH_NODE_TYPE_KERNEL, .kernel = kernel})) ng_count_launch(kernel, "launch");
   return CUDA_SUCCESS;
 }
 CUresult cuLaunchKernel(CUfunction kernel, unsigned gx, unsigned gy, unsigned gz, unsigned bx, unsigned by, unsigned bz,

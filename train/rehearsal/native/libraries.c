@@ -9,7 +9,7 @@
 #include <string.h>
 
 int ng_call_library(const char *name) {
-  if (!ng_capture_library(name)) ng_count("library", name, 1);
+  if (!ng_capture((Work){CU_GRAPH_NODE_TYPE_KERNEL, .library = name})) ng_count("library", name, 1);
   return 0;
 }
 

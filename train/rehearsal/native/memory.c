@@ -187,7 +187,7 @@ void ng_copy(Direction direction, void *to, const void *from, size_t bytes) {
 }
 
 static CUresult copy(void *to, const void *from, size_t bytes) {
-  if (!bytes || ng_capture_copy(to, from, bytes)) return CUDA_SUCCESS;
+  if (!bytes || ng_capture((Work){CU_GRAPH_NODE_TYPE_MEMCPY, .to = to, .from = from, .bytes = bytes})) return CUDA_SUCCESS;
   ng_copy(ng_direction(to, from), to, from, bytes);
   return CUDA_SUCCESS;
 }
@@ -213,7 +213,7 @@ CUresult cuMemcpyPeerAsync(CUdeviceptr to, CUcontext a, CUdeviceptr from, CUcont
 
 static CUresult fill(void *address, unsigned value, int width, size_t items) {
   size_t bytes = items * (size_t)width;
-  if (!bytes || ng_capture_fill(bytes)) return CUDA_SUCCESS;
+  if (!bytes || ng_capture((Work){CU_GRAPH_NODE_TYPE_MEMSET, .bytes = bytes})) return CUDA_SUCCESS;
   ng_countf("fill", 1, "%zu", bytes);
   if (on_device(address)) return CUDA_SUCCESS;
   for (size_t i = 0; i < items; i++) memcpy((char *)address + i * (size_t)width, &value, (size_t)width);

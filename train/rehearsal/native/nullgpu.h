@@ -50,9 +50,16 @@ int ng_call_library(const char *name);
 
 /* ---- graph.c: work that a stream captures instead of doing it */
 
-/* Each returns whether the calling thread is capturing; then the work is kept for later and must not be done now. */
+/* A kernel or a library call (by what is set), a copy, or a fill, which has no addresses. */
+typedef struct {
+  CUgraphNodeType type;
+  CUfunction kernel;
+  const char *library;
+  void *to;
+  const void *from;
+  size_t bytes;
+} Work;
+
 int ng_capturing(void);
-int ng_capture_kernel(CUfunction kernel);
-int ng_capture_library(const char *name);
-int ng_capture_copy(void *to, const void *from, size_t bytes);
-int ng_capture_fill(size_t bytes);
+/* Whether the calling thread is capturing: then the work is kept for later and must not be done now. */
+int ng_capture(Work work);

@@ -7,10 +7,9 @@ from pathlib import Path
 import pytest
 
 from train.errors import PreflightError, UsageError
-from train.rehearsal import launch, ledger, library, synthetic
+from train.rehearsal import job, launch, ledger, library
 from train.rehearsal.cli import main, read
-from train.rehearsal.device import choose
-from train.rehearsal.request import Request, register_synthetic
+from train.rehearsal.request import Request, choose_device, register_synthetic
 
 
 def test_options_of_the_rehearsal_and_of_the_job_are_told_apart() -> None:
@@ -30,7 +29,7 @@ def test_a_request_survives_being_written() -> None:
 def test_synthetic_data_has_the_shape_asked_for() -> None:
     config = read(["synthetic", "--shape", "64x48x3", "--classes", "7", "--model", "121"]).request.config
     assert (config.shape, config.classes) == ((64, 48, 3), 7)
-    data = synthetic.make_loader(6)(config)
+    data = job.make_loader(6)(config)
     assert data.train.images.shape[1:] == (64, 48, 3)
     assert len(data.train) >= 7 * config.batch_size
     assert data.train.labels.max() == 6
@@ -70,7 +69,9 @@ def test_a_missing_compiler_is_one_clear_error(monkeypatch: pytest.MonkeyPatch, 
 def test_the_libraries_come_first_and_the_device_is_described(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("LD_LIBRARY_PATH", "/before")
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "-1")
-    made = launch.make_environment(choose("t4", driver="11.8", count=2), Path("/library"), tmp_path / "tensorflow")
+    made = launch.make_environment(
+        choose_device("t4", driver="11.8", count=2), Path("/library"), tmp_path / "tensorflow"
+    )
     assert made["LD_LIBRARY_PATH"] == "/library:/before"
     assert made["NULLGPU_NAME"] == "Tesla T4"
     assert (made["NULLGPU_CAPABILITY"], made["NULLGPU_DRIVER"], made["NULLGPU_COUNT"]) == ("75", "11080", "2")

@@ -2,14 +2,14 @@
 
 import pytest
 
-from train.emulation import MARK
 from train.errors import UsageError
-from train.rehearsal.device import choose, read_devices
+from train.rehearsal.request import choose_device, read_devices
+from train.runtime import MARK
 
 
 @pytest.mark.parametrize("name", read_devices())
 def test_each_device_is_complete_sourced_and_marked_as_emulated(name: str) -> None:
-    device = choose(name)
+    device = choose_device(name)
     assert device.name.endswith(MARK)
     assert read_devices()[name]["source"]
     assert device.capability >= (6, 0)
@@ -18,7 +18,7 @@ def test_each_device_is_complete_sourced_and_marked_as_emulated(name: str) -> No
 
 
 def test_a_device_can_be_changed() -> None:
-    changed = choose("T4", driver="11.2", memory=2, capability="5.2", count=2)
+    changed = choose_device("T4", driver="11.2", memory=2, capability="5.2", count=2)
     assert (changed.driver, changed.memory, changed.capability, changed.count) == ((11, 2), 2_000_000_000, (5, 2), 2)
 
 
@@ -27,4 +27,4 @@ def test_a_device_can_be_changed() -> None:
 )
 def test_a_wrong_device_is_refused(wrong: dict[str, object]) -> None:
     with pytest.raises(UsageError):
-        choose(**{"name": "t4", **wrong})  # type: ignore[arg-type]
+        choose_device(**{"name": "t4", **wrong})  # type: ignore[arg-type]

@@ -5,8 +5,8 @@ from typing import Any
 import pytest
 
 from train.cli import parse
-from train.rehearsal import device, findings, report
-from train.rehearsal.request import Request
+from train.rehearsal import report
+from train.rehearsal.request import Request, choose_device
 
 LIMITS = {"launches": 100, "to_device": 1, "to_host": 1, "waits": 1, "on_host": 0, "crossings": 0, "growth": 1000}
 PLACED = {"node": "step/Equal", "operation": "Equal", "dtypes": {"T": "int32"}, "reason": "Equal has no GPU kernel"}
@@ -22,8 +22,8 @@ def make_record(*, in_use: int = 0, **counts: dict[str, int]) -> dict[str, Any]:
 
 
 def judge(record: dict[str, Any], monkeypatch: pytest.MonkeyPatch, **options: Any) -> report.Report:
-    monkeypatch.setattr(findings, "choose_limits", lambda config: LIMITS)
-    return report.make(Request(config=parse(["digits"]), device=device.choose("t4", **options)), record)
+    monkeypatch.setattr(report, "choose_limits", lambda config: LIMITS)
+    return report.make(Request(config=parse(["digits"]), device=choose_device("t4", **options)), record)
 
 
 def test_a_job_within_its_limits_passes(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -70,10 +70,10 @@ def test_tensorflows_error_is_told_without_the_python_frames(monkeypatch: pytest
 
 @pytest.mark.parametrize("memory", ["plain", "recompute", "shared"])
 def test_the_limits_of_a_configuration_join_those_of_all(memory: str) -> None:
-    limits = findings.choose_limits(parse(["cifar10", "--memory", memory]))
+    limits = report.choose_limits(parse(["cifar10", "--memory", memory]))
     assert limits["launches"] > 0
     assert limits["on_host"] == 0
-    assert "launches" not in findings.choose_limits(parse(["cifar10", "--memory", memory, "--batch-size", "32"]))
+    assert "launches" not in report.choose_limits(parse(["cifar10", "--memory", memory, "--batch-size", "32"]))
 
 
 def test_the_text_says_that_it_is_emulated_and_what_code_there_is(monkeypatch: pytest.MonkeyPatch) -> None:

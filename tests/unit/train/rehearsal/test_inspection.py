@@ -6,10 +6,10 @@ import time
 import pytest
 
 from train.cli import parse
-from train.rehearsal import device, inspection
-from train.rehearsal.request import Request
+from train.rehearsal import inspection
+from train.rehearsal.request import Request, choose_device
 
-JOB = Request(config=parse(["digits", "--depth", "10"]), device=device.choose("t4"))
+JOB = Request(config=parse(["digits", "--depth", "10"]), device=choose_device("t4"))
 
 # Adds an operation without a GPU kernel to what the job's evaluation returns.
 PLANT = """

@@ -10,7 +10,8 @@ import pytest
 
 from tests.unit.train.rehearsal.test_kernels import PYTHON, ROOT
 from train.errors import CheckError, PreflightError
-from train.rehearsal import device, ptx
+from train.rehearsal import ptx
+from train.rehearsal.request import choose_device
 
 SAID = """\
 ptxas info    : 0 bytes gmem, 64 bytes cmem[4]
@@ -43,7 +44,7 @@ def test_nothing_is_read_from_nothing() -> None:
 
 
 def test_the_device_is_described_by_its_row() -> None:
-    text = ptx.describe_target(device.choose("t4"))
+    text = ptx.describe_target(choose_device("t4"))
     assert "major: 7 minor: 5" in text
     assert "core_count: 40 " in text
     assert "(emulated)" in text  # whatever XLA writes must not pass for a card's

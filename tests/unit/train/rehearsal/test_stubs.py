@@ -2,7 +2,7 @@
 
 import pytest
 
-from train.rehearsal import stubs
+from train.rehearsal import library
 
 HEADER = """
 #define cuMemAlloc cuMemAlloc_v2
@@ -14,17 +14,17 @@ typedef void (CUDA_CB *CUhostFn)(void *userData);
 
 
 def test_names_are_those_of_the_headers() -> None:
-    assert stubs.list_names([HEADER]) == ["cuMemAlloc", "cuMemAlloc_v2", "cublasSgemm_v2"]
+    assert library.list_names([HEADER]) == ["cuMemAlloc", "cuMemAlloc_v2", "cublasSgemm_v2"]
 
 
 @pytest.mark.parametrize("name", ["cublasSgemm_v2", "cudnnPoolingForward", "cufftExecR2C", "cublasLtMatmul"])
 def test_what_computes_is_counted(name: str) -> None:
-    assert stubs.answer(name) == f'return ng_call_library("{name}");'
+    assert library.answer(name) == f'return ng_call_library("{name}");'
 
 
 @pytest.mark.parametrize("name", ["cudnnSetTensorNdDescriptor", "cublasDestroy_v2", "cuModuleUnload"])
 def test_what_answers_nothing_succeeds(name: str) -> None:
-    assert stubs.answer(name) == "return 0;"
+    assert library.answer(name) == "return 0;"
 
 
 @pytest.mark.parametrize(
@@ -37,4 +37,4 @@ def test_what_answers_nothing_succeeds(name: str) -> None:
     ],
 )
 def test_what_must_answer_is_refused_and_counted(name: str, status: int) -> None:
-    assert stubs.answer(name) == f'ng_count("not emulated", "{name}", 1); return {status};'
+    assert library.answer(name) == f'ng_count("not emulated", "{name}", 1); return {status};'

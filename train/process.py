@@ -1,7 +1,11 @@
-"""Closes the network to this process once the data is there: training needs none.
+"""Handles signals, and closes the network to this process once the data is there.
 
-A container is given a network or not before its arguments are known, so one service of compose that trains on any data
-set must have one. Linux lets a process without rights give up system calls for good (seccomp, since Linux 3.17;
+Before the first step is done, SIGTERM, SIGINT or SIGHUP ends the process at once. After that, a signal asks the loop to
+stop after its step and to save; a second one ends the process at once. SIGHUP, which a closed terminal sends, is left
+alone where it is ignored, as under nohup.
+
+A container gets a network or not before its arguments are known, so one service of compose for all data sets must have
+one. Linux lets a process without rights give up system calls for good (seccomp, since Linux 3.17;
 https://docs.kernel.org/userspace-api/seccomp_filter.html); Docker's default profile allows it.
 """
 
@@ -9,7 +13,50 @@ import ctypes
 import errno
 import os
 import platform
+import signal
 import socket
+from collections.abc import Iterator
+from contextlib import contextmanager
+from types import FrameType
+
+
+class StopSignal:
+    """Remembers a signal to stop."""
+
+    def __init__(self) -> None:
+        self.reason = ""
+        self.saving = False
+
+    def __call__(self) -> str:
+        """Return why to stop, or nothing."""
+        return self.reason
+
+    def begin_saving(self) -> None:
+        """Let signals wait for the end of a step from now on, because there is work to save."""
+        self.saving = True
+
+    def receive(self, number: int, frame: FrameType | None) -> None:
+        """Handle a signal."""
+        del frame
+        if self.reason or not self.saving:
+            raise KeyboardInterrupt
+        self.reason = signal.Signals(number).name
+
+
+@contextmanager
+def listen() -> Iterator[StopSignal]:
+    """Listen for signals while the block runs."""
+    stop = StopSignal()
+    numbers = [signal.SIGINT, signal.SIGTERM]
+    if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:
+        numbers.append(signal.SIGHUP)
+    before = {number: signal.signal(number, stop.receive) for number in numbers}
+    try:
+        yield stop
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
 
 _SET_NO_NEW_PRIVILEGES = 38
 _SET_MODE_FILTER, _SYNCHRONIZE_THREADS = 1, 1
@@ -35,8 +82,8 @@ class _Program(ctypes.Structure):
     _fields_ = (("length", ctypes.c_ushort), ("instructions", ctypes.POINTER(_Instruction)))
 
 
-def close() -> str:
-    """Refuse every new socket that could leave this machine, for all threads and children of this process, for good.
+def close_network() -> str:
+    """Refuse every new socket to other machines, for all threads and children of this process, for good.
 
     Sockets of the file system and of the kernel (``AF_UNIX``, ``AF_NETLINK``) stay possible; others fail with
     "Network is unreachable", as in a container without a network. io_uring is refused because it can make sockets.
