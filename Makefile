@@ -4,7 +4,7 @@ PYTHON := $(shell command -v $(PYTHON) || command -v python3)
 LOCKS  := docker/requirements
 PIP    := -m pip install -qq --disable-pip-version-check --no-input
 # Two processes, because TensorFlow takes 5 seconds and 700 MB in each; see tests/conftest.py for what runs in which.
-PYTEST := .venv-dev/bin/python -m pytest -n 2 --dist loadgroup
+PYTEST := .venv-dev/bin/python -m pytest -n 2 --no-loadscope-reorder
 
 # Compiled modules are kept whatever the user's habit: TensorFlow loads in 4 seconds with them, in 12 without.
 export PYTHONDONTWRITEBYTECODE :=

@@ -4,6 +4,7 @@ import os
 import shutil
 import signal
 import subprocess
+from typing import Any
 
 import hypothesis
 import pytest
@@ -32,12 +33,20 @@ def usual_signals() -> None:
     signal.signal(signal.SIGHUP, signal.SIG_DFL)
 
 
-@pytest.hookimpl(trylast=True)
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
+    """Let one process run what shares fixtures: the tests of a file, all rehearsals, and all that use the engine."""
+    from xdist.scheduler import LoadScopeScheduling
+
+    class ByFile(LoadScopeScheduling):
+        def _split_scope(self, nodeid: str) -> str:
+            file = nodeid.partition("::")[0]
+            return next((folder for folder in ("tests/integration/", "tests/rehearsal/") if folder in file), file)
+
+    return ByFile(config, log)
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    for item in items:
-        # One process runs what shares fixtures: the tests of a file, all rehearsals, and all that use the engine.
-        names = [name for name in NEEDS if item.get_closest_marker(name)]
-        item.add_marker(pytest.mark.xdist_group(*(names[:1] or [str(item.path)])))
     available = {"engine": _engine_answers, "rehearse": lambda: bool(os.environ.get("TOOLKIT_CUDA_PYTHON"))}
     for name, (required, reason) in NEEDS.items():
         marked = [item for item in items if item.get_closest_marker(name)]

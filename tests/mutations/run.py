@@ -83,6 +83,7 @@ def _try(mutation: Mutation, copy: Path) -> str:
 def _run_test(test: str, copy: Path) -> tuple[int, str]:
     argv = [sys.executable, "-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", test]
     # No compiled modules: one that was made in the same second as the defect would hide it.
-    environment = {**os.environ, "PYTHONPATH": str(copy), "PYTHONDONTWRITEBYTECODE": "1"}
+    environment = {name: value for name, value in os.environ.items() if name != "PYTEST_ADDOPTS"}
+    environment |= {"PYTHONPATH": str(copy), "PYTHONDONTWRITEBYTECODE": "1"}
     done = subprocess.run(argv, cwd=copy, env=environment, capture_output=True, text=True, check=False)
     return done.returncode, done.stdout[-2000:] + done.stderr[-2000:]

@@ -6,6 +6,7 @@ import os
 import signal
 import sys
 import threading
+import time
 from itertools import pairwise
 from pathlib import Path
 
@@ -104,4 +105,7 @@ def test_an_interrupt_stops_the_build_and_its_children(tmp_path: Path) -> None:
         build([sys.executable, "-c", program], log=tmp_path / "build.log", console=QUIET)
     # A zombie has no command line; a live one has.
     cmdline = Path(f"/proc/{marker.read_text()}/cmdline")
+    end = time.monotonic() + 20
+    while cmdline.exists() and cmdline.read_bytes() and time.monotonic() < end:
+        time.sleep(0.05)
     assert not cmdline.exists() or cmdline.read_bytes() == b""

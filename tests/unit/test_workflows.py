@@ -68,7 +68,7 @@ def test_the_page_for_owners_of_a_gpu_names_the_workflows_commands() -> None:
     steps = _steps(ROOT / ".github" / "workflows" / "gpu.yml")
     (command,) = [step["run"] for step in steps if "confirm.py" in step.get("run", "")]
     assert command in page
-    block = page.split("```")[1].strip().splitlines()
+    block = page.split("```")[1].strip().splitlines()[1:]  # behind the name of the language
     assert len(block) == 5
     assert "http" not in page
 
