@@ -99,3 +99,9 @@ def test_every_link_leads_to_a_file(page: Path) -> None:
 def test_every_page_is_linked_from_the_readme() -> None:
     readme = (ROOT / "README.md").read_text()
     assert [page.name for page in PAGES[1:] if f"({page.relative_to(ROOT)})" not in readme] == []
+
+
+def test_each_room_is_described() -> None:
+    rooms = {path.parent.relative_to(ROOT).as_posix() for path in (ROOT / "toolkit").glob("*/__init__.py")}
+    text = (ROOT / "CONTRIBUTING.md").read_text()
+    assert [room for room in sorted(rooms) if f"`{room}/`" not in text] == []
