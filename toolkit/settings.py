@@ -12,9 +12,15 @@ import yaml
 
 from toolkit.errors import UsageError
 from toolkit.naming import EngineName
-from toolkit.versions import load_table
 
 STANDARD_CA_VARIABLES = ("SSL_CERT_FILE", "PIP_CERT", "REQUESTS_CA_BUNDLE")
+
+
+def _read_default(name: str) -> str:
+    # `toolkit --help` needs no table; importing its reader would take a tenth of that command's time.
+    from toolkit.versions import load_table
+
+    return str(getattr(load_table().default, name))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -35,12 +41,12 @@ class Settings:
         sources: for each name, ``default``, ``toolkit.yaml``, the variable's name, or ``flag``.
     """
 
-    tensorflow: str = field(default_factory=lambda: load_table().default.tensorflow)
-    python: str = field(default_factory=lambda: load_table().default.python)
+    tensorflow: str = field(default_factory=lambda: _read_default("tensorflow"))
+    python: str = field(default_factory=lambda: _read_default("python"))
     cuda: str = ""
     cudnn: str = ""
     engine: EngineName = "auto"
-    base_image: str = field(default_factory=lambda: load_table().default.base_image)
+    base_image: str = field(default_factory=lambda: _read_default("base_image"))
     ca_bundle: str = ""
     runs: str = "runs"
     data: str = "data"

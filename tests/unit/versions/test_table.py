@@ -118,6 +118,12 @@ def test_loading_imports_nothing_heavy() -> None:
     assert not {"docker", "tensorflow", "datasets", "numpy", "requests", "packaging"} & set(loaded)
 
 
+def test_the_help_needs_no_table() -> None:
+    code = "import sys, toolkit.cli.app; print(*sorted(sys.modules))"
+    loaded = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.split()
+    assert not {"toolkit.versions", "packaging", "docker"} & set(loaded)
+
+
 @pytest.mark.parametrize(
     ("asked", "nearest"),
     [("12.6", "12.6.3"), ("12.6.9", "12.6.3"), ("13.0.1", "12.8.1"), ("12.7.0", "12.6.3"), ("1.0", "11.8")],
