@@ -1,4 +1,4 @@
-"""Removes what we made, found by our labels and our own records, and nothing else."""
+"""Removes what the toolkit made, found by its labels and records, and nothing else."""
 
 import fcntl
 import re
@@ -16,18 +16,18 @@ from toolkit.engine.client import translating_errors
 from toolkit.wheel import folder as wheel_folder
 
 FOLDERS = re.compile(r"(environment|image|wheel)-[a-z0-9.-]*[0-9a-f]{12}|toolkit-cache")
-"""Names that only we give. A folder of another name in the state folder is somebody else's."""
+"""Names that only the toolkit gives. Folders of other names in the state folder are left alone."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Leftover:
-    """One thing of ours.
+    """One thing that the toolkit made.
 
     Attributes:
         kind: ``container``, ``image``, ``volume``, ``cache`` or ``folder``.
-        name: what a person calls it.
+        name: as the user sees it.
         handle: the SDK's object, the cache mount, or the path.
-        used: why it is not to be removed now, or empty.
+        used: why it must not be removed now, or empty.
     """
 
     kind: str
@@ -39,24 +39,24 @@ class Leftover:
 def find(
     client: docker.DockerClient | None, state: Path, *, dist: Path | None = None, with_base: bool = False
 ) -> list[Leftover]:
-    """Return everything of ours: containers first, for an image in use cannot be removed.
+    """Return everything that the toolkit made: containers first, because an image in use cannot be removed.
 
-    An image must have our label and a name that we give by ourselves: see :func:`find_others`.
+    An image must have the label and a name that the toolkit gives by itself: see :func:`find_others`.
 
     Args:
         client: a connection to the engine, or None to look at folders only.
         state: the folder of environments, logs and manifests.
-        dist: the folder of finished wheels, which are kept: only what killed builds left in it counts.
-        with_base: whether base stand-ins count; making one again takes a Debian mirror.
+        dist: the folder of finished wheels; only what killed builds left in it is returned.
+        with_base: return base stand-ins too; making one again takes a Debian mirror.
     """
     halves = _find_halves(dist) if dist else ()
     return [*(_find_in_engine(client, with_base) if client else ()), *_find_folders(state), *halves]
 
 
 def _find_in_engine(client: docker.DockerClient, with_base: bool) -> list[Leftover]:
-    ours: dict[str, str | list[str] | bool] = {"label": f"{naming.OWNER_LABEL}=toolkit"}
+    owned: dict[str, str | list[str] | bool] = {"label": f"{naming.OWNER_LABEL}=toolkit"}
     jobs: dict[str, str | list[str] | bool] = {"label": naming.JOB_LABEL}
-    with translating_errors("listing what is ours"):
+    with translating_errors("listing what the toolkit made"):
         containers = [
             Leftover(
                 kind="container",
@@ -68,32 +68,32 @@ def _find_in_engine(client: docker.DockerClient, with_base: bool) -> list[Leftov
         ]
         images = [
             Leftover(kind="image", name=tag, handle=item)
-            for item in client.images.list(filters=ours)
+            for item in client.images.list(filters=owned)
             for tag in item.tags
-            if _is_ours(item, tag) and (with_base or tag != naming.STANDIN_BASE)
+            if _is_named_by_toolkit(item, tag) and (with_base or tag != naming.STANDIN_BASE)
         ]
         volumes = [
-            Leftover(kind="volume", name=str(item.name), handle=item) for item in client.volumes.list(filters=ours)
+            Leftover(kind="volume", name=str(item.name), handle=item) for item in client.volumes.list(filters=owned)
         ]
     return [*containers, *images, *volumes]
 
 
 def find_others(client: docker.DockerClient) -> list[str]:
-    """Return the names of images that have our label and are left alone.
+    """Return the names of images that have the label and are left alone.
 
-    A user named them, at ``toolkit build-image --tag`` or for what was built on ours: labels pass on.
+    A user named them with ``toolkit build-image --tag``, or built them on another image, whose labels they inherit.
     """
-    with translating_errors("listing what is built on ours"):
+    with translating_errors("listing what is built on them"):
         images = client.images.list(filters={"label": f"{naming.OWNER_LABEL}=toolkit"})
-    return sorted(tag for item in images for tag in item.tags if not _is_ours(item, tag))
+    return sorted(tag for item in images for tag in item.tags if not _is_named_by_toolkit(item, tag))
 
 
 def find_caches(*, with_cache: bool) -> tuple[list[Leftover], list[buildx.CacheMount]]:
-    """Return the cache mounts of Bazel: those to remove, and those that stay.
+    """Return the cache mounts of Bazel: those to remove, and those to keep.
 
     Args:
-        with_cache: whether those count that the next build would go on with. One that ``verify --rebuild`` left always
-            counts, for no build comes back to it.
+        with_cache: remove the caches that the next build would use, too. A cache that ``verify --rebuild`` left is
+            always removed, because no build uses it again.
     """
     found = buildx.find_caches()
     removed = [each for each in found if with_cache or each.name.startswith(naming.REBUILD_CACHE)]
@@ -108,7 +108,7 @@ def find_caches(*, with_cache: bool) -> tuple[list[Leftover], list[buildx.CacheM
     ], [each for each in found if each not in removed]
 
 
-def _is_ours(image: Any, tag: str) -> bool:
+def _is_named_by_toolkit(image: Any, tag: str) -> bool:
     return naming.is_given(tag, image.labels.get(naming.PLAN_LABEL, ""))
 
 
@@ -123,7 +123,7 @@ def _find_folders(state: Path) -> list[Leftover]:
 
 
 def _find_halves(dist: Path) -> list[Leftover]:
-    # One that a build works in is no leftover: not even --force may take it away from under the build.
+    # A folder in which a build works is never removed, not even with --force.
     return [
         Leftover(kind="folder", name=str(path), handle=path)
         for path in wheel_folder.find_staging(dist)
@@ -149,7 +149,7 @@ def remove(leftover: Leftover) -> str:
             case "container":
                 leftover.handle.remove(force=True, v=True)
             case "image":
-                # By name, without force: its other names, and containers that others made of it, are not ours to break.
+                # By name, without force: other names of the image and containers made from it stay.
                 leftover.handle.client.images.remove(leftover.name)
             case "volume":
                 leftover.handle.remove()

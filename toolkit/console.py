@@ -1,4 +1,4 @@
-"""What a person sees: results on standard output, everything else on standard error.
+"""Output to the user: results on standard output, everything else on standard error.
 
 The split lets ``--json`` be piped while a build still talks (the convention of cargo, uv and docker buildx).
 """
@@ -19,7 +19,7 @@ _BOLD, _DIM, _RED, _RESET = "\x1b[1m", "\x1b[2m", "\x1b[31m", "\x1b[0m"
 
 @dataclass
 class Console:
-    """How much to say and in which form.
+    """How much is printed and in which form.
 
     Attributes:
         json: the result goes to standard output as one JSON object, printed once, at the end.
@@ -31,40 +31,40 @@ class Console:
     _value: dict[str, Any] = field(default_factory=dict)
 
     def say(self, text: str) -> None:
-        """One line of progress."""
+        """Print one line of progress."""
         if self.verbosity >= 0:
             _print_error(text)
 
     def detail(self, text: str) -> None:
-        """One line that only ``--verbose`` shows."""
+        """Print one line that only ``--verbose`` shows."""
         if self.verbosity >= 1:
             _print_error(_paint(text, _DIM))
 
     def heading(self, step: str, text: str) -> None:
-        """The name of a step of the chain and what became of it."""
+        """Print the name of a step and its outcome."""
         self.say(f"{_paint(f'{step:<8}', _BOLD)} {text}")
 
     @contextmanager
     def timed(self, step: str, text: str) -> Iterator[None]:
-        """Announce a step, and say how long it took when it ends well."""
+        """Announce a step, and print how long it took when it succeeds."""
         self.heading(step, f"{text} …")
         start = monotonic()
         yield
         self.heading(step, f"done in {monotonic() - start:.1f} s")
 
     def fail(self, text: str) -> None:
-        """An error: always shown."""
+        """Print an error, also with ``--quiet``."""
         _print_error(f"{_paint('error:', _RED)} {text}")
 
     def result(self, value: Mapping[str, Any], text: str) -> None:
-        """The outcome of a command: as text at once, as JSON when the command ends, for an error may still join it."""
+        """Give a command's result: text is printed at once, JSON with the error at the end of the command."""
         if self.json:
             self._value.update(value)
         else:
             _print_result(text)
 
     def close(self, error: dict[str, object] | None = None) -> None:
-        """End the command: with ``--json``, print the result, and the error beside it if there was one."""
+        """End the command; with ``--json``, print the result and the error."""
         if self.json:
             value = {**self._value, **({"error": error} if error else {})}
             _print_result(json.dumps(value, indent=2, sort_keys=True))
@@ -76,19 +76,19 @@ class Console:
 
 
 def _print_error(text: str) -> None:
-    # Nobody listens any more (`toolkit up 2>&1 | head`): that is no reason to stop working.
+    # The reader is gone (`toolkit up 2>&1 | head`): the work goes on.
     with suppress(BrokenPipeError):
         print(text, file=sys.stderr, flush=True)
 
 
 def _print_result(text: str) -> None:
     """Raises:
-    PreflightError: standard output cannot be written, but for a reader who went away.
+    PreflightError: standard output cannot be written, for another reason than that its reader is gone.
     """
     try:
         print(text, flush=True)
     except BrokenPipeError:
-        # The verdict still decides the exit code. Python would complain again when it flushes at its end.
+        # The exit code stays. Python would print an error when it flushes at its end.
         _discard(sys.stdout)
     except OSError as error:
         _discard(sys.stdout)

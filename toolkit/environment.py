@@ -22,7 +22,6 @@ class EnvironmentSpec:
         cuda, cudnn: releases ``X.Y.Z`` of the component wheels; empty for the CPU set.
         requirements: name of the locked set, a file of docker/requirements without its ending.
         wheel: a file to install in place of the published wheel.
-        wheel_digest: its digest, where that is known already; hashing a wheel takes a second.
     """
 
     tensorflow: str
@@ -31,7 +30,6 @@ class EnvironmentSpec:
     cudnn: str = ""
     requirements: str = "cpu"
     wheel: Path | None = None
-    wheel_digest: str = ""
 
     @property
     def variant(self) -> str:
@@ -41,7 +39,7 @@ class EnvironmentSpec:
     @property
     def inputs(self) -> dict[str, str]:
         """Digests of the locked set and of the wheel, if there is one."""
-        wheel = {"wheel": self.wheel_digest or digest.digest_file(self.wheel)} if self.wheel else {}
+        wheel = {"wheel": digest.digest_file(self.wheel)} if self.wheel else {}
         return {"requirements": digest.digest_file(self.locked), **wheel}
 
     @property

@@ -5,7 +5,7 @@ A message says what failed, why, and what to do next, after cibuildwheel's ``err
 
 
 class ToolkitError(Exception):
-    """Something failed in a way that we know; subclasses say which.
+    """A failure of a known kind; subclasses name the kind.
 
     Args:
         what: the failure in one sentence.
@@ -74,7 +74,7 @@ class CheckError(ToolkitError):
 
 
 class IntegrityError(ToolkitError):
-    """Bytes are not the bytes that were promised."""
+    """A file is not what its digest says."""
 
     exit_code = 8
     meaning = "integrity: a hash does not match"
@@ -88,23 +88,23 @@ class DataError(ToolkitError):
 
 
 class InterruptionError(ToolkitError):
-    """The user, or the system, asked us to stop."""
+    """The user, or the system, asked the program to stop."""
 
     exit_code = 130
     meaning = "interrupted"
 
 
 class JobError(ToolkitError):
-    """A job that we ran failed; its exit code is passed on, and means what ours mean.
+    """A job failed; its exit code is passed on, and has the same meaning here.
 
     Attributes:
-        reported: the job has said itself what was wrong, so saying it again would only bury that.
+        reported: whether the job has printed the reason itself, so that it is not printed again.
     """
 
     meaning = "as the job's own exit code"
 
     def __init__(self, title: str, exit_code: int, *, why: str = "") -> None:
-        # 137 = 128 + SIGKILL: nobody but the kernel sends that to a job of ours.
+        # 137 = 128 + SIGKILL, which only the kernel sends.
         killed = exit_code == 137
         super().__init__(
             f"{title} failed with exit code {exit_code}",

@@ -1,4 +1,4 @@
-"""Files that appear whole or not at all."""
+"""Writes files completely or not at all."""
 
 import json
 import os
@@ -41,9 +41,9 @@ def write_json(path: Path, value: object) -> None:
 
 
 def read_json(path: Path) -> object | None:
-    """The JSON value in a file of ours, or None where there is none that can be read.
+    """Return the JSON value in a file, or None where there is none that can be read.
 
-    These files are caches and records that we write atomically: an unreadable one counts as absent and is made again.
+    These files are caches and records of the toolkit: an unreadable one counts as absent and is written again.
     """
     try:
         value: object = json.loads(path.read_text())
@@ -53,7 +53,7 @@ def read_json(path: Path) -> object | None:
 
 
 def require_writable(folder: Path) -> None:
-    """Make a folder and prove that a file can be made in it.
+    """Make a folder, and check that a file can be made in it.
 
     Raises:
         PreflightError: it cannot.

@@ -1,7 +1,7 @@
 """Every pin of the chain from base image to wheel, in one file: ``toolkit.lock.yaml``.
 
-A pin that cannot be found out here stays empty, with what would fill it; it is never guessed. A lock without empty pins
-is rung R0 of the ladder: every input pinned and checked.
+A pin that this machine cannot know stays empty and is never guessed; its remedy says what would fill it. A lock without
+empty pins is rung R0 of the ladder: every input pinned and checked.
 """
 
 import re
@@ -40,7 +40,7 @@ _HEAD = "# Every pin of the chain, written by `toolkit lock`; an empty one is fl
 
 @dataclass(frozen=True, kw_only=True)
 class Lock:
-    """A set of versions and the pins of all that goes into its wheel.
+    """A set of versions, and the pins of everything that goes into its wheel.
 
     Attributes:
         spec: the versions, by name; capabilities as one text, divided by commas.
@@ -71,14 +71,18 @@ class Lock:
 
 
 def rank(floating: Collection[str]) -> str:
-    """The rung of the reproducibility ladder that inputs allow of which these are not pinned."""
+    """Return the rung of the reproducibility ladder that the inputs allow.
+
+    Args:
+        floating: names of the inputs that are not pinned.
+    """
     return "below R0" if floating else "R0"
 
 
 def collect(
     spec: Spec, table: Table, *, base_image: str, base_digest: str = "", apt_snapshot: str = "", commit: str = ""
 ) -> Lock:
-    """All pins that the table and this clone know, with those that only an engine or a person can give.
+    """Return all pins: those that the table and this clone know, and those that the engine or the user gives.
 
     Args:
         spec: the versions.
@@ -89,7 +93,7 @@ def collect(
         commit: commit of TensorFlow, where the table has none.
 
     Raises:
-        UsageError: the day is not written so.
+        UsageError: the day has another form.
     """
     if apt_snapshot and not _SNAPSHOT.fullmatch(apt_snapshot):
         raise UsageError(f"not a snapshot's day: {apt_snapshot!r}", remedy="write it as 20261121T000000Z")
@@ -128,11 +132,11 @@ def collect_default() -> Lock:
 
 
 RECIPE = ("docker/Dockerfile", "docker/scripts", "toolkit/smoke/inside/gpu_rules.py", "train/cores.py")
-"""What turns pins into a wheel."""
+"""The files that turn pins into a wheel."""
 
 
 def ask_commit(version: str) -> str:
-    """Commit of a version's tag as the repository knows it, or empty where it cannot be asked."""
+    """Return the commit of a version's tag in TensorFlow's repository, or nothing where that cannot be reached."""
     tag = f"refs/tags/v{version}"
     try:
         answer = subprocess.run(
@@ -156,7 +160,7 @@ def write(path: Path, lock: Lock) -> None:
 
 
 def read(path: Path) -> Lock | None:
-    """The lock in a file, or None where there is no such file.
+    """Return the lock in a file, or None where there is no such file.
 
     Raises:
         UsageError: the file is not a lock of this schema.
@@ -166,19 +170,19 @@ def read(path: Path) -> Lock | None:
     except FileNotFoundError:
         return None
     except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
-        raise UsageError(f"cannot read {path}", why=str(error), remedy="write it anew: toolkit lock") from error
+        raise UsageError(f"cannot read {path}", why=str(error), remedy="write it again: toolkit lock") from error
     match value:
         case {"schema": 1, "spec": dict(spec), "pins": dict(pins)} if _is_text(spec) and _is_text(pins):
             return Lock(spec=spec, pins=pins)
-    raise UsageError(f"{path} is not a lock of schema {SCHEMA}", remedy="write it anew: toolkit lock")
+    raise UsageError(f"{path} is not a lock of schema {SCHEMA}", remedy="write it again: toolkit lock")
 
 
 def compare(locked: Lock, present: Lock) -> list[str]:
-    """Where a lock no longer fits, one line each. A pin that nobody can name at present is not held against it."""
+    """Return the differences that make a lock stale, one line each; a pin that is unknown at present is none."""
     changes = []
-    for label, then, now in (("spec", locked.spec, present.spec), ("pin", locked.pins, present.pins)):
-        for name in [*then, *(name for name in now if name not in then)]:
-            before, after = then.get(name), now.get(name)
+    for label, old, new in (("spec", locked.spec, present.spec), ("pin", locked.pins, present.pins)):
+        for name in [*old, *(name for name in new if name not in old)]:
+            before, after = old.get(name), new.get(name)
             if before != after and (after or name not in REMEDIES):
                 changes.append(f"{label} {name}: locked {before or 'nothing'}, now {after or 'nothing'}")
     return changes
@@ -193,12 +197,12 @@ def require_fit(locked: Lock, present: Lock) -> None:
         raise CheckError(
             f"{FILE} no longer fits",
             why="; ".join(changes),
-            remedy="look at what changed, then write it anew: toolkit lock",
+            remedy="look at what changed, then write it again: toolkit lock",
         )
 
 
 def describe_floating(names: Iterable[str]) -> list[str]:
-    """What is floating and what would pin it, one line each."""
+    """Return one line for each floating pin, with what would fill it."""
     return [f"{name} is floating: {REMEDIES.get(name, 'lock again')}" for name in names]
 
 

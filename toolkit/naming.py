@@ -7,16 +7,16 @@ from toolkit.digest import shorten
 EngineName = Literal["auto", "docker", "host"]
 
 LABEL_PREFIX = "io.github.tensorflow-toolkit"
-"""Reverse-DNS prefix of all labels of ours (OCI reserves org.opencontainers)."""
+"""Reverse-DNS prefix of the project's labels (OCI reserves org.opencontainers)."""
 
 OWNER_LABEL = f"{LABEL_PREFIX}.owner"
-"""On every image, container and volume that we make; ``toolkit clean`` looks for nothing else."""
+"""On every image, container and volume that the toolkit makes; ``toolkit clean`` looks for nothing else."""
 
 JOB_LABEL = f"{LABEL_PREFIX}.job"
-"""On every container that we make, and on no image: labels of an image pass on to what others build on it."""
+"""On every container of the toolkit, and on no image: what is built on an image inherits its labels."""
 
 PATHS_VARIABLE = "TOOLKIT_PATHS"
-"""Tells a job in a container what its user calls the mounts; ``train.paths`` reads it."""
+"""Tells a job in a container the host paths of its mounts; ``train.paths`` reads it."""
 
 PLAN_LABEL = f"{LABEL_PREFIX}.plan"
 """Digest of the plan that made an image: equal digest, nothing to do."""
@@ -25,7 +25,7 @@ BAZEL_MOUNT = "toolkit-bazel-"
 """Begins the id of each cache mount of Bazel in docker/Dockerfile; the name that ``--cache`` gives follows."""
 
 REBUILD_CACHE = "verify-"
-"""Begins the name of a cache that one ``toolkit verify --rebuild`` uses, and nothing after it."""
+"""Begins the name of a cache that a single ``toolkit verify --rebuild`` uses."""
 
 IMAGE_REPOSITORY = "toolkit"
 STANDIN_BASE = "toolkit/base:python3.11-trixie"
@@ -50,9 +50,9 @@ def name_image(target: str, variant: str, plan: str) -> str:
 
 
 def is_given(name: str, plan: str) -> bool:
-    """Whether an image's name is one that this project gives by itself: then the image is no user's own.
+    """Return whether the toolkit itself gave an image its name: then the image belongs to no user.
 
-    Labels pass on to what others build on an image, and a user may choose any name, so neither says it alone.
+    Neither label nor name tells it alone: images built on an image inherit its labels, and a user may choose any name.
 
     Args:
         name: repository and tag.

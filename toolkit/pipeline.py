@@ -9,8 +9,8 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from toolkit import digest, files, lock, manifest, project, training
 from toolkit import environment as environments
+from toolkit import lock, manifest, training
 from toolkit.console import Console
 from toolkit.engine import Engine, Environment, EnvironmentPlan
 from toolkit.engine.choice import adopt, choose
@@ -29,9 +29,6 @@ if TYPE_CHECKING:
 
 DIST = Path("dist")
 """Default folder of finished wheels."""
-
-RULES = ("wheel", "versions", "smoke/inside/gpu_rules.py")
-"""What decides whether a wheel fits: a remembered check is repeated when any of it changes."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -98,52 +95,41 @@ def resolve(request: Request, console: Console) -> Resolved:
     choice = choose(request.settings, target=request.target, tag=request.tag)
     console.heading("engine", f"{choice.engine.name}: {choice.why}")
     if wheel:
-        platform = choice.engine.find_platform(fetch=not request.dry_run)
-        state = None if request.dry_run else Path(request.settings.state)
-        spec = use_wheel(spec, wheel, platform, state=state)
+        spec = use_wheel(spec, wheel, choice.engine.find_platform(fetch=not request.dry_run))
     plan = choice.engine.plan(spec)
     return Resolved(request=request, engine=choice.engine, why=choice.why, plan=plan, existing=choice.engine.find(plan))
 
 
-def use_wheel(spec: EnvironmentSpec, path: Path, platform: Platform, *, state: Path | None = None) -> EnvironmentSpec:
+def use_wheel(spec: EnvironmentSpec, path: Path, platform: Platform) -> EnvironmentSpec:
     """Return the same environment with the user's wheel in place of the published one, after checking the wheel.
 
     Args:
         spec: whose versions the wheel must have.
         path: the wheel.
         platform: what it will run on, as far as that is known.
-        state: folder in which a check that passed is remembered: reading a wheel's machine code takes many seconds.
 
     Raises:
         UnsupportedError: it is not TensorFlow, of another version, for another Python, or needs a newer C library.
         IntegrityError: it is damaged, or not what the sums and the manifest beside it say.
     """
-    from toolkit.wheel import folder
+    # The library that reads ELF is slow to load, and only a user's wheel needs it.
+    from toolkit.wheel import fitness, folder, inspection
 
-    found = digest.digest_file(path)
-    folder.check_sum(path, found)
-    folder.check_sum(path.with_name(manifest.FILE))
-    record = _find_record(path, found)
-    expected = {
-        "tensorflow": spec.tensorflow,
-        "python": spec.python,
-        "cuda": spec.cuda,
-        "cudnn": spec.cudnn,
-        "built_cudnn": _read_cudnn(record) if record else "",
-        "glibc": platform.glibc,
-        "base_python": platform.python,
-    }
-    rules = digest.digest_paths(project.ROOT, [project.locate(f"toolkit/{name}") for name in RULES])
-    key = {"wheel": found, "name": path.name, "rules": rules, **expected}
-    remembered = state / f"wheel-fit-{digest.shorten(digest.digest_value(key))}" / "key.json" if state else None
-    if remembered is None or files.read_json(remembered) != key:
-        # The library that reads machine code is slow to load.
-        from toolkit.wheel import fitness, inspection
-
-        fitness.require(inspection.inspect(path), **expected)
-        if remembered:
-            files.write_json(remembered, key)
-    return replace(spec, wheel=path, wheel_digest=found)
+    for file in (path, path.with_name(manifest.FILE)):
+        folder.check_sum(file)
+    found = inspection.inspect(path)
+    record = _find_record(path, found.digest)
+    fitness.require(
+        found,
+        tensorflow=spec.tensorflow,
+        python=spec.python,
+        cuda=spec.cuda,
+        cudnn=spec.cudnn,
+        built_cudnn=_read_cudnn(record) if record else "",
+        glibc=platform.glibc,
+        base_python=platform.python,
+    )
+    return replace(spec, wheel=path)
 
 
 def resolve_image(request: Request, reference: str) -> Resolved:

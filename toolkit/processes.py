@@ -17,7 +17,7 @@ OTHER_BYTES = re.compile(
 
 
 def stop(process: subprocess.Popen[str], *, grace: float, first: signal.Signals = signal.SIGTERM) -> None:
-    """Ask a process and all its children to stop, wait, and kill what is still there.
+    """Ask a process and all its children to stop, wait, and kill those that still run.
 
     Args:
         process: started with ``start_new_session=True``.
@@ -36,5 +36,5 @@ def stop(process: subprocess.Popen[str], *, grace: float, first: signal.Signals 
 
 
 def shell_code(returncode: int) -> int:
-    """Exit code as a shell reports it: 128 + number for a process that a signal ended."""
+    """Return the exit code as a shell reports it: 128 + number for a process that a signal ended."""
     return returncode if returncode >= 0 else 128 - returncode

@@ -1,4 +1,7 @@
-"""One line that says what goes on: drawn over on a terminal, rarely repeated elsewhere."""
+"""One line of progress: redrawn on a terminal, printed now and then elsewhere.
+
+Not rich's progress: loading it takes longer than an up-to-date command.
+"""
 
 import shutil
 import sys
@@ -7,7 +10,7 @@ from time import monotonic
 from toolkit.console import Console
 
 PLAIN_SECONDS = 15.0
-"""Where lines cannot be drawn over, in CI logs say, a line this often shows life without flooding."""
+"""Seconds between lines where a line cannot be redrawn, as in CI logs."""
 
 
 class StatusLine:
@@ -31,7 +34,7 @@ class StatusLine:
             self._console.say(line)
 
     def clear(self) -> None:
-        """Take the line away, before something else is printed."""
+        """Remove the line, before something else is printed."""
         if self._console.live:
             sys.stderr.write("\r\x1b[2K")
             sys.stderr.flush()

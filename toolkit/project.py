@@ -8,7 +8,7 @@ ROOT = Path(__file__).resolve().parent.parent
 
 
 def locate(name: str) -> Path:
-    """Path of a file of the project, such as ``docker/Dockerfile``.
+    """Return the path of a file of the project, such as ``docker/Dockerfile``.
 
     Raises:
         UsageError: the file is missing, so this is not a whole clone.
@@ -17,14 +17,14 @@ def locate(name: str) -> Path:
     if not path.exists():
         raise UsageError(
             f"{name} is missing beside the toolkit package",
-            why="toolkit builds from its own clone: the Dockerfile, the locked sets and the training job lie there",
+            why="toolkit builds from its own clone: the Dockerfile, the locked sets and the training job are there",
             remedy="run it from a whole clone of the repository",
         )
     return path
 
 
 def shorten(path: Path) -> str:
-    """The path as a person would type it: relative to the current folder where it lies below it."""
+    """Return the path relative to the current folder where it is below it."""
     try:
         return str(path.resolve().relative_to(Path.cwd()))
     except ValueError:

@@ -25,7 +25,7 @@ def _read_default(name: str) -> str:
 
 @dataclass(frozen=True, kw_only=True)
 class Settings:
-    """What is wanted, and where each value came from.
+    """The resolved values, and where each came from.
 
     Attributes:
         tensorflow: version of TensorFlow.
@@ -59,7 +59,7 @@ class Settings:
 
 
 _IMAGE = re.compile(r"[a-z0-9][a-z0-9._/:-]*(:[\w][\w.-]{0,127})?(@sha256:[0-9a-f]{64})?")
-"""A reference as engines take it, near enough to tell it from a typing error (github.com/distribution/reference)."""
+"""The form of an image reference, roughly; it finds typing errors (github.com/distribution/reference)."""
 
 _NAMES = tuple(item.name for item in fields(Settings) if item.name != "sources")
 
@@ -75,7 +75,7 @@ def resolve(
         environment: variables, ``TOOLKIT_CUDA`` for ``cuda`` and so on.
 
     Raises:
-        UsageError: an unknown name, or a value that cannot be meant.
+        UsageError: an unknown name, or a value that makes no sense.
     """
     values: dict[str, str] = {}
     sources = dict.fromkeys(_NAMES, "default")
@@ -91,7 +91,7 @@ def resolve(
                 values[name] = _require_text(name, value, source)
                 sources[name] = source
     if "ca_bundle" not in values:
-        # A network that re-signs https has told its clients so already: believe the variables they read.
+        # On a network that re-signs https, other clients are told by these variables.
         found = next((name for name in STANDARD_CA_VARIABLES if environment.get(name)), None)
         if found:
             values["ca_bundle"], sources["ca_bundle"] = environment[found], found
@@ -104,7 +104,7 @@ def _read(path: Path) -> Mapping[str, object]:
     try:
         content = yaml.safe_load(path.read_text())
     except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
-        raise UsageError(f"cannot read {path}", why=str(error), remedy="mend the file, or move it away") from error
+        raise UsageError(f"cannot read {path}", why=str(error), remedy="correct the file, or move it away") from error
     if content is None:
         return {}
     if not isinstance(content, dict):

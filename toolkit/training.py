@@ -1,4 +1,4 @@
-"""Launches the training job in an environment. What it does there is the business of ``train``."""
+"""Launches the training job in an environment; the job itself is ``train``."""
 
 import json
 from collections.abc import Sequence
@@ -15,13 +15,13 @@ from train.cli import find_config, parse
 from train.config import TrainConfig
 
 GRACE_SECONDS = 60
-"""Time to finish a step and write a checkpoint after being asked to stop; compose.yaml gives the same."""
+"""Time to finish a step and write a checkpoint after being asked to stop, as in compose.yaml."""
 
 RUNS = "/runs"
 
 
 def read_arguments(arguments: Sequence[str], settings: Settings) -> TrainConfig:
-    """Read the job's own arguments before anything is started, with our folders as defaults.
+    """Read the job's own arguments before anything is started, with the folders of the settings as defaults.
 
     Raises:
         TrainError: as ``python -m train`` would.
@@ -39,10 +39,10 @@ def read_arguments(arguments: Sequence[str], settings: Settings) -> TrainConfig:
 def plan(
     arguments: Sequence[str], config: TrainConfig, *, parent: dict[str, Any], gpu: bool, quiet: bool = False
 ) -> Job:
-    """The job: the same arguments, with the folders named as the environment sees them.
+    """Return the job: the same arguments, with the folders as the environment sees them.
 
-    Only the run's own folder is mounted, so that runs at the same time cannot touch each other; the cache of downloads
-    and the network are there only for data sets that need them.
+    Only the run's own folder is mounted, so that simultaneous runs cannot touch each other. The cache of downloads and
+    the network are given only for data sets that need them.
     """
     out = Mount(source=Path(config.out), target=RUNS)
     mounts = [Mount(source=config.run_dir, target=f"{RUNS}/{config.run_dir.name}", writable=True)]
@@ -83,7 +83,7 @@ def run(
     """Run the job to its end; returns the run's manifest.
 
     Raises:
-        JobError: the job failed. It has said why itself, and its exit code means what ours mean.
+        JobError: the job failed. It has printed the reason, and its exit code is one of the toolkit's.
         PreflightError: a folder cannot be written.
     """
     parent = describe_parent(environment)
@@ -92,7 +92,7 @@ def run(
         if mount.writable:
             files.require_writable(mount.source)
     try:
-        # The job prints its result for people who run it alone: here the manifest is read instead.
+        # The job also prints its result, for those who run it alone; the manifest is read instead.
         code = engine.run(environment, job, lambda _line: None)
     finally:
         # A job that failed before it began leaves no trace.
@@ -107,10 +107,10 @@ def run(
 
 
 def describe_parent(environment: Environment) -> dict[str, Any]:
-    """The chain behind a run: the environment, and what its own manifest says that it was made of.
+    """Return the chain behind a run: the environment, and what the environment's manifest says of its parent.
 
-    The whole chain is in each run, so that a run still says where it came from when its environment is gone. An image
-    holds the training job too; on the host it is this clone's, and ``code`` is the digest of its files.
+    It is written into each run, so that the run names its origin when its environment is gone. An image contains the
+    training job; on the host it is this clone's, and ``code`` is the digest of its files.
     """
     record = manifest.read(environment.folder)
     own = environment.kind == "image"
@@ -124,7 +124,7 @@ def describe_parent(environment: Environment) -> dict[str, Any]:
 
 
 def describe(config: TrainConfig, result: dict[str, Any]) -> str:
-    """The result for a person."""
+    """Return the result as text."""
     numbers = result["result"]
     return (
         f"test accuracy {numbers['test_accuracy']:.2%} after {numbers['epochs']} epochs, "

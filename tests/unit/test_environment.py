@@ -6,12 +6,12 @@ from pathlib import Path
 import pytest
 
 from tests.unit.wheel.test_publication import finish_build, publish
-from toolkit import clean, digest, pipeline
+from toolkit import pipeline
 from toolkit.console import Console
 from toolkit.environment import EnvironmentSpec, Platform
 from toolkit.errors import IntegrityError, UnsupportedError
 from toolkit.settings import resolve
-from toolkit.wheel import folder, inspection
+from toolkit.wheel import folder
 
 CUDA = EnvironmentSpec(tensorflow="2.19.0", python="3.11", cuda="12.6.1", cudnn="9.5.0", requirements="cuda-12.6.1")
 PLACE = Platform(glibc="2.41", python="3.11")
@@ -79,30 +79,6 @@ def test_a_dry_run_refuses_what_the_real_run_refuses(
     settings = resolve({"cuda": "12.6.1", "cudnn": "9.5.0", "engine": "host"})
     with pytest.raises(IntegrityError):
         pipeline.resolve(pipeline.Request(settings=settings, wheel=str(dist), dry_run=dry_run), Console(verbosity=-1))
-
-
-def test_a_wheel_that_fits_is_hashed_and_read_once(dist: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Reading the machine code of a real wheel takes 11 s; any change makes it necessary again."""
-    wheel, state, read = folder.find_wheel(dist), tmp_path / "state", inspection.inspect
-    seen: list[Path] = []
-    monkeypatch.setattr(inspection, "inspect", lambda path: seen.append(path) or read(path))
-    for _ in range(2):
-        spec = pipeline.use_wheel(CUDA, wheel, PLACE, state=state)
-        assert (spec.wheel, spec.wheel_digest) == (wheel, digest.digest_file(wheel))
-        assert len(seen) == 1
-    with pytest.raises(UnsupportedError, match="needs glibc"):
-        pipeline.use_wheel(CUDA, wheel, Platform(glibc="2.5", python="3.11"), state=state)
-    assert len(seen) == 2
-    with pytest.raises(UnsupportedError, match="needs glibc"):
-        pipeline.use_wheel(CUDA, wheel, Platform(glibc="2.5", python="3.11"), state=state)
-    assert len(seen) == 3, "only what passed is remembered"
-    assert [item.kind for item in clean.find(None, state)] == ["folder"]
-    record_cudnn(dist, "9.6.0")
-    with pytest.raises(UnsupportedError, match=r"built for cuDNN 9\.6\.0"):
-        pipeline.use_wheel(CUDA, wheel, PLACE, state=state)
-    wheel.write_bytes(wheel.read_bytes()[:-1])
-    with pytest.raises(IntegrityError):
-        pipeline.use_wheel(CUDA, wheel, PLACE, state=state)
 
 
 @pytest.mark.parametrize(

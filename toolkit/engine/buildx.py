@@ -46,7 +46,7 @@ class Transcript:
     """The state of a build, fed line by line.
 
     Attributes:
-        steps: name of each step by its digest, in the order they were heard of.
+        steps: name of each step by its digest, in the order of their start.
         done: digests of the steps that ended.
         cached: digests of the steps that were found in the cache.
         failed: name of the step that failed, and BuildKit's word on it.
@@ -78,21 +78,21 @@ class Transcript:
         return self._take(event)
 
     def _take(self, event: dict[str, Any]) -> list[str]:
-        heard: list[str] = []
+        shown: list[str] = []
         for vertex in event.get("vertexes") or []:
-            heard.extend(self._step(vertex))
+            shown.extend(self._step(vertex))
         for log in event.get("logs") or []:
             key = f"{log.get('vertex', '')} {log.get('stream', '')}"
             # BuildKit passes on what each write brought, and apt writes "E: " and its message in two.
             said = self._unfinished.pop(key, b"") + base64.b64decode(log.get("data") or "")
             lines, end, rest = said.rpartition(b"\n")
-            heard.extend(self._print(lines + end))
+            shown.extend(self._print(lines + end))
             if rest:
                 self._unfinished[key] = rest
         for key in list(self._unfinished):
             if key.partition(" ")[0] in self.done:
-                heard.extend(self._print(self._unfinished.pop(key)))
-        return heard
+                shown.extend(self._print(self._unfinished.pop(key)))
+        return shown
 
     def finish(self) -> list[str]:
         """Return the lines that no newline has ended: the build is over."""
@@ -107,7 +107,7 @@ class Transcript:
 
     def _step(self, vertex: dict[str, str | bool]) -> list[str]:
         name, key = str(vertex.get("name", "")), str(vertex.get("digest", ""))
-        heard = [] if key in self.steps else [name]
+        lines = [] if key in self.steps else [name]
         self.steps[key] = name
         if vertex.get("started") and not vertex.get("completed"):
             self.current = name
@@ -117,11 +117,11 @@ class Transcript:
             self.cached.add(key)
         if vertex.get("error") and "canceled" not in str(vertex["error"]):
             self.failed = (name, str(vertex["error"]))
-        return heard
+        return lines
 
     @property
     def summary(self) -> str:
-        """One line for a person."""
+        """The state in one line."""
         return f"[{len(self.done)}/{len(self.steps)}] {self.current}"
 
 
@@ -141,8 +141,8 @@ def build(
         log: where everything goes that the build says.
         console: where its progress goes.
         step: the word before the progress.
-        observe: hears each line of the log and answers with a line of progress of its own, or with nothing.
-        keep: files that the command is to hold open, such as locks that must not end before it does.
+        observe: reads each line of the log, and returns a line of progress or nothing.
+        keep: file descriptors that the command inherits, such as locks that must not end before it does.
 
     Raises:
         BuildError: a step failed.
@@ -174,7 +174,7 @@ def build(
                 status.show(said or transcript.summary)
         code = process.wait()
     except BaseException:
-        # SIGINT lets buildx cancel the build in the engine, so that nothing runs on behind our back.
+        # SIGINT lets buildx cancel the build in the engine too.
         processes.stop(process, grace=GRACE_SECONDS, first=signal.SIGINT)
         raise
     finally:

@@ -33,7 +33,7 @@ class Expectation:
         capability: compute capability, of the build and of the device.
         device: ``auto``, ``cpu`` or ``gpu``; ``gpu`` makes a missing GPU a failure.
         skip: checks that are left out, by id, noun or pattern. They are part of what a report is kept by, so that a
-            pass without them is never taken for a pass with them.
+            pass without them is never reused as a pass with them.
     """
 
     version: str = ""
@@ -45,10 +45,10 @@ class Expectation:
 
 
 def require_known(patterns: Sequence[str]) -> None:
-    """Ask the checks, here and before anything is made, whether these are names that can be left out.
+    """Refuse names that the checks do not know, before anything is made; the checks' own program decides.
 
     Raises:
-        UsageError: one is not; the message is theirs.
+        UsageError: a name is unknown.
     """
     argv = [sys.executable, str(INSIDE), "--list", *_leave_out(patterns)]
     asked = subprocess.run(argv, capture_output=True, text=True, check=False)
@@ -60,7 +60,7 @@ def require_known(patterns: Sequence[str]) -> None:
 
 
 def plan(expected: Expectation) -> Job:
-    """The job: the checks' folder mounted read-only, no network, and what to expect."""
+    """Return the job: the checks' folder mounted read-only, no network, and what to expect."""
     inside = Mount(source=INSIDE, target="/opt/toolkit/inside")
     argv: list[str | Mount] = [inside, "--json", "--device", expected.device]
     for option, value in (
@@ -110,7 +110,7 @@ def run(engine: Engine, environment: Environment, expected: Expectation, console
 
 
 def recall(environment: Environment, expected: Expectation) -> Report | None:
-    """The report of the same checks on the same environment with the same expectation, if all passed then."""
+    """Return the report of the same checks on the same environment with the same expectation, if all passed."""
     value = files.read_json(_path(environment, expected))
     report = from_json(value) if value is not None else None
     return report if report and report.verdict == "pass" else None

@@ -71,12 +71,8 @@ def check_sums(folder: Path) -> dict[str, str]:
     return found
 
 
-def check_sum(file: Path, digest_: str = "") -> None:
+def check_sum(file: Path) -> None:
     """Check one file against the sums beside it, if there are sums; a file that is neither there nor listed is right.
-
-    Args:
-        file: the file.
-        digest_: its digest, where that is known already.
 
     Raises:
         IntegrityError: it is changed, missing or not listed, or the sums cannot be read.
@@ -90,7 +86,7 @@ def check_sum(file: Path, digest_: str = "") -> None:
         return
     if file.name not in listed:
         raise _complain(file.parent, f"{file.name} is not in {SUMS}")
-    if (digest_ or digest.digest_file(file)) != listed[file.name]:
+    if digest.digest_file(file) != listed[file.name]:
         raise _complain(file.parent, f"{file.name} is not what {SUMS} says")
 
 

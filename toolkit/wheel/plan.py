@@ -135,7 +135,7 @@ class WheelPlan:
         return (*argv, str(project.ROOT))
 
     def step(self, dist: Path) -> Step:
-        """Return the build as a step. The files are staged beside the output and renamed, so ``dest`` is another then.
+        """Return the build as a step. The files are staged beside the output and renamed, so ``dest`` differs there.
 
         Args:
             dist: folder of finished wheels.
