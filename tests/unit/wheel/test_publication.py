@@ -15,7 +15,7 @@ from toolkit.findings import require
 from toolkit.record import rebuild
 from toolkit.record import wheel as verification
 from toolkit.wheel import bom, folder, provenance, publication
-from toolkit.wheel.plan import BuildContext, BuildOptions, WheelPlan, plan
+from toolkit.wheel.plan import BuildContext, BuildOptions, WheelPlan, plan, read
 
 TABLE = versions.load_table()
 LOCK = lock.collect(versions.resolve(TABLE), TABLE, base_image="debian", base_digest="sha256:" + "0" * 64)
@@ -79,6 +79,7 @@ def test_result_holds_everything(dist: Path) -> None:
     assert facts["inspection"]["architectures"] == ["compute_75", "sm_75"]
     assert facts["auditwheel"]["platform"].startswith(("manylinux", "linux"))
     assert record.parent == {"kind": "lock", "name": "toolkit.lock.yaml", "digest": LOCK.digest}
+    assert read(dist) == PLAN, "plan.json"
     assert oct(dist.stat().st_mode & 0o777) == "0o755"
 
 
