@@ -18,7 +18,7 @@ from train import checkpoint, runtime
 from train.config import Precision
 from train.errors import CheckError, DataError, TrainError
 from train.files import replacing_folder, write_text, writing
-from train.reader import CONFIG, read_config
+from train.reader import read_folder_config
 
 BATCH: Final = 4
 """StableHLO has fixed shapes: this many images at a time."""
@@ -45,7 +45,7 @@ def export(folder: Path, out: Path) -> dict[str, float]:
         IntegrityError: its newest checkpoint is that of another run.
         CheckError: what was exported does not compute what the model does; nothing is left of it.
     """
-    config = read_config(folder / CONFIG)
+    config = read_folder_config(folder)
     saved, _ = checkpoint.load(folder / "checkpoints")
     if saved is None:
         raise DataError(f"{folder} has no good checkpoint to export")

@@ -14,7 +14,7 @@ from train.config import TrainConfig, read_table
 from train.errors import TrainError
 from train.files import replacing, write_text
 from train.metrics import EpochRecord
-from train.recorded import read_run
+from train.reader import CONFUSION, read_run
 
 
 def draw(folder: Path) -> Path:
@@ -114,7 +114,7 @@ def write_confusion(folder: Path, confusion: NDArray[np.int64], names: Sequence[
     text.write(",".join(["true", *names]) + "\n")
     for name, row in zip(names, confusion.tolist(), strict=True):
         text.write(",".join([name, *map(str, row)]) + "\n")
-    write_text(folder / "confusion.csv", text.getvalue())
+    write_text(folder / CONFUSION, text.getvalue())
     _draw_confusion(folder / "confusion.png", confusion, names)
 
 

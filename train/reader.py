@@ -127,7 +127,7 @@ def read_run(folder: Path) -> Run:
     Raises:
         DataError: the folder is not that of a run, or its first epoch is not over.
     """
-    config = read_config(folder / CONFIG)
+    config = read_folder_config(folder)
     try:
         records = metrics.read_epochs(folder / metrics.CSV)
     except OSError as error:
@@ -135,6 +135,18 @@ def read_run(folder: Path) -> Run:
     if not records:
         raise DataError(f"nothing to draw in {folder}", why="its first epoch is not over")
     return Run(config, records)
+
+
+def read_folder_config(folder: Path) -> TrainConfig:
+    """Read the configuration of a run folder.
+
+    Raises:
+        DataError: the folder is not that of a run.
+    """
+    try:
+        return read_config(folder / CONFIG)
+    except DataError as error:
+        raise DataError(f"{folder} is not the folder of a run", why=error.why) from error
 
 
 def read_config(file: Path) -> TrainConfig:
