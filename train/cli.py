@@ -201,7 +201,9 @@ def _collect(  # noqa: PLR0917
     if config is not None:
         return _follow(config, context, values)
     if dataset is None:
-        raise UsageError("Missing argument: DATASET", remedy="name a data set, or give --config the config.yaml of a run")
+        raise UsageError(
+            "Missing argument: DATASET", remedy="name a data set, or give --config the config.yaml of a run"
+        )
     return resolve(values.pop("dataset"), **values)
 
 
