@@ -3,14 +3,14 @@
 Every digest is written ``sha256:<64 hex digits>``, as OCI does.
 
 :func:`digest_file` reads the content each time. Inside :func:`remembering`, digests of large files are kept by path,
-size, times and inode. `toolkit verify` does without it.
+size, times and inode, and so are values that follow from a file's content. `toolkit verify` does without it.
 """
 
 import hashlib
 import json
 import os
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -32,7 +32,7 @@ _CLOCK_NS: Final = 2 * 10**9
 
 @dataclass
 class _Memory:
-    """Digests by file: those of earlier processes and of this one."""
+    """Digests by file and values by key, as read from a file, with those of this process."""
 
     known: dict[str, Any] = field(default_factory=dict)
     changed: bool = False
@@ -81,6 +81,26 @@ def digest_file(path: Path) -> str:
         memory.known[name] = {"identity": identity, "digest": found}
         memory.changed = True
     return found
+
+
+def recall(key: str, make: Callable[[], Any]) -> Any:
+    """Return a JSON value that depends on nothing but its key; inside :func:`remembering` it is made once.
+
+    Args:
+        key: names the value and everything that it depends on, for example by digests.
+        make: computes the value.
+    """
+    if not _active:
+        return make()
+    memory, name = _active[-1], f"value:{key}"
+    match memory.known.get(name):
+        case {"value": value, "digest": found} if found == digest_value(value):
+            return value
+    # As it would be read back.
+    value = json.loads(json.dumps(make()))
+    memory.known[name] = {"value": value, "digest": digest_value(value)}
+    memory.changed = True
+    return value
 
 
 def digest_value(value: object) -> str:

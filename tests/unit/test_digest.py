@@ -114,3 +114,25 @@ def test_nothing_is_written_where_there_is_no_state_folder(tmp_path: Path, file:
 def test_a_memory_that_cannot_be_written_is_no_error(state: Path, file: Path) -> None:
     (state / digest.REMEMBERED.parent).write_text("a file where the folder should be")
     assert ask(state, file) == digest.digest_file(file)
+
+
+def test_a_value_is_made_once_for_a_key(state: Path) -> None:
+    made: list[int] = []
+
+    def make() -> list[int]:
+        made.append(1)
+        return [1, 2]
+
+    for _ in range(2):
+        with digest.remembering(state):
+            assert digest.recall("key", make) == [1, 2]
+    assert len(made) == 1
+    assert digest.recall("key", make) == [1, 2]
+    assert len(made) == 2, "only inside remembering"
+    memory = state / digest.REMEMBERED
+    known = json.loads(memory.read_text())
+    known["value:key"]["value"] = [1]
+    memory.write_text(json.dumps(known))
+    with digest.remembering(state):
+        assert digest.recall("key", make) == [1, 2]
+    assert len(made) == 3, "a damaged value is made again"

@@ -6,13 +6,15 @@ pairs. It is code from outside, so it is parsed, never executed or imported.
 
 import ast
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import Any
 
-from toolkit import digest
+from toolkit import digest, project
 from toolkit.errors import IntegrityError, UnsupportedError
 from toolkit.wheel import archive, library
 
+_RULES = Path(__file__).parents[1] / "smoke" / "inside" / "gpu_rules.py"
 BUILD_INFO = "tensorflow/python/platform/build_info.py"
 
 
@@ -119,7 +121,7 @@ def read_identity(path: Path) -> archive.Identity:
 
 
 def inspect(path: Path) -> Inspection:
-    """Read a whole wheel, checking every file against its RECORD.
+    """Read a whole wheel, checking every file against its RECORD; or recall the result for the same bytes.
 
     A full TensorFlow wheel unpacks to 1.7 GB; its largest library, 1.2 GB, is written to a temporary file on the way.
 
@@ -128,23 +130,40 @@ def inspect(path: Path) -> Inspection:
         UnsupportedError: it is not TensorFlow.
         IntegrityError: it is damaged.
     """
+    if not path.is_file():
+        return _inspect(path, "")
+    content = digest.digest_file(path)
+    # The result follows from the file's name and content, and from this code.
+    code = digest.digest_paths(project.ROOT, [Path(__file__).parent, _RULES])
+    key = digest.digest_value(["inspection", path.name, content, code])
+    return _from_json(digest.recall(key, lambda: asdict(_inspect(path, content))))
+
+
+def _from_json(value: dict[str, Any]) -> Inspection:
+    def restore(fields: dict[str, Any]) -> dict[str, Any]:
+        return {name: tuple(item) if isinstance(item, list) else item for name, item in fields.items()}
+
+    return Inspection(**restore({**value, "build": BuildInfo(**restore(value["build"]))}))
+
+
+def _inspect(path: Path, content: str) -> Inspection:
     with archive.open_wheel(path) as opened:
         _require_tensorflow(opened)
         found: dict[str, library.Library] = {}
         unpacked = 0
-        for name, content in opened.read_members(library.MAGIC):
+        for name, member in opened.read_members(library.MAGIC):
             try:
-                found[name] = library.read(content)
+                found[name] = library.read(member)
             except ValueError as error:
                 raise IntegrityError(
                     f"{path.name} holds a damaged library", why=f"{name}: {error}", remedy=archive.REMEDY
                 ) from error
-            unpacked += len(content)
+            unpacked += len(member)
         identity, build = opened.identity, _read_build(opened)
     own = {name.rpartition("/")[2] for name in found}
     return Inspection(
         file=path.name,
-        digest=digest.digest_file(path),
+        digest=content,
         bytes=path.stat().st_size,
         unpacked_bytes=unpacked,
         name=identity.name,

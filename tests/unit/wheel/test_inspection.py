@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.unit.wheel.maker import CPU_INFO, MEMBER, make_build_info, make_elf, make_fatbin, make_wheel
+from toolkit import digest
 from toolkit.errors import IntegrityError, ToolkitError, UnsupportedError, UsageError
 from toolkit.wheel import archive, inspection, library
 
@@ -194,3 +195,22 @@ def test_archive_reads_no_more_than_it_needs(cuda_wheel: Path) -> None:
     with archive.open_wheel(cuda_wheel) as opened:
         assert opened.read_text("tensorflow/none.txt") is None
         assert opened.read_text("tensorflow/readme.txt") == "text"
+
+
+def test_a_wheel_is_inspected_once_where_digests_are_remembered(
+    cuda_wheel: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "state").mkdir()
+    inspected: list[Path] = []
+    real = inspection._inspect
+    monkeypatch.setattr(inspection, "_inspect", lambda path, content: inspected.append(path) or real(path, content))
+    expected = inspection.inspect(cuda_wheel)
+    for _ in range(2):
+        with digest.remembering(tmp_path / "state"):
+            assert inspection.inspect(cuda_wheel) == inspection.inspect(cuda_wheel) == expected
+    assert len(inspected) == 2, "once without remembering, once with"
+    content = bytearray(cuda_wheel.read_bytes())
+    content[len(content) // 2] ^= 1
+    cuda_wheel.write_bytes(content)
+    with digest.remembering(tmp_path / "state"), pytest.raises(IntegrityError):
+        inspection.inspect(cuda_wheel)
