@@ -11,7 +11,7 @@ import pytest
 
 from tests.integration.docker import stages
 from tests.integration.docker.test_wheel import WHEEL, edit
-from toolkit import versions
+from toolkit import lock, versions
 
 pytestmark = [pytest.mark.engine, pytest.mark.usefixtures("bazel")]
 
@@ -32,6 +32,10 @@ def test_a_flag_left_out_fails_here(line: str, words: str, cache: str, tmp_path:
     """The stand-in is no kinder than TensorFlow's tree, and nothing in the stage offers itself as gcc."""
     for folder in ("docker", "bazel_patches"):
         shutil.copytree(stages.ROOT / folder, tmp_path / folder)
+    for name in lock.RECIPE:
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        if not (tmp_path / name).exists():
+            shutil.copy(stages.ROOT / name, tmp_path / name)
     edit(tmp_path / "docker/scripts/wheelbuild/arguments.py", line, '"--jobs=2"')
     outcome = stages.build_mini(cache=cache, root=tmp_path)
     assert outcome.step_code == 1, outcome.text
