@@ -43,7 +43,7 @@ from train.errors import DataError, PreflightError, UsageError
         (["digits", "--jit", "--loop", "eager"], "leave one out"),
         (["cifar10", "--model", "121", "--jit"], "--jit cannot compile model 121"),
         (["cifar10", "--model", "121", "--depth", "40"], "choose by --model: 121, 169, 201, 264"),
-        ([], "no data set is named"),
+        ([], "Missing argument"),
     ],
 )
 def test_wrong_usage_is_explained(arguments: list[str], message: str, capsys: pytest.CaptureFixture[str]) -> None:

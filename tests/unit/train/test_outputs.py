@@ -238,7 +238,7 @@ def test_foreign_folders_are_refused(
     make_foreign(kind, tmp_path / "foreign", folder)
     for program in (plot, compare, export):
         assert program.main([str(tmp_path / "foreign")]) == 9
-        assert "is not the configuration of a run" in capsys.readouterr().err
+        assert "is not the folder of a run" in capsys.readouterr().err
 
 
 def test_unfinished_runs_are_drawn_as_far_as_they_are(
@@ -263,7 +263,7 @@ def test_curves_are_drawn_again_from_the_files(folder: Path, capsys: pytest.Capt
     assert plot.main([str(folder)]) == 0
     assert (folder / "curves.png").read_bytes().startswith(PNG)
     assert plot.main([str(folder / "none")]) == 9
-    assert "is not the configuration of a run" in capsys.readouterr().err
+    assert "is not the folder of a run" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("loss", [2.5e-6, 0.00025, 2.5, 12345.0])
