@@ -1,4 +1,4 @@
-"""``python -m train``: the job in a process of its own, which gives up the network when its data is there."""
+"""Runs ``python -m train``: the job in a process of its own."""
 
 from collections.abc import Sequence
 
@@ -6,7 +6,7 @@ from train.cli import main
 
 
 def start(argv: Sequence[str] | None = None) -> int:
-    """Run the job and close the network to this process, for good; returns the exit code."""
+    """Run the job, which gives up the network for good once its data is loaded; returns the exit code."""
     return main(argv, close_network=True)
 
 

@@ -1,7 +1,7 @@
-"""Makes the batches of a run. Each is a pure function of the step, so there is nothing to save and nothing to rewind.
+"""Makes the batches of a run. Each depends on its step alone, so there is no state to save.
 
-Images are augmented in the standard way ("+" in the DenseNet paper): padded, cropped and mirrored. What happens to an
-example depends on (seed, epoch, example) alone, whatever batch it is in.
+Images are augmented as usual ("+" in the DenseNet paper): padded, cropped and mirrored. How an example is augmented
+depends on (seed, epoch, example) alone, whatever batch it is in.
 """
 
 import math
@@ -21,8 +21,6 @@ from train.order import count_steps, locate, select, stream
 
 @dataclass(frozen=True)
 class Augmentation:
-    """The most pixels by which images are shifted, and whether they are mirrored."""
-
     pad: int
     flip: bool
 
@@ -40,11 +38,8 @@ Images = NDArray[np.uint8]
 def augment(images: Images, draws: NDArray[np.uint8], pad: int, fill: NDArray[np.uint8]) -> Images:
     """Shift and mirror images of (batch, height, width, channels).
 
-    Args:
-        images: the batch.
-        draws: (batch, 3) as `draw_augmentation` returns them.
-        pad: pixels added on each side before cropping.
-        fill: (channels,), the value of added pixels: the data set's mean, which normalisation turns to about zero.
+    `draws` is (batch, 3) as `draw_augmentation` returns it; `pad` pixels are added on each side before cropping. Their
+    value is `fill`, (channels,): the data set's mean, which normalisation turns to about zero.
     """
     count, height, width, channels = images.shape
     padded = np.empty((count, height + 2 * pad, width + 2 * pad, channels), np.uint8)
@@ -58,7 +53,6 @@ def augment(images: Images, draws: NDArray[np.uint8], pad: int, fill: NDArray[np
 
 
 WARM_UP = 0.3
-"""Share of a one-cycle run in which the rate rises."""
 
 
 def rate_at(schedule: Schedule, highest: float, step: int, total: int) -> float:
@@ -83,14 +77,14 @@ Batch = tuple[NDArray[Any], NDArray[Any], NDArray[Any]]
 
 @dataclass(frozen=True)
 class Batches:
-    """The batches of a run. Steps are counted from 0."""
+    """Steps are counted from 0."""
 
     dataset: Dataset
     config: TrainConfig
 
     @property
     def size(self) -> int:
-        """Examples in a step; fewer than asked for where the data set itself is smaller."""
+        """Examples in a step, fewer where the data set itself is smaller."""
         return min(self.config.batch_size, len(self.dataset.train))
 
     @property
@@ -99,21 +93,18 @@ class Batches:
 
     @property
     def total(self) -> int:
-        """Steps in the run."""
         return self.config.steps or self.config.epochs * self.steps_per_epoch
 
     def indices(self, step: int) -> NDArray[np.int64]:
-        """Return which training examples a step sees."""
         return select(self.config.seed, step, len(self.dataset.train), self.config.batch_size)
 
     @property
     def augmentation(self) -> Augmentation | None:
-        """How examples are augmented, or None."""
         facts = read_table("datasets")[self.config.dataset]
         return Augmentation(facts["pad"], facts["flip"]) if self.config.augment else None
 
     def choose(self, step: int) -> tuple[NDArray[np.int64], NDArray[np.uint8]]:
-        """Return which training examples a step sees, (batch,), and how each is augmented, (batch, 3)."""
+        """Return which training examples a step takes, (batch,), and how each is augmented, (batch, 3)."""
         chosen, examples = self.indices(step), len(self.dataset.train)
         if not self.augmentation:
             return chosen, np.zeros((len(chosen), 3), np.uint8)

@@ -1,7 +1,7 @@
 """Finds the batch size of ``--batch-size auto``: the largest whose training step fits a memory budget.
 
-Memory grows linearly with the batch, so two small probes say what a large one will take; the answer is then tried. Each
-probe is a process of its own, because a process never gives its peak back: ``python -m train.budget CONFIG BATCH``.
+Memory grows linearly with the batch, so two small trials say what a large one will take; the answer is then tried.
+Each trial is a process (``python -m train.budget CONFIG``), because a process never gives its peak back.
 """
 
 import json
@@ -21,27 +21,24 @@ PROBES: Final = (16, 48)
 UNIT: Final = 8
 LARGEST: Final = 4096
 SHARE: Final = 0.8
-"""Share of the free memory that is used when no budget is given."""
 
 ENOUGH: Final = 0.97
-"""Share of the budget that is good enough, because probes take time."""
 
 FARTHEST: Final = 4
-"""The next size tried is at most so many times the largest that fitted. Evaluation can take more memory than small
-steps, which then seem to cost nothing, and a probe must not take the whole machine."""
+"""The next size tried is at most this many times the largest that fitted. Evaluation can take more memory than
+small steps, whose size then seems to cost nothing, and a trial must not take the whole machine.
+"""
 
 
 class Probe(NamedTuple):
-    """A batch size, and the most bytes that a process with it has used."""
-
     size: int
     peak: int
 
 
 def choose_batch_size(config: TrainConfig, threads: int, examples: int, held: int) -> int:
-    """Return the largest multiple of 8 that fits, and at most the data set, whose images take `held` bytes.
+    """Return the largest multiple of 8 that fits, at most the number of examples.
 
-    With a GPU, the GPU's memory is measured. It also holds the data set, if that is small.
+    With a GPU its memory counts, which also holds the data set's `held` bytes of images if they are few.
     """
     device = read_device_memory()
     budget = int(config.memory_budget * 1e9 or SHARE * (device or read_free_memory()))
@@ -64,7 +61,6 @@ def choose_batch_size(config: TrainConfig, threads: int, examples: int, held: in
 
 
 def _estimate(probes: list[Probe], budget: int) -> int:
-    """Estimate the size that just fits, from the two nearest probes, below those that did not fit."""
     fitting = [probe for probe in probes if probe.peak <= budget]
     beyond = probes[len(fitting) :]
     low, high = (fitting + beyond)[max(0, len(fitting) - (1 if beyond else 2)) :][:2]
@@ -78,14 +74,14 @@ def _estimate(probes: list[Probe], budget: int) -> int:
 
 
 def read_device_memory() -> int:
-    """Ask TensorFlow, in another process, how many bytes of the GPU it may use; 0 where there is no GPU."""
+    """Return the bytes of the GPU that TensorFlow may use, asked in another process; 0 without a GPU."""
     if not any(path.exists() for path in GPU_FILES):
         return 0
     return _ask("TensorFlow could not say how much memory the GPU has", "--device")
 
 
 GPU_FILES: Final = (Path("/dev/nvidiactl"), Path("/dev/dxg"))
-"""Files of the driver, on Linux and in Windows' own Linux; without them TensorFlow need not be asked."""
+"""Files of the driver, on Linux and in WSL; without them TensorFlow need not be asked."""
 
 
 def _read_device_memory() -> int:
@@ -117,10 +113,7 @@ _CONTAINER_FILES: Final = (
 
 
 def measure_peak(config: TrainConfig, threads: int, size: int) -> int:
-    """Return the peak memory in bytes of a process that evaluates and runs two steps with this batch size.
-
-    It is the memory of the GPU that TensorFlow trains on, else the resident memory of the process.
-    """
+    """Return the peak bytes of a process that evaluates and runs two steps, on the GPU if it uses one."""
     settings = json.dumps(config.as_dict() | {"batch_size": size, "threads": threads})
     return _ask(f"a step with {size} images does not run here", settings)
 
@@ -164,7 +157,7 @@ def _probe(config: TrainConfig) -> int:
 
 
 def fix_batch_size(config: TrainConfig, recorded: int, threads: int, train: Split) -> TrainConfig:
-    """Fill in the batch size: as given, else as the run began with, else measured now."""
+    """Fill in the batch size: as given, else as the run began with, else the largest that fits."""
     if config.batch_size:
         return config
     found = recorded or choose_batch_size(config, threads, len(train), train.images.nbytes)

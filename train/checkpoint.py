@@ -1,8 +1,8 @@
 """Writes checkpoints whole, and reads the newest good one.
 
-A checkpoint is two files: ``step-N.npz`` with the arrays, and then ``step-N.json`` with their digest and what the loop
-needs to go on. It counts only when the second file is there, so a process may die at any moment between. The record
-also names the run it belongs to, by the digests of its configuration and its data.
+A checkpoint is ``step-N.npz`` with the arrays, and then ``step-N.json`` with their digest, the position of the run, and
+the digests of its configuration and data. It counts only once the second file is there, so a process may die at any
+moment between.
 """
 
 import contextlib
@@ -27,7 +27,7 @@ class Position:
     """How far a run is, with all that is needed to go on besides the arrays.
 
     Attributes:
-        seconds: time spent in steps, without the first step of each process, which makes the graph.
+        seconds: time spent in steps, without the first step of each process, which builds the graph.
         epoch_seconds, loss_sum, correct, seen: sums over the current epoch.
         environment: what the bits depend on besides the configuration, such as threads and the data's digest.
         resumed: steps after which the run was resumed.
@@ -46,20 +46,16 @@ class Position:
 
 @dataclass(frozen=True)
 class Checkpoint:
-    """A checkpoint that was read and is good; `path` is the file of its arrays."""
-
     values: Values
     position: Position
     path: Path
 
 
 def save(folder: Path, values: Values, position: Position, *, keep: int) -> Path:
-    """Write a checkpoint and return the path of its arrays; keep the newest `keep`, this one included.
+    """Write a checkpoint and keep the newest `keep`, this one included; returns the path of its arrays.
 
-    Checkpoints of later steps are removed: the run went back behind them, because they are damaged.
-
-    Raises:
-        PreflightError: the disk is full or not writable; older checkpoints are untouched.
+    Checkpoints of later steps are removed: they are damaged, for the run went back behind them. Raises a PreflightError
+    if the disk is full or not writable; older checkpoints are then untouched.
     """
     buffer = io.BytesIO()
     # The names of variables hold slashes, which would be folders in the archive: store them apart from the arrays.
@@ -82,8 +78,7 @@ def save(folder: Path, values: Values, position: Position, *, keep: int) -> Path
 def load(folder: Path) -> tuple[Checkpoint | None, list[str]]:
     """Return the newest good checkpoint, and for each newer one what is wrong with it.
 
-    Raises:
-        PreflightError: one cannot be read, so it is not known whether it is good.
+    Raises a PreflightError if one cannot be read, so that it is not known whether it is good.
     """
     problems: list[str] = []
     for record in reader.list_checkpoints(folder):
@@ -101,12 +96,7 @@ def load(folder: Path) -> tuple[Checkpoint | None, list[str]]:
 
 
 def require_same_run(saved: Checkpoint, config_sha256: str, data_sha256: str | None = None) -> None:
-    """Refuse a checkpoint of another run.
-
-    Args:
-        saved: the checkpoint.
-        config_sha256: digest of the configuration it must belong to.
-        data_sha256: digest of the data it must belong to; None where the data is not at hand.
+    """Refuse a checkpoint of another run, by the digests of its configuration and, where known, of its data.
 
     Raises:
         IntegrityError: it belongs to another configuration, or names none.
@@ -137,7 +127,6 @@ def require_same_run(saved: Checkpoint, config_sha256: str, data_sha256: str | N
 
 
 def newest(folder: Path) -> Path | None:
-    """Return the path of the newest good checkpoint's arrays."""
     for record in reader.list_checkpoints(folder):
         with contextlib.suppress(*reader.BAD_CHECKPOINT):
             _read(record)

@@ -1,4 +1,4 @@
-"""The command line of the job: it reads options into a ``TrainConfig`` and hands over."""
+"""Reads the command line of the job into a ``TrainConfig``, and runs it."""
 
 import argparse
 import json as json_
@@ -208,7 +208,7 @@ def _collect(  # noqa: PLR0917
 
 
 def _follow(file: Path, context: typer.Context, values: dict[str, Any]) -> TrainConfig:
-    """The run of a file, in the folder where the file lies, with the options that were given on the command line."""
+    """Return the run of a file, in the folder where it lies, with the options given on the command line."""
     try:
         recorded = read_config(file)
     except DataError as error:
@@ -260,9 +260,7 @@ def find_config(argv: Sequence[str]) -> Path | None:
 def main(argv: Sequence[str] | None = None, *, close_network: bool = False) -> int:
     """Run the job; returns the exit code.
 
-    Args:
-        argv: the arguments; by default those of the process.
-        close_network: take the network from this process, for good, once the data is there.
+    With `close_network` the process gives up the network for good once its data is loaded.
     """
     try:
         config = parse(sys.argv[1:] if argv is None else argv)
@@ -287,10 +285,10 @@ def main(argv: Sequence[str] | None = None, *, close_network: bool = False) -> i
 
 
 def _print(text: str, stream: TextIO, *, as_it_is: bool = False) -> None:
-    """Print for a person, with the user's names of files; a reader that has gone away changes nothing.
+    """Print, with the user's names of files; a reader that has gone away changes nothing.
 
-    What cannot be written is thrown away, so that the interpreter does not fail with it when it ends (Python
-    documentation, "Note on SIGPIPE").
+    What cannot be written is thrown away, so that the interpreter does not fail with it at exit (Python documentation,
+    "Note on SIGPIPE").
     """
     try:
         print(text if as_it_is else translate(text), file=stream, flush=True)
@@ -300,7 +298,6 @@ def _print(text: str, stream: TextIO, *, as_it_is: bool = False) -> None:
 
 
 def _find_result(config: TrainConfig) -> dict[str, Any] | None:
-    """The recorded manifest of this very run, if it is complete."""
     try:
         manifest = json_.loads((config.run_dir / "manifest.json").read_text(encoding="utf-8"))
     except (OSError, ValueError):

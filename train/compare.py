@@ -14,7 +14,6 @@ from train.reader import Run, read_run
 
 
 def label_runs(configs: Sequence[dict[str, Any]]) -> list[str]:
-    """Label each run by the options in which the runs differ."""
     names = [name for name in configs[0] if name not in INCIDENTAL]
     different = [name for name in names if len({str(config.get(name)) for config in configs}) > 1]
     if not different:
@@ -23,7 +22,6 @@ def label_runs(configs: Sequence[dict[str, Any]]) -> list[str]:
 
 
 def draw(runs: Sequence[Run], path: Path) -> None:
-    """Draw training loss and test error of runs over epochs and over time."""
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=(11, 7), layout="constrained")
@@ -59,7 +57,6 @@ def _collect(
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run the command; returns the exit code."""
     app = typer.Typer(add_completion=False, pretty_exceptions_enable=False, rich_markup_mode=None)
     app.command()(_collect)
     try:

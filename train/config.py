@@ -1,4 +1,4 @@
-"""What a run is: one frozen object, complete and validated before TensorFlow is loaded."""
+"""Holds the configuration of a run: one frozen object, complete and checked before TensorFlow is loaded."""
 
 import dataclasses
 import hashlib
@@ -32,11 +32,11 @@ OPEN: Final = frozenset({"threads", "batch_size"})
 """Fields that a run may leave open as 0. It then chooses a value itself and records it."""
 
 LATER: Final = {"tf32": False}
-"""Fields that older runs do not have, with the value that those were made with: there the digest leaves them out."""
+"""Fields that older runs lack, with the value they were trained with; the digest leaves that value out."""
 
 
 def digest_fields(fields: Mapping[str, Any]) -> str:
-    """SHA-256 of those fields of a configuration that decide the numbers of its run, as hexadecimal text."""
+    """Return the SHA-256 of those fields of a configuration that decide the numbers of its run."""
     decisive = {
         name: value for name, value in fields.items() if name not in INCIDENTAL and LATER.get(name, ...) != value
     }
@@ -55,11 +55,8 @@ def read_table(name: str) -> dict[str, Any]:
 class TrainConfig:
     """Everything that decides a run. All values are final: recipes and presets are already filled in.
 
-    A batch size of 0 means the largest that fits, 0 threads means one for each core this process
-    may use; what was found is recorded with the run.
-
-    Raises:
-        UsageError: a value, or a combination of values, makes no sense.
+    A batch size of 0 means the largest that fits, 0 threads one for each core that this process may use. Raises a
+    UsageError if a value, or a combination of values, makes no sense.
     """
 
     dataset: str
@@ -180,7 +177,6 @@ class TrainConfig:
         return height, width, channels
 
     def list_channels(self) -> list[int]:
-        """Channels that enter each dense block."""
         channels = [2 * self.growth if self.bottleneck or self.stem == "imagenet" else 16]
         for layers in self.layers[:-1]:
             channels.append(int((channels[-1] + layers * self.growth) * self.compression))
@@ -188,23 +184,17 @@ class TrainConfig:
 
     @property
     def classes(self) -> int:
-        """Number of classes."""
         facts = read_table("datasets")[self.dataset]
         return int(facts["coarse_classes" if self.labels == "coarse" else "classes"])
 
     @property
     def needs_network(self) -> bool:
-        """Whether the data may have to be fetched: not where it is embedded, and not where it is a local copy."""
+        """Whether the data may have to be fetched: it is neither embedded nor a local copy."""
         return not (self.data_dir or read_table("datasets")[self.dataset].get("embedded", False))
 
     @classmethod
     def from_dict(cls, values: dict[str, Any]) -> "TrainConfig":
-        """The inverse of `as_dict`.
-
-        Raises:
-            TypeError: a field is missing or unknown.
-            UsageError: a value makes no sense.
-        """
+        """Undo `as_dict`; raises a TypeError if a field is missing or unknown."""
         fields: dict[str, Any] = {
             name: tuple(value) if isinstance(value, list) else value for name, value in values.items()
         }
@@ -217,11 +207,10 @@ class TrainConfig:
 
     @property
     def run_dir(self) -> Path:
-        """The folder of the run: the same command names the same folder, which is how a run is resumed."""
+        """Folder of the run. The same command names the same folder, which is how a run is resumed."""
         return Path(self.out) / f"{self.dataset}-{self.model}-{self.digest[:8]}"
 
     def as_dict(self) -> dict[str, Any]:
-        """All fields as plain values, for YAML and JSON."""
         return {
             name: list(value) if isinstance(value, tuple) else value for name, value in dataclasses.asdict(self).items()
         }
@@ -258,8 +247,7 @@ def _require(name: str, value: float, *, at_least: int) -> None:
 def resolve(dataset: str, **options: Any) -> TrainConfig:
     """Fill in what the user left open (``None``) from the data set's defaults, the model preset and the recipe.
 
-    Raises:
-        UsageError: an option, or a combination of options, makes no sense.
+    Raises a UsageError if an option, or a combination of options, makes no sense.
     """
     given = {name: value for name, value in options.items() if value is not None}
     datasets, recipes = read_table("datasets"), read_table("recipes")
@@ -275,7 +263,6 @@ def resolve(dataset: str, **options: Any) -> TrainConfig:
 
 
 def _resolve_model(preset: str, changed: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the fields of the configuration that a preset with changes gives."""
     presets = read_table("presets")
     _require_choice("model", preset, tuple(presets))
     shape = presets[preset] | changed
@@ -297,10 +284,8 @@ def _resolve_model(preset: str, changed: Mapping[str, Any]) -> dict[str, Any]:
 def follow(config: TrainConfig, options: Mapping[str, Any]) -> TrainConfig:
     """Return a recorded configuration with the options of a command line.
 
-    Options may set what decides no number of the run, and what the configuration leaves open (see `OPEN`).
-
-    Raises:
-        UsageError: an option contradicts the configuration.
+    Options may set what decides no number of the run, and what the configuration leaves open (see `OPEN`); one that
+    contradicts the configuration raises a UsageError.
     """
     given, changes = dict(options), {}
     if "model" in given and given["model"] != config.model:
@@ -326,7 +311,7 @@ _SHAPE: Final = ("depth", "growth", "bottleneck", "compression")
 
 
 def _count_layers(depth: int, *, bottleneck: bool) -> list[int]:
-    """Layers of each of three equal dense blocks in a CIFAR network of this depth: 3 n (or 6 n) convolutions and 4."""
+    """Return the layers of each of three dense blocks in a CIFAR network: 3 n (or 6 n) convolutions and 4."""
     unit = 6 if bottleneck else 3
     if depth < 4 + unit or (depth - 4) % unit:
         below = 4 + max(1, (depth - 4) // unit) * unit
@@ -339,7 +324,7 @@ def _count_layers(depth: int, *, bottleneck: bool) -> list[int]:
 
 
 def _name(shape: dict[str, Any]) -> str:
-    """A name for a model that is no preset, made as the paper makes its own: kind, depth, growth."""
+    """Name a model that is no preset as the paper does: kind, depth, growth."""
     imagenet = shape["stem"] == "imagenet"
     depth = (5 if imagenet else 4) + sum(shape["layers"]) * (2 if shape["bottleneck"] else 1)
     kind = ("b" if shape["bottleneck"] else "") + ("c" if shape["compression"] < 1 else "")

@@ -1,8 +1,8 @@
 """Counts the cores that this process may use: those of its affinity mask, or fewer where a container has a CPU quota.
 
-A quota limits the time on all cores together. The kernel calls it CFS bandwidth control: ``cpu.max`` in version 2 of
-control groups, ``cpu.cfs_quota_us`` and ``cpu.cfs_period_us`` in version 1 (Linux, admin-guide/cgroup-v2 and
-scheduler/sched-bwc). More threads than the quota pays for are stopped by the kernel for the rest of each period.
+A quota limits the time on all cores together; more threads than it pays for are stopped by the kernel. It stands in
+``cpu.max`` in version 2 of control groups, in ``cpu.cfs_quota_us`` and ``cpu.cfs_period_us`` in version 1 (Linux,
+admin-guide/cgroup-v2 and scheduler/sched-bwc).
 
 The wheel build uses this file too, alone: it imports the standard library only.
 """
@@ -19,8 +19,7 @@ PROC = Path("/proc/self")
 def count_cores(proc: Path = PROC) -> int:
     """Return the number of cores this process may use, at least 1; part of a core counts as one.
 
-    Args:
-        proc: folder with the files ``cgroup`` and ``mountinfo`` of the process.
+    `proc` is the folder with the files ``cgroup`` and ``mountinfo`` of the process.
     """
     cores = len(os.sched_getaffinity(0))
     quota = read_quota(proc)
@@ -28,19 +27,16 @@ def count_cores(proc: Path = PROC) -> int:
 
 
 def read_quota(proc: Path = PROC) -> float | None:
-    """Return the lowest CPU quota, in cores, of the control groups this process is in; None where none has a quota.
+    """Return the lowest CPU quota, in cores, of the control groups this process is in; None without a quota.
 
-    A group cannot have more than the groups around it, so all of them are read, as far as they are mounted here.
-
-    Args:
-        proc: folder with the files ``cgroup`` and ``mountinfo`` of the process.
+    A group cannot have more than the groups around it, so all that are mounted here are read.
     """
     quotas = [_read_group(folder) for folder in _find_groups(proc)]
     return min((quota for quota in quotas if quota is not None), default=None)
 
 
 def _find_groups(proc: Path) -> Iterator[Path]:
-    """Yield the folders of the groups that can limit CPU time, from the inner to the outer, for each hierarchy."""
+    """Yield the folders of the groups that can limit CPU time."""
     own = dict(_read_memberships(proc))
     for kind, root, folder in _read_mounts(proc):
         if kind not in own:
@@ -75,12 +71,11 @@ def _read_mounts(proc: Path) -> Iterator[tuple[str, PurePosixPath, Path]]:
 
 
 def _unescape(text: str) -> str:
-    """Return a path of mountinfo, where spaces and other separators are written as octal numbers."""
+    """Decode a path of mountinfo, where spaces and other separators are octal numbers."""
     return re.sub(r"\\([0-7]{3})", lambda match: chr(int(match[1], 8)), text)
 
 
 def _read_group(folder: Path) -> float | None:
-    """Return the quota of one group in cores; None where it has none."""
     words = " ".join(_read_lines(folder / "cpu.max")).split()
     if not words:
         files = (folder / "cpu.cfs_quota_us", folder / "cpu.cfs_period_us")

@@ -1,6 +1,6 @@
-"""The errors of a training job. Each class has the exit code that ``toolkit`` documents for it too.
+"""Defines the errors of a training job. Each class has the exit code that ``toolkit`` documents for it.
 
-The classes are not shared with ``toolkit.errors``, because this package runs alone in an image.
+``toolkit.errors`` is not used, because this package runs alone in an image.
 """
 
 
@@ -25,8 +25,6 @@ class TrainError(Exception):
 
 
 class UsageError(TrainError):
-    """An option or argument is wrong."""
-
     exit_code = 2
 
 
@@ -43,14 +41,12 @@ class CheckError(TrainError):
 
 
 class IntegrityError(TrainError):
-    """A file does not have the digest it must have."""
+    """A file does not have its known digest."""
 
     exit_code = 8
 
 
 class DataError(TrainError):
-    """A data set is missing, unreadable, or not what it says it is."""
-
     exit_code = 9
 
 

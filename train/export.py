@@ -29,8 +29,9 @@ TOLERANCES: Final[dict[Precision, float]] = {
     "mixed_float16": 0.02,
     "mixed_bfloat16": 0.1,
 }
-"""Largest difference of logits, relative to the largest logit: other kernels round differently, and half precision
-rounds after each of hundreds of operations."""
+"""Largest difference of logits, relative to the largest logit: other kernels round differently, and half
+precision rounds after each of hundreds of operations.
+"""
 
 SAVED_MODEL, STABLE_HLO = "savedmodel", "model.stablehlo.mlir"
 
@@ -88,7 +89,6 @@ def _compare(name: str, found: Any, expected: NDArray[np.floating[Any]], toleran
 
 
 def write_saved_model(function: Any, model: Any, path: Path) -> Function:
-    """Write a SavedModel and load it again."""
     import tensorflow as tf
 
     module = tf.Module()
@@ -139,7 +139,6 @@ def _collect(
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run the command; returns the exit code."""
     app = typer.Typer(add_completion=False, pretty_exceptions_enable=False, rich_markup_mode=None)
     app.command()(_collect)
     try:

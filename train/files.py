@@ -49,7 +49,7 @@ def replacing(path: Path) -> Iterator[BinaryIO]:
 def replacing_folder(path: Path, names: Collection[str]) -> Iterator[Path]:
     """Make a folder that replaces `path` when the block ends well, and is removed when it does not.
 
-    A folder that is there already is replaced only if it holds nothing but these names.
+    An existing folder is replaced only if it holds nothing but these names.
     """
     with writing(path):
         found = {entry.name for entry in path.iterdir()} if path.exists() else set()
@@ -71,7 +71,6 @@ def replacing_folder(path: Path, names: Collection[str]) -> Iterator[Path]:
 
 
 def write_text(path: Path, text: str) -> None:
-    """Write a text file in one piece."""
     with replacing(path) as file:
         file.write(text.encode())
 

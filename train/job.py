@@ -28,13 +28,8 @@ if TYPE_CHECKING:
 def run(config: TrainConfig, *, close_network: bool = False) -> dict[str, Any]:
     """Train, or go on training; returns the manifest of the finished run.
 
-    Args:
-        config: what to do.
-        close_network: take the network from this process, for good: before the data is loaded where none has to be
-            fetched, and after it otherwise.
-
-    Raises:
-        TrainError: one of its subclasses says what went wrong.
+    With `close_network` this process gives up the network for good: before the data is loaded where none has to be
+    fetched, and after it otherwise. Every failure that is known raises a subclass of TrainError.
     """
     manifest.read_parent()  # a wrong one is refused before any work
     display = Display(config.progress)
@@ -94,10 +89,9 @@ def _run(config: TrainConfig, dataset: Dataset, stop: process.StopSignal, displa
 
 @contextmanager
 def lock_run_folder(config: TrainConfig) -> Iterator[Path]:
-    """Make the folder of a run with its ``config.yaml``, and lock it while the block runs.
+    """Create the folder of a run with its ``config.yaml``, and lock it while the block runs.
 
-    Raises:
-        PreflightError: the folder cannot be written, or another process trains in it.
+    Raises a PreflightError if the folder cannot be written, or another process trains in it.
     """
     folder = config.run_dir
     try:

@@ -1,4 +1,4 @@
-"""Runs the training steps, and records and saves after each what is due."""
+"""Runs the training steps, and after each records and saves what is due."""
 
 import itertools
 import math
@@ -52,7 +52,7 @@ class Profile:
         self._stop()
 
     def move(self, done: int) -> None:
-        """Begin or end the profile, if it is time to after so many steps."""
+        """Begin or end the profile if it is due after so many steps."""
         if self.steps and done == self.steps[0] - 1:
             tf.profiler.experimental.start(str(self.folder))
             self.running = True
@@ -62,7 +62,6 @@ class Profile:
             self._mark(done + 1)
 
     def _mark(self, step: int) -> None:
-        """Begin a step in the profile, so that the profiler's pages can tell how long a step takes."""
         self._close_marker()
         self._marker = tf.profiler.experimental.Trace("train", step_num=step, _r=1)
         self._marker.__enter__()
@@ -88,8 +87,6 @@ class Loop:
         position: how far it is; moved by each step.
         late: outcomes are read when the next step has begun.
         resident: the training images are on the device, and steps are told only which to take.
-        stop: called after each step, and while evaluating; returns why to stop, or nothing.
-        evaluation: the newest, made after each epoch.
         first_step_seconds: time of this process' first step, once it is done.
     """
 
@@ -109,13 +106,7 @@ class Loop:
     _began: float = field(default=0.0, init=False)
 
     def run(self) -> Evaluation:
-        """Train from the position to the end; returns the last evaluation.
-
-        Raises:
-            InterruptionError: asked to stop; the state is saved.
-            CheckError: the loss is not a number any more.
-            PreflightError: something could not be written.
-        """
+        """Train from the position to the end; returns the last evaluation."""
         start = self.position.step
         with Recorder(self.folder, start) as recorder, Profile(self.config.profile, self.folder / "tb") as profile:
 
@@ -127,7 +118,7 @@ class Loop:
                 self._began = time.monotonic()
 
             def must_end(done: int) -> bool:
-                """Whether a step of this process, counted from 1, must be over before the next one begins."""
+                """Say whether a step of this process, counted from 1, must be over before the next one begins."""
                 step, every = start + done, self.config.checkpoint_every
                 ends = step == self.batches.total or step % self.batches.steps_per_epoch == 0
                 saves = bool(every) and step % every == 0
@@ -149,7 +140,7 @@ class Loop:
         return self.evaluation or self.evaluate(self.batches.dataset.watched)
 
     def evaluate(self, split: Split) -> Evaluation:
-        """Evaluate the model on a split; stops with an InterruptionError if asked to, with the state saved."""
+        """Evaluate the model on a split; if asked to stop, saves the state and raises an InterruptionError."""
         self.display.begin("evaluating")
         found = evaluate(self.evaluation_step, split, self.stop)
         if found is None:
@@ -157,7 +148,6 @@ class Loop:
         return found
 
     def _account(self, outcome: Outcome | PackedOutcome, recorder: Recorder) -> None:
-        """Count a finished step, and show and record it."""
         (loss, correct), step, size = outcome.read(), self.position.step, self.batches.size
         if not math.isfinite(loss):
             raise self._refuse(f"the loss of step {step + 1} is {loss}", step)
@@ -181,11 +171,9 @@ class Loop:
         self.display.show_step(now.step, self.batches.total, epoch, now.loss_sum / now.seen, now.correct / now.seen)
 
     def _is_end(self) -> bool:
-        """Say whether an epoch, or the run, ends with this step."""
         return self.position.step == self.batches.total or self.position.step % self.batches.steps_per_epoch == 0
 
     def _close_step(self, recorder: Recorder) -> None:
-        """Evaluate, record and save if it is time to; stop if asked to."""
         step = self.position.step
         if self._is_end():
             self.evaluation = self.evaluate(self.batches.dataset.watched)
@@ -243,12 +231,10 @@ class Loop:
 class Report(Protocol):
     """Takes the outcome of a step; `last` says that no later step has begun."""
 
-    def __call__(self, outcome: Outcome | PackedOutcome, *, last: bool = True) -> None:
-        """Account for the step and do what is due after it."""
+    def __call__(self, outcome: Outcome | PackedOutcome, *, last: bool = True) -> None: ...
 
 
 def run_by_steps(step: TrainStep, batches: Iterator[Batch], report: Report) -> None:
-    """Call the step, compiled or eager as it is, for each batch."""
     for images, labels, rate in batches:
         report(step(tf.constant(images), tf.constant(labels), tf.constant(rate)))
 
@@ -256,11 +242,8 @@ def run_by_steps(step: TrainStep, batches: Iterator[Batch], report: Report) -> N
 def run_late(step: TrainStep, batches: Iterable[Batch], report: Report, must_end: Callable[[int], bool]) -> None:
     """Call the step for each batch and report it once the next one has begun, so that the device never waits.
 
-    Args:
-        step: the compiled step; it returns before the device is done.
-        batches: all that are left.
-        report: takes outcomes in their order.
-        must_end: whether a step, counted from 1, must be over and reported before the next one begins.
+    `step` returns before the device is done, `report` takes outcomes in their order, and `must_end` says whether a
+    step, counted from 1, must be reported before the next one begins.
     """
     waiting: deque[Outcome | PackedOutcome] = deque()
     for done, batch in enumerate(batches, start=1):

@@ -1,4 +1,4 @@
-"""Writes ``manifest.json``: what a run was made of and what came out."""
+"""Writes ``manifest.json``: what a run depended on and what came out."""
 
 import json
 import os
@@ -31,7 +31,6 @@ def read_parent() -> dict[str, Any] | None:
 
 
 def describe_software() -> dict[str, str]:
-    """Return the versions of Python and of the packages that decide the numbers."""
     found = {"python": platform.python_version()}
     for package in PACKAGES:
         try:
@@ -42,7 +41,6 @@ def describe_software() -> dict[str, str]:
 
 
 def make(config: TrainConfig, *, status: str, **parts: Any) -> dict[str, Any]:
-    """Make the manifest of a run, a JSON object."""
     return {
         "schema": SCHEMA,
         "kind": "run",
@@ -57,5 +55,4 @@ def make(config: TrainConfig, *, status: str, **parts: Any) -> dict[str, Any]:
 
 
 def write(folder: Path, manifest: dict[str, Any]) -> None:
-    """Write the manifest into a run folder, in one piece."""
     write_text(folder / FILE, json.dumps(manifest, indent=1, ensure_ascii=False) + "\n")

@@ -1,4 +1,4 @@
-"""What is recorded of a run: each epoch (CSV), each epoch and every few steps (JSONL, TensorBoard)."""
+"""Records a run: each epoch (CSV), each epoch and every few steps (JSONL, TensorBoard)."""
 
 import contextlib
 import csv
@@ -31,11 +31,7 @@ class EpochRecord:
 
 
 def read_epochs(path: Path) -> list[EpochRecord]:
-    """Read ``metrics.csv``; a line cut short by a crash is left out.
-
-    Raises:
-        OSError: there is no such file.
-    """
+    """Read ``metrics.csv``; a line cut short by a crash is left out. Raises an OSError if there is no such file."""
     records = []
     # What is no text is a damaged line like any other.
     with path.open(encoding="utf-8", errors="replace", newline="") as file, contextlib.suppress(csv.Error):
@@ -54,10 +50,10 @@ def parse_epoch(row: dict[str, str]) -> EpochRecord:
 
 
 class Recorder:
-    """Appends records to the files of a run, each at once: a process that is killed loses none that it has shown.
+    """Appends records to the files of a run, each at once, so that a process that is killed loses none.
 
     A run goes on from a checkpoint, and does the steps after it again. Their records are dropped when it goes on, and
-    come again: the files are those of a run that was never stopped, but for the times in them.
+    written again: the files are those of a run that was never stopped, but for the times in them.
 
     All methods raise a PreflightError where they cannot write.
     """
@@ -87,11 +83,9 @@ class Recorder:
                 raise
 
     def add_step(self, step: int, **values: float) -> None:
-        """Record one step, `step` counted from 1."""
         self._add("step", step, values)
 
     def add_epoch(self, record: EpochRecord) -> None:
-        """Record one epoch, in all three places."""
         self.epochs.append(record)
         write_text(self.csv, _format_csv(self.epochs))
         values = asdict(record)

@@ -1,4 +1,4 @@
-"""Update rules: how a step moves a weight, and what is kept for each weight between steps.
+"""Defines update rules: how a step moves a weight, and what is kept for each weight between steps.
 
 They are not Keras', because the paper's rule is Torch's: weight decay is an L2 penalty inside the gradient, and
 Nesterov momentum looks ahead by the learning rate of this step (Sutskever et al., ICML 2013).
@@ -30,15 +30,14 @@ class Rule:
 
 
 def choose(config: TrainConfig) -> Rule:
-    """Return the update rule of a run, with weight decay."""
     make: dict[Optimizer, Callable[[float], Rule]] = {"sgd": make_sgd, "adam": make_adam}
     return _penalize(make[config.optimizer](config.momentum), config.weight_decay)
 
 
 def make_sgd(momentum: float) -> Rule:
-    """Make gradient descent with Nesterov momentum: v = momentum v + g, then w = w - rate (g + momentum v).
+    """Return gradient descent with Nesterov momentum: v = momentum v + g, then w = w - rate (g + momentum v).
 
-    It is one fused operation for each weight, not ten, which makes the graph of a step a fifth smaller.
+    It is one fused operation for each weight, not ten, so the graph of a step is a fifth smaller.
     """
 
     def update(
@@ -62,7 +61,7 @@ ADAM_EPSILON: Final = 1e-8
 
 
 def make_adam(first_decay: float) -> Rule:
-    """Make Adam (Kingma and Ba, arXiv 1412.6980, algorithm 1)."""
+    """Return Adam (Kingma and Ba, arXiv 1412.6980, algorithm 1)."""
 
     def update(
         weight: tf.Variable, gradient: tf.Tensor, slots: Sequence[tf.Variable], rate: tf.Tensor, count: tf.Tensor

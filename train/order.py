@@ -1,4 +1,4 @@
-"""Chooses the examples of each step by (seed, step) alone, so that a resumed run sees what an unbroken one would.
+"""Chooses the examples of each step by (seed, step) alone, so that a resumed run takes those of an unbroken one.
 
 Random numbers come from NumPy's Philox, a counter-based generator (Salmon et al., "Parallel random numbers: as easy as
 1, 2, 3", SC 2011). Its key is the seed and the purpose, so there is no state to save.
@@ -33,7 +33,7 @@ def count_steps(examples: int, batch_size: int) -> int:
 
 
 def locate(step: int, examples: int, batch_size: int) -> tuple[int, int]:
-    """Return the epoch of a step and its place there, both from 0."""
+    """Return the epoch of a step and its number in that epoch, both from 0."""
     return divmod(step, count_steps(examples, batch_size))
 
 

@@ -1,4 +1,4 @@
-"""A step's input as one array of bytes, so that it goes to the device in one copy.
+"""Packs a step's input into one array of bytes, so that it goes to the device in one copy.
 
 A parcel holds a whole batch, or, where the training images are kept on the device, only which of them to take.
 """
@@ -58,7 +58,7 @@ class Resident:
     def unpack(self, parcel: tf.Tensor, batch: int) -> Tensors:
         """Take a batch, augmented, in a graph; returns the same values as ``Batches.make``.
 
-        XLA makes one program of it, which is one launch; as operations of TensorFlow it would be some twenty.
+        XLA turns it into one program, which is one launch; as operations of TensorFlow it would be some twenty.
         """
 
         @tf.function(jit_compile=True, autograph=False)  # type: ignore[untyped-decorator]

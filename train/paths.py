@@ -13,7 +13,6 @@ VARIABLE: Final = "TOOLKIT_PATHS"
 
 
 def translate(text: str) -> str:
-    """Replace each path below a mount by the user's path."""
     names = _read()
     if not names:
         return text

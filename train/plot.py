@@ -1,4 +1,4 @@
-"""Draws what is left of a run: curves (``python -m train.plot RUN…``), confusion matrix, model."""
+"""Draws a run: curves (``python -m train.plot RUN…``), confusion matrix, model."""
 
 import io
 import os
@@ -18,7 +18,6 @@ from train.reader import CONFUSION, read_run
 
 
 def draw(folder: Path) -> Path:
-    """Draw ``curves.png`` of a run folder; returns its path."""
     config, records = read_run(folder)
     path = folder / "curves.png"
     draw_records(records, config, path)
@@ -82,7 +81,6 @@ def _paper_epochs(config: TrainConfig) -> int:
 
 
 def main(argv: Sequence[str]) -> int:
-    """Draw the runs named on the command line."""
     if not argv or argv[0] in {"-h", "--help"}:
         print("usage: python -m train.plot RUN…")
         return 0 if argv else 2

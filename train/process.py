@@ -1,11 +1,11 @@
-"""Handles signals, and closes the network to this process once the data is there.
+"""Handles signals, and closes the network to this process.
 
 Before the first step is done, SIGTERM, SIGINT or SIGHUP ends the process at once. After that, a signal asks the loop to
 stop after its step and to save; a second one ends the process at once. SIGHUP, which a closed terminal sends, is left
 alone where it is ignored, as under nohup.
 
-A container gets a network or not before its arguments are known, so one service of compose for all data sets must have
-one. Linux lets a process without rights give up system calls for good (seccomp, since Linux 3.17;
+A container gets a network or not before its arguments are known, so the one compose service for all data sets has one.
+Linux lets a process without rights give up system calls for good (seccomp, since Linux 3.17;
 https://docs.kernel.org/userspace-api/seccomp_filter.html); Docker's default profile allows it.
 """
 
@@ -21,14 +21,13 @@ from types import FrameType
 
 
 class StopSignal:
-    """Remembers a signal to stop."""
+    """Remembers a signal to stop; called, it returns the signal's name, or nothing."""
 
     def __init__(self) -> None:
         self.reason = ""
         self.saving = False
 
     def __call__(self) -> str:
-        """Return why to stop, or nothing."""
         return self.reason
 
     def begin_saving(self) -> None:
@@ -36,7 +35,6 @@ class StopSignal:
         self.saving = True
 
     def receive(self, number: int, frame: FrameType | None) -> None:
-        """Handle a signal."""
         del frame
         if self.reason or not self.saving:
             raise KeyboardInterrupt
@@ -45,7 +43,6 @@ class StopSignal:
 
 @contextmanager
 def listen() -> Iterator[StopSignal]:
-    """Listen for signals while the block runs."""
     stop = StopSignal()
     numbers = [signal.SIGINT, signal.SIGTERM]
     if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:
@@ -85,11 +82,9 @@ class _Program(ctypes.Structure):
 def close_network() -> str:
     """Refuse every new socket to other machines, for all threads and children of this process, for good.
 
-    Sockets of the file system and of the kernel (``AF_UNIX``, ``AF_NETLINK``) stay possible; others fail with
-    "Network is unreachable", as in a container without a network. io_uring is refused because it can make sockets.
-
-    Returns:
-        Why the kernel did not do it, or nothing.
+    Sockets of the file system and of the kernel (``AF_UNIX``, ``AF_NETLINK``) stay possible; others fail with "Network
+    is unreachable", as in a container without a network. io_uring is refused because it can open sockets. Returns why
+    the kernel did not do it, or nothing.
     """
     if platform.machine() != "x86_64":
         return f"not known how on {platform.machine()}"

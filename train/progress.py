@@ -1,7 +1,4 @@
-"""Shows the progress of a run: a bar on a terminal, lines elsewhere.
-
-Without a bar, a line comes for each epoch, and at least every minute in between.
-"""
+"""Shows the progress of a run: a bar on a terminal, elsewhere a line for each epoch and at least every minute."""
 
 import contextlib
 import sys
@@ -34,8 +31,7 @@ class Step(NamedTuple):
 class Display:
     """Shows a run on a stream, by default standard error.
 
-    Attributes:
-        batch_size: images in a step, to be set before the first one.
+    `batch_size`, images in a step, is to be set before the first one.
     """
 
     def __init__(self, kind: Progress, batch_size: int = 0, *, stream: TextIO | None = None) -> None:
@@ -77,7 +73,6 @@ class Display:
             self._work, self._began = work, time.monotonic()
 
     def say(self, text: str) -> None:
-        """Print one line, above the bar if there is one."""
         if not self.quiet:
             self._write(("\r\033[K" if self.bar else "") + text + "\n")
 
@@ -86,7 +81,6 @@ class Display:
         self._write(("\r\033[K" if self.bar else "") + f"warning: {text}\n")
 
     def show_step(self, step: int, total: int, epoch: int, loss: float, accuracy: float) -> None:
-        """Move the bar; `step` of `total` steps are done."""
         now = time.monotonic()
         with self._lock:
             self._work, self._last = "", Step(step, total, epoch, loss, accuracy, now)
@@ -99,7 +93,6 @@ class Display:
         self._write("\r\033[K" + self._describe_step(self._last, bar))
 
     def show_epoch(self, record: EpochRecord, epochs: int) -> None:
-        """Print the line of an epoch."""
         self.say(
             f"epoch {record.epoch}/{epochs}  loss {record.train_loss:.4f}  accuracy {record.train_accuracy:.2%}"
             f"  test loss {record.test_loss:.4f}  test accuracy {record.test_accuracy:.2%}"

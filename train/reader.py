@@ -1,7 +1,8 @@
 """Reads run folders: manifest, configuration, metrics and checkpoints. Needs neither TensorFlow nor NumPy.
 
 A run folder holds ``config.yaml``, ``metrics.csv``, ``metrics.jsonl``, ``checkpoints/step-N.npz`` and ``.json``, and
-``confusion.csv`` and ``manifest.json`` once the run is finished.
+``confusion.csv`` and ``manifest.json`` once the run is finished. The checks return what they compared, for a message.
+They raise an IntegrityError for a contradiction, and one of `BAD_METRICS` for a damaged file.
 """
 
 import ast
@@ -48,24 +49,17 @@ BAD_METRICS: Final = (OSError, ValueError, KeyError, TypeError, ZeroDivisionErro
 
 @dataclass(frozen=True, kw_only=True)
 class RunRecord:
-    """The manifest of a finished run.
-
-    Attributes:
-        folder: the run folder; files besides the manifest may be missing.
-        value: the manifest's JSON object.
-    """
+    """The manifest of a finished run, a JSON object, and its folder, where other files may be missing."""
 
     folder: Path
     value: Mapping[str, Any]
 
     @property
     def config(self) -> Mapping[str, Any]:
-        """The configuration, all values final."""
         return dict(self.value["config"])
 
     @property
     def result(self) -> Mapping[str, Any]:
-        """The numbers at the end."""
         return dict(self.value["result"])
 
     @property
@@ -80,7 +74,6 @@ class RunRecord:
 
     @property
     def parent(self) -> Mapping[str, Any]:
-        """The environment or image that the run used; empty if it was started without the toolkit."""
         return dict(self.value.get("parent") or {})
 
     @property
@@ -90,13 +83,9 @@ class RunRecord:
 
 
 def read_record(target: Path) -> RunRecord:
-    """Read the manifest of a finished run.
+    """Read the manifest of a finished run, given its folder or the manifest in it.
 
-    Args:
-        target: the run folder, or the manifest in it.
-
-    Raises:
-        IntegrityError: there is no manifest of a run that this program understands.
+    Raises an IntegrityError if there is none that this program understands.
     """
     folder = target.parent if target.name == manifest.FILE else target
     try:
@@ -115,18 +104,12 @@ def read_record(target: Path) -> RunRecord:
 
 
 class Run(NamedTuple):
-    """A run with its epochs so far, at least one."""
-
     config: TrainConfig
     epochs: list[EpochRecord]
 
 
 def read_run(folder: Path) -> Run:
-    """Read configuration and epochs of a run, which may be unfinished.
-
-    Raises:
-        DataError: the folder is not that of a run, or its first epoch is not over.
-    """
+    """Read configuration and epochs of a run, which may be unfinished but not in its first epoch."""
     config = read_folder_config(folder)
     try:
         records = metrics.read_epochs(folder / metrics.CSV)
@@ -138,11 +121,7 @@ def read_run(folder: Path) -> Run:
 
 
 def read_folder_config(folder: Path) -> TrainConfig:
-    """Read the configuration of a run folder.
-
-    Raises:
-        DataError: the folder is not that of a run.
-    """
+    """Read the configuration of a run folder; raises a DataError if it is none."""
     try:
         return read_config(folder / CONFIG)
     except DataError as error:
@@ -152,8 +131,7 @@ def read_folder_config(folder: Path) -> TrainConfig:
 def read_config(file: Path) -> TrainConfig:
     """Read a run's configuration from its ``config.yaml`` or its ``manifest.json``.
 
-    Raises:
-        DataError: it is neither, or of a version of this program with other fields.
+    Raises a DataError if the file is neither, or of a version of this program with other fields.
     """
     try:
         values = yaml.safe_load(file.read_text(encoding="utf-8"))
@@ -165,14 +143,7 @@ def read_config(file: Path) -> TrainConfig:
 
 
 def check_config(record: RunRecord) -> str:
-    """Compare the configuration of a manifest with its digest and with ``config.yaml``.
-
-    Returns:
-        What was compared, for a message.
-
-    Raises:
-        IntegrityError: they contradict each other.
-    """
+    """Compare the configuration of a manifest with its digest and with ``config.yaml``."""
     recorded, computed = record.value["config_sha256"], digest_fields(record.config)
     if recorded != computed:
         raise IntegrityError(f"the manifest's configuration has digest {computed}, and it says {recorded}")
@@ -198,19 +169,12 @@ def compare_environments(before: Mapping[str, Any], after: Mapping[str, Any]) ->
 
 
 def read_lines(folder: Path) -> list[dict[str, Any]]:
-    """Read the records of steps and epochs, in order. Raises one of `BAD_METRICS` where they are missing or damaged."""
+    """Read the records of steps and epochs, in order; raises one of `BAD_METRICS` where they are damaged."""
     return [json.loads(line) for line in (folder / metrics.LINES).read_text(encoding="utf-8").splitlines()]
 
 
 def check_epochs(record: RunRecord) -> str:
-    """Compare the recorded epochs with each other and with the result.
-
-    Returns:
-        What was compared, for a message.
-
-    Raises:
-        IntegrityError: they contradict each other. A damaged file raises one of `BAD_METRICS`.
-    """
+    """Compare the recorded epochs with each other and with the result."""
     result, lines = record.result, read_lines(record.folder)
     with (record.folder / metrics.CSV).open(encoding="utf-8", newline="") as file:
         epochs = [metrics.parse_epoch(row) for row in csv.DictReader(file, strict=True)]
@@ -237,14 +201,7 @@ def check_epochs(record: RunRecord) -> str:
 
 
 def check_confusion(record: RunRecord) -> str:
-    """Compare the confusion matrix, which counts the test split, with the accuracies of the result.
-
-    Returns:
-        What was compared, for a message.
-
-    Raises:
-        IntegrityError: they contradict each other. A damaged file raises one of `BAD_METRICS`.
-    """
+    """Compare the confusion matrix, which counts the test split, with the accuracies of the result."""
     with (record.folder / CONFUSION).open(encoding="utf-8", newline="") as file:
         counts = [[int(value) for value in row[1:]] for row in list(csv.reader(file))[1:]]
     right = [row[index] for index, row in enumerate(counts)]
@@ -267,7 +224,7 @@ class SavedState:
     Attributes:
         path: file of the arrays.
         names: names of the variables, in the order of the arrays.
-        position: where the run stood, as ``train.checkpoint.Position``.
+        position: how far the run was, as ``train.checkpoint.Position``.
         content: the bytes of the file.
     """
 
@@ -278,7 +235,6 @@ class SavedState:
 
 
 def list_checkpoints(folder: Path) -> list[Path]:
-    """Return the JSON files of the checkpoints in a folder, newest first."""
     return sorted(folder.glob(f"{STEM}.json"), reverse=True)
 
 
@@ -294,11 +250,7 @@ def read_state(file: Path) -> SavedState:
 
 
 def read_newest_state(run: Path) -> SavedState | None:
-    """Read the newest checkpoint of a run folder; None if there is none.
-
-    Raises:
-        IntegrityError: the newest checkpoint is damaged.
-    """
+    """Read the newest checkpoint of a run folder, None if there is none; damage raises an IntegrityError."""
     records = list_checkpoints(run / CHECKPOINTS)
     if not records:
         return None
@@ -316,11 +268,7 @@ def digest_state(facts: Mapping[str, Any], content: bytes | memoryview) -> str:
 
 
 def digest_weights(saved: SavedState) -> str:
-    """Return the SHA-256 of all weights and running averages of a checkpoint, as ``train.state.digest`` computes it.
-
-    Raises:
-        IntegrityError: the arrays cannot be read.
-    """
+    """Return the SHA-256 of all weights and running averages of a checkpoint, as ``train.state.digest`` does."""
     state = hashlib.sha256()
     try:
         with zipfile.ZipFile(io.BytesIO(saved.content)) as archive:
@@ -342,11 +290,7 @@ def describe_array(name: str, kind: str, shape: tuple[int, ...]) -> bytes:
 
 
 def _read_array(data: bytes) -> tuple[str, tuple[int, ...], bytes]:
-    """Return type, shape and bytes of an array in NumPy's format (numpy.org, "numpy.lib.format").
-
-    Raises:
-        ValueError: it is no array, or its bytes are not in C order.
-    """
+    """Return type, shape and bytes of an array in NumPy's format (numpy.org, "numpy.lib.format")."""
     if data[:6] != b"\x93NUMPY":
         raise ValueError("not an array")
     start = 10 if data[6] == 1 else 12

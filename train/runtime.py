@@ -16,7 +16,7 @@ from train.cores import count_cores
 from train.errors import PreflightError
 
 MARK: Final = "(emulated)"
-"""Stands at the end of every emulated device's name, so that no record can pass for a real card's."""
+"""Ends the name of every emulated device, so that no record can pass for a real card's."""
 
 _SYMBOL: Final = "nullgpu_emulated"
 
@@ -30,7 +30,6 @@ class _Permission:
 
 
 def allow_emulation() -> None:
-    """Let this process train on an emulated device: a rehearsal does, and throws the results away."""
     _Permission.given = True
 
 
@@ -48,7 +47,6 @@ def _driver_is_emulated() -> bool:
 
 
 def refuse_emulation(names: Iterable[str]) -> None:
-    """Raise a PreflightError if one of the GPUs is emulated and this is no rehearsal."""
     names = list(names)
     if not _Permission.given and is_emulated(names):
         raise PreflightError(
@@ -69,7 +67,7 @@ FLAGS: Final = (
     "TF_XLA_",
     "XLA_",
 )
-"""How names of environment variables begin that choose among kernels, and so decide the last bits."""
+"""Prefixes of environment variables that choose among kernels, and so decide the last bits."""
 
 
 RECORDED: Final = ("threads", "devices", "tensorflow", "tf32", "numpy", "cuda", "cudnn", "driver", "flags")
@@ -113,7 +111,7 @@ def prepare(threads: int, *, tf32: bool = False) -> dict[str, Any]:
 
 
 def describe_libraries(build: dict[str, Any]) -> dict[str, str]:
-    """Return the versions of NumPy and, where `build` is not empty, of CUDA, cuDNN and the driver.
+    """Return the versions of NumPy and, with a GPU, of CUDA, cuDNN and the driver.
 
     `build` is TensorFlow's own account of the CUDA and cuDNN that it was built for; empty without a GPU.
     """
@@ -130,7 +128,7 @@ def describe_libraries(build: dict[str, Any]) -> dict[str, str]:
 
 
 def read_device_peak() -> int | None:
-    """Return the most bytes that TensorFlow has had in use on the first GPU, or None where there is no GPU."""
+    """Return the most bytes that TensorFlow has had in use on the first GPU; None without a GPU."""
     import tensorflow as tf
 
     if not tf.config.list_logical_devices("GPU"):
@@ -139,7 +137,7 @@ def read_device_peak() -> int | None:
 
 
 def read_device_limit() -> int:
-    """Return the bytes that TensorFlow may use of the smallest GPU; 0 where there is none."""
+    """Return the bytes that TensorFlow may use of the smallest GPU; 0 without a GPU."""
     from tensorflow.python.client import device_lib
 
     limits = [device.memory_limit for device in device_lib.list_local_devices() if device.device_type == "GPU"]
@@ -160,7 +158,7 @@ def read_driver_version(file: Path = Path("/proc/driver/nvidia/version")) -> str
 
 
 def list_devices() -> list[str]:
-    """List the processors TensorFlow trains on, by model name."""
+    """Return the model names of the processors that TensorFlow trains on."""
     import tensorflow as tf
 
     graphics = tf.config.list_physical_devices("GPU")

@@ -1,4 +1,4 @@
-"""The state of a run: weights, running averages, optimizer slots and counts of steps."""
+"""Holds the state of a run: weights, running averages, optimizer slots and counts of steps."""
 
 import hashlib
 from collections.abc import Iterable, Mapping
@@ -42,7 +42,6 @@ class State:
         return named | counters
 
     def read(self) -> dict[str, NDArray[np.generic]]:
-        """Return the values of all variables by name."""
         return {name: variable.numpy() for name, variable in self.name_variables().items()}
 
     def write(self, values: Mapping[str, NDArray[np.generic]]) -> None:
@@ -56,7 +55,6 @@ class State:
 
 
 def create(model: keras.Model, rule: Rule, *, initial_scale: float) -> State:
-    """Make the state before the first step."""
     slots = [
         [tf.Variable(tf.zeros_like(variable.value), trainable=False) for _ in rule.slots]
         for variable in model.trainable_variables
@@ -72,7 +70,6 @@ def create(model: keras.Model, rule: Rule, *, initial_scale: float) -> State:
 
 
 def name_weights(model: keras.Model) -> dict[str, tf.Variable]:
-    """Return weights and running averages by name."""
     return {variable.path: variable.value for variable in model.variables}
 
 
@@ -87,5 +84,4 @@ def digest(values: Iterable[tuple[str, NDArray[np.generic]]]) -> str:
 
 
 def digest_weights(model: keras.Model) -> str:
-    """Return the SHA-256 of all weights and running averages."""
     return digest((name, variable.numpy()) for name, variable in name_weights(model).items())

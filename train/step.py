@@ -1,4 +1,4 @@
-"""Makes the step of training and of evaluation, and evaluates a split."""
+"""Builds the steps of training and evaluation, and evaluates a split."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -46,7 +46,7 @@ class PackedOutcome:
 
 
 TrainStep = Callable[[Any, Any, Any], Any]
-"""From images, labels and the learning rate, arrays or tensors, to an `Outcome` or `PackedOutcome`."""
+"""Takes images, labels and the learning rate, arrays or tensors; returns an `Outcome` or `PackedOutcome`."""
 
 EvaluationStep = Callable[[tf.Tensor], tf.Tensor]
 
@@ -60,7 +60,7 @@ def make_train_step(
     *,
     form: Formulation | None = None,
 ) -> TrainStep:
-    """Make a function of images as bytes, labels and learning rate that moves the state by one step.
+    """Return a function of images as bytes, labels and learning rate that moves the state by one step.
 
     With mixed_float16 the loss is scaled. A step whose gradients overflow is skipped: it halves the scale and changes
     no weight and no slot. The running averages of the normalization do move, because they come from the forward pass.
@@ -138,7 +138,7 @@ def _adapt_scale(state: State, finite: tf.Tensor) -> None:
 
 
 def make_evaluation_step(model: keras.Model, mean: NDArray[np.float64], std: NDArray[np.float64]) -> EvaluationStep:
-    """Make a function of images as bytes to logits (batch, classes)."""
+    """Return a function of images as bytes to logits (batch, classes)."""
 
     def step(images: tf.Tensor) -> tf.Tensor:
         return model(normalize_images(images, mean, std, model.input.dtype), training=False)
@@ -162,7 +162,7 @@ def compile_train_step(
     form: Formulation | None = None,
     resident: parcels.Resident | None = None,
 ) -> TrainStep:
-    """Make a graph of a step, compiled by XLA if asked to; the eager loop gets the step as it is.
+    """Return a step as a graph, compiled by XLA if asked to; the eager loop gets the step as it is.
 
     Where the device is asynchronous, batches and outcomes go over in one copy each, except with Keras' ``fit``. With
     the training images on the device, the step is called with what ``Batches.choose`` returns.
@@ -188,7 +188,6 @@ def compile_train_step(
 
 
 def compile_evaluation_step(step: EvaluationStep, config: TrainConfig) -> EvaluationStep:
-    """Make a graph of an evaluation step; the eager loop gets the step as it is."""
     return step if config.loop == "eager" else tf.function(step, jit_compile=config.jit, autograph=False)
 
 

@@ -1,4 +1,4 @@
-"""Data sets: one function loads any of them."""
+"""Loads data sets of images."""
 
 from train.data.dataset import Dataset, Split, describe_oddities
 from train.data.sources import load

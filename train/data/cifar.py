@@ -1,8 +1,8 @@
 """Reads CIFAR-10 and CIFAR-100 as published: pickled batches, in an archive or unpacked.
 
-Krizhevsky, "Learning multiple layers of features from tiny images" (2009). A pickle from elsewhere is a program. These
-hold dictionaries of lists, bytes and NumPy arrays, for which two functions and two classes of NumPy suffice; every
-other name is refused (Python documentation, "Restricting globals").
+Krizhevsky, "Learning multiple layers of features from tiny images" (2009). A pickle can run any code. These hold
+dictionaries of lists, bytes and NumPy arrays, so all names but the few in `ALLOWED` are refused (Python
+documentation, "Restricting globals").
 """
 
 import hashlib
@@ -78,10 +78,9 @@ def find_folder(dataset: str, folder: Path) -> Path | None:
 
 
 def read_folder(dataset: str, labels: Labels, folder: Path, md5: Mapping[str, str]) -> tuple[Split, Split]:
-    """Read training and test split from unpacked batches that have these MD5 sums.
+    """Read training and test split from unpacked batches, after checking their MD5 sums.
 
-    Two files of one MD5 sum can be made, but another file with the sum of a given one cannot, as far as is known. The
-    reader of pickles makes nothing but arrays in any case.
+    MD5 is the only published digest. Nobody can construct another file with the sum of a given one, as far as is known.
     """
 
     def read(name: str) -> bytes:
@@ -103,7 +102,7 @@ def read_folder(dataset: str, labels: Labels, folder: Path, md5: Mapping[str, st
 
 
 def read_archive(dataset: str, labels: Labels, archive: Path) -> tuple[Split, Split]:
-    """Read training and test split out of an archive, whose digest the caller has checked."""
+    """Read training and test split out of an archive whose digest the caller has checked."""
     folder = BATCHES[dataset][0]
     try:
         with tarfile.open(archive) as tar:

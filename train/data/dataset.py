@@ -1,4 +1,4 @@
-"""The data set that every source returns: images and labels in memory, checks, and the numbers that normalise them."""
+"""Holds a data set in memory: images, labels, checks, and the numbers that normalise images."""
 
 import hashlib
 from collections.abc import Iterator
@@ -15,7 +15,7 @@ from train.order import stream
 _SLICE: Final = 1000
 
 LEAST_DEVIATION: Final = 1e-6
-"""Standard deviation, in byte units, of a channel that has one value everywhere: images are divided by it."""
+"""Least standard deviation, in byte units: that of a channel with one value everywhere."""
 
 
 @dataclass(frozen=True)
@@ -29,7 +29,6 @@ class Split:
         return len(self.labels)
 
     def take(self, indices: NDArray[np.int64]) -> "Split":
-        """Return the examples at these indices."""
         return Split(self.images[indices], self.labels[indices])
 
 
@@ -93,7 +92,7 @@ class Dataset:
 
 
 def check(dataset: Dataset, shape: tuple[int, int, int], classes: int) -> Dataset:
-    """Return the data set, if images have this shape and labels are in range; raise a DataError if not."""
+    """Return the data set if images have this shape and labels are in range; raise a DataError if not."""
     for name, split in (("training", dataset.train), ("test", dataset.test)):
         if not len(split):
             raise DataError(f"the {name} split of {dataset.source} is empty")
@@ -142,7 +141,6 @@ def _compare_images(dataset: Dataset) -> Iterator[str]:
 
 
 def _is_one_image(split: Split) -> bool:
-    """Say whether all images are equal, a slice at a time."""
     starts = range(0, len(split), _SLICE)
     return all((split.images[start : start + _SLICE] == split.images[0]).all() for start in starts)
 

@@ -1,9 +1,9 @@
 """Fetches files: whole and of the known digest, or not at all.
 
 Data sets of the Hugging Face Hub, or of the mirror that HF_ENDPOINT names, come by the Hub's own client. It keeps each
-large file under the sha256 that the Hub states, but never computes it: that is done here, each time, before a file is
-used. What a cache holds complete is used as it is, so that a run can be repeated after the Hub has moved on. The
-folder's name is the commit, and the run records it.
+large file under the sha256 that the Hub states, but never computes it: that is done here, before each use. What the
+cache holds complete is used as it is, so that a run can be repeated after the Hub has changed. The folder's name is
+the commit, which the run records.
 """
 
 import hashlib
@@ -26,12 +26,7 @@ NETWORK_ERRORS: Final = (urllib.error.URLError, http.client.HTTPException, Timeo
 
 
 def fetch(url: str, sha256: str, path: Path) -> Path:
-    """Return `path`, after fetching the file if it is not there.
-
-    Raises:
-        DataError: it cannot be fetched.
-        IntegrityError: the file has another digest.
-    """
+    """Return `path`, after fetching the file if it is missing."""
     if path.exists():
         check(path, sha256)
         return path
@@ -53,14 +48,12 @@ def fetch(url: str, sha256: str, path: Path) -> Path:
 
 
 def open_url(url: str) -> http.client.HTTPResponse:
-    """Open an address; proxies are those of the environment as it is now."""
     request = urllib.request.Request(url, headers={"User-Agent": "tensorflow-toolkit"})  # noqa: S310
     response: http.client.HTTPResponse = urllib.request.build_opener().open(request, timeout=TIMEOUT_SECONDS)
     return response
 
 
 def unreachable(what: str, error: BaseException) -> DataError:
-    """Make the error for a source that does not answer."""
     reason = getattr(error, "reason", None) or error
     return DataError(
         f"cannot get the data from {what}",
@@ -70,7 +63,6 @@ def unreachable(what: str, error: BaseException) -> DataError:
 
 
 def check(path: Path, sha256: str) -> None:
-    """Compare a file with the digest it must have; raise an IntegrityError if it has another."""
     try:
         with path.open("rb") as file:
             found = hashlib.file_digest(file, "sha256").hexdigest()
@@ -88,12 +80,9 @@ DIGEST: Final = re.compile("[0-9a-f]{64}")
 
 
 def fetch_from_hub(repository: str, patterns: list[str], cache: Path) -> Path:
-    """Return a folder with the files of a data set that fit the patterns, after fetching those not in the cache.
+    """Return a folder with the files of a data set that fit the patterns, fetched if the cache lacks them.
 
-    Raises:
-        DataError: the Hub does not answer, or holds no such files.
-        IntegrityError: a file is not what the Hub says; it is removed.
-        PreflightError: the cache cannot be written.
+    A file that is not what the Hub says is removed, with all others, and raises an IntegrityError.
     """
     import httpx2
     from huggingface_hub import errors
@@ -122,12 +111,7 @@ def fetch_from_hub(repository: str, patterns: list[str], cache: Path) -> Path:
 
 
 def find_in_hub_cache(repository: str, patterns: list[str], folder: Path) -> Path | None:
-    """Find a data set in a cache of the Hub's client, or in its part for this data set; uses no network.
-
-    Raises:
-        DataError: the cache has the data set, but not all of these files.
-        IntegrityError: a file is not what the Hub said.
-    """
+    """Find a data set in a cache of the Hub's client, or in its part for this data set, without a network."""
     root = folder.parent if folder.name == _name_cache(repository) else folder
     if not (root / _name_cache(repository)).is_dir():
         return None

@@ -23,12 +23,10 @@ def find_folder(folder: Path) -> Path | None:
 
 
 def find(folder: Path, name: str) -> Path | None:
-    """Find an IDX file in a folder, compressed or not."""
     return next((path for path in (folder / f"{name}.gz", folder / name) if path.is_file()), None)
 
 
 def read_folder(folder: Path) -> tuple[Split, Split]:
-    """Read training and test split."""
     splits = []
     for prefix in ("train", "t10k"):
         images, labels = (_read(folder, f"{prefix}-{kind}-ubyte") for kind in ("images-idx3", "labels-idx1"))
@@ -51,7 +49,6 @@ def _read(folder: Path, name: str) -> NDArray[np.uint8]:
 
 
 def parse(content: bytes, origin: str) -> NDArray[np.uint8]:
-    """Read the array of bytes in an IDX file."""
     if len(content) < 4 or content[:3] != bytes([0, 0, UNSIGNED_BYTE]) or content[3] > MOST_DIMENSIONS:
         raise DataError(f"{origin} is no IDX file of bytes with up to {MOST_DIMENSIONS} dimensions")
     start = 4 + 4 * content[3]

@@ -120,13 +120,11 @@ def _read_element(stream: "_Inflated | _Plain") -> NDArray[Any]:
 
 
 class _Plain:
-    """The rest of a file."""
-
     def __init__(self, file: BinaryIO) -> None:
         self.file = file
 
     def read(self, size: int) -> bytearray:
-        """Read exactly so many bytes, in pieces: a wrong size must not take memory that is not needed."""
+        """Read exactly so many bytes, in pieces, because a wrong size must not take memory that is not needed."""
         content = bytearray()
         while len(content) < size:
             piece = self.file.read(min(CHUNK, size - len(content)))
@@ -137,13 +135,10 @@ class _Plain:
 
 
 class _Inflated:
-    """The content of a compressed element."""
-
     def __init__(self, file: BinaryIO, size: int) -> None:
         self.file, self.left, self.inflate = file, size, zlib.decompressobj()
 
     def read(self, size: int) -> bytearray:
-        """Read exactly so many bytes."""
         content = bytearray()
         while len(content) < size:
             piece = self._next(min(CHUNK, size - len(content)))

@@ -17,7 +17,6 @@ Splits = tuple[Split, Split]
 
 @cache
 def read_sources() -> dict[str, Any]:
-    """Read the table beside this module: where data sets come from and what their files must be."""
     value: dict[str, Any] = yaml.safe_load((Path(__file__).parent / "sources.yaml").read_text(encoding="utf-8"))
     return value
 
@@ -25,10 +24,7 @@ def read_sources() -> dict[str, Any]:
 def load(config: TrainConfig) -> Dataset:
     """Load the data of a run: from ``--data-dir``, else from the cache, else from its source.
 
-    Raises:
-        DataError: it is missing, unreadable, or not what it says it is.
-        IntegrityError: a file's digest is not the known one.
-        UsageError: ``--data-dir`` is given for a data set that needs none.
+    Raises a DataError if it is missing or unreadable, an IntegrityError if a file's digest is not the known one.
     """
     if config.dataset == "digits":
         if config.data_dir:
@@ -43,7 +39,7 @@ def load(config: TrainConfig) -> Dataset:
 def load_digits() -> Dataset:
     """Load the 1,797 handwritten digits of 8x8 pixels that come with scikit-learn; pixel values are 0 to 16.
 
-    Alpaydin and Kaynak, "Optical recognition of handwritten digits", UCI (1998). scikit-learn brings no split. This one
+    Alpaydin and Kaynak, "Optical recognition of handwritten digits", UCI (1998). They have no published split. This one
     is stratified and the same for every seed: 1,437 to train on and 360 to test on.
     """
     from sklearn import datasets
@@ -72,7 +68,6 @@ def _load_files(config: TrainConfig) -> Dataset:
 
 
 def read_local(config: TrainConfig, folder: Path) -> Splits:
-    """Read a local copy, in whatever layout it is."""
     if not folder.is_dir():
         raise DataError(f"there is no folder {folder}", remedy="give the folder of a local copy by --data-dir")
     splits = _read_tables(config, folder) or _read_originals(config, folder)
@@ -96,7 +91,6 @@ def _read_tables(config: TrainConfig, folder: Path) -> Splits | None:
 
 
 def _read_originals(config: TrainConfig, folder: Path) -> Splits | None:
-    """Read the files that the authors of the data publish, if they are there."""
     facts = read_sources()[config.dataset]
     if config.dataset in cifar.BATCHES:
         unpacked = cifar.find_folder(config.dataset, folder)
@@ -114,7 +108,6 @@ def _read_originals(config: TrainConfig, folder: Path) -> Splits | None:
 
 
 def describe_layouts(dataset: str) -> str:
-    """Say which files a local copy may consist of."""
     facts = read_sources()[dataset]
     layouts = [
         "train-*.parquet and test-*.parquet as on the Hugging Face Hub",

@@ -20,10 +20,10 @@ ROWS: Final = 1000
 """Rows that are decoded at a time: a table is never in memory whole."""
 
 Open = Callable[[Path], tuple[int, Iterable[Any]]]
-"""Gives the rows that a place holds, and the tables of at most `ROWS` rows that they come in."""
+"""Returns the number of rows at a path, and the tables of at most `ROWS` rows that they come in."""
 
 MODES: Final = ("L", "RGB")
-"""Pillow's names for images of one byte or three bytes a pixel; others, such as palettes, are no plain brightness."""
+"""Pillow's names for images of one byte or three bytes a pixel."""
 
 
 def find_parquet(folder: Path, split: str) -> list[Path]:
@@ -41,7 +41,6 @@ def find_parquet(folder: Path, split: str) -> list[Path]:
 
 
 def read_parquet(files: list[Path], image: str, label: str) -> Split:
-    """Read Parquet files, given the names of the columns."""
     import pyarrow.parquet as pq
 
     def open_(path: Path) -> tuple[int, Iterable[Any]]:
@@ -58,8 +57,6 @@ def find_saved(folder: Path, split: str) -> Path | None:
 
 
 def read_saved(places: list[Path], image: str, label: str) -> Split:
-    """Read the folders of saved splits, given the names of the columns."""
-
     def open_(path: Path) -> tuple[int, Iterable[Any]]:
         # Slow to load (a second), and needed for this layout alone.
         from datasets import load_from_disk
@@ -71,7 +68,6 @@ def read_saved(places: list[Path], image: str, label: str) -> Split:
 
 
 def _read(places: list[Path], open_: Open, image: str, label: str) -> Split:
-    """Read tables, one after the other; errors name the file and the row."""
     import pyarrow as pa
 
     labels: list[NDArray[np.int32]] = []

@@ -8,8 +8,8 @@ precision and preset. It looks at each node that TensorFlow would run, in called
 - ``determinism``: its GPU kernel refuses deterministic operations, which the job asks for, or goes through the host;
 - ``copy``: it reads a tensor that is in the other memory, so that each step copies between host and device.
 
-The kernels are those of ``kernels.yaml``; further rules are in ``rules.yaml``. Functions compiled by XLA get kernels of
-their own and are not checked.
+The kernels are those of ``kernels.yaml``; further rules are in ``rules.yaml``. Functions compiled by XLA get kernels
+of their own and are not checked.
 """
 
 import argparse
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 Kind = Literal["kernel", "dtype", "determinism", "copy"]
 RULES: Final = Path(__file__).with_name("rules.yaml")
 FREE: Final = frozenset({"Placeholder"})
-"""Operations that are only in a traced graph: TensorFlow makes arguments of them."""
+"""Operations that are only in a traced graph: TensorFlow turns them into arguments."""
 
 PRESETS: Final = (("digits", "bc-22-12"), ("fashion_mnist", "40-12"), ("cifar100", "bc-100-12"), ("cifar10", "121"))
 """What ``--all`` checks: small and large, without bottleneck, and with the stem for ImageNet."""
@@ -58,9 +58,8 @@ class Finding:
 class Report:
     """The result for one graph.
 
-    Attributes:
-        nodes: nodes that TensorFlow runs, those of called functions included.
-        inputs: arguments that each run copies to the device, one copy each.
+    `nodes` counts those that TensorFlow runs, in called functions too; `inputs` are arguments, which each run copies to
+    the device.
     """
 
     graph: str
@@ -129,7 +128,6 @@ class _Auditor:
             )
 
     def _enter(self, body: Body, node: Node, function: str) -> None:
-        """Check a function that a node calls."""
         from tensorflow.python.framework.function_def_to_graph import function_def_to_graph_def
 
         if function not in self.library:
@@ -208,7 +206,6 @@ def _locate_by_dtype(node: Node) -> MemoryOfTensor:
 
 
 def list_configurations() -> Iterator[TrainConfig]:
-    """List all memory modes, precisions and presets that are checked."""
     for dataset, model in PRESETS:
         for memory in get_args(Memory):
             for precision in get_args(Precision):
@@ -217,7 +214,6 @@ def list_configurations() -> Iterator[TrainConfig]:
 
 
 def make_parser() -> argparse.ArgumentParser:
-    """Make the parser of the audit's own options; all others are the training job's."""
     parser = argparse.ArgumentParser(
         prog="python -m train.rehearsal.audit",
         usage="%(prog)s [--json] (DATASET [options of python -m train] | --all)",
@@ -233,7 +229,6 @@ def make_parser() -> argparse.ArgumentParser:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Check one configuration, or all; returns the exit code."""
     from train import cli, runtime
 
     own, passed_on = make_parser().parse_known_args(argv)

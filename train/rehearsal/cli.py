@@ -19,15 +19,12 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True)
 class Options:
-    """A command line that was read: the request, where compiled libraries are kept, and how to print the report."""
-
     request: Request
     cache: Path
     json: bool
 
 
 def make_parser() -> argparse.ArgumentParser:
-    """Make the parser of the rehearsal's own options; all others are the training job's."""
     parser = argparse.ArgumentParser(
         prog="python -m train.rehearsal",
         usage="%(prog)s DATASET [options of python -m train] [options]",
@@ -54,12 +51,7 @@ def make_parser() -> argparse.ArgumentParser:
 
 
 def read(argv: Sequence[str]) -> Options:
-    """Read a command line.
-
-    Raises:
-        UsageError: an option, of the rehearsal or of the training job, makes no sense.
-        SystemExit: help was asked for, or an option of the rehearsal is malformed.
-    """
+    """Read a command line. An option that makes no sense raises a UsageError; help, once printed, SystemExit."""
     own, passed_on = make_parser().parse_known_args(argv)
     if SYNTHETIC in passed_on:
         register_synthetic(own.shape, own.classes)
@@ -90,10 +82,9 @@ def _choose_cache(given: str) -> Path:
 
 
 def rehearse(options: Options) -> "Report":
-    """Compile the emulation, run the job on it, audit its graphs meanwhile, and make the report.
+    """Compile the emulation, run the job on it, audit its graphs meanwhile, and return the report.
 
-    Raises:
-        PreflightError: there is no CUDA build of TensorFlow, or no C compiler.
+    Raises a PreflightError if there is no CUDA build of TensorFlow, or no C compiler.
     """
     # Here, for reading a command line needs none of their packages.
     from train.rehearsal import inspection, launch, library, report

@@ -1,4 +1,4 @@
-"""Traces one step of training and one of evaluation, as TensorFlow would run them; nothing is run.
+"""Traces one step of training and one of evaluation as TensorFlow would run them, without running anything.
 
 TensorFlow's graph optimizer (Grappler) works on each graph, because only what it leaves is run. With the CUDA build it
 is told of a GPU, so that it also chooses the layout of maps for one.

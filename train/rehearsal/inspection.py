@@ -18,7 +18,6 @@ from typing import Any, Final
 from train.rehearsal.request import Request
 
 PROGRAM: Final = ("-P", "-m", "train.rehearsal.inspection")
-"""What the interpreter runs."""
 
 
 @contextmanager
@@ -26,7 +25,7 @@ def running(request: Request, *, program: Sequence[str] = PROGRAM) -> Iterator[C
     """Start the audit, and yield a function that waits for its result; the process is ended with the block.
 
     The result has ``graphs``, a list of ``audit.Report`` as plain values, or ``error``. A job that XLA compiles as a
-    whole has no graphs: XLA makes kernels of its own. `program` is what the interpreter runs.
+    whole has no graphs, because XLA generates kernels of its own. `program` is what the interpreter runs.
     """
     path = os.pathsep.join(filter(None, [str(Path(__file__).parents[2]), os.environ.get("PYTHONPATH")]))
     with tempfile.TemporaryFile("w+", encoding="utf-8") as source:
@@ -57,7 +56,6 @@ def running(request: Request, *, program: Sequence[str] = PROGRAM) -> Iterator[C
 
 
 def main() -> int:
-    """Audit the job of the request; returns 0 whatever is found."""
     from train import runtime
     from train.rehearsal import audit
 

@@ -51,7 +51,6 @@ class Kernel:
     priority: int = 0
 
     def fits(self, attributes: Attributes, label: str) -> bool:
-        """Say whether this kernel runs a node with these attributes."""
         return label == self.label and all(
             set(attributes.get(name, ())) <= set(allowed) for name, allowed in self.constraints
         )
@@ -79,13 +78,13 @@ class KernelTable:
 
 @cache
 def read_table() -> KernelTable:
-    """Read the table of the CUDA wheel from the data file."""
+    """Read the kernels of the CUDA wheel from the data file."""
     data = yaml.load(FILE.read_text(encoding="utf-8"), getattr(yaml, "CSafeLoader", yaml.SafeLoader))  # noqa: S506
     return decode(data)
 
 
 def read_registry() -> KernelTable:
-    """Read the table of the TensorFlow that is loaded; raises a PreflightError for a build without CUDA."""
+    """Read the kernels of the loaded TensorFlow; raises a PreflightError for a build without CUDA."""
     import tensorflow as tf
     from tensorflow.python.framework import kernels
 
@@ -158,7 +157,7 @@ def _join(group: Sequence[Kernel], place: int) -> Kernel:
 
 
 def encode(table: KernelTable) -> dict[str, Any]:
-    """Turn the table into plain values; sets of dtypes get names, because the same few come again and again."""
+    """Turn the table into plain values. Sets of dtypes get names, because few sets occur again and again."""
     sets: dict[tuple[str, ...], str] = {}
     rows: dict[str, list[str]] = {}
     for operation, kernels in table.kernels.items():
@@ -174,7 +173,6 @@ def encode(table: KernelTable) -> dict[str, Any]:
 
 
 def decode(data: Mapping[str, Any]) -> KernelTable:
-    """Undo `encode`."""
     sets = {name: tuple(values) for name, values in data["sets"].items()}
 
     def read(row: str) -> Kernel:

@@ -64,12 +64,10 @@ class Step:
 
     @property
     def launched(self) -> int:
-        """Launches on all devices."""
         return sum(self.launches.values())
 
     @property
     def called(self) -> int:
-        """Calls of libraries."""
         return sum(self.library.values())
 
     def count_copies(self, direction: str) -> int:
@@ -80,7 +78,6 @@ class Step:
 
 
 def read_step(recorded: dict[str, Any]) -> Step:
-    """Read a step of a record."""
     counts: Counts = recorded["counts"]
     copies: dict[str, dict[int, int]] = {direction: {} for direction in DIRECTIONS}
     for name, count in counts.get("copy", {}).items():

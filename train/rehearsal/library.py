@@ -1,7 +1,7 @@
 """Compiles the emulated GPU with this machine's C compiler, once for each state of its sources.
 
 Entry points that `native` leaves out are generated from the names in the public headers. One that computes is counted
-as a library call. One whose answer nobody reads (it sets, destroys, checks or makes an opaque handle) succeeds. Any
+as a library call. One whose answer is not read (it sets, destroys, checks or creates an opaque handle) succeeds. Any
 other is refused and counted, because TensorFlow reports an error but not a missing answer. That includes
 ``cuGetExportTable``.
 """
@@ -86,7 +86,7 @@ def answer(name: str) -> str:
 
 
 def write_stubs(headers: Iterable[str]) -> str:
-    """Write the C source. Its functions are weak, so those of `native` replace them."""
+    """Return the C source. Its functions are weak, so those of `native` replace them."""
     lines = [
         "#include <stdlib.h>",
         "void ng_count(const char *group, const char *name, long amount);",
@@ -144,12 +144,8 @@ def _headers(tensorflow: Path) -> tuple[Path, Path]:
 def build(tensorflow: Path, cache: Path) -> Path:
     """Compile the library, or find it compiled; returns the folder for ``LD_LIBRARY_PATH``.
 
-    Args:
-        tensorflow: folder of the TensorFlow package, whose public CUDA headers are used.
-        cache: folder of compiled libraries, one for each digest of what goes into them.
-
-    Raises:
-        PreflightError: there is no C compiler, it fails, or the cache cannot be written.
+    `cache` has one folder for each digest of what is compiled, with the CUDA headers of the TensorFlow package. Raises
+    a PreflightError if there is no C compiler, it fails, or the cache cannot be written.
     """
     compiler = _find_compiler()
     texts = _read_headers(tensorflow)

@@ -43,7 +43,7 @@ def list_host_operations(graphs: Iterable[Any]) -> list[Placement]:
 
 
 def list_crossings(graphs: Iterable[Any]) -> list[Placement]:
-    """List operations on the GPU whose kernels compute in host memory on a value that the GPU has made.
+    """List operations on the GPU whose kernels compute in host memory on a value that the GPU has computed.
 
     TensorFlow puts a pair of nodes with the same ``tensor_name`` into such an edge: ``_Send`` and ``_HostRecv``.
     """
@@ -79,7 +79,6 @@ def _read_registry() -> kernels.KernelTable:
 
 
 def _explain(node: Any) -> str:
-    """Say why a node is on the CPU, by the GPU kernels that this TensorFlow registers."""
     table = _read_registry()
     attributes = {name: kernels.read_values(value) for name, value in node.attr.items()}
     if table.find(node.op, attributes):

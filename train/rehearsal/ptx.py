@@ -1,15 +1,15 @@
-"""Compiles the training step by XLA for a GPU that is not there, and lists registers and memory of each kernel.
+"""Compiles the training step by XLA without a GPU, and lists registers and memory of each kernel.
 
 ``python -m train.rehearsal.ptx [training arguments] --gpu t4``, by the Python of an environment with TensorFlow's CUDA
 build. Nothing is emulated: XLA compiles ahead of time from a description of the device, and ptxas, which needs no
 device either, assembles the result and reports each kernel.
 
-TensorFlow has no function for that. ``experimental_get_compiler_ir`` gives unoptimised HLO without a device, but
-refuses variables then ("does not support resource arguments when device is null") and refuses ``optimized_hlo``. So the
-step is lowered for the host, which is HLO like any other, and a small program (``deviceless/compile.cc``), compiled
-against the headers of the wheel, hands it to the wheel's own GPU compiler. On a card the result would differ: no
-algorithm is chosen by timing here, so convolutions and matrix products are cuDNN's and cuBLAS' by default choice.
-Kernels inside those libraries are not counted.
+TensorFlow has no function for that: ``experimental_get_compiler_ir`` gives only unoptimised HLO without a device, and
+refuses variables then. So the step is lowered for the host, which is HLO like any other. A small program
+(``deviceless/compile.cc``), compiled against the headers of the wheel, hands it to the wheel's own GPU compiler.
+
+On a card the result would differ: no algorithm is chosen by timing here, so convolutions and matrix products are
+cuDNN's and cuBLAS' by default choice. Kernels inside those libraries are not counted.
 """
 
 import argparse
@@ -34,18 +34,14 @@ from train.rehearsal.request import Device, choose_device, read_devices
 SOURCES: Final = Path(__file__).with_name("deviceless")
 LIBRARIES: Final = ("libtensorflow_cc.so.2", "libtensorflow_framework.so.2")
 CUDNN: Final = "major: 9 minor: 3"
-"""The cuDNN that TensorFlow 2.19.0 is built for; XLA asks for the version when it chooses rewrites."""
+"""The cuDNN that XLA is told of; it asks for the version when it chooses rewrites."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class CompiledKernel:
-    """A kernel as ptxas reports it.
+    """A kernel as ptxas reports it: registers and spilled bytes of a thread, shared bytes of a block.
 
-    Attributes:
-        registers: of each thread.
-        spilled: bytes that each thread stores for lack of registers.
-        shared: bytes of shared memory of a block.
-        stack: bytes of a thread's stack frame.
+    `stack` is the bytes of a thread's stack frame.
     """
 
     name: str
@@ -78,7 +74,7 @@ def lower_step(config: TrainConfig) -> bytes:
 
 
 def describe_target(device: Device) -> str:
-    """Write a device as XLA's ``GpuTargetConfigProto``; limits that no table has are the T4's or usual ones."""
+    """Return a device as XLA's ``GpuTargetConfigProto``; limits that no table has are the T4's or usual ones."""
     major, minor = device.capability
     return (
         f"gpu_device_info {{ threads_per_block_limit: 1024 threads_per_warp: 32 shared_memory_per_block: 49152 "
@@ -136,9 +132,7 @@ def find_assembler(tensorflow: Path) -> Path:
 def compile_step(hlo: bytes, device: Device, cache: Path) -> list[CompiledKernel]:
     """Compile HLO for a device and assemble it; returns its kernels by name.
 
-    Raises:
-        PreflightError: a part of the tool chain is missing.
-        CheckError: XLA or ptxas refuses.
+    Raises a PreflightError if a part of the tool chain is missing, a CheckError if XLA or ptxas refuses.
     """
     tensorflow = find_tensorflow()
     program, cuda = build_compiler(tensorflow, cache), find_assembler(tensorflow)
@@ -191,7 +185,6 @@ def read_usage(text: str) -> list[CompiledKernel]:
 
 
 def summarize(kernels: Sequence[CompiledKernel]) -> dict[str, Any]:
-    """Count the kernels and those that spill, and find the largest use of registers and shared memory."""
     return {
         "kernels": len(kernels),
         "spilling": sum(1 for kernel in kernels if kernel.spilled),
@@ -201,7 +194,6 @@ def summarize(kernels: Sequence[CompiledKernel]) -> dict[str, Any]:
 
 
 def make_parser() -> argparse.ArgumentParser:
-    """Make the parser of the program's own options; all others are the training job's."""
     parser = argparse.ArgumentParser(
         prog="python -m train.rehearsal.ptx",
         usage="%(prog)s DATASET [options of python -m train] [options]",
@@ -223,7 +215,6 @@ def make_parser() -> argparse.ArgumentParser:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Compile the step of a training job and print its kernels; returns the exit code."""
     from train import cli, runtime
 
     own, passed_on = make_parser().parse_known_args(argv)

@@ -1,4 +1,4 @@
-"""The request of a rehearsal: a training job, an emulated GPU from a table of real cards, and how many steps."""
+"""Describes a rehearsal: a training job, an emulated GPU from a table of real cards, and how many steps."""
 
 import dataclasses
 import difflib
@@ -43,7 +43,6 @@ class Device:
 
 @cache
 def read_devices() -> dict[str, dict[str, Any]]:
-    """Read the table of devices: short name to facts."""
     text = (Path(__file__).parent / "devices.yaml").read_text(encoding="utf-8")
     table: dict[str, dict[str, Any]] = yaml.safe_load(text)
     return table
@@ -52,8 +51,7 @@ def read_devices() -> dict[str, dict[str, Any]]:
 def choose_device(name: str, *, driver: str = "", memory: float = 0.0, capability: str = "", count: int = 1) -> Device:
     """Find a device by its short name, and change what is given: versions as ``X.Y``, memory in gigabytes.
 
-    Raises:
-        UsageError: the name is unknown, or a value makes no sense.
+    Raises a UsageError if the name is unknown, or a value makes no sense.
     """
     table = read_devices()
     key = name.lower().replace(" ", "").replace("-", "")
@@ -96,17 +94,16 @@ def _read_version(text: str) -> tuple[int, int]:
 
 
 SYNTHETIC: Final = "synthetic"
-"""The data set whose shape is given on the command line: any shape, without a data set."""
+"""The data set whose shape is given on the command line; no data exists for it."""
 
 _EXAMPLES: Final = 1024
-"""Training examples of `SYNTHETIC`. The other data sets keep their own number, for some of them live on the device."""
+"""Training examples of `SYNTHETIC`; other data sets keep their own number, which decides if they fit the device."""
 
 
 def register_synthetic(shape: str, classes: int) -> None:
-    """Make `SYNTHETIC` a data set of this process, with images of a shape such as ``224x224x3``.
+    """Add `SYNTHETIC` to the data sets of this process, with images of a shape such as ``224x224x3``.
 
-    Raises:
-        UsageError: the shape or the number of classes makes no sense.
+    Raises a UsageError if the shape or the number of classes makes no sense.
     """
     parts = shape.split("x")
     if len(parts) != 3 or not all(part.isdecimal() and int(part) for part in parts) or classes < 2:
@@ -135,7 +132,7 @@ class Request:
 
     Attributes:
         config: the training job.
-        warmup: steps that are not counted: the first ones make graphs, compile and choose algorithms.
+        warmup: steps that are not counted: the first ones build graphs, compile and choose algorithms.
         measured: steps that are counted, each by itself.
         find_batch: also look for the largest batch that fits.
         shape, classes: of the synthetic data set; the shape is empty for other data sets.
@@ -155,7 +152,6 @@ class Request:
         return self.warmup + self.measured + 1
 
     def write(self) -> str:
-        """Write the request as JSON."""
         return json.dumps(dataclasses.asdict(self) | {"config": self.config.as_dict()})
 
     @classmethod

@@ -13,7 +13,7 @@ from typing import Any, Final, Literal, NamedTuple
 from train.rehearsal.kernels import Attributes, Kernel, KernelTable, read_values
 
 Memory = Literal["host", "device", "argument"]
-"""The memory of a tensor. An argument comes from the host, and is copied once if a kernel on the device reads it."""
+"""The memory of a tensor. An argument comes from the host; it is copied once if a kernel on the device reads it."""
 
 ON_HOST: Final = frozenset({"int32", "resource", "string"})
 """Dtypes that a function takes and returns in host memory (MTypeFromDType in tensorflow/core/framework)."""
@@ -137,7 +137,7 @@ class Body:
 
 
 def read_graph(graph: Any, prefix: str = "") -> dict[str, Node]:
-    """Read the nodes of a ``GraphDef`` by name; `prefix` has the names of the calling nodes."""
+    """Return the nodes of a ``GraphDef`` by name; `prefix` has the names of the calling nodes."""
     nodes: dict[str, Node] = {}
     for each in graph.node:
         arguments, results = _list_arguments(each)
