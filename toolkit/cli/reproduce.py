@@ -22,43 +22,41 @@ def reproduce(
 ) -> None:
     """Run a finished run again and compare: rung R4 where its weights are the same to the bit.
 
-    It runs where the run was made, if that environment or image is still here; else in one that is made by these
-    options, of the same wheel or locked set. What decides the bits must be the same, or nothing is run (exit code 4):
-    processor or GPU, TensorFlow, threads, batch size and the data's digest. Exit code 7: the weights or the recorded
-    numbers are others; the second run is then kept, and where the two part is said. A run that was interrupted is
-    repeated without a break, which gives the same bits; one that went on in another environment cannot be repeated,
-    and is refused.
+    It runs in the environment or image of the first run if that is still here; else in one that these options make
+    from the same wheel or locked set. Nothing is run (exit code 4) where processor or GPU, TensorFlow, threads, batch
+    size or the data's digest differ, because the bits depend on them. Exit code 7: the weights or the recorded numbers
+    differ; the second run is then kept, and the first difference is printed. An interrupted run is repeated without a
+    break, which gives the same bits. A run that was resumed in another environment is refused.
     """
     import shlex
     from dataclasses import asdict
 
-    from toolkit import findings
+    from toolkit import findings, pipeline
     from toolkit.errors import CheckError
-    from toolkit.plan import print_plan
     from toolkit.record import comparison, reproduction
 
-    console, settings = session.console, session.settings
-    attempt = reproduction.plan(
-        run, settings, wheel=wheel, gpu=gpu, data_dir=data_dir, console=console, dry_run=dry_run
-    )
-    if dry_run:
-        print_plan(attempt.plan(), console)
+    console = session.console
+    request = pipeline.Request(settings=session.settings, wheel=wheel, gpu=gpu, dry_run=dry_run)
+    repeated = reproduction.resolve(run, request, data_dir=data_dir, console=console)
+    record = repeated.record
+    if not dry_run:
+        console.heading("run", shlex.join(["toolkit", "train", *repeated.arguments]))
+    outcome = reproduction.repeat(repeated, console, keep=keep, dry_run=dry_run)
+    if outcome is None:
         return
-    console.heading("run", shlex.join(["toolkit", "train", *attempt.arguments]))
-    outcome = reproduction.repeat(attempt, keep=keep, console=console)
     console.say(findings.render(outcome.links).rstrip())
     value = {
-        "run": str(attempt.record.folder),
-        "arguments": list(attempt.arguments),
+        "run": str(record.folder),
+        "arguments": list(repeated.arguments),
         "rung": outcome.rung,
         "links": [comparison.describe(link) for link in outcome.links],
         "comparison": asdict(outcome.comparison),
         "kept": str(outcome.kept) if outcome.kept else None,
     }
-    console.result(value, reproduction.summarize(attempt, outcome))
+    console.result(value, reproduction.summarize(record, outcome))
     if not outcome.comparison.holds:
         raise CheckError(
             "the run does not reproduce",
-            why=reproduction.describe_difference(attempt, outcome),
-            remedy=f"compare the curves: python -m train.compare {attempt.record.folder} {outcome.kept}",
+            why=reproduction.describe_difference(record, outcome),
+            remedy=f"compare the curves: python -m train.compare {record.folder} {outcome.kept}",
         )

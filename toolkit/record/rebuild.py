@@ -11,19 +11,18 @@ import time
 import uuid
 import zipfile
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal
 
 from toolkit import digest, lock, naming, project
 from toolkit.console import Console
 from toolkit.engine import buildx
-from toolkit.errors import BuildError, CheckError, UnsupportedError
-from toolkit.lock import Lock
-from toolkit.manifest import Manifest
+from toolkit.errors import BuildError, CheckError, IntegrityError, UnsupportedError
 from toolkit.record.wheel import read_record
 from toolkit.settings import Settings
 from toolkit.wheel import folder, log, request
+from toolkit.wheel import plan as plans
 from toolkit.wheel.plan import WheelPlan
 
 Rung = Literal["below R1", "R1", "R2", "R3"]
@@ -201,13 +200,13 @@ def rebuild(path: Path, settings: Settings, *, bazelrc: str, console: Console) -
 
     Raises:
         CheckError: the base image, the sources or Bazel are not what they were.
+        IntegrityError: the wheel's plan is missing or damaged.
         UnsupportedError: this clone's recipe is another than the one that built it.
         BuildError: the second build failed.
     """
-    record = read_record(path)
     # Cache mounts of a new name are empty.
     name = f"{naming.REBUILD_CACHE}{uuid.uuid4().hex[:12]}"
-    plan = recall_plan(record, ca_bundle=settings.ca_bundle, bazelrc=bazelrc, cache_id=name)
+    plan = change_plan(read_plan(path), ca_bundle=settings.ca_bundle, bazelrc=bazelrc, cache_id=name)
     require_inputs(plan)
     started = time.monotonic()
     with buildx.removing_caches(name, console), folder.stage(path.resolve().parent, plan.name) as claimed:
@@ -247,29 +246,42 @@ def require_inputs(plan: WheelPlan) -> None:
         raise CheckError(f"the source tree {source} has changed since", remedy="restore it, or build the wheel anew")
 
 
+def read_plan(path: Path) -> WheelPlan:
+    """Return the plan that a wheel was built by. Folders of earlier versions have it in their manifest alone.
+
+    Raises:
+        IntegrityError: the folder has no manifest of a wheel, or a plan of another wheel.
+    """
+    facts = read_record(path).facts
+    plan = plans.read(path) or WheelPlan.from_json({**facts, "digest": facts["plan"]})
+    if plan.digest != facts["plan"]:
+        raise IntegrityError(
+            f"the plan in {path} is of another wheel",
+            why=f"the plan is {plan.digest}, and the manifest names {facts['plan']}",
+            remedy="build the wheel again",
+        )
+    return plan
+
+
 def _read_packages(path: Path) -> set[str]:
     return set((path / "packages.txt").read_text().split())
 
 
-def recall_plan(record: Manifest, *, ca_bundle: str = "", bazelrc: str = "", cache_id: str) -> WheelPlan:
-    """Return the plan of a finished wheel, changed so that a second build uses nothing of the first.
+def change_plan(plan: WheelPlan, *, ca_bundle: str = "", bazelrc: str = "", cache_id: str) -> WheelPlan:
+    """Return a saved plan, changed so that a second build uses nothing of the first.
 
     Args:
-        record: the wheel's manifest.
-        ca_bundle, bazelrc: secrets, which no manifest keeps.
+        plan: the plan of the first build.
+        ca_bundle, bazelrc: secrets, which no plan keeps.
         cache_id: name of cache mounts that are not in use.
     """
-    facts = record.facts
     secrets = {"ca": ca_bundle, "bazelrc": bazelrc}
     # The services of the first build would give the same results again, wrong ones too.
     services = {"REMOTE_CACHE", "REMOTE_EXECUTOR", "REMOTE_INSTANCE_NAME"}
-    arguments = {name: value for name, value in facts["arguments"].items() if name not in services}
-    return WheelPlan(
-        lock=Lock(spec=facts["lock"]["spec"], pins=facts["lock"]["pins"]),
-        digest=facts["plan"],
+    arguments = {name: value for name, value in plan.arguments.items() if name not in services}
+    return replace(
+        plan,
         arguments={**arguments, "CACHE_ID": cache_id},
-        contexts=dict(facts["contexts"]),
         secrets={name: str(Path(path).resolve()) for name, path in secrets.items() if path},
         fresh=True,
-        origins=dict(facts["origins"]),
     )

@@ -1,15 +1,13 @@
-"""Repeats a finished run in the environment that it was made in, or in an equal one, and compares the two runs."""
+"""Repeats a finished run in its own environment or an equal one, and compares the two runs."""
 
 import json
 import shutil
-import tempfile
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from toolkit import files, pipeline, training
+from toolkit import files, pipeline, plan, training
 from toolkit.console import Console
 from toolkit.engine import Engine, Environment, Job, Mount, host
 from toolkit.engine.choice import adopt, choose
@@ -24,7 +22,7 @@ from toolkit.errors import (
 )
 from toolkit.findings import Finding, require
 from toolkit.manifest import FILE
-from toolkit.plan import Plan, Step
+from toolkit.plan import Step, Task
 from toolkit.project import shorten
 from toolkit.record import comparison, environment, image, run
 from toolkit.record.comparison import Comparison
@@ -39,47 +37,16 @@ PROBE = Path(__file__).parent / "probe.py"
 
 
 @dataclass(frozen=True, kw_only=True)
-class Attempt:
-    """A run that is to be repeated; nothing is started or made yet.
-
-    Attributes:
-        record: the first run.
-        arguments: of the training job.
-        engine: where the job runs.
-        environment: the one of the first run; None where one must be made.
-        resolved: how an environment is made; None where the run's own is there.
-        gpu: whether the job gets the GPUs.
-        settings: those of the command.
-    """
+class Reproduction:
+    """A finished run, the arguments that repeat it, and the environment that they run in."""
 
     record: RunRecord
     arguments: tuple[str, ...]
-    engine: Engine
-    environment: Environment | None
-    resolved: pipeline.Resolved | None
-    gpu: bool
-    settings: Settings
+    resolved: pipeline.Resolved
 
-    def plan(self) -> Plan:
-        """Return the steps of :func:`repeat`."""
-        config = training.read_arguments(self.arguments, replace(self.settings, runs=str(self.choose_name())))
-        planned = self.resolved.plan if self.resolved else None
-        named = self.environment.reference if self.environment else ""
-        reference = planned.reference if planned else named
-        jobs = {
-            "probe": plan_probe(self.arguments, config, gpu=self.gpu),
-            "train": training.plan(self.arguments, config, parent={}, gpu=self.gpu),
-        }
-        steps = [
-            Step(title=title, commands=tuple(map(tuple, self.engine.commands(reference, job))))
-            for title, job in jobs.items()
-        ]
-        made = Step(title="environment", commands=planned.commands if planned else (), outputs=(reference,))
-        return Plan(steps=(made, *steps))
-
-    def choose_name(self) -> Path:
-        """Return the folder of a second run that is kept: the name of the first, ``again`` and a number."""
-        base = Path(self.settings.runs) / f"{self.record.folder.resolve().name}-again"
+    def choose_folder(self) -> Path:
+        """Return the first free folder for a second run: the name of the first run, ``again`` and a number."""
+        base = Path(self.resolved.request.settings.runs) / f"{self.record.folder.resolve().name}-again"
         number = 1
         while (path := base.with_name(f"{base.name}-{number}")).exists():
             number += 1
@@ -91,33 +58,29 @@ class Outcome:
     """The comparison of a run with its repetition.
 
     Attributes:
-        comparison: weights and recorded numbers.
         links: whether each link of the chain is the same.
         rung: the highest rung that was reached.
-        kept: folder of the second run, where it was kept.
+        kept: folder of the second run; None where it was removed.
     """
 
     comparison: Comparison
     links: tuple[Finding, ...]
     rung: str
-    kept: Path | None
+    kept: Path | None = None
 
 
-def plan(
-    target: Path,
-    settings: Settings,
-    *,
-    wheel: str | None,
-    gpu: bool | None,
-    data_dir: str,
-    console: Console,
-    dry_run: bool = False,
-) -> Attempt:
-    """Read a run's manifest and decide how to repeat it. A dry run pulls no base image.
+def resolve(target: Path, request: pipeline.Request, *, data_dir: str, console: Console) -> Reproduction:
+    """Read a run's manifest and decide how to repeat it.
+
+    Args:
+        target: the run's folder, or the manifest in it.
+        request: settings, wheel and GPUs that the user asked for.
+        data_dir: the local copy of the data, for a run that read one.
+        console: where progress goes.
 
     Raises:
         IntegrityError: there is no manifest of a run.
-        CheckError: the run is not finished, or its folder or environment does not hold.
+        CheckError: the run is not finished, or its folder or environment does not match its record.
         PreflightError: the run was made in more than one environment.
         UnsupportedError: this clone cannot do that run, or cannot make its environment.
         UsageError: the run read a local copy of the data, and no folder is given.
@@ -132,19 +95,13 @@ def plan(
     record = reader.read_record(folder)
     require(run.verify_own(record), remedy=f"a record that does not hold proves nothing: toolkit verify {folder}")
     _require_one_environment(record)
-    arguments = [*_choose_arguments(record), *_find_data(record, data_dir)]
-    engine, found, resolved = _choose_environment(record.parent, settings, wheel, console, dry_run=dry_run)
+    arguments = (*_choose_arguments(record), *_find_data(record, data_dir))
+    resolved = _choose_environment(record.parent, request, console)
     # A job of a CUDA set uses the GPUs that it finds: give them to it if the first run had them.
     cuda = any(name.startswith("nvidia-") for name in record.value.get("software", {}))
-    return Attempt(
-        record=record,
-        arguments=tuple(arguments),
-        engine=engine,
-        environment=found,
-        resolved=resolved,
-        gpu=gpu if gpu is not None else cuda and engine.has_gpu(),
-        settings=settings,
-    )
+    gpu = request.gpu if request.gpu is not None else cuda and resolved.engine.has_gpu()
+    resolved = replace(resolved, request=replace(resolved.request, gpu=gpu))
+    return Reproduction(record=record, arguments=arguments, resolved=resolved)
 
 
 def _choose_arguments(record: RunRecord) -> list[str]:
@@ -193,22 +150,22 @@ def _find_data(record: RunRecord, given: str) -> list[str]:
     return ["--data-dir", found] if found else []
 
 
-def _choose_environment(
-    link: Mapping[str, Any], settings: Settings, wheel: str | None, console: Console, *, dry_run: bool
-) -> tuple[Engine, Environment | None, pipeline.Resolved | None]:
+def _choose_environment(link: Mapping[str, Any], request: pipeline.Request, console: Console) -> pipeline.Resolved:
     """Return the run's own environment if it is on this machine and the user asks for no other, else how to make one.
 
     Raises: as :func:`toolkit.pipeline.resolve`, and
         CheckError: the run's environment is here, but was changed.
     """
-    asked = wheel or any(settings.sources[name] == "flag" for name in ("engine", "tensorflow", "cuda", "cudnn"))
+    settings = request.settings
+    asked = request.wheel or any(settings.sources[name] == "flag" for name in ("engine", "tensorflow", "cuda", "cudnn"))
     recorded = None if asked else _find_recorded(link, settings)
     if recorded:
-        return *recorded, None
+        engine, found = recorded
+        console.heading(found.kind, f"the run's own {found.reference}")
+        return pipeline.Resolved(request=request, engine=engine, why="the run's own", plan=None, existing=found)
     if link and settings.sources["engine"] == "default":
         settings = replace(settings, engine="docker" if link.get("kind") == "image" else "host")
-    resolved = pipeline.resolve(pipeline.Request(settings=settings, wheel=wheel, dry_run=dry_run), console)
-    return resolved.engine, None, resolved
+    return pipeline.resolve(replace(request, settings=settings), console)
 
 
 def _find_recorded(link: Mapping[str, Any], settings: Settings) -> tuple[Engine, Environment] | None:
@@ -232,63 +189,79 @@ def _find_recorded(link: Mapping[str, Any], settings: Settings) -> tuple[Engine,
     return None
 
 
-def repeat(attempt: Attempt, *, keep: bool, console: Console) -> Outcome:
-    """Make the environment if necessary, check that it can give the same bits, run the job, and compare.
+def repeat(
+    reproduction: Reproduction, console: Console, *, keep: bool = False, dry_run: bool = False
+) -> Outcome | None:
+    """Repeat a run and compare, or print the commands. The second run is removed if it is equal and not to be kept.
 
     Raises:
         PreflightError: software, hardware or data differ from the first run's.
         JobError: the training job failed; it has said why.
     """
-    record = attempt.record
-    used = _prepare(attempt, console)
-    with _scratch_folder(attempt) as scratch:
-        console.heading("software", require_same_software(record, training.describe_parent(used)))
-        config = training.read_arguments(attempt.arguments, replace(attempt.settings, runs=str(scratch)))
-        job = plan_probe(attempt.arguments, config, gpu=attempt.gpu)
-        for mount in job.mounts:
-            if mount.writable:
-                files.require_writable(mount.source)
-        require_same_machine(record, probe(attempt.engine, used, job))
-        machine = f"{', '.join(record.environment['devices'])}; {record.environment['threads']} threads"
-        console.heading("machine", machine)
-        training.run(attempt.engine, used, attempt.arguments, config, gpu=attempt.gpu, quiet=console.verbosity < 0)
-        now = reader.read_record(config.run_dir)
-        compared = comparison.compare(record, now)
-        links = comparison.walk(record, now, compared)
-        kept = None
-        if keep or not compared.holds:
-            folder = attempt.choose_name()
-            scratch.rename(folder)
-            kept = folder / config.run_dir.name
-    return Outcome(comparison=compared, links=tuple(links), rung=comparison.rank(links), kept=kept)
-
-
-def _prepare(attempt: Attempt, console: Console) -> Environment:
-    if attempt.environment:
-        console.heading("place", f"the run's own {attempt.environment.kind} {attempt.environment.reference}")
-        return attempt.environment
-    if attempt.resolved is None:
-        raise ValueError("an attempt has an environment, or says how to make one")
-    return pipeline.environment_task(attempt.resolved, console).run()
-
-
-@contextmanager
-def _scratch_folder(attempt: Attempt) -> Iterator[Path]:
-    """Yield a new folder beside the runs, and remove it at the end if it still has that name.
-
-    The folder must be new: the job would resume what it finds.
-    """
-    parent = Path(attempt.settings.runs)
-    files.require_writable(parent)
-    scratch = Path(tempfile.mkdtemp(prefix=f".{attempt.record.folder.resolve().name}-again-", dir=parent))
+    folder = reproduction.choose_folder() if dry_run else _claim_folder(reproduction)
+    kept = None
     try:
-        scratch.chmod(0o755)
-        yield scratch
+        tasks, compared = plan_tasks(reproduction, folder, console)
+        if not plan.run(tasks, console, dry_run=dry_run):
+            return None
+        outcome = compared.result
+        if keep or not outcome.comparison.holds:
+            kept = next(path.parent for path in folder.glob(f"*/{FILE}"))
+        return replace(outcome, kept=kept)
     except KeyboardInterrupt:
         # A repetition that is itself resumed would prove less.
         raise InterruptionError("interrupted", remedy="the same command begins the second run anew") from None
     finally:
-        shutil.rmtree(scratch, ignore_errors=True)
+        if not (kept or dry_run):
+            shutil.rmtree(folder, ignore_errors=True)
+
+
+def _claim_folder(reproduction: Reproduction) -> Path:
+    """Make a new folder, which no other process uses: the job would resume a run that it finds."""
+    files.require_writable(Path(reproduction.resolved.request.settings.runs))
+    while True:
+        folder = reproduction.choose_folder()
+        try:
+            folder.mkdir()
+        except FileExistsError:
+            continue
+        return folder
+
+
+def plan_tasks(reproduction: Reproduction, folder: Path, console: Console) -> tuple[list[Task[Any]], Task[Outcome]]:
+    """Return the tasks (environment, probe, train, compare), and the last of them alone.
+
+    Args:
+        reproduction: what is repeated.
+        folder: the new folder of the second run.
+        console: where progress goes.
+    """
+    record, resolved = reproduction.record, reproduction.resolved
+    config = training.read_arguments(reproduction.arguments, replace(resolved.request.settings, runs=str(folder)))
+    prepared = pipeline.environment_task(resolved, console)
+    job = plan_probe(reproduction.arguments, config, gpu=resolved.gpu)
+
+    def check() -> None:
+        console.heading("software", require_same_software(record, training.describe_parent(prepared.result)))
+        for mount in job.mounts:
+            if mount.writable:
+                files.require_writable(mount.source)
+        require_same_machine(record, probe(resolved.engine, prepared.result, job))
+        machine = f"{', '.join(record.environment['devices'])}; {record.environment['threads']} threads"
+        console.heading("machine", machine)
+
+    def compare() -> Outcome:
+        second = reader.read_record(config.run_dir)
+        compared = comparison.compare(record, second)
+        links = comparison.walk(record, second, compared)
+        return Outcome(comparison=compared, links=tuple(links), rung=comparison.rank(links))
+
+    commands = tuple(map(tuple, resolved.engine.commands(resolved.reference, job)))
+    checked = Task(Step(title="probe", commands=commands), check)
+    trained = pipeline.train_task(resolved, prepared, reproduction.arguments, config, quiet=console.verbosity < 0)
+    inputs = {"weights": f"sha256:{record.value['weights_sha256']}"}
+    compared = Task(Step(title="compare", commands=(), inputs=inputs), compare)
+    return [prepared, checked, trained, compared], compared
 
 
 def require_same_software(record: RunRecord, now: Mapping[str, Any]) -> str:
@@ -301,10 +274,10 @@ def require_same_software(record: RunRecord, now: Mapping[str, Any]) -> str:
     Raises:
         PreflightError: they have none in common.
     """
-    then = flatten(record.parent)
-    if not then:
+    recorded = flatten(record.parent)
+    if not recorded:
         return "the run names no environment, so only the version of TensorFlow can be compared"
-    known = {link["digest"]: link["kind"] for link in then}
+    known = {link["digest"] for link in recorded}
     shared = next((link for link in flatten(now) if link["digest"] in known), None)
     if shared:
         return f"the same {shared['kind']} {shared['digest']}"
@@ -312,9 +285,9 @@ def require_same_software(record: RunRecord, now: Mapping[str, Any]) -> str:
         "this is not the software that the run was made with",
         why="; ".join(
             f"{name}: {', '.join(str(link['kind']) + ' ' + str(link['digest'])[:19] for link in links)}"
-            for name, links in (("then", then), ("now", flatten(now)))
+            for name, links in (("recorded", recorded), ("here", flatten(now)))
         ),
-        remedy="give the same --wheel, --tensorflow, --cuda and --cudnn as then, from the same revision of this clone",
+        remedy="give the --wheel, --tensorflow, --cuda and --cudnn of the first run, and its revision of this clone",
     )
 
 
@@ -336,9 +309,9 @@ def require_same_machine(record: RunRecord, found: Mapping[str, Any]) -> None:
 def plan_probe(arguments: Sequence[str], config: TrainConfig, *, gpu: bool) -> Job:
     """Return a job that runs ``probe.py`` as the training job would run: same arguments, mounts, network and GPUs."""
     job = training.plan(arguments, config, parent={}, gpu=gpu)
-    question = Mount(source=PROBE, target="/opt/toolkit/probe.py")
-    mounts = (question, *(mount for mount in job.mounts if mount.source != config.run_dir))
-    return replace(job, title="probe", argv=("-P", question, *job.argv[3:]), mounts=mounts, terminal=False)
+    program = Mount(source=PROBE, target="/opt/toolkit/probe.py")
+    mounts = (program, *(mount for mount in job.mounts if mount.source != config.run_dir))
+    return replace(job, title="probe", argv=("-P", program, *job.argv[3:]), mounts=mounts, terminal=False)
 
 
 def probe(engine: Engine, used: Environment, job: Job) -> dict[str, Any]:
@@ -365,7 +338,7 @@ def probe(engine: Engine, used: Environment, job: Job) -> dict[str, Any]:
     return value
 
 
-def describe_difference(attempt: Attempt, outcome: Outcome) -> str:
+def describe_difference(record: RunRecord, outcome: Outcome) -> str:
     """Say in which number the two runs first differ, and what else differs."""
     compared = outcome.comparison
     if compared.first:
@@ -373,18 +346,16 @@ def describe_difference(attempt: Attempt, outcome: Outcome) -> str:
     elif compared.compared:
         text = f"all {compared.compared} records of steps and epochs are equal, only the weights differ"
     else:
-        text = "the first run's records are not here, so where they part cannot be seen"
+        text = "the first run's records are not here, so the first difference cannot be found"
     others = [link.id for link in outcome.links if link.state == "fail" and link.id != "weights"]
-    text += f"; another than then: {', '.join(others)}" if others else ""
-    resumed = attempt.record.resumed
-    text += f"; the first run was interrupted after step {', '.join(map(str, resumed))}" if resumed else ""
-    return text
+    text += f"; these differ too: {', '.join(others)}" if others else ""
+    resumed = ", ".join(map(str, record.resumed))
+    return text + (f"; the first run was interrupted after step {resumed}" if resumed else "")
 
 
-def summarize(attempt: Attempt, outcome: Outcome) -> str:
+def summarize(record: RunRecord, outcome: Outcome) -> str:
     """Return the outcome in one line."""
-    steps = attempt.record.result["steps"]
     verdict = "the same weights to the bit" if outcome.comparison.equal else "other weights"
     verdict += ", but not the recorded numbers" if outcome.comparison.equal and outcome.comparison.first else ""
     kept = f"; the second run is kept in {shorten(outcome.kept)}" if outcome.kept else ""
-    return f"{attempt.record.folder}: {outcome.rung}, {verdict} after {steps} steps{kept}"
+    return f"{record.folder}: {outcome.rung}, {verdict} after {record.result['steps']} steps{kept}"

@@ -11,7 +11,7 @@ import pytest
 from tests.command import Run
 from tests.tiers import slow
 from tests.unit.record import maker
-from toolkit import training
+from toolkit import pipeline, training
 from toolkit.console import Console
 from toolkit.errors import InterruptionError
 from toolkit.record import reproduction
@@ -236,10 +236,10 @@ def test_an_interrupt_leaves_nothing_and_says_that_nothing_goes_on(
 
     settings = resolve({}, environment={"TOOLKIT_STATE": str(tmp_path / "state"), "TOOLKIT_RUNS": str(run.parent)})
     console = Console(verbosity=-1)
-    attempt = reproduction.plan(run, settings, wheel=None, gpu=None, data_dir="", console=console)
-    monkeypatch.setattr(reproduction, "probe", lambda *_: attempt.record.environment)
+    found = reproduction.resolve(run, pipeline.Request(settings=settings), data_dir="", console=console)
+    monkeypatch.setattr(reproduction, "probe", lambda *_: found.record.environment)
     monkeypatch.setattr(training, "run", stop)
     with pytest.raises(InterruptionError) as caught:
-        reproduction.repeat(attempt, keep=True, console=console)
+        reproduction.repeat(found, console, keep=True)
     assert "anew" in caught.value.remedy
     assert names(run) == [run.name]

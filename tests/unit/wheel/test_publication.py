@@ -229,9 +229,19 @@ def test_unwritable_place_is_a_preflight_matter(tmp_path: Path) -> None:
         publish(finish_build(tmp_path / "staging"), tmp_path / "file" / "dist")
 
 
-def test_plan_is_recalled_for_a_second_build(dist: Path) -> None:
-    record = verification.read_record(dist)
-    again = rebuild.recall_plan(record, cache_id="new")
+@pytest.mark.parametrize("saved", [True, False], ids=["plan.json", "the manifest of an earlier version"])
+def test_a_second_build_follows_the_saved_plan(dist: Path, saved: bool) -> None:
+    if not saved:
+        (dist / "plan.json").unlink()
+    again = rebuild.change_plan(rebuild.read_plan(dist), cache_id="new")
     assert again.fresh
     assert again.arguments["CACHE_ID"] == "new"
     assert (again.digest, again.lock, again.contexts, again.origins) == (PLAN.digest, LOCK, PLAN.contexts, PLAN.origins)
+
+
+def test_the_plan_of_another_wheel_is_refused(dist: Path) -> None:
+    value = json.loads((dist / "plan.json").read_text())
+    value["wheel"]["digest"] = "sha256:" + "1" * 64
+    (dist / "plan.json").write_text(json.dumps(value))
+    with pytest.raises(IntegrityError, match="is of another wheel"):
+        rebuild.read_plan(dist)
