@@ -5,6 +5,7 @@ The split lets ``--json`` be piped while a build still talks (the convention of 
 
 import json
 import os
+import shutil
 import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
@@ -102,3 +103,37 @@ def _discard(stream: TextIO) -> None:
 def _paint(text: str, code: str) -> str:
     # https://no-color.org: any non-empty value turns color off.
     return f"{code}{text}{_RESET}" if sys.stderr.isatty() and not os.environ.get("NO_COLOR") else text
+
+
+PLAIN_SECONDS = 15.0
+"""Seconds between lines where a line cannot be redrawn, as in CI logs."""
+
+
+class StatusLine:
+    """One line with the latest state of a long step: redrawn on a terminal, printed now and then elsewhere.
+
+    Not rich's progress: loading it takes longer than an up-to-date command.
+    """
+
+    def __init__(self, console: Console, step: str) -> None:
+        self._console = console
+        self._step = step
+        self._start = self._said = monotonic()
+
+    def show(self, text: str) -> None:
+        """Replace the line."""
+        now = monotonic()
+        width = shutil.get_terminal_size(fallback=(120, 24)).columns - 1
+        line = f"{self._step:<8} {now - self._start:5.0f} s  {text}"[:width]
+        if self._console.live:
+            sys.stderr.write(f"\r\x1b[2K{line}")
+            sys.stderr.flush()
+        elif now - self._said >= PLAIN_SECONDS:
+            self._said = now
+            self._console.say(line)
+
+    def clear(self) -> None:
+        """Remove the line, before something else is printed."""
+        if self._console.live:
+            sys.stderr.write("\r\x1b[2K")
+            sys.stderr.flush()

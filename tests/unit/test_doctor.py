@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from toolkit import doctor, dotenv
-from toolkit.doctor import building, machine, services
+from toolkit.doctor import machine, services
 from toolkit.engine.container import IMAGE_USER
 from toolkit.findings import Finding
 from toolkit.settings import Settings, resolve
@@ -161,7 +161,7 @@ def test_an_old_buildx_is_a_warning(monkeypatch: pytest.MonkeyPatch, tmp_path: P
 @pytest.mark.parametrize(("cuda", "level"), [("12.6.1", "ok"), ("12.6", "warn")])
 def test_the_versions_asked_for_are_held_against_the_table(cuda: str, level: str) -> None:
     settings = resolve({"cuda": cuda, "cudnn": "9.5.0"}, environment={})
-    finding = _find(list(building.check(settings)), "versions")
+    finding = _find(list(machine.check_build(settings)), "versions")
     assert finding.level == level
     assert ("--cuda 12.6.1 --cudnn 9.5.0" in finding.remedy) == (level == "warn")
 
@@ -171,8 +171,8 @@ def test_the_hours_follow_from_the_cores_and_the_jobs_from_the_memory(monkeypatc
     monkeypatch.setattr(os, "sysconf", gib.__getitem__)
     found = []
     for cores in (2, 4, 8, 16, 32, 64):
-        monkeypatch.setattr(building, "count_cores", lambda cores=cores: cores)
-        found.append((building.check_machine().facts["hours"], building.check_machine().facts["jobs"]))
+        monkeypatch.setattr(machine, "count_cores", lambda cores=cores: cores)
+        found.append((machine.estimate_build().facts["hours"], machine.estimate_build().facts["jobs"]))
     assert found == [
         ("more than 18", 2),
         ("about 10 to 18", 4),
@@ -182,13 +182,13 @@ def test_the_hours_follow_from_the_cores_and_the_jobs_from_the_memory(monkeypatc
         ("about 1 to 2", 32),
     ]
     gib["SC_PHYS_PAGES"] //= 4
-    assert building.check_machine().facts["hours"] == "about 5 to 8", "64 cores, and memory for 8 jobs"
+    assert machine.estimate_build().facts["hours"] == "about 5 to 8", "64 cores, and memory for 8 jobs"
 
 
 def test_a_source_build_is_never_a_reason_to_stop(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
     usage = namedtuple("usage", "total used free")(1, 1, 1)  # noqa: PYI024 - as shutil's own
     monkeypatch.setattr(shutil, "disk_usage", lambda _: usage)
-    (finding,) = building.check(settings)
+    (finding,) = machine.check_build(settings)
     assert finding.level == "warn"
     assert "40 are needed" in finding.evidence
 

@@ -3,7 +3,7 @@
 import typer
 
 from toolkit import __version__
-from toolkit.cli import build, clean, doctor, pins, reproduce, run, verify
+from toolkit.cli import build, machine, pins, record, run
 
 app = typer.Typer(
     name="toolkit",
@@ -26,12 +26,12 @@ app.command("train", context_settings=PASS_ON, short_help="Train a DenseNet.")(r
 app.command("rehearse", context_settings=PASS_ON, short_help="The first steps of training on an emulated GPU.")(
     run.rehearse
 )
-app.command("doctor", short_help="What this machine can do, with remedies.")(doctor.doctor)
+app.command("doctor", short_help="What this machine can do, with remedies.")(machine.doctor)
 app.command("matrix", short_help="What works with what, and who says so.")(pins.matrix)
 app.command("lock", short_help="Freeze every pin of the chain, or check them.")(pins.lock)
-app.command("verify", short_help="Check a wheel, an image or a run, and the chain behind it.")(verify.verify)
-app.command("reproduce", short_help="Run a finished run again, and compare.")(reproduce.reproduce)
-app.command("clean", short_help="Remove what the toolkit made.")(clean.clean)
+app.command("verify", short_help="Check a wheel, an image or a run, and the chain behind it.")(record.verify)
+app.command("reproduce", short_help="Run a finished run again, and compare.")(record.reproduce)
+app.command("clean", short_help="Remove what the toolkit made.")(machine.clean)
 
 
 def _print_version(wanted: bool) -> None:

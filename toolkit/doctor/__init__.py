@@ -1,6 +1,6 @@
 """Preflight: what this machine can and cannot do, each finding with its remedy."""
 
-from toolkit.doctor import building, machine, services
+from toolkit.doctor import machine, services
 from toolkit.findings import Finding
 from toolkit.settings import Settings
 
@@ -16,7 +16,7 @@ def examine(settings: Settings, *, offline: bool = False) -> list[Finding]:
         services.check_engine,
         machine.check,
         machine.check_gpu,
-        building.check,
+        machine.check_build,
         *([] if offline else [services.check_sources]),
     ]
     return [finding for check in checks for finding in check(settings)]

@@ -18,9 +18,8 @@ from pathlib import Path
 from typing import Any
 
 from toolkit import files, naming, processes
-from toolkit.console import Console
+from toolkit.console import Console, StatusLine
 from toolkit.errors import BuildError, EngineError, PreflightError, ToolkitError
-from toolkit.progress import StatusLine
 
 GRACE_SECONDS = 30
 TAIL_LINES = 30

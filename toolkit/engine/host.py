@@ -19,12 +19,11 @@ from typing import Any, Final
 from packaging.utils import canonicalize_name
 
 from toolkit import __version__, digest, files, manifest, processes, project
-from toolkit.console import Console
+from toolkit.console import Console, StatusLine
 from toolkit.engine.container import give_to_parent
 from toolkit.engine.job import Deadline, Environment, EnvironmentPlan, Job, Listener, Mount
 from toolkit.environment import EnvironmentSpec, Platform
 from toolkit.errors import BuildError, IntegrityError, PreflightError, ToolkitError
-from toolkit.progress import StatusLine
 
 NEEDED_BYTES: Final = {"cpu": 4 << 30, "cuda": 16 << 30}
 """Free disk that an installation needs for wheels and unpacked files, with some reserve."""

@@ -24,7 +24,7 @@ from toolkit.findings import Finding, require
 from toolkit.manifest import FILE
 from toolkit.plan import Step, Task
 from toolkit.project import shorten
-from toolkit.record import comparison, environment, image, run
+from toolkit.record import comparison, environment, run
 from toolkit.record.comparison import Comparison
 from toolkit.record.wheel import flatten
 from toolkit.settings import Settings
@@ -184,7 +184,7 @@ def _find_recorded(link: Mapping[str, Any], settings: Settings) -> tuple[Engine,
         except (UsageError, EngineError):
             return None
         # The record of an image that was built here says what it was made from; an adopted one has none.
-        folder = image.find_record(found.digest, Path(settings.state)) or found.folder
+        folder = environment.find_image_record(found.digest, Path(settings.state)) or found.folder
         return container, replace(found, folder=folder)
     return None
 

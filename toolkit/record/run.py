@@ -13,7 +13,7 @@ from toolkit import digest, manifest, naming
 from toolkit.engine.client import inspect
 from toolkit.errors import EngineError, ToolkitError
 from toolkit.findings import Finding, absent, check, prefix
-from toolkit.record import environment, image
+from toolkit.record import environment
 from train import metrics, reader
 from train.config import digest_fields
 from train.errors import IntegrityError
@@ -176,7 +176,7 @@ def _verify_image(link: Mapping[str, Any], state: Path, tensorflow: str) -> list
     held = found.labels.get(f"{naming.LABEL_PREFIX}.tensorflow", "")
     return [
         _check_version(f"image {identity}", held, tensorflow),
-        *prefix("image", image.verify_reference(identity, state)),
+        *prefix("image", environment.verify_image(identity, state)),
     ]
 
 

@@ -8,7 +8,7 @@ from toolkit import files
 from toolkit.errors import IntegrityError, UsageError
 from toolkit.findings import Finding
 from toolkit.manifest import FILE
-from toolkit.record import environment, image, run, wheel
+from toolkit.record import environment, run, wheel
 from train import reader
 
 Kind = Literal["wheel", "environment", "image", "run"]
@@ -76,8 +76,8 @@ def verify(target: Target, state: Path) -> list[Finding]:
         case "environment":
             return environment.verify(target.folder)
         case "image" if target.reference:
-            return image.verify_reference(target.reference, state)
+            return environment.verify_image(target.reference, state)
         case "image":
-            return image.verify_folder(target.folder)
+            return environment.verify_image_record(target.folder)
         case "run":
             return run.verify(target.folder, state)

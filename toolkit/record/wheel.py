@@ -10,7 +10,7 @@ from toolkit import digest, manifest, project
 from toolkit.errors import IntegrityError, ToolkitError
 from toolkit.findings import Finding, absent, check, prefix
 from toolkit.manifest import Manifest
-from toolkit.wheel import bom, fitness, folder, inspection, log, provenance
+from toolkit.wheel import documents, fitness, folder, inspection, log
 
 DIST = Path("dist")
 
@@ -73,18 +73,18 @@ def _check_audit(record: Manifest, wheel: Path) -> Finding:
 
 
 def _check_provenance(path: Path, wheel: Path, value: str) -> Finding:
-    statement = _read(path / provenance.FILE)
+    statement = _read(path / documents.PROVENANCE)
     subject = {"name": wheel.name, "digest": {"sha256": value.removeprefix("sha256:")}}
     ok = (
-        statement.get("_type") == provenance.STATEMENT
-        and statement.get("predicateType") == provenance.PREDICATE
+        statement.get("_type") == documents.STATEMENT
+        and statement.get("predicateType") == documents.PREDICATE
         and subject in statement.get("subject", [])
     )
     return check("provenance", ok, "names this wheel" if ok else "does not name this wheel")
 
 
 def _check_bill(path: Path, value: str) -> Finding:
-    bill = _read(path / bom.FILE)
+    bill = _read(path / documents.BILL)
     hashes = bill.get("metadata", {}).get("component", {}).get("hashes", [])
     ok = {"alg": "SHA-256", "content": value.removeprefix("sha256:")} in hashes
     count = len(bill.get("components", []))

@@ -8,10 +8,9 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from toolkit import digest, files
-from toolkit.console import Console
+from toolkit.console import Console, StatusLine
 from toolkit.engine import Engine, Environment, Job, Mount
 from toolkit.errors import CheckError, UsageError
-from toolkit.progress import StatusLine
 from toolkit.smoke.report import Report, from_json, parse
 
 INSIDE = Path(__file__).parent / "inside"

@@ -15,7 +15,7 @@ from pathlib import Path
 
 from toolkit import files, lock, manifest
 from toolkit.console import Console
-from toolkit.doctor import building
+from toolkit.doctor import machine as machines
 from toolkit.engine import buildx
 from toolkit.engine.client import require_buildx
 from toolkit.errors import BuildError, PreflightError
@@ -103,7 +103,7 @@ def _announce(planned: PlannedWheel, console: Console) -> None:
     console.say(f"  {len(answered)} known failures that every set meets are answered; --verbose lists them")
     for line in answered:
         console.detail(f"  {line}")
-    machine = building.check_machine()
+    machine = machines.estimate_build()
     console.heading("machine", "; ".join(filter(None, (machine.evidence, machine.remedy))))
 
 

@@ -11,7 +11,7 @@ from toolkit import files, lock, manifest
 from toolkit.errors import IntegrityError, PreflightError
 from toolkit.manifest import Manifest
 from toolkit.versions import Table
-from toolkit.wheel import bom, fitness, folder, inspection, log, provenance
+from toolkit.wheel import documents, fitness, folder, inspection, log
 from toolkit.wheel import plan as plans
 from toolkit.wheel.plan import WheelPlan
 
@@ -46,11 +46,11 @@ def publish(staging: Path, target: Path, plan: WheelPlan, table: Table, ran: Bui
     fitness.check(found, plan.lock.spec)
     report = json.loads((staging / "build.json").read_text())
     packages = (staging / "packages.txt").read_text().split()
-    bazel = provenance.Program(version=report["bazel"], sha256=report["bazel_sha256"])
+    bazel = documents.Program(version=report["bazel"], sha256=report["bazel_sha256"])
     _require_bazel(plan, bazel)
-    bill = bom.write(plan, found, table, bazel=bazel, packages=packages)
-    files.write_atomically(staging / bom.FILE, bill)
-    statement = provenance.describe(
+    bill = documents.write_bill(plan, found, table, bazel=bazel, packages=packages)
+    files.write_atomically(staging / documents.BILL, bill)
+    statement = documents.describe_provenance(
         plan,
         {wheel.name: found.digest},
         started=ran.started,
@@ -58,7 +58,7 @@ def publish(staging: Path, target: Path, plan: WheelPlan, table: Table, ran: Bui
         builder=ran.host,
         bazel=bazel,
     )
-    files.write_json(staging / provenance.FILE, statement)
+    files.write_json(staging / documents.PROVENANCE, statement)
     record = Manifest(
         kind="wheel",
         digest=found.digest,
@@ -78,7 +78,7 @@ def publish(staging: Path, target: Path, plan: WheelPlan, table: Table, ran: Bui
     return record
 
 
-def _require_bazel(plan: WheelPlan, ran: provenance.Program) -> None:
+def _require_bazel(plan: WheelPlan, ran: documents.Program) -> None:
     """Refuse a build by another Bazel than the pinned one, unless the user brought that Bazel."""
     pinned = plan.lock.pins["bazel-sha256"]
     if "bazel" not in plan.origins and ran.sha256 != pinned:

@@ -9,7 +9,7 @@ from cyclonedx.validation.json import JsonStrictValidator
 
 from tests.unit.wheel.test_fitness import GOOD
 from tests.unit.wheel.test_provenance import COMMIT, FOLDER, IMAGE, LOCK, RAN, TABLE
-from toolkit.wheel import bom
+from toolkit.wheel import documents
 from toolkit.wheel.plan import BuildContext, BuildOptions, plan
 
 VALIDATOR = JsonStrictValidator(SchemaVersion.V1_6)
@@ -17,7 +17,7 @@ VALIDATOR = JsonStrictValidator(SchemaVersion.V1_6)
 
 def write(**origins: BuildContext) -> dict[str, Any]:
     packages = ["clang-17=1:17.0.6-22", "libstdc++-14-dev=14.2.0-19", "bash=5.2"]
-    text = bom.write(plan(LOCK, BuildOptions(), **origins), GOOD, TABLE, bazel=RAN, packages=packages)
+    text = documents.write_bill(plan(LOCK, BuildOptions(), **origins), GOOD, TABLE, bazel=RAN, packages=packages)
     assert VALIDATOR.validate_str(text) is None
     value: dict[str, Any] = json.loads(text)
     return value

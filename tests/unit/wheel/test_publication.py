@@ -14,7 +14,7 @@ from toolkit.errors import BuildError, CheckError, IntegrityError, PreflightErro
 from toolkit.findings import require
 from toolkit.record import rebuild
 from toolkit.record import wheel as verification
-from toolkit.wheel import bom, folder, provenance, publication
+from toolkit.wheel import documents, folder, publication
 from toolkit.wheel.plan import BuildContext, BuildOptions, WheelPlan, plan, read
 
 TABLE = versions.load_table()
@@ -67,7 +67,7 @@ def publish(staging: Path, target: Path, plan: WheelPlan = PLAN) -> manifest.Man
 def test_result_holds_everything(dist: Path) -> None:
     names = {path.name for path in dist.iterdir()}
     wheel = "tensorflow-2.19.0-cp311-cp311-linux_x86_64.whl"
-    assert names >= {wheel, "manifest.json", "SHA256SUMS", "build.log", provenance.FILE, bom.FILE}
+    assert names >= {wheel, "manifest.json", "SHA256SUMS", "build.log", documents.PROVENANCE, documents.BILL}
     record = manifest.read(dist)
     assert record is not None
     facts = record.facts
@@ -84,7 +84,7 @@ def test_result_holds_everything(dist: Path) -> None:
 
 
 def test_provenance_is_a_slsa_statement(dist: Path) -> None:
-    statement = json.loads((dist / provenance.FILE).read_text())
+    statement = json.loads((dist / documents.PROVENANCE).read_text())
     assert statement["_type"] == "https://in-toto.io/Statement/v1"
     assert statement["predicateType"] == "https://slsa.dev/provenance/v1"
     definition = statement["predicate"]["buildDefinition"]
@@ -95,14 +95,14 @@ def test_provenance_is_a_slsa_statement(dist: Path) -> None:
 
 
 def test_bill_follows_its_schema_and_repeats(dist: Path, tmp_path: Path) -> None:
-    text = (dist / bom.FILE).read_text()
+    text = (dist / documents.BILL).read_text()
     problem = JsonStrictValidator(SchemaVersion.V1_6).validate_str(text)
     assert problem is None
     names = {item["name"] for item in json.loads(text)["components"]}
     assert {"nvidia-cudnn-cu12", "nvidia-nccl-cu12", "bazel", "clang-17", "bash"} <= names
     assert any(name.endswith("limits-float128.patch") for name in names)
     publish(finish_build(tmp_path / "again"), tmp_path / "other")
-    assert (tmp_path / "other" / bom.FILE).read_text() == text
+    assert (tmp_path / "other" / documents.BILL).read_text() == text
 
 
 def test_what_was_published_is_verified(dist: Path) -> None:
@@ -140,9 +140,9 @@ def rewrite(path: Path, change: dict[str, object]) -> None:
         ("manifest.json", {"facts.lock.spec.cuda": "12.5.1"}, "versions"),
         ("manifest.json", {"facts.inspection.needed": []}, "inspection"),
         ("manifest.json", {"facts.auditwheel.platform": "manylinux_2_1"}, "auditwheel"),
-        (provenance.FILE, {"subject": []}, "provenance"),
-        (provenance.FILE, {"predicateType": "x"}, "provenance"),
-        (bom.FILE, {"metadata.component.hashes": []}, "sbom"),
+        (documents.PROVENANCE, {"subject": []}, "provenance"),
+        (documents.PROVENANCE, {"predicateType": "x"}, "provenance"),
+        (documents.BILL, {"metadata.component.hashes": []}, "sbom"),
     ],
 )
 def test_each_finding_fails_where_it_should(dist: Path, file: str, change: dict[str, object], failing: str) -> None:
@@ -161,7 +161,7 @@ def test_another_bazel_than_the_pinned_one_is_refused(tmp_path: Path) -> None:
     assert not (tmp_path / "dist").exists()
     brought = plan(LOCK, BuildOptions(), bazel=BuildContext(location="/bazel", identity="sha256:" + "b" * 64))
     publish(staging, tmp_path / "dist", brought)
-    dependencies = json.loads((tmp_path / "dist" / provenance.FILE).read_text())["predicate"]["buildDefinition"][
+    dependencies = json.loads((tmp_path / "dist" / documents.PROVENANCE).read_text())["predicate"]["buildDefinition"][
         "resolvedDependencies"
     ]
     assert {"name": "bazel-6.5.0", "digest": {"sha256": "f" * 64}} in dependencies

@@ -1,0 +1,221 @@
+"""The documents beside a wheel: its provenance as an in-toto statement of SLSA, and its bill of materials.
+
+https://slsa.dev/spec/v1.0/provenance, https://github.com/in-toto/attestation and CycloneDX 1.6. Nothing is signed: the
+statement records what was done, and proves no author. The in-toto-attestation package would bring protobuf to write
+this one dictionary.
+"""
+
+import uuid
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any
+
+from cyclonedx.model import ExternalReference, ExternalReferenceType, HashAlgorithm, HashType, Property, XsUri
+from cyclonedx.model.bom import Bom
+from cyclonedx.model.component import Component, ComponentScope, ComponentType
+from cyclonedx.output.json import JsonV1Dot6
+from packageurl import PackageURL
+
+from toolkit import __version__, naming
+from toolkit.lock import REPOSITORY
+from toolkit.versions import Table
+from toolkit.wheel.inspection import Inspection
+from toolkit.wheel.plan import IMAGE_SCHEME, WheelPlan
+
+PROVENANCE = "provenance.intoto.json"
+STATEMENT = "https://in-toto.io/Statement/v1"
+PREDICATE = "https://slsa.dev/provenance/v1"
+BUILD_TYPE = "urn:x-tensorflow-toolkit:build-wheel:v1"
+BUILDER = "urn:x-tensorflow-toolkit:builder:docker-buildx"
+"""To trust the result is to trust this program, the engine that ran it and the machine below."""
+
+TREE = "toolkit-tree-sha256"
+"""Our own digest of a folder (:func:`toolkit.digest.digest_paths`): ``sha256`` would promise that of one file."""
+
+_EXTERNAL = {
+    "bazelArguments": "BAZEL_ARGUMENTS",
+    "aptSnapshot": "APT_SNAPSHOT",
+    "remoteCache": "REMOTE_CACHE",
+    "remoteExecutor": "REMOTE_EXECUTOR",
+    "remoteInstanceName": "REMOTE_INSTANCE_NAME",
+}
+"""What else the user decides, and may change the result: the specification wants these parameters to be complete."""
+
+BILL = "sbom.cdx.json"
+_PROPERTIES = ("python", "cuda", "cudnn", "capabilities")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Program:
+    """A program as it ran: the version that it prints, and the hex digest of its file."""
+
+    version: str
+    sha256: str
+
+
+def describe_provenance(
+    plan: WheelPlan,
+    subjects: Mapping[str, str],
+    *,
+    started: float,
+    finished: float,
+    builder: Mapping[str, str],
+    bazel: Program,
+) -> dict[str, Any]:
+    """Return the statement.
+
+    Args:
+        plan: what was built.
+        subjects: digest of each file by name; the wheel first.
+        started, finished: seconds since 1970.
+        builder: the machine; its engine and kernel are recorded.
+        bazel: the Bazel that ran, which need not be the pinned one.
+    """
+    external = {name: plan.arguments[argument] for name, argument in _EXTERNAL.items() if argument in plan.arguments}
+    versions = {name: builder[name] for name in ("engine", "kernel") if name in builder}
+    return {
+        "_type": STATEMENT,
+        "subject": [{"name": name, "digest": _split(value)} for name, value in subjects.items()],
+        "predicateType": PREDICATE,
+        "predicate": {
+            "buildDefinition": {
+                "buildType": BUILD_TYPE,
+                "externalParameters": {"spec": dict(plan.lock.spec), "origins": plan.origins, **external},
+                "internalParameters": {"arguments": plan.arguments, "plan": plan.digest},
+                "resolvedDependencies": list(_list_dependencies(plan, bazel)),
+            },
+            "runDetails": {
+                "builder": {"id": BUILDER, "version": {"toolkit": __version__, **versions}},
+                "metadata": {
+                    "invocationId": f"urn:uuid:{uuid.uuid4()}",
+                    "startedOn": _stamp(started),
+                    "finishedOn": _stamp(finished),
+                },
+            },
+        },
+    }
+
+
+def _list_dependencies(plan: WheelPlan, bazel: Program) -> Iterator[dict[str, Any]]:
+    pins, spec = plan.lock.pins, plan.lock.spec
+    base = {"name": pins["base-image"], "uri": f"{IMAGE_SCHEME}{pins['base-image']}"}
+    yield {**base, "digest": _split(pins["base-digest"])} if pins["base-digest"] else base
+    if "source" in plan.origins:
+        yield _describe_origin("source", plan)
+    else:
+        yield {"uri": f"git+{REPOSITORY}", "digest": {"gitCommit": pins["tensorflow-commit"]}}
+    if "bazel" in plan.origins:
+        yield _describe_origin("bazel", plan)
+    yield {"name": f"bazel-{bazel.version}", "digest": {"sha256": bazel.sha256}}
+    for part in ("cuda", "cudnn"):
+        yield {"name": f"redistrib_{spec[part]}.json", "digest": {"sha256": pins[f"{part}-redist-sha256"]}}
+    for name, value in pins.items():
+        if "/" in name:
+            yield {"name": name, "digest": _split(value)}
+    yield {"name": "recipe", "digest": _split(pins["recipe"], TREE)}
+
+
+def _describe_origin(name: str, plan: WheelPlan) -> dict[str, Any]:
+    """Return what replaces a pinned source; an image that is known by its name alone has no digest."""
+    identity, context = plan.origins[name], plan.contexts[name]
+    if identity.startswith(IMAGE_SCHEME):
+        return {"name": name, "uri": identity}
+    return {"name": name, "digest": _split(identity, "sha256" if "://" in context else TREE)}
+
+
+def _split(identity: str, sha256: str = "sha256") -> dict[str, str]:
+    """Return ``sha256:…`` and ``git:…`` as in-toto writes them."""
+    algorithm, _, value = identity.partition(":")
+    return {{"git": "gitCommit", "sha256": sha256}[algorithm]: value}
+
+
+def _stamp(seconds: float) -> str:
+    return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+def write_bill(plan: WheelPlan, found: Inspection, matrix: Table, *, bazel: Program, packages: Iterable[str]) -> str:
+    """Return the bill as JSON; equal inputs give equal text.
+
+    Args:
+        plan: what was built.
+        found: the wheel.
+        matrix: knows the component wheels that the CUDA asked for needs at run time.
+        bazel: the one that ran.
+        packages: Debian packages of the build image, ``name=version``.
+    """
+    subject = Component(
+        name=found.name,
+        version=found.version,
+        type=ComponentType.LIBRARY,
+        purl=PackageURL("pypi", name=found.name, version=found.version),
+        bom_ref="wheel",
+        hashes=[HashType(alg=HashAlgorithm.SHA_256, content=found.digest.removeprefix("sha256:"))],
+        properties=[Property(name=f"{naming.LABEL_PREFIX}.{name}", value=value) for name, value in _describe(plan)],
+        external_references=_find_source(plan),
+    )
+    runtime = list(_list_runtime(plan, matrix))
+    tools = [*_list_tools(plan, bazel), *(_read_package(line) for line in packages)]
+    bom = Bom(
+        # A number made of the plan and the wheel, so that the same build has the same bill.
+        serial_number=uuid.uuid5(uuid.NAMESPACE_URL, f"{plan.digest}/{found.digest}"),
+        components=[*runtime, *tools],
+    )
+    bom.metadata.component = subject
+    bom.metadata.timestamp = datetime.fromtimestamp(int(plan.lock.pins["source-date-epoch"]), UTC)
+    bom.metadata.tools.components.add(Component(name="toolkit", version=__version__, type=ComponentType.APPLICATION))
+    bom.register_dependency(subject, runtime)
+    return JsonV1Dot6(bom).output_as_string(indent=2)
+
+
+def _describe(plan: WheelPlan) -> Iterable[tuple[str, str]]:
+    yield from ((name, plan.lock.spec[name]) for name in _PROPERTIES)
+    if "source" in plan.origins:
+        yield "source", plan.origins["source"]
+
+
+def _find_source(plan: WheelPlan) -> list[ExternalReference]:
+    """Return the commit that was built; a tree that the user brought along has no address."""
+    if "source" in plan.origins:
+        return []
+    address = XsUri(f"git+{REPOSITORY}@{plan.lock.pins['tensorflow-commit']}")
+    return [ExternalReference(type=ExternalReferenceType.VCS, url=address)]
+
+
+def _list_runtime(plan: WheelPlan, matrix: Table) -> Iterable[Component]:
+    spec = plan.lock.spec
+    versions = {f"nvidia-{name}-cu12": value for name, value in matrix.cuda_rows[spec["cuda"]].components.items()}
+    cudnn = matrix.cudnn_rows[spec["cudnn"]].wheel
+    nccl = matrix.tensorflow(spec["tensorflow"]).nccl
+    versions |= {name: value for name, value in (("nvidia-cudnn-cu12", cudnn), ("nvidia-nccl-cu12", nccl)) if value}
+    for name, version in versions.items():
+        purl = PackageURL("pypi", name=name, version=version)
+        yield Component(name=name, version=version, type=ComponentType.LIBRARY, purl=purl, bom_ref=str(purl))
+
+
+def _list_tools(plan: WheelPlan, bazel: Program) -> Iterable[Component]:
+    yield _tool("bazel", bazel.version, [HashType(alg=HashAlgorithm.SHA_256, content=bazel.sha256)])
+    for name, value in plan.lock.pins.items():
+        if name.endswith(".patch"):
+            hashes = [HashType(alg=HashAlgorithm.SHA_256, content=value.removeprefix("sha256:"))]
+            yield Component(
+                name=name, type=ComponentType.FILE, bom_ref=name, hashes=hashes, scope=ComponentScope.EXCLUDED
+            )
+
+
+def _read_package(line: str) -> Component:
+    name, _, version = line.strip().partition("=")
+    return _tool(name, version, [], PackageURL("deb", namespace="debian", name=name, version=version))
+
+
+def _tool(name: str, version: str, hashes: Iterable[HashType], purl: PackageURL | None = None) -> Component:
+    # Excluded: it made the wheel, and is not in it.
+    return Component(
+        name=name,
+        version=version,
+        type=ComponentType.APPLICATION,
+        purl=purl,
+        bom_ref=str(purl or name),
+        hashes=hashes,
+        scope=ComponentScope.EXCLUDED,
+    )
