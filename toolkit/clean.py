@@ -21,27 +21,18 @@ FOLDERS = re.compile(r"(environment|image|wheel)-[a-z0-9.-]*[0-9a-f]{12}|toolkit
 
 @dataclass(frozen=True, kw_only=True)
 class Leftover:
-    """One thing that the toolkit made.
-
-    Attributes:
-        kind: ``container``, ``image``, ``volume``, ``cache`` or ``folder``.
-        name: as the user sees it.
-        handle: the SDK's object, the cache mount, or the path.
-        used: why it must not be removed now, or empty.
-    """
+    """One thing that the toolkit made."""
 
     kind: str
     name: str
-    handle: Any
-    used: str = ""
+    handle: Any  # the SDK's object, the cache mount, or the path
+    used: str = ""  # why it must not be removed now, or empty
 
 
 def find(
     client: docker.DockerClient | None, state: Path, *, dist: Path | None = None, with_base: bool = False
 ) -> list[Leftover]:
     """Return everything that the toolkit made: containers first, because an image in use cannot be removed.
-
-    An image must have the label and a name that the toolkit gives by itself: see :func:`find_others`.
 
     Args:
         client: a connection to the engine, or None to look at folders only.
@@ -79,7 +70,7 @@ def _find_in_engine(client: docker.DockerClient, with_base: bool) -> list[Leftov
 
 
 def find_others(client: docker.DockerClient) -> list[str]:
-    """Return the names of images that have the label and are left alone.
+    """Return the names of images that have the toolkit's label but belong to the user.
 
     A user named them with ``toolkit build-image --tag``, or built them on another image, whose labels they inherit.
     """
@@ -89,11 +80,9 @@ def find_others(client: docker.DockerClient) -> list[str]:
 
 
 def find_caches(*, with_cache: bool) -> tuple[list[Leftover], list[buildx.CacheMount]]:
-    """Return the cache mounts of Bazel: those to remove, and those to keep.
+    """Return the cache mounts of Bazel to remove, and those to keep: without ``with_cache``, those that builds use.
 
-    Args:
-        with_cache: remove the caches that the next build would use, too. A cache that ``verify --rebuild`` left is
-            always removed, because no build uses it again.
+    A cache that ``verify --rebuild`` left is always removed, because no build uses it again.
     """
     found = buildx.find_caches()
     removed = [each for each in found if with_cache or each.name.startswith(naming.REBUILD_CACHE)]
@@ -143,7 +132,7 @@ def _find_user(folder: Path) -> str:
 
 
 def remove(leftover: Leftover) -> str:
-    """Remove one; returns why it could not be removed, or nothing."""
+    """Remove a leftover; returns why it could not be removed, or an empty string."""
     try:
         match leftover.kind:
             case "container":

@@ -20,19 +20,13 @@ _BOLD, _DIM, _RED, _RESET = "\x1b[1m", "\x1b[2m", "\x1b[31m", "\x1b[0m"
 
 @dataclass
 class Console:
-    """How much is printed and in which form.
+    """Prints progress, errors and the result of one command."""
 
-    Attributes:
-        json: the result goes to standard output as one JSON object, printed once, at the end.
-        verbosity: -1 quiet (errors only), 0 normal, 1 with details.
-    """
-
-    json: bool = False
-    verbosity: int = 0
+    json: bool = False  # print the result as one JSON object at the end
+    verbosity: int = 0  # -1 errors only, 0 normal, 1 with details
     _value: dict[str, Any] = field(default_factory=dict)
 
     def say(self, text: str) -> None:
-        """Print one line of progress."""
         if self.verbosity >= 0:
             _print_error(text)
 
@@ -58,7 +52,7 @@ class Console:
         _print_error(f"{_paint('error:', _RED)} {text}")
 
     def result(self, value: Mapping[str, Any], text: str) -> None:
-        """Give a command's result: text is printed at once, JSON with the error at the end of the command."""
+        """Give a command's result: text is printed at once, JSON at the end of the command."""
         if self.json:
             self._value.update(value)
         else:
@@ -72,7 +66,7 @@ class Console:
 
     @property
     def live(self) -> bool:
-        """Whether a line on standard error may be drawn over."""
+        """Whether a line on standard error may be overwritten."""
         return self.verbosity >= 0 and sys.stderr.isatty() and os.environ.get("TERM") != "dumb"
 
 
@@ -83,9 +77,6 @@ def _print_error(text: str) -> None:
 
 
 def _print_result(text: str) -> None:
-    """Raises:
-    PreflightError: standard output cannot be written, for another reason than that its reader is gone.
-    """
     try:
         print(text, flush=True)
     except BrokenPipeError:
@@ -121,7 +112,6 @@ class StatusLine:
         self._start = self._said = monotonic()
 
     def show(self, text: str) -> None:
-        """Replace the line."""
         now = monotonic()
         width = shutil.get_terminal_size(fallback=(120, 24)).columns - 1
         line = f"{self._step:<8} {now - self._start:5.0f} s  {text}"[:width]
@@ -133,7 +123,7 @@ class StatusLine:
             self._console.say(line)
 
     def clear(self) -> None:
-        """Remove the line, before something else is printed."""
+        """Remove the line before something else is printed."""
         if self._console.live:
             sys.stderr.write("\r\x1b[2K")
             sys.stderr.flush()

@@ -1,9 +1,7 @@
-"""Content digests: the names by which artifacts know each other.
-
-Every digest is written ``sha256:<64 hex digits>``, as OCI does.
+"""Computes content digests, written ``sha256:<64 hex digits>`` as OCI does.
 
 :func:`digest_file` reads the content each time. Inside :func:`remembering`, digests of large files are kept by path,
-size, times and inode, and so are values that follow from a file's content. `toolkit verify` does without it.
+size, times and inode, and so are values that follow from a file's content. `toolkit verify` does not use this.
 """
 
 import hashlib
@@ -24,16 +22,14 @@ REMEMBERED = Path("toolkit-cache", "digests.json")
 """Where digests are remembered, below the state folder."""
 
 _LARGE: Final = 1 << 20
-"""Bytes from which on a digest is worth remembering: reading less takes no longer than the look-up."""
+"""Smaller files are read again each time: that is as fast as the look-up."""
 
 _CLOCK_NS: Final = 2 * 10**9
-"""A file that changed more recently than this is not remembered: a clock may be too coarse to show another change."""
+"""A file that changed more recently is not remembered: a coarse clock may not show the next change."""
 
 
 @dataclass
 class _Memory:
-    """Digests by file and values by key, as read from a file, with those of this process."""
-
     known: dict[str, Any] = field(default_factory=dict)
     changed: bool = False
 
@@ -43,9 +39,9 @@ _active: list[_Memory] = []
 
 @contextmanager
 def remembering(state: Path) -> Iterator[None]:
-    """Remember digests during the block, in this process and, in a state folder that exists, for later ones.
+    """Remember digests during the block and, in a state folder that exists, for later processes.
 
-    A file that cannot be read is ignored, and one that cannot be written is left out: digests are then computed again.
+    A file of digests that cannot be read or written is ignored: digests are then computed again.
     """
     path = state / REMEMBERED
     value = files.read_json(path)
@@ -61,12 +57,11 @@ def remembering(state: Path) -> Iterator[None]:
 
 
 def digest_bytes(data: bytes) -> str:
-    """Digest of bytes."""
     return "sha256:" + hashlib.sha256(data).hexdigest()
 
 
 def digest_file(path: Path) -> str:
-    """Digest of a file's bytes, read in pieces; inside :func:`remembering` perhaps the one of an earlier reading."""
+    """Return the digest of a file's bytes; inside :func:`remembering` it may be from an earlier reading."""
     before = path.stat()
     if not _active or before.st_size < _LARGE:
         return _read(path)
@@ -84,11 +79,9 @@ def digest_file(path: Path) -> str:
 
 
 def recall(key: str, make: Callable[[], Any]) -> Any:
-    """Return a JSON value that depends on nothing but its key; inside :func:`remembering` it is made once.
+    """Return a JSON value that depends only on its key; inside :func:`remembering` it is made once.
 
-    Args:
-        key: names the value and everything that it depends on, for example by digests.
-        make: computes the value.
+    The key must name everything that the value depends on, for example by digests.
     """
     if not _active:
         return make()
@@ -104,14 +97,14 @@ def recall(key: str, make: Callable[[], Any]) -> Any:
 
 
 def digest_value(value: object) -> str:
-    """Digest of a JSON-like value, independent of the order of keys."""
+    """Return the digest of a JSON value, whatever the order of its keys."""
     return digest_bytes(json.dumps(value, sort_keys=True, separators=(",", ":")).encode())
 
 
 def digest_paths(root: Path, paths: Iterable[Path]) -> str:
-    """Digest of files and folders below ``root``: names, executable bits and bytes, in a fixed order.
+    """Return the digest of files and folders: names below ``root``, executable bits and bytes.
 
-    Python's compiled files are left out: they are made by reading, not by writing.
+    Python's compiled files are left out.
     """
     found = sorted(file for path in paths for file in ([path] if path.is_file() else path.rglob("*")) if file.is_file())
     return digest_value(
@@ -124,7 +117,7 @@ def digest_paths(root: Path, paths: Iterable[Path]) -> str:
 
 
 def shorten(digest: str) -> str:
-    """The first digits, for names of folders and tags."""
+    """Return the first digits, for names of folders and tags."""
     return digest.removeprefix("sha256:")[:SHORT]
 
 

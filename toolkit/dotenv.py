@@ -1,4 +1,4 @@
-"""The ``.env`` file that tells ``docker compose`` what this machine has."""
+"""Writes the ``.env`` file that tells ``docker compose`` what this machine has."""
 
 import os
 from collections.abc import Mapping
@@ -14,7 +14,7 @@ OURS = frozenset({"COMPOSE_FILE", "TOOLKIT_UID", "TOOLKIT_GID", "TOOLKIT_BASE_IM
 
 
 def compose(findings: list[Finding], settings: Settings) -> dict[str, str]:
-    """The variables that compose.yaml reads, from what the doctor found. Pure but for the caller's ids."""
+    """Return the variables that compose.yaml reads."""
     found = {finding.id: finding for finding in findings}
     runtime = found.get("nvidia-runtime")
     gpu = runtime is not None and runtime.state == "ok" and "gpu-0" in found
@@ -34,7 +34,7 @@ def compose(findings: list[Finding], settings: Settings) -> dict[str, str]:
 
 
 def write(values: Mapping[str, str], path: Path = FILE) -> None:
-    """Set our variables in the file, and no others of ours; lines about others' stay as they are.
+    """Set these variables in the file, remove the other variables of the toolkit, and keep all other lines.
 
     Raises:
         PreflightError: the file cannot be written.
@@ -45,7 +45,7 @@ def write(values: Mapping[str, str], path: Path = FILE) -> None:
 
 
 def prepare_outputs(runs: Path = Path("runs")) -> None:
-    """Make the folder of runs before compose does: the engine would make it as root, and the container could not write.
+    """Make the folder of runs: the engine would make it as root, and the container could not write to it.
 
     Raises:
         PreflightError: it cannot be made.

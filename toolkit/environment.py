@@ -1,4 +1,4 @@
-"""What an environment must hold, resolved from the settings: a locked set, and perhaps a wheel of the user's own."""
+"""Describes what an environment must hold: a locked set of packages, and perhaps the user's own wheel."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -9,53 +9,38 @@ from toolkit.settings import Settings
 from toolkit.versions import find_locked, load_table
 
 PUBLISHED = "pypi"
-"""The word for `--wheel` that means the published wheel."""
+"""The value of `--wheel` for the published wheel."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class EnvironmentSpec:
-    """The contents of an image or a virtual environment.
-
-    Attributes:
-        tensorflow: version of TensorFlow.
-        python: ``X.Y``.
-        cuda, cudnn: releases ``X.Y.Z`` of the component wheels; empty for the CPU set.
-        requirements: name of the locked set, a file of docker/requirements without its ending.
-        wheel: a file to install in place of the published wheel.
-    """
+    """The contents of an image or a virtual environment."""
 
     tensorflow: str
-    python: str
-    cuda: str = ""
+    python: str  # ``X.Y``
+    cuda: str = ""  # cuda, cudnn: releases ``X.Y.Z`` of the component wheels; empty for the CPU set
     cudnn: str = ""
-    requirements: str = "cpu"
-    wheel: Path | None = None
+    requirements: str = "cpu"  # name of the locked set, a file of docker/requirements without its ending
+    wheel: Path | None = None  # a file to install in place of the published wheel
 
     @property
     def variant(self) -> str:
-        """The word for it in names: ``cuda-12.6.1``, or the name of a locked set that is for no CUDA."""
+        """``cuda-X.Y.Z``, or the name of a locked set without CUDA; part of image tags and folder names."""
         return f"cuda-{self.cuda}" if self.cuda else self.requirements
 
     @property
     def inputs(self) -> dict[str, str]:
-        """Digests of the locked set and of the wheel, if there is one."""
         wheel = {"wheel": digest.digest_file(self.wheel)} if self.wheel else {}
         return {"requirements": digest.digest_file(self.locked), **wheel}
 
     @property
     def locked(self) -> Path:
-        """The file of the locked set."""
         return project.locate(f"docker/requirements/{self.requirements}.txt")
 
 
 @dataclass(frozen=True, kw_only=True)
 class Platform:
-    """What a wheel depends on where it is installed; empty where it is not known yet.
-
-    Attributes:
-        glibc: version of the C library.
-        python: ``X.Y`` of the interpreter.
-    """
+    """The C library and Python (``X.Y``) that a wheel must run on; empty where they are not known yet."""
 
     glibc: str = ""
     python: str = ""
@@ -91,7 +76,7 @@ def resolve(settings: Settings) -> EnvironmentSpec:
 
 
 def find_wheel(wheel: str | None) -> Path | None:
-    """Return the file that ``--wheel`` means: itself, or the one wheel of a folder that `toolkit build-wheel` made.
+    """Return the file that ``--wheel`` names: itself, or the only wheel in a folder. None means the published wheel.
 
     Raises:
         UsageError: there is none, or more than one.

@@ -1,6 +1,6 @@
-"""The one error tree: each class is a kind of failure, its exit code, and a row of the README's table.
+"""The error tree: each class is a kind of failure, its exit code, and a row of the README's table.
 
-A message says what failed, why, and what to do next, after cibuildwheel's ``errors.py``.
+A message says what failed, why, and what to do next.
 """
 
 
@@ -46,7 +46,7 @@ class UnsupportedError(ToolkitError):
 
 
 class PreflightError(ToolkitError):
-    """This machine cannot hold the job: disk, memory, permissions, driver."""
+    """This machine cannot run the job: disk, memory, permissions, driver."""
 
     exit_code = 4
     meaning = "preflight failed: disk, memory, permissions or driver"
@@ -97,8 +97,7 @@ class InterruptionError(ToolkitError):
 class JobError(ToolkitError):
     """A job failed; its exit code is passed on, and has the same meaning here.
 
-    Attributes:
-        reported: whether the job has printed the reason itself, so that it is not printed again.
+    ``reported``: the job has printed the reason itself, so it is not printed again.
     """
 
     meaning = "as the job's own exit code"
@@ -116,6 +115,6 @@ class JobError(ToolkitError):
 
 
 def list_exit_codes() -> dict[int, str]:
-    """Every exit code with its meaning, for the README and for messages about other programs."""
+    """Return every exit code with its meaning."""
     kinds: list[type[ToolkitError]] = [ToolkitError, *ToolkitError.__subclasses__()]
     return {0: "success", **{kind.exit_code: kind.meaning for kind in kinds if kind is not JobError}}

@@ -9,7 +9,7 @@ from toolkit.errors import PreflightError
 
 
 def write_atomically(path: Path, data: str | bytes) -> None:
-    """Write a file through a temporary one beside it, so that no reader and no crash sees half of it.
+    """Write a file through a temporary one beside it, so that a reader or a crash never sees half of it.
 
     Raises:
         PreflightError: the folder cannot be written, or the disk is full; the old file is intact.
@@ -36,14 +36,14 @@ def write_atomically(path: Path, data: str | bytes) -> None:
 
 
 def write_json(path: Path, value: object) -> None:
-    """Write a value as indented JSON, atomically. Raises as :func:`write_atomically`."""
+    """Write a value as indented JSON. Raises as :func:`write_atomically`."""
     write_atomically(path, json.dumps(value, indent=2, sort_keys=True) + "\n")
 
 
 def read_json(path: Path) -> object | None:
-    """Return the JSON value in a file, or None where there is none that can be read.
+    """Return the JSON value in a file, or None where there is no readable one.
 
-    These files are caches and records of the toolkit: an unreadable one counts as absent and is written again.
+    For records and caches of the toolkit: an unreadable one counts as absent and is written again.
     """
     try:
         value: object = json.loads(path.read_text())
@@ -53,11 +53,7 @@ def read_json(path: Path) -> object | None:
 
 
 def require_writable(folder: Path) -> None:
-    """Make a folder, and check that a file can be made in it.
-
-    Raises:
-        PreflightError: it cannot.
-    """
+    """Make a folder and check that a file can be written in it. Raises PreflightError: it cannot."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryFile(dir=folder):

@@ -1,7 +1,4 @@
-"""Findings: what a command looked at, what it saw, and what to do about it.
-
-`doctor`, `smoke`, `verify` and `reproduce` all report a list of findings, and all show it by :func:`render`.
-"""
+"""Findings: the outcome of each check of `doctor`, `smoke`, `verify` and `reproduce`, and the table that shows them."""
 
 import io
 import re
@@ -17,38 +14,26 @@ _STYLES = {"ok": "green", "fail": "bold red", "warn": "yellow", "absent": "yello
 
 @dataclass(frozen=True, kw_only=True)
 class Finding:
-    """The outcome of one check.
+    """The outcome of one check."""
 
-    Attributes:
-        id: stable name of the check.
-        state: ``ok``; ``fail``; ``absent``: the thing is not on this machine, so nothing is known about it; or
-            ``skipped``: the check did not run.
-        evidence: what was seen, in one sentence.
-        remedy: what the user can do about it.
-        title: what an ``ok`` proves, where the evidence alone does not say it.
-        advisory: a failure is a warning; it stops no command.
-        facts: the values behind the evidence, for programs.
-        seconds: how long the check took, where that was recorded.
-    """
-
-    id: str
+    id: str  # stable name of the check
+    # ``ok``, ``fail``, ``absent`` (the thing is not on this machine) or ``skipped`` (the check did not run)
     state: State
-    evidence: str
+    evidence: str  # what was seen, in one sentence
     remedy: str = ""
-    title: str = ""
-    advisory: bool = False
-    facts: Mapping[str, Any] = field(default_factory=dict)
-    seconds: float | None = None
+    title: str = ""  # what an ``ok`` proves, where the evidence does not say it
+    advisory: bool = False  # a failure is only a warning
+    facts: Mapping[str, Any] = field(default_factory=dict)  # the values behind the evidence, for programs
+    seconds: float | None = None  # how long the check took, where that was recorded
 
     @property
     def level(self) -> Literal["ok", "warn", "fail"]:
-        """The state reduced to whether the command can go on."""
+        """The state, reduced to whether the command can go on."""
         if self.state == "ok":
             return "ok"
         return "fail" if self.state == "fail" and not self.advisory else "warn"
 
     def as_dict(self) -> dict[str, Any]:
-        """Return the finding as a JSON object."""
         value = {"id": self.id, "state": self.state, "evidence": self.evidence, "remedy": self.remedy}
         return value | ({"facts": dict(self.facts)} if self.facts else {})
 
@@ -59,7 +44,6 @@ def check(name: str, holds: bool, evidence: str, remedy: str = "") -> Finding:
 
 
 def absent(name: str, evidence: str) -> Finding:
-    """Return a finding about something that is not on this machine."""
     return Finding(id=name, state="absent", evidence=evidence)
 
 
@@ -78,16 +62,7 @@ def summarize(findings: Sequence[Finding]) -> str:
 
 
 def require(findings: Sequence[Finding], *, remedy: str, strict: bool = False) -> None:
-    """Raise if a finding fails.
-
-    Args:
-        findings: the findings.
-        remedy: what the user can do.
-        strict: raise for ``absent`` too.
-
-    Raises:
-        CheckError: a finding fails.
-    """
+    """Raise if a finding fails; with ``strict`` also if one is ``absent``. Raises CheckError: a finding fails."""
     wrong = [item for item in findings if item.state == "fail" or (strict and item.state == "absent")]
     if wrong:
         raise CheckError(
@@ -98,7 +73,7 @@ def require(findings: Sequence[Finding], *, remedy: str, strict: bool = False) -
 
 
 def render(findings: Sequence[Finding], *, width: int = 100, color: bool = False) -> str:
-    """Return the findings as a table: state, id, and title, evidence and remedy below each other."""
+    """Return the findings as a table, each with its state, id, title, evidence and remedy."""
     # Importing rich takes 0.1 s, which `toolkit --help` must not pay.
     from rich.console import Console
     from rich.table import Table
@@ -125,5 +100,5 @@ def render(findings: Sequence[Finding], *, width: int = 100, color: bool = False
 
 
 def printable(text: str) -> str:
-    """Replace control characters and lone surrogates, which neither XML 1.0 nor a terminal should get."""
+    """Replace control characters and lone surrogates, which neither XML 1.0 nor a terminal accepts."""
     return re.sub(r"[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]", "\N{REPLACEMENT CHARACTER}", text)

@@ -1,7 +1,7 @@
-"""Every pin of the chain from base image to wheel, in one file: ``toolkit.lock.yaml``.
+"""Reads and writes ``toolkit.lock.yaml``: every pin from the base image to the wheel.
 
-A pin that this machine cannot know stays empty and is never guessed; its remedy says what would fill it. A lock without
-empty pins is rung R0 of the ladder: every input pinned and checked.
+A pin that this machine cannot know stays empty and is never guessed. A lock without empty pins is rung R0 of the
+ladder: every input pinned and checked.
 """
 
 import re
@@ -19,7 +19,7 @@ from toolkit.versions import Spec, Table, load_table, resolve
 
 FILE = "toolkit.lock.yaml"
 DEFAULT_FILE = "docker/toolkit.lock.yaml"
-"""The lock of the table's default set, kept in the repository; `make pins` writes it. A build reads :data:`FILE`."""
+"""The lock of the table's default set, written by `make pins`. A build reads :data:`FILE`."""
 
 SCHEMA = 1
 REPOSITORY = "https://github.com/tensorflow/tensorflow.git"
@@ -32,7 +32,7 @@ REMEDIES = {
     "bazel-sha256": "the version table has no hash of this Bazel",
     "bazel": "its image is not on this machine: `docker pull` it, so that it is known by its digest",
 }
-"""What fills an empty pin."""
+"""How to fill an empty pin."""
 
 _SNAPSHOT = re.compile(r"20[0-9]{6}T[0-9]{6}Z")
 _HEAD = "# Every pin of the chain, written by `toolkit lock`; an empty one is floating. Do not edit: lock again.\n"
@@ -40,55 +40,44 @@ _HEAD = "# Every pin of the chain, written by `toolkit lock`; an empty one is fl
 
 @dataclass(frozen=True, kw_only=True)
 class Lock:
-    """A set of versions, and the pins of everything that goes into its wheel.
+    """A set of versions, and the pins of everything that goes into its wheel."""
 
-    Attributes:
-        spec: the versions, by name; capabilities as one text, divided by commas.
-        pins: value of each pin by name; empty where it is floating.
-    """
-
-    spec: Mapping[str, str]
-    pins: Mapping[str, str]
+    spec: Mapping[str, str]  # versions by name; capabilities as one text, divided by commas
+    pins: Mapping[str, str]  # value of each pin by name; empty where it is floating
 
     @property
     def floating(self) -> tuple[str, ...]:
-        """Names of the pins that are not pinned."""
+        """Names of the empty pins."""
         return tuple(name for name, value in self.pins.items() if not value)
 
     @property
     def rung(self) -> str:
-        """The rung of the reproducibility ladder that the inputs allow."""
         return rank(self.floating)
 
     @property
     def digest(self) -> str:
-        """Content digest: equal pins, equal digest."""
         return digest.digest_value(self.describe())
 
     def describe(self) -> dict[str, Any]:
-        """As it is written."""
+        """Return the lock as it is written."""
         return {"schema": SCHEMA, "spec": dict(self.spec), "pins": dict(self.pins)}
 
 
 def rank(floating: Collection[str]) -> str:
-    """Return the rung of the reproducibility ladder that the inputs allow.
-
-    Args:
-        floating: names of the inputs that are not pinned.
-    """
+    """Return the rung of the reproducibility ladder that inputs allow of which these are not pinned."""
     return "below R0" if floating else "R0"
 
 
 def collect(
     spec: Spec, table: Table, *, base_image: str, base_digest: str = "", apt_snapshot: str = "", commit: str = ""
 ) -> Lock:
-    """Return all pins: those that the table and this clone know, and those that the engine or the user gives.
+    """Return all pins: those of the table and this clone, and those that the engine or the user gives.
 
     Args:
         spec: the versions.
         table: the version table.
         base_image: reference of the base.
-        base_digest: its content digest, where an engine knows it.
+        base_digest: its content digest, or empty.
         apt_snapshot: day of Debian's snapshot archive, ``YYYYMMDDTHHMMSSZ``.
         commit: commit of TensorFlow, where the table has none.
 
@@ -136,7 +125,7 @@ RECIPE = ("docker/Dockerfile", "docker/scripts", "toolkit/smoke/inside/gpu_rules
 
 
 def ask_commit(version: str) -> str:
-    """Return the commit of a version's tag in TensorFlow's repository, or nothing where that cannot be reached."""
+    """Ask TensorFlow's repository for the commit of a version's tag; empty where it cannot be reached."""
     tag = f"refs/tags/v{version}"
     try:
         answer = subprocess.run(
@@ -155,7 +144,7 @@ def ask_commit(version: str) -> str:
 
 
 def write(path: Path, lock: Lock) -> None:
-    """Write the file, atomically. Raises as :func:`toolkit.files.write_atomically`."""
+    """Write the lock. Raises as :func:`toolkit.files.write_atomically`."""
     files.write_atomically(path, _HEAD + yaml.safe_dump(lock.describe(), sort_keys=False, width=120))
 
 
@@ -178,7 +167,7 @@ def read(path: Path) -> Lock | None:
 
 
 def compare(locked: Lock, present: Lock) -> list[str]:
-    """Return the differences that make a lock stale, one line each; a pin that is unknown at present is none."""
+    """Return where a lock differs from the present pins, one a line. A pin that is unknown now is no difference."""
     changes = []
     for label, old, new in (("spec", locked.spec, present.spec), ("pin", locked.pins, present.pins)):
         for name in [*old, *(name for name in new if name not in old)]:
@@ -189,9 +178,7 @@ def compare(locked: Lock, present: Lock) -> list[str]:
 
 
 def require_fit(locked: Lock, present: Lock) -> None:
-    """Raises:
-    CheckError: the lock no longer fits.
-    """
+    """Raise CheckError if the lock differs from the present pins."""
     changes = compare(locked, present)
     if changes:
         raise CheckError(
@@ -202,7 +189,7 @@ def require_fit(locked: Lock, present: Lock) -> None:
 
 
 def describe_floating(names: Iterable[str]) -> list[str]:
-    """Return one line for each floating pin, with what would fill it."""
+    """Return one line for each floating pin, with its remedy."""
     return [f"{name} is floating: {REMEDIES.get(name, 'lock again')}" for name in names]
 
 

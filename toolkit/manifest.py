@@ -1,6 +1,6 @@
-"""The record beside each artifact: what it is, and the digest of the one that it was made from.
+"""Reads and writes the record beside each artifact: what it is, and the digest of what it was made from.
 
-wheel → environment or image → run: each manifest names its parent, so a run leads back to the lock.
+Each manifest names its parent (run → environment or image → wheel → lock), so a run leads back to the lock.
 """
 
 from collections.abc import Mapping
@@ -13,27 +13,20 @@ from toolkit import files
 SCHEMA = 1
 FILE = "manifest.json"
 PUBLISHED = frozenset({"tensorflow", "tensorflow-cpu"})
-"""Names under which TensorFlow is published: with and without CUDA."""
+"""Names under which TensorFlow is published, with and without CUDA."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Manifest:
-    """One artifact.
+    """The record of one artifact."""
 
-    Attributes:
-        kind: ``wheel``, ``environment``, ``image`` or ``run``.
-        digest: content digest.
-        parent: the manifest of what it was made from, in short: kind, digest and name.
-        facts: whatever else is worth keeping.
-    """
-
-    kind: str
+    kind: str  # ``wheel``, ``environment``, ``image`` or ``run``
     digest: str
-    parent: Mapping[str, Any] | None = None
-    facts: Mapping[str, Any] = field(default_factory=dict)
+    parent: Mapping[str, Any] | None = None  # kind, digest and name of what it was made from
+    facts: Mapping[str, Any] = field(default_factory=dict)  # further values by name
 
     def describe(self) -> dict[str, Any]:
-        """As it is written."""
+        """Return the manifest as it is written."""
         return {
             "schema": SCHEMA,
             "kind": self.kind,
@@ -44,12 +37,12 @@ class Manifest:
 
 
 def write(folder: Path, manifest: Manifest) -> None:
-    """Write ``manifest.json`` into a folder, last of all: a folder that has one is complete."""
+    """Write ``manifest.json`` as the last file of a folder: a folder that has one is complete."""
     files.write_json(folder / FILE, manifest.describe())
 
 
 def read(folder: Path) -> Manifest | None:
-    """The manifest of a folder, or None where there is no whole one of this schema."""
+    """Return the manifest of a folder, or None where there is no complete one of this schema."""
     value = files.read_json(folder / FILE)
     if not isinstance(value, dict) or value.get("schema") != SCHEMA or not {"kind", "digest"} <= value.keys():
         return None

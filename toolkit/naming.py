@@ -1,4 +1,4 @@
-"""Names that more than one room uses: labels, tags, prefixes."""
+"""Names that several rooms use: labels, tags, prefixes."""
 
 from typing import Literal
 
@@ -10,22 +10,22 @@ LABEL_PREFIX = "io.github.tensorflow-toolkit"
 """Reverse-DNS prefix of the project's labels (OCI reserves org.opencontainers)."""
 
 OWNER_LABEL = f"{LABEL_PREFIX}.owner"
-"""On every image, container and volume that the toolkit makes; ``toolkit clean`` looks for nothing else."""
+"""On every image, container and volume that the toolkit makes; ``toolkit clean`` looks only for it."""
 
 JOB_LABEL = f"{LABEL_PREFIX}.job"
-"""On every container of the toolkit, and on no image: what is built on an image inherits its labels."""
+"""On every container of the toolkit but on no image, because containers inherit the labels of their image."""
 
 PATHS_VARIABLE = "TOOLKIT_PATHS"
 """Tells a job in a container the host paths of its mounts; ``train.paths`` reads it."""
 
 PLAN_LABEL = f"{LABEL_PREFIX}.plan"
-"""Digest of the plan that made an image: equal digest, nothing to do."""
+"""Digest of the plan that made an image. An image with the digest of the present plan is up to date."""
 
 BAZEL_MOUNT = "toolkit-bazel-"
-"""Begins the id of each cache mount of Bazel in docker/Dockerfile; the name that ``--cache`` gives follows."""
+"""Start of the id of each Bazel cache mount in docker/Dockerfile; the name from ``--cache`` follows."""
 
 REBUILD_CACHE = "verify-"
-"""Begins the name of a cache that a single ``toolkit verify --rebuild`` uses."""
+"""Start of the name of a cache that one ``toolkit verify --rebuild`` uses."""
 
 IMAGE_REPOSITORY = "toolkit"
 STANDIN_BASE = "toolkit/base:python3.11-trixie"
@@ -35,11 +35,11 @@ SCRIPT_IMAGES = frozenset({"toolkit/toolchain:llvm-17", "toolkit/bazel:debian"})
 """Made by docker/base/bootstrap-bazel."""
 
 COMPOSE_IMAGES = "toolkit/train:compose-"
-"""Begins the names that compose.yaml and compose.gpu.yaml give."""
+"""Start of the image names in compose.yaml and compose.gpu.yaml."""
 
 
 def name_image(target: str, variant: str, plan: str) -> str:
-    """Return the name of an image that the user gave none.
+    """Return the name of an image that the user did not name.
 
     Args:
         target: the stage of docker/Dockerfile.
@@ -50,13 +50,13 @@ def name_image(target: str, variant: str, plan: str) -> str:
 
 
 def is_given(name: str, plan: str) -> bool:
-    """Return whether the toolkit itself gave an image its name: then the image belongs to no user.
+    """Return whether the toolkit chose the name of an image; otherwise the image belongs to the user.
 
-    Neither label nor name tells it alone: images built on an image inherit its labels, and a user may choose any name.
+    Name and label are both needed: images built on an image inherit its labels, and a user may choose any name.
 
     Args:
         name: repository and tag.
-        plan: what the image's label says of its plan, or empty.
+        plan: plan digest on the image's label, or empty.
     """
     if name in SCRIPT_IMAGES or name == STANDIN_BASE or name.startswith(COMPOSE_IMAGES):
         return True

@@ -33,39 +33,25 @@ DIST = Path("dist")
 
 @dataclass(frozen=True, kw_only=True)
 class Request:
-    """What a command asks of the pipeline.
-
-    Attributes:
-        settings: versions, engine and folders.
-        wheel: the value of ``--wheel``.
-        gpu: whether jobs get the GPUs; None decides by set and engine.
-        target: stage of docker/Dockerfile, for an image.
-        tag: name of the image; empty for one made of its plan.
-        dry_run: only print what would run; nothing is pulled.
-    """
+    """What a command asks of the pipeline."""
 
     settings: Settings
-    wheel: str | None = None
-    gpu: bool | None = None
-    target: str = "train"
-    tag: str = ""
-    dry_run: bool = False
+    wheel: str | None = None  # the value of ``--wheel``
+    gpu: bool | None = None  # whether jobs get the GPUs; None: where the set is for CUDA and the engine has one
+    target: str = "train"  # stage of docker/Dockerfile, for an image
+    tag: str = ""  # name of the image; empty for one made from its plan
+    dry_run: bool = False  # only print what would run; no image is pulled
 
 
 @dataclass(frozen=True, kw_only=True)
 class Resolved:
-    """An engine, the reason for it, and the environment that jobs will run in.
-
-    Attributes:
-        plan: how the environment is made; None for an image that the user named.
-        existing: the environment, where it is known to be up to date.
-    """
+    """An engine, the reason for it, and the environment that jobs will run in."""
 
     request: Request
     engine: Engine
     why: str
-    plan: EnvironmentPlan | None
-    existing: Environment | None = None
+    plan: EnvironmentPlan | None  # how the environment is made; None for one that exists already
+    existing: Environment | None = None  # the environment, where it is known to be up to date
 
     @property
     def reference(self) -> str:
@@ -74,13 +60,13 @@ class Resolved:
 
     @cached_property
     def gpu(self) -> bool:
-        """Whether jobs get the GPUs: as asked, else where the set is for CUDA and the engine has one."""
+        """Whether jobs get the GPUs."""
         asked = self.request.gpu
         return asked if asked is not None else bool(self.request.settings.cuda) and self.engine.has_gpu()
 
 
 def resolve(request: Request, console: Console) -> Resolved:
-    """Decide what is made and where; refuses what cannot work before anything starts.
+    """Choose engine and environment, and refuse what cannot work before anything starts.
 
     A user's wheel is checked against the base image, which is pulled for that except in a dry run.
 
@@ -101,10 +87,10 @@ def resolve(request: Request, console: Console) -> Resolved:
 
 
 def use_wheel(spec: EnvironmentSpec, path: Path, platform: Platform) -> EnvironmentSpec:
-    """Return the same environment with the user's wheel in place of the published one, after checking the wheel.
+    """Check the user's wheel, and return the environment with it in place of the published one.
 
     Args:
-        spec: whose versions the wheel must have.
+        spec: the environment; the wheel must have its versions.
         path: the wheel.
         platform: what it will run on, as far as that is known.
 
@@ -137,7 +123,7 @@ def resolve_image(request: Request, reference: str) -> Resolved:
 
     Raises:
         EngineError: no engine answers.
-        UsageError: no image of that name is here.
+        UsageError: it has no image of that name.
     """
     engine, environment = adopt(request.settings, reference)
     return Resolved(request=request, engine=engine, why="asked for", plan=None, existing=environment)
@@ -155,7 +141,7 @@ def plan_wheel(
 
 
 def environment_task(resolved: Resolved, console: Console) -> Task[Environment]:
-    """Return the task that makes the environment, or takes the one that is up to date."""
+    """Return the task that makes the environment, or takes the existing one."""
     plan, existing = resolved.plan, resolved.existing
     if plan is None:
         if existing is None:
@@ -185,15 +171,15 @@ def smoke_task(
 ) -> Task[Report]:
     """Return the task that runs the checks, or takes the report of the same checks on the same environment.
 
+    The task raises CheckError where the checks did not run to their end, or where one failed and ``required`` is set.
+
     Args:
         resolved: where they run.
-        made: makes the environment.
+        made: the task that makes the environment.
         expected: what must be found.
         console: where progress goes.
         again: run them although they passed before.
-        required: whether a check that fails ends the command.
-
-    The task raises CheckError where the checks did not run to their end, or one failed that is required.
+        required: whether a failed check ends the command.
     """
     commands = resolved.engine.commands(resolved.reference, launch.plan(expected))
 
@@ -219,9 +205,9 @@ def train_task(
     *,
     quiet: bool = False,
 ) -> Task[dict[str, Any]]:
-    """Return the task that trains and gives the run's manifest. It raises as :func:`toolkit.training.run`.
+    """Return the task that trains and returns the run's manifest. It raises as :func:`toolkit.training.run`.
 
-    Until the environment is made, the printed command does not name it in ``TOOLKIT_PARENT``.
+    Before the environment is made, the printed command does not name it in ``TOOLKIT_PARENT``.
     """
     gpu = resolved.gpu
     parent = training.describe_parent(resolved.existing) if resolved.existing else {}
@@ -237,11 +223,7 @@ def train_task(
 
 
 def _find_record(wheel: Path, found: str) -> manifest.Manifest | None:
-    """Read the manifest beside a wheel; None where no manifest of a wheel is there.
-
-    Raises:
-        IntegrityError: it is the manifest of another wheel.
-    """
+    """Return the manifest beside a wheel, or None. Raises IntegrityError: it is the manifest of another wheel."""
     record = manifest.read(wheel.parent)
     if record is None or record.kind != "wheel":
         return None

@@ -1,4 +1,4 @@
-"""Plans: the steps of a request as data, printed by ``--dry-run``, carried out, or written to JSON and read back."""
+"""Plans: the steps of a request as data. They are carried out, printed by ``--dry-run``, or written as JSON."""
 
 import csv
 import io
@@ -19,22 +19,15 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, kw_only=True)
 class Step:
-    """One step.
+    """One step."""
 
-    Attributes:
-        title: a word for it, unique in its plan.
-        commands: what is executed, in order.
-        inputs: digest of each input by name; empty where only an earlier step will tell it.
-        outputs: files, folders or images that the step leaves.
-    """
-
-    title: str
-    commands: tuple[tuple[str, ...], ...]
+    title: str  # a name, unique in its plan
+    commands: tuple[tuple[str, ...], ...]  # what is executed, in order
+    # digest of each input by name; empty where only an earlier step can tell it
     inputs: Mapping[str, str] = field(default_factory=dict)
-    outputs: tuple[str, ...] = ()
+    outputs: tuple[str, ...] = ()  # files, folders or images that the step makes
 
     def to_json(self) -> dict[str, Any]:
-        """Return the step as JSON values."""
         return {
             "title": self.title,
             "commands": [list(argv) for argv in self.commands],
@@ -51,16 +44,14 @@ class Plan:
 
     @property
     def commands(self) -> list[list[str]]:
-        """The commands of all steps, in order."""
         return [list(argv) for step in self.steps for argv in step.commands]
 
     def to_json(self) -> dict[str, Any]:
-        """Return the plan as JSON values."""
         return {"schema": SCHEMA, "steps": [step.to_json() for step in self.steps]}
 
     @classmethod
     def from_json(cls, value: object) -> "Plan":
-        """Read a plan back.
+        """Return the plan that :meth:`to_json` described.
 
         Raises:
             IntegrityError: the value is not a plan of this schema.
@@ -75,7 +66,7 @@ class Plan:
 
 
 class Task(Generic[T]):
-    """A step together with the function that carries it out; the function's result is kept for the tasks after it."""
+    """A step together with the function that carries it out; later tasks use the function's result."""
 
     def __init__(self, step: Step, action: Callable[[], T]) -> None:
         self.step = step
@@ -83,13 +74,12 @@ class Task(Generic[T]):
         self._results: list[T] = []
 
     def run(self) -> T:
-        """Carry out the step."""
         self._results = [self._action()]
         return self._results[0]
 
     @property
     def result(self) -> T:
-        """What the step gave; only after :meth:`run`."""
+        """The function's result, after :meth:`run`."""
         return self._results[0]
 
 
@@ -104,18 +94,17 @@ def run(tasks: Sequence[Task[Any]], console: Console, *, dry_run: bool = False) 
 
 
 def print_plan(plan: Plan, console: Console) -> None:
-    """Print the commands of a plan: one a line, as a POSIX shell reads them back, or with ``--json`` the whole plan."""
+    """Print the commands of a plan, one a line and quoted for a POSIX shell, or with ``--json`` the whole plan."""
     value = {"commands": plan.commands, "plan": plan.to_json()}
     console.result(value, "\n".join(shlex.join(argv) for argv in plan.commands))
 
 
 def repeat(option: str, values: Iterable[str]) -> list[str]:
-    """Return an option once for each value."""
     return [part for value in values for part in (option, value)]
 
 
 def quote_fields(*fields: str) -> str:
-    """Return comma-separated fields as docker's options read them: a path may hold a comma or a quotation mark."""
+    """Return comma-separated fields as docker's options read them; one with a comma or a quotation mark is quoted."""
     line = io.StringIO()
     csv.writer(line, lineterminator="").writerow(fields)
     return line.getvalue()

@@ -1,4 +1,4 @@
-"""Child processes: each in its own session, so that it is stopped with all that it started, and what they report."""
+"""Stops child processes, and recognises what they say about a full disk or a wrong download."""
 
 import os
 import re
@@ -8,16 +8,16 @@ import subprocess
 DISK_FULL = re.compile(
     r"(?i:no space left on device|disk quota exceeded|the disk is full)|You don't have enough free space in"
 )
-"""A full disk in the words of the kernel, and of apt, which does not begin where it sees that space will not do."""
+"""How the kernel and apt report a full disk."""
 
 OTHER_BYTES = re.compile(
     r"(?i:hash mismatch)|digest mismatch|[Cc]hecksum was \S+ but wanted|DO NOT MATCH THE HASHES|Expected sha256"
 )
-"""A download that is not what was pinned, in the words of uv, pip, BuildKit, apt and Bazel."""
+"""How uv, pip, BuildKit, apt and Bazel report a download that is not the pinned one."""
 
 
 def stop(process: subprocess.Popen[str], *, grace: float, first: signal.Signals = signal.SIGTERM) -> None:
-    """Ask a process and all its children to stop, wait, and kill those that still run.
+    """Ask a process and its children to stop, wait, and kill those that still run.
 
     Args:
         process: started with ``start_new_session=True``.
@@ -36,5 +36,5 @@ def stop(process: subprocess.Popen[str], *, grace: float, first: signal.Signals 
 
 
 def shell_code(returncode: int) -> int:
-    """Return the exit code as a shell reports it: 128 + number for a process that a signal ended."""
+    """Return the exit code as a shell reports it: 128 + number after a signal."""
     return returncode if returncode >= 0 else 128 - returncode

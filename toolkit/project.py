@@ -1,4 +1,4 @@
-"""Where this project's own files are: the Dockerfile, the locked sets, the training job."""
+"""Finds the project's own files: the Dockerfile, the locked sets, the training job."""
 
 from pathlib import Path
 
@@ -11,7 +11,7 @@ def locate(name: str) -> Path:
     """Return the path of a file of the project, such as ``docker/Dockerfile``.
 
     Raises:
-        UsageError: the file is missing, so this is not a whole clone.
+        UsageError: the file is missing.
     """
     path = ROOT / name
     if not path.exists():
@@ -24,7 +24,7 @@ def locate(name: str) -> Path:
 
 
 def shorten(path: Path) -> str:
-    """Return the path relative to the current folder where it is below it."""
+    """Return the path relative to the current folder, if it is below it."""
     try:
         return str(path.resolve().relative_to(Path.cwd()))
     except ValueError:

@@ -1,7 +1,7 @@
 """Plans and runs a rehearsal: the training job on an emulated GPU, which ``train.rehearsal`` makes.
 
-It always runs on the host, because the emulation is compiled for the TensorFlow that it is used with, and the images
-have no compiler. It needs no GPU, no driver and no network.
+It always runs on the host: the emulation is compiled for the installed TensorFlow, and the images have no compiler.
+It needs no GPU, no driver and no network.
 """
 
 import json
@@ -21,11 +21,11 @@ from toolkit.versions import load_table
 from train.rehearsal.cli import read
 
 _LIBRARY: Final = "rehearsal"
-"""Folder of compiled emulations, inside the environment's."""
+"""Folder of compiled emulations inside the environment."""
 
 
 def choose_spec(settings: Settings) -> EnvironmentSpec:
-    """Return what the environment holds.
+    """Return the environment of a rehearsal.
 
     Raises:
         UnsupportedError: another TensorFlow or Python was asked for.
@@ -52,8 +52,7 @@ def plan_tasks(arguments: Sequence[str], settings: Settings, console: Console) -
 
     Raises:
         TrainError: an argument makes no sense.
-        UnsupportedError: another TensorFlow or Python was asked for.
-        UsageError: a container engine was asked for.
+        UnsupportedError, UsageError: as :func:`choose_spec`.
     """
     engine = make_host_engine(settings)
     plan = engine.plan(choose_spec(settings))
@@ -71,11 +70,7 @@ def plan_tasks(arguments: Sequence[str], settings: Settings, console: Console) -
 
 
 def plan_job(arguments: Sequence[str], environment: str) -> Job:
-    """Return the job.
-
-    Args:
-        arguments: of ``python -m train.rehearsal``.
-        environment: the environment's folder.
+    """Return the job for these arguments of ``python -m train.rehearsal`` and an environment's folder.
 
     Raises:
         TrainError: an argument makes no sense.
@@ -95,7 +90,7 @@ def run(engine: HostEngine, environment: Environment, arguments: Sequence[str], 
     """Run a rehearsal to its end, and show its report.
 
     Raises:
-        JobError: it found something wrong, or could not run; it has said so itself.
+        JobError: it failed or found something wrong, and has printed it.
     """
     if not console.json:
         code = engine.run(environment, plan_job(arguments, environment.reference))
@@ -108,7 +103,7 @@ def run(engine: HostEngine, environment: Environment, arguments: Sequence[str], 
 
 
 def _read_report(lines: Sequence[str]) -> dict[str, Any]:
-    """Return the report; empty where the job failed before it had one, and has said why."""
+    """Return the report; empty where the job failed before it had one."""
     try:
         value = json.loads("\n".join(lines))
     except ValueError:

@@ -1,4 +1,4 @@
-"""The resolved settings of one command: default < toolkit.yaml < environment ``TOOLKIT_*`` < flag."""
+"""Resolves the settings of one command: default < toolkit.yaml < environment ``TOOLKIT_*`` < flag."""
 
 import difflib
 import os
@@ -25,41 +25,30 @@ def _read_default(name: str) -> str:
 
 @dataclass(frozen=True, kw_only=True)
 class Settings:
-    """The resolved values, and where each came from.
-
-    Attributes:
-        tensorflow: version of TensorFlow.
-        python: version of Python inside the environment, ``X.Y``.
-        cuda: CUDA release ``X.Y.Z``, or empty for the CPU set.
-        cudnn: cuDNN release ``X.Y.Z``, or empty for the CPU set.
-        engine: where things run: ``auto``, ``docker`` or ``host``.
-        base_image: the Debian image with Python that all stages stand on.
-        ca_bundle: PEM file of extra certificate authorities, for networks that re-sign https; empty for none.
-        runs: folder of training runs.
-        data: folder of downloaded data sets.
-        state: folder of environments, logs and manifests.
-        sources: for each name, ``default``, ``toolkit.yaml``, the variable's name, or ``flag``.
-    """
+    """The resolved values, and where each came from."""
 
     tensorflow: str = field(default_factory=lambda: _read_default("tensorflow"))
+    # version of Python inside the environment, ``X.Y``
     python: str = field(default_factory=lambda: _read_default("python"))
-    cuda: str = ""
+    cuda: str = ""  # cuda, cudnn: release ``X.Y.Z``, or empty for the CPU set
     cudnn: str = ""
     engine: EngineName = "auto"
+    # the Debian image with Python that all stages start from
     base_image: str = field(default_factory=lambda: _read_default("base_image"))
-    ca_bundle: str = ""
-    runs: str = "runs"
-    data: str = "data"
-    state: str = ".toolkit"
+    ca_bundle: str = ""  # PEM file of extra certificate authorities, for networks that re-sign https; empty for none
+    runs: str = "runs"  # folder of training runs
+    data: str = "data"  # folder of downloaded data sets
+    state: str = ".toolkit"  # folder of environments, logs and manifests
+    # for each name, ``default``, ``toolkit.yaml``, the variable's name, or ``flag``
     sources: Mapping[str, str] = field(default_factory=dict)
 
     def describe(self) -> dict[str, dict[str, str]]:
-        """Each value with its source, for ``--json`` and for saving beside the output."""
+        """Return each value with its source."""
         return {name: {"value": getattr(self, name), "from": self.sources[name]} for name in _NAMES}
 
 
 _IMAGE = re.compile(r"[a-z0-9][a-z0-9._/:-]*(:[\w][\w.-]{0,127})?(@sha256:[0-9a-f]{64})?")
-"""The form of an image reference, roughly; it finds typing errors (github.com/distribution/reference)."""
+"""Roughly the form of an image reference (github.com/distribution/reference), to find typing errors."""
 
 _NAMES = tuple(item.name for item in fields(Settings) if item.name != "sources")
 
@@ -75,7 +64,7 @@ def resolve(
         environment: variables, ``TOOLKIT_CUDA`` for ``cuda`` and so on.
 
     Raises:
-        UsageError: an unknown name, or a value that makes no sense.
+        UsageError: a name is unknown, or a value is wrong.
     """
     values: dict[str, str] = {}
     sources = dict.fromkeys(_NAMES, "default")

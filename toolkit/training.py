@@ -1,4 +1,4 @@
-"""Launches the training job in an environment; the job itself is ``train``."""
+"""Runs the training job, ``train``, in an environment."""
 
 import json
 from collections.abc import Sequence
@@ -15,13 +15,13 @@ from train.cli import find_config, parse
 from train.config import TrainConfig
 
 GRACE_SECONDS = 60
-"""Time to finish a step and write a checkpoint after being asked to stop, as in compose.yaml."""
+"""Time to finish a step and write a checkpoint when asked to stop, as in compose.yaml."""
 
 RUNS = "/runs"
 
 
 def read_arguments(arguments: Sequence[str], settings: Settings) -> TrainConfig:
-    """Read the job's own arguments before anything is started, with the folders of the settings as defaults.
+    """Read the job's arguments before anything is started, with the folders of the settings as defaults.
 
     Raises:
         TrainError: as ``python -m train`` would.
@@ -39,7 +39,7 @@ def read_arguments(arguments: Sequence[str], settings: Settings) -> TrainConfig:
 def plan(
     arguments: Sequence[str], config: TrainConfig, *, parent: dict[str, Any], gpu: bool, quiet: bool = False
 ) -> Job:
-    """Return the job: the same arguments, with the folders as the environment sees them.
+    """Return the job with the folders as the environment sees them.
 
     Only the run's own folder is mounted, so that simultaneous runs cannot touch each other. The cache of downloads and
     the network are given only for data sets that need them.
@@ -83,7 +83,7 @@ def run(
     """Run the job to its end; returns the run's manifest.
 
     Raises:
-        JobError: the job failed. It has printed the reason, and its exit code is one of the toolkit's.
+        JobError: the job failed and has printed the reason.
         PreflightError: a folder cannot be written.
     """
     parent = describe_parent(environment)
@@ -107,10 +107,10 @@ def run(
 
 
 def describe_parent(environment: Environment) -> dict[str, Any]:
-    """Return the chain behind a run: the environment, and what the environment's manifest says of its parent.
+    """Return the environment of a run, and what the environment's manifest says of its parent.
 
-    It is written into each run, so that the run names its origin when its environment is gone. An image contains the
-    training job; on the host it is this clone's, and ``code`` is the digest of its files.
+    It is written into each run, so that the run names its origin even when its environment is gone. ``code`` is the
+    digest of the training job's files on the host; an image contains the job, and its digest covers it.
     """
     record = manifest.read(environment.folder)
     own = environment.kind == "image"
@@ -124,7 +124,6 @@ def describe_parent(environment: Environment) -> dict[str, Any]:
 
 
 def describe(config: TrainConfig, result: dict[str, Any]) -> str:
-    """Return the result as text."""
     numbers = result["result"]
     return (
         f"test accuracy {numbers['test_accuracy']:.2%} after {numbers['epochs']} epochs, "

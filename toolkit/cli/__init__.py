@@ -1,1 +1,1 @@
-"""The command line: thin modules, one a command."""
+"""The command line."""

@@ -1,4 +1,4 @@
-"""The program: its commands and nothing else."""
+"""The program and its commands."""
 
 import typer
 

@@ -1,4 +1,4 @@
-"""``toolkit build-wheel`` and ``toolkit build-image``: TensorFlow from source, and images that hold TensorFlow."""
+"""``toolkit build-wheel`` and ``toolkit build-image``."""
 
 from pathlib import Path
 from typing import Annotated, Literal
@@ -98,7 +98,7 @@ def build_image(
     tag: Annotated[str, typer.Option(metavar="NAME", help="Name of the image; by default one made of its plan.")] = "",
     dry_run: DryRun = False,
 ) -> None:
-    """Build an image that holds TensorFlow, by wheel or from the published set, and the training job."""
+    """Build an image with the training job and TensorFlow, from a wheel or from the published set."""
     from toolkit import manifest, pipeline
     from toolkit.plan import run
 

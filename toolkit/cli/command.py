@@ -1,7 +1,7 @@
-"""What every command has: shared options, settings, a console, and one place where errors become exit codes.
+"""Shared parts of all commands: options, settings, a console, and the exit codes of errors.
 
 A command declares its own options and names the shared ones. :func:`command` adds those to its signature, which Typer
-reads, and passes the outcome as a :class:`Session`.
+reads, and passes their values as a :class:`Session`.
 """
 
 import functools
@@ -31,7 +31,7 @@ SETTINGS = {
     "base_image": Annotated[str | None, typer.Option(metavar="REF", help="Base image of all stages.")],
     "ca_bundle": Annotated[str | None, typer.Option(metavar="FILE", help="PEM file for networks that re-sign https.")],
 }
-"""Options that are settings: a flag that is not given leaves the value to the lower layers."""
+"""Options that are settings: without a flag, the value comes from a lower layer."""
 
 OUTPUT = {
     "json": Annotated[bool, typer.Option("--json", help="Print the result as one JSON object on standard output.")],
@@ -63,8 +63,6 @@ Bazelrc = Annotated[str, typer.Option(metavar="FILE", help="Credentials of a rem
 
 @dataclass(frozen=True)
 class Session:
-    """One run of a command."""
-
     console: Console
     settings: Settings
 

@@ -1,4 +1,4 @@
-"""``toolkit doctor`` and ``toolkit clean``: what this machine can do, and what the toolkit left on it."""
+"""``toolkit doctor`` and ``toolkit clean``."""
 
 from pathlib import Path
 from typing import Annotated
@@ -54,7 +54,7 @@ def clean(
     force: Annotated[bool, typer.Option("--force", help="Remove containers in which a job is running, too.")] = False,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Say what would be removed, and remove nothing.")] = False,
 ) -> None:
-    """Remove our images, containers, volumes, environments and half wheels.
+    """Remove the toolkit's images, containers, volumes, environments and unfinished wheels.
 
     Finished wheels and runs are kept. Bazel's caches and images that a user named are left and listed.
     """

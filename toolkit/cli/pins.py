@@ -1,4 +1,4 @@
-"""``toolkit matrix`` and ``toolkit lock``: the version table, and the pins of one set of versions."""
+"""``toolkit matrix`` and ``toolkit lock``."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
@@ -41,7 +41,7 @@ def matrix(session: Session) -> None:
 
 
 def render(table: "Table") -> str:
-    """Return the table as text: TensorFlow, CUDA, known failures and sources, an empty line between them."""
+    """Return the table as text: TensorFlow, CUDA, known failures, sources."""
     notes = [f"  {name}: {source.what}, {source.date}" for name, source in sorted(table.sources.items())]
     parts = [
         _align([TENSORFLOW, *_list_tensorflow(table)]),

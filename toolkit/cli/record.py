@@ -1,4 +1,4 @@
-"""``toolkit verify`` and ``toolkit reproduce``: artifacts against their records, and a run against its repetition."""
+"""``toolkit verify`` and ``toolkit reproduce``."""
 
 from pathlib import Path
 from typing import Annotated
@@ -41,15 +41,15 @@ def verify(
     ] = "R2",
     bazelrc: Bazelrc = "",
 ) -> None:
-    """Check that a wheel, an environment, an image or a run still is what its record says, and the chain behind it.
+    """Check that a wheel, an environment, an image or a run is what its record says, and the chain behind it.
 
-    Each finding is ok, fail, or absent: a link of the chain that is not on this machine, of which nothing is known.
-    Exit code 0: nothing failed, and with --strict nothing is absent either; 7: a finding failed; 8: the record itself
-    is missing or damaged. Nothing is signed: who can write a folder can write a record that fits it.
+    Each finding is ok, fail, or absent: a link of the chain is not on this machine and cannot be checked. Exit code 0:
+    nothing failed, and with --strict nothing is absent either; 7: a finding failed; 8: the record itself is missing or
+    damaged. Nothing is signed: whoever can write a folder can write a record that fits it.
 
-    Results of a Bazel cache or executor are taken as they are: those who can write there are trusted. For a wheel, the
+    Results of a Bazel cache or executor are taken as they are: whoever can write there is trusted. For a wheel, the
     line `trust` says how many results came from where. --rebuild uses none of them, and ends with 7 if a file differs
-    that is not on the list of harmless ones; --accept R1 lets it pass.
+    that is not on the list of harmless ones; --accept R1 accepts it.
     """
     from dataclasses import asdict
     from pathlib import Path

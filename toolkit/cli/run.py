@@ -1,4 +1,4 @@
-"""The commands that run TensorFlow: ``toolkit up``, ``smoke``, ``train`` and ``rehearse``."""
+"""``toolkit up``, ``smoke``, ``train`` and ``rehearse``: the commands that run TensorFlow."""
 
 from dataclasses import replace
 from typing import TYPE_CHECKING, Annotated, Literal
@@ -112,7 +112,7 @@ def up(
 
 
 def _build_wheel(session: Session, request: "Request", wanted: "WheelRequest") -> "Request | None":
-    """Build the wheel, and return the request for it with the set that it is for; None where a dry run ends here.
+    """Build the wheel, and return the request for its set; None where a dry run ends here.
 
     `toolkit build-wheel` takes the other options of a build; its wheel is found here.
     """
@@ -148,7 +148,7 @@ def smoke(
     junit: JUnit = None,
     dry_run: DryRun = False,
 ) -> None:
-    """Prove that the TensorFlow in an image is the one asked for, whole, and computes right."""
+    """Check that the TensorFlow in an image is the one asked for, is complete, and computes correctly."""
     from toolkit import pipeline
     from toolkit.errors import UsageError
     from toolkit.plan import run

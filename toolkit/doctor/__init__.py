@@ -1,4 +1,4 @@
-"""Preflight: what this machine can and cannot do, each finding with its remedy."""
+"""Examines what this machine can and cannot do."""
 
 from toolkit.doctor import machine, services
 from toolkit.findings import Finding
@@ -6,12 +6,7 @@ from toolkit.settings import Settings
 
 
 def examine(settings: Settings, *, offline: bool = False) -> list[Finding]:
-    """Run all checks and return their findings.
-
-    Args:
-        settings: what the user asks for; a finding may depend on it.
-        offline: do not ask whether the sources can be reached.
-    """
+    """Run all checks; ``offline`` leaves out those that need the network."""
     checks = [
         services.check_engine,
         machine.check,

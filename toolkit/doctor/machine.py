@@ -1,7 +1,7 @@
-"""The machine itself: Python, disk, memory, folders, the NVIDIA driver, and what building TensorFlow would take.
+"""Checks the machine itself: Python, disk, memory, folders, the NVIDIA driver, and what building TensorFlow would take.
 
 The estimate of a source build is from public reports, not measured by this project: conda-forge gives it 12 to 18
-hours on 4 cores, and 16 GB with 16 jobs have run out (tensorflow#41480).
+hours on 4 cores, and 16 GB were not enough for 16 jobs (tensorflow#41480).
 """
 
 import os
@@ -81,7 +81,7 @@ def _check_outputs(settings: Settings) -> Iterator[Finding]:
 
 
 def _find_existing(folder: Path) -> Path:
-    """Return the folder itself, or the nearest above it that exists."""
+    """Return the folder itself, or the nearest folder above it that exists."""
     folder = folder.absolute()
     while not folder.exists():
         folder = folder.parent
@@ -150,11 +150,11 @@ JOB_BYTES = 2 << 30
 MEMORY_BYTES = {"least": 16 << 30, "good": 32 << 30}
 DISK_BYTES = {"least": 40 << 30, "good": 80 << 30}
 HOURS = ((32, "about 1 to 2"), (16, "about 2 to 4"), (8, "about 5 to 8"), (4, "about 10 to 18"))
-"""Jobs at once, a core each, and hours for one compute capability."""
+"""Parallel jobs, a core each, and hours for one compute capability."""
 
 
 def check_build(settings: Settings) -> Iterator[Finding]:
-    """Check whether the versions asked for can be built, and with what; never a failure, since only builds need it."""
+    """Check whether the versions asked for can be built, and with what. Only warns: only source builds need it."""
     if settings.cuda:
         yield _check_versions(settings)
     yield estimate_build()

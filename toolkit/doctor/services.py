@@ -1,4 +1,4 @@
-"""The container engine, and whether what the chain downloads from can be reached from here."""
+"""Checks the container engine, and whether the sources of downloads can be reached."""
 
 import os
 import re
@@ -16,7 +16,6 @@ from toolkit.settings import Settings
 
 
 def check_engine(settings: Settings) -> Iterator[Finding]:
-    """Check the engine, buildx, compose, the base image and the NVIDIA runtime."""
     # The docker SDK is slow to load, and `doctor` is imported by commands that do not need it.
     from toolkit.engine.client import connect, select_base
 
@@ -112,7 +111,7 @@ def _describe_source(name: str, use: str, reason: str | None, remedy: str) -> Fi
 
 
 def _ask(address: str, context: ssl.SSLContext) -> str | None:
-    """Return None if the address answers, else why not. A refusal is an answer: the source itself is there."""
+    """Return None if the address answers, else why not. An error status is an answer too."""
     request = urllib.request.Request(address, method="HEAD")  # noqa: S310 - http or https, by all who call
     try:
         urllib.request.urlopen(request, timeout=PATIENCE_SECONDS, context=context).close()  # noqa: S310
@@ -124,7 +123,7 @@ def _ask(address: str, context: ssl.SSLContext) -> str | None:
 
 
 def _ask_index(settings: Settings) -> str | None:
-    """Return None if pip finds itself where it is configured to look, else why not."""
+    """Return None if pip finds itself in its configured index, else why not."""
     patience = ("--timeout", str(PATIENCE_SECONDS), "--retries", "0")
     argv = [sys.executable, "-m", "pip", "--disable-pip-version-check", *patience, "index", "versions", "pip"]
     trusted = {"PIP_CERT": settings.ca_bundle} if settings.ca_bundle else {}
@@ -139,7 +138,7 @@ def _ask_index(settings: Settings) -> str | None:
 
 
 def _check_debian(settings: Settings, context: ssl.SSLContext) -> list[Finding]:
-    """Ask the archives that the base image names, which have the toolchain's packages; nothing without an engine."""
+    """Ask the archives that the base image names for the toolchain's packages; nothing without an engine."""
     use = "Debian's packages of the toolchain"
     try:
         said = _read_archives(settings)

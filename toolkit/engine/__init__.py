@@ -1,4 +1,4 @@
-"""Where things run: a container engine, or this host. Both make environments and run jobs in them."""
+"""Engines: a container engine, or this host. Both make environments and run jobs in them."""
 
 from toolkit.engine.job import Engine, Environment, EnvironmentPlan, Job, Listener, Mount
 

@@ -1,8 +1,8 @@
-"""Runs ``docker buildx build`` and reads what it says.
+"""Runs ``docker buildx build`` and reads its output.
 
-The docker SDK cannot drive BuildKit (docker/docker-py#2230), so builds go through the client's own command.
-``--progress=rawjson`` prints one JSON object for each group of changes: vertexes (steps), statuses (downloads), logs.
-buildx 0.13 spreads an object over many lines, later ones write it on one.
+The docker SDK cannot drive BuildKit (docker/docker-py#2230), so builds use the command. ``--progress=rawjson`` prints
+one JSON object for each group of changes: vertexes (steps), statuses (downloads), logs. buildx 0.13 spreads an object
+over many lines; later releases write it on one.
 """
 
 import base64
@@ -26,7 +26,7 @@ TAIL_LINES = 30
 
 FULL_DISK = "the engine's disk filled up during the build"
 PRUNE = "docker builder prune --filter type=regular"
-"""Removes the layers that nothing uses. Without the filter it removes Bazel's cache mounts too: hours of compiling."""
+"""Removes unused layers. Without the filter it would also remove Bazel's cache mounts: hours of compiling."""
 FULL_DISK_REMEDY = (
     f"free space (`toolkit clean`, `{PRUNE}`) and run this again: what is compiled already is used again; "
     "without the filter, `docker builder prune` would remove that too"
@@ -42,27 +42,20 @@ _CACHE_FREE = re.compile(r"^Reclaimable:\s+true", re.MULTILINE)
 
 @dataclass
 class Transcript:
-    """The state of a build, fed line by line.
+    """The state of a build, updated line by line."""
 
-    Attributes:
-        steps: name of each step by its digest, in the order of their start.
-        done: digests of the steps that ended.
-        cached: digests of the steps that were found in the cache.
-        failed: name of the step that failed, and BuildKit's word on it.
-        tail: the last lines that the latest running step printed.
-    """
-
-    steps: dict[str, str] = field(default_factory=dict)
+    steps: dict[str, str] = field(default_factory=dict)  # name of each step by its digest, in the order of their start
+    # done, cached: digests of the steps that ended, and of those that were found in the cache
     done: set[str] = field(default_factory=set)
     cached: set[str] = field(default_factory=set)
-    failed: tuple[str, str] | None = None
-    tail: list[str] = field(default_factory=list)
+    failed: tuple[str, str] | None = None  # name of the step that failed, and BuildKit's message
+    tail: list[str] = field(default_factory=list)  # the last lines that the latest running step printed
     current: str = ""
     _open: list[str] = field(default_factory=list)
     _unfinished: dict[str, bytes] = field(default_factory=dict)
 
     def feed(self, line: str) -> list[str]:
-        """Take in one line; returns the lines worth logging. Lines outside of JSON objects are logged as they are."""
+        """Read one line; returns the lines to log. Lines outside of JSON objects are logged as they are."""
         if not self._open and not line.startswith("{"):
             self.tail = [*self.tail, line.rstrip()][-TAIL_LINES:]
             return [line.rstrip()]
@@ -94,7 +87,7 @@ class Transcript:
         return shown
 
     def finish(self) -> list[str]:
-        """Return the lines that no newline has ended: the build is over."""
+        """Return the text after the last newline, when the build has ended."""
         rest = list(self._unfinished.values())
         self._unfinished.clear()
         return [line for text in rest for line in self._print(text)]
@@ -120,7 +113,6 @@ class Transcript:
 
     @property
     def summary(self) -> str:
-        """The state in one line."""
         return f"[{len(self.done)}/{len(self.steps)}] {self.current}"
 
 
@@ -133,12 +125,12 @@ def build(
     observe: Callable[[str], str] | None = None,
     keep: Sequence[int] = (),
 ) -> Transcript:
-    """Run a build to its end, keeping its whole log.
+    """Run a build to its end, and keep its whole log.
 
     Args:
         argv: the command, with ``--progress rawjson``.
-        log: where everything goes that the build says.
-        console: where its progress goes.
+        log: the log file.
+        console: where progress goes.
         step: the word before the progress.
         observe: reads each line of the log, and returns a line of progress or nothing.
         keep: file descriptors that the command inherits, such as locks that must not end before it does.
@@ -198,29 +190,22 @@ def _explain(transcript: Transcript, log: Path, code: int) -> ToolkitError:
 
 @dataclass(frozen=True, kw_only=True)
 class CacheMount:
-    """One cache of Bazel.
+    """One cache of Bazel."""
 
-    Attributes:
-        id: of BuildKit's record.
-        name: what ``--cache`` calls it.
-        size: as buildx writes it, such as ``31.2GB``.
-        used: whether a build has it open.
-    """
-
-    id: str
-    name: str
-    size: str
-    used: bool
+    id: str  # of BuildKit's record
+    name: str  # the value of ``--cache``
+    size: str  # as buildx writes it, such as ``31.2GB``
+    used: bool  # whether a build has it open
 
 
 def find_caches() -> list[CacheMount]:
-    """Return the caches of Bazel that the current builder holds, by name; none where there is no builder."""
+    """Return the Bazel caches of the current builder, by name; none where there is no builder."""
     said = _call("du", "--verbose", "--filter", "type=exec.cachemount")
     return sorted(_read_caches(said.stdout if said else ""), key=lambda mount: (mount.name, mount.id))
 
 
 def remove_cache(mount: CacheMount) -> str:
-    """Remove one; returns why it is still there, or nothing. What another build has open stays."""
+    """Remove a cache; returns why it is still there, or an empty string. One that another build has open stays."""
     said = _call("prune", "--force", "--filter", f"id={mount.id}")
     if mount.id not in {each.id for each in find_caches()}:
         return ""
@@ -230,7 +215,7 @@ def remove_cache(mount: CacheMount) -> str:
 
 @contextmanager
 def removing_caches(name: str, console: Console) -> Iterator[None]:
-    """Remove the caches of one name when the block ends, however it ends; one that stays is named."""
+    """Remove the caches of one name when the block ends, and say which could not be removed."""
     try:
         yield
     finally:

@@ -1,4 +1,4 @@
-"""Chooses the engine: the one asked for, or the best that this machine has."""
+"""Chooses the engine: the one asked for, or the best on this machine."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,17 +11,15 @@ from toolkit.settings import Settings
 
 @dataclass(frozen=True, kw_only=True)
 class Choice:
-    """An engine and the reason for it in words."""
-
     engine: Engine
     why: str
 
 
 def choose(settings: Settings, *, target: str = "train", tag: str = "") -> Choice:
-    """Choose an engine; ``auto`` takes the container engine when it can build here and now, else the host.
+    """Choose an engine. ``auto`` takes the container engine when it can build here and now, else the host.
 
     Args:
-        settings: ``settings.engine`` says what is asked.
+        settings: ``settings.engine`` names the engine asked for.
         target: stage of the Dockerfile, for a container engine.
         tag: name of the image, for a container engine.
 
@@ -40,11 +38,11 @@ def choose(settings: Settings, *, target: str = "train", tag: str = "") -> Choic
 
 
 def adopt(settings: Settings, reference: str) -> tuple[Engine, Environment]:
-    """Return a container engine, and an image that it has already.
+    """Return a container engine, and an image that it already has.
 
     Raises:
         EngineError: no engine answers.
-        UsageError: no image of that name is here.
+        UsageError: it has no image of that name.
     """
     from toolkit.engine.client import BaseImage, connect
     from toolkit.engine.docker import DockerEngine
@@ -54,7 +52,6 @@ def adopt(settings: Settings, reference: str) -> tuple[Engine, Environment]:
 
 
 def make_host_engine(settings: Settings) -> HostEngine:
-    """Return the host as an engine."""
     return HostEngine(Path(settings.state), settings.ca_bundle)
 
 

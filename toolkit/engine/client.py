@@ -1,4 +1,4 @@
-"""The connection to a container engine, its failures as errors of this project, and the images that it has."""
+"""Connects to a container engine, turns its failures into errors of this project, and finds its images."""
 
 import io
 import os
@@ -22,10 +22,10 @@ from toolkit.errors import CheckError, EngineError, PreflightError
 from toolkit.settings import Settings
 
 ANSWER_SECONDS = 20
-"""How long a reachable engine may take over one question. Streams are not bound by it."""
+"""How long a reachable engine may take to answer one request. Streams have no such limit."""
 
 OLDEST_API = (1, 43)
-"""Engine 24, whose BuildKit has all that docker/Dockerfile uses."""
+"""Engine 24: its BuildKit supports all that docker/Dockerfile uses."""
 
 OLDEST_BUILDX = (0, 13)
 """The first with ``--progress rawjson``."""
@@ -40,11 +40,11 @@ GPU_REMEDY = (
 
 @contextmanager
 def translating_errors(doing: str) -> Iterator[None]:
-    """Turn the SDK's exceptions, which are many and speak to developers, into :class:`EngineError`.
+    """Turn the SDK's exceptions, which are many and meant for developers, into errors of this project.
 
     Raises:
-        EngineError: the engine refused, vanished, or talked nonsense.
-        CheckError: a GPU was asked of an engine that has none to give.
+        EngineError: the engine refused, went away, or gave a wrong answer.
+        CheckError: a GPU was asked of an engine that has none.
     """
     try:
         yield
@@ -59,11 +59,7 @@ def translating_errors(doing: str) -> Iterator[None]:
 
 
 def connect() -> docker.DockerClient:
-    """Return a client of an engine that answers and is new enough.
-
-    Raises:
-        EngineError: no such engine is there.
-    """
+    """Return a client of an engine that answers and is new enough. Raises EngineError: there is no such engine."""
     try:
         client = docker.DockerClient(**_find_endpoint(), timeout=ANSWER_SECONDS, version="auto")
         client.ping()
@@ -90,7 +86,7 @@ def _find_endpoint() -> dict[str, Any]:
 
 @cache
 def find_buildx() -> str | None:
-    """Return the version line of ``docker buildx``, or None where the client lacks it."""
+    """Return the version line of ``docker buildx``, or None where it is missing."""
     try:
         answer = subprocess.run(
             ["docker", "buildx", "version"], capture_output=True, text=True, timeout=20, check=False
@@ -107,9 +103,7 @@ def is_old_buildx(line: str) -> bool:
 
 
 def require_buildx() -> None:
-    """Raises:
-    EngineError: the docker client has no buildx, or one that is too old.
-    """
+    """Raise EngineError where the docker client has no buildx, or one that is too old."""
     found = find_buildx()
     if found is not None and is_old_buildx(found):
         raise EngineError(
@@ -127,19 +121,12 @@ def require_buildx() -> None:
 
 @dataclass(frozen=True, kw_only=True)
 class BaseImage:
-    """A base image that can be used now.
+    """A base image that can be used now."""
 
-    Attributes:
-        reference: what ``FROM`` names.
-        identity: registry digest, the same before and after the pull; image id where it is from no registry.
-        why: the reason for this one, where it is not the one asked for.
-        registered: whether a registry gave the identity.
-    """
-
-    reference: str
-    identity: str
-    why: str = ""
-    registered: bool = False
+    reference: str  # what ``FROM`` names
+    identity: str  # the registry's digest, the same before and after the pull; image id where no registry gave it
+    why: str = ""  # the reason for this image, where it is not the one asked for
+    registered: bool = False  # whether a registry gave the identity
 
     @property
     def pinned(self) -> str:
@@ -150,7 +137,7 @@ class BaseImage:
 def select_base(client: docker.DockerClient, settings: Settings) -> BaseImage:
     """Return the base image asked for if it is here or can be pulled, else the stand-in.
 
-    A base image that the user named is never replaced by the stand-in.
+    The stand-in never replaces a base image that the user named.
 
     Raises:
         PreflightError: there is neither.
@@ -177,18 +164,14 @@ def select_base(client: docker.DockerClient, settings: Settings) -> BaseImage:
 
 
 def find_digest(client: docker.DockerClient, reference: str) -> str | None:
-    """Return the digest of an image that is on this machine, or None.
-
-    Raises:
-        EngineError: the engine went away.
-    """
+    """Return the digest of an image that is on this machine, or None. Raises EngineError: the engine went away."""
     with translating_errors("looking for an image"):
         found = _find_base(client, reference)
         return found.identity if found else None
 
 
 def read_files(client: docker.DockerClient, reference: str, folder: str) -> dict[str, str]:
-    """Return the text of the files below a folder of an image, by their names. No program of the image is run.
+    """Return the text of the files in a folder of an image, by name, without running a program of the image.
 
     Raises:
         EngineError: the engine went away, or the image has no such folder.
@@ -208,27 +191,16 @@ def read_files(client: docker.DockerClient, reference: str, folder: str) -> dict
 
 @dataclass(frozen=True, kw_only=True)
 class InspectedImage:
-    """What an engine says of an image that it has.
+    """What an engine says of an image."""
 
-    Attributes:
-        id: digest of its configuration, which names its layers and labels.
-        tags: its names.
-        labels: as given when it was built.
-        layers: digests of its layers, lowest first.
-    """
-
-    id: str
+    id: str  # digest of its configuration, which names its layers and labels
     tags: tuple[str, ...]
     labels: Mapping[str, str]
-    layers: tuple[str, ...]
+    layers: tuple[str, ...]  # digests of its layers, lowest first
 
 
 def inspect(reference: str) -> InspectedImage | None:
-    """Return an image by name or id, or None where the engine has none.
-
-    Raises:
-        EngineError: no engine answers.
-    """
+    """Return an image by name or id, or None where the engine has none. Raises EngineError: no engine answers."""
     client = connect()
     with translating_errors("looking at an image"):
         try:

@@ -1,8 +1,8 @@
-"""The one description of a container: the SDK's arguments, the printed command and compose.yaml all follow it.
+"""Describes a container once: the SDK's arguments, the printed command and compose.yaml all follow it.
 
-It also says who owns what a job writes. No container runs as root. An ordinary user's container runs under the user's
-own ids, so the outputs are the user's. For root it runs under the image's user, who keeps the outputs, as with the
-``.env`` that ``toolkit doctor --write-env`` writes: a run that began one way can continue the other way.
+It also decides who owns what a job writes. No container runs as root. An ordinary user's container runs under the
+user's own ids, so the outputs are the user's. For root it runs under the image's user, who keeps the outputs, as with
+the ``.env`` that ``toolkit doctor --write-env`` writes: a run that began one way can continue the other way.
 """
 
 import json
@@ -26,31 +26,19 @@ TEMPORARY = {"/tmp": "rw,nosuid,nodev,size=2g,mode=1777"}  # noqa: S108 - a tmpf
 
 @dataclass(frozen=True, kw_only=True)
 class Container:
-    """A container with everything taken away that its job does not need; the defaults hold for every job.
-
-    Attributes:
-        image: id or name of the image.
-        name: name of the container; the printed command leaves it out, so that it can be run twice.
-        argv: arguments of ``entrypoint``.
-        user: ``uid:gid``.
-        mounts: source, target and whether it is read-only, of each bind mount.
-        labels, environment: by name.
-        network: network mode: ``none`` or ``bridge``.
-        tmpfs: options of each temporary file system by path.
-        terminal: whether the container has a terminal.
-        gpus: whether it gets all GPUs.
-    """
+    """A container with only the rights that its job needs; the defaults hold for every job."""
 
     image: str
-    name: str
-    argv: tuple[str, ...]
-    user: str
+    name: str  # left out of the printed command, so that it can be run twice
+    argv: tuple[str, ...]  # arguments of ``entrypoint``
+    user: str  # ``uid:gid``
     entrypoint: str = "python"
-    mounts: tuple[tuple[str, str, bool], ...] = ()
+    mounts: tuple[tuple[str, str, bool], ...] = ()  # source, target and whether it is read-only, of each bind mount
     labels: Mapping[str, str] = field(default_factory=dict)
     environment: Mapping[str, str] = field(default_factory=dict)
-    network: str = "none"
+    network: str = "none"  # ``none`` or ``bridge``
     read_only: bool = True
+    # options of each temporary file system by path
     tmpfs: Mapping[str, str] = field(default_factory=lambda: dict(TEMPORARY))
     shm_size: str = "1g"
     cap_drop: tuple[str, ...] = ("ALL",)
@@ -109,7 +97,6 @@ class Container:
 
 
 def describe(job: Job, *, image: str, terminal: bool = False) -> Container:
-    """Return the container in which a job runs."""
     return Container(
         image=image,
         name=f"toolkit-{job.title}-{uuid.uuid4().hex[:8]}",
@@ -125,7 +112,7 @@ def describe(job: Job, *, image: str, terminal: bool = False) -> Container:
 
 
 def list_commands(job: Job, *, image: str) -> list[list[str]]:
-    """Return the commands that run a job by hand: make the writable folders, hand them over where root calls, run."""
+    """Return the commands that run a job by hand: make the writable folders, change their owner for root, run."""
     container = describe(job, image=image)
     writable = [str(mount.source.resolve()) for mount in job.mounts if mount.writable]
     make = [["mkdir", "--parents", *writable]] if writable else []
@@ -134,15 +121,14 @@ def list_commands(job: Job, *, image: str) -> list[list[str]]:
 
 
 def container_user() -> str:
-    """Return ``uid:gid`` for containers."""
     uid, gid = os.getuid(), os.getgid()
     return f"{uid}:{gid}" if uid else f"{IMAGE_USER}:{IMAGE_USER}"
 
 
 def give_to_container(mounts: Iterable[Mount]) -> None:
-    """Give the writable mounts to the container's user, where root calls; nothing otherwise.
+    """Make the container's user the owner of the writable mounts, when root calls.
 
-    The folder around a mount is given too where it holds nothing else: it was made for it.
+    A folder that holds nothing but a mount was made for it, and is given too.
     """
     if os.getuid():
         return
@@ -155,7 +141,7 @@ def give_to_container(mounts: Iterable[Mount]) -> None:
 
 
 def give_to_parent(mounts: Iterable[Mount]) -> None:
-    """Give what root's job on the host wrote to the owner of the folder around it.
+    """Give the files that root's job on the host wrote to the owner of the folder around them.
 
     A run of root beside runs of containers can then continue in a container too.
     """
@@ -177,7 +163,7 @@ def give(folder: Path, uid: int, gid: int) -> None:
 
 
 def _name_mounts(job: Job) -> dict[str, str]:
-    """Return the variable by which the job's messages name files as its user does."""
+    """Return the variable by which the job's messages name files by their paths on the host."""
     mounts = [*job.mounts, *(part for part in job.argv if isinstance(part, Mount))]
     names = {mount.target: str(mount.source) for mount in mounts}
     return {naming.PATHS_VARIABLE: json.dumps(names, ensure_ascii=False, sort_keys=True)} if names else {}

@@ -1,4 +1,4 @@
-"""A container engine: images by ``docker buildx``, everything else by the docker SDK."""
+"""The container engine: images by ``docker buildx``, everything else by the docker SDK."""
 
 import re
 import sys
@@ -27,15 +27,15 @@ _CAUSE = re.compile(rf"^ +(?:error|ERROR|cause): |{processes.OTHER_BYTES.pattern
 def plan_image(
     spec: EnvironmentSpec, base: BaseImage, *, state: Path, target: str = "train", ca_bundle: str = "", tag: str = ""
 ) -> EnvironmentPlan:
-    """Plan an image. It only reads the project's files.
+    """Plan an image from the project's files.
 
     Args:
         spec: what the image must hold.
         base: the base image.
         state: folder of logs and manifests.
         target: stage of docker/Dockerfile: ``runtime`` or ``train``.
-        ca_bundle: PEM file, handed to the build as a secret: it is in no layer.
-        tag: name of the result; by default one made of the digest.
+        ca_bundle: PEM file, passed to the build as a secret that is in no layer.
+        tag: name of the result; by default one made from the digest.
     """
     arguments = {
         "BASE_IMAGE": base.reference,
@@ -90,7 +90,7 @@ class DockerEngine:
         state: folder of logs and manifests.
         ca_bundle: PEM file for downloads during the build, or empty.
         target: stage of the Dockerfile to build.
-        tag: name for the image; by default one made of its plan's digest.
+        tag: name for the image; by default one made from its plan's digest.
     """
 
     name = "docker"
@@ -113,12 +113,10 @@ class DockerEngine:
         self._tag = tag
 
     def has_gpu(self) -> bool:
-        """See :class:`toolkit.engine.job.Engine`."""
         with translating_errors("asking for its runtimes"):
             return "nvidia" in self._client.info().get("Runtimes", {})
 
     def find_platform(self, *, fetch: bool) -> Platform:
-        """See :class:`toolkit.engine.job.Engine`. The base image tells."""
         found = self._find(self._base.reference)
         if found is None and fetch:
             with translating_errors(f"pulling {self._base.reference}"):
@@ -132,20 +130,18 @@ class DockerEngine:
         return Platform(glibc=glibc, python=python)
 
     def plan(self, spec: EnvironmentSpec) -> EnvironmentPlan:
-        """See :class:`toolkit.engine.job.Engine`."""
         return plan_image(
             spec, self._base, state=self._state, target=self._target, ca_bundle=self._ca_bundle, tag=self._tag
         )
 
     def find(self, plan: EnvironmentPlan) -> Environment | None:
-        """See :class:`toolkit.engine.job.Engine`. An image with the plan's digest on its label is up to date."""
+        """Return the image whose label has the plan's digest."""
         found = self._find(plan.reference)
         if found is None or found.labels.get(naming.PLAN_LABEL) != plan.digest:
             return None
         return _describe(plan, found, reused=True)
 
     def prepare(self, plan: EnvironmentPlan, console: Console) -> Environment:
-        """See :class:`toolkit.engine.job.Engine`."""
         found = self._find(plan.reference)
         reused = found is not None and found.labels.get(naming.PLAN_LABEL) == plan.digest
         if not reused:
@@ -171,7 +167,7 @@ class DockerEngine:
         """Return an image that is on this machine, whoever built it, as an environment.
 
         Raises:
-            UsageError: no image of that name is here.
+            UsageError: there is no image of that name.
         """
         found = self._find(reference) if reference.strip() and " " not in reference else None
         if found is None:
@@ -183,11 +179,10 @@ class DockerEngine:
         return Environment(kind="image", digest=str(found.id), reference=reference, folder=folder, reused=True)
 
     def commands(self, reference: str, job: Job) -> list[list[str]]:
-        """See :class:`toolkit.engine.job.Engine`. The engine refuses to mount a folder that is missing."""
+        """Return the commands, which first make the folders to mount: the engine refuses missing ones."""
         return container.list_commands(job, image=reference)
 
     def run(self, environment: Environment, job: Job, listener: Listener | None = None) -> int:
-        """See :class:`toolkit.engine.job.Engine`."""
         return run(self._client, job, image=environment.digest, listener=listener)
 
     def _find(self, reference: str) -> Any | None:
@@ -294,7 +289,7 @@ def _list_inputs(spec: EnvironmentSpec, target: str) -> list[Path]:
 
 
 def _explain(error: BuildError, log: Path) -> ToolkitError:
-    """Return the same failure in the installer's words: BuildKit's own last ones are a piece of the Dockerfile."""
+    """Return the same failure with the installer's last lines: BuildKit's own are a piece of the Dockerfile."""
     said = [line.strip() for line in log.read_text(errors="replace").splitlines() if _CAUSE.search(line)]
     why = "\n       ".join(said) or error.why
     if any(processes.OTHER_BYTES.search(line) for line in said):

@@ -1,6 +1,6 @@
-"""The host as an engine: virtual environments installed from the same locked sets as the images, and jobs in them.
+"""The host as an engine: virtual environments with the same locked sets as the images, and jobs in them.
 
-For machines without a container engine. It does not isolate jobs as a container does.
+It is for machines without a container engine. It does not isolate jobs as a container does.
 """
 
 import fcntl
@@ -48,19 +48,14 @@ class HostEngine:
         self._ca_bundle = ca_bundle
 
     def has_gpu(self) -> bool:
-        """See :class:`toolkit.engine.job.Engine`."""
         return Path("/dev/nvidia0").exists()
 
     def find_platform(self, *, fetch: bool) -> Platform:  # noqa: ARG002 - everything is here
-        """See :class:`toolkit.engine.job.Engine`. The spec chooses the interpreter, not the machine."""
+        """Return nothing: the spec chooses the interpreter."""
         return Platform(glibc=platform.libc_ver()[1])
 
     def plan(self, spec: EnvironmentSpec) -> EnvironmentPlan:
-        """See :class:`toolkit.engine.job.Engine`.
-
-        Raises:
-            PreflightError: this machine lacks the Python asked for.
-        """
+        """Plan an environment. Raises PreflightError: this machine lacks the Python asked for."""
         inputs = spec.inputs
         content = digest.digest_value(
             {
@@ -82,13 +77,12 @@ class HostEngine:
         )
 
     def find(self, plan: EnvironmentPlan) -> Environment | None:
-        """See :class:`toolkit.engine.job.Engine`."""
         if manifest.read(plan.folder) is None or not interpreter(plan.folder).exists():
             return None
         return _describe(plan, reused=True)
 
     def prepare(self, plan: EnvironmentPlan, console: Console) -> Environment:
-        """See :class:`toolkit.engine.job.Engine`. The manifest is written last: an environment without is made again.
+        """Make an environment. The manifest is written last: an environment without one is made again.
 
         Raises:
             BuildError: pip failed.
@@ -103,7 +97,7 @@ class HostEngine:
         return found or _describe(plan, reused=False)
 
     def commands(self, reference: str, job: Job) -> list[list[str]]:
-        """See :class:`toolkit.engine.job.Engine`. This very command is executed."""
+        """Return the one command that :meth:`run` executes."""
         arguments = [str(part.source) if isinstance(part, Mount) else part for part in job.argv]
         folder = Path(reference)
         variables = {
@@ -116,7 +110,6 @@ class HostEngine:
         return [["env", *named, str(interpreter(folder)), *arguments]]
 
     def run(self, environment: Environment, job: Job, listener: Listener | None = None) -> int:
-        """See :class:`toolkit.engine.job.Engine`."""
         with using(environment.folder):
             try:
                 return self._run(environment, job, listener)
@@ -147,14 +140,13 @@ class HostEngine:
 
 
 def interpreter(folder: Path) -> Path:
-    """Return the Python of an environment."""
     return folder / "venv" / "bin" / "python"
 
 
 def find_cuda(folder: Path) -> dict[str, str]:
     """Return the variables that tell TensorFlow where the CUDA wheels of an environment are; images have links instead.
 
-    XLA takes the first ptxas on PATH, which may be of another CUDA; the profiler's library is not searched for at all.
+    XLA takes the first ptxas on PATH, which may be of another CUDA. The profiler's library is not searched for at all.
     """
     found = next(iter(folder.glob("venv/lib/python3.*/site-packages/nvidia")), None)
     if found is None:
@@ -165,18 +157,18 @@ def find_cuda(folder: Path) -> dict[str, str]:
 
 
 def omit_tensorflow(locked: str) -> str:
-    """Return a locked set without TensorFlow's entry, because the user's wheel takes its place."""
+    """Return a locked set without TensorFlow's entry, for a user's wheel."""
     entries = re.split(r"(?m)^(?=\S)", locked)
     return "".join(entry for entry in entries if not re.match(r"tensorflow(-cpu)?==", entry))
 
 
 def making(folder: Path) -> AbstractContextManager[None]:
-    """Hold an environment alone: of two commands that make it, the second waits and reuses it."""
+    """Lock an environment while it is made: a second command waits and then uses it."""
     return _lock(folder, fcntl.LOCK_EX)
 
 
 def using(folder: Path) -> AbstractContextManager[None]:
-    """Hold an environment together with other jobs: it is neither made again nor cleaned away."""
+    """Lock an environment together with other jobs: it is neither made again nor removed meanwhile."""
     return _lock(folder, fcntl.LOCK_SH)
 
 
@@ -223,7 +215,7 @@ def _make(plan: EnvironmentPlan, console: Console) -> None:
 
 
 def _describe_wheel(plan: EnvironmentPlan) -> dict[str, Any]:
-    """Say which wheel was installed: the user's by its bytes, the published one by pip's report.
+    """Return which wheel was installed: the user's by its bytes, the published one by pip's report.
 
     https://pip.pypa.io/en/stable/reference/installation-report/
     """

@@ -13,46 +13,27 @@ from toolkit.errors import CheckError
 
 @dataclass(frozen=True, kw_only=True)
 class Mount:
-    """A host path that the job sees.
+    """A host path that the job sees."""
 
-    Attributes:
-        source: the path on the host; it must exist.
-        target: the path inside a container. A job on the host gets ``source`` itself.
-        writable: whether the job may change it.
-        shared: whether other jobs may write there at the same time.
-    """
-
-    source: Path
-    target: str
+    source: Path  # the path on the host; it must exist
+    target: str  # the path inside a container. A job on the host gets ``source`` itself
     writable: bool = False
-    shared: bool = False
+    shared: bool = False  # whether other jobs may write there at the same time
 
 
 @dataclass(frozen=True, kw_only=True)
 class Job:
-    """One Python program to run in an environment, described without saying which engine runs it.
+    """A Python program to run in an environment, on any engine."""
 
-    Attributes:
-        title: a word for logs and container names.
-        argv: arguments of the interpreter; a :class:`Mount` among them stands for its path.
-        mounts: what the job sees.
-        environment: variables.
-        network: whether it may reach the network.
-        gpu: whether it gets the GPUs.
-        terminal: whether it may draw on the user's terminal.
-        deadline: seconds until it is stopped and counts as failed; 0 for none.
-        grace: seconds between asking it to stop and killing it.
-    """
-
-    title: str
-    argv: tuple[str | Mount, ...]
+    title: str  # a word for logs and container names
+    argv: tuple[str | Mount, ...]  # arguments of the interpreter; a :class:`Mount` among them stands for its path
     mounts: tuple[Mount, ...] = ()
     environment: Mapping[str, str] = field(default_factory=dict)
     network: bool = False
     gpu: bool = False
-    terminal: bool = False
-    deadline: float = 0
-    grace: float = 30
+    terminal: bool = False  # whether it may draw on the user's terminal
+    deadline: float = 0  # seconds until it is stopped and counts as failed; 0 for none
+    grace: float = 30  # seconds between asking it to stop and killing it
 
 
 Listener = Callable[[str], None]
@@ -61,44 +42,26 @@ Listener = Callable[[str], None]
 
 @dataclass(frozen=True, kw_only=True)
 class EnvironmentPlan:
-    """How an environment is made.
-
-    Attributes:
-        spec: what it will hold.
-        kind: ``image`` or ``environment``, as its manifest says.
-        reference: image tag, or folder of a virtual environment.
-        digest: content digest of everything that goes in.
-        folder: where its manifest and logs are kept.
-        inputs: digest of each input by name.
-        commands: what is executed, in order.
-    """
+    """How an environment is made."""
 
     spec: EnvironmentSpec
-    kind: str
-    reference: str
-    digest: str
-    folder: Path
-    inputs: Mapping[str, str]
+    kind: str  # ``image`` or ``environment``, as its manifest says
+    reference: str  # image tag, or folder of a virtual environment
+    digest: str  # content digest of all inputs
+    folder: Path  # where its manifest and logs are kept
+    inputs: Mapping[str, str]  # digest of each input by name
     commands: tuple[tuple[str, ...], ...]
 
 
 @dataclass(frozen=True, kw_only=True)
 class Environment:
-    """An image or a virtual environment with TensorFlow in it.
+    """An image or a virtual environment with TensorFlow in it."""
 
-    Attributes:
-        kind: ``image`` or ``environment``, as its manifest says.
-        digest: content digest of the image, or of the environment's plan.
-        reference: image tag or folder.
-        folder: where its manifest, logs and smoke reports are kept.
-        reused: whether it was up to date.
-    """
-
-    kind: str
-    digest: str
-    reference: str
-    folder: Path
-    reused: bool
+    kind: str  # ``image`` or ``environment``, as its manifest says
+    digest: str  # content digest of the image, or of the environment's plan
+    reference: str  # image tag or folder
+    folder: Path  # where its manifest, logs and smoke reports are kept
+    reused: bool  # whether it was up to date
 
 
 class Engine(Protocol):
@@ -107,7 +70,7 @@ class Engine(Protocol):
     name: str
 
     def has_gpu(self) -> bool:
-        """Return whether a job that asks for the GPUs can be given some."""
+        """Return whether it can give GPUs to a job."""
         ...
 
     def find_platform(self, *, fetch: bool) -> Platform:
@@ -119,11 +82,11 @@ class Engine(Protocol):
         ...
 
     def plan(self, spec: EnvironmentSpec) -> EnvironmentPlan:
-        """Plan an environment; nothing is started."""
+        """Plan an environment."""
         ...
 
     def find(self, plan: EnvironmentPlan) -> Environment | None:
-        """Return the environment of a plan, or None where it is not made or out of date."""
+        """Return the environment of a plan, or None where it is missing or out of date."""
         ...
 
     def prepare(self, plan: EnvironmentPlan, console: Console) -> Environment:
@@ -136,11 +99,11 @@ class Engine(Protocol):
         ...
 
     def commands(self, reference: str, job: Job) -> list[list[str]]:
-        """Return the commands that :meth:`run` amounts to in the environment of that reference, ready to paste."""
+        """Return the commands that do the same as :meth:`run` in the environment of that reference."""
         ...
 
     def run(self, environment: Environment, job: Job, listener: Listener | None = None) -> int:
-        """Run a job to its end; a Ctrl-C stops it, leaves nothing behind, and is raised again.
+        """Run a job to its end. A Ctrl-C stops it, leaves nothing behind, and is raised again.
 
         Args:
             environment: where the job runs.
@@ -148,7 +111,7 @@ class Engine(Protocol):
             listener: receives standard output line by line; without one it is passed on to the user.
 
         Returns:
-            The job's exit code, 128 + number where a signal ended it.
+            The job's exit code; 128 + number where a signal ended it.
 
         Raises:
             EngineError: the engine went away.
@@ -181,9 +144,7 @@ class Deadline:
         self._timer.cancel()
 
     def check(self, title: str) -> None:
-        """Raises:
-        CheckError: the time was up before the job ended.
-        """
+        """Raise CheckError if the time was up before the job ended."""
         if self._expired.is_set():
             raise CheckError(
                 f"{title} did not end within {self._seconds:.0f} s and was stopped",

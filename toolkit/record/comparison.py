@@ -19,19 +19,12 @@ WORDS: Final = {"ok": "same", "fail": "other", "absent": "unknown"}
 
 @dataclass(frozen=True, kw_only=True)
 class Difference:
-    """The first number in which two runs differ.
+    """The first number in which two runs differ."""
 
-    Attributes:
-        step: after how many steps it was written.
-        kind: ``step`` or ``epoch``, as in metrics.jsonl, or ``result`` for the numbers at the end.
-        name: of the number.
-        recorded, found: in the first run, and in the second.
-    """
-
-    step: int
-    kind: str
-    name: str
-    recorded: Any
+    step: int  # after how many steps it was written
+    kind: str  # ``step`` or ``epoch``, as in metrics.jsonl, or ``result`` for the numbers at the end
+    name: str  # of the number
+    recorded: Any  # recorded, found: in the first run, and in the second
     found: Any
 
     def __str__(self) -> str:
@@ -41,20 +34,13 @@ class Difference:
 
 @dataclass(frozen=True, kw_only=True)
 class Comparison:
-    """The outcome.
+    """The outcome."""
 
-    Attributes:
-        equal: whether the weights are equal to the bit.
-        recorded, found: digest of the weights in the first run, and in the second.
-        first: the first recorded number that differs; None if all are equal.
-        compared: how many records of steps and epochs were compared.
-    """
-
-    equal: bool
-    recorded: str
+    equal: bool  # whether the weights are equal to the bit
+    recorded: str  # recorded, found: digest of the weights in the first run, and in the second
     found: str
-    first: Difference | None
-    compared: int
+    first: Difference | None  # the first recorded number that differs; None if all are equal
+    compared: int  # how many records of steps and epochs were compared
 
     @property
     def holds(self) -> bool:

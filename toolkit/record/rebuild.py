@@ -46,17 +46,12 @@ _MEANING = {
 
 @dataclass(frozen=True, kw_only=True)
 class Difference:
-    """One file that differs, and how.
+    """One file that differs, and how."""
 
-    Attributes:
-        name: of the file in the wheel.
-        kind: ``missing``, ``added``, ``content``, or ``envelope`` for what the archive says of an equal file.
-        detail: in words.
-    """
-
-    name: str
+    name: str  # of the file in the wheel
+    # ``missing``, ``added``, ``content``, or ``envelope`` for what the archive says of an equal file
     kind: Literal["missing", "added", "content", "envelope"]
-    detail: str
+    detail: str  # in words
 
     @property
     def harmless(self) -> bool:
@@ -151,19 +146,12 @@ def _digest_member(archive: zipfile.ZipFile, member: zipfile.ZipInfo) -> str:
 
 @dataclass(frozen=True, kw_only=True)
 class Comparison:
-    """The outcome.
+    """The outcome."""
 
-    Attributes:
-        rung: R3 the same wheel, R2 but for a named list, R1 the same file list.
-        differences: each file that differs in the wheel, and how.
-        inputs: Debian packages of the build image that differ, which may explain the rest.
-        seconds: how long the second build took.
-    """
-
-    rung: Rung
-    differences: tuple[Difference, ...]
-    inputs: tuple[str, ...]
-    seconds: float
+    rung: Rung  # R3 the same wheel, R2 but for a named list, R1 the same file list
+    differences: tuple[Difference, ...]  # each file that differs in the wheel, and how
+    inputs: tuple[str, ...]  # Debian packages of the build image that differ, which may explain the rest
+    seconds: float  # how long the second build took
 
     @property
     def summary(self) -> str:

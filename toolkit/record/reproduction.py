@@ -55,18 +55,12 @@ class Reproduction:
 
 @dataclass(frozen=True, kw_only=True)
 class Outcome:
-    """The comparison of a run with its repetition.
-
-    Attributes:
-        links: whether each link of the chain is the same.
-        rung: the highest rung that was reached.
-        kept: folder of the second run; None where it was removed.
-    """
+    """The comparison of a run with its repetition."""
 
     comparison: Comparison
-    links: tuple[Finding, ...]
-    rung: str
-    kept: Path | None = None
+    links: tuple[Finding, ...]  # whether each link of the chain is the same
+    rung: str  # the highest rung that was reached
+    kept: Path | None = None  # folder of the second run; None where it was removed
 
 
 def resolve(target: Path, request: pipeline.Request, *, data_dir: str, console: Console) -> Reproduction:

@@ -18,17 +18,11 @@ _REMEDY = "give a folder of dist, of runs or of the state folder, or an image as
 
 @dataclass(frozen=True, kw_only=True)
 class Target:
-    """An artifact to verify.
+    """An artifact to verify."""
 
-    Attributes:
-        kind: what it is.
-        folder: the folder of its record; the current folder for an image that is given by reference.
-        reference: name or id of an image, or empty.
-    """
-
-    kind: Kind
-    folder: Path
-    reference: str = ""
+    kind: Kind  # what it is
+    folder: Path  # the folder of its record; the current folder for an image that is given by reference
+    reference: str = ""  # name or id of an image, or empty
 
 
 def find(text: str) -> Target:

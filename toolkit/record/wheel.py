@@ -35,11 +35,7 @@ def verify(path: Path) -> list[Finding]:
 
 
 def read_record(path: Path) -> Manifest:
-    """Return the manifest of a wheel's folder.
-
-    Raises:
-        IntegrityError: there is none, or it is of something else.
-    """
+    """Return the manifest of a wheel's folder. Raises IntegrityError: there is none, or it is of something else."""
     record = manifest.read(path)
     if record is None or record.kind != "wheel":
         raise IntegrityError(

@@ -23,23 +23,15 @@ DEADLINE_SECONDS = 1800
 
 @dataclass(frozen=True, kw_only=True)
 class Expectation:
-    """What the checks must find; an empty value is not checked.
+    """What the checks must find; an empty value is not checked."""
 
-    Attributes:
-        version: of TensorFlow.
-        cuda: CUDA release as loaded.
-        cudnn: cuDNN release as loaded.
-        capability: compute capability, of the build and of the device.
-        device: ``auto``, ``cpu`` or ``gpu``; ``gpu`` makes a missing GPU a failure.
-        skip: checks that are left out, by id, noun or pattern. They are part of what a report is kept by, so that a
-            pass without them is never reused as a pass with them.
-    """
-
-    version: str = ""
-    cuda: str = ""
-    cudnn: str = ""
-    capability: str = ""
-    device: str = "auto"
+    version: str = ""  # of TensorFlow
+    cuda: str = ""  # CUDA release as loaded
+    cudnn: str = ""  # cuDNN release as loaded
+    capability: str = ""  # compute capability, of the build and of the device
+    device: str = "auto"  # ``auto``, ``cpu`` or ``gpu``; ``gpu`` makes a missing GPU a failure
+    # checks that are left out, by id, noun or pattern. They are part of what a report is kept by, so that a pass
+    # without them is never reused as a pass with them
     skip: tuple[str, ...] = ()
 
 

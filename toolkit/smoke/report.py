@@ -22,21 +22,14 @@ _WORDS: Final = {state: word for word, state in _STATES.items()}
 
 @dataclass(frozen=True)
 class Report:
-    """All checks of one run.
+    """All checks of one run."""
 
-    Attributes:
-        tensorflow: version found, None when it does not import.
-        python: version of the interpreter that ran the checks.
-        device: ``asked`` (auto, cpu, gpu) and ``gpus``, the number that TensorFlow saw.
-        checks: in the order in which they ran; the facts of each hold the check's ``evidence`` and ``timeout``.
-        verdict: ``pass`` unless a check failed.
-    """
-
-    tensorflow: str | None
-    python: str
-    device: Mapping[str, Any]
+    tensorflow: str | None  # version found, None when it does not import
+    python: str  # version of the interpreter that ran the checks
+    device: Mapping[str, Any]  # ``asked`` (auto, cpu, gpu) and ``gpus``, the number that TensorFlow saw
+    # in the order in which they ran; the facts of each hold the check's ``evidence`` and ``timeout``
     checks: tuple[Finding, ...]
-    verdict: Literal["pass", "fail"]
+    verdict: Literal["pass", "fail"]  # ``pass`` unless a check failed
 
     @property
     def failures(self) -> tuple[Finding, ...]:

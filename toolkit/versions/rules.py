@@ -37,23 +37,15 @@ class Asked:
 
 @dataclass(frozen=True, kw_only=True)
 class Spec(Asked):
-    """A set of versions that the table allows.
+    """A set of versions that the table allows."""
 
-    Attributes:
-        bazel: version that this TensorFlow is built with.
-        clang: major version of the toolchain's compiler.
-        requirements: the locked run-time set of this Python, CUDA and cuDNN; empty where none is locked.
-        bazel_arguments: flags that the version of TensorFlow needs, then those that answer known failures.
-        warnings: what to know about this set before the build, one line each.
-        answered: known failures that affect every set and that the toolchain answers, one line each.
-    """
-
-    bazel: str
-    clang: str
-    requirements: str
+    bazel: str  # version that this TensorFlow is built with
+    clang: str  # major version of the toolchain's compiler
+    requirements: str  # the locked run-time set of this Python, CUDA and cuDNN; empty where none is locked
+    # flags that the version of TensorFlow needs, then those that answer known failures
     bazel_arguments: tuple[str, ...] = ()
-    warnings: tuple[str, ...] = ()
-    answered: tuple[str, ...] = ()
+    warnings: tuple[str, ...] = ()  # what to know about this set before the build, one line each
+    answered: tuple[str, ...] = ()  # known failures that affect every set and that the toolchain answers, one line each
 
 
 def resolve(

@@ -44,74 +44,48 @@ class Default:
 
 @dataclass(frozen=True, kw_only=True)
 class Toolchain:
-    """The compiler of the build stage.
+    """The compiler of the build stage."""
 
-    Attributes:
-        clang: major version.
-        capabilities_max: newest compute capability that it compiles for.
-        source: why.
-    """
-
-    clang: str
-    capabilities_max: str
-    source: str
+    clang: str  # major version
+    capabilities_max: str  # newest compute capability that it compiles for
+    source: str  # why
 
 
 @dataclass(frozen=True, kw_only=True)
 class TensorflowRow:
-    """One version of TensorFlow.
-
-    Attributes:
-        tested: this project has run it.
-        python, cuda, cudnn: exact strings that the build accepts.
-        clang: the compiler that upstream documents; the build stage has another (:class:`Toolchain`).
-        target: Bazel target of the wheel, below //tensorflow/tools/pip_package.
-        nccl: version in the table, where known.
-        and_cuda: CUDA and cuDNN that the wheel's own extra would install, where known.
-        commit: of the version's tag, where known.
-        tarball_sha256: of the tag's source archive, where known.
-        flags: what Bazel gets for this version.
-    """
+    """One version of TensorFlow."""
 
     version: str
-    tested: bool
-    python: tuple[str, ...]
+    tested: bool  # this project has run it
+    python: tuple[str, ...]  # python, cuda, cudnn: exact strings that the build accepts
     bazel: str
-    clang: str
-    target: str
+    clang: str  # the compiler that upstream documents; the build stage has another (:class:`Toolchain`)
+    target: str  # Bazel target of the wheel, below //tensorflow/tools/pip_package
     cuda: tuple[str, ...]
     cudnn: tuple[str, ...]
     sources: tuple[str, ...]
-    nccl: str = ""
+    nccl: str = ""  # version in the table, where known
+    # CUDA and cuDNN that the wheel's own extra would install, where known
     and_cuda: Mapping[str, str] = field(default_factory=dict)
-    commit: str = ""
-    tarball_sha256: str = ""
-    flags: tuple[str, ...] = ()
+    commit: str = ""  # of the version's tag, where known
+    tarball_sha256: str = ""  # of the tag's source archive, where known
+    flags: tuple[str, ...] = ()  # what Bazel gets for this version
 
 
 @dataclass(frozen=True, kw_only=True)
 class CudaRow:
-    """One CUDA release.
-
-    Attributes:
-        redist: sha256 of NVIDIA's redistrib JSON.
-        driver: Linux driver shipped with it; empty where unknown.
-        driver_min: oldest driver that runs it by minor-version compatibility; empty where unknown.
-        capabilities: compute capabilities that its ptxas assembles.
-        components: versions of its run-time wheels; empty where not looked up.
-        headers: further wheels of ``parts``.
-        parts: locked set of the toolchain's proof, a file of docker/requirements; empty where none is locked.
-    """
+    """One CUDA release."""
 
     version: str
-    redist: str
-    capabilities: tuple[str, ...]
+    redist: str  # sha256 of NVIDIA's redistrib JSON
+    capabilities: tuple[str, ...]  # compute capabilities that its ptxas assembles
     sources: tuple[str, ...]
-    driver: str = ""
-    driver_min: str = ""
+    driver: str = ""  # Linux driver shipped with it; empty where unknown
+    driver_min: str = ""  # oldest driver that runs it by minor-version compatibility; empty where unknown
+    # versions of its run-time wheels; empty where not looked up
     components: Mapping[str, str] = field(default_factory=dict)
-    headers: Mapping[str, str] = field(default_factory=dict)
-    parts: str = ""
+    headers: Mapping[str, str] = field(default_factory=dict)  # further wheels of ``parts``
+    parts: str = ""  # locked set of the toolchain's proof, a file of docker/requirements; empty where none is locked
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -152,22 +126,16 @@ def split_span(span: str) -> dict[str, str]:
 
 @dataclass(frozen=True, kw_only=True)
 class Failure:
-    """A known upstream failure.
-
-    Attributes:
-        when: for ``tensorflow``, ``cuda``, ``cudnn`` and ``capability``, a specifier of the versions affected.
-        ours: what this project does about it.
-        flags: what Bazel gets for it.
-        refuse: whether a build is refused because of it.
-    """
+    """A known upstream failure."""
 
     id: str
     issues: tuple[str, ...]
     symptom: str
-    ours: str
-    flags: tuple[str, ...] = ()
+    ours: str  # what this project does about it
+    flags: tuple[str, ...] = ()  # what Bazel gets for it
+    # for ``tensorflow``, ``cuda``, ``cudnn`` and ``capability``, a specifier of the versions affected
     when: Mapping[str, str] = field(default_factory=dict)
-    refuse: bool = False
+    refuse: bool = False  # whether a build is refused because of it
 
     def affects(self, **values: Sequence[str]) -> bool:
         """Return whether each specifier of ``when`` admits one of the values of that name."""
@@ -219,11 +187,7 @@ class Table:
 
 @functools.cache
 def load_table(path: Path = PATH) -> Table:
-    """Read the table.
-
-    Raises:
-        ToolkitError: the file is missing or inconsistent; that is a defect of this project.
-    """
+    """Read the table. Raises ToolkitError: the file is missing or inconsistent; that is a defect of this project."""
     try:
         return _build(yaml.load(path.read_bytes(), _Loader))  # noqa: S506 (both loaders are the safe ones)
     except (OSError, yaml.YAMLError, LookupError, TypeError, AttributeError, ValueError) as error:

@@ -35,17 +35,11 @@ LOG_SECONDS = 120
 
 @dataclass(frozen=True, kw_only=True)
 class BuiltWheel:
-    """A wheel on disk.
+    """A wheel on disk."""
 
-    Attributes:
-        folder: ``dist/NAME``.
-        record: its manifest.
-        reused: whether it was built before.
-    """
-
-    folder: Path
-    record: Manifest
-    reused: bool
+    folder: Path  # ``dist/NAME``
+    record: Manifest  # its manifest
+    reused: bool  # whether it was built before
 
     @property
     def wheel(self) -> Path:

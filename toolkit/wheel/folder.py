@@ -23,11 +23,7 @@ _STAGING_NAME = re.compile(r"\.[0-9a-f]{12}\.[a-z0-9_]{8}")
 
 
 def find_wheel(folder: Path) -> Path:
-    """Return the one wheel of a folder.
-
-    Raises:
-        BuildError: there is none, or more than one.
-    """
+    """Return the one wheel of a folder. Raises BuildError: there is none, or more than one."""
     wheels = sorted(folder.glob("*.whl"))
     if len(wheels) != 1:
         raise BuildError(
@@ -121,15 +117,10 @@ def _complain(folder: Path, why: str) -> IntegrityError:
 
 @dataclass(frozen=True, kw_only=True)
 class Staging:
-    """A folder in which one build works.
+    """A folder in which one build works."""
 
-    Attributes:
-        path: the folder.
-        lock: open file that holds its lock. A child that inherits it holds the lock until it ends.
-    """
-
-    path: Path
-    lock: int
+    path: Path  # the folder
+    lock: int  # open file that holds its lock. A child that inherits it holds the lock until it ends
 
 
 @contextmanager

@@ -20,26 +20,16 @@ BUILD_INFO = "tensorflow/python/platform/build_info.py"
 
 @dataclass(frozen=True, kw_only=True)
 class BuildInfo:
-    """The values that matter here; empty where the build wrote none, as a CPU build does.
-
-    Attributes:
-        cuda: CUDA release, such as ``12.6.1``.
-        cudnn: cuDNN version as far as the build knows it: hermetic builds write ``9``.
-        capabilities: such as ``sm_75``, ``compute_75``.
-    """
+    """The values that matter here; empty where the build wrote none, as a CPU build does."""
 
     is_cuda: bool = False
-    cuda: str = ""
-    cudnn: str = ""
-    capabilities: tuple[str, ...] = ()
+    cuda: str = ""  # CUDA release, such as ``12.6.1``
+    cudnn: str = ""  # cuDNN version as far as the build knows it: hermetic builds write ``9``
+    capabilities: tuple[str, ...] = ()  # such as ``sm_75``, ``compute_75``
 
 
 def parse_build_info(source: str) -> BuildInfo:
-    """Read the module's text.
-
-    Raises:
-        ValueError: there is no assignment of literal pairs to ``build_info``.
-    """
+    """Read the module's text. Raises ValueError: there is no assignment of literal pairs to ``build_info``."""
     try:
         values = _evaluate(_find_value(ast.parse(source)))
         return BuildInfo(
@@ -78,33 +68,20 @@ NAMES = frozenset({"tensorflow", "tensorflow-cpu"})
 
 @dataclass(frozen=True, kw_only=True)
 class Inspection:
-    """The facts of a TensorFlow wheel.
+    """The facts of a TensorFlow wheel."""
 
-    Attributes:
-        file: its file name.
-        digest: of its bytes.
-        bytes, unpacked_bytes: its size, and that of its libraries once unpacked.
-        name, version: of the distribution.
-        pythons: interpreter tags, such as ``cp311``.
-        platforms: platform tags.
-        build: what its build wrote down.
-        needed: libraries that it loads and does not bring along.
-        symbols: highest versions needed of GLIBC, GLIBCXX and CXXABI.
-        architectures: GPU code found in its libraries.
-    """
-
-    file: str
-    digest: str
-    bytes: int
+    file: str  # its file name
+    digest: str  # of its bytes
+    bytes: int  # bytes, unpacked_bytes: its size, and that of its libraries once unpacked
     unpacked_bytes: int
-    name: str
+    name: str  # name, version: of the distribution
     version: str
-    pythons: tuple[str, ...]
-    platforms: tuple[str, ...]
-    build: BuildInfo
-    needed: tuple[str, ...]
-    symbols: dict[str, str]
-    architectures: tuple[str, ...]
+    pythons: tuple[str, ...]  # interpreter tags, such as ``cp311``
+    platforms: tuple[str, ...]  # platform tags
+    build: BuildInfo  # what its build wrote down
+    needed: tuple[str, ...]  # libraries that it loads and does not bring along
+    symbols: dict[str, str]  # highest versions needed of GLIBC, GLIBCXX and CXXABI
+    architectures: tuple[str, ...]  # GPU code found in its libraries
 
 
 def read_identity(path: Path) -> archive.Identity:
@@ -217,15 +194,10 @@ def _rank(architecture: str) -> tuple[int, str]:
 
 @dataclass(frozen=True, kw_only=True)
 class Audit:
-    """What ``auditwheel show`` reports.
+    """What ``auditwheel show`` reports."""
 
-    Attributes:
-        platform: tag that the wheel is consistent with, such as ``manylinux_2_38_x86_64``; ``linux_…`` if with none.
-        outside: libraries that it needs and that no policy promises.
-    """
-
-    platform: str
-    outside: tuple[str, ...]
+    platform: str  # tag that the wheel is consistent with, such as ``manylinux_2_38_x86_64``; ``linux_…`` if with none
+    outside: tuple[str, ...]  # libraries that it needs and that no policy promises
 
 
 def audit(path: Path) -> Audit:

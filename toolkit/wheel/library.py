@@ -70,25 +70,16 @@ _VERSIONED = re.compile(r"(GLIBC|GLIBCXX|CXXABI)_([0-9]+(?:\.[0-9]+)*)")
 
 @dataclass(frozen=True, kw_only=True)
 class Library:
-    """Facts of one ELF file.
+    """Facts of one ELF file."""
 
-    Attributes:
-        needed: names of the libraries that it loads.
-        symbols: highest symbol version needed of GLIBC, GLIBCXX and CXXABI, where any is.
-        architectures: GPU code in it, such as ``sm_75``.
-    """
-
-    needed: frozenset[str] = frozenset()
+    needed: frozenset[str] = frozenset()  # names of the libraries that it loads
+    # highest symbol version needed of GLIBC, GLIBCXX and CXXABI, where any is
     symbols: dict[str, str] = field(default_factory=dict)
-    architectures: frozenset[str] = frozenset()
+    architectures: frozenset[str] = frozenset()  # GPU code in it, such as ``sm_75``
 
 
 def read(data: mmap.mmap) -> Library:
-    """Read an ELF file: a library, or a cubin, which is one for the GPU.
-
-    Raises:
-        ValueError: it is damaged.
-    """
+    """Read an ELF file: a library, or a cubin, which is one for the GPU. Raises ValueError: it is damaged."""
     try:
         elf = ELFFile(cast("IO[bytes]", data))
         if elf["e_machine"] == _EM_CUDA:

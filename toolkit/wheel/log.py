@@ -103,23 +103,15 @@ _CODES: dict[int, tuple[type[ToolkitError], str, str]] = {
 
 @dataclass(frozen=True, kw_only=True)
 class Outcome:
-    """What one build did.
+    """What one build did."""
 
-    Attributes:
-        exit_code: of Bazel; None where the build did not end.
-        failures: label and mnemonic of each failed action, with its message.
-        executed: actions that were run or taken from a cache.
-        runners: how many actions each strategy served, such as ``linux-sandbox`` or ``remote cache hit``.
-        reused: actions that did not run because the output base had their results.
-        seconds: wall time.
-    """
-
-    exit_code: int | None = None
-    failures: tuple[str, ...] = ()
-    executed: int = 0
+    exit_code: int | None = None  # of Bazel; None where the build did not end
+    failures: tuple[str, ...] = ()  # label and mnemonic of each failed action, with its message
+    executed: int = 0  # actions that were run or taken from a cache
+    # how many actions each strategy served, such as ``linux-sandbox`` or ``remote cache hit``
     runners: Mapping[str, int] = field(default_factory=dict)
-    reused: int = 0
-    seconds: float = 0
+    reused: int = 0  # actions that did not run because the output base had their results
+    seconds: float = 0  # wall time
 
     @property
     def cached_by(self) -> dict[str, int]:
@@ -225,15 +217,11 @@ class Progress:
     """The state of a build, fed line by line.
 
     Bazel finds actions while it builds, so the total grows. The estimate of the remaining time starts at a twentieth.
-
-    Attributes:
-        done, total: actions, as of the latest line that had them.
-        action: what that line names.
     """
 
-    done: int = 0
+    done: int = 0  # done, total: actions, as of the latest line that had them
     total: int = 0
-    action: str = ""
+    action: str = ""  # what that line names
     _first: tuple[float, int] | None = None
     _latest: float = 0.0
 

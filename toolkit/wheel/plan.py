@@ -31,68 +31,41 @@ _CACHES = ("http://", "https://", *_EXECUTORS)
 
 @dataclass(frozen=True, kw_only=True)
 class BuildOptions:
-    """How this machine builds. The result does not depend on it, so none of it is in the plan's digest.
+    """How this machine builds. The result does not depend on it, so none of it is in the plan's digest."""
 
-    Attributes:
-        jobs: parallel actions; 0: by cores and memory.
-        memory: MiB that Bazel may plan with; 0: all of the machine's.
-        remote_cache, remote_executor: URL of an existing service, or empty.
-        remote_instance: name of an instance of these services, or empty.
-        bazelrc: rc file with the credentials of that service; it is in no layer.
-        ca_bundle: PEM file for networks that re-sign https; it is in no layer.
-        downloads: folder with what Bazel would fetch, for machines off-line.
-        cache_id: name of the cache mounts; a build continues with what the last build of that name compiled.
-        fresh: use nothing that an earlier build left.
-        base: the base image with its digest; empty for the name that the lock gives.
-    """
-
-    jobs: int = 0
-    memory: int = 0
-    remote_cache: str = ""
+    jobs: int = 0  # parallel actions; 0: by cores and memory
+    memory: int = 0  # MiB that Bazel may plan with; 0: all of the machine's
+    remote_cache: str = ""  # remote_cache, remote_executor: URL of an existing service, or empty
     remote_executor: str = ""
-    remote_instance: str = ""
-    bazelrc: str = ""
-    ca_bundle: str = ""
-    downloads: str = ""
+    remote_instance: str = ""  # name of an instance of these services, or empty
+    bazelrc: str = ""  # rc file with the credentials of that service; it is in no layer
+    ca_bundle: str = ""  # PEM file for networks that re-sign https; it is in no layer
+    downloads: str = ""  # folder with what Bazel would fetch, for machines off-line
+    # name of the cache mounts; a build continues with what the last build of that name compiled
     cache_id: str = "tensorflow"
-    fresh: bool = False
-    base: str = ""
+    fresh: bool = False  # use nothing that an earlier build left
+    base: str = ""  # the base image with its digest; empty for the name that the lock gives
 
 
 @dataclass(frozen=True, kw_only=True)
 class BuildContext:
-    """A named build context that replaces a stage of the Dockerfile.
+    """A named build context that replaces a stage of the Dockerfile."""
 
-    Attributes:
-        location: value for ``--build-context NAME=``.
-        identity: content digest, commit, or image digest.
-    """
-
-    location: str
-    identity: str
+    location: str  # value for ``--build-context NAME=``
+    identity: str  # content digest, commit, or image digest
 
 
 @dataclass(frozen=True, kw_only=True)
 class WheelPlan:
-    """What building a wheel takes.
+    """What building a wheel takes."""
 
-    Attributes:
-        lock: every pin.
-        digest: content digest of all that decides the result.
-        arguments: build arguments by name.
-        contexts: location of each named context.
-        secrets: files by secret id.
-        fresh: whether the build uses no caches.
-        origins: identity of each context that replaces a pinned source.
-    """
-
-    lock: Lock
-    digest: str
-    arguments: dict[str, str]
-    contexts: dict[str, str]
-    secrets: dict[str, str]
-    fresh: bool = False
-    origins: dict[str, str] = field(default_factory=dict)
+    lock: Lock  # every pin
+    digest: str  # content digest of all that decides the result
+    arguments: dict[str, str]  # build arguments by name
+    contexts: dict[str, str]  # location of each named context
+    secrets: dict[str, str]  # files by secret id
+    fresh: bool = False  # whether the build uses no caches
+    origins: dict[str, str] = field(default_factory=dict)  # identity of each context that replaces a pinned source
 
     @property
     def name(self) -> str:

@@ -18,18 +18,12 @@ from toolkit.wheel.plan import WheelPlan
 
 @dataclass(frozen=True, kw_only=True)
 class BuildRun:
-    """Where and when a build ran.
+    """Where and when a build ran."""
 
-    Attributes:
-        started, finished: seconds since 1970.
-        host: cores, memory, kernel of the machine, engine and its version.
-        command: what was run.
-    """
-
-    started: float
+    started: float  # started, finished: seconds since 1970
     finished: float
-    host: Mapping[str, str]
-    command: tuple[str, ...]
+    host: Mapping[str, str]  # cores, memory, kernel of the machine, engine and its version
+    command: tuple[str, ...]  # what was run
 
 
 def publish(staging: Path, target: Path, plan: WheelPlan, table: Table, ran: BuildRun) -> Manifest:

@@ -28,58 +28,35 @@ _REMOTE = re.compile(r"(?:https|ssh|git)://[^#\s]+#(?P<commit>[0-9a-f]{40})")
 
 @dataclass(frozen=True, kw_only=True)
 class WheelRequest:
-    """What ``toolkit build-wheel`` was asked for, beyond the settings.
+    """What ``toolkit build-wheel`` was asked for, beyond the settings."""
 
-    Attributes:
-        capabilities: as the user wrote them; none for the default.
-        apt_snapshot: day of Debian's snapshot archive, or empty.
-        source, bazel: what replaces the pinned ones, or empty.
-        bazel_arguments: flags for Bazel.
-        options: how to build.
-    """
-
-    capabilities: Sequence[str] = ()
-    apt_snapshot: str = ""
-    source: str = ""
+    capabilities: Sequence[str] = ()  # as the user wrote them; none for the default
+    apt_snapshot: str = ""  # day of Debian's snapshot archive, or empty
+    source: str = ""  # source, bazel: what replaces the pinned ones, or empty
     bazel: str = ""
-    bazel_arguments: Sequence[str] = ()
-    options: BuildOptions
+    bazel_arguments: Sequence[str] = ()  # flags for Bazel
+    options: BuildOptions  # how to build
 
 
 @dataclass(frozen=True, kw_only=True)
 class PlannedWheel:
-    """A build that can start.
+    """A build that can start."""
 
-    Attributes:
-        spec: the versions and the warnings about them.
-        plan: what will be run.
-        table: the version table.
-        engine: name and version of the container engine; empty where none answered.
-    """
-
-    spec: Spec
-    plan: WheelPlan
-    table: Table
-    engine: str
+    spec: Spec  # the versions and the warnings about them
+    plan: WheelPlan  # what will be run
+    table: Table  # the version table
+    engine: str  # name and version of the container engine; empty where none answered
 
 
 @dataclass(frozen=True, kw_only=True)
 class EngineImages:
-    """The images that a build starts from, as the engine knows them.
+    """The images that a build starts from, as the engine knows them."""
 
-    Attributes:
-        base: reference of the base image.
-        digest: its content digest; empty where no engine answered.
-        pinned: the reference with its digest, where a registry gave it one.
-        bazel_digest: content digest of Bazel's image, where Bazel is an image and is here.
-        engine: name and version of the engine, or empty.
-    """
-
-    base: str
-    digest: str = ""
-    pinned: str = ""
-    bazel_digest: str = ""
-    engine: str = ""
+    base: str  # reference of the base image
+    digest: str = ""  # its content digest; empty where no engine answered
+    pinned: str = ""  # the reference with its digest, where a registry gave it one
+    bazel_digest: str = ""  # content digest of Bazel's image, where Bazel is an image and is here
+    engine: str = ""  # name and version of the engine, or empty
 
 
 def resolve(settings: Settings, request: WheelRequest, *, lock_file: Path, dry_run: bool = False) -> PlannedWheel:

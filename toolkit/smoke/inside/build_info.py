@@ -14,11 +14,7 @@ _LOCAL_REMEDY = "build a wheel for it: toolkit build-wheel"
 
 
 def info() -> dict[str, Any]:
-    """Return ``tf.sysconfig.get_build_info()`` as a plain dict.
-
-    Raises:
-        Fail: there is none.
-    """
+    """Return ``tf.sysconfig.get_build_info()`` as a plain dict. Raises Fail: there is none."""
     return dict(require_attribute(load_tensorflow(), "sysconfig.get_build_info")())
 
 

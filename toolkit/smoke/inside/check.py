@@ -20,21 +20,13 @@ TENSORFLOW: Final = "tensorflow.import"
 
 @dataclass(frozen=True)
 class Ask:
-    """What the installation under test is expected to be. An empty string is no expectation.
+    """What the installation under test is expected to be. An empty string is no expectation."""
 
-    Attributes:
-        version: TensorFlow's version, ``2.19.0``.
-        capability: compute capability of the GPU that it must serve, ``7.5``.
-        cuda: CUDA version that it must load, ``12.6.1``.
-        cudnn: cuDNN version that it must load, ``9.5.0``.
-        device: ``auto`` uses a GPU if there is one, ``cpu`` hides it, ``gpu`` fails without one.
-    """
-
-    version: str = ""
-    capability: str = ""
-    cuda: str = ""
-    cudnn: str = ""
-    device: str = "auto"
+    version: str = ""  # TensorFlow's version, ``2.19.0``
+    capability: str = ""  # compute capability of the GPU that it must serve, ``7.5``
+    cuda: str = ""  # CUDA version that it must load, ``12.6.1``
+    cudnn: str = ""  # cuDNN version that it must load, ``9.5.0``
+    device: str = "auto"  # ``auto`` uses a GPU if there is one, ``cpu`` hides it, ``gpu`` fails without one
 
 
 class Fail(Exception):  # noqa: N818 - a verdict, not an error of the program
@@ -70,21 +62,13 @@ class Outcome:
 
 @dataclass(frozen=True)
 class Check:
-    """One thing to prove.
+    """One thing to prove."""
 
-    Attributes:
-        id: its name, ``noun.detail``; part of the public contract.
-        title: what holds when it passes.
-        probe: looks, and returns evidence or raises :class:`Fail` or :class:`Skip`.
-        timeout: seconds after which it counts as hung.
-        needs: ids of checks that must have passed before, in the same process.
-    """
-
-    id: str
-    title: str
-    probe: Callable[[Ask], Evidence]
-    timeout: float = 60.0
-    needs: tuple[str, ...] = ()
+    id: str  # its name, ``noun.detail``; part of the public contract
+    title: str  # what holds when it passes
+    probe: Callable[[Ask], Evidence]  # looks, and returns evidence or raises :class:`Fail` or :class:`Skip`
+    timeout: float = 60.0  # seconds after which it counts as hung
+    needs: tuple[str, ...] = ()  # ids of checks that must have passed before, in the same process
 
     def run(self, ask: Ask) -> Outcome:
         """Run the probe. Whatever it raises is a finding: an error that it did not foresee is a failure."""

@@ -107,17 +107,11 @@ def _file_offset(segments: list[Segment], address: int) -> int:
 
 @dataclass(frozen=True)
 class Library:
-    """One shared object.
+    """One shared object."""
 
-    Attributes:
-        soname: what is passed to dlopen.
-        folder: below ``site-packages/nvidia`` where its wheel puts it.
-        package: the PyPI package.
-    """
-
-    soname: str
-    folder: str
-    package: str
+    soname: str  # what is passed to dlopen
+    folder: str  # below ``site-packages/nvidia`` where its wheel puts it
+    package: str  # the PyPI package
 
 
 def _list(folder: str, package: str, *sonames: str) -> tuple[Library, ...]:

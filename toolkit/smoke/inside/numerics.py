@@ -19,19 +19,12 @@ EPSILON = 1e-3
 
 @dataclass(frozen=True)
 class Expected:
-    """One array of a reference.
+    """One array of a reference."""
 
-    Attributes:
-        name: what it is.
-        value: the float64 result.
-        terms: how many rounded operations lead from the inputs to one element.
-        magnitude: the same computation on absolute values; the scale of its rounding error.
-    """
-
-    name: str
-    value: Any
-    terms: int
-    magnitude: Any
+    name: str  # what it is
+    value: Any  # the float64 result
+    terms: int  # how many rounded operations lead from the inputs to one element
+    magnitude: Any  # the same computation on absolute values; the scale of its rounding error
 
 
 def expect_matmul(np: Any, a: Any, b: Any, up: Any) -> list[Expected]:
