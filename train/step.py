@@ -69,10 +69,14 @@ def make_train_step(
     model, weights = state.model, [variable.value for variable in state.model.trainable_variables]
     seed = dropout_seed(model)
     scaled = config.precision == "mixed_float16"
+    together = form.compile_updates and not config.jit
+    # Cast one by one, each kernel would be a launch wherever it is used.
+    kernels, dtype = _list_cast_kernels(model) if together else [], keras.DTypePolicy(config.precision).compute_dtype
 
     def update(gradients: list[tf.Tensor], rate: tf.Tensor) -> tf.Tensor:
         """Move weights, slots and scale; returns whether the gradients are finite."""
         finite = tf.constant(True)
+        gradients = [tf.cast(gradient, weight.dtype) for gradient, weight in zip(gradients, weights, strict=True)]
         if scaled:
             scale = state.loss_scale.read_value()
             gradients = [gradient / scale for gradient in gradients]
@@ -97,25 +101,45 @@ def make_train_step(
             tf.cond(finite, move, lambda: None)
         return finite
 
-    apply = (
-        tf.function(update, jit_compile=True, autograph=False) if form.compile_updates and not config.jit else update
-    )
+    apply = tf.function(update, jit_compile=True, autograph=False) if together else update
+
+    @tf.function(jit_compile=True, autograph=False)  # type: ignore[untyped-decorator]
+    def cast_together(values: list[tf.Tensor]) -> list[tf.Tensor]:
+        return [tf.cast(value, dtype) for value in values]
 
     def step(images: tf.Tensor, labels: tf.Tensor, rate: tf.Tensor) -> Outcome:
         state.step.assign_add(1)
         if seed is not None:
             seed.assign(tf.stack([tf.constant(config.seed, tf.int64), state.step.read_value()]))
         scale = state.loss_scale.read_value()
-        with tf.GradientTape() as tape:
+        halves = cast_together([kernel.value for kernel in kernels]) if kernels else []
+        with _replace(kernels, halves), tf.GradientTape() as tape:
+            tape.watch(halves)
             logits = model(normalize_images(images, mean, std, model.input.dtype), training=True)
             loss = tf.reduce_mean(_cross_entropy(labels, logits, form))
             target = loss * scale if scaled else loss
-        finite = apply(tape.gradient(target, weights), rate)
+        used = {kernel.path: half for kernel, half in zip(kernels, halves, strict=True)}
+        sources = [used.get(variable.path, variable.value) for variable in model.trainable_variables]
+        finite = apply(tape.gradient(target, sources), rate)
         labels = tf.cast(labels, tf.int64)  # GPUs have no kernels to compare int32: it would be done on the host
         correct = tf.reduce_sum(tf.cast(tf.argmax(logits, axis=-1) == labels, tf.int64))
         return Outcome(loss, correct, finite)
 
     return step
+
+
+def _list_cast_kernels(model: keras.Model) -> list[keras.Variable]:
+    """List the convolutions' kernels that are kept in float32 and used in half precision."""
+    layers = [layer for layer in model.layers if layer.compute_dtype != layer.variable_dtype]
+    return [variable for layer in layers for variable in layer.trainable_variables if len(variable.shape) == 4]
+
+
+def _replace(variables: list[keras.Variable], values: list[tf.Tensor]) -> keras.StatelessScope:
+    """Make a scope in which the layers read these values instead of their variables."""
+    scope = keras.StatelessScope()
+    for variable, value in zip(variables, values, strict=True):
+        scope.add_update((variable, value))  # given to its constructor, they would be cast back
+    return scope
 
 
 def _cross_entropy(labels: tf.Tensor, logits: tf.Tensor, form: Formulation) -> tf.Tensor:

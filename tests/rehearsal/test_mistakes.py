@@ -23,7 +23,7 @@ def case(mistake: str, kind: str, *words: str, arguments: tuple[str, ...] = ()) 
         case("read", "to host", "copies to the host", "the limit is"),
         case("growth", "growth", "grows with each step"),
         case("none", "error", "llocat", arguments=("--gpu-memory", "0.4", "--batch-size", "1024")),
-        case("none", "error", "no kernel image is available", arguments=("--capability", "5.2")),
+        case("none", "no device code", "capability 5.2", "no kernel image is available", arguments=("--capability", "5.2")),
         case("none", "error", "driver version is insufficient", arguments=("--driver", "11.8")),
         case("none", "idle device", "1 of 2 GPUs", arguments=("--gpus", "2")),
     ],

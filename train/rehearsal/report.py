@@ -45,6 +45,7 @@ def choose_limits(config: TrainConfig) -> Limits:
 def find_faults(request: Request, record: Mapping[str, Any], steps: list[Step], limits: Limits) -> list[Finding]:
     """List everything that is wrong, worst first; the job passes if there is nothing."""
     return [
+        *_check_binaries(request, record),
         *_check_end(record),
         *_check_placement(record, limits),
         *_check_steps(steps, limits),
@@ -52,6 +53,18 @@ def find_faults(request: Request, record: Mapping[str, Any], steps: list[Step], 
         *_check_devices(request, steps),
         *_check_audit(record.get("audit") or {}),
     ]
+
+
+def _check_binaries(request: Request, record: Mapping[str, Any]) -> Iterator[Finding]:
+    """Find a device that TensorFlow has no code for. Which operation meets that first, and how, is up to chance."""
+    found = record.get("counts", {}).get("fat binary", {})
+    if set(found) == {"none"}:
+        capability = ".".join(map(str, request.device.capability))
+        yield Finding(
+            "no device code",
+            f"none of the {found['none']} fat binaries has code for capability {capability}: "
+            "no kernel image is available for execution on the device",
+        )
 
 
 def _check_end(record: Mapping[str, Any]) -> Iterator[Finding]:

@@ -1,5 +1,6 @@
 """What is computed does not depend on the formulation: the one for GPUs is held against the one for processors."""
 
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
@@ -71,7 +72,7 @@ def take_step(config: TrainConfig, form: Formulation) -> dict[str, Any]:
     current = state.create(model, rule, initial_scale=1.0)
     images = np.random.default_rng(0).integers(0, 256, (8, *config.shape)).astype(np.uint8)
     unit = np.full(config.shape[-1], 100.0)
-    function = step.compile_train_step(step.make_train_step(current, rule, config, unit, unit / 2), config)
+    function = step.compile_train_step(step.make_train_step(current, rule, config, unit, unit / 2, form=form), config)
     function(tf.constant(images), tf.constant(np.arange(8, dtype=np.int32)), tf.constant(0.05))
     evaluate = step.compile_evaluation_step(step.make_evaluation_step(model, unit, unit / 2), config)
     return {**current.read(), "logits": evaluate(tf.constant(images)).numpy()}
@@ -109,7 +110,7 @@ def trace(config: TrainConfig, form: Formulation) -> list[tf.Operation]:
     model, rule = build(config, form), optimizer.choose(config)
     current = state.create(model, rule, initial_scale=1.0)
     unit = np.full(config.shape[-1], 100.0)
-    function = step.compile_train_step(step.make_train_step(current, rule, config, unit, unit / 2), config)
+    function = step.compile_train_step(step.make_train_step(current, rule, config, unit, unit / 2, form=form), config)
     arguments = (tf.zeros((8, *config.shape), tf.uint8), tf.zeros(8, tf.int32), tf.constant(0.05))
     return list(walk(function.get_concrete_function(*arguments).graph))  # type: ignore[attr-defined]
 
@@ -130,6 +131,34 @@ def test_the_formulation_for_processors_would_fail_on_a_gpu() -> None:
     """What the check above is there for."""
     norms = [op for op in trace(configure("digits", depth=16), FOR_CPU) if op.type.startswith("FusedBatchNormGrad")]
     assert not all(op.get_attr("is_training") for op in norms)
+
+
+@pytest.mark.parametrize(("form", "once"), [(FOR_GPU, True), (replace(FOR_GPU, compile_updates=False), False)])
+def test_kernels_are_cast_to_half_precision_once(form: Formulation, once: bool) -> None:
+    """On a GPU; a cast wherever a kernel is used would be three launches more for each convolution."""
+    config = configure("digits", depth=16, memory="recompute", precision="mixed_float16")
+    kernels = [variable.shape for variable in build(config, form).trainable_variables if len(variable.shape) == 4]
+    casts = [op for op in trace(config, form) if op.type == "Cast" and op.get_attr("DstT") == tf.float16]
+    found = [op for op in casts if op.outputs[0].shape.as_list() in [list(shape) for shape in kernels]]
+    assert (len(found) == len(kernels)) == once
+
+
+@pytest.mark.parametrize("memory", MODES)
+def test_casting_kernels_once_changes_no_number(memory: Mode) -> None:
+    config = configure("digits", depth=16, memory=memory, precision="mixed_bfloat16")
+    expected = take_step(config, replace(FOR_GPU_CHANNELS_LAST, compile_updates=False))
+    found = take_step(config, FOR_GPU_CHANNELS_LAST)
+    for name, value in expected.items():
+        assert np.abs(found[name] - value).max() <= 1e-6 * np.abs(value).max(), name
+
+
+def test_recomputing_on_a_gpu_copies_no_maps() -> None:
+    """TensorFlow's recompute_grad adds a zero to every input, which is a copy of all maps for each layer."""
+    more = {
+        memory: Counter(op.type for op in trace(configure("digits", depth=16, memory=memory), FOR_GPU))["AddV2"]
+        for memory in ("plain", "recompute")
+    }
+    assert more["recompute"] <= more["plain"]
 
 
 @pytest.mark.parametrize(("form", "on_host"), [(FOR_GPU, False), (FOR_CPU, True)])

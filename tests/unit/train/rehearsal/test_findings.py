@@ -45,6 +45,7 @@ def test_a_job_within_its_limits_passes(monkeypatch: pytest.MonkeyPatch) -> None
         (make_record() | {"on_host": [PLACED]}, "on host"),
         (make_record() | {"crossings": [PLACED]}, "crossings"),
         (make_record() | {"error": {"kind": "InternalError", "message": "x", "node": "", "operation": ""}}, "error"),
+        (make_record() | {"counts": {"fat binary": {"none": 281}}}, "no device code"),
         ({"error": {"kind": "NoDevice", "message": "x", "node": "", "operation": ""}}, "no device"),
     ],
 )
