@@ -117,9 +117,9 @@ def _recompute(run: Callable[..., tuple[tf.Tensor, ...]], *, compiled: bool) -> 
     In a graph, TensorFlow's own function holds the second run back by adding a zero, made of the gradient, to each
     input. That copies all maps for each layer, and is a third of all launches on a GPU.
     """
+    recomputed: Callable[..., tuple[tf.Tensor, ...]] = tf.recompute_grad(run)
     if tf.executing_eagerly():
-        wrapped: Callable[..., tuple[tf.Tensor, ...]] = tf.recompute_grad(run)
-        return wrapped
+        return recomputed
 
     @tf.custom_gradient  # type: ignore[untyped-decorator]
     def forward(*inputs: tf.Tensor) -> Any:
@@ -135,7 +135,8 @@ def _recompute(run: Callable[..., tuple[tf.Tensor, ...]], *, compiled: bool) -> 
 
         return run(*inputs), differentiate
 
-    return forward
+    recomputed = forward
+    return recomputed
 
 
 def dense_block_inference(
