@@ -23,7 +23,7 @@ layer, so nothing is kept twice at its start, where memory is highest.
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple, cast
 
 import tensorflow as tf
 
@@ -111,15 +111,17 @@ def dense_block(
     return Block(normal, (statistics,), tuple(inner))
 
 
-def _recompute(run: Callable[..., tuple[tf.Tensor, ...]], *, compiled: bool) -> Callable[..., tuple[tf.Tensor, ...]]:
+_LayerFunction = Callable[..., tuple[tf.Tensor, ...]]
+
+
+def _recompute(run: _LayerFunction, *, compiled: bool) -> _LayerFunction:
     """Wrap a function so that its gradient runs it again, instead of keeping what is inside.
 
     In a graph, TensorFlow's own function holds the second run back by adding a zero, made of the gradient, to each
     input. That copies all maps for each layer, and is a third of all launches on a GPU.
     """
-    recomputed: Callable[..., tuple[tf.Tensor, ...]] = tf.recompute_grad(run)
     if tf.executing_eagerly():
-        return recomputed
+        return cast(_LayerFunction, tf.recompute_grad(run))
 
     @tf.custom_gradient  # type: ignore[untyped-decorator]
     def forward(*inputs: tf.Tensor) -> Any:
@@ -135,8 +137,7 @@ def _recompute(run: Callable[..., tuple[tf.Tensor, ...]], *, compiled: bool) -> 
 
         return run(*inputs), differentiate
 
-    recomputed = forward
-    return recomputed
+    return cast(_LayerFunction, forward)
 
 
 def dense_block_inference(
