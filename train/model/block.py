@@ -121,7 +121,7 @@ def _recompute(run: _LayerFunction, *, compiled: bool) -> _LayerFunction:
     input. That copies all maps for each layer, and is a third of all launches on a GPU.
     """
     if tf.executing_eagerly():
-        return cast(_LayerFunction, tf.recompute_grad(run))
+        return cast("_LayerFunction", tf.recompute_grad(run))
 
     @tf.custom_gradient  # type: ignore[untyped-decorator]
     def forward(*inputs: tf.Tensor) -> Any:
@@ -137,7 +137,7 @@ def _recompute(run: _LayerFunction, *, compiled: bool) -> _LayerFunction:
 
         return run(*inputs), differentiate
 
-    return cast(_LayerFunction, forward)
+    return cast("_LayerFunction", forward)
 
 
 def dense_block_inference(
