@@ -1,7 +1,7 @@
-"""How long the toolkit's own commands take, interleaved, medians: ``python benchmarks/commands.py [--engine]``.
+"""Times the toolkit's own commands, interleaved, as medians: ``python benchmarks/commands.py [--engine]``.
 
-The floor is a Python that does nothing. With ``--engine`` the warm image build is measured too, beside plain
-``docker buildx build`` of the very same arguments.
+The lower bound is a Python that does nothing. With ``--engine`` the warm image build is timed too, beside plain
+``docker buildx build`` of the same arguments.
 """
 
 import argparse
@@ -24,18 +24,15 @@ IMAGES = {
     "train, cpu set": TAG,
     "runtime, cuda-12.6.1 set": "toolkit/runtime:cuda-12.6.1-*",
 }
-"""Images whose sizes are kept, where they are on this machine."""
+"""Images whose sizes are recorded if they are on this machine."""
 
 
 def measure(
     commands: dict[str, list[str]], rounds: int, before: Callable[[], object] = lambda: None
 ) -> dict[str, list[float]]:
-    """Wall seconds of each command in each round; the rounds are interleaved so that noise hits all alike.
+    """Return wall seconds of each command in each round; rounds are interleaved so that noise affects all alike.
 
-    Args:
-        commands: argv by name.
-        rounds: how often each is run.
-        before: called before each run, outside the clock.
+    `before` is called before each run, outside the clock.
     """
     seconds: dict[str, list[float]] = {name: [] for name in commands}
     for _ in range(rounds):
@@ -48,7 +45,6 @@ def measure(
 
 
 def main() -> None:
-    """Measure, print a table, keep the medians."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--engine", action="store_true", help="measure image builds too")
     options = parser.parse_args()

@@ -1,9 +1,9 @@
-"""What a machine with a GPU should confirm of the training job: ``python benchmarks/confirm.py``.
+"""Confirms the training job on a machine with a GPU: ``python benchmarks/confirm.py``.
 
 For each data set and memory mode it trains twice and compares the digests of the weights. It interrupts a run, resumes
-it, and compares again. It holds what the profiler saw on the device in a step, and the peak of TensorFlow's allocator,
-against a rehearsal without a GPU. The result is ``report.json``, and ``report.md`` with a table of images per second.
-Exit code 7: something did not hold. On a processor the same runs are made, and nothing is held against a rehearsal.
+it, and compares again. It compares what the profiler counted on the device in a step, and the peak of TensorFlow's
+allocator, with a rehearsal without a GPU. The results are ``report.json``, and ``report.md`` with a table of images per
+second. Exit code 7: something did not hold. On a processor it does the same runs, and compares with no rehearsal.
 """
 
 import argparse
@@ -22,22 +22,16 @@ from typing import Any, Final
 
 MODES: Final = ("plain", "recompute", "shared")
 PROFILED: Final = (6, 8)
-"""First and last step of the profile: the first steps make graphs and choose algorithms."""
+"""First and last step of the profile: the first steps build graphs and choose algorithms."""
 
 TOOLKIT: Final = [sys.executable, "-m", "toolkit"]
 
 
 @dataclass(frozen=True, kw_only=True)
 class Plan:
-    """What is run.
+    """The commands that train and rehearse (none if empty), their options, and where the runs and the report go.
 
-    Attributes:
-        train: command that trains; what follows is its options.
-        rehearse: command that rehearses; empty to leave that out.
-        options: further options of each run.
-        steps: steps of each run.
-        out: folder for runs and for the report.
-        gpu: a run that starts no kernel on a GPU is a failure.
+    With `gpu`, a run that starts no kernel on a GPU is a failure.
     """
 
     train: list[str]
@@ -50,7 +44,7 @@ class Plan:
 
 @dataclass(frozen=True)
 class Row:
-    """What was found for one data set and memory mode.
+    """The results of one data set and memory mode.
 
     Attributes:
         digests: of the weights of the two unbroken runs and of the resumed one.
@@ -73,16 +67,15 @@ class Row:
 
     @property
     def is_same(self) -> bool:
-        """Whether all runs ended with the same weights."""
         return len(set(self.digests.values())) == 1
 
     @property
     def holds(self) -> bool:
-        """Whether the weights are the same, a run that should be on a GPU was there, and the rehearsal was right."""
+        """Whether the weights are the same, a run that should use a GPU did, and the rehearsal was right."""
         return self.is_same and (not self.on_gpu or self.seen.get("kernel", 0) > 0) and not self.list_misses()
 
     def list_misses(self) -> list[str]:
-        """In which ways the GPU did other than rehearsed; nothing where there was no GPU or no rehearsal.
+        """List how the GPU differed from the rehearsal; nothing where there was no GPU or no rehearsal.
 
         Each launch is a kernel and each call of a library at least one, so the GPU ran as many kernels or more. Copies
         are as many as rehearsed. The rehearsed peak is a lower bound, because it has no workspaces of libraries.
@@ -114,7 +107,7 @@ def train(plan: Plan, dataset: str, memory: str, name: str, *options: str) -> tu
 
 
 def make_command(plan: Plan, dataset: str, memory: str, name: str, *options: str) -> tuple[list[str], Path]:
-    """The command of a run, and the folder that it writes its run folder to."""
+    """Return the command of a run, and the folder of its run folder."""
     out = plan.out / f"{dataset}-{memory}-{name}"
     steps = ["--steps", str(plan.steps), "--checkpoint-every", "2"]
     return [*plan.train, dataset, "--memory", memory, *steps, *plan.options, "--out", str(out), "--json", *options], out
@@ -131,7 +124,6 @@ def interrupt(plan: Plan, dataset: str, memory: str) -> bool:
 
 
 def confirm(plan: Plan, dataset: str, memory: str) -> Row:
-    """Train twice, once with an interruption, and look at the profile of the second run."""
     first, _ = train(plan, dataset, memory, "first")
     profile = f"{PROFILED[0]}:{PROFILED[1]}"
     second, folder = train(plan, dataset, memory, "second", "--profile", profile)
@@ -153,9 +145,9 @@ def confirm(plan: Plan, dataset: str, memory: str) -> Row:
 
 
 def rehearse(plan: Plan, dataset: str, memory: str) -> dict[str, int]:
-    """What a rehearsal on an emulated GPU counted in its last step, and the peak of TensorFlow's allocator in bytes.
+    """Return what a rehearsal counted in its last step, and the peak of TensorFlow's allocator in bytes.
 
-    A rehearsal with findings (exit code 7) is used as far as it came.
+    A rehearsal with findings (exit code 7) is used as far as it got.
     """
     if not plan.rehearse:
         return {}
@@ -178,13 +170,12 @@ def rehearse(plan: Plan, dataset: str, memory: str) -> dict[str, int]:
 
 
 def read_speed(path: Path) -> float:
-    """Images per second of a run's last epoch."""
     with path.open(encoding="utf-8", newline="") as file:
         return float(list(csv.DictReader(file))[-1]["images_per_second"])
 
 
 def count_events(folder: Path) -> dict[str, float]:
-    """Events on the GPU's streams in each profiled step, by kind: kernels, and copies by direction."""
+    """Count the events on the GPU's streams in each profiled step, by kind: kernels, and copies by direction."""
     counts: dict[str, int] = {}
     for path in folder.rglob("*.xplane.pb"):
         for plane in (value for number, value in read_fields(path.read_bytes()) if number == 1):
@@ -197,7 +188,7 @@ def count_events(folder: Path) -> dict[str, float]:
 
 
 def list_device_events(plane: bytes) -> Iterator[str]:
-    """Names of the events on the streams of a plane of a profile, if it is a GPU's (xplane.proto of TSL)."""
+    """Yield the names of the events on the streams of a plane of a profile of a GPU (xplane.proto of TSL)."""
     fields = list(read_fields(plane))
     if not any(number == 2 and value.startswith(b"/device:GPU") for number, value in fields):
         return
@@ -212,7 +203,7 @@ def list_device_events(plane: bytes) -> Iterator[str]:
 
 
 def read_fields(message: bytes) -> Iterator[tuple[int, bytes]]:
-    """Number and value of each field of a protocol buffer; whole numbers as eight bytes, least first."""
+    """Yield number and value of each field of a protocol buffer; integers as eight bytes, least first."""
     place = 0
 
     def read_number() -> int:
@@ -238,7 +229,6 @@ def read_fields(message: bytes) -> Iterator[tuple[int, bytes]]:
 
 
 def write_report(out: Path, rows: list[Row]) -> None:
-    """Write ``report.json`` and ``report.md``."""
     value = [{**asdict(row), "holds": row.holds, "misses": row.list_misses()} for row in rows]
     (out / "report.json").write_text(json.dumps(value, indent=1) + "\n", encoding="utf-8")
     lines = [
@@ -263,7 +253,6 @@ def write_report(out: Path, rows: list[Row]) -> None:
 
 
 def main() -> int:
-    """Run all, write the report; returns the exit code."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("datasets", nargs="*", default=["digits", "cifar100"])
     parser.add_argument("--train", default=shlex.join([*TOOLKIT, "train"]), help="command that trains")

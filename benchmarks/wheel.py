@@ -1,15 +1,15 @@
-"""What ``toolkit build-wheel`` costs beside plain ``docker buildx build``: ``python -m benchmarks.wheel``.
+"""Compares ``toolkit build-wheel`` with plain ``docker buildx build``: ``python -m benchmarks.wheel``.
 
-Both build the stand-in's source tree (tests/fixtures/mini_tensorflow) with Debian's Bazel, by the very same command,
-each with caches of its own. The rounds are interleaved, so that noise hits both alike, and medians are compared:
+Both build the stand-in's source tree (tests/fixtures/mini_tensorflow) with Debian's Bazel, by the same command, each
+with caches of its own. Rounds are interleaved, so that noise affects both alike, and medians are compared:
 
-* first build: a base image that the engine has not seen, so packages are fetched, every stage runs, Bazel is cold
-* cold: the toolchain is there, Bazel's caches are not
+* first build: a base image that the engine does not know, so packages are fetched, every stage runs, Bazel is cold
+* cold: the toolchain is built, Bazel's caches are empty
 * one file changed: one kernel is compiled, linked and packed
 * up to date, plan, refusal: the toolkit alone
 
-On a busy machine two builds of the same thing differ by more than the toolkit costs. So its own share is measured
-within one run too: what is left of the wall time when the time inside the docker command is taken off.
+On a busy machine two builds of the same thing differ by more than the toolkit costs. So its own share is also taken
+within one run: the wall time without the time inside the docker command.
 """
 
 import json
@@ -43,11 +43,11 @@ code=$?
 echo $(($(date +%s%3N) - began)) >>{log}
 exit $code
 """
-"""Stands before docker in PATH and notes how long each command took, in milliseconds."""
+"""A program before docker in PATH that notes how long each command took, in milliseconds."""
 
 
 class Bench:
-    """A folder with a source tree; what is timed runs in it."""
+    """A folder with a source tree, in which commands are timed."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -62,21 +62,20 @@ class Bench:
         self.variables = {**os.environ, "PATH": f"{shim.parent}:{os.environ['PATH']}"}
 
     def change(self) -> None:
-        """Make the kernel unlike any before: another object, so that linking and packing follow."""
+        """Give the kernel a new function, so that compiling, linking and packing follow."""
         self.kernel.write_text(f'{self.text}\nextern "C" int round_{uuid.uuid4().hex}() {{ return 1; }}\n')
 
     def toolkit(self, cache: str, base: str = STANDIN_BASE) -> list[str]:
-        """Our command."""
         return [*TOOLKIT, "--source", str(self.source), "--cache", cache, "--base-image", base]
 
     def plain(self, cache: str, base: str = STANDIN_BASE) -> list[str]:
-        """The command that ours comes down to, as its dry run prints it."""
+        """Return the docker command of the toolkit's command, as its dry run prints it."""
         printed = self.read([*self.toolkit(cache, base), "--dry-run", "--quiet"])
         return shlex.split(printed)
 
     @contextmanager
     def new_base(self) -> Iterator[str]:
-        """The base image and one small file, so that nothing is cached which was built on it."""
+        """Build an image of the base image and one small file, on which nothing is cached."""
         name = f"toolkit/bench:{uuid.uuid4().hex[:12]}"
         build = ["docker", "buildx", "build", "--quiet", "--load", "--tag", name, "-"]
         dockerfile = f"FROM {STANDIN_BASE}\nRUN echo {name} >/etc/round\n"
@@ -87,7 +86,6 @@ class Bench:
             subprocess.run(["docker", "image", "rm", name], check=True, capture_output=True)
 
     def time(self, argv: Sequence[str], *, code: int = 0) -> float:
-        """Wall seconds."""
         began = time.perf_counter()
         done = subprocess.run(
             argv, cwd=self.folder, env=self.variables, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, check=False
@@ -98,18 +96,17 @@ class Bench:
         return seconds
 
     def take_docker_seconds(self) -> float:
-        """Wall seconds inside docker commands since this was last asked."""
+        """Return the wall seconds inside docker commands since the last call."""
         lines = self.log.read_text().split() if self.log.exists() else []
         self.log.unlink(missing_ok=True)
         return sum(map(float, lines)) / 1000
 
     def read(self, argv: Sequence[str]) -> str:
-        """Standard output."""
         return subprocess.run(argv, cwd=self.folder, check=True, capture_output=True, text=True).stdout
 
 
 def compare(bench: Bench) -> dict[str, list[float]]:
-    """Seconds of each command in each round."""
+    """Return the seconds of each command in each round."""
     seconds: dict[str, list[float]] = {}
 
     def note(name: str, value: float) -> None:
@@ -146,7 +143,6 @@ def compare(bench: Bench) -> dict[str, list[float]]:
 
 
 def main() -> None:
-    """Measure, print a table, keep the medians."""
     with tempfile.TemporaryDirectory() as folder:
         seconds = compare(Bench(Path(folder)))
     medians = {name: round(statistics.median(values), 3) for name, values in seconds.items()}

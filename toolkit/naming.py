@@ -16,7 +16,7 @@ JOB_LABEL = f"{LABEL_PREFIX}.job"
 """On every container of the toolkit but on no image, because containers inherit the labels of their image."""
 
 PATHS_VARIABLE = "TOOLKIT_PATHS"
-"""Tells a job in a container the host paths of its mounts; ``train.paths`` reads it."""
+"""Tells a job in a container the host paths of its mounts; ``train.progress`` reads it."""
 
 PLAN_LABEL = f"{LABEL_PREFIX}.plan"
 """Digest of the plan that made an image. An image with the digest of the present plan is up to date."""

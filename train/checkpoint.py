@@ -26,11 +26,9 @@ Values = dict[str, NDArray[np.generic]]
 class Position:
     """How far a run is, with all that is needed to go on besides the arrays.
 
-    Attributes:
-        seconds: time spent in steps, without the first step of each process, which builds the graph.
-        epoch_seconds, loss_sum, correct, seen: sums over the current epoch.
-        environment: what the bits depend on besides the configuration, such as threads and the data's digest.
-        resumed: steps after which the run was resumed.
+    `seconds` leaves out the first step of each process, which builds the graph; from `epoch_seconds` to `seen` are sums
+    over the current epoch. `environment` is what the bits depend on besides the configuration, `resumed` lists the
+    steps after which the run was resumed.
     """
 
     step: int = 0

@@ -4,29 +4,25 @@ import argparse
 import json as json_
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Annotated, Any, TextIO
 
 import typer
 
-from train.config import (
-    Labels,
-    Loop,
-    Memory,
-    Optimizer,
-    Precision,
-    Progress,
-    Schedule,
-    TrainConfig,
-    follow,
-    resolve,
-)
+from train.config import Labels, Loop, Memory, Optimizer, Precision, Progress, Schedule, TrainConfig, follow, resolve
 from train.errors import DataError, TrainError, UsageError
-from train.paths import translate
+from train.progress import translate
 from train.reader import read_config
 
-MODEL, TRAINING, SPEED, DATA, OUTPUT = "Model", "Training", "Speed and memory", "Data", "Output"
+
+def _group(title: str) -> Callable[..., Any]:
+    """Return a function that describes an option of a group of the help."""
+    return lambda text, metavar=None: typer.Option(help=text, metavar=metavar, rich_help_panel=title)
+
+
+_model, _training, _speed = _group("Model"), _group("Training"), _group("Speed and memory")
+_data, _output = _group("Data"), _group("Output")
 
 
 def _default_cache() -> str:
@@ -74,122 +70,54 @@ def _collect(  # noqa: PLR0917
         ),
     ] = None,
     model: Annotated[
-        str | None,
-        typer.Option(
-            help="Preset: bc-100-12, 40-12, 121 and more; by default one that suits the data.", rich_help_panel=MODEL
-        ),
+        str | None, _model("Preset: bc-100-12, 40-12, 121 and more; by default one that suits the data.")
     ] = None,
-    depth: Annotated[int | None, typer.Option(help="Depth, instead of the preset's.", rich_help_panel=MODEL)] = None,
-    growth: Annotated[int | None, typer.Option(help="Channels each layer adds.", rich_help_panel=MODEL)] = None,
-    compression: Annotated[
-        float | None, typer.Option(help="Share of channels a transition keeps.", rich_help_panel=MODEL)
-    ] = None,
-    bottleneck: Annotated[
-        bool | None, typer.Option(help="1x1 convolution before each 3x3.", rich_help_panel=MODEL)
-    ] = None,
-    dropout: Annotated[
-        float | None, typer.Option(help="Share of values dropped after a convolution.", rich_help_panel=MODEL)
-    ] = None,
-    recipe: Annotated[
-        str | None, typer.Option(help="How to train: paper, quick or adam.", rich_help_panel=TRAINING)
-    ] = None,
-    epochs: Annotated[int | None, typer.Option(help="Passes over the training data.", rich_help_panel=TRAINING)] = None,
-    steps: Annotated[
-        int | None,
-        typer.Option(help="Length in steps, instead of epochs; the schedule follows.", rich_help_panel=TRAINING),
-    ] = None,
-    batch_size: Annotated[
-        str | None,
-        typer.Option(
-            help="Examples in a step; auto finds the most that fit.", metavar="N|auto", rich_help_panel=TRAINING
-        ),
-    ] = None,
-    memory_budget: Annotated[
-        float,
-        typer.Option(help="Gigabytes for --batch-size auto; 0 means most of what is free.", rich_help_panel=SPEED),
-    ] = 0.0,
-    optimizer: Annotated[Optimizer | None, typer.Option(help="Update rule.", rich_help_panel=TRAINING)] = None,
-    learning_rate: Annotated[
-        float | None, typer.Option(help="Highest learning rate.", rich_help_panel=TRAINING)
-    ] = None,
-    momentum: Annotated[
-        float | None, typer.Option(help="Momentum, or Adam's first decay.", rich_help_panel=TRAINING)
-    ] = None,
-    weight_decay: Annotated[
-        float | None, typer.Option(help="L2 penalty, added to the gradient.", rich_help_panel=TRAINING)
-    ] = None,
-    schedule: Annotated[
-        Schedule | None, typer.Option(help="Learning rate over time.", rich_help_panel=TRAINING)
-    ] = None,
-    augment: Annotated[
-        bool | None, typer.Option(help="Pad, crop and (where it makes sense) mirror.", rich_help_panel=TRAINING)
-    ] = None,
-    seed: Annotated[int, typer.Option(help="Source of all randomness.", rich_help_panel=TRAINING)] = 0,
-    memory: Annotated[
-        Memory, typer.Option(help="How dense blocks keep or recompute their maps.", rich_help_panel=SPEED)
-    ] = "shared",
+    depth: Annotated[int | None, _model("Depth, instead of the preset's.")] = None,
+    growth: Annotated[int | None, _model("Channels each layer adds.")] = None,
+    compression: Annotated[float | None, _model("Share of channels a transition keeps.")] = None,
+    bottleneck: Annotated[bool | None, _model("1x1 convolution before each 3x3.")] = None,
+    dropout: Annotated[float | None, _model("Share of values dropped after a convolution.")] = None,
+    recipe: Annotated[str | None, _training("How to train: paper, quick or adam.")] = None,
+    epochs: Annotated[int | None, _training("Passes over the training data.")] = None,
+    steps: Annotated[int | None, _training("Length in steps, instead of epochs; the schedule follows.")] = None,
+    batch_size: Annotated[str | None, _training("Examples in a step; auto finds the most that fit.", "N|auto")] = None,
+    memory_budget: Annotated[float, _speed("Gigabytes for --batch-size auto; 0 means most of what is free.")] = 0.0,
+    optimizer: Annotated[Optimizer | None, _training("Update rule.")] = None,
+    learning_rate: Annotated[float | None, _training("Highest learning rate.")] = None,
+    momentum: Annotated[float | None, _training("Momentum, or Adam's first decay.")] = None,
+    weight_decay: Annotated[float | None, _training("L2 penalty, added to the gradient.")] = None,
+    schedule: Annotated[Schedule | None, _training("Learning rate over time.")] = None,
+    augment: Annotated[bool | None, _training("Pad, crop and (where it makes sense) mirror.")] = None,
+    seed: Annotated[int, _training("Source of all randomness.")] = 0,
+    memory: Annotated[Memory, _speed("How dense blocks keep or recompute their maps.")] = "shared",
     recompute_blocks: Annotated[
-        str | None,
-        typer.Option(
-            help="Only these dense blocks save memory, as 1,2; the others run plain.",
-            metavar="N,…",
-            rich_help_panel=SPEED,
-        ),
+        str | None, _speed("Only these dense blocks save memory, as 1,2; the others run plain.", "N,…")
     ] = None,
-    precision: Annotated[
-        Precision, typer.Option(help="Arithmetic of the layers; float64 is for proofs.", rich_help_panel=SPEED)
-    ] = "float32",
-    jit: Annotated[bool, typer.Option(help="Compile the step by XLA.", rich_help_panel=SPEED)] = False,
+    precision: Annotated[Precision, _speed("Arithmetic of the layers; float64 is for proofs.")] = "float32",
+    jit: Annotated[bool, _speed("Compile the step by XLA.")] = False,
     tf32: Annotated[
-        bool,
-        typer.Option(
-            "--tf32/--no-tf32",
-            help="On newer GPUs, multiply float32 with 10 bits of mantissa: faster, less exact.",
-            rich_help_panel=SPEED,
-        ),
+        bool, _speed("On newer GPUs, multiply float32 with 10 bits of mantissa: faster, less exact.")
     ] = False,
-    loop: Annotated[
-        Loop, typer.Option(help="Compiled step, Keras' fit, or eager; the same numbers.", rich_help_panel=SPEED)
-    ] = "function",
+    loop: Annotated[Loop, _speed("Compiled step, Keras' fit, or eager; the same numbers.")] = "function",
     threads: Annotated[
-        int,
-        typer.Option(
-            help="Threads inside an operation; 0 means all cores that may be used. They decide the last bits.",
-            rich_help_panel=SPEED,
-        ),
+        int, _speed("Threads inside an operation; 0 means all cores that may be used. They decide the last bits.")
     ] = 0,
-    labels: Annotated[Labels, typer.Option(help="Which labels of cifar100.", rich_help_panel=DATA)] = "fine",
-    extra: Annotated[bool, typer.Option(help="Also train on svhn's extra split.", rich_help_panel=DATA)] = False,
+    labels: Annotated[Labels, _data("Which labels of cifar100.")] = "fine",
+    extra: Annotated[bool, _data("Also train on svhn's extra split.")] = False,
     validation: Annotated[
-        int,
-        typer.Option(
-            help="Training examples held out; the curves then show them, and the test split is for the end.",
-            rich_help_panel=DATA,
-        ),
+        int, _data("Training examples held out; the curves then show them, and the test split is for the end.")
     ] = 0,
-    data_dir: Annotated[
-        str, typer.Option(help="Local copy of the data set.", metavar="DIR", rich_help_panel=DATA)
-    ] = "",
+    data_dir: Annotated[str, _data("Local copy of the data set.", "DIR")] = "",
     cache_dir: Annotated[
-        str | None,
-        typer.Option(
-            help="Where downloads are kept; TOOLKIT_DATA or ~/.cache/toolkit/data.", metavar="DIR", rich_help_panel=DATA
-        ),
+        str | None, _data("Where downloads are kept; TOOLKIT_DATA or ~/.cache/toolkit/data.", "DIR")
     ] = None,
-    out: Annotated[str, typer.Option(help="Parent of run folders.", metavar="DIR", rich_help_panel=OUTPUT)] = "runs",
-    keep: Annotated[int, typer.Option(help="Checkpoints kept.", rich_help_panel=OUTPUT)] = 2,
-    checkpoint_every: Annotated[
-        int, typer.Option(help="Also save every so many steps, not only after an epoch.", rich_help_panel=OUTPUT)
-    ] = 0,
-    log_every: Annotated[int, typer.Option(help="Steps between step records.", rich_help_panel=OUTPUT)] = 10,
-    profile: Annotated[
-        str | None,
-        typer.Option(help="Profile these steps for TensorBoard.", metavar="FIRST:LAST", rich_help_panel=OUTPUT),
-    ] = None,
-    progress: Annotated[
-        Progress, typer.Option(help="Bar on a terminal, plain lines, or nothing.", rich_help_panel=OUTPUT)
-    ] = "auto",
-    json: Annotated[bool, typer.Option(help="Print the result as one JSON object.", rich_help_panel=OUTPUT)] = False,
+    out: Annotated[str, _output("Parent of run folders.", "DIR")] = "runs",
+    keep: Annotated[int, _output("Checkpoints kept.")] = 2,
+    checkpoint_every: Annotated[int, _output("Also save every so many steps, not only after an epoch.")] = 0,
+    log_every: Annotated[int, _output("Steps between step records.")] = 10,
+    profile: Annotated[str | None, _output("Profile these steps for TensorBoard.", "FIRST:LAST")] = None,
+    progress: Annotated[Progress, _output("Bar on a terminal, plain lines, or nothing.")] = "auto",
+    json: Annotated[bool, _output("Print the result as one JSON object.")] = False,
 ) -> TrainConfig:
     """Train a DenseNet. The same command again resumes; a finished run is shown, not repeated."""
     values: dict[str, Any] = dict(locals())
@@ -216,28 +144,29 @@ def _follow(file: Path, context: typer.Context, values: dict[str, Any]) -> Train
     parent = file.absolute().parent
     out = values["out"] if parent.name != recorded.run_dir.name else str(parent.parent)
     own = {"out": out, "cache_dir": values["cache_dir"], "progress": values["progress"], "json": values["json"]}
-    given = {name: value for name, value in values.items() if _is_given(context, name)}
+    sources = {name: context.get_parameter_source(name) for name in values}
+    given = {name: values[name] for name, source in sources.items() if source and source.name == "COMMANDLINE"}
     return follow(recorded, own | given)
-
-
-def _is_given(context: typer.Context, name: str) -> bool:
-    source = context.get_parameter_source(name)
-    return source is not None and source.name == "COMMANDLINE"
 
 
 # Typer brings its own copy of click in newer releases and uses the real one in older ones: ask it for the right class.
 _CommandLineError: Any = next(base for base in typer.BadParameter.__mro__ if base.__name__ == "ClickException")
 
-_app = typer.Typer(add_completion=False, pretty_exceptions_enable=False, rich_markup_mode=None)
-_app.command(context_settings={"help_option_names": ["-h", "--help"]})(_collect)
+
+def make_app(function: Callable[..., Any], **settings: Any) -> typer.Typer:
+    """Return a program whose options are the parameters of a function."""
+    app = typer.Typer(add_completion=False, pretty_exceptions_enable=False, rich_markup_mode=None)
+    app.command(**settings)(function)
+    return app
+
+
+_app = make_app(_collect, context_settings={"help_option_names": ["-h", "--help"]})
 
 
 def parse(argv: Sequence[str]) -> TrainConfig:
     """Read a command line without loading TensorFlow.
 
-    Raises:
-        UsageError: an option is unknown or its value makes no sense.
-        SystemExit: help was asked for, and printed.
+    Raises a UsageError if an option makes no sense, and SystemExit once help is printed.
     """
     command = typer.main.get_command(_app)
     try:
@@ -258,10 +187,7 @@ def find_config(argv: Sequence[str]) -> Path | None:
 
 
 def main(argv: Sequence[str] | None = None, *, close_network: bool = False) -> int:
-    """Run the job; returns the exit code.
-
-    With `close_network` the process gives up the network for good once its data is loaded.
-    """
+    """Run the job; returns the exit code. See ``train.job.run`` for `close_network`."""
     try:
         config = parse(sys.argv[1:] if argv is None else argv)
         result = _find_result(config)
@@ -287,8 +213,8 @@ def main(argv: Sequence[str] | None = None, *, close_network: bool = False) -> i
 def _print(text: str, stream: TextIO, *, as_it_is: bool = False) -> None:
     """Print, with the user's names of files; a reader that has gone away changes nothing.
 
-    What cannot be written is thrown away, so that the interpreter does not fail with it at exit (Python documentation,
-    "Note on SIGPIPE").
+    What cannot be written is discarded, or the interpreter would fail at exit (Python documentation, "Note on
+    SIGPIPE").
     """
     try:
         print(text if as_it_is else translate(text), file=stream, flush=True)

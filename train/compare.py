@@ -1,14 +1,14 @@
 """Draws runs against each other: ``python -m train.compare RUN… [--out FILE]``."""
 
-import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
+from train.cli import make_app
 from train.config import INCIDENTAL
-from train.errors import TrainError
+from train.errors import explain_errors
 from train.files import replacing
 from train.reader import Run, read_run
 
@@ -28,10 +28,10 @@ def draw(runs: Sequence[Run], path: Path) -> None:
     panels = figure.subplots(2, 2, sharey="row")
     for label, (_, records) in zip(label_runs([run.config.as_dict() for run in runs]), runs, strict=True):
         for column, along in enumerate(("epoch", "seconds")):
-            places = [getattr(record, along) for record in records]
-            panels[0][column].plot(places, [record.train_loss for record in records], marker=".", label=label)
+            values = [getattr(record, along) for record in records]
+            panels[0][column].plot(values, [record.train_loss for record in records], marker=".", label=label)
             errors = [100 * (1 - record.test_accuracy) for record in records]
-            panels[1][column].plot(places, errors, marker=".", label=label)
+            panels[1][column].plot(values, errors, marker=".", label=label)
     for column, along in enumerate(("epoch", "seconds of training")):
         panels[1][column].set_xlabel(along)
     panels[0][0].set_ylabel("training loss")
@@ -56,14 +56,9 @@ def _collect(
     print(out)
 
 
+@explain_errors
 def main(argv: Sequence[str] | None = None) -> int:
-    app = typer.Typer(add_completion=False, pretty_exceptions_enable=False, rich_markup_mode=None)
-    app.command()(_collect)
-    try:
-        app(None if argv is None else list(argv), standalone_mode=argv is None)
-    except TrainError as error:
-        print(f"error: {error}", file=sys.stderr)
-        return error.exit_code
+    make_app(_collect)(None if argv is None else list(argv), standalone_mode=argv is None)
     return 0
 
 

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from typing import Any, Final, Literal, get_args
+from typing import Any, Final, Literal, get_args, get_origin, get_type_hints
 
 import yaml
 
@@ -45,7 +45,6 @@ def digest_fields(fields: Mapping[str, Any]) -> str:
 
 @cache
 def read_table(name: str) -> dict[str, Any]:
-    """Read one of the data files beside this module (``presets``, ``recipes``, ``datasets``)."""
     text = (Path(__file__).parent / f"{name}.yaml").read_text(encoding="utf-8")
     value: dict[str, Any] = yaml.safe_load(text)
     return value
@@ -104,8 +103,9 @@ class TrainConfig:
     json: bool = False
 
     def __post_init__(self) -> None:
-        for name, kind in _CHOICES.items():
-            _require_choice(name, getattr(self, name), get_args(kind))
+        for name, kind in get_type_hints(TrainConfig).items():
+            if get_origin(kind) is Literal:
+                _require_choice(name, getattr(self, name), get_args(kind))
         _require_choice("dataset", self.dataset, tuple(read_table("datasets")))
         self._check_numbers()
         self._check_model()
@@ -172,7 +172,6 @@ class TrainConfig:
 
     @property
     def shape(self) -> tuple[int, int, int]:
-        """Height, width and channels of an image."""
         height, width, channels = read_table("datasets")[self.dataset]["shape"]
         return height, width, channels
 
@@ -195,9 +194,7 @@ class TrainConfig:
     @classmethod
     def from_dict(cls, values: dict[str, Any]) -> "TrainConfig":
         """Undo `as_dict`; raises a TypeError if a field is missing or unknown."""
-        fields: dict[str, Any] = {
-            name: tuple(value) if isinstance(value, list) else value for name, value in values.items()
-        }
+        fields: dict[str, Any] = {k: tuple(value) if isinstance(value, list) else value for k, value in values.items()}
         return cls(**fields)
 
     @property
@@ -214,17 +211,6 @@ class TrainConfig:
         return {
             name: list(value) if isinstance(value, tuple) else value for name, value in dataclasses.asdict(self).items()
         }
-
-
-_CHOICES: Final = {
-    "labels": Labels,
-    "optimizer": Optimizer,
-    "schedule": Schedule,
-    "memory": Memory,
-    "precision": Precision,
-    "loop": Loop,
-    "progress": Progress,
-}
 
 
 def _require_choice(name: str, value: str, choices: tuple[str, ...]) -> None:
@@ -271,14 +257,8 @@ def _resolve_model(preset: str, changed: Mapping[str, Any]) -> dict[str, Any]:
         raise UsageError(f"the depth of model {preset} is in its name", remedy=f"choose by --model: {others}")
     if "depth" in shape:
         shape["layers"] = _count_layers(shape["depth"], bottleneck=shape["bottleneck"])
-    return {
-        "model": _name(shape) if changed else preset,
-        "stem": shape["stem"],
-        "layers": tuple(shape["layers"]),
-        "growth": shape["growth"],
-        "bottleneck": shape["bottleneck"],
-        "compression": shape["compression"],
-    }
+    fields = {name: shape[name] for name in ("stem", "growth", "bottleneck", "compression")}
+    return {"model": _name(shape) if changed else preset, "layers": tuple(shape["layers"]), **fields}
 
 
 def follow(config: TrainConfig, options: Mapping[str, Any]) -> TrainConfig:

@@ -17,26 +17,19 @@ PROC = Path("/proc/self")
 
 
 def count_cores(proc: Path = PROC) -> int:
-    """Return the number of cores this process may use, at least 1; part of a core counts as one.
-
-    `proc` is the folder with the files ``cgroup`` and ``mountinfo`` of the process.
-    """
+    """Return the number of cores this process may use, at least 1; part of a core counts as one."""
     cores = len(os.sched_getaffinity(0))
     quota = read_quota(proc)
     return cores if quota is None else max(1, min(cores, math.ceil(quota)))
 
 
 def read_quota(proc: Path = PROC) -> float | None:
-    """Return the lowest CPU quota, in cores, of the control groups this process is in; None without a quota.
-
-    A group cannot have more than the groups around it, so all that are mounted here are read.
-    """
+    """Return the lowest CPU quota, in cores, of the groups this process is in and those around them; None without."""
     quotas = [_read_group(folder) for folder in _find_groups(proc)]
     return min((quota for quota in quotas if quota is not None), default=None)
 
 
 def _find_groups(proc: Path) -> Iterator[Path]:
-    """Yield the folders of the groups that can limit CPU time."""
     own = dict(_read_memberships(proc))
     for kind, root, folder in _read_mounts(proc):
         if kind not in own:
@@ -64,8 +57,8 @@ def _read_memberships(proc: Path) -> Iterator[tuple[str, PurePosixPath]]:
 def _read_mounts(proc: Path) -> Iterator[tuple[str, PurePosixPath, Path]]:
     """Yield kind, root and folder of each mounted hierarchy that can hold CPU quotas (proc_pid_mountinfo(5))."""
     for line in _read_lines(proc / "mountinfo"):
-        place, _, system = line.partition(" - ")
-        fields, (kind, _, options) = place.split(), (*system.split(maxsplit=2), "", "", "")[:3]
+        mount, _, system = line.partition(" - ")
+        fields, (kind, _, options) = mount.split(), (*system.split(maxsplit=2), "", "", "")[:3]
         if len(fields) > 4 and (kind == "cgroup2" or (kind == "cgroup" and "cpu" in options.split(","))):
             yield kind, PurePosixPath(_unescape(fields[3])), Path(_unescape(fields[4]))
 

@@ -3,6 +3,11 @@
 ``toolkit.errors`` is not used, because this package runs alone in an image.
 """
 
+import functools
+import sys
+from collections.abc import Callable
+from typing import ParamSpec
+
 
 class TrainError(Exception):
     """A known kind of failure: what failed, why if that is known, and what the user can do next."""
@@ -54,3 +59,23 @@ class InterruptionError(TrainError):
     """The job was asked to stop; its state is saved."""
 
     exit_code = 130
+
+
+Arguments = ParamSpec("Arguments")
+
+
+def explain_errors(program: Callable[Arguments, int]) -> Callable[Arguments, int]:
+    """Let a program end with a message and an exit code where it fails for a known reason or is interrupted."""
+
+    @functools.wraps(program)
+    def run(*arguments: Arguments.args, **options: Arguments.kwargs) -> int:
+        try:
+            return program(*arguments, **options)
+        except TrainError as error:
+            print(f"error: {error}", file=sys.stderr)
+            return error.exit_code
+        except KeyboardInterrupt:
+            print("interrupted", file=sys.stderr)
+            return 130
+
+    return run

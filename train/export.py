@@ -5,7 +5,6 @@ return logits.
 """
 
 import json
-import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Annotated, Any, Final
@@ -15,8 +14,9 @@ import typer
 from numpy.typing import NDArray
 
 from train import checkpoint, runtime
+from train.cli import make_app
 from train.config import Precision
-from train.errors import CheckError, DataError, TrainError
+from train.errors import CheckError, DataError, explain_errors
 from train.files import replacing_folder, write_text, writing
 from train.reader import read_folder_config
 
@@ -104,10 +104,12 @@ def write_stable_hlo(
     """Write StableHLO as text, weights included, and load it again as a function."""
     import tensorflow as tf
     from tensorflow.compiler.tf2xla.ops import gen_xla_ops
+    from tensorflow.python.framework.convert_to_constants import convert_variables_to_constants_v2
 
     # Weights become constants when the function is traced without variables to capture.
-    frozen = _freeze(tf.function(function, autograph=False).get_concrete_function(tf.constant(images)))
-    compiled = tf.function(frozen, jit_compile=True, autograph=False)
+    concrete = tf.function(function, autograph=False).get_concrete_function(tf.constant(images))
+    frozen = convert_variables_to_constants_v2(concrete)
+    compiled = tf.function(lambda images: frozen(images)[0], jit_compile=True, autograph=False)
     text = compiled.experimental_get_compiler_ir(tf.constant(images))(stage="stablehlo")
     write_text(path, text)
     module = path.read_text(encoding="utf-8")
@@ -122,13 +124,6 @@ def write_stable_hlo(
     return loaded
 
 
-def _freeze(concrete: Any) -> Function:
-    from tensorflow.python.framework.convert_to_constants import convert_variables_to_constants_v2
-
-    frozen = convert_variables_to_constants_v2(concrete)
-    return lambda images: frozen(images)[0]
-
-
 def _collect(
     run: Annotated[Path, typer.Argument(help="Folder of a run.")],
     out: Annotated[Path | None, typer.Option(help="Where to write; by default into the run.", metavar="DIR")] = None,
@@ -138,14 +133,9 @@ def _collect(
     print(json.dumps({"folder": str(out), "differences": export(run, out)}))
 
 
+@explain_errors
 def main(argv: Sequence[str] | None = None) -> int:
-    app = typer.Typer(add_completion=False, pretty_exceptions_enable=False, rich_markup_mode=None)
-    app.command()(_collect)
-    try:
-        app(None if argv is None else list(argv), standalone_mode=argv is None)
-    except TrainError as error:
-        print(f"error: {error}", file=sys.stderr)
-        return error.exit_code
+    make_app(_collect)(None if argv is None else list(argv), standalone_mode=argv is None)
     return 0
 
 

@@ -18,7 +18,7 @@ def writing(path: Path, *errors: type[Exception]) -> Iterator[None]:
     try:
         yield
     except kinds as error:
-        reason = str(error).partition("\n")[0].rpartition("; ")[2]  # TensorFlow puts its own places before it
+        reason = str(error).partition("\n")[0].rpartition("; ")[2]  # TensorFlow names its own source files first
         raise PreflightError(
             f"cannot write {path}",
             why=getattr(error, "strerror", None) or reason,

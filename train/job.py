@@ -1,22 +1,26 @@
 """Runs the job from a configuration to a finished run folder."""
 
 import fcntl
+import json
 import math
+import os
+import platform
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
+from importlib import metadata
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 import yaml
 
-from train import budget, checkpoint, manifest, plot, process, runtime
+from train import budget, checkpoint, plot, process, reader, runtime
 from train.checkpoint import Position
 from train.config import TrainConfig
 from train.cores import count_cores
 from train.data import Dataset, describe_oddities, load
-from train.errors import PreflightError
+from train.errors import PreflightError, UsageError
 from train.files import sweep, write_text
 from train.progress import Display
 
@@ -31,7 +35,7 @@ def run(config: TrainConfig, *, close_network: bool = False) -> dict[str, Any]:
     With `close_network` this process gives up the network for good: before the data is loaded where none has to be
     fetched, and after it otherwise. Every failure that is known raises a subclass of TrainError.
     """
-    manifest.read_parent()  # a wrong one is refused before any work
+    read_parent()  # a wrong one is refused before any work
     display = Display(config.progress)
     with process.listen() as stop, display.speaking():
         if close_network and not config.needs_network:
@@ -83,7 +87,7 @@ def _run(config: TrainConfig, dataset: Dataset, stop: process.StopSignal, displa
         if dataset.validation:
             result["result"] |= {"validation_accuracy": watched.accuracy, "validation_loss": watched.loss}
         plot.write_confusion(folder, evaluation.confusion, dataset.class_names)
-        manifest.write(folder, result)
+        write_text(folder / reader.MANIFEST, json.dumps(result, indent=1, ensure_ascii=False) + "\n")
         return result
 
 
@@ -108,8 +112,8 @@ def lock_run_folder(config: TrainConfig) -> Iterator[Path]:
             raise PreflightError(
                 f"another process trains in {folder}", remedy="wait for it, or change an option, such as --seed"
             ) from error
-        for place in (folder, folder / "checkpoints"):
-            sweep(place)
+        for each in (folder, folder / "checkpoints"):
+            sweep(each)
         write_text(folder / "config.yaml", yaml.safe_dump(config.as_dict(), sort_keys=False))
         yield folder
 
@@ -174,7 +178,7 @@ def _describe(
 
     position, dataset = loop.position, loop.batches.dataset
     peak = runtime.read_device_peak()
-    return manifest.make(
+    return make_manifest(
         config,
         status="complete",
         result={
@@ -196,8 +200,48 @@ def _describe(
 
 
 def _note_changes(recorded: dict[str, Any], now: dict[str, Any], display: Display) -> None:
-    """Report what changed in software or hardware, because it changes the last bits."""
     for name in runtime.RECORDED:
         before, after = recorded.get(name, now.get(name)), now.get(name)  # older records have fewer
         if before != after:
             display.say(f"note: {name} was {before}, is {after}; the last bits may differ from an unbroken run")
+
+
+PACKAGES: Final = ("tensorflow", "tensorflow-cpu", "keras", "numpy", "nvidia-cudnn-cu12", "nvidia-cuda-runtime-cu12")
+
+
+def read_parent() -> dict[str, Any] | None:
+    """Return the image or environment of this run, as the launcher says in TOOLKIT_PARENT."""
+    text = os.environ.get("TOOLKIT_PARENT", "")
+    if not text:
+        return None
+    try:
+        value = json.loads(text)
+    except ValueError as error:
+        raise UsageError("TOOLKIT_PARENT is not JSON", why=str(error)) from error
+    if value is not None and not isinstance(value, dict):
+        raise UsageError("TOOLKIT_PARENT must be a JSON object")
+    return value
+
+
+def describe_software() -> dict[str, str]:
+    found = {"python": platform.python_version()}
+    for package in PACKAGES:
+        try:
+            found[package] = metadata.version(package)
+        except metadata.PackageNotFoundError:
+            continue
+    return found
+
+
+def make_manifest(config: TrainConfig, *, status: str, **parts: Any) -> dict[str, Any]:
+    return {
+        "schema": reader.SCHEMA,
+        "kind": "run",
+        "status": status,
+        "dataset": config.dataset,
+        **parts,
+        "parent": read_parent(),
+        "software": describe_software(),
+        "config_sha256": config.digest,
+        "config": config.as_dict(),
+    }

@@ -7,7 +7,6 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from types import TracebackType
 from typing import Any, Protocol, Self
 
 import keras
@@ -46,13 +45,10 @@ class Profile:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._stop()
 
     def move(self, done: int) -> None:
-        """Begin or end the profile if it is due after so many steps."""
         if self.steps and done == self.steps[0] - 1:
             tf.profiler.experimental.start(str(self.folder))
             self.running = True
@@ -119,14 +115,12 @@ class Loop:
 
             def must_end(done: int) -> bool:
                 """Say whether a step of this process, counted from 1, must be over before the next one begins."""
-                step, every = start + done, self.config.checkpoint_every
-                ends = step == self.batches.total or step % self.batches.steps_per_epoch == 0
-                saves = bool(every) and step % every == 0
-                return done == 1 or ends or saves or self.config.profile is not None or bool(self.stop())
+                due = self._is_end(start + done) or self._is_saved(start + done)
+                return done == 1 or due or self.config.profile is not None or bool(self.stop())
 
             if not start and self.config.loop != "eager":
                 recorder.add_graph(self.evaluation_step, evaluation_batch(self.batches.dataset.watched))
-            if self.position.seen and self._is_end():  # stopped when its last epoch was evaluated
+            if self.position.seen and self._is_end(start):  # stopped when its last epoch was evaluated
                 self._close_step(recorder)
             profile.move(start)
             self._began = time.monotonic()
@@ -170,16 +164,19 @@ class Loop:
         epoch = step // self.batches.steps_per_epoch + 1
         self.display.show_step(now.step, self.batches.total, epoch, now.loss_sum / now.seen, now.correct / now.seen)
 
-    def _is_end(self) -> bool:
-        return self.position.step == self.batches.total or self.position.step % self.batches.steps_per_epoch == 0
+    def _is_end(self, step: int) -> bool:
+        return step == self.batches.total or step % self.batches.steps_per_epoch == 0
+
+    def _is_saved(self, step: int) -> bool:
+        return bool(self.config.checkpoint_every) and step % self.config.checkpoint_every == 0
 
     def _close_step(self, recorder: Recorder) -> None:
         step = self.position.step
-        if self._is_end():
+        if self._is_end(step):
             self.evaluation = self.evaluate(self.batches.dataset.watched)
             self._close_epoch(self.evaluation, recorder)
             self._save()
-        elif self.config.checkpoint_every and step % self.config.checkpoint_every == 0:
+        elif self._is_saved(step):
             self._save()
         reason = "" if step == self.batches.total else self.stop()
         if reason:

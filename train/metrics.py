@@ -6,7 +6,6 @@ import io
 import json
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
-from types import TracebackType
 from typing import Any, Self
 
 from train.errors import PreflightError
@@ -52,17 +51,16 @@ def parse_epoch(row: dict[str, str]) -> EpochRecord:
 class Recorder:
     """Appends records to the files of a run, each at once, so that a process that is killed loses none.
 
-    A run goes on from a checkpoint, and does the steps after it again. Their records are dropped when it goes on, and
-    written again: the files are those of a run that was never stopped, but for the times in them.
-
-    All methods raise a PreflightError where they cannot write.
+    A resumed run repeats the steps after its checkpoint. Their old records are dropped, so the files are those of an
+    unbroken run, but for the times in them. All methods raise a PreflightError where they cannot write.
     """
 
     def __init__(self, folder: Path, step: int) -> None:
         import tensorflow as tf
 
         self.folder, self.csv, self.jsonl = folder, folder / CSV, folder / LINES
-        self.epochs = [record for record in _read_known(self.csv) if record.step <= step]
+        known = read_epochs(self.csv) if self.csv.exists() else []
+        self.epochs = [record for record in known if record.step <= step]
         self._rewrite(step)
         with self._writing():
             self._board = tf.summary.create_file_writer(str(folder / "tb"), filename_suffix=f".from-{step}")
@@ -71,9 +69,8 @@ class Recorder:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, kind: object, error: object, trace: object) -> None:
+        del kind, trace
         try:
             with self._writing():
                 self._lines.close()
@@ -122,10 +119,6 @@ class Recorder:
                     continue
         write_text(self.jsonl, "".join(kept))
         write_text(self.csv, _format_csv(self.epochs))
-
-
-def _read_known(path: Path) -> list[EpochRecord]:
-    return read_epochs(path) if path.exists() else []
 
 
 def _format_csv(records: list[EpochRecord]) -> str:

@@ -19,10 +19,8 @@ Update = Callable[[tf.Variable, tf.Tensor, Sequence[tf.Variable], tf.Tensor, tf.
 class Rule:
     """An update rule.
 
-    Attributes:
-        slots: names of what is kept for each weight, zero at first.
-        update: moves a weight and its slots in place, given (weight, gradient, slots, learning rate, count). The
-            count is that of updates so far, this one included; skipped steps do not count.
+    `slots` names what is kept for each weight, zero at first. `update` moves a weight and its slots in place, given
+    (weight, gradient, slots, learning rate, count); the count is that of updates so far, this one included.
     """
 
     slots: tuple[str, ...]

@@ -39,5 +39,5 @@ def locate(step: int, examples: int, batch_size: int) -> tuple[int, int]:
 
 def select(seed: int, step: int, examples: int, batch_size: int) -> NDArray[np.int64]:
     """Return the indices of the examples of a step: (batch_size,), fewer where the data set is smaller."""
-    epoch, place = locate(step, examples, batch_size)
-    return permute(seed, epoch, examples)[place * batch_size : (place + 1) * batch_size]
+    epoch, number = locate(step, examples, batch_size)
+    return permute(seed, epoch, examples)[number * batch_size : (number + 1) * batch_size]

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from train.config import TrainConfig, read_table
-from train.errors import TrainError
+from train.errors import explain_errors
 from train.files import replacing, write_text
 from train.metrics import EpochRecord
 from train.reader import CONFUSION, read_run
@@ -80,21 +80,14 @@ def _paper_epochs(config: TrainConfig) -> int:
     return int(read_table("datasets")[config.dataset]["epochs"]["paper"])
 
 
+@explain_errors
 def main(argv: Sequence[str]) -> int:
     if not argv or argv[0] in {"-h", "--help"}:
         print("usage: python -m train.plot RUN…")
         return 0 if argv else 2
-    try:
-        for folder in argv:
-            print(draw(Path(folder)))
-    except TrainError as error:
-        print(f"error: {error}", file=sys.stderr)
-        return error.exit_code
+    for folder in argv:
+        print(draw(Path(folder)))
     return 0
-
-
-if __name__ == "__main__":
-    raise SystemExit(main(sys.argv[1:]))
 
 
 COLUMNS: Final = 100
@@ -168,3 +161,7 @@ def draw_model(path: Path, config: TrainConfig) -> None:
     axes.set_title(f"DenseNet {config.model}: {kind} that add {config.growth} maps each")
     with replacing(path) as file:
         figure.savefig(file, format="png", dpi=110)
+
+
+if __name__ == "__main__":
+    raise SystemExit(main(sys.argv[1:]))

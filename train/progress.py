@@ -1,15 +1,17 @@
 """Shows the progress of a run: a bar on a terminal, elsewhere a line for each epoch and at least every minute."""
 
 import contextlib
+import json
+import os
+import re
 import sys
 import threading
 import time
 from collections.abc import Iterator
-from typing import NamedTuple, TextIO
+from typing import Final, NamedTuple, TextIO
 
 from train.config import Progress
 from train.metrics import EpochRecord
-from train.paths import translate
 
 WIDTH = 24
 REDRAW_SECONDS = 0.1
@@ -18,8 +20,6 @@ SILENCE_SECONDS = 50.0
 
 
 class Step(NamedTuple):
-    """A step that is done, of `total`; loss and accuracy are means over its epoch so far, `when` is monotonic time."""
-
     number: int
     total: int
     epoch: int
@@ -29,11 +29,6 @@ class Step(NamedTuple):
 
 
 class Display:
-    """Shows a run on a stream, by default standard error.
-
-    `batch_size`, images in a step, is to be set before the first one.
-    """
-
     def __init__(self, kind: Progress, batch_size: int = 0, *, stream: TextIO | None = None) -> None:
         self.stream = stream or sys.stderr
         self.bar = kind == "auto" and self.stream.isatty()
@@ -77,7 +72,6 @@ class Display:
             self._write(("\r\033[K" if self.bar else "") + text + "\n")
 
     def warn(self, text: str) -> None:
-        """Print a warning, even where nothing else is shown."""
         self._write(("\r\033[K" if self.bar else "") + f"warning: {text}\n")
 
     def show_step(self, step: int, total: int, epoch: int, loss: float, accuracy: float) -> None:
@@ -133,3 +127,27 @@ def format_seconds(seconds: float) -> str:
     if whole < 3600:
         return f"{whole // 60}m {whole % 60:02d}s"
     return f"{whole // 3600}h {whole % 3600 // 60:02d}m"
+
+
+VARIABLE: Final = "TOOLKIT_PATHS"
+"""A JSON object from the path inside to the path outside of each mount; ``toolkit`` and compose.yaml set it."""
+
+
+def translate(text: str) -> str:
+    """Replace paths inside a container by the user's; records keep the paths of the container."""
+    names = _read_mounts()
+    if not names:
+        return text
+    # The longest first: of a mount within a mount, the inner one counts.
+    inside = "|".join(re.escape(path) for path in sorted(names, key=len, reverse=True))
+    return re.sub(rf"(?<![\w./-])(?:{inside})(?![\w-]|\.\w)", lambda match: names[match[0]], text)
+
+
+def _read_mounts() -> dict[str, str]:
+    """Read the mounts; a damaged variable counts as none."""
+    try:
+        value = json.loads(os.environ.get(VARIABLE, "{}"))
+    except ValueError:
+        return {}
+    pairs = value.items() if isinstance(value, dict) else ()
+    return {path: name for path, name in pairs if isinstance(name, str) and path.startswith("/") and path != "/"}

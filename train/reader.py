@@ -19,13 +19,14 @@ from typing import Any, Final, NamedTuple
 
 import yaml
 
-from train import manifest, metrics
+from train import metrics
 from train.config import INCIDENTAL, TrainConfig, digest_fields
 from train.errors import DataError, IntegrityError, UsageError
 from train.metrics import EpochRecord
 from train.runtime import MARK
 
-CONFIG, CONFUSION, CHECKPOINTS = "config.yaml", "confusion.csv", "checkpoints"
+MANIFEST, CONFIG, CONFUSION, CHECKPOINTS = "manifest.json", "config.yaml", "confusion.csv", "checkpoints"
+SCHEMA: Final = 1
 
 SLOTS: Final = "slots/"
 """Prefix of the names of what the optimizer remembers; all other names but `COUNTERS` are those of weights."""
@@ -64,12 +65,10 @@ class RunRecord:
 
     @property
     def environment(self) -> Mapping[str, Any]:
-        """What the bits depend on besides the configuration."""
         return dict(self.value["environment"])
 
     @property
     def resumed(self) -> tuple[int, ...]:
-        """Steps after which the run was interrupted and resumed."""
         return tuple(self.value.get("resumed_after") or ())
 
     @property
@@ -83,18 +82,15 @@ class RunRecord:
 
 
 def read_record(target: Path) -> RunRecord:
-    """Read the manifest of a finished run, given its folder or the manifest in it.
-
-    Raises an IntegrityError if there is none that this program understands.
-    """
-    folder = target.parent if target.name == manifest.FILE else target
+    """Read the manifest of a finished run, given its folder or the manifest in it."""
+    folder = target.parent if target.name == MANIFEST else target
     try:
-        value = json.loads((folder / manifest.FILE).read_text(encoding="utf-8"))
+        value = json.loads((folder / MANIFEST).read_text(encoding="utf-8"))
     except (OSError, ValueError):
         value = None
-    if not isinstance(value, dict) or (value.get("schema"), value.get("kind")) != (manifest.SCHEMA, "run"):
+    if not isinstance(value, dict) or (value.get("schema"), value.get("kind")) != (SCHEMA, "run"):
         raise IntegrityError(
-            f"{folder} has no readable manifest of a run, of schema {manifest.SCHEMA}",
+            f"{folder} has no readable manifest of a run, of schema {SCHEMA}",
             remedy="give the folder of a finished run, as `toolkit train` leaves it",
         )
     lacking = [name for name, kind in _PARTS.items() if not isinstance(value.get(name), kind)]
@@ -121,7 +117,6 @@ def read_run(folder: Path) -> Run:
 
 
 def read_folder_config(folder: Path) -> TrainConfig:
-    """Read the configuration of a run folder; raises a DataError if it is none."""
     try:
         return read_config(folder / CONFIG)
     except DataError as error:
@@ -129,10 +124,7 @@ def read_folder_config(folder: Path) -> TrainConfig:
 
 
 def read_config(file: Path) -> TrainConfig:
-    """Read a run's configuration from its ``config.yaml`` or its ``manifest.json``.
-
-    Raises a DataError if the file is neither, or of a version of this program with other fields.
-    """
+    """Read a run's configuration from its ``config.yaml`` or its ``manifest.json``; else raise a DataError."""
     try:
         values = yaml.safe_load(file.read_text(encoding="utf-8"))
         if isinstance(values, dict) and values.get("kind") == "run":
@@ -143,7 +135,6 @@ def read_config(file: Path) -> TrainConfig:
 
 
 def check_config(record: RunRecord) -> str:
-    """Compare the configuration of a manifest with its digest and with ``config.yaml``."""
     recorded, computed = record.value["config_sha256"], digest_fields(record.config)
     if recorded != computed:
         raise IntegrityError(f"the manifest's configuration has digest {computed}, and it says {recorded}")
@@ -180,7 +171,7 @@ def check_epochs(record: RunRecord) -> str:
         epochs = [metrics.parse_epoch(row) for row in csv.DictReader(file, strict=True)]
     if [each.epoch for each in epochs] != list(range(1, result["epochs"] + 1)):
         raise IntegrityError(f"{metrics.CSV} has {len(epochs)} epochs, the manifest says {result['epochs']}")
-    # With a validation split the curves show that, and the test split is measured once, at the end.
+    # With a validation split the curves show that, and the test split is evaluated once, at the end.
     watched = "validation" if "validation_accuracy" in result else "test"
     last = epochs[-1]
     for name, found, recorded in (
@@ -219,13 +210,9 @@ def check_confusion(record: RunRecord) -> str:
 
 @dataclass(frozen=True)
 class SavedState:
-    """A checkpoint whose digest matches, its arrays still packed.
+    """A checkpoint whose digest matches: its file, its variables' names in order, and its bytes.
 
-    Attributes:
-        path: file of the arrays.
-        names: names of the variables, in the order of the arrays.
-        position: how far the run was, as ``train.checkpoint.Position``.
-        content: the bytes of the file.
+    `position` is ``train.checkpoint.Position`` as plain values.
     """
 
     path: Path

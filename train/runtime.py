@@ -150,7 +150,6 @@ def fits_device(images: int, memory: int) -> bool:
 
 
 def read_driver_version(file: Path = Path("/proc/driver/nvidia/version")) -> str:
-    """Return the first line of the version file of NVIDIA's kernel module, or nothing."""
     try:
         return file.read_text(encoding="utf-8").splitlines()[0].strip()
     except (OSError, IndexError):

@@ -34,7 +34,6 @@ class State:
     skipped: tf.Variable
 
     def name_variables(self) -> dict[str, tf.Variable]:
-        """Return all variables by a name that is the same in every process."""
         named = name_weights(self.model)
         for variable, slots in zip(self.model.trainable_variables, self.slots, strict=True):
             named |= {f"{SLOTS}{variable.path}/{index}": slot for index, slot in enumerate(slots)}

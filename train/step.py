@@ -30,7 +30,6 @@ class Outcome(NamedTuple):
     finite: tf.Tensor
 
     def read(self) -> tuple[float, int]:
-        """Wait for the step; returns the loss and the number of right answers."""
         return float(self.loss), int(self.correct)
 
 

@@ -1,21 +1,22 @@
-"""The loss of 300 steps on CIFAR-10 beside that of the PyTorch reference, from the same weights and batches.
+"""Compares the loss of 300 steps on CIFAR-10 with the PyTorch reference, from the same weights and batches.
 
     python -m benchmarks.training.curve --data-dir DIR --torch-python VENV/bin/python
 
-Rounding grows from step to step, in any two programs. How far it takes two of ours from each other, the memory modes,
-is the noise that the distance to PyTorch is held against.
+Rounding grows from step to step, in any two programs. The distance between two memory modes of ``train`` is the noise
+that the distance to PyTorch is compared with.
 """
 
 import argparse
 import json
 import subprocess
+import tempfile
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from benchmarks.training.figure import Curve, draw
+from benchmarks.training.learning import Curve, draw
 from benchmarks.training.run import ROOT
 from train import runtime
 from train.batches import Batches
@@ -28,7 +29,7 @@ STEPS, RATE, WINDOW = 300, 0.1, 20
 
 
 def run_ours(config: TrainConfig, batches: list[Any], mean: Any, std: Any) -> tuple[dict[str, Any], list[float]]:
-    """Weights before the first step, and losses."""
+    """Return the weights before the first step, and losses."""
     import tensorflow as tf
 
     from train import optimizer, state, step
@@ -43,7 +44,7 @@ def run_ours(config: TrainConfig, batches: list[Any], mean: Any, std: Any) -> tu
 
 
 def run_torch(python: str, path: Path, config: TrainConfig, weights: dict[str, Any], batches: list[Any]) -> list[float]:
-    """Losses of the reference; `batches` hold normalised images."""
+    """Return losses of the reference; `batches` hold normalised images."""
     facts = {"layers": config.layers, "steps": STEPS, "rate": RATE, "decay": config.weight_decay}
     images, labels = (np.stack(parts) for parts in zip(*batches, strict=True))
     np.savez(path, facts=json.dumps(facts), images=images, labels=labels, **weights)
@@ -55,18 +56,16 @@ def run_torch(python: str, path: Path, config: TrainConfig, weights: dict[str, A
 
 
 def measure(one: list[float], other: list[float]) -> float:
-    """Root mean square of the difference of two smoothed curves."""
+    """Return the root mean square of the difference of two smoothed curves."""
     difference = smooth(one) - smooth(other)
     return float(np.sqrt(np.mean(difference**2)))
 
 
 def smooth(losses: list[float]) -> NDArray[np.float64]:
-    """Mean of a moving window."""
     return np.convolve(losses, np.full(WINDOW, 1 / WINDOW), "valid")
 
 
 def main() -> None:
-    """Run all, print the distances, write numbers and picture."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
     parser.add_argument("--data-dir", type=Path, required=True, help="a local copy of CIFAR-10")
     parser.add_argument("--torch-python", required=True, help="Python with PyTorch")
@@ -75,20 +74,15 @@ def main() -> None:
     config = parse(["cifar10", "--model", "bc-22-12", "--data-dir", str(options.data_dir)])
     runtime.prepare(2)
     dataset = load(config)
-    made = Batches(dataset, config)
-    batches = [made.make(step) for step in range(STEPS)]
+    batches = [Batches(dataset, config).make(step) for step in range(STEPS)]
     modes: tuple[Memory, ...] = ("shared", "plain", "recompute")
     curves, weights = {}, dict[str, Any]()
     for mode in modes:
         config = resolve("cifar10", model="bc-22-12", memory=mode)
         weights, curves[mode] = run_ours(config, batches, dataset.mean, dataset.std)
     normal = [(((images - dataset.mean) / dataset.std).astype(np.float32), labels) for images, labels in batches]
-    scratch = options.out.with_suffix(".npz")
-    try:
-        curves["PyTorch"] = run_torch(options.torch_python, scratch, config, weights, normal)
-    finally:
-        for path in (scratch, scratch.with_suffix(".out.npz")):
-            path.unlink(missing_ok=True)
+    with tempfile.TemporaryDirectory() as folder:
+        curves["PyTorch"] = run_torch(options.torch_python, Path(folder) / "job.npz", config, weights, normal)
     distances = {name: round(measure(curves["shared"], losses), 5) for name, losses in curves.items()}
     print(json.dumps({"distance to shared": distances, "last": {name: smooth(c)[-1] for name, c in curves.items()}}))
     rounded = {name: [round(loss, 5) for loss in losses] for name, losses in curves.items()}

@@ -1,9 +1,9 @@
-"""Accuracy that a fixed number of steps reaches on CIFAR-10, by preset and memory mode, over seeds.
+"""Compares the accuracy that a fixed number of steps reaches on CIFAR-10, by preset and memory mode, over seeds.
 
     python -m benchmarks.training.learning --data-dir DIR
 
 Each run is a process of ``python -m train`` with one thread, several of them side by side; processor time is its own,
-so other load on the machine costs patience, not fairness. A run that is in the results already is not run again.
+so other load on the machine does not change it. A run that is in the results already is not run again.
 """
 
 import argparse
@@ -12,36 +12,58 @@ import os
 import statistics
 import subprocess
 import sys
+from collections.abc import Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import yaml
 
-from benchmarks.training.figure import Curve, draw
+from train.cli import parse
+from train.reader import read_lines
 
 HERE = Path(__file__).parent
 SMOOTHING = 0.95
 
 
+class Curve(NamedTuple):
+    """A line with its name, steps and losses; lines of one name have one colour."""
+
+    name: str
+    steps: Sequence[int]
+    losses: Sequence[float]
+
+
+def draw(curves: Iterable[Curve], label: str, path: Path) -> None:
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(8, 4.2), layout="constrained")
+    axes = figure.subplots()
+    colors: dict[str, str] = {}
+    for curve in curves:
+        named = curve.name in colors
+        color = colors.setdefault(curve.name, f"C{len(colors)}")
+        axes.plot(curve.steps, curve.losses, color=color, linewidth=1, label=None if named else curve.name)
+    axes.set_xlabel("step (64 images each)")
+    axes.set_ylabel(label)
+    axes.grid(alpha=0.3)
+    axes.legend()
+    figure.savefig(path, dpi=100)
+
+
 def train(name: str, options: dict[str, Any], seed: int, data: Path, runs: Path) -> dict[str, Any]:
-    """One run: its accuracy, processor minutes and losses by step."""
-    arguments = [text for key, value in options.items() for text in (f"--{key}", str(value))]
-    places = ["--data-dir", str(data), "--out", str(runs)]
-    process = subprocess.Popen(
-        [sys.executable, "-m", "train", "cifar10", *arguments, f"--seed={seed}", *places, "--progress=quiet", "--json"],
-        cwd=HERE.parents[1],
-        stdout=subprocess.PIPE,
-        text=True,
-    )
+    """Train; returns accuracy, processor minutes and losses by step."""
+    arguments = ["cifar10", *(f"--{key}={value}" for key, value in options.items()), f"--seed={seed}"]
+    arguments += [f"--data-dir={data}", f"--out={runs}", "--progress=quiet", "--json"]
+    command = [sys.executable, "-m", "train", *arguments]
+    process = subprocess.Popen(command, cwd=HERE.parents[1], stdout=subprocess.PIPE, text=True)
     assert process.stdout
     output = process.stdout.read()
     _, status, usage = os.wait4(process.pid, 0)
     if status:
         raise SystemExit(f"{name}, seed {seed}: exit code {os.waitstatus_to_exitcode(status)}")
     manifest = json.loads(output)
-    (folder,) = (path.parent for path in runs.glob("*/manifest.json") if is_run(path, manifest))
-    steps = [json.loads(line) for line in (folder / "metrics.jsonl").read_text(encoding="utf-8").splitlines()]
+    steps = read_lines(parse(arguments).run_dir)
     return {
         "row": name,
         "seed": seed,
@@ -52,14 +74,8 @@ def train(name: str, options: dict[str, Any], seed: int, data: Path, runs: Path)
     }
 
 
-def is_run(path: Path, manifest: dict[str, Any]) -> bool:
-    """Whether this is the manifest of that run."""
-    found = json.loads(path.read_text(encoding="utf-8"))
-    return bool(found.get("config_sha256") == manifest["config_sha256"])
-
-
 def smooth(result: dict[str, Any]) -> Curve:
-    """A run's losses as a running average."""
+    """Return a run's losses as a running average."""
     value, losses = result["losses"][0][1], list[float]()
     for _, loss in result["losses"]:
         value = SMOOTHING * value + (1 - SMOOTHING) * loss
@@ -68,7 +84,6 @@ def smooth(result: dict[str, Any]) -> Curve:
 
 
 def main() -> None:
-    """Run what is missing, print the table, draw the curves."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
     parser.add_argument("--data-dir", type=Path, required=True, help="a local copy of CIFAR-10")
     parser.add_argument("--out", type=Path, default=HERE / "results" / "learning.json")

@@ -1,8 +1,8 @@
-"""Images per second of the input pipeline alone, beside the rate of training.
+"""Counts the images per second of the input pipeline alone.
 
     python benchmarks/training/pipeline.py DATASET [options of python -m train]
 
-Batches are made as a run makes them: order, shift, mirror, gather.
+Batches are made as in a run: order, shift, mirror, gather.
 """
 
 import sys
@@ -16,7 +16,6 @@ SECONDS = 5.0
 
 
 def main() -> None:
-    """Make batches for some seconds."""
     config = parse(sys.argv[1:])
     batches = Batches(load(config), config)
     batches.make(0)  # the first step also takes the mean of the data set

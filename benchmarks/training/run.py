@@ -1,9 +1,9 @@
-"""Measure candidates side by side: each in its own fresh process, their steps interleaved, medians reported.
+"""Compares candidates: each in its own fresh process, their steps interleaved, medians reported.
 
     python benchmarks/training/run.py SUITE --torch-python VENV/bin/python --out results.json
 
 All candidates of a group are started, then one step of each is run in turn, round after round, so that a noisy moment
-of the machine hits all of them. Memory is the highest resident memory above that after importing the framework.
+of the machine affects all of them. Memory is the highest resident memory above that after importing the framework.
 """
 
 import argparse
@@ -22,8 +22,6 @@ ROOT = Path(__file__).parents[2]
 
 
 class Candidate:
-    """A worker process."""
-
     def __init__(self, name: str, job: dict[str, Any], python: str) -> None:
         self.name, self.job, self.steps = name, job, list[dict[str, Any]]()
         self.process = subprocess.Popen(
@@ -38,7 +36,6 @@ class Candidate:
         self.base = int(self.read()["base"])
 
     def read(self) -> dict[str, Any]:
-        """The worker's next answer."""
         assert self.process.stdout
         line = self.process.stdout.readline()
         if not line:
@@ -47,20 +44,17 @@ class Candidate:
         return value
 
     def step(self) -> None:
-        """Run one step."""
         assert self.process.stdin
         self.process.stdin.write("step\n")
         self.process.stdin.flush()
         self.steps.append(self.read())
 
     def close(self) -> None:
-        """End the worker."""
         assert self.process.stdin
         self.process.stdin.close()
         self.process.wait()
 
     def summarize(self) -> dict[str, Any]:
-        """Its row of the results."""
         seconds = [step["seconds"] for step in self.steps[1:]]
         batch = self.job["batch"]
         return {
@@ -96,7 +90,6 @@ def run_group(candidates: dict[str, dict[str, Any]], common: dict[str, Any], opt
 
 
 def main() -> None:
-    """Run the groups of a suite in order and print the rows as they come."""
     suites = yaml.safe_load((Path(__file__).parent / "suites.yaml").read_text(encoding="utf-8"))
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
     parser.add_argument("suite", choices=suites)

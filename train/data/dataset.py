@@ -34,8 +34,6 @@ class Split:
 
 @dataclass(frozen=True)
 class Dataset:
-    """A data set; `source` says in words where it came from."""
-
     train: Split
     test: Split
     class_names: tuple[str, ...]

@@ -18,8 +18,8 @@ MOST_DIMENSIONS = 3
 
 def find_folder(folder: Path) -> Path | None:
     """Find the folder of the files: this one, or where Keras or torchvision keep them below it."""
-    candidates = (folder / place for place in ("", "fashion-mnist", "raw", "FashionMNIST/raw"))
-    return next((place for place in candidates if find(place, "train-images-idx3-ubyte")), None)
+    candidates = (folder / candidate for candidate in ("", "fashion-mnist", "raw", "FashionMNIST/raw"))
+    return next((candidate for candidate in candidates if find(candidate, "train-images-idx3-ubyte")), None)
 
 
 def find(folder: Path, name: str) -> Path | None:

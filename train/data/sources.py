@@ -100,8 +100,8 @@ def _read_originals(config: TrainConfig, folder: Path) -> Splits | None:
         if (folder / name).is_file():
             download.check(folder / name, file["sha256"])
             return cifar.read_archive(config.dataset, config.labels, folder / name)
-    if config.dataset == "fashion_mnist" and (place := idx.find_folder(folder)):
-        return idx.read_folder(place)
+    if config.dataset == "fashion_mnist" and (found := idx.find_folder(folder)):
+        return idx.read_folder(found)
     if config.dataset == "svhn" and (folder / "train_32x32.mat").is_file():
         return _read_matlab(config, folder)
     return None
@@ -163,10 +163,10 @@ def _read_saved(config: TrainConfig, folder: Path) -> Splits:
     columns = read_sources()[config.dataset]["columns"]
 
     def find(name: str) -> Path:
-        place = tables.find_saved(folder, name)
-        if not place:
+        found = tables.find_saved(folder, name)
+        if not found:
             raise DataError(f"{folder} holds no split {name}")
-        return place
+        return found
 
     train, test = ([find(name) for name in names] for names in _parts(config))
     image, label = columns["image"], columns[config.labels]

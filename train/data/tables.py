@@ -52,11 +52,11 @@ def read_parquet(files: list[Path], image: str, label: str) -> Split:
 
 def find_saved(folder: Path, split: str) -> Path | None:
     """Find the folder of a split that ``save_to_disk`` of ``datasets`` wrote: memory-mapped Arrow files."""
-    place = folder / split
-    return place if (folder / "dataset_dict.json").is_file() and (place / "state.json").is_file() else None
+    path = folder / split
+    return path if (folder / "dataset_dict.json").is_file() and (path / "state.json").is_file() else None
 
 
-def read_saved(places: list[Path], image: str, label: str) -> Split:
+def read_saved(paths: list[Path], image: str, label: str) -> Split:
     def open_(path: Path) -> tuple[int, Iterable[Any]]:
         # Slow to load (a second), and needed for this layout alone.
         from datasets import load_from_disk
@@ -64,79 +64,79 @@ def read_saved(places: list[Path], image: str, label: str) -> Split:
         saved = load_from_disk(str(path)).select_columns([image, label]).with_format("arrow")
         return len(saved), saved.iter(batch_size=ROWS)
 
-    return _read(places, open_, image, label)
+    return _read(paths, open_, image, label)
 
 
-def _read(places: list[Path], open_: Open, image: str, label: str) -> Split:
+def _read(paths: list[Path], open_: Open, image: str, label: str) -> Split:
     import pyarrow as pa
 
     labels: list[NDArray[np.int32]] = []
     images = np.empty((0, 0, 0, 0), np.uint8)
-    place = places[0]
+    path = paths[0]
     try:
         opened = {}
-        for place in places:
-            opened[place] = open_(place)
+        for path in paths:
+            opened[path] = open_(path)
         total, done = sum(rows for rows, _ in opened.values()), 0
-        for place, (_, parts) in opened.items():
+        for path, (_, parts) in opened.items():
             row = 0
             for part in parts:
-                labels.append(_read_labels(part[label], place, row))
+                labels.append(_read_labels(part[label], path, row))
                 for value in part[image].to_pylist():
-                    picture = _decode(value, place, row)
+                    picture = _decode(value, path, row)
                     if not done:
                         images = np.empty((total, *picture.shape), np.uint8)
                     if picture.shape != images.shape[1:]:
                         raise _refuse(
-                            place, row, f"the image has shape {picture.shape}, those before it {images.shape[1:]}"
+                            path, row, f"the image has shape {picture.shape}, those before it {images.shape[1:]}"
                         )
                     images[done] = picture
                     done += 1
                     row += 1
     except (pa.ArrowException, OSError, LookupError, TypeError, ValueError, SyntaxError, MemoryError) as error:
-        raise DataError(f"cannot read {place}", why=str(error), remedy="get the data again") from error
+        raise DataError(f"cannot read {path}", why=str(error), remedy="get the data again") from error
     if done != total:
-        raise DataError(f"{place.parent} holds {done} images, not the {total} it says")
+        raise DataError(f"{path.parent} holds {done} images, not the {total} it says")
     return Split(images, np.concatenate([*labels, np.empty(0, np.int32)]))
 
 
-def _read_labels(column: Any, place: Path, start: int) -> NDArray[np.int32]:
+def _read_labels(column: Any, path: Path, start: int) -> NDArray[np.int32]:
     import pyarrow as pa
 
     if not pa.types.is_integer(column.type):
-        raise DataError(f"cannot read {place}", why=f"its labels are of type {column.type}, not whole numbers")
+        raise DataError(f"cannot read {path}", why=f"its labels are of type {column.type}, not whole numbers")
     if column.null_count:
-        raise _refuse(place, start + column.is_null().to_pylist().index(True), "the label is missing")
+        raise _refuse(path, start + column.is_null().to_pylist().index(True), "the label is missing")
     labels: NDArray[np.int64] = column.to_numpy(zero_copy_only=False).astype(np.int64)
     return np.clip(labels, -1, np.iinfo(np.int32).max).astype(np.int32)  # what is out of range stays out of range
 
 
-def _decode(value: Any, place: Path, row: int) -> NDArray[np.uint8]:
+def _decode(value: Any, path: Path, row: int) -> NDArray[np.uint8]:
     """Decode an image into (height, width, channels)."""
     from PIL import Image, UnidentifiedImageError
 
     if value is None:
-        raise _refuse(place, row, "the image is missing")
+        raise _refuse(path, row, "the image is missing")
     if not isinstance(value, dict):
-        raise _refuse(place, row, f"the column holds {type(value).__name__}, not images with their bytes")
+        raise _refuse(path, row, f"the column holds {type(value).__name__}, not images with their bytes")
     content = value.get("bytes")
     if not content:
-        raise _refuse(place, row, "the image has no bytes")
+        raise _refuse(path, row, "the image has no bytes")
     try:
         with Image.open(io.BytesIO(content)) as picture:
             if picture.mode not in MODES:
-                raise _refuse(place, row, f"the image has mode {picture.mode}, not {' or '.join(MODES)}")
+                raise _refuse(path, row, f"the image has mode {picture.mode}, not {' or '.join(MODES)}")
             array = np.asarray(picture, np.uint8)
     except UnidentifiedImageError:
-        raise _refuse(place, row, f"these {len(content)} bytes are no image that can be read") from None
+        raise _refuse(path, row, f"these {len(content)} bytes are no image that can be read") from None
     except (*_BROKEN, Image.DecompressionBombError) as error:
-        raise _refuse(place, row, f"the image is broken: {error or type(error).__name__}") from error
+        raise _refuse(path, row, f"the image is broken: {error or type(error).__name__}") from error
     return array if array.ndim == 3 else array[..., None]
 
 
-def _refuse(place: Path, row: int, what: str) -> DataError:
+def _refuse(path: Path, row: int, what: str) -> DataError:
     return DataError(
-        f"cannot use row {row} of {place}",
+        f"cannot use row {row} of {path}",
         why=what,
         remedy="get the data again, or leave this row out; rows are counted from 0",
     )

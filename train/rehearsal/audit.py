@@ -14,9 +14,13 @@ of their own and are not checked.
 
 import argparse
 import json
+import os
+import subprocess
 import sys
+import tempfile
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
 from functools import cache
 from pathlib import Path
@@ -25,8 +29,9 @@ from typing import TYPE_CHECKING, Any, Final, Literal, get_args
 import yaml
 
 from train.config import Memory, Precision, TrainConfig, resolve
-from train.errors import CheckError, TrainError, UsageError
+from train.errors import CheckError, UsageError, explain_errors
 from train.rehearsal.kernels import KernelTable, read_table
+from train.rehearsal.request import Request
 from train.rehearsal.transfers import CALLS, ON_HOST, Body, Node, read_graph
 from train.rehearsal.transfers import Memory as MemoryOfTensor
 
@@ -43,7 +48,7 @@ PRESETS: Final = (("digits", "bc-22-12"), ("fashion_mnist", "40-12"), ("cifar100
 
 
 @dataclass(frozen=True, kw_only=True, order=True)
-class Finding:
+class Problem:
     """A node that a GPU would not run as it should; for `kind` see the module."""
 
     graph: str
@@ -64,7 +69,7 @@ class Report:
 
     graph: str
     nodes: int
-    findings: tuple[Finding, ...]
+    findings: tuple[Problem, ...]
     inputs: tuple[str, ...]
 
 
@@ -72,8 +77,8 @@ def audit_run(config: TrainConfig, table: KernelTable | None = None) -> list[Rep
     """Check the training and the evaluation step of a run; TensorFlow must be set up before."""
     from train.rehearsal.graphs import trace_run
 
-    place = f"{config.model} {config.memory} {config.precision}"
-    return [audit_graph(replace(graph, name=f"{place} {graph.name}"), table) for graph in trace_run(config)]
+    job = f"{config.model} {config.memory} {config.precision}"
+    return [audit_graph(replace(graph, name=f"{job} {graph.name}"), table) for graph in trace_run(config)]
 
 
 def audit_graph(traced: "TracedGraph", table: KernelTable | None = None) -> Report:
@@ -84,12 +89,10 @@ def audit_graph(traced: "TracedGraph", table: KernelTable | None = None) -> Repo
 
 
 class _Auditor:
-    """Walks a graph and the functions that it calls."""
-
     def __init__(self, traced: "TracedGraph", table: KernelTable) -> None:
         self.name, self.table = traced.name, table
         self.library = {function.signature.name: function for function in traced.graph.library.function}
-        self.findings: list[Finding] = []
+        self.findings: list[Problem] = []
         self.inputs: set[str] = set()
         self.count = 0
         nodes = read_graph(traced.graph)
@@ -161,13 +164,13 @@ class _Auditor:
     def _check_rules(self, node: Node) -> None:
         for rule in _read_rules():
             if node.operation in rule["operations"] and _holds(rule, node):
-                place = f"(tensorflow/core/{rule['file']}:{rule['line']})"
+                source = f"(tensorflow/core/{rule['file']}:{rule['line']})"
                 reason = _REASONS[rule["effect"]].format(message=rule.get("message", ""))
-                self._report("copy" if rule["effect"] == "table" else "determinism", node, f"{reason} {place}")
+                self._report("copy" if rule["effect"] == "table" else "determinism", node, f"{reason} {source}")
 
     def _report(self, kind: Kind, node: Node, reason: str, *, operation: str = "", dtype: str = "") -> None:
         self.findings.append(
-            Finding(
+            Problem(
                 graph=self.name,
                 kind=kind,
                 operation=operation or node.operation,
@@ -228,27 +231,24 @@ def make_parser() -> argparse.ArgumentParser:
     return parser
 
 
+@explain_errors
 def main(argv: Sequence[str] | None = None) -> int:
     from train import cli, runtime
 
     own, passed_on = make_parser().parse_known_args(argv)
-    try:
-        if own.all and passed_on:
-            raise UsageError(f"--all takes no other arguments but --json: {' '.join(passed_on)}")
-        configurations = list(list_configurations()) if own.all else [cli.parse(passed_on)]
-        runtime.prepare(runtime.choose_threads(configurations[0], None))
-        reports: list[Report] = []
-        for config in configurations:
-            found = audit_run(config)
-            reports += found
-            if not own.json:  # as it comes: all of them take minutes
-                print("\n".join(line for report in found for line in describe(report)), flush=True)
-        if own.json:
-            print(json.dumps([asdict(report) for report in reports]))
-        _require_none(reports)
-    except TrainError as error:
-        print(f"error: {error}", file=sys.stderr)
-        return error.exit_code
+    if own.all and passed_on:
+        raise UsageError(f"--all takes no other arguments but --json: {' '.join(passed_on)}")
+    configurations = list(list_configurations()) if own.all else [cli.parse(passed_on)]
+    runtime.prepare(runtime.choose_threads(configurations[0], None))
+    reports: list[Report] = []
+    for config in configurations:
+        found = audit_run(config)
+        reports += found
+        if not own.json:  # as it comes: all of them take minutes
+            print("\n".join(line for report in found for line in describe(report)), flush=True)
+    if own.json:
+        print(json.dumps([asdict(report) for report in reports]))
+    _require_none(reports)
     return 0
 
 
@@ -256,7 +256,7 @@ def describe(report: Report) -> Iterator[str]:
     """Describe a report in lines: one for the graph, then one for each kind of finding, with its first node."""
     count = len(report.findings)
     yield f"{report.graph}: {report.nodes} nodes, {count} findings; copied in: {', '.join(report.inputs) or 'nothing'}"
-    groups: dict[tuple[str, ...], list[Finding]] = {}
+    groups: dict[tuple[str, ...], list[Problem]] = {}
     for finding in report.findings:
         groups.setdefault((finding.kind, finding.operation, finding.dtype), []).append(finding)
     for (kind, operation, dtype), (first, *others) in groups.items():
@@ -271,6 +271,55 @@ def _require_none(reports: Sequence[Report]) -> None:
             "a GPU would not run this job as it should",
             why=", ".join(f"{count} findings of kind {kind}" for kind, count in found.items()),
         )
+
+
+PROGRAM: Final = ("-P", "-c", "from train.rehearsal.audit import answer; raise SystemExit(answer())")
+
+
+@contextmanager
+def running(request: Request, *, program: Sequence[str] = PROGRAM) -> Iterator[Callable[[], dict[str, Any]]]:
+    """Start the audit, and yield a function that waits for its result; the process is ended with the block.
+
+    The result has ``graphs``, a list of `Report` as plain values, or ``error``. A job that XLA compiles as a
+    whole has no graphs, because XLA generates kernels of its own. `program` is what the interpreter runs.
+    """
+    path = os.pathsep.join(filter(None, [str(Path(__file__).parents[2]), os.environ.get("PYTHONPATH")]))
+    with tempfile.TemporaryFile("w+", encoding="utf-8") as source:
+        source.write(request.write())
+        source.seek(0)
+        process = subprocess.Popen(
+            [sys.executable, *program],
+            stdin=source,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            env={**os.environ, "CUDA_VISIBLE_DEVICES": "-1", "PYTHONPATH": path},
+            start_new_session=True,  # a Ctrl-C ends it once, through us
+        )
+
+    def finish() -> dict[str, Any]:
+        output, errors = process.communicate()
+        if process.returncode:
+            lines = errors.strip().splitlines()
+            return {"error": lines[-1] if lines else f"exit code {process.returncode}"}
+        return {"graphs": json.loads(output)}
+
+    try:
+        yield finish
+    finally:
+        process.kill()
+        process.communicate()
+
+
+def answer() -> int:
+    """Audit the job of the request on standard input and print the reports as JSON."""
+    from train import runtime
+
+    config = Request.read(sys.stdin.read()).config
+    runtime.prepare(runtime.choose_threads(config, None), tf32=config.tf32)
+    reports = [] if config.jit else audit_run(config)
+    print(json.dumps([asdict(report) for report in reports]))
+    return 0
 
 
 if __name__ == "__main__":

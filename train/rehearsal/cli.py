@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from train.cli import parse
-from train.errors import TrainError, UsageError
+from train.errors import UsageError, explain_errors
 from train.rehearsal.request import SYNTHETIC, Request, choose_device, read_devices, register_synthetic
 
 if TYPE_CHECKING:
@@ -82,30 +82,20 @@ def _choose_cache(given: str) -> Path:
 
 
 def rehearse(options: Options) -> "Report":
-    """Compile the emulation, run the job on it, audit its graphs meanwhile, and return the report.
-
-    Raises a PreflightError if there is no CUDA build of TensorFlow, or no C compiler.
-    """
+    """Compile the emulation, run the job on it, audit its graphs meanwhile, and return the report."""
     # Here, for reading a command line needs none of their packages.
-    from train.rehearsal import inspection, launch, library, report
+    from train.rehearsal import audit, launch, library, report
 
     tensorflow = library.find_tensorflow()
     compiled = library.build(tensorflow, options.cache)
-    with inspection.running(options.request) as finish:
+    with audit.running(options.request) as finish:
         record = launch.run(options.request, compiled, tensorflow)
         return report.make(options.request, record | {"audit": finish()})
 
 
+@explain_errors
 def main(argv: Sequence[str] | None = None) -> int:
-    """Rehearse; returns the exit code: 0 if the job passes, 7 if it does not."""
-    try:
-        options = read(sys.argv[1:] if argv is None else argv)
-        found = rehearse(options)
-    except TrainError as error:
-        print(f"error: {error}", file=sys.stderr)
-        return error.exit_code
-    except KeyboardInterrupt:
-        print("interrupted", file=sys.stderr)
-        return 130
+    options = read(sys.argv[1:] if argv is None else argv)
+    found = rehearse(options)
     print(json.dumps(found.as_dict(), indent=2) if options.json else found.as_text())
     return 7 if found.findings else 0

@@ -15,6 +15,7 @@ from train import optimizer, state, step
 from train.config import TrainConfig
 from train.model import formulation
 from train.model.densenet import build
+from train.rehearsal.kernels import CUDA, CUDNN
 
 BATCH: Final = 8
 """Examples where the configuration leaves their number open."""
@@ -112,7 +113,8 @@ def _make_cluster() -> Any:
     card = device_properties_pb2.DeviceProperties(
         type="GPU", vendor="NVIDIA", model="Tesla T4", frequency=1590, num_cores=40, memory_size=15 * 2**30
     )
-    card.environment.update({"architecture": "7.5", "cuda": "12050", "cudnn": "90300"})
+    card.environment.update({"architecture": "7.5", "cuda": f"{1000 * CUDA[0] + 10 * CUDA[1]}"})
+    card.environment["cudnn"] = f"{10000 * CUDNN[0] + 100 * CUDNN[1]}"
     host = device_properties_pb2.DeviceProperties(type="CPU", frequency=2000, num_cores=2, memory_size=8 * 2**30)
     devices = [
         device_properties_pb2.NamedDevice(name=GPU, properties=card),

@@ -8,7 +8,6 @@ The CPU wheel has no GPU kernels. So those of the CUDA wheel are kept in ``kerne
 ``python -m train.rehearsal.kernels`` prints when the CUDA wheel's Python runs it. It needs no GPU.
 """
 
-import sys
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -18,10 +17,13 @@ from typing import Any, Final
 
 import yaml
 
-from train.errors import PreflightError
+from train.errors import PreflightError, explain_errors
 
 FILE: Final = Path(__file__).with_name("kernels.yaml")
 DEVICES: Final = ("GPU", "DEFAULT")
+CUDA, CUDNN = (12, 5), (9, 3)
+"""What the TensorFlow of the table is built for, by its ``build_info`` and ``cudnn_version.h``."""
+
 HEADER: Final = """\
 # The GPU kernels that the CUDA build of this TensorFlow registers, by operation. Each row: device, then for attributes
 # the set of dtypes (or values) that is allowed, by its name in the list of sets, then arguments in host memory.
@@ -36,12 +38,8 @@ Attributes = Mapping[str, tuple[str, ...]]
 class Kernel:
     """A registered kernel, or several that differ only in their dtypes.
 
-    Attributes:
-        device: GPU, or DEFAULT for any device.
-        constraints: for each constrained attribute its name and the values allowed.
-        host: names of the arguments in host memory.
-        label: what a node's attribute ``_kernel`` must be; empty for most.
-        priority: the highest is taken of the kernels that fit.
+    `device` is GPU, or DEFAULT for any; `host` names the arguments in host memory; `label` is what a node's attribute
+    ``_kernel`` must be, empty for most. Of the kernels that fit, the one with the highest priority is taken.
     """
 
     device: str
@@ -58,8 +56,6 @@ class Kernel:
 
 @dataclass(frozen=True)
 class KernelTable:
-    """All GPU kernels of a version of TensorFlow, by operation."""
-
     version: str
     kernels: Mapping[str, Sequence[Kernel]]
 
@@ -78,7 +74,6 @@ class KernelTable:
 
 @cache
 def read_table() -> KernelTable:
-    """Read the kernels of the CUDA wheel from the data file."""
     data = yaml.load(FILE.read_text(encoding="utf-8"), getattr(yaml, "CSafeLoader", yaml.SafeLoader))  # noqa: S506
     return decode(data)
 
@@ -131,13 +126,13 @@ _KINDS: Final = ("type", "s", "i", "b")
 def merge(kernels: Iterable[Kernel]) -> list[Kernel]:
     """Join kernels that differ in the values of one attribute only, attribute by attribute."""
     merged = sorted({_sorted_values(kernel) for kernel in kernels})
-    for place in range(max((len(kernel.constraints) for kernel in merged), default=0)):
+    for index in range(max((len(kernel.constraints) for kernel in merged), default=0)):
         groups: dict[Any, list[Kernel]] = defaultdict(list)
         for kernel in merged:
-            others = kernel.constraints[:place] + kernel.constraints[place + 1 :]
+            others = kernel.constraints[:index] + kernel.constraints[index + 1 :]
             names = tuple(name for name, _ in kernel.constraints)
             groups[kernel.device, names, others, kernel.host, kernel.label, kernel.priority].append(kernel)
-        merged = [_join(group, place) for group in groups.values()]
+        merged = [_join(group, index) for group in groups.values()]
     return sorted(merged)
 
 
@@ -146,13 +141,13 @@ def _sorted_values(kernel: Kernel) -> Kernel:
     return Kernel(**{**vars(kernel), "constraints": constraints})
 
 
-def _join(group: Sequence[Kernel], place: int) -> Kernel:
+def _join(group: Sequence[Kernel], index: int) -> Kernel:
     first = group[0]
-    if len(first.constraints) <= place:
+    if len(first.constraints) <= index:
         return first
-    name = first.constraints[place][0]
-    values = tuple(sorted({value for kernel in group for value in kernel.constraints[place][1]}))
-    constraints = (*first.constraints[:place], (name, values), *first.constraints[place + 1 :])
+    name = first.constraints[index][0]
+    values = tuple(sorted({value for kernel in group for value in kernel.constraints[index][1]}))
+    constraints = (*first.constraints[:index], (name, values), *first.constraints[index + 1 :])
     return Kernel(**{**vars(first), "constraints": constraints})
 
 
@@ -192,13 +187,10 @@ def decode(data: Mapping[str, Any]) -> KernelTable:
     )
 
 
+@explain_errors
 def main() -> int:
     """Print the data file for the CUDA build that is loaded; returns the exit code."""
-    try:
-        table = read_registry()
-    except PreflightError as error:
-        print(f"error: {error}", file=sys.stderr)
-        return error.exit_code
+    table = read_registry()
     print(HEADER, end="")
     print(yaml.safe_dump(encode(table), sort_keys=False, width=120, default_flow_style=None), end="")
     return 0

@@ -44,13 +44,9 @@ def subtract(later: Counts, earlier: Counts) -> Counts:
 class Step:
     """Counts of one step; copies by direction and size in bytes.
 
-    Attributes:
-        launches: kernel launches by device, those of a CUDA graph together as one.
-        graph_kernels: kernels that CUDA graphs launched.
-        library: calls of cuBLAS, cuDNN and so on, by function; each is at least one kernel more.
-        fills: number of fills of device memory.
-        waits: how often the host waited for the device.
-        in_use, peak: bytes of TensorFlow's allocator at the end, and at most.
+    `launches` of kernels are by device, those of a CUDA graph together as one; `graph_kernels` counts the kernels in
+    these graphs. Each call of a `library` is at least one kernel more. `in_use` and `peak` are bytes of TensorFlow's
+    allocator.
     """
 
     launches: dict[str, int]

@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 from train.errors import PreflightError
+from train.rehearsal import kernels
 
 HEADERS: Final = (
     "cuda.h",
@@ -117,7 +118,8 @@ _FLAGS: Final = ("-std=gnu11", "-O1", "-g", "-fPIC", "-Wall", "-Wno-nonnull-comp
 
 def find_tensorflow() -> Path:
     """Find the folder of TensorFlow's CUDA build without loading it; raises a PreflightError if there is none."""
-    remedy = "`toolkit rehearse` makes an environment with the CUDA build; by hand: pip install tensorflow==2.19.0"
+    by_hand = f"pip install tensorflow=={kernels.read_table().version}"
+    remedy = f"`toolkit rehearse` makes an environment with the CUDA build; by hand: {by_hand}"
     spec = importlib.util.find_spec("tensorflow")
     if spec is None or not spec.submodule_search_locations:
         raise PreflightError("TensorFlow is not installed here", remedy=remedy)
@@ -155,12 +157,12 @@ def build(tensorflow: Path, cache: Path) -> Path:
     try:
         cache.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(prefix="building-", dir=cache) as text:
-            made = Path(text) / "library"
-            made.mkdir()
-            _compile(compiler, tensorflow, texts, Path(text), made / FILE)
+            finished = Path(text) / "library"
+            finished.mkdir()
+            _compile(compiler, tensorflow, texts, Path(text), finished / FILE)
             for name in SONAMES:
-                (made / name).symlink_to(FILE)
-            _move(made, folder)
+                (finished / name).symlink_to(FILE)
+            _move(finished, folder)
     except OSError as error:
         raise PreflightError(
             f"the emulated GPU's library cannot be written to {cache}: {error.strerror}",
@@ -169,10 +171,10 @@ def build(tensorflow: Path, cache: Path) -> Path:
     return folder
 
 
-def _move(made: Path, folder: Path) -> None:
+def _move(finished: Path, folder: Path) -> None:
     """Move the finished folder into the cache; another process may have been first, with the same content."""
     try:
-        made.rename(folder)
+        finished.rename(folder)
     except OSError:
         if not (folder / FILE).exists():
             raise
@@ -196,10 +198,11 @@ def _read_headers(tensorflow: Path) -> list[str]:
     for name in HEADERS:
         path = next((folder / name for folder in _headers(tensorflow) if (folder / name).is_file()), None)
         if path is None:
+            version = kernels.read_table().version
             raise PreflightError(
                 f"TensorFlow's wheel lacks the header {name}",
-                why="the emulated GPU is written for TensorFlow 2.19.0 with CUDA 12 and cuDNN 9",
-                remedy="install tensorflow==2.19.0",
+                why=f"the emulated GPU is written for TensorFlow {version} with CUDA 12 and cuDNN 9",
+                remedy=f"install tensorflow=={version}",
             )
         texts.append(path.read_text(encoding="utf-8", errors="replace"))
     return texts

@@ -18,8 +18,6 @@ _CARRIERS: Final = frozenset(
 
 
 class Placement(NamedTuple):
-    """An operation that does not run on the GPU, or computes in host memory, and why."""
-
     node: str
     operation: str
     dtypes: dict[str, str]
@@ -33,7 +31,6 @@ def read_graphs(metadata: Any) -> Iterator[Any]:
 
 
 def list_host_operations(graphs: Iterable[Any]) -> list[Placement]:
-    """List operations that are placed on the CPU, except those that only carry values."""
     found = {}
     for graph in graphs:
         for node in graph.node:

@@ -19,7 +19,6 @@ import os
 import re
 import shutil
 import subprocess
-import sys
 import tempfile
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
@@ -27,14 +26,13 @@ from pathlib import Path
 from typing import Any, Final
 
 from train.config import TrainConfig
-from train.errors import CheckError, PreflightError, TrainError
+from train.errors import CheckError, PreflightError, explain_errors
+from train.rehearsal.kernels import CUDA, CUDNN, read_table
 from train.rehearsal.library import find_tensorflow
 from train.rehearsal.request import Device, choose_device, read_devices
 
 SOURCES: Final = Path(__file__).with_name("deviceless")
 LIBRARIES: Final = ("libtensorflow_cc.so.2", "libtensorflow_framework.so.2")
-CUDNN: Final = "major: 9 minor: 3"
-"""The cuDNN that XLA is told of; it asks for the version when it chooses rewrites."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -65,10 +63,10 @@ def lower_step(config: TrainConfig) -> bytes:
     rule, model = optimizer.choose(config), build(config, formulation.FOR_GPU)
     current = state.create(model, rule, initial_scale=1.0)
     unit = np.ones(config.shape[-1])
-    made = step.make_train_step(current, rule, config, unit, unit, form=formulation.FOR_GPU)
+    built = step.make_train_step(current, rule, config, unit, unit, form=formulation.FOR_GPU)
     images = tf.TensorSpec((config.batch_size, *config.shape), tf.uint8)
     labels, rate = tf.TensorSpec((config.batch_size,), tf.int32), tf.TensorSpec((), tf.float32)
-    lower = tf.function(made, jit_compile=True, autograph=False).experimental_get_compiler_ir(images, labels, rate)
+    lower = tf.function(built, jit_compile=True, autograph=False).experimental_get_compiler_ir(images, labels, rate)
     result: bytes = lower(stage="hlo_serialized", device_name="/job:localhost/replica:0/task:0/device:CPU:0")
     return result
 
@@ -84,7 +82,8 @@ def describe_target(device: Device) -> str:
         f"clock_rate_ghz: 1.59 device_memory_size: {device.memory} shared_memory_per_block_optin: {device.shared} "
         f"cuda_compute_capability {{ major: {major} minor: {minor} }} registers_per_core_limit: 65536 "
         f"registers_per_block_limit: 65536 }} "
-        f'platform_name: "CUDA" dnn_version_info {{ {CUDNN} }} device_description_str: "{device.name}"'
+        f"dnn_version_info {{ major: {CUDNN[0]} minor: {CUDNN[1]} }} "
+        f'platform_name: "CUDA" device_description_str: "{device.name}"'
     )
 
 
@@ -103,19 +102,19 @@ def build_compiler(tensorflow: Path, cache: Path) -> Path:
         return program
     cache.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix="building-", dir=cache) as work:
-        made = Path(work) / "compile"
+        built = Path(work) / "compile"
         includes = ["-I", str(SOURCES), "-isystem", str(tensorflow / "include")]
         libraries = ["-L", str(tensorflow), *(f"-l:{name}" for name in LIBRARIES), f"-Wl,-rpath,{tensorflow}"]
         options = ["-std=c++17", "-w", "-D_GLIBCXX_USE_CXX11_ABI=1", "-Wl,--allow-shlib-undefined"]
-        command = [compiler, *options, *includes, str(SOURCES / "compile.cc"), "-o", str(made), *libraries]
+        command = [compiler, *options, *includes, str(SOURCES / "compile.cc"), "-o", str(built), *libraries]
         done = subprocess.run(command, capture_output=True, text=True, check=False)
         if done.returncode:
             raise PreflightError(
                 "the program that calls TensorFlow's GPU compiler cannot be compiled",
                 why="\n    ".join(done.stderr.strip().splitlines()[:4]),
-                remedy="it is written for the headers of tensorflow 2.19.0",
+                remedy=f"it is written for the headers of tensorflow {read_table().version}",
             )
-        made.rename(program)
+        built.rename(program)
     return program
 
 
@@ -126,7 +125,7 @@ def find_assembler(tensorflow: Path) -> Path:
     for folder in (beside, *([Path(found).parents[1]] if found else [])):
         if (folder / "bin" / "ptxas").is_file():
             return folder
-    raise PreflightError("there is no ptxas", remedy="pip install nvidia-cuda-nvcc-cu12==12.5.82")
+    raise PreflightError("there is no ptxas", remedy=f"pip install 'nvidia-cuda-nvcc-cu12=={CUDA[0]}.{CUDA[1]}.*'")
 
 
 def compile_step(hlo: bytes, device: Device, cache: Path) -> list[CompiledKernel]:
@@ -166,7 +165,6 @@ _SHARED: Final = re.compile(r"(\d+) bytes smem")
 
 
 def read_usage(text: str) -> list[CompiledKernel]:
-    """Read the output of ``ptxas -v``."""
     kernels = []
     for part in re.split(r"(?=ptxas info\s*: Compiling entry function)", text):
         entry, used = _ENTRY.search(part), _USED.search(part)
@@ -214,18 +212,15 @@ def make_parser() -> argparse.ArgumentParser:
     return parser
 
 
+@explain_errors
 def main(argv: Sequence[str] | None = None) -> int:
     from train import cli, runtime
 
     own, passed_on = make_parser().parse_known_args(argv)
-    try:
-        device, config = choose_device(own.gpu), cli.parse(passed_on)
-        find_tensorflow()
-        runtime.prepare(runtime.choose_threads(config, None))
-        kernels = compile_step(lower_step(config), device, Path(own.library_cache).expanduser())
-    except TrainError as error:
-        print(f"error: {error}", file=sys.stderr)
-        return error.exit_code
+    device, config = choose_device(own.gpu), cli.parse(passed_on)
+    find_tensorflow()
+    runtime.prepare(runtime.choose_threads(config, None))
+    kernels = compile_step(lower_step(config), device, Path(own.library_cache).expanduser())
     summary = summarize(kernels)
     if own.json:
         print(json.dumps({"gpu": own.gpu, **summary, "list": [asdict(kernel) for kernel in kernels]}))

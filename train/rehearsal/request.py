@@ -3,7 +3,7 @@
 import dataclasses
 import difflib
 import json
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from typing import Any, Final
@@ -20,14 +20,10 @@ DRIVER: Final = "12.6"
 
 @dataclass(frozen=True, kw_only=True)
 class Device:
-    """An emulated GPU.
+    """An emulated GPU; `shared` is the most bytes of shared memory of a block.
 
-    Attributes:
-        name: the card's name as its driver gives it, and `MARK` behind it.
-        memory: bytes in all.
-        shared: most bytes of shared memory of a block.
-        threads, blocks: most of them on a multiprocessor at a time.
-        driver: newest CUDA version that the driver supports.
+    `threads` and `blocks` are the most on a multiprocessor at a time; `driver` is the newest CUDA that the driver
+    supports.
     """
 
     name: str
@@ -49,10 +45,7 @@ def read_devices() -> dict[str, dict[str, Any]]:
 
 
 def choose_device(name: str, *, driver: str = "", memory: float = 0.0, capability: str = "", count: int = 1) -> Device:
-    """Find a device by its short name, and change what is given: versions as ``X.Y``, memory in gigabytes.
-
-    Raises a UsageError if the name is unknown, or a value makes no sense.
-    """
+    """Find a device by its short name, and change what is given: versions as ``X.Y``, memory in gigabytes."""
     table = read_devices()
     key = name.lower().replace(" ", "").replace("-", "")
     if key not in table:
@@ -68,22 +61,14 @@ def choose_device(name: str, *, driver: str = "", memory: float = 0.0, capabilit
             remedy="give --memory a positive number, and --gpus 1 or 2",
         )
     facts = table[key]
-    device = Device(
+    return Device(
+        **{name: facts[name] for name in ("multiprocessors", "shared", "threads", "blocks")},
         name=f"{facts['name']} {MARK}",
-        capability=_read_version(facts["capability"]),
-        multiprocessors=facts["multiprocessors"],
-        memory=facts["memory"],
-        shared=facts["shared"],
-        threads=facts["threads"],
-        blocks=facts["blocks"],
+        capability=_read_version(capability or facts["capability"]),
+        memory=int(memory * 1e9) or facts["memory"],
         driver=_read_version(driver or facts.get("driver", DRIVER)),
         count=count,
     )
-    if memory:
-        device = replace(device, memory=int(memory * 1e9))
-    if capability:
-        device = replace(device, capability=_read_version(capability))
-    return device
 
 
 def _read_version(text: str) -> tuple[int, int]:
@@ -101,10 +86,7 @@ _EXAMPLES: Final = 1024
 
 
 def register_synthetic(shape: str, classes: int) -> None:
-    """Add `SYNTHETIC` to the data sets of this process, with images of a shape such as ``224x224x3``.
-
-    Raises a UsageError if the shape or the number of classes makes no sense.
-    """
+    """Add `SYNTHETIC` to the data sets of this process, with images of a shape such as ``224x224x3``."""
     parts = shape.split("x")
     if len(parts) != 3 or not all(part.isdecimal() and int(part) for part in parts) or classes < 2:
         raise UsageError(
@@ -130,12 +112,8 @@ def register_synthetic(shape: str, classes: int) -> None:
 class Request:
     """A rehearsal.
 
-    Attributes:
-        config: the training job.
-        warmup: steps that are not counted: the first ones build graphs, compile and choose algorithms.
-        measured: steps that are counted, each by itself.
-        find_batch: also look for the largest batch that fits.
-        shape, classes: of the synthetic data set; the shape is empty for other data sets.
+    The `warmup` steps, which build graphs, compile and choose algorithms, are not counted; the `measured` ones are,
+    each by itself. `shape` and `classes` are those of the synthetic data set; the shape is empty for other data sets.
     """
 
     config: TrainConfig

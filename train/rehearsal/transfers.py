@@ -23,8 +23,6 @@ CALLS: Final = {"If": 1, "StatelessIf": 1, "Case": 1, "StatelessCase": 1}
 
 
 class Copy(NamedTuple):
-    """A copy between the memories in each run of the graph."""
-
     tensor: str
     dtype: str
     source: Memory
@@ -35,15 +33,10 @@ class Copy(NamedTuple):
 
 @dataclass(frozen=True)
 class Node:
-    """A node of a graph or of a function in it.
+    """A node of a graph, or of a function in it.
 
-    Attributes:
-        name: with the names of the calling nodes before it.
-        attributes: dtypes, strings and numbers by name.
-        inputs: references to the tensors that it reads; `arguments` has the name of each.
-        results: for each output, the name of the argument and its dtype.
-        functions: names of the functions that it calls.
-        label: which of several kernels it asks for.
+    `inputs` are references to the tensors that it reads, and `arguments` their names; `results` has argument name and
+    dtype of each output. `functions` names the functions that it calls, `label` which of several kernels it asks for.
     """
 
     name: str
@@ -61,11 +54,8 @@ class Node:
 class Body:
     """A graph, or a function called from one.
 
-    Attributes:
-        outputs: references to the tensors that it returns.
-        controls: names of the nodes that must run besides.
-        memories: of the arguments, by name.
-        homeless: arguments that are handles of variables without a kernel on the GPU; their readers run on the host.
+    `controls` names the nodes that must run besides, `memories` the memory of each argument. `homeless` arguments are
+    handles of variables without a kernel on the GPU; their readers run on the host.
     """
 
     nodes: Mapping[str, Node]
@@ -90,7 +80,6 @@ class Body:
         return self.table.find(node.operation, node.attributes, node.label)
 
     def is_on_host(self, node: Node) -> bool:
-        """Say whether the node runs on the host, for lack of a kernel or because its variable is there."""
         return self.find_kernel(node) is None or any(self.is_homeless(reference) for reference in node.inputs)
 
     def is_homeless(self, reference: str) -> bool:
@@ -99,18 +88,17 @@ class Body:
         node = self.nodes.get(name)
         if name in self.homeless or node is None:
             return name in self.homeless
-        place = _output(reference)
-        return place < len(node.results) and node.results[place][1] == "resource" and self.is_on_host(node)
+        index = _output(reference)
+        return index < len(node.results) and node.results[index][1] == "resource" and self.is_on_host(node)
 
     def locate(self, reference: str) -> Memory:
-        """Return the memory in which a tensor is written."""
         name = _producer(reference)
         if name in self.memories:
             return self.memories[name]
         node = self.nodes[name]
         kernel = self.find_kernel(node)
-        place = _output(reference)
-        argument, dtype = node.results[place]
+        index = _output(reference)
+        argument, dtype = node.results[index]
         if kernel is None or self.is_on_host(node) or argument in kernel.host:
             return "host"
         if node.functions:
@@ -118,7 +106,6 @@ class Body:
         return "device"
 
     def list_copies(self, nodes: Sequence[Node]) -> Iterator[Copy]:
-        """List the copies between host and device in each run, one for each tensor and memory."""
         seen = set()
         for node in nodes:
             kernel = self.find_kernel(node)

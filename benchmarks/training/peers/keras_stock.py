@@ -1,9 +1,9 @@
-"""Keras' own layers in its functional API, trained by ``fit`` or by a custom loop: what most people would write."""
+"""Trains Keras' own layers by ``fit`` or by a custom loop: what most people would write."""
 
 from collections.abc import Callable
 from typing import Any
 
-from benchmarks.training.images import make_batch
+from benchmarks.training.peers import make_batch
 
 
 def load(threads: int) -> None:
@@ -19,7 +19,6 @@ def load(threads: int) -> None:
 
 
 def build(depth: int, growth: int = 12, classes: int = 10, shape: tuple[int, int, int] = (32, 32, 3)) -> Any:
-    """DenseNet-BC of Keras layers."""
     import keras
     from keras import layers
 
@@ -46,7 +45,6 @@ def build(depth: int, growth: int = 12, classes: int = 10, shape: tuple[int, int
 
 
 def make_step(job: dict[str, Any]) -> Callable[[], float]:
-    """A step by ``fit`` over one batch, or by a compiled custom loop."""
     import keras
     import tensorflow as tf
 

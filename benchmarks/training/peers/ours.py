@@ -1,23 +1,21 @@
-"""``train`` itself, through the functions that a run uses."""
+"""Trains by ``train`` itself, through the functions that a run uses."""
 
 from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
-from benchmarks.training.images import make_batch
+from benchmarks.training.peers import make_batch
 from train import runtime
 from train.config import resolve
 
 
 def load(threads: int) -> None:
-    """Import TensorFlow as a run does."""
     runtime.prepare(threads)
     import keras  # noqa: F401  # its import is part of the framework, not of the candidate
 
 
 def make_step(job: dict[str, Any]) -> Callable[[], float]:
-    """A training step of the preset in a memory mode."""
     import tensorflow as tf
 
     from train import optimizer, state, step

@@ -1,16 +1,15 @@
-"""Plain TensorFlow as written by hand: conv2d, fused batch norm, concat and a momentum step, compiled."""
+"""Trains plain TensorFlow as written by hand: conv2d, fused batch norm, concat and a momentum step, compiled."""
 
 from collections.abc import Callable
 from typing import Any
 
-from benchmarks.training.images import make_batch
+from benchmarks.training.peers import make_batch
 from benchmarks.training.peers.keras_stock import load  # noqa: F401  # for the worker
 
 DECAY, MOMENTUM, AVERAGING = 1e-4, 0.9, 0.9
 
 
 def make_step(job: dict[str, Any]) -> Callable[[], float]:
-    """A training step; variables are made when it is traced."""
     import tensorflow as tf
 
     weights: list[tf.Variable] = []

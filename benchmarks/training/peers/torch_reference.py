@@ -1,4 +1,4 @@
-"""PyTorch DenseNet-BC in the two structures that people use, written from the papers.
+"""Trains PyTorch's DenseNet-BC in the two structures that people use, written from the papers.
 
 ``stored`` keeps all maps (Huang et al., arXiv 1608.06993); ``efficient`` recomputes each layer's concatenation, norm,
 ReLU and first convolution in the backward pass (Pleiss et al., arXiv 1707.06990).
@@ -12,18 +12,15 @@ from torch import nn
 from torch.nn import functional
 from torch.utils.checkpoint import checkpoint
 
-from benchmarks.training.images import make_batch
+from benchmarks.training.peers import make_batch
 
 
 def load(threads: int) -> None:
-    """Pin the threads."""
     torch.set_num_threads(threads)
     torch.manual_seed(0)
 
 
 class Layer(nn.Module):
-    """Norm, ReLU, 1x1, norm, ReLU, 3x3."""
-
     def __init__(self, channels: int, growth: int, *, efficient: bool) -> None:
         super().__init__()
         self.norm1, self.conv1 = nn.BatchNorm2d(channels), nn.Conv2d(channels, 4 * growth, 1, bias=False)
@@ -31,20 +28,16 @@ class Layer(nn.Module):
         self.efficient = efficient
 
     def narrow(self, *maps: torch.Tensor) -> torch.Tensor:
-        """The part that reads all maps."""
         made: torch.Tensor = self.conv1(functional.relu(self.norm1(torch.cat(maps, 1))))
         return made
 
     def forward(self, maps: list[torch.Tensor]) -> torch.Tensor:
-        """The new maps."""
         made = checkpoint(self.narrow, *maps, use_reentrant=False) if self.efficient else self.narrow(*maps)
         new: torch.Tensor = self.conv2(functional.relu(self.norm2(made)))
         return new
 
 
 class DenseNet(nn.Module):
-    """DenseNet-BC for 32x32 images."""
-
     def __init__(self, depth: int, growth: int = 12, classes: int = 10, *, efficient: bool = False) -> None:
         super().__init__()
         channels = 2 * growth
@@ -64,7 +57,6 @@ class DenseNet(nn.Module):
         self.norm, self.classifier = nn.BatchNorm2d(channels), nn.Linear(channels, classes)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        """Logits."""
         x = self.stem(x)
         for number, layers in enumerate(self.blocks):
             maps = [x]
@@ -78,7 +70,6 @@ class DenseNet(nn.Module):
 
 
 def make_step(job: dict[str, Any]) -> Callable[[], float]:
-    """A training step, eager or compiled, channels last."""
     model = DenseNet(job.get("depth", 100), efficient=job["structure"] == "efficient")
     model = model.to(memory_format=torch.channels_last)
     optimizer = torch.optim.SGD(model.parameters(), 0.1, momentum=0.9, nesterov=True, weight_decay=1e-4)

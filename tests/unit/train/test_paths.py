@@ -8,7 +8,7 @@ import pytest
 
 from toolkit import training
 from toolkit.engine import container
-from train import paths, progress
+from train import progress
 from train.cli import main, parse
 
 ROOT = Path(__file__).parents[3]
@@ -30,15 +30,15 @@ NAMES = {"/local": "my copy", "/runs": "runs", "/runs/digits-1": "/home/me/digit
     ],
 )
 def test_a_path_below_a_mount_is_the_users(inside: str, outside: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    assert paths.translate(inside) == inside
-    monkeypatch.setenv(paths.VARIABLE, json.dumps(NAMES))
-    assert paths.translate(inside) == outside
+    assert progress.translate(inside) == inside
+    monkeypatch.setenv(progress.VARIABLE, json.dumps(NAMES))
+    assert progress.translate(inside) == outside
 
 
 @pytest.mark.parametrize("value", ["", "no json", "[]", '{"/local": 3}', '{"": "x", "/": "y"}'])
 def test_damaged_names_change_nothing(value: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv(paths.VARIABLE, value)
-    assert paths.translate("cannot read /local/a") == "cannot read /local/a"
+    monkeypatch.setenv(progress.VARIABLE, value)
+    assert progress.translate("cannot read /local/a") == "cannot read /local/a"
 
 
 def test_the_error_for_a_folder_that_a_container_sees_as_local(
@@ -48,7 +48,7 @@ def test_the_error_for_a_folder_that_a_container_sees_as_local(
     config = parse(["cifar10", "--data-dir", "my-copy", "--out", "my-runs"])
     job = training.plan(["cifar10"], config, parent={}, gpu=False)
     asked = container.describe(job, image="image")
-    monkeypatch.setenv(paths.VARIABLE, asked.environment[paths.VARIABLE])
+    monkeypatch.setenv(progress.VARIABLE, asked.environment[progress.VARIABLE])
     assert main(asked.argv[3:]) == 9
     said = capsys.readouterr().err
     assert "error: there is no folder my-copy\n" in said

@@ -6,7 +6,7 @@ import time
 import pytest
 
 from train.cli import parse
-from train.rehearsal import inspection
+from train.rehearsal import audit
 from train.rehearsal.request import Request, choose_device
 
 JOB = Request(config=parse(["digits", "--depth", "10"]), device=choose_device("t4"))
@@ -15,19 +15,19 @@ JOB = Request(config=parse(["digits", "--depth", "10"]), device=choose_device("t
 PLANT = """
 import tensorflow as tf
 from train import step
-from train.rehearsal import inspection
+from train.rehearsal import audit
 make = step.make_evaluation_step
 def spoil(*arguments):
     made = make(*arguments)
     return lambda images: tf.raw_ops.NthElement(input=tf.cast(made(images), tf.float32), n=0)
 step.make_evaluation_step = spoil
-raise SystemExit(inspection.main())
+raise SystemExit(audit.answer())
 """
 
 
 @pytest.mark.slow
 def test_a_planted_operation_is_found_in_another_process() -> None:
-    with inspection.running(JOB, program=("-c", PLANT)) as finish:
+    with audit.running(JOB, program=("-c", PLANT)) as finish:
         training, evaluation = finish()["graphs"]
     assert training["nodes"] > 50
     assert not training["findings"]
@@ -35,14 +35,14 @@ def test_a_planted_operation_is_found_in_another_process() -> None:
 
 
 def test_an_audit_that_fails_says_why() -> None:
-    with inspection.running(JOB, program=("-c", "raise SystemExit('no such kernel table')")) as finish:
+    with audit.running(JOB, program=("-c", "raise SystemExit('no such kernel table')")) as finish:
         assert finish() == {"error": "no such kernel table"}
 
 
 def test_an_audit_that_nobody_waits_for_is_ended() -> None:
     started = time.monotonic()
     program = "import os, sys, time; print(os.environ['CUDA_VISIBLE_DEVICES'], flush=True); time.sleep(60)"
-    with inspection.running(JOB, program=("-c", program)):
+    with audit.running(JOB, program=("-c", program)):
         pass
     assert time.monotonic() - started < 30
     assert os.environ.get("CUDA_VISIBLE_DEVICES") != "-1"
