@@ -45,6 +45,7 @@ def digest_fields(fields: Mapping[str, Any]) -> str:
 
 @cache
 def read_table(name: str) -> dict[str, Any]:
+    """Read a data file of this package, such as ``presets`` or ``data/sources``."""
     text = (Path(__file__).parent / f"{name}.yaml").read_text(encoding="utf-8")
     value: dict[str, Any] = yaml.safe_load(text)
     return value

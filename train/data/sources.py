@@ -1,13 +1,11 @@
 """Loads a data set: a local copy in any of the usual layouts, else the cache, else the network."""
 
-from functools import cache
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-import yaml
 
-from train.config import TrainConfig
+from train.config import TrainConfig, read_table
 from train.data import cifar, download, idx, matlab, tables
 from train.data.dataset import Dataset, Split, check
 from train.errors import DataError, UsageError
@@ -15,10 +13,8 @@ from train.errors import DataError, UsageError
 Splits = tuple[Split, Split]
 
 
-@cache
 def read_sources() -> dict[str, Any]:
-    value: dict[str, Any] = yaml.safe_load((Path(__file__).parent / "sources.yaml").read_text(encoding="utf-8"))
-    return value
+    return read_table("data/sources")
 
 
 def load(config: TrainConfig) -> Dataset:

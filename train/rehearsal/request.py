@@ -4,11 +4,7 @@ import dataclasses
 import difflib
 import json
 from dataclasses import dataclass
-from functools import cache
-from pathlib import Path
 from typing import Any, Final
-
-import yaml
 
 from train.config import TrainConfig, read_table
 from train.errors import UsageError
@@ -37,11 +33,8 @@ class Device:
     count: int = 1
 
 
-@cache
-def read_devices() -> dict[str, dict[str, Any]]:
-    text = (Path(__file__).parent / "devices.yaml").read_text(encoding="utf-8")
-    table: dict[str, dict[str, Any]] = yaml.safe_load(text)
-    return table
+def read_devices() -> dict[str, Any]:
+    return read_table("rehearsal/devices")
 
 
 def choose_device(name: str, *, driver: str = "", memory: float = 0.0, capability: str = "", count: int = 1) -> Device:
