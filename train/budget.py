@@ -137,14 +137,12 @@ def _probe(config: TrainConfig) -> int:
     import numpy as np
     import tensorflow as tf
 
-    from train import optimizer, state, step
-    from train.model.densenet import build
+    from train import step
 
-    rule, model = optimizer.choose(config), build(config)
-    current = state.create(model, rule, initial_scale=1.0)
+    current, rule = step.start(config)
     unit = np.ones(config.shape[-1])
     function = step.compile_train_step(step.make_train_step(current, rule, config, unit, unit), config)
-    evaluate = step.compile_evaluation_step(step.make_evaluation_step(model, unit, unit), config)
+    evaluate = step.compile_evaluation_step(step.make_evaluation_step(current.model, unit, unit), config)
     evaluate(tf.zeros((step.EVALUATION_BATCH, *config.shape), tf.uint8))
     images = tf.zeros((config.batch_size, *config.shape), tf.uint8)
     for _ in range(2):

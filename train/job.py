@@ -128,15 +128,15 @@ def _make_loop(
     stop: process.StopSignal,
 ) -> "Loop":
     # TensorFlow is loaded by now, with its threads pinned; before, these modules must not be imported.
-    from train import optimizer, parcels, state, step
+    from train import parcels, step
     from train.batches import Batches
     from train.loop import Loop
     from train.model import formulation
-    from train.model.densenet import build, count_parameters
+    from train.model.densenet import count_parameters
 
     form = formulation.choose()
-    rule, model = optimizer.choose(config), build(config, form)
-    current = state.create(model, rule, initial_scale=2.0**15 if config.precision == "mixed_float16" else 1.0)
+    current, rule = step.start(config, form)
+    model = current.model
     batches = Batches(dataset, config)
     display.say(
         f"{config.dataset}: {len(dataset.train)} to train on, {len(dataset.test)} to test on, from {dataset.source}\n"

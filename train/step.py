@@ -9,15 +9,16 @@ import numpy as np
 import tensorflow as tf
 from numpy.typing import NDArray
 
-from train import parcels
+from train import optimizer, parcels
 from train.config import TrainConfig
 from train.data import Split
 from train.model import formulation
-from train.model.densenet import dropout_seed
+from train.model.densenet import build, dropout_seed
 from train.model.formulation import Formulation
 from train.optimizer import Rule
-from train.state import State
+from train.state import State, create
 
+INITIAL_SCALE: Final = 2.0**15
 GROWTH_INTERVAL: Final = 2000
 """Steps without overflow after which the loss scale doubles (Micikevicius et al., arXiv 1710.03740)."""
 
@@ -48,6 +49,12 @@ TrainStep = Callable[[Any, Any, Any], Any]
 """Takes images, labels and the learning rate, arrays or tensors; returns an `Outcome` or `PackedOutcome`."""
 
 EvaluationStep = Callable[[tf.Tensor], tf.Tensor]
+
+
+def start(config: TrainConfig, form: Formulation | None = None) -> tuple[State, Rule]:
+    """Build the network; returns the state before the first step, and the update rule."""
+    model, rule = build(config, form), optimizer.choose(config)
+    return create(model, rule, initial_scale=INITIAL_SCALE if config.precision == "mixed_float16" else 1.0), rule
 
 
 def make_train_step(
@@ -134,7 +141,7 @@ def _list_cast_kernels(model: keras.Model) -> list[keras.Variable]:
 
 
 def _replace(variables: list[keras.Variable], values: list[tf.Tensor]) -> keras.StatelessScope:
-    """Make a scope in which the layers read these values instead of their variables."""
+    """Return a scope in which the layers read these values instead of their variables."""
     scope = keras.StatelessScope()
     for variable, value in zip(variables, values, strict=True):
         scope.add_update((variable, value))  # given to its constructor, they would be cast back

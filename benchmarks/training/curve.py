@@ -32,12 +32,10 @@ def run_ours(config: TrainConfig, batches: list[Any], mean: Any, std: Any) -> tu
     """Return the weights before the first step, and losses."""
     import tensorflow as tf
 
-    from train import optimizer, state, step
-    from train.model.densenet import build
+    from train import state, step
 
-    rule, model = optimizer.choose(config), build(config)
-    current = state.create(model, rule, initial_scale=1.0)
-    weights = {f"w:{name}": variable.numpy() for name, variable in state.name_weights(model).items()}
+    current, rule = step.start(config)
+    weights = {f"w:{name}": variable.numpy() for name, variable in state.name_weights(current.model).items()}
     function = step.compile_train_step(step.make_train_step(current, rule, config, mean, std), config)
     rate = tf.constant(RATE)
     return weights, [float(function(*map(tf.constant, batch), rate).loss) for batch in batches]

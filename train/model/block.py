@@ -1,24 +1,22 @@
-"""The dense block as a pure function, in three memory modes that compute the same numbers.
+"""Computes a dense block as a pure function, in three memory modes that give the same numbers.
 
-A layer reads all maps made before it in its block: norm, ReLU, convolution, once (3x3) or twice (1x1, then 3x3), and
-adds `growth` maps (Huang et al., arXiv 1608.06993). Keeping every intermediate result takes memory that grows with the
+A layer reads all earlier maps of its block: norm, ReLU, convolution, once (3x3) or twice (1x1, then 3x3), and adds
+`growth` maps (Huang et al., arXiv 1608.06993). Keeping every intermediate result takes memory that grows with the
 square of the depth (Pleiss et al., arXiv 1707.06990). The modes:
 
 - ``plain`` keeps everything. It is the reference; TensorFlow differentiates it.
 - ``recompute`` keeps the input and output of each layer and runs the layer again in the backward pass.
 - ``shared`` keeps one buffer of normalised maps and one of their gradients.
 
-In ``shared``, the mean and variance of a map are computed once, when it is made, because all its readers see the same
-batch. Each layer scales, shifts and rectifies the maps before it, and does so again in the backward pass. The
-statistics' part of the gradient is the same for all readers, so it is added once for each map:
+In ``shared``, the mean and variance of a map are computed once, because all its readers use the same batch. Each layer
+scales, shifts and rectifies the maps before it, and does so again in the backward pass. The statistics' part of the
+gradient is the same for all readers, so it is added once for each map:
 
     dx = rsqrt(variance + epsilon) (G - mean(G) - xhat mean(G xhat)),   G = sum over readers of gamma * dz
 
 (Ioffe and Szegedy, arXiv 1502.03167.) Subtracting the two means is linear in G. Where the formulation says so, each
 reader therefore does it to its own share gamma * dz. In the backward pass maps and gradients shrink from layer to
 layer, so nothing is kept twice at its start, where memory is highest.
-
-`dense_block` is all that the rest of the network uses of this module. A fused operation could replace it.
 """
 
 from collections.abc import Callable, Sequence
@@ -62,10 +60,10 @@ Layer = Sequence[Unit]
 
 
 class Block(NamedTuple):
-    """What a dense block returns.
+    """The result of a dense block.
 
     Attributes:
-        maps: all maps of the block, normalised but not scaled: what reads them begins with a norm, and scales them.
+        maps: all maps of the block, normalised but not scaled, because each reader scales them by its own norm.
         features: statistics of all maps before they were normalised, in consecutive pieces.
         inner: with bottleneck, for each layer the statistics between its two convolutions.
     """
@@ -86,27 +84,22 @@ def dense_block(
 ) -> Block:
     """Run a dense block in training, by the statistics of the batch.
 
-    Args:
-        x: the maps it starts from.
-        layers: one or two units each.
-        mode: what is kept for the backward pass; the result is the same.
-        form: the operations and the layout for this device.
-        dropout: what is dropped after each convolution.
-        compiled: the caller is compiled by XLA, which needs its own kind of barrier.
+    `mode` says what is kept for the backward pass; the result is the same. `compiled` says that XLA compiles the
+    caller, which needs its own kind of barrier.
     """
     if mode == "shared":
         return _run_shared(x, layers, form, dropout=dropout, compiled=compiled)
     maps, inner = x, []
     for index, units in enumerate(layers):
-        place = dropout.at(index)
+        masks = dropout.at(index)
 
-        def run(maps: tf.Tensor, *weights: tf.Tensor, place: Dropout = place) -> tuple[tf.Tensor, ...]:
-            return _run_layer(maps, weights, form, place)
+        def run(maps: tf.Tensor, *weights: tf.Tensor, masks: Dropout = masks) -> tuple[tf.Tensor, ...]:
+            return _run_layer(maps, weights, form, masks)
 
         flat = [tf.convert_to_tensor(tensor) for unit in units for tensor in unit]
-        made, *between = (run if mode == "plain" else _recompute(run, compiled=compiled))(maps, *flat)
+        new, *between = (run if mode == "plain" else _recompute(run, compiled=compiled))(maps, *flat)
         inner += [Statistics(*between)] if between else []
-        maps = tf.concat([maps, made], axis=form.axis)
+        maps = tf.concat([maps, new], axis=form.axis)
     normal, statistics = standardize(maps, form)
     return Block(normal, (statistics,), tuple(inner))
 
@@ -117,8 +110,8 @@ _LayerFunction = Callable[..., tuple[tf.Tensor, ...]]
 def _recompute(run: _LayerFunction, *, compiled: bool) -> _LayerFunction:
     """Wrap a function so that its gradient runs it again, instead of keeping what is inside.
 
-    In a graph, TensorFlow's own function holds the second run back by adding a zero, made of the gradient, to each
-    input. That copies all maps for each layer, and is a third of all launches on a GPU.
+    In a graph, TensorFlow's own function holds the second run back by adding a zero, computed from the gradient, to
+    each input. That copies all maps for each layer, and is a third of all launches on a GPU.
     """
     if tf.executing_eagerly():
         return cast("_LayerFunction", tf.recompute_grad(run))
@@ -147,13 +140,13 @@ def dense_block_inference(
     axis = form.axis
     normal = _standardize_by(x, Statistics(*(part[: x.shape[axis]] for part in features)), form)
     for index, (first, *rest) in enumerate(layers):
-        made = convolve(tf.nn.relu(scale_shift(normal, first.gamma, first.beta, form)), first.kernel, form)
+        new = convolve(tf.nn.relu(scale_shift(normal, first.gamma, first.beta, form)), first.kernel, form)
         for unit in rest:
-            between = apply_statistics(made, unit.gamma, unit.beta, inner[index], form)
-            made = convolve(tf.nn.relu(between), unit.kernel, form)
+            between = apply_statistics(new, unit.gamma, unit.beta, inner[index], form)
+            new = convolve(tf.nn.relu(between), unit.kernel, form)
         start = normal.shape[axis]
-        place = Statistics(*(part[start : start + made.shape[axis]] for part in features))
-        normal = tf.concat([normal, _standardize_by(made, place, form)], axis=axis)
+        own = Statistics(*(part[start : start + new.shape[axis]] for part in features))
+        normal = tf.concat([normal, _standardize_by(new, own, form)], axis=axis)
     return normal
 
 
@@ -162,12 +155,12 @@ def _run_layer(
 ) -> tuple[tf.Tensor, ...]:
     """Run one layer in training; returns its new maps, then mean and variance between its convolutions."""
     units = [Unit(*weights[start : start + 3]) for start in range(0, len(weights), 3)]
-    made, between = maps, ()
+    new, between = maps, ()
     for index, unit in enumerate(units):
-        normal, statistics, _ = normalize(made, unit.gamma, unit.beta, form)
+        normal, statistics, _ = normalize(new, unit.gamma, unit.beta, form)
         between = tuple(statistics) if index else ()
-        made = dropout.at(index).apply(convolve(tf.nn.relu(normal), unit.kernel, form), form)
-    return made, *between
+        new = dropout.at(index).apply(convolve(tf.nn.relu(normal), unit.kernel, form), form)
+    return new, *between
 
 
 def _standardize_by(x: tf.Tensor, statistics: Statistics, form: Formulation) -> tf.Tensor:
@@ -205,19 +198,18 @@ class Gathering:
         return parts if recent else parts[:1]
 
     def split(self, maps: tf.Tensor, layers: int) -> Parts:
-        """Split one buffer of all maps into parts."""
         parts = self.list_channels(layers)
         return list(tf.split(maps, parts, axis=self.form.axis)) if len(parts) > 1 else [maps]
 
-    def append(self, parts: Parts, made: tf.Tensor, layers: int) -> Parts:
+    def append(self, parts: Parts, new: tf.Tensor, layers: int) -> Parts:
         """Add a layer's maps to the parts, as they are after so many layers."""
         axis = self.form.axis
         if not self.form.gathered:
-            return [join([*parts, made], axis)]
+            return [join([*parts, new], axis)]
         if layers % self.form.gathered == 0:
-            return [join(parts, axis), made]
+            return [join(parts, axis), new]
         long, recent = parts
-        return [long, join([recent, made], axis)]
+        return [long, join([recent, new], axis)]
 
     def take_last(self, parts: Parts, layers: int) -> tuple[Parts, tf.Tensor]:
         """Undo `append`: return the parts as they were after so many layers, and the maps of the next layer."""
@@ -271,14 +263,14 @@ class _Forward:
         growth = layers[0][-1].kernel.shape[-1]
         self.gathering = Gathering(first=x.shape[form.axis], growth=growth, form=form)
         self.readers: list[list[Unit]] = []  # each layer's first unit, cut as the maps are
-        self.made: list[tuple[tf.Tensor, ...]] = []  # between a layer's convolutions: kept, it is narrow
+        self.between: list[tuple[tf.Tensor, ...]] = []  # between a layer's convolutions: kept, it is narrow
         self.inner: list[tuple[Statistics, Saved]] = []
         self.features: list[Statistics] = []
         self.scales: list[tf.Tensor] = []
         maps = [self._standardize(x)]
         for index, units in enumerate(layers):
-            made = self._run_layer(index, units, maps)
-            maps = self.gathering.append(maps, self._standardize(made), index)
+            new = self._run_layer(index, units, maps)
+            maps = self.gathering.append(maps, self._standardize(new), index)
         self.maps = join(maps, form.axis)
         statistics = [*self.features, *(between for between, _ in self.inner)]
         self.results = (self.maps, *(tensor for each in statistics for tensor in each))
@@ -296,18 +288,18 @@ class _Forward:
         return standardize_gradient(dy, normal, self.scales[index], self.form)
 
     def _run_layer(self, index: int, units: Layer, maps: Parts) -> tf.Tensor:
-        place, form = self.dropout.at(index), self.form
+        masks, form = self.dropout.at(index), self.form
         first, *rest = units
         readers = _cut(first, self.gathering.list_channels(index))
         self.readers.append(readers)
         parts = [convolve(self._rectify(x, unit), unit.kernel, form) for x, unit in zip(maps, readers, strict=True)]
-        made = place.at(0).apply(sum(parts[1:], parts[0]), form)
-        self.made.append((made,) if rest else ())
+        new = masks.at(0).apply(sum(parts[1:], parts[0]), form)
+        self.between.append((new,) if rest else ())
         for unit in rest:
-            normal, statistics, saved = normalize(made, unit.gamma, unit.beta, form)
+            normal, statistics, saved = normalize(new, unit.gamma, unit.beta, form)
             self.inner.append((statistics, saved))
-            made = place.at(1).apply(convolve(tf.nn.relu(normal), unit.kernel, form), form)
-        return made
+            new = masks.at(1).apply(convolve(tf.nn.relu(normal), unit.kernel, form), form)
+        return new
 
     def differentiate(self, upstream: tf.Tensor, *, compiled: bool) -> list[tf.Tensor]:
         """Return the gradients of x and of all weights, from the gradient of the normalised maps."""
@@ -318,34 +310,34 @@ class _Forward:
         gradients, parts = [*gradients, recent], self.gathering.split(maps, count)
         weights: list[tf.Tensor] = []
         for index in reversed(range(count)):
-            gradients, made = self.gathering.take_last(gradients, index)
-            made, held = wait(made, [*parts, *self.made[index]])
+            gradients, last = self.gathering.take_last(gradients, index)
+            last, held = wait(last, [*parts, *self.between[index]])
             parts, normal = self.gathering.take_last(held[: len(parts)], index)
-            kept = held[len(held) - len(self.made[index]) :]
-            made = self._differentiate_standardize(index + 1, made, normal)
-            d_maps, d_units = self._differentiate_layer(index, parts, kept, made)
+            kept = held[len(held) - len(self.between[index]) :]
+            last = self._differentiate_standardize(index + 1, last, normal)
+            d_maps, d_units = self._differentiate_layer(index, parts, kept, last)
             gradients = [gradient + part for gradient, part in zip(gradients, d_maps, strict=True)]
             weights = d_units + weights
         return [self._differentiate_standardize(0, gradients[0], parts[0]), *weights]
 
     def _differentiate_layer(
-        self, index: int, maps: Parts, kept: Sequence[tf.Tensor], made: tf.Tensor
+        self, index: int, maps: Parts, kept: Sequence[tf.Tensor], gradient: tf.Tensor
     ) -> tuple[Parts, list[tf.Tensor]]:
         """Return the gradients of the maps that a layer read, and of its weights."""
-        place, form = self.dropout.at(index), self.form
+        masks, form = self.dropout.at(index), self.form
         weights: list[tf.Tensor] = []
         for unit in self.layers[index][1:]:
             (between,), (statistics, saved) = kept, self.inner[index]
             known = with_biased_variance(between, statistics, form)
             rectified = tf.nn.relu(apply_statistics(between, unit.gamma, unit.beta, known, form))
-            d_between = place.at(1).apply(made, form)
+            d_between = masks.at(1).apply(gradient, form)
             d_normal, d_kernel = self._differentiate_convolution(rectified, unit.kernel, d_between)
-            made, d_gamma, d_beta = normalize_gradient(d_normal, between, unit.gamma, statistics, saved, form=form)
+            gradient, d_gamma, d_beta = normalize_gradient(d_normal, between, unit.gamma, statistics, saved, form=form)
             weights = [d_gamma, d_beta, d_kernel]
-        made = place.at(0).apply(made, form)
+        gradient = masks.at(0).apply(gradient, form)
         parts = []
         for x, unit in zip(maps, self.readers[index], strict=True):
-            d_normal, d_kernel = self._differentiate_convolution(self._rectify(x, unit), unit.kernel, made)
+            d_normal, d_kernel = self._differentiate_convolution(self._rectify(x, unit), unit.kernel, gradient)
             parts.append((*scale_shift_gradient(d_normal, x, unit.gamma, form), d_kernel))
         d_maps, d_gammas, d_betas, d_kernels = map(list, zip(*parts, strict=True))
         return d_maps, [join(d_gammas, 0), join(d_betas, 0), join(d_kernels, 2), *weights]
@@ -370,7 +362,7 @@ def _cut(unit: Unit, channels: Sequence[int]) -> list[Unit]:
 
 
 def _wait(gradient: tf.Tensor, tensors: list[tf.Tensor]) -> tuple[tf.Tensor, list[tf.Tensor]]:
-    """Hold saved tensors back until the gradient is there.
+    """Hold saved tensors back until the gradient is computed.
 
     Otherwise the executor recomputes as soon as it can, in the forward pass, and everything is kept after all.
     """

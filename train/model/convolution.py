@@ -1,4 +1,4 @@
-"""Convolutions without stride, padded to keep height and width, as pure functions.
+"""Convolves without stride, padded to keep height and width, as pure functions.
 
 A 1x1 convolution is a product of matrices, pixels by channels, and on a processor it is faster as one: 120 to 170
 GFLOP/s against 80 to 135 of the convolution, in all three directions (``benchmarks/training``).

@@ -1,4 +1,4 @@
-"""DenseNet and DenseNet-BC (Huang et al., "Densely Connected Convolutional Networks", arXiv 1608.06993)."""
+"""Builds DenseNet and DenseNet-BC (Huang et al., "Densely Connected Convolutional Networks", arXiv 1608.06993)."""
 
 from typing import Any
 
@@ -13,7 +13,7 @@ from train.model.layers import DenseBlock, Pool, ScaleRectify, StatelessDropout,
 
 
 def list_layers(config: TrainConfig, form: Formulation) -> list[keras.layers.Layer]:
-    """List all layers in order, from normalised images to logits (batch, classes)."""
+    """Return all layers in order, from normalised images to logits (batch, classes)."""
     policy = keras.DTypePolicy(config.precision)
     head = policy.variable_dtype
     seed = tf.Variable([0, 0], dtype=tf.int64, trainable=False, name="dropout_seed") if config.dropout else None
@@ -82,12 +82,12 @@ def list_layers(config: TrainConfig, form: Formulation) -> list[keras.layers.Lay
 
 
 def choose_mode(config: TrainConfig, number: int) -> Mode:
-    """Return the memory mode of a dense block, counted from 1. Early blocks have the largest maps."""
+    """Return the memory mode of a dense block, counted from 1."""
     return config.memory if not config.recompute_blocks or number in config.recompute_blocks else "plain"
 
 
 def build(config: TrainConfig, form: Formulation | None = None) -> keras.Model:
-    """Build the network, by default for the devices that TensorFlow sees."""
+    """Build the network, by default for the devices of this machine."""
     image = keras.Input(config.shape, name="image", dtype=keras.DTypePolicy(config.precision).variable_dtype)
     value = image
     for layer in list_layers(config, form or formulation.choose()):
@@ -96,7 +96,6 @@ def build(config: TrainConfig, form: Formulation | None = None) -> keras.Model:
 
 
 def count_parameters(model: keras.Model) -> int:
-    """Count the trainable parameters, as papers do."""
     return sum(int(variable.value.shape.num_elements()) for variable in model.trainable_variables)
 
 

@@ -1,8 +1,7 @@
 """Chooses the operations that compute a step on a kind of device; the function is the same, up to rounding.
 
 On a GPU each operation costs a launch of some microseconds, maps are best laid out with channels before rows (cuDNN's
-layout for float32), and some operations refuse to run where results must be repeatable to the bit. All that depends on
-the device is decided here, and passed to what builds the network.
+layout for float32), and some operations refuse to run where results must be repeatable to the bit.
 """
 
 from dataclasses import dataclass
@@ -16,8 +15,8 @@ class Formulation:
     """The choices that depend on the device.
 
     Attributes:
-        channels_first: maps are (batch, channels, height, width), else (batch, height, width, channels). Called "maps"
-            in shapes elsewhere. TensorFlow on a CPU has no convolution with channels first.
+        channels_first: maps are (batch, channels, height, width), else (batch, height, width, channels). TensorFlow on
+            a CPU has no convolution with channels first.
         pointwise_as_product: compute 1x1 convolutions as products of matrices, which needs channels last.
         gathered: layers whose maps are gathered in a short part before they join the long one, see
             ``train.model.block.Gathering``; 0 keeps all maps of a block in one part, which takes fewer operations.
@@ -26,11 +25,12 @@ class Formulation:
             it comes with the gradients of scale and shift, as one cuDNN call. The other way needs FusedBatchNormGrad
             with ``is_training=False``, which has no deterministic kernel for GPUs
             (tensorflow/core/kernels/fused_batch_norm_op.cu.cc).
-        compile_updates: let XLA make one program of all updates of weights and running averages, which are thousands of
-            launches otherwise. The rest of the step stays with TensorFlow: XLA has no deterministic gradient of maximum
-            pooling (tensorflow/compiler/tf2xla/kernels/pooling_ops.cc), takes more launches, and compiles for minutes.
-        asynchronous: the device works while the host goes on. So a batch goes over in one copy, the next ones are made
-            meanwhile, and results come back in one copy that is read a step later.
+        compile_updates: let XLA compile all updates of weights and running averages into one program, instead of
+            thousands of launches. The rest of the step stays with TensorFlow: XLA has no deterministic gradient of
+            maximum pooling (tensorflow/compiler/tf2xla/kernels/pooling_ops.cc), takes more launches, and compiles for
+            minutes.
+        asynchronous: the device works while the host goes on. So a batch goes over in one copy, the next ones are
+            prepared meanwhile, and results come back in one copy that is read a step later.
         longest_sum: number of values up to which a norm's statistics are one sum. With more, columns are summed first,
             which needs channels last; see ``train.model.normalization``. None: always one sum.
     """
@@ -49,7 +49,7 @@ class Formulation:
 
     @property
     def reduced(self) -> list[int]:
-        """The axes of maps that batch statistics are taken over: all but the channels."""
+        """The axes that batch statistics are taken over: all but the channels."""
         return [0, 2, 3] if self.channels_first else [0, 1, 2]
 
     @property
@@ -89,5 +89,5 @@ FOR_GPU: Final = Formulation(
 
 
 def choose() -> Formulation:
-    """Return the formulation for the devices that TensorFlow sees."""
+    """Return the formulation for the devices of this machine."""
     return FOR_GPU if tf.config.list_physical_devices("GPU") else FOR_CPU

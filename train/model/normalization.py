@@ -1,4 +1,4 @@
-"""Batch normalisation as pure functions (Ioffe and Szegedy, arXiv 1502.03167), for every dtype.
+"""Normalises batches by pure functions (Ioffe and Szegedy, arXiv 1502.03167), for every dtype.
 
 In float32 and half precision it is the FusedBatchNormV3 operation: one pass over the map, and bitwise repeatable, which
 Keras' mean and variance are not with two inter-op threads. That operation has no float64 kernel, so float64 (used to
@@ -8,8 +8,6 @@ On a CPU the fused operation adds all values of a channel one after the other. F
 bits of mean and variance. A small error there moves values across 0, and each ReLU that so changes sides changes the
 gradient far more than rounding does. Where sums are long, the operation therefore takes the statistics of each column
 of the maps, and these are combined (Chan, Golub and LeVeque, "Algorithms for computing the sample variance", 1983).
-
-In all functions `form` is the formulation of ``train.model.formulation``, which also says how maps are laid out.
 """
 
 from typing import Any, Final, NamedTuple
@@ -39,8 +37,6 @@ class Saved(NamedTuple):
 
 
 class Gradients(NamedTuple):
-    """Gradients for the map, the scale and the shift."""
-
     x: tf.Tensor
     gamma: tf.Tensor
     beta: tf.Tensor
@@ -80,7 +76,6 @@ def normalize(
 def normalize_gradient(
     dy: tf.Tensor, x: tf.Tensor, gamma: tf.Tensor, statistics: Statistics, saved: Saved, *, form: Formulation
 ) -> Gradients:
-    """Return the gradients of `normalize` for x, gamma and beta."""
     if saved.spaces:
         first, second, *third = saved.spaces
         options = {"reserve_space_3": third[0]} if third else {}
@@ -147,10 +142,7 @@ def scale_by_deviation(dy: tf.Tensor, statistics: Statistics, form: Formulation)
 
 
 def standardize_gradient(dy: tf.Tensor, normal: tf.Tensor, scale: tf.Tensor, form: Formulation) -> tf.Tensor:
-    """Return the gradient of `standardize` for x, given its result and the `rsqrt` of its variance as scale.
-
-    A normal map is normalised by mean 0 and variance 1, so the original map need not be kept.
-    """
+    """Return the gradient of `standardize` for x, given its result and the `rsqrt` of its variance as scale."""
     if normal.dtype == tf.float64:
         return _differentiate_by_moments(dy, normal, scale, form).x
     return _differentiate_known(dy, normal, scale, form, training=True).x

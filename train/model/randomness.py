@@ -1,9 +1,9 @@
-"""Dropout whose mask depends on (seed, step, place in the network) alone, never on what ran before.
+"""Drops values by masks that depend on (seed, step, layer) alone, never on what ran before.
 
-On a GPU, TensorFlow folds each place into a seed by several launches, a copy to the host and two back, because it keeps
-seeds in host memory. Here XLA derives the streams of all places of a block in one program. The generator is
-Philox4x32-10 (Salmon et al., "Parallel random numbers: as easy as 1, 2, 3", 2011). How TensorFlow makes key and counter
-of a seed is in tensorflow/core/kernels/stateless_random_ops.cc, and how it folds a number in is in
+On a GPU, TensorFlow folds each number into a seed by several launches, a copy to the host and two back, because it
+keeps seeds in host memory. Here XLA derives the streams of all layers of a block in one program. The generator is
+Philox4x32-10 (Salmon et al., "Parallel random numbers: as easy as 1, 2, 3", 2011). How TensorFlow derives key and
+counter from a seed is in tensorflow/core/kernels/stateless_random_ops.cc, and how it folds a number in is in
 ``tf.random.experimental.stateless_fold_in``. Words of 32 bits are kept in uint64.
 """
 
@@ -32,11 +32,9 @@ class Stream(NamedTuple):
 
 
 def derive_streams(seed: tf.Tensor, paths: Sequence[Sequence[int]]) -> list[Stream]:
-    """Return the streams of the seed after the numbers of each path are folded in.
+    """Return the streams of a seed, int64 (2,) within int32, after the numbers of each path are folded in.
 
-    Args:
-        seed: int64 (2,), both within int32.
-        paths: numbers to fold in, one after the other; paths are equally long.
+    Paths are equally long; their numbers are folded in one after the other.
     """
     first, second = (tf.repeat(tf.cast(part, tf.uint64), len(paths)) for part in tf.unstack(seed))
     for places in zip(*paths, strict=True):
@@ -113,8 +111,8 @@ class Dropout(NamedTuple):
     """A share of values to drop, and the seed that chooses them. Rate 0 drops nothing and needs no seed.
 
     Attributes:
-        seed: int32 (2,), with the places folded in; int64 and as the step set it where streams are derived.
-        path: places that are not folded in yet.
+        seed: int32 (2,), with the path folded in; int64 and as the step set it where streams are derived.
+        path: numbers that are not folded in yet.
         streams: by path, where all streams of a block are derived at once.
     """
 
@@ -124,7 +122,7 @@ class Dropout(NamedTuple):
     streams: Mapping[tuple[int, ...], Stream] | None = None
 
     def at(self, place: int) -> "Dropout":
-        """Return the dropout of one place in the network; places get independent masks."""
+        """Return the dropout of one numbered part of the network; parts get independent masks."""
         if not self.rate:
             return self
         if self.streams is not None:
@@ -132,7 +130,7 @@ class Dropout(NamedTuple):
         return Dropout(self.rate, tf.random.experimental.stateless_fold_in(self.seed, place, alg=ALGORITHM))
 
     def derive(self, paths: Sequence[tuple[int, ...]]) -> "Dropout":
-        """Derive the streams of places below this one, if they are derived at all; paths are equally long."""
+        """Derive the streams of the paths below this one, if they are derived at all; paths are equally long."""
         if not self.rate or self.streams is None:
             return self
         whole = [(*self.path, *path) for path in paths]
@@ -142,7 +140,7 @@ class Dropout(NamedTuple):
         """Return 0 where a value of x is dropped and 1 / (1 - rate) where it stays.
 
         It is drawn with channels last in either layout, so that the same values are dropped. It compares integers,
-        because from the same random bits TensorFlow's kernels make a float of the low ones
+        because from the same random bits TensorFlow's kernels compute a float of the low ones
         (xla/tsl/lib/random/random_distributions_utils.h) and XLA of the high ones (xla/hlo/builder/lib/prng.cc). The
         low bits are used.
         """
@@ -174,7 +172,7 @@ NONE = Dropout(0.0)
 
 
 def make_dropout(rate: float, seed: tf.Variable | None, form: Formulation) -> Dropout:
-    """Make the dropout of a step, from the int64 variable of its seed; XLA for GPUs has no int32 variables."""
+    """Return the dropout of a step, from the int64 variable of its seed; XLA for GPUs has no int32 variables."""
     if not rate:
         return NONE
     if form.compile_updates:

@@ -11,10 +11,9 @@ from typing import Any, Final
 import numpy as np
 import tensorflow as tf
 
-from train import optimizer, state, step
+from train import step
 from train.config import TrainConfig
 from train.model import formulation
-from train.model.densenet import build
 from train.rehearsal.kernels import CUDA, CUDNN
 
 BATCH: Final = 8
@@ -43,8 +42,7 @@ class TracedGraph:
 
 def trace_run(config: TrainConfig) -> tuple[TracedGraph, ...]:
     """Trace the steps of training and of evaluation of a run, whatever its loop."""
-    rule, model = optimizer.choose(config), build(config, formulation.FOR_GPU)
-    current = state.create(model, rule, initial_scale=2.0**15 if config.precision == "mixed_float16" else 1.0)
+    current, rule = step.start(config, formulation.FOR_GPU)
     unit = np.ones(config.shape[-1])
     batch = config.batch_size or BATCH
     images = tf.TensorSpec((batch, *config.shape), tf.uint8)
@@ -53,7 +51,7 @@ def trace_run(config: TrainConfig) -> tuple[TracedGraph, ...]:
     watched = tf.TensorSpec((step.EVALUATION_BATCH, *config.shape), tf.uint8)
     return (
         optimize(trace("training", training, [images, labels, rate])),
-        optimize(trace("evaluation", step.make_evaluation_step(model, unit, unit), [watched])),
+        optimize(trace("evaluation", step.make_evaluation_step(current.model, unit, unit), [watched])),
     )
 
 

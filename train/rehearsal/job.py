@@ -17,6 +17,7 @@ from typing import Any, Final
 import numpy as np
 
 from train import runtime
+from train.budget import LARGEST, UNIT
 from train.config import TrainConfig, read_table
 from train.data import Dataset, Split
 from train.errors import TrainError
@@ -24,11 +25,11 @@ from train.rehearsal import ledger
 from train.rehearsal.request import Request
 
 WATCHED: Final = 512
-"""Test examples: two batches of the evaluation are enough to see it."""
+"""Test examples: two batches of the evaluation show it all."""
 
 
 def make_loader(steps: int) -> Callable[[TrainConfig], Dataset]:
-    """Make a stand-in for `train.data.load`: images of the configuration's shape, enough for so many steps."""
+    """Return a stand-in for `train.data.load`: random images of the right shape, enough for so many steps."""
 
     def load(config: TrainConfig) -> Dataset:
         count = max(int(read_table("datasets")[config.dataset]["examples"]), (steps + 1) * config.batch_size)
@@ -45,17 +46,11 @@ def make_loader(steps: int) -> Callable[[TrainConfig], Dataset]:
     return load
 
 
-UNIT: Final = 8
-"""Batch sizes that are tried are multiples of this."""
-
-LARGEST: Final = 4096
-"""No larger batch is tried: small networks have no limit that matters."""
-
 TRIES: Final = 3
 """How often a batch that should fit is tried, each a little smaller than the one before."""
 
 
-class Seen:
+class RecordedStep:
     """A compiled step that keeps its final graphs when it is first called."""
 
     def __init__(self, step: Callable[..., Any]) -> None:
@@ -83,7 +78,7 @@ class Seen:
         return getattr(self.step, name)
 
 
-class Counted(Seen):
+class CountedStep(RecordedStep):
     """A training step that is counted, after `warmup` calls; each call ends the step before it."""
 
     def __init__(self, step: Callable[..., Any], warmup: int) -> None:
@@ -108,19 +103,16 @@ class Counted(Seen):
 
 @dataclass
 class Hooks:
-    """The steps of training and evaluation, as soon as the job has made them."""
+    """The steps of training and evaluation, as soon as the job has built them."""
 
-    training: Counted | None = None
-    evaluation: Seen | None = None
+    training: CountedStep | None = None
+    evaluation: RecordedStep | None = None
 
 
 def run(request: Request, record: dict[str, Any], save: Callable[[], None]) -> None:
-    """Run the job and fill the record; an error of the job is recorded and not raised.
+    """Run the job and fill the record as far as it comes; an error of the job is recorded and not raised.
 
-    Args:
-        request: what to run.
-        record: filled as far as the job comes.
-        save: writes the record; called before training too, because TensorFlow may abort the process.
+    `save` writes the record. It is called before training too, because TensorFlow may abort the process.
     """
     import tensorflow as tf
 
@@ -148,17 +140,16 @@ def run(request: Request, record: dict[str, Any], save: Callable[[], None]) -> N
 
 
 def _train(request: Request, hooks: Hooks) -> dict[str, Any]:
-    """Run the job; returns its manifest."""
     from train import job, step
 
     compile_training, compile_evaluation = step.compile_train_step, step.compile_evaluation_step
 
     def hook_training(function: Any, config: TrainConfig, **options: Any) -> Any:
-        hooks.training = Counted(compile_training(function, config, **options), request.warmup)
+        hooks.training = CountedStep(compile_training(function, config, **options), request.warmup)
         return hooks.training
 
     def hook_evaluation(function: Any, config: TrainConfig, **options: Any) -> Any:
-        hooks.evaluation = Seen(compile_evaluation(function, config, **options))
+        hooks.evaluation = RecordedStep(compile_evaluation(function, config, **options))
         return hooks.evaluation
 
     # Replaced in this process, which does nothing else.
@@ -173,7 +164,7 @@ def _train(request: Request, hooks: Hooks) -> dict[str, Any]:
         )  # fmt: skip
 
 
-def _record_placement(record: dict[str, Any], steps: list[Seen]) -> None:
+def _record_placement(record: dict[str, Any], steps: list[RecordedStep]) -> None:
     from train.rehearsal import placement
 
     graphs = [graph for step in steps for graph in step.graphs]
@@ -189,25 +180,15 @@ def _describe(error: BaseException) -> dict[str, str]:
     """Describe an error by kind, message and the node that TensorFlow names in it."""
     message = str(error)
     node = re.search(r"\{\{node ([^}\s]+)\}\}", message)
-    return {
-        "kind": type(error).__name__,
-        "message": message,
-        "node": node.group(1) if node else "",
-        "operation": "",
-    }
+    return {"kind": type(error).__name__, "message": message, "node": node[1] if node else "", "operation": ""}
 
 
-def find_largest_batch(counted: Counted, size: int) -> dict[str, Any]:
-    """Find the largest batch whose step fits the device.
+def find_largest_batch(counted: CountedStep, size: int) -> dict[str, Any]:
+    """Find the largest batch whose step fits the device, for a step that has run with batches of `size`.
 
-    Memory grows linearly with the batch, so two sizes say where the limit is; that size is then tried.
-
-    Args:
-        counted: a step that has run with batches of `size`.
-        size: examples in a batch.
-
-    Returns:
-        ``limit`` of the allocator in bytes, ``tried`` sizes with peaks in bytes (0 where it did not fit), ``largest``.
+    Memory grows linearly with the batch, so two sizes say where the limit is; that size is then tried. Returns the
+    ``limit`` of the allocator in bytes, ``tried`` sizes with peaks in bytes (0 where it did not fit), and the
+    ``largest``.
     """
     limit = runtime.read_device_limit()
     tried = {size: int(counted.steps[-1]["memory"]["peak"])}
@@ -226,9 +207,8 @@ def find_largest_batch(counted: Counted, size: int) -> dict[str, Any]:
     return {"limit": limit, "tried": tried, "largest": max(each for each, peak in tried.items() if peak)}
 
 
-def measure_peak(counted: Counted, size: int, wanted: int) -> int:
-    """Measure the peak bytes of two steps with batches of another size; 0 where they do not fit."""
-    import numpy as np
+def measure_peak(counted: CountedStep, size: int, wanted: int) -> int:
+    """Return the peak bytes of two steps with batches of another size; 0 where they do not fit."""
     import tensorflow as tf
 
     def resize(value: Any) -> Any:

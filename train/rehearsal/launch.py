@@ -15,7 +15,6 @@ from train.rehearsal.request import Device, Request
 from train.runtime import MARK
 
 PROGRAM: Final = ("-P", "-m", "train.rehearsal.job")
-"""What the interpreter runs."""
 
 _TELLING: Final = re.compile(
     r"Ignoring visible gpu|not built with CUDA kernel binaries|Cannot dlopen|failed call to cuInit|insufficient|"
@@ -31,8 +30,8 @@ def run(request: Request, library: Path, tensorflow: Path, *, program: Sequence[
     """Run a rehearsal; returns its record, with TensorFlow's log lines about the device as ``log``.
 
     `library` and `tensorflow` are the folders of the emulated libraries and of the TensorFlow package; `program` is
-    what the interpreter runs. If the process does not end well, as where TensorFlow aborts, the record has an error of
-    kind ``Crash``.
+    what the interpreter runs. If the process fails, as where TensorFlow aborts, the record has an error of kind
+    ``Crash``.
     """
     with tempfile.TemporaryDirectory(prefix="rehearsal-") as folder:
         source, target, log = (Path(folder) / name for name in ("request.json", "record.json", "log.txt"))
@@ -48,7 +47,7 @@ def run(request: Request, library: Path, tensorflow: Path, *, program: Sequence[
 
 
 def make_environment(device: Device, library: Path, tensorflow: Path) -> dict[str, str]:
-    """Make the variables of the job's process: the caller's, the device, and where the libraries are."""
+    """Return the variables of the job's process: the caller's, the device, and where the libraries are."""
     major, minor = device.capability
     variables = {
         **os.environ,
@@ -88,10 +87,10 @@ def _run_to_end(command: list[str], environment: dict[str, str], log: Any) -> in
 
 
 def _describe_crash(code: int, lines: list[str]) -> dict[str, str]:
-    """Describe how a job crashed: by TensorFlow's last message, which may take two lines, or the end of the log."""
+    """Describe a crash by TensorFlow's last message, which may take two lines, or by the end of the log."""
     end = f"ended by {signal.Signals(-code).name}" if code < 0 else f"exit code {code}"
-    place = next((index for index, line in enumerate(lines) if _FATAL.search(line)), None)
-    words = lines[-6:] if place is None else [_strip(lines[place]), *lines[place + 1 : place + 2]]
+    fatal = next((index for index, line in enumerate(lines) if _FATAL.search(line)), None)
+    words = lines[-6:] if fatal is None else [_strip(lines[fatal]), *lines[fatal + 1 : fatal + 2]]
     return {"kind": "Crash", "message": f"{end}: {' '.join(words)}", "node": "", "operation": ""}
 
 

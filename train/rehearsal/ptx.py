@@ -54,14 +54,12 @@ def lower_step(config: TrainConfig) -> bytes:
     import numpy as np
     import tensorflow as tf
 
-    from train import optimizer, state, step
+    from train import step
     from train.model import formulation
-    from train.model.densenet import build
 
     tf.random.set_seed(0)  # deterministic operations ask for one wherever TensorFlow itself draws
     config = replace(config, jit=True, batch_size=config.batch_size or 64)
-    rule, model = optimizer.choose(config), build(config, formulation.FOR_GPU)
-    current = state.create(model, rule, initial_scale=1.0)
+    current, rule = step.start(config, formulation.FOR_GPU)
     unit = np.ones(config.shape[-1])
     built = step.make_train_step(current, rule, config, unit, unit, form=formulation.FOR_GPU)
     images = tf.TensorSpec((config.batch_size, *config.shape), tf.uint8)

@@ -1,23 +1,17 @@
-"""The report of a rehearsal, as text and as JSON: counts, and findings by the limits of ``limits.yaml``."""
+"""Reports a rehearsal as text and as JSON: counts, and findings by the limits of ``limits.yaml``."""
 
 import dataclasses
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from functools import cache
 from itertools import pairwise
-from pathlib import Path
 from typing import Any, NamedTuple
 
-import yaml
-
-from train.config import TrainConfig
+from train.config import TrainConfig, read_table
 from train.rehearsal.ledger import DIRECTIONS, Step, read_step
 from train.rehearsal.request import Request
 
 
 class Finding(NamedTuple):
-    """Something that is wrong: its kind in a word, and a description."""
-
     kind: str
     text: str
 
@@ -25,16 +19,9 @@ class Finding(NamedTuple):
 Limits = Mapping[str, int]
 
 
-@cache
-def _read_table() -> dict[str, Any]:
-    text = (Path(__file__).parent / "limits.yaml").read_text(encoding="utf-8")
-    table: dict[str, Any] = yaml.safe_load(text)
-    return table
-
-
 def choose_limits(config: TrainConfig) -> Limits:
     """Return the limits of every job, updated by the first configuration in the table that this job fits."""
-    table, fields = _read_table(), config.as_dict()
+    table, fields = read_table("rehearsal/limits"), config.as_dict()
     for entry in table["configurations"]:
         conditions = {name: value for name, value in entry.items() if name in fields}
         if all(fields[name] == value for name, value in conditions.items()):
@@ -56,7 +43,7 @@ def find_faults(request: Request, record: Mapping[str, Any], steps: list[Step], 
 
 
 def _check_binaries(request: Request, record: Mapping[str, Any]) -> Iterator[Finding]:
-    """Find a device that TensorFlow has no code for. Which operation meets that first, and how, is up to chance."""
+    """Find a device that TensorFlow has no code for. Which operation fails first, and how, is up to chance."""
     found = record.get("counts", {}).get("fat binary", {})
     if set(found) == {"none"}:
         capability = ".".join(map(str, request.device.capability))
@@ -98,21 +85,15 @@ def _check_placement(record: Mapping[str, Any], limits: Limits) -> Iterator[Find
 def _check_steps(steps: list[Step], limits: Limits) -> Iterator[Finding]:
     if not steps:
         return
-    measured = {
-        "launches": max(step.launched for step in steps),
-        "to_device": max(step.count_copies("to device") for step in steps),
-        "to_host": max(step.count_copies("to host") for step in steps),
-        "waits": max(step.waits for step in steps),
+    counted = {
+        "launches": (max(step.launched for step in steps), "kernel launches"),
+        "to_device": (max(step.count_copies("to device") for step in steps), "copies to the device"),
+        "to_host": (max(step.count_copies("to host") for step in steps), "copies to the host"),
+        "waits": (max(step.waits for step in steps), "waits for the device"),
     }
-    names = {
-        "launches": "kernel launches",
-        "to_device": "copies to the device",
-        "to_host": "copies to the host",
-        "waits": "waits for the device",
-    }
-    for name, count in measured.items():
+    for name, (count, what) in counted.items():
         if count > limits.get(name, count):
-            yield Finding(name.replace("_", " "), f"a step makes {count} {names[name]}; the limit is {limits[name]}")
+            yield Finding(name.replace("_", " "), f"a step makes {count} {what}; the limit is {limits[name]}")
 
 
 def _check_memory(steps: list[Step], limits: Limits) -> Iterator[Finding]:
@@ -151,8 +132,6 @@ NOTE = "emulated, not run on a GPU: nothing was computed, and no time was measur
 
 @dataclass(frozen=True, kw_only=True)
 class Report:
-    """A rehearsal that has run, and what was found."""
-
     request: Request
     record: Mapping[str, Any]
     steps: list[Step]
@@ -233,15 +212,14 @@ class Report:
 
 
 def make(request: Request, record: Mapping[str, Any]) -> Report:
-    """Make the report of a record, by the limits of its configuration."""
-    measured = [read_step(each) for each in record.get("steps", [])]
+    counted = [read_step(each) for each in record.get("steps", [])]
     limits = choose_limits(request.config)
     return Report(
         request=request,
         record=record,
-        steps=measured,
+        steps=counted,
         limits=limits,
-        findings=find_faults(request, record, measured, limits),
+        findings=find_faults(request, record, counted, limits),
     )
 
 
@@ -254,8 +232,8 @@ def _describe_step(step: Step) -> dict[str, Any]:
     return dataclasses.asdict(step) | {"copies": copies, "launched": step.launched, "library_calls": step.called}
 
 
-def _list_steps(measured: list[Step]) -> Iterator[str]:
-    if not measured:
+def _list_steps(counted: list[Step]) -> Iterator[str]:
+    if not counted:
         return
     header = ("step", "launches", "library", "to device", "to host", "within", "waits", "peak MiB")
     rows = [
@@ -267,7 +245,7 @@ def _list_steps(measured: list[Step]) -> Iterator[str]:
             str(step.waits),
             f"{step.peak / 2**20:,.1f}",
         )
-        for number, step in enumerate(measured, start=1)
+        for number, step in enumerate(counted, start=1)
     ]
     widths = [max(len(row[column]) for row in [header, *rows]) for column in range(len(header))]
     for row in [header, *rows]:

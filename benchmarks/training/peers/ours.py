@@ -18,8 +18,7 @@ def load(threads: int) -> None:
 def make_step(job: dict[str, Any]) -> Callable[[], float]:
     import tensorflow as tf
 
-    from train import optimizer, state, step
-    from train.model.densenet import build
+    from train import step
 
     config = resolve(
         "cifar10",
@@ -30,8 +29,7 @@ def make_step(job: dict[str, Any]) -> Callable[[], float]:
         precision=job.get("precision", "float32"),
         batch_size=job["batch"],
     )
-    rule, model = optimizer.choose(config), build(config)
-    current = state.create(model, rule, initial_scale=1.0)
+    current, rule = step.start(config)
     unit = np.ones(3)
     function = step.compile_train_step(step.make_train_step(current, rule, config, 0 * unit, unit), config)
     images, labels = make_batch(job["batch"])
