@@ -73,12 +73,12 @@ class Report:
     inputs: tuple[str, ...]
 
 
-def audit_run(config: TrainConfig, table: KernelTable | None = None) -> list[Report]:
+def audit_run(config: TrainConfig) -> list[Report]:
     """Check the training and the evaluation step of a run; TensorFlow must be set up before."""
     from train.rehearsal.graphs import trace_run
 
     job = f"{config.model} {config.memory} {config.precision}"
-    return [audit_graph(replace(graph, name=f"{job} {graph.name}"), table) for graph in trace_run(config)]
+    return [audit_graph(replace(graph, name=f"{job} {graph.name}")) for graph in trace_run(config)]
 
 
 def audit_graph(traced: "TracedGraph", table: KernelTable | None = None) -> Report:

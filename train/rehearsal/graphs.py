@@ -1,12 +1,13 @@
-"""Traces one step of training and one of evaluation as TensorFlow would run them, without running anything.
+"""Traces a job's steps as TensorFlow would run them, and finds in the graphs of a run what does not run on the GPU.
 
-TensorFlow's graph optimizer (Grappler) works on each graph, because only what it leaves is run. With the CUDA build it
-is told of a GPU, so that it also chooses the layout of maps for one.
+TensorFlow's graph optimizer (Grappler) works on each traced graph, because only what it leaves is run. With the CUDA
+build it is told of a GPU, so that it also chooses the layout of maps for one.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Final
+from functools import cache
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 import tensorflow as tf
@@ -14,7 +15,7 @@ import tensorflow as tf
 from train import step
 from train.config import TrainConfig
 from train.model import formulation
-from train.rehearsal.kernels import CUDA, CUDNN
+from train.rehearsal.kernels import CUDA, CUDNN, KernelTable, read_registry, read_values
 
 BATCH: Final = 8
 """Examples where the configuration leaves their number open."""
@@ -119,3 +120,81 @@ def _make_cluster() -> Any:
         device_properties_pb2.NamedDevice(name=GPU.replace("GPU", "CPU"), properties=host),
     ]
     return cluster.Cluster(devices=devices)
+
+
+# These only carry values in and out of a part of a graph, or hold what the host has anyway.
+_CARRIERS: Final = frozenset(
+    {
+        "_Arg", "_DeviceArg", "_Retval", "_DeviceRetval", "_Send", "_Recv", "_HostSend", "_HostRecv", "NoOp", "Const",
+        "_HostConst", "Identity", "_EagerConst", "Placeholder",
+    }
+)  # fmt: skip
+
+
+class Placement(NamedTuple):
+    node: str
+    operation: str
+    dtypes: dict[str, str]
+    reason: str
+
+
+def read_graphs(metadata: Any) -> Iterator[Any]:
+    """Yield the graphs of a RunMetadata after placement and optimisation, one for each device."""
+    for function in metadata.function_graphs:
+        yield from function.partition_graphs
+
+
+def list_host_operations(graphs: Iterable[Any]) -> list[Placement]:
+    found = {}
+    for graph in graphs:
+        for node in graph.node:
+            if "/device:CPU" in node.device and node.op not in _CARRIERS:
+                found[node.name] = Placement(node.name, node.op, _dtypes(node), _explain(node))
+    return sorted(found.values())
+
+
+def list_crossings(graphs: Iterable[Any]) -> list[Placement]:
+    """List operations on the GPU whose kernels compute in host memory on a value that the GPU has computed.
+
+    TensorFlow puts a pair of nodes with the same ``tensor_name`` into such an edge: ``_Send`` and ``_HostRecv``.
+    """
+    found = {}
+    for graph in graphs:
+        makers = {node.attr["tensor_name"].s: node.input[0] for node in graph.node if node.op == "_Send"}
+        received = {
+            node.name: makers[node.attr["tensor_name"].s]
+            for node in graph.node
+            if node.op == "_HostRecv" and node.attr["tensor_name"].s in makers
+        }
+        for node in graph.node:
+            for source in node.input:
+                if source in received:
+                    dtypes = _dtypes(node)
+                    types = "".join(f" for {name}={value}" for name, value in dtypes.items())
+                    reason = f"its kernel{types} takes {received[source]} in host memory, and the GPU has made it"
+                    found[node.name] = Placement(node.name, node.op, dtypes, reason)
+    return sorted(found.values())
+
+
+def _dtypes(node: Any) -> dict[str, str]:
+    return {
+        name: tf.as_dtype(value.type).name
+        for name, value in sorted(node.attr.items())
+        if value.type and not name.startswith("_")
+    }
+
+
+@cache
+def _read_registry() -> KernelTable:
+    return read_registry()
+
+
+def _explain(node: Any) -> str:
+    table = _read_registry()
+    attributes = {name: read_values(value) for name, value in node.attr.items()}
+    if table.find(node.op, attributes):
+        return "it has a GPU kernel, but its device is given as the CPU, or its inputs are bound to the CPU"
+    registered = table.kernels.get(node.op, ())
+    constrained = {name for kernel in registered for name, _ in kernel.constraints}
+    types = ", ".join(f"{name}={value}" for name, value in _dtypes(node).items() if name in constrained)
+    return f"{node.op} has no GPU kernel" + (f" for {types}" if types else "")

@@ -61,7 +61,7 @@ class RecordedStep:
     def __call__(self, *arguments: Any) -> Any:
         from tensorflow.python.eager import context
 
-        from train.rehearsal import placement
+        from train.rehearsal import graphs
 
         self.calls += 1
         if self.calls > 1:
@@ -71,7 +71,7 @@ class RecordedStep:
         try:
             return self.step(*arguments)
         finally:
-            self.graphs = list(placement.read_graphs(current.export_run_metadata()))
+            self.graphs = list(graphs.read_graphs(current.export_run_metadata()))
             current.disable_graph_collection()
 
     def __getattr__(self, name: str) -> Any:
@@ -165,14 +165,14 @@ def _train(request: Request, hooks: Hooks) -> dict[str, Any]:
 
 
 def _record_placement(record: dict[str, Any], steps: list[RecordedStep]) -> None:
-    from train.rehearsal import placement
+    from train.rehearsal import graphs
 
-    graphs = [graph for step in steps for graph in step.graphs]
-    record["on_host"] = [each._asdict() for each in placement.list_host_operations(graphs)]
-    record["crossings"] = [each._asdict() for each in placement.list_crossings(graphs)]
+    recorded = [graph for step in steps for graph in step.graphs]
+    record["on_host"] = [each._asdict() for each in graphs.list_host_operations(recorded)]
+    record["crossings"] = [each._asdict() for each in graphs.list_crossings(recorded)]
     error = record.get("error")
     if error and error["node"]:
-        kinds = (node.op for graph in graphs for node in graph.node if node.name.endswith(error["node"]))
+        kinds = (node.op for graph in recorded for node in graph.node if node.name.endswith(error["node"]))
         error["operation"] = next(kinds, "")
 
 
