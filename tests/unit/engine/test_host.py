@@ -3,19 +3,21 @@
 import os
 import shutil
 import signal
-import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
-from toolkit import project
+from tests.unit.wheel.maker import make_wheel
+from toolkit import manifest, project, training
 from toolkit.console import Console
+from toolkit.digest import digest_file
 from toolkit.engine import Environment, Job, Mount
 from toolkit.engine import host as module
 from toolkit.engine.host import HostEngine
 from toolkit.environment import EnvironmentSpec
 from toolkit.errors import BuildError, CheckError, IntegrityError, PreflightError
+from toolkit.settings import resolve
 
 QUIET = Console(verbosity=-1)
 SPEC = EnvironmentSpec(tensorflow="2.19.0", python="3.11")
@@ -84,31 +86,31 @@ def wheelhouse(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setattr(project, "ROOT", root)
     house = tmp_path / "wheels"
     house.mkdir()
-    source = tmp_path / "source"
-    source.mkdir()
-    (source / "pyproject.toml").write_text(
-        '[build-system]\nrequires = ["hatchling"]\nbuild-backend = "hatchling.build"\n'
-        '[project]\nname = "tensorflow-cpu"\nversion = "2.19.0"\n'
-        "[tool.hatch.build.targets.wheel]\nbypass-selection = true\n"
-    )
-    build = [sys.executable, "-m", "pip", "wheel", "--quiet", "--no-deps", "--no-build-isolation", "--wheel-dir"]
-    subprocess.run([*build, str(house), str(source)], check=True, capture_output=True)
+    make_wheel(house, name="tensorflow-cpu", tag="py3-none-any", files={"tensorflow.py": "VERSION = '2.19.0'\n"})
     monkeypatch.setenv("PIP_NO_INDEX", "1")
     monkeypatch.setenv("PIP_FIND_LINKS", str(house))
     return house
 
 
-def _lock(wheelhouse: Path, digest: str | None = None) -> None:
-    from toolkit.digest import digest_file
+@pytest.fixture
+def linked_pip(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let virtual environments have a link to the pip of these tests: to unpack their own takes 4 seconds."""
+    python, packages = tmp_path / "python", "lib/python3.11/site-packages/pip"
+    made = f'"{sys.executable}" -m venv --without-pip "$3"'
+    python.write_text(f'#!/bin/sh\n{made}\nln -s "{Path(sys.prefix) / packages}" "$3/{packages}"\n')
+    python.chmod(0o755)
+    monkeypatch.setattr(module, "_find_python", lambda _: str(python))
 
+
+def _lock(wheelhouse: Path, digest: str | None = None) -> None:
     wheel = next(wheelhouse.glob("*.whl"))
     line = f"tensorflow-cpu==2.19.0 --hash={digest or digest_file(wheel)}\n"
     (project.ROOT / "docker" / "requirements" / "cpu.txt").write_text(line)
 
 
-def test_an_environment_is_made_once_and_again_where_it_is_not_whole(engine: HostEngine, wheelhouse: Path) -> None:
-    from toolkit import manifest
-    from toolkit.digest import digest_file
+def test_an_environment_is_made_once_and_again_where_it_is_not_whole(
+    engine: HostEngine, wheelhouse: Path, linked_pip: None
+) -> None:
 
     _lock(wheelhouse)
     first = _prepare(engine)
@@ -124,13 +126,13 @@ def test_an_environment_is_made_once_and_again_where_it_is_not_whole(engine: Hos
     assert not (first.folder / "left-over").exists()
 
 
-def test_other_bytes_than_locked_are_refused(engine: HostEngine, wheelhouse: Path) -> None:
+def test_other_bytes_than_locked_are_refused(engine: HostEngine, wheelhouse: Path, linked_pip: None) -> None:
     _lock(wheelhouse, "sha256:" + "0" * 64)
     with pytest.raises(IntegrityError):
         _prepare(engine)
 
 
-def test_a_missing_package_is_a_build_error_with_a_log(engine: HostEngine, wheelhouse: Path) -> None:
+def test_a_missing_package_is_a_build_error_with_a_log(engine: HostEngine, wheelhouse: Path, linked_pip: None) -> None:
     _lock(wheelhouse)
     next(wheelhouse.glob("*.whl")).unlink()
     with pytest.raises(BuildError, match="the whole log is"):
@@ -154,8 +156,6 @@ def test_another_python_is_looked_for(engine: HostEngine, wheelhouse: Path, monk
 
 
 def test_a_wheel_of_our_own_takes_tensorflows_place(engine: HostEngine, wheelhouse: Path) -> None:
-    from toolkit import manifest
-    from toolkit.digest import digest_file
 
     _lock(wheelhouse, "sha256:" + "0" * 64)
     wheel = next(wheelhouse.glob("*.whl"))
@@ -176,8 +176,6 @@ def test_only_tensorflow_leaves_the_locked_set() -> None:
 def test_a_train_module_in_the_current_folder_is_not_run(
     engine: HostEngine, environment: Environment, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from toolkit import training
-    from toolkit.settings import resolve
 
     (tmp_path / "train.py").write_text("raise SystemExit('the wrong train')")
     monkeypatch.chdir(tmp_path)
