@@ -6,9 +6,9 @@ import subprocess
 import sys
 import tempfile
 import traceback
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import IO, NoReturn
+from typing import NoReturn
 
 import docker  # noqa: F401  (loaded here so that no command has to)
 
@@ -33,7 +33,7 @@ class Run:
         with tempfile.TemporaryFile("w+") as out, tempfile.TemporaryFile("w+") as error:
             child = os.fork()
             if child == 0:
-                _run(argv, self.folder, variables, out, error)
+                become(program.main, argv, self.folder, variables, {1: out.fileno(), 2: error.fileno()})
             _, status = os.waitpid(child, 0)
             texts = []
             for stream in (out, error):
@@ -42,12 +42,18 @@ class Run:
         return subprocess.CompletedProcess(argv, os.waitstatus_to_exitcode(status), *texts)
 
 
-def _run(argv: list[str], folder: Path, variables: Mapping[str, str], out: IO[str], error: IO[str]) -> NoReturn:
-    """Become the command, in a child process, and end as it ends."""
+def become(
+    main: Callable[[], object],
+    argv: Sequence[str],
+    folder: str | Path,
+    variables: Mapping[str, str],
+    streams: Mapping[int, int],
+) -> NoReturn:
+    """Run a program in this child process, as if it had been started so, and end as it ends."""
     code = 1
     try:
-        os.dup2(out.fileno(), 1)
-        os.dup2(error.fileno(), 2)
+        for number, stream in streams.items():
+            os.dup2(stream, number)
         sys.stdout = open(1, "w", encoding="utf-8", closefd=False)  # noqa: SIM115
         sys.stderr = open(2, "w", encoding="utf-8", buffering=1, closefd=False)  # noqa: SIM115
         for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGALRM):
@@ -56,8 +62,10 @@ def _run(argv: list[str], folder: Path, variables: Mapping[str, str], out: IO[st
         os.chdir(folder)
         os.environ.clear()
         os.environ.update(variables)
-        sys.argv = argv
-        program.main()
+        tempfile.tempdir = None
+        sys.argv = list(argv)
+        main()
+        code = 0
     except SystemExit as end:
         code = end.code if isinstance(end.code, int) else 0 if end.code is None else 1
     except BaseException:  # noqa: BLE001  (as the interpreter does)

@@ -50,8 +50,8 @@ def describe_environment(state: Path) -> dict[str, Any]:
     }
 
 
-def make_environment(state: Path) -> Path:
-    """An environment with one small package, recorded as the toolkit and pip record one."""
+def make_environment(state: Path, python: Path | None = None) -> Path:
+    """Make an environment with one small package, recorded as the toolkit and pip record one; `python` is its own."""
     planned = plan_environment(state)
     packages = planned.folder / "venv" / "lib" / "python3.11" / "site-packages"
     info = packages / "tensorflow_cpu-2.19.0.dist-info"
@@ -62,6 +62,9 @@ def make_environment(state: Path) -> Path:
     code = base64.urlsafe_b64encode(hashlib.sha256((packages / "tensorflow.py").read_bytes()).digest()).rstrip(b"=")
     compiled = "old.cpython-311.pyc,sha256=not-compared,13\n"
     (info / "RECORD").write_text(f"tensorflow.py,sha256={code.decode()},19\n{compiled}{info.name}/RECORD,,\n")
+    if python:
+        (planned.folder / "venv" / "bin").mkdir()
+        (planned.folder / "venv" / "bin" / "python").symlink_to(python)
     write_records(planned)
     return planned.folder
 

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from tests import loaded
 from tests.command import Run
 from tests.tiers import slow
 from tests.unit.record import maker
@@ -26,7 +27,7 @@ ZERO = "sha256:" + "0" * 64
 def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with ``state`` and ``runs``, as a user's."""
     folder = tmp_path_factory.mktemp("place")
-    maker.borrow_environment(folder / "state")
+    maker.make_environment(folder / "state", loaded.start())
     maker.train(folder / "runs", "--seed", "3", "--log-every", "5", parent=maker.describe_environment(folder / "state"))
     return folder
 
@@ -180,9 +181,9 @@ def read_elsewhere(run: Path) -> None:
 
 
 def upgrade_environment(run: Path) -> None:
-    """Give one package another version in pip's report, as an upgrade of the environment would."""
+    """Give the package another version in pip's report, as an upgrade of the environment would."""
     folder = maker.plan_environment(run.parent.parent / "state").folder
-    maker.change_json(folder / "pip-report.json", lambda value: value["install"][1]["metadata"].update(version="0"))
+    maker.change_json(folder / "pip-report.json", lambda value: value["install"][0]["metadata"].update(version="0"))
 
 
 def use_image(run: Path) -> None:

@@ -24,7 +24,7 @@ from train.process import StopSignal
 
 def make_step(form: Formulation, **options: Any) -> tuple[state.State, step.TrainStep, Any]:
     """A small run's state, its compiled step, and the function of the step that is compiled."""
-    config = configure("digits", depth=16, **options)
+    config = configure("digits", depth=10, **options)
     model, rule = build(config, form), optimizer.choose(config)
     scale = 2.0**10 if config.precision == "mixed_float16" else 1.0
     current = state.create(model, rule, initial_scale=scale)

@@ -6,7 +6,6 @@ import os
 import shutil
 import signal
 import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -15,6 +14,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from tests import loaded
 from tests.tiers import slow
 from train import checkpoint, job, loop, metrics, process, state, step
 from train.cli import main, parse
@@ -278,7 +278,7 @@ def test_a_reader_that_goes_away_does_not_end_a_run(tmp_path: Path) -> None:
     """As in ``python -m train digits 2>&1 | head -1``: both streams are broken from the first line on."""
     read, write = os.pipe()
     os.close(read)
-    argv = [sys.executable, "-m", "train", *ARGUMENTS, "--steps", "2", "--out", str(tmp_path)]
+    argv = [loaded.start(), "-m", "train", *ARGUMENTS, "--steps", "2", "--out", str(tmp_path)]
     done = subprocess.run(argv, stdout=write, stderr=write, check=False)
     os.close(write)
     assert done.returncode == 0

@@ -5,13 +5,13 @@ Each program runs as a process of its own, because a network once closed stays c
 
 import socket
 import subprocess
-import sys
 import threading
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
+from tests import loaded
 from train.cli import parse
 
 TRY = """
@@ -35,7 +35,7 @@ def port() -> Iterator[int]:
 
 def run(program: str, port: int, *arguments: str) -> list[str]:
     done = subprocess.run(
-        [sys.executable, "-c", TRY + program, str(port), *arguments], capture_output=True, text=True, check=False
+        [loaded.start(), "-c", TRY + program, str(port), *arguments], capture_output=True, text=True, check=False
     )
     assert done.returncode == 0, done.stderr
     return done.stdout.split()

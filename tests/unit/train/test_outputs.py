@@ -6,7 +6,6 @@ import os
 import re
 import shutil
 import subprocess
-import sys
 import time
 from pathlib import Path
 from typing import Any
@@ -15,6 +14,7 @@ import numpy as np
 import pytest
 from matplotlib.image import imread
 
+from tests import loaded
 from tests.tiers import slow
 from train import compare, export, plot, progress
 from train.cli import main, parse
@@ -158,7 +158,7 @@ os._exit(0)
 """
     arguments = [*ARGUMENTS, "--steps", "3", "--out", str(tmp_path / "runs")]
     environment = {**os.environ, "TMPDIR": str(place)}
-    subprocess.run([sys.executable, "-c", code, *arguments], env=environment, check=True, capture_output=True)
+    subprocess.run([loaded.start(), "-c", code, *arguments], env=environment, check=True, capture_output=True)
     assert not list(place.iterdir())
 
 
