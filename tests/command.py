@@ -20,26 +20,39 @@ class Run:
     """Runs the command in a folder, on a machine without an engine, with no settings but those given.
 
     It runs in a forked child, which has its own environment, working folder, streams and signals as any process has,
-    but whose modules are loaded already.
+    but whose modules are loaded already. `started` names the programs that the last command started.
     """
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
+        self.started: list[str] = []
 
     def __call__(self, *arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
         variables = {name: value for name, value in os.environ.items() if not name.startswith("TOOLKIT_")}
         variables |= {"DOCKER_HOST": "tcp://127.0.0.1:1", "NO_COLOR": "1", **environment}
         argv = ["toolkit", *arguments]
-        with tempfile.TemporaryFile("w+") as out, tempfile.TemporaryFile("w+") as error:
+        with (
+            tempfile.TemporaryFile("w+") as out,
+            tempfile.TemporaryFile("w+") as error,
+            tempfile.TemporaryFile() as log,
+        ):
             child = os.fork()
             if child == 0:
+                sys.addaudithook(lambda event, arguments: _note(log.fileno(), event, arguments))
                 become(program.main, argv, self.folder, variables, {1: out.fileno(), 2: error.fileno()})
             _, status = os.waitpid(child, 0)
             texts = []
             for stream in (out, error):
                 stream.seek(0)
                 texts.append(stream.read())
+            log.seek(0)
+            self.started = log.read().decode().splitlines()
         return subprocess.CompletedProcess(argv, os.waitstatus_to_exitcode(status), *texts)
+
+
+def _note(log: int, event: str, arguments: tuple[object, ...]) -> None:
+    if event in {"subprocess.Popen", "os.exec", "os.posix_spawn", "os.system"}:
+        os.write(log, f"{arguments[0]}\n".encode())
 
 
 def become(

@@ -6,6 +6,7 @@ arguments, environment, working folder and streams, and ends as the child ends.
 
 import atexit
 import functools
+import importlib
 import json
 import os
 import runpy
@@ -60,12 +61,8 @@ def start() -> Path:
 
 def serve(address: str, ready: int) -> None:
     """Answer each connection in a process of its own, until the standard input is closed."""
-    import keras
-    import matplotlib.pyplot
-    import sklearn.datasets
-    import tensorflow
-
-    del keras, matplotlib, sklearn, tensorflow
+    for name in ("keras", "matplotlib.pyplot", "sklearn.datasets", "tensorflow"):
+        importlib.import_module(name)
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)
     with socket.socket(socket.AF_UNIX) as server:
         server.bind(address)

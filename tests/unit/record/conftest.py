@@ -11,8 +11,9 @@ from tests.unit.record import maker
 @pytest.fixture(scope="session")
 def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A finished run, made in an environment that is described but is where each test puts it."""
-    place = tmp_path_factory.mktemp("trained")
-    return maker.train(place / "runs", parent=maker.describe_environment(place / "state"))
+    folder = tmp_path_factory.mktemp("trained")
+    environment = maker.describe_environment(folder / "state")
+    return maker.train(folder / "runs", "--seed", "3", "--log-every", "5", parent=environment)
 
 
 @pytest.fixture

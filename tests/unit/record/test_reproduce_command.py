@@ -23,20 +23,11 @@ from train.config import digest_fields
 ZERO = "sha256:" + "0" * 64
 
 
-@pytest.fixture(scope="session")
-def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder with ``state`` and ``runs``, as a user's."""
-    folder = tmp_path_factory.mktemp("place")
-    maker.make_environment(folder / "state", loaded.start())
-    maker.train(folder / "runs", "--seed", "3", "--log-every", "5", parent=maker.describe_environment(folder / "state"))
-    return folder
-
-
-@pytest.fixture
-def run(place: Path, tmp_path: Path) -> Path:
-    """A copy of the run in a folder of its own, where the environment is the same."""
-    shutil.copytree(place / "state", tmp_path / "state", symlinks=True)
-    return Path(shutil.copytree(place / "runs", tmp_path / "runs") / next((place / "runs").glob("digits-*")).name)
+@pytest.fixture(autouse=True)
+def state(tmp_path: Path) -> Path:
+    """A state folder with the environment of the run, in which jobs can run."""
+    maker.make_environment(tmp_path / "state", loaded.start())
+    return tmp_path / "state"
 
 
 @pytest.fixture

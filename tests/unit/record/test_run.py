@@ -136,7 +136,7 @@ ZERO = "0" * 64
         (edit_manifest(data__sha256=ZERO), {"environment": "fail"}),
         (edit_manifest(config__seed=1), {"config": "fail"}),
         (edit_manifest(config_sha256=ZERO), {"config": "fail"}),
-        (edit_text("config.yaml", lambda text: text.replace("seed: 0", "seed: 1")), {"config": "fail"}),
+        (edit_text("config.yaml", lambda text: text.replace("seed: 3", "seed: 1")), {"config": "fail"}),
         (edit_text("config.yaml", lambda text: "{["), {"config": "fail"}),
         (edit_manifest(status="running"), {"manifest": "fail"}),
         (edit_manifest(result__test_accuracy=1.0), {"metrics": "fail", "confusion": "fail"}),

@@ -1,11 +1,11 @@
 """Runs a training job again and again in forked children, each killed at some moment, until one ends by itself.
 
-    python killing.py SEED KILLS ARGUMENTS…
+    python -m tests.unit.train.killing SEED KILLS ARGUMENTS…
 
-TensorFlow is imported once, and not used in the parent before the last run, so a child costs no import. Kills come at
-random times, and for every third child in the middle of replacing a file, which is where a half-written checkpoint
-would come from. The times reach from the tracing of the first step to the second epoch, as measured here and now: no
-child comes to the end, and a fast machine is hit in the same places as a slow one.
+The parent does not use TensorFlow before the last run, so that it can be forked. Kills come at random times, and for
+every third child in the middle of replacing a file, which is where a half-written checkpoint would come from. The times
+reach from the tracing of the first step to the second epoch, as measured here and now: no child comes to the end, and a
+fast machine is hit in the same places as a slow one.
 """
 
 import os
@@ -15,9 +15,6 @@ import sys
 import tempfile
 import time
 from pathlib import Path
-
-import keras  # noqa: F401
-import tensorflow as tf  # noqa: F401
 
 from train.cli import main
 
@@ -76,7 +73,7 @@ def loop() -> None:
     numbers, killed = random.Random(int(seed)), 0  # noqa: S311
     measure(*arguments, "--steps", "1")  # the first is slower than the others
     start = measure(*arguments, "--steps", "1")
-    epoch = (measure(*arguments, "--epochs", "5") - start) / 4
+    epoch = (measure(*arguments, "--epochs", "3") - start) / 2
     for index in range(int(kills)):
         killed += run_and_kill(numbers, arguments, index=index, start=start, epoch=epoch)
     print(f"killed {killed}", flush=True)

@@ -1,11 +1,11 @@
 """Asked to stop at any moment, a job ends at once with nothing lost; what cannot be written or computed is said."""
 
 import errno
-import json
 import os
 import shutil
 import signal
 import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -14,45 +14,13 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from tests import loaded
 from tests.tiers import slow
+from tests.unit.train.runs import ARGUMENTS, BATCH, STEPS, find_folder, read_digest, read_manifest, run
 from train import checkpoint, job, loop, metrics, process, state, step
-from train.cli import main, parse
 from train.errors import PreflightError
 from train.metrics import Recorder, read_epochs
 
 pytestmark = pytest.mark.usefixtures("no_drawing")
-
-BATCH, STEPS = 240, 5  # of an epoch
-ARGUMENTS = ["digits", "--depth", "10", "--epochs", "3", "--threads", "2", "--progress", "plain"]
-ARGUMENTS += ["--batch-size", str(BATCH)]
-
-
-def run(out: Path, *options: str) -> int:
-    return main([*ARGUMENTS, *options, "--out", str(out)])
-
-
-def folder_of(out: Path, *options: str) -> Path:
-    return parse([*ARGUMENTS, *options, "--out", str(out)]).run_dir
-
-
-def digest_of(out: Path, *options: str) -> str:
-    manifest = json.loads((folder_of(out, *options) / "manifest.json").read_text(encoding="utf-8"))
-    return str(manifest["weights_sha256"])
-
-
-@pytest.fixture(scope="module")
-def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The parent folder of a run from start to end; a test that changes it takes a copy."""
-    out = tmp_path_factory.mktemp("unbroken")
-    assert run(out) == 0
-    return out
-
-
-@pytest.fixture(scope="module")
-def unbroken(finished: Path) -> str:
-    """The digest of that run's weights."""
-    return digest_of(finished)
 
 
 def once(original: Callable[..., Any], call: int) -> Callable[..., Any]:
@@ -78,7 +46,7 @@ def test_while_the_first_step_is_traced(
     said = capsys.readouterr().err
     assert "interrupted" in said
     assert "first step" not in said
-    assert not (folder_of(tmp_path, *options) / "checkpoints").exists()
+    assert not (find_folder(tmp_path, *options) / "checkpoints").exists()
     assert run(tmp_path, *options) == 0
 
 
@@ -96,13 +64,13 @@ def test_while_a_model_is_evaluated(
     with monkeypatch.context() as patch:
         patch.setattr(loop, "evaluate", once(loop.evaluate, epoch))
         assert run(tmp_path, *options) == 130
-    folder = folder_of(tmp_path, *options)
+    folder = find_folder(tmp_path, *options)
     loaded, _ = checkpoint.load(folder / "checkpoints")
     assert loaded
     assert (loaded.position.step, loaded.position.seen) == (epoch * STEPS, STEPS * BATCH)
     assert len(read_epochs(folder / "metrics.csv")) == epoch - 1
     assert run(tmp_path, *options) == 0
-    assert digest_of(tmp_path, *options) == unbroken
+    assert read_digest(tmp_path, *options) == unbroken
     assert [record.epoch for record in read_epochs(folder / "metrics.csv")] == [1, 2, 3]
     assert [record.train_accuracy for record in read_epochs(folder / "metrics.csv")][epoch - 1] > 0.1
 
@@ -113,8 +81,7 @@ def test_in_the_last_evaluation(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
         patch.setattr(loop, "evaluate", once(loop.evaluate, 2))
         assert run(tmp_path, *options) == 130
     assert run(tmp_path, *options) == 0
-    manifest = json.loads((folder_of(tmp_path, *options) / "manifest.json").read_text(encoding="utf-8"))
-    assert {"validation_accuracy", "test_accuracy"} <= set(manifest["result"])
+    assert {"validation_accuracy", "test_accuracy"} <= set(read_manifest(tmp_path, *options)["result"])
 
 
 def test_options_that_decide_nothing_may_change(
@@ -127,21 +94,21 @@ def test_options_that_decide_nothing_may_change(
     options = ("--log-every", "1", "--keep", "1", "--checkpoint-every", "4", "--profile", "12:13")
     assert run(tmp_path, *options) == 0
     assert f"resumed after step {2 * STEPS} of {3 * STEPS}" in capsys.readouterr().err
-    assert digest_of(tmp_path, *options) == unbroken
+    assert read_digest(tmp_path, *options) == unbroken
 
 
 def test_without_any_good_checkpoint_it_says_that_it_begins_anew(
     tmp_path: Path, finished: Path, unbroken: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     shutil.copytree(finished, tmp_path, dirs_exist_ok=True)
-    folder = folder_of(tmp_path)
+    folder = find_folder(tmp_path)
     (folder / "manifest.json").unlink()
     for path in (folder / "checkpoints").glob("*.npz"):
         path.write_bytes(b"")
     capsys.readouterr()
     assert run(tmp_path) == 0
     assert "no good checkpoint is left: the run begins anew" in capsys.readouterr().err
-    assert digest_of(tmp_path) == unbroken
+    assert read_digest(tmp_path) == unbroken
     assert [record.epoch for record in read_epochs(folder / "metrics.csv")] == [1, 2, 3]
 
 
@@ -155,7 +122,7 @@ def test_a_loss_that_is_no_number_in_the_first_step(
     said = capsys.readouterr().err
     assert "the loss of step 1 is nan" in said
     assert "none, this was before the first" in said
-    assert not list(folder_of(tmp_path).rglob("step-*"))
+    assert not list(find_folder(tmp_path).rglob("step-*"))
 
 
 def test_what_a_relu_hides_from_the_loss_is_found_when_the_state_is_saved(
@@ -167,7 +134,7 @@ def test_what_a_relu_hides_from_the_loss_is_found_when_the_state_is_saved(
     assert run(tmp_path) == 7
     said = capsys.readouterr().err
     assert f"holds no numbers any more after step {STEPS}" in said
-    assert not list(folder_of(tmp_path).rglob("step-*"))
+    assert not list(find_folder(tmp_path).rglob("step-*"))
 
 
 def test_weights_that_are_no_numbers_are_never_saved(
@@ -188,7 +155,7 @@ def test_weights_that_are_no_numbers_are_never_saved(
     said = capsys.readouterr().err
     assert f"stem/kernel holds no numbers any more after step {2 * STEPS}" in said
     assert f"step-{STEPS:08d}.npz" in said
-    assert [path.name for path in (folder_of(tmp_path) / "checkpoints").glob("*.npz")] == [f"step-{STEPS:08d}.npz"]
+    assert [path.name for path in (find_folder(tmp_path) / "checkpoints").glob("*.npz")] == [f"step-{STEPS:08d}.npz"]
 
 
 def record_on_full_disk(folder: Path) -> None:
@@ -236,7 +203,7 @@ def test_a_run_on_a_full_disk(
         assert "Traceback" not in said
         subprocess.run(["mount", "-o", "remount,size=9m", str(tmp_path)], check=True)
         assert run(tmp_path) == 0
-        assert digest_of(tmp_path) == unbroken
+        assert read_digest(tmp_path) == unbroken
     finally:
         subprocess.run(["umount", str(tmp_path)], check=True)
 
@@ -278,8 +245,8 @@ def test_a_reader_that_goes_away_does_not_end_a_run(tmp_path: Path) -> None:
     """As in ``python -m train digits 2>&1 | head -1``: both streams are broken from the first line on."""
     read, write = os.pipe()
     os.close(read)
-    argv = [loaded.start(), "-m", "train", *ARGUMENTS, "--steps", "2", "--out", str(tmp_path)]
+    argv = [sys.executable, "-m", "train", *ARGUMENTS, "--steps", "2", "--out", str(tmp_path)]
     done = subprocess.run(argv, stdout=write, stderr=write, check=False)
     os.close(write)
     assert done.returncode == 0
-    assert (folder_of(tmp_path, "--steps", "2") / "manifest.json").exists()
+    assert (find_folder(tmp_path, "--steps", "2") / "manifest.json").exists()

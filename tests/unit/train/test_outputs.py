@@ -16,26 +16,23 @@ from matplotlib.image import imread
 
 from tests import loaded
 from tests.tiers import slow
+from tests.unit.train import runs
 from train import compare, export, plot, progress
-from train.cli import main, parse
+from train.cli import parse
 from train.errors import CheckError
 from train.metrics import EpochRecord, Recorder, read_epochs
 from train.plot import per_class_accuracy
 
-ARGUMENTS = ["digits", "--depth", "10", "--epochs", "2", "--threads", "2", "--progress", "plain"]
 PNG = b"\x89PNG\r\n"
-
-
-def run(out: Path, *options: str) -> Path:
-    arguments = [*ARGUMENTS, *options, "--out", str(out)]
-    assert main(arguments) == 0
-    return parse(arguments).run_dir
+LONG = ("--epochs", "2", "--batch-size", "64")
 
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The folder of a finished run, profiled."""
-    return run(tmp_path_factory.mktemp("runs"), "--profile", "10:12")
+    """The folder of a finished run, profiled and with its pictures."""
+    out = tmp_path_factory.mktemp("runs")
+    assert runs.run(out, *LONG, "--profile", "10:12") == 0
+    return runs.find_folder(out, *LONG)
 
 
 def test_the_run_folder_holds_what_is_promised(folder: Path) -> None:
@@ -90,33 +87,6 @@ def test_the_profile_marks_the_steps_that_were_asked_for(folder: Path) -> None:
     assert sorted(found) == [10, 11, 12]
 
 
-def read_losses(folder: Path) -> list[float]:
-    lines = [json.loads(line) for line in (folder / "metrics.jsonl").read_text(encoding="utf-8").splitlines()]
-    return [line["loss"] for line in lines if line["kind"] == "step"]
-
-
-def test_fit_gives_the_same_bits(folder: Path, tmp_path: Path) -> None:
-    expected, found = (
-        json.loads((path / "manifest.json").read_text(encoding="utf-8"))
-        for path in (folder, run(tmp_path, "--loop", "fit"))
-    )
-    assert found["weights_sha256"] == expected["weights_sha256"]
-
-
-def digest_of(out: Path, *options: str) -> str:
-    manifest = json.loads((run(out, *options) / "manifest.json").read_text(encoding="utf-8"))
-    return str(manifest["weights_sha256"])
-
-
-SHORT = ("--epochs", "1", "--batch-size", "240")
-
-
-@pytest.fixture(scope="module")
-def plain(tmp_path_factory: pytest.TempPathFactory) -> str:
-    """The weights of a short run with no lever."""
-    return digest_of(tmp_path_factory.mktemp("plain"), *SHORT)
-
-
 @pytest.mark.parametrize(
     "options",
     [
@@ -127,18 +97,17 @@ def plain(tmp_path_factory: pytest.TempPathFactory) -> str:
     ],
     ids=" ".join,
 )
-def test_levers_run_and_are_repeatable_to_the_bit(
-    plain: str, no_drawing: None, tmp_path: Path, options: tuple[str, ...]
-) -> None:
-    """Also by `fit`, which must not leave a lever out: Keras itself does not compile where operations are exact."""
-    found = digest_of(tmp_path / "one", *SHORT, *options)
-    assert found == digest_of(tmp_path / "again", *SHORT, *options)
-    assert found == digest_of(tmp_path / "fit", *SHORT, *options, "--loop", "fit")
-    assert found != plain
+def test_levers_run_and_are_repeatable_to_the_bit(unbroken: str, tmp_path: Path, options: tuple[str, ...]) -> None:
+    """The second run is by `fit`, which must not leave a lever out: Keras compiles nothing exact."""
+    found = []
+    for loop in ("function", "fit"):
+        runs.make(tmp_path / loop, *options, "--loop", loop)
+        found.append(runs.read_digest(tmp_path / loop, *options, "--loop", loop))
+    assert found[0] == found[1] != unbroken
 
 
 def test_a_batch_larger_than_the_data_is_counted_right(tmp_path: Path) -> None:
-    (record,) = read_epochs(run(tmp_path, "--batch-size", "4096", "--steps", "1") / "metrics.csv")
+    (record,) = read_epochs(runs.make(tmp_path, "--batch-size", "4096", "--steps", "1") / "metrics.csv")
     right = record.train_accuracy * 1437
     assert right == pytest.approx(round(right), abs=1e-6)
     assert record.train_loss > 1  # ten classes, untrained
@@ -156,7 +125,7 @@ for loop in ("function", "fit"):
     assert not os.listdir(os.environ["TMPDIR"])
 os._exit(0)
 """
-    arguments = [*ARGUMENTS, "--steps", "3", "--out", str(tmp_path / "runs")]
+    arguments = [*runs.ARGUMENTS, "--steps", "3", "--out", str(tmp_path / "runs")]
     environment = {**os.environ, "TMPDIR": str(place)}
     subprocess.run([loaded.start(), "-c", code, *arguments], env=environment, check=True, capture_output=True)
     assert not list(place.iterdir())
@@ -164,9 +133,10 @@ os._exit(0)
 
 def test_eager_steps_give_the_same_numbers(tmp_path: Path) -> None:
     """A graph fuses operations that eager steps run alone, which rounds otherwise: float64 leaves 1e-9 of that."""
-    options = ("--precision", "float64", "--steps", "12", "--log-every", "1")
-    expected, found = (read_losses(run(tmp_path / loop, *options, "--loop", loop)) for loop in ("function", "eager"))
-    assert len(found) == 12
+    options = ("--precision", "float64", "--steps", "8", "--log-every", "1")
+    folders = [runs.make(tmp_path / loop, *options, "--loop", loop) for loop in ("function", "eager")]
+    expected, found = ([line["loss"] for line in runs.read_lines(it) if line["kind"] == "step"] for it in folders)
+    assert len(found) == 8
     assert found == pytest.approx(expected, rel=1e-9)
     assert found[-1] < found[0]
 
@@ -195,7 +165,7 @@ def test_a_wrong_export_is_refused(folder: Path, tmp_path: Path, monkeypatch: py
 @pytest.mark.parametrize("precision", [slow("mixed_bfloat16"), slow("mixed_float16"), "float64"])
 def test_every_precision_can_be_exported(tmp_path: Path, precision: str) -> None:
     exported = export.export(
-        run(tmp_path, "--precision", precision, "--dropout", "0.1", "--steps", "2"), tmp_path / "export"
+        runs.make(tmp_path, "--precision", precision, "--dropout", "0.1", "--steps", "2"), tmp_path / "export"
     )
     assert len(exported) == 2
 
@@ -291,7 +261,7 @@ def test_the_papers_number_is_drawn_where_it_applies() -> None:
 def test_runs_are_compared_by_what_they_differ_in(
     folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    other = run(tmp_path, "--optimizer", "adam", "--learning-rate", "0.002")
+    other = runs.make(tmp_path, *LONG, "--optimizer", "adam", "--learning-rate", "0.002")
     capsys.readouterr()
     assert compare.main([str(folder), str(other), "--out", str(tmp_path / "both.png")]) == 0
     said = capsys.readouterr().out
@@ -371,7 +341,7 @@ def test_a_run_says_what_takes_so_long(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(progress, "SILENCE_SECONDS", 0.1)
-    run(tmp_path, "--steps", "2")
+    runs.make(tmp_path, "--steps", "2")
     assert "making the graph of the first step: " in capsys.readouterr().err
 
 
