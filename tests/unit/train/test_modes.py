@@ -41,7 +41,7 @@ def take_step(dataset: str = "digits", *, rounded: str = "", **options: Any) -> 
     """Loss of a step, and what it makes of each kind of variable; from weights rounded to a dtype if one is named."""
     config = resolve(dataset, **{**SMALL, **options})
     # Fewer blocks than any model has: compiling is what takes the time here.
-    config = replace(config, layers=(1, 2, 1, 1) if config.stem == "imagenet" else (2, 1))
+    config = replace(config, layers=(1, 2, 1, 2) if config.stem == "imagenet" else (2, 2))
     model, rule = build(config), optimizer.choose(config)
     if rounded:
         settle(model, rounded)
