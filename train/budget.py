@@ -149,7 +149,7 @@ def _probe(config: TrainConfig) -> int:
         function(images.numpy(), np.zeros(config.batch_size, np.int32), np.asarray(0, np.float32)).read()
     if tf.config.list_logical_devices("GPU"):
         return int(tf.config.experimental.get_memory_info("GPU:0")["peak"])
-    # Not the maximum of getrusage: that begins with what the parent held, the data set with it, when it forked.
+    # Not the maximum of getrusage: it starts with the parent's memory at the fork, the data set included.
     lines = Path("/proc/self/status").read_text(encoding="ascii").splitlines()
     return next(int(line.split()[1]) * 1024 for line in lines if line.startswith("VmHWM"))
 

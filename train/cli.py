@@ -136,7 +136,7 @@ def _collect(  # noqa: PLR0917
 
 
 def _follow(file: Path, context: typer.Context, values: dict[str, Any]) -> TrainConfig:
-    """Return the run of a file, in the folder where it lies, with the options given on the command line."""
+    """Return the run of a file, in the folder of that file, with the options given on the command line."""
     try:
         recorded = read_config(file)
     except DataError as error:

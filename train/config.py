@@ -22,8 +22,7 @@ Loop = Literal["function", "fit", "eager"]
 Labels = Literal["fine", "coarse"]
 Progress = Literal["auto", "plain", "quiet"]
 
-# These say where things lie, how to show them and when to save them, not what is computed: a run is the same run on
-# another machine.
+# They say where files are, what is shown and when to save, not what is computed.
 INCIDENTAL: Final = frozenset(
     {"out", "data_dir", "cache_dir", "progress", "json", "keep", "checkpoint_every", "log_every", "profile"}
 )
@@ -216,7 +215,7 @@ class TrainConfig:
 
 def _require_choice(name: str, value: str, choices: tuple[str, ...]) -> None:
     if value not in choices:
-        import difflib  # slow to load and only needed to be kind
+        import difflib  # slow to load, and only needed for this message
 
         near = difflib.get_close_matches(value, choices, n=2, cutoff=0.5)
         raise UsageError(

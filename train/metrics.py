@@ -32,7 +32,7 @@ class EpochRecord:
 def read_epochs(path: Path) -> list[EpochRecord]:
     """Read ``metrics.csv``; a line cut short by a crash is left out. Raises an OSError if there is no such file."""
     records = []
-    # What is no text is a damaged line like any other.
+    # Bytes that are no text count as a damaged line.
     with path.open(encoding="utf-8", errors="replace", newline="") as file, contextlib.suppress(csv.Error):
         for row in csv.DictReader(file):
             try:

@@ -123,7 +123,7 @@ def describe_libraries(build: dict[str, Any]) -> dict[str, str]:
         try:
             found[library] = metadata.version(package)
         except metadata.PackageNotFoundError:
-            continue  # then it is the one of the system, of the version that TensorFlow was built for
+            continue  # then it is the system's, of the version that TensorFlow was built for
     return found | {"driver": read_driver_version()}
 
 

@@ -243,7 +243,7 @@ def _run_shared(x: tf.Tensor, layers: Sequence[Layer], form: Formulation, *, dro
         forward = _Forward(x, grouped, form, dropout)
 
         def differentiate(upstream: tf.Tensor, *_: tf.Tensor) -> list[tf.Tensor]:
-            # Nobody differentiates by the running averages, so the statistics' own upstream gradients are void.
+            # The loss is never differentiated by the statistics, so their own upstream gradients are void.
             return forward.differentiate(upstream, compiled=compiled)
 
         return forward.results, differentiate
@@ -263,7 +263,7 @@ class _Forward:
         growth = layers[0][-1].kernel.shape[-1]
         self.gathering = Gathering(first=x.shape[form.axis], growth=growth, form=form)
         self.readers: list[list[Unit]] = []  # each layer's first unit, cut as the maps are
-        self.between: list[tuple[tf.Tensor, ...]] = []  # between a layer's convolutions: kept, it is narrow
+        self.between: list[tuple[tf.Tensor, ...]] = []  # maps between a layer's convolutions: few, so they are kept
         self.inner: list[tuple[Statistics, Saved]] = []
         self.features: list[Statistics] = []
         self.scales: list[tf.Tensor] = []

@@ -136,7 +136,7 @@ class _Auditor:
         if function not in self.library:
             return
         definition = self.library[function]
-        if definition.attr["_XlaMustCompile"].b:  # XLA makes kernels of its own
+        if definition.attr["_XlaMustCompile"].b:  # XLA generates kernels of its own
             return
         graph, flat = function_def_to_graph_def(definition)
         given = [each for each in node.inputs if not each.startswith("^")][CALLS.get(node.operation, 0) :]
@@ -294,7 +294,7 @@ def running(request: Request, *, program: Sequence[str] = PROGRAM) -> Iterator[C
             stderr=subprocess.PIPE,
             text=True,
             env={**os.environ, "CUDA_VISIBLE_DEVICES": "-1", "PYTHONPATH": path},
-            start_new_session=True,  # a Ctrl-C ends it once, through us
+            start_new_session=True,  # a Ctrl-C reaches this process alone, which ends it
         )
 
     def finish() -> dict[str, Any]:

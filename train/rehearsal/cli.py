@@ -83,7 +83,7 @@ def _choose_cache(given: str) -> Path:
 
 def rehearse(options: Options) -> "Report":
     """Compile the emulation, run the job on it, audit its graphs meanwhile, and return the report."""
-    # Here, for reading a command line needs none of their packages.
+    # Imported here, because reading a command line needs none of their packages.
     from train.rehearsal import audit, launch, library, report
 
     tensorflow = library.find_tensorflow()

@@ -10,7 +10,7 @@ The CPU wheel has no GPU kernels. So those of the CUDA wheel are kept in ``kerne
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
 from typing import Any, Final
@@ -92,7 +92,9 @@ def read_registry() -> KernelTable:
     found: dict[str, list[Kernel]] = defaultdict(list)
     for registered in kernels.get_all_registered_kernels().kernel:
         if registered.device_type in DEVICES:
-            constraints = ((each.name, read_values(each.allowed_values)) for each in registered.constraint)
+            constraints = (
+                (each.name, tuple(sorted(read_values(each.allowed_values)))) for each in registered.constraint
+            )
             kernel = Kernel(
                 device=registered.device_type,
                 constraints=tuple(sorted(constraints)),
@@ -125,7 +127,7 @@ _KINDS: Final = ("type", "s", "i", "b")
 
 def merge(kernels: Iterable[Kernel]) -> list[Kernel]:
     """Join kernels that differ in the values of one attribute only, attribute by attribute."""
-    merged = sorted({_sorted_values(kernel) for kernel in kernels})
+    merged = sorted(set(kernels))
     for index in range(max((len(kernel.constraints) for kernel in merged), default=0)):
         groups: dict[Any, list[Kernel]] = defaultdict(list)
         for kernel in merged:
@@ -136,11 +138,6 @@ def merge(kernels: Iterable[Kernel]) -> list[Kernel]:
     return sorted(merged)
 
 
-def _sorted_values(kernel: Kernel) -> Kernel:
-    constraints = tuple((name, tuple(sorted(values))) for name, values in kernel.constraints)
-    return Kernel(**{**vars(kernel), "constraints": constraints})
-
-
 def _join(group: Sequence[Kernel], index: int) -> Kernel:
     first = group[0]
     if len(first.constraints) <= index:
@@ -148,7 +145,7 @@ def _join(group: Sequence[Kernel], index: int) -> Kernel:
     name = first.constraints[index][0]
     values = tuple(sorted({value for kernel in group for value in kernel.constraints[index][1]}))
     constraints = (*first.constraints[:index], (name, values), *first.constraints[index + 1 :])
-    return Kernel(**{**vars(first), "constraints": constraints})
+    return replace(first, constraints=constraints)
 
 
 def encode(table: KernelTable) -> dict[str, Any]:

@@ -74,7 +74,7 @@ def make_environment(device: Device, library: Path, tensorflow: Path) -> dict[st
 
 
 def _run_to_end(command: list[str], environment: dict[str, str], log: Any) -> int:
-    # Its own session, so that a Ctrl-C ends it once, through us.
+    # Its own session: a Ctrl-C reaches this process alone, which ends it.
     process = subprocess.Popen(
         command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, env=environment, start_new_session=True
     )

@@ -4,9 +4,9 @@
 build. Nothing is emulated: XLA compiles ahead of time from a description of the device, and ptxas, which needs no
 device either, assembles the result and reports each kernel.
 
-TensorFlow has no function for that: ``experimental_get_compiler_ir`` gives only unoptimised HLO without a device, and
-refuses variables then. So the step is lowered for the host, which is HLO like any other. A small program
-(``deviceless/compile.cc``), compiled against the headers of the wheel, hands it to the wheel's own GPU compiler.
+TensorFlow has no function for that: ``experimental_get_compiler_ir`` refuses variables without a device. So the step is
+lowered for the host, and a small program (``deviceless/compile.cc``), compiled against the headers of the wheel, hands
+it to the wheel's own GPU compiler.
 
 On a card the result would differ: no algorithm is chosen by timing here, so convolutions and matrix products are
 cuDNN's and cuBLAS' by default choice. Kernels inside those libraries are not counted.

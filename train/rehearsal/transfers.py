@@ -112,7 +112,7 @@ class Body:
             elsewhere = self.is_on_host(node)
             for index, reference in enumerate(node.inputs):
                 if reference.startswith("^") or (node.functions and index >= CALLS.get(node.operation, 0)):
-                    continue  # what a function reads is looked at inside of it
+                    continue  # inputs of a function are checked inside of it
                 argument, dtype = node.arguments[index], node.dtypes[index]
                 target: Memory = "host" if elsewhere or kernel is None or argument in kernel.host else "device"
                 source = self.locate(reference)
