@@ -18,7 +18,7 @@ static void read_device(void) {
   const char *name = getenv("NULLGPU_NAME");
   device.count = name ? (int)number("NULLGPU_COUNT", 1) : 0;
   if (device.count > MOST_DEVICES) device.count = MOST_DEVICES;
-  /* The mark is put on here, so that no environment can show a device without it. */
+  /* The mark is added here, so that no environment variable can leave it out. */
   snprintf(device.name, sizeof device.name, "%.100s (emulated)", name ? name : "none");
   device.capability = (int)number("NULLGPU_CAPABILITY", 75);
   device.multiprocessors = (int)number("NULLGPU_MULTIPROCESSORS", 40);
@@ -117,7 +117,7 @@ static int attribute(CUdevice_attribute name, CUdevice ordinal) {
     case CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR: return it->capability / 10;
     case CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR: return it->capability % 10;
     case CU_DEVICE_ATTRIBUTE_PCI_BUS_ID: return ordinal + 1;
-    /* Only models of running time read these four; they are a T4's, and no time is claimed. */
+    /* Only models of running time read these four; they are those of a T4. */
     case CU_DEVICE_ATTRIBUTE_CLOCK_RATE: return 1590000;
     case CU_DEVICE_ATTRIBUTE_MEMORY_CLOCK_RATE: return 5001000;
     case CU_DEVICE_ATTRIBUTE_GLOBAL_MEMORY_BUS_WIDTH: return 256;

@@ -1,5 +1,5 @@
-/* CUDA graphs. A graph is a list of nodes in the order of their making, which respects their dependencies; an executable
- * graph is the graph itself, and launching it plays the nodes. */
+/* CUDA graphs. A graph is a list of nodes in the order in which they were added, which respects their dependencies; an
+ * executable graph is the graph itself, and launching it runs the nodes. */
 #include "nullgpu.h"
 
 #include <stdlib.h>
@@ -38,7 +38,7 @@ static void play(CUgraph graph) {
   }
 }
 
-/* ---- capture: what the calling thread asks for goes into a graph */
+/* ---- capture: the work of the calling thread goes into a graph */
 
 int ng_capturing(void) { return capture != NULL; }
 int ng_capture(Work work) {
@@ -63,7 +63,7 @@ CUresult cuGraphCreate(CUgraph *graph, unsigned flags) {
   *graph = calloc(1, sizeof **graph);
   return CUDA_SUCCESS;
 }
-CUresult cuGraphDestroy(CUgraph graph) { return CUDA_SUCCESS; } /* executable graphs may still play it */
+CUresult cuGraphDestroy(CUgraph graph) { return CUDA_SUCCESS; } /* executable graphs may still run it */
 CUresult cuGraphAddEmptyNode(CUgraphNode *node, CUgraph graph, const CUgraphNode *after, size_t count) {
   *node = append(graph, CU_GRAPH_NODE_TYPE_EMPTY);
   return CUDA_SUCCESS;
@@ -120,7 +120,7 @@ CUresult cuGraphExecChildGraphNodeSetParams(CUgraphExec graph, CUgraphNode node,
   return CUDA_SUCCESS;
 }
 
-/* ---- looking */
+/* ---- queries */
 
 CUresult cuGraphNodeGetType(CUgraphNode node, CUgraphNodeType *type) {
   *type = node->work.type;
@@ -136,7 +136,7 @@ CUresult cuGraphNodeGetDependencies(CUgraphNode node, CUgraphNode *dependencies,
   return CUDA_SUCCESS;
 }
 
-/* ---- running */
+/* ---- launches */
 
 CUresult cuGraphInstantiate(CUgraphExec *result, CUgraph graph, unsigned long long flags) {
   *result = (CUgraphExec)graph;

@@ -40,7 +40,7 @@ CUresult cuModuleGetFunction(CUfunction *kernel, CUmodule module, const char *na
   *kernel = found;
   return CUDA_SUCCESS;
 }
-/* XLA writes its constants to such symbols; nothing is kept there, so all of a module share one place. */
+/* XLA writes its constants to such symbols; nothing is kept there, so all of a module share one address. */
 CUresult cuModuleGetGlobal(CUdeviceptr *address, size_t *size, CUmodule module, const char *name) {
   enum { SIZE = 1 << 20 };
   pthread_mutex_lock(&lock);

@@ -1,5 +1,5 @@
-/* cuBLAS, cuBLASLt and cuDNN as far as they must remember something: handles, modes, descriptors. Their computing functions
- * are generated: each counts one call. Nothing asks for a workspace, and no algorithm is ever refused. */
+/* cuBLAS, cuBLASLt and cuDNN: their handles, modes and descriptors. Their computing functions are generated: each counts
+ * one call. Nothing asks for a workspace, and no algorithm is refused. */
 #include "nullgpu.h"
 
 #include <cublasLt.h>
@@ -127,7 +127,7 @@ cublasStatus_t cublasLtMatmulAlgoGetHeuristic(cublasLtHandle_t handle, cublasLtM
   return CUBLAS_STATUS_SUCCESS;
 }
 
-/* ---- cuDNN: what the older functions ask */
+/* ---- cuDNN: queries of the older functions */
 
 size_t cudnnGetVersion(void) { return CUDNN_VERSION; }
 size_t cudnnGetCudartVersion(void) { return 12000; }
@@ -193,7 +193,7 @@ cudnnStatus_t cudnnBackendCreateDescriptor(cudnnBackendDescriptorType_t type, cu
   *result = descriptor;
   return CUDNN_STATUS_SUCCESS;
 }
-/* Kept: a plan still points to the graph that its maker has let go of. */
+/* Not freed: a plan still points to a graph that the caller has destroyed. */
 cudnnStatus_t cudnnBackendDestroyDescriptor(cudnnBackendDescriptor_t descriptor) { return CUDNN_STATUS_SUCCESS; }
 cudnnStatus_t cudnnBackendFinalize(cudnnBackendDescriptor_t descriptor) { return CUDNN_STATUS_SUCCESS; }
 cudnnStatus_t cudnnBackendSetAttribute(cudnnBackendDescriptor_t descriptor, cudnnBackendAttributeName_t name,
@@ -202,7 +202,7 @@ cudnnStatus_t cudnnBackendSetAttribute(cudnnBackendDescriptor_t descriptor, cudn
   return CUDNN_STATUS_SUCCESS;
 }
 
-/* What a heuristic finds: the one engine for its operation graph, as a configuration that the caller has made. */
+/* What a heuristic finds: the one engine for its operation graph, as a configuration that the caller has created. */
 static void answer_heuristic(const Descriptor *heuristic, Descriptor *configuration) {
   Descriptor *engine = calloc(1, sizeof *engine);
   int64_t number = 0;

@@ -12,7 +12,7 @@
 #include <string.h>
 #include <sys/mman.h>
 
-/* What a CUDA context takes for itself; on a T4, TensorFlow then finds the 13,942 MB that public logs show. */
+/* Memory of a CUDA context itself; on a T4, TensorFlow then finds the 13,942 MB that public logs show. */
 #define CONTEXT_BYTES ((size_t)103 << 20)
 /* How often in a row one address may be read as a condition before it turns false, so that device-side loops end. */
 #define MOST_ROUNDS 100

@@ -19,7 +19,7 @@ void ng_countf(const char *group, long amount, const char *format, ...) __attrib
 /* Count a request that a real device or driver would refuse too, and return the error. */
 CUresult ng_refuse(CUresult error, const char *format, ...) __attribute__((format(printf, 2, 3)));
 
-/* ---- device.c: what the devices are like, read from the environment once */
+/* ---- device.c: properties of the devices, read from the environment once */
 
 typedef struct {
   char name[128];

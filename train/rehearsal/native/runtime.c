@@ -1,5 +1,4 @@
-/* The runtime API, as thin as it is: kernels are found by the address of their host function, the rest goes to the driver.
- */
+/* The runtime API: kernels are found by the address of their host function, the rest goes to the driver. */
 #include "nullgpu.h"
 
 #include <cuda_runtime_api.h>

@@ -1,4 +1,4 @@
-/* Contexts, streams and events. Work is done when it is asked for, so streams keep nothing and events have happened. */
+/* Contexts, streams and events. Work is done at once, so streams are empty and events have happened. */
 #include "nullgpu.h"
 
 #include <stdio.h>
@@ -123,7 +123,7 @@ CUresult cuEventRecordWithFlags(CUevent event, CUstream stream, unsigned flags) 
 CUresult cuEventQuery(CUevent event) { return CUDA_SUCCESS; }
 CUresult cuEventSynchronize(CUevent event) { return wait_for("event"); }
 CUresult cuEventElapsedTime(float *milliseconds, CUevent from, CUevent to) {
-  *milliseconds = 0.01f; /* the same for all, so that whoever compares candidates takes the first */
+  *milliseconds = 0.01f; /* the same for all, so that a comparison of algorithms takes the first */
   return CUDA_SUCCESS;
 }
 
