@@ -1,25 +1,18 @@
 """The command line: each kind of bad input is one message and one exit code, and nothing is started."""
 
-import base64
-import hashlib
 import json
 import os
 import re
 import shlex
 import subprocess
 import sys
-import zipfile
 from pathlib import Path
 
 import pytest
 
 from tests import readme
 from tests.command import Run
-
-
-@pytest.fixture
-def run(tmp_path: Path) -> Run:
-    return Run(tmp_path)
+from tests.unit.wheel.maker import CPU_INFO, MEMBER, hash_for_record, make_wheel
 
 
 @pytest.mark.parametrize(
@@ -57,26 +50,6 @@ def test_bad_input_gets_one_message_and_its_code(run: Run, arguments: list[str],
     assert list(run.folder.iterdir()) == []
 
 
-def _write_wheel(folder: Path, name: str, tag: str) -> str:
-    """A whole, small wheel: its record is right, and its build_info is what TensorFlow's own build writes."""
-    info = f"{name}-2.19.0.dist-info"
-    members = {
-        "tensorflow/python/platform/build_info.py": "build_info = {'is_cuda_build': False, 'is_rocm_build': False}\n",
-        f"{info}/METADATA": f"Metadata-Version: 2.1\nName: {name}\nVersion: 2.19.0\n",
-        f"{info}/WHEEL": f"Wheel-Version: 1.0\nRoot-Is-Purelib: false\nTag: {tag}\n",
-    }
-    record = ""
-    for member, text in members.items():
-        code = base64.urlsafe_b64encode(hashlib.sha256(text.encode()).digest()).rstrip(b"=").decode()
-        record += f"{member},sha256={code},{len(text)}\n"
-    path = folder / f"{name}-2.19.0-{tag}.whl"
-    with zipfile.ZipFile(path, "w") as archive:
-        for member, text in members.items():
-            archive.writestr(member, text)
-        archive.writestr(f"{info}/RECORD", f"{record}{info}/RECORD,,\n")
-    return path.name
-
-
 @pytest.mark.parametrize(
     ("name", "tag", "code", "message"),
     [
@@ -86,15 +59,14 @@ def _write_wheel(folder: Path, name: str, tag: str) -> str:
     ],
 )
 def test_a_wheel_is_read_before_it_is_used(run: Run, name: str, tag: str, code: int, message: str) -> None:
-    wheel = _write_wheel(run.folder, name, tag)
-    done = run("up", "--wheel", wheel, "--engine", "host", "--dry-run")
+    wheel = make_wheel(run.folder, name=name, tag=tag, files={MEMBER: CPU_INFO})
+    done = run("up", "--wheel", wheel.name, "--engine", "host", "--dry-run")
     assert done.returncode == code, done.stderr
     assert message in done.stderr
 
 
 def test_a_damaged_wheel_is_an_integrity_error(run: Run) -> None:
-    path = run.folder / _write_wheel(run.folder, "tensorflow", "cp311-cp311-linux_x86_64")
-    path.write_bytes(path.read_bytes().replace(b"is_cuda_build", b"is_cuda_built"))
+    path = make_wheel(run.folder, files={MEMBER: CPU_INFO}, record={MEMBER: hash_for_record(b"other")})
     assert run("up", "--wheel", path.name, "--engine", "host", "--dry-run").returncode == 8
     path.write_bytes(path.read_bytes()[:200])
     assert run("up", "--wheel", path.name, "--engine", "host", "--dry-run").returncode == 8

@@ -1,16 +1,14 @@
 """Findings: each level can be reached, and what compose needs follows from them."""
 
-import http.server
 import os
 import shutil
-import threading
 from collections import namedtuple
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
+from tests.server import reply, serve
 from toolkit import doctor, dotenv
 from toolkit.doctor import machine, services
 from toolkit.engine.container import IMAGE_USER
@@ -56,13 +54,9 @@ def test_an_output_that_is_a_file_fails(settings: Settings) -> None:
     ],
 )
 def test_the_driver_is_asked(
-    settings: Settings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, script: str, level: str, word: str
+    settings: Settings, install: Callable[[str, str], Path], script: str, level: str, word: str
 ) -> None:
-    tool = tmp_path / "bin" / "nvidia-smi"
-    tool.parent.mkdir()
-    tool.write_text(f"#!/bin/sh\n{script}\n")
-    tool.chmod(0o755)
-    monkeypatch.setenv("PATH", f"{tool.parent}{os.pathsep}{os.environ['PATH']}")
+    install("nvidia-smi", script)
     finding = next(finding for finding in doctor.examine(settings, offline=True) if finding.id.startswith("gpu"))
     assert finding.level == level
     assert word in finding.evidence
@@ -77,12 +71,9 @@ def test_the_driver_is_asked(
     ],
 )
 def test_the_driver_is_held_against_the_cuda_asked_for(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, driver: str, level: str, word: str
+    install: Callable[[str, str], Path], driver: str, level: str, word: str
 ) -> None:
-    tool = tmp_path / "nvidia-smi"
-    tool.write_text(f"#!/bin/sh\necho 'Tesla T4, 7.5, {driver}'\n")
-    tool.chmod(0o755)
-    monkeypatch.setenv("PATH", f"{tmp_path}{os.pathsep}{os.environ['PATH']}")
+    install("nvidia-smi", f"echo 'Tesla T4, 7.5, {driver}'")
     settings = resolve({"cuda": "12.6.1", "cudnn": "9.5.0"}, environment={})
     finding = _find(list(machine.check_gpu(settings)), "driver")
     assert finding.level == level
@@ -96,41 +87,14 @@ def test_a_source_that_does_not_answer_is_a_warning(settings: Settings, monkeypa
     assert "out of reach" in finding.evidence
 
 
-@contextmanager
-def _serve(body: bytes) -> Iterator[str]:
-    """A server on loopback that answers everything with the same page."""
-
-    class Server(http.server.BaseHTTPRequestHandler):
-        def do_GET(self) -> None:
-            self.send_response(200)
-            self.send_header("Content-Type", "text/html")
-            self.send_header("Content-Length", str(len(body)))
-            self.end_headers()
-            self.wfile.write(body)
-
-        def do_HEAD(self) -> None:
-            self.send_response(404)
-            self.end_headers()
-
-        def log_message(self, *_: object) -> None:
-            pass
-
-    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Server)
-    threading.Thread(target=server.serve_forever, daemon=True).start()
-    try:
-        yield f"http://127.0.0.1:{server.server_port}"
-    finally:
-        server.shutdown()
-        server.server_close()
-
-
 def test_the_index_is_asked_as_pip_is_told(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(services, "SOURCES", {})
     monkeypatch.setenv("PIP_CONFIG_FILE", os.devnull)
     for name in ("PIP_EXTRA_INDEX_URL", "PIP_FIND_LINKS", "PIP_NO_INDEX"):
         monkeypatch.delenv(name, raising=False)
-    with _serve(b'<html><body><a href="pip-1.0-py3-none-any.whl">pip-1.0-py3-none-any.whl</a></body></html>') as url:
-        monkeypatch.setenv("PIP_INDEX_URL", f"{url}/simple")
+    page = b'<html><body><a href="pip-1.0-py3-none-any.whl">pip-1.0-py3-none-any.whl</a></body></html>'
+    with serve(GET=reply(200, page, "text/html"), HEAD=reply(404)) as address:
+        monkeypatch.setenv("PIP_INDEX_URL", f"http://{address}/simple")
         assert _find(list(services.check_sources(settings)), "source-python").level == "ok"
     finding = _find(list(services.check_sources(settings)), "source-python")
     assert finding.level == "warn"
@@ -139,8 +103,8 @@ def test_the_index_is_asked_as_pip_is_told(settings: Settings, monkeypatch: pyte
 
 def test_the_archives_of_the_base_image_are_asked(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(services, "SOURCES", {})
-    with _serve(b"") as url:
-        said = f"deb [signed-by=/x] {url}/debian trixie main"
+    with serve(GET=reply(200), HEAD=reply(404)) as address:
+        said = f"deb [signed-by=/x] http://{address}/debian trixie main"
         monkeypatch.setattr(services, "_read_archives", lambda _: said)
         assert _find(list(services.check_sources(settings)), "source-debian").level == "ok", "a refusal is an answer"
         said += "\nURIs: http://127.0.0.1:1/security\n"
@@ -150,11 +114,9 @@ def test_the_archives_of_the_base_image_are_asked(settings: Settings, monkeypatc
     assert "docker pull" in _find(list(services.check_sources(settings)), "source-debian").remedy
 
 
-def test_an_old_buildx_is_a_warning(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_an_old_buildx_is_a_warning(install: Callable[[str, str], Path]) -> None:
     for version, level in (("v0.12.1 30feaa1", "warn"), ("v0.13.1 788433953af1", "ok")):
-        (tmp_path / "docker").write_text(f"#!/bin/sh\necho github.com/docker/buildx {version}\n")
-        (tmp_path / "docker").chmod(0o755)
-        monkeypatch.setenv("PATH", f"{tmp_path}{os.pathsep}{os.environ['PATH']}")
+        install("docker", f"echo github.com/docker/buildx {version}")
         assert services._check_plugin("buildx", "builds go through it").level == level
 
 

@@ -42,7 +42,10 @@ def project(tmp_path: Path) -> Path:
         (replace(DEFECT, test="test_sums.py::test_gone"), "does not pass without"),
     ],
 )
-def test_what_no_test_notices_is_reported(project: Path, tmp_path: Path, defect: Mutation, problem: str) -> None:
+def test_what_no_test_notices_is_reported(
+    project: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, defect: Mutation, problem: str
+) -> None:
+    monkeypatch.setenv("PYTEST_DISABLE_PLUGIN_AUTOLOAD", "1")  # loading them takes most of the time of so small a test
     found = run.run([defect], tmp_path / "copy", root=project)
     assert len(found) == bool(problem)
     assert all(problem in line for line in found)

@@ -1,50 +1,13 @@
 """An engine that refuses, hangs, errs, talks nonsense or is too old: each is one clear error."""
 
-import http.server
 import json
 import threading
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 
 import pytest
 
+from tests.server import Handler, reply, serve
 from toolkit.engine import client
 from toolkit.errors import EngineError
-
-Handler = Callable[[http.server.BaseHTTPRequestHandler], None]
-
-
-@contextmanager
-def _engine(handle: Handler) -> Iterator[str]:
-    """A server on loopback that answers every request as told, and counts for an engine."""
-
-    class Server(http.server.BaseHTTPRequestHandler):
-        def do_GET(self) -> None:
-            handle(self)
-
-        def log_message(self, *_: object) -> None:
-            pass
-
-    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Server)
-    thread = threading.Thread(target=server.serve_forever, daemon=True)
-    thread.start()
-    try:
-        yield f"tcp://127.0.0.1:{server.server_port}"
-    finally:
-        server.shutdown()
-        server.server_close()
-
-
-def _reply(status: int, body: bytes) -> Handler:
-    def handle(request: http.server.BaseHTTPRequestHandler) -> None:
-        request.send_response(status)
-        request.send_header("Content-Type", "application/json")
-        request.send_header("Content-Length", str(len(body)))
-        request.end_headers()
-        request.wfile.write(body)
-
-    return handle
-
 
 OLD = json.dumps({"Version": "20.10.0", "ApiVersion": "1.41"}).encode()
 
@@ -52,14 +15,14 @@ OLD = json.dumps({"Version": "20.10.0", "ApiVersion": "1.41"}).encode()
 @pytest.mark.parametrize(
     ("handle", "message"),
     [
-        (_reply(500, b'{"message": "out of order"}'), "no container engine answers"),
-        (_reply(200, b"<html>a proxy"), "no container engine answers"),
-        (_reply(200, OLD), "is too old"),
+        (reply(500, b'{"message": "out of order"}'), "no container engine answers"),
+        (reply(200, b"<html>a proxy"), "no container engine answers"),
+        (reply(200, OLD), "is too old"),
     ],
 )
 def test_a_broken_engine_is_an_engine_error(monkeypatch: pytest.MonkeyPatch, handle: Handler, message: str) -> None:
-    with _engine(handle) as address:
-        monkeypatch.setenv("DOCKER_HOST", address)
+    with serve(GET=handle) as address:
+        monkeypatch.setenv("DOCKER_HOST", f"tcp://{address}")
         with pytest.raises(EngineError, match=message):
             client.connect()
 
@@ -67,8 +30,8 @@ def test_a_broken_engine_is_an_engine_error(monkeypatch: pytest.MonkeyPatch, han
 def test_an_engine_that_hangs_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(client, "ANSWER_SECONDS", 0.5)
     hanging = threading.Event()
-    with _engine(lambda _: hanging.wait(10) and None) as address:
-        monkeypatch.setenv("DOCKER_HOST", address)
+    with serve(GET=lambda _: hanging.wait(10)) as address:
+        monkeypatch.setenv("DOCKER_HOST", f"tcp://{address}")
         with pytest.raises(EngineError, match="no container engine answers"):
             client.connect()
         hanging.set()

@@ -1,8 +1,8 @@
 """What a build says while it runs, and how it knows that it is up to date. Real builds are in tests/integration."""
 
 import json
-import os
 import re
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -69,22 +69,21 @@ def test_result_that_was_cut_off_is_not_found(tmp_path: Path) -> None:
     assert build.find(PLAN, tmp_path) is None
 
 
-def test_log_of_an_earlier_run_explains_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_log_of_an_earlier_run_explains_nothing(
+    tmp_path: Path, install: Callable[[str, str], Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
     """A build ran out of disk; the next one fails before Bazel starts, because Bazel was tampered with."""
-    state, programs = tmp_path / "state", tmp_path / "bin"
+    state = tmp_path / "state"
     stale = state / "bazel" / "build.log"
     stale.parent.mkdir(parents=True)
     stale.write_text("ERROR: no space left on device\n")
-    programs.mkdir()
-    docker = programs / "docker"
-    docker.write_text(
-        f'#!/bin/sh\necho "$@" >>{tmp_path}/said\n[ "$1 $2" = "buildx version" ] && exit 0\n'
+    install(
+        "docker",
+        f'echo "$@" >>{tmp_path}/said\n[ "$1 $2" = "buildx version" ] && exit 0\n'
         'case "$*" in *bazel-log*) exit 0 ;; esac\n'
         'for word; do case $word in id=run,src=*) cat "${word#id=run,src=}" >>' + f"{tmp_path}/run ;; esac; done\n"
-        'echo "ERROR: failed to solve: digest mismatch sha256:aa: sha256:bb" >&2\nexit 1\n'
+        'echo "ERROR: failed to solve: digest mismatch sha256:aa: sha256:bb" >&2\nexit 1',
     )
-    docker.chmod(0o755)
-    monkeypatch.setenv("PATH", f"{programs}:{os.environ['PATH']}")
     monkeypatch.setattr(build, "require_buildx", lambda: None)
     with pytest.raises(IntegrityError, match="a download is not what was pinned"):
         build.build(PLAN, versions.load_table(), dist=tmp_path / "dist", logs=state, engine="x", console=Console())
@@ -94,14 +93,12 @@ def test_log_of_an_earlier_run_explains_nothing(tmp_path: Path, monkeypatch: pyt
     assert len(run) == 32
 
 
-def test_the_printed_build_is_what_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_printed_build_is_what_runs(
+    tmp_path: Path, install: Callable[[str, str], Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
     """But for the folder, which is staged and renamed, and the secret with the name of the run."""
-    programs, dist = tmp_path / "bin", tmp_path / "dist"
-    programs.mkdir()
-    docker = programs / "docker"
-    docker.write_text(f'#!/bin/sh\n[ -e {tmp_path}/argv ] || printf "%s\\n" docker "$@" >{tmp_path}/argv\nexit 1\n')
-    docker.chmod(0o755)
-    monkeypatch.setenv("PATH", f"{programs}:{os.environ['PATH']}")
+    dist = tmp_path / "dist"
+    install("docker", f'[ -e {tmp_path}/argv ] || printf "%s\\n" docker "$@" >{tmp_path}/argv\nexit 1')
     monkeypatch.setattr(build, "require_buildx", lambda: None)
     with pytest.raises(ToolkitError):
         build.build(PLAN, versions.load_table(), dist=dist, logs=tmp_path / "logs", engine="x", console=Console())

@@ -2,18 +2,12 @@
 
 import json
 import shlex
-from pathlib import Path
 
 import pytest
 import yaml
 
 from tests.command import Run
 from toolkit import project
-
-
-@pytest.fixture
-def run(tmp_path: Path) -> Run:
-    return Run(tmp_path)
 
 
 @pytest.mark.parametrize(

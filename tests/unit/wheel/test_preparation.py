@@ -17,11 +17,6 @@ from toolkit.wheel import request
 MINI = Path(__file__).parents[2] / "fixtures/mini_tensorflow"
 
 
-@pytest.fixture
-def run(tmp_path: Path) -> Run:
-    return Run(tmp_path)
-
-
 def test_engine_without_the_base_leaves_its_digest_open_where_nothing_is_built(monkeypatch: pytest.MonkeyPatch) -> None:
     """`toolkit lock` names what it cannot find out; only a build needs the image."""
 

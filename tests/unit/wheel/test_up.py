@@ -14,11 +14,6 @@ from toolkit.wheel.plan import BuildOptions, plan
 MINI = Path(__file__).parents[2] / "fixtures/mini_tensorflow"
 
 
-@pytest.fixture
-def run(tmp_path: Path) -> Run:
-    return Run(tmp_path)
-
-
 def test_dry_run_without_the_wheel_prints_its_build_and_says_what_is_missing(run: Run) -> None:
     done = run("up", "digits", "--from-source", "--jobs", "3", "--compute-capability", "8.0", "--dry-run")
     assert done.returncode == 0, done.stderr
