@@ -1,10 +1,6 @@
 """Names that several rooms use: labels, tags, prefixes."""
 
-from typing import Literal
-
 from toolkit.digest import shorten
-
-EngineName = Literal["auto", "docker", "host"]
 
 LABEL_PREFIX = "io.github.tensorflow-toolkit"
 """Reverse-DNS prefix of the project's labels (OCI reserves org.opencontainers)."""

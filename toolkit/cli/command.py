@@ -9,14 +9,13 @@ import inspect
 import signal
 import traceback
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager, nullcontext
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
-from toolkit import digest
 from toolkit.console import Console
 from toolkit.errors import InterruptionError, JobError, ToolkitError
 from toolkit.settings import Settings, resolve
@@ -89,7 +88,7 @@ def command(*shared: str, remember: bool = False, **fixed: str) -> Callable[[Cal
             console = Console(json=output["json"], verbosity=-1 if output["quiet"] else int(output["verbose"]))
             with _reporting(console):
                 settings = _resolve(console, {**flags, **fixed})
-                with digest.remembering(Path(settings.state)) if remember else nullcontext():
+                with _remembering(settings) if remember else nullcontext():
                     function(Session(console, settings), **given)
                 console.close()
 
@@ -109,6 +108,12 @@ def _resolve(console: Console, flags: Mapping[str, str | None]) -> Settings:
     for name, item in settings.describe().items():
         console.detail(f"{name} = {item['value'] or '(none)'}  [{item['from']}]")
     return settings
+
+
+def _remembering(settings: Settings) -> AbstractContextManager[None]:
+    from toolkit import digest  # loads hashlib and tempfile, which `toolkit --help` does not need
+
+    return digest.remembering(Path(settings.state))
 
 
 @contextmanager
