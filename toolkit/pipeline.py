@@ -162,7 +162,7 @@ def environment_task(resolved: Resolved, console: Console) -> Task[Environment]:
 
 def smoke_task(
     resolved: Resolved,
-    made: Task[Environment],
+    prepared: Task[Environment],
     expected: launch.Expectation,
     console: Console,
     *,
@@ -175,7 +175,7 @@ def smoke_task(
 
     Args:
         resolved: where they run.
-        made: the task that makes the environment.
+        prepared: the task that makes the environment.
         expected: what must be found.
         console: where progress goes.
         again: run them although they passed before.
@@ -184,7 +184,7 @@ def smoke_task(
     commands = resolved.engine.commands(resolved.reference, launch.plan(expected))
 
     def check() -> Report:
-        environment = made.result
+        environment = prepared.result
         report = None if again else launch.recall(environment, expected)
         reused = report is not None
         report = report or launch.run(resolved.engine, environment, expected, console)
@@ -199,7 +199,7 @@ def smoke_task(
 
 def train_task(
     resolved: Resolved,
-    made: Task[Environment],
+    prepared: Task[Environment],
     arguments: Sequence[str],
     config: TrainConfig,
     *,
@@ -207,7 +207,7 @@ def train_task(
 ) -> Task[dict[str, Any]]:
     """Return the task that trains and returns the run's manifest. It raises as :func:`toolkit.training.run`.
 
-    Before the environment is made, the printed command does not name it in ``TOOLKIT_PARENT``.
+    Before the environment is prepared, the printed command does not name it in ``TOOLKIT_PARENT``.
     """
     gpu = resolved.gpu
     parent = training.describe_parent(resolved.existing) if resolved.existing else {}
@@ -215,7 +215,7 @@ def train_task(
     commands = resolved.engine.commands(resolved.reference, job)
 
     def train() -> dict[str, Any]:
-        return training.run(resolved.engine, made.result, arguments, config, gpu=gpu, quiet=quiet)
+        return training.run(resolved.engine, prepared.result, arguments, config, gpu=gpu, quiet=quiet)
 
     inputs = {"environment": resolved.existing.digest if resolved.existing else ""}
     step = Step(title="train", commands=tuple(map(tuple, commands)), inputs=inputs, outputs=(str(config.run_dir),))

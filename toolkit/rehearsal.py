@@ -63,10 +63,14 @@ def plan_tasks(arguments: Sequence[str], settings: Settings, console: Console) -
         console.heading("venv", f"{'reused' if environment.reused else 'made'} {environment.reference}")
         return environment
 
-    made = Task(Step(title="environment", commands=plan.commands, inputs=plan.inputs, outputs=(plan.reference,)), make)
+    prepared = Task(
+        Step(title="environment", commands=plan.commands, inputs=plan.inputs, outputs=(plan.reference,)), make
+    )
     commands = tuple(map(tuple, engine.commands(plan.reference, job)))
-    rehearsed = Task(Step(title="rehearse", commands=commands), lambda: run(engine, made.result, arguments, console))
-    return [made, rehearsed]
+    rehearsed = Task(
+        Step(title="rehearse", commands=commands), lambda: run(engine, prepared.result, arguments, console)
+    )
+    return [prepared, rehearsed]
 
 
 def plan_job(arguments: Sequence[str], environment: str) -> Job:

@@ -104,10 +104,10 @@ def build_image(
 
     console = session.console
     request = pipeline.Request(settings=session.settings, wheel=wheel, target=target, tag=tag, dry_run=dry_run)
-    made = pipeline.environment_task(pipeline.resolve(request, console), console)
-    if not run([made], console, dry_run=dry_run):
+    prepared = pipeline.environment_task(pipeline.resolve(request, console), console)
+    if not run([prepared], console, dry_run=dry_run):
         return
-    environment = made.result
+    environment = prepared.result
     record = manifest.read(environment.folder)
     size = record.facts["bytes"] if record else 0
     console.result(

@@ -89,12 +89,12 @@ def up(
         cudnn=settings.cudnn,
         device="gpu" if resolved.gpu else "auto",
     )
-    made = pipeline.environment_task(resolved, console)
-    checked = pipeline.smoke_task(resolved, made, expected, console, required=True)
-    trained = pipeline.train_task(resolved, made, arguments, config, quiet=console.verbosity < 0)
-    if not run([made, checked, trained], console, dry_run=dry_run):
+    prepared = pipeline.environment_task(resolved, console)
+    checked = pipeline.smoke_task(resolved, prepared, expected, console, required=True)
+    trained = pipeline.train_task(resolved, prepared, arguments, config, quiet=console.verbosity < 0)
+    if not run([prepared, checked, trained], console, dry_run=dry_run):
         return
-    environment, seconds = made.result, monotonic() - start
+    environment, seconds = prepared.result, monotonic() - start
     value = {
         "settings": settings.describe(),
         "engine": {"name": resolved.engine.name, "why": resolved.why},
@@ -172,9 +172,9 @@ def smoke(
         raise UsageError("--image names what is checked: it goes with neither --wheel nor --engine host")
     request = pipeline.Request(settings=settings, wheel=wheel, dry_run=dry_run)
     resolved = pipeline.resolve(request, console) if image is None else pipeline.resolve_image(request, image)
-    made = pipeline.environment_task(resolved, console)
-    checked = pipeline.smoke_task(resolved, made, expected, console, again=True)
-    if not run([made, checked], console, dry_run=dry_run):
+    prepared = pipeline.environment_task(resolved, console)
+    checked = pipeline.smoke_task(resolved, prepared, expected, console, again=True)
+    if not run([prepared, checked], console, dry_run=dry_run):
         return
     report = checked.result
     if junit:
@@ -201,9 +201,9 @@ def train(
     config = training.read_arguments(arguments, settings)
     request = pipeline.Request(settings=settings, wheel=wheel, gpu=gpu, dry_run=dry_run)
     resolved = pipeline.resolve(request, console)
-    made = pipeline.environment_task(resolved, console)
-    trained = pipeline.train_task(resolved, made, arguments, config, quiet=console.verbosity < 0)
-    if run([made, trained], console, dry_run=dry_run):
+    prepared = pipeline.environment_task(resolved, console)
+    trained = pipeline.train_task(resolved, prepared, arguments, config, quiet=console.verbosity < 0)
+    if run([prepared, trained], console, dry_run=dry_run):
         console.result(trained.result, training.describe(config, trained.result))
 
 

@@ -11,10 +11,10 @@ from train import reader
 from train.reader import RunRecord
 
 RUNGS: Final = {"weights": "R4", "image": "R3", "environment": "R1", "wheel": "R3", "packages": "R1", "lock": "R0"}
-"""An environment's digest is that of its plan: the same packages by hash, but not the bytes of a folder."""
+"""The rung that each link proves. The digest of an environment covers its packages, but not the bytes of its folder."""
 
 WORDS: Final = {"ok": "same", "fail": "other", "absent": "unknown"}
-"""What a finding about a link says of it."""
+"""State of a link in the output of `toolkit reproduce`, by the state of its finding."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -34,7 +34,7 @@ class Difference:
 
 @dataclass(frozen=True, kw_only=True)
 class Comparison:
-    """The outcome."""
+    """The outcome of comparing weights and numbers."""
 
     equal: bool  # whether the weights are equal to the bit
     recorded: str  # recorded, found: digest of the weights in the first run, and in the second
@@ -49,7 +49,7 @@ class Comparison:
 
 
 def compare(then: RunRecord, now: RunRecord) -> Comparison:
-    """Compare weights, and what was written down of steps, epochs and the end."""
+    """Compare weights, and what was recorded of steps, epochs and the end."""
     recorded, found = then.value["weights_sha256"], now.value["weights_sha256"]
     before, after = _read(then.folder), _read(now.folder)
     differences = (_compare_lines(line, after.get(key)) for key, line in before.items())

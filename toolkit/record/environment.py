@@ -25,8 +25,6 @@ BROUGHT = frozenset({"pip", "setuptools"})
 
 @dataclass(frozen=True, kw_only=True)
 class Installed:
-    """A package: its version and its ``.dist-info`` folder."""
-
     version: str
     info: Path
 
@@ -35,7 +33,7 @@ def verify(folder: Path) -> list[Finding]:
     """Verify an environment: its wheel, its packages, their files, and where the wheel came from.
 
     Raises:
-        IntegrityError: the folder has no manifest of an environment, or pip's report beside it cannot be read.
+        IntegrityError: the folder has no manifest of an environment, or no readable report of pip beside it.
     """
     record = manifest.read(folder)
     report = files.read_json(folder / host.REPORT)
@@ -71,7 +69,7 @@ def _check_wheel(parent: Mapping[str, Any], promised: Mapping[str, Any], package
 
 
 def _read_digests(promised: Any, package: Installed) -> Iterator[str]:
-    """Digests of a package's archive: in pip's report, or for a local file in ``direct_url.json`` (PEP 610)."""
+    """Yield the digests of a package's archive: from pip's report, or for a local file from ``direct_url.json``."""
     direct = files.read_json(package.info / "direct_url.json")
     for entry in (promised.get("download_info") if promised else None, direct):
         info = entry.get("archive_info", {}) if isinstance(entry, dict) else {}
@@ -116,7 +114,7 @@ def read_packages(venv: Path) -> dict[str, Installed]:
 def find_changed(package: Installed) -> tuple[int, list[str]]:
     """Return how many files of a package were compared with its ``RECORD``, and those that are changed or missing.
 
-    ``RECORD`` itself has no hash, and pip compiles ``.pyc`` files again, also those that a wheel contains.
+    ``RECORD`` itself has no hash, and pip compiles ``.pyc`` files again.
     """
     try:
         with (package.info / "RECORD").open(encoding="utf-8", newline="") as file:

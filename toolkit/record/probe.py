@@ -1,6 +1,6 @@
-"""Asks the job's own functions what it would record of this machine, this TensorFlow and the data.
+"""Prints as JSON what the training job would record of this machine, this TensorFlow and the data.
 
-It is run by the Python of an environment or image, with the arguments of the job, and prints one JSON object.
+It runs in an environment or image, with the arguments of the job.
 """
 
 import json
@@ -14,7 +14,6 @@ from train.errors import TrainError
 
 
 def main(argv: Sequence[str]) -> int:
-    """Print what was found; returns the exit code."""
     try:
         config = parse(argv)
         found = runtime.prepare(config.threads)

@@ -1,4 +1,4 @@
-"""Builds a wheel again without anything of the first build, and compares the two wheels file by file.
+"""Builds a wheel again without using anything of the first build, and compares the two wheels file by file.
 
 The rungs: R1 the same files, R2 the same bytes but for a list of harmless differences, R3 identical wheels. Harmless
 are RECORD, which follows from the other files, and what the archive says of a file besides its content. Any other
@@ -35,7 +35,7 @@ HARMLESS = re.compile(r"[^/]+\.dist-info/RECORD")
 _PIECE = 1 << 20
 
 _NAMED = 4
-"""Files that an error names; the others are in the list before it."""
+"""Number of files that an error names."""
 _MEANING = {
     "R3": "the same wheel, to the byte",
     "R2": "the same files, to the byte, but for RECORD and what the archive says of them",
@@ -55,7 +55,7 @@ class Difference:
 
     @property
     def harmless(self) -> bool:
-        """Whether the difference is on the list of those that change nothing that runs."""
+        """Whether the difference is on the list of harmless ones."""
         return self.kind == "envelope" or (self.kind == "content" and bool(HARMLESS.fullmatch(self.name)))
 
 
@@ -82,12 +82,7 @@ def rank(differences: list[Difference]) -> Rung:
 
 
 def describe_content(name: str, start: bytes) -> str:
-    """Say what kind of file differs, by its first bytes and its name.
-
-    Args:
-        name: of the file in the wheel.
-        start: at least its first four bytes.
-    """
+    """Return the kind of file, by its name and at least its first four bytes."""
     if start[:4] == b"\x7fELF":
         return "machine code"
     if start[:4] == b"\x50\xed\x55\xba" or name.endswith((".fatbin", ".cubin", ".ptx")):
@@ -146,7 +141,7 @@ def _digest_member(archive: zipfile.ZipFile, member: zipfile.ZipInfo) -> str:
 
 @dataclass(frozen=True, kw_only=True)
 class Comparison:
-    """The outcome."""
+    """The outcome of a second build."""
 
     rung: Rung  # R3 the same wheel, R2 but for a named list, R1 the same file list
     differences: tuple[Difference, ...]  # each file that differs in the wheel, and how
@@ -155,21 +150,12 @@ class Comparison:
 
     @property
     def summary(self) -> str:
-        """The outcome in one line."""
         changed = f"; {len(self.inputs)} Debian packages differ" if self.inputs else ""
         return f"{self.rung}, {_MEANING[self.rung]}{changed}"
 
 
 def require_rung(comparison: Comparison, accepted: Rung = "R2") -> None:
-    """Raise if a second build gave another wheel.
-
-    Args:
-        comparison: the outcome.
-        accepted: the lowest rung that is good enough.
-
-    Raises:
-        CheckError: the rung is lower.
-    """
+    """Raise CheckError if the second build is below the lowest accepted rung."""
     if RUNGS.index(comparison.rung) >= RUNGS.index(accepted):
         return
     names = [item.name or "the archive" for item in comparison.differences if not item.harmless or accepted == "R3"]
@@ -187,9 +173,9 @@ def rebuild(path: Path, settings: Settings, *, bazelrc: str, console: Console) -
     """Build the wheel of a folder again and compare the two.
 
     Raises:
-        CheckError: the base image, the sources or Bazel are not what they were.
+        CheckError: the base image, the sources or Bazel have changed.
         IntegrityError: the wheel's plan is missing or damaged.
-        UnsupportedError: this clone's recipe is another than the one that built it.
+        UnsupportedError: this clone's recipe is not the one that built it.
         BuildError: the second build failed.
     """
     # Cache mounts of a new name are empty.
@@ -216,11 +202,11 @@ def rebuild(path: Path, settings: Settings, *, bazelrc: str, console: Console) -
 
 
 def require_inputs(plan: WheelPlan) -> None:
-    """Raise if the inputs of a second build are not those of the first, because then a difference explains nothing.
+    """Raise if the inputs have changed since the first build, because then a difference explains nothing.
 
     Raises:
-        UnsupportedError: this clone's recipe is another.
-        CheckError: the sources are others.
+        UnsupportedError: this clone's recipe has changed.
+        CheckError: the sources have changed.
     """
     recipe = digest.digest_paths(project.ROOT, [project.locate(name) for name in lock.RECIPE])
     if recipe != plan.lock.pins["recipe"]:
@@ -261,7 +247,7 @@ def change_plan(plan: WheelPlan, *, ca_bundle: str = "", bazelrc: str = "", cach
     Args:
         plan: the plan of the first build.
         ca_bundle, bazelrc: secrets, which no plan keeps.
-        cache_id: name of cache mounts that are not in use.
+        cache_id: name of unused cache mounts.
     """
     secrets = {"ca": ca_bundle, "bazelrc": bazelrc}
     # The services of the first build would give the same results again, wrong ones too.

@@ -99,11 +99,7 @@ def resolve(target: Path, request: pipeline.Request, *, data_dir: str, console: 
 
 
 def _choose_arguments(record: RunRecord) -> list[str]:
-    """Return the arguments that repeat a run: its configuration, and the values that it chose itself.
-
-    Raises:
-        UnsupportedError: the training job of this clone does not know the configuration.
-    """
+    """Return the arguments that repeat a run: its configuration, and the values that it chose itself."""
     written = record.folder / reader.CONFIG
     file = written if written.exists() else record.folder / FILE
     try:
@@ -145,11 +141,7 @@ def _find_data(record: RunRecord, given: str) -> list[str]:
 
 
 def _choose_environment(link: Mapping[str, Any], request: pipeline.Request, console: Console) -> pipeline.Resolved:
-    """Return the run's own environment if it is on this machine and the user asks for no other, else how to make one.
-
-    Raises: as :func:`toolkit.pipeline.resolve`, and
-        CheckError: the run's environment is here, but was changed.
-    """
+    """Return the run's own environment if it is here and the user asks for no other, else how to make one."""
     settings = request.settings
     asked = request.wheel or any(settings.sources[name] == "flag" for name in ("engine", "tensorflow", "cuda", "cudnn"))
     recorded = None if asked else _find_recorded(link, settings)
@@ -186,11 +178,11 @@ def _find_recorded(link: Mapping[str, Any], settings: Settings) -> tuple[Engine,
 def repeat(
     reproduction: Reproduction, console: Console, *, keep: bool = False, dry_run: bool = False
 ) -> Outcome | None:
-    """Repeat a run and compare, or print the commands. The second run is removed if it is equal and not to be kept.
+    """Repeat a run and compare, or print the commands. An equal second run is removed unless ``keep`` is set.
 
     Raises:
         PreflightError: software, hardware or data differ from the first run's.
-        JobError: the training job failed; it has said why.
+        JobError: the training job failed and has printed why.
     """
     folder = reproduction.choose_folder() if dry_run else _claim_folder(reproduction)
     kept = None
@@ -211,7 +203,7 @@ def repeat(
 
 
 def _claim_folder(reproduction: Reproduction) -> Path:
-    """Make a new folder, which no other process uses: the job would resume a run that it finds."""
+    """Make a new folder that no other process uses: the job would resume a run that it finds."""
     files.require_writable(Path(reproduction.resolved.request.settings.runs))
     while True:
         folder = reproduction.choose_folder()
@@ -223,13 +215,7 @@ def _claim_folder(reproduction: Reproduction) -> Path:
 
 
 def plan_tasks(reproduction: Reproduction, folder: Path, console: Console) -> tuple[list[Task[Any]], Task[Outcome]]:
-    """Return the tasks (environment, probe, train, compare), and the last of them alone.
-
-    Args:
-        reproduction: what is repeated.
-        folder: the new folder of the second run.
-        console: where progress goes.
-    """
+    """Return the tasks (environment, probe, train, compare), and the last one; the second run goes into ``folder``."""
     record, resolved = reproduction.record, reproduction.resolved
     config = training.read_arguments(reproduction.arguments, replace(resolved.request.settings, runs=str(folder)))
     prepared = pipeline.environment_task(resolved, console)
@@ -261,9 +247,7 @@ def plan_tasks(reproduction: Reproduction, folder: Path, console: Console) -> tu
 def require_same_software(record: RunRecord, now: Mapping[str, Any]) -> str:
     """Return which wheel or locked set the run and an environment have in common.
 
-    Args:
-        record: the run.
-        now: the environment, as :func:`toolkit.training.describe_parent` describes it.
+    ``now`` is the environment as :func:`toolkit.training.describe_parent` describes it.
 
     Raises:
         PreflightError: they have none in common.
@@ -286,11 +270,7 @@ def require_same_software(record: RunRecord, now: Mapping[str, Any]) -> str:
 
 
 def require_same_machine(record: RunRecord, found: Mapping[str, Any]) -> None:
-    """Raise if processor or GPU, TensorFlow, threads, batch size or data differ from the run's.
-
-    Raises:
-        PreflightError: one of them differs.
-    """
+    """Raise PreflightError if processor or GPU, TensorFlow, threads, batch size or data differ from the run's."""
     other = reader.compare_environments(record.environment, found)
     if other:
         raise PreflightError(
@@ -313,7 +293,7 @@ def probe(engine: Engine, used: Environment, job: Job) -> dict[str, Any]:
 
     Raises:
         UnsupportedError: the training job there does not understand the arguments.
-        JobError: the job cannot run there, or cannot read the data; it has said why.
+        JobError: the job cannot run there or cannot read the data, and has printed why.
     """
     lines: list[str] = []
     code = engine.run(used, job, lines.append)
@@ -348,7 +328,6 @@ def describe_difference(record: RunRecord, outcome: Outcome) -> str:
 
 
 def summarize(record: RunRecord, outcome: Outcome) -> str:
-    """Return the outcome in one line."""
     verdict = "the same weights to the bit" if outcome.comparison.equal else "other weights"
     verdict += ", but not the recorded numbers" if outcome.comparison.equal and outcome.comparison.first else ""
     kept = f"; the second run is kept in {shorten(outcome.kept)}" if outcome.kept else ""

@@ -1,6 +1,6 @@
 """Verifies a run folder, and the environment or image that its manifest names.
 
-What a run folder holds and how its parts belong together is known to :mod:`train.reader`.
+:mod:`train.reader` knows what a run folder holds and how its parts belong together.
 """
 
 from collections.abc import Callable, Mapping
@@ -34,7 +34,6 @@ def verify(folder: Path, state: Path) -> list[Finding]:
 
 
 def is_unfinished(folder: Path) -> bool:
-    """Return whether the folder is that of a run that is not finished."""
     return not (folder / manifest.FILE).exists() and (folder / reader.CHECKPOINTS).is_dir()
 
 
@@ -76,7 +75,7 @@ def _compare(name: str, compare: Callable[[RunRecord], str], record: RunRecord, 
 
 
 def _check_checkpoint(record: RunRecord) -> tuple[SavedState | None, list[Finding]]:
-    """The last checkpoint, if it is whole, and the findings ``checkpoint`` and ``weights``."""
+    """Return the last checkpoint, if it is whole, and the findings ``checkpoint`` and ``weights``."""
     try:
         saved = reader.read_newest_state(record.folder)
     except IntegrityError as error:
@@ -123,7 +122,7 @@ def verify_parent(link: Mapping[str, Any], state: Path, *, tensorflow: str) -> l
     Args:
         link: kind, digest and reference, as the run's manifest has them.
         state: the folder of environments and manifests.
-        tensorflow: version that the run says it used.
+        tensorflow: the version of TensorFlow in the run's record.
     """
     match link.get("kind"):
         case None:
@@ -137,7 +136,6 @@ def verify_parent(link: Mapping[str, Any], state: Path, *, tensorflow: str) -> l
 
 
 def find_environment(link: Mapping[str, Any], state: Path) -> Path | None:
-    """Return the folder of the environment with that digest."""
     for path in sorted(state.glob(f"environment-*-{digest.shorten(str(link.get('digest')))}")):
         record = manifest.read(path)
         if record and record.digest == link.get("digest"):

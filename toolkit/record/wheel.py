@@ -19,7 +19,7 @@ def verify(path: Path) -> list[Finding]:
     """Verify a wheel's folder: every file against its sum, the wheel against its manifest, and its documents.
 
     Raises:
-        IntegrityError: a file is not the one that was written, so none can be trusted.
+        IntegrityError: a file has changed, so none can be trusted.
     """
     digests = folder.check_sums(path)
     record = read_record(path)
@@ -45,7 +45,7 @@ def read_record(path: Path) -> Manifest:
 
 
 def describe_trust(record: Manifest) -> str:
-    """Say which results of caches and executors are in a wheel. Only a second build without them can check those."""
+    """Say which results in a wheel come from caches and executors, which only a second build without them can check."""
     ran = record.facts["bazel"]
     said = log.describe_outcome(ran)
     if ran.get("cached") or ran.get("reused") or ran.get("remote"):
@@ -96,7 +96,7 @@ def _read(path: Path) -> Mapping[str, Any]:
 
 
 def flatten(parent: Mapping[str, Any] | None) -> list[Mapping[str, Any]]:
-    """Return an artifact and all that it was made from, nearest first, as its record names them."""
+    """Return an artifact and all that it was made from, nearest first."""
     links = []
     while parent:
         links.append(parent)
@@ -116,13 +116,12 @@ def verify_origin(parent: Mapping[str, Any]) -> list[Finding]:
 
 
 def find_lock(link: Mapping[str, Any]) -> Path | None:
-    """Return the locked set of this clone with that digest."""
     sets = sorted(project.locate("docker/requirements").glob("*.txt"))
     return next((path for path in sets if digest.digest_file(path) == link.get("digest")), None)
 
 
 def find_wheel(link: Mapping[str, Any]) -> Path | None:
-    """Return the folder of the wheel with that digest, below ``dist`` in the current folder."""
+    """Return the folder in ``dist`` of the wheel with that digest."""
     for path in sorted(DIST.glob(f"*/{manifest.FILE}")):
         record = manifest.read(path.parent)
         if record and record.kind == "wheel" and record.digest == link.get("digest"):

@@ -1,1 +1,1 @@
-"""Checks that a TensorFlow installation is what it should be: run inside it, read outside."""
+"""Checks a TensorFlow installation: the checks run inside it, their report is read outside."""

@@ -1,4 +1,4 @@
-"""Launches the checks in an environment and reads their report."""
+"""Runs the checks in an environment and reads their report."""
 
 import json
 import subprocess
@@ -15,10 +15,10 @@ from toolkit.smoke.report import Report, from_json, parse
 
 INSIDE = Path(__file__).parent / "inside"
 NO_PYTHON = 127
-"""What an engine answers when a container's program does not exist."""
+"""Exit code of an engine when a container's program does not exist."""
 
 DEADLINE_SECONDS = 1800
-"""For all checks together; each has its own, shorter deadline inside."""
+"""For all checks together; each has its own, shorter deadline."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -36,7 +36,7 @@ class Expectation:
 
 
 def require_known(patterns: Sequence[str]) -> None:
-    """Refuse names that the checks do not know, before anything is made; the checks' own program decides.
+    """Ask the checks' own program, before anything is made, whether it knows these names.
 
     Raises:
         UsageError: a name is unknown.
@@ -51,7 +51,7 @@ def require_known(patterns: Sequence[str]) -> None:
 
 
 def plan(expected: Expectation) -> Job:
-    """Return the job: the checks' folder mounted read-only, no network, and what to expect."""
+    """Return the job: the checks' folder mounted read-only, no network, and the expectation."""
     inside = Mount(source=INSIDE, target="/opt/toolkit/inside")
     argv: list[str | Mount] = [inside, "--json", "--device", expected.device]
     for option, value in (

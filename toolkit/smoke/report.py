@@ -1,4 +1,4 @@
-"""The report of the checks, as the host reads it: parsed and validated, as JUnit XML, and as a table."""
+"""Reads the report of the checks, and writes it as JUnit XML or as a table."""
 
 import json
 import re
@@ -15,7 +15,7 @@ from toolkit.findings import Finding, State, printable
 SCHEMA: Final = 1
 
 _STATES: Final[Mapping[str, State]] = {"pass": "ok", "fail": "fail", "skip": "skipped"}
-"""The checks' words for an outcome, and those of a finding."""
+"""State of a finding by the result of a check."""
 
 _WORDS: Final = {state: word for word, state in _STATES.items()}
 
@@ -33,7 +33,6 @@ class Report:
 
     @property
     def failures(self) -> tuple[Finding, ...]:
-        """The checks that failed."""
         return tuple(check for check in self.checks if check.state == "fail")
 
     def count(self, state: State) -> int:
@@ -42,11 +41,11 @@ class Report:
 
     @property
     def summary(self) -> str:
-        """One line: ``14 passed, 0 failed, 11 skipped``."""
+        """One line such as ``14 passed, 0 failed, 11 skipped``."""
         return f"{self.count('ok')} passed, {self.count('fail')} failed, {self.count('skipped')} skipped"
 
     def to_json(self) -> dict[str, Any]:
-        """The JSON object that :func:`from_json` reads."""
+        """Return the JSON object that :func:`from_json` reads."""
         return {
             "schema": SCHEMA,
             "tensorflow": self.tensorflow,
@@ -57,11 +56,7 @@ class Report:
         }
 
     def require_pass(self) -> None:
-        """Raise unless the verdict is ``pass``.
-
-        Raises:
-            CheckError: naming what failed, why, and the remedy of the first failure.
-        """
+        """Raise CheckError unless the verdict is ``pass``; it has each failure, and the remedy of the first one."""
         if self.verdict == "pass":
             return
         first = self.failures[0]
@@ -73,7 +68,7 @@ class Report:
 
 
 def parse(output: str) -> Report:
-    """Read the standard output of ``inside --json``. Lines that are not ours are passed over.
+    """Read the standard output of ``inside --json``; lines of other programs are skipped.
 
     Raises:
         CheckError: it ends before the report does, or the report is not valid.
@@ -98,11 +93,7 @@ def parse(output: str) -> Report:
 
 
 def from_json(value: object) -> Report:
-    """A report from its JSON object.
-
-    Raises:
-        CheckError: a field is missing or is not what it should be; the message names it.
-    """
+    """Return the report of a JSON object. Raises CheckError: a field is missing or wrong; the message names it."""
     if not isinstance(value, Mapping):
         raise _invalid("it is not an object")
     if value.get("schema") != SCHEMA:
@@ -124,7 +115,7 @@ def from_json(value: object) -> Report:
 
 
 def write_junit(report: Report, path: Path) -> None:
-    """Write the report as JUnit XML, atomically, in the form that CI servers agree on (pytest's ``xunit2``).
+    """Write the report as JUnit XML in the form that CI servers agree on (pytest's ``xunit2``).
 
     Raises:
         PreflightError: the file cannot be written.

@@ -1,4 +1,4 @@
-"""What works with what: the version table, the rules over it, and the set of versions that a command asks for."""
+"""The version table, its rules, and the set of versions that a command asks for."""
 
 from toolkit.versions.rules import Spec, find_locked, resolve
 from toolkit.versions.table import Locked, Table, load_table

@@ -1,8 +1,8 @@
-"""Versions and compute capabilities: how they are written, and how they compare.
+"""Parses and compares versions and compute capabilities.
 
 Compute capabilities have two forms. ``sm_75`` is machine code for one architecture; ``compute_75`` is that and PTX for
-newer ones. A list of plain numbers becomes ``sm_`` for all and ``compute_`` for the highest, as TensorFlow's
-cuda_configure.bzl does it.
+newer ones. A list of plain numbers becomes ``sm_`` for all and ``compute_`` for the highest, as in TensorFlow's
+cuda_configure.bzl.
 """
 
 import re
@@ -17,11 +17,7 @@ _STEP = 10**6
 
 
 def parse(text: str, name: str = "version") -> tuple[int, ...]:
-    """Return the numbers of a version such as ``12.6.1``.
-
-    Args:
-        text: the version.
-        name: what the version is of, for the message.
+    """Return the numbers of a version such as ``12.6.1``; ``name`` says what it is of, for the message.
 
     Raises:
         UsageError: it is not numbers between dots.
@@ -61,7 +57,7 @@ def normalize_capabilities(asked: Iterable[str]) -> tuple[str, ...]:
     """Return the list for HERMETIC_CUDA_COMPUTE_CAPABILITIES: lowest first, each once, machine code before PTX.
 
     Raises:
-        UsageError: one is written in neither form, or the forms are mixed.
+        UsageError: one has neither form, or the forms are mixed.
     """
     items = list(dict.fromkeys(asked))
     found = {item: parse_capability(item) for item in items}
@@ -97,7 +93,7 @@ def list_plain(names: Iterable[str]) -> tuple[str, ...]:
 
 
 def strip_suffix(number: str) -> str:
-    """Return a capability without the letter of an architecture's own features: ``9.0`` for ``9.0a``."""
+    """Return a capability without the letter of architecture-specific features: ``9.0`` for ``9.0a``."""
     return number.rstrip("af")
 
 

@@ -18,11 +18,7 @@ _BLOCK = re.compile(r"^([ ]*)# >>> pins.*?\n(.*?)^[ ]*# <<< pins\n", re.MULTILIN
 
 
 def generate(root: Path, table: Table) -> dict[Path, str]:
-    """Return the text of each file that holds pins, with its block made anew.
-
-    Raises:
-        ValueError: a file has no block.
-    """
+    """Return the new text of each file that holds pins. Raises ValueError: a file has no block for them."""
     packages = tomllib.loads((root / "pyproject.toml").read_text())
     blocks: dict[str, Iterable[str]] = {
         "docker/Dockerfile": _list_arguments(table),
@@ -39,7 +35,7 @@ def generate(root: Path, table: Table) -> dict[Path, str]:
 
 
 def main(arguments: list[str]) -> int:
-    """Write the files, or compare them with ``--check``; return the exit code."""
+    """Write the files, or compare them with ``--check``; returns the exit code."""
     files = generate(project.ROOT, load_table())
     stale = [path for path, text in files.items() if path.read_text() != text]
     for path in stale:

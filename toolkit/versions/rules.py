@@ -1,4 +1,4 @@
-"""What a command asks for, checked against the version table before anything starts.
+"""Checks the versions that a command asks for against the version table, before anything starts.
 
 Each rule returns reasons instead of raising, so that a refusal can name them all, and so that the search for a
 suggestion uses the same rules.
@@ -15,7 +15,7 @@ from toolkit.versions.table import Failure, Locked, Table, TensorflowRow
 
 @dataclass(frozen=True, kw_only=True)
 class Asked:
-    """A set of versions, correctly written but not checked."""
+    """A set of versions in correct form, not yet checked."""
 
     tensorflow: str
     python: str
@@ -25,7 +25,7 @@ class Asked:
 
     @property
     def numbers(self) -> tuple[str, ...]:
-        """The compute capabilities as plain numbers: ``7.5``."""
+        """The compute capabilities as plain numbers such as ``7.5``."""
         return numbers.list_plain(self.capabilities)
 
     def render(self) -> str:
@@ -57,9 +57,7 @@ def resolve(
     cudnn: str | None = None,
     capabilities: Sequence[str] = (),
 ) -> Spec:
-    """Decide whether a wheel of this set can be built from source.
-
-    What is None is taken from the table's default.
+    """Return the set to build from source; values that are None are the table's default.
 
     Raises:
         UsageError: a value is not written as a version.
@@ -87,14 +85,12 @@ def resolve(
 
 
 def find_locked(table: Table, tensorflow: str, python: str, cuda: str, cudnn: str) -> Locked | None:
-    """Return the locked run-time set of these versions, or None where none is locked."""
     wanted = (tensorflow, cuda, cudnn)
     fitting = (item for item in table.published if (item.tensorflow, item.cuda, item.cudnn) == wanted)
     return next((item for item in fitting if python in item.python), None)
 
 
 def find_failures(table: Table, asked: Asked) -> list[Failure]:
-    """Return the known upstream failures that affect a set."""
     values = {
         "tensorflow": [asked.tensorflow],
         "cuda": [asked.cuda],
@@ -105,7 +101,7 @@ def find_failures(table: Table, asked: Asked) -> list[Failure]:
 
 
 def find_reasons(table: Table, asked: Asked) -> list[str]:
-    """Return all reasons why a set cannot be built; none if it can.
+    """Return all reasons why a set cannot be built.
 
     Raises:
         UnsupportedError: the table does not know this TensorFlow.
@@ -173,7 +169,7 @@ def _find_missing_parts(table: Table, asked: Asked) -> list[str]:
 
 
 def _find_unfit_runtime(table: Table, asked: Asked) -> list[str]:
-    """Return why the locked run-time set of this CUDA, which has one cuDNN, does not serve the set."""
+    """Return why the locked run-time set of this CUDA, which has one cuDNN, does not fit the set."""
     held = [item.cudnn for item in table.published if (item.tensorflow, item.cuda) == (asked.tensorflow, asked.cuda)]
     if not held or asked.cudnn in held:
         return []

@@ -1,4 +1,4 @@
-"""The version table: what TensorFlow, CUDA, cuDNN, Python and Bazel work together, and the source of each fact.
+"""The version table: which TensorFlow, CUDA, cuDNN, Python and Bazel work together, and the source of each fact.
 
 The data is table.yaml; this module reads it once and checks that it is consistent.
 """
@@ -23,7 +23,7 @@ PATH = Path(__file__).with_name("table.yaml")
 
 @dataclass(frozen=True, kw_only=True)
 class Source:
-    """Where a fact comes from, and of which day it is."""
+    """Where a fact comes from, and its date."""
 
     what: str
     date: str
@@ -31,7 +31,7 @@ class Source:
 
 @dataclass(frozen=True, kw_only=True)
 class Default:
-    """The versions and inputs that are used where a command names no others."""
+    """The versions and inputs of a command that names no others."""
 
     tensorflow: str
     python: str
@@ -90,7 +90,7 @@ class CudaRow:
 
 @dataclass(frozen=True, kw_only=True)
 class CudnnRow:
-    """One cuDNN release: sha256 of its redistrib JSON and, where looked up, the version of its wheel."""
+    """One cuDNN release: sha256 of its redistrib JSON and, where known, the version of its wheel."""
 
     version: str
     redist: str
@@ -109,7 +109,7 @@ class BazelRow:
 
 @dataclass(frozen=True, kw_only=True)
 class Locked:
-    """A locked requirement set, docker/requirements/NAME.txt, that installs a published wheel."""
+    """A locked set, docker/requirements/NAME.txt, that installs a published wheel."""
 
     tensorflow: str
     python: tuple[str, ...]
@@ -126,7 +126,7 @@ def split_span(span: str) -> dict[str, str]:
 
 @dataclass(frozen=True, kw_only=True)
 class Failure:
-    """A known upstream failure."""
+    """A known failure of an upstream project."""
 
     id: str
     issues: tuple[str, ...]
@@ -147,8 +147,6 @@ class Failure:
 
 @dataclass(frozen=True, kw_only=True)
 class Table:
-    """The whole version table."""
-
     updated: str
     sources: Mapping[str, Source]
     default: Default
@@ -187,7 +185,7 @@ class Table:
 
 @functools.cache
 def load_table(path: Path = PATH) -> Table:
-    """Read the table. Raises ToolkitError: the file is missing or inconsistent; that is a defect of this project."""
+    """Read the table. Raises ToolkitError: the file is missing or inconsistent, which is a defect of this project."""
     try:
         return _build(yaml.load(path.read_bytes(), _Loader))  # noqa: S506 (both loaders are the safe ones)
     except (OSError, yaml.YAMLError, LookupError, TypeError, AttributeError, ValueError) as error:

@@ -1,1 +1,1 @@
-"""TensorFlow wheels: planned, built, read without being installed, and proven."""
+"""TensorFlow wheels: planned, built, inspected without being installed, and published."""

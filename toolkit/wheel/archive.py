@@ -1,10 +1,10 @@
-"""A wheel file as an archive: read without unpacking, every byte checked against its record.
+"""Reads a wheel without unpacking it, and checks every byte against its RECORD.
 
-https://packaging.python.org/en/latest/specifications/binary-distribution-format/ (Signed wheel files, The .dist-info
-directory): RECORD names each file with its sha256 in url-safe base64 without padding.
+https://packaging.python.org/en/latest/specifications/binary-distribution-format/: RECORD names each file with its
+sha256 in url-safe base64 without padding.
 
-The ``installer`` library validates RECORD too, but it passes a wheel that lacks a recorded file or has one name twice,
-and it hands out contents in a second pass: a wheel of 645 MB would be unpacked twice.
+The ``installer`` library validates RECORD too, but it accepts a wheel that lacks a recorded file or has one name twice,
+and it returns contents in a second pass: a wheel of 645 MB would be unpacked twice.
 """
 
 import base64
@@ -43,17 +43,12 @@ class Identity:
 
     @property
     def pythons(self) -> frozenset[str]:
-        """Interpreter tags: ``cp311``."""
+        """Interpreter tags, such as ``cp311``."""
         return frozenset(tag.interpreter for tag in self.tags)
 
 
 class Archive:
-    """An open wheel.
-
-    Attributes:
-        path: the file.
-        identity: what it is.
-    """
+    """An open wheel."""
 
     def __init__(self, path: Path, archive: zipfile.ZipFile, identity: Identity) -> None:
         self.path = path
@@ -68,10 +63,9 @@ class Archive:
             return stream.read(1 << 24).decode()
 
     def read_members(self, magic: bytes) -> Iterator[tuple[str, mmap.mmap]]:
-        """Check every file of the wheel against RECORD, and hand out those that begin with ``magic``.
+        """Check every file of the wheel against RECORD, and yield name and content of those that begin with ``magic``.
 
-        Yields:
-            Name and content; the content is in a temporary file that is gone after the loop's turn.
+        The content is in a temporary file that is removed before the next one.
 
         Raises:
             IntegrityError: a file is damaged, missing, or not recorded.
@@ -133,7 +127,7 @@ class Archive:
 
 @contextmanager
 def open_wheel(path: Path) -> Iterator[Archive]:
-    """Open a wheel and read what it is.
+    """Open a wheel and read its name, version and tags.
 
     Raises:
         UsageError: there is no such file, or its name is not that of a wheel.

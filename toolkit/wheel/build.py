@@ -1,4 +1,4 @@
-"""Carries out a wheel's plan: watched while it runs, stopped cleanly, published whole or not at all."""
+"""Carries out a wheel's plan: shows progress, stops cleanly, and publishes the whole wheel or nothing."""
 
 import json
 import os
@@ -43,12 +43,11 @@ class BuiltWheel:
 
     @property
     def wheel(self) -> Path:
-        """The wheel's file."""
         return find_wheel(self.folder)
 
 
 def find(plan: WheelPlan, dist: Path) -> BuiltWheel | None:
-    """Return the result of a plan, if it is there and complete."""
+    """Return the finished and complete wheel of a plan, or None."""
     folder = dist / plan.name
     record = manifest.read(folder)
     if record is None or record.facts.get("plan") != plan.digest:
@@ -63,7 +62,7 @@ def find(plan: WheelPlan, dist: Path) -> BuiltWheel | None:
 def plan_task(
     planned: PlannedWheel, settings: Settings, console: Console, *, out: Path, dry_run: bool
 ) -> Task[BuiltWheel]:
-    """Return the task that builds a wheel, or takes the one that is up to date; prints the warnings about it.
+    """Print the warnings about a wheel; return the task that builds it, or takes the one that is up to date.
 
     Args:
         planned: what to build.
@@ -90,7 +89,7 @@ def plan_task(
 
 
 def _announce(planned: PlannedWheel, console: Console) -> None:
-    """Print the warnings that a new wheel deserves, and what building it takes on this machine."""
+    """Print the warnings about a new wheel, and what building it takes on this machine."""
     for line in (*planned.spec.warnings, *lock.describe_floating(planned.plan.floating)):
         console.say(f"  {line}")
     answered = planned.spec.answered
@@ -107,13 +106,13 @@ def build(plan: WheelPlan, table: Table, *, dist: Path, logs: Path, engine: str,
     Args:
         plan: what to build.
         table: the version table.
-        dist: folder of results.
+        dist: folder of finished wheels.
         logs: folder of the build's logs.
         engine: name and version of the container engine.
         console: where progress goes.
 
     Raises:
-        BuildError, CheckError, EngineError, IntegrityError, PreflightError: it failed; ``dist`` is as it was.
+        BuildError, CheckError, EngineError, IntegrityError, PreflightError: it failed; ``dist`` is unchanged.
     """
     require_buildx()
     files.require_writable(dist)
@@ -143,7 +142,7 @@ def build(plan: WheelPlan, table: Table, *, dist: Path, logs: Path, engine: str,
 
 
 def describe_host(engine: str) -> dict[str, str]:
-    """Describe the machine, as far as it may matter when two builds are compared."""
+    """Return facts of the machine that may matter when two builds are compared."""
     memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     return {
         "cores": str(count_cores()),
@@ -155,7 +154,7 @@ def describe_host(engine: str) -> dict[str, str]:
 
 
 def _watch(console: Console) -> Callable[[str], str]:
-    """Return a reader of the build's lines, which returns a progress line and with ``--json`` prints events."""
+    """Return a function that reads the build's lines and returns a progress line; with ``--json`` it prints events."""
     progress, began = logs_.Progress(), time.monotonic()
 
     def observe(line: str) -> str:

@@ -1,4 +1,4 @@
-"""The documents beside a wheel: its provenance as an in-toto statement of SLSA, and its bill of materials.
+"""Writes the documents beside a wheel: its provenance as an in-toto statement of SLSA, and its bill of materials.
 
 https://slsa.dev/spec/v1.0/provenance, https://github.com/in-toto/attestation and CycloneDX 1.6. Nothing is signed: the
 statement records what was done, and proves no author. The in-toto-attestation package would bring protobuf to write
@@ -28,10 +28,10 @@ STATEMENT = "https://in-toto.io/Statement/v1"
 PREDICATE = "https://slsa.dev/provenance/v1"
 BUILD_TYPE = "urn:x-tensorflow-toolkit:build-wheel:v1"
 BUILDER = "urn:x-tensorflow-toolkit:builder:docker-buildx"
-"""To trust the result is to trust this program, the engine that ran it and the machine below."""
+"""Trusting the result means trusting this program, the engine that ran it and the machine below."""
 
 TREE = "toolkit-tree-sha256"
-"""Our own digest of a folder (:func:`toolkit.digest.digest_paths`): ``sha256`` would promise that of one file."""
+"""The digest of a folder by :func:`toolkit.digest.digest_paths`; ``sha256`` would mean the digest of one file."""
 
 _EXTERNAL = {
     "bazelArguments": "BAZEL_ARGUMENTS",
@@ -40,7 +40,7 @@ _EXTERNAL = {
     "remoteExecutor": "REMOTE_EXECUTOR",
     "remoteInstanceName": "REMOTE_INSTANCE_NAME",
 }
-"""What else the user decides, and may change the result: the specification wants these parameters to be complete."""
+"""Other choices of the user that may change the result: the specification wants these parameters to be complete."""
 
 BILL = "sbom.cdx.json"
 _PROPERTIES = ("python", "cuda", "cudnn", "capabilities")
@@ -48,7 +48,7 @@ _PROPERTIES = ("python", "cuda", "cudnn", "capabilities")
 
 @dataclass(frozen=True, kw_only=True)
 class Program:
-    """A program as it ran: the version that it prints, and the hex digest of its file."""
+    """The version that a program prints, and the hex digest of its file."""
 
     version: str
     sha256: str
@@ -63,7 +63,7 @@ def describe_provenance(
     builder: Mapping[str, str],
     bazel: Program,
 ) -> dict[str, Any]:
-    """Return the statement.
+    """Return the in-toto statement.
 
     Args:
         plan: what was built.
@@ -117,7 +117,7 @@ def _list_dependencies(plan: WheelPlan, bazel: Program) -> Iterator[dict[str, An
 
 
 def _describe_origin(name: str, plan: WheelPlan) -> dict[str, Any]:
-    """Return what replaces a pinned source; an image that is known by its name alone has no digest."""
+    """Return what replaces a pinned source. An image that is known only by name has no digest."""
     identity, context = plan.origins[name], plan.contexts[name]
     if identity.startswith(IMAGE_SCHEME):
         return {"name": name, "uri": identity}
@@ -125,7 +125,7 @@ def _describe_origin(name: str, plan: WheelPlan) -> dict[str, Any]:
 
 
 def _split(identity: str, sha256: str = "sha256") -> dict[str, str]:
-    """Return ``sha256:…`` and ``git:…`` as in-toto writes them."""
+    """Return the digest ``sha256:…`` or ``git:…`` in in-toto's form."""
     algorithm, _, value = identity.partition(":")
     return {{"git": "gitCommit", "sha256": sha256}[algorithm]: value}
 
@@ -140,8 +140,8 @@ def write_bill(plan: WheelPlan, found: Inspection, matrix: Table, *, bazel: Prog
     Args:
         plan: what was built.
         found: the wheel.
-        matrix: knows the component wheels that the CUDA asked for needs at run time.
-        bazel: the one that ran.
+        matrix: the version table, which has the component wheels of each CUDA.
+        bazel: the Bazel that ran.
         packages: Debian packages of the build image, ``name=version``.
     """
     subject = Component(
@@ -175,7 +175,7 @@ def _describe(plan: WheelPlan) -> Iterable[tuple[str, str]]:
 
 
 def _find_source(plan: WheelPlan) -> list[ExternalReference]:
-    """Return the commit that was built; a tree that the user brought along has no address."""
+    """Return the commit that was built, or nothing for the user's own source tree."""
     if "source" in plan.origins:
         return []
     address = XsUri(f"git+{REPOSITORY}@{plan.lock.pins['tensorflow-commit']}")

@@ -1,4 +1,4 @@
-"""Whether a wheel is the one that was asked for, and whether an image can run it."""
+"""Checks whether a wheel is the one that was asked for, and whether an environment can run it."""
 
 from collections.abc import Iterator, Mapping
 
@@ -11,13 +11,11 @@ from toolkit.wheel.inspection import Inspection
 NAME = "tensorflow"
 MACHINE = "x86_64"
 _STUBS = ("libcuda.so", "libnvrtc-builtins.so")
-"""Libraries of the driver, and of one CUDA alone: a wheel that is linked to them imports on no other machine."""
+"""Libraries of the driver and of one CUDA release: a wheel that is linked to them fails to import on other machines."""
 
 
 def check(found: Inspection, spec: Mapping[str, str]) -> None:
-    """Raises:
-    CheckError: the wheel is not of the versions of a lock's ``spec``; every mismatch is in the message.
-    """
+    """Raise CheckError with every mismatch where the wheel is not of the versions of a lock's ``spec``."""
     mismatches = list(find_mismatches(found, spec))
     if mismatches:
         raise CheckError(
@@ -28,9 +26,9 @@ def check(found: Inspection, spec: Mapping[str, str]) -> None:
 
 
 def find_mismatches(found: Inspection, spec: Mapping[str, str]) -> Iterator[str]:
-    """Yield where a wheel differs from what was to be built.
+    """Yield each way in which a wheel differs from what was to be built.
 
-    Capabilities are looked for twice: in what the build wrote down, and in the machine code itself.
+    Capabilities are compared twice: with what the build wrote down, and with the machine code itself.
     """
     if found.name != NAME:
         yield f"its name is {found.name}, not {NAME}"
@@ -73,17 +71,17 @@ def require(
     glibc: str = "",
     base_python: str = "",
 ) -> None:
-    """Refuse a wheel that an image cannot run.
+    """Refuse a wheel that an environment cannot run.
 
     Args:
         found: the wheel.
-        tensorflow: version that is wanted.
-        python: version ``X.Y`` of the interpreter in the image.
-        cuda: CUDA release of the run-time set; empty for a set without, on which a CUDA wheel computes by CPU.
+        tensorflow: the version asked for.
+        python: version ``X.Y`` of the interpreter in the environment.
+        cuda: CUDA release of the run-time set; empty for the CPU set, with which a CUDA wheel computes on the CPU.
         cudnn: cuDNN release of that set.
-        built_cudnn: the one that the wheel was built for, which it does not know in full itself; empty where no
-            manifest says.
-        glibc: version of the C library in the image; empty where it is not known.
+        built_cudnn: the release that the wheel was built for, which the wheel itself does not fully know; empty where
+            no manifest says.
+        glibc: version of the C library in the base image; empty where it is not known.
         base_python: version ``X.Y`` that the base image really has; empty where it is not known.
 
     Raises:

@@ -1,6 +1,6 @@
-"""The folder of a wheel: one wheel, its records, and ``SHA256SUMS`` as ``sha256sum --check`` reads it.
+"""Reads and stages the folder of a wheel: one wheel, its records, and ``SHA256SUMS`` for ``sha256sum --check``.
 
-It is made in a hidden, locked folder beside the results, and renamed when it is complete.
+The folder is made under a hidden, locked name beside the finished ones, and renamed when it is complete.
 """
 
 import fcntl
@@ -19,7 +19,7 @@ from toolkit.errors import BuildError, IntegrityError
 SUMS = "SHA256SUMS"
 _LINE = re.compile(r"([0-9a-f]{64}) [ *]([^/\0]+)")
 _STAGING_NAME = re.compile(r"\.[0-9a-f]{12}\.[a-z0-9_]{8}")
-"""A plan's name and what ``mkdtemp`` adds to it; hidden folders of other names are left alone."""
+"""A plan's name and the suffix of ``mkdtemp``; hidden folders of other names are left alone."""
 
 
 def find_wheel(folder: Path) -> Path:
@@ -46,7 +46,7 @@ def check_sums(folder: Path) -> dict[str, str]:
     """Check every file of a folder against its sums; returns each file's digest by name.
 
     Raises:
-        IntegrityError: there are no sums; or a file is missing, changed, not listed, or no regular file. The message
+        IntegrityError: there are no sums; or files are missing, changed, not listed, or not regular files. The message
             names all of them.
     """
     listed = _read_sums(folder)
@@ -68,7 +68,7 @@ def check_sums(folder: Path) -> dict[str, str]:
 
 
 def check_sum(file: Path) -> None:
-    """Check one file against the sums beside it, if there are sums; a file that is neither there nor listed is right.
+    """Check one file against the sums beside it, if there are any. A file that neither exists nor is listed passes.
 
     Raises:
         IntegrityError: it is changed, missing or not listed, or the sums cannot be read.
@@ -107,7 +107,7 @@ def _digest_files(folder: Path) -> dict[str, str]:
 
 
 def _is_plain(path: Path) -> bool:
-    """Return whether it is a file itself; a link may lead to another file tomorrow."""
+    """Return whether it is a regular file and no link: a link may lead to another file later."""
     return path.is_file() and not path.is_symlink()
 
 
@@ -125,11 +125,11 @@ class Staging:
 
 @contextmanager
 def stage(dist: Path, name: str) -> Iterator[Staging]:
-    """Make a hidden folder for one build; it is removed at the end unless it was moved.
+    """Make a hidden folder for one build, and remove it at the end unless it was moved.
 
     The kernel drops its lock when its process, and the processes that inherited the lock, have ended. So a folder that
-    is not locked is abandoned, and the next build, or ``toolkit clean``, removes it. filelock would not do: its locks
-    are not inherited.
+    is not locked is abandoned, and the next build or ``toolkit clean`` removes it. filelock does not fit: its locks are
+    not inherited.
     """
     sweep(dist)
     with _open(dist) as door:
@@ -147,7 +147,7 @@ def stage(dist: Path, name: str) -> Iterator[Staging]:
 
 
 def find_staging(dist: Path) -> list[Path]:
-    """Return the folders in which a wheel is being made, or was when its build was killed."""
+    """Return the folders in which builds work or worked until they were killed."""
     try:
         paths = sorted(dist.iterdir())
     except OSError:

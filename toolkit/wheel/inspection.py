@@ -1,7 +1,7 @@
-"""What a wheel is, found out without installing it.
+"""Reads the facts of a wheel without installing it.
 
 ``tensorflow/python/platform/build_info.py``, in which TensorFlow's build describes itself, is one assignment of literal
-pairs. It is code from outside, so it is parsed, never executed or imported.
+pairs. It is foreign code, so it is parsed and never executed or imported.
 """
 
 import ast
@@ -20,7 +20,7 @@ BUILD_INFO = "tensorflow/python/platform/build_info.py"
 
 @dataclass(frozen=True, kw_only=True)
 class BuildInfo:
-    """The values that matter here; empty where the build wrote none, as a CPU build does."""
+    """The values of build_info that matter here; empty where the build wrote none, as a CPU build does."""
 
     is_cuda: bool = False
     cuda: str = ""  # CUDA release, such as ``12.6.1``
@@ -89,16 +89,16 @@ def read_identity(path: Path) -> archive.Identity:
 
     Raises:
         UsageError: it is no wheel.
-        UnsupportedError: it is another project's.
+        UnsupportedError: it is a wheel of another project.
         IntegrityError: it is damaged.
     """
-    with archive.open_wheel(path) as opened:
-        _require_tensorflow(opened)
-        return opened.identity
+    with archive.open_wheel(path) as wheel:
+        _require_tensorflow(wheel)
+        return wheel.identity
 
 
 def inspect(path: Path) -> Inspection:
-    """Read a whole wheel, checking every file against its RECORD; or recall the result for the same bytes.
+    """Check every file of a wheel against its RECORD and return its facts; or recall them for the same bytes.
 
     A full TensorFlow wheel unpacks to 1.7 GB; its largest library, 1.2 GB, is written to a temporary file on the way.
 
@@ -124,11 +124,11 @@ def _from_json(value: dict[str, Any]) -> Inspection:
 
 
 def _inspect(path: Path, content: str) -> Inspection:
-    with archive.open_wheel(path) as opened:
-        _require_tensorflow(opened)
+    with archive.open_wheel(path) as wheel:
+        _require_tensorflow(wheel)
         found: dict[str, library.Library] = {}
         unpacked = 0
-        for name, member in opened.read_members(library.MAGIC):
+        for name, member in wheel.read_members(library.MAGIC):
             try:
                 found[name] = library.read(member)
             except ValueError as error:
@@ -136,7 +136,7 @@ def _inspect(path: Path, content: str) -> Inspection:
                     f"{path.name} holds a damaged library", why=f"{name}: {error}", remedy=archive.REMEDY
                 ) from error
             unpacked += len(member)
-        identity, build = opened.identity, _read_build(opened)
+        identity, build = wheel.identity, _read_build(wheel)
     own = {name.rpartition("/")[2] for name in found}
     return Inspection(
         file=path.name,
@@ -154,20 +154,20 @@ def _inspect(path: Path, content: str) -> Inspection:
     )
 
 
-def _require_tensorflow(opened: archive.Archive) -> None:
-    if opened.identity.name not in NAMES:
+def _require_tensorflow(wheel: archive.Archive) -> None:
+    if wheel.identity.name not in NAMES:
         raise UnsupportedError(
-            f"{opened.path.name} is not TensorFlow",
-            why=f"it is {opened.identity.name} {opened.identity.version}",
+            f"{wheel.path.name} is not TensorFlow",
+            why=f"it is {wheel.identity.name} {wheel.identity.version}",
             remedy="give a tensorflow wheel",
         )
 
 
-def _read_build(opened: archive.Archive) -> BuildInfo:
-    text = opened.read_text(BUILD_INFO)
+def _read_build(wheel: archive.Archive) -> BuildInfo:
+    text = wheel.read_text(BUILD_INFO)
     if text is None:
         raise UnsupportedError(
-            f"{opened.path.name} is not a build of TensorFlow",
+            f"{wheel.path.name} is not a build of TensorFlow",
             why=f"it has no {BUILD_INFO}",
             remedy="give the wheel that TensorFlow's own build makes",
         )
@@ -175,7 +175,7 @@ def _read_build(opened: archive.Archive) -> BuildInfo:
         return parse_build_info(text)
     except ValueError as error:
         raise IntegrityError(
-            f"{opened.path.name} has an unreadable build_info", why=str(error), remedy=archive.REMEDY
+            f"{wheel.path.name} has an unreadable build_info", why=str(error), remedy=archive.REMEDY
         ) from error
 
 
@@ -201,7 +201,7 @@ class Audit:
 
 
 def audit(path: Path) -> Audit:
-    """Return the oldest platform that a wheel would run on. It takes a minute and a half for a full TensorFlow wheel.
+    """Return the oldest platform that a wheel runs on. This takes a minute and a half for a full TensorFlow wheel.
 
     Raises:
         IntegrityError: auditwheel cannot read the wheel.

@@ -1,8 +1,8 @@
-"""What one ELF file in a wheel needs from the system, and which GPUs it has code for.
+"""Reads what an ELF file in a wheel needs from the system, and which GPUs it has code for.
 
 CUDA compilers embed GPU code as a fat binary in a library's ``.nv_fatbin`` section. NVIDIA does not document its
-format; the layout is the one that cuda-fatbin-decompression (N. Eiling, 2023) and others have read out of cuobjdump,
-and it is checked here against libraries of NVIDIA and against the published TensorFlow.
+format. The layout is the one that cuda-fatbin-decompression (N. Eiling, 2023) and others found in the output of
+cuobjdump; it was checked against NVIDIA's libraries and the published TensorFlow.
 """
 
 import mmap
@@ -30,7 +30,7 @@ _KINDS = {1: "compute", 2: "sm"}
 
 
 def read_architectures(data: bytes | mmap.mmap, start: int = 0, end: int | None = None) -> frozenset[str]:
-    """Return what a section holds code for: ``sm_75`` for machine code, ``compute_75`` for PTX.
+    """Return what a section has code for: ``sm_75`` for machine code, ``compute_75`` for PTX.
 
     Args:
         data: the file.
@@ -79,7 +79,7 @@ class Library:
 
 
 def read(data: mmap.mmap) -> Library:
-    """Read an ELF file: a library, or a cubin, which is one for the GPU. Raises ValueError: it is damaged."""
+    """Read an ELF file: a library, or a cubin, which is an ELF file for the GPU. Raises ValueError: it is damaged."""
     try:
         elf = ELFFile(cast("IO[bytes]", data))
         if elf["e_machine"] == _EM_CUDA:
@@ -95,7 +95,7 @@ def read(data: mmap.mmap) -> Library:
 
 
 def order(version: str) -> tuple[int, ...]:
-    """Return a symbol version as numbers that compare."""
+    """Return a symbol version as comparable numbers."""
     return tuple(int(part) for part in version.split("."))
 
 

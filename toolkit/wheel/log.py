@@ -1,10 +1,9 @@
-"""What a build says: its progress while it runs, its events when it has ended, and the cause when it failed.
+"""Reads what a build says: its progress while it runs, its events at the end, and the cause of a failure.
 
 Events are the Build Event Protocol's, one JSON object a line (``--build_event_json_file``;
 https://bazel.build/remote/bep). A killed build leaves a file without its last events, or with half a line. The protocol
-has no running total of actions (ActionSummary comes in BuildMetrics, at the end), so progress is read from the lines
-that Bazel prints. Exit codes of the build's own steps are listed in docker/README.md; the others are Bazel's and the
-installers'.
+has no running total of actions, so progress is read from the lines that Bazel prints. Exit codes of the build's own
+steps are listed in docker/README.md; the others are Bazel's and the installers'.
 """
 
 import json
@@ -31,16 +30,16 @@ _CAUSE = re.compile(
 # What Bazel and BuildKit say of every failure tells nothing about this one.
 _EMPTY = re.compile(r"did NOT complete successfully|failed to solve: process|the target bazel-log")
 _KEY = re.compile(r"(?:ERROR|FATAL):")
-"""Begins a message of Bazel; the cause itself is often in the lines after it."""
+"""Start of a message of Bazel; the cause itself is often in the lines after it."""
 _MESSAGE = re.compile(
     r"(?:INFO|WARNING|DEBUG|FAILED|Loading|Analyzing|Fetching|Target //\S+|wheel|proof): ?|\[[\d,]+ / [\d,]+\]|"
     r'process "|Use --\w+|\[[a-z-]+ \d+/\d+\]'
 )
-"""Begins another message, which continues nothing."""
+"""Start of another message, which continues nothing."""
 _DETAIL = re.compile(
     r'Traceback \(most recent|File "|# (?:Configuration|Execution platform):|.*\\$|[~^ ]+$|\(cd |/?[\w.+-]+/\S+ -.*\)$'
 )
-"""Frames of a trace and the parts of a command: the log has them."""
+"""Frames of a trace and parts of the command, which are left to the log."""
 _CAUSES = 8
 _CONTINUED = 6
 _WIDTH = 300
@@ -115,26 +114,26 @@ class Outcome:
 
     @property
     def cached_by(self) -> dict[str, int]:
-        """Actions whose result came from a disk or remote cache, by the kind of cache."""
+        """Number of actions whose result came from a disk or remote cache, by the kind of cache."""
         return {name: count for name, count in self.runners.items() if "cache hit" in name}
 
     @property
     def cached(self) -> int:
-        """Actions whose result came from a disk or remote cache."""
+        """Number of actions whose result came from a disk or remote cache."""
         return sum(self.cached_by.values())
 
     @property
     def remote(self) -> int:
-        """Actions that ran on a remote executor."""
+        """Number of actions that ran on a remote executor."""
         return self.runners.get("remote", 0)
 
     def record(self) -> dict[str, Any]:
-        """What the manifest of a wheel keeps of a build."""
+        """Return what the manifest of a wheel keeps of a build."""
         return {**asdict(self), "cached": self.cached, "cached_by": self.cached_by, "remote": self.remote}
 
 
 def read_events(lines: Iterable[str]) -> Outcome:
-    """Read the events of one build; lines that are no JSON object are passed over."""
+    """Read the events of one build; lines that are no JSON object are skipped."""
     exit_code: int | None = None
     failures: list[str] = []
     metrics: dict[str, Any] = {}
@@ -168,8 +167,7 @@ def read_events(lines: Iterable[str]) -> Outcome:
 def describe_outcome(record: Mapping[str, Any]) -> str:
     """Say in one line how many actions ran, how many of them elsewhere, and which caches were trusted.
 
-    Args:
-        record: what :meth:`Outcome.record` gave; records of earlier versions lack some of it.
+    ``record`` is the result of :meth:`Outcome.record`; records of earlier versions lack some of it.
     """
     kinds = record.get("cached_by") or {name: n for name, n in record["runners"].items() if "cache hit" in name}
     parts = [f"{record['executed']} actions"]
@@ -214,9 +212,9 @@ def _number(value: object) -> int:
 
 @dataclass
 class Progress:
-    """The state of a build, fed line by line.
+    """The state of a build, updated line by line.
 
-    Bazel finds actions while it builds, so the total grows. The estimate of the remaining time starts at a twentieth.
+    Bazel finds actions while it builds, so the total grows. The remaining time is estimated after a twentieth.
     """
 
     done: int = 0  # done, total: actions, as of the latest line that had them
@@ -226,7 +224,7 @@ class Progress:
     _latest: float = 0.0
 
     def feed(self, line: str, *, now: float | None = None) -> bool:
-        """Take in a line; returns whether it told anything new."""
+        """Read a line; returns whether it changed the state."""
         match = _COUNT.search(line)
         if match is None:
             return False
@@ -250,7 +248,7 @@ class Progress:
 
     @property
     def summary(self) -> str:
-        """The state in one line; empty before Bazel has counted anything."""
+        """The state in one line; empty before Bazel has counted actions."""
         if not self.total:
             return ""
         parts = [f"[{self.done:,}/{self.total:,}] {100 * self.done // self.total} %"]
@@ -272,7 +270,7 @@ class Progress:
 
 
 def describe_duration(seconds: float) -> str:
-    """``45 s``, ``12 min`` or ``3 h 05 min``."""
+    """Return ``45 s``, ``12 min`` or ``3 h 05 min``."""
     minutes = round(seconds / 60)
     if minutes < 2:
         return f"{seconds:.0f} s"
@@ -280,7 +278,7 @@ def describe_duration(seconds: float) -> str:
 
 
 def explain(error: BuildError, logs: Iterable[Path]) -> ToolkitError:
-    """Return the same failure as the right kind of error, with the lines that name its cause and what to do next.
+    """Return a failure as the right kind of error, with the lines that name its cause and a remedy.
 
     Args:
         error: what was raised.
@@ -307,12 +305,9 @@ def explain(error: BuildError, logs: Iterable[Path]) -> ToolkitError:
 
 
 def find_causes(said: str) -> list[str]:
-    """Return the lines that name a cause, each once, in the order in which they were said.
+    """Return the lines of a log that name a cause, each once and in order.
 
     Indented lines continue a message of Bazel; frames of a trace and the command are left out.
-
-    Args:
-        said: the text of one log or more.
     """
     told: dict[str, str] = {}
     causes = room = 0

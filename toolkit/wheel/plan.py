@@ -1,6 +1,6 @@
-"""The plan of a wheel: one ``docker buildx build`` and the digest that names its result. Nothing is started here.
+"""Plans a wheel: one ``docker buildx build``, and the digest that names its result. Nothing is started here.
 
-docker/README.md describes the other side: stages, arguments, contexts and secrets.
+docker/README.md describes the stages, arguments, contexts and secrets of the Dockerfile.
 """
 
 import re
@@ -19,19 +19,19 @@ TARGET = "wheel-from-source"
 LOG_TARGET = "bazel-log"
 IMAGE_SCHEME = "docker-image://"
 _REPLACED = {"source": "tensorflow-commit", "bazel": "bazel-sha256"}
-"""The pin that each context takes the place of."""
+"""The pin that each context replaces."""
 _CREDENTIALS = re.compile(r"^--\w*header(?:=|$)|://[^/@]*@")
-"""Flags with credentials: a build argument is kept in the image's history, in the log and in the manifest."""
+"""Flags with credentials: a build argument would stay in the image's history, in the log and in the manifest."""
 _CACHE_NAME = re.compile(r"\w[\w.-]*", re.ASCII)
 _DOWNLOADS = ("distdir", "repository_cache")
 _EXECUTORS = ("grpc://", "grpcs://")
 _CACHES = ("http://", "https://", *_EXECUTORS)
-"""Not ``unix:``: a socket of this machine is not there in the container of the build."""
+"""Without ``unix:``: the container of the build does not see a socket of this machine."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class BuildOptions:
-    """How this machine builds. The result does not depend on it, so none of it is in the plan's digest."""
+    """How this machine builds. The result does not depend on it, so it is not in the plan's digest."""
 
     jobs: int = 0  # parallel actions; 0: by cores and memory
     memory: int = 0  # MiB that Bazel may plan with; 0: all of the machine's
@@ -81,13 +81,12 @@ class WheelPlan:
 
     @property
     def rung(self) -> str:
-        """The rung of the reproducibility ladder that the inputs allow."""
         return rank(self.floating)
 
     def command(
         self, output: Path, *, target: str = TARGET, run: str = "", run_name: Path | None = None
     ) -> tuple[str, ...]:
-        """The command that writes the files of a stage into a folder.
+        """Return the command that writes the files of a stage into a folder.
 
         Args:
             output: the folder.
@@ -108,11 +107,7 @@ class WheelPlan:
         return (*argv, str(project.ROOT))
 
     def step(self, dist: Path) -> Step:
-        """Return the build as a step. The files are staged beside the output and renamed, so ``dest`` differs there.
-
-        Args:
-            dist: folder of finished wheels.
-        """
+        """Return the build as a step. The files are staged beside the output and renamed, so ``dest`` differs there."""
         output = dist / self.name
         return Step(
             title="wheel",
@@ -133,7 +128,7 @@ class WheelPlan:
 
     @classmethod
     def from_json(cls, value: Mapping[str, Any]) -> "WheelPlan":
-        """Read a plan back; it has no secrets and uses caches.
+        """Return the plan that :meth:`to_json` described; it has no secrets and uses caches.
 
         Raises:
             IntegrityError: the value is not a plan of a wheel.
@@ -190,8 +185,8 @@ def plan(
         bazel_arguments: flags for Bazel; the pinned ones come after them and win.
 
     Raises:
-        UnsupportedError: a pin is empty without which nothing can be fetched.
-        UsageError: an option cannot be meant.
+        UnsupportedError: a pin is empty that is needed to fetch something.
+        UsageError: an option makes no sense.
     """
     _require_sources(lock, source, bazel)
     _require_options(options)

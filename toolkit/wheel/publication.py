@@ -1,4 +1,4 @@
-"""Publishes a finished build as ``dist/NAME/``: checked, described, and moved there in one step."""
+"""Publishes a finished build as ``dist/NAME/``: checks it, describes it, and moves it there in one step."""
 
 import json
 import shutil
@@ -73,7 +73,7 @@ def publish(staging: Path, target: Path, plan: WheelPlan, table: Table, ran: Bui
 
 
 def _require_bazel(plan: WheelPlan, ran: documents.Program) -> None:
-    """Refuse a build by another Bazel than the pinned one, unless the user brought that Bazel."""
+    """Refuse a build by another Bazel than the pinned one, unless the user gave that Bazel."""
     pinned = plan.lock.pins["bazel-sha256"]
     if "bazel" not in plan.origins and ran.sha256 != pinned:
         raise IntegrityError(

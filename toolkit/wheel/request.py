@@ -1,7 +1,7 @@
-"""From a request for a wheel to its plan: refused at once where it cannot work, pinned where it can be.
+"""Turns a request for a wheel into its plan, and refuses at once what cannot work.
 
-The sources and Bazel may come from elsewhere than the pins say. Each gets an identity by content, so that a plan knows
-whether its wheel is up to date.
+TensorFlow's sources and Bazel may come from elsewhere than the pins say. Each gets an identity by content, so that a
+plan knows whether its wheel is up to date.
 """
 
 import re
@@ -65,7 +65,7 @@ def resolve(settings: Settings, request: WheelRequest, *, lock_file: Path, dry_r
     Raises:
         UnsupportedError, UsageError: it cannot work.
         CheckError: the lock no longer fits.
-        EngineError, PreflightError: there is nothing to build it with; not in a dry run.
+        EngineError, PreflightError: nothing can build it; not raised in a dry run.
     """
     table, spec = load_table(), resolve_spec(settings, request.capabilities)
     locked = lock.read(lock_file)
@@ -105,7 +105,7 @@ def find_images(settings: Settings, *, required: bool, bazel: str = "") -> Engin
         bazel: where Bazel comes from, or empty.
 
     Raises:
-        EngineError: no engine answers, and one is required.
+        EngineError: no engine answers.
         PreflightError: the engine has no base image and can pull none.
     """
     from toolkit.engine.client import connect, select_base
@@ -127,7 +127,7 @@ def find_images(settings: Settings, *, required: bool, bazel: str = "") -> Engin
 
 
 def collect_pins(spec: Spec, table: Table, images: EngineImages, locked: Lock | None, apt_snapshot: str = "") -> Lock:
-    """Return the pins as they are now; a locked day and a locked commit stay unless another is asked for."""
+    """Return the present pins; a locked day and a locked commit stay unless another is asked for."""
     pins = locked.pins if locked else {}
     return lock.collect(
         spec,
@@ -164,12 +164,12 @@ def find_source(text: str) -> BuildContext:
 
 
 def require_version(text: str, *, tensorflow: str, bazel: str) -> None:
-    """Refuse a source folder of another version than the one asked for, which would else show after hours of work.
+    """Refuse a source folder of another version than the one asked for, which would otherwise fail after hours of work.
 
     Args:
-        text: as the user gave it; of a remote repository nothing is known yet.
-        tensorflow: version of TensorFlow asked for.
-        bazel: version of Bazel that it is built with.
+        text: the user's value; a remote repository is not checked.
+        tensorflow: the version of TensorFlow asked for.
+        bazel: the version of Bazel that it is built with.
 
     Raises:
         UnsupportedError: the tree names another Bazel, or another version of itself.
@@ -198,7 +198,7 @@ def find_bazel(text: str, image_digest: str = "") -> BuildContext:
     """Return the build context of Bazel: a folder that is copied over the toolchain's root, or ``docker-image://NAME``.
 
     Args:
-        text: as the user gave it.
+        text: the user's value.
         image_digest: digest of the image, where the engine has it.
 
     Raises:

@@ -9,7 +9,7 @@ import pytest
 from tests.unit.smoke.broken import BROKEN
 from tests.unit.smoke.conftest import Compiler
 from toolkit.smoke.inside.check import Outcome
-from toolkit.smoke.inside.libraries import OPENED
+from toolkit.smoke.inside.libraries import DLOPENED
 from toolkit.smoke.inside.supervisor import Supervisor
 
 EXPECTED = {
@@ -40,7 +40,7 @@ EXPECTED = {
 def found(gcc: Compiler, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Outcome]:
     """Every fault's finding; TensorFlow's loader finds all libraries that it opens but cuDNN and CUPTI."""
     folder = tmp_path_factory.mktemp("cuda")
-    for soname in OPENED:
+    for soname in DLOPENED:
         if "cudnn" not in soname:
             (folder / soname).write_bytes(gcc.answering())
     environment = {"PYTHONPATH": str(Path(__file__).parents[3]), "LD_LIBRARY_PATH": str(folder)}

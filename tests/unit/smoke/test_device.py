@@ -101,7 +101,7 @@ def test_an_emulated_gpu_fails_by_its_name(cuda_site: Site) -> None:
 
 
 def test_an_answering_driver_has_nothing_wrong(site: Site, gcc: Compiler, tmp_path: Path) -> None:
-    evidence, wrong = device.question_driver(make_driver(gcc, tmp_path))
+    evidence, wrong = device.ask_driver(make_driver(gcc, tmp_path))
     assert (evidence, wrong) == ({"cuInit": 0, "cuda_of_driver": "12.6", "devices": 1}, [])
 
 
@@ -116,7 +116,7 @@ def test_an_answering_driver_has_nothing_wrong(site: Site, gcc: Compiler, tmp_pa
 def test_a_driver_that_cannot_serve_is_told(
     site: Site, gcc: Compiler, tmp_path: Path, state: dict[str, int], why: str
 ) -> None:
-    _, wrong = device.question_driver(make_driver(gcc, tmp_path, **state))
+    _, wrong = device.ask_driver(make_driver(gcc, tmp_path, **state))
     assert any(why in text for text in wrong)
 
 

@@ -147,12 +147,12 @@ def test_a_record_without_hashes_fails(site: Site) -> None:
 def test_a_promise_is_found_for_the_very_file_only(site: Site, tmp_path: Path) -> None:
     site.install()
     file = Path(site.module.__file__)
-    promised = version.find_promise("tensorflow", file)
-    assert promised is not None
-    measured = version.measure(file, promised.mode)
-    assert measured is not None
-    assert (measured.digest, measured.size) == (promised.value, file.stat().st_size)
+    recorded_hash = version.find_recorded_hash("tensorflow", file)
+    assert recorded_hash is not None
+    fingerprint = version.take_fingerprint(file, recorded_hash.mode)
+    assert fingerprint is not None
+    assert (fingerprint.digest, fingerprint.size) == (recorded_hash.value, file.stat().st_size)
     elsewhere = tmp_path / file.name
     elsewhere.write_bytes(file.read_bytes())
-    assert version.find_promise("tensorflow", elsewhere) is None
-    assert version.find_promise("no-such-distribution", file) is None
+    assert version.find_recorded_hash("tensorflow", elsewhere) is None
+    assert version.find_recorded_hash("no-such-distribution", file) is None

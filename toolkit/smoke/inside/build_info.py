@@ -1,8 +1,7 @@
-"""What TensorFlow says it was built with.
+"""Checks what TensorFlow says it was built with.
 
-*As built* and *as loaded* are two things: the published 2.19.0 wheel is built against CUDA 12.5.1 and runs with the
-12.6.1 libraries. Here the build has to be compatible with what is asked; ``libraries.versions`` compares what is
-loaded.
+*As built* and *as loaded* differ: the published 2.19.0 wheel is built against CUDA 12.5.1 and runs with the 12.6.1
+libraries. Here the build must be compatible with what is asked; ``libraries.versions`` checks what is loaded.
 """
 
 from typing import Any
@@ -23,7 +22,7 @@ def require_cuda(ask: Ask) -> dict[str, Any]:
 
     Raises:
         Fail: it is a CPU build, though CUDA, a capability or a GPU was asked for.
-        Skip: it is a CPU build, as it may be.
+        Skip: it is a CPU build, and nothing of these was asked for.
     """
     built = info()
     if built.get("is_cuda_build"):
@@ -50,7 +49,7 @@ def consistent(ask: Ask) -> Evidence:
 
 
 def cuda(ask: Ask) -> Evidence:
-    """Check that the CUDA and cuDNN asked for serve a build against those of build info.
+    """Check that the CUDA and cuDNN asked for can serve the build.
 
     CUDA: same major version, which is what NVIDIA's minor version compatibility promises. cuDNN: same major version,
     and no later minor than the one that will be loaded, because TensorFlow refuses an older library than its headers.
@@ -77,7 +76,7 @@ def cuda(ask: Ask) -> Evidence:
 
 
 def capabilities(ask: Ask) -> Evidence:
-    """Check that the kernels that were built run on the compute capability asked for."""
+    """Check that the built kernels run on the compute capability asked for."""
     built = require_cuda(ask)
     have = [str(item) for item in built.get("cuda_compute_capabilities") or []]
     evidence: Evidence = {"built": have, "asked": ask.capability}

@@ -1,4 +1,4 @@
-"""What a check is, what it returns, and how it loads the TensorFlow under test."""
+"""Defines checks and their results, and loads the TensorFlow under test."""
 
 import math
 import time
@@ -10,7 +10,7 @@ from types import ModuleType
 from typing import Any, Final, Literal
 
 Evidence = dict[str, Any]
-"""What was seen: JSON values only. Where a check fails or is skipped, ``why`` says it in one sentence."""
+"""JSON values that a check saw. Where a check fails or is skipped, ``why`` says it in one sentence."""
 
 Result = Literal["pass", "fail", "skip"]
 
@@ -20,7 +20,7 @@ TENSORFLOW: Final = "tensorflow.import"
 
 @dataclass(frozen=True)
 class Ask:
-    """What the installation under test is expected to be. An empty string is no expectation."""
+    """What is expected of the installation under test; an empty string expects nothing."""
 
     version: str = ""  # TensorFlow's version, ``2.19.0``
     capability: str = ""  # compute capability of the GPU that it must serve, ``7.5``
@@ -39,12 +39,12 @@ class Fail(Exception):  # noqa: N818 - a verdict, not an error of the program
 
 
 class Skip(Exception):  # noqa: N818 - a verdict, not an error of the program
-    """There is nothing here for the check to look at, and nothing was expected."""
+    """This machine has nothing for the check to examine, and nothing was expected."""
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """One check's outcome, as it stands in the report. Seconds are wall time."""
+    """The outcome of one check, in wall-clock seconds."""
 
     id: str
     title: str
@@ -62,8 +62,6 @@ class Outcome:
 
 @dataclass(frozen=True)
 class Check:
-    """One thing to prove."""
-
     id: str  # its name, ``noun.detail``; part of the public contract
     title: str  # what holds when it passes
     probe: Callable[[Ask], Evidence]  # looks, and returns evidence or raises :class:`Fail` or :class:`Skip`
@@ -71,7 +69,7 @@ class Check:
     needs: tuple[str, ...] = ()  # ids of checks that must have passed before, in the same process
 
     def run(self, ask: Ask) -> Outcome:
-        """Run the probe. Whatever it raises is a finding: an error that it did not foresee is a failure."""
+        """Run the probe. Any unforeseen exception is a failure of the check."""
         start = time.monotonic()
         result: Result = "pass"
         remedy = ""
@@ -91,7 +89,6 @@ class Check:
         return self.found(result, evidence, remedy=remedy, seconds=time.monotonic() - start)
 
     def found(self, result: Result, evidence: Evidence, *, remedy: str = "", seconds: float = 0.0) -> Outcome:
-        """Return a finding of this check."""
         return Outcome(self.id, self.title, result, evidence, remedy, round(seconds, 3), self.timeout)
 
 
@@ -112,21 +109,16 @@ def _first_line(error: BaseException) -> str:
 
 
 def load_tensorflow() -> Any:
-    """Import the module under test. It takes seconds the first time."""
+    """Import the module under test, which takes seconds the first time."""
     return import_module("tensorflow")
 
 
 def load_numpy() -> Any:
-    """Import NumPy, which TensorFlow brings with it."""
     return import_module("numpy")
 
 
 def require_attribute(module: ModuleType, path: str) -> Any:
-    """Return an attribute such as ``sysconfig.get_build_info`` of a module.
-
-    Raises:
-        Fail: it is missing: the installation is incomplete.
-    """
+    """Return an attribute such as ``sysconfig.get_build_info`` of a module; Fail where the installation lacks it."""
     value: Any = module
     for name in path.split("."):
         value = getattr(value, name, None)

@@ -39,7 +39,7 @@ CHECKS: Final[tuple[Check, ...]] = (
 
 
 def select(patterns: Sequence[str]) -> tuple[Check, ...]:
-    """Return the checks whose ids match, with those that they need, in running order; all of them for no pattern.
+    """Return the checks whose ids match, with those that they need, in running order; without a pattern, all.
 
     Raises:
         ValueError: a pattern such as ``xla.*`` or ``xla`` matches nothing; the message suggests.
@@ -52,10 +52,10 @@ def select(patterns: Sequence[str]) -> tuple[Check, ...]:
 
 
 def leave_out(patterns: Sequence[str]) -> frozenset[str]:
-    """Return the ids of the checks that are not to be run; they stay in the report, as skipped.
+    """Return the ids of the checks to report as skipped and not to run.
 
     Raises:
-        ValueError: a pattern matches nothing, or a check that others need: a report of skips alone proves nothing.
+        ValueError: a pattern matches nothing, or a check that others need: a report with only skips proves nothing.
     """
     unwanted = _find(patterns)
     foundations = sorted(unwanted & {need for check in CHECKS for need in check.needs})
@@ -123,7 +123,6 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def summarize(findings: Sequence[Outcome], ask: Ask) -> dict[str, Any]:
-    """Return the report as a JSON value."""
     seen = next((finding.evidence for finding in findings if finding.id == TENSORFLOW), {})
     return {
         "schema": SCHEMA,

@@ -1,6 +1,6 @@
-"""What XLA needs to make GPU code: libdevice, NVIDIA's mathematical functions as bitcode, and the assembler ptxas.
+"""Checks what XLA needs to make GPU code: libdevice, NVIDIA's mathematical functions as bitcode, and ptxas.
 
-Both are looked for where TensorFlow looks: ``CandidateCudaRoots`` in ``xla/tsl/platform/default/cuda_root_path.cc``
+Both are searched where TensorFlow searches: ``CandidateCudaRoots`` in ``xla/tsl/platform/default/cuda_root_path.cc``
 and ``FindCudaExecutable`` in ``xla/stream_executor/cuda/subprocess_compilation.cc``.
 """
 
@@ -86,14 +86,14 @@ _PTX = """\
     ret;
 }
 """
-"""Old enough for any ptxas: PTX of an earlier target is assembled for every later one."""
+"""PTX of an early target, which every ptxas can assemble."""
 
 
 def libdevice(ask: Ask) -> Evidence:
     """Check that libdevice can be linked: a kernel that calls its tanh becomes PTX without an open reference.
 
-    The linking is done with libnvvm, which comes in the same package; without it the evidence says so. Where the file
-    comes from a wheel, it is also the wheel's to the last bit.
+    The linking is done with libnvvm from the same package; without it the evidence says so. A file from a wheel must
+    also have the hash that the wheel recorded.
     """
     build_info.require_cuda(ask)
     root, searched = _find("nvvm/libdevice/libdevice.10.bc")
@@ -120,7 +120,7 @@ def libdevice(ask: Ask) -> Evidence:
 
 
 def ptxas(ask: Ask) -> Evidence:
-    """Check that ptxas assembles a kernel for the capability asked for, which is read back from the cubin."""
+    """Check that ptxas assembles a kernel for the capability asked for, by the architecture in the cubin."""
     build_info.require_cuda(ask)
     tool, searched = find_ptxas()
     if tool is None:
@@ -148,7 +148,7 @@ def ptxas(ask: Ask) -> Evidence:
 
 
 def find_ptxas() -> tuple[Path | None, list[str]]:
-    """Return the ptxas that XLA would run, and where it was looked for. What cannot be executed does not count."""
+    """Return the ptxas that XLA would run, and where it was searched. A file that cannot be executed does not count."""
     path = [Path(part) for part in os.environ.get("PATH", "").split(":") if part]
     # The folder chosen by XLA_FLAGS comes first, then PATH, then the usual places (PreferPtxasFromPath).
     chosen, *usual = roots()
@@ -162,7 +162,7 @@ def find_ptxas() -> tuple[Path | None, list[str]]:
 
 
 def roots() -> list[Path]:
-    """Return the toolkit folders that TensorFlow tries, in its order."""
+    """Return the CUDA folders that TensorFlow tries, in its order."""
     chosen = re.findall(r"--xla_gpu_cuda_data_dir=(\S+)", os.environ.get("XLA_FLAGS", ""))
     package = Path(str(load_tensorflow().__file__)).resolve().parent
     return [
@@ -184,15 +184,15 @@ def _find(relative: str) -> tuple[Path | None, list[str]]:
 
 
 def _compare_with_record(file: Path) -> str:
-    promised = version.find_promise(NVCC_PACKAGE, file)
-    if promised is None:
+    recorded_hash = version.find_recorded_hash(NVCC_PACKAGE, file)
+    if recorded_hash is None:
         return "none: not from a wheel"
-    measured = version.measure(file, promised.mode)
-    return "equal" if measured and measured.digest == promised.value else "different"
+    fingerprint = version.take_fingerprint(file, recorded_hash.mode)
+    return "equal" if fingerprint and fingerprint.digest == recorded_hash.value else "different"
 
 
 def _capability(ask: Ask) -> int:
-    """Return ``7.5`` as 75; without an expectation the earliest that the build itself names."""
+    """Return ``7.5`` as 75; without an expectation the earliest capability of the build."""
     named = [ask.capability] if ask.capability else build_info.info().get("cuda_compute_capabilities") or ["sm_75"]
     return min(found.major * 10 + found.minor for found in map(parse_capability, named) if found)
 

@@ -1,6 +1,6 @@
-"""The processor and the GPU: instruction sets, driver, visibility, capability, one operation, and memory.
+"""Checks the processor and the GPU: instruction sets, driver, visibility, capability, one operation, and memory.
 
-Without a GPU its checks are skipped, unless one was asked for: then a missing one is a failure that names its causes.
+Without a GPU its checks are skipped, unless one was asked for: then they fail and name the causes.
 """
 
 import ctypes
@@ -97,7 +97,7 @@ def driver(ask: Ask) -> Evidence:
                 "the CUDA driver here is an emulated one: it computes nothing",
                 remedy="take the libraries of `toolkit rehearse` out of LD_LIBRARY_PATH",
             )
-        state, wrong = question_driver(library)
+        state, wrong = ask_driver(library)
         evidence.update(state)
         causes += wrong
     if not causes:
@@ -108,7 +108,7 @@ def driver(ask: Ask) -> Evidence:
 
 
 def visible(ask: Ask) -> Evidence:
-    """Check that TensorFlow sees the GPU. When it does not, the evidence names the causes that can be found."""
+    """Check that TensorFlow sees the GPU, and name the causes that can be found where it does not."""
     _respect(ask)
     tf = load_tensorflow()
     found = find_gpus(tf)
@@ -124,7 +124,7 @@ def visible(ask: Ask) -> Evidence:
 
 
 def capability(ask: Ask) -> Evidence:
-    """Check that the device is of the compute capability asked for, and the build has kernels for it."""
+    """Check that the device has the compute capability asked for, and the build has kernels for it."""
     tf, gpu = _first_gpu(ask)
     found = _describe(tf, gpu)
     built = [str(item) for item in build_info.info().get("cuda_compute_capabilities") or []]
@@ -143,7 +143,7 @@ def capability(ask: Ask) -> Evidence:
 
 
 def operation(ask: Ask) -> Evidence:
-    """Check that a product is computed on the GPU, stays there, and is right."""
+    """Check that a matrix product is computed on the GPU, stays there, and is correct."""
     tf, _ = _first_gpu(ask)
     np = load_numpy()
     # Small integers: every sum is exact.
@@ -175,12 +175,12 @@ def memory(ask: Ask) -> Evidence:
 
 
 def find_nodes(folder: Path = Path("/dev")) -> list[str]:
-    """Return the device files of NVIDIA GPUs: the driver's own, and the one of the Windows subsystem for Linux."""
+    """Return the device files of NVIDIA GPUs: the driver's own, and that of the Windows subsystem for Linux."""
     return sorted(str(node) for pattern in ("nvidia*", "dxg") for node in folder.glob(pattern))
 
 
-def question_driver(library: Any) -> tuple[Evidence, list[str]]:
-    """Ask the driver's library for its version and devices; returns evidence and what is wrong."""
+def ask_driver(library: Any) -> tuple[Evidence, list[str]]:
+    """Ask the driver's library for its version and devices; returns the evidence and the fault."""
     version, count = ctypes.c_int(0), ctypes.c_int(0)
     wrong: list[str] = []
     code = library.cuInit(0)
@@ -201,7 +201,7 @@ def question_driver(library: Any) -> tuple[Evidence, list[str]]:
 
 
 def _absence(ask: Ask) -> list[str]:
-    """Return why TensorFlow may have found no GPU, as far as it can be found out."""
+    """Return why TensorFlow may have found no GPU."""
     if not build_info.info().get("is_cuda_build"):
         return ["this TensorFlow was built without CUDA"]
     causes = []
@@ -231,7 +231,7 @@ def _describe(tf: Any, gpu: Any) -> dict[str, str]:
 
 
 def _respect(ask: Ask) -> None:
-    """Skip where a GPU was not asked for and the build cannot use one."""
+    """Skip where no GPU was asked for and the build cannot use one."""
     if ask.device == "cpu":
         raise Skip("--device cpu leaves GPUs alone")
     if ask.device == "auto" and not build_info.info().get("is_cuda_build"):

@@ -1,6 +1,6 @@
 """Rules of CUDA and cuDNN that the toolkit, the checks in an image and the proof of the toolchain share.
 
-This file needs nothing but the standard library: images and build stages get it without the rest of the toolkit.
+This file needs only the standard library: images and build stages get it without the rest of the toolkit.
 """
 
 import re
@@ -29,12 +29,12 @@ class Capability:
 
     @property
     def number(self) -> str:
-        """As a number: ``7.5``, ``9.0a``."""
+        """The number: ``7.5``, ``9.0a``."""
         return f"{self.major}.{self.minor}{self.suffix}"
 
     @property
     def architecture(self) -> str:
-        """As the compiler writes it after ``sm_``: ``75``, ``90a``."""
+        """The number as the compiler writes it after ``sm_``: ``75``, ``90a``."""
         return f"{self.major}{self.minor}{self.suffix}"
 
 
@@ -89,7 +89,7 @@ def read_cubin_architecture(cubin: bytes) -> int:
 
 
 def compare_cuda(built: object, present: object) -> Conflict:
-    """Return ``major`` where CUDA libraries are of another major version than the build, else nothing.
+    """Return ``major`` where CUDA libraries are of another major version than the build, else an empty string.
 
     NVIDIA's minor version compatibility serves every build of the same major version.
     """
@@ -98,7 +98,7 @@ def compare_cuda(built: object, present: object) -> Conflict:
 
 
 def compare_cudnn(built: object, present: object) -> Conflict:
-    """Return why TensorFlow built for one cuDNN does not load another, or nothing where it does.
+    """Return why TensorFlow built for one cuDNN does not load another, or an empty string.
 
     IsSourceCompatibleWithCudnnLibrary in its cuda_dnn.cc: the major version is the same, and the minor version is not
     lower than the one of the build. The patch number does not count. A part that is not given is not compared.

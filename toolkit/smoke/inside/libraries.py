@@ -1,6 +1,6 @@
-"""Each NVIDIA library loads, and is the version asked for.
+"""Checks that each NVIDIA library loads, and is the version asked for.
 
-No GPU and no driver are needed for this: the libraries answer for themselves, through ctypes.
+No GPU and no driver are needed: the libraries are asked through ctypes.
 """
 
 import ctypes
@@ -26,8 +26,6 @@ _DYNAMIC_BYTES = 1 << 20
 
 @dataclass(frozen=True)
 class Segment:
-    """A program header: its kind, and where its bytes are in the file and in memory."""
-
     kind: int
     offset: int
     address: int
@@ -51,7 +49,7 @@ def read_search_path(library: Path) -> list[Path]:
 
 
 def require_whole(library: Path) -> None:
-    """Refuse a file that ends before its own segments do: dlopen would map it and end with SIGBUS.
+    """Refuse a truncated library: dlopen would map it and end with SIGBUS.
 
     Raises:
         ValueError: it is cut short, or is no ELF file.
@@ -142,9 +140,9 @@ CUDA_12: Final = (
         "libcudnn_engines_runtime_compiled.so.9",
     ),
 )
-"""In an order in which each library's own needs come before it. The numbers are NVIDIA's, as in the wheels' files."""
+"""Each library comes after those that it needs. The numbers are those in the file names of NVIDIA's wheels."""
 
-OPENED: Final = (
+DLOPENED: Final = (
     "libcudart.so.12",
     "libcublas.so.12",
     "libcublasLt.so.12",
@@ -153,10 +151,10 @@ OPENED: Final = (
     "libcusparse.so.12",
     "libcudnn.so.9",
 )
-"""What TensorFlow opens by name (``xla/tsl/platform/default/dso_loader.cc``); without one of them it drops all GPUs."""
+"""Libraries that TensorFlow opens by name (``xla/tsl/platform/default/dso_loader.cc``). Without one it uses no GPU."""
 
-OPENED_BY_PROFILER: Final = ("libcupti.so.12",)
-"""What it opens when it is asked for traces; without it they lack the GPU."""
+DLOPENED_BY_PROFILER: Final = ("libcupti.so.12",)
+"""Library that it opens when it is asked for traces; without it they lack the GPU."""
 
 NVCC_PACKAGE: Final = "nvidia-cuda-nvcc-cu12"
 """The package of ptxas and libdevice."""
@@ -168,26 +166,29 @@ _REMEDY = "install the hash-locked set of the CUDA version, with every component
 def reachable(ask: Ask) -> Evidence:
     """Check that TensorFlow's own loader finds, by name, every library that it opens on a machine with a GPU.
 
-    It is made to look by ``tf.load_op_library``: the same ``dlopen`` from the same library, whose RUNPATH decides what
-    is found. Runs before the other checks of libraries, because what is already loaded is always found.
+    ``tf.load_op_library`` calls the same ``dlopen`` from the same library, whose RUNPATH decides what is found. This
+    runs before the other checks of libraries, because a loaded library is always found.
     """
     _require_known(build_info.require_cuda(ask))
     tf = load_tensorflow()
     open_by_name = require_attribute(tf, "load_op_library")
     missing: dict[str, str] = {}
-    for soname in (*OPENED, *OPENED_BY_PROFILER):
+    for soname in (*DLOPENED, *DLOPENED_BY_PROFILER):
         try:
             open_by_name(soname)
         except tf.errors.NotFoundError as error:
             missing[soname] = str(error.message)
-    needed = [soname for soname in OPENED if soname in missing]
+    needed = [soname for soname in DLOPENED if soname in missing]
     if needed:
         raise Fail(
             f"TensorFlow does not find {', '.join(needed)}, and would drop every GPU",
             remedy="add their folders to LD_LIBRARY_PATH; if libraries.load fails too, install them",
             missing=missing,
         )
-    return {"found": [soname for soname in (*OPENED, *OPENED_BY_PROFILER) if soname not in missing], "missing": missing}
+    return {
+        "found": [soname for soname in (*DLOPENED, *DLOPENED_BY_PROFILER) if soname not in missing],
+        "missing": missing,
+    }
 
 
 def load(ask: Ask) -> Evidence:
@@ -214,10 +215,10 @@ def load(ask: Ask) -> Evidence:
 
 
 def versions(ask: Ask) -> Evidence:
-    """Check that the loaded libraries are the CUDA and cuDNN asked for, and serve those of the build.
+    """Check that the loaded libraries are the CUDA and cuDNN asked for, and fit those of the build.
 
-    ``cudaRuntimeGetVersion`` tells major and minor (12060 is 12.6) and no more: the patch number of the CUDA asked for
-    cannot be compared, the component wheels' own versions are given instead. ``cudnnGetVersion`` tells all three.
+    ``cudaRuntimeGetVersion`` tells only major and minor (12060 is 12.6). The patch number of the CUDA asked for cannot
+    be compared; the evidence has the versions of the component wheels instead. ``cudnnGetVersion`` tells all three.
     """
     built = build_info.require_cuda(ask)
     _require_known(built)
@@ -256,7 +257,7 @@ def versions(ask: Ask) -> Evidence:
 def search_folders() -> list[Path]:
     """Return where the loader looks when TensorFlow calls dlopen: LD_LIBRARY_PATH, then the RUNPATH of its libraries.
 
-    Then the folders of the component wheels, for libraries that only other NVIDIA libraries load.
+    The folders of the component wheels follow, for libraries that only other NVIDIA libraries load.
     """
     root = Path(str(load_tensorflow().__file__)).parent
     folders = [Path(part) for part in os.environ.get("LD_LIBRARY_PATH", "").split(":") if part]
@@ -267,10 +268,10 @@ def search_folders() -> list[Path]:
 
 
 def open_library(library: Library, folders: list[Path]) -> tuple[ctypes.CDLL, str]:
-    """Load a library from the first folder that has it, else by the system's own search; return it with its place.
+    """Load a library from the first folder that has it, else by the system's own search; returns it and its path.
 
     Raises:
-        OSError: it is nowhere, or it does not load; the message is the loader's.
+        OSError: it is missing or does not load; the message is the loader's.
     """
     for folder in folders:
         file = folder / library.soname

@@ -1,4 +1,4 @@
-"""What TensorFlow computes is right: against float64 written out in NumPy, compiled by XLA, and twice to the bit.
+"""Checks that TensorFlow computes correctly: against float64 in NumPy, compiled by XLA, and twice to the bit.
 
 The tolerance follows from rounding: a sum of n products in float32 differs from the exact one by about √n·u·Σ|aᵢbᵢ|,
 u = 2⁻²⁴, with high probability (N. Higham and T. Mary, *A New Approach to Probabilistic Rounding Error Analysis*, SIAM
@@ -139,7 +139,7 @@ def batch_norm(ask: Ask) -> Evidence:
 def _compare(
     ask: Ask, compute: Callable[..., Any], inputs: tuple[Any, ...], up: Any, expected: list[Expected]
 ) -> Evidence:
-    """Run on each device under test, forward and backward, and hold every result to its bound."""
+    """Compute on each device under test, forward and backward, and compare every result with its bound."""
     tf = load_tensorflow()
     np = load_numpy()
     evidence: Evidence = {}
@@ -190,7 +190,7 @@ _TOLERANCE = 1e-5
 def compiles(ask: Ask) -> Evidence:
     """Check that ``jit_compile=True`` makes an XLA module, and that what XLA cannot compile is refused.
 
-    The refusal is the control: where ``jit_compile`` is silently ignored, strings would work.
+    The refusal is the control: if ``jit_compile`` were silently ignored, strings would work.
     """
     tf = load_tensorflow()
     evidence: Evidence = {}

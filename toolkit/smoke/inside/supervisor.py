@@ -1,4 +1,4 @@
-"""Runs checks in worker processes: the parent holds each to its deadline and records how a worker died."""
+"""Runs checks in worker processes; the parent enforces each deadline and records how a worker died."""
 
 import ctypes
 import faulthandler
@@ -40,11 +40,11 @@ class Supervisor:
         self._worker: _Worker | None = None
 
     def run(self, checks: Sequence[Check], *, left_out: Collection[str] = ()) -> Iterator[Outcome]:
-        """Run checks in order and yield each finding as it is made. Needed checks must come before their users.
+        """Run checks in order and yield each finding at once. Needed checks must come before those that need them.
 
         Args:
             checks: what to run.
-            left_out: ids of those that are not run, and reported as skipped.
+            left_out: ids of those that are only reported as skipped.
         """
         known = {check.id: check for check in checks}
         results: dict[str, str] = {}
@@ -118,7 +118,7 @@ class _WorkerError(Exception):
 
 
 class _HungError(_WorkerError):
-    """It had not answered when the deadline passed, and was ended."""
+    """It did not answer before the deadline, and was killed."""
 
 
 class _DiedError(_WorkerError):
@@ -216,7 +216,7 @@ _PR_SET_PDEATHSIG = 1
 def serve(checks: Sequence[Check], ask: Ask) -> None:
     """Run the requested checks until standard input ends.
 
-    The answers keep the original standard output to themselves: libraries that print go to standard error.
+    Answers use the original standard output; what libraries print goes to standard error.
     """
     answers = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)

@@ -1,4 +1,4 @@
-"""TensorFlow imports, is the version asked for, and its files are those that the wheel installed."""
+"""Checks that TensorFlow imports, is the version asked for, and has the files that the wheel installed."""
 
 import base64
 import hashlib
@@ -107,7 +107,7 @@ def dependencies(_ask: Ask) -> Evidence:
 
 
 def normalize(text: str) -> str:
-    """Return one spelling for ``2.19.0-rc1``, as the module has it, and ``2.19.0rc1``, as PEP 440 has it."""
+    """Return the PEP 440 form ``2.19.0rc1`` of a version such as ``2.19.0-rc1``, as the module has it."""
     return re.sub(r"[-_.]?(rc|dev|a|b)[-_.]?(?=\d)", r"\1", text.strip().lower())
 
 
@@ -157,7 +157,7 @@ _BLOCK = 1 << 20
 
 
 @dataclass(frozen=True)
-class Measure:
+class Fingerprint:
     """A file's size in bytes, and its digest in RECORD's notation: URL-safe base64 without padding."""
 
     size: int
@@ -165,18 +165,20 @@ class Measure:
 
 
 def files(_ask: Ask) -> Evidence:
-    """Check that every file of TensorFlow's distribution has the hash that its RECORD promised."""
+    """Check that every file of TensorFlow's distribution has the hash in its RECORD."""
     installed = find_distribution()
     recorded = [(str(file), file.hash) for file in installed.files or [] if file.hash is not None]
     # hashlib lets other threads run: this is as fast as the disk, or as all processors.
     with ThreadPoolExecutor() as pool:
-        measures = list(pool.map(lambda item: measure(_locate(installed, item[0]), item[1].mode), recorded))
-    found = list(zip(recorded, measures, strict=True))
+        fingerprints = list(
+            pool.map(lambda item: take_fingerprint(_locate(installed, item[0]), item[1].mode), recorded)
+        )
+    found = list(zip(recorded, fingerprints, strict=True))
     missing = [name for (name, _), have in found if have is None]
-    changed = [name for (name, promised), have in found if have is not None and have.digest != promised.value]
+    changed = [name for (name, recorded_hash), have in found if have is not None and have.digest != recorded_hash.value]
     evidence = {
         "files": len(found),
-        "bytes": sum(have.size for have in measures if have is not None),
+        "bytes": sum(have.size for have in fingerprints if have is not None),
         "missing": missing[:20],
         "changed": changed[:20],
     }
@@ -191,7 +193,7 @@ def files(_ask: Ask) -> Evidence:
     return evidence
 
 
-def find_promise(package: str, file: Path) -> metadata.FileHash | None:
+def find_recorded_hash(package: str, file: Path) -> metadata.FileHash | None:
     """Return the hash of a file in an installed package's RECORD, or None where it has none."""
     try:
         installed = metadata.distribution(package)
@@ -203,7 +205,7 @@ def find_promise(package: str, file: Path) -> metadata.FileHash | None:
     return None
 
 
-def measure(path: Path, algorithm: str) -> Measure | None:
+def take_fingerprint(path: Path, algorithm: str) -> Fingerprint | None:
     """Return size and digest of a file, or None when it cannot be read."""
     digest = hashlib.new(algorithm)
     size = 0
@@ -214,7 +216,7 @@ def measure(path: Path, algorithm: str) -> Measure | None:
                 size += len(block)
     except OSError:
         return None
-    return Measure(size, base64.urlsafe_b64encode(digest.digest()).rstrip(b"=").decode())
+    return Fingerprint(size, base64.urlsafe_b64encode(digest.digest()).rstrip(b"=").decode())
 
 
 def _locate(installed: metadata.Distribution, name: str) -> Path:

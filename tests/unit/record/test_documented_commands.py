@@ -1,0 +1,80 @@
+"""Each `toolkit ...` command in the README and in docs/ is run: as it is, as a dry run, or with a cheap stand-in."""
+
+import re
+import shlex
+import shutil
+from pathlib import Path
+
+import pytest
+
+from tests.command import Run
+from tests.unit.record import maker
+from tests.unit.test_docs import COMMANDS
+from tests.unit.wheel.test_publication import LOCK, finish_build, publish
+from toolkit import project
+from toolkit.wheel.plan import BuildOptions, plan
+
+ENGINE = "needs a container engine; tests/integration runs it"
+NOT_RUN = {
+    "toolkit build-image": ENGINE,
+    "toolkit up cifar10 --engine docker": ENGINE,
+    "toolkit verify dist/NAME --rebuild": ENGINE,
+}
+"""Start of a command, and why it is not run here."""
+
+DRY = {"up", "build-wheel", "smoke", "train", "rehearse", "reproduce", "clean"}
+"""Commands that are run with --dry-run; doctor is run with --offline, because a test uses no network."""
+
+STANDINS = {"DATASET": "digits", "TARGET": "dist/NAME", "RUN": "runs/NAME", "dist/4aed4ca4f6b1": "dist/NAME"}
+ARGUMENTS = {"train": ["digits"], "rehearse": ["digits"], "verify": ["dist/NAME"], "reproduce": ["runs/NAME"]}
+"""What prose leaves out when it names a command."""
+
+
+def read(line: str) -> list[str] | None:
+    """Return the arguments of a documented `toolkit` command, ready to be run here; None for another program."""
+    words = shlex.split(re.sub(r"\[[^]]*\]", "", line), comments=True)
+    if not words or not re.fullmatch(r"(\.venv/bin/)?toolkit", words[0]):
+        return None
+    name, *options = (STANDINS.get(word, word) for word in words[1:])
+    options = options or ARGUMENTS.get(name, [])
+    extra = ["--dry-run"] if name in DRY else ["--offline"] if name == "doctor" else []
+    return [name, *options, *(word for word in extra if word not in options)]
+
+
+LINES = sorted({line for line in COMMANDS.values() if read(line)})
+
+
+@pytest.fixture(scope="module")
+def folder(trained: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A user's folder with all that the commands name. None of them changes what another needs."""
+    folder = tmp_path_factory.mktemp("documented")
+    maker.make_environment(folder / "state")
+    shutil.copytree(trained, folder / "runs" / "NAME")
+    (folder / "dist").mkdir()
+    publish(finish_build(folder / "staging"), folder / "dist" / "NAME", plan(LOCK, BuildOptions()))
+    shutil.copy(project.locate("docker/toolkit.lock.yaml"), folder / "toolkit.lock.yaml")
+    shutil.copytree(project.locate("tests/fixtures/mini_tensorflow"), folder / "tensorflow")
+    for name in ("my-copy", "downloads/distdir", "bazel/usr/local/bin"):
+        (folder / name).mkdir(parents=True)
+    (folder / "bazel/usr/local/bin/bazel").write_text("#!/bin/sh\n")
+    (folder / "secrets.bazelrc").write_text("")
+    return folder
+
+
+@pytest.mark.parametrize("line", [line for line in LINES if not line.startswith(tuple(NOT_RUN))])
+def test_the_command_does_what_the_page_says(folder: Path, line: str) -> None:
+    arguments = read(line)
+    assert arguments
+    done = Run(folder)(*arguments, TOOLKIT_STATE=str(folder / "state"))
+    # The doctor may find that this machine lacks something, which is its job.
+    assert done.returncode in ({0, 4} if arguments[0] == "doctor" else {0}), done.stderr
+    assert done.stdout
+
+
+def test_each_command_that_is_not_run_is_documented() -> None:
+    assert [start for start in NOT_RUN if not any(line.startswith(start) for line in LINES)] == []
+
+
+def test_a_command_that_fails_is_found(folder: Path) -> None:
+    with pytest.raises(AssertionError):
+        test_the_command_does_what_the_page_says(folder, "toolkit build-wheel --cuda 12.6.1 --cudnn 9.3.0")
