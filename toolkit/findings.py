@@ -38,9 +38,9 @@ class Finding:
         return value | ({"facts": dict(self.facts)} if self.facts else {})
 
 
-def check(name: str, holds: bool, evidence: str, remedy: str = "") -> Finding:
+def check(name: str, holds: bool, evidence: str) -> Finding:
     """Return a finding that is ``ok`` if the condition holds, else ``fail``."""
-    return Finding(id=name, state="ok" if holds else "fail", evidence=evidence, remedy="" if holds else remedy)
+    return Finding(id=name, state="ok" if holds else "fail", evidence=evidence)
 
 
 def absent(name: str, evidence: str) -> Finding:

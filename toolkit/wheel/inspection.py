@@ -84,19 +84,6 @@ class Inspection:
     architectures: tuple[str, ...]  # GPU code found in its libraries
 
 
-def read_identity(path: Path) -> archive.Identity:
-    """Return name, version and tags of a TensorFlow wheel, without checking its bytes.
-
-    Raises:
-        UsageError: it is no wheel.
-        UnsupportedError: it is a wheel of another project.
-        IntegrityError: it is damaged.
-    """
-    with archive.open_wheel(path) as wheel:
-        _require_tensorflow(wheel)
-        return wheel.identity
-
-
 def inspect(path: Path) -> Inspection:
     """Check every file of a wheel against its RECORD and return its facts; or recall them for the same bytes.
 

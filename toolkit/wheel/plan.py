@@ -83,15 +83,12 @@ class WheelPlan:
     def rung(self) -> str:
         return rank(self.floating)
 
-    def command(
-        self, output: Path, *, target: str = TARGET, run: str = "", run_name: Path | None = None
-    ) -> tuple[str, ...]:
+    def command(self, output: Path, *, target: str = TARGET, run_name: Path | None = None) -> tuple[str, ...]:
         """Return the command that writes the files of a stage into a folder.
 
         Args:
             output: the folder.
             target: the stage.
-            run: a new word makes BuildKit run the stage again.
             run_name: file with the name of the run, under which Bazel's log is kept. It is passed as a secret,
                 because a build argument would be part of BuildKit's cache key.
         """
@@ -99,8 +96,7 @@ class WheelPlan:
         argv += ["--target", target, "--output", quote_fields("type=local", f"dest={output}")]
         argv += ["--provenance", "false", "--progress", "rawjson"]
         argv += ["--no-cache"] if self.fresh else []
-        arguments = self.arguments | ({"RUN_ID": run} if run else {})
-        argv += repeat("--build-arg", (f"{name}={value}" for name, value in arguments.items()))
+        argv += repeat("--build-arg", (f"{name}={value}" for name, value in self.arguments.items()))
         argv += repeat("--build-context", (f"{name}={value}" for name, value in self.contexts.items()))
         secrets = self.secrets | ({"run": str(run_name)} if run_name else {})
         argv += repeat("--secret", (quote_fields(f"id={name}", f"src={path}") for name, path in secrets.items()))

@@ -54,10 +54,6 @@ def test_needs_of_a_real_library(tmp_path: Path) -> None:
     assert not found.architectures
 
 
-def test_identity_is_read_without_the_libraries(cuda_wheel: Path) -> None:
-    assert inspection.read_identity(cuda_wheel).pythons == {"cp311"}
-
-
 def test_other_projects_wheel_is_unsupported(tmp_path: Path) -> None:
     with pytest.raises(UnsupportedError, match="is not TensorFlow"):
         inspection.inspect(make_wheel(tmp_path, name="torch"))
