@@ -26,8 +26,8 @@ REPOSITORY = "https://github.com/tensorflow/tensorflow.git"
 ASK_SECONDS = 20
 
 REMEDIES = {
-    "base-digest": "an engine that has or can pull the base image names it: run `toolkit lock` where one answers",
-    "apt-snapshot": "--apt-snapshot YYYYMMDDT000000Z names a day of Debian's snapshot archive",
+    "base-digest": "run `toolkit lock` where a container engine has the base image or can pull it",
+    "apt-snapshot": "--apt-snapshot YYYYMMDDT000000Z chooses a day of Debian's snapshot archive",
     "tensorflow-commit": f"`git ls-remote {REPOSITORY} TAG` names it where the network reaches it",
     "bazel-sha256": "the version table has no hash of this Bazel",
     "bazel": "its image is not on this machine: `docker pull` it, so that it is known by its digest",

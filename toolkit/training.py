@@ -102,7 +102,7 @@ def run(
     if code:
         raise JobError("training", code)
     if not isinstance(result, dict):
-        raise JobError("training", 1, why=f"it ended well but left no {FILE}")
+        raise JobError("training", 1, why=f"it succeeded but left no {FILE}")
     return result
 
 

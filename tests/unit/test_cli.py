@@ -150,7 +150,7 @@ def test_matrix_shows_each_release_of_cuda_and_each_known_failure(run: Run) -> N
         assert re.search(rf"(?m)^{re.escape(row['version'])} +{re.escape(row['driver'] or '-')} ", text)
     assert {failure["id"] for failure in value["failures"]} >= {f"P{number}" for number in range(1, 18)}
     for failure in value["failures"]:
-        assert f"{failure['symptom']} ({', '.join(failure['issues'])})\n    ours: {failure['ours']}" in text
+        assert f"{failure['symptom']} ({', '.join(failure['issues'])})\n    answer: {failure['ours']}" in text
     assert "P10, tensorflow before 2.20 and cuda from 12.8: " in text
 
 

@@ -28,7 +28,7 @@ def build_wheel(
     bazel_argument: Annotated[list[str] | None, typer.Option(metavar="--FLAG", help="For Bazel; repeatable.")] = None,
     jobs: Jobs = 0,
     memory: Annotated[
-        int, typer.Option(min=0, metavar="GIB", help="Memory for Bazel to plan with; 0: by machine.")
+        int, typer.Option(min=0, metavar="GIB", help="Memory that Bazel may plan with; 0: all of the machine's.")
     ] = 0,
     remote_cache: Annotated[str, typer.Option(metavar="URL", help="An existing Bazel cache.")] = "",
     remote_executor: Annotated[str, typer.Option(metavar="URL", help="An existing Bazel executor.")] = "",
@@ -36,7 +36,7 @@ def build_wheel(
         str, typer.Option(metavar="NAME", help="Instance of these services; some need one.")
     ] = "",
     bazelrc: Bazelrc = "",
-    downloads: Annotated[str, typer.Option(metavar="DIR", help="What Bazel would fetch, brought along.")] = "",
+    downloads: Annotated[str, typer.Option(metavar="DIR", help="Folder with what Bazel would fetch.")] = "",
     cache: Annotated[str, typer.Option(metavar="NAME", help="Name of the build caches.")] = "tensorflow",
     apt_snapshot: Snapshot = "",
     out: Annotated[Path, typer.Option(metavar="DIR", help="Folder of finished wheels.")] = Path("dist"),
@@ -95,7 +95,9 @@ def build_image(
     session: Session,
     wheel: Wheel = None,
     target: Annotated[Literal["runtime", "train"], typer.Option(help="Stage of docker/Dockerfile.")] = "train",
-    tag: Annotated[str, typer.Option(metavar="NAME", help="Name of the image; by default one made of its plan.")] = "",
+    tag: Annotated[
+        str, typer.Option(metavar="NAME", help="Name of the image; by default one made from its plan.")
+    ] = "",
     dry_run: DryRun = False,
 ) -> None:
     """Build an image with the training job and TensorFlow, from a wheel or from the published set."""

@@ -47,7 +47,7 @@ Wheel = Annotated[
 ]
 Gpu = Annotated[
     bool | None,
-    typer.Option("--gpu/--no-gpu", help="Give the job the GPUs; by default where CUDA is asked and one is."),
+    typer.Option("--gpu/--no-gpu", help="Give the job the GPUs; by default where CUDA is asked for and there are any."),
 ]
 JUnit = Annotated[Path | None, typer.Option("--junit", metavar="FILE", help="Write a JUnit report too.")]
 Capabilities = Annotated[

@@ -13,7 +13,7 @@ from toolkit.errors import EngineError, PreflightError
 def doctor(
     session: Session,
     write_env: Annotated[bool, typer.Option("--write-env", help="Write the .env that compose.yaml reads.")] = False,
-    offline: Annotated[bool, typer.Option("--offline", help="Do not ask whether the sources are in reach.")] = False,
+    offline: Annotated[bool, typer.Option("--offline", help="Do not check whether downloads can be reached.")] = False,
 ) -> None:
     """Examine this machine: engine, disk, memory, network, GPU. Each finding comes with its remedy."""
     from toolkit import doctor, dotenv
@@ -37,7 +37,7 @@ def doctor(
     failed = [finding for finding in findings if finding.level == "fail"]
     if failed:
         raise PreflightError(
-            f"{len(failed)} of {len(findings)} findings stand in the way: {', '.join(item.id for item in failed)}",
+            f"{len(failed)} of {len(findings)} findings prevent work here: {', '.join(item.id for item in failed)}",
             remedy=failed[0].remedy,
         )
 
@@ -52,7 +52,7 @@ def clean(
         typer.Option("--with-cache", help="Remove Bazel's caches too: hours of compiling, and tens of gigabytes."),
     ] = False,
     force: Annotated[bool, typer.Option("--force", help="Remove containers in which a job is running, too.")] = False,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Say what would be removed, and remove nothing.")] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only list what would be removed.")] = False,
 ) -> None:
     """Remove the toolkit's images, containers, volumes, environments and unfinished wheels.
 
@@ -89,9 +89,10 @@ def clean(
     ]
     console.result(
         {"removed": removed, "kept": kept, "left": left, "dry_run": dry_run},
-        "\n".join(lines) or "nothing of ours is here",
+        "\n".join(lines) or "nothing that the toolkit made is here",
     )
     if kept and not dry_run:
         raise PreflightError(
-            f"{len(kept)} of {len(kept) + len(removed)} could not be removed", remedy="stop what uses them, or --force"
+            f"{len(kept)} of {len(kept) + len(removed)} could not be removed",
+            remedy="stop what uses them, or give --force",
         )

@@ -70,7 +70,7 @@ def _describe(failure: "Failure") -> Iterable[str]:
 
     span = " and ".join(f"{name} {_bound(split_span(span))}" for name, span in failure.when.items())
     yield f"  {failure.id}{f', {span}' if span else ''}: {failure.symptom} ({', '.join(failure.issues)})"
-    yield f"    ours: {failure.ours}"
+    yield f"    answer: {failure.ours}"
 
 
 def _bound(span: Mapping[str, str]) -> str:

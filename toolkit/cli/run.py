@@ -125,7 +125,7 @@ def _build_wheel(session: Session, request: "Request", wanted: "WheelRequest") -
 
     found = build.find(planned.plan, pipeline.DIST)
     if request.dry_run and found is None:
-        console.say("what follows depends on the wheel: ask again when it is built")
+        console.say("the next steps depend on the wheel: run this again when it is built")
         run([task], console, dry_run=True)
         return None
     if not request.dry_run:

@@ -36,7 +36,7 @@ def check_engine(settings: Settings) -> Iterator[Finding]:
         yield Finding(
             id="base-image",
             state="ok",
-            evidence=chosen.why or f"{chosen.reference} is at hand",
+            evidence=chosen.why or f"{chosen.reference} is on this machine",
             facts={"reference": chosen.reference, "id": chosen.identity},
         )
     except ToolkitError as error:
@@ -98,7 +98,7 @@ def check_sources(settings: Settings) -> Iterator[Finding]:
         reasons = pool.map(lambda source: _ask(source[0], context), SOURCES.values())
         for (name, (_, use)), reason in zip(SOURCES.items(), reasons, strict=True):
             yield _describe_source(name, use, reason, _OFFLINE)
-        yield _describe_source("python", "Python's packages, as pip is told", index.result(), _REPAIR)
+        yield _describe_source("python", "Python's packages, from pip's index", index.result(), _REPAIR)
         yield from debian.result()
 
 
@@ -145,8 +145,8 @@ def _check_debian(settings: Settings, context: ssl.SSLContext) -> list[Finding]:
     except ToolkitError:
         return []
     if said is None:
-        remedy = f"`docker pull {settings.base_image}`, and ask again"
-        summary = f"{use}: not asked, for the base image is not on this machine"
+        remedy = f"`docker pull {settings.base_image}` and run this again"
+        summary = f"{use}: not checked: the base image is not on this machine"
         return [Finding(id="source-debian", state="skipped", evidence=summary, remedy=remedy)]
     addresses = sorted(set(re.findall(r"https?://[^\s\]]+", said)))
     reasons = [reason for reason in (_ask(address, context) for address in addresses) if reason]

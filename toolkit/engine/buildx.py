@@ -28,7 +28,7 @@ FULL_DISK = "the engine's disk filled up during the build"
 PRUNE = "docker builder prune --filter type=regular"
 """Removes unused layers. Without the filter it would also remove Bazel's cache mounts: hours of compiling."""
 FULL_DISK_REMEDY = (
-    f"free space (`toolkit clean`, `{PRUNE}`) and run this again: what is compiled already is used again; "
+    f"free space (`toolkit clean`, `{PRUNE}`) and run this again: compiled files are used again; "
     "without the filter, `docker builder prune` would remove that too"
 )
 

@@ -34,7 +34,7 @@ START_IT = "start the engine (`systemctl start docker`, Docker Desktop, ...), ch
 
 GPU_REMEDY = (
     "on a machine with an NVIDIA GPU and driver, install nvidia-container-toolkit and run "
-    "`nvidia-ctk runtime configure`; `toolkit doctor` says what it sees"
+    "`nvidia-ctk runtime configure`; `toolkit doctor` lists what it finds"
 )
 
 
@@ -159,7 +159,7 @@ def select_base(client: docker.DockerClient, settings: Settings) -> BaseImage:
                 f"the base image {wanted} is neither on this machine nor can it be pulled",
                 why=str(error.explanation or error)[:300],
                 remedy="`docker/base/bootstrap` makes a stand-in from Debian's packages, "
-                "`docker load` brings one along, --base-image names another, --engine host needs none",
+                "`docker load` loads one from a file, --base-image names another, --engine host needs none",
             ) from error
 
 

@@ -155,9 +155,9 @@ class DockerEngine:
             found = self._find(plan.reference)
         if found is None:
             raise EngineError(
-                f"buildx ended well, but the engine has no image {plan.reference}",
+                f"buildx succeeded, but the engine has no image {plan.reference}",
                 why="most often the docker client and this program talk to different engines",
-                remedy="set DOCKER_HOST to the engine that is meant",
+                remedy="set DOCKER_HOST to the right engine",
             )
         if not reused or manifest.read(plan.folder) is None:
             self._record(plan, found)

@@ -148,7 +148,7 @@ class Deadline:
         if self._expired.is_set():
             raise CheckError(
                 f"{title} did not end within {self._seconds:.0f} s and was stopped",
-                remedy="a machine under heavy load may only need another try; else look at its last lines",
+                remedy="try again if the machine was under heavy load; otherwise see the last lines of its output",
             )
 
     def _expire(self) -> None:

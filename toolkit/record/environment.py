@@ -87,9 +87,7 @@ def _check_packages(promised: Mapping[str, Any], packages: Mapping[str, Installe
         if found.get(name) != version
     ]
     wrong += [f"{name} was not installed by the toolkit" for name in sorted(extra)]
-    return check(
-        "packages", not wrong, "; ".join(wrong[:5]) or f"{len(wanted)}, each of the version that pip wrote down"
-    )
+    return check("packages", not wrong, "; ".join(wrong[:5]) or f"{len(wanted)}, each in the version that pip recorded")
 
 
 def _check_files(packages: Mapping[str, Installed]) -> Finding:

@@ -38,7 +38,7 @@ _NAMED = 4
 """Number of files that an error names."""
 _MEANING = {
     "R3": "the same wheel, to the byte",
-    "R2": "the same files, to the byte, but for RECORD and what the archive says of them",
+    "R2": "the same bytes in every file but RECORD; the archive's own data differs",
     "R1": "the same file list; some contents differ",
     "below R1": "another file list",
 }
@@ -164,8 +164,7 @@ def require_rung(comparison: Comparison, accepted: Rung = "R2") -> None:
         f"the second build gave another wheel: {comparison.summary}",
         why=f"{', '.join(names[:_NAMED])}{more}: a cache or an executor may have given a wrong result, or the "
         "build is not reproducible",
-        remedy="build anew with a cache that nobody else has used (--cache NAME) and compare again; "
-        "--accept R1 lets contents differ",
+        remedy="build again with a new cache (--cache NAME) and compare again; --accept R1 lets contents differ",
     )
 
 
@@ -211,13 +210,13 @@ def require_inputs(plan: WheelPlan) -> None:
     recipe = digest.digest_paths(project.ROOT, [project.locate(name) for name in lock.RECIPE])
     if recipe != plan.lock.pins["recipe"]:
         raise UnsupportedError(
-            "this clone builds wheels in another way than the one that built this wheel",
+            "the build recipe of this clone is not the one that built this wheel",
             why=f"the Dockerfile and its scripts were {plan.lock.pins['recipe'][:19]}…, and are {recipe[:19]}…",
             remedy="check out the revision that built it",
         )
     source = plan.contexts.get("source")
     if source and "#" not in source and request.find_source(source).identity != plan.origins["source"]:
-        raise CheckError(f"the source tree {source} has changed since", remedy="restore it, or build the wheel anew")
+        raise CheckError(f"the source tree {source} has changed since", remedy="restore it, or build the wheel again")
 
 
 def read_plan(path: Path) -> WheelPlan:

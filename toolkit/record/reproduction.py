@@ -84,10 +84,13 @@ def resolve(target: Path, request: pipeline.Request, *, data_dir: str, console: 
         raise CheckError(
             f"there is nothing to reproduce in {folder}",
             why=run.describe_unfinished(folder),
-            remedy="the command that began it goes on from there; reproduce it when it is finished",
+            remedy="resume it with the command that started it, and reproduce it when it is finished",
         )
     record = reader.read_record(folder)
-    require(run.verify_own(record), remedy=f"a record that does not hold proves nothing: toolkit verify {folder}")
+    require(
+        run.verify_own(record),
+        remedy=f"a run that does not match its record cannot be reproduced; for details: toolkit verify {folder}",
+    )
     _require_one_environment(record)
     arguments = (*_choose_arguments(record), *_find_data(record, data_dir))
     resolved = _choose_environment(record.parent, request, console)
@@ -122,7 +125,7 @@ def _require_one_environment(record: RunRecord) -> None:
         raise PreflightError(
             "the run was made in more than one environment, so none gives its weights again",
             why=f"it was resumed after step {', '.join(map(str, record.resumed))}, and there {other}",
-            remedy="compare with a run that was not moved",
+            remedy="reproduce a run that was made in one environment",
         )
 
 
@@ -133,7 +136,7 @@ def _find_data(record: RunRecord, given: str) -> list[str]:
     if recorded and not given and not usable:
         raise UsageError(
             "the run read a local copy of its data, and it is not known where that is now",
-            why=f"its job knew the folder as {recorded}",
+            why=f"the job read it from {recorded}",
             remedy="give it with --data-dir; the digest of what is read must be the recorded one",
         )
     found = given or (recorded if usable else "")
@@ -159,7 +162,7 @@ def _find_recorded(link: Mapping[str, Any], settings: Settings) -> tuple[Engine,
         folder = run.find_environment(link, Path(settings.state))
         if folder is None or not host.interpreter(folder).exists():
             return None
-        require(environment.verify(folder), remedy=f"remove {folder}: it is made again, as it was")
+        require(environment.verify(folder), remedy=f"remove {folder}: it is made again from the same locked set")
         found = Environment(
             kind="environment", digest=str(link["digest"]), reference=shorten(folder), folder=folder, reused=True
         )
@@ -196,7 +199,9 @@ def repeat(
         return replace(outcome, kept=kept)
     except KeyboardInterrupt:
         # A repetition that is itself resumed would prove less.
-        raise InterruptionError("interrupted", remedy="the same command begins the second run anew") from None
+        raise InterruptionError(
+            "interrupted", remedy="the same command starts the second run from the beginning"
+        ) from None
     finally:
         if not (kept or dry_run):
             shutil.rmtree(folder, ignore_errors=True)
@@ -276,7 +281,7 @@ def require_same_machine(record: RunRecord, found: Mapping[str, Any]) -> None:
         raise PreflightError(
             "the run cannot give the same bits here",
             why=other,
-            remedy="run it where it was made: bits are promised for the same hardware, software and data only",
+            remedy="equal bits are promised only for the same hardware, software and data",
         )
 
 
@@ -308,7 +313,7 @@ def probe(engine: Engine, used: Environment, job: Job) -> dict[str, Any]:
     except (ValueError, IndexError):
         value = None
     if not isinstance(value, dict):
-        raise JobError("looking at the environment", code or 1, why="" if code else "it did not answer")
+        raise JobError("examining the environment", code or 1, why="" if code else "it did not answer")
     return value
 
 

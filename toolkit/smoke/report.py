@@ -87,7 +87,7 @@ def parse(output: str) -> Report:
             seen.append(str(event["check"].get("id")))
     raise CheckError(
         "the checks ended without a report",
-        why=f"the last one heard of was {seen[-1]}" if seen else "not one of them was heard of",
+        why=f"the last one reported was {seen[-1]}" if seen else "none of them was reported",
         remedy="most often memory ran out or the container was stopped: look at its exit code, give it more memory",
     )
 

@@ -245,4 +245,4 @@ def _warn(table: Table, asked: Asked, locked: Locked | None) -> Iterable[str]:
 
 
 def _describe(failure: Failure) -> str:
-    return f"{failure.id}: {failure.symptom} ({', '.join(failure.issues)}); ours: {failure.ours}"
+    return f"{failure.id}: {failure.symptom} ({', '.join(failure.issues)}); answer: {failure.ours}"

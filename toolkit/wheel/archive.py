@@ -139,7 +139,9 @@ def open_wheel(path: Path) -> Iterator[Archive]:
         name, version, _, tags = parse_wheel_filename(path.name)
     except InvalidWheelFilename as error:
         raise UsageError(
-            f"{path.name} is not the name of a wheel", why=str(error), remedy="do not rename wheels: the name says much"
+            f"{path.name} is not the name of a wheel",
+            why=str(error),
+            remedy="do not rename wheels: the name holds version and tags",
         ) from error
     with _naming_damage(path), zipfile.ZipFile(path) as archive:
         folder = _find_dist_info(archive, path)

@@ -93,7 +93,7 @@ def _announce(planned: PlannedWheel, console: Console) -> None:
     for line in (*planned.spec.warnings, *lock.describe_floating(planned.plan.floating)):
         console.say(f"  {line}")
     answered = planned.spec.answered
-    console.say(f"  {len(answered)} known failures that every set meets are answered; --verbose lists them")
+    console.say(f"  {len(answered)} known failures that affect every set are handled; --verbose lists them")
     for line in answered:
         console.detail(f"  {line}")
     machine = machines.estimate_build()

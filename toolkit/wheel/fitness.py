@@ -106,7 +106,7 @@ def require(
     if cuda and found.build.cuda and library.order(found.build.cuda) > library.order(cuda):
         raise UnsupportedError(
             f"{found.file} is built for CUDA {found.build.cuda}, and the run-time set is of {cuda}",
-            why="CUDA's libraries serve what was built for them or for an older release of the same major version",
+            why="CUDA's libraries run code that was built for them or for an older release of the same major version",
             remedy=f"give --cuda {found.build.cuda}, or another wheel",
         )
     if compare_cudnn(built_cudnn, cudnn):

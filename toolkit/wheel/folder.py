@@ -112,7 +112,7 @@ def _is_plain(path: Path) -> bool:
 
 
 def _complain(folder: Path, why: str) -> IntegrityError:
-    return IntegrityError(f"{folder.name} is not as it was made", why=why, remedy="build the wheel again")
+    return IntegrityError(f"{folder.name} has changed since it was made", why=why, remedy="build the wheel again")
 
 
 @dataclass(frozen=True, kw_only=True)

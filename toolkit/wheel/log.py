@@ -51,13 +51,13 @@ _SAID: tuple[tuple[re.Pattern[str], type[ToolkitError], str, str], ...] = (
         processes.OTHER_BYTES,
         IntegrityError,
         "a download is not what was pinned",
-        "the source changed it, or something between changes it: compare with another network, then `toolkit lock`",
+        "the source or a proxy changed it: try another network, then run `toolkit lock`",
     ),
     (
         re.compile(r"error reading from server|rpc error: code = Unavailable|the daemon is not running"),
         EngineError,
         "the container engine went away during the build",
-        "start it and run this again: what is compiled already is kept",
+        "start it and run this again: compiled files are kept",
     ),
     (
         re.compile(
@@ -66,7 +66,7 @@ _SAID: tuple[tuple[re.Pattern[str], type[ToolkitError], str, str], ...] = (
         ),
         BuildError,
         "a download failed",
-        "run this again: what is there already is kept; off-line, give --downloads, --source and --bazel",
+        "run this again: downloaded files are kept; off-line, give --downloads, --source and --bazel",
     ),
 )
 
@@ -90,7 +90,7 @@ _CODES: dict[int, tuple[type[ToolkitError], str, str]] = {
     137: (
         BuildError,
         "a compiler was killed for memory",
-        "run this again with --jobs at half of what it was: what is compiled already is kept",
+        "run this again with --jobs at half of what it was: compiled files are kept",
     ),
     7: (
         CheckError,

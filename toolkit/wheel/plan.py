@@ -237,7 +237,7 @@ def _require_sources(lock: Lock, source: BuildContext | None, bazel: BuildContex
     if source is None and not lock.pins["tensorflow-commit"]:
         raise UnsupportedError(
             f"the commit of TensorFlow {lock.spec['tensorflow']} is not known here",
-            remedy="run `toolkit lock` with the network at hand, or give --source URL#COMMIT",
+            remedy="run `toolkit lock` with network access, or give --source URL#COMMIT",
         )
     if bazel is None and not lock.pins["bazel-sha256"]:
         raise UnsupportedError(
@@ -273,7 +273,7 @@ def _require_options(options: BuildOptions) -> None:
     if options.downloads and not any((Path(options.downloads) / name).is_dir() for name in _DOWNLOADS):
         raise UsageError(
             f"--downloads: {options.downloads} has neither of {' and '.join(_DOWNLOADS)}",
-            why="everything would be fetched as if it were not there",
+            why="everything would be fetched from the network",
             remedy="put archives into distdir by name, or content_addressable of Bazel's repository cache into "
             "repository_cache",
         )

@@ -78,8 +78,8 @@ def _require_bazel(plan: WheelPlan, ran: documents.Program) -> None:
     if "bazel" not in plan.origins and ran.sha256 != pinned:
         raise IntegrityError(
             "another Bazel ran than the one that is pinned",
-            why=f"Bazel {ran.version} of sha256 {ran.sha256} ran, and {pinned} is pinned",
-            remedy="look what brings a program `bazel` into the build image; to use another on purpose, give --bazel",
+            why=f"Bazel {ran.version} of sha256 {ran.sha256} ran; {pinned} is pinned",
+            remedy="find out what installs `bazel` in the build image; to use another on purpose, give --bazel",
         )
 
 

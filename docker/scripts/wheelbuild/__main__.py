@@ -80,7 +80,7 @@ def explain_failure(ended: bazel.Ended, wanted: request.Request, kills: int, log
     print(f"wheel: Bazel failed with exit code {code}; the target bazel-log has its whole log\n{said}", file=sys.stderr)
     if kills or bazel.KILLED.search(log):
         print(f"wheel: a process was killed for memory, with {wanted.jobs} jobs at once", file=sys.stderr)
-        print(f"  try: BAZEL_JOBS={max(1, wanted.jobs // 2)}; what is compiled already is kept", file=sys.stderr)
+        print(f"  try: BAZEL_JOBS={max(1, wanted.jobs // 2)}; compiled files are kept", file=sys.stderr)
         return 137
     if ended.full:
         return explain_full_disk(ended.full)
@@ -92,7 +92,7 @@ def explain_full_disk(said: str) -> int:
     """Print where space is wanted; returns the exit code of the step."""
     free = ", ".join(f"{folder} {shutil.disk_usage(folder).free >> 20} MiB" for folder in (CACHE, "/"))
     print(f"wheel: the disk is full: {said}\n  free now: {free}", file=sys.stderr)
-    print("  try: free space in the engine; what is compiled already is kept", file=sys.stderr)
+    print("  try: free space in the engine; compiled files are kept", file=sys.stderr)
     return errno.ENOSPC
 
 

@@ -278,7 +278,7 @@ def test_a_process_killed_for_memory_is_told_from_other_failures(cache: str, min
     os.kill(waiting, signal.SIGKILL)
     text, _ = build.communicate(timeout=120)
     assert stages.Outcome(build.returncode, text).step_code == 137, text
-    assert re.search(r"try: BAZEL_JOBS=\d+; what is compiled already is kept", text)
+    assert re.search(r"try: BAZEL_JOBS=\d+; compiled files are kept", text)
     assert not (tmp_path / "out").exists()
 
 

@@ -233,5 +233,5 @@ def test_an_interrupt_leaves_nothing_and_says_that_nothing_goes_on(
     monkeypatch.setattr(training, "run", stop)
     with pytest.raises(InterruptionError) as caught:
         reproduction.repeat(found, console, keep=True)
-    assert "anew" in caught.value.remedy
+    assert "from the beginning" in caught.value.remedy
     assert names(run) == [run.name]

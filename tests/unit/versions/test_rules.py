@@ -119,11 +119,11 @@ def test_what_is_not_written_as_a_version_is_wrong_usage(asked: dict[str, str]) 
 def test_only_failures_that_touch_this_set_are_warned_of() -> None:
     """About twenty failures touch every set and are answered by the toolchain: those are for --verbose."""
     found = versions.resolve(TABLE)
-    shown = [line.partition(":")[0] for line in found.warnings if "; ours: " in line]
+    shown = [line.partition(":")[0] for line in found.warnings if "; answer: " in line]
     assert shown == ["P3", "P13", "libdevice", "and-cuda"]
     assert any("clang 18" in line for line in found.warnings)
     assert not {*found.warnings} & {*found.answered}
-    assert all("; ours: " in line for line in found.answered)
+    assert all("; answer: " in line for line in found.answered)
 
 
 ISSUES = {
@@ -153,7 +153,7 @@ def test_each_known_failure_that_touches_the_default_set_is_shown_once_with_its_
     assert len(shown) == sum(bool(re.match(r"P\d", line)) for line in lines)
     assert shown.keys() == {*ISSUES, "P13"}
     for name, issues in ISSUES.items():
-        said, _, ours = shown[name].partition("; ours: ")
+        said, _, ours = shown[name].partition("; answer: ")
         assert tuple(map(int, re.findall(r"#(\d+)", said))) == issues
         assert ours
     assert "tensorflow-feedstock@7c8b03c7" in shown["P13"]

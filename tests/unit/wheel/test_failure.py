@@ -137,7 +137,7 @@ def test_the_remedy_for_a_full_disk_keeps_the_cache_mounts_of_bazel() -> None:
     """``docker builder prune`` without a filter removes them: hours of compiling."""
     found = logs.explain(BuildError("the build failed", why=f"{STEP}28\n wheel: the disk is full: x", remedy=""), [])
     assert "`docker builder prune --filter type=regular`" in found.remedy
-    assert "what is compiled already is used again" in found.remedy
+    assert "compiled files are used again" in found.remedy
 
 
 def test_causes_are_few_and_short() -> None:
