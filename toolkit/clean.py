@@ -36,7 +36,6 @@ def find(
 
     Args:
         client: a connection to the engine, or None to look at folders only.
-        state: the folder of environments, logs and manifests.
         dist: the folder of finished wheels; only what killed builds left in it is returned.
         with_base: return base stand-ins too; making one again takes a Debian mirror.
     """

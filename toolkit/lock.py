@@ -74,9 +74,6 @@ def collect(
     """Return all pins: those of the table and this clone, and those that the engine or the user gives.
 
     Args:
-        spec: the versions.
-        table: the version table.
-        base_image: reference of the base.
         base_digest: its content digest, or empty.
         apt_snapshot: day of Debian's snapshot archive, ``YYYYMMDDTHHMMSSZ``.
         commit: commit of TensorFlow, where the table has none.

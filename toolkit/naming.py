@@ -38,9 +38,7 @@ def name_image(target: str, variant: str, plan: str) -> str:
     """Return the name of an image that the user did not name.
 
     Args:
-        target: the stage of docker/Dockerfile.
         variant: ``cpu`` or ``cuda-X.Y.Z``.
-        plan: digest of the image's plan.
     """
     return f"{IMAGE_REPOSITORY}/{target}:{variant}-{shorten(plan)}"
 

@@ -91,7 +91,6 @@ def use_wheel(spec: EnvironmentSpec, path: Path, platform: Platform) -> Environm
 
     Args:
         spec: the environment; the wheel must have its versions.
-        path: the wheel.
         platform: what it will run on, as far as that is known.
 
     Raises:
@@ -174,10 +173,6 @@ def smoke_task(
     The task raises CheckError where the checks did not run to their end, or where one failed and ``required`` is set.
 
     Args:
-        resolved: where they run.
-        prepared: the task that makes the environment.
-        expected: what must be found.
-        console: where progress goes.
         again: run them although they passed before.
         required: whether a failed check ends the command.
     """

@@ -128,9 +128,6 @@ def build(
     """Run a build to its end, and keep its whole log.
 
     Args:
-        argv: the command, with ``--progress rawjson``.
-        log: the log file.
-        console: where progress goes.
         step: the word before the progress.
         observe: reads each line of the log, and returns a line of progress or nothing.
         keep: file descriptors that the command inherits, such as locks that must not end before it does.

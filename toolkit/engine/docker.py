@@ -30,9 +30,6 @@ def plan_image(
     """Plan an image from the project's files.
 
     Args:
-        spec: what the image must hold.
-        base: the base image.
-        state: folder of logs and manifests.
         target: stage of docker/Dockerfile: ``runtime`` or ``train``.
         ca_bundle: PEM file, passed to the build as a secret that is in no layer.
         tag: name of the result; by default one made from the digest.
@@ -85,11 +82,7 @@ class DockerEngine:
     """Runs jobs in containers of images that it builds.
 
     Args:
-        client: a connection to the engine.
-        base: the image to build on.
-        state: folder of logs and manifests.
         ca_bundle: PEM file for downloads during the build, or empty.
-        target: stage of the Dockerfile to build.
         tag: name for the image; by default one made from its plan's digest.
     """
 

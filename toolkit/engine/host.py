@@ -37,7 +37,6 @@ class HostEngine:
     """Runs jobs with an interpreter of this machine.
 
     Args:
-        state: folder of environments, logs and manifests.
         ca_bundle: PEM file for downloads, or empty.
     """
 

@@ -106,8 +106,6 @@ class Engine(Protocol):
         """Run a job to its end. A Ctrl-C stops it, leaves nothing behind, and is raised again.
 
         Args:
-            environment: where the job runs.
-            job: what runs.
             listener: receives standard output line by line; without one it is passed on to the user.
 
         Returns:

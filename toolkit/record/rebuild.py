@@ -244,7 +244,6 @@ def change_plan(plan: WheelPlan, *, ca_bundle: str = "", bazelrc: str = "", cach
     """Return a saved plan, changed so that a second build uses nothing of the first.
 
     Args:
-        plan: the plan of the first build.
         ca_bundle, bazelrc: secrets, which no plan keeps.
         cache_id: name of unused cache mounts.
     """

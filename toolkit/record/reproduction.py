@@ -70,7 +70,6 @@ def resolve(target: Path, request: pipeline.Request, *, data_dir: str, console: 
         target: the run's folder, or the manifest in it.
         request: settings, wheel and GPUs that the user asked for.
         data_dir: the local copy of the data, for a run that read one.
-        console: where progress goes.
 
     Raises:
         IntegrityError: there is no manifest of a run.

@@ -121,7 +121,6 @@ def verify_parent(link: Mapping[str, Any], state: Path, *, tensorflow: str) -> l
 
     Args:
         link: kind, digest and reference, as the run's manifest has them.
-        state: the folder of environments and manifests.
         tensorflow: the version of TensorFlow in the run's record.
     """
     match link.get("kind"):

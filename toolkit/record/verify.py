@@ -56,10 +56,6 @@ def find(text: str) -> Target:
 def verify(target: Target, state: Path) -> list[Finding]:
     """Verify an artifact: the content of each of its files, and the artifacts that it was made from.
 
-    Args:
-        target: the artifact.
-        state: the folder of environments, images' records and logs.
-
     Raises:
         IntegrityError: the record itself is missing or damaged.
         EngineError: the target is an image and no engine answers.

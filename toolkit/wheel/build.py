@@ -65,10 +65,6 @@ def plan_task(
     """Print the warnings about a wheel; return the task that builds it, or takes the one that is up to date.
 
     Args:
-        planned: what to build.
-        settings: name the state folder.
-        console: where progress goes.
-        out: folder of finished wheels.
         dry_run: whether the task will only be printed.
     """
     plan = planned.plan
@@ -102,14 +98,6 @@ def _announce(planned: PlannedWheel, console: Console) -> None:
 
 def build(plan: WheelPlan, table: Table, *, dist: Path, logs: Path, engine: str, console: Console) -> BuiltWheel:
     """Build a wheel.
-
-    Args:
-        plan: what to build.
-        table: the version table.
-        dist: folder of finished wheels.
-        logs: folder of the build's logs.
-        engine: name and version of the container engine.
-        console: where progress goes.
 
     Raises:
         BuildError, CheckError, EngineError, IntegrityError, PreflightError: it failed; ``dist`` is unchanged.

@@ -66,7 +66,6 @@ def describe_provenance(
     """Return the in-toto statement.
 
     Args:
-        plan: what was built.
         subjects: digest of each file by name; the wheel first.
         started, finished: seconds since 1970.
         builder: the machine; its engine and kernel are recorded.
@@ -138,10 +137,7 @@ def write_bill(plan: WheelPlan, found: Inspection, matrix: Table, *, bazel: Prog
     """Return the bill as JSON; equal inputs give equal text.
 
     Args:
-        plan: what was built.
-        found: the wheel.
         matrix: the version table, which has the component wheels of each CUDA.
-        bazel: the Bazel that ran.
         packages: Debian packages of the build image, ``name=version``.
     """
     subject = Component(

@@ -74,8 +74,6 @@ def require(
     """Refuse a wheel that an environment cannot run.
 
     Args:
-        found: the wheel.
-        tensorflow: the version asked for.
         python: version ``X.Y`` of the interpreter in the environment.
         cuda: CUDA release of the run-time set; empty for the CPU set, with which a CUDA wheel computes on the CPU.
         cudnn: cuDNN release of that set.

@@ -33,7 +33,6 @@ def read_architectures(data: bytes | mmap.mmap, start: int = 0, end: int | None 
     """Return what a section has code for: ``sm_75`` for machine code, ``compute_75`` for PTX.
 
     Args:
-        data: the file.
         start, end: bounds of the section in it.
 
     Raises:

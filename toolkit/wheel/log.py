@@ -281,7 +281,6 @@ def explain(error: BuildError, logs: Iterable[Path]) -> ToolkitError:
     """Return a failure as the right kind of error, with the lines that name its cause and a remedy.
 
     Args:
-        error: what was raised.
         logs: the best one first; missing ones are skipped.
     """
     present = [path for path in logs if path.is_file()]

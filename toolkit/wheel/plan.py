@@ -87,8 +87,6 @@ class WheelPlan:
         """Return the command that writes the files of a stage into a folder.
 
         Args:
-            output: the folder.
-            target: the stage.
             run_name: file with the name of the run, under which Bazel's log is kept. It is passed as a secret,
                 because a build argument would be part of BuildKit's cache key.
         """
@@ -174,8 +172,6 @@ def plan(
     """Plan a wheel.
 
     Args:
-        lock: the pins.
-        options: how to build.
         source: replaces the pinned commit of TensorFlow.
         bazel: replaces the pinned release of Bazel.
         bazel_arguments: flags for Bazel; the pinned ones come after them and win.

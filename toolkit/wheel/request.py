@@ -100,7 +100,6 @@ def find_images(settings: Settings, *, required: bool, bazel: str = "") -> Engin
     """Ask the engine for the images.
 
     Args:
-        settings: name the base image.
         required: raise where there is no engine with a base image; otherwise the digests stay empty.
         bazel: where Bazel comes from, or empty.
 
@@ -168,7 +167,6 @@ def require_version(text: str, *, tensorflow: str, bazel: str) -> None:
 
     Args:
         text: the user's value; a remote repository is not checked.
-        tensorflow: the version of TensorFlow asked for.
         bazel: the version of Bazel that it is built with.
 
     Raises:
@@ -198,7 +196,6 @@ def find_bazel(text: str, image_digest: str = "") -> BuildContext:
     """Return the build context of Bazel: a folder that is copied over the toolchain's root, or ``docker-image://NAME``.
 
     Args:
-        text: the user's value.
         image_digest: digest of the image, where the engine has it.
 
     Raises:

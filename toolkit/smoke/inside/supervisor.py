@@ -43,7 +43,6 @@ class Supervisor:
         """Run checks in order and yield each finding at once. Needed checks must come before those that need them.
 
         Args:
-            checks: what to run.
             left_out: ids of those that are only reported as skipped.
         """
         known = {check.id: check for check in checks}
