@@ -21,8 +21,6 @@ FOLDERS = re.compile(r"(environment|image|wheel)-[a-z0-9.-]*[0-9a-f]{12}|toolkit
 
 @dataclass(frozen=True, kw_only=True)
 class Leftover:
-    """One thing that the toolkit made."""
-
     kind: str
     name: str
     handle: Any  # the SDK's object, the cache mount, or the path

@@ -59,7 +59,6 @@ class Console:
             _print_result(text)
 
     def close(self, error: dict[str, object] | None = None) -> None:
-        """End the command; with ``--json``, print the result and the error."""
         if self.json:
             value = {**self._value, **({"error": error} if error else {})}
             _print_result(json.dumps(value, indent=2, sort_keys=True))

@@ -14,7 +14,6 @@ OURS = frozenset({"COMPOSE_FILE", "TOOLKIT_UID", "TOOLKIT_GID", "TOOLKIT_BASE_IM
 
 
 def compose(findings: list[Finding], settings: Settings) -> dict[str, str]:
-    """Return the variables that compose.yaml reads."""
     found = {finding.id: finding for finding in findings}
     runtime = found.get("nvidia-runtime")
     gpu = runtime is not None and runtime.state == "ok" and "gpu-0" in found

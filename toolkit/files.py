@@ -53,7 +53,7 @@ def read_json(path: Path) -> object | None:
 
 
 def require_writable(folder: Path) -> None:
-    """Make a folder and check that a file can be written in it. Raises PreflightError: it cannot."""
+    """Make a folder and check that a file can be written in it. Raises PreflightError where that fails."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryFile(dir=folder):

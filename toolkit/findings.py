@@ -14,8 +14,6 @@ _STYLES = {"ok": "green", "fail": "bold red", "warn": "yellow", "absent": "yello
 
 @dataclass(frozen=True, kw_only=True)
 class Finding:
-    """The outcome of one check."""
-
     id: str  # stable name of the check
     # ``ok``, ``fail``, ``absent`` (the thing is not on this machine) or ``skipped`` (the check did not run)
     state: State
@@ -53,7 +51,6 @@ def prefix(name: str, findings: Iterable[Finding]) -> list[Finding]:
 
 
 def summarize(findings: Sequence[Finding]) -> str:
-    """Return how many findings are in which state."""
     count = {state: sum(item.state == state for item in findings) for state in ("ok", "fail", "absent")}
     parts = [f"{count['ok']} of {len(findings)} findings hold"]
     parts += [f"{count['absent']} not on this machine"] if count["absent"] else []
@@ -62,7 +59,7 @@ def summarize(findings: Sequence[Finding]) -> str:
 
 
 def require(findings: Sequence[Finding], *, remedy: str, strict: bool = False) -> None:
-    """Raise if a finding fails; with ``strict`` also if one is ``absent``. Raises CheckError: a finding fails."""
+    """Raise CheckError if a finding fails; with ``strict`` also if one is ``absent``."""
     wrong = [item for item in findings if item.state == "fail" or (strict and item.state == "absent")]
     if wrong:
         raise CheckError(

@@ -64,7 +64,7 @@ class Lock:
 
 
 def rank(floating: Collection[str]) -> str:
-    """Return the rung of the reproducibility ladder that inputs allow of which these are not pinned."""
+    """Return the rung of the reproducibility ladder for inputs, given the names of those that are not pinned."""
     return "below R0" if floating else "R0"
 
 

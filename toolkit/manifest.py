@@ -18,8 +18,6 @@ PUBLISHED = frozenset({"tensorflow", "tensorflow-cpu"})
 
 @dataclass(frozen=True, kw_only=True)
 class Manifest:
-    """The record of one artifact."""
-
     kind: str  # ``wheel``, ``environment``, ``image`` or ``run``
     digest: str
     parent: Mapping[str, Any] | None = None  # kind, digest and name of what it was made from

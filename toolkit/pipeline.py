@@ -33,8 +33,6 @@ DIST = Path("dist")
 
 @dataclass(frozen=True, kw_only=True)
 class Request:
-    """What a command asks of the pipeline."""
-
     settings: Settings
     wheel: str | None = None  # the value of ``--wheel``
     gpu: bool | None = None  # whether jobs get the GPUs; None: where the set is for CUDA and the engine has one
@@ -55,12 +53,10 @@ class Resolved:
 
     @property
     def reference(self) -> str:
-        """Image tag or folder of the environment."""
         return self.plan.reference if self.plan else self.existing.reference if self.existing else ""
 
     @cached_property
     def gpu(self) -> bool:
-        """Whether jobs get the GPUs."""
         asked = self.request.gpu
         return asked if asked is not None else bool(self.request.settings.cuda) and self.engine.has_gpu()
 

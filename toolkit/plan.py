@@ -19,8 +19,6 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, kw_only=True)
 class Step:
-    """One step."""
-
     title: str  # a name, unique in its plan
     commands: tuple[tuple[str, ...], ...]  # what is executed, in order
     # digest of each input by name; empty where only an earlier step can tell it

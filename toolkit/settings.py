@@ -41,7 +41,6 @@ class Settings:
     sources: Mapping[str, str] = field(default_factory=dict)
 
     def describe(self) -> dict[str, dict[str, str]]:
-        """Return each value with its source."""
         return {name: {"value": getattr(self, name), "from": self.sources[name]} for name in _NAMES}
 
 

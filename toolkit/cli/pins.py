@@ -41,7 +41,6 @@ def matrix(session: Session) -> None:
 
 
 def render(table: "Table") -> str:
-    """Return the table as text: TensorFlow, CUDA, known failures, sources."""
     notes = [f"  {name}: {source.what}, {source.date}" for name, source in sorted(table.sources.items())]
     parts = [
         _align([TENSORFLOW, *_list_tensorflow(table)]),

@@ -20,7 +20,6 @@ from train.cores import count_cores
 
 
 def check(settings: Settings) -> Iterator[Finding]:
-    """Check what training and the smoke checks need, wherever they run."""
     yield from _check_host(settings)
     yield from _check_disk(settings)
     yield from _check_memory()
@@ -178,7 +177,6 @@ def _check_versions(settings: Settings) -> Finding:
 
 
 def estimate_build() -> Finding:
-    """Return the jobs, memory, disk and hours of a source build."""
     memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     cores = count_cores()
     jobs = max(1, min(cores, memory // JOB_BYTES))

@@ -187,8 +187,6 @@ def _explain(transcript: Transcript, log: Path, code: int) -> ToolkitError:
 
 @dataclass(frozen=True, kw_only=True)
 class CacheMount:
-    """One cache of Bazel."""
-
     id: str  # of BuildKit's record
     name: str  # the value of ``--cache``
     size: str  # as buildx writes it, such as ``31.2GB``

@@ -191,8 +191,6 @@ def read_files(client: docker.DockerClient, reference: str, folder: str) -> dict
 
 @dataclass(frozen=True, kw_only=True)
 class InspectedImage:
-    """What an engine says of an image."""
-
     id: str  # digest of its configuration, which names its layers and labels
     tags: tuple[str, ...]
     labels: Mapping[str, str]

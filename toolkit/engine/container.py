@@ -49,7 +49,6 @@ class Container:
     gpus: bool = False
 
     def to_sdk(self) -> dict[str, Any]:
-        """Return the arguments of the SDK's ``containers.create``."""
         from docker.types import DeviceRequest
         from docker.types import Mount as BindMount
 

@@ -42,8 +42,6 @@ Listener = Callable[[str], None]
 
 @dataclass(frozen=True, kw_only=True)
 class EnvironmentPlan:
-    """How an environment is made."""
-
     spec: EnvironmentSpec
     kind: str  # ``image`` or ``environment``, as its manifest says
     reference: str  # image tag, or folder of a virtual environment
@@ -81,9 +79,7 @@ class Engine(Protocol):
         """
         ...
 
-    def plan(self, spec: EnvironmentSpec) -> EnvironmentPlan:
-        """Plan an environment."""
-        ...
+    def plan(self, spec: EnvironmentSpec) -> EnvironmentPlan: ...
 
     def find(self, plan: EnvironmentPlan) -> Environment | None:
         """Return the environment of a plan, or None where it is missing or out of date."""

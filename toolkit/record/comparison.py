@@ -19,8 +19,6 @@ WORDS: Final = {"ok": "same", "fail": "other", "absent": "unknown"}
 
 @dataclass(frozen=True, kw_only=True)
 class Difference:
-    """The first number in which two runs differ."""
-
     step: int  # after how many steps it was written
     kind: str  # ``step`` or ``epoch``, as in metrics.jsonl, or ``result`` for the numbers at the end
     name: str  # of the number
@@ -86,7 +84,6 @@ def _compare_values(kind: str, step: int, before: Mapping[str, Any], after: Mapp
 
 
 def describe(link: Finding) -> dict[str, Any]:
-    """Return a link as the JSON object of `toolkit reproduce`."""
     return {"name": link.id, "rung": link.facts["rung"], "state": WORDS[link.state], "evidence": link.evidence}
 
 

@@ -46,8 +46,6 @@ _MEANING = {
 
 @dataclass(frozen=True, kw_only=True)
 class Difference:
-    """One file that differs, and how."""
-
     name: str  # of the file in the wheel
     # ``missing``, ``added``, ``content``, or ``envelope`` for what the archive says of an equal file
     kind: Literal["missing", "added", "content", "envelope"]
@@ -60,7 +58,6 @@ class Difference:
 
 
 def compare(first: Path, second: Path) -> list[Difference]:
-    """Return the differences between two wheels, by name."""
     with zipfile.ZipFile(first) as one, zipfile.ZipFile(second) as two:
         ours, theirs = ({item.filename: item for item in archive.infolist()} for archive in (one, two))
         found = [Difference(name=name, kind="missing", detail="only in the first") for name in ours.keys() - theirs]
@@ -141,8 +138,6 @@ def _digest_member(archive: zipfile.ZipFile, member: zipfile.ZipInfo) -> str:
 
 @dataclass(frozen=True, kw_only=True)
 class Comparison:
-    """The outcome of a second build."""
-
     rung: Rung  # R3 the same wheel, R2 but for a named list, R1 the same file list
     differences: tuple[Difference, ...]  # each file that differs in the wheel, and how
     inputs: tuple[str, ...]  # Debian packages of the build image that differ, which may explain the rest

@@ -55,8 +55,6 @@ class Reproduction:
 
 @dataclass(frozen=True, kw_only=True)
 class Outcome:
-    """The comparison of a run with its repetition."""
-
     comparison: Comparison
     links: tuple[Finding, ...]  # whether each link of the chain is the same
     rung: str  # the highest rung that was reached

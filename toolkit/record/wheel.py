@@ -121,7 +121,6 @@ def find_lock(link: Mapping[str, Any]) -> Path | None:
 
 
 def find_wheel(link: Mapping[str, Any]) -> Path | None:
-    """Return the folder in ``dist`` of the wheel with that digest."""
     for path in sorted(DIST.glob(f"*/{manifest.FILE}")):
         record = manifest.read(path.parent)
         if record and record.kind == "wheel" and record.digest == link.get("digest"):

@@ -22,8 +22,6 @@ _WORDS: Final = {state: word for word, state in _STATES.items()}
 
 @dataclass(frozen=True)
 class Report:
-    """All checks of one run."""
-
     tensorflow: str | None  # version found, None when it does not import
     python: str  # version of the interpreter that ran the checks
     device: Mapping[str, Any]  # ``asked`` (auto, cpu, gpu) and ``gpus``, the number that TensorFlow saw
@@ -36,7 +34,6 @@ class Report:
         return tuple(check for check in self.checks if check.state == "fail")
 
     def count(self, state: State) -> int:
-        """Return how many checks ended in a state."""
         return sum(check.state == state for check in self.checks)
 
     @property

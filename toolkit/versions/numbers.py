@@ -29,7 +29,6 @@ def parse(text: str, name: str = "version") -> tuple[int, ...]:
 
 
 def sort(texts: Iterable[str]) -> list[str]:
-    """Return the versions, oldest first."""
     return sorted(texts, key=parse)
 
 

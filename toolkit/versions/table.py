@@ -53,8 +53,6 @@ class Toolchain:
 
 @dataclass(frozen=True, kw_only=True)
 class TensorflowRow:
-    """One version of TensorFlow."""
-
     version: str
     tested: bool  # this project has run it
     python: tuple[str, ...]  # python, cuda, cudnn: exact strings that the build accepts
@@ -74,8 +72,6 @@ class TensorflowRow:
 
 @dataclass(frozen=True, kw_only=True)
 class CudaRow:
-    """One CUDA release."""
-
     version: str
     redist: str  # sha256 of NVIDIA's redistrib JSON
     capabilities: tuple[str, ...]  # compute capabilities that its ptxas assembles

@@ -48,8 +48,6 @@ class Identity:
 
 
 class Archive:
-    """An open wheel."""
-
     def __init__(self, path: Path, archive: zipfile.ZipFile, identity: Identity) -> None:
         self.path = path
         self.identity = identity

@@ -35,8 +35,6 @@ LOG_SECONDS = 120
 
 @dataclass(frozen=True, kw_only=True)
 class BuiltWheel:
-    """A wheel on disk."""
-
     folder: Path  # ``dist/NAME``
     record: Manifest  # its manifest
     reused: bool  # whether it was built before

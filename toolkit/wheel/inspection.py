@@ -68,8 +68,6 @@ NAMES = frozenset({"tensorflow", "tensorflow-cpu"})
 
 @dataclass(frozen=True, kw_only=True)
 class Inspection:
-    """The facts of a TensorFlow wheel."""
-
     file: str  # its file name
     digest: str  # of its bytes
     bytes: int  # bytes, unpacked_bytes: its size, and that of its libraries once unpacked

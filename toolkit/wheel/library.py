@@ -69,8 +69,6 @@ _VERSIONED = re.compile(r"(GLIBC|GLIBCXX|CXXABI)_([0-9]+(?:\.[0-9]+)*)")
 
 @dataclass(frozen=True, kw_only=True)
 class Library:
-    """Facts of one ELF file."""
-
     needed: frozenset[str] = frozenset()  # names of the libraries that it loads
     # highest symbol version needed of GLIBC, GLIBCXX and CXXABI, where any is
     symbols: dict[str, str] = field(default_factory=dict)

@@ -102,8 +102,6 @@ _CODES: dict[int, tuple[type[ToolkitError], str, str]] = {
 
 @dataclass(frozen=True, kw_only=True)
 class Outcome:
-    """What one build did."""
-
     exit_code: int | None = None  # of Bazel; None where the build did not end
     failures: tuple[str, ...] = ()  # label and mnemonic of each failed action, with its message
     executed: int = 0  # actions that were run or taken from a cache
@@ -124,7 +122,6 @@ class Outcome:
 
     @property
     def remote(self) -> int:
-        """Number of actions that ran on a remote executor."""
         return self.runners.get("remote", 0)
 
     def record(self) -> dict[str, Any]:
@@ -258,7 +255,6 @@ class Progress:
 
     @property
     def event(self) -> dict[str, object]:
-        """The state as a JSON object."""
         left = None if self.remaining is None else round(self.remaining, 1)
         return {
             "event": "progress",

@@ -57,8 +57,6 @@ class BuildContext:
 
 @dataclass(frozen=True, kw_only=True)
 class WheelPlan:
-    """What building a wheel takes."""
-
     lock: Lock  # every pin
     digest: str  # content digest of all that decides the result
     arguments: dict[str, str]  # build arguments by name
@@ -69,7 +67,6 @@ class WheelPlan:
 
     @property
     def name(self) -> str:
-        """Name of the result's folder."""
         return digest.shorten(self.digest)
 
     @property

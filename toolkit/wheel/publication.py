@@ -18,8 +18,6 @@ from toolkit.wheel.plan import WheelPlan
 
 @dataclass(frozen=True, kw_only=True)
 class BuildRun:
-    """Where and when a build ran."""
-
     started: float  # started, finished: seconds since 1970
     finished: float
     host: Mapping[str, str]  # cores, memory, kernel of the machine, engine and its version

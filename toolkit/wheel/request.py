@@ -40,8 +40,6 @@ class WheelRequest:
 
 @dataclass(frozen=True, kw_only=True)
 class PlannedWheel:
-    """A build that can start."""
-
     spec: Spec  # the versions and the warnings about them
     plan: WheelPlan  # what will be run
     table: Table  # the version table

@@ -30,8 +30,6 @@ class Ask:
 
 
 class Fail(Exception):  # noqa: N818 - a verdict, not an error of the program
-    """The check found something wrong."""
-
     def __init__(self, why: str, *, remedy: str = "", **evidence: object) -> None:
         super().__init__(why)
         self.remedy = remedy
@@ -55,7 +53,6 @@ class Outcome:
     timeout: float
 
     def as_dict(self) -> dict[str, Any]:
-        """Return the JSON object of the report."""
         plain: dict[str, Any] = _plain(asdict(self))
         return plain
 

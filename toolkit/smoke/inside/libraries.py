@@ -105,8 +105,6 @@ def _file_offset(segments: list[Segment], address: int) -> int:
 
 @dataclass(frozen=True)
 class Library:
-    """One shared object."""
-
     soname: str  # what is passed to dlopen
     folder: str  # below ``site-packages/nvidia`` where its wheel puts it
     package: str  # the PyPI package

@@ -19,8 +19,6 @@ EPSILON = 1e-3
 
 @dataclass(frozen=True)
 class Expected:
-    """One array of a reference."""
-
     name: str  # what it is
     value: Any  # the float64 result
     terms: int  # how many rounded operations lead from the inputs to one element

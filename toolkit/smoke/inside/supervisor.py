@@ -173,7 +173,6 @@ class _Worker:
         return answer
 
     def end(self) -> None:
-        """Kill the whole group and reap the worker."""
         self._signal(signal.SIGKILL)
         self._process.wait()
         for stream in (self._requests, self._answers):
