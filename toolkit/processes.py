@@ -5,6 +5,8 @@ import re
 import signal
 import subprocess
 
+from toolkit.errors import IntegrityError
+
 DISK_FULL = re.compile(
     r"(?i:no space left on device|disk quota exceeded|the disk is full)|You don't have enough free space in"
 )
@@ -33,6 +35,15 @@ def stop(process: subprocess.Popen[str], *, grace: float, first: signal.Signals 
         except subprocess.TimeoutExpired:
             continue
         return
+
+
+def describe_wrong_package(why: str) -> IntegrityError:
+    """Return the error for a download that matches :data:`OTHER_BYTES`."""
+    return IntegrityError(
+        "a downloaded package does not have the hash that the lock promises",
+        why=why,
+        remedy="do not install it: find out which mirror or proxy served it",
+    )
 
 
 def shell_code(returncode: int) -> int:

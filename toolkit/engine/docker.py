@@ -15,7 +15,7 @@ from toolkit.engine import buildx, container
 from toolkit.engine.client import BaseImage, require_buildx, translating_errors
 from toolkit.engine.job import Deadline, Environment, EnvironmentPlan, Job, Listener
 from toolkit.environment import EnvironmentSpec, Platform
-from toolkit.errors import BuildError, EngineError, IntegrityError, ToolkitError, UsageError
+from toolkit.errors import BuildError, EngineError, ToolkitError, UsageError
 from toolkit.plan import repeat
 from toolkit.versions import load_table
 
@@ -286,9 +286,5 @@ def _explain(error: BuildError, log: Path) -> ToolkitError:
     said = [line.strip() for line in log.read_text(errors="replace").splitlines() if _CAUSE.search(line)]
     why = "\n       ".join(said) or error.why
     if any(processes.OTHER_BYTES.search(line) for line in said):
-        return IntegrityError(
-            "a downloaded package does not have the hash that the lock promises",
-            why=why,
-            remedy="do not install it: find out which mirror or proxy served it",
-        )
+        return processes.describe_wrong_package(why)
     return BuildError(error.what, why=why, remedy=error.remedy)

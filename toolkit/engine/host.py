@@ -23,7 +23,7 @@ from toolkit.console import Console, StatusLine
 from toolkit.engine.container import give_to_parent
 from toolkit.engine.job import Deadline, Environment, EnvironmentPlan, Job, Listener, Mount
 from toolkit.environment import EnvironmentSpec, Platform
-from toolkit.errors import BuildError, IntegrityError, PreflightError, ToolkitError
+from toolkit.errors import BuildError, PreflightError, ToolkitError
 
 NEEDED_BYTES: Final = {"cpu": 4 << 30, "cuda": 16 << 30}
 """Free disk that an installation needs for wheels and unpacked files, with some reserve."""
@@ -292,11 +292,7 @@ def _explain(log: Path, command: tuple[str, ...], code: int) -> ToolkitError:
             "the disk filled up while installing", remedy="free space, or set TOOLKIT_STATE to a larger disk"
         )
     if any(processes.OTHER_BYTES.search(line) for line in lines):
-        return IntegrityError(
-            "a downloaded package does not have the hash that the lock promises",
-            why=f"see {log}",
-            remedy="do not install it: find out which mirror or proxy served it",
-        )
+        return processes.describe_wrong_package(f"see {log}")
     program = command[command.index("-m") :]
     return BuildError(
         f"{' '.join(program[:3])} failed with exit code {code}",

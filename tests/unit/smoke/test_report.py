@@ -138,7 +138,7 @@ def test_an_output_that_breaks_off_names_the_last_check() -> None:
 def test_an_output_without_a_word_of_ours_says_so(output: str) -> None:
     with pytest.raises(CheckError) as caught:
         report.parse(output)
-    assert "not one of them" in caught.value.why
+    assert "none of them" in caught.value.why
 
 
 def test_a_failed_report_raises_with_its_reasons() -> None:

@@ -22,7 +22,7 @@ STEP = 'process "/bin/sh -c /build/with-ca python3.11 -u -m wheelbuild" did not 
         (
             f"{STEP}28\n    wheel: the disk is full: clang: error: x",
             PreflightError,
-            "is compiled already is used again",
+            "compiled files are used again",
         ),
         (f"{STEP}5\n    E: You don't have enough free space in /var/cache/apt/.", PreflightError, "free space"),
         (f"{STEP}137\n    OSError: [Errno 28] No space left on device", PreflightError, "free space"),

@@ -21,7 +21,7 @@ def test_dry_run_without_the_wheel_prints_its_build_and_says_what_is_missing(run
     argv = shlex.split(line)
     assert argv[argv.index("--target") + 1] == "wheel-from-source"
     assert {"BAZEL_JOBS=3", "COMPUTE_CAPABILITIES=compute_80", "CUDA_VERSION=12.6.1"} <= set(argv)
-    assert "what follows depends on the wheel" in done.stderr
+    assert "the next steps depend on the wheel" in done.stderr
     assert "P13: " in done.stderr
     wheel = run("build-wheel", "--jobs", "3", "--compute-capability", "8.0", "--dry-run")
     assert wheel.stdout == done.stdout, "the very build of `toolkit build-wheel`"
