@@ -5,6 +5,7 @@ import hashlib
 import re
 import struct
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -63,12 +64,6 @@ def test_a_ptxas_that_cannot_be_executed_fails(alone: Site) -> None:
     assert f"{alone.root / PTXAS} (not executable)" in caught.value.evidence["searched"]
 
 
-def test_a_ptxas_of_another_cuda_fails(alone: Site) -> None:
-    install_ptxas(alone, version="13.0.88")
-    with pytest.raises(Fail, match=re.escape("of CUDA 13.0.88; asked for 12.6.1")):
-        compiler.ptxas(ASKED)
-
-
 def test_the_wheels_ptxas_comes_after_path(alone: Site, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     foreign = install_ptxas(Site(tmp_path / "foreign"), version="13.0.88")
     install_ptxas(alone)
@@ -78,24 +73,20 @@ def test_the_wheels_ptxas_comes_after_path(alone: Site, tmp_path: Path, monkeypa
     assert caught.value.evidence["searched"] == [str(alone.root / "cuda_sdk_lib/bin/ptxas"), str(foreign)]
 
 
-def test_a_ptxas_that_fails_is_quoted(alone: Site) -> None:
-    install_ptxas(alone, code=255)
-    with pytest.raises(Fail, match="code 255: ptxas fatal : as told"):
-        compiler.ptxas(ASKED)
-
-
-def test_a_ptxas_that_is_no_program_fails(alone: Site) -> None:
-    alone.write(PTXAS, struct.pack("<I", 0xDEADBEEF)).chmod(0o755)
-    with pytest.raises(Fail, match="does not run"):
-        compiler.ptxas(ASKED)
-
-
 @pytest.mark.parametrize(
     ("broken", "why"),
-    [({"writes": False}, "ptxas made no cubin"), ({"flags": 0x5A055A}, "asked for sm_75, ptxas assembled for sm_90")],
+    [
+        ({"version": "13.0.88"}, "of CUDA 13.0.88; asked for 12.6.1"),
+        ({"code": 255}, "code 255: ptxas fatal : as told"),
+        ({"writes": False}, "ptxas made no cubin"),
+        ({"flags": 0x5A055A}, "asked for sm_75, ptxas assembled for sm_90"),
+        ({}, "does not run"),
+    ],
 )
-def test_a_ptxas_without_the_right_cubin_fails(alone: Site, broken: dict[str, int], why: str) -> None:
-    install_ptxas(alone, **broken)  # type: ignore[arg-type]
+def test_a_ptxas_that_cannot_serve_fails(alone: Site, broken: dict[str, Any], why: str) -> None:
+    file = install_ptxas(alone, **broken)
+    if not broken:
+        file.write_bytes(struct.pack("<I", 0xDEADBEEF))
     with pytest.raises(Fail, match=why):
         compiler.ptxas(ASKED)
 
@@ -103,17 +94,6 @@ def test_a_ptxas_without_the_right_cubin_fails(alone: Site, broken: dict[str, in
 def test_without_an_expectation_the_builds_first_capability_is_tried(alone: Site) -> None:
     install_ptxas(alone, flags=0x3C053C)
     assert compiler.ptxas(Ask())["assembled_for"] == "sm_60"
-
-
-def test_no_libdevice_fails(alone: Site) -> None:
-    with pytest.raises(Fail, match=r"libdevice\.10\.bc is not where TensorFlow looks"):
-        compiler.libdevice(ASKED)
-
-
-def test_a_libdevice_that_is_no_bitcode_fails(alone: Site) -> None:
-    alone.write(LIBDEVICE, b"version https://git-lfs.github.com/spec/v1")
-    with pytest.raises(Fail, match="is not LLVM bitcode"):
-        compiler.libdevice(ASKED)
 
 
 def test_without_libnvvm_the_evidence_says_what_was_not_tried(alone: Site) -> None:
@@ -157,25 +137,25 @@ def test_one_flipped_bit_in_the_wheels_libdevice_fails(alone: Site) -> None:
         compiler.libdevice(ASKED)
 
 
-def test_a_libdevice_that_libnvvm_refuses_fails_with_its_log(alone: Site, gcc: Compiler) -> None:
-    alone.write(LIBDEVICE, BITCODE)
-    alone.write(LIBNVVM, gcc(NVVM % {"ptx": GOOD_PTX, "add": 4}))
-    with pytest.raises(Fail, match="nvvmAddModuleToProgram returned 4: error: libdevice is corrupt"):
-        compiler.libdevice(ASKED)
-
-
-@pytest.mark.parametrize("ptx", [GOOD_PTX + r"call __nv_tanhf\n", ""])
-def test_a_libdevice_without_the_function_fails(alone: Site, gcc: Compiler, ptx: str) -> None:
-    alone.write(LIBDEVICE, BITCODE)
-    alone.write(LIBNVVM, gcc(NVVM % {"ptx": ptx, "add": 0}))
-    with pytest.raises(Fail, match="does not define __nv_tanhf"):
-        compiler.libdevice(ASKED)
-
-
-def test_a_broken_libnvvm_fails(alone: Site) -> None:
-    alone.write(LIBDEVICE, BITCODE)
-    alone.write(LIBNVVM, b"not a library")
-    with pytest.raises(Fail, match="cannot be linked"):
+@pytest.mark.parametrize(
+    ("libdevice", "answers", "why"),
+    [
+        (None, None, "libdevice.10.bc is not where TensorFlow looks"),
+        (b"version https://git-lfs.github.com/spec/v1", None, "is not LLVM bitcode"),
+        (BITCODE, {"ptx": GOOD_PTX, "add": 4}, "nvvmAddModuleToProgram returned 4: error: libdevice is corrupt"),
+        (BITCODE, {"ptx": GOOD_PTX + r"call __nv_tanhf\n", "add": 0}, "does not define __nv_tanhf"),
+        (BITCODE, {"ptx": "", "add": 0}, "does not define __nv_tanhf"),
+        (BITCODE, {}, "cannot be linked"),
+    ],
+)
+def test_a_libdevice_that_cannot_be_linked_fails(
+    alone: Site, gcc: Compiler, libdevice: bytes | None, answers: dict[str, object] | None, why: str
+) -> None:
+    if libdevice:
+        alone.write(LIBDEVICE, libdevice)
+    if answers is not None:
+        alone.write(LIBNVVM, gcc(NVVM % answers) if answers else b"not a library")
+    with pytest.raises(Fail, match=why):
         compiler.libdevice(ASKED)
 
 

@@ -1,6 +1,7 @@
 """Version, tags, requirements and files: each told wrong by a real dist-info."""
 
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -36,28 +37,49 @@ def test_another_version_fails(site: Site, asked: str) -> None:
         version.version(Ask(version=asked))
 
 
-def test_a_distribution_of_another_version_fails(site: Site) -> None:
-    site.install(version="2.18.1")
-    with pytest.raises(Fail, match=r"module says 2\.19\.0, its distribution says 2\.18\.1"):
-        version.version(Ask())
-
-
-def test_two_owners_fail(site: Site) -> None:
+def install_twice(site: Site) -> None:
     site.install("tensorflow")
     site.install("tensorflow-cpu")
-    with pytest.raises(Fail, match="one installed distribution should own"):
-        version.version(Ask())
 
 
-def test_a_module_that_nobody_installed_fails(site: Site) -> None:
-    with pytest.raises(Fail, match="found: none"):
-        version.wheel_tags(Ask())
+def change_byte(site: Site) -> None:
+    site.install()
+    file = Path(site.module.__file__)
+    file.write_bytes(file.read_bytes().replace(b"2.19", b"2.91"))
 
 
-def test_a_module_without_a_version_fails(site: Site) -> None:
-    del site.module.__version__
-    with pytest.raises(Fail, match="has no __version__"):
-        version.version(Ask())
+def lose_file(site: Site) -> None:
+    with (site.install() / "RECORD").open("a") as listing:
+        listing.write("tensorflow/lost.so,sha256=AAAA,1\n")
+
+
+def forget_hashes(site: Site) -> None:
+    (site.install() / "RECORD").write_text("tensorflow/__init__.py,,\n")
+
+
+@pytest.mark.parametrize(
+    ("spoil", "check", "why"),
+    [
+        (
+            lambda site: site.install(version="2.18.1"),
+            version.version,
+            "module says 2.19.0, its distribution says 2.18.1",
+        ),
+        (install_twice, version.version, "one installed distribution should own"),
+        (lambda site: delattr(site.module, "__version__"), version.version, "has no __version__"),
+        (lambda site: None, version.wheel_tags, "found: none"),
+        (lambda site: site.install(tag="cp39-cp39-linux_x86_64"), version.wheel_tags, "no tag of the wheel fits"),
+        (change_byte, version.files, "0 files missing, 1 changed.*tensorflow/__init__.py"),
+        (lose_file, version.files, "1 files missing.*lost.so"),
+        (forget_hashes, version.files, "no RECORD of its files"),
+    ],
+)
+def test_an_installation_that_is_not_whole_fails(
+    site: Site, spoil: Callable[[Site], object], check: Callable[[Ask], object], why: str
+) -> None:
+    spoil(site)
+    with pytest.raises(Fail, match=why):
+        check(Ask())
 
 
 def test_an_import_error_names_what_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -67,12 +89,6 @@ def test_an_import_error_names_what_is_missing(monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.setattr(version, "load_tensorflow", broken)
     with pytest.raises(Fail, match=r"libtensorflow_cc\.so\.2"):
         version.imports(Ask())
-
-
-def test_a_wheel_for_another_python_fails(site: Site) -> None:
-    site.install(tag="cp39-cp39-linux_x86_64")
-    with pytest.raises(Fail, match="no tag of the wheel fits"):
-        version.wheel_tags(Ask())
 
 
 @pytest.mark.parametrize(
@@ -121,27 +137,6 @@ def test_requirements_without_the_means_to_compare_fail(site: Site, monkeypatch:
 def test_untouched_files_pass(site: Site) -> None:
     site.install()
     assert version.files(Ask())["files"] == 1
-
-
-def test_a_changed_byte_fails(site: Site) -> None:
-    site.install()
-    file = Path(site.module.__file__)
-    file.write_bytes(file.read_bytes().replace(b"2.19", b"2.91"))
-    with pytest.raises(Fail, match=r"0 files missing, 1 changed.*tensorflow/__init__\.py"):
-        version.files(Ask())
-
-
-def test_a_missing_file_fails(site: Site) -> None:
-    listing = site.install() / "RECORD"
-    listing.write_text(listing.read_text() + "tensorflow/lost.so,sha256=AAAA,1\n")
-    with pytest.raises(Fail, match=r"1 files missing.*lost\.so"):
-        version.files(Ask())
-
-
-def test_a_record_without_hashes_fails(site: Site) -> None:
-    (site.install() / "RECORD").write_text("tensorflow/__init__.py,,\n")
-    with pytest.raises(Fail, match="no RECORD of its files"):
-        version.files(Ask())
 
 
 def test_a_promise_is_found_for_the_very_file_only(site: Site, tmp_path: Path) -> None:

@@ -20,6 +20,14 @@ def save(folder: Path, step: int, keep: int = 2) -> Path:
     return checkpoint.save(folder, {**VALUES, "step": np.array(step)}, Position(step=step, loss_sum=0.1), keep=keep)
 
 
+def require_first(folder: Path, *, problems: int) -> None:
+    """Require that the state of step 1 is loaded, and that so many problems are named."""
+    loaded, found = checkpoint.load(folder)
+    assert loaded
+    assert loaded.position.step == 1
+    assert len(found) == problems
+
+
 def test_what_is_saved_is_loaded(tmp_path: Path) -> None:
     save(tmp_path, 7)
     loaded, problems = checkpoint.load(tmp_path)
@@ -72,10 +80,7 @@ def test_a_record_that_says_something_else_is_noticed(tmp_path: Path, written: s
     text = record.read_text()
     assert written in text
     record.write_text(text.replace(written, changed))
-    loaded, problems = checkpoint.load(tmp_path)
-    assert loaded
-    assert loaded.position.step == 1
-    assert len(problems) == 1
+    require_first(tmp_path, problems=1)
 
 
 @pytest.mark.parametrize("end", ["npz", "json"])
@@ -84,10 +89,7 @@ def test_a_torn_file_is_noticed(tmp_path: Path, end: str, share: float) -> None:
     save(tmp_path, 1)
     victim = save(tmp_path, 2).with_suffix(f".{end}")
     os.truncate(victim, int(victim.stat().st_size * share))
-    loaded, problems = checkpoint.load(tmp_path)
-    assert loaded
-    assert loaded.position.step == 1
-    assert len(problems) == 1
+    require_first(tmp_path, problems=1)
 
 
 def test_a_damaged_checkpoint_does_not_outlive_the_new_ones(tmp_path: Path) -> None:
@@ -115,10 +117,7 @@ def test_arrays_whose_process_was_killed_before_their_record_are_removed(tmp_pat
 def test_a_record_that_is_no_record_is_noticed(tmp_path: Path, text: str) -> None:
     save(tmp_path, 1)
     save(tmp_path, 2).with_suffix(".json").write_text(text)
-    loaded, problems = checkpoint.load(tmp_path)
-    assert loaded
-    assert loaded.position.step == 1
-    assert len(problems) == 1
+    require_first(tmp_path, problems=1)
 
 
 def test_a_checkpoint_that_cannot_be_read_is_no_damaged_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -141,10 +140,7 @@ def test_a_checkpoint_that_cannot_be_read_is_no_damaged_one(tmp_path: Path, monk
 def test_arrays_without_record_do_not_count(tmp_path: Path) -> None:
     save(tmp_path, 1)
     save(tmp_path, 2).with_suffix(".json").unlink()
-    loaded, problems = checkpoint.load(tmp_path)
-    assert loaded
-    assert loaded.position.step == 1
-    assert not problems
+    require_first(tmp_path, problems=0)
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="mounting a small disk needs root")
