@@ -31,12 +31,19 @@ def built(bazel: None, tmp_path_factory: pytest.TempPathFactory) -> tuple[Place,
     return place, json.loads(done.stdout)
 
 
-@pytest.fixture
-def small_engine(bazel: None) -> Iterator[SmallEngine]:
-    """An engine of its own, with the images that a wheel of the stand-in is built from."""
+@pytest.fixture(scope="session")
+def own_engine(bazel: None) -> Iterator[SmallEngine]:
+    """A second engine, with the images that a wheel of the stand-in is built from."""
     with tempfile.TemporaryDirectory() as folder, start(Path(folder), gib=8) as engine:
         engine.load(stages.STANDIN, "toolkit/bazel:debian")
         yield engine
+
+
+@pytest.fixture
+def small_engine(own_engine: SmallEngine) -> SmallEngine:
+    """The second engine, without anything that an earlier test built in it."""
+    own_engine.forget()
+    return own_engine
 
 
 @pytest.fixture

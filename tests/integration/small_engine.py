@@ -62,6 +62,11 @@ class SmallEngine:
             argv = ["docker", "load", "--quiet"]
             subprocess.run(argv, stdin=saved.stdout, env=os.environ | self.variables, capture_output=True, check=True)
 
+    def forget(self) -> None:
+        """Remove the results and the cache mounts of all builds."""
+        argv = ["docker", "builder", "prune", "--all", "--force"]
+        subprocess.run(argv, env=os.environ | self.variables, capture_output=True, check=True)
+
     @contextlib.contextmanager
     def filled(self, *, leave_mib: int) -> Iterator[None]:
         """Leave so much of the disk while the block runs."""

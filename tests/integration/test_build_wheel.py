@@ -10,9 +10,7 @@ import re
 import shutil
 import signal
 import subprocess
-import sys
 import time
-import uuid
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -41,15 +39,6 @@ def test_result_is_said_as_one_object_and_progress_as_events(built: tuple[Place,
     assert value["reused"] is False
     assert value["rung"] == "below R0"
     assert value["floating"] == ["apt-snapshot"]
-
-
-def test_wheel_installs_and_imports(built: tuple[Place, dict[str, Any]], tmp_path: Path) -> None:
-    place, value = built
-    pip = [sys.executable, "-m", "pip", "install", "--quiet", "--no-index", "--no-deps", "--target", str(tmp_path)]
-    subprocess.run([*pip, str(place.folder / value["wheel"])], check=True)
-    program = "import tensorflow as tf; print(tf.__version__, tf.float128_digits())"
-    done = subprocess.run([sys.executable, "-c", program], cwd=tmp_path, capture_output=True, text=True, check=True)
-    assert done.stdout.split() == ["2.19.0", "113"]
 
 
 def test_up_to_date_wheel_is_not_built_again(built: tuple[Place, dict[str, Any]]) -> None:
@@ -105,18 +94,10 @@ def test_provenance_names_the_bazel_that_ran(built: tuple[Place, dict[str, Any]]
     assert hashlib.sha256((place.folder / "bazel").read_bytes()).hexdigest() == report["bazel_sha256"]
 
 
-def test_one_changed_file_is_compiled_and_nothing_else(place: Place) -> None:
-    edit(place.source / "tensorflow/core/kernels/host.cc", "-1e300", f"-1e300 - {uuid.uuid4().int % 10**6}")
-    done = place.build("--json")
-    assert done.returncode == 0, done.stderr
-    manifest = json.loads((place.folder / json.loads(done.stdout)["folder"] / "manifest.json").read_text())
-    runners = manifest["facts"]["bazel"]["runners"]
-    assert 1 <= runners["local"] <= 3, "compile, and link and pack where the object is another"
-
-
-def test_ctrl_c_leaves_nothing_behind_and_the_next_run_goes_on(place: Place) -> None:
+def test_ctrl_c_leaves_nothing_behind_and_the_next_run_goes_on(place: Place, caches: list[str]) -> None:
+    """With a cache of its own: what it finds the next time is what the interrupted build left."""
     packer = place.hold_packer()
-    process = place.start()
+    process = place.start("--cache", caches[0])
     waiting = place.wait_for(process, packer)
     process.send_signal(signal.SIGINT)
     began = time.monotonic()
@@ -130,7 +111,7 @@ def test_ctrl_c_leaves_nothing_behind_and_the_next_run_goes_on(place: Place) -> 
     assert list((place.folder / "dist").iterdir()) == []
 
     edit(place.source / packer.decode(), "time.sleep(600)", "time.sleep(0)")
-    done = place.build("--json")
+    done = place.build("--cache", caches[0], "--json")
     assert done.returncode == 0, done.stderr
     manifest = json.loads((place.folder / json.loads(done.stdout)["folder"] / "manifest.json").read_text())
     assert manifest["facts"]["bazel"]["runners"].get("local", 0) <= 1, "only packing was left"
@@ -139,12 +120,13 @@ def test_ctrl_c_leaves_nothing_behind_and_the_next_run_goes_on(place: Place) -> 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root may kill a process of a container, as the kernel does")
 def test_compiler_killed_for_memory_advises_fewer_jobs(place: Place) -> None:
     packer = place.hold_packer()
-    process = place.start()
+    process = place.start("--verbose")
     os.kill(place.wait_for(process, packer), signal.SIGKILL)
     _, errors = process.communicate(timeout=120)
     assert process.returncode == 6, errors
     assert "error: a compiler was killed for memory" in errors
     assert "--jobs" in errors
+    assert re.search(r"try: BAZEL_JOBS=\d+; compiled files are kept", errors)
     assert list((place.folder / "dist").iterdir()) == []
 
 
@@ -152,10 +134,12 @@ def test_compile_error_is_shown_and_the_whole_log_is_kept(place: Place) -> None:
     edit(place.source / "tensorflow/core/kernels/host.cc", "standin_total(", "standin_total((")
     done = place.build()
     assert done.returncode == 6
+    assert "Compiling tensorflow/core/kernels/host.cc failed" in done.stderr
     assert "error: expected ')'" in done.stderr
     assert list((place.folder / "dist").iterdir()) == []
     log = next((place.folder / "state").glob("wheel-*/bazel/build.log"))
     assert "error: expected ')'" in log.read_text()
+    assert "buildFinished" in (log.parent / "events.json").read_text()
 
 
 def test_download_with_another_hash_than_pinned_is_refused(place: Place, clone: Path) -> None:

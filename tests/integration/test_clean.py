@@ -4,6 +4,7 @@ import json
 import os
 import subprocess
 import sys
+import tempfile
 import uuid
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -13,7 +14,7 @@ import docker
 import pytest
 
 from tests.integration.docker import stages
-from tests.integration.small_engine import SmallEngine
+from tests.integration.small_engine import SmallEngine, start
 from toolkit import clean, naming
 
 pytestmark = pytest.mark.engine
@@ -86,16 +87,24 @@ def test_the_base_stand_in_stays_unless_asked_for(tmp_path: Path) -> None:
     assert naming.STANDIN_BASE in {item.name for item in clean.find(client, tmp_path, with_base=True)}
 
 
+@pytest.fixture
+def bare_engine() -> Iterator[SmallEngine]:
+    """An engine of its own with the base image and nothing else: everything of ours in it is removed."""
+    with tempfile.TemporaryDirectory() as folder, start(Path(folder), gib=1) as engine:
+        engine.load(stages.STANDIN)
+        yield engine
+
+
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root may have an engine of its own")
 @pytest.mark.timeout(600)
-def test_caches_of_bazel_are_named_and_removed(small_engine: SmallEngine, tmp_path: Path) -> None:
+def test_caches_of_bazel_are_named_and_removed(bare_engine: SmallEngine, tmp_path: Path) -> None:
     """In an engine of its own, for a cache removed by mistake would cost hours."""
     (tmp_path / "Dockerfile").write_text(
         "ARG BASE\nFROM ${BASE}\nARG NAME\n"
         f"RUN --mount=type=cache,id={naming.BAZEL_MOUNT}${{NAME}},target=/cache head -c 3000000 /dev/zero >/cache/x\n"
         "RUN --mount=type=cache,id=stranger,target=/cache head -c 1000 /dev/zero >/cache/x\n"
     )
-    variables = os.environ | small_engine.variables
+    variables = os.environ | bare_engine.variables
     for name in ("tensorflow", "verify-0123456789ab"):
         argv = ["docker", "buildx", "build", "--build-arg", f"BASE={stages.STANDIN}", "--build-arg", f"NAME={name}"]
         subprocess.run([*argv, str(tmp_path)], env=variables, capture_output=True, check=True)

@@ -2,9 +2,6 @@
 
 import hashlib
 import json
-import os
-import re
-import signal
 import subprocess
 import sys
 import time
@@ -92,33 +89,12 @@ def test_our_versions_win_over_those_of_the_configurations(result: Path) -> None
     assert facts["peak_memory_mib"] > 100
 
 
-def test_two_builds_without_caches_give_the_same_wheel(result: Path, cold_cache: str, tmp_path: Path) -> None:
-    outcome = stages.build_mini(cache=cold_cache, output=tmp_path)
-    assert outcome.code == 0, outcome.text
-    facts = json.loads((tmp_path / "build.json").read_text())
-    assert not [name for name in facts["processes"] if "hit" in name], "the cache was to be cold"
-    assert (tmp_path / WHEEL).read_bytes() == (result / WHEEL).read_bytes()
-
-
 def test_a_changed_file_is_compiled_and_nothing_else(result: Path, cache: str, mini: Path, tmp_path: Path) -> None:
     change(mini)
     outcome = stages.build_mini(mini, cache=cache, output=tmp_path / "out")
     assert outcome.code == 0, outcome.text
     compiled = json.loads((tmp_path / "out/build.json").read_text())["processes"]["local"]
     assert compiled == 3, "compile, link, pack"
-
-
-def test_an_error_shows_its_cause_keeps_its_log_and_leaves_no_wheel(cache: str, mini: Path, tmp_path: Path) -> None:
-    edit(mini / "tensorflow/core/kernels/host.cc", "standin_total(", "standin_total((")
-    outcome = stages.build_mini(mini, cache=cache, output=tmp_path / "out")
-    assert outcome.step_code == 1, outcome.text
-    assert "Compiling tensorflow/core/kernels/host.cc failed" in outcome.text
-    assert "error: expected ')'" in outcome.text
-    assert not (tmp_path / "out").exists()
-    log = stages.build("bazel-log", output=tmp_path / "log", arguments={"CACHE_ID": cache, "RUN_ID": uuid.uuid4().hex})
-    assert log.code == 0, log.text
-    assert "error: expected ')'" in (tmp_path / "log/build.log").read_text()
-    assert "buildFinished" in (tmp_path / "log/events.json").read_text()
 
 
 @pytest.mark.parametrize(
@@ -248,53 +224,3 @@ def test_a_remote_cache_serves_hits_to_those_who_may(bazel: None, cold_cache: st
     assert not any(
         http_cache.PASSWORD in file.read_text() for file in (tmp_path / "out").iterdir() if file.suffix != ".whl"
     )
-
-
-def start(mini: Path, cache: str, output: Path) -> tuple["subprocess.Popen[str]", int]:
-    """A build whose last action waits, so that something can happen to it.
-
-    Returns:
-        the build, and the process that waits, as this machine sees it.
-    """
-    folder = mini / "tensorflow/tools/pip_package"
-    # A name of its own: somebody else may run these tests on this machine.
-    packer = f"build_wheel_{uuid.uuid4().hex}.py"
-    edit(folder / "BUILD", "build_wheel.py", packer)
-    edit(folder / "build_wheel.py", "\nmain()\n", "\ntime.sleep(600)\nmain()\n")
-    (folder / "build_wheel.py").rename(folder / packer)
-    build = subprocess.Popen(
-        stages.compose_mini(mini, cache=cache, output=output),
-        cwd=stages.ROOT,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-    )
-    return build, find_process(f"tensorflow/tools/pip_package/{packer}".encode())
-
-
-@pytest.mark.skipif(os.geteuid() != 0, reason="only root may kill a process of a container, as the kernel does")
-def test_a_process_killed_for_memory_is_told_from_other_failures(cache: str, mini: Path, tmp_path: Path) -> None:
-    build, waiting = start(mini, cache, tmp_path / "out")
-    os.kill(waiting, signal.SIGKILL)
-    text, _ = build.communicate(timeout=120)
-    assert stages.Outcome(build.returncode, text).step_code == 137, text
-    assert re.search(r"try: BAZEL_JOBS=\d+; compiled files are kept", text)
-    assert not (tmp_path / "out").exists()
-
-
-def test_an_interrupted_build_stops_at_once_and_goes_on_where_it_was(
-    cold_cache: str, mini: Path, tmp_path: Path
-) -> None:
-    build, waiting = start(mini, cold_cache, tmp_path / "out")
-    build.send_signal(signal.SIGINT)
-    began = time.monotonic()
-    build.communicate(timeout=60)
-    while Path(f"/proc/{waiting}").exists():
-        assert time.monotonic() - began < 30, "Bazel outlived its build"
-        time.sleep(0.1)
-    assert not (tmp_path / "out").exists()
-
-    outcome = stages.build_mini(cache=cold_cache, output=tmp_path / "again")
-    assert outcome.code == 0, outcome.text
-    processes = json.loads((tmp_path / "again/build.json").read_text())["processes"]
-    assert processes.get("local", 0) <= 1, f"only the last action was left: {processes}"
