@@ -94,11 +94,9 @@ def load(folder: Path) -> tuple[Checkpoint | None, list[str]]:
 
 
 def require_same_run(saved: Checkpoint, config_sha256: str, data_sha256: str | None = None) -> None:
-    """Refuse a checkpoint of another run, by the digests of its configuration and, where known, of its data.
+    """Refuse a checkpoint of another run.
 
-    Raises:
-        IntegrityError: it belongs to another configuration, or names none.
-        CheckError: it belongs to other data.
+    Another configuration, or none, raises an IntegrityError; other data, where its digest is given, a CheckError.
     """
     found = saved.position.config_sha256
     if not found:

@@ -41,10 +41,7 @@ Function = Callable[[Any], Any]
 def export(folder: Path, out: Path) -> dict[str, float]:
     """Export a run; returns for each format the largest difference of its logits from the live model's.
 
-    Raises:
-        DataError: the folder is not that of a run, or it has no good checkpoint.
-        IntegrityError: its newest checkpoint is that of another run.
-        CheckError: what was exported does not compute what the model does; nothing is left of it.
+    Raises a CheckError if what was exported does not compute what the model does; nothing is left of it.
     """
     config = read_folder_config(folder)
     saved, _ = checkpoint.load(folder / "checkpoints")

@@ -77,13 +77,10 @@ class Profile:
 
 @dataclass
 class Loop:
-    """A run in progress.
+    """A run in progress; each step moves `position`.
 
-    Attributes:
-        position: how far it is; moved by each step.
-        late: outcomes are read when the next step has begun.
-        resident: the training images are on the device, and steps are told only which to take.
-        first_step_seconds: time of this process' first step, once it is done.
+    With `late`, outcomes are read when the next step has begun. With `resident`, the training images are on the device,
+    and steps are told only which to take. `first_step_seconds` is set once this process' first step is done.
     """
 
     config: TrainConfig

@@ -43,11 +43,8 @@ def _join(*parts: NDArray[Any]) -> NDArray[np.uint8]:
 class Resident:
     """The training split in the device's memory.
 
-    Attributes:
-        images: (examples, height, width, channels) as bytes.
-        labels: (examples,) as int64.
-        pad: pixels added on each side before cropping; 0 where images are not augmented.
-        fill: (channels,), the value of added pixels.
+    `images` are (examples, height, width, channels) as bytes, `labels` (examples,) as int64. Before cropping, `pad`
+    pixels of value `fill`, (channels,), are added on each side; `pad` is 0 where images are not augmented.
     """
 
     images: tf.Tensor

@@ -1,11 +1,11 @@
 """Handles signals, and closes the network to this process.
 
 Before the first step is done, SIGTERM, SIGINT or SIGHUP ends the process at once. After that, a signal asks the loop to
-stop after its step and to save; a second one ends the process at once. SIGHUP, which a closed terminal sends, is left
-alone where it is ignored, as under nohup.
+stop after its step and to save; a second one ends the process at once. An ignored SIGHUP, as under nohup, stays
+ignored.
 
-A container gets a network or not before its arguments are known, so the one compose service for all data sets has one.
-Linux lets a process without rights give up system calls for good (seccomp, since Linux 3.17;
+A container gets a network or not before its arguments are known, so compose's service has one for all data sets. Linux
+lets a process without rights give up system calls for good (seccomp, since Linux 3.17;
 https://docs.kernel.org/userspace-api/seccomp_filter.html); Docker's default profile allows it.
 """
 

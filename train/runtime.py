@@ -77,13 +77,9 @@ RECORDED: Final = ("threads", "devices", "tensorflow", "tf32", "numpy", "cuda", 
 def prepare(threads: int, *, tf32: bool = False) -> dict[str, Any]:
     """Load TensorFlow and pin what decides its last bits; call it before anything else of TensorFlow.
 
-    Args:
-        threads: threads inside an operation. Sums are split among them, so their number changes the rounding.
-        tf32: let GPUs round the factors of float32 products to 10 bits of mantissa, which is TensorFlow's own default
-            from compute capability 8.0 on. Other GPUs ignore it.
-
-    Returns:
-        What the bits depend on besides the configuration, to be recorded with the run.
+    Sums are split among the `threads` of an operation, so their number changes the rounding. With `tf32`, GPUs round
+    the factors of float32 products to 10 bits of mantissa, TensorFlow's own default from compute capability 8.0 on.
+    Returns what the bits depend on besides the configuration, to be recorded with the run.
     """
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
     import tensorflow as tf

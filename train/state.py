@@ -18,12 +18,9 @@ from train.reader import COUNTERS, SLOTS, describe_array
 class State:
     """The variables of a run.
 
-    Attributes:
-        slots: for each trainable weight, what the update rule keeps.
-        step: steps done, skipped ones included.
-        loss_scale: what the loss is multiplied by in half precision.
-        steady: steps without overflow since the scale last changed.
-        skipped: steps that changed no weight, because a gradient overflowed.
+    `slots` are what the update rule keeps for each trainable weight. Of the `step` steps done, those `skipped` changed
+    no weight, because a gradient overflowed. In half precision the loss is multiplied by `loss_scale`; `steady` counts
+    the steps without overflow since it last changed.
     """
 
     model: keras.Model

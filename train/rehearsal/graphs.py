@@ -27,10 +27,8 @@ GPU: Final = "/job:localhost/replica:0/task:0/device:GPU:0"
 class TracedGraph:
     """A traced function with the references and names of its outputs, and the functions that it calls.
 
-    Attributes:
-        controls: names of the nodes that run besides.
-        arguments: placeholders that the caller fills in each run.
-        variables: placeholders of variables' handles, and the dtype of each variable.
+    `controls` names the nodes that run besides, `arguments` the placeholders that the caller fills in each run.
+    `variables` has the placeholders of variables' handles, and the dtype of each variable.
     """
 
     name: str

@@ -1,11 +1,9 @@
 """Reads which GPU kernels TensorFlow's CUDA wheel registers: for which operations, and for which dtypes.
 
-TensorFlow looks a kernel up by operation, device and label, and takes the first whose constraints on dtypes hold. It
-tries the kernels of the device first and those of the device DEFAULT after them (FindKernelRegistration in
-tensorflow/core/framework/op_kernel.cc). A kernel also names the arguments that it reads or writes in host memory.
-
-The CPU wheel has no GPU kernels. So those of the CUDA wheel are kept in ``kernels.yaml``, which
-``python -m train.rehearsal.kernels`` prints when the CUDA wheel's Python runs it. It needs no GPU.
+TensorFlow looks a kernel up by operation, device and label, and takes the first whose constraints on dtypes hold: those
+of the device before those of DEFAULT (FindKernelRegistration in tensorflow/core/framework/op_kernel.cc). The CPU wheel
+has no GPU kernels, so those of the CUDA wheel are kept in ``kernels.yaml``. ``python -m train.rehearsal.kernels``
+prints that file when the CUDA wheel's Python runs it, without a GPU.
 """
 
 from collections import defaultdict
