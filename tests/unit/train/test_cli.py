@@ -54,17 +54,13 @@ def test_wrong_usage_is_explained(arguments: list[str], message: str, capsys: py
     assert message in capsys.readouterr().err
 
 
-def test_reading_a_command_line_is_fast_and_loads_no_tensorflow() -> None:
+def test_reading_a_command_line_loads_nothing_slow() -> None:
     code = (
-        "import sys, time; began = time.perf_counter(); from train.cli import parse; parse(['digits']);"
-        "assert not {'tensorflow', 'keras', 'numpy', 'matplotlib'} & set(sys.modules), 'too much is loaded';"
-        "print(time.perf_counter() - began)"
+        "import sys; from train.cli import parse; parse(['digits']);"
+        "print(*{'tensorflow', 'keras', 'numpy', 'matplotlib', 'datasets', 'sklearn'} & set(sys.modules))"
     )
-    times = [
-        float(subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True).stdout)
-        for _ in range(3)
-    ]
-    assert min(times) < 0.5  # 0.1 s on an idle machine
+    loaded = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True).stdout
+    assert loaded.split() == []
 
 
 def test_an_option_wins_over_its_recipe() -> None:
