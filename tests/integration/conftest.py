@@ -15,6 +15,9 @@ from tests.integration.docker import stages
 from tests.integration.place import Place
 from tests.integration.small_engine import SmallEngine, start
 
+COMPILER = "toolkit/test:compiler"
+"""A base image in which the toolchain's packages are installed already, and its headers are not patched yet."""
+
 
 @pytest.fixture(scope="session")
 def bazel() -> None:
@@ -33,9 +36,13 @@ def built(bazel: None, tmp_path_factory: pytest.TempPathFactory) -> tuple[Place,
 
 @pytest.fixture(scope="session")
 def own_engine(bazel: None) -> Iterator[SmallEngine]:
-    """A second engine, with the images that a wheel of the stand-in is built from."""
+    """A second engine, with the images that a wheel of the stand-in is built from, and one with the compiler in it."""
+    with tempfile.TemporaryDirectory() as empty:
+        outcome = stages.build("toolchain", tag=COMPILER, contexts={"patches": empty})
+    assert outcome.code == 0, outcome.text
     with tempfile.TemporaryDirectory() as folder, start(Path(folder), gib=8) as engine:
-        engine.load(stages.STANDIN, "toolkit/bazel:debian")
+        engine.load(stages.STANDIN, "toolkit/bazel:debian", COMPILER)
+        subprocess.run(["docker", "image", "rm", COMPILER], capture_output=True, check=True)
         yield engine
 
 
