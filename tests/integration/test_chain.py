@@ -124,7 +124,7 @@ def test_data_out_of_reach_is_a_data_error(chain: dict[str, object], variables: 
 def test_an_interrupt_stops_the_container_and_the_run_goes_on_later(
     chain: dict[str, object], variables: dict[str, str], folder: Path, asked: signal.Signals
 ) -> None:
-    arguments = ["train", "digits", "--epochs", "12", "--seed", str(int(asked))]
+    arguments = ["train", "digits", "--epochs", "6", "--seed", str(int(asked))]
     argv = [sys.executable, "-m", "toolkit", *arguments]
     process = subprocess.Popen(argv, env=variables, cwd=ROOT, stderr=subprocess.PIPE, text=True)
     assert process.stderr is not None
