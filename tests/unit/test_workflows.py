@@ -8,6 +8,8 @@ from typing import Any
 import pytest
 import yaml
 
+from tests.conftest import NEEDS
+
 ROOT = Path(__file__).parents[2]
 WORKFLOWS = sorted((ROOT / ".github" / "workflows").glob("*.yml"))
 
@@ -36,6 +38,13 @@ def test_actions_are_pinned_to_commits(path: Path) -> None:
     for step in _steps(path):
         if "uses" in step:
             assert re.fullmatch(r"[\w./-]+@[0-9a-f]{40}", step["uses"])
+
+
+def test_no_test_is_skipped_for_want_of_an_engine_or_of_tensorflow_for_gpus() -> None:
+    assert ".ci/run" in [step.get("run") for step in _steps(ROOT / ".github" / "workflows" / "ci.yml")]
+    script = (ROOT / ".ci" / "run").read_text()
+    for required, _ in NEEDS.values():
+        assert re.search(rf"^export .*\b{required}=1", script, re.MULTILINE), required
 
 
 def test_the_gpu_is_looked_for_before_anything_else() -> None:
