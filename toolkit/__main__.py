@@ -5,12 +5,12 @@ import sys
 
 
 def main() -> None:
-    """Run the command line; ends the process with the documented exit code."""
+    """Run the command line, and end the process with its exit code."""
     for stream in (sys.stdout, sys.stderr):
-        # A terminal that cannot show a sign gets a question mark, not a traceback.
+        # A terminal that cannot show a character gets a question mark, not a traceback.
         stream.reconfigure(errors="replace")  # type: ignore[union-attr]
     try:
-        # Imported here so that a Ctrl-C while it loads ends like any other.
+        # Imported here so that a Ctrl-C during the import is handled too.
         from toolkit.cli.app import app
 
         code = app(standalone_mode=False)
@@ -24,7 +24,7 @@ def main() -> None:
 
 
 def _report_usage(error: Exception) -> int:
-    """Say what Typer found wrong, which has no class of its own that is public; with ``--json`` as JSON too."""
+    """Print a usage error of Typer, whose class is not public; with ``--json`` also as JSON. Return the exit code."""
     error.show()  # type: ignore[attr-defined]
     if "--json" in sys.argv:
         what = error.format_message()  # type: ignore[attr-defined]

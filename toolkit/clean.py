@@ -1,4 +1,4 @@
-"""Removes what the toolkit made, found by its labels and records, and nothing else."""
+"""Removes what the toolkit made, found by labels and names, and nothing else."""
 
 import fcntl
 import re
@@ -16,7 +16,7 @@ from toolkit.engine.client import translating_errors
 from toolkit.wheel import folder as wheel_folder
 
 FOLDERS = re.compile(r"(environment|image|wheel)-[a-z0-9.-]*[0-9a-f]{12}|toolkit-cache")
-"""Names that only the toolkit gives. Folders of other names in the state folder are left alone."""
+"""Folder names that only the toolkit uses. Other folders in the state folder are left alone."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -34,8 +34,8 @@ def find(
 
     Args:
         client: a connection to the engine, or None to look at folders only.
-        dist: the folder of finished wheels; only what killed builds left in it is returned.
-        with_base: return base stand-ins too; making one again takes a Debian mirror.
+        dist: the folder of finished wheels, in which only the leftovers of killed builds are found.
+        with_base: return base stand-ins too; making them again needs a Debian mirror.
     """
     halves = _find_halves(dist) if dist else ()
     return [*(_find_in_engine(client, with_base) if client else ()), *_find_folders(state), *halves]
@@ -69,7 +69,8 @@ def _find_in_engine(client: docker.DockerClient, with_base: bool) -> list[Leftov
 def find_others(client: docker.DockerClient) -> list[str]:
     """Return the names of images that have the toolkit's label but belong to the user.
 
-    A user named them with ``toolkit build-image --tag``, or built them on another image, whose labels they inherit.
+    A user named them with ``toolkit build-image --tag``, or built them on an image of the toolkit and so inherited its
+    labels.
     """
     with translating_errors("listing what is built on them"):
         images = client.images.list(filters={"label": f"{naming.OWNER_LABEL}=toolkit"})
@@ -77,9 +78,9 @@ def find_others(client: docker.DockerClient) -> list[str]:
 
 
 def find_caches(*, with_cache: bool) -> tuple[list[Leftover], list[buildx.CacheMount]]:
-    """Return the cache mounts of Bazel to remove, and those to keep: without ``with_cache``, those that builds use.
+    """Return Bazel's cache mounts to remove, and those to keep.
 
-    A cache that ``verify --rebuild`` left is always removed, because no build uses it again.
+    Without ``with_cache``, only those that ``verify --rebuild`` left are removed, because no build uses them again.
     """
     found = buildx.find_caches()
     removed = [each for each in found if with_cache or each.name.startswith(naming.REBUILD_CACHE)]
@@ -109,7 +110,7 @@ def _find_folders(state: Path) -> list[Leftover]:
 
 
 def _find_halves(dist: Path) -> list[Leftover]:
-    # A folder in which a build works is never removed, not even with --force.
+    # The folder of a running build is never removed, not even with --force.
     return [
         Leftover(kind="folder", name=str(path), handle=path)
         for path in wheel_folder.find_staging(dist)
@@ -129,7 +130,7 @@ def _find_user(folder: Path) -> str:
 
 
 def remove(leftover: Leftover) -> str:
-    """Remove a leftover; returns why it could not be removed, or an empty string."""
+    """Remove a leftover. Return an empty string, or why it could not be removed."""
     try:
         match leftover.kind:
             case "container":

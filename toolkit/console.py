@@ -1,6 +1,6 @@
-"""Output to the user: results on standard output, everything else on standard error.
+"""Prints results on standard output, and everything else on standard error.
 
-The split lets ``--json`` be piped while a build still talks (the convention of cargo, uv and docker buildx).
+So the output of ``--json`` can be piped while progress is still shown. cargo, uv and docker buildx do the same.
 """
 
 import json
@@ -52,7 +52,7 @@ class Console:
         _print_error(f"{_paint('error:', _RED)} {text}")
 
     def result(self, value: Mapping[str, Any], text: str) -> None:
-        """Give a command's result: text is printed at once, JSON at the end of the command."""
+        """Print a command's result: text at once, JSON at the end of the command."""
         if self.json:
             self._value.update(value)
         else:
@@ -70,7 +70,7 @@ class Console:
 
 
 def _print_error(text: str) -> None:
-    # The reader is gone (`toolkit up 2>&1 | head`): the work goes on.
+    # If the reader is gone, as in `toolkit up 2>&1 | head`, the work continues.
     with suppress(BrokenPipeError):
         print(text, file=sys.stderr, flush=True)
 
@@ -79,7 +79,7 @@ def _print_result(text: str) -> None:
     try:
         print(text, flush=True)
     except BrokenPipeError:
-        # The exit code stays. Python would print an error when it flushes at its end.
+        # The exit code stays the same. Without this, Python would print an error when it flushes at exit.
         _discard(sys.stdout)
     except OSError as error:
         _discard(sys.stdout)
@@ -96,13 +96,13 @@ def _paint(text: str, code: str) -> str:
 
 
 PLAIN_SECONDS = 15.0
-"""Seconds between lines where a line cannot be redrawn, as in CI logs."""
+"""Seconds between status lines where a line cannot be redrawn, as in CI logs."""
 
 
 class StatusLine:
-    """One line with the latest state of a long step: redrawn on a terminal, printed now and then elsewhere.
+    """One line with the latest state of a long step. It is redrawn on a terminal, and printed at intervals elsewhere.
 
-    Not rich's progress: loading it takes longer than an up-to-date command.
+    rich's progress bar is not used, because loading it takes longer than an up-to-date command.
     """
 
     def __init__(self, console: Console, step: str) -> None:

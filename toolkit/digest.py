@@ -1,7 +1,7 @@
 """Computes content digests, written ``sha256:<64 hex digits>`` as OCI does.
 
-:func:`digest_file` reads the content each time. Inside :func:`remembering`, digests of large files are kept by path,
-size, times and inode, and so are values that follow from a file's content. `toolkit verify` does not use this.
+:func:`digest_file` reads the content each time. Inside :func:`remembering`, it caches digests of large files by path,
+size, times and inode, and :func:`recall` caches values. `toolkit verify` does not use this cache.
 """
 
 import hashlib
@@ -19,13 +19,13 @@ from toolkit.errors import PreflightError
 
 SHORT = 12
 REMEMBERED = Path("toolkit-cache", "digests.json")
-"""Where digests are remembered, below the state folder."""
+"""The cache file, below the state folder."""
 
 _LARGE: Final = 1 << 20
-"""Smaller files are read again each time: that is as fast as the look-up."""
+"""Smaller files are not cached, because reading them is as fast as the look-up."""
 
 _CLOCK_NS: Final = 2 * 10**9
-"""A file that changed more recently is not remembered: a coarse clock may not show the next change."""
+"""A file that changed more recently is not cached: a coarse clock may not show its next change."""
 
 
 @dataclass
@@ -39,9 +39,9 @@ _active: list[_Memory] = []
 
 @contextmanager
 def remembering(state: Path) -> Iterator[None]:
-    """Remember digests during the block and, in a state folder that exists, for later processes.
+    """Cache digests during the block and, if the state folder exists, for later processes.
 
-    A file of digests that cannot be read or written is ignored: digests are then computed again.
+    A cache file that cannot be read or written is ignored.
     """
     path = state / REMEMBERED
     value = files.read_json(path)
@@ -61,7 +61,7 @@ def digest_bytes(data: bytes) -> str:
 
 
 def digest_file(path: Path) -> str:
-    """Return the digest of a file's bytes; inside :func:`remembering` it may be from an earlier reading."""
+    """Return the digest of a file's bytes; inside :func:`remembering` it may come from the cache."""
     before = path.stat()
     if not _active or before.st_size < _LARGE:
         return _read(path)
@@ -71,7 +71,7 @@ def digest_file(path: Path) -> str:
     if isinstance(known, dict) and known.get("identity") == identity and _is_digest(known.get("digest")):
         return str(known["digest"])
     found = _read(path)
-    # A file that was changed a moment ago may be changed again without a new time.
+    # A file that was changed a moment ago may change again without a new time stamp.
     if _identify(path.stat()) == identity and time.time_ns() - before.st_mtime_ns > _CLOCK_NS:
         memory.known[name] = {"identity": identity, "digest": found}
         memory.changed = True
@@ -79,7 +79,7 @@ def digest_file(path: Path) -> str:
 
 
 def recall(key: str, make: Callable[[], Any]) -> Any:
-    """Return a JSON value that depends only on its key; inside :func:`remembering` it is made once.
+    """Return the JSON value that ``make`` returns; inside :func:`remembering` it is cached by its key.
 
     The key must name everything that the value depends on, for example by digests.
     """
@@ -89,7 +89,7 @@ def recall(key: str, make: Callable[[], Any]) -> Any:
     match memory.known.get(name):
         case {"value": value, "digest": found} if found == digest_value(value):
             return value
-    # As it would be read back.
+    # In the form in which it would be read back, with lists for tuples.
     value = json.loads(json.dumps(make()))
     memory.known[name] = {"value": value, "digest": digest_value(value)}
     memory.changed = True
@@ -97,15 +97,12 @@ def recall(key: str, make: Callable[[], Any]) -> Any:
 
 
 def digest_value(value: object) -> str:
-    """Return the digest of a JSON value, whatever the order of its keys."""
+    """Return the digest of a JSON value, which does not depend on the order of keys."""
     return digest_bytes(json.dumps(value, sort_keys=True, separators=(",", ":")).encode())
 
 
 def digest_paths(root: Path, paths: Iterable[Path]) -> str:
-    """Return the digest of files and folders: names below ``root``, executable bits and bytes.
-
-    Python's compiled files are left out.
-    """
+    """Return the digest of files and folders: names below ``root``, executable bits and bytes; not ``__pycache__``."""
     found = sorted(file for path in paths for file in ([path] if path.is_file() else path.rglob("*")) if file.is_file())
     return digest_value(
         [
@@ -117,7 +114,7 @@ def digest_paths(root: Path, paths: Iterable[Path]) -> str:
 
 
 def shorten(digest: str) -> str:
-    """Return the first digits, for names of folders and tags."""
+    """Return the first digits of a digest, for names of folders and tags."""
     return digest.removeprefix("sha256:")[:SHORT]
 
 

@@ -44,7 +44,7 @@ def write(values: Mapping[str, str], path: Path = FILE) -> None:
 
 
 def prepare_outputs(runs: Path = Path("runs")) -> None:
-    """Make the folder of runs: the engine would make it as root, and the container could not write to it.
+    """Make the folder of runs. The engine would make it as root, so that the container could not write to it.
 
     Raises:
         PreflightError: it cannot be made.

@@ -1,4 +1,4 @@
-"""Describes what an environment must hold: a locked set of packages, and perhaps the user's own wheel."""
+"""Describes the contents of an environment: a locked set of packages, and optionally the user's own wheel."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -50,7 +50,7 @@ def resolve(settings: Settings) -> EnvironmentSpec:
     """Return the published wheel's environment for the versions that the settings name.
 
     Raises:
-        UnsupportedError: no locked set serves these versions.
+        UnsupportedError: there is no locked set for these versions.
     """
     table = load_table()
     table.tensorflow(settings.tensorflow)

@@ -1,7 +1,4 @@
-"""The error tree: each class is a kind of failure, its exit code, and a row of the README's table.
-
-A message says what failed, why, and what to do next.
-"""
+"""Defines the errors. Each class is a kind of failure with its exit code, and a row of the README's table."""
 
 
 class ToolkitError(Exception):
@@ -81,7 +78,7 @@ class IntegrityError(ToolkitError):
 
 
 class DataError(ToolkitError):
-    """A data set is missing, unreadable or not what it says it is."""
+    """A data set is missing, unreadable or corrupt."""
 
     exit_code = 9
     meaning = "data set missing, unreadable or corrupt"
@@ -95,15 +92,15 @@ class InterruptionError(ToolkitError):
 
 
 class JobError(ToolkitError):
-    """A job failed; its exit code is passed on, and has the same meaning here.
+    """A job failed. Its exit code becomes that of the program.
 
-    ``reported``: the job has printed the reason itself, so it is not printed again.
+    ``reported``: whether the job has printed the reason itself, so that it is not printed again.
     """
 
     meaning = "as the job's own exit code"
 
     def __init__(self, title: str, exit_code: int, *, why: str = "") -> None:
-        # 137 = 128 + SIGKILL, which only the kernel sends.
+        # 137 = 128 + SIGKILL, which the kernel sends when memory runs out.
         killed = exit_code == 137
         super().__init__(
             f"{title} failed with exit code {exit_code}",

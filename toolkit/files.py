@@ -9,7 +9,7 @@ from toolkit.errors import PreflightError
 
 
 def write_atomically(path: Path, data: str | bytes) -> None:
-    """Write a file through a temporary one beside it, so that a reader or a crash never sees half of it.
+    """Write a file completely or not at all, through a temporary file beside it.
 
     Raises:
         PreflightError: the folder cannot be written, or the disk is full; the old file is intact.
@@ -24,7 +24,7 @@ def write_atomically(path: Path, data: str | bytes) -> None:
             stream.write(content)
             stream.flush()
             os.fsync(stream.fileno())
-        # mkstemp makes files private; these are meant to be read.
+        # mkstemp makes files private, but other users should read these.
         temporary.chmod(0o644)
         temporary.replace(path)
     except OSError as error:
@@ -36,14 +36,14 @@ def write_atomically(path: Path, data: str | bytes) -> None:
 
 
 def write_json(path: Path, value: object) -> None:
-    """Write a value as indented JSON. Raises as :func:`write_atomically`."""
+    """Write a value as indented JSON. Raises what :func:`write_atomically` raises."""
     write_atomically(path, json.dumps(value, indent=2, sort_keys=True) + "\n")
 
 
 def read_json(path: Path) -> object | None:
-    """Return the JSON value in a file, or None where there is no readable one.
+    """Return the JSON value in a file, or None if it is missing or unreadable.
 
-    For records and caches of the toolkit: an unreadable one counts as absent and is written again.
+    This is for records and caches of the toolkit. An unreadable one counts as missing and is written again.
     """
     try:
         value: object = json.loads(path.read_text())
@@ -53,7 +53,7 @@ def read_json(path: Path) -> object | None:
 
 
 def require_writable(folder: Path) -> None:
-    """Make a folder and check that a file can be written in it. Raises PreflightError where that fails."""
+    """Make a folder and check that a file can be written in it. Raises PreflightError if that fails."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryFile(dir=folder):

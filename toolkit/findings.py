@@ -1,4 +1,4 @@
-"""Findings: the outcome of each check of `doctor`, `smoke`, `verify` and `reproduce`, and the table that shows them."""
+"""Defines findings, the outcomes of the checks of `doctor`, `smoke`, `verify` and `reproduce`, and their table."""
 
 import io
 import re
@@ -26,7 +26,7 @@ class Finding:
 
     @property
     def level(self) -> Literal["ok", "warn", "fail"]:
-        """The state, reduced to whether the command can go on."""
+        """How the state affects a command: only ``fail`` stops it."""
         if self.state == "ok":
             return "ok"
         return "fail" if self.state == "fail" and not self.advisory else "warn"

@@ -1,7 +1,7 @@
 """Reads and writes ``toolkit.lock.yaml``: every pin from the base image to the wheel.
 
-A pin that this machine cannot know stays empty and is never guessed. A lock without empty pins is rung R0 of the
-ladder: every input pinned and checked.
+A pin that cannot be determined on this machine stays empty; it is never guessed. A lock without empty pins reaches
+rung R0 of the reproducibility ladder: every input is pinned and checked.
 """
 
 import re
@@ -42,7 +42,7 @@ _HEAD = "# Every pin of the chain, written by `toolkit lock`; an empty one is fl
 class Lock:
     """A set of versions, and the pins of everything that goes into its wheel."""
 
-    spec: Mapping[str, str]  # versions by name; capabilities as one text, divided by commas
+    spec: Mapping[str, str]  # versions by name; capabilities as one text, separated by commas
     pins: Mapping[str, str]  # value of each pin by name; empty where it is floating
 
     @property
@@ -59,27 +59,27 @@ class Lock:
         return digest.digest_value(self.describe())
 
     def describe(self) -> dict[str, Any]:
-        """Return the lock as it is written."""
+        """Return the values that :func:`write` writes."""
         return {"schema": SCHEMA, "spec": dict(self.spec), "pins": dict(self.pins)}
 
 
 def rank(floating: Collection[str]) -> str:
-    """Return the rung of the reproducibility ladder for inputs, given the names of those that are not pinned."""
+    """Return the rung of the reproducibility ladder, given the names of the unpinned inputs."""
     return "below R0" if floating else "R0"
 
 
 def collect(
     spec: Spec, table: Table, *, base_image: str, base_digest: str = "", apt_snapshot: str = "", commit: str = ""
 ) -> Lock:
-    """Return all pins: those of the table and this clone, and those that the engine or the user gives.
+    """Return the lock of a set of versions. Pins that are no arguments come from the table and this clone's files.
 
     Args:
-        base_digest: its content digest, or empty.
+        base_digest: content digest of the base image, or empty.
         apt_snapshot: day of Debian's snapshot archive, ``YYYYMMDDTHHMMSSZ``.
-        commit: commit of TensorFlow, where the table has none.
+        commit: commit of TensorFlow, used if the table has none.
 
     Raises:
-        UsageError: the day has another form.
+        UsageError: ``apt_snapshot`` does not have this form.
     """
     if apt_snapshot and not _SNAPSHOT.fullmatch(apt_snapshot):
         raise UsageError(f"not a snapshot's day: {apt_snapshot!r}", remedy="write it as 20261121T000000Z")
@@ -122,7 +122,7 @@ RECIPE = ("docker/Dockerfile", "docker/scripts", "toolkit/smoke/inside/gpu_rules
 
 
 def ask_commit(version: str) -> str:
-    """Ask TensorFlow's repository for the commit of a version's tag; empty where it cannot be reached."""
+    """Return the commit of a version's tag in TensorFlow's repository; empty if the repository does not answer."""
     tag = f"refs/tags/v{version}"
     try:
         answer = subprocess.run(
@@ -141,7 +141,7 @@ def ask_commit(version: str) -> str:
 
 
 def write(path: Path, lock: Lock) -> None:
-    """Write the lock. Raises as :func:`toolkit.files.write_atomically`."""
+    """Write the lock. Raises what :func:`toolkit.files.write_atomically` raises."""
     files.write_atomically(path, _HEAD + yaml.safe_dump(lock.describe(), sort_keys=False, width=120))
 
 
@@ -164,7 +164,7 @@ def read(path: Path) -> Lock | None:
 
 
 def compare(locked: Lock, present: Lock) -> list[str]:
-    """Return where a lock differs from the present pins, one a line. A pin that is unknown now is no difference."""
+    """Return a line for each difference between a lock and the present pins. Pins that are unknown now are skipped."""
     changes = []
     for label, old, new in (("spec", locked.spec, present.spec), ("pin", locked.pins, present.pins)):
         for name in [*old, *(name for name in new if name not in old)]:

@@ -24,7 +24,7 @@ class Manifest:
     facts: Mapping[str, Any] = field(default_factory=dict)  # further values by name
 
     def describe(self) -> dict[str, Any]:
-        """Return the manifest as it is written."""
+        """Return the values that :func:`write` writes."""
         return {
             "schema": SCHEMA,
             "kind": self.kind,
@@ -35,12 +35,12 @@ class Manifest:
 
 
 def write(folder: Path, manifest: Manifest) -> None:
-    """Write ``manifest.json`` as the last file of a folder: a folder that has one is complete."""
+    """Write ``manifest.json``. Callers write it last, so that a folder with a manifest is complete."""
     files.write_json(folder / FILE, manifest.describe())
 
 
 def read(folder: Path) -> Manifest | None:
-    """Return the manifest of a folder, or None where there is no complete one of this schema."""
+    """Return the manifest of a folder, or None if there is no complete one of this schema."""
     value = files.read_json(folder / FILE)
     if not isinstance(value, dict) or value.get("schema") != SCHEMA or not {"kind", "digest"} <= value.keys():
         return None

@@ -1,4 +1,4 @@
-"""Names that several rooms use: labels, tags, prefixes."""
+"""Defines names that several packages use: labels, tags, prefixes."""
 
 from toolkit.digest import shorten
 
@@ -6,16 +6,16 @@ LABEL_PREFIX = "io.github.tensorflow-toolkit"
 """Reverse-DNS prefix of the project's labels (OCI reserves org.opencontainers)."""
 
 OWNER_LABEL = f"{LABEL_PREFIX}.owner"
-"""On every image, container and volume that the toolkit makes; ``toolkit clean`` looks only for it."""
+"""Label of every image, container and volume that the toolkit makes; ``toolkit clean`` selects by labels."""
 
 JOB_LABEL = f"{LABEL_PREFIX}.job"
-"""On every container of the toolkit but on no image, because containers inherit the labels of their image."""
+"""Label of every container of the toolkit. No image has it, because containers inherit their image's labels."""
 
 PATHS_VARIABLE = "TOOLKIT_PATHS"
-"""Tells a job in a container the host paths of its mounts; ``train.progress`` reads it."""
+"""Variable with the host paths of a container job's mounts; ``train.progress`` reads it."""
 
 PLAN_LABEL = f"{LABEL_PREFIX}.plan"
-"""Digest of the plan that made an image. An image with the digest of the present plan is up to date."""
+"""Label with the digest of an image's plan. An image with the digest of the present plan is up to date."""
 
 BAZEL_MOUNT = "toolkit-bazel-"
 """Start of the id of each Bazel cache mount in docker/Dockerfile; the name from ``--cache`` follows."""
@@ -46,7 +46,7 @@ def name_image(target: str, variant: str, plan: str) -> str:
 def is_given(name: str, plan: str) -> bool:
     """Return whether the toolkit chose the name of an image; otherwise the image belongs to the user.
 
-    Name and label are both needed: images built on an image inherit its labels, and a user may choose any name.
+    Neither name nor label is enough: derived images inherit labels, and a user may choose any name.
 
     Args:
         name: repository and tag.

@@ -1,6 +1,6 @@
-"""The steps that commands share: request → resolved engine and environment → tasks, which run in order or are printed.
+"""Plans the tasks that commands share: wheel, environment, smoke, train.
 
-``up`` is wheel → environment → smoke → train; the other commands take some of these.
+``toolkit up`` runs all of them in this order, other commands some. A dry run prints them.
 """
 
 from collections.abc import Sequence
@@ -35,21 +35,21 @@ DIST = Path("dist")
 class Request:
     settings: Settings
     wheel: str | None = None  # the value of ``--wheel``
-    gpu: bool | None = None  # whether jobs get the GPUs; None: where the set is for CUDA and the engine has one
+    gpu: bool | None = None  # whether jobs get GPUs; None: if the set is for CUDA and the engine has a GPU
     target: str = "train"  # stage of docker/Dockerfile, for an image
-    tag: str = ""  # name of the image; empty for one made from its plan
+    tag: str = ""  # name of the image; empty: derived from its plan
     dry_run: bool = False  # only print what would run; no image is pulled
 
 
 @dataclass(frozen=True, kw_only=True)
 class Resolved:
-    """An engine, the reason for it, and the environment that jobs will run in."""
+    """The chosen engine, the reason for the choice, and the environment for jobs."""
 
     request: Request
     engine: Engine
     why: str
-    plan: EnvironmentPlan | None  # how the environment is made; None for one that exists already
-    existing: Environment | None = None  # the environment, where it is known to be up to date
+    plan: EnvironmentPlan | None  # how the environment is made; None if an existing one was chosen
+    existing: Environment | None = None  # the environment, if it exists and is up to date
 
     @property
     def reference(self) -> str:
@@ -62,14 +62,14 @@ class Resolved:
 
 
 def resolve(request: Request, console: Console) -> Resolved:
-    """Choose engine and environment, and refuse what cannot work before anything starts.
+    """Choose the engine and the environment, and check that they can work.
 
-    A user's wheel is checked against the base image, which is pulled for that except in a dry run.
+    A user's wheel is checked against the base image. The image is pulled for that, except in a dry run.
 
     Raises:
-        UnsupportedError: the versions do not go together, or the wheel cannot run there.
+        UnsupportedError: the versions are incompatible, or the wheel cannot run in the environment.
         IntegrityError: the wheel is damaged.
-        EngineError: the engine asked for does not answer.
+        EngineError: the requested engine does not answer.
         PreflightError: it has no base image.
     """
     spec = environments.resolve(request.settings)
@@ -83,15 +83,15 @@ def resolve(request: Request, console: Console) -> Resolved:
 
 
 def use_wheel(spec: EnvironmentSpec, path: Path, platform: Platform) -> EnvironmentSpec:
-    """Check the user's wheel, and return the environment with it in place of the published one.
+    """Check the user's wheel, and return the environment with this wheel instead of the published one.
 
     Args:
-        spec: the environment; the wheel must have its versions.
-        platform: what it will run on, as far as that is known.
+        spec: the environment; the wheel must match its versions.
+        platform: the C library and Python of the environment, as far as they are known.
 
     Raises:
-        UnsupportedError: it is not TensorFlow, of another version, for another Python, or needs a newer C library.
-        IntegrityError: it is damaged, or not what the sums and the manifest beside it say.
+        UnsupportedError: the wheel is not TensorFlow, has other versions, or needs a newer C library.
+        IntegrityError: the wheel is damaged, or contradicts the checksums or the manifest beside it.
     """
     # The library that reads ELF is slow to load, and only a user's wheel needs it.
     from toolkit.wheel import fitness, folder, inspection
@@ -114,11 +114,11 @@ def use_wheel(spec: EnvironmentSpec, path: Path, platform: Platform) -> Environm
 
 
 def resolve_image(request: Request, reference: str) -> Resolved:
-    """Use an image that the engine has already.
+    """Return an existing image as the environment.
 
     Raises:
         EngineError: no engine answers.
-        UsageError: it has no image of that name.
+        UsageError: the engine has no image of that name.
     """
     engine, environment = adopt(request.settings, reference)
     return Resolved(request=request, engine=engine, why="asked for", plan=None, existing=environment)
@@ -127,16 +127,16 @@ def resolve_image(request: Request, reference: str) -> Resolved:
 def plan_wheel(
     settings: Settings, request: WheelRequest, console: Console, *, out: Path = DIST, dry_run: bool = False
 ) -> "tuple[PlannedWheel, Task[BuiltWheel]]":
-    """Plan a wheel. Raises as :func:`toolkit.wheel.request.resolve`."""
+    """Return a wheel's plan and the task that builds it. Raises what :func:`toolkit.wheel.request.resolve` raises."""
     planned = wheel_requests.resolve(settings, request, lock_file=Path(lock.FILE), dry_run=dry_run)
-    # After what may refuse: the engine's SDK is slow to load.
+    # Imported after the checks, because the engine's SDK is slow to load.
     from toolkit.wheel import build
 
     return planned, build.plan_task(planned, settings, console, out=out, dry_run=dry_run)
 
 
 def environment_task(resolved: Resolved, console: Console) -> Task[Environment]:
-    """Return the task that makes the environment, or takes the existing one."""
+    """Return the task that makes the environment or returns the existing one."""
     plan, existing = resolved.plan, resolved.existing
     if plan is None:
         if existing is None:
@@ -164,13 +164,12 @@ def smoke_task(
     again: bool = False,
     required: bool = False,
 ) -> Task[Report]:
-    """Return the task that runs the checks, or takes the report of the same checks on the same environment.
+    """Return the task that runs the checks, or reuses their last report on the same environment.
 
-    The task raises CheckError where the checks did not run to their end, or where one failed and ``required`` is set.
+    The task raises CheckError if the checks did not finish, or if one failed and ``required`` is set.
 
     Args:
-        again: run them although they passed before.
-        required: whether a failed check ends the command.
+        again: run the checks even if they passed before.
     """
     commands = resolved.engine.commands(resolved.reference, launch.plan(expected))
 
@@ -196,9 +195,9 @@ def train_task(
     *,
     quiet: bool = False,
 ) -> Task[dict[str, Any]]:
-    """Return the task that trains and returns the run's manifest. It raises as :func:`toolkit.training.run`.
+    """Return the task that trains. Its result and its errors are those of :func:`toolkit.training.run`.
 
-    Before the environment is prepared, the printed command does not name it in ``TOOLKIT_PARENT``.
+    The printed command has an empty ``TOOLKIT_PARENT`` if the environment does not exist yet.
     """
     gpu = resolved.gpu
     parent = training.describe_parent(resolved.existing) if resolved.existing else {}

@@ -1,4 +1,4 @@
-"""Plans: the steps of a request as data. They are carried out, printed by ``--dry-run``, or written as JSON."""
+"""Defines plans: the steps of a request as data. They are run, printed by ``--dry-run``, or written as JSON."""
 
 import csv
 import io
@@ -21,7 +21,7 @@ T = TypeVar("T")
 class Step:
     title: str  # a name, unique in its plan
     commands: tuple[tuple[str, ...], ...]  # what is executed, in order
-    # digest of each input by name; empty where only an earlier step can tell it
+    # digest of each input by name; empty if only an earlier step determines it
     inputs: Mapping[str, str] = field(default_factory=dict)
     outputs: tuple[str, ...] = ()  # files, folders or images that the step makes
 
@@ -82,7 +82,7 @@ class Task(Generic[T]):
 
 
 def run(tasks: Sequence[Task[Any]], console: Console, *, dry_run: bool = False) -> bool:
-    """Carry out the steps in order, or print their commands. Returns whether they were carried out."""
+    """Run the tasks in order, or in a dry run print their commands. Return whether the tasks ran."""
     if dry_run:
         print_plan(Plan(steps=tuple(task.step for task in tasks)), console)
         return False

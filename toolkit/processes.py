@@ -1,4 +1,4 @@
-"""Stops child processes, and recognises what they say about a full disk or a wrong download."""
+"""Stops child processes, and recognises their messages about a full disk or a wrong download."""
 
 import os
 import re
@@ -47,5 +47,5 @@ def describe_wrong_package(why: str) -> IntegrityError:
 
 
 def shell_code(returncode: int) -> int:
-    """Return the exit code as a shell reports it: 128 + number after a signal."""
+    """Return the exit code as a shell reports it: 128 + the number of a signal that ended the process."""
     return returncode if returncode >= 0 else 128 - returncode

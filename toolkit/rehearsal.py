@@ -1,4 +1,4 @@
-"""Plans and runs a rehearsal: the training job on an emulated GPU, which ``train.rehearsal`` makes.
+"""Plans and runs a rehearsal: the training job on the emulated GPU of ``train.rehearsal``.
 
 It always runs on the host: the emulation is compiled for the installed TensorFlow, and the images have no compiler.
 It needs no GPU, no driver and no network.
@@ -28,8 +28,8 @@ def choose_spec(settings: Settings) -> EnvironmentSpec:
     """Return the environment of a rehearsal.
 
     Raises:
-        UnsupportedError: another TensorFlow or Python was asked for.
-        UsageError: a container engine was asked for.
+        UnsupportedError: there is no emulation for this TensorFlow or Python.
+        UsageError: the settings choose the container engine.
     """
     locked = load_table().rehearsal
     if settings.tensorflow != locked.tensorflow or settings.python not in locked.python:
@@ -51,7 +51,7 @@ def plan_tasks(arguments: Sequence[str], settings: Settings, console: Console) -
     """Return the tasks: make the environment, and run the rehearsal in it.
 
     Raises:
-        TrainError: an argument makes no sense.
+        TrainError: an argument is invalid.
         UnsupportedError, UsageError: as :func:`choose_spec`.
     """
     engine = make_host_engine(settings)
@@ -74,14 +74,14 @@ def plan_tasks(arguments: Sequence[str], settings: Settings, console: Console) -
 
 
 def plan_job(arguments: Sequence[str], environment: str) -> Job:
-    """Return the job for these arguments of ``python -m train.rehearsal`` and an environment's folder.
+    """Return the job ``python -m train.rehearsal``. Raises TrainError: an argument is invalid.
 
-    Raises:
-        TrainError: an argument makes no sense.
+    Args:
+        environment: the environment's folder.
     """
     read(arguments)
     library = Mount(source=Path(environment) / _LIBRARY, target="/library", writable=True)
-    # -P: a train.py in the current folder is not what is meant.
+    # -P: do not import a train.py of the current folder.
     return Job(
         title="rehearse",
         argv=("-P", "-m", "train.rehearsal", *arguments, "--library-cache", library),
@@ -91,11 +91,7 @@ def plan_job(arguments: Sequence[str], environment: str) -> Job:
 
 
 def run(engine: HostEngine, environment: Environment, arguments: Sequence[str], console: Console) -> None:
-    """Run a rehearsal to its end, and show its report.
-
-    Raises:
-        JobError: it failed or found something wrong, and has printed it.
-    """
+    """Run a rehearsal and show its report. Raises JobError: it failed, and has printed the reason."""
     if not console.json:
         code = engine.run(environment, plan_job(arguments, environment.reference))
     else:
@@ -107,7 +103,7 @@ def run(engine: HostEngine, environment: Environment, arguments: Sequence[str], 
 
 
 def _read_report(lines: Sequence[str]) -> dict[str, Any]:
-    """Return the report; empty where the job failed before it had one."""
+    """Return the report; empty if the job failed before it printed one."""
     try:
         value = json.loads("\n".join(lines))
     except ValueError:

@@ -33,7 +33,7 @@ class Settings:
     engine: EngineName = "auto"
     # the Debian image with Python that all stages start from
     base_image: str = field(default_factory=lambda: _read_default("base_image"))
-    ca_bundle: str = ""  # PEM file of extra certificate authorities, for networks that re-sign https; empty for none
+    ca_bundle: str = ""  # PEM file of extra certificate authorities, for networks that intercept https; empty for none
     runs: str = "runs"  # folder of training runs
     data: str = "data"  # folder of downloaded data sets
     state: str = ".toolkit"  # folder of environments, logs and manifests
@@ -77,7 +77,7 @@ def resolve(
                 values[name] = _require_text(name, value, source)
                 sources[name] = source
     if "ca_bundle" not in values:
-        # On a network that re-signs https, other clients are told by these variables.
+        # Other programs read these variables on a network that intercepts https.
         found = next((name for name in STANDARD_CA_VARIABLES if environment.get(name)), None)
         if found:
             values["ca_bundle"], sources["ca_bundle"] = environment[found], found

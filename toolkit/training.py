@@ -15,16 +15,16 @@ from train.cli import find_config, parse
 from train.config import TrainConfig
 
 GRACE_SECONDS = 60
-"""Time to finish a step and write a checkpoint when asked to stop, as in compose.yaml."""
+"""Time for a job that is asked to stop to finish a step and write a checkpoint, as in compose.yaml."""
 
 RUNS = "/runs"
 
 
 def read_arguments(arguments: Sequence[str], settings: Settings) -> TrainConfig:
-    """Read the job's arguments before anything is started, with the folders of the settings as defaults.
+    """Parse the job's arguments, with the folders of the settings as defaults.
 
     Raises:
-        TrainError: as ``python -m train`` would.
+        TrainError: an argument is invalid.
         DataError: the folder of a local copy does not exist.
     """
     config = parse(["--out", settings.runs, "--cache-dir", settings.data, *arguments])
@@ -39,14 +39,14 @@ def read_arguments(arguments: Sequence[str], settings: Settings) -> TrainConfig:
 def plan(
     arguments: Sequence[str], config: TrainConfig, *, parent: dict[str, Any], gpu: bool, quiet: bool = False
 ) -> Job:
-    """Return the job with the folders as the environment sees them.
+    """Return the training job.
 
-    Only the run's own folder is mounted, so that simultaneous runs cannot touch each other. The cache of downloads and
-    the network are given only for data sets that need them.
+    It can see no run but its own, so that simultaneous runs cannot change each other. It gets the download cache and
+    the network only if its data set needs them.
     """
     out = Mount(source=Path(config.out), target=RUNS)
     mounts = [Mount(source=config.run_dir, target=f"{RUNS}/{config.run_dir.name}", writable=True)]
-    # -P: a train.py in the current folder is not what is meant.
+    # -P: do not import a train.py of the current folder.
     argv: list[str | Mount] = ["-P", "-m", "train", *arguments, "--out", out]
     if config.data_dir:
         mounts.append(Mount(source=Path(config.data_dir), target="/local"))
@@ -80,10 +80,10 @@ def run(
     gpu: bool,
     quiet: bool = False,
 ) -> dict[str, Any]:
-    """Run the job to its end; returns the run's manifest.
+    """Run the job to its end, and return the run's manifest.
 
     Raises:
-        JobError: the job failed and has printed the reason.
+        JobError: the job failed or left no manifest.
         PreflightError: a folder cannot be written.
     """
     parent = describe_parent(environment)
@@ -92,10 +92,10 @@ def run(
         if mount.writable:
             files.require_writable(mount.source)
     try:
-        # The job also prints its result, for those who run it alone; the manifest is read instead.
+        # The printed result is ignored, because the manifest has it too.
         code = engine.run(environment, job, lambda _line: None)
     finally:
-        # A job that failed before it began leaves no trace.
+        # A job that failed before it began leaves an empty folder.
         if not any(config.run_dir.iterdir()):
             config.run_dir.rmdir()
     result = files.read_json(config.run_dir / FILE)
@@ -107,10 +107,10 @@ def run(
 
 
 def describe_parent(environment: Environment) -> dict[str, Any]:
-    """Return the environment of a run, and what the environment's manifest says of its parent.
+    """Return what a run records of its environment, including the parent in the environment's manifest.
 
-    It is written into each run, so that the run names its origin even when its environment is gone. ``code`` is the
-    digest of the training job's files on the host; an image contains the job, and its digest covers it.
+    With it a run names its origin even after its environment was removed. ``code`` is the digest of the training job's
+    files; it is None for an image, whose own digest covers them.
     """
     record = manifest.read(environment.folder)
     own = environment.kind == "image"

@@ -10,12 +10,12 @@ app = typer.Typer(
     help="TensorFlow for one exact GPU stack: build it, prove it, train with it.",
     no_args_is_help=True,
     pretty_exceptions_enable=False,
-    # Plain help: loading what draws boxes would take longer than everything else together.
+    # Plain help, because loading rich would take longer than everything else together.
     rich_markup_mode=None,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 
-# What comes after the data set belongs to the training job, options included.
+# All arguments and options after the data set belong to the training job.
 PASS_ON = {"allow_extra_args": True, "ignore_unknown_options": True}
 
 app.command("up", context_settings=PASS_ON, short_help="The whole chain: wheel, image, smoke, training.")(run.up)

@@ -1,4 +1,4 @@
-"""Shared parts of all commands: options, settings, a console, and the exit codes of errors.
+"""Provides the shared parts of all commands: options, settings, a console, and the exit codes of errors.
 
 A command declares its own options and names the shared ones. :func:`command` adds those to its signature, which Typer
 reads, and passes their values as a :class:`Session`.
@@ -71,8 +71,8 @@ def command(*shared: str, remember: bool = False, **fixed: str) -> Callable[[Cal
 
     Args:
         shared: names of settings that become options of the command.
-        remember: whether digests of files are remembered in the state folder, see :mod:`toolkit.digest`.
-        fixed: settings that the command decides itself.
+        remember: whether digests are cached in the state folder, see :mod:`toolkit.digest`.
+        fixed: settings that the command sets itself.
     """
 
     def decorate(function: Callable[..., None]) -> Callable[..., None]:

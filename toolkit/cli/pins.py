@@ -59,7 +59,7 @@ def _list_tensorflow(table: "Table") -> Iterable[Sequence[str]]:
 
 def _list_cuda(table: "Table") -> Iterable[Sequence[str]]:
     for row in table.cuda_rows.values():
-        # Without its locked parts the toolchain cannot prove itself, and nothing is built.
+        # Without locked parts the toolchain cannot be tested, so that no wheel is built.
         built, sources = "yes" if row.parts else "no", ", ".join(row.sources)
         yield row.version, row.driver or "-", row.driver_min or "-", _span(row.capabilities), built, sources
 

@@ -112,9 +112,9 @@ def up(
 
 
 def _build_wheel(session: Session, request: "Request", wanted: "WheelRequest") -> "Request | None":
-    """Build the wheel, and return the request for its set; None where a dry run ends here.
+    """Build the wheel, and return the request that installs it; None if a dry run ends here.
 
-    `toolkit build-wheel` takes the other options of a build; its wheel is found here.
+    `toolkit build-wheel` has more options for a build. A wheel that it built from the same plan is reused here.
     """
     from toolkit import pipeline
     from toolkit.plan import run
@@ -156,7 +156,7 @@ def smoke(
     from toolkit.smoke.report import render, write_junit
 
     console, settings = session.console, session.settings
-    # A named image is held to what the options say; an image of these settings, to the settings.
+    # In a named image, the version is checked only if the user named one.
     said = image is None or settings.sources["tensorflow"] != "default"
     expected = launch.Expectation(
         version=expect_version or (settings.tensorflow if said else ""),

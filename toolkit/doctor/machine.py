@@ -149,11 +149,11 @@ JOB_BYTES = 2 << 30
 MEMORY_BYTES = {"least": 16 << 30, "good": 32 << 30}
 DISK_BYTES = {"least": 40 << 30, "good": 80 << 30}
 HOURS = ((32, "about 1 to 2"), (16, "about 2 to 4"), (8, "about 5 to 8"), (4, "about 10 to 18"))
-"""Parallel jobs, a core each, and hours for one compute capability."""
+"""Smallest number of parallel jobs, with one core each, and the hours for one compute capability."""
 
 
 def check_build(settings: Settings) -> Iterator[Finding]:
-    """Check whether the versions asked for can be built, and with what. Only warns: only source builds need it."""
+    """Check whether the versions asked for can be built here. Failures are warnings: only source builds need it."""
     if settings.cuda:
         yield _check_versions(settings)
     yield estimate_build()

@@ -88,7 +88,7 @@ _REPAIR = "repair the network; behind a proxy that re-signs https, give --ca-bun
 
 
 def check_sources(settings: Settings) -> Iterator[Finding]:
-    """Ask each source, all at once; one that does not answer is a warning, because much works without it."""
+    """Check all sources in parallel. One that does not answer is a warning, because much works without it."""
     context = ssl.create_default_context()
     if settings.ca_bundle:
         context.load_verify_locations(settings.ca_bundle)
@@ -138,7 +138,7 @@ def _ask_index(settings: Settings) -> str | None:
 
 
 def _check_debian(settings: Settings, context: ssl.SSLContext) -> list[Finding]:
-    """Ask the archives that the base image names for the toolchain's packages; nothing without an engine."""
+    """Check the package archives that the base image names. Without an engine there is no finding."""
     use = "Debian's packages of the toolchain"
     try:
         said = _read_archives(settings)
@@ -154,7 +154,7 @@ def _check_debian(settings: Settings, context: ssl.SSLContext) -> list[Finding]:
 
 
 def _read_archives(settings: Settings) -> str | None:
-    """Return the sources of apt in the base image; None where the image is not here."""
+    """Return apt's sources in the base image; None if the image is not on this machine."""
     from toolkit.engine.client import connect, find_digest, read_files, select_base
 
     client = connect()

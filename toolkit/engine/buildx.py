@@ -26,7 +26,7 @@ TAIL_LINES = 30
 
 FULL_DISK = "the engine's disk filled up during the build"
 PRUNE = "docker builder prune --filter type=regular"
-"""Removes unused layers. Without the filter it would also remove Bazel's cache mounts: hours of compiling."""
+"""Removes unused layers. Without the filter it would also remove Bazel's cache mounts, which take hours to refill."""
 FULL_DISK_REMEDY = (
     f"free space (`toolkit clean`, `{PRUNE}`) and run this again: compiled files are used again; "
     "without the filter, `docker builder prune` would remove that too"
@@ -55,7 +55,7 @@ class Transcript:
     _unfinished: dict[str, bytes] = field(default_factory=dict)
 
     def feed(self, line: str) -> list[str]:
-        """Read one line; returns the lines to log. Lines outside of JSON objects are logged as they are."""
+        """Read one line, and return the lines to log. Lines outside of JSON objects are logged as they are."""
         if not self._open and not line.startswith("{"):
             self.tail = [*self.tail, line.rstrip()][-TAIL_LINES:]
             return [line.rstrip()]
@@ -75,7 +75,7 @@ class Transcript:
             shown.extend(self._step(vertex))
         for log in event.get("logs") or []:
             key = f"{log.get('vertex', '')} {log.get('stream', '')}"
-            # BuildKit passes on what each write brought, and apt writes "E: " and its message in two.
+            # An entry is one write of the program, which may be part of a line: apt writes "E: " and its message apart.
             said = self._unfinished.pop(key, b"") + base64.b64decode(log.get("data") or "")
             lines, end, rest = said.rpartition(b"\n")
             shown.extend(self._print(lines + end))
@@ -87,7 +87,7 @@ class Transcript:
         return shown
 
     def finish(self) -> list[str]:
-        """Return the text after the last newline, when the build has ended."""
+        """Return the lines without a newline, when the build has ended."""
         rest = list(self._unfinished.values())
         self._unfinished.clear()
         return [line for text in rest for line in self._print(text)]
@@ -125,12 +125,12 @@ def build(
     observe: Callable[[str], str] | None = None,
     keep: Sequence[int] = (),
 ) -> Transcript:
-    """Run a build to its end, and keep its whole log.
+    """Run a build to its end, and write its output to ``log``.
 
     Args:
-        step: the word before the progress.
-        observe: reads each line of the log, and returns a line of progress or nothing.
-        keep: file descriptors that the command inherits, such as locks that must not end before it does.
+        step: label of the progress line.
+        observe: gets each line of the log, and returns the progress or an empty text.
+        keep: file descriptors that the command inherits, such as locks that it must hold until it ends.
 
     Raises:
         BuildError: a step failed.
@@ -194,13 +194,13 @@ class CacheMount:
 
 
 def find_caches() -> list[CacheMount]:
-    """Return the Bazel caches of the current builder, by name; none where there is no builder."""
+    """Return the Bazel caches of the current builder, sorted by name; none if there is no builder."""
     said = _call("du", "--verbose", "--filter", "type=exec.cachemount")
     return sorted(_read_caches(said.stdout if said else ""), key=lambda mount: (mount.name, mount.id))
 
 
 def remove_cache(mount: CacheMount) -> str:
-    """Remove a cache; returns why it is still there, or an empty string. One that another build has open stays."""
+    """Remove a cache. Return an empty string, or why the cache stays: a build may be using it."""
     said = _call("prune", "--force", "--filter", f"id={mount.id}")
     if mount.id not in {each.id for each in find_caches()}:
         return ""
@@ -210,7 +210,7 @@ def remove_cache(mount: CacheMount) -> str:
 
 @contextmanager
 def removing_caches(name: str, console: Console) -> Iterator[None]:
-    """Remove the caches of one name when the block ends, and say which could not be removed."""
+    """Remove the caches of one name when the block ends, and report those that stay."""
     try:
         yield
     finally:

@@ -16,7 +16,7 @@ class Choice:
 
 
 def choose(settings: Settings, *, target: str = "train", tag: str = "") -> Choice:
-    """Choose an engine. ``auto`` takes the container engine when it can build here and now, else the host.
+    """Choose an engine. ``auto`` means the container engine if it can build on this machine, else the host.
 
     Args:
         settings: ``settings.engine`` names the engine asked for.
@@ -38,7 +38,7 @@ def choose(settings: Settings, *, target: str = "train", tag: str = "") -> Choic
 
 
 def adopt(settings: Settings, reference: str) -> tuple[Engine, Environment]:
-    """Return a container engine, and an image that it already has.
+    """Return the container engine, and an existing image as an environment.
 
     Raises:
         EngineError: no engine answers.
@@ -56,7 +56,7 @@ def make_host_engine(settings: Settings) -> HostEngine:
 
 
 def _choose_docker(settings: Settings, *, target: str, tag: str) -> Choice:
-    # The SDK takes longer to import than `toolkit matrix` takes to run.
+    # Imported here because the SDK takes longer to import than `toolkit matrix` takes to run.
     from toolkit.engine.client import connect, require_buildx, select_base
     from toolkit.engine.docker import DockerEngine
 

@@ -25,10 +25,10 @@ ANSWER_SECONDS = 20
 """How long a reachable engine may take to answer one request. Streams have no such limit."""
 
 OLDEST_API = (1, 43)
-"""Engine 24: its BuildKit supports all that docker/Dockerfile uses."""
+"""Docker Engine 24, whose BuildKit supports everything that docker/Dockerfile uses."""
 
 OLDEST_BUILDX = (0, 13)
-"""The first with ``--progress rawjson``."""
+"""The first release with ``--progress rawjson``."""
 
 START_IT = "start the engine (`systemctl start docker`, Docker Desktop, ...), check DOCKER_HOST, or use --engine host"
 
@@ -40,18 +40,18 @@ GPU_REMEDY = (
 
 @contextmanager
 def translating_errors(doing: str) -> Iterator[None]:
-    """Turn the SDK's exceptions, which are many and meant for developers, into errors of this project.
+    """Turn the SDK's exceptions into errors of this project.
 
     Raises:
-        EngineError: the engine refused, went away, or gave a wrong answer.
-        CheckError: a GPU was asked of an engine that has none.
+        EngineError: the engine refused the request, stopped answering, or gave an invalid answer.
+        CheckError: a job needs a GPU, and the engine has none.
     """
     try:
         yield
     except (DockerException, requests.RequestException) as error:
         why = error.explanation if isinstance(error, APIError) and error.explanation else str(error)
         if "could not select device driver" in why:
-            # The engine says this when it has no NVIDIA runtime: the engine itself is well.
+            # The engine says this when it has no NVIDIA runtime; the engine itself works.
             raise CheckError("there is no GPU for the container", why=why[:400], remedy=GPU_REMEDY) from error
         raise EngineError(
             f"the container engine failed while {doing}", why=why[:400], remedy="see the engine's log"
@@ -77,7 +77,7 @@ def connect() -> docker.DockerClient:
 
 
 def _find_endpoint() -> dict[str, Any]:
-    """Return the endpoint of the docker command: DOCKER_HOST, else the current context, which the SDK does not read."""
+    """Return the docker command's endpoint: DOCKER_HOST, else the current context. The SDK does not read contexts."""
     if os.environ.get("DOCKER_HOST"):
         return dict(kwargs_from_env())
     context = ContextAPI.get_current_context()
@@ -124,24 +124,24 @@ class BaseImage:
     """A base image that can be used now."""
 
     reference: str  # what ``FROM`` names
-    identity: str  # the registry's digest, the same before and after the pull; image id where no registry gave it
-    why: str = ""  # the reason for this image, where it is not the one asked for
+    identity: str  # the registry's digest, which a pull does not change; else the image id
+    why: str = ""  # the reason for this image, if it is not the requested one
     registered: bool = False  # whether a registry gave the identity
 
     @property
     def pinned(self) -> str:
-        """The reference with its digest where there is one, because a tag may be moved."""
+        """The reference with the registry's digest, if there is one, because a tag may be moved."""
         return f"{self.reference}@{self.identity}" if self.registered and "@" not in self.reference else self.reference
 
 
 def select_base(client: docker.DockerClient, settings: Settings) -> BaseImage:
-    """Return the base image asked for if it is here or can be pulled, else the stand-in.
+    """Return the wanted base image of this machine, else a local stand-in, else the wanted one of the registry.
 
     The stand-in never replaces a base image that the user named.
 
     Raises:
-        PreflightError: there is neither.
-        EngineError: the engine went away.
+        PreflightError: none of these is available.
+        EngineError: the engine stopped answering.
     """
     wanted = settings.base_image
     with translating_errors("looking for the base image"):
@@ -164,17 +164,17 @@ def select_base(client: docker.DockerClient, settings: Settings) -> BaseImage:
 
 
 def find_digest(client: docker.DockerClient, reference: str) -> str | None:
-    """Return the digest of an image that is on this machine, or None. Raises EngineError: the engine went away."""
+    """Return the digest of an image on this machine, or None. Raises EngineError: the engine stopped answering."""
     with translating_errors("looking for an image"):
         found = _find_base(client, reference)
         return found.identity if found else None
 
 
 def read_files(client: docker.DockerClient, reference: str, folder: str) -> dict[str, str]:
-    """Return the text of the files in a folder of an image, by name, without running a program of the image.
+    """Return the text of each file in a folder of an image, by name. No program of the image runs.
 
     Raises:
-        EngineError: the engine went away, or the image has no such folder.
+        EngineError: the engine stopped answering, or the image has no such folder.
     """
     with translating_errors("reading files of an image"):
         container = client.containers.create(
@@ -198,7 +198,7 @@ class InspectedImage:
 
 
 def inspect(reference: str) -> InspectedImage | None:
-    """Return an image by name or id, or None where the engine has none. Raises EngineError: no engine answers."""
+    """Return an image by name or id, or None if the engine has none. Raises EngineError: no engine answers."""
     client = connect()
     with translating_errors("looking at an image"):
         try:
@@ -221,9 +221,9 @@ def _find_base(client: docker.DockerClient, reference: str) -> BaseImage | None:
 
 
 def _identify(reference: str, digests: Sequence[str]) -> str:
-    """Return the digest that the reference's own registry gave the image, or nothing; a pull does not change it.
+    """Return the digest that the reference's own registry gave the image, or an empty string.
 
-    The engine writes each as ``REPOSITORY@sha256:…``.
+    Each of ``digests`` has the form ``REPOSITORY@sha256:…``.
     """
     repository = re.sub(r"(:[\w][\w.-]*)?(@.*)?$", "", reference)
     found = (text.partition("@") for text in digests)

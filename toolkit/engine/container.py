@@ -1,8 +1,8 @@
-"""Describes a container once: the SDK's arguments, the printed command and compose.yaml all follow it.
+"""Describes a container once, for the SDK and for the printed command. compose.yaml has the same options.
 
-It also decides who owns what a job writes. No container runs as root. An ordinary user's container runs under the
-user's own ids, so the outputs are the user's. For root it runs under the image's user, who keeps the outputs, as with
-the ``.env`` that ``toolkit doctor --write-env`` writes: a run that began one way can continue the other way.
+This module also decides who owns a job's outputs. No container runs as root. For an ordinary user it runs under the
+user's ids. For root it runs under the ids of the image's user, as compose does with the ``.env`` of ``toolkit doctor
+--write-env``, so that a run can continue in either of them.
 """
 
 import json
@@ -26,7 +26,7 @@ TEMPORARY = {"/tmp": "rw,nosuid,nodev,size=2g,mode=1777"}  # noqa: S108 - a tmpf
 
 @dataclass(frozen=True, kw_only=True)
 class Container:
-    """A container with only the rights that its job needs; the defaults hold for every job."""
+    """A container with only the rights that its job needs. The defaults apply to every job."""
 
     image: str
     name: str  # left out of the printed command, so that it can be run twice
@@ -60,7 +60,7 @@ class Container:
             "labels": dict(self.labels),
             "user": self.user,
             "environment": dict(self.environment),
-            # Not the short form: a colon in a path would end it.
+            # Not the short form, in which a path cannot have a colon.
             "mounts": [
                 BindMount(target, source, type="bind", read_only=read_only) for source, target, read_only in self.mounts
             ],
@@ -111,7 +111,7 @@ def describe(job: Job, *, image: str, terminal: bool = False) -> Container:
 
 
 def list_commands(job: Job, *, image: str) -> list[list[str]]:
-    """Return the commands that run a job by hand: make the writable folders, change their owner for root, run."""
+    """Return the commands that run a job by hand: make the writable folders, as root change their owner, and run."""
     container = describe(job, image=image)
     writable = [str(mount.source.resolve()) for mount in job.mounts if mount.writable]
     make = [["mkdir", "--parents", *writable]] if writable else []
@@ -125,9 +125,9 @@ def container_user() -> str:
 
 
 def give_to_container(mounts: Iterable[Mount]) -> None:
-    """Make the container's user the owner of the writable mounts, when root calls.
+    """Make the container's user the owner of the writable mounts, if root calls.
 
-    A folder that holds nothing but a mount was made for it, and is given too.
+    A parent folder that holds nothing else was made for the mount, and gets the same owner.
     """
     if os.getuid():
         return
@@ -140,9 +140,9 @@ def give_to_container(mounts: Iterable[Mount]) -> None:
 
 
 def give_to_parent(mounts: Iterable[Mount]) -> None:
-    """Give the files that root's job on the host wrote to the owner of the folder around them.
+    """Give the outputs of root's job on the host to the owner of their parent folder.
 
-    A run of root beside runs of containers can then continue in a container too.
+    A container of that owner can then continue the run.
     """
     if os.getuid():
         return
@@ -162,7 +162,7 @@ def give(folder: Path, uid: int, gid: int) -> None:
 
 
 def _name_mounts(job: Job) -> dict[str, str]:
-    """Return the variable by which the job's messages name files by their paths on the host."""
+    """Return the variable with the host paths, which the job's messages then use."""
     mounts = [*job.mounts, *(part for part in job.argv if isinstance(part, Mount))]
     names = {mount.target: str(mount.source) for mount in mounts}
     return {naming.PATHS_VARIABLE: json.dumps(names, ensure_ascii=False, sort_keys=True)} if names else {}

@@ -1,4 +1,4 @@
-"""The container engine: images by ``docker buildx``, everything else by the docker SDK."""
+"""Implements the container engine: ``docker buildx`` builds images, the docker SDK does the rest."""
 
 import re
 import sys
@@ -31,8 +31,8 @@ def plan_image(
 
     Args:
         target: stage of docker/Dockerfile: ``runtime`` or ``train``.
-        ca_bundle: PEM file, passed to the build as a secret that is in no layer.
-        tag: name of the result; by default one made from the digest.
+        ca_bundle: PEM file. The build gets it as a secret, which enters no layer.
+        tag: name of the image; by default derived from the digest.
     """
     arguments = {
         "BASE_IMAGE": base.reference,
@@ -83,7 +83,7 @@ class DockerEngine:
 
     Args:
         ca_bundle: PEM file for downloads during the build, or empty.
-        tag: name for the image; by default one made from its plan's digest.
+        tag: name of the image; by default derived from its plan's digest.
     """
 
     name = "docker"
@@ -128,7 +128,7 @@ class DockerEngine:
         )
 
     def find(self, plan: EnvironmentPlan) -> Environment | None:
-        """Return the image whose label has the plan's digest."""
+        """Return the plan's image, if its label has the plan's digest."""
         found = self._find(plan.reference)
         if found is None or found.labels.get(naming.PLAN_LABEL) != plan.digest:
             return None
@@ -157,7 +157,7 @@ class DockerEngine:
         return _describe(plan, found, reused=reused)
 
     def adopt(self, reference: str) -> Environment:
-        """Return an image that is on this machine, whoever built it, as an environment.
+        """Return any image on this machine as an environment.
 
         Raises:
             UsageError: there is no image of that name.
@@ -172,7 +172,7 @@ class DockerEngine:
         return Environment(kind="image", digest=str(found.id), reference=reference, folder=folder, reused=True)
 
     def commands(self, reference: str, job: Job) -> list[list[str]]:
-        """Return the commands, which first make the folders to mount: the engine refuses missing ones."""
+        """Return the commands. The first ones make the folders to mount, because the engine rejects missing ones."""
         return container.list_commands(job, image=reference)
 
     def run(self, environment: Environment, job: Job, listener: Listener | None = None) -> int:
@@ -204,13 +204,13 @@ class DockerEngine:
 
 
 def run(client: docker.DockerClient, job: Job, *, image: str, listener: Listener | None = None) -> int:
-    """Create a job's container, start it, follow it and remove it; returns the exit code.
+    """Run a job in a new container, remove the container, and return the exit code.
 
     Raises:
-        EngineError: the engine refused or went away.
-        CheckError: the job outlived its deadline.
+        EngineError: the engine refused or stopped answering.
+        CheckError: the job exceeded its deadline.
     """
-    # A terminal has one stream: all that the job prints is passed on, and none of it reaches the listener.
+    # A terminal has only one stream: all output goes to the user, and none to the listener.
     terminal = job.terminal and sys.stderr.isatty()
     container.give_to_container(job.mounts)
     with translating_errors(f"running {job.title}"):
@@ -228,14 +228,14 @@ def run(client: docker.DockerClient, job: Job, *, image: str, listener: Listener
                 client.api.stop(described.name, timeout=int(job.grace))
             raise
         finally:
-            # By its name, which is known even where an interrupt came while it was being created.
+            # By its name, which is known even if the interrupt came during creation.
             _remove(client, described.name)
     deadline.check(job.title)
     return code
 
 
 def _follow(stream: Any, *, terminal: bool, listener: Listener | None) -> None:
-    """Pass on what the job prints, until it closes its output."""
+    """Pass on the job's output until the job closes it."""
     rest = b""
     for chunk in stream:
         out, err = (None, chunk) if terminal else chunk
@@ -276,13 +276,13 @@ def _describe(plan: EnvironmentPlan, found: Any, *, reused: bool) -> Environment
 
 
 def _list_inputs(spec: EnvironmentSpec, target: str) -> list[Path]:
-    """Return the files that the stage reads: a change in any of them makes another image."""
+    """Return the files that the stage reads. A change in any of them requires a new image."""
     inputs = [project.locate("docker/Dockerfile"), project.locate("docker/scripts"), spec.locked]
     return [*inputs, project.locate("train")] if target == "train" else inputs
 
 
 def _explain(error: BuildError, log: Path) -> ToolkitError:
-    """Return the same failure with the installer's last lines: BuildKit's own are a piece of the Dockerfile."""
+    """Return the failure with the installer's error lines. BuildKit's own lines only quote the Dockerfile."""
     said = [line.strip() for line in log.read_text(errors="replace").splitlines() if _CAUSE.search(line)]
     why = "\n       ".join(said) or error.why
     if any(processes.OTHER_BYTES.search(line) for line in said):

@@ -1,4 +1,4 @@
-"""The host as an engine: virtual environments with the same locked sets as the images, and jobs in them.
+"""Implements the host engine: virtual environments with the same locked sets as the images, and jobs in them.
 
 It is for machines without a container engine. It does not isolate jobs as a container does.
 """
@@ -49,8 +49,8 @@ class HostEngine:
     def has_gpu(self) -> bool:
         return Path("/dev/nvidia0").exists()
 
-    def find_platform(self, *, fetch: bool) -> Platform:  # noqa: ARG002 - everything is here
-        """Return nothing: the spec chooses the interpreter."""
+    def find_platform(self, *, fetch: bool) -> Platform:  # noqa: ARG002 - there is nothing to fetch
+        """Return the C library of this machine. The Python stays empty: the spec chooses it."""
         return Platform(glibc=platform.libc_ver()[1])
 
     def plan(self, spec: EnvironmentSpec) -> EnvironmentPlan:
@@ -81,7 +81,7 @@ class HostEngine:
         return _describe(plan, reused=True)
 
     def prepare(self, plan: EnvironmentPlan, console: Console) -> Environment:
-        """Make an environment. The manifest is written last: an environment without one is made again.
+        """Make an environment. The manifest is written last, so that an incomplete environment is made again.
 
         Raises:
             BuildError: pip failed.
@@ -121,7 +121,7 @@ class HostEngine:
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE if listener else None,
             text=True,
-            # Its own session: a Ctrl-C reaches the job once, from this program, and not again from the terminal.
+            # In its own session the job gets a Ctrl-C only from this program, and not also from the terminal.
             start_new_session=True,
         )
         deadline = Deadline(job.deadline, lambda: processes.stop(process, grace=job.grace))
@@ -143,9 +143,9 @@ def interpreter(folder: Path) -> Path:
 
 
 def find_cuda(folder: Path) -> dict[str, str]:
-    """Return the variables that tell TensorFlow where the CUDA wheels of an environment are; images have links instead.
+    """Return the variables by which TensorFlow finds the CUDA wheels of an environment. Images have links instead.
 
-    XLA takes the first ptxas on PATH, which may be of another CUDA. The profiler's library is not searched for at all.
+    By default XLA uses the first ptxas on PATH, which may be of another CUDA, and nothing finds the profiler's library.
     """
     found = next(iter(folder.glob("venv/lib/python3.*/site-packages/nvidia")), None)
     if found is None:
@@ -162,18 +162,18 @@ def omit_tensorflow(locked: str) -> str:
 
 
 def making(folder: Path) -> AbstractContextManager[None]:
-    """Lock an environment while it is made: a second command waits and then uses it."""
+    """Hold the exclusive lock of an environment while it is made. A second command waits for it."""
     return _lock(folder, fcntl.LOCK_EX)
 
 
 def using(folder: Path) -> AbstractContextManager[None]:
-    """Lock an environment together with other jobs: it is neither made again nor removed meanwhile."""
+    """Hold a shared lock of an environment, so that no command replaces or removes it while a job uses it."""
     return _lock(folder, fcntl.LOCK_SH)
 
 
 @contextmanager
 def _lock(folder: Path, how: int) -> Iterator[None]:
-    # Not filelock: its locks cannot be shared between jobs.
+    # filelock is not used, because it has no shared locks.
     with folder.with_name(f"{folder.name}.lock").open("w") as stream:
         fcntl.flock(stream, how)
         yield
@@ -214,7 +214,7 @@ def _make(plan: EnvironmentPlan, console: Console) -> None:
 
 
 def _describe_wheel(plan: EnvironmentPlan) -> dict[str, Any]:
-    """Return which wheel was installed: the user's by its bytes, the published one by pip's report.
+    """Return the manifest's entry for the installed wheel. That of a published wheel comes from pip's report.
 
     https://pip.pypa.io/en/stable/reference/installation-report/
     """
@@ -245,7 +245,7 @@ def _install(plan: EnvironmentPlan, console: Console) -> None:
 
 
 def _follow(command: tuple[str, ...], log: Path, status: StatusLine, total: int) -> int:
-    """Run one command; its output goes to the log, pip's progress to the status line."""
+    """Run one command, write its output to the log, and show pip's progress. Return the exit code."""
     process = subprocess.Popen(
         command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, start_new_session=True
     )

@@ -1,4 +1,4 @@
-"""What every engine works with: a job, the environment it runs in, and the protocol that both engines implement."""
+"""Defines jobs, their environments, and the protocol that both engines implement."""
 
 import threading
 from collections.abc import Callable, Mapping
@@ -16,7 +16,7 @@ class Mount:
     """A host path that the job sees."""
 
     source: Path  # the path on the host; it must exist
-    target: str  # the path inside a container. A job on the host gets ``source`` itself
+    target: str  # the path inside a container; a job on the host uses ``source``
     writable: bool = False
     shared: bool = False  # whether other jobs may write there at the same time
 
@@ -59,7 +59,7 @@ class Environment:
     digest: str  # content digest of the image, or of the environment's plan
     reference: str  # image tag or folder
     folder: Path  # where its manifest, logs and smoke reports are kept
-    reused: bool  # whether it was up to date
+    reused: bool  # whether it existed and was up to date
 
 
 class Engine(Protocol):
@@ -75,7 +75,7 @@ class Engine(Protocol):
         """Return the C library and Python of new environments.
 
         Args:
-            fetch: pull the base image if it is not on this machine; otherwise nothing is known of it.
+            fetch: pull a missing base image; without it, the result is empty.
         """
         ...
 
@@ -86,39 +86,39 @@ class Engine(Protocol):
         ...
 
     def prepare(self, plan: EnvironmentPlan, console: Console) -> Environment:
-        """Carry out a plan, unless its environment is up to date.
+        """Make the environment of a plan, unless it is up to date.
 
         Raises:
-            BuildError: a command failed; the log's path and last lines are in the message.
+            BuildError: a command failed; the message has the log's path and last lines.
             PreflightError: this machine has too little space.
         """
         ...
 
     def commands(self, reference: str, job: Job) -> list[list[str]]:
-        """Return the commands that do the same as :meth:`run` in the environment of that reference."""
+        """Return the commands that are equivalent to :meth:`run`, for an image tag or an environment's folder."""
         ...
 
     def run(self, environment: Environment, job: Job, listener: Listener | None = None) -> int:
-        """Run a job to its end. A Ctrl-C stops it, leaves nothing behind, and is raised again.
+        """Run a job to its end. A KeyboardInterrupt stops and removes the job, and is raised again.
 
         Args:
-            listener: receives standard output line by line; without one it is passed on to the user.
+            listener: receives each line of standard output; without it, the output goes to the user.
 
         Returns:
-            The job's exit code; 128 + number where a signal ended it.
+            The job's exit code; 128 + the signal's number if a signal ended it.
 
         Raises:
-            EngineError: the engine went away.
-            CheckError: the job outlived its deadline.
+            EngineError: the engine stopped answering.
+            CheckError: the job exceeded its deadline.
         """
         ...
 
 
 class Deadline:
-    """Stops a job when its time is up. The SDK's streams and pipes have no limit of their own (docker-py#2651).
+    """Stops a job at its time limit. The SDK's streams and pipes have no limit of their own (docker-py#2651).
 
     Args:
-        seconds: the time; 0 for no limit.
+        seconds: the limit; 0 for none.
         stop: ends the job; called at most once, from another thread.
     """
 
@@ -138,7 +138,7 @@ class Deadline:
         self._timer.cancel()
 
     def check(self, title: str) -> None:
-        """Raise CheckError if the time was up before the job ended."""
+        """Raise CheckError if the job exceeded its time limit."""
         if self._expired.is_set():
             raise CheckError(
                 f"{title} did not end within {self._seconds:.0f} s and was stopped",

@@ -47,7 +47,7 @@ class Comparison:
 
 
 def compare(then: RunRecord, now: RunRecord) -> Comparison:
-    """Compare weights, and what was recorded of steps, epochs and the end."""
+    """Compare the weights, and the recorded numbers of steps, epochs and the result."""
     recorded, found = then.value["weights_sha256"], now.value["weights_sha256"]
     before, after = _read(then.folder), _read(now.folder)
     differences = (_compare_lines(line, after.get(key)) for key, line in before.items())
@@ -62,7 +62,7 @@ def compare(then: RunRecord, now: RunRecord) -> Comparison:
 
 
 def _read(folder: Path) -> dict[tuple[str, int], dict[str, Any]]:
-    """Return the records of a run by kind and step; none where they are missing, because a manifest is enough."""
+    """Return a run's records by kind and step, or none if they are missing: a manifest is enough to reproduce."""
     try:
         return {(line["kind"], int(line["step"])): line for line in reader.read_lines(folder)}
     except reader.BAD_METRICS:
@@ -99,13 +99,13 @@ def walk(then: RunRecord, now: RunRecord, comparison: Comparison) -> list[Findin
 
 
 def rank(links: list[Finding]) -> str:
-    """Return the highest rung whose link is the same."""
+    """Return the highest rung among the links that are the same in both runs."""
     same = [link.facts["rung"] for link in links if link.state == "ok" and link.facts["rung"]]
     return max(same, default="below R0")
 
 
 def _compare_code(then: Mapping[str, Any], now: Mapping[str, Any]) -> Iterator[Finding]:
-    """Compare the training job's files; an image contains them, so its digest covers them."""
+    """Compare the training job's files. Images contain them, so two images are compared only by digest."""
     if then.get("kind") == now.get("kind") == "image":
         return
     before, after = then.get("code"), now.get("code")
@@ -149,7 +149,7 @@ def _make(name: str, state: State, evidence: str) -> Finding:
         state=state,
         title=f"rung {rung}" if rung else "",
         evidence=evidence,
-        # Only other weights or numbers fail the command. A link that differs explains them.
+        # Only different weights or numbers fail the command. Other links may explain the difference.
         advisory=name != "weights",
         facts={"rung": rung},
     )

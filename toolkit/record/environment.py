@@ -1,4 +1,4 @@
-"""Verifies environments: the host engine's by what pip and the packages recorded, images by what the engine says."""
+"""Verifies virtual environments against the records of pip and the packages, and images against their records."""
 
 import base64
 import csv
@@ -30,7 +30,7 @@ class Installed:
 
 
 def verify(folder: Path) -> list[Finding]:
-    """Verify an environment: its wheel, its packages, their files, and where the wheel came from.
+    """Verify an environment: its wheel, its packages, their files, and the origin of the wheel.
 
     Raises:
         IntegrityError: the folder has no manifest of an environment, or no readable report of pip beside it.
@@ -69,7 +69,7 @@ def _check_wheel(parent: Mapping[str, Any], promised: Mapping[str, Any], package
 
 
 def _read_digests(promised: Any, package: Installed) -> Iterator[str]:
-    """Yield the digests of a package's archive: from pip's report, or for a local file from ``direct_url.json``."""
+    """Yield the digests of a package's archive from pip's report and from ``direct_url.json``."""
     direct = files.read_json(package.info / "direct_url.json")
     for entry in (promised.get("download_info") if promised else None, direct):
         info = entry.get("archive_info", {}) if isinstance(entry, dict) else {}
@@ -110,9 +110,9 @@ def read_packages(venv: Path) -> dict[str, Installed]:
 
 
 def find_changed(package: Installed) -> tuple[int, list[str]]:
-    """Return how many files of a package were compared with its ``RECORD``, and those that are changed or missing.
+    """Return how many files of a package were compared with its ``RECORD``, and the changed or missing ones.
 
-    ``RECORD`` itself has no hash, and pip compiles ``.pyc`` files again.
+    ``RECORD`` itself, which has no hash, and ``.pyc`` files, which pip compiles again, are not compared.
     """
     try:
         with (package.info / "RECORD").open(encoding="utf-8", newline="") as file:
@@ -150,7 +150,7 @@ def verify_image(reference: str, state: Path) -> list[Finding]:
 
     Raises:
         EngineError: no engine answers.
-        IntegrityError: it has no image of that name.
+        IntegrityError: the engine has no image of that name.
     """
     found = inspect(reference)
     if found is None:
@@ -216,7 +216,7 @@ def _check_base(found: InspectedImage, record: Manifest) -> Finding:
     """Compare the lowest layers of the image with those of the recorded base."""
     base = record.facts["base"]
     try:
-        # An id, or the digest that a registry gave.
+        # The digest is an image id or a registry's digest.
         known = inspect(base["digest"]) or inspect(f"{_strip_tag(base['name'])}@{base['digest']}")
     except EngineError:
         known = None

@@ -1,8 +1,8 @@
-"""Builds a wheel again without using anything of the first build, and compares the two wheels file by file.
+"""Builds a wheel again without any result of the first build, and compares the two wheels file by file.
 
-The rungs: R1 the same files, R2 the same bytes but for a list of harmless differences, R3 identical wheels. Harmless
-are RECORD, which follows from the other files, and what the archive says of a file besides its content. Any other
-difference counts as one in code, because a program may read every file.
+The rungs: R1 is the same file list, R2 the same contents except for harmless differences, R3 the same bytes. Harmless
+are differences in RECORD, which is derived from the other files, and in the archive's metadata, such as times. Every
+other difference counts, because a program may read any file.
 """
 
 import hashlib
@@ -47,13 +47,12 @@ _MEANING = {
 @dataclass(frozen=True, kw_only=True)
 class Difference:
     name: str  # of the file in the wheel
-    # ``missing``, ``added``, ``content``, or ``envelope`` for what the archive says of an equal file
+    # ``envelope``: the contents are equal, but the archive's metadata differs
     kind: Literal["missing", "added", "content", "envelope"]
     detail: str  # in words
 
     @property
     def harmless(self) -> bool:
-        """Whether the difference is on the list of harmless ones."""
         return self.kind == "envelope" or (self.kind == "content" and bool(HARMLESS.fullmatch(self.name)))
 
 
@@ -79,7 +78,7 @@ def rank(differences: list[Difference]) -> Rung:
 
 
 def describe_content(name: str, start: bytes) -> str:
-    """Return the kind of file, by its name and at least its first four bytes."""
+    """Return the kind of a file. ``start`` has at least its first four bytes."""
     if start[:4] == b"\x7fELF":
         return "machine code"
     if start[:4] == b"\x50\xed\x55\xba" or name.endswith((".fatbin", ".cubin", ".ptx")):
@@ -138,9 +137,9 @@ def _digest_member(archive: zipfile.ZipFile, member: zipfile.ZipInfo) -> str:
 
 @dataclass(frozen=True, kw_only=True)
 class Comparison:
-    rung: Rung  # R3 the same wheel, R2 but for a named list, R1 the same file list
+    rung: Rung  # the highest rung that the wheels reach
     differences: tuple[Difference, ...]  # each file that differs in the wheel, and how
-    inputs: tuple[str, ...]  # Debian packages of the build image that differ, which may explain the rest
+    inputs: tuple[str, ...]  # Debian packages that differ between the build images; a possible cause
     seconds: float  # how long the second build took
 
     @property
@@ -167,12 +166,12 @@ def rebuild(path: Path, settings: Settings, *, bazelrc: str, console: Console) -
     """Build the wheel of a folder again and compare the two.
 
     Raises:
-        CheckError: the base image, the sources or Bazel have changed.
+        CheckError: the source tree has changed.
         IntegrityError: the wheel's plan is missing or damaged.
-        UnsupportedError: this clone's recipe is not the one that built it.
+        UnsupportedError: this clone's build recipe has changed.
         BuildError: the second build failed.
     """
-    # Cache mounts of a new name are empty.
+    # A new name gives empty cache mounts.
     name = f"{naming.REBUILD_CACHE}{uuid.uuid4().hex[:12]}"
     plan = change_plan(read_plan(path), ca_bundle=settings.ca_bundle, bazelrc=bazelrc, cache_id=name)
     require_inputs(plan)
@@ -196,11 +195,11 @@ def rebuild(path: Path, settings: Settings, *, bazelrc: str, console: Console) -
 
 
 def require_inputs(plan: WheelPlan) -> None:
-    """Raise if the inputs have changed since the first build, because then a difference explains nothing.
+    """Raise if the inputs have changed since the first build, because a difference would then prove nothing.
 
     Raises:
         UnsupportedError: this clone's recipe has changed.
-        CheckError: the sources have changed.
+        CheckError: the source tree has changed.
     """
     recipe = digest.digest_paths(project.ROOT, [project.locate(name) for name in lock.RECIPE])
     if recipe != plan.lock.pins["recipe"]:
@@ -215,7 +214,7 @@ def require_inputs(plan: WheelPlan) -> None:
 
 
 def read_plan(path: Path) -> WheelPlan:
-    """Return the plan that a wheel was built by. Folders of earlier versions have it in their manifest alone.
+    """Return the plan that a wheel was built from. Earlier versions kept it only in the manifest.
 
     Raises:
         IntegrityError: the folder has no manifest of a wheel, or a plan of another wheel.
@@ -236,14 +235,14 @@ def _read_packages(path: Path) -> set[str]:
 
 
 def change_plan(plan: WheelPlan, *, ca_bundle: str = "", bazelrc: str = "", cache_id: str) -> WheelPlan:
-    """Return a saved plan, changed so that a second build uses nothing of the first.
+    """Return a saved plan, changed so that a second build reuses no result of the first.
 
     Args:
-        ca_bundle, bazelrc: secrets, which no plan keeps.
-        cache_id: name of unused cache mounts.
+        ca_bundle, bazelrc: secrets, which are not saved with a plan.
+        cache_id: new name of the cache mounts.
     """
     secrets = {"ca": ca_bundle, "bazelrc": bazelrc}
-    # The services of the first build would give the same results again, wrong ones too.
+    # The remote services of the first build would return the same results again, even wrong ones.
     services = {"REMOTE_CACHE", "REMOTE_EXECUTOR", "REMOTE_INSTANCE_NAME"}
     arguments = {name: value for name, value in plan.arguments.items() if name not in services}
     return replace(

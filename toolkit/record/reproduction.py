@@ -38,14 +38,14 @@ PROBE = Path(__file__).parent / "probe.py"
 
 @dataclass(frozen=True, kw_only=True)
 class Reproduction:
-    """A finished run, the arguments that repeat it, and the environment that they run in."""
+    """A finished run, and the arguments and the environment that repeat it."""
 
     record: RunRecord
     arguments: tuple[str, ...]
     resolved: pipeline.Resolved
 
     def choose_folder(self) -> Path:
-        """Return the first free folder for a second run: the name of the first run, ``again`` and a number."""
+        """Return the first unused folder ``RUN-again-NUMBER`` for a second run."""
         base = Path(self.resolved.request.settings.runs) / f"{self.record.folder.resolve().name}-again"
         number = 1
         while (path := base.with_name(f"{base.name}-{number}")).exists():
@@ -56,7 +56,7 @@ class Reproduction:
 @dataclass(frozen=True, kw_only=True)
 class Outcome:
     comparison: Comparison
-    links: tuple[Finding, ...]  # whether each link of the chain is the same
+    links: tuple[Finding, ...]  # for each link of the chain, whether the runs agree
     rung: str  # the highest rung that was reached
     kept: Path | None = None  # folder of the second run; None where it was removed
 
@@ -73,8 +73,8 @@ def resolve(target: Path, request: pipeline.Request, *, data_dir: str, console: 
         IntegrityError: there is no manifest of a run.
         CheckError: the run is not finished, or its folder or environment does not match its record.
         PreflightError: the run was made in more than one environment.
-        UnsupportedError: this clone cannot do that run, or cannot make its environment.
-        UsageError: the run read a local copy of the data, and no folder is given.
+        UnsupportedError: this clone cannot repeat the run or make its environment.
+        UsageError: the run read a local copy of the data, and that folder is not known here.
     """
     folder = target.parent if target.name == FILE else target
     if run.is_unfinished(folder):
@@ -91,7 +91,7 @@ def resolve(target: Path, request: pipeline.Request, *, data_dir: str, console: 
     _require_one_environment(record)
     arguments = (*_choose_arguments(record), *_find_data(record, data_dir))
     resolved = _choose_environment(record.parent, request, console)
-    # A job of a CUDA set uses the GPUs that it finds: give them to it if the first run had them.
+    # A job with CUDA packages uses every GPU that it sees, so give GPUs only if the first run had such packages.
     cuda = any(name.startswith("nvidia-") for name in record.value.get("software", {}))
     gpu = request.gpu if request.gpu is not None else cuda and resolved.engine.has_gpu()
     resolved = replace(resolved, request=replace(resolved.request, gpu=gpu))
@@ -99,7 +99,7 @@ def resolve(target: Path, request: pipeline.Request, *, data_dir: str, console: 
 
 
 def _choose_arguments(record: RunRecord) -> list[str]:
-    """Return the arguments that repeat a run: its configuration, and the values that it chose itself."""
+    """Return the arguments that repeat a run: its configuration, and the recorded values of options left open."""
     written = record.folder / reader.CONFIG
     file = written if written.exists() else record.folder / FILE
     try:
@@ -128,7 +128,7 @@ def _require_one_environment(record: RunRecord) -> None:
 
 def _find_data(record: RunRecord, given: str) -> list[str]:
     recorded = str(record.config.get("data_dir") or "")
-    # The path of a container says nothing about this machine.
+    # A path recorded in a container is not a path of this machine.
     usable = recorded and record.parent.get("kind") != "image" and Path(recorded).is_dir()
     if recorded and not given and not usable:
         raise UsageError(
@@ -141,7 +141,7 @@ def _find_data(record: RunRecord, given: str) -> list[str]:
 
 
 def _choose_environment(link: Mapping[str, Any], request: pipeline.Request, console: Console) -> pipeline.Resolved:
-    """Return the run's own environment if it is here and the user asks for no other, else how to make one."""
+    """Return the run's own environment if it exists here and the user asked for no other, else a plan for one."""
     settings = request.settings
     asked = request.wheel or any(settings.sources[name] == "flag" for name in ("engine", "tensorflow", "cuda", "cudnn"))
     recorded = None if asked else _find_recorded(link, settings)
@@ -169,7 +169,7 @@ def _find_recorded(link: Mapping[str, Any], settings: Settings) -> tuple[Engine,
             container, found = adopt(settings, str(link["digest"]))
         except (UsageError, EngineError):
             return None
-        # The record of an image that was built here says what it was made from; an adopted one has none.
+        # An image that was built on this machine has a record of its inputs; others have none.
         folder = environment.find_image_record(found.digest, Path(settings.state)) or found.folder
         return container, replace(found, folder=folder)
     return None
@@ -178,11 +178,11 @@ def _find_recorded(link: Mapping[str, Any], settings: Settings) -> tuple[Engine,
 def repeat(
     reproduction: Reproduction, console: Console, *, keep: bool = False, dry_run: bool = False
 ) -> Outcome | None:
-    """Repeat a run and compare, or print the commands. An equal second run is removed unless ``keep`` is set.
+    """Repeat a run and compare the two; a dry run prints the commands. An equal second run is removed unless ``keep``.
 
     Raises:
         PreflightError: software, hardware or data differ from the first run's.
-        JobError: the training job failed and has printed why.
+        JobError: the training job failed.
     """
     folder = reproduction.choose_folder() if dry_run else _claim_folder(reproduction)
     kept = None
@@ -195,7 +195,7 @@ def repeat(
             kept = next(path.parent for path in folder.glob(f"*/{FILE}"))
         return replace(outcome, kept=kept)
     except KeyboardInterrupt:
-        # A repetition that is itself resumed would prove less.
+        # The second run is never resumed: a resumed run would prove less.
         raise InterruptionError(
             "interrupted", remedy="the same command starts the second run from the beginning"
         ) from None
@@ -205,7 +205,7 @@ def repeat(
 
 
 def _claim_folder(reproduction: Reproduction) -> Path:
-    """Make a new folder that no other process uses: the job would resume a run that it finds."""
+    """Make a new folder. In an existing one the job would resume the run that it finds."""
     files.require_writable(Path(reproduction.resolved.request.settings.runs))
     while True:
         folder = reproduction.choose_folder()
@@ -217,7 +217,7 @@ def _claim_folder(reproduction: Reproduction) -> Path:
 
 
 def plan_tasks(reproduction: Reproduction, folder: Path, console: Console) -> tuple[list[Task[Any]], Task[Outcome]]:
-    """Return the tasks (environment, probe, train, compare), and the last one; the second run goes into ``folder``."""
+    """Return the tasks (environment, probe, train, compare) and the last of them. ``folder`` gets the second run."""
     record, resolved = reproduction.record, reproduction.resolved
     config = training.read_arguments(reproduction.arguments, replace(resolved.request.settings, runs=str(folder)))
     prepared = pipeline.environment_task(resolved, console)
@@ -247,12 +247,13 @@ def plan_tasks(reproduction: Reproduction, folder: Path, console: Console) -> tu
 
 
 def require_same_software(record: RunRecord, now: Mapping[str, Any]) -> str:
-    """Return which wheel or locked set the run and an environment have in common.
+    """Describe the wheel or locked set that the run and an environment share.
 
-    ``now`` is the environment as :func:`toolkit.training.describe_parent` describes it.
+    Args:
+        now: the environment, from :func:`toolkit.training.describe_parent`.
 
     Raises:
-        PreflightError: they have none in common.
+        PreflightError: they share none.
     """
     recorded = flatten(record.parent)
     if not recorded:
@@ -294,8 +295,8 @@ def probe(engine: Engine, used: Environment, job: Job) -> dict[str, Any]:
     """Return the environment that the training job would record.
 
     Raises:
-        UnsupportedError: the training job there does not understand the arguments.
-        JobError: the job cannot run there or cannot read the data, and has printed why.
+        UnsupportedError: the training job of the image does not accept the arguments.
+        JobError: the probe failed, for example because it cannot read the data.
     """
     lines: list[str] = []
     code = engine.run(used, job, lines.append)
@@ -315,7 +316,7 @@ def probe(engine: Engine, used: Environment, job: Job) -> dict[str, Any]:
 
 
 def describe_difference(record: RunRecord, outcome: Outcome) -> str:
-    """Say in which number the two runs first differ, and what else differs."""
+    """Describe the first number in which the two runs differ, and what else differs."""
     compared = outcome.comparison
     if compared.first:
         text = f"{compared.first}; the records before it, of {compared.compared}, are equal"

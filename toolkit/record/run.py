@@ -1,6 +1,6 @@
 """Verifies a run folder, and the environment or image that its manifest names.
 
-:mod:`train.reader` knows what a run folder holds and how its parts belong together.
+:mod:`train.reader` reads a run folder and checks its parts against each other.
 """
 
 from collections.abc import Callable, Mapping
@@ -38,7 +38,7 @@ def is_unfinished(folder: Path) -> bool:
 
 
 def describe_unfinished(folder: Path) -> str:
-    """Say how far an unfinished run came."""
+    """Describe how far an unfinished run came."""
     try:
         found = reader.read_newest_state(folder)
     except IntegrityError as error:
@@ -47,7 +47,7 @@ def describe_unfinished(folder: Path) -> str:
 
 
 def verify_own(record: RunRecord) -> list[Finding]:
-    """Verify what the run folder alone can show."""
+    """Verify a run by its folder alone."""
     status = record.value.get("status")
     saved, findings = _check_checkpoint(record)
     emulated = ", ".join(record.emulated)
@@ -110,7 +110,7 @@ def _check_environment(record: RunRecord, saved: SavedState | None) -> Finding:
         return absent("environment", "no checkpoint to compare the manifest with")
     other = reader.compare_environments(saved.position.get("environment", {}), record.environment)
     if other and record.resumed:
-        # A run may be resumed elsewhere. No single environment gives its weights then.
+        # A run may be resumed in another environment, so a difference is no failure.
         return check("environment", True, f"resumed after step {record.resumed[-1]} where {other}")
     text = ", ".join(f"{name} {record.environment.get(name)}" for name in ("threads", "tensorflow"))
     return check("environment", not other, f"checkpoint and manifest differ: {other}" if other else text)

@@ -30,7 +30,7 @@ def find(text: str) -> Target:
 
     Raises:
         UsageError: there is nothing of that name.
-        IntegrityError: the folder exists, but nothing in it says what it is.
+        IntegrityError: the folder exists, but it is no artifact of a known kind.
     """
     path = Path(text)
     if not path.exists():

@@ -16,7 +16,7 @@ DIST = Path("dist")
 
 
 def verify(path: Path) -> list[Finding]:
-    """Verify a wheel's folder: every file against its sum, the wheel against its manifest, and its documents.
+    """Verify a wheel's folder: every file against its checksum, the wheel against its manifest, and its documents.
 
     Raises:
         IntegrityError: a file has changed, so none can be trusted.
@@ -45,7 +45,7 @@ def read_record(path: Path) -> Manifest:
 
 
 def describe_trust(record: Manifest) -> str:
-    """Say which results in a wheel come from caches and executors, which only a second build without them can check."""
+    """Describe which results in a wheel come from caches and executors. Only a build without them can check these."""
     ran = record.facts["bazel"]
     said = log.describe_outcome(ran)
     if ran.get("cached") or ran.get("reused") or ran.get("remote"):

@@ -30,13 +30,13 @@ class Expectation:
     cudnn: str = ""  # cuDNN release as loaded
     capability: str = ""  # compute capability, of the build and of the device
     device: str = "auto"  # ``auto``, ``cpu`` or ``gpu``; ``gpu`` makes a missing GPU a failure
-    # checks that are left out, by id, noun or pattern. They are part of what a report is kept by, so that a pass
-    # without them is never reused as a pass with them
+    # checks to leave out, by id, noun or pattern. They are part of a saved report's key, so that a report without these
+    # checks is never reused for a run with them
     skip: tuple[str, ...] = ()
 
 
 def require_known(patterns: Sequence[str]) -> None:
-    """Ask the checks' own program, before anything is made, whether it knows these names.
+    """Check that the program of the checks knows these names of checks.
 
     Raises:
         UsageError: a name is unknown.
@@ -75,8 +75,8 @@ def run(engine: Engine, environment: Environment, expected: Expectation, console
     """Run the checks and keep their report beside the environment.
 
     Raises:
-        CheckError: they did not run to their end. A check that fails is in the report, not raised.
-        EngineError: the engine went away.
+        CheckError: the checks did not finish. A failed check is only reported.
+        EngineError: the engine stopped answering.
     """
     lines: list[str] = []
     status = StatusLine(console, "smoke")
@@ -101,14 +101,14 @@ def run(engine: Engine, environment: Environment, expected: Expectation, console
 
 
 def recall(environment: Environment, expected: Expectation) -> Report | None:
-    """Return the report of the same checks on the same environment with the same expectation, if all passed."""
+    """Return the saved report for the same checks, environment and expectation, if its verdict is ``pass``."""
     value = files.read_json(_path(environment, expected))
     report = from_json(value) if value is not None else None
     return report if report and report.verdict == "pass" else None
 
 
 def _leave_out(patterns: Sequence[str]) -> list[str]:
-    # One word each: a pattern can be no option of its own.
+    # One word each, so that no pattern is read as an option.
     return [f"--skip={pattern}" for pattern in patterns]
 
 

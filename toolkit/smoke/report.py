@@ -53,7 +53,7 @@ class Report:
         }
 
     def require_pass(self) -> None:
-        """Raise CheckError unless the verdict is ``pass``; it has each failure, and the remedy of the first one."""
+        """Raise CheckError with all failures and the remedy of the first one, unless the verdict is ``pass``."""
         if self.verdict == "pass":
             return
         first = self.failures[0]
@@ -65,10 +65,10 @@ class Report:
 
 
 def parse(output: str) -> Report:
-    """Read the standard output of ``inside --json``; lines of other programs are skipped.
+    """Return the report in the standard output of ``inside --json``. Other lines are skipped.
 
     Raises:
-        CheckError: it ends before the report does, or the report is not valid.
+        CheckError: the report is missing or not valid.
     """
     seen: list[str] = []
     for line in output.splitlines():

@@ -1,7 +1,7 @@
 """Parses and compares versions and compute capabilities.
 
-Compute capabilities have two forms. ``sm_75`` is machine code for one architecture; ``compute_75`` is that and PTX for
-newer ones. A list of plain numbers becomes ``sm_`` for all and ``compute_`` for the highest, as in TensorFlow's
+A capability may have a prefix. ``sm_75`` stands for machine code of one architecture; ``compute_75`` adds PTX for newer
+ones. In a list of plain numbers, the highest becomes ``compute_`` and the others ``sm_``, as in TensorFlow's
 cuda_configure.bzl.
 """
 
@@ -11,16 +11,16 @@ from collections.abc import Iterable, Sequence
 from toolkit.errors import UsageError
 from toolkit.smoke.inside.gpu_rules import parse_capability
 
-# Bounded: no version has more digits, and unbounded ones take long to convert.
+# The length is limited, because a very long number takes long to convert.
 _VERSION = re.compile(r"[0-9]{1,6}(\.[0-9]{1,6}){0,3}")
 _STEP = 10**6
 
 
 def parse(text: str, name: str = "version") -> tuple[int, ...]:
-    """Return the numbers of a version such as ``12.6.1``; ``name`` says what it is of, for the message.
+    """Return the numbers of a version such as ``12.6.1``. ``name`` is the product, for the message.
 
     Raises:
-        UsageError: it is not numbers between dots.
+        UsageError: the text is not a version.
     """
     if not _VERSION.fullmatch(text):
         shown = text if len(text) <= 40 else text[:40] + "…"
@@ -35,7 +35,7 @@ def sort(texts: Iterable[str]) -> list[str]:
 def find_nearest(text: str, known: Iterable[str], *, prefer: str = "") -> str:
     """Return the known version that is nearest by its first two numbers.
 
-    Among equals the preferred one wins, then the nearest by all numbers that were given, then the newest.
+    Ties go to ``prefer``, then to the nearest by all given numbers, then to the newest.
     """
     asked, partial = _to_number(text), text.count(".") < 2
 
@@ -56,7 +56,7 @@ def normalize_capabilities(asked: Iterable[str]) -> tuple[str, ...]:
     """Return the list for HERMETIC_CUDA_COMPUTE_CAPABILITIES: lowest first, each once, machine code before PTX.
 
     Raises:
-        UsageError: one has neither form, or the forms are mixed.
+        UsageError: one is not a capability, or plain and prefixed ones are mixed.
     """
     items = list(dict.fromkeys(asked))
     found = {item: parse_capability(item) for item in items}
@@ -97,7 +97,7 @@ def strip_suffix(number: str) -> str:
 
 
 def find_nearest_capability(asked: str, known: Sequence[str]) -> str:
-    """Return the highest known capability not above the one asked for, whose code runs there; else the lowest."""
+    """Return the highest known capability that is not above ``asked``, or the lowest if all are above."""
     below = [item for item in known if _order(item) <= _order(asked)]
     return max(below, key=_order) if below else min(known, key=_order)
 

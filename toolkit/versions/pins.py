@@ -1,7 +1,7 @@
 """Writes the pins of the version table and of pyproject.toml into the files that other programs read.
 
 ``python -m toolkit.versions.pins`` replaces the lines between the markers ``>>> pins`` and ``<<< pins`` of each file.
-With ``--check`` it writes nothing and fails where a file differs.
+With ``--check`` it writes nothing and fails if a file differs.
 """
 
 import re
@@ -35,7 +35,7 @@ def generate(root: Path, table: Table) -> dict[Path, str]:
 
 
 def main(arguments: list[str]) -> int:
-    """Write the files, or compare them with ``--check``; returns the exit code."""
+    """Write the files, or compare them with ``--check``. Return the exit code."""
     files = generate(project.ROOT, load_table())
     stale = [path for path, text in files.items() if path.read_text() != text]
     for path in stale:

@@ -1,7 +1,7 @@
 """Checks the versions that a command asks for against the version table, before anything starts.
 
-Each rule returns reasons instead of raising, so that a refusal can name them all, and so that the search for a
-suggestion uses the same rules.
+Each rule returns reasons instead of raising. So an error can name them all, and the search for a suggestion uses the
+same rules.
 """
 
 from collections.abc import Iterable, Sequence
@@ -15,7 +15,7 @@ from toolkit.versions.table import Failure, Locked, Table, TensorflowRow
 
 @dataclass(frozen=True, kw_only=True)
 class Asked:
-    """A set of versions in correct form, not yet checked."""
+    """A requested set of versions. Their form is correct; whether they work together is not checked yet."""
 
     tensorflow: str
     python: str
@@ -42,10 +42,10 @@ class Spec(Asked):
     bazel: str  # version that this TensorFlow is built with
     clang: str  # major version of the toolchain's compiler
     requirements: str  # the locked run-time set of this Python, CUDA and cuDNN; empty where none is locked
-    # flags that the version of TensorFlow needs, then those that answer known failures
+    # flags that the version of TensorFlow needs, then those that avoid known failures
     bazel_arguments: tuple[str, ...] = ()
-    warnings: tuple[str, ...] = ()  # what to know about this set before the build, one line each
-    answered: tuple[str, ...] = ()  # known failures that affect every set and that the toolchain answers, one line each
+    warnings: tuple[str, ...] = ()  # about this set, one line each
+    answered: tuple[str, ...] = ()  # known failures of every set that the toolchain avoids, one line each
 
 
 def resolve(
@@ -57,7 +57,7 @@ def resolve(
     cudnn: str | None = None,
     capabilities: Sequence[str] = (),
 ) -> Spec:
-    """Return the set to build from source; values that are None are the table's default.
+    """Return the set to build from source. A value of None takes the table's default.
 
     Raises:
         UsageError: a value is not written as a version.
@@ -169,7 +169,7 @@ def _find_missing_parts(table: Table, asked: Asked) -> list[str]:
 
 
 def _find_unfit_runtime(table: Table, asked: Asked) -> list[str]:
-    """Return why the locked run-time set of this CUDA, which has one cuDNN, does not fit the set."""
+    """Return why the cuDNN of the locked run-time set for this CUDA does not fit the one asked for."""
     held = [item.cudnn for item in table.published if (item.tensorflow, item.cuda) == (asked.tensorflow, asked.cuda)]
     if not held or asked.cudnn in held:
         return []
@@ -185,13 +185,13 @@ def _find_unfit_runtime(table: Table, asked: Asked) -> list[str]:
 
 
 def _compilable(table: Table, cuda: str) -> list[str]:
-    # Not 9.0a and its like: they are for one chip, nothing newer runs them.
+    # Without those such as 9.0a: their code runs on one architecture only.
     known = table.cuda_rows[cuda].capabilities
     return [item for item in known if item == numbers.strip_suffix(item) and not _is_too_new(table, item)]
 
 
 def _is_too_new(table: Table, number: str) -> bool:
-    # A letter, as in 9.0a, names code for one architecture alone, which clang 17 does not know either.
+    # clang 17 knows no capability with a letter, such as 9.0a.
     base = numbers.strip_suffix(number)
     return base != number or numbers.parse(base) > numbers.parse(table.toolchain.capabilities_max)
 

@@ -1,4 +1,4 @@
-"""The version table: which TensorFlow, CUDA, cuDNN, Python and Bazel work together, and the source of each fact.
+"""Reads the version table: which TensorFlow, CUDA, cuDNN, Python and Bazel work together, with sources.
 
 The data is table.yaml; this module reads it once and checks that it is consistent.
 """
@@ -31,7 +31,7 @@ class Source:
 
 @dataclass(frozen=True, kw_only=True)
 class Default:
-    """The versions and inputs of a command that names no others."""
+    """The versions and inputs that a command uses by default."""
 
     tensorflow: str
     python: str
@@ -54,7 +54,7 @@ class Toolchain:
 @dataclass(frozen=True, kw_only=True)
 class TensorflowRow:
     version: str
-    tested: bool  # this project has run it
+    tested: bool  # whether this project has run it
     python: tuple[str, ...]  # python, cuda, cudnn: exact strings that the build accepts
     bazel: str
     clang: str  # the compiler that upstream documents; the build stage has another (:class:`Toolchain`)
@@ -67,7 +67,7 @@ class TensorflowRow:
     and_cuda: Mapping[str, str] = field(default_factory=dict)
     commit: str = ""  # of the version's tag, where known
     tarball_sha256: str = ""  # of the tag's source archive, where known
-    flags: tuple[str, ...] = ()  # what Bazel gets for this version
+    flags: tuple[str, ...] = ()  # Bazel's flags for this version
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -115,7 +115,7 @@ class Locked:
 
 
 def split_span(span: str) -> dict[str, str]:
-    """Return the bounds of a specifier of ``when``: the first version in it, and the first one after it."""
+    """Return the bounds of a specifier of ``when``: ``since`` is in it, ``before`` is not."""
     match = _SPAN.fullmatch(span)
     return {name: value.lstrip("<>=") for name, value in match.groupdict("").items()} if match else {}
 
@@ -128,14 +128,14 @@ class Failure:
     issues: tuple[str, ...]
     symptom: str
     ours: str  # what this project does about it
-    flags: tuple[str, ...] = ()  # what Bazel gets for it
+    flags: tuple[str, ...] = ()  # Bazel's flags that avoid it
     # for ``tensorflow``, ``cuda``, ``cudnn`` and ``capability``, a specifier of the versions affected
     when: Mapping[str, str] = field(default_factory=dict)
     refuse: bool = False  # whether a build is refused because of it
 
     def affects(self, **values: Sequence[str]) -> bool:
-        """Return whether each specifier of ``when`` admits one of the values of that name."""
-        # It takes as long to import as this whole table takes to load, and most commands do not ask.
+        """Return whether each specifier of ``when`` matches one of the values of that name."""
+        # Imported here because it takes as long as loading the table, and most commands do not need it.
         from packaging.specifiers import SpecifierSet
 
         return all(any(SpecifierSet(span).filter(values[name])) for name, span in self.when.items())
@@ -163,7 +163,7 @@ class Table:
         """Return the row of one version.
 
         Raises:
-            UnsupportedError: it is not in the table; the nearest one is named.
+            UnsupportedError: it is not in the table; the message names the nearest one.
             UsageError: it is not written as a version.
         """
         numbers.parse(version, "TensorFlow")

@@ -3,8 +3,8 @@
 https://packaging.python.org/en/latest/specifications/binary-distribution-format/: RECORD names each file with its
 sha256 in url-safe base64 without padding.
 
-The ``installer`` library validates RECORD too, but it accepts a wheel that lacks a recorded file or has one name twice,
-and it returns contents in a second pass: a wheel of 645 MB would be unpacked twice.
+The ``installer`` library validates RECORD too, but it accepts a wheel that lacks a recorded file or has one name twice.
+It also returns contents in a second pass, so that a wheel of 645 MB would be unpacked twice.
 """
 
 import base64
@@ -54,7 +54,7 @@ class Archive:
         self._zip = archive
 
     def read_text(self, member: str) -> str | None:
-        """Return a small text file of the wheel, or None where it has none of that name."""
+        """Return the text of a small file in the wheel, or None if there is no such file."""
         if member not in self._zip.namelist():
             return None
         with _naming_damage(self.path), self._zip.open(member) as stream:
@@ -63,7 +63,7 @@ class Archive:
     def read_members(self, magic: bytes) -> Iterator[tuple[str, mmap.mmap]]:
         """Check every file of the wheel against RECORD, and yield name and content of those that begin with ``magic``.
 
-        The content is in a temporary file that is removed before the next one.
+        A content is in a temporary file, and is valid only until the next one.
 
         Raises:
             IntegrityError: a file is damaged, missing, or not recorded.
@@ -129,7 +129,7 @@ def open_wheel(path: Path) -> Iterator[Archive]:
 
     Raises:
         UsageError: there is no such file, or its name is not that of a wheel.
-        IntegrityError: it is damaged, or it is not what its name says.
+        IntegrityError: the file is damaged, or its metadata contradicts its name.
     """
     if not path.is_file():
         raise UsageError(f"there is no wheel {path}", remedy="give the path of a .whl file")

@@ -30,7 +30,7 @@ from toolkit.wheel.request import PlannedWheel
 from train.cores import count_cores
 
 LOG_SECONDS = 120
-"""How long fetching Bazel's log after a failure may take."""
+"""Time limit for fetching Bazel's log after a failure."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -50,7 +50,7 @@ def find(plan: WheelPlan, dist: Path) -> BuiltWheel | None:
     record = manifest.read(folder)
     if record is None or record.facts.get("plan") != plan.digest:
         return None
-    # Hashing a real wheel takes seconds: `toolkit verify` and `toolkit build-image` do it.
+    # Only the size is compared, because hashing a real wheel takes seconds. `toolkit verify` does it.
     sizes = [path.stat().st_size for path in folder.glob("*.whl")]
     if sizes != [record.facts.get("inspection", {}).get("bytes")]:
         return None
@@ -60,7 +60,7 @@ def find(plan: WheelPlan, dist: Path) -> BuiltWheel | None:
 def plan_task(
     planned: PlannedWheel, settings: Settings, console: Console, *, out: Path, dry_run: bool
 ) -> Task[BuiltWheel]:
-    """Print the warnings about a wheel; return the task that builds it, or takes the one that is up to date.
+    """Print the warnings about a wheel, and return the task that builds it or reuses it if it is up to date.
 
     Args:
         dry_run: whether the task will only be printed.
@@ -74,7 +74,7 @@ def plan_task(
     def make() -> BuiltWheel:
         logs = Path(settings.state) / f"wheel-{plan.name}"
         built = found or build(plan, planned.table, dist=out, logs=logs, engine=planned.engine, console=console)
-        # Bazel reports no error for a cache that does not answer: these numbers show it.
+        # Bazel does not fail if a cache does not answer. Only these numbers show it.
         console.heading("bazel", logs_.describe_outcome(built.record.facts["bazel"]))
         console.heading("wheel", f"{'reused' if built.reused else 'built'} {built.wheel.name}")
         return built
@@ -118,7 +118,7 @@ def build(plan: WheelPlan, table: Table, *, dist: Path, logs: Path, engine: str,
             _require_space(staging.path, error)
             _fetch_log(plan, logs / "bazel", run)
             raise logs_.explain(error, (logs / "bazel" / "build.log", log)) from error
-        # What reads ELF and writes bills of materials is slow to load, and an up-to-date wheel does not need it.
+        # Imported here because its libraries are slow to load, and an up-to-date wheel does not need them.
         from toolkit.wheel import publication
 
         ran = publication.BuildRun(started=started, finished=time.time(), host=describe_host(engine), command=command)
@@ -153,7 +153,7 @@ def _watch(console: Console) -> Callable[[str], str]:
 
 
 def _require_space(folder: Path, error: BuildError) -> None:
-    """Raise an error for a full disk on this machine, of which buildx says only ``error from receiver``."""
+    """Raise PreflightError if the disk of this machine is full; buildx says only ``error from receiver``."""
     try:
         with tempfile.TemporaryFile(dir=folder) as probe:
             os.posix_fallocate(probe.fileno(), 0, 1 << 20)
@@ -168,10 +168,10 @@ def _require_space(folder: Path, error: BuildError) -> None:
 def _fetch_log(plan: WheelPlan, folder: Path, run: str) -> None:
     """Copy the log and the events of a run of Bazel from the cache mount into ``folder``.
 
-    The folder stays empty where Bazel did not start: the log of an earlier run would explain another failure.
+    The folder stays empty if Bazel did not start. The log of an earlier run would explain another failure.
     """
     shutil.rmtree(folder, ignore_errors=True)
-    # A new RUN_ID makes BuildKit copy again. Any form of --no-cache would empty the cache mount first, with the log.
+    # A new RUN_ID makes BuildKit copy again. Any form of --no-cache would first empty the cache mount with the log.
     kept = replace(plan, fresh=False, arguments={**plan.arguments, "LOG_OF": run, "RUN_ID": run})
     argv = kept.command(folder, target=LOG_TARGET)
     try:

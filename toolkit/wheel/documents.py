@@ -1,8 +1,7 @@
-"""Writes the documents beside a wheel: its provenance as an in-toto statement of SLSA, and its bill of materials.
+"""Makes the documents of a wheel: its SLSA provenance as an in-toto statement, and its bill of materials.
 
-https://slsa.dev/spec/v1.0/provenance, https://github.com/in-toto/attestation and CycloneDX 1.6. Nothing is signed: the
-statement records what was done, and proves no author. The in-toto-attestation package would bring protobuf to write
-this one dictionary.
+https://slsa.dev/spec/v1.0/provenance, https://github.com/in-toto/attestation and CycloneDX 1.6. Nothing is signed, so
+the statement does not prove its author. The in-toto-attestation package is not used: it needs protobuf.
 """
 
 import uuid
@@ -28,10 +27,10 @@ STATEMENT = "https://in-toto.io/Statement/v1"
 PREDICATE = "https://slsa.dev/provenance/v1"
 BUILD_TYPE = "urn:x-tensorflow-toolkit:build-wheel:v1"
 BUILDER = "urn:x-tensorflow-toolkit:builder:docker-buildx"
-"""Trusting the result means trusting this program, the engine that ran it and the machine below."""
+"""This program, the container engine and the machine. Who trusts the result trusts all three."""
 
 TREE = "toolkit-tree-sha256"
-"""The digest of a folder by :func:`toolkit.digest.digest_paths`; ``sha256`` would mean the digest of one file."""
+"""Algorithm name for :func:`toolkit.digest.digest_paths`; ``sha256`` would mean the digest of one file."""
 
 _EXTERNAL = {
     "bazelArguments": "BAZEL_ARGUMENTS",
@@ -40,7 +39,7 @@ _EXTERNAL = {
     "remoteExecutor": "REMOTE_EXECUTOR",
     "remoteInstanceName": "REMOTE_INSTANCE_NAME",
 }
-"""Other choices of the user that may change the result: the specification wants these parameters to be complete."""
+"""Other options that may change the result. SLSA requires the external parameters to be complete."""
 
 BILL = "sbom.cdx.json"
 _PROPERTIES = ("python", "cuda", "cudnn", "capabilities")
@@ -116,7 +115,7 @@ def _list_dependencies(plan: WheelPlan, bazel: Program) -> Iterator[dict[str, An
 
 
 def _describe_origin(name: str, plan: WheelPlan) -> dict[str, Any]:
-    """Return what replaces a pinned source. An image that is known only by name has no digest."""
+    """Return the entry of a source that replaces a pinned one. An image that is known only by name has no digest."""
     identity, context = plan.origins[name], plan.contexts[name]
     if identity.startswith(IMAGE_SCHEME):
         return {"name": name, "uri": identity}
@@ -134,7 +133,7 @@ def _stamp(seconds: float) -> str:
 
 
 def write_bill(plan: WheelPlan, found: Inspection, matrix: Table, *, bazel: Program, packages: Iterable[str]) -> str:
-    """Return the bill as JSON; equal inputs give equal text.
+    """Return the bill of materials as JSON. Equal inputs give equal text.
 
     Args:
         matrix: the version table, which has the component wheels of each CUDA.
@@ -153,7 +152,7 @@ def write_bill(plan: WheelPlan, found: Inspection, matrix: Table, *, bazel: Prog
     runtime = list(_list_runtime(plan, matrix))
     tools = [*_list_tools(plan, bazel), *(_read_package(line) for line in packages)]
     bom = Bom(
-        # A number made of the plan and the wheel, so that the same build has the same bill.
+        # Derived from the plan and the wheel, so that the same build has the same bill.
         serial_number=uuid.uuid5(uuid.NAMESPACE_URL, f"{plan.digest}/{found.digest}"),
         components=[*runtime, *tools],
     )
@@ -205,7 +204,7 @@ def _read_package(line: str) -> Component:
 
 
 def _tool(name: str, version: str, hashes: Iterable[HashType], purl: PackageURL | None = None) -> Component:
-    # Excluded: it made the wheel, and is not in it.
+    # Excluded: the tool made the wheel but is not part of it.
     return Component(
         name=name,
         version=version,

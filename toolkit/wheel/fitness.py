@@ -15,7 +15,7 @@ _STUBS = ("libcuda.so", "libnvrtc-builtins.so")
 
 
 def check(found: Inspection, spec: Mapping[str, str]) -> None:
-    """Raise CheckError with every mismatch where the wheel is not of the versions of a lock's ``spec``."""
+    """Raise CheckError with every mismatch if the wheel does not match a lock's ``spec``."""
     mismatches = list(find_mismatches(found, spec))
     if mismatches:
         raise CheckError(
@@ -26,9 +26,9 @@ def check(found: Inspection, spec: Mapping[str, str]) -> None:
 
 
 def find_mismatches(found: Inspection, spec: Mapping[str, str]) -> Iterator[str]:
-    """Yield each way in which a wheel differs from what was to be built.
+    """Yield each difference between a wheel and a lock's ``spec``.
 
-    Capabilities are compared twice: with what the build wrote down, and with the machine code itself.
+    Capabilities are compared both with the wheel's build_info and with its machine code.
     """
     if found.name != NAME:
         yield f"its name is {found.name}, not {NAME}"
@@ -71,16 +71,15 @@ def require(
     glibc: str = "",
     base_python: str = "",
 ) -> None:
-    """Refuse a wheel that an environment cannot run.
+    """Check that an environment can run a wheel.
 
     Args:
         python: version ``X.Y`` of the interpreter in the environment.
         cuda: CUDA release of the run-time set; empty for the CPU set, with which a CUDA wheel computes on the CPU.
         cudnn: cuDNN release of that set.
-        built_cudnn: the release that the wheel was built for, which the wheel itself does not fully know; empty where
-            no manifest says.
-        glibc: version of the C library in the base image; empty where it is not known.
-        base_python: version ``X.Y`` that the base image really has; empty where it is not known.
+        built_cudnn: cuDNN release that the wheel was built for, from its manifest; empty if there is none.
+        glibc: version of the C library in the base image; empty if unknown.
+        base_python: version ``X.Y`` in the base image; empty if unknown.
 
     Raises:
         UnsupportedError: it is of another version, for another Python, or needs a newer CUDA, cuDNN or C library.

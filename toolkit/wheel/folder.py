@@ -35,7 +35,7 @@ def find_wheel(folder: Path) -> Path:
 
 
 def write_sums(folder: Path) -> dict[str, str]:
-    """Write the sums of every file in a folder; returns each file's digest by name."""
+    """Write the checksums of every file in a folder, and return each file's digest by name."""
     found = _digest_files(folder)
     lines = [f"{value.removeprefix('sha256:')}  {name}\n" for name, value in sorted(found.items())]
     files.write_atomically(folder / SUMS, "".join(lines))
@@ -43,11 +43,10 @@ def write_sums(folder: Path) -> dict[str, str]:
 
 
 def check_sums(folder: Path) -> dict[str, str]:
-    """Check every file of a folder against its sums; returns each file's digest by name.
+    """Check every file of a folder against its checksums, and return each file's digest by name.
 
     Raises:
-        IntegrityError: there are no sums; or files are missing, changed, not listed, or not regular files. The message
-            names all of them.
+        IntegrityError: the checksums are missing, or files are missing, changed, unlisted or not regular files.
     """
     listed = _read_sums(folder)
     found = _digest_files(folder)
@@ -68,10 +67,10 @@ def check_sums(folder: Path) -> dict[str, str]:
 
 
 def check_sum(file: Path) -> None:
-    """Check one file against the sums beside it, if there are any. A file that neither exists nor is listed passes.
+    """Check one file against the checksums beside it, if any. A file that neither exists nor is listed passes.
 
     Raises:
-        IntegrityError: it is changed, missing or not listed, or the sums cannot be read.
+        IntegrityError: the file is changed, missing or unlisted, or the checksums cannot be read.
     """
     if not (file.parent / SUMS).exists():
         return
@@ -107,7 +106,7 @@ def _digest_files(folder: Path) -> dict[str, str]:
 
 
 def _is_plain(path: Path) -> bool:
-    """Return whether it is a regular file and no link: a link may lead to another file later."""
+    """Return whether a path is a regular file. A link is not: its target may change later."""
     return path.is_file() and not path.is_symlink()
 
 
@@ -120,20 +119,19 @@ class Staging:
     """A folder in which one build works."""
 
     path: Path  # the folder
-    lock: int  # open file that holds its lock. A child that inherits it holds the lock until it ends
+    lock: int  # descriptor of its lock; a child that inherits it holds the lock until the child ends
 
 
 @contextmanager
 def stage(dist: Path, name: str) -> Iterator[Staging]:
     """Make a hidden folder for one build, and remove it at the end unless it was moved.
 
-    The kernel drops its lock when its process, and the processes that inherited the lock, have ended. So a folder that
-    is not locked is abandoned, and the next build or ``toolkit clean`` removes it. filelock does not fit: its locks are
-    not inherited.
+    The kernel releases the folder's lock when this process and all children that inherited it have ended. A folder
+    without a lock is abandoned, and the next build or ``toolkit clean`` removes it. filelock's locks are not inherited.
     """
     sweep(dist)
     with _open(dist) as door:
-        _flock(door)  # between making and locking, the folder would look abandoned
+        _flock(door)  # otherwise the folder would look abandoned before it is locked
         path = Path(tempfile.mkdtemp(prefix=f".{name}.", dir=dist))
         lock = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
         _flock(lock)
@@ -142,12 +140,12 @@ def stage(dist: Path, name: str) -> Iterator[Staging]:
     finally:
         shutil.rmtree(path, ignore_errors=True)
         os.close(lock)
-        # Again, because a killed build's buildx may have lived on for some seconds after the first time.
+        # At the first sweep, the buildx of a killed build may still have held its lock.
         sweep(dist)
 
 
 def find_staging(dist: Path) -> list[Path]:
-    """Return the folders in which builds work or worked until they were killed."""
+    """Return the staging folders of running and of killed builds."""
     try:
         paths = sorted(dist.iterdir())
     except OSError:
@@ -156,7 +154,7 @@ def find_staging(dist: Path) -> list[Path]:
 
 
 def is_abandoned(path: Path) -> bool:
-    """Return whether no process holds a folder; false where that cannot be found out."""
+    """Return whether no process holds a folder's lock; False if that cannot be determined."""
     with suppress(OSError), _open(path.parent) as door, _open(path) as lock:
         fcntl.flock(door, fcntl.LOCK_SH)
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -168,12 +166,12 @@ def sweep(dist: Path) -> None:
     """Remove the folders that killed builds left."""
     for path in find_staging(dist):
         if is_abandoned(path):
-            # Each build makes its own folder, so none comes back to this one.
+            # Each build makes a new folder, so no build starts to use this one.
             shutil.rmtree(path, ignore_errors=True)
 
 
 def _flock(handle: int) -> None:
-    # On a file system without locks nothing is swept either.
+    # On a file system without locks, is_abandoned() is False, so that nothing is removed.
     with suppress(OSError):
         fcntl.flock(handle, fcntl.LOCK_EX)
 

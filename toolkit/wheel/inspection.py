@@ -1,7 +1,7 @@
 """Reads the facts of a wheel without installing it.
 
 ``tensorflow/python/platform/build_info.py``, in which TensorFlow's build describes itself, is one assignment of literal
-pairs. It is foreign code, so it is parsed and never executed or imported.
+pairs. It is untrusted code, so it is parsed and never executed or imported.
 """
 
 import ast
@@ -20,7 +20,7 @@ BUILD_INFO = "tensorflow/python/platform/build_info.py"
 
 @dataclass(frozen=True, kw_only=True)
 class BuildInfo:
-    """The values of build_info that matter here; empty where the build wrote none, as a CPU build does."""
+    """The relevant values of build_info; empty if the build wrote none, such as a CPU build."""
 
     is_cuda: bool = False
     cuda: str = ""  # CUDA release, such as ``12.6.1``
@@ -29,7 +29,7 @@ class BuildInfo:
 
 
 def parse_build_info(source: str) -> BuildInfo:
-    """Read the module's text. Raises ValueError: there is no assignment of literal pairs to ``build_info``."""
+    """Parse the module's text. Raises ValueError: there is no assignment of literal pairs to ``build_info``."""
     try:
         values = _evaluate(_find_value(ast.parse(source)))
         return BuildInfo(
@@ -76,19 +76,19 @@ class Inspection:
     version: str
     pythons: tuple[str, ...]  # interpreter tags, such as ``cp311``
     platforms: tuple[str, ...]  # platform tags
-    build: BuildInfo  # what its build wrote down
+    build: BuildInfo  # the values of its build_info
     needed: tuple[str, ...]  # libraries that it loads and does not bring along
     symbols: dict[str, str]  # highest versions needed of GLIBC, GLIBCXX and CXXABI
     architectures: tuple[str, ...]  # GPU code found in its libraries
 
 
 def inspect(path: Path) -> Inspection:
-    """Check every file of a wheel against its RECORD and return its facts; or recall them for the same bytes.
+    """Check every file of a wheel against its RECORD and return its facts, which are cached by the wheel's content.
 
-    A full TensorFlow wheel unpacks to 1.7 GB; its largest library, 1.2 GB, is written to a temporary file on the way.
+    A full TensorFlow wheel unpacks to 1.7 GB. Its largest library, 1.2 GB, is written to a temporary file meanwhile.
 
     Raises:
-        UsageError: it is no wheel.
+        UsageError: it is not a wheel.
         UnsupportedError: it is not TensorFlow.
         IntegrityError: it is damaged.
     """
@@ -186,12 +186,12 @@ class Audit:
 
 
 def audit(path: Path) -> Audit:
-    """Return the oldest platform that a wheel runs on. This takes a minute and a half for a full TensorFlow wheel.
+    """Return the oldest platform on which a wheel runs. A full TensorFlow wheel takes a minute and a half.
 
     Raises:
         IntegrityError: auditwheel cannot read the wheel.
     """
-    # Slow to import, and only a finished build is audited.
+    # Imported here because it is slow, and only a finished build is audited.
     from auditwheel.error import AuditwheelError
     from auditwheel.wheel_abi import NonPlatformWheelError, analyze_wheel_abi
     from auditwheel.wheeltools import get_wheel_architecture

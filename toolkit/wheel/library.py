@@ -30,13 +30,13 @@ _KINDS = {1: "compute", 2: "sm"}
 
 
 def read_architectures(data: bytes | mmap.mmap, start: int = 0, end: int | None = None) -> frozenset[str]:
-    """Return what a section has code for: ``sm_75`` for machine code, ``compute_75`` for PTX.
+    """Return the GPU architectures in a section: ``sm_75`` for machine code, ``compute_75`` for PTX.
 
     Args:
-        start, end: bounds of the section in it.
+        start, end: bounds of the section in ``data``.
 
     Raises:
-        ValueError: a container runs over its bounds.
+        ValueError: a fat binary or one of its entries exceeds its bounds.
     """
     end = len(data) if end is None else end
     found: set[str] = set()
@@ -87,7 +87,7 @@ def read(data: mmap.mmap) -> Library:
             architectures=frozenset(_find_architectures(elf, data)),
         )
     except (ELFError, ConstructError, UnicodeDecodeError, LookupError, TypeError, OverflowError) as error:
-        # pyelftools trusts what it reads; hostile files surface as any of these.
+        # pyelftools does not validate its input, so a damaged file may raise any of these.
         raise ValueError(f"damaged ELF file: {error}") from error
 
 
@@ -99,7 +99,7 @@ def order(version: str) -> tuple[int, ...]:
 def _find_needed(elf: ELFFile) -> Iterator[str]:
     for section in elf.iter_sections():
         if isinstance(section, DynamicSection):
-            # The attribute is set by the kind of tag, which its types cannot say.
+            # Only some kinds of tags have this attribute, so the type hints lack it.
             yield from (str(tag.needed) for tag in section.iter_tags("DT_NEEDED"))  # type: ignore[attr-defined]
 
 

@@ -1,9 +1,9 @@
-"""Reads what a build says: its progress while it runs, its events at the end, and the cause of a failure.
+"""Reads the output of a build: its progress while it runs, its events at the end, and the cause of a failure.
 
-Events are the Build Event Protocol's, one JSON object a line (``--build_event_json_file``;
-https://bazel.build/remote/bep). A killed build leaves a file without its last events, or with half a line. The protocol
-has no running total of actions, so progress is read from the lines that Bazel prints. Exit codes of the build's own
-steps are listed in docker/README.md; the others are Bazel's and the installers'.
+Events follow Bazel's Build Event Protocol, one JSON object a line (``--build_event_json_file``;
+https://bazel.build/remote/bep). The file of a killed build may end early or with half a line. The protocol has no
+running total of actions, so progress is read from the lines that Bazel prints. docker/README.md lists the exit codes of
+the build's own steps; the others are those of Bazel and the installers.
 """
 
 import json
@@ -27,19 +27,19 @@ _CAUSE = re.compile(
     r"was killed for memory|"
     r"^\s*wheel: (?:the remote executor|no action ran|the rc file|the disk is full)|" + processes.DISK_FULL.pattern
 )
-# What Bazel and BuildKit say of every failure tells nothing about this one.
+# Lines that Bazel and BuildKit print for every failure. They name no cause.
 _EMPTY = re.compile(r"did NOT complete successfully|failed to solve: process|the target bazel-log")
 _KEY = re.compile(r"(?:ERROR|FATAL):")
-"""Start of a message of Bazel; the cause itself is often in the lines after it."""
+"""Start of a Bazel error. The cause is often in the lines after it."""
 _MESSAGE = re.compile(
     r"(?:INFO|WARNING|DEBUG|FAILED|Loading|Analyzing|Fetching|Target //\S+|wheel|proof): ?|\[[\d,]+ / [\d,]+\]|"
     r'process "|Use --\w+|\[[a-z-]+ \d+/\d+\]'
 )
-"""Start of another message, which continues nothing."""
+"""Start of any other message. It ends the error before it."""
 _DETAIL = re.compile(
     r'Traceback \(most recent|File "|# (?:Configuration|Execution platform):|.*\\$|[~^ ]+$|\(cd |/?[\w.+-]+/\S+ -.*\)$'
 )
-"""Frames of a trace and parts of the command, which are left to the log."""
+"""Stack frames and parts of the failed command. They are not reported as a cause."""
 _CAUSES = 8
 _CONTINUED = 6
 _WIDTH = 300
@@ -105,19 +105,19 @@ class Outcome:
     exit_code: int | None = None  # of Bazel; None where the build did not end
     failures: tuple[str, ...] = ()  # label and mnemonic of each failed action, with its message
     executed: int = 0  # actions that were run or taken from a cache
-    # how many actions each strategy served, such as ``linux-sandbox`` or ``remote cache hit``
+    # number of actions by strategy, such as ``linux-sandbox`` or ``remote cache hit``
     runners: Mapping[str, int] = field(default_factory=dict)
     reused: int = 0  # actions that did not run because the output base had their results
     seconds: float = 0  # wall time
 
     @property
     def cached_by(self) -> dict[str, int]:
-        """Number of actions whose result came from a disk or remote cache, by the kind of cache."""
+        """Number of actions whose result came from a disk or remote cache, by kind of cache."""
         return {name: count for name, count in self.runners.items() if "cache hit" in name}
 
     @property
     def cached(self) -> int:
-        """Number of actions whose result came from a disk or remote cache."""
+        """The sum of :attr:`cached_by`."""
         return sum(self.cached_by.values())
 
     @property
@@ -125,12 +125,12 @@ class Outcome:
         return self.runners.get("remote", 0)
 
     def record(self) -> dict[str, Any]:
-        """Return what the manifest of a wheel keeps of a build."""
+        """Return the outcome as JSON values, for the wheel's manifest."""
         return {**asdict(self), "cached": self.cached, "cached_by": self.cached_by, "remote": self.remote}
 
 
 def read_events(lines: Iterable[str]) -> Outcome:
-    """Read the events of one build; lines that are no JSON object are skipped."""
+    """Return the outcome that one build's events describe. Lines that are not JSON objects are skipped."""
     exit_code: int | None = None
     failures: list[str] = []
     metrics: dict[str, Any] = {}
@@ -138,7 +138,7 @@ def read_events(lines: Iterable[str]) -> Outcome:
         event = _parse(line)
         identity = _table(event.get("id"))
         if "buildFinished" in identity:
-            # Protobuf leaves a zero out of its JSON.
+            # Protobuf omits zeros from its JSON.
             exit_code = _number(_table(_table(event.get("finished")).get("exitCode")).get("code", 0))
         elif "actionCompleted" in identity:
             action = _table(event.get("action"))
@@ -162,9 +162,9 @@ def read_events(lines: Iterable[str]) -> Outcome:
 
 
 def describe_outcome(record: Mapping[str, Any]) -> str:
-    """Say in one line how many actions ran, how many of them elsewhere, and which caches were trusted.
+    """Return in one line how many actions ran, how many came from which cache, and how many ran remotely.
 
-    ``record`` is the result of :meth:`Outcome.record`; records of earlier versions lack some of it.
+    ``record`` is a result of :meth:`Outcome.record`. Records of earlier versions lack some fields.
     """
     kinds = record.get("cached_by") or {name: n for name, n in record["runners"].items() if "cache hit" in name}
     parts = [f"{record['executed']} actions"]
@@ -211,17 +211,18 @@ def _number(value: object) -> int:
 class Progress:
     """The state of a build, updated line by line.
 
-    Bazel finds actions while it builds, so the total grows. The remaining time is estimated after a twentieth.
+    Bazel finds actions while it builds, so the total grows. The first estimate of the remaining time comes when a
+    twentieth of the actions is done.
     """
 
-    done: int = 0  # done, total: actions, as of the latest line that had them
+    done: int = 0  # done, total: number of actions, from the latest line that has a count
     total: int = 0
-    action: str = ""  # what that line names
+    action: str = ""  # the action that this line names
     _first: tuple[float, int] | None = None
     _latest: float = 0.0
 
     def feed(self, line: str, *, now: float | None = None) -> bool:
-        """Read a line; returns whether it changed the state."""
+        """Read a line, and return whether it changed the state."""
         match = _COUNT.search(line)
         if match is None:
             return False
@@ -234,7 +235,7 @@ class Progress:
 
     @property
     def remaining(self) -> float | None:
-        """Seconds that the rest will take at the speed so far; None before there is an estimate."""
+        """Estimated seconds to the end; None before there is an estimate."""
         if self._first is None:
             return None
         since, start = self._first
@@ -266,7 +267,7 @@ class Progress:
 
 
 def describe_duration(seconds: float) -> str:
-    """Return ``45 s``, ``12 min`` or ``3 h 05 min``."""
+    """Return a duration as text, such as ``45 s``, ``12 min`` or ``3 h 05 min``."""
     minutes = round(seconds / 60)
     if minutes < 2:
         return f"{seconds:.0f} s"
@@ -274,16 +275,16 @@ def describe_duration(seconds: float) -> str:
 
 
 def explain(error: BuildError, logs: Iterable[Path]) -> ToolkitError:
-    """Return a failure as the right kind of error, with the lines that name its cause and a remedy.
+    """Return a build's failure as an error of the matching kind, with its cause and a remedy.
 
     Args:
-        logs: the best one first; missing ones are skipped.
+        logs: the most useful one first; missing files are skipped.
     """
     present = [path for path in logs if path.is_file()]
     causes = find_causes("\n".join([*(path.read_text(errors="replace") for path in present), error.why]))
     why = "\n       ".join(causes) or error.why
     if any(processes.DISK_FULL.search(line) for line in causes):
-        # Before the exit code, which is that of whatever program met the full disk.
+        # Checked before the exit code: any program may fail on a full disk, each with its own code.
         kind, what, remedy = _NO_SPACE
         return kind(what, why=why, remedy=remedy)
     match = _CODE.search(error.why)
@@ -302,14 +303,14 @@ def explain(error: BuildError, logs: Iterable[Path]) -> ToolkitError:
 def find_causes(said: str) -> list[str]:
     """Return the lines of a log that name a cause, each once and in order.
 
-    Indented lines continue a message of Bazel; frames of a trace and the command are left out.
+    In the result, an indented line continues the Bazel error above it. Stack frames and commands are left out.
     """
     told: dict[str, str] = {}
     causes = room = 0
     framed = False
     for raw in said.splitlines():
         line = raw.strip()
-        # The line of code below a frame is that frame's.
+        # The line below a stack frame is its source code.
         detail, framed = framed or bool(_DETAIL.match(line)), line.startswith('File "')
         if _CAUSE.search(line):
             room = _CONTINUED if _KEY.match(line) else 0

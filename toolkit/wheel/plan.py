@@ -21,29 +21,29 @@ IMAGE_SCHEME = "docker-image://"
 _REPLACED = {"source": "tensorflow-commit", "bazel": "bazel-sha256"}
 """The pin that each context replaces."""
 _CREDENTIALS = re.compile(r"^--\w*header(?:=|$)|://[^/@]*@")
-"""Flags with credentials: a build argument would stay in the image's history, in the log and in the manifest."""
+"""Flags with credentials. As build arguments they would stay in the image's history, the log and the manifest."""
 _CACHE_NAME = re.compile(r"\w[\w.-]*", re.ASCII)
 _DOWNLOADS = ("distdir", "repository_cache")
 _EXECUTORS = ("grpc://", "grpcs://")
 _CACHES = ("http://", "https://", *_EXECUTORS)
-"""Without ``unix:``: the container of the build does not see a socket of this machine."""
+"""``unix:`` is missing because the build's container cannot see a socket of this machine."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class BuildOptions:
-    """How this machine builds. The result does not depend on it, so it is not in the plan's digest."""
+    """Options that do not affect the result. They are not in the plan's digest."""
 
     jobs: int = 0  # parallel actions; 0: by cores and memory
     memory: int = 0  # MiB that Bazel may plan with; 0: all of the machine's
     remote_cache: str = ""  # remote_cache, remote_executor: URL of an existing service, or empty
     remote_executor: str = ""
     remote_instance: str = ""  # name of an instance of these services, or empty
-    bazelrc: str = ""  # rc file with the credentials of that service; it is in no layer
-    ca_bundle: str = ""  # PEM file for networks that re-sign https; it is in no layer
-    downloads: str = ""  # folder with what Bazel would fetch, for machines off-line
-    # name of the cache mounts; a build continues with what the last build of that name compiled
+    bazelrc: str = ""  # rc file with credentials for these services; it enters no layer
+    ca_bundle: str = ""  # PEM file for networks that intercept https; it enters no layer
+    downloads: str = ""  # folder with the files that Bazel would download, for machines without a network
+    # name of the cache mounts; builds with the same name share compiled files
     cache_id: str = "tensorflow"
-    fresh: bool = False  # use nothing that an earlier build left
+    fresh: bool = False  # ignore the caches of earlier builds
     base: str = ""  # the base image with its digest; empty for the name that the lock gives
 
 
@@ -58,7 +58,7 @@ class BuildContext:
 @dataclass(frozen=True, kw_only=True)
 class WheelPlan:
     lock: Lock  # every pin
-    digest: str  # content digest of all that decides the result
+    digest: str  # content digest of everything that affects the result
     arguments: dict[str, str]  # build arguments by name
     contexts: dict[str, str]  # location of each named context
     secrets: dict[str, str]  # files by secret id
@@ -71,7 +71,7 @@ class WheelPlan:
 
     @property
     def floating(self) -> tuple[str, ...]:
-        """Names of the inputs that are not pinned: empty pins, and images that replace a pin by name alone."""
+        """Names of unpinned inputs: empty pins, and replacement images that are known only by name."""
         replaced = {_REPLACED[name] for name in self.origins}
         by_name = [name for name, identity in self.origins.items() if identity.startswith(IMAGE_SCHEME)]
         return (*(name for name in self.lock.floating if name not in replaced), *by_name)
@@ -84,7 +84,7 @@ class WheelPlan:
         """Return the command that writes the files of a stage into a folder.
 
         Args:
-            run_name: file with the name of the run, under which Bazel's log is kept. It is passed as a secret,
+            run_name: file with a name for this build, under which Bazel's log is kept. It is passed as a secret,
                 because a build argument would be part of BuildKit's cache key.
         """
         argv = ["docker", "buildx", "build", "--file", str(project.locate("docker/Dockerfile"))]
@@ -98,7 +98,7 @@ class WheelPlan:
         return (*argv, str(project.ROOT))
 
     def step(self, dist: Path) -> Step:
-        """Return the build as a step. The files are staged beside the output and renamed, so ``dest`` differs there."""
+        """Return the build as a step. A build writes to a staging folder and renames it, so its ``dest`` differs."""
         output = dist / self.name
         return Step(
             title="wheel",
@@ -145,7 +145,7 @@ def write(folder: Path, wheel_plan: WheelPlan, step: Step) -> None:
 
 
 def read(folder: Path) -> WheelPlan | None:
-    """Return the plan of a wheel's folder, or None where there is none, as in folders of earlier versions.
+    """Return the plan in a wheel's folder, or None if there is none, as in folders of earlier versions.
 
     Raises:
         IntegrityError: the file is not the plan of a wheel.
@@ -174,8 +174,8 @@ def plan(
         bazel_arguments: flags for Bazel; the pinned ones come after them and win.
 
     Raises:
-        UnsupportedError: a pin is empty that is needed to fetch something.
-        UsageError: an option makes no sense.
+        UnsupportedError: TensorFlow's commit or Bazel's hash is unknown.
+        UsageError: an option or a flag is invalid.
     """
     _require_sources(lock, source, bazel)
     _require_options(options)
@@ -222,7 +222,7 @@ def _list_arguments(
         "REMOTE_INSTANCE_NAME": options.remote_instance,
         "CACHE_ID": options.cache_id,
     }
-    # An empty argument would replace the Dockerfile's default by nothing.
+    # An empty argument would override the Dockerfile's default.
     return {name: value for name, value in arguments.items() if value}
 
 

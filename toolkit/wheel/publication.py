@@ -28,7 +28,7 @@ def publish(staging: Path, target: Path, plan: WheelPlan, table: Table, ran: Bui
     """Check what a build left in ``staging``, describe it, and move it to ``target`` in one step.
 
     Raises:
-        IntegrityError: a file is not what the build wrote down, or another Bazel ran than the pinned one.
+        IntegrityError: a file does not match its checksum, or the Bazel that ran is not the pinned one.
         CheckError: the wheel is not the one that was asked for.
         PreflightError: the target cannot be written.
     """

@@ -1,7 +1,7 @@
-"""Turns a request for a wheel into its plan, and refuses at once what cannot work.
+"""Turns a request for a wheel into a plan, and rejects a request that cannot work before anything starts.
 
-TensorFlow's sources and Bazel may come from elsewhere than the pins say. Each gets an identity by content, so that a
-plan knows whether its wheel is up to date.
+The user may replace the pinned TensorFlow source and the pinned Bazel. A replacement is identified by its content, so
+that a change in it changes the plan's digest.
 """
 
 import re
@@ -30,9 +30,9 @@ _REMOTE = re.compile(r"(?:https|ssh|git)://[^#\s]+#(?P<commit>[0-9a-f]{40})")
 class WheelRequest:
     """What ``toolkit build-wheel`` was asked for, beyond the settings."""
 
-    capabilities: Sequence[str] = ()  # as the user wrote them; none for the default
+    capabilities: Sequence[str] = ()  # as the user wrote them; empty for the default
     apt_snapshot: str = ""  # day of Debian's snapshot archive, or empty
-    source: str = ""  # source, bazel: what replaces the pinned ones, or empty
+    source: str = ""  # source, bazel: folder or URL that replaces the pinned one, or empty
     bazel: str = ""
     bazel_arguments: Sequence[str] = ()  # flags for Bazel
     options: BuildOptions  # how to build
@@ -53,17 +53,17 @@ class EngineImages:
     base: str  # reference of the base image
     digest: str = ""  # its content digest; empty where no engine answered
     pinned: str = ""  # the reference with its digest, where a registry gave it one
-    bazel_digest: str = ""  # content digest of Bazel's image, where Bazel is an image and is here
+    bazel_digest: str = ""  # content digest of Bazel's image, if Bazel is an image on this machine
     engine: str = ""  # name and version of the engine, or empty
 
 
 def resolve(settings: Settings, request: WheelRequest, *, lock_file: Path, dry_run: bool = False) -> PlannedWheel:
-    """Decide what will be built. Nothing is started; the engine is asked only after everything else has passed.
+    """Plan a wheel. Nothing is started.
 
     Raises:
-        UnsupportedError, UsageError: it cannot work.
-        CheckError: the lock no longer fits.
-        EngineError, PreflightError: nothing can build it; not raised in a dry run.
+        UnsupportedError, UsageError: the request cannot work.
+        CheckError: the lock differs from the present pins.
+        EngineError, PreflightError: there is no engine or no base image; not raised in a dry run.
     """
     table, spec = load_table(), resolve_spec(settings, request.capabilities)
     locked = lock.read(lock_file)
@@ -83,7 +83,7 @@ def resolve(settings: Settings, request: WheelRequest, *, lock_file: Path, dry_r
 
 
 def resolve_spec(settings: Settings, capabilities: Sequence[str]) -> Spec:
-    """Return the versions that settings and table give. Raises as :func:`toolkit.versions.resolve`."""
+    """Return the versions for these settings. Raises what :func:`toolkit.versions.resolve` raises."""
     return resolve_versions(
         load_table(),
         tensorflow=settings.tensorflow,
@@ -95,11 +95,11 @@ def resolve_spec(settings: Settings, capabilities: Sequence[str]) -> Spec:
 
 
 def find_images(settings: Settings, *, required: bool, bazel: str = "") -> EngineImages:
-    """Ask the engine for the images.
+    """Return the images that a build starts from.
 
     Args:
-        required: raise where there is no engine with a base image; otherwise the digests stay empty.
-        bazel: where Bazel comes from, or empty.
+        required: raise if there is no engine or no base image; otherwise the digests stay empty.
+        bazel: the value of ``--bazel``, or empty.
 
     Raises:
         EngineError: no engine answers.
@@ -124,7 +124,7 @@ def find_images(settings: Settings, *, required: bool, bazel: str = "") -> Engin
 
 
 def collect_pins(spec: Spec, table: Table, images: EngineImages, locked: Lock | None, apt_snapshot: str = "") -> Lock:
-    """Return the present pins; a locked day and a locked commit stay unless another is asked for."""
+    """Return the present pins. The lock adds a snapshot day if none is given, and a commit if the table has none."""
     pins = locked.pins if locked else {}
     return lock.collect(
         spec,
@@ -137,10 +137,10 @@ def collect_pins(spec: Spec, table: Table, images: EngineImages, locked: Lock | 
 
 
 def find_source(text: str) -> BuildContext:
-    """Return the build context of TensorFlow's source tree: a folder, or ``URL#COMMIT``.
+    """Return the build context of TensorFlow's source, which is given as a folder or as ``URL#COMMIT``.
 
     Raises:
-        UsageError: it is neither, or the folder is no source tree with a Bazel version.
+        UsageError: it is neither, or the folder is not TensorFlow's source tree.
     """
     match = _REMOTE.fullmatch(text)
     if match:
@@ -161,19 +161,19 @@ def find_source(text: str) -> BuildContext:
 
 
 def require_version(text: str, *, tensorflow: str, bazel: str) -> None:
-    """Refuse a source folder of another version than the one asked for, which would otherwise fail after hours of work.
+    """Check that a source folder has the requested version, because a wrong one would fail only after hours.
 
     Args:
-        text: the user's value; a remote repository is not checked.
-        bazel: the version of Bazel that it is built with.
+        text: the value of ``--source``; a remote repository is not checked.
+        bazel: the version of Bazel that the table gives for this TensorFlow.
 
     Raises:
-        UnsupportedError: the tree names another Bazel, or another version of itself.
+        UnsupportedError: the tree names another version of TensorFlow or Bazel.
     """
     folder = Path(text)
     if not folder.is_dir():
         return
-    # The version is in the first file up to 2.19.0, in the second later.
+    # Releases up to 2.19.0 have the version in the first file, later ones in the second.
     files = (folder / "tensorflow/tools/pip_package/setup.py", folder / "tensorflow/tf_version.bzl")
     texts = [file.read_text(errors="replace") for file in files if file.is_file()]
     written = next(filter(None, map(_VERSION.search, texts)), None)
@@ -208,11 +208,11 @@ def find_bazel(text: str, image_digest: str = "") -> BuildContext:
 
 
 def identify_folder(folder: Path) -> str:
-    """Return the identity of a folder by content: its commit where git knows every file, else a digest of its files."""
+    """Return a folder's commit if it is a clean git checkout, else a digest of its files."""
     commit = _ask_git(folder, "rev-parse", "HEAD")
     top = _ask_git(folder, "rev-parse", "--show-toplevel")
     if commit and top and Path(top).resolve() == folder.resolve():
-        # Ignored files count too: they travel into the build with the rest.
+        # Ignored files count too, because the build context contains them.
         changes = _ask_git(folder, "status", "--porcelain", "--ignored", "--untracked-files=normal")
         if changes == "":
             return f"git:{commit}"
@@ -231,7 +231,7 @@ def _ask_git(folder: Path, *arguments: str) -> str | None:
 
 
 def _fill(present: Lock, locked: Lock | None) -> Lock:
-    """Take the pins that this machine cannot know from the lock."""
+    """Fill empty pins from the lock."""
     if locked is None:
         return present
     return Lock(
@@ -244,5 +244,5 @@ def _find_bazel_digest(client: "DockerClient", bazel: str) -> str:
         return ""
     from toolkit.engine.client import find_digest
 
-    # BuildKit pulls an image that is not here yet; its name stands for it until then.
+    # BuildKit pulls a missing image during the build; until then only its name identifies it.
     return find_digest(client, bazel.removeprefix(IMAGE_SCHEME)) or ""
