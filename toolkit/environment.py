@@ -40,7 +40,7 @@ class EnvironmentSpec:
 
 @dataclass(frozen=True, kw_only=True)
 class Platform:
-    """The C library and Python (``X.Y``) that a wheel must run on; empty where they are not known yet."""
+    """The C library and Python (``X.Y``) that a wheel must run on; empty if they are not known yet."""
 
     glibc: str = ""
     python: str = ""

@@ -19,10 +19,10 @@ class Finding:
     state: State
     evidence: str  # what was seen, in one sentence
     remedy: str = ""
-    title: str = ""  # what an ``ok`` proves, where the evidence does not say it
+    title: str = ""  # what an ``ok`` proves, if the evidence does not say it
     advisory: bool = False  # a failure is only a warning
     facts: Mapping[str, Any] = field(default_factory=dict)  # the values behind the evidence, for programs
-    seconds: float | None = None  # how long the check took, where that was recorded
+    seconds: float | None = None  # how long the check took, if recorded
 
     @property
     def level(self) -> Literal["ok", "warn", "fail"]:

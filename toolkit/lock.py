@@ -43,7 +43,7 @@ class Lock:
     """A set of versions, and the pins of everything that goes into its wheel."""
 
     spec: Mapping[str, str]  # versions by name; capabilities as one text, separated by commas
-    pins: Mapping[str, str]  # value of each pin by name; empty where it is floating
+    pins: Mapping[str, str]  # value of each pin by name; empty if it is floating
 
     @property
     def floating(self) -> tuple[str, ...]:
@@ -71,7 +71,7 @@ def rank(floating: Collection[str]) -> str:
 def collect(
     spec: Spec, table: Table, *, base_image: str, base_digest: str = "", apt_snapshot: str = "", commit: str = ""
 ) -> Lock:
-    """Return the lock of a set of versions. Pins that are no arguments come from the table and this clone's files.
+    """Return the lock of a set of versions. Its pins come from the arguments, the table and this clone's files.
 
     Args:
         base_digest: content digest of the base image, or empty.
@@ -146,7 +146,7 @@ def write(path: Path, lock: Lock) -> None:
 
 
 def read(path: Path) -> Lock | None:
-    """Return the lock in a file, or None where there is no such file.
+    """Return the lock in a file, or None if there is no such file.
 
     Raises:
         UsageError: the file is not a lock of this schema.

@@ -15,7 +15,7 @@ from train.cli import find_config, parse
 from train.config import TrainConfig
 
 GRACE_SECONDS = 60
-"""Time for a job that is asked to stop to finish a step and write a checkpoint, as in compose.yaml."""
+"""Time in which a stopped job can finish a step and write a checkpoint, as in compose.yaml."""
 
 RUNS = "/runs"
 

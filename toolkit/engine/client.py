@@ -86,7 +86,7 @@ def _find_endpoint() -> dict[str, Any]:
 
 @cache
 def find_buildx() -> str | None:
-    """Return the version line of ``docker buildx``, or None where it is missing."""
+    """Return the version line of ``docker buildx``, or None if it is missing."""
     try:
         answer = subprocess.run(
             ["docker", "buildx", "version"], capture_output=True, text=True, timeout=20, check=False
@@ -103,7 +103,7 @@ def is_old_buildx(line: str) -> bool:
 
 
 def require_buildx() -> None:
-    """Raise EngineError where the docker client has no buildx, or one that is too old."""
+    """Raise EngineError if the docker client has no buildx, or one that is too old."""
     found = find_buildx()
     if found is not None and is_old_buildx(found):
         raise EngineError(

@@ -2,7 +2,7 @@
 
 This module also decides who owns a job's outputs. No container runs as root. For an ordinary user it runs under the
 user's ids. For root it runs under the ids of the image's user, as compose does with the ``.env`` of ``toolkit doctor
---write-env``, so that a run can continue in either of them.
+--write-env``, so that either can continue a run of the other.
 """
 
 import json

@@ -157,11 +157,7 @@ class DockerEngine:
         return _describe(plan, found, reused=reused)
 
     def adopt(self, reference: str) -> Environment:
-        """Return any image on this machine as an environment.
-
-        Raises:
-            UsageError: there is no image of that name.
-        """
+        """Return any image on this machine as an environment. Raises UsageError: there is no image of that name."""
         found = self._find(reference) if reference.strip() and " " not in reference else None
         if found is None:
             raise UsageError(
@@ -207,7 +203,7 @@ def run(client: docker.DockerClient, job: Job, *, image: str, listener: Listener
     """Run a job in a new container, remove the container, and return the exit code.
 
     Raises:
-        EngineError: the engine refused or stopped answering.
+        EngineError: the engine refused the job or stopped answering.
         CheckError: the job exceeded its deadline.
     """
     # A terminal has only one stream: all output goes to the user, and none to the listener.

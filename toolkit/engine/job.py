@@ -75,14 +75,14 @@ class Engine(Protocol):
         """Return the C library and Python of new environments.
 
         Args:
-            fetch: pull a missing base image; without it, the result is empty.
+            fetch: pull the base image if it is missing. Without this, the result is then empty.
         """
         ...
 
     def plan(self, spec: EnvironmentSpec) -> EnvironmentPlan: ...
 
     def find(self, plan: EnvironmentPlan) -> Environment | None:
-        """Return the environment of a plan, or None where it is missing or out of date."""
+        """Return the environment of a plan, or None if it is missing or out of date."""
         ...
 
     def prepare(self, plan: EnvironmentPlan, console: Console) -> Environment:

@@ -58,7 +58,7 @@ class Outcome:
     comparison: Comparison
     links: tuple[Finding, ...]  # for each link of the chain, whether the runs agree
     rung: str  # the highest rung that was reached
-    kept: Path | None = None  # folder of the second run; None where it was removed
+    kept: Path | None = None  # folder of the second run; None if it was removed
 
 
 def resolve(target: Path, request: pipeline.Request, *, data_dir: str, console: Console) -> Reproduction:
@@ -178,7 +178,7 @@ def _find_recorded(link: Mapping[str, Any], settings: Settings) -> tuple[Engine,
 def repeat(
     reproduction: Reproduction, console: Console, *, keep: bool = False, dry_run: bool = False
 ) -> Outcome | None:
-    """Repeat a run and compare the two; a dry run prints the commands. An equal second run is removed unless ``keep``.
+    """Repeat a run and compare the two. A dry run only prints commands. ``keep`` keeps a second run that is equal.
 
     Raises:
         PreflightError: software, hardware or data differ from the first run's.

@@ -36,11 +36,7 @@ class Expectation:
 
 
 def require_known(patterns: Sequence[str]) -> None:
-    """Check that the program of the checks knows these names of checks.
-
-    Raises:
-        UsageError: a name is unknown.
-    """
+    """Check that the program of the checks knows these names of checks. Raises UsageError: a name is unknown."""
     argv = [sys.executable, str(INSIDE), "--list", *_leave_out(patterns)]
     asked = subprocess.run(argv, capture_output=True, text=True, check=False)
     if asked.returncode:

@@ -41,7 +41,7 @@ class Spec(Asked):
 
     bazel: str  # version that this TensorFlow is built with
     clang: str  # major version of the toolchain's compiler
-    requirements: str  # the locked run-time set of this Python, CUDA and cuDNN; empty where none is locked
+    requirements: str  # the locked run-time set of this Python, CUDA and cuDNN; empty if none is locked
     # flags that the version of TensorFlow needs, then those that avoid known failures
     bazel_arguments: tuple[str, ...] = ()
     warnings: tuple[str, ...] = ()  # about this set, one line each

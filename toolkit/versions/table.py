@@ -62,11 +62,11 @@ class TensorflowRow:
     cuda: tuple[str, ...]
     cudnn: tuple[str, ...]
     sources: tuple[str, ...]
-    nccl: str = ""  # version in the table, where known
-    # CUDA and cuDNN that the wheel's own extra would install, where known
+    nccl: str = ""  # version in the table, if known
+    # CUDA and cuDNN that the wheel's own extra would install, if known
     and_cuda: Mapping[str, str] = field(default_factory=dict)
-    commit: str = ""  # of the version's tag, where known
-    tarball_sha256: str = ""  # of the tag's source archive, where known
+    commit: str = ""  # of the version's tag, if known
+    tarball_sha256: str = ""  # of the tag's source archive, if known
     flags: tuple[str, ...] = ()  # Bazel's flags for this version
 
 
@@ -76,17 +76,17 @@ class CudaRow:
     redist: str  # sha256 of NVIDIA's redistrib JSON
     capabilities: tuple[str, ...]  # compute capabilities that its ptxas assembles
     sources: tuple[str, ...]
-    driver: str = ""  # Linux driver shipped with it; empty where unknown
-    driver_min: str = ""  # oldest driver that runs it by minor-version compatibility; empty where unknown
-    # versions of its run-time wheels; empty where not looked up
+    driver: str = ""  # Linux driver shipped with it; empty if unknown
+    driver_min: str = ""  # oldest driver that runs it by minor-version compatibility; empty if unknown
+    # versions of its run-time wheels; empty if not looked up
     components: Mapping[str, str] = field(default_factory=dict)
     headers: Mapping[str, str] = field(default_factory=dict)  # further wheels of ``parts``
-    parts: str = ""  # locked set of the toolchain's proof, a file of docker/requirements; empty where none is locked
+    parts: str = ""  # locked set of the toolchain's proof, a file of docker/requirements; empty if none is locked
 
 
 @dataclass(frozen=True, kw_only=True)
 class CudnnRow:
-    """One cuDNN release: sha256 of its redistrib JSON and, where known, the version of its wheel."""
+    """One cuDNN release: sha256 of its redistrib JSON and, if known, the version of its wheel."""
 
     version: str
     redist: str

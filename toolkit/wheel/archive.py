@@ -63,7 +63,7 @@ class Archive:
     def read_members(self, magic: bytes) -> Iterator[tuple[str, mmap.mmap]]:
         """Check every file of the wheel against RECORD, and yield name and content of those that begin with ``magic``.
 
-        A content is in a temporary file, and is valid only until the next one.
+        Each content is in a temporary file, and is valid only until the next one is yielded.
 
         Raises:
             IntegrityError: a file is damaged, missing, or not recorded.

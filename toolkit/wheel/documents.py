@@ -27,7 +27,7 @@ STATEMENT = "https://in-toto.io/Statement/v1"
 PREDICATE = "https://slsa.dev/provenance/v1"
 BUILD_TYPE = "urn:x-tensorflow-toolkit:build-wheel:v1"
 BUILDER = "urn:x-tensorflow-toolkit:builder:docker-buildx"
-"""This program, the container engine and the machine. Who trusts the result trusts all three."""
+"""This program, the container engine and the machine: a user of the result trusts all three."""
 
 TREE = "toolkit-tree-sha256"
 """Algorithm name for :func:`toolkit.digest.digest_paths`; ``sha256`` would mean the digest of one file."""

@@ -70,7 +70,7 @@ _VERSIONED = re.compile(r"(GLIBC|GLIBCXX|CXXABI)_([0-9]+(?:\.[0-9]+)*)")
 @dataclass(frozen=True, kw_only=True)
 class Library:
     needed: frozenset[str] = frozenset()  # names of the libraries that it loads
-    # highest symbol version needed of GLIBC, GLIBCXX and CXXABI, where any is
+    # highest symbol version needed of GLIBC, GLIBCXX and CXXABI, if any
     symbols: dict[str, str] = field(default_factory=dict)
     architectures: frozenset[str] = frozenset()  # GPU code in it, such as ``sm_75``
 

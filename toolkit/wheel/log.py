@@ -102,7 +102,7 @@ _CODES: dict[int, tuple[type[ToolkitError], str, str]] = {
 
 @dataclass(frozen=True, kw_only=True)
 class Outcome:
-    exit_code: int | None = None  # of Bazel; None where the build did not end
+    exit_code: int | None = None  # of Bazel; None if the build did not end
     failures: tuple[str, ...] = ()  # label and mnemonic of each failed action, with its message
     executed: int = 0  # actions that were run or taken from a cache
     # number of actions by strategy, such as ``linux-sandbox`` or ``remote cache hit``

@@ -43,7 +43,7 @@ class PlannedWheel:
     spec: Spec  # the versions and the warnings about them
     plan: WheelPlan  # what will be run
     table: Table  # the version table
-    engine: str  # name and version of the container engine; empty where none answered
+    engine: str  # name and version of the container engine; empty if none answered
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -51,8 +51,8 @@ class EngineImages:
     """The images that a build starts from, as the engine knows them."""
 
     base: str  # reference of the base image
-    digest: str = ""  # its content digest; empty where no engine answered
-    pinned: str = ""  # the reference with its digest, where a registry gave it one
+    digest: str = ""  # its content digest; empty if no engine answered
+    pinned: str = ""  # the reference, with its digest if a registry gave one
     bazel_digest: str = ""  # content digest of Bazel's image, if Bazel is an image on this machine
     engine: str = ""  # name and version of the engine, or empty
 
@@ -194,7 +194,7 @@ def find_bazel(text: str, image_digest: str = "") -> BuildContext:
     """Return the build context of Bazel: a folder that is copied over the toolchain's root, or ``docker-image://NAME``.
 
     Args:
-        image_digest: digest of the image, where the engine has it.
+        image_digest: digest of the image, if the engine has it.
 
     Raises:
         UsageError: it is neither.
