@@ -33,11 +33,7 @@ def compose(findings: list[Finding], settings: Settings) -> dict[str, str]:
 
 
 def write(values: Mapping[str, str], path: Path = FILE) -> None:
-    """Set these variables in the file, remove the other variables of the toolkit, and keep all other lines.
-
-    Raises:
-        PreflightError: the file cannot be written.
-    """
+    """Replace the toolkit's variables in the file; keep all other lines. Raises PreflightError: it is not writable."""
     kept = path.read_text().splitlines() if path.is_file() else []
     kept = [line for line in kept if line.partition("=")[0].strip() not in OURS]
     files.write_atomically(path, "\n".join([*kept, *(f"{key}={value}" for key, value in values.items())]) + "\n")

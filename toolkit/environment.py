@@ -47,11 +47,7 @@ class Platform:
 
 
 def resolve(settings: Settings) -> EnvironmentSpec:
-    """Return the published wheel's environment for the versions that the settings name.
-
-    Raises:
-        UnsupportedError: there is no locked set for these versions.
-    """
+    """Return the published wheel's environment for these settings. Raises UnsupportedError: no locked set has it."""
     table = load_table()
     table.tensorflow(settings.tensorflow)
     locked = find_locked(table, settings.tensorflow, settings.python, settings.cuda, settings.cudnn)

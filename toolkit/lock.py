@@ -146,11 +146,7 @@ def write(path: Path, lock: Lock) -> None:
 
 
 def read(path: Path) -> Lock | None:
-    """Return the lock in a file, or None if there is no such file.
-
-    Raises:
-        UsageError: the file is not a lock of this schema.
-    """
+    """Return the lock in a file, or None if the file is missing. Raises UsageError: it is no lock of this schema."""
     try:
         value = yaml.safe_load(path.read_text())
     except FileNotFoundError:

@@ -49,11 +49,7 @@ class Plan:
 
     @classmethod
     def from_json(cls, value: object) -> "Plan":
-        """Return the plan that :meth:`to_json` described.
-
-        Raises:
-            IntegrityError: the value is not a plan of this schema.
-        """
+        """Return the plan that :meth:`to_json` described. Raises IntegrityError: it is no plan of this schema."""
         try:
             match value:
                 case {"schema": 1, "steps": list(steps)}:

@@ -19,9 +19,7 @@ def choose(settings: Settings, *, target: str = "train", tag: str = "") -> Choic
     """Choose an engine. ``auto`` means the container engine if it can build on this machine, else the host.
 
     Args:
-        settings: ``settings.engine`` names the engine asked for.
-        target: stage of the Dockerfile, for a container engine.
-        tag: name of the image, for a container engine.
+        target, tag: stage of the Dockerfile and name of the image, for the container engine.
 
     Raises:
         EngineError: ``docker`` was asked for and does not answer.

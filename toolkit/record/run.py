@@ -21,11 +21,7 @@ from train.reader import RunRecord, SavedState
 
 
 def verify(folder: Path, state: Path) -> list[Finding]:
-    """Verify a run and the environment or image behind it.
-
-    Raises:
-        IntegrityError: the folder has no manifest that this program understands.
-    """
+    """Verify a run and its environment or image. Raises IntegrityError: the folder has no readable manifest."""
     if is_unfinished(folder):
         return [check("manifest", False, describe_unfinished(folder))]
     record = reader.read_record(folder)

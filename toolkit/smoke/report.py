@@ -65,11 +65,7 @@ class Report:
 
 
 def parse(output: str) -> Report:
-    """Return the report in the standard output of ``inside --json``. Other lines are skipped.
-
-    Raises:
-        CheckError: the report is missing or not valid.
-    """
+    """Return the report in the output of ``inside --json``. Raises CheckError: the report is missing or not valid."""
     seen: list[str] = []
     for line in output.splitlines():
         try:
@@ -112,11 +108,7 @@ def from_json(value: object) -> Report:
 
 
 def write_junit(report: Report, path: Path) -> None:
-    """Write the report as JUnit XML in the form that CI servers agree on (pytest's ``xunit2``).
-
-    Raises:
-        PreflightError: the file cannot be written.
-    """
+    """Write the report as JUnit XML in pytest's ``xunit2`` form. Raises PreflightError: the file cannot be written."""
     suite = ET.Element(
         "testsuite",
         name="toolkit smoke",

@@ -101,11 +101,7 @@ def find_failures(table: Table, asked: Asked) -> list[Failure]:
 
 
 def find_reasons(table: Table, asked: Asked) -> list[str]:
-    """Return all reasons why a set cannot be built.
-
-    Raises:
-        UnsupportedError: the table does not know this TensorFlow.
-    """
+    """Return all reasons why a set cannot be built. Raises UnsupportedError: its TensorFlow is not in the table."""
     row = table.tensorflow(asked.tensorflow)
     reasons = []
     if asked.python not in row.python:
