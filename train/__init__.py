@@ -1,5 +1,5 @@
-"""Train DenseNet on small images: exactly, repeatably to the bit, and resumable at any moment.
+"""Trains DenseNet on small images. Equal runs give equal bits, and an interrupted run can be resumed.
 
 It runs alone (``python -m train DATASET``), in the image, and under ``toolkit train``. ``train.config`` and
-``train.cli`` import no TensorFlow, so that a bad command line is refused at once.
+``train.cli`` import no TensorFlow, so a bad command line is refused at once.
 """

@@ -6,7 +6,7 @@ from train.cli import main
 
 
 def start(argv: Sequence[str] | None = None) -> int:
-    """Run the job, which gives up the network for good once its data is loaded; returns the exit code."""
+    """Run the job and return the exit code. Once the data is loaded, the process closes its network for good."""
     return main(argv, close_network=True)
 
 

@@ -1,7 +1,7 @@
-"""Makes the batches of a run. Each depends on its step alone, so there is no state to save.
+"""Makes the batches of a run. A batch depends on its step alone, so there is no state to save.
 
-Images are augmented as usual ("+" in the DenseNet paper): padded, cropped and mirrored. How an example is augmented
-depends on (seed, epoch, example) alone, whatever batch it is in.
+Images are padded, cropped and mirrored, as in the DenseNet paper ("+"). The augmentation of an example depends on
+(seed, epoch, example) alone, not on its batch.
 """
 
 import math
@@ -27,7 +27,7 @@ class Augmentation:
 
 @lru_cache(maxsize=2)
 def draw_augmentation(augmentation: Augmentation, seed: int, epoch: int, examples: int) -> NDArray[np.uint8]:
-    """Draw row offset, column offset (each 0 to 2 pad) and mirror (0 or 1) of every example: (examples, 3)."""
+    """Return row offset, column offset (each 0 to 2 pad) and mirror (0 or 1) of every example: (examples, 3)."""
     high = [2 * augmentation.pad + 1, 2 * augmentation.pad + 1, 2 if augmentation.flip else 1]
     return stream(seed, "augmentation", epoch).integers(0, high, size=(examples, 3), dtype=np.uint8)
 
@@ -38,8 +38,8 @@ Images = NDArray[np.uint8]
 def augment(images: Images, draws: NDArray[np.uint8], pad: int, fill: NDArray[np.uint8]) -> Images:
     """Shift and mirror images of (batch, height, width, channels).
 
-    `draws` is (batch, 3) as `draw_augmentation` returns it; `pad` pixels are added on each side before cropping. Their
-    value is `fill`, (channels,): the data set's mean, which normalisation turns to about zero.
+    `draws` is (batch, 3), from `draw_augmentation`. Before cropping, each side gets `pad` pixels of value `fill`,
+    (channels,). It is the data set's mean, which normalisation turns to about zero.
     """
     count, height, width, channels = images.shape
     padded = np.empty((count, height + 2 * pad, width + 2 * pad, channels), np.uint8)
@@ -72,19 +72,19 @@ def rate_at(schedule: Schedule, highest: float, step: int, total: int) -> float:
 
 
 Batch = tuple[NDArray[Any], NDArray[Any], NDArray[Any]]
-"""Images, labels and the learning rate of a step; or its examples' indices, how each is augmented, and the rate."""
+"""Images, labels and learning rate of a step; with images on the device, indices, augmentation and learning rate."""
 
 
 @dataclass(frozen=True)
 class Batches:
-    """Steps are counted from 0."""
+    """The batches of a run by step, counted from 0."""
 
     dataset: Dataset
     config: TrainConfig
 
     @property
     def size(self) -> int:
-        """Examples in a step, fewer where the data set itself is smaller."""
+        """Number of examples in a step; a smaller data set is one batch."""
         return min(self.config.batch_size, len(self.dataset.train))
 
     @property
@@ -104,7 +104,7 @@ class Batches:
         return Augmentation(facts["pad"], facts["flip"]) if self.config.augment else None
 
     def choose(self, step: int) -> tuple[NDArray[np.int64], NDArray[np.uint8]]:
-        """Return which training examples a step takes, (batch,), and how each is augmented, (batch, 3)."""
+        """Return the indices of a step's training examples, (batch,), and their augmentation, (batch, 3)."""
         chosen, examples = self.indices(step), len(self.dataset.train)
         if not self.augmentation:
             return chosen, np.zeros((len(chosen), 3), np.uint8)
@@ -112,7 +112,7 @@ class Batches:
         return chosen, draw_augmentation(self.augmentation, self.config.seed, epoch, examples)[chosen]
 
     def make(self, step: int) -> tuple[NDArray[np.uint8], NDArray[np.int32]]:
-        """Return images and labels of a step, augmented."""
+        """Return the augmented images and the labels of a step."""
         chosen, draws = self.choose(step)
         images, labels = self.dataset.train.images[chosen], self.dataset.train.labels[chosen]
         if not self.augmentation:
@@ -124,14 +124,14 @@ class Batches:
         return rate_at(self.config.schedule, self.config.learning_rate, step, self.total)
 
     def iterate(self, start: int, *, resident: bool = False) -> Iterator[Batch]:
-        """Yield all batches from a step on; with `resident`, only which examples they take and how."""
+        """Yield each batch from step `start` on, as `make` returns it, or as `choose` does with `resident`."""
         make = self.choose if resident else self.make
         for step in range(start, self.total):
             yield *make(step), np.asarray(self.rate(step), np.float32)
 
 
 def make_ahead(batches: Iterator[Batch]) -> Iterator[Batch]:
-    """Yield the same batches, each made by a thread while the caller works on the one before."""
+    """Yield the same batches. A thread makes the next one while the caller works on the current one."""
     with ThreadPoolExecutor(1, thread_name_prefix="batches") as pool:
         coming = pool.submit(next, batches, None)
         while (batch := coming.result()) is not None:

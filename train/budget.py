@@ -1,7 +1,7 @@
 """Finds the batch size of ``--batch-size auto``: the largest whose training step fits a memory budget.
 
-Memory grows linearly with the batch, so two small trials say what a large one will take; the answer is then tried.
-Each trial is a process (``python -m train.budget CONFIG``), because a process never gives its peak back.
+Memory grows linearly with the batch size. Trials of two small sizes predict the largest, which is then tried itself.
+Each trial is a process (``python -m train.budget CONFIG``), because a process keeps its peak memory.
 """
 
 import json
@@ -25,8 +25,8 @@ SHARE: Final = 0.8
 ENOUGH: Final = 0.97
 
 FARTHEST: Final = 4
-"""The next size tried is at most this many times the largest that fitted. Evaluation can take more memory than
-small steps, whose size then seems to cost nothing, and a trial must not take the whole machine.
+"""The next size tried is at most this many times the largest that fitted. Evaluation can take more memory than a small
+step, so that a larger step seems to cost nothing. A trial must not use up the machine's memory.
 """
 
 
@@ -38,7 +38,8 @@ class Probe(NamedTuple):
 def choose_batch_size(config: TrainConfig, threads: int, examples: int, held: int) -> int:
     """Return the largest multiple of 8 that fits, at most the number of examples.
 
-    With a GPU its memory counts, which also holds the data set's `held` bytes of images if they are few.
+    The budget is the configured one, else a share of the GPU's memory or, without a GPU, of the free memory. The data
+    set's images take `held` bytes of it; a GPU holds them only if they are few. Raises a PreflightError if none fits.
     """
     device = read_device_memory()
     budget = int(config.memory_budget * 1e9 or SHARE * (device or read_free_memory()))
@@ -74,14 +75,14 @@ def _estimate(probes: list[Probe], budget: int) -> int:
 
 
 def read_device_memory() -> int:
-    """Return the bytes of the GPU that TensorFlow may use, asked in another process; 0 without a GPU."""
+    """Return the GPU memory in bytes that TensorFlow may use; 0 without a GPU. Another process asks TensorFlow."""
     if not any(path.exists() for path in GPU_FILES):
         return 0
     return _ask("TensorFlow could not say how much memory the GPU has", "--device")
 
 
 GPU_FILES: Final = (Path("/dev/nvidiactl"), Path("/dev/dxg"))
-"""Files of the driver, on Linux and in WSL; without them TensorFlow need not be asked."""
+"""Device files of the driver, on Linux and in WSL. Without them there is no GPU to ask TensorFlow about."""
 
 
 def _read_device_memory() -> int:
@@ -90,12 +91,12 @@ def _read_device_memory() -> int:
     runtime.prepare(1)
     import tensorflow as tf
 
-    tf.zeros(1)  # makes the devices as `prepare` wants them
+    tf.zeros(1)  # creates the devices with the settings of `prepare`
     return runtime.read_device_limit()
 
 
 def read_free_memory() -> int:
-    """Return the bytes that this process may still use, of the machine or of its container."""
+    """Return the free memory in bytes: of the machine, or of the container if that is less."""
     lines = Path("/proc/meminfo").read_text(encoding="ascii").splitlines()
     free = next(int(line.split()[1]) * 1024 for line in lines if line.startswith("MemAvailable"))
     for limit, used in _CONTAINER_FILES:
@@ -113,7 +114,7 @@ _CONTAINER_FILES: Final = (
 
 
 def measure_peak(config: TrainConfig, threads: int, size: int) -> int:
-    """Return the peak bytes of a process that evaluates and runs two steps, on the GPU if it uses one."""
+    """Return the peak memory in bytes of a process that evaluates and runs two steps: the GPU's, if it uses one."""
     settings = json.dumps(config.as_dict() | {"batch_size": size, "threads": threads})
     return _ask(f"a step with {size} images does not run here", settings)
 
@@ -149,13 +150,13 @@ def _probe(config: TrainConfig) -> int:
         function(images.numpy(), np.zeros(config.batch_size, np.int32), np.asarray(0, np.float32)).read()
     if tf.config.list_logical_devices("GPU"):
         return int(tf.config.experimental.get_memory_info("GPU:0")["peak"])
-    # Not the maximum of getrusage: it starts with the parent's memory at the fork, the data set included.
+    # The maximum of getrusage would include the parent's memory at the fork, with its data set.
     lines = Path("/proc/self/status").read_text(encoding="ascii").splitlines()
     return next(int(line.split()[1]) * 1024 for line in lines if line.startswith("VmHWM"))
 
 
 def fix_batch_size(config: TrainConfig, recorded: int, threads: int, train: Split) -> TrainConfig:
-    """Fill in the batch size: as given, else as the run began with, else the largest that fits."""
+    """Fill in the batch size: the configured one, else the recorded one, else the largest that fits."""
     if config.batch_size:
         return config
     found = recorded or choose_batch_size(config, threads, len(train), train.images.nbytes)

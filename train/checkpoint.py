@@ -1,8 +1,7 @@
-"""Writes checkpoints whole, and reads the newest good one.
+"""Writes checkpoints atomically, and reads the newest good one.
 
-A checkpoint is ``step-N.npz`` with the arrays, and then ``step-N.json`` with their digest, the position of the run, and
-the digests of its configuration and data. It counts only once the second file is there, so a process may die at any
-moment between.
+``step-N.npz`` holds the arrays. ``step-N.json``, written after it, holds the position of the run, the digests of its
+configuration and data, and a digest of the checkpoint. A process that dies between the two leaves no checkpoint.
 """
 
 import contextlib
@@ -24,11 +23,11 @@ Values = dict[str, NDArray[np.generic]]
 
 @dataclass(frozen=True)
 class Position:
-    """How far a run is, with all that is needed to go on besides the arrays.
+    """The progress of a run: all that it needs to continue, besides the arrays.
 
-    `seconds` leaves out the first step of each process, which builds the graph; from `epoch_seconds` to `seen` are sums
-    over the current epoch. `environment` is what the bits depend on besides the configuration, `resumed` lists the
-    steps after which the run was resumed.
+    `seconds` leaves out the first step of each process, which builds the graph. The fields from `epoch_seconds` to
+    `seen` are sums over the current epoch. `environment` is what the bits depend on besides the configuration.
+    `resumed` lists the steps after which the run was resumed.
     """
 
     step: int = 0
@@ -52,11 +51,11 @@ class Checkpoint:
 def save(folder: Path, values: Values, position: Position, *, keep: int) -> Path:
     """Write a checkpoint and keep the newest `keep`, this one included; returns the path of its arrays.
 
-    Checkpoints of later steps are removed: they are damaged, for the run went back behind them. Raises a PreflightError
-    if the disk is full or not writable; older checkpoints are then untouched.
+    Checkpoints of later steps are removed, because `load` skipped them as damaged. Raises a PreflightError if the disk
+    is full or not writable; older checkpoints are then untouched.
     """
     buffer = io.BytesIO()
-    # The names of variables hold slashes, which would be folders in the archive: store them apart from the arrays.
+    # Names of variables contain slashes, which would be folders in the archive. The JSON file has them instead.
     names = sorted(values)
     np.savez(buffer, **{f"{index:05d}": values[name] for index, name in enumerate(names)})
     content = buffer.getbuffer()
@@ -66,7 +65,7 @@ def save(folder: Path, values: Values, position: Position, *, keep: int) -> Path
     facts = {"names": names, "position": asdict(position)}
     write_text(path.with_suffix(".json"), json.dumps({"sha256": reader.digest_state(facts, content), **facts}))
     kept = [record for record in reader.list_checkpoints(folder) if record.stem <= path.stem][:keep]
-    for end in ("json", "npz"):  # records first, so that none is ever without its arrays
+    for end in ("json", "npz"):  # JSON files first, so that none is left without its arrays
         for old in folder.glob(f"{reader.STEM}.{end}"):
             if old.with_suffix(".json") not in kept:
                 old.unlink(missing_ok=True)
@@ -74,9 +73,9 @@ def save(folder: Path, values: Values, position: Position, *, keep: int) -> Path
 
 
 def load(folder: Path) -> tuple[Checkpoint | None, list[str]]:
-    """Return the newest good checkpoint, and for each newer one what is wrong with it.
+    """Return the newest good checkpoint or None, and a message for each newer one that is damaged.
 
-    Raises a PreflightError if one cannot be read, so that it is not known whether it is good.
+    Raises a PreflightError if a file cannot be read, because that checkpoint may be good.
     """
     problems: list[str] = []
     for record in reader.list_checkpoints(folder):
@@ -94,9 +93,9 @@ def load(folder: Path) -> tuple[Checkpoint | None, list[str]]:
 
 
 def require_same_run(saved: Checkpoint, config_sha256: str, data_sha256: str | None = None) -> None:
-    """Refuse a checkpoint of another run.
+    """Check that a checkpoint belongs to this run.
 
-    Another configuration, or none, raises an IntegrityError; other data, where its digest is given, a CheckError.
+    Raises an IntegrityError if its configuration differs or is not recorded, a CheckError if its data differs.
     """
     found = saved.position.config_sha256
     if not found:

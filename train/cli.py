@@ -17,7 +17,7 @@ from train.reader import read_config
 
 
 def _group(title: str) -> Callable[..., Any]:
-    """Return a function that describes an option of a group of the help."""
+    """Return a function that makes a command-line option in this panel of the help."""
     return lambda text, metavar=None: typer.Option(help=text, metavar=metavar, rich_help_panel=title)
 
 
@@ -136,7 +136,7 @@ def _collect(  # noqa: PLR0917
 
 
 def _follow(file: Path, context: typer.Context, values: dict[str, Any]) -> TrainConfig:
-    """Return the run of a file, in the folder of that file, with the options given on the command line."""
+    """Return the configuration in a file, changed by options. The run stays in the file's folder if that is its own."""
     try:
         recorded = read_config(file)
     except DataError as error:
@@ -149,12 +149,12 @@ def _follow(file: Path, context: typer.Context, values: dict[str, Any]) -> Train
     return follow(recorded, own | given)
 
 
-# Typer brings its own copy of click in newer releases and uses the real one in older ones: ask it for the right class.
+# Newer releases of Typer contain a copy of click, older ones import click. Take the class from the one in use.
 _CommandLineError: Any = next(base for base in typer.BadParameter.__mro__ if base.__name__ == "ClickException")
 
 
 def make_app(function: Callable[..., Any], **settings: Any) -> typer.Typer:
-    """Return a program whose options are the parameters of a function."""
+    """Return a command-line program whose options are the parameters of a function."""
     app = typer.Typer(add_completion=False, pretty_exceptions_enable=False, rich_markup_mode=None)
     app.command(**settings)(function)
     return app
@@ -166,7 +166,7 @@ _app = make_app(_collect, context_settings={"help_option_names": ["-h", "--help"
 def parse(argv: Sequence[str]) -> TrainConfig:
     """Read a command line without loading TensorFlow.
 
-    Raises a UsageError if an option makes no sense, and SystemExit once help is printed.
+    Raises a UsageError if an option makes no sense, and SystemExit after it has printed help.
     """
     command = typer.main.get_command(_app)
     try:
@@ -211,10 +211,10 @@ def main(argv: Sequence[str] | None = None, *, close_network: bool = False) -> i
 
 
 def _print(text: str, stream: TextIO, *, as_it_is: bool = False) -> None:
-    """Print, with the user's names of files; a reader that has gone away changes nothing.
+    """Print a text with the user's file names instead of the container's.
 
-    What cannot be written is discarded, or the interpreter would fail at exit (Python documentation, "Note on
-    SIGPIPE").
+    If the stream is closed, its output is discarded. Otherwise the interpreter would fail at exit (Python
+    documentation, "Note on SIGPIPE").
     """
     try:
         print(text if as_it_is else translate(text), file=stream, flush=True)

@@ -1,4 +1,4 @@
-"""Draws runs against each other: ``python -m train.compare RUN… [--out FILE]``."""
+"""Draws the curves of several runs in one picture: ``python -m train.compare RUN… [--out FILE]``."""
 
 from collections.abc import Sequence
 from pathlib import Path

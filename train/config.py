@@ -1,4 +1,4 @@
-"""Holds the configuration of a run: one frozen object, complete and checked before TensorFlow is loaded."""
+"""Defines the configuration of a run: one frozen object, complete and checked before TensorFlow is loaded."""
 
 import dataclasses
 import hashlib
@@ -22,20 +22,20 @@ Loop = Literal["function", "fit", "eager"]
 Labels = Literal["fine", "coarse"]
 Progress = Literal["auto", "plain", "quiet"]
 
-# They say where files are, what is shown and when to save, not what is computed.
+# Fields that do not change what is computed, only places of files, output and times of saving.
 INCIDENTAL: Final = frozenset(
     {"out", "data_dir", "cache_dir", "progress", "json", "keep", "checkpoint_every", "log_every", "profile"}
 )
 
 OPEN: Final = frozenset({"threads", "batch_size"})
-"""Fields that a run may leave open as 0. It then chooses a value itself and records it."""
+"""Fields that may be 0. The run then chooses the value itself and records it."""
 
 LATER: Final = {"tf32": False}
-"""Fields that older runs lack, with the value they were trained with; the digest leaves that value out."""
+"""Fields that older runs lack, with the values that these runs used. The digest leaves out fields with these values."""
 
 
 def digest_fields(fields: Mapping[str, Any]) -> str:
-    """Return the SHA-256 of those fields of a configuration that decide the numbers of its run."""
+    """Return the SHA-256 of the fields that affect what a run computes, as hexadecimal text."""
     decisive = {
         name: value for name, value in fields.items() if name not in INCIDENTAL and LATER.get(name, ...) != value
     }
@@ -52,10 +52,10 @@ def read_table(name: str) -> dict[str, Any]:
 
 @dataclass(frozen=True, kw_only=True)
 class TrainConfig:
-    """Everything that decides a run. All values are final: recipes and presets are already filled in.
+    """The configuration of a run, with the values of its recipe and preset filled in.
 
     A batch size of 0 means the largest that fits, 0 threads one for each core that this process may use. Raises a
-    UsageError if a value, or a combination of values, makes no sense.
+    UsageError if a value or a combination of values makes no sense.
     """
 
     dataset: str
@@ -188,23 +188,23 @@ class TrainConfig:
 
     @property
     def needs_network(self) -> bool:
-        """Whether the data may have to be fetched: it is neither embedded nor a local copy."""
+        """Whether the data may have to be downloaded: no package contains it, and no local copy is given."""
         return not (self.data_dir or read_table("datasets")[self.dataset].get("embedded", False))
 
     @classmethod
     def from_dict(cls, values: dict[str, Any]) -> "TrainConfig":
-        """Undo `as_dict`; raises a TypeError if a field is missing or unknown."""
+        """Make a configuration from the result of `as_dict`; raises a TypeError if a field is missing or unknown."""
         fields: dict[str, Any] = {k: tuple(value) if isinstance(value, list) else value for k, value in values.items()}
         return cls(**fields)
 
     @property
     def digest(self) -> str:
-        """SHA-256 of all that decides the numbers of the run, as hexadecimal text."""
+        """SHA-256 of the fields that affect what the run computes, as hexadecimal text."""
         return digest_fields(dataclasses.asdict(self))
 
     @property
     def run_dir(self) -> Path:
-        """Folder of the run. The same command names the same folder, which is how a run is resumed."""
+        """Folder of the run. The same command has the same folder, and so resumes the run."""
         return Path(self.out) / f"{self.dataset}-{self.model}-{self.digest[:8]}"
 
     def as_dict(self) -> dict[str, Any]:
@@ -231,9 +231,9 @@ def _require(name: str, value: float, *, at_least: int) -> None:
 
 
 def resolve(dataset: str, **options: Any) -> TrainConfig:
-    """Fill in what the user left open (``None``) from the data set's defaults, the model preset and the recipe.
+    """Return a configuration. Options that are ``None`` come from the data set's defaults, the preset and the recipe.
 
-    Raises a UsageError if an option, or a combination of options, makes no sense.
+    Raises a UsageError if an option or a combination of options makes no sense.
     """
     given = {name: value for name, value in options.items() if value is not None}
     datasets, recipes = read_table("datasets"), read_table("recipes")
@@ -262,10 +262,10 @@ def _resolve_model(preset: str, changed: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def follow(config: TrainConfig, options: Mapping[str, Any]) -> TrainConfig:
-    """Return a recorded configuration with the options of a command line.
+    """Return a recorded configuration, changed by the options of a command line.
 
-    Options may set what decides no number of the run, and what the configuration leaves open (see `OPEN`); one that
-    contradicts the configuration raises a UsageError.
+    Options may change fields in `INCIDENTAL`, and fields in `OPEN` that are 0. Raises a UsageError if an option
+    contradicts another field.
     """
     given, changes = dict(options), {}
     if "model" in given and given["model"] != config.model:
@@ -291,7 +291,7 @@ _SHAPE: Final = ("depth", "growth", "bottleneck", "compression")
 
 
 def _count_layers(depth: int, *, bottleneck: bool) -> list[int]:
-    """Return the layers of each of three dense blocks in a CIFAR network: 3 n (or 6 n) convolutions and 4."""
+    """Return the layers n of each of three dense blocks: the depth is 3 n + 4, or 6 n + 4 with bottleneck."""
     unit = 6 if bottleneck else 3
     if depth < 4 + unit or (depth - 4) % unit:
         below = 4 + max(1, (depth - 4) // unit) * unit
@@ -304,9 +304,9 @@ def _count_layers(depth: int, *, bottleneck: bool) -> list[int]:
 
 
 def _name(shape: dict[str, Any]) -> str:
-    """Name a model that is no preset as the paper does: kind, depth, growth."""
+    """Return the name of a model without preset, in the paper's style: kind, depth, growth."""
     imagenet = shape["stem"] == "imagenet"
     depth = (5 if imagenet else 4) + sum(shape["layers"]) * (2 if shape["bottleneck"] else 1)
     kind = ("b" if shape["bottleneck"] else "") + ("c" if shape["compression"] < 1 else "")
-    usual = imagenet and kind == "bc"  # those of ImageNet are named by depth alone
+    usual = imagenet and kind == "bc"  # models for ImageNet are named by depth alone
     return "-".join(filter(None, ("" if usual else kind, str(depth), str(shape["growth"]))))

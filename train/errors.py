@@ -1,6 +1,6 @@
-"""Defines the errors of a training job. Each class has the exit code that ``toolkit`` documents for it.
+"""Defines the errors of a training job, with the exit codes that ``toolkit`` documents.
 
-``toolkit.errors`` is not used, because this package runs alone in an image.
+This package runs alone in an image, so it cannot import ``toolkit.errors``.
 """
 
 import functools
@@ -10,7 +10,7 @@ from typing import ParamSpec
 
 
 class TrainError(Exception):
-    """A known kind of failure: what failed, why if that is known, and what the user can do next."""
+    """A failure of a known kind: what failed, the reason if known, and what the user can do next."""
 
     exit_code = 1
 
@@ -46,7 +46,7 @@ class CheckError(TrainError):
 
 
 class IntegrityError(TrainError):
-    """A file does not have its known digest."""
+    """A file contradicts its known digest or another record."""
 
     exit_code = 8
 
@@ -65,7 +65,7 @@ Arguments = ParamSpec("Arguments")
 
 
 def explain_errors(program: Callable[Arguments, int]) -> Callable[Arguments, int]:
-    """Let a program end with a message and an exit code where it fails for a known reason or is interrupted."""
+    """Wrap a program, so that a known error or an interrupt ends it with a message and an exit code."""
 
     @functools.wraps(program)
     def run(*arguments: Arguments.args, **options: Arguments.kwargs) -> int:

@@ -1,7 +1,6 @@
 """Exports a model as SavedModel and StableHLO: ``python -m train.export RUN [--out DIR]``.
 
-Each is loaded again and compared with the model. Both take a batch of images as bytes, normalise them inside, and
-return logits.
+Both take a batch of images as bytes, normalise it, and return logits. Each is loaded again and compared with the model.
 """
 
 import json
@@ -21,7 +20,7 @@ from train.files import replacing_folder, write_text, writing
 from train.reader import read_folder_config
 
 BATCH: Final = 4
-"""StableHLO has fixed shapes: this many images at a time."""
+"""Images in a batch of StableHLO, whose shapes are fixed."""
 
 TOLERANCES: Final[dict[Precision, float]] = {
     "float32": 1e-4,
@@ -29,7 +28,7 @@ TOLERANCES: Final[dict[Precision, float]] = {
     "mixed_float16": 0.02,
     "mixed_bfloat16": 0.1,
 }
-"""Largest difference of logits, relative to the largest logit: other kernels round differently, and half
+"""Largest allowed difference of logits, relative to the largest logit. Other kernels round differently, and half
 precision rounds after each of hundreds of operations.
 """
 
@@ -39,9 +38,9 @@ Function = Callable[[Any], Any]
 
 
 def export(folder: Path, out: Path) -> dict[str, float]:
-    """Export a run; returns for each format the largest difference of its logits from the live model's.
+    """Export a run; returns for each format the largest relative difference of its logits from the model's.
 
-    Raises a CheckError if what was exported does not compute what the model does; nothing is left of it.
+    Raises a CheckError if a difference is too large; then nothing is written.
     """
     config = read_folder_config(folder)
     saved, _ = checkpoint.load(folder / "checkpoints")
@@ -51,12 +50,12 @@ def export(folder: Path, out: Path) -> dict[str, float]:
     runtime.prepare(saved.position.environment["threads"], tf32=config.tf32)
     import tensorflow as tf
 
-    tf.random.set_seed(0)  # TensorFlow draws names when it saves, and refuses to without a seed under determinism
+    tf.random.set_seed(0)  # saving draws random names, which deterministic TensorFlow refuses without a seed
     from train import state, step
     from train.model.densenet import build
     from train.model.formulation import FOR_CPU
 
-    # In the formulation for processors, whatever it was trained on: that runs on every device.
+    # The formulation for CPUs runs on every device, whatever the model was trained on.
     model = build(config, FOR_CPU)
     for name, variable in state.name_weights(model).items():
         variable.assign(saved.values[name])
@@ -98,12 +97,12 @@ def write_saved_model(function: Any, model: Any, path: Path) -> Function:
 def write_stable_hlo(
     function: Function, images: NDArray[np.uint8], expected: NDArray[np.floating[Any]], path: Path
 ) -> Function:
-    """Write StableHLO as text, weights included, and load it again as a function."""
+    """Write StableHLO as text, weights included; returns it loaded again as a function."""
     import tensorflow as tf
     from tensorflow.compiler.tf2xla.ops import gen_xla_ops
     from tensorflow.python.framework.convert_to_constants import convert_variables_to_constants_v2
 
-    # Weights become constants when the function is traced without variables to capture.
+    # Turn the variables into constants, so that the text contains the weights.
     concrete = tf.function(function, autograph=False).get_concrete_function(tf.constant(images))
     frozen = convert_variables_to_constants_v2(concrete)
     compiled = tf.function(lambda images: frozen(images)[0], jit_compile=True, autograph=False)

@@ -1,4 +1,4 @@
-"""Writes files and folders whole or not at all."""
+"""Writes files and folders completely or not at all."""
 
 import contextlib
 import os
@@ -13,7 +13,7 @@ from train.errors import PreflightError
 
 @contextlib.contextmanager
 def writing(path: Path, *errors: type[Exception]) -> Iterator[None]:
-    """Turn errors of the system, or of a library, in writing to `path` into a PreflightError that explains them."""
+    """Turn an OSError, or one of `errors`, while writing to `path` into a PreflightError that explains it."""
     kinds: tuple[type[Exception], ...] = (OSError, *errors)
     try:
         yield
@@ -28,7 +28,7 @@ def writing(path: Path, *errors: type[Exception]) -> Iterator[None]:
 
 @contextlib.contextmanager
 def replacing(path: Path) -> Iterator[BinaryIO]:
-    """Open a file that replaces `path` when the block ends well, and is removed when it does not."""
+    """Open a file that replaces `path` if the block succeeds, and is removed if it fails."""
     temporary = ""
     try:
         with writing(path):
@@ -47,9 +47,9 @@ def replacing(path: Path) -> Iterator[BinaryIO]:
 
 @contextlib.contextmanager
 def replacing_folder(path: Path, names: Collection[str]) -> Iterator[Path]:
-    """Make a folder that replaces `path` when the block ends well, and is removed when it does not.
+    """Make a folder that replaces `path` if the block succeeds, and is removed if it fails.
 
-    An existing folder is replaced only if it holds nothing but these names.
+    Raises a PreflightError if an existing folder holds anything but `names`.
     """
     with writing(path):
         found = {entry.name for entry in path.iterdir()} if path.exists() else set()
@@ -59,7 +59,7 @@ def replacing_folder(path: Path, names: Collection[str]) -> Iterator[Path]:
                 remedy="choose a new folder with --out",
             )
         path.parent.mkdir(parents=True, exist_ok=True)
-        for left in path.parent.glob(f".{path.name}.????????"):  # by a process that was killed
+        for left in path.parent.glob(f".{path.name}.????????"):  # left by a killed process
             shutil.rmtree(left, ignore_errors=True)
         with tempfile.TemporaryDirectory(dir=path.parent, prefix=f".{path.name}.") as parent:
             new = Path(parent) / path.name
@@ -76,9 +76,9 @@ def write_text(path: Path, text: str) -> None:
 
 
 def sweep(folder: Path) -> None:
-    """Remove files that a killed process left half-written. Call it only while the folder is locked."""
+    """Remove half-written files of killed processes. Call it only while the folder is locked."""
     for path in folder.glob(".*.????????"):
-        if path.is_file():  # a folder is that of an export, which cleans up by itself and may be under way
+        if path.is_file():  # a folder belongs to an export, which may be running and cleans up itself
             path.unlink(missing_ok=True)
 
 

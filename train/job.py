@@ -30,12 +30,12 @@ if TYPE_CHECKING:
 
 
 def run(config: TrainConfig, *, close_network: bool = False) -> dict[str, Any]:
-    """Train, or go on training; returns the manifest of the finished run.
+    """Train, or resume training; returns the manifest of the finished run.
 
-    With `close_network` this process gives up the network for good: before the data is loaded where none has to be
-    fetched, and after it otherwise. Every failure that is known raises a subclass of TrainError.
+    With `close_network` this process closes its network for good: after it has loaded the data, or before if the data
+    needs no download. A known failure raises a TrainError.
     """
-    read_parent()  # a wrong one is refused before any work
+    read_parent()  # an invalid one is refused before any work
     display = Display(config.progress)
     with process.listen() as stop, display.speaking():
         if close_network and not config.needs_network:
@@ -95,7 +95,7 @@ def _run(config: TrainConfig, dataset: Dataset, stop: process.StopSignal, displa
 def lock_run_folder(config: TrainConfig) -> Iterator[Path]:
     """Create the folder of a run with its ``config.yaml``, and lock it while the block runs.
 
-    Raises a PreflightError if the folder cannot be written, or another process trains in it.
+    Raises a PreflightError if the folder cannot be written or another process trains in it.
     """
     folder = config.run_dir
     try:
@@ -127,7 +127,7 @@ def _make_loop(
     display: Display,
     stop: process.StopSignal,
 ) -> "Loop":
-    # TensorFlow is loaded by now, with its threads pinned; before, these modules must not be imported.
+    # These modules import TensorFlow, whose threads must be set first. The caller has done that.
     from train import parcels, step
     from train.batches import Batches
     from train.loop import Loop
@@ -201,7 +201,7 @@ def _describe(
 
 def _note_changes(recorded: dict[str, Any], now: dict[str, Any], display: Display) -> None:
     for name in runtime.RECORDED:
-        before, after = recorded.get(name, now.get(name)), now.get(name)  # older records have fewer
+        before, after = recorded.get(name, now.get(name)), now.get(name)  # older records lack some names
         if before != after:
             display.say(f"note: {name} was {before}, is {after}; the last bits may differ from an unbroken run")
 
@@ -210,7 +210,7 @@ PACKAGES: Final = ("tensorflow", "tensorflow-cpu", "keras", "numpy", "nvidia-cud
 
 
 def read_parent() -> dict[str, Any] | None:
-    """Return the image or environment of this run, as the launcher says in TOOLKIT_PARENT."""
+    """Return the description of the image or environment in TOOLKIT_PARENT, which the launcher sets, or None."""
     text = os.environ.get("TOOLKIT_PARENT", "")
     if not text:
         return None

@@ -1,4 +1,4 @@
-"""Runs the training steps, and after each records and saves what is due."""
+"""Runs the training steps. After each step it records and saves what is due."""
 
 import itertools
 import math
@@ -36,7 +36,7 @@ from train.step import (
 
 
 class Profile:
-    """Profiles a range of steps, counted from 1, for TensorBoard; does nothing without a range."""
+    """A profile of a range of steps, counted from 1, for TensorBoard. Without a range it does nothing."""
 
     def __init__(self, steps: tuple[int, int] | None, folder: Path) -> None:
         self.steps, self.folder, self.running = steps, folder, False
@@ -77,10 +77,11 @@ class Profile:
 
 @dataclass
 class Loop:
-    """A run in progress; each step moves `position`.
+    """A run in progress. Each step advances `position`.
 
-    With `late`, outcomes are read when the next step has begun. With `resident`, the training images are on the device,
-    and steps are told only which to take. `first_step_seconds` is set once this process' first step is done.
+    With `late`, the outcome of a step is read after the next step has begun. With `resident`, the training images are
+    on the device, and a step gets only their indices and augmentation. `first_step_seconds` is the time of the first
+    step of this process.
     """
 
     config: TrainConfig
@@ -106,18 +107,18 @@ class Loop:
             def report(outcome: Outcome | PackedOutcome, *, last: bool = True) -> None:
                 self._account(outcome, recorder)
                 profile.move(self.position.step)
-                if last:  # the state is that of this step: no later one is under way
+                if last:  # no later step has begun, so the state is that of this step
                     self._close_step(recorder)
                 self._began = time.monotonic()
 
             def must_end(done: int) -> bool:
-                """Say whether a step of this process, counted from 1, must be over before the next one begins."""
+                """Return whether a step of this process, counted from 1, must end before the next one begins."""
                 due = self._is_end(start + done) or self._is_saved(start + done)
                 return done == 1 or due or self.config.profile is not None or bool(self.stop())
 
             if not start and self.config.loop != "eager":
                 recorder.add_graph(self.evaluation_step, evaluation_batch(self.batches.dataset.watched))
-            if self.position.seen and self._is_end(start):  # stopped when its last epoch was evaluated
+            if self.position.seen and self._is_end(start):  # the run was stopped while it evaluated this epoch
                 self._close_step(recorder)
             profile.move(start)
             self._began = time.monotonic()
@@ -131,7 +132,7 @@ class Loop:
         return self.evaluation or self.evaluate(self.batches.dataset.watched)
 
     def evaluate(self, split: Split) -> Evaluation:
-        """Evaluate the model on a split; if asked to stop, saves the state and raises an InterruptionError."""
+        """Evaluate the model on a split. If asked to stop, save the state and raise an InterruptionError."""
         self.display.begin("evaluating")
         found = evaluate(self.evaluation_step, split, self.stop)
         if found is None:
@@ -223,7 +224,7 @@ class Loop:
 
 
 class Report(Protocol):
-    """Takes the outcome of a step; `last` says that no later step has begun."""
+    """A function that takes the outcome of a step. `last` means that no later step has begun."""
 
     def __call__(self, outcome: Outcome | PackedOutcome, *, last: bool = True) -> None: ...
 
@@ -234,10 +235,10 @@ def run_by_steps(step: TrainStep, batches: Iterator[Batch], report: Report) -> N
 
 
 def run_late(step: TrainStep, batches: Iterable[Batch], report: Report, must_end: Callable[[int], bool]) -> None:
-    """Call the step for each batch and report it once the next one has begun, so that the device never waits.
+    """Call the step for each batch, and report it after the next one has begun, so that the device never waits.
 
-    `step` returns before the device is done, `report` takes outcomes in their order, and `must_end` says whether a
-    step, counted from 1, must be reported before the next one begins.
+    `step` returns before the device is done. `report` gets the outcomes in order. `must_end` returns whether a step,
+    counted from 1, must be reported before the next one begins.
     """
     waiting: deque[Outcome | PackedOutcome] = deque()
     for done, batch in enumerate(batches, start=1):
@@ -248,15 +249,15 @@ def run_late(step: TrainStep, batches: Iterable[Batch], report: Report, must_end
 
 
 def run_by_fit(step: TrainStep, batches: Iterator[Batch], report: Report, count: int) -> None:
-    """Let Keras' ``fit`` call the step `count` times; what `report` raises comes through."""
+    """Let Keras' ``fit`` call the step `count` times. Exceptions of `report` pass through."""
     if not count:
         return
     first = next(batches)
     signature = tuple(tf.TensorSpec.from_tensor(tf.constant(value)) for value in first)
     data = tf.data.Dataset.from_generator(lambda: itertools.chain([first], batches), output_signature=signature)
-    model = keras.Model()  # without layers: of a model, `fit` needs a method `train_step` and no more
+    model = keras.Model()  # without layers, because `fit` needs only the method `train_step`
     model.built, model.train_step = True, lambda batch: step(*batch)._asdict()
-    # The step is compiled already. Keras itself would not, where operations are deterministic, but only warn of it.
+    # The step is compiled already. Keras itself would only warn that it does not compile deterministic operations.
     model.compile(jit_compile=False)
     report_step = keras.callbacks.LambdaCallback(on_train_batch_end=lambda _, logs: report(Outcome(**logs)))
     model.fit(data, epochs=1, steps_per_epoch=count, shuffle=False, verbose=0, callbacks=[report_step])

@@ -1,4 +1,4 @@
-"""Records a run: each epoch (CSV), each epoch and every few steps (JSONL, TensorBoard)."""
+"""Records a run: each epoch as CSV, each epoch and every few steps as JSONL and for TensorBoard."""
 
 import contextlib
 import csv
@@ -16,7 +16,7 @@ CSV, LINES = "metrics.csv", "metrics.jsonl"
 
 @dataclass(frozen=True)
 class EpochRecord:
-    """An epoch: losses are means over examples, accuracies shares, times seconds of training since the first step."""
+    """The numbers of an epoch: losses as means over examples, accuracies as shares, seconds of training so far."""
 
     epoch: int
     step: int
@@ -30,9 +30,9 @@ class EpochRecord:
 
 
 def read_epochs(path: Path) -> list[EpochRecord]:
-    """Read ``metrics.csv``; a line cut short by a crash is left out. Raises an OSError if there is no such file."""
+    """Read ``metrics.csv`` without damaged lines, such as one cut short by a crash. Raises an OSError if it is missing."""
     records = []
-    # Bytes that are no text count as a damaged line.
+    # Bytes that are not UTF-8 make their line damaged, not the whole file.
     with path.open(encoding="utf-8", errors="replace", newline="") as file, contextlib.suppress(csv.Error):
         for row in csv.DictReader(file):
             try:
@@ -43,16 +43,16 @@ def read_epochs(path: Path) -> list[EpochRecord]:
 
 
 def parse_epoch(row: dict[str, str]) -> EpochRecord:
-    """Read one row of ``metrics.csv``. Raises KeyError, TypeError or ValueError where it is damaged."""
+    """Read one row of ``metrics.csv``; raises a KeyError, TypeError or ValueError if it is damaged."""
     kinds: dict[str, Any] = {field.name: field.type for field in fields(EpochRecord)}
     return EpochRecord(**{name: kind(row[name]) for name, kind in kinds.items()})
 
 
 class Recorder:
-    """Appends records to the files of a run, each at once, so that a process that is killed loses none.
+    """Appends records to the files of a run. It writes each record at once, so a killed process loses none.
 
-    A resumed run repeats the steps after its checkpoint. Their old records are dropped, so the files are those of an
-    unbroken run, but for the times in them. All methods raise a PreflightError where they cannot write.
+    A resumed run repeats the steps after its checkpoint, so their old records are dropped. The files then equal those
+    of an uninterrupted run, except for times. All methods raise a PreflightError if they cannot write.
     """
 
     def __init__(self, folder: Path, step: int) -> None:
@@ -76,7 +76,7 @@ class Recorder:
                 self._lines.close()
                 self._board.close()
         except PreflightError:
-            if error is None:  # else this one is the cause
+            if error is None:  # else the error of the block is raised
                 raise
 
     def add_step(self, step: int, **values: float) -> None:
@@ -89,7 +89,7 @@ class Recorder:
         self._add("epoch", values.pop("step"), values)
 
     def add_graph(self, function: Any, images: Any) -> None:
-        """Record the graph that a compiled function has for this argument."""
+        """Record the graph of a compiled function for these images."""
         import tensorflow as tf
 
         with self._writing(), self._board.as_default(step=0):

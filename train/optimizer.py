@@ -1,6 +1,6 @@
-"""Defines update rules: how a step moves a weight, and what is kept for each weight between steps.
+"""Defines update rules: how a step changes a weight, and which values are kept for each weight between steps.
 
-They are not Keras', because the paper's rule is Torch's: weight decay is an L2 penalty inside the gradient, and
+Keras' optimizers are not used, because the paper's rule is Torch's: weight decay is an L2 penalty in the gradient, and
 Nesterov momentum looks ahead by the learning rate of this step (Sutskever et al., ICML 2013).
 """
 
@@ -19,8 +19,8 @@ Update = Callable[[tf.Variable, tf.Tensor, Sequence[tf.Variable], tf.Tensor, tf.
 class Rule:
     """An update rule.
 
-    `slots` names what is kept for each weight, zero at first. `update` moves a weight and its slots in place, given
-    (weight, gradient, slots, learning rate, count); the count is that of updates so far, this one included.
+    `slots` names the values kept for each weight, which start at zero. `update` changes a weight and its slots in
+    place. It takes (weight, gradient, slots, learning rate, count); `count` is the number of updates with this one.
     """
 
     slots: tuple[str, ...]
@@ -35,7 +35,7 @@ def choose(config: TrainConfig) -> Rule:
 def make_sgd(momentum: float) -> Rule:
     """Return gradient descent with Nesterov momentum: v = momentum v + g, then w = w - rate (g + momentum v).
 
-    It is one fused operation for each weight, not ten, so the graph of a step is a fifth smaller.
+    Each weight takes one fused operation instead of ten, so the graph of a step is a fifth smaller.
     """
 
     def update(

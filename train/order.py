@@ -1,4 +1,4 @@
-"""Chooses the examples of each step by (seed, step) alone, so that a resumed run takes those of an unbroken one.
+"""Chooses the examples of each step by (seed, step) alone, so that a resumed run takes the same ones.
 
 Random numbers come from NumPy's Philox, a counter-based generator (Salmon et al., "Parallel random numbers: as easy as
 1, 2, 3", SC 2011). Its key is the seed and the purpose, so there is no state to save.
@@ -15,7 +15,7 @@ _PURPOSES: Final[dict[Purpose, int]] = {"order": 1, "augmentation": 2, "split": 
 
 
 def stream(seed: int, purpose: Purpose, index: int = 0) -> np.random.Generator:
-    """Return a generator for a purpose; `index` is the epoch, the layer, or whatever is counted."""
+    """Return a random generator for a purpose and a number, such as that of the epoch."""
     return np.random.Generator(np.random.Philox(key=[seed, _PURPOSES[purpose]], counter=[0, 0, 0, index]))
 
 
@@ -28,16 +28,16 @@ def permute(seed: int, epoch: int, examples: int) -> NDArray[np.int64]:
 
 
 def count_steps(examples: int, batch_size: int) -> int:
-    """Return the steps in an epoch. A remainder smaller than a batch waits for another epoch."""
+    """Return the number of steps in an epoch. The epoch leaves out a remainder that is smaller than a batch."""
     return max(1, examples // batch_size)
 
 
 def locate(step: int, examples: int, batch_size: int) -> tuple[int, int]:
-    """Return the epoch of a step and its number in that epoch, both from 0."""
+    """Return the epoch of a step and the step's number in that epoch, both counted from 0."""
     return divmod(step, count_steps(examples, batch_size))
 
 
 def select(seed: int, step: int, examples: int, batch_size: int) -> NDArray[np.int64]:
-    """Return the indices of the examples of a step: (batch_size,), fewer where the data set is smaller."""
+    """Return the indices of a step's examples: (batch_size,), or fewer if the data set is smaller."""
     epoch, number = locate(step, examples, batch_size)
     return permute(seed, epoch, examples)[number * batch_size : (number + 1) * batch_size]

@@ -1,6 +1,6 @@
-"""Packs a step's input into one array of bytes, so that it goes to the device in one copy.
+"""Packs a step's input into one array of bytes (a parcel), so that it goes to the device in one copy.
 
-A parcel holds a whole batch, or, where the training images are kept on the device, only which of them to take.
+A parcel holds a whole batch, or only the indices and augmentation of its images if these are on the device.
 """
 
 from dataclasses import dataclass
@@ -19,19 +19,19 @@ Tensors = tuple[tf.Tensor, tf.Tensor, tf.Tensor]
 
 
 def pack(images: Any, labels: Any, rate: Any) -> NDArray[np.uint8]:
-    """Put a batch into one array of bytes (size,): images, labels, learning rate."""
+    """Pack a batch into one array of bytes (size,): images, labels, learning rate."""
     return _join(np.asarray(images, np.uint8), np.asarray(labels, np.int64), np.asarray([rate], np.float32))
 
 
 def unpack(parcel: tf.Tensor, shape: tuple[int, ...]) -> Tensors:
-    """Take a batch with images of this shape out of its parcel, in a graph."""
+    """Unpack a batch with images of this shape, in a graph."""
     count, end = int(np.prod(shape)), int(np.prod(shape)) + 8 * shape[0]
     labels = tf.bitcast(tf.reshape(parcel[count:end], [shape[0], 8]), tf.int64)
     return tf.reshape(parcel[:count], shape), labels, tf.bitcast(parcel[end : end + 4], tf.float32)
 
 
 def pack_choice(chosen: Any, draws: Any, rate: Any) -> NDArray[np.uint8]:
-    """Put into one array of bytes which examples a step takes, how each is augmented, and the learning rate."""
+    """Pack the indices of a step's examples, their augmentation and the learning rate into one array of bytes."""
     return _join(np.asarray(chosen, np.int64), np.asarray(draws, np.uint8), np.asarray([rate], np.float32))
 
 
@@ -43,8 +43,8 @@ def _join(*parts: NDArray[Any]) -> NDArray[np.uint8]:
 class Resident:
     """The training split in the device's memory.
 
-    `images` are (examples, height, width, channels) as bytes, `labels` (examples,) as int64. Before cropping, `pad`
-    pixels of value `fill`, (channels,), are added on each side; `pad` is 0 where images are not augmented.
+    `images` are (examples, height, width, channels) as bytes, `labels` (examples,) as int64. Before cropping, each side
+    gets `pad` pixels of value `fill`, (channels,). Without augmentation `pad` is 0.
     """
 
     images: tf.Tensor
@@ -53,9 +53,9 @@ class Resident:
     fill: NDArray[np.uint8]
 
     def unpack(self, parcel: tf.Tensor, batch: int) -> Tensors:
-        """Take a batch, augmented, in a graph; returns the same values as ``Batches.make``.
+        """Return the augmented batch of a parcel, in a graph, with the same values as ``Batches.make``.
 
-        XLA turns it into one program, which is one launch; as operations of TensorFlow it would be some twenty.
+        XLA compiles this into one program, which is one launch. As TensorFlow operations it would be about twenty.
         """
 
         @tf.function(jit_compile=True, autograph=False)  # type: ignore[untyped-decorator]
@@ -68,7 +68,7 @@ class Resident:
         return tuple(take(self.images, self.labels, parcel))
 
     def _crop(self, images: tf.Tensor, chosen: tf.Tensor, draws: tf.Tensor) -> tf.Tensor:
-        """Shift and mirror as ``augment`` does, by the index of each pixel among those of all images."""
+        """Shift and mirror as ``augment`` does. Each pixel is gathered by its index among the pixels of all images."""
         _, height, width, channels = images.shape
         across = tf.range(width, dtype=tf.int64)
         rows = draws[:, :1] + tf.range(height, dtype=tf.int64) - self.pad
@@ -80,7 +80,7 @@ class Resident:
 
 
 def keep(dataset: Dataset, augmentation: Augmentation | None, memory: int) -> Resident | None:
-    """Copy the training split to the device, if its images take little of the device's memory (in bytes)."""
+    """Copy the training split to the device; returns None if its images take too much of `memory`, in bytes."""
     images, labels = dataset.train.images, dataset.train.labels
     if not fits_device(images.nbytes, memory):
         return None

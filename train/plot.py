@@ -25,11 +25,11 @@ def draw(folder: Path) -> Path:
 
 
 def draw_records(records: Sequence[EpochRecord], config: TrainConfig, path: Path) -> None:
-    """Draw loss, error and learning rate over epochs, with the paper's error where there is one."""
+    """Draw loss, error and learning rate over epochs, and the paper's error if there is one."""
     from matplotlib.figure import Figure
     from matplotlib.ticker import MaxNLocator
 
-    # Fixed margins: finding them takes as long as the drawing, after each epoch.
+    # Fixed margins, because computing them takes as long as the drawing, which follows each epoch.
     figure = Figure(figsize=(10, 4.2))
     figure.subplots_adjust(left=0.08, right=0.985, bottom=0.125, top=0.88, wspace=0.34)
     epochs = [record.epoch for record in records]
@@ -55,7 +55,7 @@ def draw_records(records: Sequence[EpochRecord], config: TrainConfig, path: Path
     rate.set_ylabel("learning rate (dotted)")
     rate.set_ylim(bottom=0)
     for axes in (loss, rate):
-        # A common factor above the axis, where the numbers would be longer than the margin is wide.
+        # Numbers that are too long for the margin get a common factor above the axis.
         axes.ticklabel_format(axis="y", scilimits=(-3, 5))
     loss.legend()
     error.legend()
@@ -94,7 +94,7 @@ COLUMNS: Final = 100
 
 
 def per_class_accuracy(confusion: NDArray[np.int64]) -> list[float | None]:
-    """Return the accuracy on each true class; None for a class that the split does not hold."""
+    """Return the accuracy on each true class; None for a class without examples."""
     totals = confusion.sum(axis=1)
     return [float(confusion[i, i] / total) if total else None for i, total in enumerate(totals.tolist())]
 
@@ -130,9 +130,9 @@ def _draw_confusion(path: Path, confusion: NDArray[np.int64], names: Sequence[st
 
 
 def write_summary(path: Path, model: Any) -> None:
-    """Write Keras' table of layers, output shapes and parameters as text, whatever the terminal's width."""
+    """Write Keras' table of layers, output shapes and parameters as text."""
     before = os.environ.get("COLUMNS")
-    os.environ["COLUMNS"] = str(COLUMNS)  # Keras lays out for the width it is given, and cuts at the terminal's
+    os.environ["COLUMNS"] = str(COLUMNS)  # Keras cuts lines at the terminal's width, whatever `line_length` is
     try:
         model.summary(print_fn=lambda text: write_text(path, text), line_length=COLUMNS)
     finally:
@@ -142,7 +142,7 @@ def write_summary(path: Path, model: Any) -> None:
 
 
 def draw_model(path: Path, config: TrainConfig) -> None:
-    """Draw the network: each dense block as bars as high as its channels, with the size of its maps."""
+    """Draw the network: for each dense block a bar for each layer, as high as its channels, and the size of its maps."""
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=(9, 3.2), layout="constrained")

@@ -1,11 +1,11 @@
-"""Handles signals, and closes the network to this process.
+"""Handles signals, and closes the network for this process.
 
-Before the first step is done, SIGTERM, SIGINT or SIGHUP ends the process at once. After that, a signal asks the loop to
-stop after its step and to save; a second one ends the process at once. An ignored SIGHUP, as under nohup, stays
-ignored.
+Before the first step is done, SIGTERM, SIGINT or SIGHUP ends the process at once. Later, a signal asks the loop to stop
+after the current step and to save; a second one ends the process at once. A SIGHUP that is ignored, as under nohup,
+stays ignored.
 
-A container gets a network or not before its arguments are known, so compose's service has one for all data sets. Linux
-lets a process without rights give up system calls for good (seccomp, since Linux 3.17;
+Whether a container has a network is decided before its arguments are known, so compose's service has one for all data
+sets. Linux lets an unprivileged process give up system calls for good (seccomp, since Linux 3.17;
 https://docs.kernel.org/userspace-api/seccomp_filter.html); Docker's default profile allows it.
 """
 
@@ -21,7 +21,7 @@ from types import FrameType
 
 
 class StopSignal:
-    """Remembers a signal to stop; called, it returns the signal's name, or nothing."""
+    """The signal to stop that this process has received. A call returns its name, or an empty text."""
 
     def __init__(self) -> None:
         self.reason = ""
@@ -31,7 +31,7 @@ class StopSignal:
         return self.reason
 
     def begin_saving(self) -> None:
-        """Let signals wait for the end of a step from now on, because there is work to save."""
+        """From now on, let the first signal wait for the end of a step, because there is work to save."""
         self.saving = True
 
     def receive(self, number: int, frame: FrameType | None) -> None:
@@ -80,11 +80,11 @@ class _Program(ctypes.Structure):
 
 
 def close_network() -> str:
-    """Refuse every new socket to other machines, for all threads and children of this process, for good.
+    """Refuse new network sockets in all threads and children of this process, for good.
 
-    Sockets of the file system and of the kernel (``AF_UNIX``, ``AF_NETLINK``) stay possible; others fail with "Network
-    is unreachable", as in a container without a network. io_uring is refused because it can open sockets. Returns why
-    the kernel did not do it, or nothing.
+    Sockets of the file system and of the kernel (``AF_UNIX``, ``AF_NETLINK``) stay possible. Others fail with "Network
+    is unreachable", as in a container without a network. io_uring is refused because it can open sockets. Returns an
+    empty text, or the reason why the network stays open.
     """
     if platform.machine() != "x86_64":
         return f"not known how on {platform.machine()}"

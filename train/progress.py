@@ -1,4 +1,4 @@
-"""Shows the progress of a run: a bar on a terminal, elsewhere a line for each epoch and at least every minute."""
+"""Shows the progress of a run: a bar on a terminal, otherwise a line for each epoch and at least one a minute."""
 
 import contextlib
 import json
@@ -16,7 +16,7 @@ from train.metrics import EpochRecord
 WIDTH = 24
 REDRAW_SECONDS = 0.1
 SILENCE_SECONDS = 50.0
-"""Longest time without a line; less than a minute, because a busy machine is late."""
+"""Longest time without a line. It is less than a minute, because a busy machine prints late."""
 
 
 class Step(NamedTuple):
@@ -43,7 +43,7 @@ class Display:
 
     @contextlib.contextmanager
     def speaking(self) -> Iterator[None]:
-        """While the block runs, print a line about the current work where nothing was printed for long."""
+        """While the block runs, print a line about the current work if nothing else was printed for long."""
         ended = threading.Event()
 
         def watch() -> None:
@@ -63,7 +63,7 @@ class Display:
                 thread.join()
 
     def begin(self, work: str) -> None:
-        """Set the current work, until the next step is done; it is printed only if it takes long."""
+        """Name the current work, until the next step is done. It is printed only if it takes long."""
         with self._lock:
             self._work, self._began = work, time.monotonic()
 
@@ -94,7 +94,7 @@ class Display:
         )
 
     def _write(self, text: str) -> None:
-        """Write to the stream; a reader that has gone away does not stop training."""
+        """Write to the stream. A closed stream does not stop training."""
         with self._lock, contextlib.suppress(OSError, ValueError):
             self._spoken = time.monotonic()
             self.stream.write(translate(text))
@@ -130,21 +130,21 @@ def format_seconds(seconds: float) -> str:
 
 
 VARIABLE: Final = "TOOLKIT_PATHS"
-"""A JSON object from the path inside to the path outside of each mount; ``toolkit`` and compose.yaml set it."""
+"""Environment variable with a JSON object: for each mount its path inside and its path outside of the container."""
 
 
 def translate(text: str) -> str:
-    """Replace paths inside a container by the user's; records keep the paths of the container."""
+    """Replace paths inside a container by the user's paths. Records keep the container's paths."""
     names = _read_mounts()
     if not names:
         return text
-    # The longest first: of a mount within a mount, the inner one counts.
+    # Longest first, so that the inner one of two nested mounts matches.
     inside = "|".join(re.escape(path) for path in sorted(names, key=len, reverse=True))
     return re.sub(rf"(?<![\w./-])(?:{inside})(?![\w-]|\.\w)", lambda match: names[match[0]], text)
 
 
 def _read_mounts() -> dict[str, str]:
-    """Read the mounts; a damaged variable counts as none."""
+    """Read the mounts from `VARIABLE`; a damaged value counts as none."""
     try:
         value = json.loads(os.environ.get(VARIABLE, "{}"))
     except ValueError:

@@ -1,8 +1,8 @@
 """Reads run folders: manifest, configuration, metrics and checkpoints. Needs neither TensorFlow nor NumPy.
 
-A run folder holds ``config.yaml``, ``metrics.csv``, ``metrics.jsonl``, ``checkpoints/step-N.npz`` and ``.json``, and
-``confusion.csv`` and ``manifest.json`` once the run is finished. The checks return what they compared, for a message.
-They raise an IntegrityError for a contradiction, and one of `BAD_METRICS` for a damaged file.
+A run folder holds ``config.yaml``, ``metrics.csv``, ``metrics.jsonl``, ``checkpoints/step-N.npz`` and ``.json``. A
+finished run adds ``confusion.csv`` and ``manifest.json``. Each check returns a text about what it compared. It raises
+an IntegrityError for a contradiction, and one of `BAD_METRICS` for a damaged file.
 """
 
 import ast
@@ -29,28 +29,28 @@ MANIFEST, CONFIG, CONFUSION, CHECKPOINTS = "manifest.json", "config.yaml", "conf
 SCHEMA: Final = 1
 
 SLOTS: Final = "slots/"
-"""Prefix of the names of what the optimizer remembers; all other names but `COUNTERS` are those of weights."""
+"""Prefix of the names of optimizer slots. All other names except `COUNTERS` are those of weights."""
 
 COUNTERS: Final = ("step", "loss_scale", "steady", "skipped")
 
 TIMES: Final = frozenset({"seconds", "images_per_second", "train_seconds", "first_step_seconds", "device_peak_bytes"})
-"""Recorded numbers that differ between two equal runs: times, and memory, which depends on other processes."""
+"""Recorded numbers that may differ between equal runs: times, and memory, which depends on other processes."""
 
 DECISIVE: Final = ("threads", "devices", "tensorflow", "batch_size", "data_sha256")
-"""Parts of the environment without which a run gives other bits."""
+"""Parts of the environment that the bits of a run depend on."""
 
 STEM: Final = "step-" + "[0-9]" * 8
 _PARTS: Final = {"config": dict, "config_sha256": str, "result": dict, "weights_sha256": str, "environment": dict}
 BAD_CHECKPOINT: Final = (OSError, ValueError, KeyError, TypeError, AttributeError, SyntaxError, zipfile.BadZipFile)
-"""What reading a damaged checkpoint raises."""
+"""Exceptions that reading a damaged checkpoint can raise."""
 
 BAD_METRICS: Final = (OSError, ValueError, KeyError, TypeError, ZeroDivisionError, IndexError)
-"""What reading damaged metrics raises."""
+"""Exceptions that reading damaged metrics can raise."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class RunRecord:
-    """The manifest of a finished run, a JSON object, and its folder, where other files may be missing."""
+    """The folder of a finished run and its manifest, a JSON object. Other files of the folder may be missing."""
 
     folder: Path
     value: Mapping[str, Any]
@@ -77,12 +77,12 @@ class RunRecord:
 
     @property
     def emulated(self) -> tuple[str, ...]:
-        """The emulated GPUs that the run used: they compute nothing."""
+        """Names of the emulated GPUs that the run used. They compute nothing."""
         return tuple(str(name) for name in self.environment.get("devices") or [] if MARK in str(name))
 
 
 def read_record(target: Path) -> RunRecord:
-    """Read the manifest of a finished run, given its folder or the manifest in it."""
+    """Read the manifest of a finished run, given its folder or the manifest's path; raises an IntegrityError."""
     folder = target.parent if target.name == MANIFEST else target
     try:
         value = json.loads((folder / MANIFEST).read_text(encoding="utf-8"))
@@ -105,7 +105,7 @@ class Run(NamedTuple):
 
 
 def read_run(folder: Path) -> Run:
-    """Read configuration and epochs of a run, which may be unfinished but not in its first epoch."""
+    """Read the configuration and the epochs of a run; raises a DataError if its first epoch is not finished."""
     config = read_folder_config(folder)
     try:
         records = metrics.read_epochs(folder / metrics.CSV)
@@ -124,7 +124,7 @@ def read_folder_config(folder: Path) -> TrainConfig:
 
 
 def read_config(file: Path) -> TrainConfig:
-    """Read a run's configuration from its ``config.yaml`` or its ``manifest.json``; else raise a DataError."""
+    """Read a run's configuration from its ``config.yaml`` or ``manifest.json``; raises a DataError for other files."""
     try:
         values = yaml.safe_load(file.read_text(encoding="utf-8"))
         if isinstance(values, dict) and values.get("kind") == "run":
@@ -154,13 +154,13 @@ def check_config(record: RunRecord) -> str:
 
 
 def compare_environments(before: Mapping[str, Any], after: Mapping[str, Any]) -> str:
-    """Say which decisive parts of two environments differ; empty if none does."""
+    """Describe which decisive parts of two environments differ; returns an empty text if none does."""
     pairs = ((name, before.get(name), after.get(name)) for name in DECISIVE)
     return ", ".join(f"{name} is {now}, was {then}" for name, then, now in pairs if then != now)
 
 
 def read_lines(folder: Path) -> list[dict[str, Any]]:
-    """Read the records of steps and epochs, in order; raises one of `BAD_METRICS` where they are damaged."""
+    """Read the records of steps and epochs, in order; raises one of `BAD_METRICS` if they are damaged."""
     return [json.loads(line) for line in (folder / metrics.LINES).read_text(encoding="utf-8").splitlines()]
 
 
@@ -171,7 +171,7 @@ def check_epochs(record: RunRecord) -> str:
         epochs = [metrics.parse_epoch(row) for row in csv.DictReader(file, strict=True)]
     if [each.epoch for each in epochs] != list(range(1, result["epochs"] + 1)):
         raise IntegrityError(f"{metrics.CSV} has {len(epochs)} epochs, the manifest says {result['epochs']}")
-    # With a validation split the curves show that, and the test split is evaluated once, at the end.
+    # With a validation split, each epoch evaluates that split. The test split is then evaluated once, at the end.
     watched = "validation" if "validation_accuracy" in result else "test"
     last = epochs[-1]
     for name, found, recorded in (
@@ -192,7 +192,7 @@ def check_epochs(record: RunRecord) -> str:
 
 
 def check_confusion(record: RunRecord) -> str:
-    """Compare the confusion matrix, which counts the test split, with the accuracies of the result."""
+    """Compare the confusion matrix of the test split with the accuracies of the result."""
     with (record.folder / CONFUSION).open(encoding="utf-8", newline="") as file:
         counts = [[int(value) for value in row[1:]] for row in list(csv.reader(file))[1:]]
     right = [row[index] for index, row in enumerate(counts)]
@@ -210,9 +210,9 @@ def check_confusion(record: RunRecord) -> str:
 
 @dataclass(frozen=True)
 class SavedState:
-    """A checkpoint whose digest matches: its file, its variables' names in order, and its bytes.
+    """A checkpoint whose digest matches: its file, the names of its variables in order, and its bytes.
 
-    `position` is ``train.checkpoint.Position`` as plain values.
+    `position` has the fields of ``train.checkpoint.Position`` as plain values.
     """
 
     path: Path
@@ -226,7 +226,7 @@ def list_checkpoints(folder: Path) -> list[Path]:
 
 
 def read_state(file: Path) -> SavedState:
-    """Read a checkpoint by its JSON file. Raises one of `BAD_CHECKPOINT` where it is missing or damaged."""
+    """Read a checkpoint, given its JSON file; raises one of `BAD_CHECKPOINT` if it is missing or damaged."""
     facts = json.loads(file.read_text(encoding="utf-8"))
     promised = facts.pop("sha256")
     path = file.with_suffix(".npz")
@@ -237,7 +237,7 @@ def read_state(file: Path) -> SavedState:
 
 
 def read_newest_state(run: Path) -> SavedState | None:
-    """Read the newest checkpoint of a run folder, None if there is none; damage raises an IntegrityError."""
+    """Read the newest checkpoint of a run folder, if there is one; raises an IntegrityError if it is damaged."""
     records = list_checkpoints(run / CHECKPOINTS)
     if not records:
         return None
@@ -248,14 +248,14 @@ def read_newest_state(run: Path) -> SavedState | None:
 
 
 def digest_state(facts: Mapping[str, Any], content: bytes | memoryview) -> str:
-    """Return the SHA-256 of a checkpoint, which its JSON file promises, as hexadecimal text."""
+    """Return the SHA-256 of a checkpoint, which its JSON file records, as hexadecimal text."""
     state = hashlib.sha256(json.dumps(facts, sort_keys=True).encode())
     state.update(content)
     return state.hexdigest()
 
 
 def digest_weights(saved: SavedState) -> str:
-    """Return the SHA-256 of all weights and running averages of a checkpoint, as ``train.state.digest`` does."""
+    """Return the SHA-256 of a checkpoint's weights and running averages, equal to that of ``train.state.digest``."""
     state = hashlib.sha256()
     try:
         with zipfile.ZipFile(io.BytesIO(saved.content)) as archive:
@@ -272,7 +272,7 @@ def digest_weights(saved: SavedState) -> str:
 
 
 def describe_array(name: str, kind: str, shape: tuple[int, ...]) -> bytes:
-    """Return what the digest of the weights holds before the bytes of an array."""
+    """Return the bytes that precede those of an array in the digest of the weights."""
     return f"{name}:{kind}:{shape};".encode()
 
 
@@ -283,7 +283,7 @@ def _read_array(data: bytes) -> tuple[str, tuple[int, ...], bytes]:
     start = 10 if data[6] == 1 else 12
     end = start + int.from_bytes(data[8:start], "little")
     header = ast.literal_eval(data[start:end].decode())
-    # As NumPy's ascontiguousarray, which gives each array at least one dimension.
+    # NumPy's ascontiguousarray, which the digest uses, gives each array at least one dimension.
     shape = tuple(header["shape"]) or (1,)
     body = data[end:]
     size = int(header["descr"].lstrip("<>|=bcfiuV"))

@@ -1,6 +1,6 @@
-"""Sets TensorFlow up so that two runs give the same bits: pinned threads and deterministic operations.
+"""Sets TensorFlow up so that two runs give the same bits: fixed numbers of threads and deterministic operations.
 
-It also refuses an emulated GPU in everything but a rehearsal.
+It also refuses an emulated GPU outside of a rehearsal.
 """
 
 import ctypes
@@ -16,13 +16,13 @@ from train.cores import count_cores
 from train.errors import PreflightError
 
 MARK: Final = "(emulated)"
-"""Ends the name of every emulated device, so that no record can pass for a real card's."""
+"""End of the name of every emulated device, so that its records cannot be mistaken for those of a real GPU."""
 
 _SYMBOL: Final = "nullgpu_emulated"
 
 
 RESIDENT_SHARE: Final = 0.1
-"""Share of a GPU's memory that training images may take; larger data sets stay on the host."""
+"""Share of a GPU's memory that training images may take. Larger data sets stay on the host."""
 
 
 class _Permission:
@@ -34,7 +34,7 @@ def allow_emulation() -> None:
 
 
 def is_emulated(names: Iterable[str]) -> bool:
-    """Say whether one of these GPUs is emulated, by its name or by the CUDA driver of this process."""
+    """Return whether one of these GPUs is emulated, by its name or by the CUDA driver of this process."""
     names = list(names)
     return bool(names) and (any(MARK in name for name in names) or _driver_is_emulated())
 
@@ -67,18 +67,18 @@ FLAGS: Final = (
     "TF_XLA_",
     "XLA_",
 )
-"""Prefixes of environment variables that choose among kernels, and so decide the last bits."""
+"""Prefixes of environment variables that affect the choice of kernels, and so the last bits."""
 
 
 RECORDED: Final = ("threads", "devices", "tensorflow", "tf32", "numpy", "cuda", "cudnn", "driver", "flags")
-"""What `prepare` returns. If one of these changes, a resumed run may differ in its last bits."""
+"""Keys of the result of `prepare`. If one of the values changes, a resumed run may differ in its last bits."""
 
 
 def prepare(threads: int, *, tf32: bool = False) -> dict[str, Any]:
-    """Load TensorFlow and pin what decides its last bits; call it before anything else of TensorFlow.
+    """Load TensorFlow and fix the settings that change its last bits. Call this before any other use of TensorFlow.
 
-    Sums are split among the `threads` of an operation, so their number changes the rounding. With `tf32`, GPUs round
-    the factors of float32 products to 10 bits of mantissa, TensorFlow's own default from compute capability 8.0 on.
+    An operation splits its sums among its `threads`, so their number changes the rounding. With `tf32`, GPUs round the
+    factors of float32 products to 10 bits of mantissa, which is TensorFlow's default from compute capability 8.0 on.
     Returns what the bits depend on besides the configuration, to be recorded with the run.
     """
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
@@ -91,8 +91,8 @@ def prepare(threads: int, *, tf32: bool = False) -> dict[str, Any]:
     refuse_emulation(list_devices() if graphics else [])
     tf.config.experimental.enable_tensor_float_32_execution(tf32)
     if graphics:
-        # The network is laid out for the GPU already, see train.model.formulation. Grappler would transpose its maps
-        # to channels last and back where most convolutions are float16.
+        # The network already has the GPU's layout, see train.model.formulation. If most convolutions are float16,
+        # Grappler would transpose the maps to channels last and back.
         tf.config.optimizer.set_experimental_options({"layout_optimizer": False})
     for device in graphics:
         tf.config.experimental.set_memory_growth(device, enable=True)
@@ -109,7 +109,7 @@ def prepare(threads: int, *, tf32: bool = False) -> dict[str, Any]:
 def describe_libraries(build: dict[str, Any]) -> dict[str, str]:
     """Return the versions of NumPy and, with a GPU, of CUDA, cuDNN and the driver.
 
-    `build` is TensorFlow's own account of the CUDA and cuDNN that it was built for; empty without a GPU.
+    `build` is TensorFlow's build information, with the CUDA and cuDNN that it was built for; empty without a GPU.
     """
     found = {"numpy": metadata.version("numpy")}
     if not build:
@@ -119,12 +119,12 @@ def describe_libraries(build: dict[str, Any]) -> dict[str, str]:
         try:
             found[library] = metadata.version(package)
         except metadata.PackageNotFoundError:
-            continue  # then it is the system's, of the version that TensorFlow was built for
+            continue  # the system's library is used; it has the version that TensorFlow was built for
     return found | {"driver": read_driver_version()}
 
 
 def read_device_peak() -> int | None:
-    """Return the most bytes that TensorFlow has had in use on the first GPU; None without a GPU."""
+    """Return the peak memory in bytes that TensorFlow has used on the first GPU; None without a GPU."""
     import tensorflow as tf
 
     if not tf.config.list_logical_devices("GPU"):
@@ -133,7 +133,7 @@ def read_device_peak() -> int | None:
 
 
 def read_device_limit() -> int:
-    """Return the bytes that TensorFlow may use of the smallest GPU; 0 without a GPU."""
+    """Return the memory in bytes that TensorFlow may use on the smallest GPU; 0 without a GPU."""
     from tensorflow.python.client import device_lib
 
     limits = [device.memory_limit for device in device_lib.list_local_devices() if device.device_type == "GPU"]
@@ -141,7 +141,7 @@ def read_device_limit() -> int:
 
 
 def fits_device(images: int, memory: int) -> bool:
-    """Say whether a data set whose images take so many bytes is kept in a GPU's memory."""
+    """Return whether images of so many bytes are kept in a GPU's `memory`, in bytes."""
     return images <= RESIDENT_SHARE * memory
 
 
@@ -153,7 +153,7 @@ def read_driver_version(file: Path = Path("/proc/driver/nvidia/version")) -> str
 
 
 def list_devices() -> list[str]:
-    """Return the model names of the processors that TensorFlow trains on."""
+    """Return the model names of the GPUs that TensorFlow trains on, or of the CPU."""
     import tensorflow as tf
 
     graphics = tf.config.list_physical_devices("GPU")
@@ -171,5 +171,5 @@ def _name_cpu() -> str:
 
 
 def choose_threads(config: TrainConfig, recorded: int | None) -> int:
-    """Return the threads of a run: as asked for, else as it began with, else one for each usable core."""
+    """Return the threads of a run: the configured number, else the recorded one, else one for each usable core."""
     return config.threads or recorded or count_cores()

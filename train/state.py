@@ -18,9 +18,9 @@ from train.reader import COUNTERS, SLOTS, describe_array
 class State:
     """The variables of a run.
 
-    `slots` are what the update rule keeps for each trainable weight. Of the `step` steps done, those `skipped` changed
-    no weight, because a gradient overflowed. In half precision the loss is multiplied by `loss_scale`; `steady` counts
-    the steps without overflow since it last changed.
+    `slots` are the values that the update rule keeps for each trainable weight. `step` counts all steps, `skipped`
+    those that changed no weight because a gradient overflowed. In half precision the loss is multiplied by
+    `loss_scale`; `steady` counts the steps without overflow since the scale last changed.
     """
 
     model: keras.Model
@@ -41,7 +41,7 @@ class State:
         return {name: variable.numpy() for name, variable in self.name_variables().items()}
 
     def write(self, values: Mapping[str, NDArray[np.generic]]) -> None:
-        """Set all variables; values of another model raise an IntegrityError."""
+        """Set all variables; raises an IntegrityError if the values belong to another model."""
         variables = self.name_variables()
         for name, variable in variables.items():
             if name not in values or values[name].shape != tuple(variable.shape):

@@ -24,7 +24,7 @@ GROWTH_INTERVAL: Final = 2000
 
 
 class Outcome(NamedTuple):
-    """Mean loss of a batch without the weight penalty, its number of right answers, whether gradients are finite."""
+    """Mean loss of a batch without weight penalty, number of correct answers, and whether the gradients are finite."""
 
     loss: tf.Tensor
     correct: tf.Tensor
@@ -36,7 +36,7 @@ class Outcome(NamedTuple):
 
 @dataclass(frozen=True)
 class PackedOutcome:
-    """The parts of an `Outcome` in one tensor (3,), so that they come to the host in one copy."""
+    """An `Outcome` as one tensor (3,), so that it comes to the host in one copy."""
 
     parts: tf.Tensor
 
@@ -46,13 +46,13 @@ class PackedOutcome:
 
 
 TrainStep = Callable[[Any, Any, Any], Any]
-"""Takes images, labels and the learning rate, arrays or tensors; returns an `Outcome` or `PackedOutcome`."""
+"""A function of images, labels and learning rate, as arrays or tensors, that returns an `Outcome` or `PackedOutcome`."""
 
 EvaluationStep = Callable[[tf.Tensor], tf.Tensor]
 
 
 def start(config: TrainConfig, form: Formulation | None = None) -> tuple[State, Rule]:
-    """Build the network; returns the state before the first step, and the update rule."""
+    """Build the network; returns the initial state and the update rule."""
     model, rule = build(config, form), optimizer.choose(config)
     return create(model, rule, initial_scale=INITIAL_SCALE if config.precision == "mixed_float16" else 1.0), rule
 
@@ -66,21 +66,21 @@ def make_train_step(
     *,
     form: Formulation | None = None,
 ) -> TrainStep:
-    """Return a function of images as bytes, labels and learning rate that moves the state by one step.
+    """Return a function of images as bytes, labels and learning rate that runs a training step on the state.
 
-    With mixed_float16 the loss is scaled. A step whose gradients overflow is skipped: it halves the scale and changes
-    no weight and no slot. The running averages of the normalization do move, because they come from the forward pass.
+    With mixed_float16 the loss is scaled. A step whose gradients overflow halves the scale and changes no weight and no
+    slot. It still updates the running averages of the normalization, because they come from the forward pass.
     """
     form = form or formulation.choose()
     model, weights = state.model, [variable.value for variable in state.model.trainable_variables]
     seed = dropout_seed(model)
     scaled = config.precision == "mixed_float16"
     together = form.compile_updates and not config.jit
-    # Cast one by one, each kernel would be a launch wherever it is used.
+    # These kernels are cast together. Otherwise each cast would be a launch.
     kernels, dtype = _list_cast_kernels(model) if together else [], keras.DTypePolicy(config.precision).compute_dtype
 
     def update(gradients: list[tf.Tensor], rate: tf.Tensor) -> tf.Tensor:
-        """Move weights, slots and scale; returns whether the gradients are finite."""
+        """Update weights, slots and scale; returns whether the gradients are finite."""
         finite = tf.constant(True)
         gradients = [tf.cast(gradient, weight.dtype) for gradient, weight in zip(gradients, weights, strict=True)]
         if scaled:
@@ -97,7 +97,7 @@ def make_train_step(
         if not scaled:
             move()
         elif form.compile_updates:
-            # A condition would make the device wait for the host to decide it.
+            # With tf.cond, the device would wait for the host to decide.
             variables = [*weights, *(slot for slots in state.slots for slot in slots)]
             before = [variable.read_value() for variable in variables]
             move()
@@ -127,7 +127,7 @@ def make_train_step(
         used = {kernel.path: half for kernel, half in zip(kernels, halves, strict=True)}
         sources = [used.get(variable.path, variable.value) for variable in model.trainable_variables]
         finite = apply(tape.gradient(target, sources), rate)
-        labels = tf.cast(labels, tf.int64)  # GPUs have no kernels to compare int32: it would be done on the host
+        labels = tf.cast(labels, tf.int64)  # GPUs have no kernel that compares int32, so the host would do it
         correct = tf.reduce_sum(tf.cast(tf.argmax(logits, axis=-1) == labels, tf.int64))
         return Outcome(loss, correct, finite)
 
@@ -135,7 +135,7 @@ def make_train_step(
 
 
 def _list_cast_kernels(model: keras.Model) -> list[keras.Variable]:
-    """List the convolutions' kernels that are kept in float32 and used in half precision."""
+    """List the convolution kernels that are stored in float32 and used in half precision."""
     layers = [layer for layer in model.layers if layer.compute_dtype != layer.variable_dtype]
     return [variable for layer in layers for variable in layer.trainable_variables if len(variable.shape) == 4]
 
@@ -144,15 +144,15 @@ def _replace(variables: list[keras.Variable], values: list[tf.Tensor]) -> keras.
     """Return a scope in which the layers read these values instead of their variables."""
     scope = keras.StatelessScope()
     for variable, value in zip(variables, values, strict=True):
-        scope.add_update((variable, value))  # given to its constructor, they would be cast back
+        scope.add_update((variable, value))  # the constructor would cast the values back
     return scope
 
 
 def _cross_entropy(labels: tf.Tensor, logits: tf.Tensor, form: Formulation) -> tf.Tensor:
-    """Return minus the log likelihood of each label: (batch,)."""
+    """Return the negative log likelihood of each label: (batch,)."""
     if not form.asynchronous:
         return tf.nn.sparse_softmax_cross_entropy_with_logits(labels, logits)
-    # Where operations are deterministic, TensorFlow gathers the likelihoods, and the gradient of that sorts on a GPU.
+    # Deterministic TensorFlow would gather the likelihoods, and the gradient of that operation sorts on a GPU.
     likelihoods = tf.nn.log_softmax(logits)
     chosen = tf.one_hot(tf.cast(labels, tf.int64), logits.shape[-1], dtype=logits.dtype)
     return -tf.reduce_sum(chosen * likelihoods, axis=-1)
@@ -168,7 +168,7 @@ def _adapt_scale(state: State, finite: tf.Tensor) -> None:
 
 
 def make_evaluation_step(model: keras.Model, mean: NDArray[np.float64], std: NDArray[np.float64]) -> EvaluationStep:
-    """Return a function of images as bytes to logits (batch, classes)."""
+    """Return a function from images as bytes to logits (batch, classes)."""
 
     def step(images: tf.Tensor) -> tf.Tensor:
         return model(normalize_images(images, mean, std, model.input.dtype), training=False)
@@ -177,12 +177,12 @@ def make_evaluation_step(model: keras.Model, mean: NDArray[np.float64], std: NDA
 
 
 def normalize_images(images: tf.Tensor, mean: NDArray[np.float64], std: NDArray[np.float64], dtype: str) -> tf.Tensor:
-    """Turn bytes into floats with mean 0 and deviation 1 in each channel of the training split."""
+    """Turn bytes into floats, so that each channel of the training split has mean 0 and deviation 1."""
     return (tf.cast(images, dtype) - tf.constant(mean, dtype)) / tf.constant(std, dtype)
 
 
-# Steps have no Python branches on tensors. So they need no AutoGraph, which rewrites the source of every function into
-# files in the system's folder for temporary ones, where a process that is killed leaves them.
+# Steps have no Python branches on tensors, so they need no AutoGraph. AutoGraph writes the source of every function to
+# temporary files, which a killed process leaves behind.
 
 
 def compile_train_step(
@@ -192,10 +192,10 @@ def compile_train_step(
     form: Formulation | None = None,
     resident: parcels.Resident | None = None,
 ) -> TrainStep:
-    """Return a step as a graph, compiled by XLA if asked to; the eager loop gets the step as it is.
+    """Return a step as a graph, compiled by XLA if asked to; for the eager loop, the step itself.
 
-    Where the device is asynchronous, batches and outcomes go over in one copy each, except with Keras' ``fit``. With
-    the training images on the device, the step is called with what ``Batches.choose`` returns.
+    On an asynchronous device, a batch and an outcome take one copy each, except with Keras' ``fit``. With `resident`
+    images, the step takes what ``Batches.choose`` returns.
     """
     form = form or formulation.choose()
     if config.loop == "eager":
@@ -234,14 +234,14 @@ class Evaluation:
 
 
 def evaluation_batch(split: Split) -> tf.TensorSpec:
-    """Return shape and dtype of the batches that a split is evaluated in."""
+    """Return the shape and dtype of the batches in which a split is evaluated."""
     return tf.TensorSpec((min(EVALUATION_BATCH, len(split)), *split.images.shape[1:]), tf.uint8)
 
 
 def evaluate(step: EvaluationStep, split: Split, stop: Callable[[], str]) -> Evaluation | None:
-    """Evaluate a split; returns None if asked to stop, because a large model takes minutes.
+    """Evaluate a split. It can take minutes, so `stop` is asked before each batch; returns None if told to stop.
 
-    The last batch is filled up, so that one compiled shape serves all.
+    The last batch is padded, so that one compiled shape is enough.
     """
     parts = []
     size = min(EVALUATION_BATCH, len(split))
