@@ -30,7 +30,7 @@ class EpochRecord:
 
 
 def read_epochs(path: Path) -> list[EpochRecord]:
-    """Read ``metrics.csv`` without damaged lines, such as one cut short by a crash. Raises an OSError if it is missing."""
+    """Read ``metrics.csv`` without damaged lines, which a crash can leave; raises an OSError if it is missing."""
     records = []
     # Bytes that are not UTF-8 make their line damaged, not the whole file.
     with path.open(encoding="utf-8", errors="replace", newline="") as file, contextlib.suppress(csv.Error):

@@ -142,7 +142,7 @@ def write_summary(path: Path, model: Any) -> None:
 
 
 def draw_model(path: Path, config: TrainConfig) -> None:
-    """Draw the network: for each dense block a bar for each layer, as high as its channels, and the size of its maps."""
+    """Draw the network: each layer as a bar as high as its channels, each dense block with the size of its maps."""
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=(9, 3.2), layout="constrained")

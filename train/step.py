@@ -46,7 +46,7 @@ class PackedOutcome:
 
 
 TrainStep = Callable[[Any, Any, Any], Any]
-"""A function of images, labels and learning rate, as arrays or tensors, that returns an `Outcome` or `PackedOutcome`."""
+"""A function of images, labels and learning rate (arrays or tensors) to an `Outcome` or a `PackedOutcome`."""
 
 EvaluationStep = Callable[[tf.Tensor], tf.Tensor]
 
