@@ -24,15 +24,15 @@ IMAGES = {
     "train, cpu set": TAG,
     "runtime, cuda-12.6.1 set": "toolkit/runtime:cuda-12.6.1-*",
 }
-"""Images whose sizes are recorded if they are on this machine."""
+"""Images whose sizes are recorded, if this machine has them."""
 
 
 def measure(
     commands: dict[str, list[str]], rounds: int, before: Callable[[], object] = lambda: None
 ) -> dict[str, list[float]]:
-    """Return wall seconds of each command in each round; rounds are interleaved so that noise affects all alike.
+    """Return the wall seconds of each command in each round. Each round runs all commands, so noise affects all alike.
 
-    `before` is called before each run, outside the clock.
+    `before` is called before each run and is not timed.
     """
     seconds: dict[str, list[float]] = {name: [] for name in commands}
     for _ in range(rounds):
@@ -65,7 +65,7 @@ def main() -> None:
         planned = json.loads(_read([*build, TAG, "--dry-run", "--json"]))["commands"][0]
         warm = {"image build, warm: docker buildx": planned, "image build, warm: toolkit": [*build, TAG]}
         subprocess.run(planned, cwd=ROOT, check=True, stderr=subprocess.DEVNULL)
-        # Without its tag the image counts as not there, and the build runs, every layer from the cache.
+        # Without its tag the image counts as missing, so the build runs, with every layer from the cache.
         medians |= {name: statistics.median(values) for name, values in measure(warm, ROUNDS, _remove_tag).items()}
         sizes = {name: _read_size(reference) for name, reference in IMAGES.items()}
     for name, value in medians.items():

@@ -1,9 +1,9 @@
 """Confirms the training job on a machine with a GPU: ``python benchmarks/confirm.py``.
 
 For each data set and memory mode it trains twice and compares the digests of the weights. It interrupts a run, resumes
-it, and compares again. It compares what the profiler counted on the device in a step, and the peak of TensorFlow's
-allocator, with a rehearsal without a GPU. The results are ``report.json``, and ``report.md`` with a table of images per
-second. Exit code 7: something did not hold. On a processor it does the same runs, and compares with no rehearsal.
+it, and compares again. It compares the profiler's counts of a step, and the peak of TensorFlow's allocator, with a
+rehearsal without a GPU. It writes ``report.json``, and ``report.md`` with a table of images per second. It ends with
+exit code 7 if a comparison fails. Without a GPU it does the same runs, but compares nothing with the rehearsal.
 """
 
 import argparse
@@ -22,16 +22,16 @@ from typing import Any, Final
 
 MODES: Final = ("plain", "recompute", "shared")
 PROFILED: Final = (6, 8)
-"""First and last step of the profile: the first steps build graphs and choose algorithms."""
+"""First and last step of the profile. Earlier steps build graphs and choose algorithms."""
 
 TOOLKIT: Final = [sys.executable, "-m", "toolkit"]
 
 
 @dataclass(frozen=True, kw_only=True)
 class Plan:
-    """The commands that train and rehearse (none if empty), their options, and where the runs and the report go.
+    """The commands that train and rehearse, their options, and the folder of the runs and the report.
 
-    With `gpu`, a run that starts no kernel on a GPU is a failure.
+    An empty `rehearse` means no rehearsal. With `gpu`, a run without kernels on a GPU is a failure.
     """
 
     train: list[str]
@@ -47,12 +47,12 @@ class Row:
     """The results of one data set and memory mode.
 
     Attributes:
-        digests: of the weights of the two unbroken runs and of the resumed one.
-        speed: images per second of the second run, evaluation not counted.
-        seen: events on the device in a step, by kind, as the profiler counts them.
-        peak: most bytes that TensorFlow's allocator had in use on the GPU; 0 without a GPU.
-        rehearsed: what a rehearsal counted, as `rehearse` returns it; empty without one.
-        on_gpu: whether it should have run on a GPU.
+        digests: digest of the weights of each run: two uninterrupted ones and the resumed one.
+        speed: images per second of the second run, without evaluation.
+        seen: number of events on the device in a step, by kind, from the profiler.
+        peak: peak bytes of TensorFlow's allocator on the GPU; 0 without a GPU.
+        rehearsed: result of `rehearse`; empty without a rehearsal.
+        on_gpu: whether the run should use a GPU.
     """
 
     dataset: str
@@ -71,14 +71,14 @@ class Row:
 
     @property
     def holds(self) -> bool:
-        """Whether the weights are the same, a run that should use a GPU did, and the rehearsal was right."""
+        """Whether the weights are the same, a run that should use a GPU did, and the rehearsal agrees."""
         return self.is_same and (not self.on_gpu or self.seen.get("kernel", 0) > 0) and not self.list_misses()
 
     def list_misses(self) -> list[str]:
-        """List how the GPU differed from the rehearsal; nothing where there was no GPU or no rehearsal.
+        """List how the GPU differed from the rehearsal; returns nothing without a GPU or a rehearsal.
 
-        Each launch is a kernel and each call of a library at least one, so the GPU ran as many kernels or more. Copies
-        are as many as rehearsed. The rehearsed peak is a lower bound, because it has no workspaces of libraries.
+        A launch is one kernel and a call of a library at least one, so the GPU must run as many kernels or more. The
+        numbers of copies must be equal. The rehearsed peak is a lower bound, because libraries use no workspaces there.
         """
         if not self.seen or not self.rehearsed:
             return []
@@ -96,7 +96,7 @@ class Row:
 
 
 def train(plan: Plan, dataset: str, memory: str, name: str, *options: str) -> tuple[dict[str, Any], Path]:
-    """Train; returns the run's manifest and its folder."""
+    """Run one training; returns its manifest and its run folder."""
     command, out = make_command(plan, dataset, memory, name, *options)
     done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=False)
     if done.returncode:
@@ -107,14 +107,14 @@ def train(plan: Plan, dataset: str, memory: str, name: str, *options: str) -> tu
 
 
 def make_command(plan: Plan, dataset: str, memory: str, name: str, *options: str) -> tuple[list[str], Path]:
-    """Return the command of a run, and the folder of its run folder."""
+    """Return the command of a run, and the parent of its run folder."""
     out = plan.out / f"{dataset}-{memory}-{name}"
     steps = ["--steps", str(plan.steps), "--checkpoint-every", "2"]
     return [*plan.train, dataset, "--memory", memory, *steps, *plan.options, "--out", str(out), "--json", *options], out
 
 
 def interrupt(plan: Plan, dataset: str, memory: str) -> bool:
-    """Begin a run and interrupt it after its first checkpoint; returns whether that was before its end."""
+    """Start a run and interrupt it after its first checkpoint; returns whether that was before its end."""
     command, out = make_command(plan, dataset, memory, "resumed")
     with subprocess.Popen(command, stdout=subprocess.DEVNULL) as process:
         while process.poll() is None and not list(out.glob("*/checkpoints/*")):
@@ -145,9 +145,9 @@ def confirm(plan: Plan, dataset: str, memory: str) -> Row:
 
 
 def rehearse(plan: Plan, dataset: str, memory: str) -> dict[str, int]:
-    """Return what a rehearsal counted in its last step, and the peak of TensorFlow's allocator in bytes.
+    """Return the counts of the last step of a rehearsal, and the peak of TensorFlow's allocator in bytes.
 
-    A rehearsal with findings (exit code 7) is used as far as it got.
+    A rehearsal with findings (exit code 7) counts too, if it completed a step.
     """
     if not plan.rehearse:
         return {}
@@ -175,7 +175,7 @@ def read_speed(path: Path) -> float:
 
 
 def count_events(folder: Path) -> dict[str, float]:
-    """Count the events on the GPU's streams in each profiled step, by kind: kernels, and copies by direction."""
+    """Return the number of events on the GPU's streams in a profiled step, by kind: kernels, fills, and copies."""
     counts: dict[str, int] = {}
     for path in folder.rglob("*.xplane.pb"):
         for plane in (value for number, value in read_fields(path.read_bytes()) if number == 1):
@@ -188,7 +188,7 @@ def count_events(folder: Path) -> dict[str, float]:
 
 
 def list_device_events(plane: bytes) -> Iterator[str]:
-    """Yield the names of the events on the streams of a plane of a profile of a GPU (xplane.proto of TSL)."""
+    """Yield the names of the events on the streams of a plane, if it is that of a GPU (xplane.proto of TSL)."""
     fields = list(read_fields(plane))
     if not any(number == 2 and value.startswith(b"/device:GPU") for number, value in fields):
         return
@@ -203,7 +203,7 @@ def list_device_events(plane: bytes) -> Iterator[str]:
 
 
 def read_fields(message: bytes) -> Iterator[tuple[int, bytes]]:
-    """Yield number and value of each field of a protocol buffer; integers as eight bytes, least first."""
+    """Yield the number and the value of each field of a protocol buffer. Integers are eight bytes, little-endian."""
     place = 0
 
     def read_number() -> int:
@@ -270,7 +270,7 @@ def main() -> int:
     if given.steps <= PROFILED[1]:
         parser.error(f"--steps must be more than {PROFILED[1]}, the last step of the profile")
     if given.out.exists():
-        shutil.rmtree(given.out)  # a finished run would not be run again
+        shutil.rmtree(given.out)  # otherwise a finished run would not run again
     given.out.mkdir(parents=True)
     plan = Plan(
         train=shlex.split(given.train),
@@ -283,7 +283,7 @@ def main() -> int:
     rows: list[Row] = []
     for dataset in given.datasets:
         for memory in given.modes:
-            rows.append(confirm(plan, dataset, memory))  # a report is there after each, if the next fails
+            rows.append(confirm(plan, dataset, memory))  # write a report after each, in case the next fails
             write_report(plan.out, rows)
     print((plan.out / "report.md").read_text(encoding="utf-8"), end="")
     return 0 if all(row.holds for row in rows) else 7

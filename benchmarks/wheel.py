@@ -1,14 +1,14 @@
 """Compares ``toolkit build-wheel`` with plain ``docker buildx build``: ``python -m benchmarks.wheel``.
 
-Both build the stand-in's source tree (tests/fixtures/mini_tensorflow) with Debian's Bazel, by the same command, each
-with caches of its own. Rounds are interleaved, so that noise affects both alike, and medians are compared:
+Both build a small source tree (tests/fixtures/mini_tensorflow) with Debian's Bazel, by the same command, each with its
+own caches. Each round runs both, so that noise affects both alike. The medians are compared:
 
-* first build: a base image that the engine does not know, so packages are fetched, every stage runs, Bazel is cold
+* first build: with a base image that the engine does not know, so every stage runs and Bazel's caches are empty
 * cold: the toolchain is built, Bazel's caches are empty
 * one file changed: one kernel is compiled, linked and packed
 * up to date, plan, refusal: the toolkit alone
 
-On a busy machine two builds of the same thing differ by more than the toolkit costs. So its own share is also taken
+On a busy machine, two equal builds differ by more than the toolkit costs. So the toolkit's own share is also measured
 within one run: the wall time without the time inside the docker command.
 """
 
@@ -43,11 +43,11 @@ code=$?
 echo $(($(date +%s%3N) - began)) >>{log}
 exit $code
 """
-"""A program before docker in PATH that notes how long each command took, in milliseconds."""
+"""A program that precedes docker in PATH and logs the milliseconds of each command."""
 
 
 class Bench:
-    """A folder with a source tree, in which commands are timed."""
+    """A folder with a source tree in which commands are timed."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -62,20 +62,20 @@ class Bench:
         self.variables = {**os.environ, "PATH": f"{shim.parent}:{os.environ['PATH']}"}
 
     def change(self) -> None:
-        """Give the kernel a new function, so that compiling, linking and packing follow."""
+        """Add a function to the kernel, so that it is compiled, linked and packed again."""
         self.kernel.write_text(f'{self.text}\nextern "C" int round_{uuid.uuid4().hex}() {{ return 1; }}\n')
 
     def toolkit(self, cache: str, base: str = STANDIN_BASE) -> list[str]:
         return [*TOOLKIT, "--source", str(self.source), "--cache", cache, "--base-image", base]
 
     def plain(self, cache: str, base: str = STANDIN_BASE) -> list[str]:
-        """Return the docker command of the toolkit's command, as its dry run prints it."""
+        """Return the docker command that the dry run of the toolkit's command prints."""
         printed = self.read([*self.toolkit(cache, base), "--dry-run", "--quiet"])
         return shlex.split(printed)
 
     @contextmanager
     def new_base(self) -> Iterator[str]:
-        """Build an image of the base image and one small file, on which nothing is cached."""
+        """Yield the name of a new base image, the usual one with a small file, for which no build is cached."""
         name = f"toolkit/bench:{uuid.uuid4().hex[:12]}"
         build = ["docker", "buildx", "build", "--quiet", "--load", "--tag", name, "-"]
         dockerfile = f"FROM {STANDIN_BASE}\nRUN echo {name} >/etc/round\n"
@@ -96,7 +96,7 @@ class Bench:
         return seconds
 
     def take_docker_seconds(self) -> float:
-        """Return the wall seconds inside docker commands since the last call."""
+        """Return the wall seconds of docker commands since the last call."""
         lines = self.log.read_text().split() if self.log.exists() else []
         self.log.unlink(missing_ok=True)
         return sum(map(float, lines)) / 1000
@@ -106,7 +106,7 @@ class Bench:
 
 
 def compare(bench: Bench) -> dict[str, list[float]]:
-    """Return the seconds of each command in each round."""
+    """Run all rounds; returns the seconds of each command in each round."""
     seconds: dict[str, list[float]] = {}
 
     def note(name: str, value: float) -> None:

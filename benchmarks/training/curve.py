@@ -2,8 +2,8 @@
 
     python -m benchmarks.training.curve --data-dir DIR --torch-python VENV/bin/python
 
-Rounding grows from step to step, in any two programs. The distance between two memory modes of ``train`` is the noise
-that the distance to PyTorch is compared with.
+Differences by rounding grow from step to step, in any two programs. The distance between two memory modes of ``train``
+shows their size. The distance to PyTorch is compared with it.
 """
 
 import argparse
@@ -29,7 +29,7 @@ STEPS, RATE, WINDOW = 300, 0.1, 20
 
 
 def run_ours(config: TrainConfig, batches: list[Any], mean: Any, std: Any) -> tuple[dict[str, Any], list[float]]:
-    """Return the weights before the first step, and losses."""
+    """Return the weights before the first step, and the loss of each step."""
     import tensorflow as tf
 
     from train import state, step
@@ -42,7 +42,7 @@ def run_ours(config: TrainConfig, batches: list[Any], mean: Any, std: Any) -> tu
 
 
 def run_torch(python: str, path: Path, config: TrainConfig, weights: dict[str, Any], batches: list[Any]) -> list[float]:
-    """Return losses of the reference; `batches` hold normalised images."""
+    """Return the losses of the reference. The images of `batches` are normalised."""
     facts = {"layers": config.layers, "steps": STEPS, "rate": RATE, "decay": config.weight_decay}
     images, labels = (np.stack(parts) for parts in zip(*batches, strict=True))
     np.savez(path, facts=json.dumps(facts), images=images, labels=labels, **weights)
@@ -54,7 +54,7 @@ def run_torch(python: str, path: Path, config: TrainConfig, weights: dict[str, A
 
 
 def measure(one: list[float], other: list[float]) -> float:
-    """Return the root mean square of the difference of two smoothed curves."""
+    """Return the root mean square difference of two smoothed curves."""
     difference = smooth(one) - smooth(other)
     return float(np.sqrt(np.mean(difference**2)))
 

@@ -2,8 +2,8 @@
 
     python -m benchmarks.training.learning --data-dir DIR
 
-Each run is a process of ``python -m train`` with one thread, several of them side by side; processor time is its own,
-so other load on the machine does not change it. A run that is in the results already is not run again.
+Each run is a process of ``python -m train`` with one thread. Several run in parallel. The time of a run is its
+processor time, so other load on the machine hardly changes it. Runs that are in the results already are skipped.
 """
 
 import argparse
@@ -27,7 +27,7 @@ SMOOTHING = 0.95
 
 
 class Curve(NamedTuple):
-    """A line with its name, steps and losses; lines of one name have one colour."""
+    """A line of a picture. Lines with the same name have the same colour."""
 
     name: str
     steps: Sequence[int]
@@ -52,7 +52,7 @@ def draw(curves: Iterable[Curve], label: str, path: Path) -> None:
 
 
 def train(name: str, options: dict[str, Any], seed: int, data: Path, runs: Path) -> dict[str, Any]:
-    """Train; returns accuracy, processor minutes and losses by step."""
+    """Run one training; returns its accuracy, processor minutes and losses by step."""
     arguments = ["cifar10", *(f"--{key}={value}" for key, value in options.items()), f"--seed={seed}"]
     arguments += [f"--data-dir={data}", f"--out={runs}", "--progress=quiet", "--json"]
     command = [sys.executable, "-m", "train", *arguments]
@@ -75,7 +75,7 @@ def train(name: str, options: dict[str, Any], seed: int, data: Path, runs: Path)
 
 
 def smooth(result: dict[str, Any]) -> Curve:
-    """Return a run's losses as a running average."""
+    """Return the running average of a run's losses."""
     value, losses = result["losses"][0][1], list[float]()
     for _, loss in result["losses"]:
         value = SMOOTHING * value + (1 - SMOOTHING) * loss

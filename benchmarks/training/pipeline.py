@@ -2,7 +2,7 @@
 
     python benchmarks/training/pipeline.py DATASET [options of python -m train]
 
-Batches are made as in a run: order, shift, mirror, gather.
+It makes batches as a run does: order, shift, mirror, gather.
 """
 
 import sys
@@ -18,7 +18,7 @@ SECONDS = 5.0
 def main() -> None:
     config = parse(sys.argv[1:])
     batches = Batches(load(config), config)
-    batches.make(0)  # the first step also takes the mean of the data set
+    batches.make(0)  # the first batch also computes the mean of the data set
     began, steps = time.perf_counter(), 0
     while time.perf_counter() - began < SECONDS:
         batches.make(steps)

@@ -2,8 +2,8 @@
 
     python benchmarks/training/run.py SUITE --torch-python VENV/bin/python --out results.json
 
-All candidates of a group are started, then one step of each is run in turn, round after round, so that a noisy moment
-of the machine affects all of them. Memory is the highest resident memory above that after importing the framework.
+All candidates of a group are started. Each round then runs one step of each, so that a noisy moment of the machine
+affects all of them. Memory is the peak resident memory minus the resident memory after the import of the framework.
 """
 
 import argparse
@@ -70,7 +70,7 @@ class Candidate:
 
 
 def run_group(candidates: dict[str, dict[str, Any]], common: dict[str, Any], options: argparse.Namespace) -> list[Any]:
-    """Start all candidates of a group and step them in turn."""
+    """Start all candidates of a group, and run their steps in turn."""
     started: list[Candidate] = []
     try:
         for name, job in candidates.items():

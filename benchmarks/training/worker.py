@@ -1,4 +1,4 @@
-"""Runs one candidate in one process: one training step for each line it reads from ``run.py``, answered in JSON."""
+"""Runs one candidate in one process: a training step for each line from ``run.py``, with a line of JSON as answer."""
 
 import importlib
 import json

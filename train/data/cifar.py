@@ -1,7 +1,7 @@
 """Reads CIFAR-10 and CIFAR-100 as published: pickled batches, in an archive or unpacked.
 
-Krizhevsky, "Learning multiple layers of features from tiny images" (2009). A pickle can run any code. These hold
-dictionaries of lists, bytes and NumPy arrays, so all names but the few in `ALLOWED` are refused (Python
+Krizhevsky, "Learning multiple layers of features from tiny images" (2009). A pickle can run any code. These pickles
+hold only dictionaries of lists, bytes and NumPy arrays, so all names except those in `ALLOWED` are refused (Python
 documentation, "Restricting globals").
 """
 
@@ -29,7 +29,7 @@ ALLOWED: Final = frozenset(
     }
 )
 
-# What the interpreter of pickles raises when the bytes are noise: it checks nothing itself.
+# Exceptions that damaged bytes can raise, because the interpreter of pickles checks nothing itself.
 DAMAGE: Final = (
     pickle.UnpicklingError,
     EOFError,
@@ -50,7 +50,7 @@ class _Reader(pickle.Unpickler):
 
 
 def read_dictionary(content: bytes, origin: str) -> dict[bytes, Any]:
-    """Read the dictionary in a pickle written by Python 2; its keys are bytes."""
+    """Read a dictionary from a pickle of Python 2, with keys as bytes; raises a DataError."""
     try:
         value = _Reader(io.BytesIO(content), encoding="bytes").load()
     except DAMAGE as error:
@@ -69,7 +69,7 @@ Read = Callable[[str], bytes]
 
 
 def find_folder(dataset: str, folder: Path) -> Path | None:
-    """Find the unpacked batches in a folder, or up to two levels below as Keras keeps them."""
+    """Find the unpacked batches in a folder, or up to two levels below it, where Keras keeps them."""
     name, _, test = BATCHES[dataset]
     for candidate in (folder, folder / name, *sorted(folder.glob(f"*/{name}")), *sorted(folder.glob(f"*/*/{name}"))):
         if (candidate / test[0]).is_file() and (candidate / BATCHES[dataset][1][0]).is_file():
@@ -80,7 +80,7 @@ def find_folder(dataset: str, folder: Path) -> Path | None:
 def read_folder(dataset: str, labels: Labels, folder: Path, md5: Mapping[str, str]) -> tuple[Split, Split]:
     """Read training and test split from unpacked batches, after checking their MD5 sums.
 
-    MD5 is the only published digest. Nobody can construct another file with the sum of a given one, as far as is known.
+    MD5 is the only published digest. No way is known to construct another file with the MD5 sum of a given one.
     """
 
     def read(name: str) -> bytes:

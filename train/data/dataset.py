@@ -1,4 +1,4 @@
-"""Holds a data set in memory: images, labels, checks, and the numbers that normalise images."""
+"""Holds a data set in memory, checks it, and computes the mean and deviation that normalise its images."""
 
 import hashlib
 from collections.abc import Iterator
@@ -15,7 +15,7 @@ from train.order import stream
 _SLICE: Final = 1000
 
 LEAST_DEVIATION: Final = 1e-6
-"""Least standard deviation, in byte units: that of a channel with one value everywhere."""
+"""Smallest standard deviation, in byte units, which a channel with one value everywhere gets."""
 
 
 @dataclass(frozen=True)
@@ -42,7 +42,7 @@ class Dataset:
 
     @property
     def watched(self) -> Split:
-        """The split that is evaluated after each epoch: validation where there is one, else test."""
+        """The split that is evaluated after each epoch: validation if there is one, else test."""
         return self.validation or self.test
 
     @cached_property
@@ -57,7 +57,7 @@ class Dataset:
 
     @cached_property
     def _moments(self) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-        # Sums of whole numbers are exact in any order, and a slice at a time needs no large copy.
+        # Integer sums are exact in any order. Slices avoid a large copy.
         images, axes = self.train.images, (0, 1, 2)
         total = np.zeros(images.shape[-1], np.uint64)
         squares = np.zeros_like(total)
@@ -90,7 +90,7 @@ class Dataset:
 
 
 def check(dataset: Dataset, shape: tuple[int, int, int], classes: int) -> Dataset:
-    """Return the data set if images have this shape and labels are in range; raise a DataError if not."""
+    """Return the data set if its images have this shape and its labels are in range; else raise a DataError."""
     for name, split in (("training", dataset.train), ("test", dataset.test)):
         if not len(split):
             raise DataError(f"the {name} split of {dataset.source} is empty")
@@ -114,7 +114,7 @@ _SHOWN: Final = 5
 
 
 def describe_oddities(dataset: Dataset) -> list[str]:
-    """Describe what makes results on this data set meaningless: equal images, classes without examples."""
+    """Describe what would make results on this data set meaningless: equal images, classes without examples."""
     return [*_compare_images(dataset), *_count_classes(dataset)]
 
 

@@ -1,9 +1,9 @@
-"""Fetches files: whole and of the known digest, or not at all.
+"""Downloads files: completely and with the known digest, or not at all.
 
-Data sets of the Hugging Face Hub, or of the mirror that HF_ENDPOINT names, come by the Hub's own client. It keeps each
-large file under the sha256 that the Hub states, but never computes it: that is done here, before each use. What the
-cache holds complete is used as it is, so that a run can be repeated after the Hub has changed. The folder's name is
-the commit, which the run records.
+The Hub's own client downloads data sets of the Hugging Face Hub, or of the mirror that HF_ENDPOINT names. It names each
+large file by the sha256 that the Hub states, but never computes it, so this module does, before each use. A data set
+that is complete in the cache is used without asking the Hub, so that a run can be repeated after the Hub has changed.
+The name of the folder is the commit, which the run records.
 """
 
 import hashlib
@@ -26,7 +26,7 @@ NETWORK_ERRORS: Final = (urllib.error.URLError, http.client.HTTPException, Timeo
 
 
 def fetch(url: str, sha256: str, path: Path) -> Path:
-    """Return `path`, after fetching the file if it is missing."""
+    """Return `path`, after a download if the file is missing; raises an IntegrityError if its digest is wrong."""
     if path.exists():
         check(path, sha256)
         return path
@@ -80,9 +80,9 @@ DIGEST: Final = re.compile("[0-9a-f]{64}")
 
 
 def fetch_from_hub(repository: str, patterns: list[str], cache: Path) -> Path:
-    """Return a folder with the files of a data set that fit the patterns, fetched if the cache lacks them.
+    """Return a folder with the files of a data set that match the patterns; download them if the cache lacks any.
 
-    A file that is not what the Hub says is removed, with all others, and raises an IntegrityError.
+    If a file does not have the digest that the Hub states, the cached data set is removed and an IntegrityError raised.
     """
     import httpx2
     from huggingface_hub import errors
@@ -96,7 +96,7 @@ def fetch_from_hub(repository: str, patterns: list[str], cache: Path) -> Path:
         except errors.LocalEntryNotFoundError:
             folder = _snapshot(repository, patterns, cache)
     except (errors.HfHubHTTPError, errors.LocalEntryNotFoundError, httpx2.HTTPError, ValueError, KeyError) as error:
-        # The client wraps the reason in advice of its own.
+        # The client wraps the reason in a message with its own advice.
         raise unreachable(f"the Hugging Face Hub ({repository})", error.__cause__ or error) from error
     except OSError as error:
         raise PreflightError(
@@ -111,7 +111,7 @@ def fetch_from_hub(repository: str, patterns: list[str], cache: Path) -> Path:
 
 
 def find_in_hub_cache(repository: str, patterns: list[str], folder: Path) -> Path | None:
-    """Find a data set in a cache of the Hub's client, or in its part for this data set, without a network."""
+    """Find a data set in a cache folder of the Hub's client, or in its subfolder of this data set; uses no network."""
     root = folder.parent if folder.name == _name_cache(repository) else folder
     if not (root / _name_cache(repository)).is_dir():
         return None

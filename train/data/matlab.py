@@ -1,7 +1,7 @@
 """Reads SVHN's cropped digits as published: MATLAB files (Netzer et al., NIPS workshop 2011).
 
-Only variables of numbers in MAT-file level 5 are read ("MAT-File Format", MathWorks). SciPy's reader can do more, but
-damaged files can crash its compiled part, and it holds each variable twice.
+It reads only numeric variables of MAT-files of level 5 ("MAT-File Format", MathWorks). SciPy's reader can do more, but
+damaged files can crash its compiled part, and it stores each variable twice.
 """
 
 import struct
@@ -18,7 +18,7 @@ from train.errors import DataError
 
 HEADER: Final = 128
 COMPRESSED, MATRIX = 15, 14
-# Types of stored numbers; MATLAB stores doubles that are small whole numbers as bytes.
+# Types of stored numbers. MATLAB stores doubles as bytes if they are small whole numbers.
 NUMBERS: Final = {1: "i1", 2: "u1", 3: "<i2", 4: "<u2", 5: "<i4", 6: "<u4", 7: "<f4", 9: "<f8", 12: "<i8", 13: "<u8"}
 CHUNK: Final = 1 << 20
 SLICE: Final = 1000
@@ -26,14 +26,14 @@ CLASSES: Final = 10
 
 
 class Variable(NamedTuple):
-    """A variable: its sizes, the first running fastest, and its values in the order of the file."""
+    """A variable: its shape, whose first index varies fastest, and its values in the order of the file."""
 
     shape: tuple[int, ...]
     values: NDArray[Any]
 
 
 def read(paths: list[Path]) -> Split:
-    """Read files, one after the other. The digit 0 is labelled 10 in them and 0 in the result."""
+    """Read files and join them. The files label the digit 0 as 10, the result labels it as 0."""
     parts = [_read_file(path) for path in paths]
     if len(parts) == 1:
         return parts[0]
@@ -55,7 +55,7 @@ def _read_file(path: Path) -> Split:
 
 
 def _convert_labels(labels: NDArray[Any]) -> NDArray[np.int32]:
-    """Convert labels from 1 to 10 to 0 to 9; 10 and 0 both stand for the digit 0."""
+    """Convert labels from 1..10 to 0..9. Both 10 and 0 stand for the digit 0."""
     wrong = np.flatnonzero(~np.isin(labels, np.arange(CLASSES + 1)))
     if len(wrong):
         raise ValueError(f"label {labels[wrong[0]]} of image {wrong[0]}, counted from 0, is no digit from 1 to 10")
@@ -105,7 +105,7 @@ def _read_variable(stream: "_Inflated | _Plain", kind: int) -> tuple[str, Variab
 
 
 def _read_element(stream: "_Inflated | _Plain") -> NDArray[Any]:
-    """Read the numbers of an element; an element of up to four bytes has them in its tag."""
+    """Read the numbers of an element. The tag itself contains up to four bytes of numbers."""
     tag = stream.read(8)
     kind, size = struct.unpack("<2I", tag)
     if kind >> 16:
@@ -124,7 +124,7 @@ class _Plain:
         self.file = file
 
     def read(self, size: int) -> bytearray:
-        """Read exactly so many bytes, in pieces, because a wrong size must not take memory that is not needed."""
+        """Read exactly so many bytes, in pieces, because a wrong size must not allocate too much memory."""
         content = bytearray()
         while len(content) < size:
             piece = self.file.read(min(CHUNK, size - len(content)))
@@ -148,7 +148,7 @@ class _Inflated:
         return content
 
     def close(self) -> None:
-        """Read to the end, which checks the checksum."""
+        """Read to the end, so that zlib verifies the checksum."""
         while self._next(CHUNK):
             pass
         if not self.inflate.eof or self.left:

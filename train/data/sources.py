@@ -1,4 +1,4 @@
-"""Loads a data set: a local copy in any of the usual layouts, else the cache, else the network."""
+"""Loads a data set from a local copy in any usual layout, else from the cache, else from the network."""
 
 from pathlib import Path
 from typing import Any
@@ -20,7 +20,7 @@ def read_sources() -> dict[str, Any]:
 def load(config: TrainConfig) -> Dataset:
     """Load the data of a run: from ``--data-dir``, else from the cache, else from its source.
 
-    Raises a DataError if it is missing or unreadable, an IntegrityError if a file's digest is not the known one.
+    Raises a DataError if it is missing or unreadable, an IntegrityError if the digest of a file is wrong.
     """
     if config.dataset == "digits":
         if config.data_dir:

@@ -1,4 +1,4 @@
-"""Reads tables of encoded images and integer labels, as Hugging Face's programs write them: Parquet or saved Arrow.
+"""Reads tables of encoded images and integer labels in the formats of Hugging Face: Parquet, or saved Arrow files.
 
 Rows are counted from 0, as the Hub's viewer and ``datasets`` count them.
 """
@@ -17,10 +17,10 @@ from train.data.dataset import Split
 from train.errors import DataError
 
 ROWS: Final = 1000
-"""Rows that are decoded at a time: a table is never in memory whole."""
+"""Number of rows decoded at a time, so that a table is never completely in memory."""
 
 Open = Callable[[Path], tuple[int, Iterable[Any]]]
-"""Returns the number of rows at a path, and the tables of at most `ROWS` rows that they come in."""
+"""A function that returns the number of rows at a path, and tables of at most `ROWS` of these rows."""
 
 MODES: Final = ("L", "RGB")
 """Pillow's names for images of one byte or three bytes a pixel."""
@@ -51,14 +51,14 @@ def read_parquet(files: list[Path], image: str, label: str) -> Split:
 
 
 def find_saved(folder: Path, split: str) -> Path | None:
-    """Find the folder of a split that ``save_to_disk`` of ``datasets`` wrote: memory-mapped Arrow files."""
+    """Find the folder of a split that ``save_to_disk`` of ``datasets`` wrote as Arrow files."""
     path = folder / split
     return path if (folder / "dataset_dict.json").is_file() and (path / "state.json").is_file() else None
 
 
 def read_saved(paths: list[Path], image: str, label: str) -> Split:
     def open_(path: Path) -> tuple[int, Iterable[Any]]:
-        # Slow to load (a second), and needed for this layout alone.
+        # Imported here, because it takes a second and only this layout needs it.
         from datasets import load_from_disk
 
         saved = load_from_disk(str(path)).select_columns([image, label]).with_format("arrow")
@@ -108,7 +108,7 @@ def _read_labels(column: Any, path: Path, start: int) -> NDArray[np.int32]:
     if column.null_count:
         raise _refuse(path, start + column.is_null().to_pylist().index(True), "the label is missing")
     labels: NDArray[np.int64] = column.to_numpy(zero_copy_only=False).astype(np.int64)
-    return np.clip(labels, -1, np.iinfo(np.int32).max).astype(np.int32)  # what is out of range stays out of range
+    return np.clip(labels, -1, np.iinfo(np.int32).max).astype(np.int32)  # a label out of range stays out of range
 
 
 def _decode(value: Any, path: Path, row: int) -> NDArray[np.uint8]:
@@ -143,4 +143,4 @@ def _refuse(path: Path, row: int, what: str) -> DataError:
 
 
 _BROKEN: Final = (OSError, LookupError, TypeError, ValueError, SyntaxError, MemoryError, ArithmeticError, struct.error)
-"""What Pillow's readers raise when the bytes are damaged."""
+"""Exceptions that Pillow's readers can raise for damaged bytes."""

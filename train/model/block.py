@@ -1,22 +1,22 @@
 """Computes a dense block as a pure function, in three memory modes that give the same numbers.
 
-A layer reads all earlier maps of its block: norm, ReLU, convolution, once (3x3) or twice (1x1, then 3x3), and adds
-`growth` maps (Huang et al., arXiv 1608.06993). Keeping every intermediate result takes memory that grows with the
-square of the depth (Pleiss et al., arXiv 1707.06990). The modes:
+A layer reads all earlier maps of its block and adds `growth` maps. It is norm, ReLU and convolution, once (3x3) or
+twice (1x1, then 3x3) (Huang et al., arXiv 1608.06993). Keeping every intermediate result takes memory that grows with
+the square of the depth (Pleiss et al., arXiv 1707.06990). The modes:
 
 - ``plain`` keeps everything. It is the reference; TensorFlow differentiates it.
 - ``recompute`` keeps the input and output of each layer and runs the layer again in the backward pass.
 - ``shared`` keeps one buffer of normalised maps and one of their gradients.
 
 In ``shared``, the mean and variance of a map are computed once, because all its readers use the same batch. Each layer
-scales, shifts and rectifies the maps before it, and does so again in the backward pass. The statistics' part of the
-gradient is the same for all readers, so it is added once for each map:
+scales, shifts and rectifies the maps before it, and does so again in the backward pass. The part of the gradient that
+comes from the statistics is the same for all readers, so it is added once for each map:
 
     dx = rsqrt(variance + epsilon) (G - mean(G) - xhat mean(G xhat)),   G = sum over readers of gamma * dz
 
-(Ioffe and Szegedy, arXiv 1502.03167.) Subtracting the two means is linear in G. Where the formulation says so, each
-reader therefore does it to its own share gamma * dz. In the backward pass maps and gradients shrink from layer to
-layer, so nothing is kept twice at its start, where memory is highest.
+(Ioffe and Szegedy, arXiv 1502.03167.) Subtracting the two means is linear in G. With ``project_in_readers``, each
+reader therefore subtracts them from its own share gamma * dz. In the backward pass, the buffers of maps and gradients
+shrink from layer to layer. So nothing is stored twice at its start, where memory use is highest.
 """
 
 from collections.abc import Callable, Sequence
@@ -82,10 +82,10 @@ def dense_block(
     dropout: Dropout,
     compiled: bool = False,
 ) -> Block:
-    """Run a dense block in training, by the statistics of the batch.
+    """Run a dense block in training, with the statistics of the batch.
 
-    `mode` says what is kept for the backward pass; the result is the same. `compiled` says that XLA compiles the
-    caller, which needs its own kind of barrier.
+    `mode` chooses what is kept for the backward pass; it does not change the result. `compiled` means that XLA compiles
+    the caller, which needs another kind of barrier.
     """
     if mode == "shared":
         return _run_shared(x, layers, form, dropout=dropout, compiled=compiled)
@@ -108,10 +108,10 @@ _LayerFunction = Callable[..., tuple[tf.Tensor, ...]]
 
 
 def _recompute(run: _LayerFunction, *, compiled: bool) -> _LayerFunction:
-    """Wrap a function so that its gradient runs it again, instead of keeping what is inside.
+    """Wrap a function so that its gradient runs it again, instead of keeping intermediate results.
 
-    In a graph, TensorFlow's own function holds the second run back by adding a zero, computed from the gradient, to
-    each input. That copies all maps for each layer, and is a third of all launches on a GPU.
+    In a graph, ``tf.recompute_grad`` delays the second run by adding a zero, computed from the gradient, to each input.
+    That copies all maps for each layer, and is a third of all launches on a GPU.
     """
     if tf.executing_eagerly():
         return cast("_LayerFunction", tf.recompute_grad(run))
@@ -136,7 +136,7 @@ def _recompute(run: _LayerFunction, *, compiled: bool) -> _LayerFunction:
 def dense_block_inference(
     x: tf.Tensor, layers: Sequence[Layer], features: Statistics, inner: Sequence[Statistics], form: Formulation
 ) -> tf.Tensor:
-    """Run a dense block by given statistics; returns all maps, normalised but not scaled."""
+    """Run a dense block with given statistics; returns all maps, normalised but not scaled."""
     axis = form.axis
     normal = _standardize_by(x, Statistics(*(part[: x.shape[axis]] for part in features)), form)
     for index, (first, *rest) in enumerate(layers):
@@ -174,12 +174,12 @@ Parts = list[tf.Tensor]
 
 @dataclass(frozen=True, kw_only=True)
 class Gathering:
-    """The maps of a block in two parts, so that one map more does not copy all the others.
+    """The maps of a block in two parts, so that adding maps does not copy all the others.
 
-    A buffer that grows by concatenation is copied whole for each layer, which is O(depth²) channels to move. Here new
-    maps are gathered in a short part, which joins the long one every so many layers. Scale, shift and ReLU of the whole
-    are those of its parts, and a convolution is the sum of the parts' convolutions. On a GPU every operation on a
-    second part is one launch more, and copies are cheap: there all maps are in one part.
+    A buffer that grows by concatenation is copied for each layer, which moves O(depth²) channels. Here new maps are
+    gathered in a short part, which joins the long one every few layers. Scale, shift and ReLU apply to each part, and a
+    convolution is the sum of the parts' convolutions. On a GPU, copies are cheap and each operation on a second part is
+    one more launch, so all maps are in one part.
 
     Attributes:
         first: channels that the block starts from.
@@ -202,7 +202,7 @@ class Gathering:
         return list(tf.split(maps, parts, axis=self.form.axis)) if len(parts) > 1 else [maps]
 
     def append(self, parts: Parts, new: tf.Tensor, layers: int) -> Parts:
-        """Add a layer's maps to the parts, as they are after so many layers."""
+        """Add a layer's maps to the parts, which hold the maps of so many earlier layers."""
         axis = self.form.axis
         if not self.form.gathered:
             return [join([*parts, new], axis)]
@@ -215,7 +215,7 @@ class Gathering:
         """Undo `append`: return the parts as they were after so many layers, and the maps of the next layer."""
         axis = self.form.axis
         if not self.form.gathered:
-            # Slices and not a split, which would copy both parts although the last is not always needed.
+            # Slices, because a split would copy both parts, although the last is not always needed.
             (maps,) = parts
             end = maps.shape[axis] - self.growth
             if self.form.channels_first:
@@ -243,7 +243,7 @@ def _run_shared(x: tf.Tensor, layers: Sequence[Layer], form: Formulation, *, dro
         forward = _Forward(x, grouped, form, dropout)
 
         def differentiate(upstream: tf.Tensor, *_: tf.Tensor) -> list[tf.Tensor]:
-            # The loss is never differentiated by the statistics, so their own upstream gradients are void.
+            # The loss does not use the returned statistics, so their upstream gradients are ignored.
             return forward.differentiate(upstream, compiled=compiled)
 
         return forward.results, differentiate
@@ -256,13 +256,13 @@ def _run_shared(x: tf.Tensor, layers: Sequence[Layer], form: Formulation, *, dro
 
 
 class _Forward:
-    """The forward pass of one block, and what its backward pass needs of it."""
+    """The forward pass of one block, with what its backward pass needs."""
 
     def __init__(self, x: tf.Tensor, layers: Sequence[Layer], form: Formulation, dropout: Dropout) -> None:
         self.layers, self.form, self.dropout = layers, form, dropout
         growth = layers[0][-1].kernel.shape[-1]
         self.gathering = Gathering(first=x.shape[form.axis], growth=growth, form=form)
-        self.readers: list[list[Unit]] = []  # each layer's first unit, cut as the maps are
+        self.readers: list[list[Unit]] = []  # each layer's first unit, split like the maps
         self.between: list[tuple[tf.Tensor, ...]] = []  # maps between a layer's convolutions: few, so they are kept
         self.inner: list[tuple[Statistics, Saved]] = []
         self.features: list[Statistics] = []
@@ -348,13 +348,13 @@ class _Forward:
     def _differentiate_convolution(
         self, rectified: tf.Tensor, kernel: tf.Tensor, upstream: tf.Tensor
     ) -> tuple[tf.Tensor, tf.Tensor]:
-        """Return the gradients of a convolution of a rectified map: before the ReLU, and of the kernel."""
+        """Return the gradients for the map before the ReLU, and for the kernel of the convolution after it."""
         d_rectified, d_kernel = convolve_gradient(upstream, rectified, kernel, self.form)
         return tf.raw_ops.ReluGrad(gradients=d_rectified, features=rectified), d_kernel
 
 
 def _cut(unit: Unit, channels: Sequence[int]) -> list[Unit]:
-    """Cut a unit into one for each part of the maps that it reads."""
+    """Split a unit into one for each part of the maps that it reads."""
     if len(channels) == 1:
         return [unit]
     gamma, beta, kernel = (tf.split(weight, channels, axis) for weight, axis in zip(unit, (0, 0, 2), strict=True))
@@ -362,16 +362,16 @@ def _cut(unit: Unit, channels: Sequence[int]) -> list[Unit]:
 
 
 def _wait(gradient: tf.Tensor, tensors: list[tf.Tensor]) -> tuple[tf.Tensor, list[tf.Tensor]]:
-    """Hold saved tensors back until the gradient is computed.
+    """Delay the use of saved tensors until the gradient is computed.
 
-    Otherwise the executor recomputes as soon as it can, in the forward pass, and everything is kept after all.
+    Otherwise the executor recomputes as early as it can, during the forward pass, and keeps everything after all.
     """
     with tf.control_dependencies([gradient]):
         return gradient, [tf.identity(tensor) for tensor in tensors]
 
 
 def _wait_compiled(gradient: tf.Tensor, tensors: list[tf.Tensor]) -> tuple[tf.Tensor, list[tf.Tensor]]:
-    """Do the same inside XLA, which ignores control dependencies and would merge recomputation with the original."""
+    """Do as `_wait` inside XLA, which ignores control dependencies and would merge the second run with the first."""
     from tensorflow.compiler.tf2xla.ops import gen_xla_ops
 
     *held, gradient = gen_xla_ops.xla_optimization_barrier(input=[*tensors, gradient])

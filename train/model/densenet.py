@@ -66,8 +66,8 @@ def list_layers(config: TrainConfig, form: Formulation) -> list[keras.layers.Lay
                 dropout = StatelessDropout(config.dropout, seed, place, form, name=f"dropout{number}", dtype=policy)
                 layers += [transition, dropout, pool]
             else:
-                # The paper convolves, then averages. Both are linear and neither mixes what the other does, so with
-                # nothing between them they commute, and averaging first leaves a quarter of the work and of the memory.
+                # The paper convolves, then averages. Both are linear; one mixes channels, the other pixels. So they
+                # commute if nothing is between them. Averaging first needs a quarter of the work and of the memory.
                 layers += [pool, transition]
     return [
         *layers,

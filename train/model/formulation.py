@@ -1,7 +1,7 @@
-"""Chooses the operations that compute a step on a kind of device; the function is the same, up to rounding.
+"""Chooses the operations that compute a step on a kind of device. Results are the same, up to rounding.
 
-On a GPU each operation costs a launch of some microseconds, maps are best laid out with channels before rows (cuDNN's
-layout for float32), and some operations refuse to run where results must be repeatable to the bit.
+On a GPU, each operation costs a launch of some microseconds. The best layout of maps has channels before rows (cuDNN's
+layout for float32). Some operations refuse to run if results must be repeatable to the bit.
 """
 
 from dataclasses import dataclass
@@ -15,24 +15,24 @@ class Formulation:
     """The choices that depend on the device.
 
     Attributes:
-        channels_first: maps are (batch, channels, height, width), else (batch, height, width, channels). TensorFlow on
-            a CPU has no convolution with channels first.
+        channels_first: maps are (batch, channels, height, width) instead of (batch, height, width, channels).
+            TensorFlow on a CPU has no convolution with channels first.
         pointwise_as_product: compute 1x1 convolutions as products of matrices, which needs channels last.
         gathered: layers whose maps are gathered in a short part before they join the long one, see
             ``train.model.block.Gathering``; 0 keeps all maps of a block in one part, which takes fewer operations.
-        project_in_readers: each reader of normalised maps subtracts the statistics' part from its own gradient, instead
-            of once from the sum of all readers. The result is the same, because the subtraction is linear. In a reader
-            it comes with the gradients of scale and shift, as one cuDNN call. The other way needs FusedBatchNormGrad
-            with ``is_training=False``, which has no deterministic kernel for GPUs
+        project_in_readers: each reader of normalised maps subtracts the part of the statistics from its own gradient,
+            instead of one subtraction from the sum over all readers. The result is the same, because the subtraction is
+            linear. In a reader, one cuDNN call does it together with the gradients of scale and shift. The other way
+            needs FusedBatchNormGrad with ``is_training=False``, which has no deterministic kernel for GPUs
             (tensorflow/core/kernels/fused_batch_norm_op.cu.cc).
         compile_updates: let XLA compile all updates of weights and running averages into one program, instead of
             thousands of launches. The rest of the step stays with TensorFlow: XLA has no deterministic gradient of
             maximum pooling (tensorflow/compiler/tf2xla/kernels/pooling_ops.cc), takes more launches, and compiles for
             minutes.
-        asynchronous: the device works while the host goes on. So a batch goes over in one copy, the next ones are
-            prepared meanwhile, and results come back in one copy that is read a step later.
-        longest_sum: number of values up to which a norm's statistics are one sum. With more, columns are summed first,
-            which needs channels last; see ``train.model.normalization``. None: always one sum.
+        asynchronous: the device works while the host continues. A batch is therefore one copy to the device, a thread
+            prepares the next one meanwhile, and the results are one copy to the host, which reads it a step later.
+        longest_sum: largest number of values for which a norm's statistics are one sum. For more values, columns are
+            summed first, which needs channels last; see ``train.model.normalization``. None: always one sum.
     """
 
     channels_first: bool
@@ -61,7 +61,7 @@ class Formulation:
         return "channels_first" if self.channels_first else "channels_last"
 
     def spread(self, values: tf.Tensor) -> tf.Tensor:
-        """Reshape one value for each channel, (channels,), so that it is broadcast over maps."""
+        """Reshape one value for each channel, (channels,), so that it broadcasts over maps."""
         return tf.reshape(values, [-1, 1, 1]) if self.channels_first else values
 
 
@@ -74,7 +74,7 @@ FOR_CPU: Final = Formulation(
     asynchronous=False,
     longest_sum=4096,
 )
-"""From 2 to 6 gathered layers the speed is the same, and 2 take least memory (``benchmarks/training``)."""
+"""The speed is the same for 2 to 6 gathered layers, and 2 take the least memory (``benchmarks/training``)."""
 
 FOR_GPU: Final = Formulation(
     channels_first=True,
@@ -85,7 +85,7 @@ FOR_GPU: Final = Formulation(
     asynchronous=True,
     longest_sum=None,
 )
-"""Chosen by counting kernel launches of a training step on an emulated GPU, not by timing a real one."""
+"""Chosen by counting the kernel launches of a training step on an emulated GPU, not by timing a real one."""
 
 
 def choose() -> Formulation:

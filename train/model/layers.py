@@ -1,4 +1,4 @@
-"""Keras layers of the network: they own variables and running averages; the arithmetic is in pure functions."""
+"""Defines the Keras layers of the network. They own the variables; pure functions do the arithmetic."""
 
 import hashlib
 from collections.abc import Sequence
@@ -13,7 +13,7 @@ from train.model.normalization import Statistics, scale_rectify
 from train.model.randomness import make_dropout
 
 AVERAGING: Final = 0.9
-"""Share of the old value that a running average keeps at each step, as in the paper's own code."""
+"""Share of its old value that a running average keeps at each step, as in the paper's own code."""
 
 
 def derive_seed(seed: int, name: str) -> int:
@@ -27,7 +27,7 @@ def he_normal(seed: int, name: str) -> keras.initializers.Initializer:
 
 
 class _OnHost(keras.initializers.VarianceScaling):  # type: ignore[misc]  # keras has no types
-    """Draws on the CPU whatever the device of the variable is, so that training starts alike on every device."""
+    """An initializer that draws on the CPU, so that the initial weights are the same on every device."""
 
     def __call__(self, shape: Sequence[int], dtype: Any = None) -> tf.Tensor:
         with tf.device("CPU:0"):
@@ -35,7 +35,7 @@ class _OnHost(keras.initializers.VarianceScaling):  # type: ignore[misc]  # kera
 
 
 class _Layer(keras.layers.Layer):  # type: ignore[misc]  # keras has no types
-    """A layer whose variables keep their own dtype and whose initial values follow from (seed, name)."""
+    """A layer whose variables keep their own dtype, with initial values that depend on (seed, name) alone."""
 
     def __init__(self, seed: int, form: Formulation, **options: Any) -> None:
         super().__init__(**options, autocast=True)
@@ -60,14 +60,14 @@ class _Layer(keras.layers.Layer):  # type: ignore[misc]  # keras has no types
 
 
 class DenseBlock(_Layer):
-    """A dense block; returns its maps normalised, not scaled.
+    """A dense block. It returns its maps normalised, but not scaled.
 
     Args:
-        layers: composite layers in it.
-        growth: maps each of them adds.
-        bottleneck: 1x1 convolution to 4 * growth maps before the 3x3 convolution.
-        dropout_seed: int64 (2,) variable that the training step sets; needed with dropout only.
-        compiled: XLA will compile the step.
+        layers: number of composite layers.
+        growth: maps that each layer adds.
+        bottleneck: whether a 1x1 convolution to 4 * growth maps precedes the 3x3 convolution.
+        dropout_seed: int64 (2,) variable that the training step sets; needed only with dropout.
+        compiled: whether XLA compiles the step.
     """
 
     def __init__(
@@ -104,7 +104,7 @@ class DenseBlock(_Layer):
         self.built = True
 
     def call(self, x: tf.Tensor, *, training: bool = False) -> tf.Tensor:
-        """Run the block; in training, also move the running averages."""
+        """Run the block; in training, also update the running averages."""
         layers = [[Unit(*(variable.value for variable in unit)) for unit in units] for units in self.units]
         if not training:
             features, inner = _read(self.features), [_read(statistics) for statistics in self.inner]
@@ -141,9 +141,9 @@ class ScaleRectify(_Layer):
 
 
 class Pool(keras.layers.Layer):  # type: ignore[misc]  # keras has no types
-    """Maximum or average over windows of size x size pixels, 2 pixels apart, which halves height and width.
+    """Maximum or average over windows of size x size pixels with stride 2, which halves height and width.
 
-    Keras' own layers transpose maps with channels first before and after pooling.
+    Keras' own layers would transpose maps with channels first before and after pooling.
     """
 
     def __init__(
@@ -171,14 +171,14 @@ class StatelessDropout(keras.layers.Layer):  # type: ignore[misc]  # keras has n
 
 
 def move_averages(averages: Sequence[tf.Variable], values: Sequence[Sequence[tf.Tensor]]) -> None:
-    """Move running averages towards the values of a batch, which come in consecutive pieces."""
+    """Update running averages with the values of a batch, which are given in consecutive pieces."""
     for average, pieces in zip(averages, values, strict=True):
         value = tf.concat(pieces, axis=0) if len(pieces) > 1 else pieces[0]
         average.assign(average * AVERAGING + value * (1 - AVERAGING))
 
 
 move_averages_compiled: Final = tf.function(move_averages, jit_compile=True, autograph=False)
-"""The same as one program of XLA."""
+"""`move_averages` as one XLA program."""
 
 
 def _read(statistics: Statistics) -> Statistics:

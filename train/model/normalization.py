@@ -1,13 +1,13 @@
 """Normalises batches by pure functions (Ioffe and Szegedy, arXiv 1502.03167), for every dtype.
 
-In float32 and half precision it is the FusedBatchNormV3 operation: one pass over the map, and bitwise repeatable, which
-Keras' mean and variance are not with two inter-op threads. That operation has no float64 kernel, so float64 (used to
-prove the gradients) takes the same formulas by moments.
+In float32 and half precision they use the FusedBatchNormV3 operation. It makes one pass over the map and is repeatable
+to the bit. Keras' mean and variance are not, with two inter-op threads. The operation has no float64 kernel, so float64
+(which proves the gradients) computes the same formulas from moments.
 
-On a CPU the fused operation adds all values of a channel one after the other. For 65,536 values that costs up to seven
-bits of mean and variance. A small error there moves values across 0, and each ReLU that so changes sides changes the
-gradient far more than rounding does. Where sums are long, the operation therefore takes the statistics of each column
-of the maps, and these are combined (Chan, Golub and LeVeque, "Algorithms for computing the sample variance", 1983).
+On a CPU the fused operation adds all values of a channel one after the other. For 65,536 values, mean and variance lose
+up to seven bits. Such an error moves some values across 0. A ReLU of such a value changes the gradient far more than
+rounding does. For long sums, the operation therefore computes the statistics of each column of the maps, and these are
+combined (Chan, Golub and LeVeque, "Algorithms for computing the sample variance", 1983).
 """
 
 from typing import Any, Final, NamedTuple
@@ -31,7 +31,7 @@ class Statistics(NamedTuple):
 
 
 class Saved(NamedTuple):
-    """What the gradient of the fused operation needs: its reserved spaces, or mean and variance; nothing in float64."""
+    """Tensors for the gradient of the fused operation: its reserved spaces, or mean and variance; none in float64."""
 
     spaces: tuple[tf.Tensor, ...]
 
@@ -48,7 +48,7 @@ def statistics_dtype(dtype: tf.DType) -> tf.DType:
 
 
 def with_biased_variance(x: tf.Tensor, statistics: Statistics, form: Formulation) -> Statistics:
-    """Return the statistics that map `x` is normalised by."""
+    """Return the statistics of map `x` with the biased variance, by which it is normalised."""
     return statistics._replace(variance=statistics.variance / _unbias(x, form))
 
 
@@ -102,8 +102,8 @@ def normalize_gradient(
 def standardize(x: tf.Tensor, form: Formulation) -> tuple[tf.Tensor, Statistics]:
     """Normalise by the batch's own statistics, without scale and shift.
 
-    TensorFlow differentiates it, or `standardize_gradient` does. Where readers project, the gradient that arrives is
-    projected already, and is only scaled.
+    TensorFlow or `standardize_gradient` differentiates it. With ``project_in_readers``, the upstream gradient is
+    projected (the readers have subtracted the part of the statistics), so it only has to be scaled.
     """
     ones = np.ones(x.shape[form.axis], statistics_dtype(x.dtype).as_numpy_dtype)
     if not form.project_in_readers:
@@ -115,7 +115,7 @@ def standardize(x: tf.Tensor, form: Formulation) -> tuple[tf.Tensor, Statistics]
         normal, statistics, _ = normalize(x, tf.constant(ones), tf.constant(0 * ones), form)
 
         def differentiate(dy: tf.Tensor, *_: tf.Tensor) -> tf.Tensor:
-            # The loss is never differentiated by the statistics, so their own upstream gradients are void.
+            # The loss does not use the returned statistics, so their upstream gradients are ignored.
             return scale_by_deviation(dy, statistics, form)
 
         return (normal, *statistics), differentiate
@@ -125,9 +125,9 @@ def standardize(x: tf.Tensor, form: Formulation) -> tuple[tf.Tensor, Statistics]
 
 
 def scale_by_deviation(dy: tf.Tensor, statistics: Statistics, form: Formulation) -> tf.Tensor:
-    """Return the gradient of `standardize` for a projected gradient: divide it by what x was divided by.
+    """Return the gradient of `standardize` from a projected gradient, by division by the deviation of x.
 
-    A norm in inference does this in one operation. It is given the unbiased variance, and epsilon and scale to fit.
+    A norm in inference does this in one operation. It gets the unbiased variance, with epsilon and scale to match.
     """
     if dy.dtype == tf.float64:
         return dy * form.spread(rsqrt(dy, statistics, form))
@@ -157,9 +157,9 @@ def apply_statistics(
     *,
     epsilon: float = EPSILON,
 ) -> tf.Tensor:
-    """Normalise by given statistics, their variance taken as it is, then scale and shift.
+    """Normalise by given statistics, without conversion of their variance, then scale and shift.
 
-    It is one pass over the map, with a ReLU behind it too, because TensorFlow's remapper fuses both.
+    It is one pass over the map, even with a ReLU after it, because TensorFlow's remapper fuses both.
     """
     mean, variance = statistics
     if x.dtype == tf.float64:
@@ -186,9 +186,9 @@ def scale_shift(x: tf.Tensor, gamma: tf.Tensor, beta: tf.Tensor, form: Formulati
 def scale_shift_gradient(dy: tf.Tensor, x: tf.Tensor, gamma: tf.Tensor, form: Formulation) -> Gradients:
     """Return the gradients of `scale_shift` of normalised maps for x, gamma and beta.
 
-    The gradient of a norm in inference, with mean 0 and variance 1, is just this, in one pass instead of four. Where
-    readers project, the gradient of x is that of a norm in training: it is free of its mean and of its component along
-    x, which `standardize` then need not subtract.
+    The gradient of a norm in inference, with mean 0 and variance 1, computes just this, in one pass instead of four.
+    With ``project_in_readers``, the gradient of x is that of a norm in training. It then has no mean and no component
+    along x, so the gradient of `standardize` need not subtract them.
     """
     if not form.project_in_readers and x.dtype == tf.float64:
         return Gradients(dy * form.spread(gamma), tf.reduce_sum(dy * x, form.reduced), tf.reduce_sum(dy, form.reduced))
@@ -220,7 +220,7 @@ def _has_long_sums(x: tf.Tensor, form: Formulation) -> bool:
 
 
 def _normalize_fused(x: tf.Tensor, gamma: tf.Tensor, beta: tf.Tensor, form: Formulation) -> list[tf.Tensor]:
-    """Return the result, mean and unbiased variance, and three reserved spaces."""
+    """Return the result, mean, unbiased variance and three reserved spaces."""
     none = tf.zeros([0], gamma.dtype)
     return list(
         tf.raw_ops.FusedBatchNormV3(
@@ -245,7 +245,7 @@ def _normalize_by_columns(
         y = apply_statistics(x, gamma, beta, Statistics(mean, variance), form)
 
         def differentiate(dy: tf.Tensor, *_: tf.Tensor) -> Gradients:
-            # The loss is never differentiated by the statistics, so their own upstream gradients are void.
+            # The loss does not use the returned statistics, so their upstream gradients are ignored.
             return normalize_gradient(dy, x, gamma, Statistics(mean, variance), Saved((mean, variance)), form=form)
 
         return (y, mean, variance), differentiate
@@ -255,10 +255,9 @@ def _normalize_by_columns(
 
 
 def _combine_columns(x: tf.Tensor, form: Formulation) -> Statistics:
-    """Combine mean and biased variance of each channel from those of each column over batch and height.
+    """Compute mean and biased variance of each channel from those of each column over batch and height.
 
-    The fused operation takes columns for channels, (width * channels,), at the same cost. Its normalised map is not
-    used.
+    The fused operation gets the columns as channels, (width * channels,), at the same cost. Its map is not used.
     """
     width, channels = x.shape[2:]
     columns = tf.reshape(x, [-1, 1, 1, width * channels])
@@ -271,7 +270,7 @@ def _combine_columns(x: tf.Tensor, form: Formulation) -> Statistics:
 
 
 def _count(x: tf.Tensor, form: Formulation) -> float | tf.Tensor:
-    """Return the values a channel is averaged over, as a number where the shape is known."""
+    """Return the number of values that a channel is averaged over, as a float if the shape is known."""
     sizes = [x.shape[axis] for axis in form.reduced]
     if None not in sizes:
         return float(np.prod(sizes))
@@ -287,7 +286,7 @@ def _unbias(x: tf.Tensor, form: Formulation) -> float | tf.Tensor:
 def _differentiate_known(
     dy: tf.Tensor, x: tf.Tensor, gamma: tf.Tensor, form: Formulation, *, training: bool
 ) -> Gradients:
-    """Return the gradients of a norm whose mean is 0 and whose variance is 1."""
+    """Return the gradients of a norm with mean 0 and variance 1."""
     ones = np.ones(x.shape[form.axis], gamma.dtype.as_numpy_dtype)
     return Gradients(
         *tf.raw_ops.FusedBatchNormGradV2(
@@ -304,7 +303,7 @@ def _differentiate_known(
 
 
 def _differentiate_by_moments(dy: tf.Tensor, normal: tf.Tensor, gamma: tf.Tensor, form: Formulation) -> Gradients:
-    """Return the gradients of a norm in terms of its result, for a deviation of 1."""
+    """Return the gradients of a norm from its result, for a deviation of 1."""
     count = _count(normal, form)
     d_gamma, d_beta = tf.reduce_sum(dy * normal, form.reduced), tf.reduce_sum(dy, form.reduced)
     dx = form.spread(gamma) * (dy - form.spread(d_beta / count) - normal * form.spread(d_gamma / count))

@@ -1,10 +1,10 @@
-"""Drops values by masks that depend on (seed, step, layer) alone, never on what ran before.
+"""Drops values by masks that depend on (seed, step, layer) alone, not on earlier operations.
 
 On a GPU, TensorFlow folds each number into a seed by several launches, a copy to the host and two back, because it
 keeps seeds in host memory. Here XLA derives the streams of all layers of a block in one program. The generator is
-Philox4x32-10 (Salmon et al., "Parallel random numbers: as easy as 1, 2, 3", 2011). How TensorFlow derives key and
-counter from a seed is in tensorflow/core/kernels/stateless_random_ops.cc, and how it folds a number in is in
-``tf.random.experimental.stateless_fold_in``. Words of 32 bits are kept in uint64.
+Philox4x32-10 (Salmon et al., "Parallel random numbers: as easy as 1, 2, 3", 2011). Key and counter follow from a seed
+as in tensorflow/core/kernels/stateless_random_ops.cc, and numbers are folded in as by
+``tf.random.experimental.stateless_fold_in``. Words of 32 bits are stored in uint64.
 """
 
 import math
@@ -25,16 +25,16 @@ SEED_KEY: Final = 0x02461E293EC8F720
 
 
 class Stream(NamedTuple):
-    """The start of a draw: key, uint64 (1,), and counter, uint64 (2,)."""
+    """The start of a random stream: key, uint64 (1,), and counter, uint64 (2,)."""
 
     key: tf.Tensor
     counter: tf.Tensor
 
 
 def derive_streams(seed: tf.Tensor, paths: Sequence[Sequence[int]]) -> list[Stream]:
-    """Return the streams of a seed, int64 (2,) within int32, after the numbers of each path are folded in.
+    """Return one stream for each path, from a seed, int64 (2,), with values in the range of int32.
 
-    Paths are equally long; their numbers are folded in one after the other.
+    The numbers of a path are folded into the seed one after the other. All paths must be equally long.
     """
     first, second = (tf.repeat(tf.cast(part, tf.uint64), len(paths)) for part in tf.unstack(seed))
     for places in zip(*paths, strict=True):
@@ -50,13 +50,13 @@ def derive_streams(seed: tf.Tensor, paths: Sequence[Sequence[int]]) -> list[Stre
 
 
 def _scramble(first: tf.Tensor, second: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-    """Return the key and the upper half of the counter of a seed."""
+    """Return the key and the upper half of the counter for a seed."""
     words = _generate(tf.constant(SEED_KEY, tf.uint64), (_low(first), _high(first), _low(second), _high(second)))
     return _join(words[0], words[1]), _join(words[2], words[3])
 
 
 def _generate(key: tf.Tensor, counter: tuple[tf.Tensor, ...]) -> tuple[tf.Tensor, ...]:
-    """Generate four random words."""
+    """Return four random words of Philox4x32-10."""
     keys = [_low(key), _high(key)]
     a, b, c, d = counter
     for _ in range(ROUNDS):
@@ -83,14 +83,14 @@ def _xor(first: tf.Tensor, second: tf.Tensor, third: tf.Tensor) -> tf.Tensor:
 
 
 def derive_compiled(seed: tf.Tensor, paths: Sequence[Sequence[int]]) -> list[Stream]:
-    """Return `derive_streams`, computed as one program of XLA."""
+    """Return the result of `derive_streams`, computed by one XLA program."""
     parts = _compile(tuple(map(tuple, paths)))(seed)
     return [Stream(*parts[start : start + 2]) for start in range(0, len(parts), 2)]
 
 
 @cache
 def _compile(paths: tuple[tuple[int, ...], ...]) -> Callable[[tf.Tensor], list[tf.Tensor]]:
-    """Compile the program for these paths once, because the eager loop asks for it in each step."""
+    """Compile the program for these paths. The cache is for the eager loop, which needs it in each step."""
 
     @tf.function(jit_compile=True, autograph=False)  # type: ignore[untyped-decorator]
     def run(seed: tf.Tensor) -> list[tf.Tensor]:
@@ -101,19 +101,19 @@ def _compile(paths: tuple[tuple[int, ...], ...]) -> Callable[[tf.Tensor], list[t
 
 
 ALGORITHM: Final = "philox"
-"""Named, because the automatic choice differs between XLA and the plain kernels."""
+"""Name of the algorithm, because the automatic choice differs between XLA and the plain kernels."""
 
 MANTISSA: Final = 23
-"""Bits of a random integer that decide whether a value stays: as many as float32 has below its leading bit."""
+"""Number of random bits that decide whether a value stays: as many as float32 has below its leading bit."""
 
 
 class Dropout(NamedTuple):
     """A share of values to drop, and the seed that chooses them. Rate 0 drops nothing and needs no seed.
 
     Attributes:
-        seed: int32 (2,), with the path folded in; int64 and as the step set it where streams are derived.
+        seed: int32 (2,), with the path folded in; with streams int64 (2,), as the training step has set it.
         path: numbers that are not folded in yet.
-        streams: by path, where all streams of a block are derived at once.
+        streams: stream of each path, if all streams of a block are derived at once.
     """
 
     rate: float
@@ -130,7 +130,7 @@ class Dropout(NamedTuple):
         return Dropout(self.rate, tf.random.experimental.stateless_fold_in(self.seed, place, alg=ALGORITHM))
 
     def derive(self, paths: Sequence[tuple[int, ...]]) -> "Dropout":
-        """Derive the streams of the paths below this one, if they are derived at all; paths are equally long."""
+        """Derive the streams of all paths below this one, if streams are used. Paths must be equally long."""
         if not self.rate or self.streams is None:
             return self
         whole = [(*self.path, *path) for path in paths]
@@ -139,10 +139,9 @@ class Dropout(NamedTuple):
     def mask(self, x: tf.Tensor, form: Formulation) -> tf.Tensor:
         """Return 0 where a value of x is dropped and 1 / (1 - rate) where it stays.
 
-        It is drawn with channels last in either layout, so that the same values are dropped. It compares integers,
-        because from the same random bits TensorFlow's kernels compute a float of the low ones
-        (xla/tsl/lib/random/random_distributions_utils.h) and XLA of the high ones (xla/hlo/builder/lib/prng.cc). The
-        low bits are used.
+        Both layouts draw the mask with channels last, so that they drop the same values. The mask compares integers
+        made of the low random bits. Random floats would differ: TensorFlow's kernels make them from the low bits
+        (xla/tsl/lib/random/random_distributions_utils.h), XLA from the high bits (xla/hlo/builder/lib/prng.cc).
         """
         shape = tf.shape(x)
         if form.channels_first:
@@ -164,7 +163,7 @@ class Dropout(NamedTuple):
         )
 
     def apply(self, x: tf.Tensor, form: Formulation) -> tf.Tensor:
-        """Drop values of x. Its gradient is the same function of the gradient."""
+        """Drop values of x. The gradient drops the same values."""
         return x * self.mask(x, form) if self.rate else x
 
 
@@ -172,7 +171,7 @@ NONE = Dropout(0.0)
 
 
 def make_dropout(rate: float, seed: tf.Variable | None, form: Formulation) -> Dropout:
-    """Return the dropout of a step, from the int64 variable of its seed; XLA for GPUs has no int32 variables."""
+    """Return the dropout of a step. The variable `seed` is int64, because XLA for GPUs has no int32 variables."""
     if not rate:
         return NONE
     if form.compile_updates:

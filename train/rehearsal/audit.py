@@ -5,11 +5,11 @@ precision and preset. It looks at each node that TensorFlow would run, in called
 
 - ``kernel``: no GPU kernel runs the operation, so TensorFlow runs it on the host;
 - ``dtype``: there are GPU kernels for the operation, but none for these dtypes;
-- ``determinism``: its GPU kernel refuses deterministic operations, which the job asks for, or goes through the host;
-- ``copy``: it reads a tensor that is in the other memory, so that each step copies between host and device.
+- ``determinism``: with deterministic operations, which the job requests, its GPU kernel fails or computes on the host;
+- ``copy``: it reads a tensor that is in the other memory, so each step copies between host and device.
 
-The kernels are those of ``kernels.yaml``; further rules are in ``rules.yaml``. Functions compiled by XLA get kernels
-of their own and are not checked.
+``kernels.yaml`` lists the kernels, ``rules.yaml`` has further rules. Functions compiled by XLA are not checked, because
+XLA generates their kernels.
 """
 
 import argparse
@@ -41,15 +41,15 @@ if TYPE_CHECKING:
 Kind = Literal["kernel", "dtype", "determinism", "copy"]
 RULES: Final = Path(__file__).with_name("rules.yaml")
 FREE: Final = frozenset({"Placeholder"})
-"""Operations that are only in a traced graph: TensorFlow turns them into arguments."""
+"""Operations that exist only in traced graphs. TensorFlow turns them into arguments."""
 
 PRESETS: Final = (("digits", "bc-22-12"), ("fashion_mnist", "40-12"), ("cifar100", "bc-100-12"), ("cifar10", "121"))
-"""What ``--all`` checks: small and large, without bottleneck, and with the stem for ImageNet."""
+"""Data sets and models of ``--all``: small and large, without bottleneck, and with the stem for ImageNet."""
 
 
 @dataclass(frozen=True, kw_only=True, order=True)
 class Problem:
-    """A node that a GPU would not run as it should; for `kind` see the module."""
+    """A node that a GPU would not run as it should. The module's docstring explains each `kind`."""
 
     graph: str
     kind: Kind
@@ -63,8 +63,8 @@ class Problem:
 class Report:
     """The result for one graph.
 
-    `nodes` counts those that TensorFlow runs, in called functions too; `inputs` are arguments, which each run copies to
-    the device.
+    `nodes` is the number of nodes that TensorFlow runs, in called functions too. `inputs` are the arguments that each
+    run copies to the device.
     """
 
     graph: str
@@ -74,7 +74,7 @@ class Report:
 
 
 def audit_run(config: TrainConfig) -> list[Report]:
-    """Check the training and the evaluation step of a run; TensorFlow must be set up before."""
+    """Check the training and the evaluation step of a run. The caller has set up TensorFlow."""
     from train.rehearsal.graphs import trace_run
 
     job = f"{config.model} {config.memory} {config.precision}"
@@ -82,7 +82,7 @@ def audit_run(config: TrainConfig) -> list[Report]:
 
 
 def audit_graph(traced: "TracedGraph", table: KernelTable | None = None) -> Report:
-    """Check a traced graph against the kernels of a table, by default those of the CUDA wheel."""
+    """Check a traced graph against a table of kernels, by default that of the CUDA wheel."""
     table = table or read_table()
     auditor = _Auditor(traced, table)
     return Report(traced.name, auditor.count, tuple(auditor.findings), tuple(sorted(auditor.inputs)))
@@ -204,7 +204,7 @@ def _holds(rule: Mapping[str, Any], node: Node) -> bool:
 
 
 def _locate_by_dtype(node: Node) -> MemoryOfTensor:
-    """Return where a captured tensor is: handles on the host, numbers on the device."""
+    """Return the memory of a captured tensor: handles are on the host, numbers on the device."""
     return "host" if node.results[0][1] in ON_HOST else "device"
 
 
@@ -244,7 +244,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     for config in configurations:
         found = audit_run(config)
         reports += found
-        if not own.json:  # as it comes: all of them take minutes
+        if not own.json:  # print each at once, because all of them take minutes
             print("\n".join(line for report in found for line in describe(report)), flush=True)
     if own.json:
         print(json.dumps([asdict(report) for report in reports]))
@@ -253,7 +253,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def describe(report: Report) -> Iterator[str]:
-    """Describe a report in lines: one for the graph, then one for each kind of finding, with its first node."""
+    """Yield the lines of a report: one for the graph, then one for each kind of finding, with its first node."""
     count = len(report.findings)
     yield f"{report.graph}: {report.nodes} nodes, {count} findings; copied in: {', '.join(report.inputs) or 'nothing'}"
     groups: dict[tuple[str, ...], list[Problem]] = {}
@@ -278,10 +278,10 @@ PROGRAM: Final = ("-P", "-c", "from train.rehearsal.audit import answer; raise S
 
 @contextmanager
 def running(request: Request, *, program: Sequence[str] = PROGRAM) -> Iterator[Callable[[], dict[str, Any]]]:
-    """Start the audit, and yield a function that waits for its result; the process is ended with the block.
+    """Start the audit in a process that ends with the block, and yield a function that waits for its result.
 
-    The result has ``graphs``, a list of `Report` as plain values, or ``error``. A job that XLA compiles as a
-    whole has no graphs, because XLA generates kernels of its own. `program` is what the interpreter runs.
+    The result has ``graphs``, a list of `Report` as plain values, or ``error``. If XLA compiles the whole job, there
+    are no graphs, because XLA generates the kernels. `program` holds the arguments of the interpreter.
     """
     path = os.pathsep.join(filter(None, [str(Path(__file__).parents[2]), os.environ.get("PYTHONPATH")]))
     with tempfile.TemporaryFile("w+", encoding="utf-8") as source:
@@ -294,7 +294,7 @@ def running(request: Request, *, program: Sequence[str] = PROGRAM) -> Iterator[C
             stderr=subprocess.PIPE,
             text=True,
             env={**os.environ, "CUDA_VISIBLE_DEVICES": "-1", "PYTHONPATH": path},
-            start_new_session=True,  # a Ctrl-C reaches this process alone, which ends it
+            start_new_session=True,  # Ctrl-C reaches only the parent, which ends the audit
         )
 
     def finish() -> dict[str, Any]:

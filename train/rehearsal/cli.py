@@ -51,7 +51,7 @@ def make_parser() -> argparse.ArgumentParser:
 
 
 def read(argv: Sequence[str]) -> Options:
-    """Read a command line. An option that makes no sense raises a UsageError; help, once printed, SystemExit."""
+    """Read a command line; raises a UsageError if an option makes no sense, SystemExit after it has printed help."""
     own, passed_on = make_parser().parse_known_args(argv)
     if SYNTHETIC in passed_on:
         register_synthetic(own.shape, own.classes)
@@ -82,8 +82,8 @@ def _choose_cache(given: str) -> Path:
 
 
 def rehearse(options: Options) -> "Report":
-    """Compile the emulation, run the job on it, audit its graphs meanwhile, and return the report."""
-    # Imported here, because reading a command line needs none of their packages.
+    """Compile the emulation, run the job on it while the audit runs, and return the report."""
+    # Imported here, because their packages are not needed to read a command line.
     from train.rehearsal import audit, launch, library, report
 
     tensorflow = library.find_tensorflow()

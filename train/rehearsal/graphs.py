@@ -1,7 +1,7 @@
 """Traces a job's steps as TensorFlow would run them, and finds in the graphs of a run what does not run on the GPU.
 
-TensorFlow's graph optimizer (Grappler) works on each traced graph, because only what it leaves is run. With the CUDA
-build it is told of a GPU, so that it also chooses the layout of maps for one.
+TensorFlow's graph optimizer (Grappler) processes each traced graph, because TensorFlow runs only the optimized graph.
+With the CUDA build, Grappler gets the description of a GPU, so that it chooses the layout of maps for a GPU.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -18,17 +18,17 @@ from train.model import formulation
 from train.rehearsal.kernels import CUDA, CUDNN, KernelTable, read_registry, read_values
 
 BATCH: Final = 8
-"""Examples where the configuration leaves their number open."""
+"""Batch size if the configuration leaves it open."""
 
 GPU: Final = "/job:localhost/replica:0/task:0/device:GPU:0"
 
 
 @dataclass(frozen=True)
 class TracedGraph:
-    """A traced function with the references and names of its outputs, and the functions that it calls.
+    """A traced function: its graph with the functions that it calls, and the references of its outputs.
 
-    `controls` names the nodes that run besides, `arguments` the placeholders that the caller fills in each run.
-    `variables` has the placeholders of variables' handles, and the dtype of each variable.
+    `controls` names nodes that run in addition to the outputs, `arguments` the placeholders that the caller fills in
+    each run. `variables` has the placeholders of variables' handles, and the dtype of each variable.
     """
 
     name: str
@@ -40,7 +40,7 @@ class TracedGraph:
 
 
 def trace_run(config: TrainConfig) -> tuple[TracedGraph, ...]:
-    """Trace the steps of training and of evaluation of a run, whatever its loop."""
+    """Trace the training and the evaluation step of a run, for every kind of loop."""
     current, rule = step.start(config, formulation.FOR_GPU)
     unit = np.ones(config.shape[-1])
     batch = config.batch_size or BATCH
@@ -79,7 +79,7 @@ def _name_dtype(handle: Any) -> str:
 
 
 def optimize(traced: TracedGraph) -> TracedGraph:
-    """Return the graph as Grappler leaves it."""
+    """Return the graph as Grappler optimizes it."""
     from tensorflow.core.protobuf import config_pb2, meta_graph_pb2, rewriter_config_pb2
     from tensorflow.python.grappler import tf_optimizer
 
@@ -120,7 +120,7 @@ def _make_cluster() -> Any:
     return cluster.Cluster(devices=devices)
 
 
-# These only carry values in and out of a part of a graph, or hold what the host has anyway.
+# Operations that only move values between parts of a graph, or hold values that the host has anyway.
 _CARRIERS: Final = frozenset(
     {
         "_Arg", "_DeviceArg", "_Retval", "_DeviceRetval", "_Send", "_Recv", "_HostSend", "_HostRecv", "NoOp", "Const",
@@ -152,9 +152,9 @@ def list_host_operations(graphs: Iterable[Any]) -> list[Placement]:
 
 
 def list_crossings(graphs: Iterable[Any]) -> list[Placement]:
-    """List operations on the GPU whose kernels compute in host memory on a value that the GPU has computed.
+    """List operations on the GPU whose kernels read in host memory a value that the GPU has computed.
 
-    TensorFlow puts a pair of nodes with the same ``tensor_name`` into such an edge: ``_Send`` and ``_HostRecv``.
+    TensorFlow inserts a pair of nodes with the same ``tensor_name`` into such an edge: ``_Send`` and ``_HostRecv``.
     """
     found = {}
     for graph in graphs:

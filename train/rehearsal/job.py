@@ -1,7 +1,7 @@
-"""Runs the rehearsed job in a process whose CUDA libraries are the emulated ones, and records what it does.
+"""Runs the rehearsed job in a process with the emulated CUDA libraries, and records what it does.
 
-``python -m train.rehearsal.job REQUEST RECORD`` with two files of JSON. The job's images are random bytes. Everything
-that it writes goes to a temporary folder and is thrown away: its numbers are no results.
+``python -m train.rehearsal.job REQUEST RECORD``, with two JSON files. The job's images are random bytes. Its output
+goes to a temporary folder, which is removed, because the numbers are not results.
 """
 
 import json
@@ -25,11 +25,11 @@ from train.rehearsal import ledger
 from train.rehearsal.request import Request
 
 WATCHED: Final = 512
-"""Test examples: two batches of the evaluation show it all."""
+"""Number of test examples. Two batches of the evaluation are enough."""
 
 
 def make_loader(steps: int) -> Callable[[TrainConfig], Dataset]:
-    """Return a stand-in for `train.data.load`: random images of the right shape, enough for so many steps."""
+    """Return a replacement of `train.data.load`: random images of the right shape, enough for so many steps."""
 
     def load(config: TrainConfig) -> Dataset:
         count = max(int(read_table("datasets")[config.dataset]["examples"]), (steps + 1) * config.batch_size)
@@ -47,11 +47,11 @@ def make_loader(steps: int) -> Callable[[TrainConfig], Dataset]:
 
 
 TRIES: Final = 3
-"""How often a batch that should fit is tried, each a little smaller than the one before."""
+"""Number of trials of a batch size that should fit. Each is a little smaller than the one before."""
 
 
 class RecordedStep:
-    """A compiled step that keeps its final graphs when it is first called."""
+    """A compiled step that records its final graphs in its first call."""
 
     def __init__(self, step: Callable[..., Any]) -> None:
         self.step = step
@@ -67,7 +67,7 @@ class RecordedStep:
         if self.calls > 1:
             return self.step(*arguments)
         current = context.context()
-        current.enable_graph_collection()  # not sooner: it fixes TensorFlow's number of threads
+        current.enable_graph_collection()  # not earlier, because it fixes the number of threads
         try:
             return self.step(*arguments)
         finally:
@@ -79,7 +79,7 @@ class RecordedStep:
 
 
 class CountedStep(RecordedStep):
-    """A training step that is counted, after `warmup` calls; each call ends the step before it."""
+    """A training step with the counts of each call after the first `warmup`. A call ends the step before it."""
 
     def __init__(self, step: Callable[..., Any], warmup: int) -> None:
         super().__init__(step)
@@ -103,16 +103,16 @@ class CountedStep(RecordedStep):
 
 @dataclass
 class Hooks:
-    """The steps of training and evaluation, as soon as the job has built them."""
+    """The steps of training and evaluation, once the job has built them."""
 
     training: CountedStep | None = None
     evaluation: RecordedStep | None = None
 
 
 def run(request: Request, record: dict[str, Any], save: Callable[[], None]) -> None:
-    """Run the job and fill the record as far as it comes; an error of the job is recorded and not raised.
+    """Run the job and fill the record as far as the job gets. An error of the job is recorded, not raised.
 
-    `save` writes the record. It is called before training too, because TensorFlow may abort the process.
+    `save` writes the record. It is also called before training, because TensorFlow may abort the process.
     """
     import tensorflow as tf
 
@@ -152,7 +152,7 @@ def _train(request: Request, hooks: Hooks) -> dict[str, Any]:
         hooks.evaluation = RecordedStep(compile_evaluation(function, config, **options))
         return hooks.evaluation
 
-    # Replaced in this process, which does nothing else.
+    # Replace these functions in this process, which does nothing else.
     vars(step).update(compile_train_step=hook_training, compile_evaluation_step=hook_evaluation)
     vars(job).update(load=make_loader(request.steps))
     with tempfile.TemporaryDirectory(prefix="rehearsal-") as folder:
@@ -177,7 +177,7 @@ def _record_placement(record: dict[str, Any], steps: list[RecordedStep]) -> None
 
 
 def _describe(error: BaseException) -> dict[str, str]:
-    """Describe an error by kind, message and the node that TensorFlow names in it."""
+    """Describe an error by its kind, its message, and the node that the message names."""
     message = str(error)
     node = re.search(r"\{\{node ([^}\s]+)\}\}", message)
     return {"kind": type(error).__name__, "message": message, "node": node[1] if node else "", "operation": ""}
@@ -186,9 +186,9 @@ def _describe(error: BaseException) -> dict[str, str]:
 def find_largest_batch(counted: CountedStep, size: int) -> dict[str, Any]:
     """Find the largest batch whose step fits the device, for a step that has run with batches of `size`.
 
-    Memory grows linearly with the batch, so two sizes say where the limit is; that size is then tried. Returns the
-    ``limit`` of the allocator in bytes, ``tried`` sizes with peaks in bytes (0 where it did not fit), and the
-    ``largest``.
+    Memory grows linearly with the batch size, so two sizes predict the largest, which is then tried. Returns the
+    ``limit`` of the allocator in bytes, the ``tried`` sizes with their peaks in bytes (0 if the size did not fit), and
+    the ``largest`` size.
     """
     limit = runtime.read_device_limit()
     tried = {size: int(counted.steps[-1]["memory"]["peak"])}
@@ -208,7 +208,7 @@ def find_largest_batch(counted: CountedStep, size: int) -> dict[str, Any]:
 
 
 def measure_peak(counted: CountedStep, size: int, wanted: int) -> int:
-    """Return the peak bytes of two steps with batches of another size; 0 where they do not fit."""
+    """Return the peak memory in bytes of two steps with batches of another size; 0 if they do not fit."""
     import tensorflow as tf
 
     def resize(value: Any) -> Any:
@@ -227,7 +227,7 @@ def measure_peak(counted: CountedStep, size: int, wanted: int) -> int:
 
 
 def main(argv: list[str] | None = None) -> int:
-    """Read the request, run, write the record; returns 0 when there is a record."""
+    """Read the request, run the job and write the record; returns 0."""
     source, target = sys.argv[1:] if argv is None else argv
     record: dict[str, Any] = {}
 

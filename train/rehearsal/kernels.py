@@ -1,9 +1,9 @@
-"""Reads which GPU kernels TensorFlow's CUDA wheel registers: for which operations, and for which dtypes.
+"""Reads which GPU kernels TensorFlow's CUDA wheel registers, for each operation and for which dtypes.
 
-TensorFlow looks a kernel up by operation, device and label, and takes the first whose constraints on dtypes hold: those
-of the device before those of DEFAULT (FindKernelRegistration in tensorflow/core/framework/op_kernel.cc). The CPU wheel
-has no GPU kernels, so those of the CUDA wheel are kept in ``kernels.yaml``. ``python -m train.rehearsal.kernels``
-prints that file when the CUDA wheel's Python runs it, without a GPU.
+TensorFlow looks up a kernel by operation, device and label. It takes the first one whose constraints on dtypes hold,
+with kernels of the device before those of DEFAULT (FindKernelRegistration in tensorflow/core/framework/op_kernel.cc).
+The CPU wheel has no GPU kernels, so ``kernels.yaml`` stores those of the CUDA wheel. ``python -m
+train.rehearsal.kernels``, run by a Python with the CUDA wheel, prints that file. It needs no GPU.
 """
 
 from collections import defaultdict
@@ -20,7 +20,7 @@ from train.errors import PreflightError, explain_errors
 FILE: Final = Path(__file__).with_name("kernels.yaml")
 DEVICES: Final = ("GPU", "DEFAULT")
 CUDA, CUDNN = (12, 5), (9, 3)
-"""What the TensorFlow of the table is built for, by its ``build_info`` and ``cudnn_version.h``."""
+"""Versions that the table's TensorFlow is built for, from its ``build_info`` and ``cudnn_version.h``."""
 
 HEADER: Final = """\
 # The GPU kernels that the CUDA build of this TensorFlow registers, by operation. Each row: device, then for attributes
@@ -29,15 +29,15 @@ HEADER: Final = """\
 """
 
 Attributes = Mapping[str, tuple[str, ...]]
-"""Attributes of a node by name: its dtypes by name, or its strings and numbers as text."""
+"""Attributes of a node by name: names of dtypes, or strings and numbers as text."""
 
 
 @dataclass(frozen=True, kw_only=True, order=True)
 class Kernel:
     """A registered kernel, or several that differ only in their dtypes.
 
-    `device` is GPU, or DEFAULT for any; `host` names the arguments in host memory; `label` is what a node's attribute
-    ``_kernel`` must be, empty for most. Of the kernels that fit, the one with the highest priority is taken.
+    `device` is GPU, or DEFAULT for any device. `host` names the arguments in host memory. `label` is the value that a
+    node's attribute ``_kernel`` must have, mostly empty. Of several fitting kernels, the highest priority wins.
     """
 
     device: str
@@ -124,7 +124,7 @@ _KINDS: Final = ("type", "s", "i", "b")
 
 
 def merge(kernels: Iterable[Kernel]) -> list[Kernel]:
-    """Join kernels that differ in the values of one attribute only, attribute by attribute."""
+    """Merge kernels that differ only in the values of one attribute, for each attribute in turn."""
     merged = sorted(set(kernels))
     for index in range(max((len(kernel.constraints) for kernel in merged), default=0)):
         groups: dict[Any, list[Kernel]] = defaultdict(list)
@@ -147,7 +147,7 @@ def _join(group: Sequence[Kernel], index: int) -> Kernel:
 
 
 def encode(table: KernelTable) -> dict[str, Any]:
-    """Turn the table into plain values. Sets of dtypes get names, because few sets occur again and again."""
+    """Turn the table into plain values. Sets of dtypes get names, because the same few sets occur many times."""
     sets: dict[tuple[str, ...], str] = {}
     rows: dict[str, list[str]] = {}
     for operation, kernels in table.kernels.items():
@@ -184,7 +184,7 @@ def decode(data: Mapping[str, Any]) -> KernelTable:
 
 @explain_errors
 def main() -> int:
-    """Print the data file for the CUDA build that is loaded; returns the exit code."""
+    """Print the data file for the loaded CUDA build; returns the exit code."""
     table = read_registry()
     print(HEADER, end="")
     print(yaml.safe_dump(encode(table), sort_keys=False, width=120, default_flow_style=None), end="")

@@ -1,4 +1,4 @@
-"""Starts the rehearsed job in a process of its own, with the emulated libraries before all others."""
+"""Starts the rehearsed job in its own process, which loads the emulated libraries."""
 
 import json
 import os
@@ -20,18 +20,18 @@ _TELLING: Final = re.compile(
     r"Ignoring visible gpu|not built with CUDA kernel binaries|Cannot dlopen|failed call to cuInit|insufficient|"
     r"CUDA_ERROR|cudaError|No kernel image|ran out of memory|Cannot register|Could not load dynamic"
 )
-"""Lines of TensorFlow's log that say something about the device."""
+"""Pattern of the lines in TensorFlow's log that are about the device."""
 
 _FATAL: Final = re.compile(r"^F\d{4} |^\S+ \S+: F |Check failed")
-"""Lines by which TensorFlow aborts."""
+"""Pattern of the lines that TensorFlow logs when it aborts."""
 
 
 def run(request: Request, library: Path, tensorflow: Path, *, program: Sequence[str] = PROGRAM) -> dict[str, Any]:
     """Run a rehearsal; returns its record, with TensorFlow's log lines about the device as ``log``.
 
-    `library` and `tensorflow` are the folders of the emulated libraries and of the TensorFlow package; `program` is
-    what the interpreter runs. If the process fails, as where TensorFlow aborts, the record has an error of kind
-    ``Crash``.
+    `library` and `tensorflow` are the folders of the emulated libraries and of the TensorFlow package. `program` holds
+    the arguments of the interpreter. If the process fails, for example if TensorFlow aborts, the record has an error of
+    kind ``Crash``.
     """
     with tempfile.TemporaryDirectory(prefix="rehearsal-") as folder:
         source, target, log = (Path(folder) / name for name in ("request.json", "record.json", "log.txt"))
@@ -47,7 +47,7 @@ def run(request: Request, library: Path, tensorflow: Path, *, program: Sequence[
 
 
 def make_environment(device: Device, library: Path, tensorflow: Path) -> dict[str, str]:
-    """Return the variables of the job's process: the caller's, the device, and where the libraries are."""
+    """Return the environment variables of the job: the caller's, the device, and the paths of the libraries."""
     major, minor = device.capability
     variables = {
         **os.environ,
@@ -64,7 +64,7 @@ def make_environment(device: Device, library: Path, tensorflow: Path) -> dict[st
         "TF_CPP_MIN_LOG_LEVEL": "0",
         "PYTHONPATH": os.pathsep.join(filter(None, [str(Path(__file__).parents[2]), os.environ.get("PYTHONPATH")])),
     }
-    # XLA takes ptxas and libdevice from here; the first ptxas on PATH may be of another CUDA.
+    # XLA takes ptxas and libdevice from this folder. The first ptxas on PATH may belong to another CUDA.
     toolkit = tensorflow.parent / "nvidia" / "cuda_nvcc"
     if toolkit.is_dir():
         flags = [os.environ.get("XLA_FLAGS"), f"--xla_gpu_cuda_data_dir={toolkit}"]
@@ -74,7 +74,7 @@ def make_environment(device: Device, library: Path, tensorflow: Path) -> dict[st
 
 
 def _run_to_end(command: list[str], environment: dict[str, str], log: Any) -> int:
-    # Its own session: a Ctrl-C reaches this process alone, which ends it.
+    # In its own session, so that Ctrl-C reaches only this process, which then ends the job.
     process = subprocess.Popen(
         command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, env=environment, start_new_session=True
     )

@@ -1,4 +1,4 @@
-"""Reads the counts of the emulated GPU in this process, and of each step."""
+"""Reads the counts of the emulated GPU in this process, and those of each step."""
 
 import ctypes
 import json
@@ -11,7 +11,7 @@ from typing import Any, Final
 from train.errors import CheckError
 
 Counts = dict[str, dict[str, int]]
-"""Counts since the start of the process by group and name; the groups are those of ``native``."""
+"""Counts since the start of the process, by group and name. ``native`` defines the groups."""
 
 DIRECTIONS: Final = ("to device", "to host", "within device", "within host")
 
@@ -42,10 +42,10 @@ def subtract(later: Counts, earlier: Counts) -> Counts:
 
 @dataclass(frozen=True, kw_only=True)
 class Step:
-    """Counts of one step; copies by direction and size in bytes.
+    """The counts of one step. Copies are counted by direction and size in bytes.
 
-    `launches` of kernels are by device, those of a CUDA graph together as one; `graph_kernels` counts the kernels in
-    these graphs. Each call of a `library` is at least one kernel more. `in_use` and `peak` are bytes of TensorFlow's
+    `launches` of kernels are counted by device; a CUDA graph is one launch. `graph_kernels` counts the kernels in these
+    graphs. Each call of a `library` is at least one more kernel. `in_use` and `peak` are bytes of TensorFlow's
     allocator.
     """
 

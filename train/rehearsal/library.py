@@ -1,9 +1,9 @@
 """Compiles the emulated GPU with this machine's C compiler, once for each state of its sources.
 
-Entry points that `native` leaves out are generated from the names in the public headers. One that computes is counted
-as a library call. One whose answer is not read (it sets, destroys, checks or creates an opaque handle) succeeds. Any
-other is refused and counted, because TensorFlow reports an error but not a missing answer. That includes
-``cuGetExportTable``.
+Functions that `native` lacks are generated from the names in the public headers. A function that computes is counted as
+a library call. A function that sets, destroys, checks or creates an opaque handle succeeds, because TensorFlow does not
+read its answer. Any other function, such as ``cuGetExportTable``, is counted and returns an error, because TensorFlow
+notices an error but not a missing answer.
 """
 
 import hashlib
@@ -37,7 +37,7 @@ HEADERS: Final = (
 
 
 class _Library(NamedTuple):
-    """Pattern of a library's names, and its number for "not supported"."""
+    """The pattern of a library's names, and its error code for "not supported"."""
 
     pattern: str
     refusal: int
@@ -65,7 +65,7 @@ _SILENT: Final = re.compile(
 
 
 def list_names(headers: Iterable[str]) -> list[str]:
-    """List the entry points that these texts of headers declare, sorted."""
+    """Return the sorted names of the functions that these texts of headers declare."""
     found: set[str] = set()
     for text in headers:
         found.update(_NAME.findall(text))
@@ -74,7 +74,7 @@ def list_names(headers: Iterable[str]) -> list[str]:
 
 
 def answer(name: str) -> str:
-    """Return the C statements of an entry point."""
+    """Return the C statements of a function."""
     if _HANDLE.fullmatch(name):
         return "*handle = calloc(1, 512); return 0;"
     if _SILENT.fullmatch(name):
@@ -111,7 +111,7 @@ SONAMES: Final = (
     "libcusolver.so.11",
     "libcusparse.so.12",
 )
-"""The names under which TensorFlow's CUDA 12 build opens its libraries; all are links to the one file."""
+"""The names under which TensorFlow's CUDA 12 build opens its libraries. All of them are links to one file."""
 
 _FLAGS: Final = ("-std=gnu11", "-O1", "-g", "-fPIC", "-Wall", "-Wno-nonnull-compare")
 
@@ -144,10 +144,10 @@ def _headers(tensorflow: Path) -> tuple[Path, Path]:
 
 
 def build(tensorflow: Path, cache: Path) -> Path:
-    """Compile the library, or find it compiled; returns the folder for ``LD_LIBRARY_PATH``.
+    """Compile the library unless the cache has it; returns the folder for ``LD_LIBRARY_PATH``.
 
-    `cache` has one folder for each digest of what is compiled, with the CUDA headers of the TensorFlow package. Raises
-    a PreflightError if there is no C compiler, it fails, or the cache cannot be written.
+    `cache` has one folder for each digest of the sources and of the CUDA headers in the TensorFlow package. Raises a
+    PreflightError if there is no C compiler, if it fails, or if the cache cannot be written.
     """
     compiler = _find_compiler()
     texts = _read_headers(tensorflow)
@@ -172,7 +172,7 @@ def build(tensorflow: Path, cache: Path) -> Path:
 
 
 def _move(finished: Path, folder: Path) -> None:
-    """Move the finished folder into the cache; another process may have been first, with the same content."""
+    """Move the finished folder into the cache, unless another process has already put the same content there."""
     try:
         finished.rename(folder)
     except OSError:

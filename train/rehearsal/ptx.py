@@ -1,15 +1,15 @@
-"""Compiles the training step by XLA without a GPU, and lists registers and memory of each kernel.
+"""Compiles the training step with XLA without a GPU, and lists the registers and the memory of each kernel.
 
-``python -m train.rehearsal.ptx [training arguments] --gpu t4``, by the Python of an environment with TensorFlow's CUDA
-build. Nothing is emulated: XLA compiles ahead of time from a description of the device, and ptxas, which needs no
-device either, assembles the result and reports each kernel.
+``python -m train.rehearsal.ptx [training arguments] --gpu t4``, run by a Python with TensorFlow's CUDA build. Nothing
+is emulated. XLA compiles ahead of time from a description of the device. ptxas, which needs no device either, assembles
+the result and reports each kernel.
 
-TensorFlow has no function for that: ``experimental_get_compiler_ir`` refuses variables without a device. So the step is
-lowered for the host, and a small program (``deviceless/compile.cc``), compiled against the headers of the wheel, hands
-it to the wheel's own GPU compiler.
+TensorFlow has no function for this: ``experimental_get_compiler_ir`` refuses variables without a device. So the step is
+lowered for the host. A small program (``deviceless/compile.cc``), compiled against the headers of the wheel, passes it
+to the wheel's GPU compiler.
 
-On a card the result would differ: no algorithm is chosen by timing here, so convolutions and matrix products are
-cuDNN's and cuBLAS' by default choice. Kernels inside those libraries are not counted.
+On a real GPU the result would differ. No algorithm is chosen by timing here, so convolutions and matrix products use
+the default algorithms of cuDNN and cuBLAS. Kernels inside those libraries are not counted.
 """
 
 import argparse
@@ -37,10 +37,7 @@ LIBRARIES: Final = ("libtensorflow_cc.so.2", "libtensorflow_framework.so.2")
 
 @dataclass(frozen=True, kw_only=True)
 class CompiledKernel:
-    """A kernel as ptxas reports it: registers and spilled bytes of a thread, shared bytes of a block.
-
-    `stack` is the bytes of a thread's stack frame.
-    """
+    """A kernel as ptxas reports it. Registers, spilled bytes and stack bytes are per thread, shared bytes per block."""
 
     name: str
     registers: int
@@ -50,14 +47,14 @@ class CompiledKernel:
 
 
 def lower_step(config: TrainConfig) -> bytes:
-    """Lower the training step to an unoptimised ``HloModuleProto``; TensorFlow must be set up before."""
+    """Lower the training step to an unoptimised ``HloModuleProto``. The caller has set up TensorFlow."""
     import numpy as np
     import tensorflow as tf
 
     from train import step
     from train.model import formulation
 
-    tf.random.set_seed(0)  # deterministic operations ask for one wherever TensorFlow itself draws
+    tf.random.set_seed(0)  # deterministic TensorFlow needs a seed where it draws numbers itself
     config = replace(config, jit=True, batch_size=config.batch_size or 64)
     current, rule = step.start(config, formulation.FOR_GPU)
     unit = np.ones(config.shape[-1])
@@ -70,7 +67,7 @@ def lower_step(config: TrainConfig) -> bytes:
 
 
 def describe_target(device: Device) -> str:
-    """Return a device as XLA's ``GpuTargetConfigProto``; limits that no table has are the T4's or usual ones."""
+    """Return a device as XLA's ``GpuTargetConfigProto``. Limits that no table has are the T4's or usual ones."""
     major, minor = device.capability
     return (
         f"gpu_device_info {{ threads_per_block_limit: 1024 threads_per_warp: 32 shared_memory_per_block: 49152 "
@@ -86,7 +83,7 @@ def describe_target(device: Device) -> str:
 
 
 def build_compiler(tensorflow: Path, cache: Path) -> Path:
-    """Compile the small program, half a minute of one core, or find it compiled."""
+    """Compile the small program unless the cache has it. It takes half a minute of one core."""
     compiler = shutil.which(os.environ.get("CXX", "g++"))
     if not compiler:
         raise PreflightError(
@@ -117,7 +114,7 @@ def build_compiler(tensorflow: Path, cache: Path) -> Path:
 
 
 def find_assembler(tensorflow: Path) -> Path:
-    """Find the folder with ``bin/ptxas`` and ``nvvm``: the wheel's, else that of PATH."""
+    """Find the folder with ``bin/ptxas`` and ``nvvm``: that of the wheel, else that on PATH."""
     beside = tensorflow.parent / "nvidia" / "cuda_nvcc"
     found = shutil.which("ptxas")
     for folder in (beside, *([Path(found).parents[1]] if found else [])):
@@ -129,7 +126,7 @@ def find_assembler(tensorflow: Path) -> Path:
 def compile_step(hlo: bytes, device: Device, cache: Path) -> list[CompiledKernel]:
     """Compile HLO for a device and assemble it; returns its kernels by name.
 
-    Raises a PreflightError if a part of the tool chain is missing, a CheckError if XLA or ptxas refuses.
+    Raises a PreflightError if a part of the tool chain is missing, a CheckError if XLA or ptxas fails.
     """
     tensorflow = find_tensorflow()
     program, cuda = build_compiler(tensorflow, cache), find_assembler(tensorflow)

@@ -1,4 +1,4 @@
-"""Reports a rehearsal as text and as JSON: counts, and findings by the limits of ``limits.yaml``."""
+"""Reports a rehearsal as text and as JSON: its counts, and findings such as an exceeded limit of ``limits.yaml``."""
 
 import dataclasses
 from collections.abc import Iterator, Mapping
@@ -20,7 +20,7 @@ Limits = Mapping[str, int]
 
 
 def choose_limits(config: TrainConfig) -> Limits:
-    """Return the limits of every job, updated by the first configuration in the table that this job fits."""
+    """Return the limits of every job, updated by those of the first configuration in the table that fits this job."""
     table, fields = read_table("rehearsal/limits"), config.as_dict()
     for entry in table["configurations"]:
         conditions = {name: value for name, value in entry.items() if name in fields}
@@ -30,7 +30,7 @@ def choose_limits(config: TrainConfig) -> Limits:
 
 
 def find_faults(request: Request, record: Mapping[str, Any], steps: list[Step], limits: Limits) -> list[Finding]:
-    """List everything that is wrong, worst first; the job passes if there is nothing."""
+    """List all findings, worst first. The job passes if there are none."""
     return [
         *_check_binaries(request, record),
         *_check_end(record),
@@ -43,7 +43,7 @@ def find_faults(request: Request, record: Mapping[str, Any], steps: list[Step], 
 
 
 def _check_binaries(request: Request, record: Mapping[str, Any]) -> Iterator[Finding]:
-    """Find a device that TensorFlow has no code for. Which operation fails first, and how, is up to chance."""
+    """Report a device that TensorFlow has no code for. It is checked first, because its other errors vary by chance."""
     found = record.get("counts", {}).get("fat binary", {})
     if set(found) == {"none"}:
         capability = ".".join(map(str, request.device.capability))
@@ -115,7 +115,7 @@ def _check_devices(request: Request, steps: list[Step]) -> Iterator[Finding]:
 
 
 def _check_audit(audited: Mapping[str, Any]) -> Iterator[Finding]:
-    """List what the static audit found; equal findings of a graph as one."""
+    """List what the static audit found. Equal findings of a graph are one."""
     if audited.get("error"):
         yield Finding("audit", f"the static audit could not be made: {audited['error']}")
     groups: dict[tuple[str, ...], list[str]] = {}

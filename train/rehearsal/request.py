@@ -1,4 +1,4 @@
-"""Describes a rehearsal: a training job, an emulated GPU from a table of real cards, and how many steps."""
+"""Describes a rehearsal: a training job, an emulated GPU from a table of real ones, and the number of steps."""
 
 import dataclasses
 import difflib
@@ -11,15 +11,15 @@ from train.errors import UsageError
 from train.runtime import MARK
 
 DRIVER: Final = "12.6"
-"""CUDA version of the emulated driver, unless the card needs a newer one or another is asked for."""
+"""CUDA version of the emulated driver, unless the GPU needs a newer one or an option sets another."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Device:
-    """An emulated GPU; `shared` is the most bytes of shared memory of a block.
+    """An emulated GPU.
 
-    `threads` and `blocks` are the most on a multiprocessor at a time; `driver` is the newest CUDA that the driver
-    supports.
+    `shared` is the largest shared memory of a block, in bytes. `threads` and `blocks` are the most that a
+    multiprocessor holds at a time. `driver` is the newest CUDA version that the driver supports.
     """
 
     name: str
@@ -38,7 +38,7 @@ def read_devices() -> dict[str, Any]:
 
 
 def choose_device(name: str, *, driver: str = "", memory: float = 0.0, capability: str = "", count: int = 1) -> Device:
-    """Find a device by its short name, and change what is given: versions as ``X.Y``, memory in gigabytes."""
+    """Return a device by its short name, with the given changes: versions as ``X.Y``, memory in gigabytes."""
     table = read_devices()
     key = name.lower().replace(" ", "").replace("-", "")
     if key not in table:
@@ -72,10 +72,10 @@ def _read_version(text: str) -> tuple[int, int]:
 
 
 SYNTHETIC: Final = "synthetic"
-"""The data set whose shape is given on the command line; no data exists for it."""
+"""Name of a data set without data. The command line gives the shape of its images."""
 
 _EXAMPLES: Final = 1024
-"""Training examples of `SYNTHETIC`; other data sets keep their own number, which decides if they fit the device."""
+"""Training examples of `SYNTHETIC`. Other data sets keep their number, which decides if they fit the device."""
 
 
 def register_synthetic(shape: str, classes: int) -> None:
@@ -105,8 +105,8 @@ def register_synthetic(shape: str, classes: int) -> None:
 class Request:
     """A rehearsal.
 
-    The `warmup` steps, which build graphs, compile and choose algorithms, are not counted; the `measured` ones are,
-    each by itself. `shape` and `classes` are those of the synthetic data set; the shape is empty for other data sets.
+    The `warmup` steps build graphs, compile and choose algorithms, and are not counted. Each of the `measured` steps is
+    counted. `shape` and `classes` are those of the synthetic data set; `shape` is empty for other data sets.
     """
 
     config: TrainConfig
@@ -119,7 +119,7 @@ class Request:
 
     @property
     def steps(self) -> int:
-        """Steps that the job takes: one more, because a step is over when the next one begins."""
+        """Steps of the job. It needs one more, because the counts of a step are read when the next one begins."""
         return self.warmup + self.measured + 1
 
     def write(self) -> str:
@@ -127,7 +127,7 @@ class Request:
 
     @classmethod
     def read(cls, text: str) -> "Request":
-        """Read what `write` wrote; a synthetic data set is registered in this process."""
+        """Read a request that `write` wrote, and register its synthetic data set in this process."""
         values: dict[str, Any] = json.loads(text)
         if values["shape"]:
             register_synthetic(values["shape"], values["classes"])

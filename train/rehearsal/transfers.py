@@ -1,9 +1,9 @@
-"""Works out in which memory a graph's tensors are on a machine with a GPU, from the kernels, without running anything.
+"""Finds out in which memory the tensors of a graph are on a machine with a GPU, without running anything.
 
 A node runs on the GPU if there is a GPU kernel for it and its dtypes, else on the host. A kernel says which of its
-arguments it reads and writes in host memory. Where a tensor is written in one memory and read in the other, TensorFlow
-puts a copy between (NeedSameDeviceSendRecv in tensorflow/core/graph/graph_partition.cc). A copy to the host also makes
-the host wait for the device.
+arguments it reads and writes in host memory. If a tensor is written in one memory and read in the other, TensorFlow
+inserts a copy (NeedSameDeviceSendRecv in tensorflow/core/graph/graph_partition.cc). A copy to the host also makes the
+host wait for the device.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -13,13 +13,13 @@ from typing import Any, Final, Literal, NamedTuple
 from train.rehearsal.kernels import Attributes, Kernel, KernelTable, read_values
 
 Memory = Literal["host", "device", "argument"]
-"""The memory of a tensor. An argument comes from the host; it is copied once if a kernel on the device reads it."""
+"""The memory of a tensor. An argument comes from the host, and is copied once if a kernel on the device reads it."""
 
 ON_HOST: Final = frozenset({"int32", "resource", "string"})
 """Dtypes that a function takes and returns in host memory (MTypeFromDType in tensorflow/core/framework)."""
 
 CALLS: Final = {"If": 1, "StatelessIf": 1, "Case": 1, "StatelessCase": 1}
-"""Operations whose functions do not get the first inputs, and how many those are."""
+"""Operations that do not pass their first inputs to the functions that they call, and the number of these inputs."""
 
 
 class Copy(NamedTuple):
@@ -35,8 +35,8 @@ class Copy(NamedTuple):
 class Node:
     """A node of a graph, or of a function in it.
 
-    `inputs` are references to the tensors that it reads, and `arguments` their names; `results` has argument name and
-    dtype of each output. `functions` names the functions that it calls, `label` which of several kernels it asks for.
+    `inputs` are references to the tensors that it reads, `arguments` the names of these inputs. `results` has argument
+    name and dtype of each output. `functions` names the functions that it calls. `label` chooses among its kernels.
     """
 
     name: str
@@ -54,8 +54,8 @@ class Node:
 class Body:
     """A graph, or a function called from one.
 
-    `controls` names the nodes that must run besides, `memories` the memory of each argument. `homeless` arguments are
-    handles of variables without a kernel on the GPU; their readers run on the host.
+    `controls` names nodes that must run in addition to the outputs. `memories` has the memory of each argument.
+    `homeless` arguments are handles of variables without a GPU kernel; their readers run on the host.
     """
 
     nodes: Mapping[str, Node]
@@ -83,7 +83,7 @@ class Body:
         return self.find_kernel(node) is None or any(self.is_homeless(reference) for reference in node.inputs)
 
     def is_homeless(self, reference: str) -> bool:
-        """Say whether a tensor is the handle of a variable that is kept on the host."""
+        """Return whether a tensor is the handle of a variable that is kept on the host."""
         name = _producer(reference)
         node = self.nodes.get(name)
         if name in self.homeless or node is None:
@@ -124,7 +124,7 @@ class Body:
 
 
 def read_graph(graph: Any, prefix: str = "") -> dict[str, Node]:
-    """Return the nodes of a ``GraphDef`` by name; `prefix` has the names of the calling nodes."""
+    """Return the nodes of a ``GraphDef`` by name. `prefix` is the path of the calling nodes."""
     nodes: dict[str, Node] = {}
     for each in graph.node:
         arguments, results = _list_arguments(each)
@@ -147,7 +147,7 @@ def read_graph(graph: Any, prefix: str = "") -> dict[str, Node]:
 
 
 def _list_arguments(node: Any) -> tuple[list[tuple[str, str]], list[tuple[str, str]]]:
-    """List argument name and dtype of each input and output of a ``NodeDef``."""
+    """Return argument name and dtype of each input and of each output of a ``NodeDef``."""
     from tensorflow.python.framework import op_def_registry
 
     definition = op_def_registry.get(node.op)

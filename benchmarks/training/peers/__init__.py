@@ -1,4 +1,4 @@
-"""Holds the candidates: each has ``load(threads)`` and ``make_step(job)``, and imports its own framework only."""
+"""Holds the candidates. Each has ``load(threads)`` and ``make_step(job)``, and imports only its own framework."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""Trains Keras' own layers by ``fit`` or by a custom loop: what most people would write."""
+"""Trains with Keras' own layers, by ``fit`` or by a custom loop, as most people would write it."""
 
 from collections.abc import Callable
 from typing import Any

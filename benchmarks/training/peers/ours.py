@@ -1,4 +1,4 @@
-"""Trains by ``train`` itself, through the functions that a run uses."""
+"""Trains with the package ``train``, by the functions that a run uses."""
 
 from collections.abc import Callable
 from typing import Any

@@ -1,4 +1,4 @@
-"""Trains plain TensorFlow as written by hand: conv2d, fused batch norm, concat and a momentum step, compiled."""
+"""Trains in plain TensorFlow: conv2d, fused batch norm, concat and a momentum step, as one ``tf.function``."""
 
 from collections.abc import Callable
 from typing import Any

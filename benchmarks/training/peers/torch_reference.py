@@ -1,6 +1,6 @@
-"""Trains PyTorch's DenseNet-BC in the two structures that people use, written from the papers.
+"""Trains DenseNet-BC in PyTorch in its two usual structures, written from the papers.
 
-``stored`` keeps all maps (Huang et al., arXiv 1608.06993); ``efficient`` recomputes each layer's concatenation, norm,
+``stored`` keeps all maps (Huang et al., arXiv 1608.06993). ``efficient`` recomputes each layer's concatenation, norm,
 ReLU and first convolution in the backward pass (Pleiss et al., arXiv 1707.06990).
 """
 
