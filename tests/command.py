@@ -1,4 +1,4 @@
-"""Runs the ``toolkit`` command as a user would, without starting an interpreter each time."""
+"""Run the ``toolkit`` command as a user would, without starting an interpreter each time."""
 
 import os
 import signal
@@ -10,17 +10,17 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import NoReturn
 
-import docker  # noqa: F401  (loaded here so that no command has to)
+import docker  # noqa: F401  (loaded here so that the forked commands need not load it)
 
 from toolkit import __main__ as program
 from toolkit.cli import app  # noqa: F401
 
 
 class Run:
-    """Runs the command in a folder, on a machine without an engine, with no settings but those given.
+    """A callable that runs the command in a folder, without an engine and with no settings but those given.
 
-    It runs in a forked child, which has its own environment, working folder, streams and signals as any process has,
-    but whose modules are loaded already. `started` names the programs that the last command started.
+    The command runs in a forked child, which has its own environment, working folder, streams and signals. Its modules
+    are loaded already. `started` lists the programs that the last command started.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -62,7 +62,7 @@ def become(
     variables: Mapping[str, str],
     streams: Mapping[int, int],
 ) -> NoReturn:
-    """Run a program in this child process, as if it had been started so, and end as it ends."""
+    """Run a program in this child process as if it had been started on its own, and exit with its code."""
     code = 1
     try:
         for number, stream in streams.items():
@@ -81,7 +81,7 @@ def become(
         code = 0
     except SystemExit as end:
         code = end.code if isinstance(end.code, int) else 0 if end.code is None else 1
-    except BaseException:  # noqa: BLE001  (as the interpreter does)
+    except BaseException:  # noqa: BLE001  (the interpreter does so too)
         traceback.print_exc()
     finally:
         sys.stdout.flush()

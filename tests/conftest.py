@@ -1,4 +1,4 @@
-"""Shared by all tests: which need what this machine may not have, and which process of two runs them."""
+"""Rules for all tests: which are skipped on this machine, and which share a process."""
 
 import os
 import shutil
@@ -13,9 +13,9 @@ NEEDS = {
     "engine": ("TOOLKIT_REQUIRE_ENGINE", "no container engine answers"),
     "rehearse": ("TOOLKIT_REQUIRE_REHEARSAL", "TOOLKIT_CUDA_PYTHON names no Python with TensorFlow's CUDA build"),
 }
-"""For each marker the variable that CI sets, so that a green run hides no skipped tests, and why they are skipped."""
+"""For each marker, the variable with which CI makes a skip an error, and the reason for the skip."""
 
-# A busy machine is slow, which is no defect of what is tested.
+# A busy machine is slow: that is no defect in the tested code.
 hypothesis.settings.register_profile("toolkit", deadline=None)
 hypothesis.settings.load_profile("toolkit")
 
@@ -28,14 +28,14 @@ def _engine_answers() -> bool:
 
 @pytest.fixture(scope="session", autouse=True)
 def usual_signals() -> None:
-    """A shell in the background and nohup pass on ignored signals, which the program rightly leaves ignored."""
+    """Restore default handlers: background shells and nohup pass on ignored signals, which the toolkit keeps."""
     signal.signal(signal.SIGINT, signal.default_int_handler)
     signal.signal(signal.SIGHUP, signal.SIG_DFL)
 
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
-    """Let one process run what shares fixtures: the tests of a file, all rehearsals, and all that use the engine."""
+    """Let one process run tests that share fixtures: those of one file, all rehearsals, and all that use the engine."""
     from xdist.scheduler import LoadScopeScheduling
 
     class ByFile(LoadScopeScheduling):

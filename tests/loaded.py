@@ -1,7 +1,7 @@
-"""A stand-in for ``python`` that has TensorFlow loaded, which takes an interpreter of its own 4 seconds.
+"""A stand-in for ``python`` that has TensorFlow loaded, which takes a new interpreter 4 seconds.
 
-One process loads it. The stand-in asks that process for a forked child, which runs the program with the stand-in's
-arguments, environment, working folder and streams, and ends as the child ends.
+One process loads TensorFlow. The stand-in asks that process for a forked child. The child runs the program with the
+stand-in's arguments, environment, working folder and streams, and the stand-in exits as the child does.
 """
 
 import atexit
@@ -43,7 +43,7 @@ os._exit(code)
 
 @functools.cache
 def start() -> Path:
-    """Return the stand-in; the process behind it is started once, and ends with this one."""
+    """Return the path of the stand-in; its server process is started once, and ends with this process."""
     folder = tempfile.mkdtemp(prefix="loaded-")
     atexit.register(shutil.rmtree, folder, ignore_errors=True)
     python = Path(folder) / "python"
@@ -60,7 +60,7 @@ def start() -> Path:
 
 
 def serve(address: str, ready: int) -> None:
-    """Answer each connection in a process of its own, until the standard input is closed."""
+    """Answer each connection in a forked child, until the standard input is closed."""
     for name in ("keras", "matplotlib.pyplot", "sklearn.datasets", "tensorflow"):
         importlib.import_module(name)
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)
@@ -79,7 +79,7 @@ def serve(address: str, ready: int) -> None:
 
 
 def _answer(connection: socket.socket) -> None:
-    """Run one program; it is killed when its stand-in is."""
+    """Run one program, and kill it if its stand-in ends."""
     head, streams, _, _ = socket.recv_fds(connection, 8, 3)
     content = b""
     while len(content) < int.from_bytes(head, "big"):
@@ -98,7 +98,7 @@ def _answer(connection: socket.socket) -> None:
 
 
 def _run(words: list[str]) -> None:
-    """Do what ``python`` does with these words."""
+    """Run ``python`` with these arguments."""
     while words[0] in {"-P", "-u"}:
         words = words[1:]
     if words[0] == "-m":

@@ -1,4 +1,4 @@
-"""The parts of the README that follow from the code: ``python -m tests.readme`` writes them, a test compares them."""
+"""The generated parts of the README: ``python -m tests.readme`` writes them, and a test compares them."""
 
 import re
 from pathlib import Path
@@ -11,7 +11,7 @@ README = Path(__file__).parent.parent / "README.md"
 
 
 def generate(text: str) -> str:
-    """The README with its generated parts made anew."""
+    """Return the README with its generated parts made anew."""
     table = render(versions.load_table()).partition("\n\n")[0]
     codes = "\n".join(f"| {code} | {meaning} |" for code, meaning in sorted(list_exit_codes().items()))
     codes += "\n| 128 + n | a job was ended by signal n; 137 most often means that memory ran out |"

@@ -10,7 +10,7 @@ Handler = Callable[[http.server.BaseHTTPRequestHandler], object]
 
 @contextmanager
 def serve(**handlers: Handler) -> Iterator[str]:
-    """Serve until the block ends; `handlers` are named by method. Yields host and port."""
+    """Serve until the block ends, with one handler for each HTTP method; yield host and port."""
     methods = {f"do_{method}": handle for method, handle in handlers.items()}
     kind = type("Server", (http.server.BaseHTTPRequestHandler,), {**methods, "log_message": lambda *_: None})
     server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), kind)

@@ -1,4 +1,4 @@
-"""Parameters of tests that ``make test`` leaves out and ``make test-all`` does not."""
+"""Parameters of tests that ``make test`` leaves out and ``make test-all`` runs."""
 
 from typing import Any
 
@@ -6,5 +6,5 @@ import pytest
 
 
 def slow(*values: object, **options: Any) -> Any:
-    """Return these values as a parameter of a test that is slow with them."""
+    """Return these values as a parameter that makes a test slow."""
     return pytest.param(*values, marks=pytest.mark.slow, **options)

@@ -1,4 +1,4 @@
-"""Looks for a word wherever a build may have left it: layers of all stages, cache mounts, results, the process list."""
+"""Search for a word wherever a build may have left it: layers, cache mounts, results, the process list."""
 
 import base64
 import gzip
@@ -13,18 +13,18 @@ from pathlib import Path
 
 
 def find_engine_root() -> Path:
-    """Folder in which the engine keeps layers and cache mounts, built or half built."""
+    """Return the folder in which the engine keeps layers and cache mounts, also those of unfinished builds."""
     argv = ["docker", "info", "--format", "{{.DockerRootDir}}"]
     return Path(subprocess.run(argv, capture_output=True, text=True, check=True).stdout.strip())
 
 
 def find_files(word: str, *folders: Path, since: float) -> list[Path]:
-    """Files with a word, in plain form, in base64, or inside of gzip and zip.
+    """Return the files that hold a word as plain text, in base64, or inside gzip or zip.
 
     Args:
         word: what to look for.
         folders: searched with everything below.
-        since: files that have not changed since then are passed over (seconds since 1970).
+        since: skip files that have not changed since then (seconds since 1970).
     """
     forms = [word.encode(), *(base64.b64encode(b"x" * shift + word.encode())[4:-4] for shift in range(3))]
     return [path for folder in folders for path in _list_files(folder, since) if _holds(path, forms)]
@@ -32,7 +32,7 @@ def find_files(word: str, *folders: Path, since: float) -> list[Path]:
 
 @contextmanager
 def watch_processes(word: str) -> Iterator[list[str]]:
-    """The command lines and environments of any process in which a word was seen meanwhile."""
+    """Collect the command lines and environments of all processes that show a word while the block runs."""
     seen: list[str] = []
     done = threading.Event()
     watcher = threading.Thread(target=_watch, args=(word.encode(), seen, done), daemon=True)
@@ -76,7 +76,7 @@ def _holds(path: Path, forms: list[bytes]) -> bool:
 
 
 def find_ancestor(process: int, word: bytes) -> int:
-    """The nearest process above another whose command line has a word."""
+    """Return the nearest ancestor of a process that has a word in its command line."""
     while process > 1:
         status = Path(f"/proc/{process}/status").read_text()
         process = int(status.split("PPid:")[1].split()[0])
@@ -86,5 +86,5 @@ def find_ancestor(process: int, word: bytes) -> int:
 
 
 def now() -> float:
-    """The present time, as the clock of file systems has it: some milliseconds behind."""
+    """Return the present time less a second, because time stamps of files lag behind the clock by some milliseconds."""
     return time.time() - 1

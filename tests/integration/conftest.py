@@ -1,4 +1,4 @@
-"""What several modules stand on: Debian's Bazel, one wheel of the stand-in, and a clone to spoil."""
+"""Fixtures that several modules share: Debian's Bazel, a wheel of the stand-in, engines, and a copy of the project."""
 
 import json
 import shutil
@@ -16,18 +16,18 @@ from tests.integration.place import Place
 from tests.integration.small_engine import SmallEngine, start
 
 COMPILER = "toolkit/test:compiler"
-"""A base image in which the toolchain's packages are installed already, and its headers are not patched yet."""
+"""A base image that has the toolchain's packages, with headers that are not patched yet."""
 
 
 @pytest.fixture(scope="session")
 def bazel() -> None:
-    """Debian's Bazel, for the context ``bazel``."""
+    """Make the image with Debian's Bazel, for the build context ``bazel``."""
     subprocess.run([stages.ROOT / "docker/base/bootstrap-bazel"], check=True)
 
 
 @pytest.fixture(scope="session")
 def built(bazel: None, tmp_path_factory: pytest.TempPathFactory) -> tuple[Place, dict[str, Any]]:
-    """A wheel of the stand-in that was built well, and what the command said of it."""
+    """Build a wheel of the stand-in; return its folder and the command's JSON."""
     place = Place(tmp_path_factory.mktemp("built"))
     done = place.build("--json")
     assert done.returncode == 0, done.stderr
@@ -36,7 +36,7 @@ def built(bazel: None, tmp_path_factory: pytest.TempPathFactory) -> tuple[Place,
 
 @pytest.fixture(scope="session")
 def own_engine(bazel: None) -> Iterator[SmallEngine]:
-    """A second engine, with the images that a wheel of the stand-in is built from, and one with the compiler in it."""
+    """Start a second engine with the images that a wheel of the stand-in is built from, and one with the compiler."""
     with tempfile.TemporaryDirectory() as empty:
         outcome = stages.build("toolchain", tag=COMPILER, contexts={"patches": empty})
     assert outcome.code == 0, outcome.text
@@ -48,14 +48,14 @@ def own_engine(bazel: None) -> Iterator[SmallEngine]:
 
 @pytest.fixture
 def small_engine(own_engine: SmallEngine) -> SmallEngine:
-    """The second engine, without anything that an earlier test built in it."""
+    """Return the second engine, emptied of earlier builds."""
     own_engine.forget()
     return own_engine
 
 
 @pytest.fixture
 def caches() -> Iterator[list[str]]:
-    """Names of cache mounts that are emptied afterwards: BuildKit does so when a step is not to be cached."""
+    """Name cache mounts, and empty them afterwards: BuildKit does so when a step that mounts them is not cached."""
     names = [f"toolkit-tests-{uuid.uuid4().hex[:8]}" for _ in range(3)]
     yield names
     for name in names:
@@ -65,7 +65,7 @@ def caches() -> Iterator[list[str]]:
 
 @pytest.fixture
 def clone(tmp_path: Path) -> Path:
-    """A clone of this project, to change."""
+    """Copy this project's tracked files into a folder that the test may change."""
     listed = subprocess.run(["git", "ls-files", "-z"], cwd=stages.ROOT, capture_output=True, text=True, check=True)
     for name in filter(None, listed.stdout.split("\0")):
         source, target = stages.ROOT / name, tmp_path / "clone" / name

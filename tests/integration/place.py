@@ -17,7 +17,7 @@ CACHE = "toolkit-tests-command"
 
 
 class Place:
-    """A folder in which the command is run, with a source tree of its own."""
+    """A folder in which the command runs, with its own source tree."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -43,11 +43,11 @@ class Place:
 
     @property
     def results(self) -> list[str]:
-        """Everything in dist, hidden things too."""
+        """Return the names of all files in dist, hidden ones included."""
         return sorted(path.name for path in (self.folder / "dist").glob("*"))
 
     def wait_for(self, process: "subprocess.Popen[str]", marker: bytes) -> int:
-        """The process of a container with that word in its command line, once it is there."""
+        """Wait for the container's process that has ``marker`` among its arguments; return its id."""
         end = time.monotonic() + 400
         while time.monotonic() < end and process.poll() is None:
             with contextlib.suppress(TimeoutError):
@@ -56,7 +56,7 @@ class Place:
         raise AssertionError(process.communicate()[1])
 
     def hold_packer(self) -> bytes:
-        """Make the last action wait, so that something can happen to it; returns its script, unlike any other's."""
+        """Make the last action wait, so that a test can interrupt it; return its script's unique path."""
         folder, name = self.source / "tensorflow/tools/pip_package", f"build_wheel_{uuid.uuid4().hex}.py"
         edit(folder / "BUILD", "build_wheel.py", name)
         edit(folder / "build_wheel.py", "\nmain()\n", "\ntime.sleep(600)\nmain()\n")

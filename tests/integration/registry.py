@@ -1,6 +1,7 @@
-"""A registry of one image, for the time of a test: what `docker save` wrote, over HTTP.
+"""A registry with one image that serves what `docker save` wrote.
 
-As much of https://github.com/opencontainers/distribution-spec as a pull needs. Docker takes plain HTTP from loopback.
+It implements what a pull needs of https://github.com/opencontainers/distribution-spec. Docker accepts plain HTTP from
+loopback addresses.
 """
 
 import http.server
@@ -15,7 +16,7 @@ from pathlib import Path
 
 @contextmanager
 def serve(image: str, folder: Path) -> Iterator[tuple[str, str]]:
-    """Serve an image of this machine; yields a reference to pull and the digest of what is behind it."""
+    """Serve an image of this machine; yield a reference to pull and the image's digest."""
     saved = folder / "image.tar"
     subprocess.run(["docker", "save", "--output", str(saved), image], check=True)
     with tarfile.open(saved) as archive:

@@ -1,4 +1,4 @@
-"""A socket between a client and the engine that can be cut, as when the engine dies in the middle of a build."""
+"""A socket between a client and the engine that a test can cut, as if the engine died during a build."""
 
 import socket
 import threading
@@ -8,7 +8,7 @@ ENGINE = Path("/var/run/docker.sock")
 
 
 class Relay:
-    """Passes on what it hears until it is cut.
+    """A relay that forwards all data until it is cut.
 
     Args:
         path: the socket that clients connect to.
@@ -23,7 +23,7 @@ class Relay:
         threading.Thread(target=self._accept, daemon=True).start()
 
     def cut(self) -> None:
-        """Close every connection and answer no more."""
+        """Close every connection and accept no more."""
         self.path.unlink(missing_ok=True)
         self._listener.close()
         for end in self._open:

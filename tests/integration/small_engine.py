@@ -1,7 +1,7 @@
-"""A second engine of its own, on a disk of its own that can be filled up. Only root can have one.
+"""A second engine on its own disk, which a test can fill. Only root can start one.
 
-It hangs on the first engine's bridge, whose rules let its containers reach the network, with addresses at the far end
-of that bridge's range; it makes no rules itself.
+The engine uses the first engine's bridge, with addresses near the end of its range. The bridge's firewall rules let its
+containers reach the network; the second engine makes no rules.
 """
 
 import contextlib
@@ -20,8 +20,8 @@ class SmallEngine:
     """An engine that answers on a socket.
 
     Attributes:
-        variables: what makes `docker` talk to it.
-        disk: its disk.
+        variables: the environment that makes `docker` talk to it.
+        disk: the folder where its disk is mounted.
     """
 
     def __init__(self, folder: Path, disk: Path) -> None:
@@ -31,7 +31,7 @@ class SmallEngine:
         self._process: subprocess.Popen[bytes] | None = None
 
     def run(self) -> None:
-        """Start it, on what an earlier start left, and wait until it answers."""
+        """Start the engine with the data of earlier starts, and wait until it answers."""
         folder, log = self._folder, self._folder / "engine.log"
         argv = ["dockerd", "--host", self.variables["DOCKER_HOST"], "--data-root", self.disk / "docker"]
         argv += ["--exec-root", folder / "exec", "--pidfile", folder / "engine.pid", "--iptables=false"]
@@ -41,13 +41,13 @@ class SmallEngine:
         _wait(self, log)
 
     def stop(self) -> None:
-        """End it as a machine does that shuts down."""
+        """Stop the engine as a machine that shuts down does, with SIGTERM."""
         assert self._process is not None
         self._process.terminate()
         self._process.wait(timeout=60)
 
     def kill(self) -> None:
-        """End it, what it stands on and what it runs without a word, as the kernel does for memory."""
+        """Kill the engine, containerd and all containers with SIGKILL, as the kernel does when memory runs out."""
         assert self._process is not None
         self._process.kill()
         self._process.wait()
@@ -69,7 +69,7 @@ class SmallEngine:
 
     @contextlib.contextmanager
     def filled(self, *, leave_mib: int) -> Iterator[None]:
-        """Leave so much of the disk while the block runs."""
+        """Fill the disk up to ``leave_mib`` while the block runs."""
         file, state = self.disk / "filler", os.statvfs(self.disk)
         with file.open("wb") as stream:
             os.posix_fallocate(stream.fileno(), 0, state.f_bavail * state.f_frsize - (leave_mib << 20))
@@ -81,11 +81,11 @@ class SmallEngine:
 
 @contextlib.contextmanager
 def start(folder: Path, *, gib: int) -> Iterator[SmallEngine]:
-    """An engine that ends with the block, and its disk with it.
+    """Start an engine with a new disk; remove both when the block ends.
 
     Args:
-        folder: where its files lie; short, for the path of a socket is.
-        gib: size of its disk, which takes only what is written to it.
+        folder: where its files are; a short path, because socket paths are limited.
+        gib: size of its disk, a sparse file.
     """
     image, disk = folder / "disk.img", folder / "disk"
     disk.mkdir()
@@ -106,11 +106,11 @@ def start(folder: Path, *, gib: int) -> Iterator[SmallEngine]:
 
 
 def _find_users(disk: Path) -> Iterator[int]:
-    """Processes whose root is made of layers on the disk: those of the engine's containers, and nobody else's."""
+    """Yield the processes whose root is on this disk: those of the engine's containers."""
     for folder in Path("/proc").glob("[0-9]*"):
         with contextlib.suppress(OSError):
             lines = (folder / "mountinfo").read_text().splitlines()
-            # The fifth field is where it is mounted: proc_pid_mountinfo(5).
+            # The fifth field is the mount point: proc_pid_mountinfo(5).
             if any(line.split()[4] == "/" and f"={disk}/" in line for line in lines):
                 yield int(folder.name)
 

@@ -1,4 +1,4 @@
-"""``--apt-snapshot``: the toolchain of a wheel comes from one day of Debian's archive, and the records say of which."""
+"""``--apt-snapshot`` takes the toolchain's packages from one day of Debian's archive, and the records name that day."""
 
 import json
 import os
@@ -19,7 +19,7 @@ pytestmark = [pytest.mark.engine, pytest.mark.timeout(600), pytest.mark.usefixtu
 
 @contextmanager
 def make_base(settings: Path) -> Iterator[str]:
-    """The base image with settings for apt, as somebody has it who keeps an archive of their own."""
+    """Make the base image with apt settings for a private archive."""
     name = f"toolkit/tests-snapshot:{uuid.uuid4().hex[:8]}"
     folder = settings.parent
     (folder / "Dockerfile").write_text(f"FROM {stages.STANDIN}\nCOPY {settings.name} /etc/apt/apt.conf.d/\n")
@@ -52,7 +52,7 @@ def test_day_is_built_with_and_recorded(place: Place, tmp_path: Path) -> None:
 
 
 def test_day_that_is_not_there_is_named_and_the_archive_was_read_with_the_bundle(place: Place, tmp_path: Path) -> None:
-    """The archive is empty, and behind an authority that only the bundle knows."""
+    """The archive is empty, and only the bundle has the certificate of its authority."""
     context, files = tmp_path / "base", tmp_path / "files"
     context.mkdir()
     files.mkdir()

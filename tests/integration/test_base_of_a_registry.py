@@ -1,4 +1,4 @@
-"""A base image that is in a registry and not yet here: known by its digest, and asked what it can run."""
+"""A base image that is still in a registry is known by its digest, and is asked what it can run."""
 
 import json
 import re
@@ -30,7 +30,7 @@ def base(tmp_path: Path) -> Iterator[tuple[str, str]]:
 
 
 def make(folder: Path, glibc: bytes) -> str:
-    """A wheel with a real library, made to ask for another C library."""
+    """Make a wheel with a real library that asks for another version of glibc."""
     library = next(Path(yaml.__file__).parent.glob("_yaml*.so"))
     changed = re.sub(rb"\0GLIBC_2\.\d\d\0", b"\0GLIBC_" + glibc + b"\0", library.read_bytes())
     return str(make_wheel(folder, files={MEMBER: CPU_INFO, f"tensorflow/{library.name}": changed}))

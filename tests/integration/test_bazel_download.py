@@ -1,4 +1,4 @@
-"""Bazel's own binary: taken where its bytes are the pinned ones, and refused before anything of it runs."""
+"""Bazel's binary is used if its bytes are the pinned ones, and otherwise refused before it runs."""
 
 import hashlib
 import http.server
@@ -16,7 +16,7 @@ pytestmark = [pytest.mark.engine, pytest.mark.timeout(300)]
 
 RELEASES = "https://github.com/bazelbuild/bazel/releases/download"
 BINARY = "#!/bin/sh\necho 'ERROR: served and run' >&2\nexit 37\n"
-"""What is served in place of Bazel: it says that it was run."""
+"""A script that is served in place of Bazel and reports that it ran."""
 
 
 class Quiet(http.server.SimpleHTTPRequestHandler):
@@ -26,7 +26,7 @@ class Quiet(http.server.SimpleHTTPRequestHandler):
 
 @pytest.fixture
 def served(tmp_path: Path) -> Iterator[str]:
-    """A server that has the release's file, as this machine's engine sees it."""
+    """Serve the file of the release under a URL that this machine's engine reaches."""
     folder = tmp_path / "releases"
     (folder / "6.5.0").mkdir(parents=True)
     (folder / "6.5.0/bazel-6.5.0-linux-x86_64").write_text(BINARY)
@@ -38,7 +38,7 @@ def served(tmp_path: Path) -> Iterator[str]:
 
 
 def build(clone: Path, served: str, folder: Path) -> tuple[Place, int, str]:
-    """Build the stand-in without an own Bazel, by a clone that looks for the release at another address."""
+    """Build the stand-in with a downloaded Bazel, by a clone that expects the release at another address."""
     dockerfile = clone / "docker/Dockerfile"
     text = dockerfile.read_text()
     assert RELEASES in text
@@ -59,7 +59,7 @@ def test_other_bytes_than_pinned_are_refused(clone: Path, served: str, tmp_path:
 
 
 def test_pinned_bytes_are_run(clone: Path, served: str, tmp_path: Path) -> None:
-    """The other side: with the served file's own hash in the version table, it is what the build runs."""
+    """With the served file's own hash in the version table, the build runs that file."""
     table = clone / "toolkit/versions/table.yaml"
     pinned = versions.load_table().bazel_rows["6.5.0"].sha256["x86_64"]
     table.write_text(table.read_text().replace(pinned, hashlib.sha256(BINARY.encode()).hexdigest()))

@@ -1,7 +1,7 @@
-"""``toolkit build-image --wheel`` with a wheel that ``toolkit build-wheel`` made: what is in the image and what is not.
+"""``toolkit build-image --wheel`` with a wheel of ``toolkit build-wheel``: what the image contains.
 
-The wheel is the stand-in's: real CUDA code, real libraries to load, no TensorFlow. The checks that need TensorFlow
-itself are left out by name, and a test shows that they fail where nobody leaves them out.
+The wheel is the stand-in's: real CUDA code and real libraries, but no TensorFlow. Tests leave out the checks that need
+TensorFlow itself by name, and one test shows that these checks fail otherwise.
 """
 
 import json
@@ -36,7 +36,7 @@ Built = tuple[Place, dict[str, Any]]
 
 @pytest.fixture(scope="module")
 def image(built: Built) -> Iterator[str]:
-    """An image of the stand-in's wheel and the component wheels of CUDA 12.6.1."""
+    """Build an image of the stand-in's wheel and the component wheels of CUDA 12.6.1."""
     place, value = built
     name = f"toolkit/test:{uuid.uuid4().hex[:8]}"
     done = place.toolkit("build-image", "--wheel", value["folder"], *CUDA, "--tag", name, "--json")
@@ -47,7 +47,7 @@ def image(built: Built) -> Iterator[str]:
 
 
 def run(image: str, program: str) -> Any:
-    """What a Python program prints as JSON in a container of the image."""
+    """Run a Python program in a container of the image; return the JSON that it prints."""
     return json.loads(stages.run(image, "-c", program, options=("--entrypoint", "python")))
 
 
@@ -67,7 +67,6 @@ def test_the_image_holds_the_locked_set_and_nothing_else(image: str) -> None:
 
 
 def test_the_components_are_those_of_the_cuda_asked_for(image: str) -> None:
-    """Against NVIDIA's own table of the release, in the image's own words."""
     installed = run(
         image,
         "import importlib.metadata as m, json;"
@@ -75,7 +74,7 @@ def test_the_components_are_those_of_the_cuda_asked_for(image: str) -> None:
     )
     found = {name.removeprefix("nvidia-").removesuffix("-cu12"): version for name, version in installed.items()}
     assert found.pop("cudnn").startswith("9.5.0.")
-    found.pop("nccl")  # belongs to no release of CUDA
+    found.pop("nccl")  # is part of no release of CUDA
     assert found == versions.load_table().cuda_rows["12.6.1"].components
 
 
@@ -87,7 +86,7 @@ def test_tensorflow_is_the_wheel_that_was_given(built: Built, image: str) -> Non
     program = (
         "import importlib.metadata as m, json; print(json.dumps(m.distribution('tensorflow').read_text('RECORD')))"
     )
-    # The installer adds lines of its own; those of the wheel stay.
+    # The installer adds lines to RECORD, and keeps those of the wheel.
     assert set(record.split()) - set(run(image, program).split()) <= {"tensorflow-2.19.0.dist-info/RECORD,,"}
     argv = ["docker", "image", "inspect", "--format", "{{json .Config.Labels}}", image]
     labels = json.loads(subprocess.run(argv, capture_output=True, check=True).stdout)
@@ -120,7 +119,7 @@ def test_smoke_passes_all_that_the_stand_in_can_answer(built: Built, image: str)
 
 
 def test_nothing_is_pretended_of_the_stand_in(built: Built, image: str) -> None:
-    """What only TensorFlow can show fails where it is not left out; so does what this wheel was not built for."""
+    """Checks that need TensorFlow fail if not left out. So does a capability that the wheel was not built for."""
     code, found = smoke(built[0], image, "--expect-capability", "5.2")
     assert code == 7
     named = failures(found)
@@ -152,7 +151,7 @@ def for_another_python(_: Path, folder: Path) -> Path:
 
 
 def for_a_newer_glibc(wheel: Path, folder: Path) -> Path:
-    """The same wheel, whose library asks for a C library that nobody has yet."""
+    """Copy the wheel, with a library that asks for a future version of glibc."""
     with zipfile.ZipFile(wheel) as archive:
         members = {name: archive.read(name) for name in archive.namelist() if ".dist-info/" not in name}
     library = members["tensorflow/libtensorflow_cc.so.2"]

@@ -1,6 +1,6 @@
-"""``toolkit build-wheel`` with a real engine and a real Bazel: the result, and what becomes of it when things break.
+"""``toolkit build-wheel`` with a real engine and a real Bazel: the result, and what remains after failures.
 
-The stages themselves are tested in ``tests/integration/docker``; here it is the command that a user types.
+``tests/integration/docker`` tests the stages themselves.
 """
 
 import hashlib
@@ -75,7 +75,7 @@ def test_second_build_without_caches_gives_the_same_wheel(built: tuple[Place, di
 
 
 def test_provenance_names_the_bazel_that_ran(built: tuple[Place, dict[str, Any]]) -> None:
-    """Debian's, and not the release that the table pins."""
+    """It is Debian's Bazel, and not the release that the table pins."""
     place, value = built
     folder = place.folder / value["folder"]
     report = json.loads((folder / "build.json").read_text())
@@ -95,7 +95,7 @@ def test_provenance_names_the_bazel_that_ran(built: tuple[Place, dict[str, Any]]
 
 
 def test_ctrl_c_leaves_nothing_behind_and_the_next_run_goes_on(place: Place, caches: list[str]) -> None:
-    """With a cache of its own: what it finds the next time is what the interrupted build left."""
+    """The build has its own cache, so what the second run finds there is from the interrupted one."""
     packer = place.hold_packer()
     process = place.start("--cache", caches[0])
     waiting = place.wait_for(process, packer)
@@ -162,7 +162,7 @@ def test_failing_download_says_how_to_go_off_line(place: Place) -> None:
 
 @pytest.fixture
 def small_disk(place: Place) -> Iterator[Path]:
-    """A disk of 100 KB for the results."""
+    """Mount a disk of 100 KB for the results."""
     folder = place.folder / "small"
     folder.mkdir()
     subprocess.run(["mount", "-t", "tmpfs", "-o", "size=100k", "tmpfs", folder], check=True)

@@ -21,7 +21,7 @@ ROOT = Path(__file__).parents[2]
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Where this module's runs and manifests go; the images themselves are shared through the engine."""
+    """Make a folder for this module's runs and manifests; the engine keeps the images."""
     return tmp_path_factory.mktemp("chain")
 
 
@@ -48,7 +48,7 @@ def _containers() -> list[str]:
 
 @pytest.fixture(scope="module")
 def chain(variables: dict[str, str]) -> dict[str, object]:
-    """One short run of everything; the tests below look at different sides of it."""
+    """Run the whole chain once, with a short training."""
     done = _toolkit(variables, "up", "digits", "--epochs", "4", "--json")
     assert done.returncode == 0, done.stderr
     value: dict[str, object] = json.loads(done.stdout)
@@ -74,7 +74,7 @@ def test_host_and_container_train_the_same_weights(chain: dict[str, object], fol
 
 
 def test_outputs_belong_to_the_caller_or_for_root_to_the_images_user(chain: dict[str, object], folder: Path) -> None:
-    """The same owner as compose gives, so that either can go on with what the other began."""
+    """The owner is the same as with compose, so that either can resume a run of the other."""
     owners = {path.stat().st_uid for path in [folder / "runs", *(folder / "runs").rglob("*")]}
     assert owners == {os.getuid() or IMAGE_USER}
 
@@ -90,7 +90,7 @@ def test_the_second_time_everything_is_reused(chain: dict[str, object], variable
     assert "image    reused" in done.stderr
     assert "(reused)" in done.stderr
     assert "nothing to do" in done.stderr
-    # Not a benchmark: a rebuild, or checks run again, would take many times as long.
+    # This is no benchmark: a rebuild or a second run of the checks would take many times as long.
     assert time.monotonic() - start < 60
 
 

@@ -1,4 +1,4 @@
-"""Clean finds what carries our label, and nothing else."""
+"""`toolkit clean` finds what has the toolkit's label, and nothing else."""
 
 import json
 import os
@@ -22,10 +22,10 @@ pytestmark = pytest.mark.engine
 
 @dataclass
 class Made:
-    """What the engine was given: an image and a container of ours, and what a user built on ours.
+    """Objects in the engine: an image and a container of the toolkit, and those that a user made from this image.
 
     Attributes:
-        derived, beside: two names of the user's image; the second begins as ours do.
+        derived, beside: two names of the user's image; the second begins as the toolkit's names do.
     """
 
     ours: str
@@ -71,7 +71,7 @@ def test_ours_are_found_and_removed_and_what_others_built_on_them_stays(made: Ma
     assert not {made.derived, made.beside, made.stranger} & found.keys()
     assert {made.derived, made.beside} <= {*clean.find_others(client)}
     assert made.ours not in clean.find_others(client)
-    # Only these two: other images of ours are in use by other tests.
+    # Remove only these two: other tests use the toolkit's other images.
     assert clean.remove(found[made.container]) == ""
     assert clean.remove(found[made.ours]) == ""
     assert not {made.ours, made.container} & {item.name for item in clean.find(client, tmp_path / "no-state")}
@@ -89,7 +89,7 @@ def test_the_base_stand_in_stays_unless_asked_for(tmp_path: Path) -> None:
 
 @pytest.fixture
 def bare_engine() -> Iterator[SmallEngine]:
-    """An engine of its own with the base image and nothing else: everything of ours in it is removed."""
+    """Start an engine that has only the base image: this test removes everything of the toolkit in its engine."""
     with tempfile.TemporaryDirectory() as folder, start(Path(folder), gib=1) as engine:
         engine.load(stages.STANDIN)
         yield engine
@@ -98,7 +98,7 @@ def bare_engine() -> Iterator[SmallEngine]:
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root may have an engine of its own")
 @pytest.mark.timeout(600)
 def test_caches_of_bazel_are_named_and_removed(bare_engine: SmallEngine, tmp_path: Path) -> None:
-    """In an engine of its own, for a cache removed by mistake would cost hours."""
+    """The test has its own engine, because a cache removed by mistake would cost hours."""
     (tmp_path / "Dockerfile").write_text(
         "ARG BASE\nFROM ${BASE}\nARG NAME\n"
         f"RUN --mount=type=cache,id={naming.BAZEL_MOUNT}${{NAME}},target=/cache head -c 3000000 /dev/zero >/cache/x\n"

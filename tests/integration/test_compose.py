@@ -23,7 +23,7 @@ PARTS = ("compose.yaml", "compose.gpu.yaml", ".dockerignore", "docker", "train",
 
 @pytest.fixture(scope="module")
 def clone(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The project in an empty folder, with the .env that the doctor writes."""
+    """Copy the project into an empty folder, with the .env that the doctor writes."""
     folder = tmp_path_factory.mktemp("clone")
     for name in PARTS:
         copy = shutil.copytree if (ROOT / name).is_dir() else shutil.copy2
@@ -35,7 +35,7 @@ def clone(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def _run(folder: Path, *argv: str) -> subprocess.CompletedProcess[str]:
     variables = {name: value for name, value in os.environ.items() if not name.startswith("TOOLKIT_")}
-    # Its own project: `down --volumes` must not reach the data that somebody has downloaded.
+    # Name another project: `down --volumes` must not remove data that a user has downloaded.
     variables["COMPOSE_PROJECT_NAME"] = f"toolkit-test-{folder.parent.name}"
     return subprocess.run(argv, cwd=folder, env=variables, capture_output=True, text=True, check=False)
 
@@ -49,7 +49,7 @@ def test_training_runs_and_its_outputs_are_the_callers(clone: Path) -> None:
 
 
 def test_compose_makes_nothing_that_the_program_has_made(clone: Path) -> None:
-    """Layer by layer, so that `docker compose` after `toolkit up` does not make the environment of 2 GB again."""
+    """Both make the same layers, so `docker compose` after `toolkit up` does not make the environment of 2 GB again."""
     built = _run(clone, sys.executable, "-m", "toolkit", "build-image", "--json")
     assert built.returncode == 0, built.stderr
     assert _run(clone, "docker", "compose", "build", "train").returncode == 0
@@ -78,12 +78,12 @@ with socket.create_server((socket.gethostbyname(socket.gethostname()), 0)) as se
 
 
 def test_training_on_digits_gives_up_the_network_and_a_download_is_tried(clone: Path) -> None:
-    """The service has a network, for data that must be fetched; the job closes it where nothing has to be."""
+    """The service has a network, for data that must be fetched. The job closes it where it has to fetch nothing."""
     compose = ["docker", "compose", "run", "--rm", "-T"]
     options = ["--epochs", "1", "--depth", "10", "--progress", "quiet"]
     done = _run(clone, *compose, "--entrypoint", "python", "train", "-c", NETWORK, "digits", *options)
     assert done.stdout.splitlines()[-2:] == ["reached", "0 Network is unreachable"], done.stderr
-    # A proxy that refuses stands for the network: to be refused by it, the job must have reached for it.
+    # The proxy refuses every connection: an error that says so shows that the job tried to download.
     proxy = ["-e", "https_proxy=http://127.0.0.1:9", "-e", "http_proxy=http://127.0.0.1:9"]
     done = _run(clone, *compose, *proxy, "train", "cifar100", *options)
     assert done.returncode == 9, done.stderr
@@ -91,7 +91,7 @@ def test_training_on_digits_gives_up_the_network_and_a_download_is_tried(clone: 
 
 
 def test_a_run_of_the_program_goes_on_through_compose(clone: Path) -> None:
-    """Begun by this user through `toolkit`, interrupted, and gone on with by the user that compose was told."""
+    """`toolkit` starts the run and is interrupted; compose resumes it as the user in its .env."""
     arguments = ["digits", "--epochs", "40", "--depth", "10", "--seed", "77", "--checkpoint-every", "5"]
     begun = subprocess.Popen(
         [sys.executable, "-m", "toolkit", "train", *arguments, "--engine", "docker"],
@@ -126,9 +126,9 @@ def test_tensorboard_shows_the_runs(clone: Path) -> None:
 
 
 def _ask_board(expected: set[str]) -> set[str]:
-    """Return the runs that TensorBoard shows, once it shows the expected ones: it starts, and reads one by one."""
+    """Return the runs that TensorBoard shows, once the expected ones are among them or the time is over."""
     direct = urllib.request.build_opener(urllib.request.ProxyHandler({}))
-    deadline = time.monotonic() + 240  # for a machine that does other things too
+    deadline = time.monotonic() + 240  # long enough for a busy machine
     while True:
         try:
             with direct.open("http://127.0.0.1:6006/data/runs", timeout=5) as answer:

@@ -1,4 +1,4 @@
-"""``toolkit doctor`` with a real engine: the archives that the base image names are asked."""
+"""With a real engine, ``toolkit doctor`` checks the archives that the base image names."""
 
 import json
 from pathlib import Path

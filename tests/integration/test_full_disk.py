@@ -1,4 +1,4 @@
-"""A full disk inside the engine, for real: an engine of its own, on a small disk of its own."""
+"""The disk of the engine fills up during a build: a second engine, on its own small disk."""
 
 import json
 import os
@@ -37,7 +37,7 @@ def test_full_disk_is_named_and_what_the_next_run_compiles_outlives_the_command_
     base = ("--base-image", COMPILER)
     with small_engine.filled(leave_mib=100):
         done = place.build(*base)
-    # What failed, why, what to do next, the exit code that the README lists, and nothing half in `dist`.
+    # The message says what failed, why and what to do; the exit code is the README's; `dist` has no partial result.
     assert done.returncode == 4, done.stderr
     assert "error: the engine's disk filled up during the build" in done.stderr
     assert "\n  why: " in done.stderr
@@ -47,7 +47,7 @@ def test_full_disk_is_named_and_what_the_next_run_compiles_outlives_the_command_
     assert done.returncode == 0, done.stderr
     assert len(place.results) == 1
 
-    # The command that frees space keeps what is compiled.
+    # The command that frees space keeps Bazel's caches.
     assert "toolkit-bazel-" in list_cache_mounts(small_engine)
     argv = [*buildx.PRUNE.split(), "--force"]
     done = subprocess.run(argv, env=place.variables, capture_output=True, text=True, check=True)

@@ -1,4 +1,4 @@
-"""A ``toolkit build-wheel`` that is killed cannot tidy up: the next one does."""
+"""A ``toolkit build-wheel`` that is killed leaves files behind; the next build removes them."""
 
 import os
 import signal

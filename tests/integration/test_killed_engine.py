@@ -1,4 +1,4 @@
-"""The engine itself is killed in the middle of a build, for real: an engine of its own."""
+"""The engine is killed during a build: a second engine."""
 
 import os
 import subprocess
@@ -32,7 +32,7 @@ def test_killed_engine_is_named_and_leaves_no_half_wheel(small_engine: SmallEngi
     assert "start it and run this again" in errors
     assert list((place.folder / "dist").iterdir()) == []
 
-    # What was built is found again: the images, and the steps that had ended.
+    # The images and the finished steps are still there.
     small_engine.run()
     argv, variables = ["docker", "image", "inspect", stages.STANDIN], os.environ | small_engine.variables
     assert subprocess.run(argv, env=variables, capture_output=True, check=False).returncode == 0

@@ -1,4 +1,4 @@
-"""A cache that gives wrong results: nothing notices while the wheel is built, and ``verify --rebuild`` does."""
+"""A cache that gives wrong results is not noticed by the build; ``verify --rebuild`` finds it."""
 
 import json
 import re
@@ -22,14 +22,14 @@ NOTE = "tensorflow/core/kernels/host.cc"
 
 
 def note(place: Place, word: str) -> None:
-    """Make the library say a word; words of one length give libraries of one size."""
+    """Put a word into the library; words of one length give libraries of one size."""
     source = place.source / NOTE
     kept = source.read_text().split('extern "C" const char *standin_note')[0]
     source.write_text(f'{kept}extern "C" const char *standin_note() {{ return "{word}"; }}\n')
 
 
 def list_results(kept: dict[str, bytes]) -> dict[bytes, str]:
-    """Keys of cached actions by their first output."""
+    """Map the first output of each cached action to the action's key."""
     return {found[0]: key for key, value in kept.items() if key.startswith("/ac/") and (found := OUTPUT.search(value))}
 
 

@@ -23,7 +23,7 @@ def service() -> Iterator[str]:
 
 @pytest.fixture
 def place(tmp_path: Path) -> Place:
-    """A tree with something new to compile, and an action that must not run elsewhere, as TensorFlow has two."""
+    """Make a tree with a new source file, and an action that must run locally, as TensorFlow has two."""
     place = Place(tmp_path)
     with (place.source / "tensorflow/core/kernels/BUILD").open("a") as build:
         build.write(
@@ -37,7 +37,7 @@ def place(tmp_path: Path) -> Place:
 
 
 def build(place: Place, *arguments: str) -> tuple[dict[str, Any], dict[str, int]]:
-    """What the command says of a build, and how many actions ran where."""
+    """Build; return the command's JSON, and how many actions ran where."""
     done = place.build("--json", *arguments)
     assert done.returncode == 0, done.stderr
     said = json.loads(done.stdout)

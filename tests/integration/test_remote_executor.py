@@ -1,6 +1,6 @@
-"""``--remote-executor``: a real Bazel asks it first, with the user's credentials, and nothing is built here instead.
+"""``--remote-executor``: Bazel calls it first, with the user's credentials, and builds nothing locally instead.
 
-There is no executor to test with; what one does with the work is not tested.
+The executor here runs no actions, so remote execution itself is tested in ``test_remote_execution.py``.
 """
 
 import json
@@ -18,19 +18,19 @@ pytestmark = [pytest.mark.engine, pytest.mark.timeout(600), pytest.mark.usefixtu
 
 SECRET = "canary-of-the-tests"  # noqa: S105
 PADDING = "=="
-"""As in base64: Bazel's JSON writes it in another way than it was given."""
+"""The end of a base64 value, which Bazel's JSON escapes."""
 
 
 @pytest.fixture
 def place(tmp_path: Path) -> Place:
     place = Place(tmp_path)
-    change(place.source)  # something that is in no cache
+    change(place.source)  # in no cache
     return place
 
 
 def test_executor_hears_bazel_and_the_credentials_and_a_refusal_ends_the_build(place: Place) -> None:
     rc = place.folder / "bazelrc"
-    # What an rc file allows is overruled, too: whoever names an executor wants no build on this machine.
+    # The option overrules the fallback in the rc file: who names an executor wants no build on this machine.
     rc.write_text(f"build --remote_header=Authorization='Bearer {SECRET}{PADDING}'\nbuild --remote_local_fallback\n")
     with executor.serve() as service:
         done = place.build("--remote-executor", service.url, "--bazelrc", str(rc), "--verbose")

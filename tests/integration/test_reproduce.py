@@ -1,4 +1,4 @@
-"""A run made in a container: it and its image are verified, and it gives its weights again, there and outside."""
+"""A run made in a container can be verified with its image, and repeated with equal weights there and on the host."""
 
 import json
 import os
@@ -30,7 +30,7 @@ def toolkit(folder: Path, *arguments: str) -> "subprocess.CompletedProcess[str]"
 
 @pytest.fixture(scope="module")
 def run(folder: Path) -> Path:
-    """A run in a container, and the record of its image."""
+    """Train in a container; return the run's folder."""
     done = toolkit(folder, "train", *OPTIONS, "--engine", "docker")
     assert done.returncode == 0, done.stderr
     return next(folder.glob("runs/digits-*"))
@@ -67,7 +67,7 @@ def test_run_and_image_hold(run: Path, folder: Path) -> None:
 
 
 def test_an_image_that_was_given_the_name_of_another_is_found(run: Path, folder: Path, tmp_path: Path) -> None:
-    """The tag of the run's image, on another image: the run's own is gone from this engine, as far as it can tell."""
+    """The recorded tag names another image than the recorded digest, which no image of this engine has."""
     copy = tmp_path / "runs" / run.name
     copy.mkdir(parents=True)
     value = read(run)

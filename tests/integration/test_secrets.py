@@ -1,4 +1,4 @@
-"""Nothing of the user's rc file is left anywhere by a build: not after success, not after failure, not after a kill."""
+"""A build leaves nothing of the user's rc file anywhere: not after success, failure or a kill."""
 
 import os
 import signal
@@ -24,12 +24,12 @@ pytestmark = [
 
 @dataclass(frozen=True)
 class Trap:
-    """A place with an rc file full of secrets, and a word that is none.
+    """A place with an rc file full of secrets, and a public word that is searched for in the same way.
 
     Attributes:
         secret: part of each secret.
-        public: a word that TensorFlow's own rc file has: where it is found, the secret would have been found, too.
-        since: when it was set.
+        public: a word in the source tree's own rc file; a search that finds it would also find the secret.
+        since: time of its creation, in seconds since 1970.
         seen: processes that showed the secret.
     """
 
@@ -41,12 +41,11 @@ class Trap:
 
     @property
     def arguments(self) -> list[str]:
-        """Arguments of the command."""
         rc = str(self.place.folder / "secrets" / "bazelrc")
         return ["--bazelrc", rc, "--bazel-argument", f"--define=x={self.public}"]
 
     def check(self, *, wheel: bool) -> None:
-        """Look everywhere for the secret, and for the word that is none, to see that the looking works."""
+        """Search everywhere for the secret, and for the public word, which shows that the search works."""
         root = canary.find_engine_root()
         engine = [root / "overlay2", root / "buildkit", root / "containers", root / "image"]
         ours = [self.place.folder / name for name in ("state", "dist")]

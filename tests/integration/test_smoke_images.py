@@ -1,4 +1,4 @@
-"""The checks inside real images: with nothing but what they need, and with parts of the images broken."""
+"""The checks inside real images: with no privileges, and with parts of the images broken."""
 
 import json
 import subprocess
@@ -25,7 +25,7 @@ CUDA = ("--expect-cuda", "12.6.1", "--expect-cudnn", "9.5.0")
 
 
 def find_image(requirements: str) -> str | None:
-    """The newest image of ours that holds a locked set."""
+    """Return the toolkit's newest image that holds a locked set."""
     label = f"label={naming.LABEL_PREFIX}.requirements={requirements}"
     argv = ["docker", "image", "ls", "--quiet", "--filter", label]
     return next(iter(subprocess.run(argv, capture_output=True, text=True, check=True).stdout.split()), None)
@@ -50,7 +50,7 @@ def cuda_image() -> str:
 
 
 def smoke(image: str, *arguments: str, docker: tuple[str, ...] = ()) -> tuple[int, Report]:
-    """Run the checks in a container that may do nothing; returns its exit code and report."""
+    """Run the checks in a container without privileges; return its exit code and report."""
     name = f"toolkit-test-{uuid.uuid4().hex[:8]}"
     argv = ["docker", "run", "--rm", "--name", name, "--label", f"{naming.OWNER_LABEL}=toolkit", *HARDENED, *NOBODY]
     argv += ["--volume", f"{INSIDE}:/opt/toolkit/inside:ro", *docker, "--entrypoint", "python", image]
@@ -89,7 +89,7 @@ def test_a_missing_gpu_and_a_wrong_version_exit_with_seven(cpu_image: str) -> No
 
 
 def test_too_little_memory_is_a_finding_not_silence(cpu_image: str) -> None:
-    """The kernel kills the worker, the greedier of the two; the parent is alive to tell of it."""
+    """The kernel kills the worker, which uses most memory; the parent survives and reports it."""
     limit = ("--memory", "120m", "--memory-swap", "120m")
     code, found = smoke(cpu_image, "--only", "numerics.matmul", docker=limit)
     assert code == 7
@@ -114,7 +114,7 @@ def test_every_break_in_the_cuda_image_is_named(cuda_image: str, tmp_path: Path)
 
 
 def require_breaks_named(cuda_image: str, tmp_path: Path) -> None:
-    """cuDNN hidden, one bit of libdevice flipped, ptxas without its executable bit; and other versions than it has."""
+    """Require that the checks name each fault: cuDNN hidden, a flipped bit, ptxas not executable, other versions."""
     libdevice = f"{NVIDIA}/cuda_nvcc/nvvm/libdevice/libdevice.10.bc"
     argv = ["docker", "run", "--rm", *HARDENED, *NOBODY, "--entrypoint", "cat", cuda_image, libdevice]
     bitcode = bytearray(subprocess.run(argv, capture_output=True, check=True).stdout)

@@ -1,4 +1,4 @@
-"""The very commands of the GPU workflow, as far as a machine without a GPU can take them."""
+"""The commands of the GPU workflow, as far as they work on a machine without a GPU."""
 
 import os
 import shlex
@@ -36,7 +36,7 @@ def test_the_commands_are_understood(arguments: list[str]) -> None:
         text=True,
         check=False,
     )
-    # The doctor may find this machine too small for the CUDA set; the command is understood all the same.
+    # The doctor may find this machine too small for the CUDA set, but it must understand the command.
     assert done.returncode in ({0, 4} if arguments[0] == "doctor" else {0}), done.stderr
     if arguments[0] != "doctor":
         assert "--gpus all" in done.stdout

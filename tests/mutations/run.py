@@ -1,4 +1,4 @@
-"""Applies each mutation to a copy of the working tree and runs the test that must fail."""
+"""Apply each mutation to a copy of the working tree and run the test that must fail."""
 
 import os
 import shutil
@@ -12,12 +12,12 @@ import yaml
 
 ROOT = Path(__file__).parents[2]
 FAILED = 1
-"""pytest's exit code where tests ran and some failed; others say that it could not run them."""
+"""pytest's exit code when tests ran and some failed; other codes mean that it could not run them."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Mutation:
-    """A defect: the text that stands once in a file, what replaces it, and the test that must fail then."""
+    """A defect: a text that occurs once in a file, its replacement, and the test that must then fail."""
 
     name: str
     file: str
@@ -26,7 +26,7 @@ class Mutation:
     test: str
 
     def find_problem(self, root: Path = ROOT) -> str:
-        """Return why this entry does not fit the tree any more, or nothing."""
+        """Return why this entry no longer fits the tree, or an empty string."""
         path = root / self.file
         if not path.is_file():
             return f"{self.name}: STALE, there is no {self.file}; `git grep` for its text and correct the entry"
@@ -45,7 +45,7 @@ def read() -> list[Mutation]:
 
 
 def run(mutations: Sequence[Mutation], copy: Path, *, root: Path = ROOT) -> list[str]:
-    """Try each mutation in a copy of the tree; returns one line for each that no test noticed or that is stale."""
+    """Try each mutation in a copy of the tree; return a line for each that is stale or that no test noticed."""
     _copy(root, copy)
     problems = []
     for mutation in mutations:
@@ -82,7 +82,7 @@ def _try(mutation: Mutation, copy: Path) -> str:
 
 def _run_test(test: str, copy: Path) -> tuple[int, str]:
     argv = [sys.executable, "-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", test]
-    # No compiled modules: one that was made in the same second as the defect would hide it.
+    # Write no compiled modules: one made in the same second as the defect would hide it.
     environment = {name: value for name, value in os.environ.items() if name != "PYTEST_ADDOPTS"}
     environment |= {"PYTHONPATH": str(copy), "PYTHONDONTWRITEBYTECODE": "1"}
     done = subprocess.run(argv, cwd=copy, env=environment, capture_output=True, text=True, check=False)

@@ -1,7 +1,7 @@
-"""Rehearsals for tests: run two at a time, because each is mostly one thread that makes graphs.
+"""Rehearsals for tests. Two run at a time, because each mostly uses one thread, to make graphs.
 
-They need TensorFlow's CUDA build, which is not in the locked set of the tests: TOOLKIT_CUDA_PYTHON names a Python that
-has it, as `toolkit rehearse` leaves one in ``.toolkit/environment-rehearse-*/venv/bin/python``.
+They need TensorFlow's CUDA build, which is not in the locked set of the tests. TOOLKIT_CUDA_PYTHON names a Python that
+has it; `toolkit rehearse` leaves one in ``.toolkit/environment-rehearse-*/venv/bin/python``.
 """
 
 import json
@@ -35,7 +35,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 class Outcome:
-    """A rehearsal that has ended: exit code, report (empty where there is none), and standard error."""
+    """A finished rehearsal: exit code, report (empty if there is none) and standard error."""
 
     def __init__(self, done: subprocess.CompletedProcess[str]) -> None:
         self.code, self.error = done.returncode, done.stderr
@@ -51,7 +51,7 @@ class Outcome:
 
 
 def rehearse(mistake: str, arguments: tuple[str, ...], cache: Path) -> Outcome:
-    """Rehearse with a planted mistake, or ``none``."""
+    """Rehearse with a planted mistake, or with ``none``."""
     command = [PYTHON, "-c", SCRIPT, mistake, *arguments, "--library-cache", str(cache)]
     return Outcome(subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False))
 
@@ -63,7 +63,7 @@ def cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="session")
 def ended(request: pytest.FixtureRequest, cache: Path) -> Iterator[dict[Any, "Future[Outcome]"]]:
-    """The rehearsals of all tests that are to run: each parameter ``case`` is a mistake and arguments."""
+    """Start the rehearsals of all selected tests; each parameter ``case`` is a mistake and arguments."""
     cases = [item.callspec.params["case"] for item in request.session.items if "case" in _parameters(item)]
     with ThreadPoolExecutor(2) as pool:
         yield {case: pool.submit(rehearse, case[0], case[1:], cache) for case in dict.fromkeys(cases)}

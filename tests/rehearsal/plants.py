@@ -1,6 +1,6 @@
-"""Plants a mistake in the training job, then runs it as a rehearsal does: ``plants.py MISTAKE REQUEST RECORD``.
+"""Plant a mistake in the training job, then run it as a rehearsal does: ``plants.py MISTAKE REQUEST RECORD``.
 
-Each mistake is one that a GPU meets and a CPU does not mind.
+Each mistake matters on a GPU and not on a CPU.
 """
 
 import sys
@@ -17,7 +17,7 @@ Step = Callable[..., Any]
 
 
 def _add(extra: Callable[[Any, Any], Any]) -> Callable[[Step], Step]:
-    """A step that also computes something from images and labels; its sum joins the loss, so that it is needed."""
+    """Make a step also compute ``extra`` of images and labels; its sum joins the loss so that TensorFlow keeps it."""
 
     def plant(step: Step) -> Step:
         def planted(images: Any, labels: Any, *others: Any) -> Any:
@@ -67,7 +67,7 @@ def _launch_a_lot(images: Any, labels: Any) -> Any:
 
 
 def _read_each_step(step: Step) -> Step:
-    """Outside of the graph: eight values come to the host after each step."""
+    """Read eight values on the host after each step, outside the graph."""
     values = [tf.Variable(float(index)) for index in range(8)]
 
     def planted(*arguments: Any) -> Any:
@@ -80,7 +80,7 @@ def _read_each_step(step: Step) -> Step:
 
 
 def _keep_everything(step: Step) -> Step:
-    """Outside of the graph: something of each step is never let go."""
+    """Keep a tensor of each step forever, outside the graph."""
     kept = []
 
     def planted(*arguments: Any) -> Any:
@@ -102,7 +102,7 @@ AROUND = {"read": _read_each_step, "growth": _keep_everything}
 
 
 def plant(name: str) -> None:
-    """Put a mistake into the job of this process; ``none`` is none."""
+    """Put a mistake into the job of this process; ``none`` changes nothing."""
     if name in IN_GRAPH:
         make = steps.make_train_step
         vars(steps).update(make_train_step=lambda *given, **options: IN_GRAPH[name](make(*given, **options)))

@@ -1,4 +1,4 @@
-"""The training job as it is, rehearsed on a T4: it completes, and each step stays within ``limits.yaml``."""
+"""The training job as it is completes a rehearsal on a T4, and each step stays within ``limits.yaml``."""
 
 import pytest
 
@@ -22,7 +22,7 @@ def case(*words: str) -> object:
             for precision in PRECISIONS
             for compiled in ((), ("--jit",))
         ),
-        # Without --jit, which the job refuses for the stem of ImageNet's models.
+        # ImageNet's models have no --jit: the job refuses it for their stem.
         *(case(*LARGE, *precision) for precision in PRECISIONS),
     ],
 )

@@ -1,4 +1,4 @@
-"""The emulated libraries by themselves, asked through ctypes without TensorFlow, and who refuses them."""
+"""The emulated libraries, called through ctypes without TensorFlow, and the programs that refuse them."""
 
 import json
 import os

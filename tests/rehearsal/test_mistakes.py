@@ -1,4 +1,4 @@
-"""Mistakes that only a GPU minds, each planted in the job or in the device: a rehearsal finds it and says which."""
+"""A rehearsal finds each mistake that is planted in the job or in the device, and names it."""
 
 import pytest
 

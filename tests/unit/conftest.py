@@ -1,4 +1,4 @@
-"""What tests of several rooms need: the command line, programs on PATH, and servers."""
+"""Fixtures for all unit tests: the command line, programs on PATH, and servers."""
 
 import os
 from collections.abc import Callable
@@ -16,7 +16,7 @@ def run(tmp_path: Path) -> Run:
 
 @pytest.fixture
 def install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str, str], Path]:
-    """Return what writes a shell script with a name into a folder that comes first on PATH."""
+    """Return a function that writes a shell script into a folder that comes first on PATH."""
     folder = tmp_path / "programs"
     monkeypatch.setenv("PATH", f"{folder}{os.pathsep}{os.environ['PATH']}")
 

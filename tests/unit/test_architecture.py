@@ -1,4 +1,4 @@
-"""Dependencies point one way, and each room keeps to itself."""
+"""Dependencies point one way, and each room imports only what it may."""
 
 import ast
 import re
@@ -34,12 +34,12 @@ LAYERS = (
 """The rooms of the toolkit, lowest first. A room imports from its own layer and from those below."""
 
 UPWARD = {
-    ("versions", "toolkit.smoke.inside.gpu_rules"),  # a file that stands alone: images and build stages get it too
+    ("versions", "toolkit.smoke.inside.gpu_rules"),  # stands alone, because images and build stages also get a copy
 }
-"""Imports of a higher layer that remain. This set only shrinks."""
+"""Imports of a higher layer that remain. Remove entries; add none."""
 
 CYCLES: tuple[set[str], ...] = ()
-"""Import cycles that remain. This list only shrinks."""
+"""Import cycles that remain. Remove entries; add none."""
 
 
 def _modules(room: str) -> list[Path]:
@@ -60,7 +60,7 @@ def _normalize(name: str) -> str:
 
 
 def _walk(node: ast.AST) -> Iterator[ast.AST]:
-    """Every node but those that only a type checker sees."""
+    """Yield all nodes below a node, without those under ``if TYPE_CHECKING``."""
     for child in ast.iter_child_nodes(node):
         if not (isinstance(child, ast.If) and ast.unparse(child.test) == "TYPE_CHECKING"):
             yield child

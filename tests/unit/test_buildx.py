@@ -1,4 +1,4 @@
-"""Reading a build's transcript: real output of buildx, and whatever else may come down the pipe."""
+"""A build's transcript is read: real output of buildx, and anything else that may come through the pipe."""
 
 import base64
 import json
@@ -19,7 +19,7 @@ from toolkit.engine.buildx import TAIL_LINES, Transcript, build
 from toolkit.errors import BuildError, EngineError, PreflightError, ToolkitError
 
 FAILED = Path(__file__).parents[1] / "fixtures" / "buildx-0.13-failed.txt"
-"""What buildx 0.13.1 printed for a two-step build whose second step runs `echo hello && false`."""
+"""The output of buildx 0.13.1 for a two-step build whose second step runs `echo hello && false`."""
 
 QUIET = Console(verbosity=-1)
 
@@ -103,7 +103,7 @@ def test_an_interrupt_stops_the_build_and_its_children(tmp_path: Path) -> None:
     threading.Timer(1.5, os.kill, (os.getpid(), signal.SIGINT)).start()
     with pytest.raises(KeyboardInterrupt):
         build([sys.executable, "-c", program], log=tmp_path / "build.log", console=QUIET)
-    # A zombie has no command line; a live one has.
+    # A zombie has an empty command line; a running process has not.
     cmdline = Path(f"/proc/{marker.read_text()}/cmdline")
     end = time.monotonic() + 20
     while cmdline.exists() and cmdline.read_bytes() and time.monotonic() < end:

@@ -1,4 +1,4 @@
-"""Clean looks for names of ours in the state folder: a folder of another name is somebody else's."""
+"""`toolkit clean` removes only folders and images with names that the toolkit gives."""
 
 from pathlib import Path
 
@@ -61,7 +61,7 @@ PLAN = "sha256:0123456789ab" + "0" * 52
         ("toolkit/train:compose-cuda-12.6.1", "", True),
         ("toolkit/bazel:debian", "", True),
         (naming.STANDIN_BASE, "", True),
-        # Labels pass on to what a user builds FROM an image of ours, whatever its name.
+        # An image that a user builds FROM one of the toolkit's inherits its labels, whatever its name.
         ("toolkit/my-app:1", PLAN, False),
         ("toolkit/train:mine", PLAN, False),
         ("toolkit/train:cpu-ffffffffffff", PLAN, False),

@@ -1,4 +1,4 @@
-"""The command line: each kind of bad input is one message and one exit code, and nothing is started."""
+"""Each kind of bad input gives one message and one exit code, and starts nothing."""
 
 import json
 import os

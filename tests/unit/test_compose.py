@@ -1,4 +1,4 @@
-"""The files of compose and the program agree, so that neither makes again what the other made."""
+"""compose.yaml and the program agree, so neither builds again what the other has built."""
 
 from pathlib import Path
 from typing import Any
@@ -21,12 +21,12 @@ def services() -> dict[str, Any]:
 
 @pytest.mark.parametrize("name", ["train", "smoke", "tensorboard"])
 def test_every_service_builds_with_the_time_stamp_of_the_lock(services: dict[str, Any], name: str) -> None:
-    """Without it the environment of 2 GB is made a second time, for other time stamps only."""
+    """With other time stamps the environment of 2 GB would be built a second time."""
     assert services[name]["build"]["args"]["SOURCE_DATE_EPOCH"] == str(load_table().default.source_date_epoch)
 
 
 UNITS = {"1g": "1gb"}
-"""Sizes as compose writes them."""
+"""The sizes that compose writes in another way."""
 
 
 def test_containers_are_confined_as_those_of_the_program_are(services: dict[str, Any]) -> None:

@@ -1,4 +1,4 @@
-"""What a GPU machine is asked to confirm: each check can fail, and the whole runs on a processor too."""
+"""The script that confirms a GPU: each check can fail, and the whole script also runs on a processor."""
 
 import json
 import os
@@ -13,8 +13,8 @@ from benchmarks import confirm
 
 ROOT = Path(__file__).parents[2]
 
-# A stand-in for the job: it leaves what a run leaves, takes a moment, and can end with other weights each time. With
-# RECORDED it leaves the run that is there, which was a real one, and can be interrupted once.
+# A stand-in for the job: it writes the files of a run, takes a moment, and with --unsteady ends with other weights each
+# time. With RECORDED it copies that real run, and can be interrupted once.
 JOB = """
 import json, os, pathlib, shutil, sys, time
 arguments = sys.argv[1:]
@@ -134,7 +134,7 @@ def make_row(*, peak: int = 2**21, rehearsed: dict[str, int] | None = None, **se
 
 def test_a_gpu_that_does_as_rehearsed_holds(tmp_path: Path) -> None:
     assert make_row().holds
-    assert make_row(rehearsed={}, kernel=1.0).holds  # without a rehearsal there is nothing to hold it against
+    assert make_row(rehearsed={}, kernel=1.0).holds  # without a rehearsal there is nothing to compare with
     confirm.write_report(tmp_path, [make_row()])
     report = (tmp_path / "report.md").read_text()
     assert "| 2 | launches 100, library calls 50, to device 1, to host 1, peak 1 MiB, findings 0 |" in report
@@ -186,7 +186,7 @@ def test_a_rehearsal_that_comes_to_no_step_says_so(tmp_path: Path) -> None:
 
 @pytest.mark.rehearse
 def test_the_rehearsal_itself_is_counted(tmp_path: Path) -> None:
-    """With TensorFlow's CUDA build; `toolkit rehearse` runs the same command in an environment of its own."""
+    """The rehearsal runs in TensorFlow's CUDA build, as `toolkit rehearse` runs it in its own environment."""
     command = [os.environ["TOOLKIT_CUDA_PYTHON"], "-m", "train.rehearsal", "--library-cache", str(tmp_path / "library")]
     found = confirm.rehearse(make_plan(tmp_path, command), "digits", "shared")
     assert found["launches"] > 50

@@ -1,4 +1,4 @@
-"""Remembered digests: a file that may have changed is read again, and `verify` always reads."""
+"""A file that may have changed is read again in spite of its remembered digest, and `verify` always reads."""
 
 import json
 import os
@@ -28,7 +28,7 @@ def file(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def reads(monkeypatch: pytest.MonkeyPatch) -> list[Path]:
-    """The files that were read."""
+    """Record the files that are read."""
     found: list[Path] = []
     real = digest._read
     monkeypatch.setattr(digest, "_read", lambda path: found.append(path) or real(path))
@@ -41,7 +41,7 @@ def ask(state: Path, file: Path) -> str:
 
 
 def replace_content(file: Path) -> None:
-    """Other bytes of the same size, with the same time, in the same file."""
+    """Write other bytes of the same size into the same file, and keep its time."""
     with file.open("r+b") as stream:
         stream.write(b"b")
     os.utime(file, ns=(10**18, 10**18))

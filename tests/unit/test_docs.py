@@ -1,4 +1,4 @@
-"""Every command in the README and in docs/ exists and takes the options that it is shown with; links lead somewhere."""
+"""Every command in the README and in docs/ exists and has the options that are shown; every link has a target."""
 
 import importlib.util
 import re
@@ -19,7 +19,7 @@ ROOT = Path(__file__).parents[2]
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
 TARGETS = set(re.findall(r"^([\w./-]+)(?: [\w./-]+)*:", (ROOT / "Makefile").read_text(), re.MULTILINE))
 USAGE = typer.BadParameter.__bases__[0]
-"""Every complaint of the command line."""
+"""The base class of all usage errors of the command line."""
 
 SERVICES = set(yaml.safe_load((ROOT / "compose.yaml").read_text())["services"])
 
@@ -40,7 +40,7 @@ def _check(line: str) -> None:
         case ["toolkit", "--help"]:
             pass
         case ["toolkit" | ".venv/bin/toolkit", name, *options]:
-            # Parses and checks every option; runs nothing.
+            # This parses and checks every option, and runs nothing.
             with _commands()[name].make_context(name, _fill(name, options)):
                 pass
         case ["make", target, *_]:
@@ -64,7 +64,7 @@ def _commands() -> dict[str, Any]:
 
 
 def _fill(name: str, options: list[str]) -> list[str]:
-    """Return the options, with the argument that prose leaves out."""
+    """Return the options, or a placeholder if prose leaves out a required argument."""
     required = [item for item in _commands()[name].params if item.param_type_name == "argument" and item.required]
     return options if options or not required else ["X"]
 

@@ -1,4 +1,4 @@
-"""Findings: each level can be reached, and what compose needs follows from them."""
+"""Each level of a finding can be reached, and what compose needs follows from the findings."""
 
 import os
 import shutil

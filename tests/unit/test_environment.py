@@ -1,4 +1,4 @@
-"""A wheel of our own takes the published one's place only where it can run."""
+"""A wheel that was built here replaces the published one only where it can run."""
 
 import json
 from pathlib import Path
@@ -24,7 +24,7 @@ def dist(tmp_path: Path) -> Path:
 
 
 def record_cudnn(dist: Path, version: object) -> None:
-    """The manifest of a wheel that was built with another cuDNN, of which the wheel itself knows the major number."""
+    """Record another cuDNN in the manifest; the wheel itself tells only the major number."""
     path = dist / "manifest.json"
     value = json.loads(path.read_text())
     value["facts"]["lock"]["spec"]["cudnn"] = version
@@ -48,7 +48,7 @@ def test_newer_cudnn_than_the_sets_is_refused_by_the_manifest_beside_the_wheel(d
 
 
 def test_a_manifest_of_another_wheel_is_refused(dist: Path) -> None:
-    """Somebody put another wheel there and wrote new sums: what the manifest says is not this wheel's."""
+    """The checksums are right, but the manifest describes another wheel, so its facts do not apply."""
     path = dist / "manifest.json"
     path.write_text(path.read_text().replace(json.loads(path.read_text())["digest"], "sha256:" + "0" * 64))
     folder.write_sums(dist)
@@ -57,7 +57,7 @@ def test_a_manifest_of_another_wheel_is_refused(dist: Path) -> None:
 
 
 def test_a_manifest_that_was_changed_is_refused(dist: Path) -> None:
-    """It decides which cuDNN the wheel may get, so it is held to its sum as the wheel is."""
+    """The manifest decides which cuDNN the wheel may use, so its checksum must also match."""
     path = dist / "manifest.json"
     path.write_text(path.read_text().replace('"cudnn": "9.5.0"', '"cudnn": "9.1.0"'))
     with pytest.raises(IntegrityError, match="has changed since it was made") as caught:

@@ -1,4 +1,4 @@
-"""Files appear whole or not at all."""
+"""Files appear complete or not at all."""
 
 import json
 import subprocess
@@ -16,7 +16,7 @@ from toolkit.errors import PreflightError
 def test_a_full_disk_leaves_the_old_file(tmp_path: Path) -> None:
     path = tmp_path / "record.json"
     files.write_json(path, {"old": True})
-    # A real limit on file size stands in for a full disk: the write itself fails, half-way.
+    # A limit on file size stands in for a full disk: the write itself fails halfway.
     script = f"""
 import resource, signal, sys
 from pathlib import Path

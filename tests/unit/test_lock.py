@@ -1,4 +1,4 @@
-"""One lock for the chain: complete, honest about what floats, and strict about what changed."""
+"""One lock for the whole chain: it is complete, names pins that float, and refuses pins that changed."""
 
 import subprocess
 from pathlib import Path
@@ -131,7 +131,7 @@ def test_unwritable_place_leaves_nothing(tmp_path: Path) -> None:
 
 
 def test_commit_is_asked_of_the_repository(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A real repository on disk stands in for the one on the network."""
+    """A repository on disk stands in for the remote one."""
     for command in (
         ["init", "--quiet", "."],
         ["-c", "user.name=a", "-c", "user.email=a@b", "commit", "--quiet", "--allow-empty", "-m", "x"],

@@ -1,4 +1,4 @@
-"""The list of defects that tests must notice fits the code, and a defect that no test notices is reported."""
+"""The list of mutations fits the code, and a mutation that no test notices is reported."""
 
 import subprocess
 from dataclasses import replace
@@ -45,7 +45,7 @@ def project(tmp_path: Path) -> Path:
 def test_what_no_test_notices_is_reported(
     project: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, defect: Mutation, problem: str
 ) -> None:
-    monkeypatch.setenv("PYTEST_DISABLE_PLUGIN_AUTOLOAD", "1")  # loading them takes most of the time of so small a test
+    monkeypatch.setenv("PYTEST_DISABLE_PLUGIN_AUTOLOAD", "1")  # loading plugins takes most of the time of this test
     found = run.run([defect], tmp_path / "copy", root=project)
     assert len(found) == bool(problem)
     assert all(problem in line for line in found)

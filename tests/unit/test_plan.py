@@ -1,4 +1,4 @@
-"""A plan is data: printed, written and read back it is the same; and its tasks run in order, or not at all."""
+"""A plan stays the same when it is written and read back, and its tasks run in order or not at all."""
 
 import json
 import shlex

@@ -1,4 +1,4 @@
-"""``toolkit rehearse`` up to the point where something would start."""
+"""``toolkit rehearse`` up to the point where it starts the job."""
 
 import json
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Settings: four layers, each beats the one before, and every mistake is named."""
+"""Settings have four layers, each of which overrides the one before, and every mistake is named."""
 
 import contextlib
 import re

@@ -1,4 +1,4 @@
-"""The workflows keep the house's rules, and what they run exists."""
+"""The workflows keep the project's rules, and the programs that they run exist."""
 
 import re
 import shlex
@@ -54,7 +54,7 @@ def test_the_gpu_is_looked_for_before_anything_else() -> None:
 
 def test_pull_requests_reach_the_gpu_by_label_alone() -> None:
     workflow = _load(ROOT / ".github" / "workflows" / "gpu.yml")
-    # YAML 1.1 reads the key `on` as the word for true.
+    # YAML 1.1 reads the key `on` as true.
     assert workflow[True]["pull_request"] == {"types": ["labeled"]}
     assert "label.name == 'gpu'" in workflow["jobs"]["gpu"]["if"]
 
@@ -63,9 +63,9 @@ def test_the_gpu_is_asked_to_confirm_by_a_script_that_is_tested_here() -> None:
     steps = _steps(ROOT / ".github" / "workflows" / "gpu.yml")
     (command,) = [shlex.split(step["run"]) for step in steps if "confirm.py" in step.get("run", "")]
     assert (ROOT / command[1]).is_file()
-    assert "--gpu" in command  # else a run on the processor would pass
+    assert "--gpu" in command  # otherwise a run on the processor would pass
     assert "--gpu" in command[command.index("--train") + 1]
-    # Rehearsals run on the host, and the workflow's own engine is Docker.
+    # Rehearsals run on the host, but the workflow's engine is Docker.
     rehearsal = shlex.split(command[command.index("--rehearse") + 1])
     assert rehearsal == [".venv/bin/toolkit", "rehearse", "--engine", "host"]
     kept = next(step["with"]["path"] for step in steps if "upload-artifact" in step.get("uses", ""))
@@ -77,7 +77,7 @@ def test_the_page_for_owners_of_a_gpu_names_the_workflows_commands() -> None:
     steps = _steps(ROOT / ".github" / "workflows" / "gpu.yml")
     (command,) = [step["run"] for step in steps if "confirm.py" in step.get("run", "")]
     assert command in page
-    block = page.split("```")[1].strip().splitlines()[1:]  # behind the name of the language
+    block = page.split("```")[1].strip().splitlines()[1:]  # the first line is the name of the language
     assert len(block) == 5
     assert "http" not in page
 

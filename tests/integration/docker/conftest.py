@@ -1,4 +1,4 @@
-"""What the builds of this folder stand on."""
+"""Fixtures for builds of single stages."""
 
 import shutil
 import subprocess
@@ -13,13 +13,13 @@ from tests.integration.docker import stages
 
 @pytest.fixture(scope="session")
 def cache() -> Iterator[str]:
-    """Cache mount that the tests of one session share; nothing of an earlier session is in it."""
+    """Name a new cache mount that the tests of this session share."""
     yield from use_cache()
 
 
 @pytest.fixture(scope="session")
 def result(bazel: None, cache: str, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Files of a build of the stand-in that went well."""
+    """Build the stand-in and return the folder of its files."""
     folder = tmp_path_factory.mktemp("wheel")
     outcome = stages.build_mini(cache=cache, output=folder, arguments={"COMPUTE_CAPABILITIES": "7.5"})
     assert outcome.code == 0, outcome.text
@@ -28,12 +28,12 @@ def result(bazel: None, cache: str, tmp_path_factory: pytest.TempPathFactory) ->
 
 @pytest.fixture
 def cold_cache() -> Iterator[str]:
-    """Cache mount that nobody has used."""
+    """Name a new cache mount for one test."""
     yield from use_cache()
 
 
 def use_cache() -> Iterator[str]:
-    """Name a new cache mount; BuildKit empties it when a step that mounts it is not to be cached."""
+    """Name a new cache mount and empty it afterwards: BuildKit does so when a step that mounts it is not cached."""
     name = f"toolkit-tests-{uuid.uuid4().hex[:8]}"
     yield name
     argv = [*stages.compose("bazel-log", arguments={"CACHE_ID": name}), "--no-cache-filter", "bazel-log-copy"]
@@ -42,11 +42,11 @@ def use_cache() -> Iterator[str]:
 
 @pytest.fixture
 def mini(tmp_path: Path) -> Path:
-    """Copy of the stand-in's source tree, to change."""
+    """Copy the stand-in's source tree, for a test to change."""
     return Path(shutil.copytree(stages.MINI, tmp_path / "mini_tensorflow"))
 
 
 @pytest.fixture
 def patches(tmp_path: Path) -> Path:
-    """Copy of the patches, to change."""
+    """Copy the patches, for a test to change."""
     return Path(shutil.copytree(stages.ROOT / "bazel_patches", tmp_path / "patches"))

@@ -1,7 +1,8 @@
-"""The least of a remote executor: it takes Bazel's first call, keeps the headers, and refuses.
+"""A server that receives the first call of a remote executor's client, keeps its headers, and refuses it.
 
-It is no executor: what it shows is that Bazel's call arrives, with which credentials, and what a refusal does. gRPC is
-HTTP/2 with its frames (RFC 9113) and headers (RFC 7541); Bazel's client writes its headers plainly enough to be read.
+It runs no actions. It shows that Bazel's call arrives, which credentials it carries, and what a refusal does. gRPC is
+HTTP/2 with its frames (RFC 9113) and headers (RFC 7541); Bazel's client sends headers that can be read without a
+decoder.
 """
 
 import contextlib
@@ -19,7 +20,7 @@ UNAUTHENTICATED = "16"
 
 
 class Executor:
-    """Listens until it is closed.
+    """A listener that refuses every call until it is closed.
 
     Attributes:
         url: for ``--remote-executor``.
@@ -33,7 +34,7 @@ class Executor:
         threading.Thread(target=self._accept, daemon=True).start()
 
     def close(self) -> None:
-        """Listen no more. Closing alone would leave the kernel listening for the thread that waits."""
+        """Stop listening; closing alone would leave the kernel listening for the thread in accept."""
         self._listener.shutdown(socket.SHUT_RDWR)
         self._listener.close()
 
@@ -46,7 +47,7 @@ class Executor:
     def _talk(self, client: socket.socket) -> None:
         with contextlib.suppress(OSError, struct.error), client, client.makefile("rb") as stream:
             if len(stream.read(_PREFACE)) < _PREFACE:
-                return  # somebody who only looked whether anybody is there
+                return  # a client that only tested whether the port is open
             client.sendall(_frame(_SETTINGS, 0, 0))
             while True:
                 length, kind, flags, number = struct.unpack(">I", b"\0" + stream.read(3)) + struct.unpack(
@@ -67,13 +68,13 @@ def _frame(kind: int, flags: int, stream: int, payload: bytes = b"") -> bytes:
 
 
 def _field(name: str, value: str) -> bytes:
-    """A header that is not to be remembered: the simplest of its forms."""
+    """Encode a header as a literal field that is not indexed (RFC 7541, 6.2.2)."""
     return b"\0" + bytes([len(name)]) + name.encode() + bytes([len(value)]) + value.encode()
 
 
 @contextlib.contextmanager
 def serve() -> Iterator[Executor]:
-    """One on the address under which containers see this machine."""
+    """Run an executor on the address under which containers see this machine."""
     executor = Executor(stages.find_gateway())
     try:
         yield executor

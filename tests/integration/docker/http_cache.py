@@ -1,6 +1,6 @@
-"""A Bazel HTTP cache: GET and PUT of /ac/ and /cas/, for those who know the password.
+"""A Bazel HTTP cache with a password: GET and PUT of /ac/ and /cas/.
 
-Bazel takes a broken cache as a warning, so what counts is what the server has seen.
+Bazel only warns about a broken cache, so tests must look at the requests that the server received.
 """
 
 import threading
@@ -14,7 +14,7 @@ PASSWORD = "Bearer for-the-tests"  # noqa: S105
 
 
 class CacheServer(ThreadingHTTPServer):
-    """Keeps what is put; counts hits and refusals."""
+    """A server that keeps what is put, and counts hits and refusals."""
 
     daemon_threads = True
 
@@ -43,7 +43,7 @@ class _Handler(BaseHTTPRequestHandler):
             self._answer(201)
 
     def log_message(self, format: str, *args: object) -> None:  # noqa: A002 -- the name is the base class's
-        """Stay quiet."""
+        """Log nothing."""
 
     def _may(self) -> bool:
         if self.headers.get("Authorization") == PASSWORD:
@@ -61,7 +61,7 @@ class _Handler(BaseHTTPRequestHandler):
 
 @contextmanager
 def serve() -> Iterator[CacheServer]:
-    """A server on the address under which containers see this machine."""
+    """Run a cache on the address under which containers see this machine."""
     with CacheServer(stages.find_gateway()) as server:
         threading.Thread(target=server.serve_forever, daemon=True).start()
         yield server

@@ -1,4 +1,4 @@
-"""A server behind an authority that nobody knows, as a company's proxy is."""
+"""An https server whose authority no client knows, like a proxy of a company."""
 
 import http.server
 import ssl
@@ -14,7 +14,7 @@ from tests.integration.docker import stages
 
 @contextmanager
 def serve(folder: Path, keys: Path) -> Iterator[str]:
-    """Serve a folder to containers; yields the URL. ``keys/authority.pem`` is the certificate to trust."""
+    """Serve a folder to containers; yield the URL. ``keys/authority.pem`` is the certificate to trust."""
     address = stages.find_gateway()
     openssl = ["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2", "-subj", "/CN=tests"]
     openssl += ["-addext", f"subjectAltName=IP:{address}", "-keyout", str(keys / "key.pem")]
@@ -23,7 +23,7 @@ def serve(folder: Path, keys: Path) -> Iterator[str]:
     context.load_cert_chain(keys / "authority.pem", keys / "key.pem")
     handler = partial(http.server.SimpleHTTPRequestHandler, directory=str(folder))
     with http.server.ThreadingHTTPServer((address, 0), handler) as server:
-        # The handshake belongs to the thread of the request, or one client that says nothing would stop all others.
+        # Shake hands in the thread of the request: otherwise one silent client would block all others.
         server.socket = context.wrap_socket(server.socket, server_side=True, do_handshake_on_connect=False)
         threading.Thread(target=server.serve_forever, daemon=True).start()
         yield f"https://{address}:{server.server_port}"

@@ -1,7 +1,7 @@
-"""Debian's snapshot archive, for one day: paths as the real one has them, files of the base image's own mirror.
+"""A server for one day of Debian's snapshot archive: the archive's paths, with files from the base image's mirror.
 
-apt learns of it by the setting that companies have for an archive of their own (``Acquire::Snapshots::URI``), so all
-but the address is what happens with the real one.
+apt gets its address by ``Acquire::Snapshots::URI``, the setting for a private archive. All else is as with the real
+one.
 """
 
 import re
@@ -22,7 +22,7 @@ _PATH = re.compile(r"/archive/([\w-]+)/([0-9TZ]+)(/[\w./%~+:-]+)")
 
 
 class SnapshotServer(ThreadingHTTPServer):
-    """Passes on what is asked of its one day, knows no other, and keeps what was asked."""
+    """A server that forwards requests for its one day, answers 404 to others, and keeps all requested paths."""
 
     daemon_threads = True
 
@@ -33,7 +33,7 @@ class SnapshotServer(ThreadingHTTPServer):
         self.url = f"http://{address}:{self.server_port}/archive"
 
     def write_settings(self, folder: Path) -> Path:
-        """The file that makes apt take this for the archive of its mirrors."""
+        """Write the file that makes apt use this server as the snapshot archive of its mirrors."""
         hosts = sorted({urlsplit(mirror).netloc for mirror in self.mirrors.values()})
         rules = {
             "Origin::Debian": "debian/@SNAPSHOTID@/",
@@ -63,7 +63,7 @@ class _Handler(BaseHTTPRequestHandler):
             self._answer(error.code, b"")
 
     def log_message(self, format: str, *args: object) -> None:  # noqa: A002 -- the name is the base class's
-        """Stay quiet."""
+        """Log nothing."""
 
     def _answer(self, code: int, content: bytes) -> None:
         self.send_response(code)
@@ -73,7 +73,7 @@ class _Handler(BaseHTTPRequestHandler):
 
 
 def find_mirrors() -> dict[str, str]:
-    """The mirrors of the base image, by their paths."""
+    """Return the mirrors of the base image by their paths."""
     argv = ["docker", "run", "--rm", stages.STANDIN, "sh", "-c", "cat /etc/apt/sources.list /etc/apt/sources.list.d/*"]
     said = subprocess.run(argv, capture_output=True, text=True, check=False).stdout
     mirrors = {uri.rstrip("/") for uri in re.findall(r"https?://\S+", said)}
@@ -82,7 +82,7 @@ def find_mirrors() -> dict[str, str]:
 
 @contextmanager
 def serve() -> Iterator[SnapshotServer]:
-    """A server on the address under which containers see this machine."""
+    """Run the archive on the address under which containers see this machine."""
     with SnapshotServer(stages.find_gateway()) as server:
         threading.Thread(target=server.serve_forever, daemon=True).start()
         yield server

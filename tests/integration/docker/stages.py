@@ -1,4 +1,4 @@
-"""Builds stages of docker/Dockerfile as a user would: by `docker buildx build`."""
+"""Build stages of docker/Dockerfile as a user would, by `docker buildx build`."""
 
 import os
 import re
@@ -20,19 +20,18 @@ HARDENED = (
     "--network=none",
     "--user=12345:54321",
 )
-"""How our images are meant to run: as nobody they know, with nothing they could misuse."""
+"""Options for a container without privileges or network, and with a user that the image does not know."""
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """How a build ended, and everything that it said."""
+    """The exit code of a build and its output."""
 
     code: int
     text: str
 
     @property
     def step_code(self) -> int | None:
-        """Exit code of the step that failed."""
         found = re.findall(r"did not complete successfully: exit code: (\d+)", self.text)
         return int(found[-1]) if found else None
 
@@ -47,7 +46,7 @@ def compose(
     secrets: Mapping[str, Path] | None = None,
     root: str | Path = ".",
 ) -> list[str]:
-    """The command that builds a stage, from the Dockerfile and the files of ``root``."""
+    """Return the command that builds a stage from the Dockerfile and the files of ``root``."""
     argv = ["docker", "buildx", "build", "--progress", "plain", "--file", f"{root}/docker/Dockerfile"]
     argv += ["--target", target]
     given = {"SOURCE_DATE_EPOCH": EPOCH, **(arguments or {})}
@@ -63,21 +62,21 @@ def compose(
     if output:
         argv += ["--output", f"type=local,dest={output}"]
     if not output and not tag:
-        argv += ["--output", "type=cacheonly"]  # else each build leaves an image without a name
+        argv += ["--output", "type=cacheonly"]  # otherwise each build leaves an image without a name
     if tag:
         argv += ["--tag", tag, "--label", "io.github.tensorflow-toolkit.owner=toolkit", "--load"]
     return [*argv, str(root)]
 
 
 def build(target: str, **options: object) -> Outcome:
-    """Build a stage; takes what :func:`compose` takes."""
+    """Build a stage, with the options of :func:`compose`."""
     argv = compose(target, **options)  # type: ignore[arg-type]
     done = subprocess.run(argv, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False)
     return Outcome(done.returncode, done.stdout)
 
 
 def compose_mini(source: Path = MINI, *, cache: str, **options: object) -> list[str]:
-    """The command that builds the stand-in's wheel with Debian's Bazel."""
+    """Return the command that builds the stand-in's wheel with Debian's Bazel."""
     return compose("wheel-from-source", **_complete(source, cache, options))  # type: ignore[arg-type]
 
 
@@ -87,7 +86,7 @@ def build_mini(source: Path = MINI, *, cache: str, **options: object) -> Outcome
 
 
 def run(image: str, *argv: str, options: Sequence[str] = ()) -> str:
-    """Output of a command in a hardened container."""
+    """Run a command in a hardened container and return its output."""
     command = ["docker", "run", "--rm", *HARDENED, *options, image, *argv]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
@@ -95,7 +94,7 @@ def run(image: str, *argv: str, options: Sequence[str] = ()) -> str:
 
 
 def find_gateway() -> str:
-    """Address under which the containers of a build see this machine."""
+    """Return the address under which the containers of a build see this machine."""
     template = "{{(index .IPAM.Config 0).Gateway}}"
     argv = ["docker", "network", "inspect", "bridge", "--format", template]
     return subprocess.run(argv, capture_output=True, text=True, check=True).stdout.strip()

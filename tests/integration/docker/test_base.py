@@ -1,4 +1,4 @@
-"""The stand-in for the base image: the same bytes for the same mirror state."""
+"""The stand-in for the base image has the same bytes for the same state of the mirror."""
 
 import os
 import subprocess
@@ -27,7 +27,6 @@ def read_id(tag: str) -> str:
 
 
 def read_epoch(tag: str) -> int:
-    """Return the time stamp of everything in the image."""
     argv = ["docker", "image", "inspect", "--format", "{{.Created}}", tag]
     created = subprocess.run(argv, capture_output=True, text=True, check=True).stdout.strip()
     return int(datetime.fromisoformat(created).timestamp())
@@ -47,7 +46,7 @@ needs_debian = pytest.mark.skipif(
 @needs_debian
 @pytest.mark.slow
 def test_one_mirror_state_gives_one_image(tag: str, tmp_path: Path) -> None:
-    """Most often the image that the other tests build on is the one build, and only the other is made here."""
+    """The first of the two builds is usually the image that the other tests use, so only the second is made here."""
 
     def build(name: str) -> Path:
         done = bootstrap("--force", "--tag", tag, "--archive", str(tmp_path / name))
@@ -56,10 +55,10 @@ def test_one_mirror_state_gives_one_image(tag: str, tmp_path: Path) -> None:
 
     archive = build("one.tar")
     made = read_id(tag)
-    if made != read_id(stages.STANDIN):  # the mirror has gone on since then, or it is the official image
+    if made != read_id(stages.STANDIN):  # the mirror has changed since then, or STANDIN is the official image
         assert archive.read_bytes() == build("two.tar").read_bytes()
         assert read_id(tag) == made
-    # The archive has nothing in it but what decides the image's ID and its name.
+    # Owners, modes and times in the archive are constant: they must not make two archives of one image differ.
     with tarfile.open(archive) as members:
         assert {(entry.mtime, entry.uid, entry.gid, entry.mode) for entry in members} == {
             (read_epoch(tag), 0, 0, 0o644)

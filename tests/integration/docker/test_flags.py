@@ -1,4 +1,4 @@
-"""What happens to the stand-in's build when a flag that TensorFlow's own tree needs is left out."""
+"""The stand-in's build fails when a flag that TensorFlow's own tree needs is left out."""
 
 import re
 import shutil
@@ -29,7 +29,7 @@ COMPILER = re.compile(r"(.*-)?(cc|c\+\+|c89|c99|cpp|gcc|g\+\+|clang|clang\+\+|ld
     ],
 )
 def test_a_flag_left_out_fails_here(line: str, words: str, cache: str, tmp_path: Path) -> None:
-    """The stand-in is no kinder than TensorFlow's tree, and nothing in the stage offers itself as gcc."""
+    """The stand-in needs each flag as TensorFlow's tree does, and the stage has no program called gcc."""
     for folder in ("docker", "bazel_patches"):
         shutil.copytree(stages.ROOT / folder, tmp_path / folder)
     for name in lock.RECIPE:
@@ -44,7 +44,7 @@ def test_a_flag_left_out_fails_here(line: str, words: str, cache: str, tmp_path:
 
 @pytest.mark.parametrize("version", ["2.20.0", "2.21.0"])
 def test_a_later_version_gets_the_flags_of_its_row(version: str, cache: str, mini: Path, tmp_path: Path) -> None:
-    """2.20 names the wheel X.dev0+selfbuilt and 2.21 downloads a compiler unless they are told not to."""
+    """Without flags, 2.20 names the wheel X.dev0+selfbuilt and 2.21 downloads a compiler."""
     edit(mini / "tensorflow/tf_version.bzl", 'TF_VERSION = "2.19.0"', f'TF_VERSION = "{version}"')
     if version == "2.21.0":
         with (mini / ".bazelrc").open("a") as rc:
@@ -67,7 +67,7 @@ def test_a_later_version_gets_the_flags_of_its_row(version: str, cache: str, min
 
 
 def test_bazel_brings_no_compiler() -> None:
-    """Debian's package depends on gcc under that name; the release binary of Bazel brings nothing."""
+    """Debian's package of Bazel depends on gcc, which the image must leave out as Bazel's release does."""
     name = f"toolkit-tests-{uuid.uuid4().hex[:8]}"
     create = ["docker", "create", "--name", name, "toolkit/bazel:debian", "none"]
     subprocess.run(create, check=True, capture_output=True)

@@ -1,4 +1,4 @@
-"""The images that ship: what is in them, what is not, and who may run them."""
+"""The images that ship: what they contain, what they must not contain, and who may run them."""
 
 import hashlib
 import json
@@ -28,12 +28,11 @@ def inspect(image: str) -> dict[str, dict[str, object]]:
 
 
 def read_certificates(text: str) -> set[str]:
-    """Bodies of the certificates in a PEM bundle."""
     return set(re.findall(r"-----BEGIN CERTIFICATE-----\n(.*?)-----END", text, re.DOTALL))
 
 
 def search(image: str, needles: Path) -> set[str]:
-    """Files of an image that hold one of the lines of a file."""
+    """Return the files of an image that hold any line of a file."""
     argv = ["docker", "run", "--rm", "--user=0", f"--volume={needles}:/needles:ro", "--entrypoint", "grep", image]
     argv += ["-rlF", "--file=/needles", "/etc", "/opt", "/root", "/tmp", "/usr", "/var"]
     return set(subprocess.run(argv, capture_output=True, text=True, check=False).stdout.splitlines())
@@ -122,7 +121,7 @@ def test_no_certificate_of_the_build_is_in_a_layer(train: str, tmp_path: Path) -
     needles.write_text("".join(body.splitlines()[-2] + "\n" for body in secret))
     outcome = stages.build("base", tag=BASE)
     assert outcome.code == 0, outcome.text
-    # pip, in the base, brings a bundle of its own.
+    # pip, in the base, has its own bundle.
     assert search(train, needles) <= search(BASE, needles)
 
 

@@ -1,4 +1,4 @@
-"""A day of Debian's snapshot archive, read by the script of the toolchain stage with a real apt."""
+"""The toolchain stage's script, with a real apt, reads one day of Debian's snapshot archive."""
 
 import re
 import subprocess
@@ -22,7 +22,7 @@ def archive() -> Iterator[snapshot.SnapshotServer]:
 
 
 def install(day: str, settings: Path, *options: str, before: str = "") -> "subprocess.CompletedProcess[str]":
-    """Run the script in a new container and say where its sources are, once the package is there."""
+    """Run the script in a new container and print the version of the package that it installed."""
     script = f"{before}/build/install-packages {PACKAGE} && dpkg-query --show {PACKAGE}"
     argv = ["docker", "run", "--rm", "--env", f"APT_SNAPSHOT={day}", *options]
     argv += ["--volume", f"{stages.ROOT}/docker/scripts:/build:ro"]
@@ -48,7 +48,7 @@ def test_day_that_the_archive_lacks_is_named(archive: snapshot.SnapshotServer, t
 
 
 def test_archive_without_one_of_its_suites_is_an_error(archive: snapshot.SnapshotServer, tmp_path: Path) -> None:
-    """apt would go on with a warning and install other packages than those of the day."""
+    """apt alone would warn, and install packages of another day."""
     settings = archive.write_settings(tmp_path)
     gone = "http://127.0.0.1:1/@SNAPSHOTID@/"
     settings.write_text(f'{settings.read_text()}Acquire::Snapshots::URI::Override::Label::Debian-Security "{gone}";\n')
@@ -72,7 +72,7 @@ def test_mirror_that_is_gone_says_what_failed(archive: snapshot.SnapshotServer, 
 
 
 def test_archive_behind_a_proxy_is_trusted_with_the_bundle(tmp_path: Path) -> None:
-    """The server has no files: that apt asks for them at all is what trust is for."""
+    """The server has no files. A trusted server is asked for them; an untrusted one is not."""
     files = tmp_path / "files"
     files.mkdir()
     rules = ("Origin::Debian", "Override::Label::Debian-Security")

@@ -1,4 +1,4 @@
-"""The toolchain proves itself, and fails to where it must."""
+"""The toolchain stage checks its own compiler, and fails where it must."""
 
 import json
 from collections.abc import Callable
@@ -23,7 +23,7 @@ def drop(name: str) -> Callable[[Path], None]:
 
 
 def invert(headers: Path) -> None:
-    """The shortcut that silences the error and takes the type from all host code."""
+    """Invert the patch's condition: this silences the error, but removes the type from all host code."""
     patch = headers / LIMITS
     old = "+#if defined(_GLIBCXX_USE_FLOAT128) && !defined(__CUDA_ARCH__)"
     assert old in patch.read_text()
@@ -31,7 +31,7 @@ def invert(headers: Path) -> None:
 
 
 def drift(headers: Path) -> None:
-    """A header that has changed since the patch was made."""
+    """Let the patch expect a line that the header does not have."""
     patch = headers / LIMITS
     patch.write_text(patch.read_text().replace(" #endif // __STDCPP_BFLOAT16_T__", " #endif // something else"))
 

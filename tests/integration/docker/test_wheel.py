@@ -25,7 +25,7 @@ def edit(file: Path, old: str, new: str) -> None:
 
 
 def change(mini: Path) -> None:
-    """Change one file in a way that nobody has compiled before."""
+    """Add a function to one source file that no earlier build has compiled."""
     with (mini / "tensorflow/core/kernels/host.cc").open("a") as source:
         source.write(f'extern "C" const char *standin_note() {{ return "{uuid.uuid4()}"; }}\n')
 
@@ -36,7 +36,6 @@ def read_build_info(wheel: Path) -> str:
 
 
 def find_process(marker: bytes, seconds: float = 120) -> int:
-    """Process of any container whose command line holds ``marker``."""
     end = time.monotonic() + seconds
     while time.monotonic() < end:
         for folder in Path("/proc").glob("[0-9]*"):
@@ -147,7 +146,7 @@ def test_patches_for_the_source_follow_the_series_of_its_version(cache: str, pat
 
 
 def test_downloads_can_be_brought_along(cache: str, mini: Path, tmp_path: Path) -> None:
-    """An archive from a host that does not exist, found by its name in the context and checked by its hash."""
+    """An archive whose host does not exist is found by its name in the context, and checked by its hash."""
     archive = tmp_path / "downloads/distdir/answer-1.0.zip"
     archive.parent.mkdir(parents=True)
     with zipfile.ZipFile(archive, "w") as content:
@@ -206,7 +205,7 @@ def test_a_remote_cache_serves_hits_to_those_who_may(bazel: None, cold_cache: st
         assert server.refused
         assert not server.kept
 
-        # Different in each run, so that nothing of it lies in the disk cache.
+        # Each run compiles other text, so that no result is in the disk cache.
         change(mini)
         outcome = stages.build_mini(mini, cache=cold_cache, arguments=arguments, secrets={"bazelrc": secret})
         assert outcome.code == 0, outcome.text

@@ -1,4 +1,4 @@
-"""What lies beside a wheel is checked, and does not make the environment of an identical wheel anew."""
+"""Files beside a wheel are checked, but do not decide whether its environment is built again."""
 
 import hashlib
 import re
@@ -14,7 +14,7 @@ pytestmark = [pytest.mark.engine, pytest.mark.timeout(300)]
 
 
 def fill(folder: Path, note: str) -> None:
-    """A folder as `toolkit build-wheel` leaves it, with a log of its own."""
+    """Fill a folder as `toolkit build-wheel` leaves it, with a new log."""
     wheel = make_wheel(folder, files={MEMBER: CPU_INFO, "tensorflow/note.txt": note})
     (folder / "build.log").write_text(str(uuid.uuid4()))
     files = (wheel, folder / "build.log")
@@ -23,7 +23,7 @@ def fill(folder: Path, note: str) -> None:
 
 
 def is_cached(folder: Path, clone: Path) -> bool:
-    """Whether the environment of the folder's wheel was found made."""
+    """Build the environment of the folder's wheel; return whether it came from the cache."""
     outcome = stages.build("venv", contexts={"wheel": folder}, root=clone)
     assert outcome.code == 0, outcome.text
     step = re.findall(r"^#(\d+) \[venv 1/1\] RUN", outcome.text, re.MULTILINE)[0]
@@ -31,7 +31,7 @@ def is_cached(folder: Path, clone: Path) -> bool:
 
 
 def test_environment_follows_from_the_wheel_and_not_from_what_lies_beside_it(tmp_path: Path, clone: Path) -> None:
-    # A set of one package: which they are does not matter here, and 2 GB of them take a minute.
+    # Any one package will do: the whole set has 2 GB and takes a minute.
     locked = clone / "docker/requirements/cpu.txt"
     locked.write_text("".join(re.findall(r"(?m)^pyyaml==.*(?:\n +--hash.*)+", locked.read_text())) + "\n")
     tmp_path /= "wheel"

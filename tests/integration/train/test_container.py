@@ -1,4 +1,4 @@
-"""The job in its image, hardened as it ships: the same bits as outside, and it stops and goes on as promised."""
+"""The job in its image, with the options it ships with: the same bits as on the host, and it stops and resumes."""
 
 import json
 import subprocess
@@ -29,7 +29,7 @@ def image() -> Iterator[str]:
 
 @pytest.fixture
 def runs(tmp_path: Path) -> Path:
-    """A folder that anybody may write to."""
+    """Make a folder that every user may write to."""
     folder = tmp_path / "runs"
     folder.mkdir()
     folder.chmod(0o777)
@@ -52,7 +52,7 @@ def test_host_and_container_give_the_same_bits(image: str, runs: Path, tmp_path:
     own = [sys.executable, "-m", "train", *OPTIONS, "--epochs", "2", "--out", str(tmp_path / "host")]
     subprocess.run(own, check=True, cwd=stages.ROOT)
     inside, outside = read_manifest(runs), read_manifest(tmp_path / "host")
-    packages = set(inside["software"]) - {"python"}  # a base image brings its own patch release
+    packages = set(inside["software"]) - {"python"}  # the base image may have another patch release
     assert {name: inside["software"][name] for name in packages} == {
         name: outside["software"].get(name) for name in packages
     }
@@ -99,7 +99,7 @@ def test_without_network_missing_data_is_said_at_once(image: str, runs: Path) ->
 
 
 def test_a_cpu_quota_limits_the_threads(image: str, runs: Path) -> None:
-    """Two cores are visible here, and one is paid for."""
+    """The container sees two cores and may use one."""
     argv = command(image, runs, "--steps", "1")
     index = argv.index("--threads")
     del argv[index : index + 2]

@@ -1,4 +1,4 @@
-"""Bazel's caches in BuildKit: found among all cache mounts by their id, removed one by one."""
+"""Bazel's caches in BuildKit are found among all cache mounts by their id, and removed one by one."""
 
 import os
 from pathlib import Path
@@ -21,7 +21,7 @@ RECORDS = (
     ("cccc1aois2h2p46js2q0z01e2", "0B", "false", BAZEL.format("verify-ba9876543210")),
     ("dddd1aois2h2p46js2q0z01e2", "1B", "true", STRANGER),
 )
-"""As `docker buildx du --verbose` of buildx 0.13.1 writes them; of a step with a script, over several lines."""
+"""Records as `docker buildx du --verbose` of buildx 0.13.1 writes them; a step with a script takes several lines."""
 
 DOCKER = """\
 #!/bin/sh
@@ -32,12 +32,12 @@ case "$2 $*" in
   "prune "*"--filter id="*) id=${*##*id=}; grep -q "Reclaimable:.*true" "$id" && rm "$id"; echo "$id" >>../pruned ;;
 esac
 """
-"""A builder that holds a file for each record, and keeps what is in use."""
+"""A stand-in for docker's builder: it has a file for each record, and does not prune records in use."""
 
 
 @pytest.fixture
 def builder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A folder of records that `docker buildx` shows and prunes."""
+    """Write the records, and install the stand-in that shows and prunes them."""
     (tmp_path / "records").mkdir()
     for name, size, free, text in RECORDS:
         record = f"ID:\t\t{name}\nMutable:\ttrue\nReclaimable:\t{free}\nShared:\t\tfalse\nSize:\t\t{size}\n"

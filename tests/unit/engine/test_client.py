@@ -1,4 +1,4 @@
-"""An engine that refuses, hangs, errs, talks nonsense or is too old: each is one clear error."""
+"""An engine that refuses, hangs, fails, answers nonsense or is too old gives one clear error each."""
 
 import json
 import threading

@@ -1,4 +1,4 @@
-"""What a container is given: as little as it needs. A pure function, so every rule can be looked at."""
+"""A container gets as few rights as it needs; its description is a pure function, so tests can check every rule."""
 
 import argparse
 import csv
@@ -19,7 +19,7 @@ from toolkit.engine.container import IMAGE_USER, Container, describe
 
 @dataclass(frozen=True)
 class _Owner:
-    """What ``stat`` tells of a folder's owner."""
+    """The part of ``stat`` that names a folder's owner."""
 
     st_uid: int
 
@@ -73,7 +73,7 @@ FOLDER = st.text(st.characters(exclude_categories=["C"]), min_size=1).map("/".__
 
 @st.composite
 def containers(draw: st.DrawFn) -> Container:
-    """Any container: every field may be another than its default."""
+    """Draw a container in which every field may differ from its default."""
     return Container(
         image=draw(WORD.filter(lambda word: not word.startswith("-"))),
         name=draw(WORD),
@@ -97,7 +97,7 @@ def containers(draw: st.DrawFn) -> Container:
 
 
 def read_command(argv: Sequence[str]) -> dict[str, Any]:
-    """What the docker client would ask of the engine, in the SDK's words."""
+    """Read a `docker run` command as the arguments that the SDK would get."""
     parser = argparse.ArgumentParser(allow_abbrev=False, add_help=False)
     for name in ("rm", "read-only", "init", "tty"):
         parser.add_argument(f"--{name}", action="store_true")
@@ -157,7 +157,7 @@ def test_no_argument_becomes_two(arguments: list[str]) -> None:
 
 @pytest.fixture
 def changes(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, int, bool]]:
-    """Name, new owner and whether a link was followed, of each change of owner that root makes."""
+    """Record name, new owner and ``follow_symlinks`` of each change of owner that root makes."""
     made: list[tuple[str, int, bool]] = []
 
     def chown(path: Path, uid: int, _gid: int, *, follow_symlinks: bool) -> None:
@@ -173,7 +173,7 @@ def changes(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, int, bool]]:
 def test_root_gives_folders_to_the_containers_user_for_good(
     tmp_path: Path, changes: list[tuple[str, int, bool]]
 ) -> None:
-    """As compose does: a run that began here can go on there."""
+    """Compose does the same, so it can resume a run that began here."""
     runs = tmp_path / "runs"
     (runs / "run").mkdir(parents=True)
     (runs / "other").mkdir()
@@ -189,7 +189,7 @@ def test_root_gives_folders_to_the_containers_user_for_good(
 def test_root_gives_the_folder_of_runs_too_where_it_was_made_for_this_run(
     tmp_path: Path, changes: list[tuple[str, int, bool]]
 ) -> None:
-    """Else compose could go on with this run, and begin none beside it."""
+    """Otherwise compose could resume this run, but could not start another beside it."""
     (tmp_path / "runs" / "run").mkdir(parents=True)
     container.give_to_container([Mount(source=tmp_path / "runs" / "run", target="/runs", writable=True)])
     assert changes == [("run", IMAGE_USER, False), ("runs", IMAGE_USER, False)]

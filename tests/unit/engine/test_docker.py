@@ -1,4 +1,4 @@
-"""Why an image was not built, in the words of whoever refused."""
+"""The error for an image that was not built quotes the reason of the program that failed."""
 
 from pathlib import Path
 

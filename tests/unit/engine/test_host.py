@@ -1,4 +1,4 @@
-"""The host as an engine: jobs, deadlines, interrupts, and environments that are whole or absent."""
+"""The host as an engine: jobs, deadlines, interrupts, and environments that are complete or absent."""
 
 import os
 import shutil
@@ -29,7 +29,7 @@ def _prepare(engine: HostEngine, spec: EnvironmentSpec = SPEC) -> Environment:
 
 @pytest.fixture
 def environment(tmp_path: Path) -> Environment:
-    """This virtual environment under another name."""
+    """Link this virtual environment into another folder."""
     for name in ("bin", "lib", "pyvenv.cfg"):
         (tmp_path / "venv").mkdir(exist_ok=True)
         (tmp_path / "venv" / name).symlink_to(Path(sys.prefix) / name)
@@ -70,7 +70,7 @@ def test_an_interrupt_gives_the_job_its_grace(engine: HostEngine, environment: E
     )
 
     def interrupt(_line: str) -> None:
-        # Only now the job can take it.
+        # The job has now installed its handler.
         os.kill(os.getpid(), signal.SIGINT)
 
     with pytest.raises(KeyboardInterrupt):
@@ -80,7 +80,7 @@ def test_an_interrupt_gives_the_job_its_grace(engine: HostEngine, environment: E
 
 @pytest.fixture
 def wheelhouse(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A project whose locked set names one tiny package, found in a folder."""
+    """Make a project whose locked set names one tiny package, which pip finds in a folder."""
     root = tmp_path / "project"
     (root / "docker" / "requirements").mkdir(parents=True)
     monkeypatch.setattr(project, "ROOT", root)
@@ -94,7 +94,7 @@ def wheelhouse(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 @pytest.fixture
 def linked_pip(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let virtual environments have a link to the pip of these tests: to unpack their own takes 4 seconds."""
+    """Let virtual environments link the pip of these tests: unpacking their own takes 4 seconds."""
     python, packages = tmp_path / "python", "lib/python3.11/site-packages/pip"
     made = f'"{sys.executable}" -m venv --without-pip "$3"'
     python.write_text(f'#!/bin/sh\n{made}\nln -s "{Path(sys.prefix) / packages}" "$3/{packages}"\n')

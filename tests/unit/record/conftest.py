@@ -1,4 +1,4 @@
-"""One trained run for all, and its environment."""
+"""One trained run for all tests, and its environment."""
 
 import shutil
 from pathlib import Path
@@ -10,7 +10,7 @@ from tests.unit.record import maker
 
 @pytest.fixture(scope="session")
 def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A finished run, made in an environment that is described but is where each test puts it."""
+    """Train a run whose manifest describes an environment; each test makes this environment in its own folder."""
     folder = tmp_path_factory.mktemp("trained")
     environment = maker.describe_environment(folder / "state")
     return maker.train(folder / "runs", "--seed", "3", "--log-every", "5", parent=environment)
@@ -18,12 +18,12 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def run(trained: Path, tmp_path: Path) -> Path:
-    """A copy of the run, to spoil."""
+    """Copy the run, for a test to change."""
     return Path(shutil.copytree(trained, tmp_path / "runs" / trained.name))
 
 
 @pytest.fixture
 def state(tmp_path: Path) -> Path:
-    """A state folder with the environment of the run."""
+    """Make a state folder with the environment of the run."""
     maker.make_environment(tmp_path / "state")
     return tmp_path / "state"

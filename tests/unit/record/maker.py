@@ -1,4 +1,4 @@
-"""Runs that were really trained, environments of a few files, and hands that change them."""
+"""Trained runs, environments of a few files, and functions that change them."""
 
 import base64
 import hashlib
@@ -38,7 +38,7 @@ def plan_environment(state: Path) -> EnvironmentPlan:
 
 
 def describe_environment(state: Path) -> dict[str, Any]:
-    """What the launcher tells the job of its environment."""
+    """Return what the launcher tells the job about its environment."""
     planned = plan_environment(state)
     code = digest.digest_paths(project.ROOT, [project.locate("train")])
     return {
@@ -51,7 +51,7 @@ def describe_environment(state: Path) -> dict[str, Any]:
 
 
 def make_environment(state: Path, python: Path | None = None) -> Path:
-    """Make an environment with one small package, recorded as the toolkit and pip record one; `python` is its own."""
+    """Make an environment with one small package and the records of pip and the toolkit; `python` is its Python."""
     planned = plan_environment(state)
     packages = planned.folder / "venv" / "lib" / "python3.11" / "site-packages"
     info = packages / "tensorflow_cpu-2.19.0.dist-info"
@@ -70,7 +70,7 @@ def make_environment(state: Path, python: Path | None = None) -> Path:
 
 
 def borrow_environment(state: Path) -> Path:
-    """The virtual environment of these tests under the name of one of ours, so that jobs can run in it."""
+    """Link the tests' virtual environment where the toolkit expects its own, so that jobs can run in it."""
     planned = plan_environment(state)
     (planned.folder / "venv").mkdir(parents=True)
     for name in ("bin", "lib", "pyvenv.cfg"):
@@ -81,7 +81,7 @@ def borrow_environment(state: Path) -> Path:
 
 
 def write_records(planned: EnvironmentPlan, others: Mapping[str, str] | None = None) -> None:
-    """What pip and the toolkit would leave; `others` are packages besides TensorFlow, by version."""
+    """Write the records of pip and the toolkit; `others` maps packages besides TensorFlow to versions."""
     hashes = {"sha256": WHEEL_DIGEST.removeprefix("sha256:")}
     tensorflow = {
         "metadata": {"name": "tensorflow-cpu", "version": "2.19.0"},
@@ -95,7 +95,7 @@ def write_records(planned: EnvironmentPlan, others: Mapping[str, str] | None = N
 
 
 def train(out: Path, *options: str, parent: dict[str, Any] | None = None) -> Path:
-    """Train a small network, told of its environment as the launcher tells it; returns the run's folder."""
+    """Train a small network with the parent that a launcher would pass; return the run's folder."""
     with mock.patch.dict(os.environ, {"TOOLKIT_PARENT": json.dumps(parent)}):
         assert main([*OPTIONS, *options, "--out", str(out)]) == 0
     return next(out.glob("digits-*/manifest.json")).parent
@@ -108,7 +108,7 @@ def change_json(path: Path, change: Callable[[dict[str, Any]], object]) -> None:
 
 
 def change_checkpoint(folder: Path, change: Callable[[dict[str, Any], bytearray], object]) -> None:
-    """Change the newest checkpoint and its digest."""
+    """Change the newest checkpoint, and update its digest."""
     record = max((folder / "checkpoints").glob("step-*.json"))
     arrays = record.with_suffix(".npz")
     facts, content = json.loads(record.read_text()), bytearray(arrays.read_bytes())

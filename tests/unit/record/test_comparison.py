@@ -1,4 +1,4 @@
-"""Where two runs part, by what they wrote down, and what that says of the comparison."""
+"""Where the records of two runs first differ, and what that says about the runs."""
 
 import json
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Two wheels, and each way in which they can differ."""
+"""Each way in which two wheels can differ is found."""
 
 import zipfile
 from pathlib import Path

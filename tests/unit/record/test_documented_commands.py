@@ -1,4 +1,4 @@
-"""Each `toolkit ...` command in the README and in docs/ is run: as it is, as a dry run, or with a cheap stand-in."""
+"""Each `toolkit ...` command in the README and in docs/ is run: as it is, as a dry run, or with small stand-ins."""
 
 import re
 import shlex
@@ -20,18 +20,18 @@ NOT_RUN = {
     "toolkit up cifar10 --engine docker": ENGINE,
     "toolkit verify dist/NAME --rebuild": ENGINE,
 }
-"""Start of a command, and why it is not run here."""
+"""Starts of commands that are not run here, each with the reason."""
 
 DRY = {"up", "build-wheel", "smoke", "train", "rehearse", "reproduce", "clean"}
-"""Commands that are run with --dry-run; doctor is run with --offline, because a test uses no network."""
+"""Commands that run with --dry-run. Doctor runs with --offline, because tests use no network."""
 
 STANDINS = {"DATASET": "digits", "TARGET": "dist/NAME", "RUN": "runs/NAME", "dist/4aed4ca4f6b1": "dist/NAME"}
 ARGUMENTS = {"train": ["digits"], "rehearse": ["digits"], "verify": ["dist/NAME"], "reproduce": ["runs/NAME"]}
-"""What prose leaves out when it names a command."""
+"""Arguments that prose leaves out when it names a command."""
 
 
 def read(line: str) -> list[str] | None:
-    """Return the arguments of a documented `toolkit` command, ready to be run here; None for another program."""
+    """Return the arguments with which to run a documented `toolkit` command here; None for another program."""
     words = shlex.split(re.sub(r"\[[^]]*\]", "", line), comments=True)
     if not words or not re.fullmatch(r"(\.venv/bin/)?toolkit", words[0]):
         return None
@@ -46,7 +46,7 @@ LINES = sorted({line for line in COMMANDS.values() if read(line)})
 
 @pytest.fixture(scope="module")
 def folder(trained: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A user's folder with all that the commands name. None of them changes what another needs."""
+    """Make a user's folder with all that the commands name; no command changes what another needs."""
     folder = tmp_path_factory.mktemp("documented")
     maker.make_environment(folder / "state")
     shutil.copytree(trained, folder / "runs" / "NAME")
@@ -66,7 +66,7 @@ def test_the_command_does_what_the_page_says(folder: Path, line: str) -> None:
     arguments = read(line)
     assert arguments
     done = Run(folder)(*arguments, TOOLKIT_STATE=str(folder / "state"))
-    # The doctor may find that this machine lacks something, which is its job.
+    # The doctor's exit code 4 says that this machine lacks something; the command itself worked.
     assert done.returncode in ({0, 4} if arguments[0] == "doctor" else {0}), done.stderr
     assert done.stdout
 

@@ -1,4 +1,4 @@
-"""A virtual environment: its packages and their files are those that were installed."""
+"""The packages of a virtual environment and their files are compared with those that were installed."""
 
 import json
 from collections.abc import Callable

@@ -1,4 +1,4 @@
-"""An image by its record and what an engine says, with an engine that says what each test needs."""
+"""An image is compared with its record; the engine is a stand-in that says what each test needs."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace

@@ -1,4 +1,4 @@
-"""What an environment or image was made of, found in this clone and in the current folder's ``dist``, or not."""
+"""The origins of an environment or image are looked for in this clone and in the current folder's ``dist``."""
 
 import json
 from pathlib import Path
@@ -45,7 +45,7 @@ def test_a_wheel_of_our_own_is_looked_for_and_looked_at(tmp_path: Path, monkeypa
 
 
 def test_verify_reads_what_other_commands_remember(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A file that was changed and that the memory still takes for the old one is found."""
+    """A changed file is found even if the remembered digest is still the old one."""
     monkeypatch.chdir(tmp_path)
     staging = finish_build(tmp_path / "staging")
     (staging / "build.log").write_bytes(b"a" * (2 << 20))

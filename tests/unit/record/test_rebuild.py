@@ -1,4 +1,4 @@
-"""A second build that gives another wheel is an error, unless the user accepts the lower rung."""
+"""A second build that gives another wheel is an error, unless the user accepts a lower rung."""
 
 from dataclasses import replace
 from pathlib import Path

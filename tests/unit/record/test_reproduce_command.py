@@ -1,4 +1,4 @@
-"""``toolkit reproduce`` with real runs: the same bits again, or where they part, or why it is not tried."""
+"""``toolkit reproduce`` with real runs: equal weights, the first difference, or the reason for a refusal."""
 
 import json
 import shlex
@@ -25,7 +25,7 @@ ZERO = "sha256:" + "0" * 64
 
 @pytest.fixture(autouse=True)
 def state(tmp_path: Path) -> Path:
-    """A state folder with the environment of the run, in which jobs can run."""
+    """Make a state folder with the environment of the run, in which jobs can run."""
     maker.make_environment(tmp_path / "state", loaded.start())
     return tmp_path / "state"
 
@@ -60,7 +60,7 @@ def test_a_run_gives_its_weights_again_and_leaves_nothing(toolkit: Run, run: Pat
 
 
 def claim_another_seed(run: Path) -> None:
-    """The record of a run that was made otherwise, and holds in itself."""
+    """Change the seed throughout the record: it stays consistent, but names another run."""
 
     def change(value: dict[str, Any]) -> None:
         value["config"]["seed"] = 4
@@ -90,7 +90,7 @@ def test_other_weights_are_kept_and_where_they_part_is_said(toolkit: Run, run: P
 
 @pytest.mark.slow
 def test_a_run_without_an_environment_is_repeated_by_the_settings(toolkit: Run, run: Path) -> None:
-    """Also: an interrupted run is repeated without a break, and an equal second run is kept when asked for."""
+    """An interrupted run is also repeated, without a break, and --keep keeps an equal second run."""
     maker.change_json(run / "manifest.json", lambda value: value.update(parent=None, resumed_after=[22]))
     done = toolkit("reproduce", str(run), "--engine", "host", "--keep", "--json")
     assert done.returncode == 0, done.stderr
@@ -102,7 +102,7 @@ def test_a_run_without_an_environment_is_repeated_by_the_settings(toolkit: Run, 
 
 
 def move(run: Path, name: str, value: object) -> None:
-    """The record of a run that was made elsewhere, and holds in itself."""
+    """Change a fact of the environment throughout the record: it stays consistent, but names another machine."""
     maker.change_json(run / "manifest.json", lambda record: record["environment"].update({name: value}))
     maker.change_checkpoint(run, lambda facts, _: facts["position"]["environment"].update({name: value}))
 

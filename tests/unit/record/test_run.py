@@ -1,4 +1,4 @@
-"""A run folder: what holds, and that each thing that was tampered with is found by its own name."""
+"""Each part of a run folder is verified, and each changed part is found by its own name."""
 
 import io
 import json
@@ -44,7 +44,7 @@ def test_the_weights_are_read_without_tensorflow_as_the_job_reads_them(run: Path
 
 
 def edit_manifest(**parts: Any) -> Callable[[Path], None]:
-    """Change parts of the manifest, named by keys with two underscores between them."""
+    """Change parts of the manifest; a name has two underscores between the keys that lead to the part."""
 
     def change(value: dict[str, Any]) -> None:
         for keys, new in parts.items():
@@ -75,7 +75,7 @@ def flip_byte(run: Path) -> None:
 
 
 def change_weight(facts: dict[str, Any], content: bytearray) -> None:
-    """Another weight in an archive that is whole again."""
+    """Change a weight, and write the archive again with right checksums."""
     name = next(name for name in facts["names"] if name.endswith("kernel") and not name.startswith("slots/"))
     member = f"{facts['names'].index(name):05d}.npy"
     with zipfile.ZipFile(io.BytesIO(content)) as archive:
@@ -89,7 +89,7 @@ def change_weight(facts: dict[str, Any], content: bytearray) -> None:
 
 
 def flip_inside(facts: dict[str, Any], content: bytearray) -> None:
-    """A byte of an array of the optimizer, whose checksum in the archive stays."""
+    """Flip a bit in an array of the optimizer; the archive keeps its old checksum."""
     with zipfile.ZipFile(io.BytesIO(content)) as archive:
         slots = {f"{index:05d}.npy" for index, name in enumerate(facts["names"]) if name.startswith("slots/")}
         largest = max((info for info in archive.infolist() if info.filename in slots), key=lambda info: info.file_size)
@@ -162,7 +162,7 @@ ZERO = "0" * 64
 def test_what_was_changed_is_found_by_its_name(
     run: Path, state: Path, spoil: Callable[[Path], object], found: dict[str, str]
 ) -> None:
-    # The parent is named by a path of the session; here it lies in this test's folder.
+    # The shared run names its parent by another path; here the parent is in this test's folder.
     edit_manifest(parent__reference=str(maker.plan_environment(state).folder))(run)
     spoil(run)
     assert others(run, state) == found

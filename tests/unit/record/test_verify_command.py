@@ -1,4 +1,4 @@
-"""``toolkit verify`` as a user calls it: what is meant, what is said, and the exit code."""
+"""``toolkit verify`` as a user calls it: how it reads its target, what it prints, and its exit code."""
 
 import json
 from pathlib import Path

@@ -1,6 +1,6 @@
-"""A worker whose checks are the real ones, each run on the real TensorFlow with one thing broken.
+"""A worker that runs the real checks on the real TensorFlow, each with one thing broken.
 
-One process for all faults, because importing TensorFlow takes seconds. Run as ``python -m tests.unit.smoke.broken``.
+One process tests all faults, because importing TensorFlow takes seconds: ``python -m tests.unit.smoke.broken``.
 """
 
 from collections.abc import Callable, Iterator
@@ -19,7 +19,7 @@ Probe = Callable[[Ask], Evidence]
 
 @contextmanager
 def wrong_result(tf: Any, where: str, name: str, change: Callable[[Any], Any]) -> Iterator[None]:
-    """An op whose result is changed, and its gradients with it."""
+    """Change the result of an op, and with it its gradients."""
     owner = check.require_attribute(tf, where)
     right = getattr(owner, name)
     with patch.object(owner, name, lambda *a, **k: change(right(*a, **k))):
@@ -32,7 +32,7 @@ def slightly(value: Any) -> Any:
 
 @contextmanager
 def wrong_gradient(tf: Any, where: str, name: str) -> Iterator[None]:
-    """An op whose result is right and whose gradients are a thousandth too large."""
+    """Make the gradients of an op a thousandth too large, and leave its result right."""
 
     @tf.custom_gradient  # type: ignore[untyped-decorator]
     def skew(x: Any) -> Any:
@@ -48,14 +48,14 @@ def first_wrong(change: Callable[[Any], Any]) -> Callable[[Any], Any]:
 
 @contextmanager
 def rounding_to_bfloat16(tf: Any) -> Iterator[None]:
-    """What a matmul through a reduced-precision unit does, unasked."""
+    """Round the result of matmul to bfloat16, as a unit of reduced precision does."""
     with wrong_result(tf, "linalg", "matmul", lambda x: tf.cast(tf.cast(x, tf.bfloat16), tf.float32)):
         yield
 
 
 @contextmanager
 def noise(tf: Any) -> Iterator[None]:
-    """A convolution whose last bits depend on the weather."""
+    """Give convolutions random last bits."""
     weather = check.load_numpy().random.default_rng()
     with wrong_result(tf, "nn", "conv2d", lambda x: x * (1 + 1e-6 * weather.standard_normal())):
         yield
@@ -63,7 +63,7 @@ def noise(tf: Any) -> Iterator[None]:
 
 @contextmanager
 def compiler(tf: Any, treat: Callable[[Any], Any], **forced: Any) -> Iterator[None]:
-    """``tf.function`` whose compiled functions are treated."""
+    """Apply ``treat`` to the functions that ``tf.function`` compiles by XLA; ``forced`` overrides its options."""
     right = tf.function
 
     def function(body: Any, jit_compile: bool | None = None) -> Any:
@@ -101,7 +101,7 @@ def without_onednn(_: Any) -> Iterator[None]:
 
 @contextmanager
 def imagined_gpu(tf: Any, *, capability: tuple[int, int] = (7, 5), growth: bool = True, **build: Any) -> Iterator[None]:
-    """TensorFlow that lists a GPU where there is none: operations asked to run there run on the processor."""
+    """Let TensorFlow list a GPU that does not exist; operations for it run on the processor."""
     gpu = SimpleNamespace(name="/physical_device:GPU:0", device_type="GPU")
     details = {"device_name": "Imagined T4", "compute_capability": capability}
     experimental = tf.config.experimental
@@ -121,7 +121,7 @@ def imagined_gpu(tf: Any, *, capability: tuple[int, int] = (7, 5), growth: bool 
 
 @contextmanager
 def wrong_on_gpu(tf: Any) -> Iterator[None]:
-    """A GPU that computes, where it should, what it should not."""
+    """Give the imagined GPU a matmul that says it ran there and returns a wrong result."""
 
     def multiply(a: Any, b: Any) -> Any:
         return SimpleNamespace(device="/job:localhost/replica:0/task:0/device:GPU:0", numpy=(a + b).numpy)
@@ -132,7 +132,7 @@ def wrong_on_gpu(tf: Any) -> Iterator[None]:
 
 @contextmanager
 def cuda_build(tf: Any) -> Iterator[None]:
-    """The processor's build, taken for the published GPU build: its loader looks for CUDA's libraries for real."""
+    """Give the CPU build the published GPU build's info, so that its loader really looks for CUDA's libraries."""
     with patch.object(tf.sysconfig, "get_build_info", lambda: PUBLISHED):
         yield
 

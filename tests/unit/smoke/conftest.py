@@ -1,4 +1,4 @@
-"""Trees that look like an installation: a module file, its dist-info, NVIDIA libraries compiled on the spot."""
+"""Folders that look like an installation: a module file, its dist-info, and freshly compiled NVIDIA libraries."""
 
 import base64
 import hashlib
@@ -17,7 +17,7 @@ from toolkit.smoke.inside.libraries import CUDA_12
 
 
 class Site:
-    """A ``site-packages`` with a module called tensorflow that tests put into the states of real ones."""
+    """A ``site-packages`` with a module called tensorflow, which tests give the states of real installations."""
 
     def __init__(self, root: Path) -> None:
         self.root = root
@@ -43,7 +43,7 @@ class Site:
         tag: str = "py3-none-any",
         requires: tuple[str, ...] = (),
     ) -> Path:
-        """Write the dist-info of a wheel that owns the module; returns the folder."""
+        """Write the dist-info of a wheel that owns the module; return the folder."""
         info = f"{name.replace('-', '_')}-{version}.dist-info"
         lines = ["Metadata-Version: 2.1", f"Name: {name}", f"Version: {version}"]
         self.write(f"{info}/METADATA", "\n".join([*lines, *(f"Requires-Dist: {text}" for text in requires), ""]))
@@ -72,18 +72,17 @@ size_t cublasLtGetVersion(void) { return 120601; }
 
 
 class Compiler:
-    """gcc, making real shared objects: what is dlopened in these tests is dlopened."""
+    """A C compiler that makes real shared objects, so that the checks really load libraries."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
-        # Tests that empty PATH still compile.
+        # Keep PATH: some tests empty it.
         self._environment = dict(os.environ)
         self._gcc = next((found for name in ("cc", "gcc", "clang") if (found := shutil.which(name))), "")
         self._made: dict[tuple[str, tuple[str, ...]], bytes] = {}
 
     @property
     def available(self) -> bool:
-        """Whether this machine has a C compiler at all."""
         return bool(self._gcc)
 
     def __call__(self, source: str, *flags: str) -> bytes:
@@ -96,7 +95,7 @@ class Compiler:
         return self._made[key]
 
     def answering(self, *, cuda: int = 12060, cudnn: int = 90500, error: int = 0) -> bytes:
-        """A library that gives these versions."""
+        """Make a library that reports these versions."""
         return self(ANSWERS % {"cuda": cuda, "cudnn": cudnn, "error": error})
 
 
@@ -110,7 +109,7 @@ def gcc(tmp_path_factory: pytest.TempPathFactory) -> Compiler:
 
 @pytest.fixture
 def cuda_site(site: Site, gcc: Compiler) -> Site:
-    """A site whose every NVIDIA library loads and says 12.6 and 9.5.0."""
+    """Make a site in which every NVIDIA library loads and reports CUDA 12.6 and cuDNN 9.5.0."""
     content = gcc.answering()
     for library in CUDA_12:
         site.write(f"nvidia/{library.folder}/{library.soname}", content)

@@ -1,4 +1,4 @@
-"""A worker whose checks hang, crash and talk, as native libraries do. Run as ``python -m tests.unit.smoke.hazards``."""
+"""A worker whose checks hang, crash and print, as native libraries do: ``python -m tests.unit.smoke.hazards``."""
 
 import ctypes
 import os

@@ -1,4 +1,4 @@
-"""What published wheels say of themselves."""
+"""What published wheels say about themselves."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""Checks of a real TensorFlow that has been broken: every one of them must notice."""
+"""Every check notices when the part of TensorFlow that it tests is broken."""
 
 import json
 import sys
@@ -38,7 +38,7 @@ EXPECTED = {
 
 @pytest.fixture(scope="module")
 def found(gcc: Compiler, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Outcome]:
-    """Every fault's finding; TensorFlow's loader finds all libraries that it opens but cuDNN and CUPTI."""
+    """Run all faults; the loader finds all CUDA libraries but cuDNN and CUPTI."""
     folder = tmp_path_factory.mktemp("cuda")
     for soname in DLOPENED:
         if "cudnn" not in soname:

@@ -1,4 +1,4 @@
-"""What the build says of itself, against what was asked; the published wheel's own words are the starting point."""
+"""The build info is compared with what was asked for; each test changes that of a published wheel."""
 
 import re
 from typing import Any

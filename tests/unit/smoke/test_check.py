@@ -1,4 +1,4 @@
-"""A probe's outcome becomes a finding, whatever it raises, and a finding becomes JSON, whatever it holds."""
+"""Whatever a check raises becomes a finding, and every finding becomes JSON."""
 
 import json
 

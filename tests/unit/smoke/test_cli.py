@@ -1,4 +1,4 @@
-"""The command line as the toolkit calls it: by path, by another interpreter's eyes, with and without TensorFlow."""
+"""The checks' command line as the toolkit calls it: by path, by another interpreter, with and without TensorFlow."""
 
 import json
 import os
@@ -30,13 +30,13 @@ def run(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str]
 
 @pytest.fixture(scope="module")
 def good() -> subprocess.CompletedProcess[str]:
-    """The installed TensorFlow, by every check, with an expectation that it meets."""
+    """Run every check on the installed TensorFlow, with expectations that it meets."""
     return run("--expect-version", "2.19.0", "--device", "cpu", "--json")
 
 
 @pytest.fixture(scope="module")
 def bad() -> subprocess.CompletedProcess[str]:
-    """The installed TensorFlow, with expectations that a CPU build of it cannot meet."""
+    """Run checks on the installed TensorFlow, with expectations that a CPU build cannot meet."""
     nouns = ("version.tensorflow", "build", "libraries", "compiler", "device", "numerics.matmul")
     asked = ("--expect-version", "2.18.0", "--expect-cuda", "12.6.1", "--expect-cudnn", "9.5.0")
     return run(*asked, "--expect-capability", "7.5", "--device", "gpu", "--json", "--only", *nouns)
@@ -80,7 +80,7 @@ def test_a_missing_gpu_names_its_cause(bad: subprocess.CompletedProcess[str]) ->
 
 
 def fake_tensorflow(folder: Path, body: str) -> dict[str, str]:
-    """An environment in which ``import tensorflow`` runs this."""
+    """Return an environment in which ``import tensorflow`` runs this text."""
     package = folder / "tensorflow"
     package.mkdir()
     (package / "__init__.py").write_text(body)
@@ -126,7 +126,7 @@ def test_a_stand_in_passes_what_it_can_and_fails_the_rest(tmp_path: Path) -> Non
     results = {check.id: check.state for check in read.checks}
     assert results.pop("cpu.instructions") == results.pop("tensorflow.import") == "ok"
     by_noun = {name: results.pop(name) for name in list(results) if name.startswith("device.")}
-    # Without a device file nobody's GPU is missing; everything else claims something that a stand-in cannot show.
+    # Without a device file, no GPU is missing. The other checks need more than this stand-in has.
     assert set(by_noun.values()) <= {"skipped", "fail"}
     assert set(results.values()) == {"fail"}, results
 

@@ -1,4 +1,4 @@
-"""libdevice and ptxas: absent, not executable, damaged, of the wrong version, assembling for the wrong GPU."""
+"""libdevice and ptxas fail when absent, not executable, damaged, of a wrong version, or for a wrong GPU."""
 
 import base64
 import hashlib
@@ -23,7 +23,7 @@ BITCODE = b"BC\xc0\xde" + bytes(60)
 
 @pytest.fixture
 def alone(site: Site, monkeypatch: pytest.MonkeyPatch) -> Site:
-    """Only this site: toolkits that lie on the machine, and its PATH, are out of sight."""
+    """Hide this machine's PATH and CUDA toolkits, so that only the site remains."""
     monkeypatch.setattr(compiler, "roots", lambda: [site.root / "cuda_sdk_lib", site.root / "nvidia/cuda_nvcc"])
     monkeypatch.setenv("PATH", "")
     return site
@@ -32,7 +32,7 @@ def alone(site: Site, monkeypatch: pytest.MonkeyPatch) -> Site:
 def install_ptxas(
     site: Site, *, version: str = "12.6.68", flags: int = 0x4B054B, writes: bool = True, code: int = 0
 ) -> Path:
-    """A program that answers as ptxas does, or does not."""
+    """Write a program that answers as ptxas does, or fails to."""
     made = site.write("made.cubin", cubin(flags))
     script = f"""#!/bin/sh
 if [ "$1" = --version ]; then echo "Cuda compilation tools, release 12.6, V{version}"; exit 0; fi

@@ -1,4 +1,4 @@
-"""Machines without a GPU, drivers that do not answer, and TensorFlow that sees nothing."""
+"""Machines without a GPU, drivers that do not answer, and a TensorFlow that sees no GPU."""
 
 import ctypes
 from pathlib import Path
@@ -53,7 +53,7 @@ def test_a_gpu_is_left_alone_where_the_processor_was_asked_for(site: Site) -> No
 
 
 def test_a_gpu_beside_a_cpu_build_is_skipped_unless_asked_for(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A laptop with a GPU and the CPU wheel is in order."""
+    """A laptop with a GPU and the CPU wheel is a valid installation."""
     monkeypatch.setattr(device, "find_nodes", lambda: ["/dev/nvidia0"])
     hide_gpus(site)
     site.build = {"is_cuda_build": False}

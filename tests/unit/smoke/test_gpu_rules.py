@@ -1,4 +1,4 @@
-"""The rules of CUDA and cuDNN that the toolkit, the checks and the proof of the toolchain share."""
+"""The rules of CUDA and cuDNN that the toolkit, the checks and the toolchain's proof share."""
 
 import struct
 
@@ -68,7 +68,7 @@ def cubin(flags: int, machine: int = 190, abi: int = 7) -> bytes:
     ],
 )
 def test_a_cubin_tells_its_architecture(flags: int, abi: int, architecture: int) -> None:
-    """The flags are those that ptxas 12.6.68 and 13.0.88 write."""
+    """ptxas 12.6.68 and 13.0.88 write these flags."""
     assert gpu_rules.read_cubin_architecture(cubin(flags, abi=abi)) == architecture
 
 

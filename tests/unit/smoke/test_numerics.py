@@ -1,4 +1,4 @@
-"""The float64 references against finite differences: who watches the watchmen."""
+"""The float64 references of the numeric checks agree with finite differences."""
 
 from collections.abc import Callable
 from typing import Any

@@ -1,4 +1,4 @@
-"""The host's reading of the report: whole or refused, and faithful in each form."""
+"""The host reads a report completely or refuses it, and writes each format faithfully."""
 
 import json
 import xml.etree.ElementTree as ET
@@ -16,7 +16,6 @@ from toolkit.smoke.report import Report
 
 
 def make_check(**fields: Any) -> Finding:
-    """A check as the report has it, read."""
     value = {"title": "t", "result": "fail", "evidence": {}, "remedy": "", "seconds": 0, "timeout": 1, **fields}
     return report._check(value)
 

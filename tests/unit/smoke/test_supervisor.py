@@ -1,4 +1,4 @@
-"""One bad check is one finding: real crashes, real hangs, a real worker."""
+"""One bad check is one finding: real crashes and hangs in a real worker."""
 
 import os
 import re
@@ -66,7 +66,7 @@ def test_a_hung_checks_children_end_with_it(found: dict[str, Outcome]) -> None:
     assert match is not None
     status = Path(f"/proc/{match[1]}/stat")
     for _ in range(50):
-        # Gone, or a zombie that whoever adopted it has not reaped.
+        # It is gone, or a zombie that its new parent has not reaped.
         if not status.exists() or status.read_text().rpartition(")")[2].split()[0] == "Z":
             return
         time.sleep(0.1)

@@ -1,4 +1,4 @@
-"""Version, tags, requirements and files: each told wrong by a real dist-info."""
+"""A wrong version, tag, requirement or file in a real dist-info is found."""
 
 import sys
 from collections.abc import Callable

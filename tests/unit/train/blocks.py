@@ -1,4 +1,4 @@
-"""A small dense block with a loss behind it, to compare ways of computing it."""
+"""A small dense block with a loss, to compare ways to compute it."""
 
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -14,13 +14,13 @@ from train.model.randomness import NONE, Dropout
 Compute = Callable[[], tuple[tf.Tensor, Block, list[tf.Tensor]]]
 SHAPE = (4, 6, 6, 5)
 UNITS = {"float16": 2.0**-11, "bfloat16": 2.0**-8}
-"""Half the distance from 1 to the next number: the largest relative error of one rounding."""
+"""The unit roundoff: the largest relative error of one rounding."""
 
 
 def make_layers(
     *, count: int = 3, growth: int = 4, bottleneck: bool = True, channels: int = 5, dtype: str = "float64"
 ) -> list[list[Unit]]:
-    """Random weights of a block."""
+    """Draw random weights of a block."""
     numbers = np.random.default_rng(3)
     layers = []
 
@@ -42,10 +42,10 @@ def make_layers(
 
 
 def settle(layers: Sequence[Sequence[Unit]], dtype: str) -> list[list[Unit]]:
-    """Round kernels to a dtype, and shift maps so far that no rounding takes a value to the other side of a ReLU.
+    """Round kernels to a dtype, and shift maps so far that rounding never changes the sign of a ReLU's input.
 
-    A value that changes sides changes gradients by more than all rounding does, so nothing tight could be said of them.
-    Here each map is rectified as a whole or not at all.
+    A changed sign would change gradients by more than all rounding does, and no tight bound would hold. After the
+    shift, each map is rectified as a whole or not at all.
     """
 
     def change(unit: Unit) -> Unit:
@@ -57,7 +57,7 @@ def settle(layers: Sequence[Sequence[Unit]], dtype: str) -> list[list[Unit]]:
 
 
 def make_input(dtype: str = "float64", shape: Sequence[int] = SHAPE) -> tf.Tensor:
-    """Random maps whose channels differ in mean and spread."""
+    """Draw random maps whose channels differ in mean and spread."""
     numbers = np.random.default_rng(5)
     scales, shifts = numbers.uniform(0.5, 2, shape[-1]), numbers.normal(size=shape[-1])
     return tf.constant(numbers.normal(size=shape) * scales + shifts, dtype)
@@ -74,13 +74,14 @@ def run(
     scale: float = 1.0,
     compute: Callable[..., Block] = dense_block,
 ) -> dict[str, Any]:
-    """Loss, maps, statistics and all gradients of a block; the loss is scaled while it is differentiated.
+    """Compute loss, maps, statistics and all gradients of a block.
 
-    x and the maps have their channels last, whatever the formulation. A norm reads the block, as in the network.
+    The loss is multiplied by ``scale`` for the backward pass only. x and the maps have channels last in every
+    formulation.
     """
     dropout = Dropout(rate, tf.constant([1, 2])) if rate else NONE
     weights = [tensor for units in layers for unit in units for tensor in unit]
-    # A loss with a different weight on every value, and the scale of a norm that reads the block, as in the network.
+    # Give every value another weight in the loss, and scale by a norm that reads the block, as in the network.
     target = tf.constant(np.random.default_rng(7).normal(size=(1, 1, 1, 64)), tf.float64)
     with tf.GradientTape() as tape:
         tape.watch([x, *weights])
@@ -100,7 +101,7 @@ def run(
 
 
 def measure_difference(one: Any, other: Any) -> float:
-    """The largest difference between two results, relative to the size of what is compared."""
+    """Return the largest norm of a difference between two results, relative to the norm of the second."""
     worst = 0.0
     for left, right in zip(tf.nest.flatten(one), tf.nest.flatten(other), strict=True):
         a, b = (np.asarray(tf.cast(value, tf.float64)) for value in (left, right))

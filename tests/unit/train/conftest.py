@@ -1,4 +1,4 @@
-"""TensorFlow is set up once for all tests, as a run sets it up; and one finished run is made for all."""
+"""TensorFlow is set up once for all tests, as a run does it; one finished run serves all tests."""
 
 import os
 
@@ -23,7 +23,7 @@ def no_drawing() -> Iterator[None]:
 
 @pytest.fixture(scope="session")
 def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The parent folder of a run from start to end; a test that changes it takes a copy."""
+    """Train one run and return its parent folder; a test that changes it must copy it."""
     out = tmp_path_factory.mktemp("unbroken")
     runs.make(out, "--checkpoint-every", "4")
     return out
@@ -31,5 +31,5 @@ def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="session")
 def unbroken(finished: Path) -> str:
-    """The digest of that run's weights."""
+    """Return the digest of that run's weights."""
     return runs.read_digest(finished)

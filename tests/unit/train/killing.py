@@ -1,11 +1,11 @@
-"""Runs a training job again and again in forked children, each killed at some moment, until one ends by itself.
+"""Run a training job again and again in forked children, and kill each until the last one may finish.
 
     python -m tests.unit.train.killing SEED KILLS ARGUMENTS…
 
-The parent does not use TensorFlow before the last run, so that it can be forked. Kills come at random times, and for
-every third child in the middle of replacing a file, which is where a half-written checkpoint would come from. The times
-reach from the tracing of the first step to the second epoch, as measured here and now: no child comes to the end, and a
-fast machine is hit in the same places as a slow one.
+The parent does not use TensorFlow before the last run, so that it can fork. Kills come at random times; every third
+child dies while it replaces a file, which is when a checkpoint could be left half-written. The times are measured
+first, and reach from the tracing of the first step to the second epoch. So no child finishes, and fast and slow
+machines are killed at the same points.
 """
 
 import os
@@ -20,7 +20,7 @@ from train.cli import main
 
 
 def die_while_replacing(countdown: int) -> None:
-    """From now on, die at the n-th replacement of a file, before or after it."""
+    """Make this process die at its n-th replacement of a file: before it if n is odd, otherwise after it."""
     original = Path.replace
     left = [countdown]
 
@@ -37,7 +37,7 @@ def die_while_replacing(countdown: int) -> None:
 
 
 def measure(*arguments: str) -> float:
-    """Seconds that an unbroken child takes."""
+    """Return the seconds that a child takes without being killed."""
     began = time.monotonic()
     with tempfile.TemporaryDirectory() as folder:
         child = os.fork()
@@ -48,7 +48,7 @@ def measure(*arguments: str) -> float:
 
 
 def run_and_kill(numbers: random.Random, arguments: list[str], *, index: int, start: float, epoch: float) -> bool:
-    """Start a child and kill it; returns whether it was killed rather than done."""
+    """Start a child and kill it; return whether it was killed before it finished."""
     delay = numbers.uniform(0.5 * start, start + epoch)
     countdown = numbers.randint(4, 24)
     child = os.fork()
@@ -68,10 +68,10 @@ def run_and_kill(numbers: random.Random, arguments: list[str], *, index: int, st
 
 
 def loop() -> None:
-    """Kill as often as asked, then let the job end; prints how many children died."""
+    """Kill as often as asked, print how many children died, then let the job finish."""
     seed, kills, *arguments = sys.argv[1:]
     numbers, killed = random.Random(int(seed)), 0  # noqa: S311
-    measure(*arguments, "--steps", "1")  # the first is slower than the others
+    measure(*arguments, "--steps", "1")  # the first run is slower than the others
     start = measure(*arguments, "--steps", "1")
     epoch = (measure(*arguments, "--epochs", "3") - start) / 2
     for index in range(int(kills)):

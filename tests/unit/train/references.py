@@ -1,7 +1,7 @@
-"""What PyTorch makes of the networks of the tests: weights and batches go in, numbers come out.
+"""Results of PyTorch for the tests' networks, from given weights and batches.
 
 PyTorch is not in the locked set of packages. The tests use the Python that TOOLKIT_TORCH_PYTHON names, or this one if
-it has PyTorch, and are skipped otherwise. One process of it does the work for all of them.
+it has PyTorch; otherwise they are skipped. One PyTorch process does the work for all of them.
 """
 
 import functools
@@ -33,29 +33,28 @@ Arrays = dict[str, Any]
 
 
 def measure(found: Any, expected: Any) -> float:
-    """The size of the difference, relative to that of what is expected."""
+    """Return the norm of the difference relative to the norm of the expected value."""
     difference = np.linalg.norm(np.asarray(found, np.float64) - expected)
     return float(difference / max(np.linalg.norm(expected), 1e-12))
 
 
 def make_batch(seed: int = 0) -> tuple[Any, Any]:
-    """Images of the digits' shape as bytes, and labels."""
+    """Draw images of the digits' shape as bytes, and labels."""
     numbers = np.random.default_rng(seed)
     return numbers.integers(0, 256, (8, 8, 8, 1)).astype(np.uint8), numbers.integers(0, 10, 8).astype(np.int32)
 
 
 def normalize_bytes(images: Any) -> Any:
-    """Images as the tests' training steps normalise them: mean 100, deviation 50."""
+    """Normalise images as the tests' training steps do: mean 100, deviation 50."""
     return (images.astype(np.float64) - 100) / 50
 
 
 def read_weights(model: keras.Model) -> Arrays:
-    """All weights and running averages, by name."""
+    """Return all weights and running averages by name."""
     return {name: variable.numpy() for name, variable in state.name_weights(model).items()}
 
 
 def set_weights(model: keras.Model, weights: Arrays) -> None:
-    """Set all weights and running averages, each by its name."""
     named = state.name_weights(model)
     assert set(named) == set(weights)
     for name, variable in named.items():
@@ -63,16 +62,16 @@ def set_weights(model: keras.Model, weights: Arrays) -> None:
 
 
 def choose_large_maps() -> TrainConfig:
-    """A network with one layer in each of three blocks; statistics are over 65,536 values in the first."""
+    """Choose a network with one layer in each of three blocks; the first has statistics over 65,536 values."""
     return resolve("cifar10", depth=10, growth=12)
 
 
 def make_large_maps() -> Arrays:
-    """Weights in float32 of `choose_large_maps`, normalised images and labels.
+    """Make weights in float32 for `choose_large_maps`, normalised images and labels.
 
-    A ReLU near 0 passes a gradient in float64 and stops it in float32, or the reverse. One such value of a million
-    changes gradients by more than all rounding, in any program, and where it falls is chance. Here all shifts are far
-    from 0, so each map is rectified as a whole or not at all, and what is left is rounding.
+    Near 0 a ReLU can pass a gradient in float64 and stop it in float32, or the reverse. One such value in a million
+    changes gradients by more than all rounding, in any program. Here all shifts are far from 0: each map is rectified
+    as a whole or not at all, and only rounding remains.
     """
     numbers = np.random.default_rng(1)
     config = choose_large_maps()
@@ -88,7 +87,7 @@ def make_large_maps() -> Arrays:
 
 
 def make_small_maps() -> Arrays:
-    """Weights in float32 of the network for digits as they begin, normalised images and labels."""
+    """Make the initial weights of the network for digits in float32, normalised images and labels."""
     weights = read_weights(build(resolve("digits")))
     images, labels = make_batch()
     rounded = normalize_bytes(images).astype(np.float32)
@@ -96,7 +95,7 @@ def make_small_maps() -> Arrays:
 
 
 def describe_step(config: TrainConfig, given: Arrays) -> Arrays:
-    """One step for PyTorch, in float64 and in float32: numbers in float32 are the same numbers in float64."""
+    """Describe one step for PyTorch, with the float32 numbers as float64; PyTorch also computes it in float32."""
     wide = {name: value.astype(np.float64) for name, value in given.items() if name.startswith("w:")}
     facts = {"layers": config.layers, "steps": 1, "rate": RATE, "decay": 0.0, "layouts": LAYOUTS}
     batch = {"images": given["images"].astype(np.float64)[None], "labels": given["labels"][None]}
@@ -105,7 +104,7 @@ def describe_step(config: TrainConfig, given: Arrays) -> Arrays:
 
 @functools.cache
 def ask_torch() -> dict[str, Arrays]:
-    """All that PyTorch does for the tests: `digits` trains and evaluates, `large` and `small` are one step."""
+    """Run PyTorch for all tests: `digits` trains and evaluates, `large` and `small` take one step."""
     images, labels = make_batch()
     digits = resolve("digits", precision="float64")
     jobs = {
@@ -125,6 +124,6 @@ def ask_torch() -> dict[str, Arrays]:
             np.savez(source, **arrays)
         script = Path(__file__).with_name("torch_reference.py")
         command = [PYTHON, str(script), *(str(path) for pair in paths for path in pair)]
-        # One thread: on a busy machine several wait for each other longer than they compute.
+        # Use one thread: on a busy machine, threads wait for each other longer than they compute.
         subprocess.run(command, check=True, env=os.environ | {"OMP_NUM_THREADS": "1"})
         return {name: dict(np.load(target)) for name, (_, target) in zip(jobs, paths, strict=True)}

@@ -1,4 +1,4 @@
-"""A small training run that takes about a second, and what it leaves."""
+"""A small training run that takes about a second, and functions that read its files."""
 
 import json
 from collections.abc import Iterator
@@ -19,13 +19,13 @@ ARGUMENTS += ("--batch-size", str(BATCH))
 
 
 def run(out: Path, *options: str) -> int:
-    """Train in a folder below `out`, with options that win over the usual ones; returns the exit code."""
+    """Train in a folder below `out`; `options` override the usual ones; return the exit code."""
     return main([*ARGUMENTS, *options, "--out", str(out)])
 
 
 @contextmanager
 def without_drawing() -> Iterator[None]:
-    """Write bytes of about the same size instead of pictures, which take a third of the time of a small run."""
+    """Write bytes of about the same size instead of pictures, which take a third of a small run's time."""
 
     def write(_: Figure, file: Any, **options: Any) -> None:
         file.write(b"\x89PNG\r\n" + bytes(40_000))
@@ -35,29 +35,26 @@ def without_drawing() -> Iterator[None]:
 
 
 def make(out: Path, *options: str) -> Path:
-    """Train without drawing; returns the folder of the run."""
+    """Train without drawing; return the folder of the run."""
     with without_drawing():
         assert run(out, *options) == 0
     return find_folder(out, *options)
 
 
 def find_folder(out: Path, *options: str) -> Path:
-    """Return the folder of that run."""
     return parse([*ARGUMENTS, *options, "--out", str(out)]).run_dir
 
 
 def read_manifest(out: Path, *options: str) -> dict[str, Any]:
-    """Return the manifest of that run."""
     value: dict[str, Any] = json.loads((find_folder(out, *options) / "manifest.json").read_text(encoding="utf-8"))
     return value
 
 
 def read_digest(out: Path, *options: str) -> str:
-    """Return the digest of that run's weights."""
     return str(read_manifest(out, *options)["weights_sha256"])
 
 
 def read_lines(folder: Path) -> list[dict[str, Any]]:
-    """Return what was recorded of steps and epochs, without times."""
+    """Return the records of steps and epochs, without times."""
     lines = [json.loads(line) for line in (folder / "metrics.jsonl").read_text(encoding="utf-8").splitlines()]
     return [{name: line[name] for name in line if name not in {"seconds", "images_per_second"}} for line in lines]

@@ -1,4 +1,4 @@
-"""On a device that works behind the host's back, batches go over in one piece and results are read a step later."""
+"""On an asynchronous device, a batch is copied in one piece and results are read one step later."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
@@ -23,8 +23,8 @@ from train.process import StopSignal
 
 
 def make_step(form: Formulation, **options: Any) -> tuple[state.State, step.TrainStep, Any]:
-    """A small run's state, its compiled step, and the function of the step that is compiled."""
-    config = replace(configure("digits", **options), layers=(1, 1))  # compiling is what takes the time here
+    """Make a small run's state, its compiled step, and the function that is compiled."""
+    config = replace(configure("digits", **options), layers=(1, 1))  # compiling takes most of the time
     model, rule = build(config, form), optimizer.choose(config)
     scale = 2.0**10 if config.precision == "mixed_float16" else 1.0
     current = state.create(model, rule, initial_scale=scale)
@@ -34,7 +34,6 @@ def make_step(form: Formulation, **options: Any) -> tuple[state.State, step.Trai
 
 
 def make_batch(size: int = 8) -> Batch:
-    """A batch of the digits' shape."""
     numbers = np.random.default_rng(0)
     images = numbers.integers(0, 256, (size, 8, 8, 1)).astype(np.uint8)
     return images, (np.arange(size) % 10).astype(np.int32), np.asarray(0.05, np.float32)
@@ -110,12 +109,12 @@ def test_a_step_that_overflows_changes_no_weight_and_no_slot_when_compiled_eithe
 
 
 def test_the_compiled_updates_leave_few_operations_outside() -> None:
-    """Thousands of small launches else: the graph around XLA's programs moves no variable but the count of steps."""
+    """The graph updates two variables outside XLA's programs; otherwise a step would make thousands of launches."""
     _, _, function = make_step(FOR_GPU_CHANNELS_LAST)
     images, labels, rate = (tf.constant(part) for part in make_batch())
     graph = tf.function(function, autograph=False).get_concrete_function(images, labels, rate).graph
     moved = [op.name for op in graph.get_operations() if op.type.startswith(("Assign", "ResourceApply"))]
-    assert len(moved) == 2  # the count, and the seed of dropout
+    assert len(moved) == 2  # the count of steps, and the seed of dropout
     assert sum(
         "_XlaMustCompile" in op.node_def.attr and op.get_attr("_XlaMustCompile") for op in graph.get_operations()
     )
@@ -142,7 +141,7 @@ def test_the_eager_loop_traces_the_seeds_of_dropout_once(monkeypatch: pytest.Mon
 
 @pytest.mark.parametrize("form", [FOR_CPU, FOR_GPU_CHANNELS_LAST], ids=["CPU", "GPU"])
 def test_no_variable_is_int32(form: Formulation) -> None:
-    """XLA for GPUs has no variables of int32 (tensorflow#53192), and TensorFlow keeps int32 on the host."""
+    """XLA for GPUs has no int32 variables (tensorflow#53192), and TensorFlow keeps int32 on the host."""
     current, _, function = make_step(form)
     images, labels, rate = (tf.constant(part) for part in make_batch())
     graph = tf.function(function, autograph=False).get_concrete_function(images, labels, rate).graph
@@ -165,19 +164,18 @@ def test_weights_are_drawn_on_the_host() -> None:
 
 
 class Lazy:
-    """An outcome that notes when it is read."""
+    """An outcome that records when it is read."""
 
     def __init__(self, number: int, events: list[str]) -> None:
         self.number, self.events = number, events
 
     def read(self) -> tuple[float, int]:
-        """Note it."""
         self.events.append(f"read {self.number}")
         return 0.0, 0
 
 
 def drive(count: int, settled: set[int]) -> list[str]:
-    """The order in which steps begin and are read."""
+    """Return the order in which steps begin and are read."""
     events: list[str] = []
 
     def run(number: int, *_: Any) -> Any:
@@ -221,9 +219,9 @@ def test_batches_made_ahead_are_the_same_and_their_errors_come_through() -> None
 def test_a_run_read_late_stops_and_goes_on_as_if_unbroken(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, no_drawing: None
 ) -> None:
-    """The state that is saved is that of the last step that was accounted for, although the next one is under way.
+    """The state of the last step whose result was read is saved, although the next step has begun.
 
-    The run that is stopped has its images on the device, the other on the host: their results are the same.
+    The stopped run has its images on the device, the other on the host; the results are the same.
     """
 
     def train(out: str) -> tuple[str, list[list[str]]]:

@@ -1,4 +1,4 @@
-"""The memory modes compute one function: forward, loss, gradients and statistics."""
+"""The memory modes compute the same function: forward, loss, gradients and statistics."""
 
 from dataclasses import replace
 from typing import Any
@@ -29,7 +29,7 @@ def test_modes_agree(mode: Mode, bottleneck: bool, rate: float, dtype: str) -> N
 @pytest.mark.parametrize("jit", [False, True])
 @pytest.mark.parametrize("mode", ["plain", "recompute", "shared"])
 def test_modes_agree_compiled(mode: Mode, jit: bool, dtype: str) -> None:
-    x, layers = make_input(dtype), make_layers(count=2 if jit else 3, dtype=dtype)  # XLA takes seconds a layer
+    x, layers = make_input(dtype), make_layers(count=2 if jit else 3, dtype=dtype)  # XLA takes seconds for each layer
     expected = run(x, layers, "plain", rate=0.2)
 
     @tf.function(jit_compile=jit)
@@ -53,18 +53,18 @@ def test_statistics_by_columns_change_rounding_only(mode: Mode, jit: bool) -> No
     assert 0 < measure_difference(compute(x), expected) < TOLERANCE["float32"]
 
 
-# In units of rounding, twice what was measured. Shifts of 1 leave maps of 0.2 a fifth of the digits, and several maps
-# are rounded on the way to a gradient.
+# In units of rounding, twice what was measured. A shift of 1 costs maps of size 0.2 a fifth of their digits, and a
+# gradient depends on several rounded maps.
 BOUNDS = {"loss": 0.25, "maps": 6, "statistics": 3, "gradients": 40}
 
 
 def compare_with_float32(mode: Mode, dtype: str) -> dict[str, float]:
-    """Error of a block in half precision against float32 from the same rounded numbers, in units of rounding."""
+    """Return the errors of half precision against float32 in units of rounding; both get the same rounded numbers."""
     layers, x = settle(make_layers(dtype="float32"), dtype), tf.cast(make_input("float64"), dtype)
     found, expected = run(x, layers, mode, scale=1024.0), run(tf.cast(x, tf.float32), layers, "plain")
     assert found["maps"].dtype == dtype
     for result in (found, expected):
-        # Scale and shift of a unit together: where the next norm takes a shift away, its own gradient is 0.
+        # Compare scale and shift of a unit together: if the next norm removes a shift, the gradient of the shift is 0.
         x_, *weights = result["gradients"]
         units = [weights[start : start + 3] for start in range(0, len(weights), 3)]
         result["gradients"] = [x_, *(part for g, b, k in units for part in (tf.concat([g, b], 0), k))]
@@ -84,12 +84,12 @@ def forget_the_statistics(monkeypatch: pytest.MonkeyPatch, _: float) -> str:
 
 
 def round_coarsely(monkeypatch: pytest.MonkeyPatch, unit: float) -> str:
-    """Normalised maps in half precision with four bits less than the format has."""
+    """Round normalised maps to four bits fewer than the format has."""
     original: Any = block.standardize
 
     def standardize(x: tf.Tensor, *rest: Any) -> Any:
         normal, statistics = original(x, *rest)
-        if x.dtype == tf.float32:  # what it is compared with
+        if x.dtype == tf.float32:  # the reference
             return normal, statistics
         step = 32 * unit
         return tf.cast(tf.round(tf.cast(normal, tf.float32) / step) * step, x.dtype), statistics
@@ -106,7 +106,7 @@ def test_a_mistake_in_half_precision_is_noticed(monkeypatch: pytest.MonkeyPatch,
 
 
 def test_a_wrong_gradient_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Leave out what the statistics owe to the gradient: the comparison must fail."""
+    """Without the terms for the statistics, the gradient differs and the comparison fails."""
     x, layers = make_input(), make_layers()
     expected = run(x, layers, "plain")
     monkeypatch.setattr(block, "standardize_gradient", lambda dy, _, scale, form: dy * form.spread(scale))

@@ -1,4 +1,4 @@
-"""The batch size that fits is found by measuring."""
+"""The largest batch size that fits is found by measurements."""
 
 from pathlib import Path
 
@@ -14,7 +14,7 @@ MEGABYTE = 1e6
 
 
 def test_the_largest_fitting_batch_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    """With memory that is 500 MB and 10 MB an image, and a little more for large batches, as in reality."""
+    """The simulated step needs 500 MB and 10 MB an image, and a little more for large batches, as real steps do."""
     tried = []
 
     def measure(config: object, threads: int, size: int) -> int:
@@ -27,7 +27,7 @@ def test_the_largest_fitting_batch_is_found(monkeypatch: pytest.MonkeyPatch) -> 
     assert budget.choose_batch_size(config, 2, 50_000, 0) == 136
     assert tried == [16, 48, 144, 136]
     assert budget.choose_batch_size(config, 2, 100, 0) == 96
-    # What the data takes is not left for the step.
+    # Memory of the data is not available to the step.
     assert budget.choose_batch_size(config, 2, 50_000, int(500 * MEGABYTE)) == 96
     split = Split(np.zeros((50_000, 1, 1, 1), np.uint8), np.zeros(50_000, np.int32))
     assert budget.fix_batch_size(config, 40, 2, split).batch_size == 40
@@ -35,7 +35,7 @@ def test_the_largest_fitting_batch_is_found(monkeypatch: pytest.MonkeyPatch) -> 
 
 
 def test_memory_that_small_batches_do_not_feel_costs_few_probes(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Where evaluation takes more than a step of a small batch, both probes say the same."""
+    """While evaluation needs more memory than a step, two small probes give the same value."""
     tried = []
 
     def measure(config: object, threads: int, size: int) -> int:
@@ -46,7 +46,7 @@ def test_memory_that_small_batches_do_not_feel_costs_few_probes(monkeypatch: pyt
     config = parse(["cifar10", "--batch-size", "auto", "--memory-budget", "3"])
     assert budget.choose_batch_size(config, 2, 50_000, 0) in (240, 248)
     assert len(tried) < 8
-    assert max(tried) < 400  # and nothing that would take all memory
+    assert max(tried) < 400  # no probe comes near the whole memory
 
 
 def test_a_batch_smaller_than_the_probes_is_found(monkeypatch: pytest.MonkeyPatch) -> None:

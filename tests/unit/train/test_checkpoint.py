@@ -1,4 +1,4 @@
-"""What must survive: torn files, flipped bits, a full disk."""
+"""Checkpoints survive torn files, flipped bits and a full disk."""
 
 import os
 import subprocess
@@ -21,7 +21,7 @@ def save(folder: Path, step: int, keep: int = 2) -> Path:
 
 
 def require_first(folder: Path, *, problems: int) -> None:
-    """Require that the state of step 1 is loaded, and that so many problems are named."""
+    """Require that the state of step 1 is loaded, and that this many problems are named."""
     loaded, found = checkpoint.load(folder)
     assert loaded
     assert loaded.position.step == 1
@@ -53,7 +53,7 @@ def test_an_empty_folder_has_no_checkpoint(tmp_path: Path) -> None:
 @settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.data())
 def test_any_flipped_bit_is_noticed(tmp_path: Path, data: st.DataObject) -> None:
-    """Wherever the bit is, in arrays or record, the previous checkpoint is used and the bad one is named."""
+    """For any bit, in arrays or record, the previous checkpoint is loaded and the bad one is named."""
     save(tmp_path, 1)
     newest = save(tmp_path, 2)
     victim = data.draw(st.sampled_from([newest, newest.with_suffix(".json")]))
@@ -67,14 +67,14 @@ def test_any_flipped_bit_is_noticed(tmp_path: Path, data: st.DataObject) -> None
         assert loaded.position.step == 1
         assert newest.name in problems[0]
     else:
-        # JSON has bits that mean nothing, such as the case of an escaped digit: then all values must be right.
+        # Some bits of JSON have no meaning, such as the case of an escaped digit: then all values must be right.
         assert loaded.position == Position(step=2, loss_sum=0.1)
         assert np.array_equal(loaded.values["a/b"], VALUES["a/b"])
 
 
 @pytest.mark.parametrize(("written", "changed"), [('"loss_sum": 0.1', '"loss_sum": 0.3'), ('"a/b"', '"a/c"')])
 def test_a_record_that_says_something_else_is_noticed(tmp_path: Path, written: str, changed: str) -> None:
-    """Which the archive of the arrays, with check sums of its own, does not show."""
+    """The checksums in the archive of the arrays do not cover the record."""
     save(tmp_path, 1)
     record = save(tmp_path, 2).with_suffix(".json")
     text = record.read_text()
@@ -93,7 +93,7 @@ def test_a_torn_file_is_noticed(tmp_path: Path, end: str, share: float) -> None:
 
 
 def test_a_damaged_checkpoint_does_not_outlive_the_new_ones(tmp_path: Path) -> None:
-    """A run whose newest checkpoints are damaged begins anew, and those have higher numbers than all it then writes."""
+    """A run whose newest checkpoints are damaged starts again, with lower step numbers than theirs."""
     for step in (7, 8):
         os.truncate(save(tmp_path, step), 5)
     save(tmp_path, 1)
@@ -121,7 +121,7 @@ def test_a_record_that_is_no_record_is_noticed(tmp_path: Path, text: str) -> Non
 
 
 def test_a_checkpoint_that_cannot_be_read_is_no_damaged_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """It may be good: a run that began anew beside it would overwrite it."""
+    """The file may be good, and a run that started again would overwrite it."""
     save(tmp_path, 1)
     newest = save(tmp_path, 2)
     original = Path.read_bytes

@@ -106,7 +106,7 @@ def test_the_run_folder_depends_on_what_decides_the_numbers() -> None:
     assert one.run_dir.parent == Path("here")
     assert one.run_dir.name != parse(["digits", "--seed", "1"]).run_dir.name
     assert one.run_dir.name.startswith("digits-bc-22-12-")
-    # How often a run is saved and what is logged may change when it is taken up again.
+    # These options may change when a run is resumed: how often it saves, and what it logs.
     again = parse(["digits", "--checkpoint-every", "5", "--log-every", "1", "--keep", "3", "--profile", "2:3"])
     assert again.run_dir.name == parse(["digits"]).run_dir.name
 
@@ -139,7 +139,7 @@ def test_no_network_is_said_within_seconds(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     for name in ("http_proxy", "https_proxy", "HTTP_PROXY", "HTTPS_PROXY", "all_proxy", "ALL_PROXY"):
-        monkeypatch.setenv(name, "http://127.0.0.1:9")  # the discard port: nothing listens there
+        monkeypatch.setenv(name, "http://127.0.0.1:9")  # the discard port, where nothing listens
     monkeypatch.setenv("HF_ENDPOINT", "http://127.0.0.1:9")
     began = time.monotonic()
     for dataset in ("cifar10", "cifar100", "fashion_mnist", "svhn"):

@@ -1,4 +1,4 @@
-"""``--config``: a run is told by the file that it wrote, and options beside it contradict nothing."""
+"""``--config`` repeats a run from the file that it wrote; options that contradict the file are refused."""
 
 import json
 from pathlib import Path
@@ -28,7 +28,7 @@ COMMANDS = [
 
 
 def write(folder: Path, config: TrainConfig, **changes: Any) -> Path:
-    """The file that a run leaves in its folder."""
+    """Write the file that a run leaves in its folder."""
     path = folder / config.run_dir.name / "config.yaml"
     path.parent.mkdir(parents=True)
     path.write_text(yaml.safe_dump(config.as_dict() | changes))

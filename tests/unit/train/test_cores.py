@@ -103,7 +103,7 @@ def test_threads_are_the_usable_cores_unless_given_or_recorded(monkeypatch: pyte
 
 
 def test_the_wheel_build_can_take_the_file_alone(tmp_path: Path) -> None:
-    """The Dockerfile mounts it beside the build's own scripts, without the rest of the training job."""
+    """The Dockerfile mounts train/cores.py beside the build's scripts, without the rest of the training job."""
     mount = "--mount=type=bind,source=train/cores.py,target=/build/train/cores.py"
     assert mount in (ROOT / "docker" / "Dockerfile").read_text(encoding="utf-8")
     (tmp_path / "train").mkdir()

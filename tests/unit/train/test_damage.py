@@ -1,4 +1,4 @@
-"""Whatever happens to a local copy, the answer is data or one clear error; and reading it takes no needless memory."""
+"""A damaged local copy gives data or one clear error; reading it uses no needless memory."""
 
 import io
 import random
@@ -35,7 +35,7 @@ def write_matlab(path: Path, split: Split, *, compress: bool) -> None:
 
 
 def make_layout(kind: str, folder: Path) -> Callable[[Path], Split]:
-    """Write a local copy; returns what reads its training split."""
+    """Write a local copy; return a function that reads its training split."""
     split = make_split(COUNT)
     if kind == "parquet":
         write_parquet(folder, "train.parquet", split, "img", "label")
@@ -55,7 +55,7 @@ def make_layout(kind: str, folder: Path) -> Callable[[Path], Split]:
 
 
 def spoil(path: Path, numbers: random.Random) -> None:
-    """Cut a file short, or change or swap some of its bytes, near its beginning as often as anywhere."""
+    """Cut a file short, or overwrite and swap some bytes; half of the times near its beginning."""
     content = bytearray(path.read_bytes())
     reach = len(content) if numbers.random() < 0.5 else min(len(content), 300)
     if numbers.random() < 0.3:
@@ -121,7 +121,7 @@ def write_rows(path: Path, rows: list[Any], labels: list[Any]) -> None:
 
 @pytest.mark.parametrize("kind", IMAGES)
 def test_an_image_that_is_missing_or_broken_is_named_by_file_and_row(tmp_path: Path, kind: str) -> None:
-    """The row is that of its own file, and lies beyond the rows that are read at a time."""
+    """The row is counted within its own file, and is beyond the first group of rows that is read."""
     row, what = IMAGES[kind]
     place = tables.ROWS + 7
     rows: list[Any] = [encode("RGB")] * (place + 3)
@@ -160,7 +160,7 @@ def test_labels_that_are_no_whole_numbers_are_refused(tmp_path: Path, labels: li
 
 @pytest.mark.parametrize("label", [-1, 10, 2**32, 2**32 + 3, -(2**40)])
 def test_a_label_out_of_range_is_named_by_its_place(tmp_path: Path, label: int) -> None:
-    """Also one that is in range again when it is cut to 32 bits."""
+    """This includes labels whose lowest 32 bits are in range."""
     for name, labels in (("train", [1, 2, label, 3]), ("test", [1, 2, 3, 4])):
         write_rows(tmp_path / f"{name}.parquet", [encode("RGB")] * 4, labels)
     with pytest.raises(DataError, match="training labels run from") as caught:
@@ -192,7 +192,7 @@ def test_a_table_that_lies_about_its_length(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("kind", ["parquet", "matlab"])
 def test_reading_holds_the_images_once(tmp_path: Path, kind: str) -> None:
-    """SVHN with its extra split has 604,388 images, 1.9 GB: a second copy of them would be missed elsewhere."""
+    """SVHN with its extra split has 604,388 images, 1.9 GB: a second copy would take too much memory."""
     split = make_split(6000)
     if kind == "parquet":
         path = write_parquet(tmp_path, "train.parquet", split, "img", "label")
@@ -205,5 +205,5 @@ def test_reading_holds_the_images_once(tmp_path: Path, kind: str) -> None:
     _, peak = tracemalloc.get_traced_memory()
     tracemalloc.stop()
     assert np.array_equal(found.images, split.images)
-    # Above the images: what is decoded at a time, and how a growing buffer over-allocates.
+    # Besides the images: the part being decoded, and spare room of a growing buffer.
     assert peak < 1.5 * size

@@ -1,4 +1,4 @@
-"""Sources: every layout is read right, and nothing unchecked is used."""
+"""Every layout of data is read right, and no unchecked data is used."""
 
 import gzip
 import hashlib
@@ -57,7 +57,7 @@ def write_cifar10(folder: Path, train: Split, test: Split) -> None:
 
 @pytest.fixture
 def table(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
-    """The table of sources, to be changed by a test."""
+    """Copy the table of sources, for a test to change."""
     copy: dict[str, Any] = deepcopy(sources.read_sources())
     monkeypatch.setattr(sources, "read_sources", lambda: copy)
     return copy
@@ -100,7 +100,7 @@ def test_digits_are_the_real_ones() -> None:
 
 def test_unpacked_batches_of_cifar10(tmp_path: Path, table: dict[str, Any]) -> None:
     train, test = make_split(20), make_split(4)
-    # Keras keeps them two levels deep.
+    # Keras nests the folder twice.
     folder = tmp_path / "cifar-10-batches-py-target" / "cifar-10-batches-py"
     write_cifar10(folder, train, test)
     table["cifar10"]["batches"] = sum_batches(folder)
@@ -174,7 +174,7 @@ def write_idx(path: Path, array: Any, *, compress: bool) -> None:
 
 @pytest.mark.parametrize(("compress", "place"), [(True, ""), (True, "fashion-mnist"), (False, "FashionMNIST/raw")])
 def test_idx_files_of_fashion_mnist(tmp_path: Path, compress: bool, place: str) -> None:
-    """Where their authors, Keras and torchvision put them."""
+    """The files are where their authors, Keras and torchvision put them."""
     (tmp_path / place).mkdir(parents=True, exist_ok=True)
     splits = {"train": make_split(10, 28, 1), "t10k": make_split(4, 28, 1)}
     for name, split in splits.items():
@@ -204,7 +204,7 @@ def test_matlab_files_of_svhn(tmp_path: Path, kind: Any, compress: bool) -> None
 
 
 class Evil:
-    """Runs a command when it is unpickled by a careless reader."""
+    """An object that runs a command when an unsafe reader unpickles it."""
 
     def __reduce__(self) -> tuple[Any, ...]:
         return (Path.touch, (Path("evil"),))

@@ -1,4 +1,4 @@
-"""An emulated GPU is told by its name, and refused."""
+"""An emulated GPU is recognised by its name and refused."""
 
 import pytest
 

@@ -1,6 +1,6 @@
-"""How exact float32 is: each memory mode, Keras' own layers and PyTorch, all against PyTorch in float64.
+"""Errors of float32 in each memory mode, Keras' own layers and PyTorch, against PyTorch in float64.
 
-Weights and images are numbers of float32, so that both precisions compute one function of the same numbers.
+Weights and images are float32 numbers, so that both precisions compute one function of the same numbers.
 """
 
 from dataclasses import replace
@@ -30,15 +30,14 @@ from train.model.formulation import FOR_CPU, Formulation
 
 MODES = ("plain", "recompute", "shared")
 GRADIENT_BOUND = 5e-6
-"""Median over weights; measured: 0.7e-6 to 1.6e-6."""
+"""Bound of the median over weights; measured: 0.7e-6 to 1.6e-6."""
 HIDDEN_BOUND = 2.5e-6
-"""Normalised maps of blocks with long sums; measured: 1.5e-6, and by single sums 4e-6 to 7e-6 (PyTorch 3e-5)."""
+"""Bound for normalised maps with long sums; measured: 1.5e-6, with single sums 4e-6 to 7e-6 (PyTorch 3e-5)."""
 
 pytestmark = needs_torch
 
 
 def differentiate(model: keras.Model, given: Arrays) -> list[Any]:
-    """The gradient of each weight in order."""
     with tf.GradientTape() as tape:
         logits = model(tf.constant(given["images"]), training=True)
         loss = tf.reduce_mean(tf.nn.sparse_softmax_cross_entropy_with_logits(given["labels"], logits))
@@ -47,7 +46,7 @@ def differentiate(model: keras.Model, given: Arrays) -> list[Any]:
 
 
 def measure_gradients(who: str) -> float:
-    """Median over weights of the relative error of their gradients, for the network for digits as it begins."""
+    """Return the median over weights of the relative gradient error, for the initial network for digits."""
     given, reference = make_small_maps(), ask_torch()["small"]
     names = [name for name in reference if name.startswith("g:")]
     if who in LAYOUTS:
@@ -71,7 +70,7 @@ def test_gradients_in_float32(who: str) -> None:
 
 @pytest.mark.parametrize("mode", MODES)
 def test_an_error_of_half_a_percent_is_noticed(monkeypatch: pytest.MonkeyPatch, mode: str) -> None:
-    """The gradients that a norm passes on are off by as much as was once measured of whole networks."""
+    """The test changes the gradient of each norm by half a percent."""
     original: Any = normalization.scale_shift
 
     def scale_shift(x: tf.Tensor, gamma: tf.Tensor, *rest: Any) -> tf.Tensor:
@@ -83,7 +82,7 @@ def test_an_error_of_half_a_percent_is_noticed(monkeypatch: pytest.MonkeyPatch, 
 
 
 def measure_hidden(mode: str, form: Formulation) -> float:
-    """Largest relative error of the maps of the first two blocks, whose sums are of 65,536 and 16,384 values."""
+    """Return the largest relative error of the first two blocks' maps, with sums of 65,536 and 16,384 values."""
     given, reference = make_large_maps(), ask_torch()["large"]
     model = build(replace(choose_large_maps(), memory=mode), form)
     set_weights(model, {name[2:]: value for name, value in given.items() if name.startswith("w:")})
@@ -103,7 +102,7 @@ def test_hidden_states_in_float32(mode: str) -> None:
 
 @pytest.mark.parametrize("mode", MODES)
 def test_statistics_by_single_sums_are_noticed(mode: str) -> None:
-    """TensorFlow's fused operation over whole maps, as all norms once were."""
+    """``longest_sum=None`` uses TensorFlow's fused operation over whole maps."""
     assert measure_hidden(mode, replace(FOR_CPU, longest_sum=None)) > 1.4 * HIDDEN_BOUND
 
 

@@ -1,4 +1,4 @@
-"""Files and folders appear whole or not at all, and nothing that is somebody else's goes."""
+"""Files and folders appear complete or not at all, and files of others stay."""
 
 from pathlib import Path
 
@@ -20,7 +20,7 @@ def test_a_file_whose_writing_fails_leaves_the_old_one(tmp_path: Path) -> None:
 def test_only_half_written_files_are_swept(tmp_path: Path) -> None:
     (tmp_path / ".metrics.csv.abcd1234").touch()
     (tmp_path / ".lock").touch()
-    (tmp_path / ".export.abcd1234").mkdir()  # of an export, which may be under way
+    (tmp_path / ".export.abcd1234").mkdir()  # may belong to an export that still runs
     (tmp_path / ".export.abcd1234" / "part").touch()
     sweep(tmp_path)
     assert sorted(entry.name for entry in tmp_path.iterdir()) == [".export.abcd1234", ".lock"]

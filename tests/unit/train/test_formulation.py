@@ -1,4 +1,4 @@
-"""What is computed does not depend on the formulation: the one for GPUs is held against the one for processors."""
+"""The formulation for GPUs computes the same as the one for processors."""
 
 from collections import Counter
 from collections.abc import Iterator
@@ -18,8 +18,8 @@ from train.model.block import Mode
 from train.model.densenet import build
 from train.model.formulation import FOR_CPU, FOR_GPU, Formulation
 
-# TensorFlow has no convolution with channels first on a processor, but XLA has: compiled, the whole formulation runs
-# here. Without its layout, it runs as it does on a GPU, operation by operation.
+# On a processor XLA has convolutions with channels first, but TensorFlow has not. So XLA runs the whole formulation
+# here; with channels last it runs as on a GPU, operation by operation.
 FOR_GPU_CHANNELS_LAST = replace(FOR_GPU, channels_first=False)
 TOLERANCE = {"float64": 1e-10, "float32": 1e-4}
 MODES: tuple[Mode, ...] = ("plain", "recompute", "shared")
@@ -61,13 +61,13 @@ def test_a_reader_that_does_not_project_is_noticed(monkeypatch: pytest.MonkeyPat
 
 
 def configure(dataset: str, **options: Any) -> TrainConfig:
-    """A small network with everything in it."""
+    """Configure a small network with all kinds of layers."""
     config = resolve(dataset, **{"growth": 4, "dropout": 0.2, "learning_rate": 0.05, **options})
     return replace(config, layers=(1, 2, 1, 1) if config.stem == "imagenet" else (2, 1))
 
 
 def take_step(config: TrainConfig, form: Formulation) -> dict[str, Any]:
-    """All variables after a step, and the logits that the network then gives."""
+    """Return all variables after a step, and the logits that the network then gives."""
     model, rule = build(config, form), optimizer.choose(config)
     current = state.create(model, rule, initial_scale=1.0)
     images = np.random.default_rng(0).integers(0, 256, (8, *config.shape)).astype(np.uint8)
@@ -88,7 +88,7 @@ NETWORKS: dict[str, dict[str, Any]] = {
 @pytest.mark.parametrize("case", [slow("digits, channels first"), "digits", "ImageNet"])
 def test_a_network_for_gpus_takes_the_same_step(case: str) -> None:
     config = configure(precision="float64", **NETWORKS[case])
-    if config.jit:  # compiling is what takes the time here
+    if config.jit:  # compiling takes most of the time
         config = replace(config, layers=(1, 1))
     expected = take_step(replace(config, jit=False), FOR_CPU)  # XLA must drop the same values
     found = take_step(config, FOR_GPU if config.jit else FOR_GPU_CHANNELS_LAST)
@@ -98,7 +98,7 @@ def test_a_network_for_gpus_takes_the_same_step(case: str) -> None:
 
 
 def walk(graph: Any) -> Iterator[tf.Operation]:
-    """All operations of a graph and of the functions that it calls."""
+    """Yield all operations of a graph and of the functions that it calls."""
     yield from graph.get_operations()
     for function in graph._functions.values():
         if hasattr(function, "graph"):
@@ -106,7 +106,6 @@ def walk(graph: Any) -> Iterator[tf.Operation]:
 
 
 def trace(config: TrainConfig, form: Formulation) -> list[tf.Operation]:
-    """The operations of a training step."""
     model, rule = build(config, form), optimizer.choose(config)
     current = state.create(model, rule, initial_scale=1.0)
     unit = np.full(config.shape[-1], 100.0)
@@ -118,7 +117,7 @@ def trace(config: TrainConfig, form: Formulation) -> list[tf.Operation]:
 @pytest.mark.parametrize("precision", ["float32", slow("mixed_float16")])
 @pytest.mark.parametrize("memory", MODES)
 def test_a_step_for_gpus_can_be_deterministic(memory: Mode, precision: str) -> None:
-    """Its norms are differentiated in training only: see the message in fused_batch_norm_op.cu.cc."""
+    """Its norms are differentiated in training mode only: see the message in fused_batch_norm_op.cu.cc."""
     operations = trace(configure("digits", depth=16, memory=memory, precision=precision), FOR_GPU)
     norms = [op for op in operations if op.type.startswith("FusedBatchNormGrad")]
     assert norms
@@ -128,14 +127,14 @@ def test_a_step_for_gpus_can_be_deterministic(memory: Mode, precision: str) -> N
 
 
 def test_the_formulation_for_processors_would_fail_on_a_gpu() -> None:
-    """What the check above is there for."""
+    """This shows that the check above can fail."""
     norms = [op for op in trace(configure("digits", depth=16), FOR_CPU) if op.type.startswith("FusedBatchNormGrad")]
     assert not all(op.get_attr("is_training") for op in norms)
 
 
 @pytest.mark.parametrize(("form", "once"), [(FOR_GPU, True), (replace(FOR_GPU, compile_updates=False), False)])
 def test_kernels_are_cast_to_half_precision_once(form: Formulation, once: bool) -> None:
-    """On a GPU; a cast wherever a kernel is used would be three launches more for each convolution."""
+    """Casting a kernel at each use would cost three more launches for each convolution on a GPU."""
     config = configure("digits", depth=16, memory="recompute", precision="mixed_float16")
     kernels = [variable.shape for variable in build(config, form).trainable_variables if len(variable.shape) == 4]
     casts = [op for op in trace(config, form) if op.type == "Cast" and op.get_attr("DstT") == tf.float16]
@@ -156,7 +155,7 @@ def test_casting_kernels_once_changes_rounding_only(memory: Mode) -> None:
 
 
 def test_recomputing_on_a_gpu_copies_no_maps() -> None:
-    """TensorFlow's recompute_grad adds a zero to every input, which is a copy of all maps for each layer."""
+    """TensorFlow's recompute_grad adds zero to every input, which copies all maps for each layer."""
     more = {
         memory: Counter(op.type for op in trace(configure("digits", depth=16, memory=memory), FOR_GPU))["AddV2"]
         for memory in ("plain", "recompute")
@@ -166,7 +165,7 @@ def test_recomputing_on_a_gpu_copies_no_maps() -> None:
 
 @pytest.mark.parametrize(("form", "on_host"), [(FOR_GPU, False), (FOR_CPU, True)])
 def test_dropout_on_a_gpu_makes_no_seed_in_host_memory(form: Formulation, on_host: bool) -> None:
-    """TensorFlow's own way with seeds would cost a copy to the host, and two back, for every mask."""
+    """TensorFlow's own seeds would cost a copy to the host and two back for every mask."""
     operations = trace(configure("digits", depth=10), form)
     drawn = {op.get_attr("dtype") for op in operations if op.type == "StatelessRandomUniformFullIntV2"}
     assert tf.uint32 in drawn  # masks

@@ -1,4 +1,4 @@
-"""What Hugging Face's own programs write and fetch: read as written, checked before use."""
+"""Files that Hugging Face's own programs write and fetch are read as written, and checked before use."""
 
 import hashlib
 import http.server
@@ -32,7 +32,7 @@ def make_saved(split: Split) -> datasets.Dataset:
 def test_a_folder_of_save_to_disk(tmp_path: Path) -> None:
     train, test = make_split(10), make_split(4)
     order = NUMBERS.permutation(10)
-    # Shuffled and in several files: what is read is what the program that saved it saw.
+    # Shuffled and in several files: the rows must come in the saved order.
     saved = datasets.DatasetDict({"train": make_saved(train).select(order), "test": make_saved(test)})
     saved.save_to_disk(tmp_path, num_shards={"train": 3, "test": 1})
     dataset = load(parse(["cifar10", "--data-dir", str(tmp_path)]))
@@ -101,17 +101,17 @@ class Hub(http.server.BaseHTTPRequestHandler):
             self.wfile.write(content)
 
     def log_message(self, *_: Any) -> None:
-        """Be silent."""
+        """Log nothing."""
 
 
 @pytest.fixture
 def mirror(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[type[Hub]]:
-    """A mirror of the Hub on this machine, with a small SVHN."""
+    """Serve a mirror of the Hub on this machine, with a small SVHN."""
     server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Hub)
     thread = threading.Thread(target=server.serve_forever)
     thread.start()
     monkeypatch.setenv("HF_ENDPOINT", f"http://127.0.0.1:{server.server_port}/")
-    huggingface_hub.close_session()  # it may have been opened with another test's proxy
+    huggingface_hub.close_session()  # the session may use another test's proxy
     Hub.files, Hub.asked = {"full_numbers/train-00000-of-00001.parquet": b"", "cropped_digits/extra-0.parquet": b""}, []
     for name, count in (("train", 10), ("test", 4)):
         path = write_parquet(tmp_path / "made", f"{name}-00000-of-00001.parquet", make_split(count), "image", "label")
@@ -129,7 +129,7 @@ def test_the_mirror_that_is_named_is_asked_once(mirror: type[Hub], tmp_path: Pat
     dataset = load(config)
     assert dataset.source == f"{REPOSITORY} at {COMMIT}"
     assert (len(dataset.train), len(dataset.test)) == (10, 4)
-    # Only what is needed is fetched.
+    # Only the needed files are fetched.
     assert not [path for path in mirror.asked if "extra" in path or "full_numbers" in path]
     mirror.asked.clear()
     assert load(config).digest == dataset.digest
@@ -153,7 +153,7 @@ def test_a_file_that_the_hub_did_not_promise_is_refused(mirror: type[Hub], tmp_p
     mirror.files[name] = bytes(len(good))
     with pytest.raises(IntegrityError, match="is not the file we know"):
         download.fetch_from_hub(REPOSITORY, PATTERNS, tmp_path / "cache")
-    # Nothing of it is left to be used by mistake: the next attempt begins anew.
+    # The bad file is gone, so the next attempt fetches it again.
     assert not list((tmp_path / "cache").rglob("*.parquet"))
     mirror.files[name] = good
     assert download.fetch_from_hub(REPOSITORY, PATTERNS, tmp_path / "cache").name == COMMIT
@@ -165,7 +165,7 @@ def test_a_file_that_was_altered_in_the_cache_is_noticed(mirror: type[Hub], tmp_
     victim.resolve().write_bytes(b"altered")
     with pytest.raises(IntegrityError, match="is not the file we know"):
         load(parse(["svhn", "--data-dir", str(tmp_path / "cache")]))
-    assert victim.exists()  # a folder of the user's stays as it is
+    assert victim.exists()  # files in a user's folder are never removed
 
 
 def test_an_interrupted_download_is_completed(mirror: type[Hub], tmp_path: Path) -> None:

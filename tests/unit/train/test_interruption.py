@@ -1,4 +1,4 @@
-"""Asked to stop at any moment, a job ends at once with nothing lost; what cannot be written or computed is said."""
+"""A job that is asked to stop ends soon and loses nothing; it reports what it cannot write or compute."""
 
 import errno
 import os
@@ -24,7 +24,7 @@ pytestmark = pytest.mark.usefixtures("no_drawing")
 
 
 def once(original: Callable[..., Any], call: int) -> Callable[..., Any]:
-    """The function, which at a given call sends this process SIGTERM first."""
+    """Wrap a function so that at a given call this process first gets SIGTERM."""
     calls = [0]
 
     def interrupted(*arguments: Any, **options: Any) -> Any:
@@ -60,7 +60,7 @@ def test_while_the_data_is_loaded(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
 def test_while_a_model_is_evaluated(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, unbroken: str, epoch: int, options: tuple[str, ...]
 ) -> None:
-    """Which takes longer than anybody waits, for a large model on a processor: the epoch is closed later."""
+    """Evaluating a large model on a processor takes too long to wait for, so the resumed run evaluates."""
     with monkeypatch.context() as patch:
         patch.setattr(loop, "evaluate", once(loop.evaluate, epoch))
         assert run(tmp_path, *options) == 130
@@ -128,7 +128,7 @@ def test_a_loss_that_is_no_number_in_the_first_step(
 def test_what_a_relu_hides_from_the_loss_is_found_when_the_state_is_saved(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """TensorFlow's ReLU makes 0 of what is no number: the loss stays one, and only the weights tell."""
+    """TensorFlow's ReLU turns NaN into 0: the loss stays finite, and only the weights show the error."""
     normalize = step.normalize_images
     monkeypatch.setattr(step, "normalize_images", lambda *arguments: normalize(*arguments) * np.nan)
     assert run(tmp_path) == 7
@@ -140,7 +140,7 @@ def test_what_a_relu_hides_from_the_loss_is_found_when_the_state_is_saved(
 def test_weights_that_are_no_numbers_are_never_saved(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """As after a gradient that overflowed in the last step of an epoch, whose loss was still a number."""
+    """A gradient can overflow in the last step of an epoch although the loss is still finite."""
     original, saves = state.State.read, [0]
 
     def spoil(self: state.State) -> Any:
@@ -192,7 +192,7 @@ def mount(folder: Path, *options: str) -> bool:
 def test_a_run_on_a_full_disk(
     tmp_path: Path, kilobytes: int, unbroken: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Wherever it fills up, there is one clear error, and with more space the same command goes on."""
+    """Wherever the disk fills up, there is one clear error; with more space, the same command resumes."""
     if not mount(tmp_path, "-o", f"size={kilobytes}k"):
         pytest.skip("mounting is not allowed here")
     try:
@@ -242,7 +242,7 @@ def test_a_terminal_that_is_closed_stops_a_run_but_not_under_nohup(before: Any, 
 
 
 def test_a_reader_that_goes_away_does_not_end_a_run(tmp_path: Path) -> None:
-    """As in ``python -m train digits 2>&1 | head -1``: both streams are broken from the first line on."""
+    """In ``python -m train digits 2>&1 | head -1`` both streams break after the first line."""
     read, write = os.pipe()
     os.close(read)
     argv = [sys.executable, "-m", "train", *ARGUMENTS, "--steps", "2", "--out", str(tmp_path)]

@@ -1,4 +1,4 @@
-"""What only shows in runs of some length: that it learns."""
+"""Training learns, which only longer runs show."""
 
 import json
 from pathlib import Path
@@ -10,7 +10,7 @@ from train.cli import main, parse
 
 @pytest.mark.slow
 def test_digits_are_learnt(tmp_path: Path) -> None:
-    """The default command on real data: three seeds, its own number of epochs, the last of which counts."""
+    """The default command reaches its accuracy on real data with three seeds, in the last epoch."""
     found = []
     for seed in range(3):
         arguments = ["digits", "--seed", str(seed), "--threads", "2", "--progress", "quiet", "--out", str(tmp_path)]

@@ -1,4 +1,4 @@
-"""Whole networks in each memory mode: one training step changes everything in the same way; and what modes cost."""
+"""One training step of a whole network changes all variables equally in each memory mode; what the modes cost."""
 
 import functools
 from dataclasses import replace
@@ -19,13 +19,13 @@ from train.model.formulation import FOR_CPU
 from train.model.layers import he_normal
 from train.model.randomness import NONE
 
-TOLERANCES = {"float64": 1e-10, "float32": 1e-4}  # relative, of all gradients together
+TOLERANCES = {"float64": 1e-10, "float32": 1e-4}  # relative error of all gradients together
 SMALL = {"growth": 4, "depth": 16, "dropout": 0.2, "learning_rate": 0.05}
 PLAIN_LAYERS = {"bottleneck": False, "depth": 13, "compression": 1.0}
 
 
 def settle(model: Any, dtype: str) -> None:
-    """Round kernels to a dtype, and shift maps so far that no rounding takes a value to the other side of a ReLU."""
+    """Round kernels to a dtype, and shift maps so far that rounding never changes the sign of a ReLU's input."""
     for variable in model.trainable_variables:
         value = variable.numpy()
         if variable.path.endswith("gamma"):
@@ -38,9 +38,9 @@ def settle(model: Any, dtype: str) -> None:
 
 
 def take_step(dataset: str = "digits", *, rounded: str = "", **options: Any) -> dict[str, Any]:
-    """Loss of a step, and what it makes of each kind of variable; from weights rounded to a dtype if one is named."""
+    """Take a step, from weights rounded to ``rounded`` if given; return its loss and each kind of variable."""
     config = resolve(dataset, **{**SMALL, **options})
-    # Fewer blocks than any model has: compiling is what takes the time here.
+    # Use fewer blocks than any model has: compiling takes most of the time.
     config = replace(config, layers=(1, 2, 1, 2) if config.stem == "imagenet" else (2, 2))
     model, rule = build(config), optimizer.choose(config)
     if rounded:
@@ -48,7 +48,7 @@ def take_step(dataset: str = "digits", *, rounded: str = "", **options: Any) -> 
     current = state.create(model, rule, initial_scale=2.0**10 if config.precision == "mixed_float16" else 1.0)
     numbers = np.random.default_rng(0)
     images = numbers.integers(0, 256, (8, *config.shape)).astype(np.uint8)
-    unit = np.full(config.shape[-1], 128.0)  # normalised by powers of 2, bytes are exact in half precision
+    unit = np.full(config.shape[-1], 128.0)  # with powers of 2, normalised bytes are exact in half precision
     function = step.compile_train_step(step.make_train_step(current, rule, config, unit, unit / 2), config)
     outcome = function(tf.constant(images), tf.constant(np.arange(8, dtype=np.int32)), tf.constant(0.05))
     assert bool(outcome.finite)
@@ -63,7 +63,7 @@ def take_step(dataset: str = "digits", *, rounded: str = "", **options: Any) -> 
 
 
 def compare(one: dict[str, Any], other: dict[str, Any]) -> float:
-    """The largest relative difference of a kind of variable."""
+    """Return the largest relative difference of any kind of variable."""
     return max(float(np.linalg.norm(one[kind] - other[kind]) / np.linalg.norm(other[kind])) for kind in other)
 
 
@@ -79,7 +79,7 @@ CASES = {
 
 @functools.cache
 def take_plain_step(case: str, precision: str) -> dict[str, Any]:
-    """A step of mode plain, which no mistake that a test makes in another mode changes."""
+    """Take a step in mode plain, which is cached before a test breaks another mode."""
     return take_step(memory="plain", precision=precision, **CASES[case])
 
 
@@ -112,9 +112,9 @@ HALF_CASES = [
 
 @functools.cache
 def step_in_float32(case: str, dtype: str) -> dict[str, Any]:
-    """A step of mode plain from weights rounded to a dtype, computed in float32.
+    """Take a step in mode plain from weights rounded to a dtype, computed in float32.
 
-    XLA's masks of dropout are others, so what it compiles is compared with what it compiles.
+    XLA draws other dropout masks, so a compiled step needs a compiled reference.
     """
     options = CASES[case] if case == "XLA" else {**CASES[case], "loop": "eager"}
     return take_step(rounded=dtype, memory="plain", precision="float32", **options)
@@ -122,7 +122,7 @@ def step_in_float32(case: str, dtype: str) -> dict[str, Any]:
 
 @pytest.mark.parametrize(("case", "dtype"), HALF_CASES)
 def test_half_precision_only_rounds(case: str, dtype: str) -> None:
-    """From the same rounded weights, all modes stay within a unit of rounding of the same step in float32."""
+    """From the same rounded weights, each mode differs from float32 by less than a unit of rounding."""
     for memory in ("plain", "shared", "recompute"):
         found = take_step(rounded=dtype, memory=memory, precision=f"mixed_{dtype}", **CASES[case])
         assert compare(found, step_in_float32(case, dtype)) < UNITS[dtype]
@@ -162,7 +162,7 @@ def test_recompute_blocks_chooses_the_blocks_that_save_memory() -> None:
 
 
 def count_channels(mode: Any, count: int) -> int:
-    """Channels whose batch statistics a block computes, each as often as it does."""
+    """Count the channels whose batch statistics a block computes, repeated computations included."""
     layers, x = make_layers(count=count, growth=4, channels=5, dtype="float32"), make_input("float32")
 
     def run(x: tf.Tensor) -> Any:
@@ -175,8 +175,8 @@ def count_channels(mode: Any, count: int) -> int:
 
 
 def test_shared_computes_the_statistics_of_a_map_once() -> None:
-    """And plain, as published, in each layer that reads it: the square of the depth."""
-    between = 16  # maps between a layer's convolutions
+    """Mode plain computes them in each layer that reads the map, so their number grows with the square of the depth."""
+    between = 16  # channels between a layer's convolutions
     for count in (4, 8):
         assert count_channels("shared", count) == 5 + count * (4 + between)
         each_reads = sum(5 + 4 * index for index in range(count))

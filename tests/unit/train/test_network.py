@@ -1,6 +1,6 @@
-"""Training reaches no network: a data set that is embedded never does, one that is fetched does until it is there.
+"""Training uses no network, except to fetch a data set that is not there yet.
 
-Each program runs as a process of its own, because a network once closed stays closed.
+Each program runs in its own process, because a closed network stays closed.
 """
 
 import socket
@@ -27,7 +27,7 @@ def reach():
 
 @pytest.fixture
 def port() -> Iterator[int]:
-    """A server that takes every connection."""
+    """Run a server that accepts every connection."""
     with socket.create_server(("127.0.0.1", 0)) as server:
         threading.Thread(target=lambda: [server.accept()[0].close() for _ in range(8)], daemon=True).start()
         yield server.getsockname()[1]
@@ -82,7 +82,7 @@ for family in (socket.AF_INET, socket.AF_INET6, socket.AF_PACKET, socket.AF_VSOC
 def test_the_network_is_open_only_while_data_may_have_to_be_fetched(
     port: int, tmp_path: Path, arguments: list[str], needed: bool
 ) -> None:
-    """The job is stopped where it would begin to train; what it can reach is asked before and at that moment."""
+    """The job is stopped where training would begin; the network is tried while data is loaded and at that point."""
     assert parse(arguments).needs_network is needed
     program = """
 from train import job

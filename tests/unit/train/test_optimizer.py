@@ -1,4 +1,4 @@
-"""Update rules, learning rates and the scale of the loss, each against its formula."""
+"""Update rules, learning rates and loss scaling agree with their formulas."""
 
 from typing import Any
 
@@ -14,7 +14,7 @@ TOTAL = 400
 
 
 def follow(**options: Any) -> list[float]:
-    """A weight that begins at 1 and whose gradient is 0.5, 1.0, 1.5 …, after each of five steps."""
+    """Return a weight after each of five steps; it starts at 1 and has the gradients 0.5, 1.0, 1.5 …"""
     rule = optimizer.choose(resolve("cifar10", **options))
     weight = tf.Variable(np.ones(1))
     slots = [tf.Variable(np.zeros(1)) for _ in rule.slots]
@@ -100,7 +100,7 @@ def test_a_step_that_overflows_changes_nothing_but_the_scale() -> None:
 
 
 def test_a_skipped_step_does_not_count_for_adam() -> None:
-    """Adam divides by 1 - decay^count: after a skipped step, the first update must still be that of count 1."""
+    """Adam divides by 1 - decay^count: after a skipped step, the first update must still have count 1."""
     updated = []
     for skips in (0, 1):
         current, function = make_step(2.0**24 if skips else 2.0**8, recipe="adam")
@@ -113,7 +113,7 @@ def test_a_skipped_step_does_not_count_for_adam() -> None:
         after = [variable.numpy() for variable in current.model.trainable_variables]
         assert int(current.step) == skips + 1
         updated.append(np.concatenate([np.ravel(b - a) for a, b in zip(after, before, strict=True)]))
-    # Algorithm 1 moves each weight by the learning rate in its first update, as far as its gradient is not tiny.
+    # By Algorithm 1 the first update moves each weight by the learning rate, unless its gradient is tiny.
     assert np.median(np.abs(updated[0])) == pytest.approx(0.1, rel=0.01)
     assert updated[1] == pytest.approx(updated[0], abs=1e-6)
 

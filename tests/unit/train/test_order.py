@@ -1,4 +1,4 @@
-"""Order and augmentation are functions of their arguments, and permutations and crops of what is there."""
+"""Order and augmentation depend on their arguments only, and give permutations and crops of the images."""
 
 import numpy as np
 from hypothesis import given, settings
@@ -31,7 +31,7 @@ def test_order_depends_on_seed_and_epoch_only() -> None:
 
 
 def test_the_streams_are_the_ones_of_earlier_runs() -> None:
-    """Pinned numbers: a change of the generator would silently change every run that is resumed."""
+    """The numbers are pinned: another generator would silently change every resumed run."""
     assert permute(0, 0, 10).tolist() == [9, 4, 2, 1, 0, 7, 8, 5, 3, 6]
     assert draw_augmentation(Augmentation(4, flip=True), 0, 0, 3).tolist() == [[0, 8, 1], [0, 6, 0], [7, 1, 0]]
 

@@ -1,4 +1,4 @@
-"""What a run leaves behind, and what can be made of it later."""
+"""The files of a run, and what can be made of them later."""
 
 import csv
 import json
@@ -29,7 +29,7 @@ LONG = ("--epochs", "2", "--batch-size", "64")
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The folder of a finished run, profiled and with its pictures."""
+    """Make a finished run with a profile and pictures; return its folder."""
     out = tmp_path_factory.mktemp("runs")
     assert runs.run(out, *LONG, "--profile", "10:12") == 0
     return runs.find_folder(out, *LONG)
@@ -98,7 +98,7 @@ def test_the_profile_marks_the_steps_that_were_asked_for(folder: Path) -> None:
     ids=" ".join,
 )
 def test_levers_run_and_are_repeatable_to_the_bit(unbroken: str, tmp_path: Path, options: tuple[str, ...]) -> None:
-    """The second run is by `fit`, which must not leave a lever out: Keras compiles nothing exact."""
+    """The second run uses `fit`, in which Keras must not ignore any of the options."""
     found = []
     for loop in ("function", "fit"):
         runs.make(tmp_path / loop, *options, "--loop", loop)
@@ -114,7 +114,7 @@ def test_a_batch_larger_than_the_data_is_counted_right(tmp_path: Path) -> None:
 
 
 def test_nothing_is_left_in_the_folder_for_temporary_files(tmp_path: Path) -> None:
-    """TensorFlow's AutoGraph writes a file for each function, and a process that is killed leaves them there."""
+    """TensorFlow's AutoGraph writes a file for each function, and a killed process would leave these files."""
     place = tmp_path / "tmp"
     place.mkdir()
     code = """
@@ -132,7 +132,7 @@ os._exit(0)
 
 
 def test_eager_steps_give_the_same_numbers(tmp_path: Path) -> None:
-    """A graph fuses operations that eager steps run alone, which rounds otherwise: float64 leaves 1e-9 of that."""
+    """A graph fuses operations and so rounds otherwise than eager steps; in float64 the difference is below 1e-9."""
     options = ("--precision", "float64", "--steps", "8", "--log-every", "1")
     folders = [runs.make(tmp_path / loop, *options, "--loop", loop) for loop in ("function", "eager")]
     expected, found = ([line["loss"] for line in runs.read_lines(it) if line["kind"] == "step"] for it in folders)
@@ -177,14 +177,13 @@ def test_an_export_never_takes_the_place_of_something_else(
     assert export.main([str(folder), "--out", str(tmp_path)]) == 4
     assert "holds something else: thesis.txt" in capsys.readouterr().err
     assert [path.name for path in tmp_path.iterdir()] == ["thesis.txt"]
-    for _ in range(2):  # its own it does replace
+    for _ in range(2):  # the second export replaces the first
         assert export.main([str(folder), "--out", str(tmp_path / "new")]) == 0
     (tmp_path / "file").write_text("", encoding="utf-8")
     assert export.main([str(folder), "--out", str(tmp_path / "file" / "below")]) == 4
 
 
 def make_foreign(kind: str, folder: Path, good: Path) -> None:
-    """A folder that is not quite that of a run."""
     folder.mkdir()
     for name in ("config.yaml", "metrics.csv"):
         shutil.copy(good / name, folder)
@@ -239,7 +238,7 @@ def test_curves_are_drawn_again_from_the_files(folder: Path, capsys: pytest.Capt
 @pytest.mark.parametrize("loss", [2.5e-6, 0.00025, 2.5, 12345.0])
 @pytest.mark.parametrize("epochs", [1, 300])
 def test_nothing_is_drawn_beyond_the_edge_of_the_picture(tmp_path: Path, loss: float, epochs: int) -> None:
-    """The margins are fixed, whatever numbers stand at the axes."""
+    """The margins are fixed, so axis labels of any length must fit."""
     records = [
         EpochRecord(epoch, 22 * epoch, 1e-5 / epoch, loss / epoch, 0.99985, loss, 0.9999, 100.0, 1.0)
         for epoch in range(1, epochs + 1)
@@ -278,7 +277,7 @@ def test_a_line_cut_short_is_left_out(tmp_path: Path, folder: Path) -> None:
 
 
 class Terminal:
-    """A stream that says it is one."""
+    """A stream that claims to be a terminal."""
 
     def __init__(self) -> None:
         self.text = ""
@@ -291,7 +290,7 @@ class Terminal:
         return len(text)
 
     def flush(self) -> None:
-        """Nothing is held back."""
+        """Do nothing: the text is complete already."""
 
 
 def test_the_bar_shows_rate_and_remaining_time(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -346,7 +345,7 @@ def test_a_run_says_what_takes_so_long(
 
 
 def test_records_are_in_the_file_as_soon_as_they_are_made(tmp_path: Path) -> None:
-    """A process that is killed closes nothing, so what is not in the file by then is lost."""
+    """A killed process closes no files, so unwritten records would be lost."""
     with Recorder(tmp_path, 0) as recorder:
         for step in (1, 2, 3):
             recorder.add_step(step, loss=0.5)
@@ -361,7 +360,7 @@ def test_a_run_that_goes_on_drops_the_records_of_steps_it_does_again(tmp_path: P
         for step in (1, 2, 3):
             recorder.add_step(step, loss=float(step))
     with (tmp_path / "metrics.jsonl").open("a") as file:
-        file.write('{"kind": "step", "st')  # the process was killed, or the disk full, in the middle of a line
+        file.write('{"kind": "step", "st')  # the process was killed, or the disk was full, within a line
     with Recorder(tmp_path, 2) as recorder:
         recorder.add_step(3, loss=30.0)
     lines = [json.loads(line) for line in (tmp_path / "metrics.jsonl").open()]

@@ -1,4 +1,4 @@
-"""Messages of a job in a container name files as its user does."""
+"""Messages of a job in a container name files as the user does."""
 
 import json
 import re
@@ -44,7 +44,6 @@ def test_damaged_names_change_nothing(value: str, monkeypatch: pytest.MonkeyPatc
 def test_the_error_for_a_folder_that_a_container_sees_as_local(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """The toolkit names the mounts, and the job translates: both halves at once."""
     config = parse(["cifar10", "--data-dir", "my-copy", "--out", "my-runs"])
     job = training.plan(["cifar10"], config, parent={}, gpu=False)
     asked = container.describe(job, image="image")

@@ -5,11 +5,11 @@ import pytest
 from train.config import read_table, resolve
 from train.model.densenet import build, count_parameters
 
-# Trainable parameters with 10 classes (CIFAR) and 1,000 (ImageNet).
-# 769162, 15324406, 25624430: the counts that several independent PyTorch implementations print; the paper's table 2
-# rounds them to 0.8M, 15.3M and 25.6M. 1019722: the count of the Keras ports of DenseNet-40-12, 1.0M in the paper.
-# 121, 169 and 201: torchvision's model documentation. 264: the documentation of Lucid, a library of its own arithmetic;
-# 33,736,232 in some Keras ports is this with the running averages. 100-12 and 100-24: by the paper's table, below.
+# Trainable parameters with 10 classes (CIFAR) and 1,000 (ImageNet). Sources: 769162, 15324406 and 25624430 are printed
+# by several independent PyTorch implementations; the paper's table 2 rounds them to 0.8M, 15.3M and 25.6M. 1019722 is
+# from the Keras ports of DenseNet-40-12, 1.0M in the paper. 121, 169 and 201 are in torchvision's model documentation.
+# 264 is in the documentation of Lucid, a library with independent code; some Keras ports count 33,736,232, with the
+# running averages. 100-12 and 100-24 are checked by the paper's table below.
 PUBLISHED = {
     "bc-100-12": 769_162,
     "bc-250-24": 15_324_406,
@@ -24,7 +24,7 @@ PAPER_MILLIONS = {"40-12": 1.0, "100-12": 7.0, "100-24": 27.2, "bc-100-12": 0.8,
 
 
 def count(preset: str, classes: int) -> int:
-    """Parameters by the paper's text: every convolution without bias, two parameters a channel for every norm."""
+    """Count parameters by the paper's text: convolutions have no bias, norms have two parameters a channel."""
     config = resolve("cifar10", model=preset)
     imagenet = config.stem == "imagenet"
     channels = 2 * config.growth if config.bottleneck else 16

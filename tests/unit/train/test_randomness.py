@@ -1,4 +1,4 @@
-"""A dropout mask is a function of seed, place and position alone: not of the compiler, the layout or the batch."""
+"""A dropout mask depends on seed, place and position alone: not on the compiler, the layout or the batch."""
 
 from dataclasses import replace
 from typing import Any
@@ -15,7 +15,7 @@ RATES = (0.1, 0.2, 0.5)
 
 
 def draw(rate: float, form: Formulation, *, seed: int = 7, batch: int = 5, place: int = 2, **options: Any) -> Any:
-    """Which values stay, with channels last, by a seed that the compiler does not know."""
+    """Return which values stay, with channels last, for a seed that the compiler does not know."""
     variable = tf.Variable([seed, 3], dtype=tf.int64)
 
     def compute() -> tf.Tensor:
@@ -44,7 +44,7 @@ def test_a_mask_follows_seed_and_place_and_not_the_batch() -> None:
 
 @pytest.mark.parametrize("rate", RATES)
 def test_a_mask_is_that_of_uniform_numbers(rate: float) -> None:
-    """Runs of earlier versions are repeated to the bit."""
+    """Runs of earlier versions can still be repeated to the bit."""
     seed = tf.constant([7, 3])
     for place in (2, 1):
         seed = tf.random.experimental.stateless_fold_in(seed, place, alg="philox")

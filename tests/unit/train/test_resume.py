@@ -1,4 +1,4 @@
-"""A run that was interrupted in any way ends with the weights of one that was not."""
+"""An interrupted run, however it was interrupted, ends with the weights of an unbroken one."""
 
 import fcntl
 import json
@@ -31,12 +31,12 @@ from train.metrics import read_epochs
 pytestmark = pytest.mark.usefixtures("no_drawing")
 
 LONG = ("--batch-size", "64", "--epochs", "6", "--checkpoint-every", "5")
-"""Options of a run that can be caught before it ends: an epoch has 22 steps."""
+"""Options of a run that is long enough to be killed: an epoch has 22 steps."""
 
 
 @pytest.fixture(scope="module")
 def long(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The parent folder of an unbroken run with these options."""
+    """Train an unbroken run with these options; return its parent folder."""
     out = tmp_path_factory.mktemp("long")
     make(out, *LONG)
     return out
@@ -64,7 +64,7 @@ def test_a_finished_run_is_not_repeated(
 
 @pytest.mark.parametrize("kills", [3, slow(20)])
 def test_killed_runs_end_with_the_same_bits(long: Path, tmp_path: Path, kills: int) -> None:
-    """Each kill comes up to two epochs nearer the end."""
+    """The run has two epochs for each killed child."""
     options, whole = (*LONG, "--epochs", str(2 * kills)), long
     if kills > 3:
         whole = tmp_path / "unbroken"
@@ -125,7 +125,7 @@ def test_a_damaged_checkpoint_is_left_out(
 
 
 def test_a_checkpoint_of_another_run_is_refused_by_name(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """The two differ in a number that no shape of a variable shows."""
+    """The runs differ only in a learning rate and a number of steps, which change no variable's shape."""
     options = {"own": ("--steps", "10"), "other": ("--steps", "20", "--learning-rate", "0.01")}
     folders = {}
     for name, chosen in options.items():

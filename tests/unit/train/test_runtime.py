@@ -1,4 +1,4 @@
-"""What decides the last bits is set, and recorded with the run."""
+"""Settings that decide the last bits are made, and recorded with the run."""
 
 import json
 from dataclasses import asdict, replace
@@ -14,13 +14,12 @@ from train.config import digest_fields, resolve
 
 
 class Said:
-    """Collects what a display is told."""
+    """A display that collects its lines."""
 
     def __init__(self) -> None:
         self.lines: list[str] = []
 
     def say(self, text: str) -> None:
-        """Remember it."""
         self.lines.append(text)
 
 
@@ -84,7 +83,7 @@ def test_a_run_that_goes_on_with_something_else_says_so(name: str) -> None:
 
 
 def test_the_memory_of_a_gpu_is_the_budget_where_there_is_one(monkeypatch: pytest.MonkeyPatch) -> None:
-    """And the data set, which lies in the host's memory, takes nothing of it."""
+    """The data set is in the host's memory, so it takes nothing of the GPU's."""
     monkeypatch.setattr(budget, "measure_peak", lambda config, threads, size: (500 + 10 * size) * 1_000_000)
     monkeypatch.setattr(budget, "read_device_memory", lambda: 2_500_000_000)
     monkeypatch.setattr(budget, "read_free_memory", lambda: 50_000_000_000)

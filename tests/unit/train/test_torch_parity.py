@@ -1,4 +1,4 @@
-"""The whole network against an independent one in PyTorch: hidden states, gradients, twenty steps and evaluation."""
+"""The whole network agrees with an independent one in PyTorch: hidden states, gradients, twenty steps, evaluation."""
 
 from typing import Any
 
@@ -25,18 +25,18 @@ from train.model.densenet import build
 
 @pytest.fixture
 def reference() -> dict[str, Any]:
-    """What PyTorch makes of the same weights and batch."""
+    """Return PyTorch's results for the same weights and batch."""
     return ask_torch()["digits"]
 
 
 def train(memory: Memory) -> tuple[dict[str, Any], list[float]]:
-    """Hidden states and gradients of the first step, and losses and weights of all."""
+    """Train; return the gradients of the first step with the final weights, and the losses of all steps."""
     config = resolve("digits", precision="float64", memory=memory, weight_decay=DECAY, batch_size=8)
     model = build(config)
     images, labels = (tf.constant(part) for part in make_batch())
     rule = optimizer.choose(config)
     current = state.create(model, rule, initial_scale=1.0)
-    # The first velocity is the first gradient, weight decay included.
+    # The first velocity is the first gradient, with weight decay.
     before = {variable.path: variable.numpy() for variable in model.trainable_variables}
     function = tf.function(step.make_train_step(current, rule, config, np.full(1, 100.0), np.full(1, 50.0)))
     losses, out = [], dict[str, Any]()
@@ -60,7 +60,7 @@ def test_twenty_steps_agree(reference: dict[str, Any], memory: Memory) -> None:
 
 
 def compare_hidden(reference: dict[str, Any]) -> list[float]:
-    """How far each hidden state is from the reference: a block's are the maps of all its layers."""
+    """Return the difference of each hidden state from the reference; a block's state is the maps of all its layers."""
     config = resolve("digits", precision="float64")
     value = (tf.constant(make_batch()[0], tf.float64) - 100) / 50
     differences = []
@@ -82,7 +82,7 @@ def test_hidden_states_agree(reference: dict[str, Any]) -> None:
 @needs_torch
 @pytest.mark.parametrize("memory", ["plain", "shared"])
 def test_a_broken_layer_is_noticed(reference: dict[str, Any], monkeypatch: pytest.MonkeyPatch, memory: Memory) -> None:
-    """A norm with another epsilon, which nobody would see in a loss curve."""
+    """The norm gets another epsilon, which a loss curve would not show."""
     monkeypatch.setattr(normalization, "EPSILON", 1e-4)
     assert max(compare_hidden(reference)) > 1e-6
     found, losses = train(memory)
@@ -93,7 +93,7 @@ def test_a_broken_layer_is_noticed(reference: dict[str, Any], monkeypatch: pytes
 
 @needs_torch
 def test_a_broken_rule_is_noticed(reference: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
-    """Momentum without Nesterov's look ahead."""
+    """The rule has momentum without Nesterov's look-ahead."""
 
     def update(weight: Any, gradient: Any, slots: Any, rate: Any, _: Any) -> None:
         slots[0].assign(0.9 * slots[0] + gradient)
@@ -101,12 +101,12 @@ def test_a_broken_rule_is_noticed(reference: dict[str, Any], monkeypatch: pytest
 
     monkeypatch.setattr(optimizer, "make_sgd", lambda _: optimizer.Rule(("velocity",), update))
     _, losses = train("shared")
-    assert losses[-1] < losses[0] / 2  # it learns all the same
+    assert losses[-1] < losses[0] / 2  # it still learns
     assert measure(np.array(losses), reference["losses"]) > 1e-3
 
 
 def compare_evaluation(reference: dict[str, Any], precision: str) -> dict[str, float]:
-    """How far each hidden state by running averages is from the reference, with the reference's weights."""
+    """Return the difference of each hidden state in evaluation, with the reference's weights."""
     model = build(resolve("digits", precision=precision))
     set_weights(model, {name[2:]: value for name, value in reference.items() if name.startswith("w:")})
     images = make_batch(1)[0]
@@ -125,11 +125,11 @@ def compare_evaluation(reference: dict[str, Any], precision: str) -> dict[str, f
 @needs_torch
 @pytest.mark.parametrize(("precision", "tolerance"), [("float64", 1e-10), ("float32", 1e-5)])
 def test_evaluation_agrees(reference: dict[str, Any], precision: str, tolerance: float) -> None:
-    """Hidden states and logits of images the network has not seen, by the running averages of twenty steps."""
+    """Images that the network has not seen are evaluated by the running averages of twenty steps."""
     differences = compare_evaluation(reference, precision)
     assert len(differences) == 11
     assert max(differences.values()) < tolerance, differences
-    # The running averages are not those it began with, and evaluation is not training under another name.
+    # The running averages have changed, and evaluation differs from training.
     assert measure(reference["e:classifier"], reference["h:classifier"]) > 0.1
     assert np.abs(reference["w:block1/maps_variance"] - 1).max() > 0.1
 

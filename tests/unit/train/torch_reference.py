@@ -2,12 +2,11 @@
 
     python torch_reference.py IN.npz OUT.npz [IN.npz OUT.npz ...]
 
-It reads weights by the names of ``train``, batches of normalised images and labels, taken in turn, and hyperparameters.
-It writes hidden states and gradients of the first step (``h:``, ``g:``), and losses, weights and running averages after
-all steps (``w:``). With ``evaluate`` images it writes hidden states by the running averages after the last step
-(``e:``). For each layout in ``facts`` it writes hidden states and gradients of the first step in float32
-(``LAYOUT/h:``). It computes in the dtype of the weights. Maps and kernels are
-transposed when they are read and written.
+Input: weights by the names of ``train``, batches of normalised images and labels, used in turn, and hyperparameters.
+Output: hidden states and gradients of the first step (``h:``, ``g:``), losses, and weights and running averages after
+all steps (``w:``). With ``evaluate`` images: hidden states by the final running averages (``e:``). For each layout in
+``facts``: hidden states and gradients of the first step in float32 (``LAYOUT/h:``, ``LAYOUT/g:``). All else is computed
+in the dtype of the weights. Arrays have the axes of ``train``, and are transposed here.
 """
 
 import json
@@ -34,18 +33,17 @@ class Network:
 
     @staticmethod
     def turn(value: Any) -> Any:
-        """Kernels from (height, width, in, out) to (out, in, height, width), matrices transposed."""
+        """Transpose kernels from (height, width, in, out) to (out, in, height, width), and matrices."""
         order = {4: (3, 2, 0, 1), 2: (1, 0)}.get(value.ndim)
         return np.ascontiguousarray(value.transpose(order)) if order else value
 
     @staticmethod
     def turn_back(value: Any) -> Any:
-        """The inverse of `turn`."""
         order = {4: (2, 3, 1, 0), 2: (1, 0)}.get(value.ndim)
         return value.transpose(order) if order else value
 
     def norm(self, x: torch.Tensor, name: str, running: str, start: int = 0) -> torch.Tensor:
-        """Batch norm; in training it moves the part of the running averages from channel `start` on."""
+        """Apply batch norm; in training, update the running averages from channel `start` on."""
         p = self.parameters
         averages = [p[f"{running}_{kind}"] for kind in ("mean", "variance")]
         if self.training:
@@ -56,12 +54,12 @@ class Network:
         return self.normalize(x, averages, p[f"{name}gamma"], p[f"{name}beta"])
 
     def normalize(self, x: torch.Tensor, averages: list[torch.Tensor], *affine: torch.Tensor) -> torch.Tensor:
-        """Normalise by the batch in training, else by the running averages, as ``eval()`` of PyTorch's own layer."""
+        """Normalise by the batch in training, otherwise by the running averages."""
         mean, variance = [None, None] if self.training else [average[: x.shape[1]] for average in averages]
         return functional.batch_norm(x, mean, variance, *affine, training=self.training, eps=EPSILON)
 
     def __call__(self, x: torch.Tensor) -> torch.Tensor:
-        """Logits."""
+        """Return the logits."""
         p = self.parameters
         x = self.hidden["stem"] = functional.conv2d(x, p["stem/kernel"], padding=1)
         for block, count in enumerate(self.layers, start=1):
@@ -85,17 +83,16 @@ class Network:
         return x
 
     def list_hidden(self, prefix: str) -> dict[str, Any]:
-        """The hidden states of the last call, channels last."""
+        """Return the hidden states of the last call, with channels last."""
         return {f"{prefix}{name}": value.movedim(1, -1).detach().numpy() for name, value in self.hidden.items()}
 
     def list_gradients(self, prefix: str) -> dict[str, Any]:
-        """The gradients of the last backward pass."""
         gradients = {name: value.grad for name, value in self.parameters.items() if value.grad is not None}
         return {f"{prefix}{name}": self.turn_back(value.numpy()) for name, value in gradients.items()}
 
 
 def train(file: Any) -> dict[str, Any]:
-    """Take the steps that a file describes, then evaluate if it has images for it."""
+    """Take the steps that a file describes; evaluate if the file has images for it."""
     facts = json.loads(str(file["facts"]))
     images, labels = torch.tensor(file["images"].transpose(0, 1, 4, 2, 3)), torch.tensor(file["labels"]).long()
     network = Network({name[2:]: file[name] for name in file.files if name.startswith("w:")}, facts["layers"])
@@ -121,7 +118,7 @@ def train(file: Any) -> dict[str, Any]:
 
 
 def differentiate_in_float32(file: Any, layout: str) -> dict[str, Any]:
-    """Hidden states and gradients of the first step in float32, with maps in a layout.
+    """Compute hidden states and gradients of the first step in float32, with maps in a layout.
 
     PyTorch sums the statistics of a norm in float64 where maps are contiguous, and in float32 with channels last.
     """
@@ -134,7 +131,7 @@ def differentiate_in_float32(file: Any, layout: str) -> dict[str, Any]:
 
 
 def main() -> None:
-    """Read, run, write: pair by pair, for importing PyTorch takes longer than most of them."""
+    """Process all pairs in one process, because importing PyTorch takes longer than most of them."""
     for source, target in zip(sys.argv[1::2], sys.argv[2::2], strict=True):
         with np.load(source) as file:
             out = train(file)

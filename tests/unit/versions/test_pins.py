@@ -1,4 +1,4 @@
-"""Every pin stands in one file; the others are written from it."""
+"""Every pin is defined in one file, from which the others are written."""
 
 from dataclasses import replace
 from pathlib import Path

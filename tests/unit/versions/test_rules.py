@@ -1,4 +1,4 @@
-"""What cannot work is refused at once, with every reason and a set that can."""
+"""A set that cannot work is refused at once, with every reason and the nearest set that can."""
 
 import contextlib
 import re
@@ -18,7 +18,7 @@ VERSION = st.sampled_from([*TABLE.tensorflow_rows, *TABLE.cuda_rows, *TABLE.cudn
 
 
 def read_flags(remedy: str) -> dict[str, str | list[str]]:
-    """The set that a refusal suggests, as arguments of resolve."""
+    """Read the set that a refusal suggests, as arguments of resolve."""
     flags = re.findall(r"--([a-z-]+) (\S+)", remedy)
     found: dict[str, str | list[str]] = {name: value for name, value in flags if name != "compute-capability"}
     return {**found, "capabilities": [value for name, value in flags if name == "compute-capability"]}
@@ -53,7 +53,7 @@ def test_refusal_names_reason_and_nearest(asked: dict[str, str], reason: str, ne
 
 @pytest.fixture(scope="module", params=["9.11.0", "9.13.1"])
 def newer(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> tuple[versions.Table, str]:
-    """The table as it would be with a newer cuDNN, from 9.11 on, in the tables and in a locked run-time set."""
+    """Add a newer cuDNN, from 9.11 on, to the table and to a locked run-time set."""
     data = yaml.safe_load(table.PATH.read_text())
     data["cudnn"][request.param] = {"redist": "0" * 64, "sources": ["tsl"]}
     data["tensorflow"]["2.19.0"]["cudnn"].append(request.param)
@@ -117,7 +117,7 @@ def test_what_is_not_written_as_a_version_is_wrong_usage(asked: dict[str, str]) 
 
 
 def test_only_failures_that_touch_this_set_are_warned_of() -> None:
-    """About twenty failures touch every set and are answered by the toolchain: those are for --verbose."""
+    """About twenty failures affect every set and are answered by the toolchain: only --verbose shows those."""
     found = versions.resolve(TABLE)
     shown = [line.partition(":")[0] for line in found.warnings if "; answer: " in line]
     assert shown == ["P3", "P13", "libdevice", "and-cuda"]
@@ -143,7 +143,7 @@ ISSUES = {
     "P16": (63298, 68702),
     "P17": (39560, 1628),
 }
-"""Issue numbers of the known upstream failures. P13 has a commit in place of one, P10 is refused."""
+"""Issue numbers of the known upstream failures. P13 has a commit instead, and P10 is refused."""
 
 
 def test_each_known_failure_that_touches_the_default_set_is_shown_once_with_its_issues() -> None:
@@ -169,7 +169,7 @@ def test_failures_of_an_older_version_are_not_shown_for_a_newer_one() -> None:
 
 
 def test_python_without_a_locked_run_time_is_built_with_a_warning() -> None:
-    """The locked sets are for Python 3.11: hours later build-image would refuse the wheel."""
+    """The locked sets are for Python 3.11, so build-image would refuse the wheel hours later."""
     found = versions.resolve(TABLE, python="3.12")
     assert not found.requirements
     assert any("no run-time set" in line for line in found.warnings)
@@ -209,7 +209,7 @@ def test_set_without_locked_run_time_is_built_with_a_warning() -> None:
 
 @pytest.mark.parametrize("row", TABLE.rows(), ids=lambda row: row.version)
 def test_each_buildable_row_resolves(row: table.TensorflowRow) -> None:
-    """For each CUDA of the row whose parts are locked, some cuDNN of the row makes a set that can be built."""
+    """For each CUDA of the row that has locked parts, a set with some cuDNN of the row can be built."""
     locked = [cuda for cuda in row.cuda if TABLE.cuda_rows[cuda].parts]
     assert locked
     for cuda in locked:

@@ -1,4 +1,4 @@
-"""The version table loads fast, holds together, and says so when it does not."""
+"""The version table loads fast, is consistent, and names its faults."""
 
 import subprocess
 import sys

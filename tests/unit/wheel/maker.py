@@ -12,7 +12,7 @@ MEMBER = "tensorflow/python/platform/build_info.py"
 
 
 def make_build_info(*capabilities: str, cuda: str = "12.6.1", cudnn: str = "9") -> str:
-    """The module as TensorFlow's build of a CUDA wheel writes it."""
+    """Return the module as TensorFlow's build of a CUDA wheel writes it."""
     pairs = [
         ("cuda_compute_capabilities", list(capabilities)),
         ("cuda_version", cuda),
@@ -34,7 +34,7 @@ def make_wheel(
     """Write a wheel.
 
     Args:
-        files: what it holds; by default the build_info of a CUDA build.
+        files: its content; by default the build_info of a CUDA build.
         record: changes to RECORD: another hash for a file, or None to leave its line out.
     """
     info = f"{name.replace('-', '_')}-{version}.dist-info"
@@ -52,7 +52,7 @@ def make_wheel(
     path = folder / f"{name.replace('-', '_')}-{version}-{tag}.whl"
     with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
         for member, data in content.items():
-            # A time of its own, so that equal contents are equal wheels.
+            # A constant time makes wheels of equal content equal.
             entry = zipfile.ZipInfo(member, (2025, 3, 5, 0, 0, 0))
             entry.compress_type = zipfile.ZIP_DEFLATED
             archive.writestr(entry, data)
@@ -60,12 +60,11 @@ def make_wheel(
 
 
 def hash_for_record(data: bytes) -> str:
-    """As RECORD writes it."""
     return "sha256=" + base64.urlsafe_b64encode(hashlib.sha256(data).digest()).decode().rstrip("=")
 
 
 def make_fatbin(*entries: tuple[str, int], body: bytes = b"\0" * 24) -> bytes:
-    """One container with entries such as ``("sm", 75)``."""
+    """Make one fatbin container with entries such as ``("sm", 75)``."""
     kinds = {"compute": 1, "sm": 2, "other": 0x40}
     packed = b"".join(
         struct.pack("<HHIQIIHHI", kinds[kind], 0x101, 64, len(body), 0, 0, 0, 1, number).ljust(64, b"\0") + body
@@ -77,7 +76,7 @@ def make_fatbin(*entries: tuple[str, int], body: bytes = b"\0" * 24) -> bytes:
 def make_elf(
     section: bytes = b"", *, name: bytes = b".nv_fatbin", machine: int = 62, flags: int = 0, abi: int = 0
 ) -> bytes:
-    """A 64-bit ELF file with one named section; machine 62 is x86_64, 190 is CUDA."""
+    """Make a 64-bit ELF file with one named section; machine 62 is x86_64, 190 is CUDA."""
     names = b"\0" + name + b"\0.shstrtab\0"
     at_names = 64 + len(section)
     table = at_names + len(names) + (-(at_names + len(names)) % 8)

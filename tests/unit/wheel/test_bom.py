@@ -1,4 +1,4 @@
-"""The bill of materials says what the wheel was built from, and follows CycloneDX' own schema."""
+"""The bill of materials lists what the wheel was built from, and follows CycloneDX' own schema."""
 
 import json
 from typing import Any

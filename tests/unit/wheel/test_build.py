@@ -1,4 +1,4 @@
-"""What a build says while it runs, and how it knows that it is up to date. Real builds are in tests/integration."""
+"""The messages of a build, and when it is up to date. Real builds are in tests/integration."""
 
 import json
 import re
@@ -72,7 +72,7 @@ def test_result_that_was_cut_off_is_not_found(tmp_path: Path) -> None:
 def test_log_of_an_earlier_run_explains_nothing(
     tmp_path: Path, install: Callable[[str, str], Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A build ran out of disk; the next one fails before Bazel starts, because Bazel was tampered with."""
+    """The stale log names a full disk, but this build fails before Bazel starts, because a download was changed."""
     state = tmp_path / "state"
     stale = state / "bazel" / "build.log"
     stale.parent.mkdir(parents=True)
@@ -96,7 +96,7 @@ def test_log_of_an_earlier_run_explains_nothing(
 def test_the_printed_build_is_what_runs(
     tmp_path: Path, install: Callable[[str, str], Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """But for the folder, which is staged and renamed, and the secret with the name of the run."""
+    """Only the folder differs, which is staged and renamed, and the secret with the name of the run."""
     dist = tmp_path / "dist"
     install("docker", f'[ -e {tmp_path}/argv ] || printf "%s\\n" docker "$@" >{tmp_path}/argv\nexit 1')
     monkeypatch.setattr(build, "require_buildx", lambda: None)

@@ -1,4 +1,4 @@
-"""Build events of a real Bazel 7.7.1, whole and broken."""
+"""Build events of a real Bazel 7.7.1, complete and damaged."""
 
 import json
 

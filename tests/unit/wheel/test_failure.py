@@ -1,4 +1,4 @@
-"""Failures by what the tools really say when they happen."""
+"""Failures are explained from the real messages of the tools."""
 
 from pathlib import Path
 
@@ -76,7 +76,7 @@ ERROR: Analysis of target '//tensorflow/tools/pip_package:wheel' failed; build a
 INFO: Elapsed time: 3.203s
 INFO: 0 processes.
 """
-"""What Bazel 7 says without a compiler: the line that begins with ERROR does not tell the cause."""
+"""Bazel 7's output without a compiler: the line that begins with ERROR does not name the cause."""
 
 KILLED_ACTION = """\
 ERROR: /usr/src/BUILD:7:10: Executing genrule //tensorflow:version failed: (Exit 1): bash failed
@@ -120,9 +120,9 @@ ERROR: Build did NOT complete successfully
     ids=["analysis", "action"],
 )
 def test_a_key_line_of_bazel_comes_with_the_lines_that_continue_it(said: str, told: list[str]) -> None:
-    """The frames of a trace and the command that was run are in the log only."""
+    """The frames of a traceback and the command are only in the log."""
     assert logs.find_causes(said) == told
-    # The step repeats the same lines, indented: they are told once.
+    # The step repeats the same lines with indentation: each is reported once.
     indented = "".join(f"    {line}\n" for line in said.splitlines())
     assert logs.find_causes(said + indented) == told
 
@@ -134,7 +134,7 @@ def test_the_lines_that_continue_a_cause_are_few() -> None:
 
 
 def test_the_remedy_for_a_full_disk_keeps_the_cache_mounts_of_bazel() -> None:
-    """``docker builder prune`` without a filter removes them: hours of compiling."""
+    """Without a filter ``docker builder prune`` removes these mounts, which cost hours of compiling."""
     found = logs.explain(BuildError("the build failed", why=f"{STEP}28\n wheel: the disk is full: x", remedy=""), [])
     assert "`docker builder prune --filter type=regular`" in found.remedy
     assert "compiled files are used again" in found.remedy

@@ -53,7 +53,7 @@ def test_each_mismatch_fails_the_check(change: dict[str, str], reason: str) -> N
 
 
 def test_wheel_without_gpu_code_fails_the_check() -> None:
-    """build_info says what was asked of the build; only the libraries say what came of it."""
+    """build_info has what was asked of the build; only the libraries show the result."""
     with pytest.raises(CheckError, match="none at all"):
         fitness.check(replace(GOOD, architectures=()), SPEC)
 

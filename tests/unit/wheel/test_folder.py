@@ -1,4 +1,4 @@
-"""Sums that a user can check with coreutils, and that notice every change."""
+"""Checksums that coreutils can verify, and that reveal every change."""
 
 import shutil
 import subprocess
@@ -50,7 +50,6 @@ def test_every_change_is_noticed(dist: Path) -> None:
 
 
 def test_everything_that_is_wrong_is_named_at_once(dist: Path) -> None:
-    """Somebody who swapped two files must not be told of the first alone, nor a folder be passed over."""
     (dist / "more").write_text("more")
     folder.write_sums(dist)
     for name in ("x.whl", "build.log"):

@@ -1,4 +1,4 @@
-"""The plan: what decides the result is in its digest, what does not is not, and no text becomes an option."""
+"""The plan's digest covers all that decides the result and nothing else, and no text becomes an option."""
 
 import csv
 import json
@@ -40,7 +40,7 @@ def test_arguments_are_those_of_the_contract() -> None:
 
 
 def test_base_of_a_registry_is_built_upon_by_its_digest() -> None:
-    """A tag may be moved after it was held against the lock."""
+    """A tag could move after it was compared with the lock."""
     pinned = "python:3.11-slim-trixie@sha256:" + "0" * 64
     built = plan(LOCK, BuildOptions(base=pinned))
     assert read_options(built, "--build-arg")["BASE_IMAGE"] == pinned
@@ -57,7 +57,7 @@ def test_replaced_sources_are_contexts_and_their_pins_are_gone() -> None:
 
 
 def test_what_is_known_by_its_name_alone_floats() -> None:
-    """An image that is not on this machine may be another tomorrow: no wheel of it is R0."""
+    """An image that is not on this machine can change under its name, so no wheel built with it is R0."""
     assert (plan(LOCK, BuildOptions()).floating, plan(LOCK, BuildOptions()).rung) == ((), "R0")
     named = plan(LOCK, BuildOptions(), bazel=find_bazel("docker-image://somewhere/bazel:7"))
     assert (named.floating, named.rung) == (("bazel",), "below R0")
@@ -113,7 +113,7 @@ def test_secrets_are_files_and_never_arguments(tmp_path: Path) -> None:
 
 
 def test_the_name_of_a_run_is_no_part_of_the_cache_key_of_the_step() -> None:
-    """BuildKit's key has the arguments of a step and not its secrets."""
+    """The key has the arguments of a step, but not its secrets."""
     planned = plan(LOCK, BuildOptions())
     argv = planned.command(Path("out"), run_name=Path("name"))
     assert argv == (*planned.command(Path("out"))[:-1], "--secret", "id=run,src=name", argv[-1])

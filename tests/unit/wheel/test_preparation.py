@@ -1,4 +1,4 @@
-"""What a build stands on, as far as this machine knows it; and what is said before hours of work begin."""
+"""The inputs of a build, as far as this machine knows them, and the messages before hours of work begin."""
 
 import re
 import subprocess

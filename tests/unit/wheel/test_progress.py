@@ -1,4 +1,4 @@
-"""Progress lines of a real Bazel, and what becomes of them."""
+"""Progress lines of a real Bazel, and how they are shown."""
 
 from hypothesis import given
 from hypothesis import strategies as st

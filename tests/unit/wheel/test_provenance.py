@@ -1,4 +1,4 @@
-"""The provenance holds what SLSA's specification, version 1, asks of a statement, field by field."""
+"""The provenance has every field that SLSA's specification, version 1, requires."""
 
 import re
 from collections.abc import Iterator
@@ -36,7 +36,7 @@ def describe(built: WheelPlan) -> dict[str, Any]:
 
 
 def find_faults(statement: dict[str, Any]) -> Iterator[str]:
-    """What https://slsa.dev/spec/v1.0/provenance and in-toto's Statement and ResourceDescriptor require and miss."""
+    """Return violations of https://slsa.dev/spec/v1.0/provenance and in-toto's Statement and ResourceDescriptor."""
     if statement["_type"] != "https://in-toto.io/Statement/v1":
         yield "_type"
     if statement["predicateType"] != "https://slsa.dev/provenance/v1":

@@ -1,4 +1,4 @@
-"""A finished build becomes a folder that is there at once, complete, and verifiable; or nothing at all."""
+"""A finished build becomes a folder that appears at once, complete and verifiable, or not at all."""
 
 import json
 from pathlib import Path
@@ -33,7 +33,7 @@ def finish_build(
     tag: str = "cp311-cp311-linux_x86_64",
     bazel: str = LOCK.pins["bazel-sha256"],
 ) -> Path:
-    """What the stage `wheel-from-source` leaves."""
+    """Write the files of the stage `wheel-from-source`."""
     path.mkdir(parents=True)
     real = next(Path(yaml.__file__).parent.glob("_yaml*.so"))
     make_wheel(
@@ -121,7 +121,7 @@ def test_what_was_published_is_verified(dist: Path) -> None:
 
 
 def rewrite(path: Path, change: dict[str, object]) -> None:
-    """Change a JSON file as somebody would who also mends the sums."""
+    """Change a JSON file, and write the checksums again."""
     value = json.loads(path.read_text())
     for keys, new in change.items():
         *outer, last = keys.split(".")

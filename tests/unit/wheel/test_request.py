@@ -1,4 +1,4 @@
-"""Sources and Bazel from elsewhere: what they are, by content."""
+"""Sources and Bazel from elsewhere are identified by content."""
 
 import subprocess
 from pathlib import Path
@@ -11,7 +11,7 @@ from toolkit.wheel import request
 
 @pytest.fixture
 def tree(tmp_path: Path) -> Path:
-    """A source tree under git, with all of it committed."""
+    """Make a source tree under git, with everything committed."""
     folder = tmp_path / "tensorflow"
     folder.mkdir()
     for name in ("configure", ".bazelversion", "a.cc"):
@@ -36,7 +36,7 @@ def test_a_clean_checkout_is_its_commit(tree: Path) -> None:
 
 @pytest.mark.parametrize("name", ["a.cc", "new.cc", "bazel-out"])
 def test_a_changed_checkout_is_its_content(tree: Path, name: str) -> None:
-    """Even an ignored file: it travels into the build with the rest."""
+    """Ignored files count too, because they are copied into the build with the rest."""
     (tree / name).write_text("other")
     changed = request.find_source(str(tree)).identity
     assert changed.startswith("sha256:")

@@ -1,4 +1,4 @@
-"""A folder in which a wheel is made is removed when nobody is left who holds it, and never before."""
+"""A folder in which a wheel is made is removed when no process holds it any more, and never before."""
 
 import os
 import signal
@@ -27,7 +27,7 @@ with folder.stage(Path(sys.argv[1]), sys.argv[2]) as place:
 
 
 def hold(dist: Path, child_seconds: int = 0) -> tuple["subprocess.Popen[str]", int]:
-    """A process that makes a wheel, and its child, which holds the folder too."""
+    """Start a process that makes a wheel and whose child holds the folder too; return it and the child's id."""
     argv = [sys.executable, "-c", HOLDER, str(dist), NAME, str(child_seconds)]
     process = subprocess.Popen(argv, stdout=subprocess.PIPE, text=True)
     assert process.stdout is not None

@@ -1,4 +1,4 @@
-"""``toolkit up --from-source``: the wheel is built first, and everything after it is for the set that it is for."""
+"""``toolkit up --from-source`` builds the wheel first, and uses the wheel's versions for all later steps."""
 
 import json
 import shlex
@@ -28,7 +28,7 @@ def test_dry_run_without_the_wheel_prints_its_build_and_says_what_is_missing(run
 
 
 def test_wheel_that_is_built_is_found_and_the_rest_is_for_its_cuda(run: Run) -> None:
-    """Without an engine the base has no digest, so the plan of this folder is known here."""
+    """Without an engine the base has no digest, so this test can compute the plan of this folder."""
     table = versions.load_table()
     found = versions.resolve(table)
     built = plan(

@@ -1,4 +1,4 @@
-"""The argument list of Bazel: its order, and what it comes to with the stand-in's .bazelrc."""
+"""The argument list of Bazel: its order, and its effect with the stand-in's .bazelrc."""
 
 import re
 import shlex
@@ -35,7 +35,7 @@ def compose(request: Request = FULL, downloads: Path = Path("/none"), trust: Pat
 
 
 def expand(flags: list[str]) -> Iterator[str]:
-    """Yield the flags with the lines of the stand-in's .bazelrc in the place of each configuration, as Bazel does."""
+    """Yield the flags with each configuration replaced by its lines of the stand-in's .bazelrc, as Bazel does."""
     rc = [shlex.split(line, comments=True) for line in RC.read_text().splitlines()]
     for flag in flags:
         if not flag.startswith("--config="):
@@ -46,7 +46,7 @@ def expand(flags: list[str]) -> Iterator[str]:
 
 
 def resolve(flags: list[str]) -> dict[str, str]:
-    """Last value of each variable and of each flag of @local_config_cuda."""
+    """Return the last value of each variable and of each flag of @local_config_cuda."""
     values = {}
     for flag in expand(["--config=cuda_clang", *flags]):  # ./configure selects it in the rc file
         if match := re.fullmatch(r"--(?:repo_env=|@local_config_cuda//cuda:)(\w+)=(.*)", flag):

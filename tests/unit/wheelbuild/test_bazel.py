@@ -1,4 +1,4 @@
-"""What is shown of Bazel's output, and what is read out of it."""
+"""What is shown of Bazel's output, and what is read from it."""
 
 import hashlib
 import sys
@@ -41,7 +41,7 @@ def test_processes_are_counted_by_where_they_ran() -> None:
 
 
 def test_no_line_is_kept_or_shown_before_it_is_redacted(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """Killed at any moment, it leaves nothing: here the log is read while the program still runs."""
+    """The program reads its log while it runs, so a kill at any moment would leave no secret."""
     log = tmp_path / "log"
     program = (
         "import pathlib, sys, time\n"
@@ -85,7 +85,7 @@ def test_a_kill_is_told_from_an_error(line: str, killed: bool) -> None:
 
 
 def test_the_bazel_that_answers_is_identified_by_its_bytes(tmp_path: Path) -> None:
-    """A launcher such as Bazelisk chooses by the tree that it is started in: the tree is where it must be asked."""
+    """A launcher such as Bazelisk chooses its Bazel by the current tree, so the version is asked for there."""
     tree, programs = tmp_path / "tree", tmp_path / "programs"
     tree.mkdir()
     programs.mkdir()

@@ -1,4 +1,4 @@
-"""What is emitted, the stand-in tree and the table docker/flags.yaml: each holds the others."""
+"""The emitted flags, the stand-in's tree and the table docker/flags.yaml agree."""
 
 import os
 import re
@@ -26,14 +26,14 @@ ANSWERS = arguments.compose_configure(FULL, python=sys.executable)
 
 
 def identify(flag: str) -> str:
-    """The key of a flag in the table."""
+    """Return the key of a flag in the table."""
     if flag.startswith(("--repo_env=", "--action_env=")):
         return "=".join(flag.split("=")[:2])
     return flag if flag.startswith(("--config=", "--copt=", "--linkopt=")) else flag.partition("=")[0]
 
 
 def list_emitted(downloads: Path) -> list[str]:
-    """Every flag that the wheel stage can get: with all options, for all versions and all known failures."""
+    """Return every flag that the wheel stage can get: with all options, for all versions and all known failures."""
     (downloads / "distdir").mkdir()
     plain = Request(**{**vars(FULL), "extra": ()})
     files = {"cache": Path("/cache"), "logging": Path("/log"), "credentials": Path("/rc"), "trust": Path("/ca")}
@@ -44,7 +44,7 @@ def list_emitted(downloads: Path) -> list[str]:
 
 
 def configure(folder: Path, script: list[str], answers: dict[str, str]) -> "subprocess.CompletedProcess[str]":
-    """Run a configure script in ``folder``, which gets a Bazel that only knows its version, and a clang like that."""
+    """Run a configure script in ``folder``, with a Bazel and a clang that only print their versions."""
     for name, words in (("bin/bazel", "bazel 6.5.0"), ("llvm/bin/clang", "Debian clang version 17.0.6 (22+b2)")):
         program = folder / name
         program.parent.mkdir(parents=True, exist_ok=True)
@@ -61,7 +61,7 @@ def configure(folder: Path, script: list[str], answers: dict[str, str]) -> "subp
 
 @pytest.fixture
 def written(tmp_path: Path) -> str:
-    """What the stand-in's configure writes into its rc file, without the path of the folder."""
+    """Return the rc file that the stand-in's configure writes, without the path of the folder."""
     shutil.copy(MINI / "configure", tmp_path)
     done = configure(tmp_path, ["./configure"], ANSWERS)
     assert done.returncode == 0, done.stderr
@@ -137,7 +137,6 @@ def test_stand_in_asks_each_question(tmp_path: Path, name: str) -> None:
 
 
 def read_upstream(source: dict[str, str]) -> list[str]:
-    """Lines of a file of upstream."""
     folder = UPSTREAM / source["repository"].replace("/", "+") / "repo"
     argv = ["git", "-C", str(folder), "show", f"{source['commit']}:{source['file']}"]
     return subprocess.run(argv, capture_output=True, text=True, check=True).stdout.splitlines()

@@ -1,4 +1,4 @@
-"""Each run has a log of its own, and none is read for another."""
+"""Each run has its own log, and no run reads the log of another."""
 
 import os
 import subprocess

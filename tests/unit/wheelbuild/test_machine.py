@@ -1,4 +1,4 @@
-"""Memory, its peak and the kernel's kills, in both generations of control groups."""
+"""Memory, its peak and the kernel's kills, in both versions of control groups."""
 
 from pathlib import Path
 

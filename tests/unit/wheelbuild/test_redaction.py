@@ -1,4 +1,4 @@
-"""Values of the user's rc file are in nothing that leaves the stage, and the rest of the log can still be read."""
+"""Values of the user's rc file never leave the stage, and the rest of the log stays readable."""
 
 import base64
 import json
@@ -104,7 +104,7 @@ def test_no_secret_survives_in_any_form(secret: str) -> None:
 
 @pytest.mark.parametrize("secret", ["Basic dXNlcjpwYXNz==", "a<bcdefg>&", "schlüssel="])
 def test_no_secret_survives_in_the_json_of_bazel(secret: str) -> None:
-    """Bazel's own JSON (Gson's) escapes more than Python's does."""
+    """Bazel's own JSON (Gson's) escapes more characters than Python's does."""
     redactor = Redactor(f"build '--remote_header=Authorization={secret}'")
     quoted = json.dumps(secret, ensure_ascii=False)[1:-1].translate(GSON)
     line = f'{{"a":["--remote_header\\u003dAuthorization\\u003d{quoted}"]}}'
@@ -113,7 +113,7 @@ def test_no_secret_survives_in_the_json_of_bazel(secret: str) -> None:
 
 
 def test_events_are_masked_where_option_and_value_stand_apart() -> None:
-    """The structured command line of Bazel's event file."""
+    """Bazel's event file has a structured command line, with option and value in separate fields."""
     option = {"combinedForm": "--jobs=4", "optionName": "jobs", "optionValue": "4"}
     found = json.loads(Redactor("build --jobs=4").redact_event(json.dumps({"option": [option]})))
     assert found["option"] == [{"combinedForm": "--jobs=[redacted]", "optionName": "jobs", "optionValue": "[redacted]"}]

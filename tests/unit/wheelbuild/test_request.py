@@ -1,4 +1,4 @@
-"""What is left open is fitted to the machine; what is wrong is named."""
+"""Settings that are left open are fitted to the machine; wrong ones are named."""
 
 import pytest
 from wheelbuild.request import UsageError, read_request

@@ -1,4 +1,4 @@
-"""One wheel leaves the stage: the one of this run."""
+"""One wheel leaves the stage: that of this run."""
 
 import hashlib
 import json

@@ -1,4 +1,4 @@
-"""A remote service is asked for a connection before Bazel, which would be patient for minutes."""
+"""The connection to a remote service is tested before Bazel starts, because Bazel would wait for minutes."""
 
 import socket
 import time
@@ -24,7 +24,7 @@ def test_name_that_nobody_has_is_named() -> None:
 
 
 def test_silence_is_not_waited_for() -> None:
-    # A queue of connections that is full answers no more: packets to it get lost, as behind a firewall.
+    # A full queue of connections drops packets without an answer, as a firewall does.
     with socket.create_server(("127.0.0.1", 0), backlog=0) as server:
         address = server.getsockname()
         waiting = [socket.socket() for _ in range(4)]

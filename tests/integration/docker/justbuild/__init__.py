@@ -1,7 +1,7 @@
-"""A real remote executor for Bazel: justbuild from Debian, in a container of its own.
+"""A real remote executor for Bazel: justbuild from Debian, in its own container.
 
-It runs actions, keeps their results, and serves them to ``--remote-cache`` as well. It takes no results of others
-(``UpdateActionResult`` is not implemented), and refuses transfers without an instance name.
+It runs actions, keeps their results, and also serves them to ``--remote-cache``. It accepts no results from clients
+(``UpdateActionResult`` is not implemented) and refuses transfers without an instance name.
 """
 
 import socket
@@ -19,7 +19,7 @@ INSTANCE = "main"
 
 
 def build() -> None:
-    """Make the image, from the stage in which the actions would otherwise run."""
+    """Build the image on the stage in which the actions would otherwise run."""
     prover = "toolkit/prover:tests"
     outcome = stages.build("toolchain-prover", tag=prover)
     assert outcome.code == 0, outcome.text
@@ -30,7 +30,7 @@ def build() -> None:
 
 @contextmanager
 def serve() -> Iterator[str]:
-    """Run it; gives its URL, under which the containers of a build reach it."""
+    """Run the executor; yield the URL under which the containers of a build reach it."""
     build()
     argv = ["docker", "run", "--rm", "--detach", IMAGE]
     name = subprocess.run(argv, check=True, capture_output=True, text=True).stdout.strip()

@@ -1,4 +1,4 @@
-"""The audit finds planted mistakes, each by its kind, and nothing in the job's own graphs."""
+"""The audit finds planted mistakes, each by its kind, and finds none in the job's own graphs."""
 
 import json
 from collections.abc import Callable
@@ -16,7 +16,7 @@ NUMBERS = tf.TensorSpec((64,), tf.int32)
 
 
 def find(function: Callable[..., Any], *arguments: tf.TensorSpec) -> list[tuple[str, str]]:
-    """Kind and operation of each finding in the graph of a function."""
+    """Return kind and operation of each finding in the graph of a function."""
     report = audit.audit_graph(graphs.optimize(graphs.trace("planted", function, arguments)))
     return [(finding.kind, finding.operation) for finding in report.findings]
 
@@ -95,8 +95,8 @@ def test_random_numbers_without_a_seed_are_refused() -> None:
 def test_an_operation_without_a_gpu_kernel() -> None:
     found = find(lambda x: tf.raw_ops.NthElement(input=x + 1.0, n=1) * 2.0, MAPS)
     assert ("kernel", "NthElement") in found
-    assert ("copy", "NthElement") in found  # what it reads is fetched from the device
-    assert ("copy", "Mul") in found  # and what it makes is sent back
+    assert ("copy", "NthElement") in found  # its input is fetched from the device
+    assert ("copy", "Mul") in found  # its output is sent back
     assert len(found) == 3
 
 
@@ -117,7 +117,7 @@ def test_a_round_trip_through_numpy() -> None:
 
 
 def test_comparing_int32_copies_to_the_host() -> None:
-    """A class number as int32 comes from the device and is compared on the host."""
+    """Class numbers in int32 are copied from the device and compared on the host."""
     logits = tf.TensorSpec((64, 10))
     found = find(lambda x, y: tf.reduce_sum(tf.cast(tf.argmax(x, -1, tf.int32) == y, tf.int32)), logits, NUMBERS)
     assert [kind for kind, _ in found] == ["copy"] * 3
@@ -145,7 +145,7 @@ def test_what_a_branch_does_is_seen() -> None:
         tf.cond(use, lambda: weight.assign(tf.raw_ops.NthElement(input=x, n=1)), lambda: weight)
 
     traced = graphs.trace("planted", step, [MAPS, flag])
-    for graph in (traced, graphs.optimize(traced)):  # called by an If, and taken into the graph
+    for graph in (traced, graphs.optimize(traced)):  # called by an If, then inlined into the graph
         report = audit.audit_graph(graph)
         assert "NthElement" in [finding.operation for finding in report.findings if finding.kind == "kernel"]
 
@@ -176,7 +176,7 @@ def test_nothing_is_found_in_the_job(memory: Memory, precision: Precision) -> No
     training, evaluation = _audit_small(memory=memory, precision=precision)
     assert not training.findings
     assert not evaluation.findings
-    assert training.inputs == ("images", "labels")  # the rate is read by what XLA compiles
+    assert training.inputs == ("images", "labels")  # XLA's compiled function reads the rate
     assert evaluation.inputs == ("images",)
 
 

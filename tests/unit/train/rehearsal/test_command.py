@@ -1,4 +1,4 @@
-"""The command line of a rehearsal, and what it refuses before anything starts."""
+"""The command line of a rehearsal, and what it refuses before it starts."""
 
 import subprocess
 import sys
@@ -52,7 +52,6 @@ def test_wrong_usage_is_exit_code_2(words: list[str], capsys: pytest.CaptureFixt
 
 
 def test_a_cpu_build_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
-    """The tests' own TensorFlow is the CPU build."""
     assert main(["digits"]) == 4
     assert "is not a CUDA build" in capsys.readouterr().err
 

@@ -1,4 +1,4 @@
-"""What a rehearsal's record is judged by; the records here are made up, those of tests/rehearsal are real."""
+"""How a rehearsal's record is judged. The records here are invented; those of tests/rehearsal are real."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""The static audit beside a rehearsal: its own process, its findings, and its failures."""
+"""The static audit beside a rehearsal: its process, its findings and its failures."""
 
 import os
 import time
@@ -11,7 +11,7 @@ from train.rehearsal.request import Request, choose_device
 
 JOB = Request(config=parse(["digits", "--depth", "10"]), device=choose_device("t4"))
 
-# Adds an operation without a GPU kernel to what the job's evaluation returns.
+# Adds an operation without a GPU kernel to the results of the job's evaluation.
 PLANT = """
 import tensorflow as tf
 from train import step

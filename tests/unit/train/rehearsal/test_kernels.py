@@ -1,6 +1,6 @@
-"""The table of GPU kernels: how a kernel is chosen, and that the data file is what the CUDA wheel says.
+"""The table of GPU kernels: how a kernel is chosen, and that the data file agrees with the CUDA wheel.
 
-The CUDA wheel is not in the locked set of packages. Tests that need it use the Python that TOOLKIT_CUDA_PYTHON names.
+The CUDA wheel is not in the locked set. Tests that need it use the Python that TOOLKIT_CUDA_PYTHON names.
 """
 
 import mmap
@@ -122,7 +122,7 @@ print(wrong)
 
 @pytest.mark.rehearse
 def test_every_registered_kernel_is_found_in_the_file() -> None:
-    """Joining the registrations to few rows has lost none, and given none the host arguments of another."""
+    """Merging registrations into few rows has lost none, and has changed no kernel's host arguments."""
     done = subprocess.run(
         [PYTHON, "-c", _EACH],
         cwd=ROOT,

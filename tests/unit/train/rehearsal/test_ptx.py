@@ -1,4 +1,4 @@
-"""The step compiled for a GPU without one: what is read from ptxas, and, with the CUDA wheel, the whole way."""
+"""The step compiled for a GPU without one: what is read from ptxas and, with the CUDA wheel, the whole program."""
 
 import json
 import os
@@ -47,7 +47,7 @@ def test_the_device_is_described_by_its_row() -> None:
     text = ptx.describe_target(choose_device("t4"))
     assert "major: 7 minor: 5" in text
     assert "core_count: 40 " in text
-    assert "(emulated)" in text  # whatever XLA writes must not pass for a card's
+    assert "(emulated)" in text  # XLA's output must not be taken for that of a real card
 
 
 def test_without_a_compiler_it_says_what_to_install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

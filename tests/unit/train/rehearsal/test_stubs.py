@@ -1,4 +1,4 @@
-"""What stands for the entry points that are not emulated."""
+"""Stubs of the entry points that are not emulated."""
 
 import pytest
 
