@@ -78,7 +78,7 @@ with socket.create_server((socket.gethostbyname(socket.gethostname()), 0)) as se
 
 
 def test_training_on_digits_gives_up_the_network_and_a_download_is_tried(clone: Path) -> None:
-    """The service has a network, for data that must be fetched. The job closes it where it has to fetch nothing."""
+    """The service has a network, for data that must be fetched. The job closes it if there is nothing to fetch."""
     compose = ["docker", "compose", "run", "--rm", "-T"]
     options = ["--epochs", "1", "--depth", "10", "--progress", "quiet"]
     done = _run(clone, *compose, "--entrypoint", "python", "train", "-c", NETWORK, "digits", *options)
