@@ -72,7 +72,7 @@ def find_others(client: docker.DockerClient) -> list[str]:
     A user named them with ``toolkit build-image --tag``, or built them on an image of the toolkit and so inherited its
     labels.
     """
-    with translating_errors("listing what is built on them"):
+    with translating_errors("listing the images that the toolkit did not name"):
         images = client.images.list(filters={"label": f"{naming.OWNER_LABEL}=toolkit"})
     return sorted(tag for item in images for tag in item.tags if not _is_named_by_toolkit(item, tag))
 

@@ -119,5 +119,5 @@ def _read_step(value: Any) -> Step:
         *(word for argv in step.commands for word in argv),
     ]
     if json.loads(json.dumps(step.to_json())) != value or not all(isinstance(word, str) for word in words):
-        raise ValueError("a step has other fields or values than a step has")
+        raise ValueError("the fields of a step are title, commands, inputs and outputs, and their values are text")
     return step

@@ -28,8 +28,8 @@ FULL_DISK = "the engine's disk filled up during the build"
 PRUNE = "docker builder prune --filter type=regular"
 """Removes unused layers. Without the filter it would also remove Bazel's cache mounts, which take hours to refill."""
 FULL_DISK_REMEDY = (
-    f"free space (`toolkit clean`, `{PRUNE}`) and run this again: compiled files are used again; "
-    "without the filter, `docker builder prune` would remove that too"
+    f"free space with `toolkit clean` or `{PRUNE}`, and run this again: compiled files are used again; "
+    "keep the filter, because without it the compiled files are removed too"
 )
 
 _CACHE_SECONDS = 120

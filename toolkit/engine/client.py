@@ -63,9 +63,9 @@ def connect() -> docker.DockerClient:
     try:
         client = docker.DockerClient(**_find_endpoint(), timeout=ANSWER_SECONDS, version="auto")
         client.ping()
+        version = client.version()
     except (DockerException, requests.RequestException, ValueError) as error:
         raise EngineError("no container engine answers", why=str(error)[:400], remedy=START_IT) from error
-    version = client.version()
     api = tuple(int(part) for part in str(version["ApiVersion"]).split("."))
     if api < OLDEST_API:
         raise EngineError(

@@ -98,25 +98,23 @@ def find_images(settings: Settings, *, required: bool, bazel: str = "") -> Engin
     """Return the images that a build starts from.
 
     Args:
-        required: raise if there is no engine or no base image; otherwise the digests stay empty.
+        required: raise if there is no engine or no base image; otherwise what the engine does not tell stays empty.
         bazel: the value of ``--bazel``, or empty.
 
     Raises:
-        EngineError: no engine answers.
+        EngineError: no engine answers, or it stopped answering.
         PreflightError: the engine has no base image and can pull none.
     """
-    from toolkit.engine.client import connect, select_base
+    from toolkit.engine.client import connect, select_base, translating_errors
 
+    known: dict[str, str] = {}
     try:
         client = connect()
-    except EngineError:
-        if required:
-            raise
-        return EngineImages(base=settings.base_image)
-    known = {"bazel_digest": _find_bazel_digest(client, bazel), "engine": f"docker {client.version()['Version']}"}
-    try:
+        with translating_errors("reporting its version"):
+            known["engine"] = f"docker {client.version()['Version']}"
+        known["bazel_digest"] = _find_bazel_digest(client, bazel)
         found = select_base(client, settings)
-    except PreflightError:
+    except (EngineError, PreflightError):
         if required:
             raise
         return EngineImages(base=settings.base_image, **known)

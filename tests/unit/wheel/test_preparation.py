@@ -7,10 +7,11 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
+from docker.errors import DockerException
 
 from tests.command import Run
 from toolkit.engine import client
-from toolkit.errors import PreflightError
+from toolkit.errors import EngineError, PreflightError
 from toolkit.settings import resolve
 from toolkit.wheel import request
 
@@ -30,6 +31,32 @@ def test_engine_without_the_base_leaves_its_digest_open_where_nothing_is_built(m
     assert (found.base, found.digest, found.engine) == (settings.base_image, "", "docker 26.1.5")
     with pytest.raises(PreflightError):
         request.find_images(settings, required=True)
+
+
+@pytest.mark.parametrize(
+    ("failing", "told"),
+    [
+        ("version", ("", "")),
+        ("find_digest", ("docker 26.1.5", "")),
+        ("select_base", ("docker 26.1.5", "sha256:1")),
+    ],
+)
+def test_engine_that_stops_answering_leaves_open_what_it_did_not_tell(
+    monkeypatch: pytest.MonkeyPatch, failing: str, told: tuple[str, str]
+) -> None:
+    def stop(*_: object) -> None:
+        raise DockerException("closed") if failing == "version" else EngineError("the container engine failed")
+
+    engine = SimpleNamespace(version=lambda: {"Version": "26.1.5"})
+    monkeypatch.setattr(client, "connect", lambda: engine)
+    monkeypatch.setattr(client, "find_digest", lambda *_: "sha256:1")
+    monkeypatch.setattr(engine if failing == "version" else client, failing, stop)
+    settings = resolve({}, environment={})
+    found = request.find_images(settings, required=False, bazel="docker-image://bazel")
+    assert (found.base, found.digest) == (settings.base_image, "")
+    assert (found.engine, found.bazel_digest) == told
+    with pytest.raises(EngineError):
+        request.find_images(settings, required=True, bazel="docker-image://bazel")
 
 
 def test_dry_run_says_what_this_machine_would_take(run: Run) -> None:
