@@ -19,6 +19,7 @@ from toolkit.errors import IntegrityError
 from toolkit.plan import Step, Task
 from toolkit.settings import Settings
 from toolkit.smoke import launch
+from toolkit.smoke.inside.check import Ask
 from toolkit.smoke.report import Report
 from toolkit.wheel import request as wheel_requests
 from toolkit.wheel.request import PlannedWheel, WheelRequest
@@ -158,7 +159,7 @@ def environment_task(resolved: Resolved, console: Console) -> Task[Environment]:
 def smoke_task(
     resolved: Resolved,
     prepared: Task[Environment],
-    expected: launch.Expectation,
+    ask: Ask,
     console: Console,
     *,
     again: bool = False,
@@ -171,13 +172,13 @@ def smoke_task(
     Args:
         again: run the checks even if they passed before.
     """
-    commands = resolved.engine.commands(resolved.reference, launch.plan(expected))
+    commands = resolved.engine.commands(resolved.reference, launch.plan(ask))
 
     def check() -> Report:
         environment = prepared.result
-        report = None if again else launch.recall(environment, expected)
+        report = None if again else launch.recall(environment, ask)
         reused = report is not None
-        report = report or launch.run(resolved.engine, environment, expected, console)
+        report = report or launch.run(resolved.engine, environment, ask, console)
         console.heading("smoke", f"{report.summary}{' (reused)' if reused else ''}")
         if required:
             report.require_pass()

@@ -58,7 +58,7 @@ def up(
     from toolkit import pipeline, training
     from toolkit.errors import UsageError
     from toolkit.plan import run
-    from toolkit.smoke import launch
+    from toolkit.smoke.inside.check import Ask
 
     start = monotonic()
     console, settings = session.console, session.settings
@@ -83,14 +83,14 @@ def up(
             remedy="add --from-source",
         )
     resolved = pipeline.resolve(request, console)
-    expected = launch.Expectation(
+    ask = Ask(
         version=settings.tensorflow,
         cuda=settings.cuda,
         cudnn=settings.cudnn,
         device="gpu" if resolved.gpu else "auto",
     )
     prepared = pipeline.environment_task(resolved, console)
-    checked = pipeline.smoke_task(resolved, prepared, expected, console, required=True)
+    checked = pipeline.smoke_task(resolved, prepared, ask, console, required=True)
     trained = pipeline.train_task(resolved, prepared, arguments, config, quiet=console.verbosity < 0)
     if not run([prepared, checked, trained], console, dry_run=dry_run):
         return
@@ -153,12 +153,13 @@ def smoke(
     from toolkit.errors import UsageError
     from toolkit.plan import run
     from toolkit.smoke import launch
+    from toolkit.smoke.inside.check import Ask
     from toolkit.smoke.report import render, write_junit
 
     console, settings = session.console, session.settings
     # In a named image, the version is checked only if the user named one.
     said = image is None or settings.sources["tensorflow"] != "default"
-    expected = launch.Expectation(
+    ask = Ask(
         version=expect_version or (settings.tensorflow if said else ""),
         cuda=settings.cuda,
         cudnn=settings.cudnn,
@@ -167,13 +168,13 @@ def smoke(
         skip=tuple(skip or ()),
     )
     if skip:
-        launch.require_known(expected.skip)
+        launch.require_known(ask.skip)
     if image is not None and (wheel or settings.engine == "host"):
         raise UsageError("--image names what is checked: it goes with neither --wheel nor --engine host")
     request = pipeline.Request(settings=settings, wheel=wheel, dry_run=dry_run)
     resolved = pipeline.resolve(request, console) if image is None else pipeline.resolve_image(request, image)
     prepared = pipeline.environment_task(resolved, console)
-    checked = pipeline.smoke_task(resolved, prepared, expected, console, again=True)
+    checked = pipeline.smoke_task(resolved, prepared, ask, console, again=True)
     if not run([prepared, checked], console, dry_run=dry_run):
         return
     report = checked.result

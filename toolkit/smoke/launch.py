@@ -4,13 +4,14 @@ import json
 import subprocess
 import sys
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from pathlib import Path
 
 from toolkit import digest, files
 from toolkit.console import Console, StatusLine
 from toolkit.engine import Engine, Environment, Job, Mount
 from toolkit.errors import CheckError, UsageError
+from toolkit.smoke.inside.check import Ask
 from toolkit.smoke.report import Report, from_json, parse
 
 INSIDE = Path(__file__).parent / "inside"
@@ -19,20 +20,6 @@ NO_PYTHON = 127
 
 DEADLINE_SECONDS = 1800
 """For all checks together; each has its own, shorter deadline."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class Expectation:
-    """What the checks must find; an empty value is not checked."""
-
-    version: str = ""  # of TensorFlow
-    cuda: str = ""  # CUDA release as loaded
-    cudnn: str = ""  # cuDNN release as loaded
-    capability: str = ""  # compute capability, of the build and of the device
-    device: str = "auto"  # ``auto``, ``cpu`` or ``gpu``; ``gpu`` makes a missing GPU a failure
-    # checks to leave out, by id, noun or pattern. They are part of a saved report's key, so that a report without these
-    # checks is never reused for a run with them
-    skip: tuple[str, ...] = ()
 
 
 def require_known(patterns: Sequence[str]) -> None:
@@ -46,28 +33,28 @@ def require_known(patterns: Sequence[str]) -> None:
         )
 
 
-def plan(expected: Expectation) -> Job:
-    """Return the job: the checks' folder mounted read-only, no network, and the expectation."""
+def plan(ask: Ask) -> Job:
+    """Return the job: the checks' folder mounted read-only, no network, and the expected versions as options."""
     inside = Mount(source=INSIDE, target="/opt/toolkit/inside")
-    argv: list[str | Mount] = [inside, "--json", "--device", expected.device]
+    argv: list[str | Mount] = [inside, "--json", "--device", ask.device]
     for option, value in (
-        ("--expect-version", expected.version),
-        ("--expect-cuda", expected.cuda),
-        ("--expect-cudnn", expected.cudnn),
-        ("--expect-capability", expected.capability),
+        ("--expect-version", ask.version),
+        ("--expect-cuda", ask.cuda),
+        ("--expect-cudnn", ask.cudnn),
+        ("--expect-capability", ask.capability),
     ):
         argv += [option, value] if value else []
-    argv += _leave_out(expected.skip)
+    argv += _leave_out(ask.skip)
     return Job(
         title="smoke",
         argv=tuple(argv),
         mounts=(inside,),
-        gpu=expected.device == "gpu",
+        gpu=ask.device == "gpu",
         deadline=DEADLINE_SECONDS,
     )
 
 
-def run(engine: Engine, environment: Environment, expected: Expectation, console: Console) -> Report:
+def run(engine: Engine, environment: Environment, ask: Ask, console: Console) -> Report:
     """Run the checks and keep their report beside the environment.
 
     Raises:
@@ -82,7 +69,7 @@ def run(engine: Engine, environment: Environment, expected: Expectation, console
         status.show(_describe(line))
 
     try:
-        code = engine.run(environment, plan(expected), collect)
+        code = engine.run(environment, plan(ask), collect)
     finally:
         status.clear()
     if code == NO_PYTHON:
@@ -92,13 +79,13 @@ def run(engine: Engine, environment: Environment, expected: Expectation, console
             remedy="give an image that holds TensorFlow",
         )
     report = parse("\n".join(lines))
-    files.write_json(_path(environment, expected), report.to_json())
+    files.write_json(_path(environment, ask), report.to_json())
     return report
 
 
-def recall(environment: Environment, expected: Expectation) -> Report | None:
+def recall(environment: Environment, ask: Ask) -> Report | None:
     """Return the saved report for the same checks, environment and expectation, if its verdict is ``pass``."""
-    value = files.read_json(_path(environment, expected))
+    value = files.read_json(_path(environment, ask))
     report = from_json(value) if value is not None else None
     return report if report and report.verdict == "pass" else None
 
@@ -108,8 +95,9 @@ def _leave_out(patterns: Sequence[str]) -> list[str]:
     return [f"--skip={pattern}" for pattern in patterns]
 
 
-def _path(environment: Environment, expected: Expectation) -> Path:
-    key = digest.digest_value([environment.digest, digest.digest_paths(INSIDE, [INSIDE]), asdict(expected)])
+def _path(environment: Environment, ask: Ask) -> Path:
+    # With the checks that are left out, so that a report without them is never reused for a run with them.
+    key = digest.digest_value([environment.digest, digest.digest_paths(INSIDE, [INSIDE]), asdict(ask)])
     return environment.folder / f"smoke-{digest.shorten(key)}.json"
 
 

@@ -11,7 +11,7 @@ from toolkit.engine.job import Listener
 from toolkit.errors import UsageError
 from toolkit.findings import Finding
 from toolkit.smoke import launch
-from toolkit.smoke.launch import Expectation
+from toolkit.smoke.inside.check import Ask
 from toolkit.smoke.report import Report
 
 
@@ -27,15 +27,15 @@ class PassingEngine:
 
 def test_a_pass_with_checks_left_out_is_not_taken_for_a_whole_one(tmp_path: Path) -> None:
     environment = Environment(kind="image", digest="sha256:0", reference="any", folder=tmp_path, reused=True)
-    partial = Expectation(version="2.19.0", skip=("numerics",))
+    partial = Ask(version="2.19.0", skip=("numerics",))
     launch.run(PassingEngine(), environment, partial, Console(verbosity=-1))  # type: ignore[arg-type]
     assert launch.recall(environment, partial) is not None
-    assert launch.recall(environment, Expectation(version="2.19.0")) is None
-    assert launch.recall(environment, Expectation(version="2.19.0", skip=("xla",))) is None
+    assert launch.recall(environment, Ask(version="2.19.0")) is None
+    assert launch.recall(environment, Ask(version="2.19.0", skip=("xla",))) is None
 
 
 def test_what_is_left_out_is_one_word_each() -> None:
-    words = launch.plan(Expectation(skip=("xla", "--device"))).argv
+    words = launch.plan(Ask(skip=("xla", "--device"))).argv
     assert [word for word in words if str(word).startswith("--skip")] == ["--skip=xla", "--skip=--device"]
 
 

@@ -18,15 +18,16 @@ TENSORFLOW: Final = "tensorflow.import"
 """The check that other checks need when they use TensorFlow."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Ask:
-    """What is expected of the installation under test; an empty string expects nothing."""
+    """What is expected of the installation under test; an empty value expects nothing."""
 
     version: str = ""  # TensorFlow's version, ``2.19.0``
-    capability: str = ""  # compute capability of the GPU that it must serve, ``7.5``
+    capability: str = ""  # compute capability that the build and the GPU must have, ``7.5``
     cuda: str = ""  # CUDA version that it must load, ``12.6.1``
     cudnn: str = ""  # cuDNN version that it must load, ``9.5.0``
     device: str = "auto"  # ``auto`` uses a GPU if there is one, ``cpu`` hides it, ``gpu`` fails without one
+    skip: tuple[str, ...] = ()  # checks to leave out, by id, noun or pattern
 
 
 class Fail(Exception):  # noqa: N818 - a verdict, not an error of the program

@@ -88,12 +88,19 @@ def main(argv: Sequence[str] | None = None) -> int:
     arguments = list(sys.argv[1:] if argv is None else argv)
     parser = _parser()
     options = parser.parse_args(arguments)
-    ask = Ask(options.version, options.capability, options.cuda, options.cudnn, options.device)
+    ask = Ask(
+        version=options.version,
+        capability=options.capability,
+        cuda=options.cuda,
+        cudnn=options.cudnn,
+        device=options.device,
+        skip=tuple(options.skip),
+    )
     if options.serve:
         serve(CHECKS, ask)
         return EXIT_OK
     try:
-        checks, left_out = select(options.only), leave_out(options.skip)
+        checks, left_out = select(options.only), leave_out(ask.skip)
     except ValueError as error:
         parser.error(str(error))
     if options.list:

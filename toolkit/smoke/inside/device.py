@@ -6,6 +6,7 @@ Without a GPU its checks are skipped, unless one was asked for: then they fail a
 import ctypes
 import os
 import platform
+from dataclasses import replace
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -207,7 +208,7 @@ def _absence(ask: Ask) -> list[str]:
     causes = []
     for probe in (driver, libraries.load, libraries.versions):
         try:
-            probe(Ask(ask.version, ask.capability, ask.cuda, ask.cudnn, "gpu"))
+            probe(replace(ask, device="gpu"))
         except Fail as fail:
             causes.append(str(fail))
     return causes or ["the driver and the libraries answer; TensorFlow's own log (stderr) has the reason"]
