@@ -3,6 +3,7 @@
 import fcntl
 import re
 import shutil
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -10,10 +11,9 @@ from typing import Any
 import docker
 from docker.errors import APIError
 
-from toolkit import naming
+from toolkit import files, naming
 from toolkit.engine import buildx
 from toolkit.engine.client import translating_errors
-from toolkit.wheel import folder as wheel_folder
 
 FOLDERS = re.compile(r"(environment|image|wheel)-[a-z0-9.-]*[0-9a-f]{12}|toolkit-cache")
 """Folder names that only the toolkit uses. Other folders in the state folder are left alone."""
@@ -28,17 +28,17 @@ class Leftover:
 
 
 def find(
-    client: docker.DockerClient | None, state: Path, *, dist: Path | None = None, with_base: bool = False
+    client: docker.DockerClient | None, state: Path, *, results: Sequence[Path] = (), with_base: bool = False
 ) -> list[Leftover]:
     """Return everything that the toolkit made: containers first, because an image in use cannot be removed.
 
     Args:
         client: a connection to the engine, or None to look at folders only.
-        dist: the folder of finished wheels, in which only the leftovers of killed builds are found.
+        results: folders of finished wheels and runs, in which only the leftovers of killed commands are found.
         with_base: return base stand-ins too; making them again needs a Debian mirror.
     """
-    halves = _find_halves(dist) if dist else ()
-    return [*(_find_in_engine(client, with_base) if client else ()), *_find_folders(state), *halves]
+    unfinished = [item for folder in results for item in _find_unfinished(folder)]
+    return [*(_find_in_engine(client, with_base) if client else ()), *_find_folders(state), *unfinished]
 
 
 def _find_in_engine(client: docker.DockerClient, with_base: bool) -> list[Leftover]:
@@ -109,12 +109,12 @@ def _find_folders(state: Path) -> list[Leftover]:
     ]
 
 
-def _find_halves(dist: Path) -> list[Leftover]:
-    # The folder of a running build is never removed, not even with --force.
+def _find_unfinished(results: Path) -> list[Leftover]:
+    # The folder of a running command is never removed, not even with --force.
     return [
         Leftover(kind="folder", name=str(path), handle=path)
-        for path in wheel_folder.find_staging(dist)
-        if wheel_folder.is_abandoned(path)
+        for path in files.find_staging(results)
+        if files.is_abandoned(path)
     ]
 
 

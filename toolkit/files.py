@@ -1,11 +1,23 @@
-"""Writes files completely or not at all."""
+"""Writes files and folders completely or not at all.
 
+A folder is made under a hidden, locked name beside the finished ones, and renamed when it is complete.
+"""
+
+import fcntl
 import json
 import os
+import re
+import shutil
 import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 from pathlib import Path
 
 from toolkit.errors import PreflightError
+
+_STAGING_NAME = re.compile(r"\.[0-9a-f]{12}\.[a-z0-9_]{8}")
+"""A shortened digest and the suffix of ``mkdtemp``; hidden folders of other names are left alone."""
 
 
 def write_atomically(path: Path, data: str | bytes) -> None:
@@ -64,3 +76,78 @@ def require_writable(folder: Path) -> None:
             why=error.strerror or str(error),
             remedy="choose another folder, or change its owner",
         ) from error
+
+
+@dataclass(frozen=True, kw_only=True)
+class Staging:
+    """A folder in which one command works."""
+
+    path: Path  # the folder
+    lock: int  # descriptor of its lock; a child that inherits it holds the lock until the child ends
+
+
+@contextmanager
+def stage(parent: Path, name: str) -> Iterator[Staging]:
+    """Make a hidden folder for one command, and remove it at the end unless it was moved.
+
+    The kernel releases the folder's lock when this process and all children that inherited it have ended. A folder
+    without a lock is abandoned, and the next command of its kind or ``toolkit clean`` removes it. filelock's locks are
+    not inherited.
+
+    Args:
+        name: a shortened digest of what is made.
+    """
+    sweep(parent)
+    with _open(parent) as door:
+        _flock(door)  # otherwise the folder would look abandoned before it is locked
+        path = Path(tempfile.mkdtemp(prefix=f".{name}.", dir=parent))
+        lock = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
+        _flock(lock)
+    try:
+        yield Staging(path=path, lock=lock)
+    finally:
+        shutil.rmtree(path, ignore_errors=True)
+        os.close(lock)
+        # At the first sweep, a child of a killed command may still have held its lock.
+        sweep(parent)
+
+
+def find_staging(parent: Path) -> list[Path]:
+    """Return the staging folders of running and of killed commands."""
+    try:
+        paths = sorted(parent.iterdir())
+    except OSError:
+        return []
+    return [path for path in paths if _STAGING_NAME.fullmatch(path.name) and path.is_dir() and not path.is_symlink()]
+
+
+def is_abandoned(path: Path) -> bool:
+    """Return whether no process holds a folder's lock; False if that cannot be determined."""
+    with suppress(OSError), _open(path.parent) as door, _open(path) as lock:
+        fcntl.flock(door, fcntl.LOCK_SH)
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        return True
+    return False
+
+
+def sweep(parent: Path) -> None:
+    """Remove the folders that killed commands left."""
+    for path in find_staging(parent):
+        if is_abandoned(path):
+            # Each command makes a new folder, so none starts to use this one.
+            shutil.rmtree(path, ignore_errors=True)
+
+
+def _flock(handle: int) -> None:
+    # On a file system without locks, is_abandoned() is False, so that nothing is removed.
+    with suppress(OSError):
+        fcntl.flock(handle, fcntl.LOCK_EX)
+
+
+@contextmanager
+def _open(folder: Path) -> Iterator[int]:
+    handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        yield handle
+    finally:
+        os.close(handle)

@@ -1,9 +1,11 @@
 """`toolkit clean` removes only folders and images with names that the toolkit gives."""
 
+import json
 from pathlib import Path
 
 import pytest
 
+from tests.command import Run
 from toolkit import clean, naming
 from toolkit.engine import host
 
@@ -47,6 +49,18 @@ def test_an_environment_in_use_is_kept(tmp_path: Path) -> None:
         assert item.used
     (item,) = clean.find(None, tmp_path)
     assert not item.used
+
+
+def test_what_killed_commands_left_is_removed_and_runs_are_kept(run: Run) -> None:
+    kept = [
+        _make(run.folder / "runs", name) for name in ("digits-bc-22-12-f17b0ed5", "digits-bc-22-12-f17b0ed5-again-1")
+    ]
+    left = [_make(run.folder / folder, ".0123456789ab.aaaaaaaa") for folder in ("runs", "dist")]
+    done = run("clean", "--json", DOCKER_HOST="unix:///nonexistent.sock")
+    assert done.returncode == 0, done.stderr
+    assert len(json.loads(done.stdout)["removed"]) == 2
+    assert all(path.is_dir() for path in kept)
+    assert not any(path.exists() for path in left)
 
 
 PLAN = "sha256:0123456789ab" + "0" * 52

@@ -54,7 +54,7 @@ def clean(
     force: Annotated[bool, typer.Option("--force", help="Remove containers in which a job is running, too.")] = False,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only list what would be removed.")] = False,
 ) -> None:
-    """Remove the toolkit's images, containers, volumes, environments and unfinished wheels.
+    """Remove the toolkit's images, containers, volumes, environments, unfinished wheels and unfinished reproductions.
 
     Finished wheels and runs are kept. Bazel's caches and images that a user named are left and listed.
     """
@@ -73,7 +73,8 @@ def clean(
     left += (
         [f"image {name}: named by a user; `docker image rm {name}`" for name in find_others(client)] if client else []
     )
-    for item in [*find(client, Path(settings.state), dist=out, with_base=with_base), *caches]:
+    found = find(client, Path(settings.state), results=(out, Path(settings.runs)), with_base=with_base)
+    for item in [*found, *caches]:
         reason = "" if force else item.used
         if not reason and not dry_run:
             reason = remove(item)

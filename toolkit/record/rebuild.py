@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal
 
-from toolkit import digest, lock, naming, project
+from toolkit import digest, files, lock, naming, project
 from toolkit.console import Console
 from toolkit.engine import buildx
 from toolkit.errors import BuildError, CheckError, IntegrityError, UnsupportedError
@@ -176,7 +176,7 @@ def rebuild(path: Path, settings: Settings, *, bazelrc: str, console: Console) -
     plan = change_plan(read_plan(path), ca_bundle=settings.ca_bundle, bazelrc=bazelrc, cache_id=name)
     require_inputs(plan)
     started = time.monotonic()
-    with buildx.removing_caches(name, console), folder.stage(path.resolve().parent, plan.name) as claimed:
+    with buildx.removing_caches(name, console), files.stage(path.resolve().parent, plan.name) as claimed:
         build_log = Path(settings.state) / f"wheel-{plan.name}" / "rebuild.log"
         try:
             buildx.build(

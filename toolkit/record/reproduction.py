@@ -1,13 +1,13 @@
 """Repeats a finished run in its own environment or an equal one, and compares the two runs."""
 
+import errno
 import json
-import shutil
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from toolkit import files, pipeline, plan, training
+from toolkit import digest, files, pipeline, plan, training
 from toolkit.console import Console
 from toolkit.engine import Engine, Environment, Job, Mount, host
 from toolkit.engine.choice import adopt, choose
@@ -184,36 +184,39 @@ def repeat(
         PreflightError: software, hardware or data differ from the first run's.
         JobError: the training job failed.
     """
-    folder = reproduction.choose_folder() if dry_run else _claim_folder(reproduction)
-    kept = None
-    try:
-        tasks, compared = plan_tasks(reproduction, folder, console)
-        if not plan.run(tasks, console, dry_run=dry_run):
-            return None
+    if dry_run:
+        tasks, _ = plan_tasks(reproduction, reproduction.choose_folder(), console)
+        plan.run(tasks, console, dry_run=True)
+        return None
+    runs = Path(reproduction.resolved.request.settings.runs)
+    files.require_writable(runs)
+    # In a folder of its own, because in an existing one the job would resume the run that it finds.
+    with files.stage(runs, digest.shorten(reproduction.record.value["config_sha256"])) as staging:
+        try:
+            tasks, compared = plan_tasks(reproduction, staging.path, console)
+            plan.run(tasks, console)
+        except KeyboardInterrupt:
+            # The second run is never resumed: a resumed run would prove less.
+            raise InterruptionError(
+                "interrupted", remedy="the same command starts the second run from the beginning"
+            ) from None
         outcome = compared.result
         if keep or not outcome.comparison.holds:
-            kept = next(path.parent for path in folder.glob(f"*/{FILE}"))
-        return replace(outcome, kept=kept)
-    except KeyboardInterrupt:
-        # The second run is never resumed: a resumed run would prove less.
-        raise InterruptionError(
-            "interrupted", remedy="the same command starts the second run from the beginning"
-        ) from None
-    finally:
-        if not (kept or dry_run):
-            shutil.rmtree(folder, ignore_errors=True)
+            outcome = replace(outcome, kept=_publish(reproduction, staging.path))
+    return outcome
 
 
-def _claim_folder(reproduction: Reproduction) -> Path:
-    """Make a new folder. In an existing one the job would resume the run that it finds."""
-    files.require_writable(Path(reproduction.resolved.request.settings.runs))
+def _publish(reproduction: Reproduction, staged: Path) -> Path:
+    """Give the folder of the second run its final name, and return the run in it."""
+    name = next(staged.glob(f"*/{FILE}")).parent.name
+    staged.chmod(0o755)
     while True:
-        folder = reproduction.choose_folder()
         try:
-            folder.mkdir()
-        except FileExistsError:
-            continue
-        return folder
+            return staged.rename(reproduction.choose_folder()) / name
+        except OSError as error:
+            # Another command has taken the name since it was chosen, and a folder is not renamed onto a full one.
+            if error.errno not in {errno.EEXIST, errno.ENOTEMPTY}:
+                raise
 
 
 def plan_tasks(reproduction: Reproduction, folder: Path, console: Console) -> tuple[list[Task[Any]], Task[Outcome]]:

@@ -24,7 +24,7 @@ from toolkit.plan import Task
 from toolkit.settings import Settings
 from toolkit.versions import Table
 from toolkit.wheel import log as logs_
-from toolkit.wheel.folder import find_wheel, stage
+from toolkit.wheel.folder import find_wheel
 from toolkit.wheel.plan import LOG_TARGET, WheelPlan
 from toolkit.wheel.request import PlannedWheel
 from train.cores import count_cores
@@ -103,7 +103,7 @@ def build(plan: WheelPlan, table: Table, *, dist: Path, logs: Path, engine: str,
     require_buildx()
     files.require_writable(dist)
     # Beside the target, so that the last step is a rename.
-    with stage(dist, plan.name) as staging:
+    with files.stage(dist, plan.name) as staging:
         command = plan.command(staging.path)
         started = time.time()
         log, observe = logs / "build.log", _watch(console)

@@ -1,16 +1,6 @@
-"""Reads and stages the folder of a wheel: one wheel, its records, and ``SHA256SUMS`` for ``sha256sum --check``.
+"""Reads and checks the folder of a wheel: one wheel, its records, and ``SHA256SUMS`` for ``sha256sum --check``."""
 
-The folder is made under a hidden, locked name beside the finished ones, and renamed when it is complete.
-"""
-
-import fcntl
-import os
 import re
-import shutil
-import tempfile
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
-from dataclasses import dataclass
 from pathlib import Path
 
 from toolkit import digest, files
@@ -18,8 +8,6 @@ from toolkit.errors import BuildError, IntegrityError
 
 SUMS = "SHA256SUMS"
 _LINE = re.compile(r"([0-9a-f]{64}) [ *]([^/\0]+)")
-_STAGING_NAME = re.compile(r"\.[0-9a-f]{12}\.[a-z0-9_]{8}")
-"""A plan's name and the suffix of ``mkdtemp``; hidden folders of other names are left alone."""
 
 
 def find_wheel(folder: Path) -> Path:
@@ -112,74 +100,3 @@ def _is_plain(path: Path) -> bool:
 
 def _complain(folder: Path, why: str) -> IntegrityError:
     return IntegrityError(f"{folder.name} has changed since it was made", why=why, remedy="build the wheel again")
-
-
-@dataclass(frozen=True, kw_only=True)
-class Staging:
-    """A folder in which one build works."""
-
-    path: Path  # the folder
-    lock: int  # descriptor of its lock; a child that inherits it holds the lock until the child ends
-
-
-@contextmanager
-def stage(dist: Path, name: str) -> Iterator[Staging]:
-    """Make a hidden folder for one build, and remove it at the end unless it was moved.
-
-    The kernel releases the folder's lock when this process and all children that inherited it have ended. A folder
-    without a lock is abandoned, and the next build or ``toolkit clean`` removes it. filelock's locks are not inherited.
-    """
-    sweep(dist)
-    with _open(dist) as door:
-        _flock(door)  # otherwise the folder would look abandoned before it is locked
-        path = Path(tempfile.mkdtemp(prefix=f".{name}.", dir=dist))
-        lock = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
-        _flock(lock)
-    try:
-        yield Staging(path=path, lock=lock)
-    finally:
-        shutil.rmtree(path, ignore_errors=True)
-        os.close(lock)
-        # At the first sweep, the buildx of a killed build may still have held its lock.
-        sweep(dist)
-
-
-def find_staging(dist: Path) -> list[Path]:
-    """Return the staging folders of running and of killed builds."""
-    try:
-        paths = sorted(dist.iterdir())
-    except OSError:
-        return []
-    return [path for path in paths if _STAGING_NAME.fullmatch(path.name) and path.is_dir() and not path.is_symlink()]
-
-
-def is_abandoned(path: Path) -> bool:
-    """Return whether no process holds a folder's lock; False if that cannot be determined."""
-    with suppress(OSError), _open(path.parent) as door, _open(path) as lock:
-        fcntl.flock(door, fcntl.LOCK_SH)
-        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        return True
-    return False
-
-
-def sweep(dist: Path) -> None:
-    """Remove the folders that killed builds left."""
-    for path in find_staging(dist):
-        if is_abandoned(path):
-            # Each build makes a new folder, so no build starts to use this one.
-            shutil.rmtree(path, ignore_errors=True)
-
-
-def _flock(handle: int) -> None:
-    # On a file system without locks, is_abandoned() is False, so that nothing is removed.
-    with suppress(OSError):
-        fcntl.flock(handle, fcntl.LOCK_EX)
-
-
-@contextmanager
-def _open(folder: Path) -> Iterator[int]:
-    handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        yield handle
-    finally:
-        os.close(handle)

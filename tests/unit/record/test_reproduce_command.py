@@ -223,7 +223,12 @@ def test_a_dry_run_prints_the_question_and_the_job(toolkit: Run, run: Path) -> N
 def test_an_interrupt_leaves_nothing_and_says_that_nothing_goes_on(
     run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    killed = run.with_name(".0123456789ab.aaaaaaaa")
+    killed.mkdir()
+    during = []
+
     def stop(*_: object, **__: object) -> None:
+        during.extend(names(run))
         raise KeyboardInterrupt
 
     settings = resolve({}, environment={"TOOLKIT_STATE": str(tmp_path / "state"), "TOOLKIT_RUNS": str(run.parent)})
@@ -235,3 +240,7 @@ def test_an_interrupt_leaves_nothing_and_says_that_nothing_goes_on(
         reproduction.repeat(found, console, keep=True)
     assert "from the beginning" in caught.value.remedy
     assert names(run) == [run.name]
+    # Until the second run is finished its folder is hidden; one that a killed command left is removed.
+    hidden, own = during
+    assert (hidden[0], own) == (".", run.name)
+    assert hidden != killed.name

@@ -1,4 +1,4 @@
-"""A folder in which a wheel is made is removed when no process holds it any more, and never before."""
+"""A folder in which a result is made is removed when no process holds it any more, and never before."""
 
 import os
 import signal
@@ -9,15 +9,14 @@ from pathlib import Path
 
 import pytest
 
-from toolkit import clean
-from toolkit.wheel import folder
+from toolkit import clean, files
 
 NAME = "0123456789ab"
 HOLDER = """
 import subprocess, sys, time
 from pathlib import Path
-from toolkit.wheel import folder
-with folder.stage(Path(sys.argv[1]), sys.argv[2]) as place:
+from toolkit import files
+with files.stage(Path(sys.argv[1]), sys.argv[2]) as place:
     (place.path / "half.whl").touch()
     quiet = {"stdin": subprocess.DEVNULL, "stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
     child = subprocess.Popen(["sleep", sys.argv[3]], pass_fds=[place.lock], **quiet)
@@ -40,28 +39,28 @@ def kill(process: "subprocess.Popen[str]") -> None:
 
 
 def test_folder_is_there_while_it_is_used_and_gone_afterwards(tmp_path: Path) -> None:
-    with folder.stage(tmp_path, NAME) as place:
-        assert folder.find_staging(tmp_path) == [place.path]
-        assert not folder.is_abandoned(place.path)
+    with files.stage(tmp_path, NAME) as place:
+        assert files.find_staging(tmp_path) == [place.path]
+        assert not files.is_abandoned(place.path)
     assert list(tmp_path.iterdir()) == []
 
 
 def test_moved_result_stays(tmp_path: Path) -> None:
-    with folder.stage(tmp_path, NAME) as place:
+    with files.stage(tmp_path, NAME) as place:
         place.path.replace(tmp_path / NAME)
     assert [path.name for path in tmp_path.iterdir()] == [NAME]
 
 
 def test_next_build_removes_what_a_killed_one_left_and_spares_one_that_lives(tmp_path: Path) -> None:
     dead, _ = hold(tmp_path)
-    (left,) = folder.find_staging(tmp_path)
+    (left,) = files.find_staging(tmp_path)
     kill(dead)
     assert left.is_dir(), "a killed process tidies nothing up"
     alive, _ = hold(tmp_path)
     try:
         assert not left.exists()
-        (used,) = folder.find_staging(tmp_path)
-        with folder.stage(tmp_path, NAME):
+        (used,) = files.find_staging(tmp_path)
+        with files.stage(tmp_path, NAME):
             pass
         assert (used / "half.whl").exists()
     finally:
@@ -71,19 +70,19 @@ def test_next_build_removes_what_a_killed_one_left_and_spares_one_that_lives(tmp
 def test_child_of_a_killed_build_still_holds_the_folder(tmp_path: Path) -> None:
     process, child = hold(tmp_path, child_seconds=60)
     kill(process)
-    folder.sweep(tmp_path)
-    assert len(folder.find_staging(tmp_path)) == 1
+    files.sweep(tmp_path)
+    assert len(files.find_staging(tmp_path)) == 1
     os.kill(child, signal.SIGKILL)
     end = time.monotonic() + 10
-    while folder.find_staging(tmp_path) and time.monotonic() < end:
-        folder.sweep(tmp_path)
-    assert folder.find_staging(tmp_path) == []
+    while files.find_staging(tmp_path) and time.monotonic() < end:
+        files.sweep(tmp_path)
+    assert files.find_staging(tmp_path) == []
 
 
 @pytest.mark.parametrize("name", [".config", ".0123456789ab", "0123456789ab.aaaaaaaa", ".0123456789ab.aaaaaaaa.keep"])
 def test_folder_of_another_name_is_left_alone(tmp_path: Path, name: str) -> None:
     (tmp_path / name).mkdir()
-    folder.sweep(tmp_path)
+    files.sweep(tmp_path)
     assert (tmp_path / name).is_dir()
 
 
@@ -91,7 +90,7 @@ def test_link_with_such_a_name_is_left_alone(tmp_path: Path) -> None:
     (tmp_path / "thesis").mkdir()
     (tmp_path / "dist").mkdir()
     (tmp_path / "dist" / f".{NAME}.aaaaaaaa").symlink_to(tmp_path / "thesis")
-    folder.sweep(tmp_path / "dist")
+    files.sweep(tmp_path / "dist")
     assert (tmp_path / "dist" / f".{NAME}.aaaaaaaa").is_symlink()
     assert (tmp_path / "thesis").is_dir()
 
@@ -101,9 +100,9 @@ def test_clean_removes_abandoned_folders_and_keeps_wheels_and_living_builds(tmp_
     (dist / NAME).mkdir(parents=True)
     left = dist / f".{NAME}.aaaaaaaa"
     left.mkdir()
-    with folder.stage(tmp_path, NAME):
-        (item,) = clean.find(None, tmp_path / "state", dist=dist)
+    with files.stage(tmp_path, NAME):
+        (item,) = clean.find(None, tmp_path / "state", results=[dist])
         assert (item.handle, item.used, clean.remove(item)) == (left, "", "")
         assert [path.name for path in dist.iterdir()] == [NAME]
-        assert clean.find(None, tmp_path / "state", dist=tmp_path) == []
-    assert clean.find(None, tmp_path / "state", dist=tmp_path / "nowhere") == []
+        assert clean.find(None, tmp_path / "state", results=[tmp_path]) == []
+    assert clean.find(None, tmp_path / "state", results=[tmp_path / "nowhere"]) == []
