@@ -17,11 +17,8 @@ from toolkit.cli import app  # noqa: F401
 
 
 class Run:
-    """A callable that runs the command in a folder, without an engine and with no settings but those given.
-
-    The command runs in a forked child, which has its own environment, working folder, streams and signals. Its modules
-    are loaded already. `started` lists the programs that the last command started.
-    """
+    """Run the command in a forked child with its own environment, folder, streams and signals, without an engine or
+    other settings. `started` lists the programs that the last command started."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -62,7 +59,6 @@ def become(
     variables: Mapping[str, str],
     streams: Mapping[int, int],
 ) -> NoReturn:
-    """Run a program in this child process as if it had been started on its own, and exit with its code."""
     code = 1
     try:
         for number, stream in streams.items():

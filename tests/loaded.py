@@ -1,8 +1,5 @@
-"""A stand-in for ``python`` that has TensorFlow loaded, which takes a new interpreter 4 seconds.
-
-One process loads TensorFlow. The stand-in asks that process for a forked child. The child runs the program with the
-stand-in's arguments, environment, working folder and streams, and the stand-in exits as the child does.
-"""
+"""A stand-in for ``python`` that has TensorFlow loaded, which takes a new interpreter 4 seconds. It asks the one
+process that loaded it for a forked child, which runs with the stand-in's arguments, environment, folder and streams."""
 
 import atexit
 import functools
@@ -60,7 +57,6 @@ def start() -> Path:
 
 
 def serve(address: str, ready: int) -> None:
-    """Answer each connection in a forked child, until the standard input is closed."""
     for name in ("keras", "matplotlib.pyplot", "sklearn.datasets", "tensorflow"):
         importlib.import_module(name)
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)
@@ -79,7 +75,6 @@ def serve(address: str, ready: int) -> None:
 
 
 def _answer(connection: socket.socket) -> None:
-    """Run one program, and kill it if its stand-in ends."""
     head, streams, _, _ = socket.recv_fds(connection, 8, 3)
     content = b""
     while len(content) < int.from_bytes(head, "big"):
@@ -98,7 +93,6 @@ def _answer(connection: socket.socket) -> None:
 
 
 def _run(words: list[str]) -> None:
-    """Run ``python`` with these arguments."""
     while words[0] in {"-P", "-u"}:
         words = words[1:]
     if words[0] == "-m":

@@ -11,7 +11,6 @@ README = Path(__file__).parent.parent / "README.md"
 
 
 def generate(text: str) -> str:
-    """Return the README with its generated parts made anew."""
     table = render(versions.load_table()).partition("\n\n")[0]
     codes = "\n".join(f"| {code} | {meaning} |" for code, meaning in sorted(list_exit_codes().items()))
     codes += "\n| 128 + n | a job was ended by signal n; 137 most often means that memory ran out |"

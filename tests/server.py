@@ -1,5 +1,3 @@
-"""Servers on loopback that answer every request in the same way."""
-
 import http.server
 import threading
 from collections.abc import Callable, Iterator
@@ -23,8 +21,6 @@ def serve(**handlers: Handler) -> Iterator[str]:
 
 
 def reply(status: int, body: bytes = b"", kind: str = "application/json") -> Handler:
-    """Return a handler that sends this."""
-
     def handle(request: http.server.BaseHTTPRequestHandler) -> None:
         request.send_response(status)
         request.send_header("Content-Type", kind)

@@ -6,5 +6,4 @@ import pytest
 
 
 def slow(*values: object, **options: Any) -> Any:
-    """Return these values as a parameter that makes a test slow."""
     return pytest.param(*values, marks=pytest.mark.slow, **options)

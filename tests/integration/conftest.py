@@ -1,5 +1,3 @@
-"""Fixtures that several modules share: Debian's Bazel, a wheel of the stand-in, engines, and a copy of the project."""
-
 import json
 import shutil
 import subprocess
@@ -21,13 +19,11 @@ COMPILER = "toolkit/test:compiler"
 
 @pytest.fixture(scope="session")
 def bazel() -> None:
-    """Make the image with Debian's Bazel, for the build context ``bazel``."""
     subprocess.run([stages.ROOT / "docker/base/bootstrap-bazel"], check=True)
 
 
 @pytest.fixture(scope="session")
 def built(bazel: None, tmp_path_factory: pytest.TempPathFactory) -> tuple[Place, dict[str, Any]]:
-    """Build a wheel of the stand-in; return its folder and the command's JSON."""
     place = Place(tmp_path_factory.mktemp("built"))
     done = place.build("--json")
     assert done.returncode == 0, done.stderr
@@ -48,7 +44,6 @@ def own_engine(bazel: None) -> Iterator[SmallEngine]:
 
 @pytest.fixture
 def small_engine(own_engine: SmallEngine) -> SmallEngine:
-    """Return the second engine, emptied of earlier builds."""
     own_engine.forget()
     return own_engine
 
@@ -65,7 +60,6 @@ def caches() -> Iterator[list[str]]:
 
 @pytest.fixture
 def clone(tmp_path: Path) -> Path:
-    """Copy this project's tracked files into a folder that the test may change."""
     listed = subprocess.run(["git", "ls-files", "-z"], cwd=stages.ROOT, capture_output=True, text=True, check=True)
     for name in filter(None, listed.stdout.split("\0")):
         source, target = stages.ROOT / name, tmp_path / "clone" / name

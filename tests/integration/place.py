@@ -17,8 +17,6 @@ CACHE = "toolkit-tests-command"
 
 
 class Place:
-    """A folder in which the command runs, with its own source tree."""
-
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self.source = Path(shutil.copytree(stages.MINI, folder / "mini_tensorflow"))
@@ -43,7 +41,6 @@ class Place:
 
     @property
     def results(self) -> list[str]:
-        """Return the names of all files in dist, hidden ones included."""
         return sorted(path.name for path in (self.folder / "dist").glob("*"))
 
     def wait_for(self, process: "subprocess.Popen[str]", marker: bytes) -> int:

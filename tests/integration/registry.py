@@ -1,8 +1,5 @@
-"""A registry with one image that serves what `docker save` wrote.
-
-It implements what a pull needs of https://github.com/opencontainers/distribution-spec. Docker accepts plain HTTP from
-loopback addresses.
-"""
+"""A registry with one image that `docker save` wrote: what a pull needs of
+https://github.com/opencontainers/distribution-spec. Docker accepts plain HTTP from loopback addresses."""
 
 import http.server
 import json

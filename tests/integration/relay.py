@@ -8,11 +8,7 @@ ENGINE = Path("/var/run/docker.sock")
 
 
 class Relay:
-    """A relay that forwards all data until it is cut.
-
-    Args:
-        path: the socket that clients connect to.
-    """
+    """A relay at a path that clients connect to, which forwards all data until it is cut."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -23,7 +19,6 @@ class Relay:
         threading.Thread(target=self._accept, daemon=True).start()
 
     def cut(self) -> None:
-        """Close every connection and accept no more."""
         self.path.unlink(missing_ok=True)
         self._listener.close()
         for end in self._open:

@@ -1,8 +1,6 @@
-"""A second engine on its own disk, which a test can fill. Only root can start one.
-
-The engine uses the first engine's bridge, with addresses near the end of its range. The bridge's firewall rules let its
-containers reach the network; the second engine makes no rules.
-"""
+"""A second engine on its own disk, which a test can fill. Only root can start one. It uses the first engine's bridge,
+with addresses near the end of its range: the bridge's firewall rules let its containers reach the network, and it makes
+no rules."""
 
 import contextlib
 import ipaddress
@@ -17,12 +15,7 @@ _SUBNET = "{{(index .IPAM.Config 0).Subnet}}"
 
 
 class SmallEngine:
-    """An engine that answers on a socket.
-
-    Attributes:
-        variables: the environment that makes `docker` talk to it.
-        disk: the folder where its disk is mounted.
-    """
+    """An engine that answers on a socket. ``variables`` make `docker` talk to it; its disk is mounted at ``disk``."""
 
     def __init__(self, folder: Path, disk: Path) -> None:
         self.variables = {"DOCKER_HOST": f"unix://{folder / 'engine.sock'}"}
@@ -41,7 +34,6 @@ class SmallEngine:
         _wait(self, log)
 
     def stop(self) -> None:
-        """Stop the engine as a machine that shuts down does, with SIGTERM."""
         assert self._process is not None
         self._process.terminate()
         self._process.wait(timeout=60)
@@ -57,13 +49,11 @@ class SmallEngine:
                 os.kill(process, signal.SIGKILL)
 
     def load(self, *images: str) -> None:
-        """Copy images from the first engine."""
         with subprocess.Popen(["docker", "save", *images], stdout=subprocess.PIPE) as saved:
             argv = ["docker", "load", "--quiet"]
             subprocess.run(argv, stdin=saved.stdout, env=os.environ | self.variables, capture_output=True, check=True)
 
     def forget(self) -> None:
-        """Remove the results and the cache mounts of all builds."""
         argv = ["docker", "builder", "prune", "--all", "--force"]
         subprocess.run(argv, env=os.environ | self.variables, capture_output=True, check=True)
 
@@ -81,12 +71,8 @@ class SmallEngine:
 
 @contextlib.contextmanager
 def start(folder: Path, *, gib: int) -> Iterator[SmallEngine]:
-    """Start an engine with a new disk; remove both when the block ends.
-
-    Args:
-        folder: where its files are; a short path, because socket paths are limited.
-        gib: size of its disk, a sparse file.
-    """
+    """Start an engine with a new disk, a sparse file; remove both in the end. Its folder's path must be short, as
+    socket paths are."""
     image, disk = folder / "disk.img", folder / "disk"
     disk.mkdir()
     with image.open("wb") as stream:

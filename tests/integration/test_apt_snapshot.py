@@ -19,7 +19,6 @@ pytestmark = [pytest.mark.engine, pytest.mark.timeout(600), pytest.mark.usefixtu
 
 @contextmanager
 def make_base(settings: Path) -> Iterator[str]:
-    """Make the base image with apt settings for a private archive."""
     name = f"toolkit/tests-snapshot:{uuid.uuid4().hex[:8]}"
     folder = settings.parent
     (folder / "Dockerfile").write_text(f"FROM {stages.STANDIN}\nCOPY {settings.name} /etc/apt/apt.conf.d/\n")

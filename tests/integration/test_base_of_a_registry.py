@@ -30,7 +30,6 @@ def base(tmp_path: Path) -> Iterator[tuple[str, str]]:
 
 
 def make(folder: Path, glibc: bytes) -> str:
-    """Make a wheel with a real library that asks for another version of glibc."""
     library = next(Path(yaml.__file__).parent.glob("_yaml*.so"))
     changed = re.sub(rb"\0GLIBC_2\.\d\d\0", b"\0GLIBC_" + glibc + b"\0", library.read_bytes())
     return str(make_wheel(folder, files={MEMBER: CPU_INFO, f"tensorflow/{library.name}": changed}))

@@ -1,5 +1,3 @@
-"""Bazel's binary is used if its bytes are the pinned ones, and otherwise refused before it runs."""
-
 import hashlib
 import http.server
 import threading

@@ -1,8 +1,5 @@
-"""``toolkit build-image --wheel`` with a wheel of ``toolkit build-wheel``: what the image contains.
-
-The wheel is the stand-in's: real CUDA code and real libraries, but no TensorFlow. Tests leave out the checks that need
-TensorFlow itself by name, and one test shows that these checks fail otherwise.
-"""
+"""The wheel is the stand-in's: real CUDA code and real libraries, but no TensorFlow. Tests leave out the checks that
+need TensorFlow itself by name, and one test shows that these checks fail otherwise."""
 
 import json
 import re
@@ -36,7 +33,6 @@ Built = tuple[Place, dict[str, Any]]
 
 @pytest.fixture(scope="module")
 def image(built: Built) -> Iterator[str]:
-    """Build an image of the stand-in's wheel and the component wheels of CUDA 12.6.1."""
     place, value = built
     name = f"toolkit/test:{uuid.uuid4().hex[:8]}"
     done = place.toolkit("build-image", "--wheel", value["folder"], *CUDA, "--tag", name, "--json")
@@ -47,7 +43,6 @@ def image(built: Built) -> Iterator[str]:
 
 
 def run(image: str, program: str) -> Any:
-    """Run a Python program in a container of the image; return the JSON that it prints."""
     return json.loads(stages.run(image, "-c", program, options=("--entrypoint", "python")))
 
 

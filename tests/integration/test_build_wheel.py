@@ -1,8 +1,3 @@
-"""``toolkit build-wheel`` with a real engine and a real Bazel: the result, and what remains after failures.
-
-``tests/integration/docker`` tests the stages themselves.
-"""
-
 import hashlib
 import json
 import os
@@ -162,7 +157,6 @@ def test_failing_download_says_how_to_go_off_line(place: Place) -> None:
 
 @pytest.fixture
 def small_disk(place: Place) -> Iterator[Path]:
-    """Mount a disk of 100 KB for the results."""
     folder = place.folder / "small"
     folder.mkdir()
     subprocess.run(["mount", "-t", "tmpfs", "-o", "size=100k", "tmpfs", folder], check=True)

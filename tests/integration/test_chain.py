@@ -1,5 +1,3 @@
-"""The whole chain in real containers: image, smoke, training, interrupt, clean-up."""
-
 import json
 import os
 import signal
@@ -21,7 +19,6 @@ ROOT = Path(__file__).parents[2]
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Make a folder for this module's runs and manifests; the engine keeps the images."""
     return tmp_path_factory.mktemp("chain")
 
 
@@ -48,7 +45,6 @@ def _containers() -> list[str]:
 
 @pytest.fixture(scope="module")
 def chain(variables: dict[str, str]) -> dict[str, object]:
-    """Run the whole chain once, with a short training."""
     done = _toolkit(variables, "up", "digits", "--epochs", "4", "--json")
     assert done.returncode == 0, done.stderr
     value: dict[str, object] = json.loads(done.stdout)

@@ -1,5 +1,3 @@
-"""`toolkit clean` finds what has the toolkit's label, and nothing else."""
-
 import json
 import os
 import subprocess
@@ -22,11 +20,8 @@ pytestmark = pytest.mark.engine
 
 @dataclass
 class Made:
-    """Objects in the engine: an image and a container of the toolkit, and those that a user made from this image.
-
-    Attributes:
-        derived, beside: two names of the user's image; the second begins as the toolkit's names do.
-    """
+    """Objects in the engine: an image and a container of the toolkit, and a user's image made from it under two names,
+    ``derived`` and ``beside``; the second begins as the toolkit's names do."""
 
     ours: str
     container: str

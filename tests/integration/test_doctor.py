@@ -1,5 +1,3 @@
-"""With a real engine, ``toolkit doctor`` checks the archives that the base image names."""
-
 import json
 from pathlib import Path
 

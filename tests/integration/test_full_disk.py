@@ -1,5 +1,3 @@
-"""The disk of the engine fills up during a build: a second engine, on its own small disk."""
-
 import json
 import os
 import subprocess

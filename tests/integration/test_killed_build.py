@@ -1,5 +1,3 @@
-"""A ``toolkit build-wheel`` that is killed leaves files behind; the next build removes them."""
-
 import os
 import signal
 from pathlib import Path

@@ -1,5 +1,3 @@
-"""The engine is killed during a build: a second engine."""
-
 import os
 import subprocess
 import time

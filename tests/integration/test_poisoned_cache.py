@@ -29,7 +29,6 @@ def note(place: Place, word: str) -> None:
 
 
 def list_results(kept: dict[str, bytes]) -> dict[bytes, str]:
-    """Map the first output of each cached action to the action's key."""
     return {found[0]: key for key, value in kept.items() if key.startswith("/ac/") and (found := OUTPUT.search(value))}
 
 

@@ -37,7 +37,6 @@ def place(tmp_path: Path) -> Place:
 
 
 def build(place: Place, *arguments: str) -> tuple[dict[str, Any], dict[str, int]]:
-    """Build; return the command's JSON, and how many actions ran where."""
     done = place.build("--json", *arguments)
     assert done.returncode == 0, done.stderr
     said = json.loads(done.stdout)

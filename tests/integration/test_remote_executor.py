@@ -1,7 +1,4 @@
-"""``--remote-executor``: Bazel calls it first, with the user's credentials, and builds nothing locally instead.
-
-The executor here runs no actions, so remote execution itself is tested in ``test_remote_execution.py``.
-"""
+"""The executor runs no actions; remote execution itself is tested in ``test_remote_execution.py``."""
 
 import json
 import re

@@ -1,5 +1,3 @@
-"""A run made in a container can be verified with its image, and repeated with equal weights there and on the host."""
-
 import json
 import os
 import subprocess
@@ -30,7 +28,6 @@ def toolkit(folder: Path, *arguments: str) -> "subprocess.CompletedProcess[str]"
 
 @pytest.fixture(scope="module")
 def run(folder: Path) -> Path:
-    """Train in a container; return the run's folder."""
     done = toolkit(folder, "train", *OPTIONS, "--engine", "docker")
     assert done.returncode == 0, done.stderr
     return next(folder.glob("runs/digits-*"))

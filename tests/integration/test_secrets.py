@@ -1,5 +1,3 @@
-"""A build leaves nothing of the user's rc file anywhere: not after success, failure or a kill."""
-
 import os
 import signal
 import time
@@ -24,14 +22,8 @@ pytestmark = [
 
 @dataclass(frozen=True)
 class Trap:
-    """A place with an rc file full of secrets, and a public word that is searched for in the same way.
-
-    Attributes:
-        secret: part of each secret.
-        public: a word in the source tree's own rc file; a search that finds it would also find the secret.
-        since: time of its creation, in seconds since 1970.
-        seen: processes that showed the secret.
-    """
+    """A place with an rc file full of secrets. A search that finds ``public``, a word in the source tree's own rc file,
+    would also find the secret. ``seen`` has the processes that showed it."""
 
     place: Place
     secret: str
@@ -45,7 +37,6 @@ class Trap:
         return ["--bazelrc", rc, "--bazel-argument", f"--define=x={self.public}"]
 
     def check(self, *, wheel: bool) -> None:
-        """Search everywhere for the secret, and for the public word, which shows that the search works."""
         root = canary.find_engine_root()
         engine = [root / "overlay2", root / "buildkit", root / "containers", root / "image"]
         ours = [self.place.folder / name for name in ("state", "dist")]

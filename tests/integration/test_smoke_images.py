@@ -1,5 +1,3 @@
-"""The checks inside real images: with no privileges, and with parts of the images broken."""
-
 import json
 import subprocess
 import uuid
@@ -25,7 +23,6 @@ CUDA = ("--expect-cuda", "12.6.1", "--expect-cudnn", "9.5.0")
 
 
 def find_image(requirements: str) -> str | None:
-    """Return the toolkit's newest image that holds a locked set."""
     label = f"label={naming.LABEL_PREFIX}.requirements={requirements}"
     argv = ["docker", "image", "ls", "--quiet", "--filter", label]
     return next(iter(subprocess.run(argv, capture_output=True, text=True, check=True).stdout.split()), None)
@@ -50,7 +47,6 @@ def cuda_image() -> str:
 
 
 def smoke(image: str, *arguments: str, docker: tuple[str, ...] = ()) -> tuple[int, Report]:
-    """Run the checks in a container without privileges; return its exit code and report."""
     name = f"toolkit-test-{uuid.uuid4().hex[:8]}"
     argv = ["docker", "run", "--rm", "--name", name, "--label", f"{naming.OWNER_LABEL}=toolkit", *HARDENED, *NOBODY]
     argv += ["--volume", f"{INSIDE}:/opt/toolkit/inside:ro", *docker, "--entrypoint", "python", image]

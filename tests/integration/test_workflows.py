@@ -1,5 +1,3 @@
-"""The commands of the GPU workflow, as far as they work on a machine without a GPU."""
-
 import os
 import shlex
 import subprocess

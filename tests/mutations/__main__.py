@@ -1,5 +1,3 @@
-"""``python -m tests.mutations``."""
-
 import sys
 import tempfile
 from pathlib import Path

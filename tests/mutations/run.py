@@ -1,5 +1,3 @@
-"""Apply each mutation to a copy of the working tree and run the test that must fail."""
-
 import os
 import shutil
 import subprocess
@@ -39,7 +37,6 @@ class Mutation:
 
 
 def read() -> list[Mutation]:
-    """Read the list beside this module."""
     text = Path(__file__).with_name("mutations.yaml").read_text(encoding="utf-8")
     return [Mutation(**entry) for entry in yaml.safe_load(text)]
 

@@ -1,5 +1,3 @@
-"""Fixtures for all unit tests: the command line, programs on PATH, and servers."""
-
 import os
 from collections.abc import Callable
 from pathlib import Path

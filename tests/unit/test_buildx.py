@@ -1,5 +1,3 @@
-"""A build's transcript is read: real output of buildx, and anything else that may come through the pipe."""
-
 import base64
 import json
 import os

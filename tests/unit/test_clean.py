@@ -1,5 +1,3 @@
-"""`toolkit clean` removes only folders and images with names that the toolkit gives."""
-
 import json
 from pathlib import Path
 

@@ -1,5 +1,3 @@
-"""Each kind of bad input gives one message and one exit code, and starts nothing."""
-
 import json
 import os
 import re

@@ -1,5 +1,3 @@
-"""A file that may have changed is read again in spite of its remembered digest, and `verify` always reads."""
-
 import json
 import os
 from collections.abc import Callable
@@ -28,7 +26,6 @@ def file(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def reads(monkeypatch: pytest.MonkeyPatch) -> list[Path]:
-    """Record the files that are read."""
     found: list[Path] = []
     real = digest._read
     monkeypatch.setattr(digest, "_read", lambda path: found.append(path) or real(path))

@@ -1,5 +1,3 @@
-"""Each level of a finding can be reached, and what compose needs follows from the findings."""
-
 import os
 import shutil
 from collections import namedtuple

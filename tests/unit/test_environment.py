@@ -1,5 +1,3 @@
-"""A wheel that was built here replaces the published one only where it can run."""
-
 import json
 from pathlib import Path
 

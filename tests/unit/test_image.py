@@ -1,5 +1,3 @@
-"""The plan of an image: its digest follows from what goes in, and from nothing else."""
-
 from pathlib import Path
 
 import pytest

@@ -1,5 +1,3 @@
-"""One lock for the whole chain: it is complete, names pins that float, and refuses pins that changed."""
-
 import subprocess
 from pathlib import Path
 

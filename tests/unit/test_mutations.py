@@ -1,5 +1,3 @@
-"""The list of mutations fits the code, and a mutation that no test notices is reported."""
-
 import subprocess
 from dataclasses import replace
 from pathlib import Path

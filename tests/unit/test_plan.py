@@ -1,5 +1,3 @@
-"""A plan stays the same when it is written and read back, and its tasks run in order or not at all."""
-
 import json
 import shlex
 

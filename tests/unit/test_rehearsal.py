@@ -1,5 +1,3 @@
-"""``toolkit rehearse`` up to the point where it starts the job."""
-
 import json
 from pathlib import Path
 

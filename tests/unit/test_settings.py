@@ -1,5 +1,3 @@
-"""Settings have four layers, each of which overrides the one before, and every mistake is named."""
-
 import contextlib
 import re
 from pathlib import Path

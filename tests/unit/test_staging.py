@@ -1,5 +1,3 @@
-"""A folder in which a result is made is removed when no process holds it any more, and never before."""
-
 import os
 import signal
 import subprocess

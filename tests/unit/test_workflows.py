@@ -1,5 +1,3 @@
-"""The workflows keep the project's rules, and the programs that they run exist."""
-
 import re
 import shlex
 from pathlib import Path

@@ -1,5 +1,3 @@
-"""Fixtures for builds of single stages."""
-
 import shutil
 import subprocess
 import uuid
@@ -13,13 +11,11 @@ from tests.integration.docker import stages
 
 @pytest.fixture(scope="session")
 def cache() -> Iterator[str]:
-    """Name a new cache mount that the tests of this session share."""
     yield from use_cache()
 
 
 @pytest.fixture(scope="session")
 def result(bazel: None, cache: str, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Build the stand-in and return the folder of its files."""
     folder = tmp_path_factory.mktemp("wheel")
     outcome = stages.build_mini(cache=cache, output=folder, arguments={"COMPUTE_CAPABILITIES": "7.5"})
     assert outcome.code == 0, outcome.text
@@ -28,7 +24,6 @@ def result(bazel: None, cache: str, tmp_path_factory: pytest.TempPathFactory) ->
 
 @pytest.fixture
 def cold_cache() -> Iterator[str]:
-    """Name a new cache mount for one test."""
     yield from use_cache()
 
 
@@ -42,11 +37,9 @@ def use_cache() -> Iterator[str]:
 
 @pytest.fixture
 def mini(tmp_path: Path) -> Path:
-    """Copy the stand-in's source tree, for a test to change."""
     return Path(shutil.copytree(stages.MINI, tmp_path / "mini_tensorflow"))
 
 
 @pytest.fixture
 def patches(tmp_path: Path) -> Path:
-    """Copy the patches, for a test to change."""
     return Path(shutil.copytree(stages.ROOT / "bazel_patches", tmp_path / "patches"))

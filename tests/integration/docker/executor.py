@@ -1,9 +1,5 @@
-"""A server that receives the first call of a remote executor's client, keeps its headers, and refuses it.
-
-It runs no actions. It shows that Bazel's call arrives, which credentials it carries, and what a refusal does. gRPC is
-HTTP/2 with its frames (RFC 9113) and headers (RFC 7541); Bazel's client sends headers that can be read without a
-decoder.
-"""
+"""A server that keeps the headers of a remote executor's first call and refuses it: Bazel's call arrives, with which
+credentials? gRPC is HTTP/2 (frames: RFC 9113, headers: RFC 7541); Bazel's client sends headers that need no decoder."""
 
 import contextlib
 import socket
@@ -20,12 +16,7 @@ UNAUTHENTICATED = "16"
 
 
 class Executor:
-    """A listener that refuses every call until it is closed.
-
-    Attributes:
-        url: for ``--remote-executor``.
-        heard: the headers of each call, as they were sent.
-    """
+    """A listener that refuses every call until it is closed; ``heard`` has the headers of each call."""
 
     def __init__(self, address: str) -> None:
         self._listener = socket.create_server((address, 0))

@@ -1,7 +1,5 @@
-"""A Bazel HTTP cache with a password: GET and PUT of /ac/ and /cas/.
-
-Bazel only warns about a broken cache, so tests must look at the requests that the server received.
-"""
+"""A Bazel HTTP cache with a password. Bazel only warns about a broken cache, so tests must look at the requests
+here."""
 
 import threading
 from collections.abc import Iterator
@@ -14,8 +12,6 @@ PASSWORD = "Bearer for-the-tests"  # noqa: S105
 
 
 class CacheServer(ThreadingHTTPServer):
-    """A server that keeps what is put, and counts hits and refusals."""
-
     daemon_threads = True
 
     def __init__(self, address: str) -> None:
@@ -61,7 +57,6 @@ class _Handler(BaseHTTPRequestHandler):
 
 @contextmanager
 def serve() -> Iterator[CacheServer]:
-    """Run a cache on the address under which containers see this machine."""
     with CacheServer(stages.find_gateway()) as server:
         threading.Thread(target=server.serve_forever, daemon=True).start()
         yield server

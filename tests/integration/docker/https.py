@@ -14,7 +14,6 @@ from tests.integration.docker import stages
 
 @contextmanager
 def serve(folder: Path, keys: Path) -> Iterator[str]:
-    """Serve a folder to containers; yield the URL. ``keys/authority.pem`` is the certificate to trust."""
     address = stages.find_gateway()
     openssl = ["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2", "-subj", "/CN=tests"]
     openssl += ["-addext", f"subjectAltName=IP:{address}", "-keyout", str(keys / "key.pem")]

@@ -1,8 +1,5 @@
-"""A server for one day of Debian's snapshot archive: the archive's paths, with files from the base image's mirror.
-
-apt gets its address by ``Acquire::Snapshots::URI``, the setting for a private archive. All else is as with the real
-one.
-"""
+"""A server for one day of Debian's snapshot archive, with files from the base image's mirror. apt gets its address by
+``Acquire::Snapshots::URI``, the setting for a private archive; all else is as with the real one."""
 
 import re
 import subprocess
@@ -22,8 +19,6 @@ _PATH = re.compile(r"/archive/([\w-]+)/([0-9TZ]+)(/[\w./%~+:-]+)")
 
 
 class SnapshotServer(ThreadingHTTPServer):
-    """A server that forwards requests for its one day, answers 404 to others, and keeps all requested paths."""
-
     daemon_threads = True
 
     def __init__(self, address: str) -> None:
@@ -82,7 +77,6 @@ def find_mirrors() -> dict[str, str]:
 
 @contextmanager
 def serve() -> Iterator[SnapshotServer]:
-    """Run the archive on the address under which containers see this machine."""
     with SnapshotServer(stages.find_gateway()) as server:
         threading.Thread(target=server.serve_forever, daemon=True).start()
         yield server

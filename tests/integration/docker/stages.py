@@ -25,8 +25,6 @@ HARDENED = (
 
 @dataclass(frozen=True)
 class Outcome:
-    """The exit code of a build and its output."""
-
     code: int
     text: str
 
@@ -69,7 +67,6 @@ def compose(
 
 
 def build(target: str, **options: object) -> Outcome:
-    """Build a stage, with the options of :func:`compose`."""
     argv = compose(target, **options)  # type: ignore[arg-type]
     done = subprocess.run(argv, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False)
     return Outcome(done.returncode, done.stdout)
@@ -94,7 +91,6 @@ def run(image: str, *argv: str, options: Sequence[str] = ()) -> str:
 
 
 def find_gateway() -> str:
-    """Return the address under which the containers of a build see this machine."""
     template = "{{(index .IPAM.Config 0).Gateway}}"
     argv = ["docker", "network", "inspect", "bridge", "--format", template]
     return subprocess.run(argv, capture_output=True, text=True, check=True).stdout.strip()

@@ -1,5 +1,3 @@
-"""The images that ship: what they contain, what they must not contain, and who may run them."""
-
 import hashlib
 import json
 import os

@@ -1,5 +1,3 @@
-"""The toolchain stage checks its own compiler, and fails where it must."""
-
 import json
 from collections.abc import Callable
 from pathlib import Path

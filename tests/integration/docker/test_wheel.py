@@ -1,5 +1,3 @@
-"""The wheel stage, with a real Bazel and the stand-in's source tree."""
-
 import hashlib
 import json
 import subprocess

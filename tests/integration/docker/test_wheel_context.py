@@ -1,5 +1,3 @@
-"""Files beside a wheel are checked, but do not decide whether its environment is built again."""
-
 import hashlib
 import re
 import uuid

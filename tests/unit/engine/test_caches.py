@@ -1,5 +1,3 @@
-"""Bazel's caches in BuildKit are found among all cache mounts by their id, and removed one by one."""
-
 import os
 from pathlib import Path
 
@@ -37,7 +35,6 @@ esac
 
 @pytest.fixture
 def builder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Write the records, and install the stand-in that shows and prunes them."""
     (tmp_path / "records").mkdir()
     for name, size, free, text in RECORDS:
         record = f"ID:\t\t{name}\nMutable:\ttrue\nReclaimable:\t{free}\nShared:\t\tfalse\nSize:\t\t{size}\n"

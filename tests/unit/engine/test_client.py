@@ -1,5 +1,3 @@
-"""An engine that refuses, hangs, fails, answers nonsense or is too old gives one clear error each."""
-
 import json
 import threading
 

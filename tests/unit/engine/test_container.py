@@ -19,8 +19,6 @@ from toolkit.engine.container import IMAGE_USER, Container, describe
 
 @dataclass(frozen=True)
 class _Owner:
-    """The part of ``stat`` that names a folder's owner."""
-
     st_uid: int
 
     @property
@@ -73,7 +71,6 @@ FOLDER = st.text(st.characters(exclude_categories=["C"]), min_size=1).map("/".__
 
 @st.composite
 def containers(draw: st.DrawFn) -> Container:
-    """Draw a container in which every field may differ from its default."""
     return Container(
         image=draw(WORD.filter(lambda word: not word.startswith("-"))),
         name=draw(WORD),

@@ -1,5 +1,3 @@
-"""The error for an image that was not built quotes the reason of the program that failed."""
-
 from pathlib import Path
 
 import pytest

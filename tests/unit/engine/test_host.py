@@ -1,5 +1,3 @@
-"""The host as an engine: jobs, deadlines, interrupts, and environments that are complete or absent."""
-
 import os
 import shutil
 import signal
@@ -29,7 +27,6 @@ def _prepare(engine: HostEngine, spec: EnvironmentSpec = SPEC) -> Environment:
 
 @pytest.fixture
 def environment(tmp_path: Path) -> Environment:
-    """Link this virtual environment into another folder."""
     for name in ("bin", "lib", "pyvenv.cfg"):
         (tmp_path / "venv").mkdir(exist_ok=True)
         (tmp_path / "venv" / name).symlink_to(Path(sys.prefix) / name)

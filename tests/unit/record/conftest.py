@@ -1,5 +1,3 @@
-"""One trained run for all tests, and its environment."""
-
 import shutil
 from pathlib import Path
 
@@ -18,12 +16,10 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def run(trained: Path, tmp_path: Path) -> Path:
-    """Copy the run, for a test to change."""
     return Path(shutil.copytree(trained, tmp_path / "runs" / trained.name))
 
 
 @pytest.fixture
 def state(tmp_path: Path) -> Path:
-    """Make a state folder with the environment of the run."""
     maker.make_environment(tmp_path / "state")
     return tmp_path / "state"

@@ -1,5 +1,3 @@
-"""Trained runs, environments of a few files, and functions that change them."""
-
 import base64
 import hashlib
 import json
@@ -38,7 +36,6 @@ def plan_environment(state: Path) -> EnvironmentPlan:
 
 
 def describe_environment(state: Path) -> dict[str, Any]:
-    """Return what the launcher tells the job about its environment."""
     planned = plan_environment(state)
     code = digest.digest_paths(project.ROOT, [project.locate("train")])
     return {
@@ -95,7 +92,6 @@ def write_records(planned: EnvironmentPlan, others: Mapping[str, str] | None = N
 
 
 def train(out: Path, *options: str, parent: dict[str, Any] | None = None) -> Path:
-    """Train a small network with the parent that a launcher would pass; return the run's folder."""
     with mock.patch.dict(os.environ, {"TOOLKIT_PARENT": json.dumps(parent)}):
         assert main([*OPTIONS, *options, "--out", str(out)]) == 0
     return next(out.glob("digits-*/manifest.json")).parent

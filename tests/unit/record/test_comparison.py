@@ -1,5 +1,3 @@
-"""Where the records of two runs first differ, and what that says about the runs."""
-
 import json
 from pathlib import Path
 from typing import Any

@@ -1,5 +1,3 @@
-"""Each way in which two wheels can differ is found."""
-
 import zipfile
 from pathlib import Path
 

@@ -1,5 +1,3 @@
-"""The packages of a virtual environment and their files are compared with those that were installed."""
-
 import json
 from collections.abc import Callable
 from pathlib import Path

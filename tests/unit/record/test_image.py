@@ -20,8 +20,6 @@ WHOLE = ["id", "labels", "plan", "parent", "base", "lock"]
 
 @dataclass
 class World:
-    """A state folder, and the images of an engine by each of their names."""
-
     state: Path
     images: dict[str, InspectedImage] = field(default_factory=dict)
 

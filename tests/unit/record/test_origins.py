@@ -1,5 +1,3 @@
-"""The origins of an environment or image are looked for in this clone and in the current folder's ``dist``."""
-
 import json
 from pathlib import Path
 

@@ -1,5 +1,3 @@
-"""A second build that gives another wheel is an error, unless the user accepts a lower rung."""
-
 from dataclasses import replace
 from pathlib import Path
 from typing import Any

@@ -1,5 +1,3 @@
-"""``toolkit reproduce`` with real runs: equal weights, the first difference, or the reason for a refusal."""
-
 import json
 import shlex
 import shutil
@@ -25,7 +23,6 @@ ZERO = "sha256:" + "0" * 64
 
 @pytest.fixture(autouse=True)
 def state(tmp_path: Path) -> Path:
-    """Make a state folder with the environment of the run, in which jobs can run."""
     maker.make_environment(tmp_path / "state", loaded.start())
     return tmp_path / "state"
 

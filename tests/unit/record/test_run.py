@@ -1,5 +1,3 @@
-"""Each part of a run folder is verified, and each changed part is found by its own name."""
-
 import io
 import json
 import shutil

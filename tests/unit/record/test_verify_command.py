@@ -1,5 +1,3 @@
-"""``toolkit verify`` as a user calls it: how it reads its target, what it prints, and its exit code."""
-
 import json
 from pathlib import Path
 

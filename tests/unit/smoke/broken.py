@@ -1,7 +1,5 @@
-"""A worker that runs the real checks on the real TensorFlow, each with one thing broken.
-
-One process tests all faults, because importing TensorFlow takes seconds: ``python -m tests.unit.smoke.broken``.
-"""
+"""A worker (``python -m tests.unit.smoke.broken``) that runs the real checks on the real TensorFlow, each with one
+thing broken. One process tests all faults, because importing TensorFlow takes seconds."""
 
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
@@ -55,7 +53,6 @@ def rounding_to_bfloat16(tf: Any) -> Iterator[None]:
 
 @contextmanager
 def noise(tf: Any) -> Iterator[None]:
-    """Give convolutions random last bits."""
     weather = check.load_numpy().random.default_rng()
     with wrong_result(tf, "nn", "conv2d", lambda x: x * (1 + 1e-6 * weather.standard_normal())):
         yield
@@ -79,8 +76,6 @@ def compiled_wrongly(made: Any) -> Any:
 
 
 class Mute:
-    """A compiled function that shows no HLO."""
-
     def __init__(self, made: Any) -> None:
         self._made = made
 

@@ -1,5 +1,3 @@
-"""Folders that look like an installation: a module file, its dist-info, and freshly compiled NVIDIA libraries."""
-
 import base64
 import hashlib
 import os
@@ -95,7 +93,6 @@ class Compiler:
         return self._made[key]
 
     def answering(self, *, cuda: int = 12060, cudnn: int = 90500, error: int = 0) -> bytes:
-        """Make a library that reports these versions."""
         return self(ANSWERS % {"cuda": cuda, "cudnn": cudnn, "error": error})
 
 

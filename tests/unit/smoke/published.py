@@ -1,5 +1,3 @@
-"""What published wheels say about themselves."""
-
 from typing import Any
 
 PUBLISHED: dict[str, Any] = {

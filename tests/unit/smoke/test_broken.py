@@ -1,5 +1,3 @@
-"""Every check notices when the part of TensorFlow that it tests is broken."""
-
 import json
 import sys
 from pathlib import Path

@@ -1,5 +1,3 @@
-"""The build info is compared with what was asked for; each test changes that of a published wheel."""
-
 import re
 from typing import Any
 

@@ -1,5 +1,3 @@
-"""Whatever a check raises becomes a finding, and every finding becomes JSON."""
-
 import json
 
 import pytest

@@ -1,5 +1,3 @@
-"""The checks' command line as the toolkit calls it: by path, by another interpreter, with and without TensorFlow."""
-
 import json
 import os
 import signal
@@ -30,13 +28,11 @@ def run(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str]
 
 @pytest.fixture(scope="module")
 def good() -> subprocess.CompletedProcess[str]:
-    """Run every check on the installed TensorFlow, with expectations that it meets."""
     return run("--expect-version", "2.19.0", "--device", "cpu", "--json")
 
 
 @pytest.fixture(scope="module")
 def bad() -> subprocess.CompletedProcess[str]:
-    """Run checks on the installed TensorFlow, with expectations that a CPU build cannot meet."""
     nouns = ("version.tensorflow", "build", "libraries", "compiler", "device", "numerics.matmul")
     asked = ("--expect-version", "2.18.0", "--expect-cuda", "12.6.1", "--expect-cudnn", "9.5.0")
     return run(*asked, "--expect-capability", "7.5", "--device", "gpu", "--json", "--only", *nouns)

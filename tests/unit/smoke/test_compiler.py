@@ -1,5 +1,3 @@
-"""libdevice and ptxas fail when absent, not executable, damaged, of a wrong version, or for a wrong GPU."""
-
 import base64
 import hashlib
 import re
@@ -23,7 +21,6 @@ BITCODE = b"BC\xc0\xde" + bytes(60)
 
 @pytest.fixture
 def alone(site: Site, monkeypatch: pytest.MonkeyPatch) -> Site:
-    """Hide this machine's PATH and CUDA toolkits, so that only the site remains."""
     monkeypatch.setattr(compiler, "roots", lambda: [site.root / "cuda_sdk_lib", site.root / "nvidia/cuda_nvcc"])
     monkeypatch.setenv("PATH", "")
     return site

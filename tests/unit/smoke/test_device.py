@@ -1,5 +1,3 @@
-"""Machines without a GPU, drivers that do not answer, and a TensorFlow that sees no GPU."""
-
 import ctypes
 from pathlib import Path
 from types import SimpleNamespace

@@ -1,5 +1,3 @@
-"""The rules of CUDA and cuDNN that the toolkit, the checks and the toolchain's proof share."""
-
 import struct
 
 import pytest

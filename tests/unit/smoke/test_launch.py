@@ -1,5 +1,3 @@
-"""How the checks are started, and when an earlier report is used again."""
-
 import json
 from pathlib import Path
 

@@ -1,5 +1,3 @@
-"""Shared objects that gcc made are really loaded: absent, truncated, incomplete, or of the wrong version."""
-
 import re
 from contextlib import suppress
 from pathlib import Path

@@ -1,5 +1,3 @@
-"""The host reads a report completely or refuses it, and writes each format faithfully."""
-
 import json
 import xml.etree.ElementTree as ET
 from pathlib import Path

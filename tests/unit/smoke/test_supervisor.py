@@ -1,5 +1,3 @@
-"""One bad check is one finding: real crashes and hangs in a real worker."""
-
 import os
 import re
 import sys

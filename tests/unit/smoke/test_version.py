@@ -1,5 +1,3 @@
-"""A wrong version, tag, requirement or file in a real dist-info is found."""
-
 import sys
 from collections.abc import Callable
 from pathlib import Path

@@ -31,5 +31,4 @@ def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="session")
 def unbroken(finished: Path) -> str:
-    """Return the digest of that run's weights."""
     return runs.read_digest(finished)

@@ -48,7 +48,6 @@ def measure(*arguments: str) -> float:
 
 
 def run_and_kill(numbers: random.Random, arguments: list[str], *, index: int, start: float, epoch: float) -> bool:
-    """Start a child and kill it; return whether it was killed before it finished."""
     delay = numbers.uniform(0.5 * start, start + epoch)
     countdown = numbers.randint(4, 24)
     child = os.fork()
@@ -68,7 +67,6 @@ def run_and_kill(numbers: random.Random, arguments: list[str], *, index: int, st
 
 
 def loop() -> None:
-    """Kill as often as asked, print how many children died, then let the job finish."""
     seed, kills, *arguments = sys.argv[1:]
     numbers, killed = random.Random(int(seed)), 0  # noqa: S311
     measure(*arguments, "--steps", "1")  # the first run is slower than the others

@@ -1,8 +1,5 @@
-"""Results of PyTorch for the tests' networks, from given weights and batches.
-
-PyTorch is not in the locked set of packages. The tests use the Python that TOOLKIT_TORCH_PYTHON names, or this one if
-it has PyTorch; otherwise they are skipped. One PyTorch process does the work for all of them.
-"""
+"""Results of PyTorch for the tests' networks, all from one process of the Python that TOOLKIT_TORCH_PYTHON names, or of
+this one if it has PyTorch, which is not in the locked set; otherwise the tests are skipped."""
 
 import functools
 import importlib.util
@@ -50,7 +47,6 @@ def normalize_bytes(images: Any) -> Any:
 
 
 def read_weights(model: keras.Model) -> Arrays:
-    """Return all weights and running averages by name."""
     return {name: variable.numpy() for name, variable in state.name_weights(model).items()}
 
 
@@ -67,12 +63,9 @@ def choose_large_maps() -> TrainConfig:
 
 
 def make_large_maps() -> Arrays:
-    """Make weights in float32 for `choose_large_maps`, normalised images and labels.
-
-    Near 0 a ReLU can pass a gradient in float64 and stop it in float32, or the reverse. One such value in a million
-    changes gradients by more than all rounding, in any program. Here all shifts are far from 0: each map is rectified
-    as a whole or not at all, and only rounding remains.
-    """
+    """Make weights in float32 for `choose_large_maps`, normalised images and labels. All shifts are far from 0, so that
+    each map is rectified as a whole or not at all: near 0 a ReLU can pass a gradient in float64 and stop it in float32,
+    and one such value in a million changes gradients by more than all rounding."""
     numbers = np.random.default_rng(1)
     config = choose_large_maps()
     weights = read_weights(build(config))

@@ -35,7 +35,6 @@ def without_drawing() -> Iterator[None]:
 
 
 def make(out: Path, *options: str) -> Path:
-    """Train without drawing; return the folder of the run."""
     with without_drawing():
         assert run(out, *options) == 0
     return find_folder(out, *options)
@@ -55,6 +54,5 @@ def read_digest(out: Path, *options: str) -> str:
 
 
 def read_lines(folder: Path) -> list[dict[str, Any]]:
-    """Return the records of steps and epochs, without times."""
     lines = [json.loads(line) for line in (folder / "metrics.jsonl").read_text(encoding="utf-8").splitlines()]
     return [{name: line[name] for name in line if name not in {"seconds", "images_per_second"}} for line in lines]

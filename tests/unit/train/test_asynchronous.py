@@ -23,7 +23,6 @@ from train.process import StopSignal
 
 
 def make_step(form: Formulation, **options: Any) -> tuple[state.State, step.TrainStep, Any]:
-    """Make a small run's state, its compiled step, and the function that is compiled."""
     config = replace(configure("digits", **options), layers=(1, 1))  # compiling takes most of the time
     model, rule = build(config, form), optimizer.choose(config)
     scale = 2.0**10 if config.precision == "mixed_float16" else 1.0
@@ -164,8 +163,6 @@ def test_weights_are_drawn_on_the_host() -> None:
 
 
 class Lazy:
-    """An outcome that records when it is read."""
-
     def __init__(self, number: int, events: list[str]) -> None:
         self.number, self.events = number, events
 
@@ -175,7 +172,6 @@ class Lazy:
 
 
 def drive(count: int, settled: set[int]) -> list[str]:
-    """Return the order in which steps begin and are read."""
     events: list[str] = []
 
     def run(number: int, *_: Any) -> Any:
@@ -219,10 +215,8 @@ def test_batches_made_ahead_are_the_same_and_their_errors_come_through() -> None
 def test_a_run_read_late_stops_and_goes_on_as_if_unbroken(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, no_drawing: None
 ) -> None:
-    """The state of the last step whose result was read is saved, although the next step has begun.
-
-    The stopped run has its images on the device, the other on the host; the results are the same.
-    """
+    """The state of the last step whose result was read is saved, although the next step has begun. The stopped run has
+    its images on the device, the other on the host; the results are the same."""
 
     def train(out: str) -> tuple[str, list[list[str]]]:
         if out == "stopped":

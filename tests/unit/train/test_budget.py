@@ -1,5 +1,3 @@
-"""The largest batch size that fits is found by measurements."""
-
 from pathlib import Path
 
 import numpy as np

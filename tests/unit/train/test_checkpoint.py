@@ -1,5 +1,3 @@
-"""Checkpoints survive torn files, flipped bits and a full disk."""
-
 import os
 import subprocess
 from pathlib import Path
@@ -21,7 +19,6 @@ def save(folder: Path, step: int, keep: int = 2) -> Path:
 
 
 def require_first(folder: Path, *, problems: int) -> None:
-    """Require that the state of step 1 is loaded, and that this many problems are named."""
     loaded, found = checkpoint.load(folder)
     assert loaded
     assert loaded.position.step == 1

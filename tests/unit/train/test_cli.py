@@ -1,5 +1,3 @@
-"""Command lines become configurations, or one clear error."""
-
 import re
 import subprocess
 import sys

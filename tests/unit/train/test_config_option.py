@@ -28,7 +28,6 @@ COMMANDS = [
 
 
 def write(folder: Path, config: TrainConfig, **changes: Any) -> Path:
-    """Write the file that a run leaves in its folder."""
     path = folder / config.run_dir.name / "config.yaml"
     path.parent.mkdir(parents=True)
     path.write_text(yaml.safe_dump(config.as_dict() | changes))

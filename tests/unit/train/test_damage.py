@@ -1,5 +1,3 @@
-"""A damaged local copy gives data or one clear error; reading it uses no needless memory."""
-
 import io
 import random
 import re
@@ -35,7 +33,6 @@ def write_matlab(path: Path, split: Split, *, compress: bool) -> None:
 
 
 def make_layout(kind: str, folder: Path) -> Callable[[Path], Split]:
-    """Write a local copy; return a function that reads its training split."""
     split = make_split(COUNT)
     if kind == "parquet":
         write_parquet(folder, "train.parquet", split, "img", "label")

@@ -1,5 +1,3 @@
-"""Every layout of data is read right, and no unchecked data is used."""
-
 import gzip
 import hashlib
 import io
@@ -57,7 +55,6 @@ def write_cifar10(folder: Path, train: Split, test: Split) -> None:
 
 @pytest.fixture
 def table(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
-    """Copy the table of sources, for a test to change."""
     copy: dict[str, Any] = deepcopy(sources.read_sources())
     monkeypatch.setattr(sources, "read_sources", lambda: copy)
     return copy

@@ -1,5 +1,3 @@
-"""An emulated GPU is recognised by its name and refused."""
-
 import pytest
 
 from train import runtime

@@ -1,5 +1,3 @@
-"""A known error or an interrupt ends a program with one message and an exit code; anything else is not hidden."""
-
 from collections.abc import Callable
 
 import pytest

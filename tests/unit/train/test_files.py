@@ -1,5 +1,3 @@
-"""Files and folders appear complete or not at all, and files of others stay."""
-
 from pathlib import Path
 
 import pytest

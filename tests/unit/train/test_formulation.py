@@ -1,5 +1,3 @@
-"""The formulation for GPUs computes the same as the one for processors."""
-
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import replace
@@ -61,7 +59,6 @@ def test_a_reader_that_does_not_project_is_noticed(monkeypatch: pytest.MonkeyPat
 
 
 def configure(dataset: str, **options: Any) -> TrainConfig:
-    """Configure a small network with all kinds of layers."""
     config = resolve(dataset, **{"growth": 4, "dropout": 0.2, "learning_rate": 0.05, **options})
     return replace(config, layers=(1, 2, 1, 1) if config.stem == "imagenet" else (2, 1))
 
@@ -98,7 +95,6 @@ def test_a_network_for_gpus_takes_the_same_step(case: str) -> None:
 
 
 def walk(graph: Any) -> Iterator[tf.Operation]:
-    """Yield all operations of a graph and of the functions that it calls."""
     yield from graph.get_operations()
     for function in graph._functions.values():
         if hasattr(function, "graph"):

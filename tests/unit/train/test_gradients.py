@@ -1,5 +1,3 @@
-"""The gradient, through the normalisation's statistics too, agrees with finite differences in float64."""
-
 from typing import Any
 
 import numpy as np

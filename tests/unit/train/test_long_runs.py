@@ -1,5 +1,3 @@
-"""Training learns, which only longer runs show."""
-
 import json
 from pathlib import Path
 

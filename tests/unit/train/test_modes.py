@@ -25,7 +25,6 @@ PLAIN_LAYERS = {"bottleneck": False, "depth": 13, "compression": 1.0}
 
 
 def settle(model: Any, dtype: str) -> None:
-    """Round kernels to a dtype, and shift maps so far that rounding never changes the sign of a ReLU's input."""
     for variable in model.trainable_variables:
         value = variable.numpy()
         if variable.path.endswith("gamma"):
@@ -63,7 +62,6 @@ def take_step(dataset: str = "digits", *, rounded: str = "", **options: Any) -> 
 
 
 def compare(one: dict[str, Any], other: dict[str, Any]) -> float:
-    """Return the largest relative difference of any kind of variable."""
     return max(float(np.linalg.norm(one[kind] - other[kind]) / np.linalg.norm(other[kind])) for kind in other)
 
 
@@ -112,10 +110,8 @@ HALF_CASES = [
 
 @functools.cache
 def step_in_float32(case: str, dtype: str) -> dict[str, Any]:
-    """Take a step in mode plain from weights rounded to a dtype, computed in float32.
-
-    XLA draws other dropout masks, so a compiled step needs a compiled reference.
-    """
+    """Take a step in mode plain from weights rounded to a dtype, computed in float32; compiled if the case is, because
+    XLA draws other dropout masks."""
     options = CASES[case] if case == "XLA" else {**CASES[case], "loop": "eager"}
     return take_step(rounded=dtype, memory="plain", precision="float32", **options)
 

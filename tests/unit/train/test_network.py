@@ -1,7 +1,4 @@
-"""Training uses no network, except to fetch a data set that is not there yet.
-
-Each program runs in its own process, because a closed network stays closed.
-"""
+"""Each program runs in its own process, because a closed network stays closed."""
 
 import socket
 import subprocess
@@ -27,7 +24,6 @@ def reach():
 
 @pytest.fixture
 def port() -> Iterator[int]:
-    """Run a server that accepts every connection."""
     with socket.create_server(("127.0.0.1", 0)) as server:
         threading.Thread(target=lambda: [server.accept()[0].close() for _ in range(8)], daemon=True).start()
         yield server.getsockname()[1]

@@ -1,5 +1,3 @@
-"""Update rules, learning rates and loss scaling agree with their formulas."""
-
 from typing import Any
 
 import numpy as np

@@ -1,5 +1,3 @@
-"""Order and augmentation depend on their arguments only, and give permutations and crops of the images."""
-
 import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st

@@ -1,5 +1,3 @@
-"""The files of a run, and what can be made of them later."""
-
 import csv
 import json
 import os
@@ -277,8 +275,6 @@ def test_a_line_cut_short_is_left_out(tmp_path: Path, folder: Path) -> None:
 
 
 class Terminal:
-    """A stream that claims to be a terminal."""
-
     def __init__(self) -> None:
         self.text = ""
 

@@ -1,5 +1,3 @@
-"""Parameter counts are exact."""
-
 import pytest
 
 from train.config import read_table, resolve

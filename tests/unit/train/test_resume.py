@@ -36,7 +36,6 @@ LONG = ("--batch-size", "64", "--epochs", "6", "--checkpoint-every", "5")
 
 @pytest.fixture(scope="module")
 def long(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Train an unbroken run with these options; return its parent folder."""
     out = tmp_path_factory.mktemp("long")
     make(out, *LONG)
     return out

@@ -1,5 +1,3 @@
-"""Settings that decide the last bits are made, and recorded with the run."""
-
 import json
 from dataclasses import asdict, replace
 from pathlib import Path
@@ -14,8 +12,6 @@ from train.config import digest_fields, resolve
 
 
 class Said:
-    """A display that collects its lines."""
-
     def __init__(self) -> None:
         self.lines: list[str] = []
 

@@ -25,7 +25,6 @@ from train.model.densenet import build
 
 @pytest.fixture
 def reference() -> dict[str, Any]:
-    """Return PyTorch's results for the same weights and batch."""
     return ask_torch()["digits"]
 
 

@@ -21,8 +21,6 @@ EPSILON = 1e-5
 
 
 class Network:
-    """The network as a function of a dictionary of parameters."""
-
     def __init__(self, arrays: dict[str, Any], layers: list[int]) -> None:
         self.layers, self.training = layers, True
         self.parameters = {
@@ -59,7 +57,6 @@ class Network:
         return functional.batch_norm(x, mean, variance, *affine, training=self.training, eps=EPSILON)
 
     def __call__(self, x: torch.Tensor) -> torch.Tensor:
-        """Return the logits."""
         p = self.parameters
         x = self.hidden["stem"] = functional.conv2d(x, p["stem/kernel"], padding=1)
         for block, count in enumerate(self.layers, start=1):
@@ -92,7 +89,6 @@ class Network:
 
 
 def train(file: Any) -> dict[str, Any]:
-    """Take the steps that a file describes; evaluate if the file has images for it."""
     facts = json.loads(str(file["facts"]))
     images, labels = torch.tensor(file["images"].transpose(0, 1, 4, 2, 3)), torch.tensor(file["labels"]).long()
     network = Network({name[2:]: file[name] for name in file.files if name.startswith("w:")}, facts["layers"])
@@ -118,10 +114,8 @@ def train(file: Any) -> dict[str, Any]:
 
 
 def differentiate_in_float32(file: Any, layout: str) -> dict[str, Any]:
-    """Compute hidden states and gradients of the first step in float32, with maps in a layout.
-
-    PyTorch sums the statistics of a norm in float64 where maps are contiguous, and in float32 with channels last.
-    """
+    """Compute hidden states and gradients of the first step in float32. PyTorch sums the statistics of a norm in
+    float64 where maps are contiguous, and in float32 with channels last."""
     arrays = {name[2:]: file[name].astype(np.float32) for name in file.files if name.startswith("w:")}
     network = Network(arrays, json.loads(str(file["facts"]))["layers"])
     images = torch.tensor(file["images"][0].astype(np.float32).transpose(0, 3, 1, 2))

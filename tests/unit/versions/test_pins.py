@@ -1,5 +1,3 @@
-"""Every pin is defined in one file, from which the others are written."""
-
 from dataclasses import replace
 from pathlib import Path
 

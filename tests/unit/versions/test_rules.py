@@ -1,5 +1,3 @@
-"""A set that cannot work is refused at once, with every reason and the nearest set that can."""
-
 import contextlib
 import re
 

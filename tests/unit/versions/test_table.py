@@ -1,5 +1,3 @@
-"""The version table loads fast, is consistent, and names its faults."""
-
 import subprocess
 import sys
 from pathlib import Path

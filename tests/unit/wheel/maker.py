@@ -1,5 +1,3 @@
-"""Real small wheels and ELF files for tests."""
-
 import base64
 import hashlib
 import struct
@@ -31,12 +29,8 @@ def make_wheel(
     files: Mapping[str, bytes | str] | None = None,
     record: Mapping[str, str | None] | None = None,
 ) -> Path:
-    """Write a wheel.
-
-    Args:
-        files: its content; by default the build_info of a CUDA build.
-        record: changes to RECORD: another hash for a file, or None to leave its line out.
-    """
+    """Write a wheel with these files, by default the build_info of a CUDA build. ``record`` changes RECORD: another
+    hash for a file, or None to leave its line out."""
     info = f"{name.replace('-', '_')}-{version}.dist-info"
     content = {name: text.encode() if isinstance(text, str) else text for name, text in (files or {}).items()}
     if files is None:

@@ -1,5 +1,3 @@
-"""The messages of a build, and when it is up to date. Real builds are in tests/integration."""
-
 import json
 import re
 from collections.abc import Callable

@@ -1,5 +1,3 @@
-"""``build-wheel``, ``lock`` and ``verify`` on a machine without an engine: refusals, dry runs, locks."""
-
 import json
 import shlex
 

@@ -1,5 +1,3 @@
-"""Failures are explained from the real messages of the tools."""
-
 from pathlib import Path
 
 import pytest

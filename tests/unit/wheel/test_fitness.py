@@ -1,5 +1,3 @@
-"""A wheel that is not the one asked for, or that an image cannot run, is refused with the reason."""
-
 from dataclasses import replace
 
 import pytest

@@ -1,5 +1,3 @@
-"""Checksums that coreutils can verify, and that reveal every change."""
-
 import shutil
 import subprocess
 from pathlib import Path

@@ -1,5 +1,3 @@
-"""A wheel is read without being installed, and an unusable one is refused with one message."""
-
 import contextlib
 import zipfile
 from pathlib import Path

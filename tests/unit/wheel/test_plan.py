@@ -1,5 +1,3 @@
-"""The plan's digest covers all that decides the result and nothing else, and no text becomes an option."""
-
 import csv
 import json
 from dataclasses import replace

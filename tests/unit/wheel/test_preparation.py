@@ -1,5 +1,3 @@
-"""The inputs of a build, as far as this machine knows them, and the messages before hours of work begin."""
-
 import re
 import subprocess
 import sys

@@ -1,5 +1,3 @@
-"""Progress lines of a real Bazel, and how they are shown."""
-
 from hypothesis import given
 from hypothesis import strategies as st
 

@@ -1,5 +1,3 @@
-"""The provenance has every field that SLSA's specification, version 1, requires."""
-
 import re
 from collections.abc import Iterator
 from datetime import datetime

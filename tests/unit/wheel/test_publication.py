@@ -1,5 +1,3 @@
-"""A finished build becomes a folder that appears at once, complete and verifiable, or not at all."""
-
 import json
 from pathlib import Path
 
@@ -33,7 +31,6 @@ def finish_build(
     tag: str = "cp311-cp311-linux_x86_64",
     bazel: str = LOCK.pins["bazel-sha256"],
 ) -> Path:
-    """Write the files of the stage `wheel-from-source`."""
     path.mkdir(parents=True)
     real = next(Path(yaml.__file__).parent.glob("_yaml*.so"))
     make_wheel(

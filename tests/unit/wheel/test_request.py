@@ -1,5 +1,3 @@
-"""Sources and Bazel from elsewhere are identified by content."""
-
 import subprocess
 from pathlib import Path
 
@@ -11,7 +9,6 @@ from toolkit.wheel import request
 
 @pytest.fixture
 def tree(tmp_path: Path) -> Path:
-    """Make a source tree under git, with everything committed."""
     folder = tmp_path / "tensorflow"
     folder.mkdir()
     for name in ("configure", ".bazelversion", "a.cc"):

@@ -1,5 +1,3 @@
-"""The argument list of Bazel: its order, and its effect with the stand-in's .bazelrc."""
-
 import re
 import shlex
 from collections.abc import Iterator

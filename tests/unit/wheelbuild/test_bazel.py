@@ -1,5 +1,3 @@
-"""What is shown of Bazel's output, and what is read from it."""
-
 import hashlib
 import sys
 from pathlib import Path

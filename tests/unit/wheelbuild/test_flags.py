@@ -26,7 +26,6 @@ ANSWERS = arguments.compose_configure(FULL, python=sys.executable)
 
 
 def identify(flag: str) -> str:
-    """Return the key of a flag in the table."""
     if flag.startswith(("--repo_env=", "--action_env=")):
         return "=".join(flag.split("=")[:2])
     return flag if flag.startswith(("--config=", "--copt=", "--linkopt=")) else flag.partition("=")[0]

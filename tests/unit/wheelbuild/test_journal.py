@@ -1,5 +1,3 @@
-"""Each run has its own log, and no run reads the log of another."""
-
 import os
 import subprocess
 from pathlib import Path

@@ -1,5 +1,3 @@
-"""Memory, its peak and the kernel's kills, in both versions of control groups."""
-
 from pathlib import Path
 
 import pytest

@@ -1,5 +1,3 @@
-"""The parts of the toolchain proof that need no compiler."""
-
 import struct
 from pathlib import Path
 

@@ -1,5 +1,3 @@
-"""Values of the user's rc file never leave the stage, and the rest of the log stays readable."""
-
 import base64
 import json
 import shlex

@@ -1,5 +1,3 @@
-"""Settings that are left open are fitted to the machine; wrong ones are named."""
-
 import pytest
 from wheelbuild.request import UsageError, read_request
 

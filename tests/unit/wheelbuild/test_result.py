@@ -1,5 +1,3 @@
-"""One wheel leaves the stage: that of this run."""
-
 import hashlib
 import json
 from pathlib import Path

@@ -1,8 +1,5 @@
-"""A real remote executor for Bazel: justbuild from Debian, in its own container.
-
-It runs actions, keeps their results, and also serves them to ``--remote-cache``. It accepts no results from clients
-(``UpdateActionResult`` is not implemented) and refuses transfers without an instance name.
-"""
+"""A real remote executor for Bazel: Debian's justbuild in its own container, also as a ``--remote-cache``. It accepts
+no results from clients (no ``UpdateActionResult``) and refuses transfers without an instance name."""
 
 import socket
 import subprocess
@@ -19,7 +16,6 @@ INSTANCE = "main"
 
 
 def build() -> None:
-    """Build the image on the stage in which the actions would otherwise run."""
     prover = "toolkit/prover:tests"
     outcome = stages.build("toolchain-prover", tag=prover)
     assert outcome.code == 0, outcome.text
@@ -30,7 +26,6 @@ def build() -> None:
 
 @contextmanager
 def serve() -> Iterator[str]:
-    """Run the executor; yield the URL under which the containers of a build reach it."""
     build()
     argv = ["docker", "run", "--rm", "--detach", IMAGE]
     name = subprocess.run(argv, check=True, capture_output=True, text=True).stdout.strip()

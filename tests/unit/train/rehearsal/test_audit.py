@@ -1,5 +1,3 @@
-"""The audit finds planted mistakes, each by its kind, and finds none in the job's own graphs."""
-
 import json
 from collections.abc import Callable
 from dataclasses import replace
@@ -16,7 +14,6 @@ NUMBERS = tf.TensorSpec((64,), tf.int32)
 
 
 def find(function: Callable[..., Any], *arguments: tf.TensorSpec) -> list[tuple[str, str]]:
-    """Return kind and operation of each finding in the graph of a function."""
     report = audit.audit_graph(graphs.optimize(graphs.trace("planted", function, arguments)))
     return [(finding.kind, finding.operation) for finding in report.findings]
 

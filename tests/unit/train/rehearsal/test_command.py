@@ -1,5 +1,3 @@
-"""The command line of a rehearsal, and what it refuses before it starts."""
-
 import subprocess
 import sys
 from pathlib import Path

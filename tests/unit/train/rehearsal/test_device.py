@@ -1,5 +1,3 @@
-"""The table of GPUs that can be emulated."""
-
 import pytest
 
 from train.errors import UsageError

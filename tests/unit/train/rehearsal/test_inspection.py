@@ -1,5 +1,3 @@
-"""The static audit beside a rehearsal: its process, its findings and its failures."""
-
 import os
 import time
 

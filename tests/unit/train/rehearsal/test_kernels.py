@@ -1,7 +1,4 @@
-"""The table of GPU kernels: how a kernel is chosen, and that the data file agrees with the CUDA wheel.
-
-The CUDA wheel is not in the locked set. Tests that need it use the Python that TOOLKIT_CUDA_PYTHON names.
-"""
+"""Tests that need the CUDA wheel, which is not in the locked set, use the Python that TOOLKIT_CUDA_PYTHON names."""
 
 import mmap
 import os

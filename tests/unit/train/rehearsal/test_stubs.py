@@ -1,5 +1,3 @@
-"""Stubs of the entry points that are not emulated."""
-
 import pytest
 
 from train.rehearsal import library
