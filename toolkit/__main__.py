@@ -5,7 +5,6 @@ import sys
 
 
 def main() -> None:
-    """Run the command line, and end the process with its exit code."""
     for stream in (sys.stdout, sys.stderr):
         # A terminal that cannot show a character gets a question mark, not a traceback.
         stream.reconfigure(errors="replace")  # type: ignore[union-attr]

@@ -1,7 +1,5 @@
-"""Prints results on standard output, and everything else on standard error.
-
-So the output of ``--json`` can be piped while progress is still shown. cargo, uv and docker buildx do the same.
-"""
+"""Prints results on standard output, and everything else on standard error. So the output of ``--json`` can be piped
+while progress is still shown. cargo, uv and docker buildx do the same."""
 
 import json
 import os
@@ -20,8 +18,6 @@ _BOLD, _DIM, _RED, _RESET = "\x1b[1m", "\x1b[2m", "\x1b[31m", "\x1b[0m"
 
 @dataclass
 class Console:
-    """Prints progress, errors and the result of one command."""
-
     json: bool = False  # print the result as one JSON object at the end
     verbosity: int = 0  # -1 errors only, 0 normal, 1 with details
     _value: dict[str, Any] = field(default_factory=dict)
@@ -31,7 +27,6 @@ class Console:
             _print_error(text)
 
     def detail(self, text: str) -> None:
-        """Print one line that only ``--verbose`` shows."""
         if self.verbosity >= 1:
             _print_error(_paint(text, _DIM))
 
@@ -101,9 +96,7 @@ PLAIN_SECONDS = 15.0
 
 class StatusLine:
     """One line with the latest state of a long step. It is redrawn on a terminal, and printed at intervals elsewhere.
-
-    rich's progress bar is not used, because loading it takes longer than an up-to-date command.
-    """
+    rich's progress bar is not used, because loading it takes longer than an up-to-date command."""
 
     def __init__(self, console: Console, step: str) -> None:
         self._console = console
@@ -122,7 +115,6 @@ class StatusLine:
             self._console.say(line)
 
     def clear(self) -> None:
-        """Remove the line before something else is printed."""
         if self._console.live:
             sys.stderr.write("\r\x1b[2K")
             sys.stderr.flush()

@@ -1,8 +1,6 @@
-"""Computes content digests, written ``sha256:<64 hex digits>`` as OCI does.
-
-:func:`digest_file` reads the content each time. Inside :func:`remembering`, it caches digests of large files by path,
-size, times and inode, and :func:`recall` caches values. `toolkit verify` does not use this cache.
-"""
+"""Computes content digests, written ``sha256:<64 hex digits>`` as OCI does. :func:`digest_file` reads the content each
+time. Inside :func:`remembering`, it caches digests of large files by path, size, times and inode, and :func:`recall`
+caches values. `toolkit verify` does not use this cache."""
 
 import hashlib
 import json
@@ -39,10 +37,8 @@ _active: list[_Memory] = []
 
 @contextmanager
 def remembering(state: Path) -> Iterator[None]:
-    """Cache digests during the block and, if the state folder exists, for later processes.
-
-    A cache file that cannot be read or written is ignored.
-    """
+    """Cache digests during the block and, if the state folder exists, for later processes. A cache file that cannot be
+    read or written is ignored."""
     path = state / REMEMBERED
     value = files.read_json(path)
     memory = _Memory(known=dict(value) if isinstance(value, dict) else {})
@@ -79,10 +75,8 @@ def digest_file(path: Path) -> str:
 
 
 def recall(key: str, make: Callable[[], Any]) -> Any:
-    """Return the JSON value that ``make`` returns; inside :func:`remembering` it is cached by its key.
-
-    The key must name everything that the value depends on, for example by digests.
-    """
+    """Return the JSON value that ``make`` returns; inside :func:`remembering` it is cached by its key. The key must
+    name everything that the value depends on, for example by digests."""
     if not _active:
         return make()
     memory, name = _active[-1], f"value:{key}"

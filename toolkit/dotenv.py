@@ -40,11 +40,7 @@ def write(values: Mapping[str, str], path: Path = FILE) -> None:
 
 
 def prepare_outputs(runs: Path = Path("runs")) -> None:
-    """Make the folder of runs. The engine would make it as root, so that the container could not write to it.
-
-    Raises:
-        PreflightError: it cannot be made.
-    """
+    """Make the folder of runs, or raise PreflightError. The engine would make it as root: no container could write."""
     files.require_writable(runs)
     if os.getuid() == 0:
         give(runs, IMAGE_USER, IMAGE_USER)

@@ -14,8 +14,6 @@ PUBLISHED = "pypi"
 
 @dataclass(frozen=True, kw_only=True)
 class EnvironmentSpec:
-    """The contents of an image or a virtual environment."""
-
     tensorflow: str
     python: str  # ``X.Y``
     cuda: str = ""  # cuda, cudnn: releases ``X.Y.Z`` of the component wheels; empty for the CPU set
@@ -73,10 +71,7 @@ def resolve(settings: Settings) -> EnvironmentSpec:
 
 def find_wheel(wheel: str | None) -> Path | None:
     """Return the file that ``--wheel`` names: itself, or the only wheel in a folder. None means the published wheel.
-
-    Raises:
-        UsageError: there is none, or more than one.
-    """
+    Raises UsageError: there is none, or more than one."""
     if wheel is None or wheel == PUBLISHED:
         return None
     path = Path(wheel)

@@ -2,13 +2,7 @@
 
 
 class ToolkitError(Exception):
-    """A failure of a known kind; subclasses name the kind.
-
-    Args:
-        what: the failure in one sentence.
-        why: the cause, when it is known.
-        remedy: what the user can do next.
-    """
+    """A failure of a known kind: what failed in one sentence, why if that is known, and what the user can do next."""
 
     exit_code = 1
     meaning = "unexpected failure"
@@ -92,10 +86,7 @@ class InterruptionError(ToolkitError):
 
 
 class JobError(ToolkitError):
-    """A job failed. Its exit code becomes that of the program.
-
-    ``reported``: whether the job has printed the reason itself, so that it is not printed again.
-    """
+    """A job failed. Its exit code becomes that of the program. ``reported``: the job has printed the reason itself."""
 
     meaning = "as the job's own exit code"
 

@@ -1,7 +1,5 @@
-"""Writes files and folders completely or not at all.
-
-A folder is made under a hidden, locked name beside the finished ones, and renamed when it is complete.
-"""
+"""Writes files and folders completely or not at all. A folder is made under a hidden, locked name beside the finished
+ones, and renamed when it is complete."""
 
 import fcntl
 import json
@@ -21,11 +19,8 @@ _STAGING_NAME = re.compile(r"\.[0-9a-f]{12}\.[a-z0-9_]{8}")
 
 
 def write_atomically(path: Path, data: str | bytes) -> None:
-    """Write a file completely or not at all, through a temporary file beside it.
-
-    Raises:
-        PreflightError: the folder cannot be written, or the disk is full; the old file is intact.
-    """
+    """Write a file completely or not at all, through a temporary file beside it. Raises PreflightError: the folder
+    cannot be written, or the disk is full; the old file is intact."""
     content = data.encode() if isinstance(data, str) else data
     temporary = None
     try:
@@ -53,10 +48,7 @@ def write_json(path: Path, value: object) -> None:
 
 
 def read_json(path: Path) -> object | None:
-    """Return the JSON value in a file, or None if it is missing or unreadable.
-
-    This is for records and caches of the toolkit. An unreadable one counts as missing and is written again.
-    """
+    """Return the JSON value in a record or cache; None if it is missing or unreadable, because it is then made again."""
     try:
         value: object = json.loads(path.read_text())
     except (OSError, ValueError):
@@ -80,23 +72,15 @@ def require_writable(folder: Path) -> None:
 
 @dataclass(frozen=True, kw_only=True)
 class Staging:
-    """A folder in which one command works."""
-
     path: Path  # the folder
     lock: int  # descriptor of its lock; a child that inherits it holds the lock until the child ends
 
 
 @contextmanager
 def stage(parent: Path, name: str) -> Iterator[Staging]:
-    """Make a hidden folder for one command, and remove it at the end unless it was moved.
-
-    The kernel releases the folder's lock when this process and all children that inherited it have ended. A folder
-    without a lock is abandoned, and the next command of its kind or ``toolkit clean`` removes it. filelock's locks are
-    not inherited.
-
-    Args:
-        name: a shortened digest of what is made.
-    """
+    """Make a hidden, locked folder for one command, named by a shortened digest, and remove it at the end unless it was
+    moved. The kernel releases the lock when this process and all children that inherited it have ended; filelock's
+    locks are not inherited. The next command of its kind or ``toolkit clean`` removes an unlocked folder."""
     sweep(parent)
     with _open(parent) as door:
         _flock(door)  # otherwise the folder would look abandoned before it is locked

@@ -1,7 +1,5 @@
-"""Reads and writes the record beside each artifact: what it is, and the digest of what it was made from.
-
-Each manifest names its parent (run → environment or image → wheel → lock), so a run leads back to the lock.
-"""
+"""Reads and writes the record beside each artifact: what it is, and the digest of what it was made from. Each manifest
+names its parent (run → environment or image → wheel → lock), so a run leads back to the lock."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -24,7 +22,6 @@ class Manifest:
     facts: Mapping[str, Any] = field(default_factory=dict)  # further values by name
 
     def describe(self) -> dict[str, Any]:
-        """Return the values that :func:`write` writes."""
         return {
             "schema": SCHEMA,
             "kind": self.kind,

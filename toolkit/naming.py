@@ -35,23 +35,13 @@ COMPOSE_IMAGES = "toolkit/train:compose-"
 
 
 def name_image(target: str, variant: str, plan: str) -> str:
-    """Return the name of an image that the user did not name.
-
-    Args:
-        variant: ``cpu`` or ``cuda-X.Y.Z``.
-    """
+    """Return the name of an image that the user did not name. ``variant``: ``cpu`` or ``cuda-X.Y.Z``."""
     return f"{IMAGE_REPOSITORY}/{target}:{variant}-{shorten(plan)}"
 
 
 def is_given(name: str, plan: str) -> bool:
-    """Return whether the toolkit chose the name of an image; otherwise the image belongs to the user.
-
-    Neither name nor label is enough: derived images inherit labels, and a user may choose any name.
-
-    Args:
-        name: repository and tag.
-        plan: plan digest on the image's label, or empty.
-    """
+    """Return whether the toolkit chose the name of an image; otherwise the image belongs to the user. ``plan``: digest
+    on its label, or empty. Neither name nor label is enough: derived images inherit labels, and any name may be chosen."""
     if name in SCRIPT_IMAGES or name == STANDIN_BASE or name.startswith(COMPOSE_IMAGES):
         return True
     targets = tuple(f"{IMAGE_REPOSITORY}/{target}:" for target in ("runtime", "train"))

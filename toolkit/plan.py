@@ -36,8 +36,6 @@ class Step:
 
 @dataclass(frozen=True, kw_only=True)
 class Plan:
-    """Steps in the order in which they are carried out."""
-
     steps: tuple[Step, ...]
 
     @property
@@ -73,7 +71,6 @@ class Task(Generic[T]):
 
     @property
     def result(self) -> T:
-        """The function's result, after :meth:`run`."""
         return self._results[0]
 
 

@@ -19,13 +19,8 @@ OTHER_BYTES = re.compile(
 
 
 def stop(process: subprocess.Popen[str], *, grace: float, first: signal.Signals = signal.SIGTERM) -> None:
-    """Ask a process and its children to stop, wait, and kill those that still run.
-
-    Args:
-        process: started with ``start_new_session=True``.
-        grace: seconds between asking and killing.
-        first: the signal that asks.
-    """
+    """Ask a process that leads its own session and its children to stop with the signal ``first``, wait ``grace``
+    seconds, and kill those that still run."""
     for signum, patience in ((first, grace), (signal.SIGKILL, None)):
         try:
             os.killpg(process.pid, signum)

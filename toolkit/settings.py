@@ -53,16 +53,9 @@ _NAMES = tuple(item.name for item in fields(Settings) if item.name != "sources")
 def resolve(
     flags: Mapping[str, str | None], *, file: Path | None = None, environment: Mapping[str, str] = os.environ
 ) -> Settings:
-    """Merge the four layers.
-
-    Args:
-        flags: values given on the command line; None where a flag was not given.
-        file: the settings file; by default ``toolkit.yaml`` in the current folder, if there is one.
-        environment: variables, ``TOOLKIT_CUDA`` for ``cuda`` and so on.
-
-    Raises:
-        UsageError: a name is unknown, or a value is wrong.
-    """
+    """Merge the four layers: ``flags`` (None where one was not given), variables such as ``TOOLKIT_CUDA``, and
+    ``file``, by default the ``toolkit.yaml`` of the current folder. Raises UsageError: a name is unknown, or a value is
+    wrong."""
     values: dict[str, str] = {}
     sources = dict.fromkeys(_NAMES, "default")
     path = file or Path("toolkit.yaml")

@@ -1,5 +1,3 @@
-"""The program and its commands."""
-
 import typer
 
 from toolkit import __version__

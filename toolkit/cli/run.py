@@ -112,10 +112,8 @@ def up(
 
 
 def _build_wheel(session: Session, request: "Request", wanted: "WheelRequest") -> "Request | None":
-    """Build the wheel, and return the request that installs it; None if a dry run ends here.
-
-    `toolkit build-wheel` has more options for a build. A wheel that it built from the same plan is reused here.
-    """
+    """Build the wheel, or reuse that of the same plan, and return the request that installs it; None if a dry run ends
+    here."""
     from toolkit import pipeline
     from toolkit.plan import run
 

@@ -1,8 +1,6 @@
 """Checks the machine itself: Python, disk, memory, folders, the NVIDIA driver, and what building TensorFlow would take.
-
-The estimate of a source build is from public reports, not measured by this project: conda-forge gives it 12 to 18
-hours on 4 cores, and 16 GB were not enough for 16 jobs (tensorflow#41480).
-"""
+The estimate of a source build is from public reports, not measured by this project: conda-forge gives it 12 to 18 hours
+on 4 cores, and 16 GB were not enough for 16 jobs (tensorflow#41480)."""
 
 import os
 import shutil
@@ -80,7 +78,6 @@ def _check_outputs(settings: Settings) -> Iterator[Finding]:
 
 
 def _find_existing(folder: Path) -> Path:
-    """Return the folder itself, or the nearest folder above it that exists."""
     folder = folder.absolute()
     while not folder.exists():
         folder = folder.parent

@@ -16,15 +16,9 @@ class Choice:
 
 
 def choose(settings: Settings, *, target: str = "train", tag: str = "") -> Choice:
-    """Choose an engine. ``auto`` means the container engine if it can build on this machine, else the host.
-
-    Args:
-        target, tag: stage of the Dockerfile and name of the image, for the container engine.
-
-    Raises:
-        EngineError: ``docker`` was asked for and does not answer.
-        PreflightError: ``docker`` was asked for and has no base image.
-    """
+    """Choose an engine; ``auto`` means the container engine if it can build on this machine, else the host. ``target``
+    and ``tag`` are the stage and the name of its image. Raises EngineError or PreflightError: ``docker`` was asked for
+    and does not answer, or has no base image."""
     if settings.engine == "host":
         return Choice(engine=make_host_engine(settings), why="asked for")
     try:
@@ -36,12 +30,8 @@ def choose(settings: Settings, *, target: str = "train", tag: str = "") -> Choic
 
 
 def adopt(settings: Settings, reference: str) -> tuple[Engine, Environment]:
-    """Return the container engine, and an existing image as an environment.
-
-    Raises:
-        EngineError: no engine answers.
-        UsageError: it has no image of that name.
-    """
+    """Return the container engine, and an existing image as an environment. Raises EngineError: no engine answers;
+    UsageError: it has no image of that name."""
     from toolkit.engine.client import BaseImage, connect
     from toolkit.engine.docker import DockerEngine
 

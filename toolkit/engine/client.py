@@ -40,12 +40,8 @@ GPU_REMEDY = (
 
 @contextmanager
 def translating_errors(doing: str) -> Iterator[None]:
-    """Turn the SDK's exceptions into errors of this project.
-
-    Raises:
-        EngineError: the engine refused the request, stopped answering, or gave an invalid answer.
-        CheckError: a job needs a GPU, and the engine has none.
-    """
+    """Turn the SDK's exceptions into errors of this project. Raises EngineError: the engine refused the request,
+    stopped answering, or gave an invalid answer; CheckError: a job needs a GPU, and the engine has none."""
     try:
         yield
     except (DockerException, requests.RequestException) as error:
@@ -121,8 +117,6 @@ def require_buildx() -> None:
 
 @dataclass(frozen=True, kw_only=True)
 class BaseImage:
-    """A base image that can be used now."""
-
     reference: str  # what ``FROM`` names
     identity: str  # the registry's digest, which a pull does not change; else the image id
     why: str = ""  # the reason for this image, if it is not the requested one
@@ -135,14 +129,9 @@ class BaseImage:
 
 
 def select_base(client: docker.DockerClient, settings: Settings) -> BaseImage:
-    """Return the wanted base image of this machine, else a local stand-in, else the wanted one of the registry.
-
-    The stand-in never replaces a base image that the user named.
-
-    Raises:
-        PreflightError: none of these is available.
-        EngineError: the engine stopped answering.
-    """
+    """Return the wanted base image of this machine, else a local stand-in, else the wanted one of the registry. The
+    stand-in never replaces a base image that the user named. Raises PreflightError: none of these is available;
+    EngineError: the engine stopped answering."""
     wanted = settings.base_image
     with translating_errors("looking for the base image"):
         found = _find_base(client, wanted)
@@ -171,11 +160,8 @@ def find_digest(client: docker.DockerClient, reference: str) -> str | None:
 
 
 def read_files(client: docker.DockerClient, reference: str, folder: str) -> dict[str, str]:
-    """Return the text of each file in a folder of an image, by name. No program of the image runs.
-
-    Raises:
-        EngineError: the engine stopped answering, or the image has no such folder.
-    """
+    """Return the text of each file in a folder of an image, by name. No program of the image runs. Raises EngineError:
+    the engine stopped answering, or the image has no such folder."""
     with translating_errors("reading files of an image"):
         container = client.containers.create(
             reference, "true", labels={naming.OWNER_LABEL: "toolkit", naming.JOB_LABEL: "files"}
@@ -221,10 +207,8 @@ def _find_base(client: docker.DockerClient, reference: str) -> BaseImage | None:
 
 
 def _identify(reference: str, digests: Sequence[str]) -> str:
-    """Return the digest that the reference's own registry gave the image, or an empty string.
-
-    Each of ``digests`` has the form ``REPOSITORY@sha256:…``.
-    """
+    """Return the digest that the reference's own registry gave the image, or nothing; ``digests`` are
+    ``REPOSITORY@sha256:…``."""
     repository = re.sub(r"(:[\w][\w.-]*)?(@.*)?$", "", reference)
     found = (text.partition("@") for text in digests)
     return next((value for name, _, value in found if name == repository), "")

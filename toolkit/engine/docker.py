@@ -27,13 +27,8 @@ _CAUSE = re.compile(rf"^ +(?:error|ERROR|cause): |{processes.OTHER_BYTES.pattern
 def plan_image(
     spec: EnvironmentSpec, base: BaseImage, *, state: Path, target: str = "train", ca_bundle: str = "", tag: str = ""
 ) -> EnvironmentPlan:
-    """Plan an image from the project's files.
-
-    Args:
-        target: stage of docker/Dockerfile: ``runtime`` or ``train``.
-        ca_bundle: PEM file. The build gets it as a secret, which enters no layer.
-        tag: name of the image; by default derived from the digest.
-    """
+    """Plan an image from the project's files. ``target``: stage of docker/Dockerfile. ``ca_bundle``: PEM file, a secret
+    of the build that enters no layer. ``tag``: its name; by default derived from the digest."""
     arguments = {
         "BASE_IMAGE": base.reference,
         "REQUIREMENTS": spec.requirements,
@@ -79,12 +74,7 @@ def plan_image(
 
 
 class DockerEngine:
-    """Runs jobs in containers of images that it builds.
-
-    Args:
-        ca_bundle: PEM file for downloads during the build, or empty.
-        tag: name of the image; by default derived from its plan's digest.
-    """
+    """Runs jobs in containers of images that it builds, with the ``ca_bundle`` and ``tag`` of :func:`plan_image`."""
 
     name = "docker"
 
@@ -200,12 +190,7 @@ class DockerEngine:
 
 
 def run(client: docker.DockerClient, job: Job, *, image: str, listener: Listener | None = None) -> int:
-    """Run a job in a new container, remove the container, and return the exit code.
-
-    Raises:
-        EngineError: the engine refused the job or stopped answering.
-        CheckError: the job exceeded its deadline.
-    """
+    """Run a job in a new container, remove it, and return the exit code. Raises what :meth:`Engine.run` raises."""
     # A terminal has only one stream: all output goes to the user, and none to the listener.
     terminal = job.terminal and sys.stderr.isatty()
     container.give_to_container(job.mounts)

@@ -53,8 +53,6 @@ class EnvironmentPlan:
 
 @dataclass(frozen=True, kw_only=True)
 class Environment:
-    """An image or a virtual environment with TensorFlow in it."""
-
     kind: str  # ``image`` or ``environment``, as its manifest says
     digest: str  # content digest of the image, or of the environment's plan
     reference: str  # image tag or folder
@@ -63,20 +61,13 @@ class Environment:
 
 
 class Engine(Protocol):
-    """Makes environments and runs jobs in them."""
-
     name: str
 
-    def has_gpu(self) -> bool:
-        """Return whether it can give GPUs to a job."""
-        ...
+    def has_gpu(self) -> bool: ...
 
     def find_platform(self, *, fetch: bool) -> Platform:
-        """Return the C library and Python of new environments.
-
-        Args:
-            fetch: pull the base image if it is missing. Without this, the result is then empty.
-        """
+        """Return the C library and Python of new environments. ``fetch``: pull the base image if it is missing. Without
+        this, the result is then empty."""
         ...
 
     def plan(self, spec: EnvironmentSpec) -> EnvironmentPlan: ...
@@ -86,12 +77,8 @@ class Engine(Protocol):
         ...
 
     def prepare(self, plan: EnvironmentPlan, console: Console) -> Environment:
-        """Make the environment of a plan, unless it is up to date.
-
-        Raises:
-            BuildError: a command failed; the message has the log's path and last lines.
-            PreflightError: this machine has too little space.
-        """
+        """Make the environment of a plan, unless it is up to date. Raises BuildError: a command failed; the message has
+        the log's path and last lines; PreflightError: this machine has too little space."""
         ...
 
     def commands(self, reference: str, job: Job) -> list[list[str]]:
@@ -99,28 +86,16 @@ class Engine(Protocol):
         ...
 
     def run(self, environment: Environment, job: Job, listener: Listener | None = None) -> int:
-        """Run a job to its end. A KeyboardInterrupt stops and removes the job, and is raised again.
-
-        Args:
-            listener: receives each line of standard output; without it, the output goes to the user.
-
-        Returns:
-            The job's exit code; 128 + the signal's number if a signal ended it.
-
-        Raises:
-            EngineError: the engine stopped answering.
-            CheckError: the job exceeded its deadline.
-        """
+        """Run a job to its end, and return its exit code: 128 + the number of the signal that ended it. ``listener``
+        gets each line of standard output, which otherwise goes to the user. A KeyboardInterrupt stops and removes the
+        job, and is raised again. Raises EngineError: the engine stopped answering; CheckError: the job exceeded its
+        deadline."""
         ...
 
 
 class Deadline:
     """Stops a job at its time limit. The SDK's streams and pipes have no limit of their own (docker-py#2651).
-
-    Args:
-        seconds: the limit; 0 for none.
-        stop: ends the job; called at most once, from another thread.
-    """
+    ``seconds``: the limit; 0 for none. ``stop``: ends the job; called at most once, from another thread."""
 
     def __init__(self, seconds: float, stop: Callable[[], object]) -> None:
         self._seconds = seconds

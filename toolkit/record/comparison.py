@@ -32,8 +32,6 @@ class Difference:
 
 @dataclass(frozen=True, kw_only=True)
 class Comparison:
-    """The outcome of comparing weights and numbers."""
-
     equal: bool  # whether the weights are equal to the bit
     recorded: str  # recorded, found: digest of the weights in the first run, and in the second
     found: str

@@ -42,7 +42,6 @@ class Report:
         return f"{self.count('ok')} passed, {self.count('fail')} failed, {self.count('skipped')} skipped"
 
     def to_json(self) -> dict[str, Any]:
-        """Return the JSON object that :func:`from_json` reads."""
         return {
             "schema": SCHEMA,
             "tensorflow": self.tensorflow,

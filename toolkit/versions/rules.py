@@ -1,8 +1,5 @@
-"""Checks the versions that a command asks for against the version table, before anything starts.
-
-Each rule returns reasons instead of raising. So an error can name them all, and the search for a suggestion uses the
-same rules.
-"""
+"""Checks the versions that a command asks for against the version table, before anything starts. Each rule returns
+reasons instead of raising. So an error can name them all, and the search for a suggestion uses the same rules."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -57,12 +54,9 @@ def resolve(
     cudnn: str | None = None,
     capabilities: Sequence[str] = (),
 ) -> Spec:
-    """Return the set to build from source. A value of None takes the table's default.
-
-    Raises:
-        UsageError: a value is not written as a version.
-        UnsupportedError: the set cannot work; the message has every reason and the nearest set that can.
-    """
+    """Return the set to build from source. A value of None takes the table's default. Raises UsageError: a value is not
+    written as a version; UnsupportedError: the set cannot work; the message has every reason and the nearest set that
+    can."""
     asked = _read(table, tensorflow=tensorflow, python=python, cuda=cuda, cudnn=cudnn, capabilities=capabilities)
     reasons = find_reasons(table, asked)
     if reasons:

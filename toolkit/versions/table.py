@@ -1,7 +1,5 @@
-"""Reads the version table: which TensorFlow, CUDA, cuDNN, Python and Bazel work together, with sources.
-
-The data is table.yaml; this module reads it once and checks that it is consistent.
-"""
+"""Reads the version table: which TensorFlow, CUDA, cuDNN, Python and Bazel work together, with sources. The data is
+table.yaml; this module reads it once and checks that it is consistent."""
 
 import functools
 import re
@@ -23,16 +21,12 @@ PATH = Path(__file__).with_name("table.yaml")
 
 @dataclass(frozen=True, kw_only=True)
 class Source:
-    """Where a fact comes from, and its date."""
-
     what: str
     date: str
 
 
 @dataclass(frozen=True, kw_only=True)
 class Default:
-    """The versions and inputs that a command uses by default."""
-
     tensorflow: str
     python: str
     cuda: str
@@ -44,8 +38,6 @@ class Default:
 
 @dataclass(frozen=True, kw_only=True)
 class Toolchain:
-    """The compiler of the build stage."""
-
     clang: str  # major version
     capabilities_max: str  # newest compute capability that it compiles for
     source: str  # why
@@ -122,8 +114,6 @@ def split_span(span: str) -> dict[str, str]:
 
 @dataclass(frozen=True, kw_only=True)
 class Failure:
-    """A known failure of an upstream project."""
-
     id: str
     issues: tuple[str, ...]
     symptom: str
@@ -160,12 +150,8 @@ class Table:
         return tuple(self.tensorflow_rows[version] for version in reversed(numbers.sort(self.tensorflow_rows)))
 
     def tensorflow(self, version: str) -> TensorflowRow:
-        """Return the row of one version.
-
-        Raises:
-            UnsupportedError: it is not in the table; the message names the nearest one.
-            UsageError: it is not written as a version.
-        """
+        """Return the row of one version. Raises UnsupportedError: it is not in the table; the message names the nearest
+        one; UsageError: it is not written as a version."""
         numbers.parse(version, "TensorFlow")
         if version not in self.tensorflow_rows:
             refused = (item for item in self.failures if item.refuse and item.when.keys() == {"tensorflow"})

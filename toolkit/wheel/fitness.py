@@ -26,10 +26,8 @@ def check(found: Inspection, spec: Mapping[str, str]) -> None:
 
 
 def find_mismatches(found: Inspection, spec: Mapping[str, str]) -> Iterator[str]:
-    """Yield each difference between a wheel and a lock's ``spec``.
-
-    Capabilities are compared both with the wheel's build_info and with its machine code.
-    """
+    """Yield each difference between a wheel and a lock's ``spec``. Capabilities are compared both with the wheel's
+    build_info and with its machine code."""
     if found.name != NAME:
         yield f"its name is {found.name}, not {NAME}"
     if found.version != spec["tensorflow"]:
@@ -71,19 +69,11 @@ def require(
     glibc: str = "",
     base_python: str = "",
 ) -> None:
-    """Check that an environment can run a wheel.
-
-    Args:
-        python: version ``X.Y`` of the interpreter in the environment.
-        cuda: CUDA release of the run-time set; empty for the CPU set, with which a CUDA wheel computes on the CPU.
-        cudnn: cuDNN release of that set.
-        built_cudnn: cuDNN release that the wheel was built for, from its manifest; empty if there is none.
-        glibc: version of the C library in the base image; empty if unknown.
-        base_python: version ``X.Y`` in the base image; empty if unknown.
-
-    Raises:
-        UnsupportedError: it is of another version, for another Python, or needs a newer CUDA, cuDNN or C library.
-    """
+    """Check that an environment can run a wheel; an empty value is unknown. ``python`` and ``base_python``: versions
+    ``X.Y`` in the environment and in the base image, whose C library is ``glibc``. ``cuda`` and ``cudnn``: releases of
+    the run-time set; empty for the CPU set, with which a CUDA wheel computes on the CPU. ``built_cudnn``: the release
+    that the wheel was built for, from its manifest. Raises UnsupportedError: it is of another version, for another
+    Python, or needs a newer CUDA, cuDNN or C library."""
     if found.version != tensorflow:
         raise UnsupportedError(
             f"{found.file} is TensorFlow {found.version}, not {tensorflow}",

@@ -1,8 +1,6 @@
-"""Checks what TensorFlow says it was built with.
-
-*As built* and *as loaded* differ: the published 2.19.0 wheel is built against CUDA 12.5.1 and runs with the 12.6.1
-libraries. Here the build must be compatible with what is asked; ``libraries.versions`` checks what is loaded.
-"""
+"""Checks what TensorFlow says it was built with. *As built* and *as loaded* differ: the published 2.19.0 wheel is built
+against CUDA 12.5.1 and runs with the 12.6.1 libraries. Here the build must be compatible with what is asked;
+``libraries.versions`` checks what is loaded."""
 
 from typing import Any
 
@@ -18,12 +16,8 @@ def info() -> dict[str, Any]:
 
 
 def require_cuda(ask: Ask) -> dict[str, Any]:
-    """Return the build info of a CUDA build.
-
-    Raises:
-        Fail: it is a CPU build, though CUDA, a capability or a GPU was asked for.
-        Skip: it is a CPU build, and nothing of these was asked for.
-    """
+    """Return the build info of a CUDA build. For a CPU build raises Fail if CUDA, a capability or a GPU was asked for,
+    else Skip."""
     built = info()
     if built.get("is_cuda_build"):
         return built
@@ -33,7 +27,6 @@ def require_cuda(ask: Ask) -> dict[str, Any]:
 
 
 def consistent(ask: Ask) -> Evidence:
-    """Check that build info agrees with the module, and names CUDA where CUDA was asked for."""
     built = info()
     evidence = {"build": built}
     says = bool(require_attribute(load_tensorflow(), "test.is_built_with_cuda")())
@@ -49,12 +42,10 @@ def consistent(ask: Ask) -> Evidence:
 
 
 def cuda(ask: Ask) -> Evidence:
-    """Check that the CUDA and cuDNN asked for can serve the build.
-
-    CUDA: same major version, which is what NVIDIA's minor version compatibility promises. cuDNN: same major version,
-    and no later minor than the one that will be loaded, because TensorFlow refuses an older library than its headers.
-    A part that build info lacks (the published wheel says only ``9`` for cuDNN) is not compared.
-    """
+    """Check that the CUDA and cuDNN asked for can serve the build. CUDA: same major version, which is what NVIDIA's
+    minor version compatibility promises. cuDNN: same major version, and no later minor than the one that will be
+    loaded, because TensorFlow refuses an older library than its headers. A part that build info lacks (the published
+    wheel says only ``9`` for cuDNN) is not compared."""
     built = require_cuda(ask)
     evidence = {
         "built": {"cuda": built.get("cuda_version"), "cudnn": built.get("cudnn_version")},
@@ -76,7 +67,6 @@ def cuda(ask: Ask) -> Evidence:
 
 
 def capabilities(ask: Ask) -> Evidence:
-    """Check that the built kernels run on the compute capability asked for."""
     built = require_cuda(ask)
     have = [str(item) for item in built.get("cuda_compute_capabilities") or []]
     evidence: Evidence = {"built": have, "asked": ask.capability}

@@ -1,7 +1,5 @@
-"""The checks in order, the command line, and the report.
-
-With ``--json`` standard output is JSON Lines: ``{"check": {…}}`` as each check ends, then ``{"report": {…}}``.
-"""
+"""The checks in order, the command line, and the report. With ``--json`` standard output is JSON Lines: ``{"check":
+{…}}`` as each check ends, then ``{"report": {…}}``."""
 
 import argparse
 import json
@@ -39,11 +37,8 @@ CHECKS: Final[tuple[Check, ...]] = (
 
 
 def select(patterns: Sequence[str]) -> tuple[Check, ...]:
-    """Return the checks whose ids match, with those that they need, in running order; without a pattern, all.
-
-    Raises:
-        ValueError: a pattern such as ``xla.*`` or ``xla`` matches nothing; the message suggests.
-    """
+    """Return the checks whose ids match, with those that they need, in running order; without a pattern, all. Raises
+    ValueError: a pattern such as ``xla.*`` or ``xla`` matches nothing; the message suggests."""
     if not patterns:
         return CHECKS
     wanted = _find(patterns)
@@ -52,11 +47,8 @@ def select(patterns: Sequence[str]) -> tuple[Check, ...]:
 
 
 def leave_out(patterns: Sequence[str]) -> frozenset[str]:
-    """Return the ids of the checks to report as skipped and not to run.
-
-    Raises:
-        ValueError: a pattern matches nothing, or a check that others need: a report with only skips proves nothing.
-    """
+    """Return the ids of the checks to report as skipped and not to run. Raises ValueError: a pattern matches nothing,
+    or a check that others need: a report with only skips proves nothing."""
     unwanted = _find(patterns)
     foundations = sorted(unwanted & {need for check in CHECKS for need in check.needs})
     if foundations:

@@ -1,7 +1,5 @@
 """Checks the processor and the GPU: instruction sets, driver, visibility, capability, one operation, and memory.
-
-Without a GPU its checks are skipped, unless one was asked for: then they fail and name the causes.
-"""
+Without a GPU its checks are skipped, unless one was asked for: then they fail and name the causes."""
 
 import ctypes
 import os
@@ -22,7 +20,6 @@ _TOLD = ("sse4_2", "avx", "avx2", "fma", "avx512f", "avx512_vnni", "avx512_bf16"
 
 
 def instructions(_ask: Ask) -> Evidence:
-    """Check that the processor has the instruction set that published wheels are compiled for."""
     machine = platform.machine()
     flags = read_flags()
     evidence = {"machine": machine, "has": [flag for flag in _TOLD if flag in flags]}
@@ -37,7 +34,6 @@ def instructions(_ask: Ask) -> Evidence:
 
 
 def onednn(_ask: Ask) -> Evidence:
-    """Check that oneDNN, which makes convolutions fast on x86-64, is built in and switched on."""
     switch = os.environ.get("TF_ENABLE_ONEDNN_OPTS", "")
     if switch == "0":
         raise Skip("TF_ENABLE_ONEDNN_OPTS=0 switches oneDNN off")
@@ -83,7 +79,6 @@ _RUN_REMEDY = (
 
 
 def driver(ask: Ask) -> Evidence:
-    """Check that the NVIDIA driver answers, is new enough for the CUDA of the build, and sees a device."""
     _respect(ask)
     nodes = find_nodes()
     evidence: Evidence = {"device_nodes": nodes}
@@ -109,7 +104,6 @@ def driver(ask: Ask) -> Evidence:
 
 
 def visible(ask: Ask) -> Evidence:
-    """Check that TensorFlow sees the GPU, and name the causes that can be found where it does not."""
     _respect(ask)
     tf = load_tensorflow()
     found = find_gpus(tf)
@@ -125,7 +119,6 @@ def visible(ask: Ask) -> Evidence:
 
 
 def capability(ask: Ask) -> Evidence:
-    """Check that the device has the compute capability asked for, and the build has kernels for it."""
     tf, gpu = _first_gpu(ask)
     found = _describe(tf, gpu)
     built = [str(item) for item in build_info.info().get("cuda_compute_capabilities") or []]
@@ -144,7 +137,6 @@ def capability(ask: Ask) -> Evidence:
 
 
 def operation(ask: Ask) -> Evidence:
-    """Check that a matrix product is computed on the GPU, stays there, and is correct."""
     tf, _ = _first_gpu(ask)
     np = load_numpy()
     # Small integers: every sum is exact.
@@ -160,7 +152,6 @@ def operation(ask: Ask) -> Evidence:
 
 
 def memory(ask: Ask) -> Evidence:
-    """Check that TensorFlow, with memory growth on, takes only the memory that it needs."""
     tf, gpu = _first_gpu(ask)
     growth = bool(tf.config.experimental.get_memory_growth(gpu))
     with tf.device("/GPU:0"):
@@ -202,7 +193,6 @@ def ask_driver(library: Any) -> tuple[Evidence, list[str]]:
 
 
 def _absence(ask: Ask) -> list[str]:
-    """Return why TensorFlow may have found no GPU."""
     if not build_info.info().get("is_cuda_build"):
         return ["this TensorFlow was built without CUDA"]
     causes = []

@@ -1,7 +1,5 @@
-"""Checks that each NVIDIA library loads, and is the version asked for.
-
-No GPU and no driver are needed: the libraries are asked through ctypes.
-"""
+"""Checks that each NVIDIA library loads, and is the version asked for. No GPU and no driver are needed: the libraries
+are asked through ctypes."""
 
 import ctypes
 import os
@@ -33,12 +31,8 @@ class Segment:
 
 
 def read_search_path(library: Path) -> list[Path]:
-    """Return the folders of a library's RUNPATH (or RPATH) that exist, with ``$ORIGIN`` put in.
-
-    Raises:
-        ValueError: not a 64-bit little-endian ELF file.
-        OSError: it cannot be read.
-    """
+    """Return the folders of a library's RUNPATH (or RPATH) that exist, with ``$ORIGIN`` put in. Raises ValueError: not
+    a 64-bit little-endian ELF file; OSError: it cannot be read."""
     try:
         text = _read_dynamic_path(library)
     except (struct.error, UnicodeDecodeError, StopIteration, OverflowError) as error:
@@ -49,12 +43,8 @@ def read_search_path(library: Path) -> list[Path]:
 
 
 def require_whole(library: Path) -> None:
-    """Refuse a truncated library: dlopen would map it and end with SIGBUS.
-
-    Raises:
-        ValueError: it is cut short, or is no ELF file.
-        OSError: it cannot be read.
-    """
+    """Refuse a truncated library: dlopen would map it and end with SIGBUS. Raises ValueError: it is cut short, or is no
+    ELF file; OSError: it cannot be read."""
     with library.open("rb") as stream:
         segments = _segments(stream.read(1 << 16))
     have, want = library.stat().st_size, max((item.offset + item.size for item in segments), default=0)
@@ -163,10 +153,8 @@ _REMEDY = "install the hash-locked set of the CUDA version, with every component
 
 def reachable(ask: Ask) -> Evidence:
     """Check that TensorFlow's own loader finds, by name, every library that it opens on a machine with a GPU.
-
     ``tf.load_op_library`` calls the same ``dlopen`` from the same library, whose RUNPATH decides what is found. This
-    runs before the other checks of libraries, because a loaded library is always found.
-    """
+    runs before the other checks of libraries, because a loaded library is always found."""
     _require_known(build_info.require_cuda(ask))
     tf = load_tensorflow()
     open_by_name = require_attribute(tf, "load_op_library")
@@ -214,10 +202,8 @@ def load(ask: Ask) -> Evidence:
 
 def versions(ask: Ask) -> Evidence:
     """Check that the loaded libraries are the CUDA and cuDNN asked for, and fit those of the build.
-
     ``cudaRuntimeGetVersion`` tells only major and minor (12060 is 12.6). The patch number of the CUDA asked for cannot
-    be compared; the evidence has the versions of the component wheels instead. ``cudnnGetVersion`` tells all three.
-    """
+    be compared; the evidence has the versions of the component wheels instead. ``cudnnGetVersion`` tells all three."""
     built = build_info.require_cuda(ask)
     _require_known(built)
     folders = search_folders()
@@ -254,9 +240,7 @@ def versions(ask: Ask) -> Evidence:
 
 def search_folders() -> list[Path]:
     """Return where the loader looks when TensorFlow calls dlopen: LD_LIBRARY_PATH, then the RUNPATH of its libraries.
-
-    The folders of the component wheels follow, for libraries that only other NVIDIA libraries load.
-    """
+    The folders of the component wheels follow, for libraries that only other NVIDIA libraries load."""
     root = Path(str(load_tensorflow().__file__)).parent
     folders = [Path(part) for part in os.environ.get("LD_LIBRARY_PATH", "").split(":") if part]
     for library in sorted(root.glob("libtensorflow_*.so*")):
@@ -267,10 +251,7 @@ def search_folders() -> list[Path]:
 
 def open_library(library: Library, folders: list[Path]) -> tuple[ctypes.CDLL, str]:
     """Load a library from the first folder that has it, else by the system's own search; returns it and its path.
-
-    Raises:
-        OSError: it is missing or does not load; the message is the loader's.
-    """
+    Raises OSError: it is missing or does not load; the message is the loader's."""
     for folder in folders:
         file = folder / library.soname
         if file.exists():

@@ -23,13 +23,9 @@ _LAST_WORDS_SECONDS = 3.0
 
 
 class Supervisor:
-    """Runs checks in worker processes, a new one after each death.
-
-    Args:
-        command: argv of a process that calls :func:`serve` with the same checks.
-        environment: changes to the worker's environment.
-        patience: factor on every deadline, for slow machines.
-    """
+    """Runs checks in worker processes, a new one after each death. ``command`` is the argv of a process that calls
+    :func:`serve` with the same checks, ``environment`` changes the worker's, and ``patience`` is a factor on every
+    deadline."""
 
     def __init__(
         self, command: Sequence[str], *, environment: Mapping[str, str] | None = None, patience: float = 1.0
@@ -40,11 +36,8 @@ class Supervisor:
         self._worker: _Worker | None = None
 
     def run(self, checks: Sequence[Check], *, left_out: Collection[str] = ()) -> Iterator[Outcome]:
-        """Run checks in order and yield each finding at once. Needed checks must come before those that need them.
-
-        Args:
-            left_out: ids of those that are only reported as skipped.
-        """
+        """Run checks in order, a needed one before those that need it, and yield each finding at once. Those in
+        ``left_out`` are only reported as skipped."""
         known = {check.id: check for check in checks}
         results: dict[str, str] = {}
         try:
@@ -145,12 +138,7 @@ class _Worker:
         self._listener.start()
 
     def ask(self, check_id: str, deadline: float) -> dict[str, Any]:
-        """Return the answer to one request.
-
-        Raises:
-            _HungError: the deadline passed.
-            _DiedError: the worker ended without an answer.
-        """
+        """Return the answer to one request. Raises _HungError or _DiedError."""
         self._lines.clear()
         try:
             self._requests.write(check_id.encode() + b"\n")
@@ -212,10 +200,8 @@ _PR_SET_PDEATHSIG = 1
 
 
 def serve(checks: Sequence[Check], ask: Ask) -> None:
-    """Run the requested checks until standard input ends.
-
-    Answers use the original standard output; what libraries print goes to standard error.
-    """
+    """Run the requested checks until standard input ends. Answers use the original standard output; what libraries
+    print goes to standard error."""
     answers = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)
     _die_with_parent()

@@ -15,7 +15,6 @@ from .check import TENSORFLOW, Ask, Check, Evidence, Fail, find_gpus, load_tenso
 
 
 def imports(ask: Ask) -> Evidence:
-    """Check that TensorFlow imports; later checks in the same worker need it."""
     start = time.monotonic()
     try:
         tf = load_tensorflow()
@@ -37,7 +36,6 @@ def imports(ask: Ask) -> Evidence:
 
 
 def version(ask: Ask) -> Evidence:
-    """Check that the module, the installed distribution and the caller name one version."""
     found = str(require_attribute(load_tensorflow(), "__version__"))
     installed = find_distribution()
     evidence = {"asked": ask.version, "module": found, "distribution": f"{installed.name} {installed.version}"}
