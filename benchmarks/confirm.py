@@ -29,10 +29,8 @@ TOOLKIT: Final = [sys.executable, "-m", "toolkit"]
 
 @dataclass(frozen=True, kw_only=True)
 class Plan:
-    """The commands that train and rehearse, their options, and the folder of the runs and the report.
-
-    An empty `rehearse` means no rehearsal. With `gpu`, a run without kernels on a GPU is a failure.
-    """
+    """The commands that train and rehearse, their options, and the folder of the runs and the report. An empty
+    `rehearse` means no rehearsal. With `gpu`, a run without kernels on a GPU is a failure."""
 
     train: list[str]
     rehearse: list[str]
@@ -44,16 +42,9 @@ class Plan:
 
 @dataclass(frozen=True)
 class Row:
-    """The results of one data set and memory mode.
-
-    Attributes:
-        digests: digest of the weights of each run: two uninterrupted ones and the resumed one.
-        speed: images per second of the second run, without evaluation.
-        seen: number of events on the device in a step, by kind, from the profiler.
-        peak: peak bytes of TensorFlow's allocator on the GPU; 0 without a GPU.
-        rehearsed: result of `rehearse`; empty without a rehearsal.
-        on_gpu: whether the run should use a GPU.
-    """
+    """The results of one data set and memory mode: the digests of the weights of two uninterrupted runs and a resumed
+    one, images per second of the second run, events on the device in a step by kind, the peak bytes of TensorFlow's
+    allocator on the GPU (0 without one), and the result of `rehearse`."""
 
     dataset: str
     memory: str
@@ -75,11 +66,9 @@ class Row:
         return self.is_same and (not self.on_gpu or self.seen.get("kernel", 0) > 0) and not self.list_misses()
 
     def list_misses(self) -> list[str]:
-        """List how the GPU differed from the rehearsal; returns nothing without a GPU or a rehearsal.
-
-        A launch is one kernel and a call of a library at least one, so the GPU must run as many kernels or more. The
-        numbers of copies must be equal. The rehearsed peak is a lower bound, because libraries use no workspaces there.
-        """
+        """List how the GPU differed from the rehearsal; returns nothing without a GPU or a rehearsal. A launch is one
+        kernel and a call of a library at least one, so the GPU must run as many kernels or more. The numbers of copies
+        must be equal. The rehearsed peak is a lower bound, because libraries use no workspaces there."""
         if not self.seen or not self.rehearsed:
             return []
         least = self.rehearsed["launches"] + self.rehearsed["library_calls"]
@@ -107,14 +96,12 @@ def train(plan: Plan, dataset: str, memory: str, name: str, *options: str) -> tu
 
 
 def make_command(plan: Plan, dataset: str, memory: str, name: str, *options: str) -> tuple[list[str], Path]:
-    """Return the command of a run, and the parent of its run folder."""
     out = plan.out / f"{dataset}-{memory}-{name}"
     steps = ["--steps", str(plan.steps), "--checkpoint-every", "2"]
     return [*plan.train, dataset, "--memory", memory, *steps, *plan.options, "--out", str(out), "--json", *options], out
 
 
 def interrupt(plan: Plan, dataset: str, memory: str) -> bool:
-    """Start a run and interrupt it after its first checkpoint; returns whether that was before its end."""
     command, out = make_command(plan, dataset, memory, "resumed")
     with subprocess.Popen(command, stdout=subprocess.DEVNULL) as process:
         while process.poll() is None and not list(out.glob("*/checkpoints/*")):
@@ -145,10 +132,8 @@ def confirm(plan: Plan, dataset: str, memory: str) -> Row:
 
 
 def rehearse(plan: Plan, dataset: str, memory: str) -> dict[str, int]:
-    """Return the counts of the last step of a rehearsal, and the peak of TensorFlow's allocator in bytes.
-
-    A rehearsal with findings (exit code 7) counts too, if it completed a step.
-    """
+    """Return the counts of the last step of a rehearsal, and the peak of TensorFlow's allocator in bytes. A rehearsal
+    with findings (exit code 7) counts too, if it completed a step."""
     if not plan.rehearse:
         return {}
     command = [*plan.rehearse, dataset, "--memory", memory, *plan.options, "--json", "--no-find-batch"]

@@ -47,8 +47,6 @@ exit $code
 
 
 class Bench:
-    """A folder with a source tree in which commands are timed."""
-
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self.source = Path(shutil.copytree(MINI, folder / "source"))
@@ -96,7 +94,6 @@ class Bench:
         return seconds
 
     def take_docker_seconds(self) -> float:
-        """Return the wall seconds of docker commands since the last call."""
         lines = self.log.read_text().split() if self.log.exists() else []
         self.log.unlink(missing_ok=True)
         return sum(map(float, lines)) / 1000

@@ -48,7 +48,7 @@ def write_json(path: Path, value: object) -> None:
 
 
 def read_json(path: Path) -> object | None:
-    """Return the JSON value in a record or cache; None if it is missing or unreadable, because it is then made again."""
+    """Return the JSON value in a record or cache. None means missing or unreadable: it is then made again."""
     try:
         value: object = json.loads(path.read_text())
     except (OSError, ValueError):

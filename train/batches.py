@@ -1,8 +1,6 @@
-"""Makes the batches of a run. A batch depends on its step alone, so there is no state to save.
-
-Images are padded, cropped and mirrored, as in the DenseNet paper ("+"). The augmentation of an example depends on
-(seed, epoch, example) alone, not on its batch.
-"""
+"""Makes the batches of a run. A batch depends on its step alone, so there is no state to save. Images are padded,
+cropped and mirrored, as in the DenseNet paper ("+"). The augmentation of an example depends on (seed, epoch, example)
+alone, not on its batch."""
 
 import math
 from collections.abc import Iterator
@@ -36,11 +34,9 @@ Images = NDArray[np.uint8]
 
 
 def augment(images: Images, draws: NDArray[np.uint8], pad: int, fill: NDArray[np.uint8]) -> Images:
-    """Shift and mirror images of (batch, height, width, channels).
-
-    `draws` is (batch, 3), from `draw_augmentation`. Before cropping, each side gets `pad` pixels of value `fill`,
-    (channels,). It is the data set's mean, which normalisation turns to about zero.
-    """
+    """Shift and mirror images of (batch, height, width, channels). `draws` is (batch, 3), from `draw_augmentation`.
+    Before cropping, each side gets `pad` pixels of value `fill`, (channels,). It is the data set's mean, which
+    normalisation turns to about zero."""
     count, height, width, channels = images.shape
     padded = np.empty((count, height + 2 * pad, width + 2 * pad, channels), np.uint8)
     padded[:] = fill
@@ -77,8 +73,6 @@ Batch = tuple[NDArray[Any], NDArray[Any], NDArray[Any]]
 
 @dataclass(frozen=True)
 class Batches:
-    """The batches of a run by step, counted from 0."""
-
     dataset: Dataset
     config: TrainConfig
 

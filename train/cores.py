@@ -1,11 +1,7 @@
-"""Counts the cores that this process may use: those of its affinity mask, or fewer where a container has a CPU quota.
-
-A quota limits the time on all cores together; more threads than it pays for are stopped by the kernel. It stands in
-``cpu.max`` in version 2 of control groups, in ``cpu.cfs_quota_us`` and ``cpu.cfs_period_us`` in version 1 (Linux,
-admin-guide/cgroup-v2 and scheduler/sched-bwc).
-
-The wheel build uses this file too, alone: it imports the standard library only.
-"""
+"""Counts the cores that this process may use: those of its affinity mask, or fewer if a container has a CPU quota, a
+limit of the time on all cores together, above which the kernel stops threads (Linux, admin-guide/cgroup-v2:
+``cpu.max``; scheduler/sched-bwc: ``cpu.cfs_quota_us``). The wheel build uses this file alone, so it imports only the
+standard library."""
 
 import math
 import os

@@ -49,11 +49,9 @@ def parse_epoch(row: dict[str, str]) -> EpochRecord:
 
 
 class Recorder:
-    """Appends records to the files of a run. It writes each record at once, so a killed process loses none.
-
-    A resumed run repeats the steps after its checkpoint, so their old records are dropped. The files then equal those
-    of an uninterrupted run, except for times. All methods raise a PreflightError if they cannot write.
-    """
+    """Appends records to the files of a run. It writes each record at once, so a killed process loses none. A resumed
+    run repeats the steps after its checkpoint, so their old records are dropped. The files then equal those of an
+    uninterrupted run, except for times. All methods raise a PreflightError if they cannot write."""
 
     def __init__(self, folder: Path, step: int) -> None:
         import tensorflow as tf
@@ -89,7 +87,6 @@ class Recorder:
         self._add("epoch", values.pop("step"), values)
 
     def add_graph(self, function: Any, images: Any) -> None:
-        """Record the graph of a compiled function for these images."""
         import tensorflow as tf
 
         with self._writing(), self._board.as_default(step=0):

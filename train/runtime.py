@@ -1,7 +1,5 @@
-"""Sets TensorFlow up so that two runs give the same bits: fixed numbers of threads and deterministic operations.
-
-It also refuses an emulated GPU outside of a rehearsal.
-"""
+"""Sets TensorFlow up so that two runs give the same bits: fixed numbers of threads and deterministic operations. It
+also refuses an emulated GPU outside of a rehearsal."""
 
 import ctypes
 import os
@@ -75,12 +73,10 @@ RECORDED: Final = ("threads", "devices", "tensorflow", "tf32", "numpy", "cuda", 
 
 
 def prepare(threads: int, *, tf32: bool = False) -> dict[str, Any]:
-    """Load TensorFlow and fix the settings that change its last bits. Call this before any other use of TensorFlow.
-
-    An operation splits its sums among its `threads`, so their number changes the rounding. With `tf32`, GPUs round the
+    """Load TensorFlow and fix the settings that change its last bits. Call this before any other use of TensorFlow. An
+    operation splits its sums among its `threads`, so their number changes the rounding. With `tf32`, GPUs round the
     factors of float32 products to 10 bits of mantissa, which is TensorFlow's default from compute capability 8.0 on.
-    Returns what the bits depend on besides the configuration, to be recorded with the run.
-    """
+    Returns what the bits depend on besides the configuration, to be recorded with the run."""
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
     import tensorflow as tf
 
@@ -107,10 +103,8 @@ def prepare(threads: int, *, tf32: bool = False) -> dict[str, Any]:
 
 
 def describe_libraries(build: dict[str, Any]) -> dict[str, str]:
-    """Return the versions of NumPy and, with a GPU, of CUDA, cuDNN and the driver.
-
-    `build` is TensorFlow's build information, with the CUDA and cuDNN that it was built for; empty without a GPU.
-    """
+    """Return the versions of NumPy and, with a GPU, of CUDA, cuDNN and the driver. `build` is TensorFlow's build
+    information, with the CUDA and cuDNN that it was built for; empty without a GPU."""
     found = {"numpy": metadata.version("numpy")}
     if not build:
         return found

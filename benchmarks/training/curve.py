@@ -29,7 +29,6 @@ STEPS, RATE, WINDOW = 300, 0.1, 20
 
 
 def run_ours(config: TrainConfig, batches: list[Any], mean: Any, std: Any) -> tuple[dict[str, Any], list[float]]:
-    """Return the weights before the first step, and the loss of each step."""
     import tensorflow as tf
 
     from train import state, step

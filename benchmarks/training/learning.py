@@ -27,8 +27,6 @@ SMOOTHING = 0.95
 
 
 class Curve(NamedTuple):
-    """A line of a picture. Lines with the same name have the same colour."""
-
     name: str
     steps: Sequence[int]
     losses: Sequence[float]
@@ -52,7 +50,6 @@ def draw(curves: Iterable[Curve], label: str, path: Path) -> None:
 
 
 def train(name: str, options: dict[str, Any], seed: int, data: Path, runs: Path) -> dict[str, Any]:
-    """Run one training; returns its accuracy, processor minutes and losses by step."""
     arguments = ["cifar10", *(f"--{key}={value}" for key, value in options.items()), f"--seed={seed}"]
     arguments += [f"--data-dir={data}", f"--out={runs}", "--progress=quiet", "--json"]
     command = [sys.executable, "-m", "train", *arguments]

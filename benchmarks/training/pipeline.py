@@ -1,9 +1,5 @@
-"""Counts the images per second of the input pipeline alone.
-
-    python benchmarks/training/pipeline.py DATASET [options of python -m train]
-
-It makes batches as a run does: order, shift, mirror, gather.
-"""
+"""Counts the images per second of the input pipeline alone (order, shift, mirror, gather, as in a run): ``python
+benchmarks/training/pipeline.py DATASET [options of python -m train]``."""
 
 import sys
 import time

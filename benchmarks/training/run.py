@@ -70,7 +70,6 @@ class Candidate:
 
 
 def run_group(candidates: dict[str, dict[str, Any]], common: dict[str, Any], options: argparse.Namespace) -> list[Any]:
-    """Start all candidates of a group, and run their steps in turn."""
     started: list[Candidate] = []
     try:
         for name, job in candidates.items():

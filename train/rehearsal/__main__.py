@@ -1,5 +1,3 @@
-"""``python -m train.rehearsal``."""
-
 from train.rehearsal.cli import main
 
 if __name__ == "__main__":

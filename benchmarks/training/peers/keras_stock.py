@@ -7,7 +7,6 @@ from benchmarks.training.peers import make_batch
 
 
 def load(threads: int) -> None:
-    """Import TensorFlow with its default determinism."""
     import os
 
     os.environ["TF_CPP_MIN_LOG_LEVEL"] = "2"

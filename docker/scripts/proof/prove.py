@@ -1,7 +1,5 @@
-"""Prove that the toolchain compiles for each compute capability asked, and write the evidence down.
-
-Run in the stage ``toolchain-proof``, before Bazel: what fails here after seconds would fail there after hours.
-"""
+"""Prove that the toolchain compiles for each compute capability asked, and write the evidence down. Run in the stage
+``toolchain-proof``, before Bazel: what fails here after seconds would fail there after hours."""
 
 import json
 import os
@@ -22,11 +20,8 @@ class ProofError(Exception):
 
 
 def parse_capabilities(text: str) -> list[str]:
-    """Architectures of a list as TensorFlow reads it: ``7.5``, ``sm_75`` and ``compute_75`` all mean ``75``.
-
-    Raises:
-        ValueError: an entry has none of these forms, or there is no entry.
-    """
+    """Return the architectures in a list as TensorFlow reads it: ``7.5``, ``sm_75`` and ``compute_75`` all mean ``75``.
+    Raises ValueError."""
     found = []
     for item in filter(None, (part.strip() for part in text.split(","))):
         capability = gpu_rules.parse_capability(item)
@@ -39,11 +34,7 @@ def parse_capabilities(text: str) -> list[str]:
 
 
 def read_architecture(cubin: Path) -> int:
-    """Return the SM number of a cubin.
-
-    Raises:
-        ProofError: the file is no ELF file for a GPU.
-    """
+    """Return the SM number of a cubin. Raises ProofError: the file is no ELF file for a GPU."""
     try:
         return gpu_rules.read_cubin_architecture(cubin.read_bytes())
     except ValueError as error:
@@ -51,11 +42,7 @@ def read_architecture(cubin: Path) -> int:
 
 
 def run(*argv: str | Path) -> str:
-    """Standard output of a command.
-
-    Raises:
-        ProofError: it failed; the message is what it said.
-    """
+    """Return a command's standard output. Raises ProofError: it failed; the message is its output."""
     done = subprocess.run([str(part) for part in argv], capture_output=True, text=True, check=False)
     if done.returncode:
         words = "\n".join((done.stderr or done.stdout).splitlines()[:12])
@@ -79,14 +66,13 @@ def prove_capability(architecture: str, *, clang: str, cuda: Path, work: Path) -
 
 
 def prove_host(clang: str, gcc: str, work: Path) -> None:
-    """Plain host code keeps ``numeric_limits<__float128>`` under both compilers."""
+    """Check that plain host code keeps ``numeric_limits<__float128>`` under both compilers."""
     for compiler in (clang, gcc):
         for standard in STANDARDS:
             run(compiler, f"-std={standard}", "-Werror", HERE / "host.cc", "-o", work / "host")
 
 
 def read_version(pattern: str, text: str) -> str:
-    """First group of ``pattern`` in ``text``."""
     found = re.search(pattern, text)
     if not found:
         raise ProofError(f"no version in: {text}")
@@ -94,7 +80,6 @@ def read_version(pattern: str, text: str) -> str:
 
 
 def describe(clang: str, gcc: str, cuda: Path) -> dict[str, str]:
-    """Versions of what was proven."""
     return {
         "clang": run(clang, "-dumpversion").strip(),
         "lld": read_version(r"LLD (\d+\.\d+\.\d+)", run(clang.replace("clang++", "ld.lld"), "--version")),

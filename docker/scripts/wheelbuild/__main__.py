@@ -1,8 +1,6 @@
-"""Build a TensorFlow wheel: patch, configure, run Bazel, hand over one wheel and what belongs to it.
-
-Exit codes: 0 done, 1 a patch does not apply, 2 usage, 3 not exactly one wheel, 6 nothing ran on the remote executor, 28
-the disk is full, 34 the remote executor does not answer, 137 a compiler was killed for memory, otherwise Bazel's own.
-"""
+"""Build a TensorFlow wheel: patch, configure, run Bazel, hand over one wheel and what belongs to it. Exit codes: 0
+done, 1 a patch does not apply, 2 usage, 3 not exactly one wheel, 6 nothing ran on the remote executor, 28 the disk is
+full, 34 the remote executor does not answer, 137 a compiler was killed for memory, otherwise Bazel's own."""
 
 import errno
 import json
@@ -43,10 +41,8 @@ def prepare_environment() -> dict[str, str]:
 
 
 def prepare_trust() -> Path | None:
-    """Turn the bundle of the secret ``ca`` into a store that Bazel's Java reads; None without the secret.
-
-    Java takes a certificate of a PKCS #12 file as trusted only with an attribute of its own, ``-jdktrust``.
-    """
+    """Turn the bundle of the secret ``ca`` into a store that Bazel's Java reads; None without the secret. Java trusts a
+    certificate in a PKCS #12 file only if it has Java's own attribute, ``-jdktrust``."""
     bundle = SECRETS / "ca"
     if not bundle.is_file():
         return None
@@ -97,11 +93,9 @@ def explain_full_disk(said: str) -> int:
 
 
 def report_places(processes: dict[str, int]) -> int:
-    """Print where the actions of a build with a remote executor ran; returns the exit code of the step.
-
-    A build whose actions were all up to date, or in a cache, needed no executor. If actions ran, all of them on this
-    machine, the executor was not used although it was asked for. That is an error: otherwise nothing would show it.
-    """
+    """Print where the actions of a build with a remote executor ran; returns the exit code of the step. Actions that
+    were up to date or in a cache needed no executor. If actions ran, all of them on this machine, the executor was not
+    used although it was asked for: an error, which nothing else would show."""
     places = bazel.count_places(processes)
     said = f"{places.remote} on the remote executor, {places.cached} from a cache, {places.here} on this machine"
     print(f"wheel: actions: {said}", flush=True)
@@ -113,7 +107,6 @@ def report_places(processes: dict[str, int]) -> int:
 
 
 def build(wanted: request.Request, kept: Journal) -> int:
-    """Run the whole stage, with log and events in ``kept``; returns its exit code."""
     if trouble := service.find_trouble(wanted.remote_executor):
         # Bazel itself asks six times, and each time may take a minute where packets get lost.
         print(f"wheel: the remote executor does not answer: {trouble}", file=sys.stderr)
@@ -196,7 +189,6 @@ def finish(wanted: request.Request, kept: Journal, facts: dict[str, Any]) -> int
 
 
 def hand_over(wheel: Path, kept: Journal, facts: dict[str, Any]) -> None:
-    """Fill ``/out`` with the wheel and what belongs to it."""
     OUT.mkdir(exist_ok=True)
     packages = subprocess.run(
         ["dpkg-query", "--show", "--showformat", "${Package}=${Version}\n"], capture_output=True, text=True, check=True
@@ -210,7 +202,6 @@ def hand_over(wheel: Path, kept: Journal, facts: dict[str, Any]) -> None:
 
 
 def main() -> int:
-    """Read the request from the environment and build."""
     try:
         wanted = request.read_request(os.environ, cores=count_cores(), memory=machine.read_memory())
         run = journal.read_run(SECRETS / "run", os.environ)

@@ -1,8 +1,6 @@
-"""The argument list of Bazel and the environment of ``./configure``: the order in both is part of the meaning.
-
-Bazel takes the last value of a flag, and a ``--config`` stands for its flags at the very place where it is written
-(https://bazel.build/run/bazelrc#config). TensorFlow's configurations carry versions of their own.
-"""
+"""The argument list of Bazel and the environment of ``./configure``: the order in both is part of the meaning. Bazel
+takes the last value of a flag, and a ``--config`` stands for its flags at the very place where it is written
+(https://bazel.build/run/bazelrc#config). TensorFlow's configurations carry versions of their own."""
 
 from pathlib import Path
 
@@ -12,17 +10,11 @@ TARGET = "//tensorflow/tools/pip_package:wheel"
 
 
 def compose_startup(*, cache: Path, logging: Path, credentials: Path | None, trust: Path | None) -> list[str]:
-    """Startup options: what comes before the word ``build``.
-
-    Bazel's server writes the values of rc files into ``command.log`` and ``java.log`` of its output base, which is in
-    the cache mount, and everything into a heap dump: all three are switched off.
-
-    Args:
-        logging: properties file for Java's logging; comes after Bazel's own on Java's command line, and so wins.
-        cache: folder of the cache mount; the output base must outlive the container (tensorflow#39560).
-        credentials: rc file of the user, read after TensorFlow's own.
-        trust: PKCS #12 store of the authorities to trust in place of Java's own.
-    """
+    """Return the options before the word ``build``. Bazel's server writes the values of rc files into ``command.log``
+    and ``java.log`` of its output base, which is in the cache mount, and everything into a heap dump: all three are
+    switched off. ``logging``: properties for Java's logging, which win as they come after Bazel's own. ``cache``: the
+    cache mount; the output base must outlive the container (tensorflow#39560). ``credentials``: rc file of the user,
+    read after TensorFlow's own. ``trust``: PKCS #12 store of the authorities to trust in place of Java's own."""
     options = [
         f"--output_user_root={cache / 'root'}",
         "--nowrite_command_log",
@@ -98,20 +90,14 @@ def compose_build(request: Request, *, cache: Path, events: Path, downloads: Pat
 
 
 def locate_clang(request: Request) -> str:
-    """Return the path of the compiler for host and device code, as Debian's packages install it."""
     return f"/usr/lib/llvm-{request.llvm}/bin/clang"
 
 
 def compose_configure(request: Request, *, python: str) -> dict[str, str]:
-    """Answers to ``./configure``: each question has one, so it never asks and never falls back on what it finds.
-
-    ``LD_LIBRARY_PATH`` is left out on purpose: ``./configure`` would write it into every action's cache key. So is
-    ``CC_OPT_FLAGS``: only ``--config=opt``, which is not used here, reads its answer.
-
-    Args:
-        request: what is wanted.
-        python: interpreter that runs ``configure.py``; the wheel's own is hermetic.
-    """
+    """Return the answers to ``./configure``: each question has one, so it never asks and never falls back on what it
+    finds. ``LD_LIBRARY_PATH`` is left out, because ``./configure`` would write it into every action's cache key; and
+    ``CC_OPT_FLAGS``, which only ``--config=opt`` reads. ``python`` runs ``configure.py``; the wheel's own is
+    hermetic."""
     return {
         "PYTHON_BIN_PATH": python,
         "USE_DEFAULT_PYTHON_LIB_PATH": "1",

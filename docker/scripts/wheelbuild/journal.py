@@ -1,7 +1,5 @@
-"""Log and event file of one run, in the cache mount, where they can be read after the step has failed.
-
-Each run has a folder of its own, named by the run, so that no run is judged by the log of another.
-"""
+"""Log and event file of one run, in the cache mount, where they can be read after the step has failed. Each run has a
+folder of its own, named by the run, so that no run is judged by the log of another."""
 
 import re
 import shutil
@@ -20,12 +18,6 @@ _LEAKS = ("command.log", "java.log*", "java_pid*.hprof", "server/cmdline")
 
 @dataclass(frozen=True, kw_only=True)
 class Journal:
-    """The files of one run.
-
-    Attributes:
-        folder: where they are.
-    """
-
     folder: Path
 
     @property
@@ -46,11 +38,8 @@ class Journal:
 
 
 def read_run(secret: Path, environment: Mapping[str, str]) -> str:
-    """The name of this run: from the secret ``run``, which is no part of BuildKit's cache key, or from ``RUN_ID``.
-
-    Raises:
-        ValueError: it cannot be the name of a folder.
-    """
+    """Return the name of this run: from the secret ``run``, which is no part of BuildKit's cache key, or from
+    ``RUN_ID``. Raises ValueError: it cannot be the name of a folder."""
     name = secret.read_text().strip() if secret.is_file() else environment.get("RUN_ID", "")
     if name and not _NAME.fullmatch(name):
         raise ValueError(f"RUN_ID must be letters, digits, dots and dashes, not {name!r}")
@@ -73,11 +62,8 @@ def open_journal(folder: Path, run: str) -> Journal:
 
 
 def remove_leaks(root: Path) -> None:
-    """Remove files in which an earlier Bazel server may have kept the values of rc files.
-
-    Args:
-        root: Bazel's ``--output_user_root``, with a folder for each output base.
-    """
+    """Remove files below Bazel's ``--output_user_root`` in which an earlier server may have kept the values of rc
+    files."""
     for pattern in _LEAKS:
         for path in root.glob(f"*/{pattern}"):
             path.unlink(missing_ok=True)

@@ -63,12 +63,7 @@ class Setting:
 
 
 class Redactor:
-    """Masks the values of rc files and the credentials of proxies.
-
-    Args:
-        rc: text of the user's rc file.
-        environment: variables of Bazel; the credentials in the URLs of proxies count as secrets.
-    """
+    """Masks the values of the user's rc file, and the credentials in the URLs of proxies among Bazel's variables."""
 
     def __init__(self, rc: str = "", environment: Mapping[str, str] | None = None) -> None:
         settings = list(read_settings(rc))
@@ -116,10 +111,9 @@ class Redactor:
 
 
 def read_settings(rc: str) -> Iterator[Setting]:
-    """The options with a value in an rc file, split as Bazel's client does (src/main/cpp/rc_file.cc, util/strings.cc).
-
-    A word behind an option without ``=`` counts as its value, for which options take one is not known here.
-    """
+    """Yield the options with a value in an rc file, split as Bazel's client does (src/main/cpp/rc_file.cc,
+    util/strings.cc). A word behind an option without ``=`` counts as its value, because which options take one is not
+    known here."""
     for line in re.sub(r"\\\r?\n", "", rc).split("\n"):
         for word, following in pairwise([*split_words(line), ""]):
             option, sign, value = word.partition("=")
@@ -132,11 +126,8 @@ def read_settings(rc: str) -> Iterator[Setting]:
 
 
 def require_safe(rc: str) -> None:
-    """Refuse what cannot be kept secret: it ends in the keys and inputs of cached actions, or in the process list.
-
-    Raises:
-        UnsafeError: the file sets a variable of actions or repository rules, or a startup option.
-    """
+    """Refuse what cannot be kept secret, as it ends in the keys and inputs of cached actions, or in the process list.
+    Raises UnsafeError: the file sets a variable of actions or repository rules, or a startup option."""
     for line in re.sub(r"\\\r?\n", "", rc).split("\n"):
         words = split_words(line)
         if words[:1] == ["startup"]:
@@ -169,7 +160,6 @@ def split_words(line: str) -> list[str]:
 
 
 def _list_secrets(setting: Setting) -> Iterator[str]:
-    """What of a setting is masked wherever it stands."""
     yield from _list_credentials(setting.value)
     least = SHORT if _TELLING.search(f"{setting.option}={setting.name}") else LONG
     # Bazel's events have some of `NAME=value` as a pair, such as --build_metadata.
@@ -216,10 +206,8 @@ def _join(values: Iterable[str]) -> str:
 
 
 def _list_forms(secret: str) -> Iterator[str]:
-    """A secret as it is, and as JSON (Python's and Bazel's), a shell and a URL write it.
-
-    Bazel takes each byte of an argument for a sign of Latin-1, and some of its events show it so.
-    """
+    """Yield a secret as it is, and as JSON (Python's and Bazel's), a shell and a URL write it. Bazel takes each byte of
+    an argument for a character of Latin-1, and some of its events show it so."""
     yield secret
     yield secret.encode(errors="replace").decode("latin-1")
     for ascii_only in (True, False):

@@ -10,21 +10,9 @@ class UsageError(Exception):
 
 @dataclass(frozen=True, kw_only=True)
 class Request:
-    """The wheel that is wanted and the means to build it.
-
-    Attributes:
-        tensorflow, cuda, cudnn: releases ``X.Y.Z``.
-        python: ``X.Y`` of the hermetic Python.
-        capabilities: comma list as TensorFlow reads it.
-        llvm: major version of clang.
-        jobs: parallel actions.
-        memory: MiB that Bazel may plan with.
-        progress: seconds between two lines of progress.
-        epoch: time stamp of the wheel's files, or empty.
-        extra: arguments of the user.
-        remote_cache, remote_executor: URLs, or empty.
-        remote_instance: name of an instance of these services, or empty.
-    """
+    """The wheel that is wanted and the means to build it. ``capabilities`` is a comma list as TensorFlow reads it,
+    ``llvm`` clang's major version, ``memory`` MiB for Bazel, ``progress`` seconds between two lines, ``epoch`` the time
+    stamp of the wheel's files; the ``remote_…`` are URLs and the name of an instance, or empty."""
 
     tensorflow: str
     cuda: str
@@ -43,19 +31,9 @@ class Request:
 
 
 def read_request(environment: Mapping[str, str], *, cores: int, memory: int) -> Request:
-    """Read the request; what is left open is fitted to the machine.
-
-    One compiler of TensorFlow takes up to 2 GiB, and a machine that runs out kills it after hours (tensorflow#41480),
-    so the default is at most one job per 2 GiB.
-
-    Args:
-        environment: the arguments of the Dockerfile.
-        cores: of this machine.
-        memory: of this machine, in MiB.
-
-    Raises:
-        UsageError: an argument is missing or is no number.
-    """
+    """Read the request from the arguments of the Dockerfile, and fit what is left open to this machine's cores and
+    memory (MiB). One compiler of TensorFlow takes up to 2 GiB, and a machine that runs out kills it after hours
+    (tensorflow#41480), so the default is at most one job per 2 GiB. Raises UsageError."""
 
     def need(name: str) -> str:
         if not environment.get(name):
