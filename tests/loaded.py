@@ -40,7 +40,6 @@ os._exit(code)
 
 @functools.cache
 def start() -> Path:
-    """Return the path of the stand-in; its server process is started once, and ends with this process."""
     folder = tempfile.mkdtemp(prefix="loaded-")
     atexit.register(shutil.rmtree, folder, ignore_errors=True)
     python = Path(folder) / "python"

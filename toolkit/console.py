@@ -31,7 +31,6 @@ class Console:
             _print_error(_paint(text, _DIM))
 
     def heading(self, step: str, text: str) -> None:
-        """Print the name of a step and its outcome."""
         self.say(f"{_paint(f'{step:<8}', _BOLD)} {text}")
 
     @contextmanager

@@ -108,7 +108,6 @@ def digest_paths(root: Path, paths: Iterable[Path]) -> str:
 
 
 def shorten(digest: str) -> str:
-    """Return the first digits of a digest, for names of folders and tags."""
     return digest.removeprefix("sha256:")[:SHORT]
 
 

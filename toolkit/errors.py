@@ -103,6 +103,5 @@ class JobError(ToolkitError):
 
 
 def list_exit_codes() -> dict[int, str]:
-    """Return every exit code with its meaning."""
     kinds: list[type[ToolkitError]] = [ToolkitError, *ToolkitError.__subclasses__()]
     return {0: "success", **{kind.exit_code: kind.meaning for kind in kinds if kind is not JobError}}

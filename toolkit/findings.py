@@ -37,7 +37,6 @@ class Finding:
 
 
 def check(name: str, holds: bool, evidence: str) -> Finding:
-    """Return a finding that is ``ok`` if the condition holds, else ``fail``."""
     return Finding(id=name, state="ok" if holds else "fail", evidence=evidence)
 
 
@@ -70,7 +69,6 @@ def require(findings: Sequence[Finding], *, remedy: str, strict: bool = False) -
 
 
 def render(findings: Sequence[Finding], *, width: int = 100, color: bool = False) -> str:
-    """Return the findings as a table, each with its state, id, title, evidence and remedy."""
     # Importing rich takes 0.1 s, which `toolkit --help` must not pay.
     from rich.console import Console
     from rich.table import Table

@@ -161,7 +161,6 @@ def compare(locked: Lock, present: Lock) -> list[str]:
 
 
 def require_fit(locked: Lock, present: Lock) -> None:
-    """Raise CheckError if the lock differs from the present pins."""
     changes = compare(locked, present)
     if changes:
         raise CheckError(
@@ -172,7 +171,6 @@ def require_fit(locked: Lock, present: Lock) -> None:
 
 
 def describe_floating(names: Iterable[str]) -> list[str]:
-    """Return one line for each floating pin, with its remedy."""
     return [f"{name} is floating: {REMEDIES.get(name, 'lock again')}" for name in names]
 
 

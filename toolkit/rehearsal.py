@@ -90,7 +90,6 @@ def run(engine: HostEngine, environment: Environment, arguments: Sequence[str], 
 
 
 def _read_report(lines: Sequence[str]) -> dict[str, Any]:
-    """Return the report; empty if the job failed before it printed one."""
     try:
         value = json.loads("\n".join(lines))
     except ValueError:

@@ -23,8 +23,6 @@ def _read_default(name: str) -> str:
 
 @dataclass(frozen=True, kw_only=True)
 class Settings:
-    """The resolved values, and where each came from."""
-
     tensorflow: str = field(default_factory=lambda: _read_default("tensorflow"))
     # version of Python inside the environment, ``X.Y``
     python: str = field(default_factory=lambda: _read_default("python"))

@@ -106,7 +106,6 @@ class Batches:
         return chosen, draw_augmentation(self.augmentation, self.config.seed, epoch, examples)[chosen]
 
     def make(self, step: int) -> tuple[NDArray[np.uint8], NDArray[np.int32]]:
-        """Return the augmented images and the labels of a step."""
         chosen, draws = self.choose(step)
         images, labels = self.dataset.train.images[chosen], self.dataset.train.labels[chosen]
         if not self.augmentation:

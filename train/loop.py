@@ -97,7 +97,6 @@ class Loop:
     _began: float = field(default=0.0, init=False)
 
     def run(self) -> Evaluation:
-        """Train from the position to the end; returns the last evaluation."""
         start = self.position.step
         with Recorder(self.folder, start) as recorder, Profile(self.config.profile, self.folder / "tb") as profile:
 

@@ -130,7 +130,6 @@ def _draw_confusion(path: Path, confusion: NDArray[np.int64], names: Sequence[st
 
 
 def write_summary(path: Path, model: Any) -> None:
-    """Write Keras' table of layers, output shapes and parameters as text."""
     before = os.environ.get("COLUMNS")
     os.environ["COLUMNS"] = str(COLUMNS)  # Keras cuts lines at the terminal's width, whatever `line_length` is
     try:

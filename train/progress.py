@@ -120,7 +120,6 @@ class Display:
 
 
 def format_seconds(seconds: float) -> str:
-    """Format a duration: 42s, 3m 05s, 2h 07m."""
     whole = round(seconds)
     if whole < 60:
         return f"{whole}s"

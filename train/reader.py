@@ -163,7 +163,6 @@ def read_lines(folder: Path) -> list[dict[str, Any]]:
 
 
 def check_epochs(record: RunRecord) -> str:
-    """Compare the recorded epochs with each other and with the result."""
     result, lines = record.result, read_lines(record.folder)
     with (record.folder / metrics.CSV).open(encoding="utf-8", newline="") as file:
         epochs = [metrics.parse_epoch(row) for row in csv.DictReader(file, strict=True)]
@@ -190,7 +189,6 @@ def check_epochs(record: RunRecord) -> str:
 
 
 def check_confusion(record: RunRecord) -> str:
-    """Compare the confusion matrix of the test split with the accuracies of the result."""
     with (record.folder / CONFUSION).open(encoding="utf-8", newline="") as file:
         counts = [[int(value) for value in row[1:]] for row in list(csv.reader(file))[1:]]
     right = [row[index] for index, row in enumerate(counts)]

@@ -133,13 +133,11 @@ def make_train_step(
 
 
 def _list_cast_kernels(model: keras.Model) -> list[keras.Variable]:
-    """List the convolution kernels that are stored in float32 and used in half precision."""
     layers = [layer for layer in model.layers if layer.compute_dtype != layer.variable_dtype]
     return [variable for layer in layers for variable in layer.trainable_variables if len(variable.shape) == 4]
 
 
 def _replace(variables: list[keras.Variable], values: list[tf.Tensor]) -> keras.StatelessScope:
-    """Return a scope in which the layers read these values instead of their variables."""
     scope = keras.StatelessScope()
     for variable, value in zip(variables, values, strict=True):
         scope.add_update((variable, value))  # the constructor would cast the values back

@@ -71,7 +71,6 @@ def _holds(path: Path, forms: list[bytes]) -> bool:
 
 
 def find_ancestor(process: int, word: bytes) -> int:
-    """Return the nearest ancestor of a process that has a word in its command line."""
     while process > 1:
         status = Path(f"/proc/{process}/status").read_text()
         process = int(status.split("PPid:")[1].split()[0])

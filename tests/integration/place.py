@@ -44,7 +44,6 @@ class Place:
         return sorted(path.name for path in (self.folder / "dist").glob("*"))
 
     def wait_for(self, process: "subprocess.Popen[str]", marker: bytes) -> int:
-        """Wait for the container's process that has ``marker`` among its arguments; return its id."""
         end = time.monotonic() + 400
         while time.monotonic() < end and process.poll() is None:
             with contextlib.suppress(TimeoutError):

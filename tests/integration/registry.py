@@ -13,7 +13,6 @@ from pathlib import Path
 
 @contextmanager
 def serve(image: str, folder: Path) -> Iterator[tuple[str, str]]:
-    """Serve an image of this machine; yield a reference to pull and the image's digest."""
     saved = folder / "image.tar"
     subprocess.run(["docker", "save", "--output", str(saved), image], check=True)
     with tarfile.open(saved) as archive:

@@ -24,7 +24,6 @@ class SmallEngine:
         self._process: subprocess.Popen[bytes] | None = None
 
     def run(self) -> None:
-        """Start the engine with the data of earlier starts, and wait until it answers."""
         folder, log = self._folder, self._folder / "engine.log"
         argv = ["dockerd", "--host", self.variables["DOCKER_HOST"], "--data-root", self.disk / "docker"]
         argv += ["--exec-root", folder / "exec", "--pidfile", folder / "engine.pid", "--iptables=false"]
@@ -59,7 +58,6 @@ class SmallEngine:
 
     @contextlib.contextmanager
     def filled(self, *, leave_mib: int) -> Iterator[None]:
-        """Fill the disk up to ``leave_mib`` while the block runs."""
         file, state = self.disk / "filler", os.statvfs(self.disk)
         with file.open("wb") as stream:
             os.posix_fallocate(stream.fileno(), 0, state.f_bavail * state.f_frsize - (leave_mib << 20))
@@ -92,7 +90,6 @@ def start(folder: Path, *, gib: int) -> Iterator[SmallEngine]:
 
 
 def _find_users(disk: Path) -> Iterator[int]:
-    """Yield the processes whose root is on this disk: those of the engine's containers."""
     for folder in Path("/proc").glob("[0-9]*"):
         with contextlib.suppress(OSError):
             lines = (folder / "mountinfo").read_text().splitlines()

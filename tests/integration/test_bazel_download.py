@@ -24,7 +24,6 @@ class Quiet(http.server.SimpleHTTPRequestHandler):
 
 @pytest.fixture
 def served(tmp_path: Path) -> Iterator[str]:
-    """Serve the file of the release under a URL that this machine's engine reaches."""
     folder = tmp_path / "releases"
     (folder / "6.5.0").mkdir(parents=True)
     (folder / "6.5.0/bazel-6.5.0-linux-x86_64").write_text(BINARY)
@@ -36,7 +35,6 @@ def served(tmp_path: Path) -> Iterator[str]:
 
 
 def build(clone: Path, served: str, folder: Path) -> tuple[Place, int, str]:
-    """Build the stand-in with a downloaded Bazel, by a clone that expects the release at another address."""
     dockerfile = clone / "docker/Dockerfile"
     text = dockerfile.read_text()
     assert RELEASES in text

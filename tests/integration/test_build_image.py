@@ -146,7 +146,6 @@ def for_another_python(_: Path, folder: Path) -> Path:
 
 
 def for_a_newer_glibc(wheel: Path, folder: Path) -> Path:
-    """Copy the wheel, with a library that asks for a future version of glibc."""
     with zipfile.ZipFile(wheel) as archive:
         members = {name: archive.read(name) for name in archive.namelist() if ".dist-info/" not in name}
     library = members["tensorflow/libtensorflow_cc.so.2"]

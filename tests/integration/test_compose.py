@@ -23,7 +23,6 @@ PARTS = ("compose.yaml", "compose.gpu.yaml", ".dockerignore", "docker", "train",
 
 @pytest.fixture(scope="module")
 def clone(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Copy the project into an empty folder, with the .env that the doctor writes."""
     folder = tmp_path_factory.mktemp("clone")
     for name in PARTS:
         copy = shutil.copytree if (ROOT / name).is_dir() else shutil.copy2

@@ -1,5 +1,3 @@
-"""``--remote-executor`` and ``--remote-cache`` with a real service: justbuild runs actions and keeps their results."""
-
 import json
 import uuid
 from collections.abc import Iterator

@@ -88,7 +88,6 @@ QUERY = ("nvidia-smi", "--query-gpu=name,compute_cap,driver_version", "--format=
 
 
 def check_gpu(settings: Settings) -> Iterator[Finding]:
-    """Check each GPU, and whether its driver runs the CUDA asked for."""
     try:
         answer = subprocess.run(QUERY, capture_output=True, text=True, timeout=20, check=False)
     except (OSError, subprocess.TimeoutExpired):

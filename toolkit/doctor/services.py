@@ -123,7 +123,6 @@ def _ask(address: str, context: ssl.SSLContext) -> str | None:
 
 
 def _ask_index(settings: Settings) -> str | None:
-    """Return None if pip finds itself in its configured index, else why not."""
     patience = ("--timeout", str(PATIENCE_SECONDS), "--retries", "0")
     argv = [sys.executable, "-m", "pip", "--disable-pip-version-check", *patience, "index", "versions", "pip"]
     trusted = {"PIP_CERT": settings.ca_bundle} if settings.ca_bundle else {}

@@ -75,7 +75,6 @@ class Container:
         }
 
     def to_command(self) -> list[str]:
-        """Return the ``docker run`` command that starts the same container."""
         argv = ["docker", "run", "--rm"]
         argv += [option for option, given in (("--read-only", self.read_only), ("--init", self.init)) if given]
         argv += ["--user", self.user, *repeat("--cap-drop", self.cap_drop)]

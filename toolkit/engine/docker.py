@@ -216,7 +216,6 @@ def run(client: docker.DockerClient, job: Job, *, image: str, listener: Listener
 
 
 def _follow(stream: Any, *, terminal: bool, listener: Listener | None) -> None:
-    """Pass on the job's output until the job closes it."""
     rest = b""
     for chunk in stream:
         out, err = (None, chunk) if terminal else chunk

@@ -144,7 +144,6 @@ def find_cuda(folder: Path) -> dict[str, str]:
 
 
 def omit_tensorflow(locked: str) -> str:
-    """Return a locked set without TensorFlow's entry, for a user's wheel."""
     entries = re.split(r"(?m)^(?=\S)", locked)
     return "".join(entry for entry in entries if not re.match(r"tensorflow(-cpu)?==", entry))
 
@@ -231,7 +230,6 @@ def _install(plan: EnvironmentPlan, console: Console) -> None:
 
 
 def _follow(command: tuple[str, ...], log: Path, status: StatusLine, total: int) -> int:
-    """Run one command, write its output to the log, and show pip's progress. Return the exit code."""
     process = subprocess.Popen(
         command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, start_new_session=True
     )

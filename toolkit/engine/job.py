@@ -13,8 +13,6 @@ from toolkit.errors import CheckError
 
 @dataclass(frozen=True, kw_only=True)
 class Mount:
-    """A host path that the job sees."""
-
     source: Path  # the path on the host; it must exist
     target: str  # the path inside a container; a job on the host uses ``source``
     writable: bool = False
@@ -23,8 +21,6 @@ class Mount:
 
 @dataclass(frozen=True, kw_only=True)
 class Job:
-    """A Python program to run in an environment, on any engine."""
-
     title: str  # a word for logs and container names
     argv: tuple[str | Mount, ...]  # arguments of the interpreter; a :class:`Mount` among them stands for its path
     mounts: tuple[Mount, ...] = ()

@@ -97,7 +97,6 @@ def walk(then: RunRecord, now: RunRecord, comparison: Comparison) -> list[Findin
 
 
 def rank(links: list[Finding]) -> str:
-    """Return the highest rung among the links that are the same in both runs."""
     same = [link.facts["rung"] for link in links if link.state == "ok" and link.facts["rung"]]
     return max(same, default="below R0")
 

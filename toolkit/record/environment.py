@@ -53,7 +53,6 @@ def verify(folder: Path) -> list[Finding]:
 
 
 def _check_wheel(parent: Mapping[str, Any], promised: Mapping[str, Any], packages: Mapping[str, Installed]) -> Finding:
-    """Compare the wheel that the manifest names with the one that pip recorded."""
     names = sorted(manifest.PUBLISHED & packages.keys())
     seen = {digest_ for name in names for digest_ in _read_digests(promised.get(name), packages[name])}
     return check(
@@ -98,7 +97,6 @@ def _check_files(packages: Mapping[str, Installed]) -> Finding:
 
 
 def read_packages(venv: Path) -> dict[str, Installed]:
-    """Return the packages of an environment by normalized name."""
     found: dict[str, Installed] = {}
     for info in sorted(venv.glob("lib/python3.*/site-packages/*.dist-info")):
         distribution = Distribution.at(info)

@@ -67,7 +67,6 @@ def compare(first: Path, second: Path) -> list[Difference]:
 
 
 def rank(differences: list[Difference]) -> Rung:
-    """Return the highest rung that the differences allow."""
     if not differences:
         return "R3"
     if any(item.kind in {"missing", "added"} for item in differences):

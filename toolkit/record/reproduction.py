@@ -193,7 +193,6 @@ def repeat(
 
 
 def _publish(reproduction: Reproduction, staged: Path) -> Path:
-    """Give the folder of the second run its final name, and return the run in it."""
     name = next(staged.glob(f"*/{FILE}")).parent.name
     staged.chmod(0o755)
     while True:
@@ -295,7 +294,6 @@ def probe(engine: Engine, used: Environment, job: Job) -> dict[str, Any]:
 
 
 def describe_difference(record: RunRecord, outcome: Outcome) -> str:
-    """Describe the first number in which the two runs differ, and what else differs."""
     compared = outcome.comparison
     if compared.first:
         text = f"{compared.first}; the records before it, of {compared.compared}, are equal"

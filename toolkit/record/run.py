@@ -32,7 +32,6 @@ def is_unfinished(folder: Path) -> bool:
 
 
 def describe_unfinished(folder: Path) -> str:
-    """Describe how far an unfinished run came."""
     try:
         found = reader.read_newest_state(folder)
     except IntegrityError as error:

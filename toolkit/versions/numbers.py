@@ -76,7 +76,6 @@ def to_plain(name: str) -> str:
 
 
 def list_plain(names: Iterable[str]) -> tuple[str, ...]:
-    """Return the numbers of several capabilities, each once."""
     return tuple(dict.fromkeys(to_plain(item) for item in names))
 
 

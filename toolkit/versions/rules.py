@@ -26,7 +26,6 @@ class Asked:
         return numbers.list_plain(self.capabilities)
 
     def render(self) -> str:
-        """Return the set as options of ``toolkit build-wheel``."""
         flags = [f"--tensorflow {self.tensorflow}", f"--python {self.python}"]
         flags += [f"--cuda {self.cuda}", f"--cudnn {self.cudnn}"]
         return " ".join([*flags, *(f"--compute-capability {item}" for item in self.capabilities)])
@@ -34,8 +33,6 @@ class Asked:
 
 @dataclass(frozen=True, kw_only=True)
 class Spec(Asked):
-    """A set of versions that the table allows."""
-
     bazel: str  # version that this TensorFlow is built with
     clang: str  # major version of the toolchain's compiler
     requirements: str  # the locked run-time set of this Python, CUDA and cuDNN; empty if none is locked

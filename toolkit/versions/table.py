@@ -124,7 +124,6 @@ class Failure:
     refuse: bool = False  # whether a build is refused because of it
 
     def affects(self, **values: Sequence[str]) -> bool:
-        """Return whether each specifier of ``when`` matches one of the values of that name."""
         # Imported here because it takes as long as loading the table, and most commands do not need it.
         from packaging.specifiers import SpecifierSet
 
@@ -146,7 +145,6 @@ class Table:
     failures: tuple[Failure, ...]
 
     def rows(self) -> tuple[TensorflowRow, ...]:
-        """Return the rows of TensorFlow, newest first."""
         return tuple(self.tensorflow_rows[version] for version in reversed(numbers.sort(self.tensorflow_rows)))
 
     def tensorflow(self, version: str) -> TensorflowRow:

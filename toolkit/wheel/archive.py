@@ -32,8 +32,6 @@ _DAMAGE = (zipfile.BadZipFile, zlib.error, EOFError, NotImplementedError, Runtim
 
 @dataclass(frozen=True, kw_only=True)
 class Identity:
-    """Name, version and tags of a wheel, from its file name and its metadata."""
-
     name: str
     version: str
     tags: frozenset[Tag]

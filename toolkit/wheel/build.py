@@ -80,7 +80,6 @@ def plan_task(
 
 
 def _announce(planned: PlannedWheel, console: Console) -> None:
-    """Print the warnings about a new wheel, and what building it takes on this machine."""
     for line in (*planned.spec.warnings, *lock.describe_floating(planned.plan.floating)):
         console.say(f"  {line}")
     answered = planned.spec.answered
@@ -122,7 +121,6 @@ def build(plan: WheelPlan, table: Table, *, dist: Path, logs: Path, engine: str,
 
 
 def describe_host(engine: str) -> dict[str, str]:
-    """Return facts of the machine that may matter when two builds are compared."""
     memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     return {
         "cores": str(count_cores()),

@@ -116,7 +116,6 @@ def _describe_origin(name: str, plan: WheelPlan) -> dict[str, Any]:
 
 
 def _split(identity: str, sha256: str = "sha256") -> dict[str, str]:
-    """Return the digest ``sha256:…`` or ``git:…`` in in-toto's form."""
     algorithm, _, value = identity.partition(":")
     return {{"git": "gitCommit", "sha256": sha256}[algorithm]: value}
 

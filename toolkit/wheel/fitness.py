@@ -15,7 +15,6 @@ _STUBS = ("libcuda.so", "libnvrtc-builtins.so")
 
 
 def check(found: Inspection, spec: Mapping[str, str]) -> None:
-    """Raise CheckError with every mismatch if the wheel does not match a lock's ``spec``."""
     mismatches = list(find_mismatches(found, spec))
     if mismatches:
         raise CheckError(

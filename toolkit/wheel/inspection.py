@@ -171,8 +171,6 @@ def _rank(architecture: str) -> tuple[int, str]:
 
 @dataclass(frozen=True, kw_only=True)
 class Audit:
-    """What ``auditwheel show`` reports."""
-
     platform: str  # tag that the wheel is consistent with, such as ``manylinux_2_38_x86_64``; ``linux_…`` if with none
     outside: tuple[str, ...]  # libraries that it needs and that no policy promises
 

@@ -84,7 +84,6 @@ def read(data: mmap.mmap) -> Library:
 
 
 def order(version: str) -> tuple[int, ...]:
-    """Return a symbol version as comparable numbers."""
     return tuple(int(part) for part in version.split("."))
 
 

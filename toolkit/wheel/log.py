@@ -122,7 +122,6 @@ class Outcome:
         return self.runners.get("remote", 0)
 
     def record(self) -> dict[str, Any]:
-        """Return the outcome as JSON values, for the wheel's manifest."""
         return {**asdict(self), "cached": self.cached, "cached_by": self.cached_by, "remote": self.remote}
 
 
@@ -259,7 +258,6 @@ class Progress:
 
 
 def describe_duration(seconds: float) -> str:
-    """Return a duration as text, such as ``45 s``, ``12 min`` or ``3 h 05 min``."""
     minutes = round(seconds / 60)
     if minutes < 2:
         return f"{seconds:.0f} s"

@@ -67,7 +67,6 @@ def publish(staging: Path, target: Path, plan: WheelPlan, table: Table, ran: Bui
 
 
 def _require_bazel(plan: WheelPlan, ran: documents.Program) -> None:
-    """Check that the pinned Bazel ran, unless the user gave another one."""
     pinned = plan.lock.pins["bazel-sha256"]
     if "bazel" not in plan.origins and ran.sha256 != pinned:
         raise IntegrityError(

@@ -46,8 +46,6 @@ class PlannedWheel:
 
 @dataclass(frozen=True, kw_only=True)
 class EngineImages:
-    """The images that a build starts from, as the engine knows them."""
-
     base: str  # reference of the base image
     digest: str = ""  # its content digest; empty if no engine answered
     pinned: str = ""  # the reference, with its digest if a registry gave one

@@ -61,7 +61,6 @@ def _convert_labels(labels: NDArray[Any]) -> NDArray[np.int32]:
 
 
 def _arrange(images: Variable) -> NDArray[np.uint8]:
-    """Turn (height, width, channels, count) into (count, height, width, channels) without a second copy."""
     if len(images.shape) != 4 or images.values.dtype != np.uint8:
         raise ValueError("X is no array of images of bytes")
     height, width, channels, count = images.shape

@@ -110,7 +110,6 @@ def _read_labels(column: Any, path: Path, start: int) -> NDArray[np.int32]:
 
 
 def _decode(value: Any, path: Path, row: int) -> NDArray[np.uint8]:
-    """Decode an image into (height, width, channels)."""
     from PIL import Image, UnidentifiedImageError
 
     if value is None:

@@ -51,7 +51,6 @@ def trace_run(config: TrainConfig) -> tuple[TracedGraph, ...]:
 
 
 def trace(name: str, function: Any, arguments: Sequence[tf.TensorSpec]) -> TracedGraph:
-    """Trace a Python function of tensors with these shapes and dtypes."""
     traced = tf.function(function, autograph=False).get_concrete_function(*arguments)
     captured = {inner.name.split(":")[0]: inner for _, inner in traced.graph.captures}
     given = [tensor.name.split(":")[0] for tensor in traced.graph.inputs]
@@ -75,7 +74,6 @@ def _name_dtype(handle: Any) -> str:
 
 
 def optimize(traced: TracedGraph) -> TracedGraph:
-    """Return the graph as Grappler optimizes it."""
     from tensorflow.core.protobuf import config_pb2, meta_graph_pb2, rewriter_config_pb2
     from tensorflow.python.grappler import tf_optimizer
 

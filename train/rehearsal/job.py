@@ -173,7 +173,6 @@ def _record_placement(record: dict[str, Any], steps: list[RecordedStep]) -> None
 
 
 def _describe(error: BaseException) -> dict[str, str]:
-    """Describe an error by its kind, its message, and the node that the message names."""
     message = str(error)
     node = re.search(r"\{\{node ([^}\s]+)\}\}", message)
     return {"kind": type(error).__name__, "message": message, "node": node[1] if node else "", "operation": ""}
@@ -221,7 +220,6 @@ def measure_peak(counted: CountedStep, size: int, wanted: int) -> int:
 
 
 def main(argv: list[str] | None = None) -> int:
-    """Read the request, run the job and write the record; returns 0."""
     source, target = sys.argv[1:] if argv is None else argv
     record: dict[str, Any] = {}
 

@@ -54,7 +54,6 @@ class KernelTable:
     kernels: Mapping[str, Sequence[Kernel]]
 
     def find(self, operation: str, attributes: Attributes, label: str = "") -> Kernel | None:
-        """Return the kernel that runs a node on a GPU, or None."""
         for device in DEVICES:
             fitting = [
                 kernel
@@ -180,7 +179,6 @@ def decode(data: Mapping[str, Any]) -> KernelTable:
 
 @explain_errors
 def main() -> int:
-    """Print the data file for the loaded CUDA build; returns the exit code."""
     table = read_registry()
     print(HEADER, end="")
     print(yaml.safe_dump(encode(table), sort_keys=False, width=120, default_flow_style=None), end="")

@@ -93,5 +93,4 @@ def _describe_crash(code: int, lines: list[str]) -> dict[str, str]:
 
 
 def _strip(line: str) -> str:
-    """Remove time and thread from a log line."""
     return re.sub(r"^(\d{4}-\d\d-\d\d \S+: )?[IWEF]?\d* ?(\S+:\S+ +\d+ )?", "", line).strip()

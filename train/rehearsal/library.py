@@ -35,8 +35,6 @@ HEADERS: Final = (
 
 
 class _Library(NamedTuple):
-    """The pattern of a library's names, and its error code for "not supported"."""
-
     pattern: str
     refusal: int
 
@@ -63,7 +61,6 @@ _SILENT: Final = re.compile(
 
 
 def list_names(headers: Iterable[str]) -> list[str]:
-    """Return the sorted names of the functions that these texts of headers declare."""
     found: set[str] = set()
     for text in headers:
         found.update(_NAME.findall(text))

@@ -67,7 +67,6 @@ def _check_end(record: Mapping[str, Any]) -> Iterator[Finding]:
 
 
 def _shorten(message: str) -> str:
-    """Return TensorFlow's message without the Python frames before it."""
     lines = [line.strip() for line in message.splitlines() if line.strip()]
     kept = [line for line in lines if not line.startswith(("File ", "Detected at", "Graph execution error", "[["))]
     return " ".join(kept)[:600]

@@ -141,7 +141,6 @@ def read_graph(graph: Any, prefix: str = "") -> dict[str, Node]:
 
 
 def _list_arguments(node: Any) -> tuple[list[tuple[str, str]], list[tuple[str, str]]]:
-    """Return argument name and dtype of each input and of each output of a ``NodeDef``."""
     from tensorflow.python.framework import op_def_registry
 
     definition = op_def_registry.get(node.op)

@@ -85,7 +85,6 @@ def explain_failure(ended: bazel.Ended, wanted: request.Request, kills: int, log
 
 
 def explain_full_disk(said: str) -> int:
-    """Print where space is wanted; returns the exit code of the step."""
     free = ", ".join(f"{folder} {shutil.disk_usage(folder).free >> 20} MiB" for folder in (CACHE, "/"))
     print(f"wheel: the disk is full: {said}\n  free now: {free}", file=sys.stderr)
     print("  try: free space in the engine; compiled files are kept", file=sys.stderr)
@@ -165,7 +164,6 @@ def prepare_redactor(credentials: Path, environment: dict[str, str]) -> redactio
 
 
 def prepare_source(wanted: request.Request, environment: dict[str, str]) -> int:
-    """Patch and configure TensorFlow's tree; returns the exit code of the step."""
     patches = BUILD / "patches" / "tensorflow" / wanted.tensorflow
     if code := subprocess.run([BUILD / "apply-patches", patches, SOURCE], check=False).returncode:
         return code
@@ -176,7 +174,6 @@ def prepare_source(wanted: request.Request, environment: dict[str, str]) -> int:
 
 
 def finish(wanted: request.Request, kept: Journal, facts: dict[str, Any]) -> int:
-    """Check what Bazel did, find the wheel and hand it over; returns the exit code of the step."""
     if wanted.remote_executor and (code := report_places(facts["processes"])):
         return code
     try:

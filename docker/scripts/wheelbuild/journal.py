@@ -22,12 +22,10 @@ class Journal:
 
     @property
     def log(self) -> Path:
-        """What Bazel printed, masked."""
         return self.folder / "build.log"
 
     @property
     def events(self) -> Path:
-        """Bazel's event file, masked."""
         return self.folder / "events.json"
 
     def write_events(self, raw: Path, redact: Callable[[str], str]) -> None:

@@ -102,7 +102,6 @@ class Redactor:
         return found
 
     def _redact_base64(self, text: str) -> str:
-        """The content of a small file, which the event file holds in base64."""
         try:
             plain = base64.b64decode(text, validate=True).decode()
         except ValueError:

@@ -22,7 +22,6 @@ def find_wheel(events: Path) -> Path:
 
 
 def write_sums(folder: Path) -> None:
-    """Write ``SHA256SUMS`` of every file beside it, in the form that ``sha256sum --check`` reads."""
     files = sorted(file for file in folder.iterdir() if file.name != "SHA256SUMS")
     lines = [f"{_digest(file)}  {file.name}\n" for file in files]
     (folder / "SHA256SUMS").write_text("".join(lines))

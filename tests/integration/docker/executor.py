@@ -65,7 +65,6 @@ def _field(name: str, value: str) -> bytes:
 
 @contextlib.contextmanager
 def serve() -> Iterator[Executor]:
-    """Run an executor on the address under which containers see this machine."""
     executor = Executor(stages.find_gateway())
     try:
         yield executor

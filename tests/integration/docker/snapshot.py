@@ -68,7 +68,6 @@ class _Handler(BaseHTTPRequestHandler):
 
 
 def find_mirrors() -> dict[str, str]:
-    """Return the mirrors of the base image by their paths."""
     argv = ["docker", "run", "--rm", stages.STANDIN, "sh", "-c", "cat /etc/apt/sources.list /etc/apt/sources.list.d/*"]
     said = subprocess.run(argv, capture_output=True, text=True, check=False).stdout
     mirrors = {uri.rstrip("/") for uri in re.findall(r"https?://\S+", said)}

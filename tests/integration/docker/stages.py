@@ -44,7 +44,6 @@ def compose(
     secrets: Mapping[str, Path] | None = None,
     root: str | Path = ".",
 ) -> list[str]:
-    """Return the command that builds a stage from the Dockerfile and the files of ``root``."""
     argv = ["docker", "buildx", "build", "--progress", "plain", "--file", f"{root}/docker/Dockerfile"]
     argv += ["--target", target]
     given = {"SOURCE_DATE_EPOCH": EPOCH, **(arguments or {})}
@@ -73,17 +72,14 @@ def build(target: str, **options: object) -> Outcome:
 
 
 def compose_mini(source: Path = MINI, *, cache: str, **options: object) -> list[str]:
-    """Return the command that builds the stand-in's wheel with Debian's Bazel."""
     return compose("wheel-from-source", **_complete(source, cache, options))  # type: ignore[arg-type]
 
 
 def build_mini(source: Path = MINI, *, cache: str, **options: object) -> Outcome:
-    """Build the stand-in's wheel with Debian's Bazel; ``cache`` names the cache mount."""
     return build("wheel-from-source", **_complete(source, cache, options))
 
 
 def run(image: str, *argv: str, options: Sequence[str] = ()) -> str:
-    """Run a command in a hardened container and return its output."""
     command = ["docker", "run", "--rm", *HARDENED, *options, image, *argv]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr

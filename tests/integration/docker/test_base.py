@@ -1,5 +1,3 @@
-"""The stand-in for the base image has the same bytes for the same state of the mirror."""
-
 import os
 import subprocess
 import tarfile

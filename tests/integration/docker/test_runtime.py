@@ -30,7 +30,6 @@ def read_certificates(text: str) -> set[str]:
 
 
 def search(image: str, needles: Path) -> set[str]:
-    """Return the files of an image that hold any line of a file."""
     argv = ["docker", "run", "--rm", "--user=0", f"--volume={needles}:/needles:ro", "--entrypoint", "grep", image]
     argv += ["-rlF", "--file=/needles", "/etc", "/opt", "/root", "/tmp", "/usr", "/var"]
     return set(subprocess.run(argv, capture_output=True, text=True, check=False).stdout.splitlines())

@@ -1,5 +1,3 @@
-"""The toolchain stage's script, with a real apt, reads one day of Debian's snapshot archive."""
-
 import re
 import subprocess
 from collections.abc import Iterator
@@ -22,7 +20,6 @@ def archive() -> Iterator[snapshot.SnapshotServer]:
 
 
 def install(day: str, settings: Path, *options: str, before: str = "") -> "subprocess.CompletedProcess[str]":
-    """Run the script in a new container and print the version of the package that it installed."""
     script = f"{before}/build/install-packages {PACKAGE} && dpkg-query --show {PACKAGE}"
     argv = ["docker", "run", "--rm", "--env", f"APT_SNAPSHOT={day}", *options]
     argv += ["--volume", f"{stages.ROOT}/docker/scripts:/build:ro"]

@@ -12,7 +12,6 @@ pytestmark = [pytest.mark.engine, pytest.mark.timeout(300)]
 
 
 def fill(folder: Path, note: str) -> None:
-    """Fill a folder as `toolkit build-wheel` leaves it, with a new log."""
     wheel = make_wheel(folder, files={MEMBER: CPU_INFO, "tensorflow/note.txt": note})
     (folder / "build.log").write_text(str(uuid.uuid4()))
     files = (wheel, folder / "build.log")
@@ -21,7 +20,6 @@ def fill(folder: Path, note: str) -> None:
 
 
 def is_cached(folder: Path, clone: Path) -> bool:
-    """Build the environment of the folder's wheel; return whether it came from the cache."""
     outcome = stages.build("venv", contexts={"wheel": folder}, root=clone)
     assert outcome.code == 0, outcome.text
     step = re.findall(r"^#(\d+) \[venv 1/1\] RUN", outcome.text, re.MULTILINE)[0]

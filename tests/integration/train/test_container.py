@@ -29,7 +29,6 @@ def image() -> Iterator[str]:
 
 @pytest.fixture
 def runs(tmp_path: Path) -> Path:
-    """Make a folder that every user may write to."""
     folder = tmp_path / "runs"
     folder.mkdir()
     folder.chmod(0o777)

@@ -1,5 +1,3 @@
-"""The memory modes compute the same function: forward, loss, gradients and statistics."""
-
 from dataclasses import replace
 from typing import Any
 

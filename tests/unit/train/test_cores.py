@@ -1,5 +1,3 @@
-"""Cores that a process may use: its affinity mask, and the CPU quotas of both versions of control groups."""
-
 import os
 import shutil
 import subprocess

@@ -201,8 +201,6 @@ def test_matlab_files_of_svhn(tmp_path: Path, kind: Any, compress: bool) -> None
 
 
 class Evil:
-    """An object that runs a command when an unsafe reader unpickles it."""
-
     def __reduce__(self) -> tuple[Any, ...]:
         return (Path.touch, (Path("evil"),))
 

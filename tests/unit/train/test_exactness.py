@@ -44,7 +44,6 @@ def differentiate(model: keras.Model, given: Arrays) -> list[Any]:
 
 
 def measure_gradients(who: str) -> float:
-    """Return the median over weights of the relative gradient error, for the initial network for digits."""
     given, reference = make_small_maps(), ask_torch()["small"]
     names = [name for name in reference if name.startswith("g:")]
     if who in LAYOUTS:

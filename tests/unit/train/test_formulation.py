@@ -64,7 +64,6 @@ def configure(dataset: str, **options: Any) -> TrainConfig:
 
 
 def take_step(config: TrainConfig, form: Formulation) -> dict[str, Any]:
-    """Return all variables after a step, and the logits that the network then gives."""
     model, rule = build(config, form), optimizer.choose(config)
     current = state.create(model, rule, initial_scale=1.0)
     images = np.random.default_rng(0).integers(0, 256, (8, *config.shape)).astype(np.uint8)

@@ -12,7 +12,6 @@ STEP = 1e-6
 
 
 def compare_with_differences(mode: Mode) -> float:
-    """Return the largest relative error of derivatives along a random direction for each weight and the input."""
     numbers = np.random.default_rng(11)
     x, layers = make_input(shape=(2, 4, 4, 3)), make_layers(channels=3, count=2, growth=2)
     flat = [x, *(tensor for units in layers for unit in units for tensor in unit)]

@@ -1,5 +1,3 @@
-"""Files that Hugging Face's own programs write and fetch are read as written, and checked before use."""
-
 import hashlib
 import http.server
 import json
@@ -61,8 +59,6 @@ def test_a_damaged_folder_of_save_to_disk(tmp_path: Path) -> None:
 
 
 class Hub(http.server.BaseHTTPRequestHandler):
-    """The routes of the Hugging Face Hub that its client uses to fetch large files."""
-
     protocol_version = "HTTP/1.1"
     files: dict[str, bytes]
     digests: dict[str, str]

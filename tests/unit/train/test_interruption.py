@@ -1,5 +1,3 @@
-"""A job that is asked to stop ends soon and loses nothing; it reports what it cannot write or compute."""
-
 import errno
 import os
 import shutil

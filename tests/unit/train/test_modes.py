@@ -1,5 +1,3 @@
-"""One training step of a whole network changes all variables equally in each memory mode; what the modes cost."""
-
 import functools
 from dataclasses import replace
 from typing import Any
@@ -37,7 +35,6 @@ def settle(model: Any, dtype: str) -> None:
 
 
 def take_step(dataset: str = "digits", *, rounded: str = "", **options: Any) -> dict[str, Any]:
-    """Take a step, from weights rounded to ``rounded`` if given; return its loss and each kind of variable."""
     config = resolve(dataset, **{**SMALL, **options})
     # Use fewer blocks than any model has: compiling takes most of the time.
     config = replace(config, layers=(1, 2, 1, 2) if config.stem == "imagenet" else (2, 2))

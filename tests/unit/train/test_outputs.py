@@ -27,7 +27,6 @@ LONG = ("--epochs", "2", "--batch-size", "64")
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Make a finished run with a profile and pictures; return its folder."""
     out = tmp_path_factory.mktemp("runs")
     assert runs.run(out, *LONG, "--profile", "10:12") == 0
     return runs.find_folder(out, *LONG)

@@ -1,5 +1,3 @@
-"""Messages of a job in a container name files as the user does."""
-
 import json
 import re
 from pathlib import Path

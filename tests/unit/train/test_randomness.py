@@ -1,5 +1,3 @@
-"""A dropout mask depends on seed, place and position alone: not on the compiler, the layout or the batch."""
-
 from dataclasses import replace
 from typing import Any
 

@@ -1,5 +1,3 @@
-"""An interrupted run, however it was interrupted, ends with the weights of an unbroken one."""
-
 import fcntl
 import json
 import shutil

@@ -29,7 +29,6 @@ def reference() -> dict[str, Any]:
 
 
 def train(memory: Memory) -> tuple[dict[str, Any], list[float]]:
-    """Train; return the gradients of the first step with the final weights, and the losses of all steps."""
     config = resolve("digits", precision="float64", memory=memory, weight_decay=DECAY, batch_size=8)
     model = build(config)
     images, labels = (tf.constant(part) for part in make_batch())
@@ -105,7 +104,6 @@ def test_a_broken_rule_is_noticed(reference: dict[str, Any], monkeypatch: pytest
 
 
 def compare_evaluation(reference: dict[str, Any], precision: str) -> dict[str, float]:
-    """Return the difference of each hidden state in evaluation, with the reference's weights."""
     model = build(resolve("digits", precision=precision))
     set_weights(model, {name[2:]: value for name, value in reference.items() if name.startswith("w:")})
     images = make_batch(1)[0]

@@ -31,7 +31,6 @@ class Network:
 
     @staticmethod
     def turn(value: Any) -> Any:
-        """Transpose kernels from (height, width, in, out) to (out, in, height, width), and matrices."""
         order = {4: (3, 2, 0, 1), 2: (1, 0)}.get(value.ndim)
         return np.ascontiguousarray(value.transpose(order)) if order else value
 
@@ -52,7 +51,6 @@ class Network:
         return self.normalize(x, averages, p[f"{name}gamma"], p[f"{name}beta"])
 
     def normalize(self, x: torch.Tensor, averages: list[torch.Tensor], *affine: torch.Tensor) -> torch.Tensor:
-        """Normalise by the batch in training, otherwise by the running averages."""
         mean, variance = [None, None] if self.training else [average[: x.shape[1]] for average in averages]
         return functional.batch_norm(x, mean, variance, *affine, training=self.training, eps=EPSILON)
 
@@ -80,7 +78,6 @@ class Network:
         return x
 
     def list_hidden(self, prefix: str) -> dict[str, Any]:
-        """Return the hidden states of the last call, with channels last."""
         return {f"{prefix}{name}": value.movedim(1, -1).detach().numpy() for name, value in self.hidden.items()}
 
     def list_gradients(self, prefix: str) -> dict[str, Any]:
@@ -125,7 +122,6 @@ def differentiate_in_float32(file: Any, layout: str) -> dict[str, Any]:
 
 
 def main() -> None:
-    """Process all pairs in one process, because importing PyTorch takes longer than most of them."""
     for source, target in zip(sys.argv[1::2], sys.argv[2::2], strict=True):
         with np.load(source) as file:
             out = train(file)

@@ -16,7 +16,6 @@ VERSION = st.sampled_from([*TABLE.tensorflow_rows, *TABLE.cuda_rows, *TABLE.cudn
 
 
 def read_flags(remedy: str) -> dict[str, str | list[str]]:
-    """Read the set that a refusal suggests, as arguments of resolve."""
     flags = re.findall(r"--([a-z-]+) (\S+)", remedy)
     found: dict[str, str | list[str]] = {name: value for name, value in flags if name != "compute-capability"}
     return {**found, "capabilities": [value for name, value in flags if name == "compute-capability"]}

@@ -10,7 +10,6 @@ MEMBER = "tensorflow/python/platform/build_info.py"
 
 
 def make_build_info(*capabilities: str, cuda: str = "12.6.1", cudnn: str = "9") -> str:
-    """Return the module as TensorFlow's build of a CUDA wheel writes it."""
     pairs = [
         ("cuda_compute_capabilities", list(capabilities)),
         ("cuda_version", cuda),
@@ -58,7 +57,6 @@ def hash_for_record(data: bytes) -> str:
 
 
 def make_fatbin(*entries: tuple[str, int], body: bytes = b"\0" * 24) -> bytes:
-    """Make one fatbin container with entries such as ``("sm", 75)``."""
     kinds = {"compute": 1, "sm": 2, "other": 0x40}
     packed = b"".join(
         struct.pack("<HHIQIIHHI", kinds[kind], 0x101, 64, len(body), 0, 0, 0, 1, number).ljust(64, b"\0") + body

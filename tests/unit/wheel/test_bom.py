@@ -1,5 +1,3 @@
-"""The bill of materials lists what the wheel was built from, and follows CycloneDX' own schema."""
-
 import json
 from typing import Any
 

@@ -107,7 +107,6 @@ def _first_line(error: BaseException) -> str:
 
 
 def load_tensorflow() -> Any:
-    """Import the module under test, which takes seconds the first time."""
     return import_module("tensorflow")
 
 

@@ -154,7 +154,6 @@ def find_ptxas() -> tuple[Path | None, list[str]]:
 
 
 def roots() -> list[Path]:
-    """Return the CUDA folders that TensorFlow tries, in its order."""
     chosen = re.findall(r"--xla_gpu_cuda_data_dir=(\S+)", os.environ.get("XLA_FLAGS", ""))
     package = Path(str(load_tensorflow().__file__)).resolve().parent
     return [

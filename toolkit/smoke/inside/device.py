@@ -172,7 +172,6 @@ def find_nodes(folder: Path = Path("/dev")) -> list[str]:
 
 
 def ask_driver(library: Any) -> tuple[Evidence, list[str]]:
-    """Ask the driver's library for its version and devices; returns the evidence and the fault."""
     version, count = ctypes.c_int(0), ctypes.c_int(0)
     wrong: list[str] = []
     code = library.cuInit(0)
@@ -222,7 +221,6 @@ def _describe(tf: Any, gpu: Any) -> dict[str, str]:
 
 
 def _respect(ask: Ask) -> None:
-    """Skip where no GPU was asked for and the build cannot use one."""
     if ask.device == "cpu":
         raise Skip("--device cpu leaves GPUs alone")
     if ask.device == "auto" and not build_info.info().get("is_cuda_build"):

@@ -290,8 +290,6 @@ def _ask_library(soname: str, folders: list[Path], question: Callable[[ctypes.CD
 
 
 def _return_value(function: str) -> Callable[[ctypes.CDLL], int]:
-    """Call a function that returns its version as ``size_t``."""
-
     def ask(library: ctypes.CDLL) -> int:
         call = library[function]
         call.restype = ctypes.c_size_t
@@ -301,8 +299,6 @@ def _return_value(function: str) -> Callable[[ctypes.CDLL], int]:
 
 
 def _out_parameter(function: str) -> Callable[[ctypes.CDLL], int]:
-    """Call a function that writes its version through an ``int *`` and returns an error code."""
-
     def ask(library: ctypes.CDLL) -> int:
         value = ctypes.c_int(0)
         code = library[function](ctypes.byref(value))

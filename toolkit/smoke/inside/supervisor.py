@@ -55,7 +55,6 @@ class Supervisor:
             self._stop()
 
     def _prepared(self, check: Check, known: Mapping[str, Check]) -> Outcome:
-        """Run one check, after the checks that it needs have passed in the same process."""
         for need in check.needs:
             if self._worker is not None and need in self._worker.passed:
                 continue

@@ -110,7 +110,6 @@ def normalize(text: str) -> str:
 
 
 def fits(tag: str, interpreter: str, machine: str) -> bool:
-    """Return whether a tag such as ``cp311-cp311-linux_x86_64`` is for this interpreter and machine."""
     parts = tag.split("-")
     if len(parts) != 3:
         return False
@@ -163,7 +162,6 @@ class Fingerprint:
 
 
 def files(_ask: Ask) -> Evidence:
-    """Check that every file of TensorFlow's distribution has the hash in its RECORD."""
     installed = find_distribution()
     recorded = [(str(file), file.hash) for file in installed.files or [] if file.hash is not None]
     # hashlib lets other threads run: this is as fast as the disk, or as all processors.
@@ -204,7 +202,6 @@ def find_recorded_hash(package: str, file: Path) -> metadata.FileHash | None:
 
 
 def take_fingerprint(path: Path, algorithm: str) -> Fingerprint | None:
-    """Return size and digest of a file, or None when it cannot be read."""
     digest = hashlib.new(algorithm)
     size = 0
     try:
