@@ -37,8 +37,7 @@ _active: list[_Memory] = []
 
 @contextmanager
 def remembering(state: Path) -> Iterator[None]:
-    """Cache digests during the block and, if the state folder exists, for later processes. A cache file that cannot be
-    read or written is ignored."""
+    """Cache digests in the block and, if the state folder exists, for later processes. A bad cache is ignored."""
     path = state / REMEMBERED
     value = files.read_json(path)
     memory = _Memory(known=dict(value) if isinstance(value, dict) else {})

@@ -1,5 +1,4 @@
-"""Writes files and folders completely or not at all. A folder is made under a hidden, locked name beside the finished
-ones, and renamed when it is complete."""
+"""Writes files and folders completely or not at all; a folder gets a hidden, locked name until it is complete."""
 
 import fcntl
 import json

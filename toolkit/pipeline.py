@@ -101,8 +101,7 @@ def use_wheel(spec: EnvironmentSpec, path: Path, platform: Platform) -> Environm
 
 
 def resolve_image(request: Request, reference: str) -> Resolved:
-    """Return an existing image as the environment. Raises EngineError: no engine answers; UsageError: the engine has no
-    image of that name."""
+    """Return an existing image as the environment. Raises EngineError: no engine; UsageError: no image of that name."""
     engine, environment = adopt(request.settings, reference)
     return Resolved(request=request, engine=engine, why="asked for", plan=None, existing=environment)
 

@@ -8,8 +8,7 @@ ROOT = Path(__file__).resolve().parent.parent
 
 
 def locate(name: str) -> Path:
-    """Return the path of a file of the project, such as ``docker/Dockerfile``. Raises UsageError: the file is
-    missing."""
+    """Return the path of a file of the project, such as ``docker/Dockerfile``, or raise UsageError."""
     path = ROOT / name
     if not path.exists():
         raise UsageError(

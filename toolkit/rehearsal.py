@@ -64,8 +64,7 @@ def plan_tasks(arguments: Sequence[str], settings: Settings, console: Console) -
 
 
 def plan_job(arguments: Sequence[str], environment: str) -> Job:
-    """Return the job ``python -m train.rehearsal`` in an environment's folder. Raises TrainError: an argument is
-    invalid."""
+    """Return the job ``python -m train.rehearsal`` in an environment's folder. Raises TrainError: wrong arguments."""
     read(arguments)
     library = Mount(source=Path(environment) / _LIBRARY, target="/library", writable=True)
     # -P: do not import a train.py of the current folder.

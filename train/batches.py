@@ -1,6 +1,5 @@
-"""Makes the batches of a run. A batch depends on its step alone, so there is no state to save. Images are padded,
-cropped and mirrored, as in the DenseNet paper ("+"). The augmentation of an example depends on (seed, epoch, example)
-alone, not on its batch."""
+"""Makes the batches of a run: each depends on its step alone, so there is no state to save. Images are padded, cropped
+and mirrored, as in the DenseNet paper ("+"). An example's augmentation depends on (seed, epoch, example) alone."""
 
 import math
 from collections.abc import Iterator

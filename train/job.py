@@ -30,8 +30,8 @@ if TYPE_CHECKING:
 
 
 def run(config: TrainConfig, *, close_network: bool = False) -> dict[str, Any]:
-    """Train, or resume training; returns the manifest of the finished run. With `close_network` this process closes its
-    network for good: after it has loaded the data, or before if the data needs no download. A known failure raises a
+    """Train, or resume training; returns the manifest of the finished run. `close_network` closes this process's
+    network for good once the data is loaded, or before if nothing must be fetched. A known failure raises a
     TrainError."""
     read_parent()  # an invalid one is refused before any work
     display = Display(config.progress)

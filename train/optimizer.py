@@ -16,8 +16,7 @@ Update = Callable[[tf.Variable, tf.Tensor, Sequence[tf.Variable], tf.Tensor, tf.
 @dataclass(frozen=True)
 class Rule:
     """An update rule. `slots` names the values kept for each weight, which start at zero. `update` changes a weight and
-    its slots in place. It takes (weight, gradient, slots, learning rate, count); `count` is the number of updates with
-    this one."""
+    its slots in place, given (weight, gradient, slots, learning rate, count); `count` includes this update."""
 
     slots: tuple[str, ...]
     update: Update

@@ -19,8 +19,7 @@ def find_engine_root() -> Path:
 
 
 def find_files(word: str, *folders: Path, since: float) -> list[Path]:
-    """Return the files below ``folders``, changed after ``since`` (seconds since 1970), that hold a word as plain text,
-    in base64, or inside gzip or zip."""
+    """Return the files changed since then (in seconds since 1970) with a word as text, in base64, gzip or zip."""
     forms = [word.encode(), *(base64.b64encode(b"x" * shift + word.encode())[4:-4] for shift in range(3))]
     return [path for folder in folders for path in _list_files(folder, since) if _holds(path, forms)]
 

@@ -69,8 +69,8 @@ class SmallEngine:
 
 @contextlib.contextmanager
 def start(folder: Path, *, gib: int) -> Iterator[SmallEngine]:
-    """Start an engine with a new disk, a sparse file; remove both in the end. Its folder's path must be short, as
-    socket paths are."""
+    """Start an engine with a new, sparse disk; remove both in the end. The folder's path must be short: sockets need
+    that."""
     image, disk = folder / "disk.img", folder / "disk"
     disk.mkdir()
     with image.open("wb") as stream:

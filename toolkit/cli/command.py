@@ -66,8 +66,7 @@ class Session:
 
 def command(*shared: str, remember: bool = False, **fixed: str) -> Callable[[Callable[..., None]], Callable[..., None]]:
     """Turn a function whose first parameter is ``session`` into a command. ``shared``: names of settings that become
-    its options. ``fixed``: settings that it sets itself. ``remember``: whether digests are cached in the state
-    folder."""
+    its options. ``fixed``: settings that it sets itself. ``remember``: whether digests are cached."""
 
     def decorate(function: Callable[..., None]) -> Callable[..., None]:
         signature = inspect.signature(function, eval_str=True)

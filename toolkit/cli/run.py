@@ -112,8 +112,7 @@ def up(
 
 
 def _build_wheel(session: Session, request: "Request", wanted: "WheelRequest") -> "Request | None":
-    """Build the wheel, or reuse that of the same plan, and return the request that installs it; None if a dry run ends
-    here."""
+    """Build the wheel, or reuse it, and return the request that installs it; None if a dry run ends here."""
     from toolkit import pipeline
     from toolkit.plan import run
 

@@ -207,8 +207,7 @@ def _find_base(client: docker.DockerClient, reference: str) -> BaseImage | None:
 
 
 def _identify(reference: str, digests: Sequence[str]) -> str:
-    """Return the digest that the reference's own registry gave the image, or nothing; ``digests`` are
-    ``REPOSITORY@sha256:…``."""
+    """Return the digest from the reference's own registry, or nothing; ``digests`` are ``REPOSITORY@sha256:…``."""
     repository = re.sub(r"(:[\w][\w.-]*)?(@.*)?$", "", reference)
     found = (text.partition("@") for text in digests)
     return next((value for name, _, value in found if name == repository), "")

@@ -135,8 +135,7 @@ def give_to_container(mounts: Iterable[Mount]) -> None:
 
 
 def give_to_parent(mounts: Iterable[Mount]) -> None:
-    """Give the outputs of root's job on the host to the owner of their parent folder, whose container can then
-    continue."""
+    """Give the outputs of root's job on the host to the owner of their parent folder, so that a container can go on."""
     if os.getuid():
         return
     for mount in mounts:

@@ -75,7 +75,7 @@ class HostEngine:
         return _describe(plan, reused=True)
 
     def prepare(self, plan: EnvironmentPlan, console: Console) -> Environment:
-        """Make an environment. The manifest is written last, so that an incomplete environment is made again. Raises
+        """Make an environment. The manifest is written last, so that an incomplete one is made again. Raises
         BuildError: pip failed; IntegrityError: a package's bytes are not those of the lock; PreflightError: too little
         disk."""
         files.require_writable(plan.folder.parent)

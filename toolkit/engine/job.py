@@ -62,8 +62,8 @@ class Engine(Protocol):
     def has_gpu(self) -> bool: ...
 
     def find_platform(self, *, fetch: bool) -> Platform:
-        """Return the C library and Python of new environments. ``fetch``: pull the base image if it is missing. Without
-        this, the result is then empty."""
+        """Return the C library and Python of new environments; empty without a base image. ``fetch`` pulls a missing
+        one."""
         ...
 
     def plan(self, spec: EnvironmentSpec) -> EnvironmentPlan: ...

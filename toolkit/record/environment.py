@@ -139,8 +139,7 @@ def find_image_record(identity: str, state: Path) -> Path | None:
 
 
 def verify_image(reference: str, state: Path) -> list[Finding]:
-    """Verify an image that the engine has. Raises EngineError: no engine answers; IntegrityError: the engine has no
-    image of that name."""
+    """Verify an image by name. Raises EngineError: no engine answers; IntegrityError: it has no image of that name."""
     found = inspect(reference)
     if found is None:
         raise IntegrityError(
@@ -160,8 +159,8 @@ def verify_image(reference: str, state: Path) -> list[Finding]:
 
 
 def verify_image_record(folder: Path) -> list[Finding]:
-    """Verify the image that a record describes. Raises IntegrityError: there is no manifest of an image; EngineError:
-    no engine answers."""
+    """Verify a record's image. Raises IntegrityError: there is no manifest of an image; EngineError: no engine
+    answers."""
     record = manifest.read(folder)
     if record is None or record.kind != "image":
         raise IntegrityError(f"{folder} has no manifest of an image", remedy="`toolkit build-image` makes one")

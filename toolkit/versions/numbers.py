@@ -14,8 +14,7 @@ _STEP = 10**6
 
 
 def parse(text: str, name: str = "version") -> tuple[int, ...]:
-    """Return the numbers of a version such as ``12.6.1``. ``name`` is the product, for the message. Raises UsageError:
-    the text is not a version."""
+    """Return the numbers of a version such as ``12.6.1`` of the product ``name``. Raises UsageError: it has none."""
     if not _VERSION.fullmatch(text):
         shown = text if len(text) <= 40 else text[:40] + "…"
         raise UsageError(f"not a version of {name}: {shown!r}", remedy="write numbers between dots, such as 12.6.1")

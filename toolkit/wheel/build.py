@@ -91,8 +91,7 @@ def _announce(planned: PlannedWheel, console: Console) -> None:
 
 
 def build(plan: WheelPlan, table: Table, *, dist: Path, logs: Path, engine: str, console: Console) -> BuiltWheel:
-    """Build a wheel. Raises BuildError, CheckError, EngineError, IntegrityError, PreflightError: it failed; ``dist`` is
-    unchanged."""
+    """Build a wheel. Raises Build-, Check-, Engine-, Integrity- or PreflightError; ``dist`` is then unchanged."""
     require_buildx()
     files.require_writable(dist)
     # Beside the target, so that the last step is a rename.

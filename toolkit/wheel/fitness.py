@@ -25,8 +25,7 @@ def check(found: Inspection, spec: Mapping[str, str]) -> None:
 
 
 def find_mismatches(found: Inspection, spec: Mapping[str, str]) -> Iterator[str]:
-    """Yield each difference between a wheel and a lock's ``spec``. Capabilities are compared both with the wheel's
-    build_info and with its machine code."""
+    """Yield each difference between a wheel (its build_info and its machine code) and a lock's ``spec``."""
     if found.name != NAME:
         yield f"its name is {found.name}, not {NAME}"
     if found.version != spec["tensorflow"]:

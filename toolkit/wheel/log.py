@@ -265,8 +265,7 @@ def describe_duration(seconds: float) -> str:
 
 
 def explain(error: BuildError, logs: Iterable[Path]) -> ToolkitError:
-    """Return a build's failure as an error of the matching kind, with its cause and a remedy. ``logs``: the most useful
-    one first; missing files are skipped."""
+    """Return a build's failure as an error of its kind. ``logs``: the most useful first; missing ones are skipped."""
     present = [path for path in logs if path.is_file()]
     causes = find_causes("\n".join([*(path.read_text(errors="replace") for path in present), error.why]))
     why = "\n       ".join(causes) or error.why

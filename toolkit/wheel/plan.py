@@ -80,8 +80,7 @@ class WheelPlan:
 
     def command(self, output: Path, *, target: str = TARGET, run_name: Path | None = None) -> tuple[str, ...]:
         """Return the command that writes the files of a stage into a folder. ``run_name``: file with a name for this
-        build, under which Bazel's log is kept. It is passed as a secret, because a build argument would be part of
-        BuildKit's cache key."""
+        build and its log, passed as a secret, because a build argument would be part of BuildKit's cache key."""
         argv = ["docker", "buildx", "build", "--file", str(project.locate("docker/Dockerfile"))]
         argv += ["--target", target, "--output", quote_fields("type=local", f"dest={output}")]
         argv += ["--provenance", "false", "--progress", "rawjson"]
@@ -114,8 +113,8 @@ class WheelPlan:
 
     @classmethod
     def from_json(cls, value: Mapping[str, Any]) -> "WheelPlan":
-        """Return the plan that :meth:`to_json` described; it has no secrets and uses caches. Raises IntegrityError: the
-        value is not a plan of a wheel."""
+        """Return the plan that :meth:`to_json` described, without secrets. Raises IntegrityError: it is no plan of a
+        wheel."""
         try:
             lock = Lock(spec=dict(value["lock"]["spec"]), pins=dict(value["lock"]["pins"]))
             return cls(

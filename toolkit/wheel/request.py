@@ -1,6 +1,6 @@
-"""Turns a request for a wheel into a plan, and rejects a request that cannot work before anything starts. The user may
-replace the pinned TensorFlow source and the pinned Bazel. A replacement is identified by its content, so that a change
-in it changes the plan's digest."""
+"""Turns a request for a wheel into a plan, and rejects one that cannot work before anything starts. The user may
+replace the pinned TensorFlow source and Bazel. A replacement is identified by its content, which the plan's digest
+covers."""
 
 import re
 import subprocess

@@ -100,9 +100,8 @@ def register_synthetic(shape: str, classes: int) -> None:
 
 @dataclass(frozen=True, kw_only=True)
 class Request:
-    """A rehearsal. The `warmup` steps build graphs, compile and choose algorithms, and are not counted. Each of the
-    `measured` steps is counted. `shape` and `classes` are those of the synthetic data set; `shape` is empty for other
-    data sets."""
+    """A rehearsal. The `warmup` steps build graphs, compile and choose algorithms, and are not counted; the `measured`
+    steps are. `shape` and `classes` are those of the synthetic data set; `shape` is empty for other data sets."""
 
     config: TrainConfig
     device: Device

@@ -20,8 +20,8 @@ class ProofError(Exception):
 
 
 def parse_capabilities(text: str) -> list[str]:
-    """Return the architectures in a list as TensorFlow reads it: ``7.5``, ``sm_75`` and ``compute_75`` all mean ``75``.
-    Raises ValueError."""
+    """Return a list's architectures as TensorFlow reads it: ``7.5``, ``sm_75``, ``compute_75`` are ``75``; or
+    ValueError."""
     found = []
     for item in filter(None, (part.strip() for part in text.split(","))):
         capability = gpu_rules.parse_capability(item)

@@ -60,8 +60,7 @@ def open_journal(folder: Path, run: str) -> Journal:
 
 
 def remove_leaks(root: Path) -> None:
-    """Remove files below Bazel's ``--output_user_root`` in which an earlier server may have kept the values of rc
-    files."""
+    """Remove files below ``--output_user_root`` in which an earlier server may have kept the values of rc files."""
     for pattern in _LEAKS:
         for path in root.glob(f"*/{pattern}"):
             path.unlink(missing_ok=True)

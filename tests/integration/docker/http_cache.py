@@ -1,5 +1,4 @@
-"""A Bazel HTTP cache with a password. Bazel only warns about a broken cache, so tests must look at the requests
-here."""
+"""A Bazel HTTP cache with a password. Bazel only warns of a broken cache, so tests look at the requests here."""
 
 import threading
 from collections.abc import Iterator

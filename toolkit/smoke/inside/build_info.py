@@ -16,8 +16,7 @@ def info() -> dict[str, Any]:
 
 
 def require_cuda(ask: Ask) -> dict[str, Any]:
-    """Return the build info of a CUDA build. For a CPU build raises Fail if CUDA, a capability or a GPU was asked for,
-    else Skip."""
+    """Return the build info of a CUDA build. Raises Fail if CUDA, a capability or a GPU was asked for, else Skip."""
     built = info()
     if built.get("is_cuda_build"):
         return built

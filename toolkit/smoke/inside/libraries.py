@@ -1,5 +1,4 @@
-"""Checks that each NVIDIA library loads, and is the version asked for. No GPU and no driver are needed: the libraries
-are asked through ctypes."""
+"""Checks that each NVIDIA library loads and is the version asked for. It needs neither a GPU nor a driver."""
 
 import ctypes
 import os
@@ -43,8 +42,7 @@ def read_search_path(library: Path) -> list[Path]:
 
 
 def require_whole(library: Path) -> None:
-    """Refuse a truncated library: dlopen would map it and end with SIGBUS. Raises ValueError: it is cut short, or is no
-    ELF file; OSError: it cannot be read."""
+    """Refuse a truncated library: dlopen would end with SIGBUS. Raises ValueError, or OSError: it cannot be read."""
     with library.open("rb") as stream:
         segments = _segments(stream.read(1 << 16))
     have, want = library.stat().st_size, max((item.offset + item.size for item in segments), default=0)

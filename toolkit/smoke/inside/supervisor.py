@@ -199,8 +199,8 @@ _PR_SET_PDEATHSIG = 1
 
 
 def serve(checks: Sequence[Check], ask: Ask) -> None:
-    """Run the requested checks until standard input ends. Answers use the original standard output; what libraries
-    print goes to standard error."""
+    """Run the requested checks until standard input ends. Answers use the original standard output, all else goes to
+    stderr."""
     answers = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)
     _die_with_parent()
