@@ -1,31 +1,51 @@
-import http.server
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import TypeVar
 
-Handler = Callable[[http.server.BaseHTTPRequestHandler], object]
+Server = TypeVar("Server", bound=ThreadingHTTPServer)
+
+
+class QuietHandler(BaseHTTPRequestHandler):
+    protocol_version = "HTTP/1.1"
+
+    def answer(
+        self, status: int, body: bytes = b"", kind: str = "application/json", headers: Mapping[str, str] | None = None
+    ) -> None:
+        self.send_response(status)
+        for name, value in {"Content-Type": kind, "Content-Length": str(len(body)), **(headers or {})}.items():
+            self.send_header(name, value)
+        self.end_headers()
+        if self.command != "HEAD":
+            self.wfile.write(body)
+
+    def log_message(self, *_: object) -> None:
+        pass
+
+
+Handler = Callable[[QuietHandler], object]
+
+
+@contextmanager
+def running(server: Server) -> Iterator[Server]:
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    try:
+        yield server
+    finally:
+        server.shutdown()
+        server.server_close()
 
 
 @contextmanager
 def serve(**handlers: Handler) -> Iterator[str]:
     """Serve until the block ends, with one handler for each HTTP method; yield host and port."""
     methods = {f"do_{method}": handle for method, handle in handlers.items()}
-    kind = type("Server", (http.server.BaseHTTPRequestHandler,), {**methods, "log_message": lambda *_: None})
-    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), kind)
-    threading.Thread(target=server.serve_forever, daemon=True).start()
-    try:
+    # With HTTP/1.0 a handler that sends nothing ends the connection.
+    kind = type("Server", (QuietHandler,), {**methods, "protocol_version": "HTTP/1.0"})
+    with running(ThreadingHTTPServer(("127.0.0.1", 0), kind)) as server:
         yield f"127.0.0.1:{server.server_port}"
-    finally:
-        server.shutdown()
-        server.server_close()
 
 
 def reply(status: int, body: bytes = b"", kind: str = "application/json") -> Handler:
-    def handle(request: http.server.BaseHTTPRequestHandler) -> None:
-        request.send_response(status)
-        request.send_header("Content-Type", kind)
-        request.send_header("Content-Length", str(len(body)))
-        request.end_headers()
-        request.wfile.write(body)
-
-    return handle
+    return lambda request: request.answer(status, body, kind)

@@ -23,43 +23,31 @@ class ToolkitError(Exception):
 
 
 class UsageError(ToolkitError):
-    """An option, argument or configuration file is wrong."""
-
     exit_code = 2
     meaning = "wrong usage: an option, an argument or toolkit.yaml"
 
 
 class UnsupportedError(ToolkitError):
-    """The versions asked for cannot work together."""
-
     exit_code = 3
     meaning = "unsupported combination of versions"
 
 
 class PreflightError(ToolkitError):
-    """This machine cannot run the job: disk, memory, permissions, driver."""
-
     exit_code = 4
     meaning = "preflight failed: disk, memory, permissions or driver"
 
 
 class EngineError(ToolkitError):
-    """No container engine answers, or it stopped answering."""
-
     exit_code = 5
     meaning = "container engine unreachable"
 
 
 class BuildError(ToolkitError):
-    """A build ran and failed."""
-
     exit_code = 6
     meaning = "build failed"
 
 
 class CheckError(ToolkitError):
-    """A check ran and found something wrong."""
-
     exit_code = 7
     meaning = "a check failed"
 
@@ -72,15 +60,11 @@ class IntegrityError(ToolkitError):
 
 
 class DataError(ToolkitError):
-    """A data set is missing, unreadable or corrupt."""
-
     exit_code = 9
     meaning = "data set missing, unreadable or corrupt"
 
 
 class InterruptionError(ToolkitError):
-    """The user, or the system, asked the program to stop."""
-
     exit_code = 130
     meaning = "interrupted"
 

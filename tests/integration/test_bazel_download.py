@@ -1,13 +1,11 @@
 import hashlib
-import http.server
-import threading
 from collections.abc import Iterator
-from functools import partial
 from pathlib import Path
 
 import pytest
 
 from tests.integration.place import CACHE, Place
+from tests.server import QuietHandler, serve
 from toolkit import versions
 
 pytestmark = [pytest.mark.engine, pytest.mark.timeout(300)]
@@ -17,21 +15,17 @@ BINARY = "#!/bin/sh\necho 'ERROR: served and run' >&2\nexit 37\n"
 """A script that is served in place of Bazel and reports that it ran."""
 
 
-class Quiet(http.server.SimpleHTTPRequestHandler):
-    def log_message(self, *_: object) -> None:
-        pass
+def send_release(request: QuietHandler) -> None:
+    if request.path == "/6.5.0/bazel-6.5.0-linux-x86_64":
+        request.answer(200, BINARY.encode())
+    else:
+        request.answer(404)
 
 
 @pytest.fixture
-def served(tmp_path: Path) -> Iterator[str]:
-    folder = tmp_path / "releases"
-    (folder / "6.5.0").mkdir(parents=True)
-    (folder / "6.5.0/bazel-6.5.0-linux-x86_64").write_text(BINARY)
-    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), partial(Quiet, directory=folder))
-    threading.Thread(target=server.serve_forever, daemon=True).start()
-    yield f"http://127.0.0.1:{server.server_port}"
-    server.shutdown()
-    server.server_close()
+def served() -> Iterator[str]:
+    with serve(GET=send_release) as address:
+        yield f"http://{address}"
 
 
 def build(clone: Path, served: str, folder: Path) -> tuple[Place, int, str]:

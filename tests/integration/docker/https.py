@@ -3,13 +3,13 @@
 import http.server
 import ssl
 import subprocess
-import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 
 from tests.integration.docker import stages
+from tests.server import running
 
 
 @contextmanager
@@ -21,9 +21,8 @@ def serve(folder: Path, keys: Path) -> Iterator[str]:
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.load_cert_chain(keys / "authority.pem", keys / "key.pem")
     handler = partial(http.server.SimpleHTTPRequestHandler, directory=str(folder))
-    with http.server.ThreadingHTTPServer((address, 0), handler) as server:
-        # Shake hands in the thread of the request: otherwise one silent client would block all others.
-        server.socket = context.wrap_socket(server.socket, server_side=True, do_handshake_on_connect=False)
-        threading.Thread(target=server.serve_forever, daemon=True).start()
+    server = http.server.ThreadingHTTPServer((address, 0), handler)
+    # Shake hands in the thread of the request: otherwise one silent client would block all others.
+    server.socket = context.wrap_socket(server.socket, server_side=True, do_handshake_on_connect=False)
+    with running(server):
         yield f"https://{address}:{server.server_port}"
-        server.shutdown()

@@ -3,24 +3,21 @@
 
 import re
 import subprocess
-import threading
 import urllib.error
 import urllib.request
-from collections.abc import Iterator
-from contextlib import contextmanager
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from contextlib import AbstractContextManager
+from http.server import ThreadingHTTPServer
 from pathlib import Path
 from urllib.parse import urlsplit
 
 from tests.integration.docker import stages
+from tests.server import QuietHandler, running
 
 DAY = "20260901T000000Z"
 _PATH = re.compile(r"/archive/([\w-]+)/([0-9TZ]+)(/[\w./%~+:-]+)")
 
 
 class SnapshotServer(ThreadingHTTPServer):
-    daemon_threads = True
-
     def __init__(self, address: str) -> None:
         super().__init__((address, 0), _Handler)
         self.mirrors = find_mirrors()
@@ -41,30 +38,20 @@ class SnapshotServer(ThreadingHTTPServer):
         return file
 
 
-class _Handler(BaseHTTPRequestHandler):
-    protocol_version = "HTTP/1.1"
+class _Handler(QuietHandler):
     server: SnapshotServer
 
     def do_GET(self) -> None:
         self.server.asked.append(self.path)
         match = _PATH.fullmatch(self.path)
         if not match or match[2] != DAY or match[1] not in self.server.mirrors:
-            self._answer(404, b"")
+            self.answer(404)
             return
         try:
             with urllib.request.urlopen(self.server.mirrors[match[1]] + match[3], timeout=60) as answer:  # noqa: S310
-                self._answer(200, answer.read())
+                self.answer(200, answer.read())
         except urllib.error.HTTPError as error:
-            self._answer(error.code, b"")
-
-    def log_message(self, format: str, *args: object) -> None:  # noqa: A002 -- the name is the base class's
-        """Log nothing."""
-
-    def _answer(self, code: int, content: bytes) -> None:
-        self.send_response(code)
-        self.send_header("Content-Length", str(len(content)))
-        self.end_headers()
-        self.wfile.write(content)
+            self.answer(error.code)
 
 
 def find_mirrors() -> dict[str, str]:
@@ -74,9 +61,5 @@ def find_mirrors() -> dict[str, str]:
     return {urlsplit(mirror).path.strip("/"): mirror for mirror in mirrors}
 
 
-@contextmanager
-def serve() -> Iterator[SnapshotServer]:
-    with SnapshotServer(stages.find_gateway()) as server:
-        threading.Thread(target=server.serve_forever, daemon=True).start()
-        yield server
-        server.shutdown()
+def serve() -> AbstractContextManager[SnapshotServer]:
+    return running(SnapshotServer(stages.find_gateway()))

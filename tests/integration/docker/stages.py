@@ -71,12 +71,17 @@ def build(target: str, **options: object) -> Outcome:
     return Outcome(done.returncode, done.stdout)
 
 
-def compose_mini(source: Path = MINI, *, cache: str, **options: object) -> list[str]:
-    return compose("wheel-from-source", **_complete(source, cache, options))  # type: ignore[arg-type]
-
-
-def build_mini(source: Path = MINI, *, cache: str, **options: object) -> Outcome:
-    return build("wheel-from-source", **_complete(source, cache, options))
+def build_mini(
+    source: Path = MINI,
+    *,
+    cache: str,
+    arguments: Mapping[str, object] | None = None,
+    contexts: Mapping[str, object] | None = None,
+    **options: object,
+) -> Outcome:
+    arguments = {"CACHE_ID": cache, "RUN_ID": uuid.uuid4().hex, "PROGRESS_SECONDS": "1", **(arguments or {})}
+    contexts = {"bazel": "docker-image://toolkit/bazel:debian", "source": source, **(contexts or {})}
+    return build("wheel-from-source", arguments=arguments, contexts=contexts, **options)
 
 
 def run(image: str, *argv: str, options: Sequence[str] = ()) -> str:
@@ -90,16 +95,3 @@ def find_gateway() -> str:
     template = "{{(index .IPAM.Config 0).Gateway}}"
     argv = ["docker", "network", "inspect", "bridge", "--format", template]
     return subprocess.run(argv, capture_output=True, text=True, check=True).stdout.strip()
-
-
-def _complete(source: Path, cache: str, options: dict[str, object]) -> dict[str, object]:
-    arguments = options.pop("arguments", {})
-    contexts = options.pop("contexts", {})
-    assert isinstance(arguments, dict)
-    assert isinstance(contexts, dict)
-    fresh = {"CACHE_ID": cache, "RUN_ID": uuid.uuid4().hex, "PROGRESS_SECONDS": "1"}
-    return {
-        **options,
-        "arguments": fresh | arguments,
-        "contexts": {"bazel": "docker-image://toolkit/bazel:debian", "source": source} | contexts,
-    }

@@ -1,8 +1,7 @@
 import hashlib
-import http.server
 import json
-import threading
 from collections.abc import Iterator
+from http.server import ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +10,7 @@ import huggingface_hub
 import numpy as np
 import pytest
 
+from tests.server import QuietHandler, running
 from tests.unit.train.test_data import assert_same, make_split, write_parquet
 from train.cli import main, parse
 from train.data import Split, download, load
@@ -58,8 +58,7 @@ def test_a_damaged_folder_of_save_to_disk(tmp_path: Path) -> None:
         load(parse(["cifar10", "--data-dir", str(tmp_path)]))
 
 
-class Hub(http.server.BaseHTTPRequestHandler):
-    protocol_version = "HTTP/1.1"
+class Hub(QuietHandler):
     files: dict[str, bytes]
     digests: dict[str, str]
     asked: list[str]
@@ -71,41 +70,25 @@ class Hub(http.server.BaseHTTPRequestHandler):
         Hub.asked.append(self.path)
         route = self.path.partition("?")[0]
         if route == f"/api/datasets/{REPOSITORY}/revision/main":
-            self.answer(json.dumps({"id": REPOSITORY, "sha": COMMIT, "siblings": []}).encode())
+            self.answer(200, json.dumps({"id": REPOSITORY, "sha": COMMIT, "siblings": []}).encode())
         elif route == f"/api/datasets/{REPOSITORY}/tree/{COMMIT}":
-            self.answer(json.dumps([self.describe(name) for name in self.digests]).encode())
+            self.answer(200, json.dumps([self.describe(name) for name in self.digests]).encode())
         elif (name := route.removeprefix(f"/datasets/{REPOSITORY}/resolve/{COMMIT}/")) in self.files:
             headers = {"X-Repo-Commit": COMMIT, "ETag": f'"{self.digests[name]}"'}
-            self.answer(self.files[name], headers | {"Content-Type": "application/octet-stream"})
+            self.answer(200, self.files[name], "application/octet-stream", headers)
         else:
-            self.send_response(404)
-            self.send_header("Content-Length", "0")
-            self.end_headers()
+            self.answer(404)
 
     def describe(self, name: str) -> dict[str, Any]:
         size, sha256 = len(self.files[name]), self.digests[name]
         lfs = {"oid": sha256, "size": size, "pointerSize": 130}
         return {"type": "file", "path": name, "size": size, "oid": 40 * "a", "lfs": lfs}
 
-    def answer(self, content: bytes, headers: dict[str, str] | None = None) -> None:
-        self.send_response(200)
-        for name, value in ({"Content-Type": "application/json"} | (headers or {})).items():
-            self.send_header(name, value)
-        self.send_header("Content-Length", str(len(content)))
-        self.end_headers()
-        if self.command == "GET":
-            self.wfile.write(content)
-
-    def log_message(self, *_: Any) -> None:
-        """Log nothing."""
-
 
 @pytest.fixture
 def mirror(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[type[Hub]]:
     """Serve a mirror of the Hub on this machine, with a small SVHN."""
-    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Hub)
-    thread = threading.Thread(target=server.serve_forever)
-    thread.start()
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Hub)
     monkeypatch.setenv("HF_ENDPOINT", f"http://127.0.0.1:{server.server_port}/")
     huggingface_hub.close_session()  # the session may use another test's proxy
     Hub.files, Hub.asked = {"full_numbers/train-00000-of-00001.parquet": b"", "cropped_digits/extra-0.parquet": b""}, []
@@ -113,10 +96,8 @@ def mirror(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[type[Hub
         path = write_parquet(tmp_path / "made", f"{name}-00000-of-00001.parquet", make_split(count), "image", "label")
         Hub.files[f"cropped_digits/{path.name}"] = path.read_bytes()
     Hub.digests = {name: hashlib.sha256(content).hexdigest() for name, content in Hub.files.items()}
-    yield Hub
-    server.shutdown()
-    thread.join()
-    server.server_close()
+    with running(server):
+        yield Hub
     huggingface_hub.close_session()
 
 
