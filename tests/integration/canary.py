@@ -18,10 +18,19 @@ def find_engine_root() -> Path:
     return Path(subprocess.run(argv, capture_output=True, text=True, check=True).stdout.strip())
 
 
-def find_files(word: str, *folders: Path, since: float) -> list[Path]:
-    """Return the files changed since then (in seconds since 1970) with a word as text, in base64, gzip or zip."""
+def list_files(*folders: Path, since: float) -> list[Path]:
+    """Return the files in these folders and below that have changed since then (seconds since 1970)."""
+    # `find` takes a second for the engine's 350,000 files, Python five.
+    argv = ["find", *folders, "-type", "f", "-newerct", f"@{since}", "-print0"]
+    # Its exit code is 1 if the engine removes files meanwhile.
+    said = subprocess.run(argv, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, check=False).stdout
+    return [Path(os.fsdecode(name)) for name in said.split(b"\0") if name]
+
+
+def search(word: str, files: list[Path]) -> list[Path]:
+    """Return the files that hold a word as plain text, in base64, or inside gzip or zip."""
     forms = [word.encode(), *(base64.b64encode(b"x" * shift + word.encode())[4:-4] for shift in range(3))]
-    return [path for folder in folders for path in _list_files(folder, since) if _holds(path, forms)]
+    return [path for path in files if _holds(path, forms)]
 
 
 @contextmanager
@@ -45,15 +54,6 @@ def _watch(word: bytes, seen: list[str], done: threading.Event) -> None:
                 with suppress(OSError):
                     if word in (text := (folder / name).read_bytes()):
                         seen.append(f"{folder}/{name}: {text!r}")
-
-
-def _list_files(folder: Path, since: float) -> Iterator[Path]:
-    for place, _, names in os.walk(folder):
-        for name in names:
-            path = Path(place, name)
-            with suppress(OSError):
-                if path.is_file() and not path.is_symlink() and path.stat().st_ctime >= since:
-                    yield path
 
 
 def _holds(path: Path, forms: list[bytes]) -> bool:
