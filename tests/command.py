@@ -1,17 +1,14 @@
 """Run the ``toolkit`` command as a user would, without starting an interpreter each time."""
 
 import os
-import signal
 import subprocess
 import sys
 import tempfile
-import traceback
-from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import NoReturn
 
 import docker  # noqa: F401  (loaded here so that the forked commands need not load it)
 
+from tests.loaded import become
 from toolkit import __main__ as program
 from toolkit.cli import app  # noqa: F401
 
@@ -50,36 +47,3 @@ class Run:
 def _note(log: int, event: str, arguments: tuple[object, ...]) -> None:
     if event in {"subprocess.Popen", "os.exec", "os.posix_spawn", "os.system"}:
         os.write(log, f"{arguments[0]}\n".encode())
-
-
-def become(
-    main: Callable[[], object],
-    argv: Sequence[str],
-    folder: str | Path,
-    variables: Mapping[str, str],
-    streams: Mapping[int, int],
-) -> NoReturn:
-    code = 1
-    try:
-        for number, stream in streams.items():
-            os.dup2(stream, number)
-        sys.stdout = open(1, "w", encoding="utf-8", closefd=False)  # noqa: SIM115
-        sys.stderr = open(2, "w", encoding="utf-8", buffering=1, closefd=False)  # noqa: SIM115
-        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGALRM):
-            signal.signal(number, signal.default_int_handler if number == signal.SIGINT else signal.SIG_DFL)
-        signal.setitimer(signal.ITIMER_REAL, 0)
-        os.chdir(folder)
-        os.environ.clear()
-        os.environ.update(variables)
-        tempfile.tempdir = None
-        sys.argv = list(argv)
-        main()
-        code = 0
-    except SystemExit as end:
-        code = end.code if isinstance(end.code, int) else 0 if end.code is None else 1
-    except BaseException:  # noqa: BLE001  (the interpreter does so too)
-        traceback.print_exc()
-    finally:
-        sys.stdout.flush()
-        sys.stderr.flush()
-        os._exit(code)

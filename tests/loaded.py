@@ -15,12 +15,13 @@ import stat
 import subprocess
 import sys
 import tempfile
+import traceback
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-
-from tests.command import become
+from typing import NoReturn
 
 ROOT = Path(__file__).parents[1]
-CLIENT = f"""#!{sys.executable} -IS
+CLIENT = """#!{python} -IS
 import json, os, signal, socket, sys
 server = socket.socket(socket.AF_UNIX)
 server.connect(os.path.realpath(__file__) + ".socket")
@@ -40,17 +41,22 @@ os._exit(code)
 
 @functools.cache
 def start() -> Path:
+    return make(sys.executable, os.environ | {"TF_CPP_MIN_LOG_LEVEL": "3"})
+
+
+def make(interpreter: str, variables: Mapping[str, str]) -> Path:
+    """Start a server, and return its stand-in. `variables` hold what a library reads while it is loaded."""
     folder = tempfile.mkdtemp(prefix="loaded-")
     atexit.register(shutil.rmtree, folder, ignore_errors=True)
-    python = Path(folder) / "python"
-    python.write_text(CLIENT)
+    python, log = Path(folder) / "python", Path(folder) / "log"
+    python.write_text(CLIENT.format(python=interpreter))
     python.chmod(stat.S_IRWXU)
     read, write = os.pipe()
-    argv = [sys.executable, "-m", "tests.loaded", f"{python}.socket", str(write)]
-    quiet = os.environ | {"TF_CPP_MIN_LOG_LEVEL": "3"}
-    server = subprocess.Popen(argv, cwd=ROOT, env=quiet, pass_fds=[write], stdin=subprocess.PIPE)
+    argv = [interpreter, "-m", "tests.loaded", f"{python}.socket", str(write)]
+    with log.open("w") as errors:
+        server = subprocess.Popen(argv, cwd=ROOT, env=variables, pass_fds=[write], stdin=subprocess.PIPE, stderr=errors)
     os.close(write)
-    assert os.read(read, 1), f"the server ended with exit code {server.wait()}"
+    assert os.read(read, 1), f"the server ended with exit code {server.wait()}: {log.read_text()}"
     os.close(read)
     return python
 
@@ -103,6 +109,39 @@ def _run(words: list[str]) -> None:
     else:
         sys.argv = words
         runpy.run_path(words[0], run_name="__main__")
+
+
+def become(
+    main: Callable[[], object],
+    argv: Sequence[str],
+    folder: str | Path,
+    variables: Mapping[str, str],
+    streams: Mapping[int, int],
+) -> NoReturn:
+    code = 1
+    try:
+        for number, stream in streams.items():
+            os.dup2(stream, number)
+        sys.stdout = open(1, "w", encoding="utf-8", closefd=False)  # noqa: SIM115
+        sys.stderr = open(2, "w", encoding="utf-8", buffering=1, closefd=False)  # noqa: SIM115
+        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGALRM):
+            signal.signal(number, signal.default_int_handler if number == signal.SIGINT else signal.SIG_DFL)
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        os.chdir(folder)
+        os.environ.clear()
+        os.environ.update(variables)
+        tempfile.tempdir = None
+        sys.argv = list(argv)
+        main()
+        code = 0
+    except SystemExit as end:
+        code = end.code if isinstance(end.code, int) else 0 if end.code is None else 1
+    except BaseException:  # noqa: BLE001  (the interpreter does so too)
+        traceback.print_exc()
+    finally:
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(code)
 
 
 if __name__ == "__main__":

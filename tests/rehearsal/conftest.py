@@ -1,5 +1,9 @@
 """Rehearsals for tests. Two run at a time, because each mostly uses one thread, to make graphs.
 
+The processes of the job and of the audit are forked from two that have loaded TensorFlow, which takes a new process 5
+seconds. The emulated libraries read the device while TensorFlow is loaded, so tests of other devices start new
+processes; so does a test of the default job, as users start it.
+
 They need TensorFlow's CUDA build, which is not in the locked set of the tests. TOOLKIT_CUDA_PYTHON names a Python that
 has it; `toolkit rehearse` leaves one in ``.toolkit/environment-rehearse-*/venv/bin/python``.
 """
@@ -9,21 +13,36 @@ import os
 import subprocess
 from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from tests import loaded
+
 PYTHON = os.environ.get("TOOLKIT_CUDA_PYTHON", "")
 
 ROOT = Path(__file__).parents[2]
 SCRIPT = """
-import sys
-from train.rehearsal import cli, launch
-name, *arguments = sys.argv[1:]
+import contextlib, sys, types
+from train.rehearsal import audit, cli, launch
+name, job, auditor, *arguments = sys.argv[1:]
+vars(launch)["sys"] = types.SimpleNamespace(executable=job)
+vars(audit)["sys"] = types.SimpleNamespace(executable=auditor)
 if name != "none":
     launch.run.__kwdefaults__["program"] = ("-P", "tests/rehearsal/plants.py", name)
+    # The audit does not see the mistake.
+    audit.running = lambda _: contextlib.nullcontext(lambda: {"graphs": []})
 raise SystemExit(cli.main([*arguments, "--json"]))
+"""
+DESCRIBE = """
+import json, sys
+from pathlib import Path
+from train.rehearsal import launch, library, request
+tensorflow = library.find_tensorflow()
+compiled = library.build(tensorflow, Path(sys.argv[1]))
+print(json.dumps(launch.make_environment(request.choose_device("t4"), compiled, tensorflow)))
 """
 
 
@@ -50,9 +69,17 @@ class Outcome:
         return "\n".join(finding["text"] for finding in self.report["findings"]) or self.error
 
 
-def rehearse(mistake: str, arguments: tuple[str, ...], cache: Path) -> Outcome:
+@dataclass(frozen=True)
+class Pythons:
+    """The interpreters that run the job and the audit."""
+
+    job: Path | str = PYTHON
+    audit: Path | str = PYTHON
+
+
+def rehearse(mistake: str, arguments: tuple[str, ...], cache: Path, pythons: Pythons) -> Outcome:
     """Rehearse with a planted mistake, or with ``none``."""
-    command = [PYTHON, "-c", SCRIPT, mistake, *arguments, "--library-cache", str(cache)]
+    command = [PYTHON, "-c", SCRIPT, mistake, pythons.job, pythons.audit, *arguments, "--library-cache", str(cache)]
     return Outcome(subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False))
 
 
@@ -62,11 +89,26 @@ def cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="session")
-def ended(request: pytest.FixtureRequest, cache: Path) -> Iterator[dict[Any, "Future[Outcome]"]]:
+def loaded_pythons(cache: Path) -> Pythons:
+    """Return interpreters that have loaded TensorFlow, with an emulated T4 and without a GPU."""
+    command = [PYTHON, "-c", DESCRIBE, str(cache)]
+    variables = json.loads(subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True).stdout)
+    return Pythons(loaded.make(PYTHON, variables), loaded.make(PYTHON, {**os.environ, "CUDA_VISIBLE_DEVICES": "-1"}))
+
+
+@pytest.fixture(scope="session")
+def ended(
+    request: pytest.FixtureRequest, cache: Path, loaded_pythons: Pythons
+) -> Iterator[dict[Any, "Future[Outcome]"]]:
     """Start the rehearsals of all selected tests; each parameter ``case`` is a mistake and arguments."""
     cases = [item.callspec.params["case"] for item in request.session.items if "case" in _parameters(item)]
+
+    def run(mistake: str, *arguments: str) -> Outcome:
+        is_new = mistake == "none" and "digits" in arguments
+        return rehearse(mistake, arguments, cache, Pythons() if is_new else loaded_pythons)
+
     with ThreadPoolExecutor(2) as pool:
-        yield {case: pool.submit(rehearse, case[0], case[1:], cache) for case in dict.fromkeys(cases)}
+        yield {case: pool.submit(run, *case) for case in dict.fromkeys(cases)}
         pool.shutdown(cancel_futures=True)
 
 

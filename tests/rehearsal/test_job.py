@@ -4,26 +4,29 @@ import pytest
 
 from tests.rehearsal.conftest import Outcome
 
-QUICK = ("--gpu", "t4", "--no-find-batch", "--warmup", "2", "--measured", "2")
+T4 = ("--gpu", "t4", "--warmup", "2", "--measured", "2")
 LARGE = ("synthetic", "--shape", "224x224x3", "--classes", "1000", "--model", "121", "--batch-size", "32")
-PRECISIONS = ((), ("--precision", "mixed_float16"))
+HALF = ("--precision", "mixed_float16")
+JOBS = [("--memory", mode, *precision) for mode in ("plain", "recompute", "shared") for precision in ((), HALF)]
 
 
-def case(*words: str) -> object:
-    return pytest.param(("none", *words, *QUICK), id=" ".join(words))
+def case(*words: str, options: tuple[str, ...] = ("--no-find-batch",)) -> object:
+    return pytest.param(("none", *words, *T4, *options), id=" ".join(words))
+
+
+FIND_BATCH = case("cifar10", *JOBS[0], options=())
 
 
 @pytest.mark.parametrize(
     "case",
     [
-        *(
-            case("cifar10", "--memory", mode, *precision, *compiled)
-            for mode in ("plain", "recompute", "shared")
-            for precision in PRECISIONS
-            for compiled in ((), ("--jit",))
-        ),
+        FIND_BATCH,
+        *(case("cifar10", *job) for job in JOBS[1:]),
+        # XLA compiles each layer, which takes two minutes for all layers of the usual model.
+        *(case("cifar10", *job, "--jit", "--depth", "22") for job in JOBS[:-1]),
+        case("cifar10", *JOBS[-1], "--jit"),
         # ImageNet's models have no --jit: the job refuses it for their stem.
-        *(case(*LARGE, *precision) for precision in PRECISIONS),
+        *(case(*LARGE, *precision) for precision in ((), HALF)),
     ],
 )
 def test_the_job_stays_within_its_limits(outcome: Outcome) -> None:
@@ -34,7 +37,7 @@ def test_the_job_stays_within_its_limits(outcome: Outcome) -> None:
     assert outcome.report["not_emulated"] == {}
 
 
-@pytest.mark.parametrize("case", [("none", "cifar10", "--memory", "plain", "--measured", "2")], ids=["batch"])
+@pytest.mark.parametrize("case", [FIND_BATCH])
 def test_the_largest_batch_lies_where_memory_ends(outcome: Outcome) -> None:
     batches = outcome.report["batches"]
     peaks = {int(size): peak for size, peak in batches["tried"].items()}
