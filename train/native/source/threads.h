@@ -1,0 +1,21 @@
+// Runs numbered pieces of work on a fixed set of threads.
+#pragma once
+
+#include <cstdint>
+
+namespace native {
+
+// Sets the number of threads of later calls of `run_parallel`, the caller's included.
+void set_threads(int count);
+
+// Calls work(context, piece) for each piece in [0, pieces), in any order and on any thread; returns when all are done.
+void run_pieces(int64_t pieces, void (*work)(void *context, int64_t piece), void *context);
+
+template <typename Work>
+void run_parallel(int64_t pieces, const Work &work) {
+  run_pieces(
+      pieces, [](void *context, int64_t piece) { (*static_cast<const Work *>(context))(piece); },
+      const_cast<Work *>(&work));
+}
+
+}  // namespace native
