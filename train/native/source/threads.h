@@ -5,11 +5,17 @@
 
 namespace native {
 
+constexpr int MAX_THREADS = 256;
+
 // Sets the number of threads of later calls of `run_parallel`, the caller's included.
 void set_threads(int count);
+int count_threads();
 
 // Calls work(context, piece) for each piece in [0, pieces), in any order and on any thread; returns when all are done.
 void run_pieces(int64_t pieces, void (*work)(void *context, int64_t piece), void *context);
+
+// Returns the number of the thread that runs a piece, in [0, count_threads()): it owns that part of working memory.
+int thread_slot();
 
 template <typename Work>
 void run_parallel(int64_t pieces, const Work &work) {

@@ -1,0 +1,265 @@
+// Compiled once for each instruction set, with NATIVE_PRIMITIVES as the name of the table.
+#include "primitives.h"
+
+#include <cmath>
+
+#include "vectors.h"
+
+namespace {
+
+using native::LANES;
+using native::Padding;
+using native::ROWS;
+using native::TILE;
+
+constexpr int PARTS = LANES / Vector::LANES;
+#if defined(__AVX512F__)
+constexpr int COLUMNS = 4, ACCUMULATED = 3;  // vectors of a row that are computed together: by registers
+#else
+constexpr int COLUMNS = 2, ACCUMULATED = 2;
+#endif
+
+void rectify_rows(const float *x, int64_t stride, int64_t rows, const float *scale, const float *shift, float *z) {
+  for (int64_t row = 0; row < rows; row++, x += stride, z += TILE) {
+    const Vector by = broadcast(scale[row]), plus = broadcast(shift[row]);
+#pragma GCC unroll 8
+    for (int i = 0; i < TILE; i += Vector::LANES) store(z + i, rectify(multiply_add(load(x + i), by, plus)));
+  }
+}
+
+// Computes ROWS rows of a product for Q vectors of pixels.
+template <int Q>
+inline void multiply_rows(const float *x, int64_t stride, int64_t inputs, const int64_t *offsets, int64_t taps,
+                          const float *weights, float *y, int64_t y_stride, int64_t rows) {
+  Vector sums[ROWS][Q];
+#pragma GCC unroll 8
+  for (int row = 0; row < ROWS; row++)
+#pragma GCC unroll 8
+    for (int q = 0; q < Q; q++) sums[row][q] = broadcast(0);
+  for (int64_t input = 0; input < inputs; input++, x += stride)
+    for (int64_t tap = 0; tap < taps; tap++, weights += ROWS) {
+      const float *from = x + offsets[tap];
+      Vector values[Q];
+#pragma GCC unroll 8
+      for (int q = 0; q < Q; q++) values[q] = load(from + q * Vector::LANES);
+#pragma GCC unroll 8
+      for (int row = 0; row < ROWS; row++) {
+        const Vector weight = broadcast(weights[row]);
+#pragma GCC unroll 8
+        for (int q = 0; q < Q; q++) sums[row][q] = multiply_add(weight, values[q], sums[row][q]);
+      }
+    }
+#pragma GCC unroll 8
+  for (int row = 0; row < ROWS; row++) {
+    if (row >= rows) break;
+#pragma GCC unroll 8
+    for (int q = 0; q < Q; q++) store(y + row * y_stride + q * Vector::LANES, sums[row][q]);
+  }
+}
+
+void multiply(const float *x, int64_t stride, int64_t inputs, const int64_t *offsets, int64_t taps,
+              const float *weights, int64_t rows, float *y, int64_t y_stride, int64_t width) {
+  for (int64_t row = 0; row < rows; row += ROWS, weights += ROWS * inputs * taps) {
+    const int64_t left = rows - row < ROWS ? rows - row : ROWS;
+    float *to = y + row * y_stride;
+    int64_t pixel = 0;
+    for (; pixel + COLUMNS * Vector::LANES <= width; pixel += COLUMNS * Vector::LANES)
+      multiply_rows<COLUMNS>(x + pixel, stride, inputs, offsets, taps, weights, to + pixel, y_stride, left);
+    for (; pixel < width; pixel += LANES)
+      multiply_rows<PARTS>(x + pixel, stride, inputs, offsets, taps, weights, to + pixel, y_stride, left);
+  }
+}
+
+template <int R, int Q>
+inline void accumulate_rows(const float *x, int64_t stride, const float *y, int64_t columns, float *sums,
+                            int64_t pixels) {
+  Vector kept[R][Q];
+#pragma GCC unroll 8
+  for (int row = 0; row < R; row++)
+#pragma GCC unroll 8
+    for (int q = 0; q < Q; q++) kept[row][q] = load(sums + row * columns + q * Vector::LANES);
+  for (int64_t pixel = 0; pixel < pixels; pixel++, y += columns) {
+    Vector values[Q];
+#pragma GCC unroll 8
+    for (int q = 0; q < Q; q++) values[q] = load(y + q * Vector::LANES);
+#pragma GCC unroll 8
+    for (int row = 0; row < R; row++) {
+      const Vector by = broadcast(x[row * stride + pixel]);
+#pragma GCC unroll 8
+      for (int q = 0; q < Q; q++) kept[row][q] = multiply_add(by, values[q], kept[row][q]);
+    }
+  }
+#pragma GCC unroll 8
+  for (int row = 0; row < R; row++)
+#pragma GCC unroll 8
+    for (int q = 0; q < Q; q++) store(sums + row * columns + q * Vector::LANES, kept[row][q]);
+}
+
+template <int R>
+void accumulate_columns(const float *x, int64_t stride, const float *y, int64_t columns, float *sums, int64_t pixels) {
+  constexpr int64_t WIDE = ACCUMULATED * Vector::LANES;
+  int64_t column = 0;
+  for (; column + WIDE <= columns; column += WIDE)
+    accumulate_rows<R, ACCUMULATED>(x, stride, y + column, columns, sums + column, pixels);
+  for (; column < columns; column += LANES)
+    accumulate_rows<R, PARTS>(x, stride, y + column, columns, sums + column, pixels);
+}
+
+void accumulate(const float *x, int64_t stride, int64_t rows, const float *y, int64_t columns, float *sums,
+                int64_t pixels) {
+  int64_t row = 0;
+  for (; row + ROWS <= rows; row += ROWS)
+    accumulate_columns<ROWS>(x + row * stride, stride, y, columns, sums + row * columns, pixels);
+  for (; row < rows; row++) accumulate_columns<1>(x + row * stride, stride, y, columns, sums + row * columns, pixels);
+}
+
+void differentiate_reader(const float *x, int64_t stride, int64_t rows, const float *gamma, const float *z,
+                          const float *dy, int64_t outputs, const float *weights, float *dx, int64_t dx_stride,
+                          float *d_gamma, float *d_beta) {
+  static const int64_t here = 0;
+  alignas(64) float dz[ROWS * TILE];
+  for (int64_t start = 0; start < rows; start += ROWS, weights += ROWS * outputs) {
+    const int64_t end = start + ROWS < rows ? start + ROWS : rows;
+    for (int pixel = 0; pixel < TILE; pixel += COLUMNS * Vector::LANES)
+      multiply_rows<COLUMNS>(dy + pixel, TILE, outputs, &here, 1, weights, dz + pixel, TILE, end - start);
+    for (int64_t row = start; row < end; row++) {
+      const Vector by = broadcast(gamma[row]);
+      Vector gammas[PARTS], betas[PARTS];
+      for (int part = 0; part < PARTS; part++) {
+        gammas[part] = load(d_gamma + row * LANES + part * Vector::LANES);
+        betas[part] = load(d_beta + row * LANES + part * Vector::LANES);
+      }
+#pragma GCC unroll 4
+      for (int group = 0; group < TILE; group += LANES)
+#pragma GCC unroll 2
+        for (int part = 0; part < PARTS; part++) {
+          const int i = group + part * Vector::LANES;
+          const Vector d = pass(load(dz + (row - start) * TILE + i), load(z + row * TILE + i));
+          gammas[part] = multiply_add(d, load(x + row * stride + i), gammas[part]);
+          betas[part] = add(betas[part], d);
+          store(dx + row * dx_stride + i, multiply_add(d, by, load(dx + row * dx_stride + i)));
+        }
+      for (int part = 0; part < PARTS; part++) {
+        store(d_gamma + row * LANES + part * Vector::LANES, gammas[part]);
+        store(d_beta + row * LANES + part * Vector::LANES, betas[part]);
+      }
+    }
+  }
+}
+
+void combine(const float *x1, const float *x2, int64_t count, float a, float b, float c, float *y) {
+  const Vector av = broadcast(a), bv = broadcast(b), cv = broadcast(c);
+  int64_t i = 0;
+  for (; i + Vector::LANES <= count; i += Vector::LANES)
+    store(y + i, multiply_add(av, load(x1 + i), multiply_add(bv, load(x2 + i), cv)));
+  for (; i < count; i++) y[i] = std::fma(a, x1[i], std::fma(b, x2[i], c));
+}
+
+// Transposes 8 rows of 8.
+inline void transpose_8(const float *x, int64_t stride, float *y, int64_t pitch) {
+  __m256 a[8], b[8];
+#pragma GCC unroll 8
+  for (int i = 0; i < 8; i++) a[i] = _mm256_loadu_ps(x + i * stride);
+#pragma GCC unroll 4
+  for (int i = 0; i < 8; i += 2) {
+    b[i] = _mm256_unpacklo_ps(a[i], a[i + 1]);
+    b[i + 1] = _mm256_unpackhi_ps(a[i], a[i + 1]);
+  }
+#pragma GCC unroll 2
+  for (int i = 0; i < 8; i += 4) {
+    a[i] = _mm256_shuffle_ps(b[i], b[i + 2], 0x44);
+    a[i + 1] = _mm256_shuffle_ps(b[i], b[i + 2], 0xee);
+    a[i + 2] = _mm256_shuffle_ps(b[i + 1], b[i + 3], 0x44);
+    a[i + 3] = _mm256_shuffle_ps(b[i + 1], b[i + 3], 0xee);
+  }
+#pragma GCC unroll 4
+  for (int i = 0; i < 4; i++) {
+    _mm256_storeu_ps(y + i * pitch, _mm256_permute2f128_ps(a[i], a[i + 4], 0x20));
+    _mm256_storeu_ps(y + (i + 4) * pitch, _mm256_permute2f128_ps(a[i], a[i + 4], 0x31));
+  }
+}
+
+void transpose(const float *x, int64_t stride, int64_t rows, float *y, int64_t pitch) {
+  int64_t row = 0;
+  for (; row + 8 <= rows; row += 8)
+    for (int pixel = 0; pixel < TILE; pixel += 8)
+      transpose_8(x + row * stride + pixel, stride, y + pixel * pitch + row, pitch);
+  for (; row < pitch; row++)
+    for (int pixel = 0; pixel < TILE; pixel++) y[pixel * pitch + row] = row < rows ? x[row * stride + pixel] : 0.0F;
+}
+
+void sum(const float *x, const float *y, int64_t count, double *sums) {
+  Sums plain, product;
+  int64_t i = 0;
+  for (; i + 8 <= count; i += 8) {
+    const __m256 value = _mm256_loadu_ps(x + i);
+    plain.add(value);
+    product.add_product(value, _mm256_loadu_ps(y + i));
+  }
+  double lanes[16];
+  plain.store(lanes);
+  product.store(lanes + 8);
+  for (int lane = 0; i < count; i++, lane++) {
+    lanes[lane] += x[i];
+    lanes[8 + lane] = std::fma(static_cast<double>(x[i]), static_cast<double>(y[i]), lanes[8 + lane]);
+  }
+  for (int which = 0; which < 2; which++) {
+    const double *of = lanes + 8 * which;
+    sums[which] += ((of[0] + of[4]) + (of[1] + of[5])) + ((of[2] + of[6]) + (of[3] + of[7]));
+  }
+}
+
+void pad(const Padding &padding, const float *x, int64_t image_stride, const float *scale, const float *shift,
+         float *y) {
+  const auto clear = [&y](int64_t count) {
+    for (int64_t i = 0; i < count; i++) y[i] = 0;
+    y += count;
+  };
+  const float *end = y + padding.length();
+  const int64_t width = padding.width;
+  clear(padding.lead());
+  for (int64_t image = 0; image < padding.images; image++) {
+    clear(padding.first());
+    for (int64_t row = 0; row < padding.height; row++) {
+      const float *from = x + image * image_stride + row * width;
+      int64_t i = 0;
+      if (scale != nullptr) {
+        const Vector by = broadcast(*scale), plus = broadcast(*shift);
+        for (; i + Vector::LANES <= width; i += Vector::LANES)
+          store(y + i, rectify(multiply_add(load(from + i), by, plus)));
+        for (; i < width; i++) {
+          const float value = std::fma(from[i], *scale, *shift);
+          y[i] = 0 > value ? 0 : value;
+        }
+      } else {
+        for (; i + Vector::LANES <= width; i += Vector::LANES) store(y + i, load(from + i));
+        for (; i < width; i++) y[i] = from[i];
+      }
+      y += width;
+      clear(padding.margin);
+    }
+  }
+  clear(end - y);
+}
+
+void pass_where(const float *x, const float *by, int64_t count, float *y) {
+  int64_t i = 0;
+  for (; i + Vector::LANES <= count; i += Vector::LANES) store(y + i, pass(load(x + i), load(by + i)));
+  for (; i < count; i++) y[i] = by[i] <= 0 ? 0 : x[i];
+}
+
+}  // namespace
+
+namespace native {
+
+const Primitives NATIVE_PRIMITIVES = {
+#if defined(__AVX512F__)
+    "avx512",
+#else
+    "avx2",
+#endif
+    rectify_rows, multiply,  accumulate, differentiate_reader, combine,
+    transpose,    sum,       pad,        pass_where,
+};
+
+}  // namespace native

@@ -1,0 +1,76 @@
+// Vectors of float32 of the instruction set that this file is compiled for: AVX-512 or AVX2 with FMA.
+//
+// Everything here acts on each lane alone, so the width of a vector never changes a result.
+#pragma once
+
+#include <immintrin.h>
+
+namespace {
+
+#if defined(__AVX512F__)
+
+struct Vector {
+  static constexpr int LANES = 16;
+  __m512 value;
+};
+inline Vector load(const float *from) { return {_mm512_loadu_ps(from)}; }
+inline void store(float *to, Vector x) { _mm512_storeu_ps(to, x.value); }
+inline Vector broadcast(float x) { return {_mm512_set1_ps(x)}; }
+inline Vector add(Vector x, Vector y) { return {_mm512_add_ps(x.value, y.value)}; }
+inline Vector multiply_add(Vector x, Vector y, Vector z) { return {_mm512_fmadd_ps(x.value, y.value, z.value)}; }
+// Returns max(x, 0), and x where it is not a number.
+inline Vector rectify(Vector x) { return {_mm512_max_ps(_mm512_setzero_ps(), x.value)}; }
+// Returns x where `by` is positive or not a number, else 0.
+inline Vector pass(Vector x, Vector by) {
+  return {_mm512_maskz_mov_ps(_mm512_cmp_ps_mask(by.value, _mm512_setzero_ps(), _CMP_NLE_UQ), x.value)};
+}
+
+#else
+
+struct Vector {
+  static constexpr int LANES = 8;
+  __m256 value;
+};
+inline Vector load(const float *from) { return {_mm256_loadu_ps(from)}; }
+inline void store(float *to, Vector x) { _mm256_storeu_ps(to, x.value); }
+inline Vector broadcast(float x) { return {_mm256_set1_ps(x)}; }
+inline Vector add(Vector x, Vector y) { return {_mm256_add_ps(x.value, y.value)}; }
+inline Vector multiply_add(Vector x, Vector y, Vector z) { return {_mm256_fmadd_ps(x.value, y.value, z.value)}; }
+// Returns max(x, 0), and x where it is not a number.
+inline Vector rectify(Vector x) { return {_mm256_max_ps(_mm256_setzero_ps(), x.value)}; }
+// Returns x where `by` is positive or not a number, else 0.
+inline Vector pass(Vector x, Vector by) {
+  return {_mm256_and_ps(_mm256_cmp_ps(by.value, _mm256_setzero_ps(), _CMP_NLE_UQ), x.value)};
+}
+
+#endif
+
+// Eight sums in float64, whatever the instruction set.
+struct Sums {
+#if defined(__AVX512F__)
+  __m512d value = _mm512_setzero_pd();
+  void add(__m256 x) { value = _mm512_add_pd(value, _mm512_cvtps_pd(x)); }
+  void add_product(__m256 x, __m256 y) {
+    value = _mm512_fmadd_pd(_mm512_cvtps_pd(x), _mm512_cvtps_pd(y), value);
+  }
+  void store(double *to) const { _mm512_storeu_pd(to, value); }
+#else
+  __m256d low = _mm256_setzero_pd(), high = _mm256_setzero_pd();
+  static __m256d first(__m256 x) { return _mm256_cvtps_pd(_mm256_castps256_ps128(x)); }
+  static __m256d second(__m256 x) { return _mm256_cvtps_pd(_mm256_extractf128_ps(x, 1)); }
+  void add(__m256 x) {
+    low = _mm256_add_pd(low, first(x));
+    high = _mm256_add_pd(high, second(x));
+  }
+  void add_product(__m256 x, __m256 y) {
+    low = _mm256_fmadd_pd(first(x), first(y), low);
+    high = _mm256_fmadd_pd(second(x), second(y), high);
+  }
+  void store(double *to) const {
+    _mm256_storeu_pd(to, low);
+    _mm256_storeu_pd(to + 4, high);
+  }
+#endif
+};
+
+}  // namespace

@@ -1,0 +1,31 @@
+#include "work.h"
+
+#include <cstring>
+
+namespace native {
+
+namespace {
+
+template <typename Float>
+void add(Float *parts, int64_t number, int64_t count) {
+  constexpr int64_t RANGE = 4096;
+  run_parallel((count + RANGE - 1) / RANGE, [&](int64_t range) {
+    const int64_t begin = range * RANGE, end = begin + RANGE < count ? begin + RANGE : count;
+    for (int64_t step = 1; step < number; step *= 2)
+      for (int64_t part = 0; part + step < number; part += 2 * step) {
+        Float *to = parts + part * count;
+        const Float *from = to + step * count;
+        for (int64_t i = begin; i < end; i++) to[i] += from[i];
+      }
+  });
+}
+
+}  // namespace
+
+void add_parts(float *parts, int64_t number, int64_t count) { add(parts, number, count); }
+
+void add_parts(double *parts, int64_t number, int64_t count) { add(parts, number, count); }
+
+void clear(float *x, int64_t count) { std::memset(x, 0, static_cast<size_t>(count) * sizeof(float)); }
+
+}  // namespace native
