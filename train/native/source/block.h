@@ -40,6 +40,7 @@ using Statistics = StatisticsOf<const float>;
 using StatisticsOut = StatisticsOf<float>;
 
 constexpr double EPSILON = 1e-5;
+constexpr int64_t MAX_GROWTH = 1024, MAX_INNER = 4096;  // larger blocks are refused
 
 // Numbers of floats that the functions below need as working memory, aligned to 64 bytes.
 size_t count_scratch(const BlockShape &shape);

@@ -22,6 +22,7 @@ constexpr int COLUMNS = 2, ACCUMULATED = 2;
 void rectify_rows(const float *x, int64_t stride, int64_t rows, const float *scale, const float *shift, float *z) {
   for (int64_t row = 0; row < rows; row++, x += stride, z += TILE) {
     const Vector by = broadcast(scale[row]), plus = broadcast(shift[row]);
+    prefetch(x + TILE, TILE);
 #pragma GCC unroll 8
     for (int i = 0; i < TILE; i += Vector::LANES) store(z + i, rectify(multiply_add(load(x + i), by, plus)));
   }
@@ -124,6 +125,7 @@ void differentiate_reader(const float *x, int64_t stride, int64_t rows, const fl
       multiply_rows<COLUMNS>(dy + pixel, TILE, outputs, &here, 1, weights, dz + pixel, TILE, end - start);
     for (int64_t row = start; row < end; row++) {
       const Vector by = broadcast(gamma[row]);
+      prefetch(dx + row * dx_stride + TILE, TILE);
       Vector gammas[PARTS], betas[PARTS];
       for (int part = 0; part < PARTS; part++) {
         gammas[part] = load(d_gamma + row * LANES + part * Vector::LANES);
@@ -153,6 +155,10 @@ void combine(const float *x1, const float *x2, int64_t count, float a, float b, 
   for (; i + Vector::LANES <= count; i += Vector::LANES)
     store(y + i, multiply_add(av, load(x1 + i), multiply_add(bv, load(x2 + i), cv)));
   for (; i < count; i++) y[i] = std::fma(a, x1[i], std::fma(b, x2[i], c));
+}
+
+void standardize(const float *x, int64_t count, float mean, float scale, float *y) {
+  for (int64_t i = 0; i < count; i++) y[i] = (x[i] - mean) * scale;
 }
 
 // Transposes 8 rows of 8.
@@ -259,7 +265,7 @@ const Primitives NATIVE_PRIMITIVES = {
     "avx2",
 #endif
     rectify_rows, multiply,  accumulate, differentiate_reader, combine,
-    transpose,    sum,       pad,        pass_where,
+    standardize,  transpose, sum,        pad,                  pass_where,
 };
 
 }  // namespace native

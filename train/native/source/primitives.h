@@ -52,6 +52,9 @@ struct Primitives {
   // y = a * x1 + (b * x2 + c).
   void (*combine)(const float *x1, const float *x2, int64_t count, float a, float b, float c, float *y);
 
+  // y = (x - mean) * scale.
+  void (*standardize)(const float *x, int64_t count, float mean, float scale, float *y);
+
   // y[pixel][row] = x[row][pixel] for TILE pixels; y has `pitch` floats a pixel, a multiple of 8, and all are written.
   void (*transpose)(const float *x, int64_t stride, int64_t rows, float *y, int64_t pitch);
 

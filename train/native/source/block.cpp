@@ -1,0 +1,542 @@
+#include "block.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+
+#include "convolution.h"
+#include "work.h"
+
+namespace native {
+
+namespace {
+
+constexpr int64_t SIZE = 3, TAPS = SIZE * SIZE;
+const int64_t HERE = 0;
+
+// The geometry of a block: how its batch is cut, and the sizes of its parts.
+struct Plan {
+  const BlockShape &shape;
+  Split split;
+  int64_t pixels, all, last, columns;
+  Padding widest;
+
+  explicit Plan(const BlockShape &shape_)
+      : shape(shape_),
+        split(shape_.images, shape_.pixels()),
+        pixels(shape_.pixels()),
+        all(shape_.channels(shape_.layers)),
+        last(shape_.channels(shape_.layers - 1)),
+        columns(round_up(shape_.inner, LANES)),
+        widest(padding(split.band)) {}
+
+  Padding padding(int64_t images) const { return {images, shape.height, shape.width, SIZE / 2}; }
+  int64_t count() const { return shape.images * pixels; }
+  bool is_direct() const { return pixels % TILE == 0; }  // tiles never cross images
+};
+
+// Maps of some channels for a batch, `channels` planes an image.
+template <typename Float>
+struct Planes {
+  Float *data;
+  int64_t channels, pixels;
+
+  Float *at(int64_t image, int64_t channel) const { return data + (image * channels + channel) * pixels; }
+  int64_t image_stride() const { return channels * pixels; }
+};
+
+// A tile of some channels: pixels [start, start + count) of the images of a piece, laid one after the other.
+struct Tile {
+  int64_t image, start, count;
+
+  // Calls copy(image, pixel, position in the tile, number) for each part of the tile that lies within one image.
+  template <typename Copy>
+  void each_part(int64_t pixels, const Copy &copy) const {
+    for (int64_t done = 0; done < count;) {
+      const int64_t at = start + done, pixel = at % pixels, number = std::min(count - done, pixels - pixel);
+      copy(image + at / pixels, pixel, done, number);
+      done += number;
+    }
+  }
+};
+
+// Rows of a tile: in place, or a copy if the tile crosses images.
+struct Rows {
+  float *data;
+  int64_t stride;
+};
+
+template <typename Float>
+Rows read(const Plan &plan, const Planes<Float> &planes, int64_t channels, const Tile &tile, float *copy) {
+  if (plan.is_direct()) {
+    const int64_t image = tile.image + tile.start / plan.pixels;
+    return {const_cast<float *>(planes.at(image, 0)) + tile.start % plan.pixels, plan.pixels};
+  }
+  if (tile.count < TILE) clear(copy, channels * TILE);
+  tile.each_part(plan.pixels, [&](int64_t image, int64_t pixel, int64_t position, int64_t number) {
+    for (int64_t channel = 0; channel < channels; channel++)
+      std::memcpy(copy + channel * TILE + position, planes.at(image, channel) + pixel,
+                  static_cast<size_t>(number) * sizeof(float));
+  });
+  return {copy, TILE};
+}
+
+void write(const Plan &plan, const Planes<float> &planes, int64_t channels, const Tile &tile, const Rows &rows) {
+  if (plan.is_direct()) return;  // `rows` are the planes
+  tile.each_part(plan.pixels, [&](int64_t image, int64_t pixel, int64_t position, int64_t number) {
+    for (int64_t channel = 0; channel < channels; channel++)
+      std::memcpy(planes.at(image, channel) + pixel, rows.data + channel * TILE + position,
+                  static_cast<size_t>(number) * sizeof(float));
+  });
+}
+
+template <typename Work>
+void each_tile(const Plan &plan, int64_t first, int64_t images, const Work &work) {
+  for (int64_t start = 0; start < images * plan.pixels; start += TILE)
+    work(Tile{first, start, std::min<int64_t>(TILE, images * plan.pixels - start)});
+}
+
+// Sums over the pixels of a piece, for some channels: of x, and of x * y. (pieces, channels, 2)
+class PlaneSums {
+ public:
+  PlaneSums(const Plan &plan, int64_t most, Arena &arena)
+      : plan_(plan), sums_(arena.take_doubles(plan.split.pieces * most * 2)) {}
+
+  template <typename First, typename Second>
+  void add(int64_t piece, const First &x, int64_t x_channel, const Second &y, int64_t y_channel, int64_t channels) const {
+    for (int64_t channel = 0; channel < channels; channel++) {
+      double *sums = sums_ + (piece * channels + channel) * 2;
+      sums[0] = sums[1] = 0;
+      for (int64_t image = plan_.split.begin(piece); image < plan_.split.end(piece); image++)
+        primitives().sum(x.at(image, x_channel + channel), y.at(image, y_channel + channel), plan_.pixels, sums);
+    }
+  }
+
+  // Returns (channels, 2): the sums over the batch.
+  const double *total(int64_t channels) const {
+    add_parts(sums_, plan_.split.pieces, channels * 2);
+    return sums_;
+  }
+
+ private:
+  const Plan &plan_;
+  double *sums_;
+};
+
+void finish_statistics(const Plan &plan, const double *sums, int64_t channels, const StatisticsOut &out, int64_t at) {
+  const auto count = static_cast<double>(plan.count());
+  for (int64_t channel = 0; channel < channels; channel++) {
+    const double mean = sums[2 * channel] / count;
+    double biased = sums[2 * channel + 1] / count - mean * mean;
+    biased = 0 > biased ? 0 : biased;
+    out.mean[at + channel] = static_cast<float>(mean);
+    out.variance[at + channel] = static_cast<float>(count > 1 ? biased * (count / (count - 1)) : biased);
+    out.scale[at + channel] = static_cast<float>(1 / std::sqrt(biased + EPSILON));
+  }
+}
+
+// Scale and shift of a norm with known statistics.
+void fold(int64_t channels, const float *gamma, const float *beta, const float *mean, const float *deviation,
+          float *scale, float *shift) {
+  for (int64_t channel = 0; channel < channels; channel++) {
+    scale[channel] = gamma[channel] * deviation[channel];
+    shift[channel] = beta[channel] - mean[channel] * scale[channel];
+  }
+}
+
+// Normalises some channels: y = (x - mean) * scale.
+void standardize(const Plan &plan, const Planes<const float> &x, int64_t x_channel, const Planes<float> &y,
+                 int64_t y_channel, int64_t channels, const float *mean, const float *scale, int64_t first,
+                 int64_t images) {
+  for (int64_t image = first; image < first + images; image++)
+    for (int64_t channel = 0; channel < channels; channel++) {
+      primitives().standardize(x.at(image, x_channel + channel), plan.pixels, mean[channel], scale[channel],
+                               y.at(image, y_channel + channel));
+    }
+}
+
+template <typename Float>
+Planes<const float> constant(const Planes<Float> &planes) {
+  return {planes.data, planes.channels, planes.pixels};
+}
+
+// Norm, ReLU and 1x1 convolution of a layer for some images.
+struct Reader {
+  float *packed;
+  Arena::Each maps, rectified, result;
+
+  Reader(const Plan &plan, Arena &arena)
+      : packed(arena.take(count_packed(plan.shape.inner, plan.last, 1))),
+        maps(arena.take_each(plan.last * TILE)),
+        rectified(arena.take_each(plan.last * TILE)),
+        result(arena.take_each(plan.shape.inner * TILE)) {}
+
+  void pack(const Plan &plan, const float *kernel, int64_t channels) const {
+    pack_weights(kernel, plan.shape.inner, channels, 1, 1, plan.shape.inner, 0, packed);
+  }
+
+  void run(const Plan &plan, const Planes<float> &from, int64_t channels, const Layer &layer, const Planes<float> &to,
+           int64_t to_first, int64_t first, int64_t images) const {
+    each_tile(plan, first, images, [&](const Tile &tile) {
+      const Rows x = read(plan, from, channels, tile, maps.mine());
+      primitives().rectify(x.data, x.stride, channels, layer.gamma1, layer.beta1, rectified.mine());
+      const Tile target{tile.image - to_first, tile.start, tile.count};
+      const Rows y = plan.is_direct() ? read(plan, to, plan.shape.inner, target, nullptr) : Rows{result.mine(), TILE};
+      primitives().multiply(rectified.mine(), TILE, channels, &HERE, 1, packed, plan.shape.inner, y.data, y.stride, TILE);
+      write(plan, to, plan.shape.inner, target, y);
+    });
+  }
+};
+
+// Norm with known statistics, ReLU and 3x3 convolution of a layer for some images.
+struct Grower {
+  float *packed, *scale, *shift;
+  Arena::Each padded, result;
+
+  Grower(const Plan &plan, Arena &arena)
+      : packed(arena.take(count_packed(plan.shape.growth, plan.shape.inner, TAPS))),
+        scale(arena.take(plan.shape.inner)),
+        shift(arena.take(plan.shape.inner)),
+        padded(arena.take_each(plan.shape.inner * plan.widest.length())),
+        result(arena.take_each(plan.shape.growth * plan.widest.pixels())) {}
+
+  // `deviation` is 1 / sqrt(variance + epsilon).
+  void pack(const Plan &plan, const Layer &layer, const float *mean, const float *deviation) const {
+    pack_kernel(layer.kernel2, SIZE, plan.shape.inner, plan.shape.growth, false, packed);
+    fold(plan.shape.inner, layer.gamma2, layer.beta2, mean, deviation, scale, shift);
+  }
+
+  void run(const Plan &plan, const Planes<const float> &from, int64_t from_first, const Planes<float> &to,
+           int64_t channel, int64_t first, int64_t images) const {
+    const Padding padding = plan.padding(images);
+    for (int64_t input = 0; input < plan.shape.inner; input++)
+      primitives().pad(padding, from.at(first - from_first, input), from.image_stride(), scale + input, shift + input,
+                       padded.mine() + input * padding.length());
+    convolve_padded(padding, padded.mine(), plan.shape.inner, packed, plan.shape.growth, false, result.mine());
+    for (int64_t output = 0; output < plan.shape.growth; output++)
+      unpad(padding, result.mine() + output * padding.pixels(), to.at(first, channel + output), to.image_stride());
+  }
+};
+
+struct ForwardScratch {
+  Reader reader;
+  Grower grower;
+  PlaneSums sums;
+
+  ForwardScratch(const Plan &plan, Arena &arena)
+      : reader(plan, arena),
+        grower(plan, arena),
+        sums(plan, std::max({plan.shape.first, plan.shape.inner, plan.shape.growth}), arena) {}
+};
+
+struct InferenceScratch {
+  Reader reader;
+  Grower grower;
+  Arena::Each between;
+  float *scale, *inner_scale;
+
+  InferenceScratch(const Plan &plan, Arena &arena)
+      : reader(plan, arena),
+        grower(plan, arena),
+        between(arena.take_each(plan.split.band * plan.shape.inner * plan.pixels)),
+        scale(arena.take(plan.all)),
+        inner_scale(arena.take(plan.shape.inner)) {}
+};
+
+// The working memory of the backward pass.
+struct GradientScratch {
+  PlaneSums sums;
+  float *gradient;  // of all maps, (images, all, pixels)
+  float *d_between, *d_kernel1, *d_kernel2, *d_gamma, *d_beta, *packed1, *packed2, *scale, *shift;
+  Arena::Each maps, gradients, rectified, d_inner, columns1, d_new, padded, columns2, d_padded, d_rectified;
+
+  GradientScratch(const Plan &plan, Arena &arena)
+      : sums(plan, std::max({plan.shape.first, plan.shape.inner, plan.shape.growth}), arena) {
+    const BlockShape &shape = plan.shape;
+    const int64_t pieces = plan.split.pieces, padded_length = plan.widest.length();
+    gradient = arena.take(shape.images * plan.all * plan.pixels);
+    d_between = arena.take(shape.images * shape.inner * plan.pixels);
+    d_kernel1 = arena.take(pieces * plan.last * plan.columns);
+    d_kernel2 = arena.take(pieces * TAPS * shape.growth * plan.columns);
+    d_gamma = arena.take(pieces * plan.last * LANES);
+    d_beta = arena.take(pieces * plan.last * LANES);
+    packed1 = arena.take(count_packed(plan.last, shape.inner, 1));
+    packed2 = arena.take(count_packed(shape.inner, shape.growth, TAPS));
+    scale = arena.take(shape.inner);
+    shift = arena.take(shape.inner);
+    maps = arena.take_each(plan.last * TILE);
+    gradients = arena.take_each(plan.last * TILE);
+    rectified = arena.take_each(plan.last * TILE);
+    d_inner = arena.take_each(shape.inner * TILE);
+    columns1 = arena.take_each(TILE * plan.columns);
+    d_new = arena.take_each(plan.split.band * plan.pixels);
+    padded = arena.take_each(shape.inner * padded_length);
+    columns2 = arena.take_each(plan.columns * padded_length);
+    d_padded = arena.take_each(shape.growth * padded_length);
+    d_rectified = arena.take_each(shape.inner * plan.widest.pixels());
+  }
+};
+
+template <typename Scratch>
+size_t count(const BlockShape &shape) {
+  Arena arena;
+  const Plan plan(shape);
+  Scratch(plan, arena);
+  return arena.used();
+}
+
+// Factors of a normalised map's gradient: a G + (b xhat + c) = scale (G - mean(G) - xhat mean(G xhat)).
+struct Projection {
+  float a, b, c;
+
+  Projection() = default;
+  Projection(const Plan &plan, const double *sums, float scale) {
+    const auto count = static_cast<double>(plan.count()), by = static_cast<double>(scale);
+    a = scale;
+    b = static_cast<float>(-by * (sums[1] / count));
+    c = static_cast<float>(-by * (sums[0] / count));
+  }
+};
+
+// The backward pass of one block.
+struct Backward {
+  const Plan &plan;
+  const GradientScratch &memory;
+  const Planes<float> maps, gradient;
+
+  // Adds up what the gradient of some maps needs: (channels, 2).
+  const double *sum_gradient(int64_t channel, int64_t channels) const {
+    run_parallel(plan.split.pieces,
+                 [&](int64_t piece) { memory.sums.add(piece, gradient, channel, maps, channel, channels); });
+    return memory.sums.total(channels);
+  }
+
+  // The 3x3 convolution of a layer, and the norm and ReLU before it: writes `d_between` as the gradient of the norm's
+  // result, and the gradients of gamma2, beta2 and kernel2.
+  void differentiate_grower(int64_t channel, const Planes<const float> &between, const Layer &layer, const float *mean,
+                            const float *deviation, const float *features_scale, const LayerGradient &out) const {
+    const BlockShape &shape = plan.shape;
+    const double *sums = sum_gradient(channel, shape.growth);
+    const Planes<float> d_between{memory.d_between, shape.inner, plan.pixels};
+    const int64_t kernel_sums = TAPS * shape.growth * plan.columns;
+    pack_kernel(layer.kernel2, SIZE, shape.inner, shape.growth, true, memory.packed2);
+    fold(shape.inner, layer.gamma2, layer.beta2, mean, deviation, memory.scale, memory.shift);
+    // The sums of this region use the same memory as those that it reads.
+    Projection projections[MAX_GROWTH];
+    for (int64_t i = 0; i < shape.growth; i++) projections[i] = {plan, sums + 2 * i, features_scale[channel + i]};
+    run_parallel(plan.split.pieces, [&](int64_t piece) {
+      clear(memory.d_kernel2 + piece * kernel_sums, kernel_sums);
+      plan.split.each_band(piece, [&](int64_t first, int64_t images) {
+        differentiate_band(piece, first, images, channel, between, projections);
+      });
+      memory.sums.add(piece, d_between, 0, between, 0, shape.inner);
+    });
+    finish_kernel(memory.d_kernel2, plan.split.pieces, TAPS, shape.inner, shape.growth, out.kernel2);
+    const double *inner = memory.sums.total(shape.inner);
+    for (int64_t i = 0; i < shape.inner; i++) {
+      out.beta2[i] = static_cast<float>(inner[2 * i]);
+      const double centered = inner[2 * i + 1] - inner[2 * i] * static_cast<double>(mean[i]);
+      out.gamma2[i] = static_cast<float>(centered * static_cast<double>(deviation[i]));
+    }
+  }
+
+  void differentiate_band(int64_t piece, int64_t first, int64_t images, int64_t channel,
+                          const Planes<const float> &between, const Projection *projections) const {
+    const BlockShape &shape = plan.shape;
+    const Padding padding = plan.padding(images);
+    const int64_t length = padding.length(), pixels = padding.pixels();
+    const Planes<float> d_between{memory.d_between, shape.inner, plan.pixels};
+    float *d_padded = memory.d_padded.mine(), *padded = memory.padded.mine(), *result = memory.d_rectified.mine();
+    for (int64_t i = 0; i < shape.growth; i++) {
+      const Projection &by = projections[i];
+      for (int64_t image = 0; image < images; image++)
+        primitives().combine(gradient.at(first + image, channel + i), maps.at(first + image, channel + i), plan.pixels,
+                             by.a, by.b, by.c, memory.d_new.mine() + image * plan.pixels);
+      primitives().pad(padding, memory.d_new.mine(), plan.pixels, nullptr, nullptr, d_padded + i * length);
+    }
+    for (int64_t i = 0; i < shape.inner; i++)
+      primitives().pad(padding, between.at(first, i), between.image_stride(), memory.scale + i, memory.shift + i,
+                       padded + i * length);
+    transpose_padded(padding, padded, shape.inner, memory.columns2.mine(), plan.columns);
+    accumulate_kernel(padding, d_padded, shape.growth, memory.columns2.mine(), plan.columns,
+                      memory.d_kernel2 + piece * TAPS * shape.growth * plan.columns);
+    convolve_padded(padding, d_padded, shape.growth, memory.packed2, shape.inner, true, result);
+    for (int64_t i = 0; i < shape.inner; i++) {
+      primitives().pass(result + i * pixels, padded + i * length + origin(padding), pixels, result + i * pixels);
+      unpad(padding, result + i * pixels, d_between.at(first, i), d_between.image_stride());
+    }
+  }
+
+  // The 1x1 convolution of a layer, and the norm and ReLU before it: adds to the gradient of all earlier maps, and
+  // writes those of gamma1, beta1 and kernel1.
+  void differentiate_reader(int64_t channels, const Planes<const float> &between, const Layer &layer, const float *mean,
+                            const float *deviation, const LayerGradient &out) const {
+    const BlockShape &shape = plan.shape;
+    const int64_t inner = shape.inner, kernel_sums = channels * plan.columns, lane_sums = channels * LANES;
+    const auto count = static_cast<double>(plan.count());
+    const Planes<const float> d_between{memory.d_between, inner, plan.pixels};
+    Projection by[MAX_INNER];
+    for (int64_t i = 0; i < inner; i++) {
+      const double scale = static_cast<double>(layer.gamma2[i]) * static_cast<double>(deviation[i]);
+      const double slope = scale * static_cast<double>(deviation[i]) * static_cast<double>(out.gamma2[i]) / count;
+      by[i].a = static_cast<float>(scale);
+      by[i].b = static_cast<float>(-slope);
+      by[i].c = static_cast<float>(slope * static_cast<double>(mean[i]) - scale * static_cast<double>(out.beta2[i]) / count);
+    }
+    pack_weights(layer.kernel1, channels, inner, 1, inner, 1, 0, memory.packed1);
+    run_parallel(plan.split.pieces, [&](int64_t piece) {
+      float *d_kernel = memory.d_kernel1 + piece * kernel_sums;
+      float *d_gamma = memory.d_gamma + piece * lane_sums, *d_beta = memory.d_beta + piece * lane_sums;
+      float *d_inner = memory.d_inner.mine(), *rectified = memory.rectified.mine();
+      clear(d_kernel, kernel_sums);
+      clear(d_gamma, lane_sums);
+      clear(d_beta, lane_sums);
+      const int64_t first = plan.split.begin(piece), images = plan.split.end(piece) - first;
+      each_tile(plan, first, images, [&](const Tile &tile) {
+        if (tile.count < TILE) clear(d_inner, inner * TILE);
+        tile.each_part(plan.pixels, [&](int64_t image, int64_t pixel, int64_t position, int64_t number) {
+          for (int64_t i = 0; i < inner; i++)
+            primitives().combine(d_between.at(image, i) + pixel, between.at(image, i) + pixel, number, by[i].a, by[i].b,
+                                 by[i].c, d_inner + i * TILE + position);
+        });
+        primitives().transpose(d_inner, TILE, inner, memory.columns1.mine(), plan.columns);
+        const Rows x = read(plan, maps, channels, tile, memory.maps.mine());
+        const Rows dx = read(plan, gradient, channels, tile, memory.gradients.mine());
+        primitives().rectify(x.data, x.stride, channels, layer.gamma1, layer.beta1, rectified);
+        primitives().accumulate(rectified, TILE, channels, memory.columns1.mine(), plan.columns, d_kernel, TILE);
+        primitives().differentiate_reader(x.data, x.stride, channels, layer.gamma1, rectified, d_inner, inner,
+                                          memory.packed1, dx.data, dx.stride, d_gamma, d_beta);
+        write(plan, gradient, channels, tile, dx);
+      });
+    });
+    add_parts(memory.d_kernel1, plan.split.pieces, kernel_sums);
+    add_parts(memory.d_gamma, plan.split.pieces, lane_sums);
+    add_parts(memory.d_beta, plan.split.pieces, lane_sums);
+    for (int64_t channel = 0; channel < channels; channel++) {
+      std::copy_n(memory.d_kernel1 + channel * plan.columns, inner, out.kernel1 + channel * inner);
+      double gamma = 0, beta = 0;
+      for (int64_t lane = 0; lane < LANES; lane++) {
+        gamma += static_cast<double>(memory.d_gamma[channel * LANES + lane]);
+        beta += static_cast<double>(memory.d_beta[channel * LANES + lane]);
+      }
+      out.gamma1[channel] = static_cast<float>(gamma);
+      out.beta1[channel] = static_cast<float>(beta);
+    }
+  }
+};
+
+}  // namespace
+
+size_t count_scratch(const BlockShape &shape) { return count<ForwardScratch>(shape); }
+
+size_t count_gradient_scratch(const BlockShape &shape) { return count<GradientScratch>(shape); }
+
+size_t count_inference_scratch(const BlockShape &shape) { return count<InferenceScratch>(shape); }
+
+void run_block(const BlockShape &shape, const float *x, const Layer *layers, float *maps_data, float *between_data,
+               const StatisticsOut &features, const StatisticsOut &inner, float *scratch) {
+  const Plan plan(shape);
+  Arena arena(scratch);
+  const ForwardScratch memory(plan, arena);
+  const Split &split = plan.split;
+  const Planes<const float> input{x, shape.first, plan.pixels};
+  const Planes<float> maps{maps_data, plan.all, plan.pixels};
+
+  const auto normalize = [&](const Planes<const float> &from, int64_t from_channel, int64_t channel, int64_t channels) {
+    finish_statistics(plan, memory.sums.total(channels), channels, features, channel);
+    run_parallel(split.pieces, [&](int64_t piece) {
+      standardize(plan, from, from_channel, maps, channel, channels, features.mean + channel, features.scale + channel,
+                  split.begin(piece), split.end(piece) - split.begin(piece));
+    });
+  };
+
+  run_parallel(split.pieces, [&](int64_t piece) { memory.sums.add(piece, input, 0, input, 0, shape.first); });
+  normalize(input, 0, 0, shape.first);
+  for (int64_t index = 0; index < shape.layers; index++) {
+    const int64_t channels = shape.channels(index), at = index * shape.inner;
+    const Planes<float> between{between_data + index * shape.images * shape.inner * plan.pixels, shape.inner, plan.pixels};
+    memory.reader.pack(plan, layers[index].kernel1, channels);
+    run_parallel(split.pieces, [&](int64_t piece) {
+      const int64_t first = split.begin(piece);
+      memory.reader.run(plan, maps, channels, layers[index], between, 0, first, split.end(piece) - first);
+      memory.sums.add(piece, between, 0, between, 0, shape.inner);
+    });
+    finish_statistics(plan, memory.sums.total(shape.inner), shape.inner, inner, at);
+    memory.grower.pack(plan, layers[index], inner.mean + at, inner.scale + at);
+    run_parallel(split.pieces, [&](int64_t piece) {
+      split.each_band(piece, [&](int64_t first, int64_t images) {
+        memory.grower.run(plan, constant(between), 0, maps, channels, first, images);
+      });
+      memory.sums.add(piece, maps, channels, maps, channels, shape.growth);
+    });
+    normalize(constant(maps), channels, channels, shape.growth);
+  }
+}
+
+void differentiate_block(const BlockShape &shape, const float *upstream, const float *maps, const float *between_data,
+                         const float *features_scale, const Statistics &inner, const Layer *layers, float *dx,
+                         const LayerGradient *gradients, float *scratch) {
+  const Plan plan(shape);
+  Arena arena(scratch);
+  const GradientScratch memory(plan, arena);
+  const Backward backward{plan, memory, {const_cast<float *>(maps), plan.all, plan.pixels},
+                          {memory.gradient, plan.all, plan.pixels}};
+  const int64_t image_floats = plan.all * plan.pixels;
+  run_parallel(plan.split.pieces, [&](int64_t piece) {
+    const int64_t begin = plan.split.begin(piece) * image_floats, end = plan.split.end(piece) * image_floats;
+    std::copy(upstream + begin, upstream + end, memory.gradient + begin);
+  });
+  for (int64_t index = shape.layers - 1; index >= 0; index--) {
+    const int64_t channels = shape.channels(index), at = index * shape.inner;
+    const Planes<const float> between{between_data + index * shape.images * shape.inner * plan.pixels, shape.inner,
+                                      plan.pixels};
+    backward.differentiate_grower(channels, between, layers[index], inner.mean + at, inner.scale + at, features_scale,
+                                  gradients[index]);
+    backward.differentiate_reader(channels, between, layers[index], inner.mean + at, inner.scale + at, gradients[index]);
+  }
+  const double *sums = backward.sum_gradient(0, shape.first);
+  run_parallel(plan.split.pieces, [&](int64_t piece) {
+    for (int64_t image = plan.split.begin(piece); image < plan.split.end(piece); image++)
+      for (int64_t channel = 0; channel < shape.first; channel++) {
+        const Projection by(plan, sums + 2 * channel, features_scale[channel]);
+        primitives().combine(backward.gradient.at(image, channel), backward.maps.at(image, channel), plan.pixels, by.a,
+                             by.b, by.c, dx + (image * shape.first + channel) * plan.pixels);
+      }
+  });
+}
+
+void infer_block(const BlockShape &shape, const float *x, const Layer *layers, const float *mean, const float *variance,
+                 const float *inner_mean, const float *inner_variance, float *maps_data, float *scratch) {
+  const Plan plan(shape);
+  Arena arena(scratch);
+  const InferenceScratch memory(plan, arena);
+  const Split &split = plan.split;
+  const Planes<const float> input{x, shape.first, plan.pixels};
+  const Planes<float> maps{maps_data, plan.all, plan.pixels};
+  const auto deviate = [](const float *variances, int64_t channels, float *scale) {
+    for (int64_t i = 0; i < channels; i++)
+      scale[i] = static_cast<float>(1 / std::sqrt(static_cast<double>(variances[i]) + EPSILON));
+  };
+  deviate(variance, plan.all, memory.scale);
+  const auto each_band = [&](const auto &work) {
+    run_parallel(split.pieces, [&](int64_t piece) { split.each_band(piece, work); });
+  };
+  each_band([&](int64_t first, int64_t images) {
+    standardize(plan, input, 0, maps, 0, shape.first, mean, memory.scale, first, images);
+  });
+  for (int64_t index = 0; index < shape.layers; index++) {
+    const int64_t channels = shape.channels(index), at = index * shape.inner;
+    memory.reader.pack(plan, layers[index].kernel1, channels);
+    deviate(inner_variance + at, shape.inner, memory.inner_scale);
+    memory.grower.pack(plan, layers[index], inner_mean + at, memory.inner_scale);
+    each_band([&](int64_t first, int64_t images) {
+      const Planes<float> between{memory.between.mine(), shape.inner, plan.pixels};
+      memory.reader.run(plan, maps, channels, layers[index], between, first, first, images);
+      memory.grower.run(plan, constant(between), first, maps, channels, first, images);
+      standardize(plan, constant(maps), channels, maps, channels, shape.growth, mean + channels,
+                  memory.scale + channels, first, images);
+    });
+  }
+}
+
+}  // namespace native
