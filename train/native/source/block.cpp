@@ -26,7 +26,7 @@ struct Plan {
         split(shape_.images, shape_.pixels()),
         pixels(shape_.pixels()),
         all(shape_.channels(shape_.layers)),
-        last(shape_.channels(shape_.layers - 1)),
+        last(shape_.channels(std::max<int64_t>(shape_.layers - 1, 0))),
         columns(round_up(shape_.inner, LANES)),
         widest(padding(split.band)) {}
 
