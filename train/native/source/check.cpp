@@ -1,0 +1,116 @@
+// The part of the library's interface that is not TensorFlow's: threads, instruction sets and a check of the bits.
+#include <cstdio>
+#include <cstring>
+#include <memory>
+#include <new>
+
+#include "block.h"
+#include "convolution.h"
+#include "layers.h"
+#include "primitives.h"
+#include "threads.h"
+
+#define EXPORTED extern "C" __attribute__((visibility("default")))
+
+namespace {
+
+using namespace native;
+
+// A fixed sequence of numbers, and a digest (FNV-1a) of what is computed from them.
+class Case {
+ public:
+  float *make(int64_t count) { return fill(reserve(count), count); }
+  float *result(int64_t count) {
+    results_[number_] = reserve(count);
+    sizes_[number_] = count;
+    return results_[number_++];
+  }
+  float *reserve(int64_t count) {
+    float *start = memory_.get() + used_;
+    used_ += round_up(count, 16);
+    return start;
+  }
+  bool has_memory() const { return memory_ != nullptr; }
+  uint64_t digest() const {
+    uint64_t state = 14695981039346656037ULL;
+    for (int i = 0; i < number_; ++i)
+      for (int64_t j = 0; j < sizes_[i] * 4; ++j)
+        state = (state ^ reinterpret_cast<const unsigned char *>(results_[i])[j]) * 1099511628211ULL;
+    return state;
+  }
+
+ private:
+  float *fill(float *values, int64_t count) {
+    for (int64_t i = 0; i < count; ++i) {
+      seed_ = seed_ * 6364136223846793005ULL + 1442695040888963407ULL;
+      values[i] = static_cast<float>(static_cast<int32_t>(seed_ >> 32)) / 1073741824.0F;
+    }
+    return values;
+  }
+
+  static constexpr int64_t FLOATS = int64_t{1} << 22;
+  std::unique_ptr<float[]> memory_{new (std::nothrow) float[FLOATS]};
+  int64_t used_ = 0, sizes_[60] = {};
+  float *results_[60] = {};
+  int number_ = 0;
+  uint64_t seed_ = 1;
+};
+
+}  // namespace
+
+EXPORTED void toolkit_set_threads(int count) { set_threads(count); }
+
+EXPORTED const char *toolkit_instructions() { return primitives().name; }
+
+EXPORTED const char *toolkit_source() { return NATIVE_SOURCE; }
+
+EXPORTED int toolkit_choose(const char *name) { return choose(name); }
+
+// Runs a small case by an instruction set; returns the digest of its results, or null if the processor lacks the set.
+EXPORTED const char *toolkit_check(const char *name) {
+  static char text[17];
+  Case c;
+  if (!choose(name) || !c.has_memory()) return nullptr;
+  const BlockShape b{3, 5, 6, 5, 2, 8, 3};
+  const int64_t pixels = b.images * b.pixels(), channels = b.channels(b.layers), inner = b.layers * b.inner;
+  Layer layers[2];
+  LayerGradient gradients[2];
+  for (int64_t i = 0; i < b.layers; ++i) {
+    const int64_t inputs = b.channels(i), last = 9 * b.inner * b.growth;
+    layers[i] = {c.make(inputs), c.make(inputs), c.make(inputs * b.inner), c.make(b.inner), c.make(b.inner), c.make(last)};
+    gradients[i] = {c.result(inputs),  c.result(inputs),  c.result(inputs * b.inner),
+                    c.result(b.inner), c.result(b.inner), c.result(last)};
+  }
+  const float *x = c.make(b.first * pixels), *upstream = c.make(channels * pixels);
+  float *maps = c.result(channels * pixels), *between = c.result(inner * pixels), *dx = c.result(b.first * pixels);
+  const StatisticsOut features{c.result(channels), c.result(channels), c.result(channels)};
+  const StatisticsOut within{c.result(inner), c.result(inner), c.result(inner)};
+  run_block(b, x, layers, maps, between, features, within, c.reserve(static_cast<int64_t>(count_scratch(b))));
+  differentiate_block(b, upstream, maps, between, features.scale, {within.mean, within.variance, within.scale}, layers,
+                      dx, gradients, c.reserve(static_cast<int64_t>(count_gradient_scratch(b))));
+  infer_block(b, x, layers, features.mean, features.variance, within.mean, within.variance,
+              c.result(channels * pixels), c.reserve(static_cast<int64_t>(count_inference_scratch(b))));
+  const ConvolutionShape s{3, 5, 6, 7, 11, 3};
+  const float *maps_in = c.make(s.inputs * pixels), *kernel = c.make(9 * s.inputs * s.outputs);
+  convolve(s, maps_in, kernel, c.result(s.outputs * pixels), c.reserve(static_cast<int64_t>(count_scratch(s))));
+  differentiate_convolution(s, c.make(s.outputs * pixels), maps_in, kernel, c.result(s.inputs * pixels),
+                            c.result(9 * s.inputs * s.outputs), c.reserve(static_cast<int64_t>(count_gradient_scratch(s))));
+  const MapsShape m{3, 7, 5, 6};
+  const float *gamma = c.make(7), *beta = c.make(7), *above = c.make(7 * pixels);
+  float *rectified = c.result(7 * pixels), *averages = c.result(21), *squares = c.result(21 * 6);
+  scale_rectify(m, maps_in, gamma, beta, rectified);
+  differentiate_scale_rectify(m, above, maps_in, gamma, beta, c.result(7 * pixels), c.result(7), c.result(7));
+  average_squares(m, rectified, squares);
+  differentiate_average_squares(m, squares, c.result(7 * pixels));
+  average_pixels(m, rectified, averages);
+  differentiate_average_pixels(m, averages, c.result(7 * pixels));
+  const DenseShape d{3, 7, 4};
+  const int32_t labels[] = {3, 0, 2};
+  float *logits = c.result(12), *d_logits = c.result(12), *d_dense = c.result(28);
+  run_dense(d, averages, kernel, gamma, logits);
+  cross_entropy(3, 4, logits, labels, c.result(1), d_logits);
+  differentiate_dense(d, d_logits, averages, kernel, c.result(21), d_dense, c.result(4));
+  update_by_momentum(28, kernel, maps_in, d_dense, 0.1F, 0.9F, 1e-4F, c.result(28), c.result(28));
+  std::snprintf(text, sizeof text, "%016llx", static_cast<unsigned long long>(c.digest()));
+  return text;
+}

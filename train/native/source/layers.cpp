@@ -1,0 +1,192 @@
+#include "layers.h"
+
+#include <cmath>
+#include <cstring>
+
+#include "primitives.h"
+#include "threads.h"
+
+namespace native {
+
+namespace {
+
+// Says of a loop that its rounds are independent. The compiler cannot know, because arrays could overlap.
+#define INDEPENDENT _Pragma("GCC ivdep")
+
+// e^x for x <= 0, by Taylor's series: the C library chooses its own by processor.
+double exponentiate(double x) {
+  if (!(x > -745.0)) return x != x ? x : 0.0;
+  const auto power = static_cast<int64_t>(x * 1.4426950408889634 - 0.5);
+  const double rest = (x - static_cast<double>(power) * 0.693147180369123816490) -
+                      static_cast<double>(power) * 1.90821492927058770002e-10;  // log 2 in two parts
+  double sum = 1.0;
+  for (int i = 16; i > 0; --i) sum = 1.0 + sum * rest / i;
+  const int64_t bits = (power < -1000 ? power + 1000 + 1023 : power + 1023) << 52;
+  double scale;
+  std::memcpy(&scale, &bits, sizeof scale);
+  return power < -1000 ? sum * scale * 9.33263618503218878990e-302 : sum * scale;  // 2^-1000
+}
+
+// The natural logarithm of x >= 1, by the series of the inverse hyperbolic tangent.
+double logarithm(double x) {
+  if (!(x < 1e300)) return x;
+  int64_t bits;
+  std::memcpy(&bits, &x, sizeof bits);
+  int64_t power = (bits >> 52) - 1023;
+  bits = (bits & ((int64_t{1} << 52) - 1)) | (int64_t{1023} << 52);
+  double part;
+  std::memcpy(&part, &bits, sizeof part);
+  if (part > 1.4142135623730951) part *= 0.5, ++power;
+  const double t = (part - 1.0) / (part + 1.0), square = t * t;
+  double sum = 0.0;
+  for (int i = 25; i > 0; i -= 2) sum = sum * square + 1.0 / i;
+  return static_cast<double>(power) * 0.693147180559945309417 + 2.0 * t * sum;
+}
+
+}  // namespace
+
+void scale_rectify(const MapsShape &shape, const float *x, const float *gamma, const float *beta, float *y) {
+  const int64_t pixels = shape.pixels();
+  run_parallel(shape.images * shape.channels, [=](int64_t map) {
+    const float scale = gamma[map % shape.channels], shift = beta[map % shape.channels];
+    const float *from = x + map * pixels;
+    float *to = y + map * pixels;
+    INDEPENDENT for (int64_t i = 0; i < pixels; ++i) {
+      const float value = std::fma(from[i], scale, shift);
+      to[i] = value <= 0.0f ? 0.0f : value;
+    }
+  });
+}
+
+void differentiate_scale_rectify(const MapsShape &shape, const float *dy, const float *x, const float *gamma,
+                                 const float *beta, float *dx, float *d_gamma, float *d_beta) {
+  const int64_t pixels = shape.pixels();
+  run_parallel(shape.channels, [=](int64_t channel) {
+    const float scale = gamma[channel], shift = beta[channel];
+    double sums[2] = {};
+    for (int64_t image = 0; image < shape.images; ++image) {
+      const int64_t start = (image * shape.channels + channel) * pixels;
+      const float *from = x + start, *upstream = dy + start;
+      float *to = dx + start;
+      INDEPENDENT for (int64_t i = 0; i < pixels; ++i)
+        to[i] = std::fma(from[i], scale, shift) <= 0.0f ? 0.0f : upstream[i];
+      primitives().sum(to, from, pixels, sums);
+      for (int64_t i = 0; i < pixels; ++i) to[i] *= scale;
+    }
+    d_beta[channel] = static_cast<float>(sums[0]);
+    d_gamma[channel] = static_cast<float>(sums[1]);
+  });
+}
+
+void average_squares(const MapsShape &shape, const float *x, float *y) {
+  const int64_t height = shape.height / 2, width = shape.width / 2;
+  run_parallel(shape.images * shape.channels, [=](int64_t map) {
+    for (int64_t row = 0; row < height; ++row) {
+      const float *above = x + map * shape.pixels() + 2 * row * shape.width, *below = above + shape.width;
+      float *to = y + (map * height + row) * width;
+      INDEPENDENT for (int64_t i = 0; i < width; ++i)
+        to[i] = ((above[2 * i] + above[2 * i + 1]) + (below[2 * i] + below[2 * i + 1])) * 0.25f;
+    }
+  });
+}
+
+void differentiate_average_squares(const MapsShape &shape, const float *dy, float *dx) {
+  const int64_t height = shape.height / 2, width = shape.width / 2;
+  run_parallel(shape.images * shape.channels, [=](int64_t map) {
+    float *to = dx + map * shape.pixels();
+    for (int64_t row = 0; row < shape.height; ++row, to += shape.width) {
+      if (row >= 2 * height) {
+        std::memset(to, 0, static_cast<size_t>(shape.width) * sizeof(float));
+        continue;
+      }
+      const float *from = dy + (map * height + row / 2) * width;
+      INDEPENDENT for (int64_t i = 0; i < width; ++i) to[2 * i] = to[2 * i + 1] = from[i] * 0.25f;
+      if (shape.width % 2) to[shape.width - 1] = 0.0f;
+    }
+  });
+}
+
+void average_pixels(const MapsShape &shape, const float *x, float *y) {
+  const int64_t pixels = shape.pixels();
+  run_parallel(shape.images * shape.channels, [=](int64_t map) {
+    double sums[2] = {};
+    primitives().sum(x + map * pixels, x + map * pixels, pixels, sums);
+    y[map] = static_cast<float>(sums[0] / static_cast<double>(pixels));
+  });
+}
+
+void differentiate_average_pixels(const MapsShape &shape, const float *dy, float *dx) {
+  const int64_t pixels = shape.pixels();
+  run_parallel(shape.images * shape.channels, [=](int64_t map) {
+    const float share = dy[map] / static_cast<float>(pixels);
+    for (int64_t i = 0; i < pixels; ++i) dx[map * pixels + i] = share;
+  });
+}
+
+void run_dense(const DenseShape &shape, const float *x, const float *kernel, const float *bias, float *y) {
+  run_parallel(shape.images, [=](int64_t image) {
+    for (int64_t output = 0; output < shape.outputs; ++output) {
+      double sum = bias[output];
+      for (int64_t i = 0; i < shape.inputs; ++i)
+        sum += static_cast<double>(x[image * shape.inputs + i]) * kernel[i * shape.outputs + output];
+      y[image * shape.outputs + output] = static_cast<float>(sum);
+    }
+  });
+}
+
+void differentiate_dense(const DenseShape &shape, const float *dy, const float *x, const float *kernel, float *dx,
+                         float *d_kernel, float *d_bias) {
+  const int64_t outputs = shape.outputs, inputs = shape.inputs;
+  run_parallel(shape.images, [=](int64_t image) {
+    for (int64_t i = 0; i < inputs; ++i) {
+      double sum = 0.0;
+      for (int64_t j = 0; j < outputs; ++j)
+        sum += static_cast<double>(dy[image * outputs + j]) * kernel[i * outputs + j];
+      dx[image * inputs + i] = static_cast<float>(sum);
+    }
+  });
+  run_parallel(inputs + 1, [=](int64_t i) {  // the last row is the bias, whose input is 1
+    for (int64_t j = 0; j < outputs; ++j) {
+      double sum = 0.0;
+      for (int64_t image = 0; image < shape.images; ++image)
+        sum += static_cast<double>(dy[image * outputs + j]) * (i < inputs ? x[image * inputs + i] : 1.0f);
+      (i < inputs ? d_kernel + i * outputs : d_bias)[j] = static_cast<float>(sum);
+    }
+  });
+}
+
+void cross_entropy(int64_t images, int64_t classes, const float *logits, const int32_t *labels, float *loss,
+                   float *gradient) {
+  double total = 0.0;
+  for (int64_t image = 0; image < images; ++image, logits += classes, gradient += classes) {
+    float largest = logits[0];
+    for (int64_t i = 1; i < classes; ++i) largest = logits[i] > largest ? logits[i] : largest;
+    double sum = 0.0;
+    for (int64_t i = 0; i < classes; ++i) sum += exponentiate(static_cast<double>(logits[i]) - largest);
+    total += logarithm(sum) - (static_cast<double>(logits[labels[image]]) - largest);
+    for (int64_t i = 0; i < classes; ++i) {
+      const double likelihood = exponentiate(static_cast<double>(logits[i]) - largest) / sum;
+      gradient[i] = static_cast<float>((likelihood - (i == labels[image])) / static_cast<double>(images));
+    }
+  }
+  *loss = static_cast<float>(total / static_cast<double>(images));
+}
+
+void update_by_momentum(int64_t count, const float *weight, const float *velocity, const float *gradient, float rate,
+                        float momentum, float decay, float *new_weight, float *new_velocity) {
+  INDEPENDENT for (int64_t i = 0; i < count; ++i) {
+    const float penalized = std::fma(decay, weight[i], gradient[i]);
+    const float kept = std::fma(momentum, velocity[i], penalized);
+    new_weight[i] = std::fma(-rate, std::fma(momentum, kept, penalized), weight[i]);
+    new_velocity[i] = kept;
+  }
+}
+
+float raise(float base, int32_t exponent) {
+  double result = 1.0;
+  for (double square = base; exponent > 0; exponent /= 2, square *= square)
+    if (exponent % 2) result *= square;
+  return static_cast<float>(result);
+}
+
+}  // namespace native

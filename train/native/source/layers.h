@@ -1,0 +1,55 @@
+// The parts of a network outside of convolutions and blocks, float32, on maps (images, channels, height, width).
+//
+// Each sum has one order of additions that depends on the shapes alone. Products of two floats are exact in double, in
+// which sums are made, so fused and separate multiply-adds agree.
+#pragma once
+
+#include <cstdint>
+
+namespace native {
+
+struct MapsShape {
+  int64_t images, channels, height, width;
+
+  int64_t pixels() const { return height * width; }
+};
+
+// y = max(gamma x + beta, 0) by channel; a value that is not a number stays.
+void scale_rectify(const MapsShape &shape, const float *x, const float *gamma, const float *beta, float *y);
+
+// Writes the gradients; dx may be dy.
+void differentiate_scale_rectify(const MapsShape &shape, const float *dy, const float *x, const float *gamma,
+                                 const float *beta, float *dx, float *d_gamma, float *d_beta);
+
+// Averages squares of 2x2 pixels; the last row or column of an odd size is left out. `shape` is that of x.
+void average_squares(const MapsShape &shape, const float *x, float *y);
+void differentiate_average_squares(const MapsShape &shape, const float *dy, float *dx);
+
+// Averages all pixels of a map: y (images, channels). `shape` is that of x.
+void average_pixels(const MapsShape &shape, const float *x, float *y);
+void differentiate_average_pixels(const MapsShape &shape, const float *dy, float *dx);
+
+struct DenseShape {
+  int64_t images, inputs, outputs;
+};
+
+// y = x kernel + bias, of x (images, inputs), kernel (inputs, outputs) and bias (outputs,).
+void run_dense(const DenseShape &shape, const float *x, const float *kernel, const float *bias, float *y);
+void differentiate_dense(const DenseShape &shape, const float *dy, const float *x, const float *kernel, float *dx,
+                         float *d_kernel, float *d_bias);
+
+// Writes the mean over images of the negative log likelihood of each label, and its gradient for the logits (images,
+// classes). Labels are below `classes`.
+void cross_entropy(int64_t images, int64_t classes, const float *logits, const int32_t *labels, float *loss,
+                   float *gradient);
+
+// A step of gradient descent with Nesterov momentum and a penalty on the weights: g = gradient + decay weight,
+// new velocity = momentum velocity + g, new weight = weight - rate (g + momentum new velocity). `new_velocity` may be
+// `gradient`.
+void update_by_momentum(int64_t count, const float *weight, const float *velocity, const float *gradient, float rate,
+                        float momentum, float decay, float *new_weight, float *new_velocity);
+
+// Returns base^exponent, for exponents from 0 on.
+float raise(float base, int32_t exponent);
+
+}  // namespace native
