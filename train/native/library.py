@@ -1,0 +1,222 @@
+"""Finds the library of native kernels, or builds it by the C++ compiler of this machine, and checks it.
+
+A library is named by the digest of its source, compiler and flags, so that each combination is built once. It appears
+in the cache only when it is whole and has passed its check; several processes may build it at once.
+"""
+
+import functools
+import hashlib
+import json
+import os
+import platform
+import shutil
+import subprocess
+import sys
+import tempfile
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from train.cores import count_cores
+from train.errors import PreflightError
+
+SOURCE: Final = Path(__file__).parent / "source"
+PREBUILT: Final = Path(__file__).parent / "kernels.so"
+"""Where an image has the library that its toolchain built."""
+
+VARIABLE: Final = "TOOLKIT_KERNELS"
+"""Names a library to use instead of one in the package or the cache."""
+
+COMPILERS: Final = ("c++", "g++", "clang++")
+FLAGS: Final = (
+    "-std=c++17",
+    "-O3",
+    "-fPIC",
+    "-fvisibility=hidden",
+    "-fno-exceptions",
+    "-fno-math-errno",
+    "-ffp-contract=off",  # only the source decides where a multiply-add is fused
+    "-mavx2",
+    "-mfma",
+)
+LINK_FLAGS: Final = ("-shared", "-pthread", "-static-libstdc++", "-static-libgcc", "-Wl,--exclude-libs,ALL")
+
+INSTRUCTIONS: Final = {"avx2": (), "avx512": ("-mavx512f",)}
+"""Instruction sets that the inner loops are compiled for, with further flags. The linker keeps the first of equal
+functions, so the least set is first.
+"""
+INNER: Final = "primitives.cpp"
+
+NEEDED: Final = ("avx2", "fma")
+"""Instructions that the library needs, by their names in /proc/cpuinfo."""
+
+EXPECTED: Final = "b8c20fd5c25c0cc4"
+"""Digest of the results of a small case, on every processor. It changes only if the kernels' arithmetic does."""
+
+
+@dataclass(frozen=True)
+class Library:
+    """A checked library.
+
+    Attributes:
+        instructions: the instruction set that it uses on this processor.
+        source_sha256: digest of the source that it was built from.
+        origin: which compiler built it, or that it was given.
+    """
+
+    path: Path
+    instructions: str
+    source_sha256: str
+    origin: str
+
+
+@functools.cache
+def find() -> Library:
+    """Return the library: the given one, else that of the package, else one from the cache, else build it.
+
+    Raises a PreflightError if there is none that works here.
+    """
+    trouble = explain_processor()
+    if trouble:
+        raise PreflightError("this processor cannot run the native kernels", why=trouble, remedy=_REMEDY)
+    given = os.environ.get(VARIABLE)
+    if given or PREBUILT.exists():
+        path = Path(given) if given else PREBUILT
+        return check(path, origin="prebuilt")
+    return build(_default_cache())
+
+
+_REMEDY: Final = "use --kernels stock, or auto to use native kernels where they run"
+
+
+def explain_processor(machine: str = "", facts: Path = Path("/proc/cpuinfo")) -> str:
+    """Return why this processor cannot run the library; an empty text if it can."""
+    machine = machine or platform.machine()
+    if machine not in {"x86_64", "AMD64"} or sys.platform != "linux":
+        return f"they are for x86-64 processors on Linux, and this is {machine} on {sys.platform}"
+    try:
+        lines = facts.read_text(encoding="utf-8").splitlines()
+    except OSError as error:
+        return f"{facts} cannot be read: {error.strerror}"
+    found = next((line.split(":", 1)[1].split() for line in lines if line.startswith("flags")), [])
+    missing = [name for name in NEEDED if name not in found]
+    return f"it has no {' and no '.join(missing)}" if missing else ""
+
+
+@functools.cache
+def digest_source() -> str:
+    """Return the SHA-256 of the names and contents of all source files, as hexadecimal text."""
+    state = hashlib.sha256()
+    for path in sorted(SOURCE.iterdir()):
+        if path.suffix in {".cpp", ".h"}:
+            state.update(f"{path.name}:{path.stat().st_size};".encode())
+            state.update(path.read_bytes())
+    return state.hexdigest()
+
+
+def find_compiler() -> str:
+    """Return the path of a C++ compiler; raises a PreflightError if there is none."""
+    for name in filter(None, (os.environ.get("CXX"), *COMPILERS)):
+        path = shutil.which(name)
+        if path:
+            return path
+    raise PreflightError(
+        "the native kernels cannot be built",
+        why=f"there is no C++ compiler: {', '.join(COMPILERS)}",
+        remedy=f"install one, or {_REMEDY}",
+    )
+
+
+def build(cache: Path) -> Library:
+    """Return the library from the cache; if it is not there, build and check it first."""
+    compiler = find_compiler()
+    version = _run([compiler, "--version"]).splitlines()[0]
+    words = json.dumps([digest_source(), version, FLAGS, LINK_FLAGS, INSTRUCTIONS])
+    path = cache / f"kernels-{hashlib.sha256(words.encode()).hexdigest()[:32]}.so"
+    if path.exists():
+        return check(path, origin=version)
+    try:
+        cache.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(dir=cache, prefix=".build-") as folder:
+            made = compile_library(compiler, Path(folder))
+            checked = check(made, origin=version)
+            made.replace(path)
+    except OSError as error:
+        raise PreflightError(
+            f"the native kernels cannot be kept in {cache}", why=error.strerror or str(error), remedy=_REMEDY
+        ) from error
+    return Library(path, checked.instructions, checked.source_sha256, checked.origin)
+
+
+def compile_library(compiler: str, folder: Path) -> Path:
+    """Compile the library in a folder; returns its path. Raises a PreflightError with the compiler's first error."""
+    define = f'-DNATIVE_SOURCE="{digest_source()}"'
+    plain = [path for path in sorted(SOURCE.glob("*.cpp")) if path.name != INNER]
+    objects = [(path, folder / f"{path.stem}.o", [define]) for path in plain]
+    for name, flags in INSTRUCTIONS.items():
+        objects.append((SOURCE / INNER, folder / f"{name}.o", [*flags, f"-DNATIVE_PRIMITIVES={name.upper()}"]))
+    with ThreadPoolExecutor(count_cores()) as pool:
+        list(pool.map(lambda each: _run([compiler, *FLAGS, *each[2], "-c", str(each[0]), "-o", str(each[1])]), objects))
+    library = folder / "kernels.so"
+    _run([compiler, *LINK_FLAGS, *(str(each[1]) for each in objects), "-o", str(library)])
+    return library
+
+
+def _run(argv: list[str]) -> str:
+    try:
+        done = subprocess.run(argv, capture_output=True, text=True, check=False)
+    except OSError as error:
+        raise PreflightError(f"{argv[0]} does not run", why=error.strerror or str(error), remedy=_REMEDY) from error
+    if done.returncode:
+        errors = [line for line in done.stderr.splitlines() if "error" in line.lower()]
+        raise PreflightError(
+            f"{argv[0]} cannot build the native kernels",
+            why=(errors or done.stderr.splitlines() or [f"exit code {done.returncode}"])[0],
+            remedy=f"give another compiler by CXX, or {_REMEDY}",
+        )
+    return done.stdout
+
+
+_CHECK: Final = """
+import ctypes, json, sys
+library = ctypes.CDLL(sys.argv[1])
+for name in ("toolkit_instructions", "toolkit_source", "toolkit_check"):
+    getattr(library, name).restype = ctypes.c_char_p
+chosen = library.toolkit_instructions()
+found = {name: library.toolkit_check(name.encode()) for name in sys.argv[2:]}
+results = {name: value.decode() for name, value in found.items() if value}
+print(json.dumps([chosen.decode(), library.toolkit_source().decode(), results]))
+"""
+
+
+def check(path: Path, *, origin: str) -> Library:
+    """Run a small case on each instruction set of this processor, in another process, and compare its bits.
+
+    Raises a PreflightError if the library does not load, is of another source, or computes something else.
+    """
+    done = subprocess.run(
+        [sys.executable, "-I", "-c", _CHECK, str(path), *INSTRUCTIONS], capture_output=True, text=True, check=False
+    )
+    if done.returncode:
+        lines = done.stderr.strip().splitlines() or [f"the check ended with {done.returncode}"]
+        raise PreflightError(f"{path} does not work", why=lines[-1], remedy=f"remove it, or {_REMEDY}")
+    instructions, source, results = json.loads(done.stdout)
+    if source != digest_source():
+        raise PreflightError(
+            f"{path} was built from another source", why=f"{source[:12]}, not {digest_source()[:12]}", remedy=_REMEDY
+        )
+    wrong = [name for name, digest in results.items() if digest != EXPECTED]
+    if wrong or not results:
+        raise PreflightError(
+            f"{path} computes something else than it should",
+            why=f"its check gives {results[wrong[0]]} by {wrong[0]}, not {EXPECTED}"
+            if wrong
+            else "nothing was checked",
+            remedy=_REMEDY,
+        )
+    return Library(path, instructions, source, origin)
+
+
+def _default_cache() -> Path:
+    return Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache").expanduser() / "toolkit" / "kernels"

@@ -1,0 +1,197 @@
+"""Wraps the native operations as functions that TensorFlow differentiates.
+
+Maps are float32 (images, channels, height, width). The library sets no shapes, so these functions do.
+"""
+
+import ctypes
+import functools
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+import tensorflow as tf
+
+from train.native import library
+
+Gradient = Callable[..., Any]
+
+
+@functools.cache
+def load() -> Any:
+    """Load the library into TensorFlow, once in a process; returns the module of its operations."""
+    return tf.load_op_library(str(library.find().path))
+
+
+def set_threads(count: int) -> None:
+    """Set the number of threads of the kernels in this process. It does not change their results."""
+    load()  # first: TensorFlow lists the operations of a library only if it loads the library itself
+    ctypes.CDLL(str(library.find().path)).toolkit_set_threads(count)
+
+
+def convolve(x: tf.Tensor, kernel: tf.Tensor, *, first: bool = False) -> tf.Tensor:
+    """Convolve with stride 1 and padding that keeps height and width.
+
+    The gradient of x is left out if this is the `first` layer: nobody needs the gradient of images.
+    """
+
+    @tf.custom_gradient  # type: ignore[untyped-decorator]
+    def run(x: tf.Tensor, kernel: tf.Tensor) -> tuple[tf.Tensor, Gradient]:
+        def differentiate(dy: tf.Tensor) -> tuple[tf.Tensor | None, tf.Tensor]:
+            if first:
+                return None, _shape(load().toolkit_convolution_kernel_gradient(dy=dy, x=x, kernel=kernel), kernel.shape)
+            found = load().toolkit_convolution_gradient(dy=dy, x=x, kernel=kernel)
+            return _shape(found.dx, x.shape), _shape(found.d_kernel, kernel.shape)
+
+        y = load().toolkit_convolution(x=x, kernel=kernel)
+        return _shape(y, [x.shape[0], kernel.shape[-1], *x.shape[2:]]), differentiate
+
+    return run(x, tf.convert_to_tensor(kernel))
+
+
+def scale_rectify(x: tf.Tensor, gamma: tf.Tensor, beta: tf.Tensor) -> tf.Tensor:
+    """Return max(gamma x + beta, 0) by channel."""
+
+    @tf.custom_gradient  # type: ignore[untyped-decorator]
+    def run(x: tf.Tensor, gamma: tf.Tensor, beta: tf.Tensor) -> tuple[tf.Tensor, Gradient]:
+        def differentiate(dy: tf.Tensor) -> list[tf.Tensor]:
+            found = load().toolkit_scale_rectify_gradient(dy=dy, x=x, gamma=gamma, beta=beta)
+            return _shape_all(found, [x.shape, gamma.shape, beta.shape])
+
+        return _shape(load().toolkit_scale_rectify(x=x, gamma=gamma, beta=beta), x.shape), differentiate
+
+    return run(x, tf.convert_to_tensor(gamma), tf.convert_to_tensor(beta))
+
+
+def average_squares(x: tf.Tensor) -> tf.Tensor:
+    """Average squares of 2x2 pixels; an odd row or column at the end is left out."""
+
+    @tf.custom_gradient  # type: ignore[untyped-decorator]
+    def run(x: tf.Tensor) -> tuple[tf.Tensor, Gradient]:
+        def differentiate(dy: tf.Tensor) -> tf.Tensor:
+            return _shape(load().toolkit_average_squares_gradient(dy=dy, size=x.shape[2:]), x.shape)
+
+        halves = [size // 2 for size in x.shape[2:]]
+        return _shape(load().toolkit_average_squares(x=x), [*x.shape[:2], *halves]), differentiate
+
+    return run(x)
+
+
+def average_pixels(x: tf.Tensor) -> tf.Tensor:
+    """Average all pixels of each map: (images, channels)."""
+
+    @tf.custom_gradient  # type: ignore[untyped-decorator]
+    def run(x: tf.Tensor) -> tuple[tf.Tensor, Gradient]:
+        def differentiate(dy: tf.Tensor) -> tf.Tensor:
+            return _shape(load().toolkit_average_pixels_gradient(dy=dy, size=x.shape[2:]), x.shape)
+
+        return _shape(load().toolkit_average_pixels(x=x), x.shape[:2]), differentiate
+
+    return run(x)
+
+
+def apply_dense(x: tf.Tensor, kernel: tf.Tensor, bias: tf.Tensor) -> tf.Tensor:
+    """Return the product of x (images, inputs) and the kernel (inputs, outputs), plus the bias."""
+
+    @tf.custom_gradient  # type: ignore[untyped-decorator]
+    def run(x: tf.Tensor, kernel: tf.Tensor, bias: tf.Tensor) -> tuple[tf.Tensor, Gradient]:
+        def differentiate(dy: tf.Tensor) -> list[tf.Tensor]:
+            found = load().toolkit_dense_gradient(dy=dy, x=x, kernel=kernel)
+            return _shape_all(found, [x.shape, kernel.shape, bias.shape])
+
+        y = load().toolkit_dense(x=x, kernel=kernel, bias=bias)
+        return _shape(y, [x.shape[0], kernel.shape[1]]), differentiate
+
+    return run(x, tf.convert_to_tensor(kernel), tf.convert_to_tensor(bias))
+
+
+def measure_loss(labels: tf.Tensor, logits: tf.Tensor) -> tf.Tensor:
+    """Return the mean over images of the negative log likelihood of each label, int32 (images,)."""
+
+    @tf.custom_gradient  # type: ignore[untyped-decorator]
+    def run(logits: tf.Tensor) -> tuple[tf.Tensor, Gradient]:
+        found = load().toolkit_cross_entropy(logits=logits, labels=labels)
+        gradient = _shape(found.gradient, logits.shape)
+        return _shape(found.loss, []), lambda upstream: upstream * gradient
+
+    return run(logits)
+
+
+def update_by_momentum(
+    weight: tf.Variable, velocity: tf.Variable, gradient: tf.Tensor, rate: tf.Tensor, *, momentum: float, decay: float
+) -> None:
+    """Run a step of gradient descent with Nesterov momentum and an L2 penalty, as `train.optimizer.make_sgd`."""
+    found = load().toolkit_momentum(
+        weight=weight, velocity=velocity, gradient=gradient, rate=rate, momentum=momentum, decay=decay
+    )
+    weight.assign(_shape(found.new_weight, weight.shape))
+    velocity.assign(_shape(found.new_velocity, velocity.shape))
+
+
+def raise_to(base: float, exponent: tf.Tensor) -> tf.Tensor:
+    """Return the power of a number, float32, with a whole exponent."""
+    return _shape(load().toolkit_power(base=base, exponent=tf.cast(exponent, tf.int32)), [])
+
+
+class BlockResult(NamedTuple):
+    """All maps of a block, normalised but not scaled, and the statistics of the batch.
+
+    Mean and unbiased variance of all maps are (channels,). Those between the convolutions are (layers, inner channels).
+    """
+
+    maps: tf.Tensor
+    mean: tf.Tensor
+    variance: tf.Tensor
+    inner_mean: tf.Tensor
+    inner_variance: tf.Tensor
+
+
+def run_block(x: tf.Tensor, weights: Sequence[tf.Tensor]) -> BlockResult:
+    """Run a dense block in training. A layer has six weights: gamma, beta and kernel of each of its convolutions."""
+    layers, channels = len(weights) // 6, _count_channels(x, weights)
+
+    @tf.custom_gradient  # type: ignore[untyped-decorator]
+    def run(x: tf.Tensor, *weights: tf.Tensor) -> tuple[tuple[tf.Tensor, ...], Gradient]:
+        found = load().toolkit_block(x=x, weights=weights)
+        inner = weights[2].shape[3]
+        maps = _shape(found.maps, [x.shape[0], channels, *x.shape[2:]])
+        statistics = _shape_all(
+            [found.mean, found.variance, found.inner_mean, found.inner_variance],
+            [[channels]] * 2 + [[layers, inner]] * 2,
+        )
+
+        def differentiate(upstream: tf.Tensor, *_: tf.Tensor) -> list[tf.Tensor]:
+            # The loss does not use the returned statistics, so their upstream gradients are ignored.
+            dx, gradients = load().toolkit_block_gradient(
+                upstream=upstream,
+                maps=maps,
+                between=found.between,
+                scale=found.scale,
+                inner_mean=found.inner_mean,
+                inner_variance=found.inner_variance,
+                inner_scale=found.inner_scale,
+                weights=weights,
+            )
+            return _shape_all([dx, *gradients], [x.shape, *(weight.shape for weight in weights)])
+
+        return (maps, *statistics), differentiate
+
+    return BlockResult(*run(x, *weights))
+
+
+def infer_block(x: tf.Tensor, weights: Sequence[tf.Tensor], statistics: Sequence[tf.Tensor]) -> tf.Tensor:
+    """Run a dense block with given statistics, the last four of a `BlockResult`; returns its maps, normalised."""
+    names = BlockResult._fields[1:]
+    maps = load().toolkit_block_inference(x=x, weights=weights, **dict(zip(names, statistics, strict=True)))
+    return _shape(maps, [x.shape[0], _count_channels(x, weights), *x.shape[2:]])
+
+
+def _count_channels(x: tf.Tensor, weights: Sequence[tf.Tensor]) -> int:
+    return int(x.shape[1] + len(weights) // 6 * weights[-1].shape[3])
+
+
+def _shape(tensor: tf.Tensor, sizes: Sequence[int | None]) -> tf.Tensor:
+    tensor.set_shape(sizes)
+    return tensor
+
+
+def _shape_all(tensors: Sequence[tf.Tensor], shapes: Sequence[Sequence[int | None]]) -> list[tf.Tensor]:
+    return [_shape(tensor, sizes) for tensor, sizes in zip(tensors, shapes, strict=True)]
