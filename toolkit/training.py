@@ -7,7 +7,7 @@ from typing import Any
 
 from toolkit import digest, files, manifest, project
 from toolkit.engine import Engine, Environment, Job, Mount
-from toolkit.errors import DataError, JobError
+from toolkit.errors import DataError, JobError, UsageError
 from toolkit.manifest import FILE
 from toolkit.project import shorten
 from toolkit.settings import Settings
@@ -22,8 +22,15 @@ RUNS = "/runs"
 
 def read_arguments(arguments: Sequence[str], settings: Settings) -> TrainConfig:
     """Parse the job's arguments, with the folders of the settings as defaults. Raises TrainError: an argument is
-    invalid; DataError: the folder of a local copy does not exist."""
+    invalid; DataError: the folder of a local copy does not exist;
+    UsageError: the kernels are left to be chosen."""
     config = parse(["--out", settings.runs, "--cache-dir", settings.data, *arguments])
+    if config.kernels == "auto":
+        raise UsageError(
+            "the toolkit cannot choose the kernels",
+            why="the folder of a run is named after its configuration, before an environment is asked what it can do",
+            remedy="give --kernels stock or native",
+        )
     if config.data_dir and not Path(config.data_dir).is_dir():
         raise DataError(
             f"the data folder does not exist: {config.data_dir}",

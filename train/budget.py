@@ -130,7 +130,7 @@ def _ask(trouble: str, question: str) -> int:
 def _probe(config: TrainConfig) -> int:
     from train import runtime
 
-    runtime.prepare(config.threads, tf32=config.tf32)
+    runtime.prepare(config.threads, tf32=config.tf32, kernels=config.kernels)
     import numpy as np
     import tensorflow as tf
 

@@ -10,7 +10,20 @@ from typing import Annotated, Any, TextIO
 
 import typer
 
-from train.config import Labels, Loop, Memory, Optimizer, Precision, Progress, Schedule, TrainConfig, follow, resolve
+from train import kernels as kernels_
+from train.config import (
+    Kernels,
+    Labels,
+    Loop,
+    Memory,
+    Optimizer,
+    Precision,
+    Progress,
+    Schedule,
+    TrainConfig,
+    follow,
+    resolve,
+)
 from train.errors import DataError, TrainError, UsageError
 from train.progress import translate
 from train.reader import read_config
@@ -98,6 +111,13 @@ def _collect(  # noqa: PLR0917
     tf32: Annotated[
         bool, _speed("On newer GPUs, multiply float32 with 10 bits of mantissa: faster, less exact.")
     ] = False,
+    kernels: Annotated[
+        Kernels,
+        _speed(
+            "TensorFlow's kernels, or our own for CPUs, which give the same weights on every x86-64 processor; auto "
+            "takes native where they work."
+        ),
+    ] = "stock",
     loop: Annotated[Loop, _speed("Compiled step, Keras' fit, or eager; the same numbers.")] = "function",
     threads: Annotated[
         int, _speed("Threads inside an operation; 0 means all cores that may be used. They decide the last bits.")
@@ -189,7 +209,9 @@ def find_config(argv: Sequence[str]) -> Path | None:
 def main(argv: Sequence[str] | None = None, *, close_network: bool = False) -> int:
     """Run the job; returns the exit code. See ``train.job.run`` for `close_network`."""
     try:
-        config = parse(sys.argv[1:] if argv is None else argv)
+        config, reason = kernels_.choose(parse(sys.argv[1:] if argv is None else argv))
+        if reason and config.progress != "quiet":
+            _print(reason, sys.stderr)
         result = _find_result(config)
         if result is None:
             from train.job import run

@@ -20,6 +20,7 @@ Memory = Literal["plain", "recompute", "shared"]
 Precision = Literal["float32", "mixed_float16", "mixed_bfloat16", "float64"]
 Loop = Literal["function", "fit", "eager"]
 Labels = Literal["fine", "coarse"]
+Kernels = Literal["stock", "native", "auto"]
 Progress = Literal["auto", "plain", "quiet"]
 
 # Fields that do not change what is computed, only places of files, output and times of saving.
@@ -30,7 +31,7 @@ INCIDENTAL: Final = frozenset(
 OPEN: Final = frozenset({"threads", "batch_size"})
 """Fields that may be 0. The run then chooses the value itself and records it."""
 
-LATER: Final = {"tf32": False}
+LATER: Final = {"tf32": False, "kernels": "stock"}
 """Fields that older runs lack, with the values that these runs used. The digest leaves out fields with these values."""
 
 
@@ -88,6 +89,7 @@ class TrainConfig:
     precision: Precision = "float32"
     jit: bool = False
     tf32: bool = False
+    kernels: Kernels = "stock"
     loop: Loop = "function"
     threads: int = 0
     memory_budget: float = 0.0
@@ -152,6 +154,11 @@ class TrainConfig:
             raise UsageError(f"--recompute-blocks names block {wrong[0]}; the model has blocks 1 to {len(self.layers)}")
 
     def _check_combinations(self) -> None:
+        if self.kernels == "native" and (reason := self.explain_stock()):
+            raise UsageError(
+                f"--kernels native does not work with {reason}",
+                remedy="use --kernels stock, or auto to take native kernels where they work",
+            )
         if self.labels == "coarse" and "coarse_classes" not in read_table("datasets")[self.dataset]:
             raise UsageError(f"{self.dataset} has no coarse labels", remedy="--labels coarse is for cifar100")
         if self.extra and self.dataset != "svhn":
@@ -169,6 +176,19 @@ class TrainConfig:
                 "--recompute-blocks says where to save memory, and --memory plain saves none",
                 remedy="use --memory shared or recompute",
             )
+
+    def explain_stock(self) -> str:
+        """Return which option needs stock kernels; an empty text if native ones can run this configuration."""
+        reasons = {
+            f"--precision {self.precision}": self.precision != "float32",
+            f"--memory {self.memory}: they have one way to keep maps": self.memory != "shared",
+            "--recompute-blocks: they have one way to keep maps": bool(self.recompute_blocks),
+            "--dropout": bool(self.dropout),
+            "--jit": self.jit,
+            f"model {self.model}, which has no bottleneck": not self.bottleneck,
+            f"model {self.model}, which begins as for ImageNet": self.stem != "cifar",
+        }
+        return next((reason for reason, holds in reasons.items() if holds), "")
 
     @property
     def shape(self) -> tuple[int, int, int]:

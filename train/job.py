@@ -6,7 +6,7 @@ import math
 import os
 import platform
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from importlib import metadata
@@ -63,7 +63,7 @@ def _run(config: TrainConfig, dataset: Dataset, stop: process.StopSignal, displa
         display.begin("preparing" if config.batch_size else "finding the batch size")
         threads = runtime.choose_threads(config, recorded.get("threads"))
         fixed = budget.fix_batch_size(config, recorded.get("batch_size", 0), threads, dataset.train)
-        environment = runtime.prepare(threads, tf32=config.tf32) | {
+        environment = runtime.prepare(threads, tf32=config.tf32, kernels=config.kernels) | {
             "batch_size": fixed.batch_size,
             "data_sha256": dataset.digest,
             "mean": dataset.mean.tolist(),
@@ -130,7 +130,7 @@ def _make_loop(
     from train.model import formulation
     from train.model.densenet import count_parameters
 
-    form = formulation.choose()
+    form = formulation.choose(config.kernels)
     current, rule = step.start(config, form)
     model = current.model
     batches = Batches(dataset, config)
@@ -138,6 +138,7 @@ def _make_loop(
         f"{config.dataset}: {len(dataset.train)} to train on, {len(dataset.test)} to test on, from {dataset.source}\n"
         f"{config.model}: {count_parameters(model):,} trainable parameters; {batches.total} steps of "
         f"{batches.size} images, {position.environment['threads']} threads"
+        + (", native kernels" if form.native else "")
     )
     plot.draw_model(folder / "model.png", config)
     plot.write_summary(folder / "model.txt", model)
@@ -161,7 +162,8 @@ def _make_loop(
 
 
 def _resume(loop: "Loop", saved: checkpoint.Checkpoint, environment: dict[str, Any]) -> None:
-    _note_changes(saved.position.environment, environment, loop.display)
+    names = runtime.RECORDED_NATIVE if loop.config.kernels == "native" else runtime.RECORDED
+    _note_changes(names, saved.position.environment, environment, loop.display)
     loop.state.write(saved.values)
     loop.position = replace(saved.position, resumed=[*saved.position.resumed, saved.position.step])
     loop.display.say(f"resumed after step {saved.position.step} of {loop.batches.total}")
@@ -195,8 +197,8 @@ def _describe(
     )
 
 
-def _note_changes(recorded: dict[str, Any], now: dict[str, Any], display: Display) -> None:
-    for name in runtime.RECORDED:
+def _note_changes(names: Sequence[str], recorded: dict[str, Any], now: dict[str, Any], display: Display) -> None:
+    for name in names:
         before, after = recorded.get(name, now.get(name)), now.get(name)  # older records lack some names
         if before != after:
             display.say(f"note: {name} was {before}, is {after}; the last bits may differ from an unbroken run")

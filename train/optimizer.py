@@ -8,7 +8,8 @@ from typing import Final
 
 import tensorflow as tf
 
-from train.config import Optimizer, TrainConfig
+from train.config import TrainConfig
+from train.native import operations
 
 Update = Callable[[tf.Variable, tf.Tensor, Sequence[tf.Variable], tf.Tensor, tf.Tensor], None]
 
@@ -23,8 +24,11 @@ class Rule:
 
 
 def choose(config: TrainConfig) -> Rule:
-    make: dict[Optimizer, Callable[[float], Rule]] = {"sgd": make_sgd, "adam": make_adam}
-    return _penalize(make[config.optimizer](config.momentum), config.weight_decay)
+    native = config.kernels == "native"
+    if native and config.optimizer == "sgd":
+        return make_native_sgd(config.momentum, config.weight_decay)
+    rule = make_sgd(config.momentum) if config.optimizer == "sgd" else make_adam(config.momentum, native=native)
+    return _penalize(rule, config.weight_decay)
 
 
 def make_sgd(momentum: float) -> Rule:
@@ -47,21 +51,38 @@ def make_sgd(momentum: float) -> Rule:
     return Rule(("velocity",), update)
 
 
+def make_native_sgd(momentum: float, decay: float) -> Rule:
+    """Return the rule of `make_sgd` with a penalty, whose bits do not depend on how TensorFlow was compiled."""
+
+    def update(
+        weight: tf.Variable, gradient: tf.Tensor, slots: Sequence[tf.Variable], rate: tf.Tensor, count: tf.Tensor
+    ) -> None:
+        del count
+        operations.update_by_momentum(weight, slots[0], gradient, rate, momentum=momentum, decay=decay)
+
+    return Rule(("velocity",), update)
+
+
 ADAM_SECOND_DECAY: Final = 0.999
 ADAM_EPSILON: Final = 1e-8
 
 
-def make_adam(first_decay: float) -> Rule:
-    """Return Adam (Kingma and Ba, arXiv 1412.6980, algorithm 1)."""
+def make_adam(first_decay: float, *, native: bool = False) -> Rule:
+    """Return Adam (Kingma and Ba, arXiv 1412.6980, algorithm 1).
+
+    All its operations but powers are correctly rounded by IEEE 754; a native kernel has its own powers.
+    """
+
+    def power(base: float, count: tf.Tensor, dtype: tf.DType) -> tf.Tensor:
+        return operations.raise_to(base, count) if native else tf.pow(tf.constant(base, dtype), tf.cast(count, dtype))
 
     def update(
         weight: tf.Variable, gradient: tf.Tensor, slots: Sequence[tf.Variable], rate: tf.Tensor, count: tf.Tensor
     ) -> None:
         first = first_decay * slots[0] + (1 - first_decay) * gradient
         second = ADAM_SECOND_DECAY * slots[1] + (1 - ADAM_SECOND_DECAY) * tf.square(gradient)
-        power = tf.cast(count, weight.dtype)
-        unbiased = first / (1 - tf.pow(tf.constant(first_decay, weight.dtype), power))
-        spread = tf.sqrt(second / (1 - tf.pow(tf.constant(ADAM_SECOND_DECAY, weight.dtype), power)))
+        unbiased = first / (1 - power(first_decay, count, weight.dtype))
+        spread = tf.sqrt(second / (1 - power(ADAM_SECOND_DECAY, count, weight.dtype)))
         weight.assign_sub(rate * unbiased / (spread + ADAM_EPSILON))
         for slot, value in zip(slots, (first, second), strict=True):
             slot.assign(value)

@@ -9,7 +9,7 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any, Final
 
-from train.config import TrainConfig
+from train.config import Kernels, TrainConfig
 from train.cores import count_cores
 from train.errors import PreflightError
 
@@ -71,12 +71,16 @@ FLAGS: Final = (
 RECORDED: Final = ("threads", "devices", "tensorflow", "tf32", "numpy", "cuda", "cudnn", "driver", "flags")
 """Keys of the result of `prepare`. If one of the values changes, a resumed run may differ in its last bits."""
 
+RECORDED_NATIVE: Final = ("tensorflow", "numpy", "kernels")
+"""The same for a run with native kernels, which depends on neither processor nor threads."""
 
-def prepare(threads: int, *, tf32: bool = False) -> dict[str, Any]:
+
+def prepare(threads: int, *, tf32: bool = False, kernels: Kernels = "stock") -> dict[str, Any]:
     """Load TensorFlow and fix the settings that change its last bits. Call this before any other use of TensorFlow. An
     operation splits its sums among its `threads`, so their number changes the rounding. With `tf32`, GPUs round the
     factors of float32 products to 10 bits of mantissa, which is TensorFlow's default from compute capability 8.0 on.
-    Returns what the bits depend on besides the configuration, to be recorded with the run."""
+    Raises a PreflightError if native kernels were asked for and cannot run here. Returns what the bits depend on besides
+    the configuration, to be recorded with the run."""
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
     import tensorflow as tf
 
@@ -92,6 +96,7 @@ def prepare(threads: int, *, tf32: bool = False) -> dict[str, Any]:
         tf.config.optimizer.set_experimental_options({"layout_optimizer": False})
     for device in graphics:
         tf.config.experimental.set_memory_growth(device, enable=True)
+    found = _prepare_native(threads, graphics=bool(graphics)) if kernels == "native" else {}
     return {
         "threads": threads,
         "devices": list_devices(),
@@ -99,7 +104,21 @@ def prepare(threads: int, *, tf32: bool = False) -> dict[str, Any]:
         "tf32": tf32,
         **describe_libraries(dict(tf.sysconfig.get_build_info()) if graphics else {}),
         "flags": {name: value for name, value in sorted(os.environ.items()) if name.startswith(FLAGS)},
+        **found,
     }
+
+
+def _prepare_native(threads: int, *, graphics: bool) -> dict[str, Any]:
+    from train.native import library, operations
+
+    if graphics:
+        raise PreflightError(
+            "native kernels run on CPUs, and TensorFlow trains on a GPU here",
+            remedy="use --kernels stock, or hide the GPU by CUDA_VISIBLE_DEVICES=-1",
+        )
+    operations.set_threads(threads)
+    found = library.find()
+    return {"kernels": found.source_sha256, "instructions": found.instructions, "compiler": found.origin}
 
 
 def describe_libraries(build: dict[str, Any]) -> dict[str, str]:

@@ -15,6 +15,7 @@ from train.data import Split
 from train.model import formulation
 from train.model.densenet import build, dropout_seed
 from train.model.formulation import Formulation
+from train.native import operations
 from train.optimizer import Rule
 from train.state import State, create
 
@@ -69,7 +70,7 @@ def make_train_step(
     """Return a function of images as bytes, labels and learning rate that runs a training step on the state. With
     mixed_float16 the loss is scaled. A step whose gradients overflow halves the scale and changes no weight and no
     slot. It still updates the running averages of the normalization, because they come from the forward pass."""
-    form = form or formulation.choose()
+    form = form or formulation.choose(config.kernels)
     model, weights = state.model, [variable.value for variable in state.model.trainable_variables]
     seed = dropout_seed(model)
     scaled = config.precision == "mixed_float16"
@@ -120,7 +121,7 @@ def make_train_step(
         with _replace(kernels, halves), tf.GradientTape() as tape:
             tape.watch(halves)
             logits = model(normalize_images(images, mean, std, model.input.dtype), training=True)
-            loss = tf.reduce_mean(_cross_entropy(labels, logits, form))
+            loss = _measure_loss(labels, logits, form)
             target = loss * scale if scaled else loss
         used = {kernel.path: half for kernel, half in zip(kernels, halves, strict=True)}
         sources = [used.get(variable.path, variable.value) for variable in model.trainable_variables]
@@ -144,14 +145,16 @@ def _replace(variables: list[keras.Variable], values: list[tf.Tensor]) -> keras.
     return scope
 
 
-def _cross_entropy(labels: tf.Tensor, logits: tf.Tensor, form: Formulation) -> tf.Tensor:
-    """Return the negative log likelihood of each label: (batch,)."""
+def _measure_loss(labels: tf.Tensor, logits: tf.Tensor, form: Formulation) -> tf.Tensor:
+    """Return the mean negative log likelihood of the labels."""
+    if form.native:
+        return operations.measure_loss(labels, logits)
     if not form.asynchronous:
-        return tf.nn.sparse_softmax_cross_entropy_with_logits(labels, logits)
+        return tf.reduce_mean(tf.nn.sparse_softmax_cross_entropy_with_logits(labels, logits))
     # Deterministic TensorFlow would gather the likelihoods, and the gradient of that operation sorts on a GPU.
     likelihoods = tf.nn.log_softmax(logits)
     chosen = tf.one_hot(tf.cast(labels, tf.int64), logits.shape[-1], dtype=logits.dtype)
-    return -tf.reduce_sum(chosen * likelihoods, axis=-1)
+    return tf.reduce_mean(-tf.reduce_sum(chosen * likelihoods, axis=-1))
 
 
 def _adapt_scale(state: State, finite: tf.Tensor) -> None:
@@ -191,7 +194,7 @@ def compile_train_step(
     """Return a step as a graph, compiled by XLA if asked to; for the eager loop, the step itself. On an asynchronous
     device, a batch and an outcome take one copy each, except with Keras' ``fit``. With `resident` images, the step
     takes what ``Batches.choose`` returns."""
-    form = form or formulation.choose()
+    form = form or formulation.choose(config.kernels)
     if config.loop == "eager":
         return step
     if config.loop == "fit" or not form.asynchronous:

@@ -43,6 +43,7 @@ from train.model.normalization import (
     with_biased_variance,
 )
 from train.model.randomness import Dropout
+from train.native import operations
 
 Mode = Literal["plain", "recompute", "shared"]
 
@@ -87,6 +88,8 @@ def dense_block(
     `mode` chooses what is kept for the backward pass; it does not change the result. `compiled` means that XLA compiles
     the caller, which needs another kind of barrier.
     """
+    if form.native:
+        return _run_native(x, layers)
     if mode == "shared":
         return _run_shared(x, layers, form, dropout=dropout, compiled=compiled)
     maps, inner = x, []
@@ -137,6 +140,9 @@ def dense_block_inference(
     x: tf.Tensor, layers: Sequence[Layer], features: Statistics, inner: Sequence[Statistics], form: Formulation
 ) -> tf.Tensor:
     """Run a dense block with given statistics; returns all maps, normalised but not scaled."""
+    if form.native:
+        between = [tf.stack(parts) for parts in zip(*inner, strict=True)]
+        return operations.infer_block(x, _flatten(layers), [*features, *between])
     axis = form.axis
     normal = _standardize_by(x, Statistics(*(part[: x.shape[axis]] for part in features)), form)
     for index, (first, *rest) in enumerate(layers):
@@ -148,6 +154,16 @@ def dense_block_inference(
         own = Statistics(*(part[start : start + new.shape[axis]] for part in features))
         normal = tf.concat([normal, _standardize_by(new, own, form)], axis=axis)
     return normal
+
+
+def _run_native(x: tf.Tensor, layers: Sequence[Layer]) -> Block:
+    maps, *features, inner_mean, inner_variance = operations.run_block(x, _flatten(layers))
+    inner = zip(tf.unstack(inner_mean), tf.unstack(inner_variance), strict=True)
+    return Block(maps, (Statistics(*features),), tuple(Statistics(*pair) for pair in inner))
+
+
+def _flatten(layers: Sequence[Layer]) -> list[tf.Tensor]:
+    return [tf.convert_to_tensor(tensor) for units in layers for unit in units for tensor in unit]
 
 
 def _run_layer(
@@ -248,8 +264,7 @@ def _run_shared(x: tf.Tensor, layers: Sequence[Layer], form: Formulation, *, dro
 
         return forward.results, differentiate
 
-    flat = [tf.convert_to_tensor(tensor) for units in layers for unit in units for tensor in unit]
-    maps, *found = run(x, *flat)
+    maps, *found = run(x, *_flatten(layers))
     statistics = [Statistics(*found[start : start + 2]) for start in range(0, len(found), 2)]
     features = len(layers) + 1
     return Block(maps, tuple(statistics[:features]), tuple(statistics[features:]))

@@ -9,7 +9,16 @@ from train.config import TrainConfig
 from train.model import formulation
 from train.model.block import Mode
 from train.model.formulation import Formulation
-from train.model.layers import DenseBlock, Pool, ScaleRectify, StatelessDropout, he_normal
+from train.model.layers import (
+    DenseBlock,
+    NativeAveragePooling,
+    NativeConvolution,
+    NativeDense,
+    Pool,
+    ScaleRectify,
+    StatelessDropout,
+    he_normal,
+)
 
 
 def list_layers(config: TrainConfig, form: Formulation) -> list[keras.layers.Layer]:
@@ -19,18 +28,16 @@ def list_layers(config: TrainConfig, form: Formulation) -> list[keras.layers.Lay
     seed = tf.Variable([0, 0], dtype=tf.int64, trainable=False, name="dropout_seed") if config.dropout else None
 
     def convolve(channels: int, size: int, name: str, strides: int = 1) -> keras.layers.Layer:
-        initial = he_normal(config.seed, f"{name}/kernel")
-        return keras.layers.Conv2D(
-            channels,
-            size,
-            strides,
-            "same",
-            use_bias=False,
-            kernel_initializer=initial,
-            data_format=form.keras_format,
-            name=name,
-            dtype=policy,
-        )
+        options: dict[str, Any] = {
+            "use_bias": False,
+            "kernel_initializer": he_normal(config.seed, f"{name}/kernel"),
+            "data_format": form.keras_format,
+            "name": name,
+            "dtype": policy,
+        }
+        if form.native:
+            return NativeConvolution(channels, size, strides, "same", first=name == "stem", **options)
+        return keras.layers.Conv2D(channels, size, strides, "same", **options)
 
     channels = config.list_channels()
     own: dict[str, Any] = {"seed": config.seed, "form": form, "dtype": policy}
@@ -69,10 +76,13 @@ def list_layers(config: TrainConfig, form: Formulation) -> list[keras.layers.Lay
                 # The paper convolves, then averages. Both are linear; one mixes channels, the other pixels. So they
                 # commute if nothing is between them. Averaging first needs a quarter of the work and of the memory.
                 layers += [pool, transition]
+    average, dense = keras.layers.GlobalAveragePooling2D, keras.layers.Dense
+    if form.native:
+        average, dense = NativeAveragePooling, NativeDense
     return [
         *layers,
-        keras.layers.GlobalAveragePooling2D(data_format=form.keras_format, name="average", dtype=head),
-        keras.layers.Dense(
+        average(data_format=form.keras_format, name="average", dtype=head),
+        dense(
             config.classes,
             kernel_initializer=he_normal(config.seed, "classifier/kernel"),
             name="classifier",
@@ -90,7 +100,7 @@ def build(config: TrainConfig, form: Formulation | None = None) -> keras.Model:
     """Build the network, by default for the devices of this machine."""
     image = keras.Input(config.shape, name="image", dtype=keras.DTypePolicy(config.precision).variable_dtype)
     value = image
-    for layer in list_layers(config, form or formulation.choose()):
+    for layer in list_layers(config, form or formulation.choose(config.kernels)):
         value = layer(value)
     return keras.Model(image, value, name=f"densenet_{config.model.replace('-', '_')}")
 

@@ -9,6 +9,8 @@ from typing import Final, Literal
 
 import tensorflow as tf
 
+from train.config import Kernels
+
 
 @dataclass(frozen=True, kw_only=True)
 class Formulation:
@@ -33,6 +35,7 @@ class Formulation:
             prepares the next one meanwhile, and the results are one copy to the host, which reads it a step later.
         longest_sum: largest number of values for which a norm's statistics are one sum. For more values, columns are
             summed first, which needs channels last; see ``train.model.normalization``. None: always one sum.
+        native: use the kernels of ``train.native``. They need channels first, float32, and blocks with bottleneck.
     """
 
     channels_first: bool
@@ -42,6 +45,7 @@ class Formulation:
     compile_updates: bool
     asynchronous: bool
     longest_sum: int | None
+    native: bool = False
 
     @property
     def axis(self) -> int:
@@ -88,6 +92,20 @@ FOR_GPU: Final = Formulation(
 """Chosen by counting the kernel launches of a training step on an emulated GPU, not by timing a real one."""
 
 
-def choose() -> Formulation:
-    """Return the formulation for the devices of this machine."""
+FOR_NATIVE: Final = Formulation(
+    channels_first=True,
+    pointwise_as_product=False,
+    gathered=0,
+    project_in_readers=False,
+    compile_updates=False,
+    asynchronous=False,
+    longest_sum=None,
+    native=True,
+)
+
+
+def choose(kernels: Kernels) -> Formulation:
+    """Return the formulation for these kernels and the devices of this machine."""
+    if kernels == "native":
+        return FOR_NATIVE
     return FOR_GPU if tf.config.list_physical_devices("GPU") else FOR_CPU

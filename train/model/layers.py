@@ -11,6 +11,7 @@ from train.model.block import Mode, Unit, dense_block, dense_block_inference
 from train.model.formulation import Formulation
 from train.model.normalization import Statistics, scale_rectify
 from train.model.randomness import make_dropout
+from train.native import operations
 
 AVERAGING: Final = 0.9
 """Share of its old value that a running average keeps at each step, as in the paper's own code."""
@@ -153,8 +154,34 @@ class Pool(keras.layers.Layer):  # type: ignore[misc]  # keras has no types
         self.kind, self.size, self.form, self.padding = kind, size, form, padding
 
     def call(self, x: tf.Tensor) -> tf.Tensor:
+        if self.form.native:
+            return operations.average_squares(x)
         pool = tf.nn.max_pool2d if self.kind == "max" else tf.nn.avg_pool2d
         return pool(x, self.size, 2, self.padding, data_format=self.form.data_format)
+
+
+class NativeConvolution(keras.layers.Conv2D):  # type: ignore[misc]  # keras has no types
+    """A convolution with stride 1 and without bias, by a native kernel.
+
+    `first` says that no layer before it has weights, so that nobody needs the gradient of its input.
+    """
+
+    def __init__(self, *arguments: Any, first: bool, **options: Any) -> None:
+        super().__init__(*arguments, **options)
+        self.first = first
+
+    def call(self, x: tf.Tensor) -> tf.Tensor:
+        return operations.convolve(x, self.kernel.value, first=self.first)
+
+
+class NativeAveragePooling(keras.layers.GlobalAveragePooling2D):  # type: ignore[misc]  # keras has no types
+    def call(self, x: tf.Tensor) -> tf.Tensor:
+        return operations.average_pixels(x)
+
+
+class NativeDense(keras.layers.Dense):  # type: ignore[misc]  # keras has no types
+    def call(self, x: tf.Tensor) -> tf.Tensor:
+        return operations.apply_dense(x, self.kernel.value, self.bias.value)
 
 
 class StatelessDropout(keras.layers.Layer):  # type: ignore[misc]  # keras has no types

@@ -16,6 +16,7 @@ import numpy as np
 import tensorflow as tf
 
 from train.model.formulation import Formulation
+from train.native import operations
 
 EPSILON: Final = 1e-5
 
@@ -199,6 +200,8 @@ def scale_shift_gradient(dy: tf.Tensor, x: tf.Tensor, gamma: tf.Tensor, form: Fo
 
 def scale_rectify(x: tf.Tensor, gamma: tf.Tensor, beta: tf.Tensor, form: Formulation) -> tf.Tensor:
     """Return the ReLU of `scale_shift` of normalised maps; TensorFlow differentiates it."""
+    if form.native:
+        return operations.scale_rectify(x, gamma, beta)
     if not form.project_in_readers:
         return tf.nn.relu(scale_shift(x, gamma, beta, form))
 

@@ -221,7 +221,7 @@ def test_a_run_read_late_stops_and_goes_on_as_if_unbroken(
     def train(out: str) -> tuple[str, list[list[str]]]:
         if out == "stopped":
             monkeypatch.setattr(runtime, "read_device_limit", lambda: 10**9)
-        monkeypatch.setattr(formulation, "choose", lambda: replace(FOR_CPU, asynchronous=True))
+        monkeypatch.setattr(formulation, "choose", lambda kernels: replace(FOR_CPU, asynchronous=True))
         config = resolve("digits", depth=10, steps=7, batch_size=360, checkpoint_every=5, log_every=1, threads=2,
                          progress="quiet", out=str(tmp_path / out))  # fmt: skip
         manifest = job.run(config)
