@@ -151,7 +151,7 @@ def _make_loop(
         batches,
         current,
         step.compile_train_step(training, config, resident=resident),
-        step.compile_evaluation_step(step.make_evaluation_step(model, dataset.mean, dataset.std), config),
+        step.compile_evaluation_step(step.make_evaluation_step(model, dataset.mean, dataset.std, form=form), config),
         folder,
         display,
         stop,
@@ -163,7 +163,7 @@ def _make_loop(
 
 def _resume(loop: "Loop", saved: checkpoint.Checkpoint, environment: dict[str, Any]) -> None:
     names = runtime.RECORDED_NATIVE if loop.config.kernels == "native" else runtime.RECORDED
-    _note_changes(names, saved.position.environment, environment, loop.display)
+    _note_changes(saved.position.environment, environment, loop.display, names=names)
     loop.state.write(saved.values)
     loop.position = replace(saved.position, resumed=[*saved.position.resumed, saved.position.step])
     loop.display.say(f"resumed after step {saved.position.step} of {loop.batches.total}")
@@ -197,7 +197,9 @@ def _describe(
     )
 
 
-def _note_changes(names: Sequence[str], recorded: dict[str, Any], now: dict[str, Any], display: Display) -> None:
+def _note_changes(
+    recorded: dict[str, Any], now: dict[str, Any], display: Display, *, names: Sequence[str] = runtime.RECORDED
+) -> None:
     for name in names:
         before, after = recorded.get(name, now.get(name)), now.get(name)  # older records lack some names
         if before != after:

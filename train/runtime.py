@@ -79,8 +79,8 @@ def prepare(threads: int, *, tf32: bool = False, kernels: Kernels = "stock") -> 
     """Load TensorFlow and fix the settings that change its last bits. Call this before any other use of TensorFlow. An
     operation splits its sums among its `threads`, so their number changes the rounding. With `tf32`, GPUs round the
     factors of float32 products to 10 bits of mantissa, which is TensorFlow's default from compute capability 8.0 on.
-    Raises a PreflightError if native kernels were asked for and cannot run here. Returns what the bits depend on besides
-    the configuration, to be recorded with the run."""
+    Raises a PreflightError if native kernels were asked for and cannot run here. Returns what the bits depend on
+    besides the configuration, to be recorded with the run."""
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
     import tensorflow as tf
 

@@ -120,7 +120,7 @@ def make_train_step(
         halves = cast_together([kernel.value for kernel in kernels]) if kernels else []
         with _replace(kernels, halves), tf.GradientTape() as tape:
             tape.watch(halves)
-            logits = model(normalize_images(images, mean, std, model.input.dtype), training=True)
+            logits = model(normalize_images(images, mean, std, model.input.dtype, form), training=True)
             loss = _measure_loss(labels, logits, form)
             target = loss * scale if scaled else loss
         used = {kernel.path: half for kernel, half in zip(kernels, halves, strict=True)}
@@ -166,17 +166,28 @@ def _adapt_scale(state: State, finite: tf.Tensor) -> None:
     state.skipped.assign_add(tf.cast(~finite, state.skipped.dtype))
 
 
-def make_evaluation_step(model: keras.Model, mean: NDArray[np.float64], std: NDArray[np.float64]) -> EvaluationStep:
-    """Return a function from images as bytes to logits (batch, classes)."""
+def make_evaluation_step(
+    model: keras.Model, mean: NDArray[np.float64], std: NDArray[np.float64], *, form: Formulation | None = None
+) -> EvaluationStep:
+    """Return a function from images as bytes to logits (batch, classes). Native kernels need their formulation."""
 
     def step(images: tf.Tensor) -> tf.Tensor:
-        return model(normalize_images(images, mean, std, model.input.dtype), training=False)
+        return model(normalize_images(images, mean, std, model.input.dtype, form), training=False)
 
     return step
 
 
-def normalize_images(images: tf.Tensor, mean: NDArray[np.float64], std: NDArray[np.float64], dtype: str) -> tf.Tensor:
+def normalize_images(
+    images: tf.Tensor,
+    mean: NDArray[np.float64],
+    std: NDArray[np.float64],
+    dtype: str,
+    form: Formulation | None = None,
+) -> tf.Tensor:
     """Turn bytes into floats, so that each channel of the training split has mean 0 and deviation 1."""
+    if form and form.native:
+        # In a graph, TensorFlow replaces a division by a constant with a product, which is rounded differently.
+        return (tf.cast(images, dtype) - tf.constant(mean, dtype)) * tf.constant(1 / std, dtype)
     return (tf.cast(images, dtype) - tf.constant(mean, dtype)) / tf.constant(std, dtype)
 
 

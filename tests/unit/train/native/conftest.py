@@ -1,0 +1,41 @@
+"""Native tests need a library that works here. It is built once and stays in the user's cache."""
+
+import ctypes
+import os
+from collections.abc import Iterator
+
+import pytest
+
+from train.errors import PreflightError
+from train.native import library, operations
+
+
+def _find_trouble() -> str:
+    try:
+        library.find()
+    except PreflightError as error:
+        return f"{error.what}: {error.why}"
+    return ""
+
+
+@pytest.fixture(scope="session", autouse=True)
+def native() -> None:
+    trouble = _find_trouble()
+    if not trouble:
+        operations.set_threads(2)
+    elif os.environ.get("TOOLKIT_REQUIRE_NATIVE"):
+        pytest.fail(trouble)
+    else:
+        pytest.skip(trouble)
+
+
+@pytest.fixture
+def kernels() -> Iterator[ctypes.CDLL]:
+    """Yield the library, whose threads and instruction set a test may change."""
+    operations.load()
+    loaded = ctypes.CDLL(str(library.find().path))
+    loaded.toolkit_instructions.restype = ctypes.c_char_p
+    chosen = loaded.toolkit_instructions()
+    yield loaded
+    loaded.toolkit_choose(chosen)
+    operations.set_threads(2)

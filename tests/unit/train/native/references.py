@@ -1,0 +1,89 @@
+"""Results and gradients of each small operation in float64, by NumPy."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+Array = Any
+
+
+def convolve(x: Array, kernel: Array) -> Array:
+    size = kernel.shape[0]
+    return sum(
+        np.einsum("nchw,cd->ndhw", shift(x, i - size // 2, j - size // 2), kernel[i, j])
+        for i in range(size)
+        for j in range(size)
+    )
+
+
+def convolve_gradient(dy: Array, x: Array, kernel: Array) -> list[Array]:
+    size, dx, d_kernel = kernel.shape[0], np.zeros_like(x), np.zeros_like(kernel)
+    for i in range(size):
+        for j in range(size):
+            down, right = i - size // 2, j - size // 2
+            d_kernel[i, j] = np.einsum("nchw,ndhw->cd", shift(x, down, right), dy)
+            dx += shift(np.einsum("ndhw,cd->nchw", dy, kernel[i, j]), -down, -right)
+    return [dx, d_kernel]
+
+
+def shift(x: Array, down: int, right: int) -> Array:
+    """Return maps whose pixel (i, j) is that at (i + down, j + right) of x, or 0 outside."""
+    height, width = x.shape[2:]
+    margin = max(abs(down), abs(right))
+    padded = np.pad(x, ((0, 0), (0, 0), (margin, margin), (margin, margin)))
+    return padded[:, :, margin + down : margin + down + height, margin + right : margin + right + width]
+
+
+def spread(values: Array) -> Array:
+    return values[:, None, None]
+
+
+def scale_rectify(x: Array, gamma: Array, beta: Array) -> Array:
+    return np.maximum(x * spread(gamma) + spread(beta), 0)
+
+
+def scale_rectify_gradient(dy: Array, x: Array, gamma: Array, beta: Array) -> list[Array]:
+    passed = dy * (x * spread(gamma) + spread(beta) > 0)
+    return [passed * spread(gamma), (passed * x).sum((0, 2, 3)), passed.sum((0, 2, 3))]
+
+
+def average_squares(x: Array) -> Array:
+    height, width = (size // 2 * 2 for size in x.shape[2:])
+    x = x[:, :, :height, :width]
+    return (x[:, :, ::2, ::2] + x[:, :, ::2, 1::2] + x[:, :, 1::2, ::2] + x[:, :, 1::2, 1::2]) / 4
+
+
+def average_squares_gradient(dy: Array, x: Array) -> list[Array]:
+    dx = np.zeros_like(x)
+    height, width = (size // 2 * 2 for size in x.shape[2:])
+    dx[:, :, :height, :width] = np.repeat(np.repeat(dy, 2, 2), 2, 3) / 4
+    return [dx]
+
+
+def average_pixels(x: Array) -> Array:
+    return x.mean((2, 3))
+
+
+def average_pixels_gradient(dy: Array, x: Array) -> list[Array]:
+    return [np.broadcast_to(dy[:, :, None, None], x.shape) / np.prod(x.shape[2:])]
+
+
+def apply_dense(x: Array, kernel: Array, bias: Array) -> Array:
+    return x @ kernel + bias
+
+
+def apply_dense_gradient(dy: Array, x: Array, kernel: Array, bias: Array) -> list[Array]:
+    return [dy @ kernel.T, x.T @ dy, dy.sum(0)]
+
+
+def measure_loss(logits: Array, labels: Sequence[int]) -> Array:
+    shifted = logits - logits.max(1, keepdims=True)
+    return np.mean(np.log(np.exp(shifted).sum(1)) - shifted[np.arange(len(labels)), labels])
+
+
+def measure_loss_gradient(logits: Array, labels: Sequence[int]) -> Array:
+    likelihoods = np.exp(logits - logits.max(1, keepdims=True))
+    likelihoods /= likelihoods.sum(1, keepdims=True)
+    likelihoods[np.arange(len(labels)), labels] -= 1
+    return likelihoods / len(labels)

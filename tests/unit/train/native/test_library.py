@@ -1,0 +1,219 @@
+"""The library is built once, checked before it is used, and its absence is explained."""
+
+import os
+import shutil
+import stat
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.tiers import slow
+from train.errors import PreflightError
+from train.native import library
+
+
+@pytest.fixture
+def fresh(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Let `find` search again, and forget what it found here."""
+    library.find.cache_clear()
+    yield
+    monkeypatch.undo()
+    library.find.cache_clear()
+
+
+@pytest.fixture
+def quick(monkeypatch: pytest.MonkeyPatch) -> list[Path]:
+    """Copy the library that exists instead of compiling it; return the folders in which it was 'compiled'."""
+    made, folders = library.find().path, []
+
+    def copy(_: str, folder: Path) -> Path:
+        folders.append(folder)
+        return Path(shutil.copy(made, folder / "kernels.so"))
+
+    monkeypatch.setattr(library, "compile_library", copy)
+    return folders
+
+
+def write_program(path: Path, text: str) -> Path:
+    path.write_text(f"#!/bin/sh\n{text}\n")
+    path.chmod(stat.S_IRWXU)
+    return path
+
+
+def test_it_says_what_it_is() -> None:
+    found = library.find()
+    assert found.source_sha256 == library.digest_source()
+    assert found.instructions in library.INSTRUCTIONS
+    assert found.origin
+
+
+def test_it_is_built_once(tmp_path: Path, quick: list[Path]) -> None:
+    first = library.build(tmp_path)
+    assert library.build(tmp_path) == first
+    assert len(quick) == 1
+    assert [path.name for path in tmp_path.iterdir()] == [first.path.name], "nothing else is left in the cache"
+
+
+@pytest.mark.parametrize("change", ["source", "compiler", "flags"])
+def test_another_source_compiler_or_flag_makes_another(
+    tmp_path: Path, quick: list[Path], monkeypatch: pytest.MonkeyPatch, change: str
+) -> None:
+    first = library.build(tmp_path / "cache")
+    if change == "source":
+        shutil.copytree(library.SOURCE, tmp_path / "source")
+        with (tmp_path / "source" / "layers.cpp").open("a") as file:
+            file.write("// changed\n")
+        monkeypatch.setattr(library, "SOURCE", tmp_path / "source")
+        library.digest_source.cache_clear()
+        with pytest.raises(PreflightError, match="was built from another source"):
+            library.build(tmp_path / "cache")
+        monkeypatch.undo()
+        library.digest_source.cache_clear()
+    elif change == "compiler":
+        program = write_program(tmp_path / "other", "echo other 1.0")
+        monkeypatch.setenv("CXX", str(program))
+        second = library.build(tmp_path / "cache")
+        assert (second.path != first.path, second.origin) == (True, "other 1.0")
+    else:
+        monkeypatch.setattr(library, "FLAGS", ("-O1", *library.FLAGS))
+        assert library.build(tmp_path / "cache").path != first.path
+    assert len(quick) == 2
+
+
+def test_builds_at_once_do_not_disturb_each_other(tmp_path: Path, quick: list[Path]) -> None:
+    found: list[library.Library] = []
+    threads = [threading.Thread(target=lambda: found.append(library.build(tmp_path))) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(found) == 4
+    assert len(set(found)) == 1
+    assert len(set(quick)) == len(quick), "each has a folder of its own"
+    assert [path.name for path in tmp_path.iterdir()] == [found[0].path.name]
+
+
+def test_nothing_is_published_that_is_not_checked(
+    tmp_path: Path, quick: list[Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(library, "EXPECTED", "0" * 16)
+    with pytest.raises(PreflightError, match="computes something else") as caught:
+        library.build(tmp_path)
+    assert "by avx" in caught.value.why
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("content", [b"", b"\x7fELF and no more"])
+def test_a_damaged_library_is_explained(tmp_path: Path, quick: list[Path], content: bytes) -> None:
+    path = library.build(tmp_path).path
+    path.write_bytes(content)
+    with pytest.raises(PreflightError, match="does not work") as caught:
+        library.build(tmp_path)
+    assert str(path) in caught.value.what
+    assert "remove it" in caught.value.remedy
+
+
+def test_a_library_that_crashes_does_not_take_the_run_with_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(library, "_CHECK", "import os, signal; os.kill(os.getpid(), signal.SIGILL)")
+    with pytest.raises(PreflightError) as caught:
+        library.check(library.find().path, origin="")
+    assert caught.value.why == "the check ended with -4"
+
+
+def test_without_a_compiler(tmp_path: Path, fresh: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.delenv("CXX", raising=False)
+    monkeypatch.delenv(library.VARIABLE, raising=False)
+    with pytest.raises(PreflightError, match="cannot be built") as caught:
+        library.find()
+    assert "no C++ compiler" in caught.value.why
+
+
+@pytest.mark.parametrize(
+    ("program", "why"),
+    [
+        ("[ $1 = --version ] && echo x && exit; echo 'a.cpp:1: error: no such header' >&2; exit 1", "no such header"),
+        ("[ $1 = --version ] && echo x && exit; exit 3", "exit code 3"),
+        ("[ $1 = --version ] && echo x && exit; exit 0", ""),  # claims to have compiled
+    ],
+)
+def test_a_broken_compiler(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, program: str, why: str) -> None:
+    monkeypatch.setenv("CXX", str(write_program(tmp_path / "c++", program)))
+    with pytest.raises(PreflightError) as caught:
+        library.build(tmp_path / "cache")
+    assert why in caught.value.why
+    assert not list((tmp_path / "cache").iterdir())
+
+
+def test_a_cache_that_cannot_be_written(tmp_path: Path, quick: list[Path]) -> None:
+    (tmp_path / "cache").write_text("a file")
+    with pytest.raises(PreflightError, match="cannot be kept"):
+        library.build(tmp_path / "cache")
+
+
+def test_a_given_library_is_checked_and_used(tmp_path: Path, fresh: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    given = Path(shutil.copy(library.find().path, tmp_path / "given.so"))
+    library.find.cache_clear()
+    monkeypatch.setenv(library.VARIABLE, str(given))
+    found = library.find()
+    assert (found.path, found.origin) == (given, "prebuilt")
+    library.find.cache_clear()
+    monkeypatch.setenv(library.VARIABLE, str(tmp_path / "missing.so"))
+    with pytest.raises(PreflightError, match="does not work"):
+        library.find()
+
+
+def test_the_package_can_hold_a_library(tmp_path: Path, fresh: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(library, "PREBUILT", Path(shutil.copy(library.find().path, tmp_path / "kernels.so")))
+    library.find.cache_clear()
+    monkeypatch.setenv("PATH", "")
+    monkeypatch.delenv(library.VARIABLE, raising=False)
+    assert library.find().origin == "prebuilt"
+
+
+@pytest.mark.parametrize(
+    ("machine", "flags", "why"),
+    [
+        ("x86_64", "fma avx avx2 sse4_2", ""),
+        ("x86_64", "avx sse4_2", "it has no avx2 and no fma"),
+        ("x86_64", "avx2", "it has no fma"),
+        ("aarch64", "asimd", "this is aarch64"),
+    ],
+)
+def test_processors(tmp_path: Path, machine: str, flags: str, why: str) -> None:
+    facts = tmp_path / "cpuinfo"
+    facts.write_text(f"processor\t: 0\nflags\t\t: {flags}\n")
+    found = library.explain_processor(machine, facts)
+    assert why in found
+    assert bool(why) == bool(found)
+    assert "cannot be read" in library.explain_processor("x86_64", tmp_path / "none")
+
+
+def test_an_old_processor_is_refused(fresh: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(library, "explain_processor", lambda: "it has no avx2")
+    with pytest.raises(PreflightError, match="this processor"):
+        library.find()
+
+
+def test_it_loads_without_tensorflow() -> None:
+    code = "import ctypes, sys; print(ctypes.CDLL(sys.argv[1]).toolkit_choose(b'avx2'))"
+    done = subprocess.run(
+        [sys.executable, "-I", "-c", code, str(library.find().path)], capture_output=True, text=True, check=True
+    )
+    assert done.stdout == "1\n"
+
+
+@pytest.mark.parametrize("level", [slow("-O1"), slow("-O2")])
+def test_the_compilers_effort_does_not_change_the_bits(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, level: str
+) -> None:
+    flags: tuple[Any, ...] = tuple(level if flag == "-O3" else flag for flag in library.FLAGS)
+    assert level in flags
+    monkeypatch.setattr(library, "FLAGS", flags)
+    monkeypatch.setenv("PATH", os.environ["PATH"])
+    assert library.build(tmp_path).source_sha256 == library.digest_source()

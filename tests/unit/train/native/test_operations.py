@@ -1,0 +1,353 @@
+"""Each native operation and its gradient against float64, for all kinds of shapes and values."""
+
+import ctypes
+import math
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+import pytest
+import tensorflow as tf
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tests.unit.train.blocks import make_layers, settle
+from tests.unit.train.native import references
+from tests.unit.train.references import measure
+from train.model.block import dense_block, dense_block_inference
+from train.model.formulation import FOR_CPU, FOR_NATIVE, Formulation
+from train.model.normalization import Statistics
+from train.model.randomness import NONE
+from train.native import operations
+
+BOUND = 2e-6
+"""Largest relative error of a result or a gradient."""
+BLOCK_BOUND = 7e-6
+"""The same for a block of up to six layers: 2e-6 to 4e-6 were measured, with stock kernels 8e-6 to 18e-6."""
+
+
+class Operation(NamedTuple):
+    """A native function, its reference and the reference of its gradient; `shape` makes the shapes of its inputs."""
+
+    run: Callable[..., tf.Tensor]
+    reference: Callable[..., Any]
+    gradient: Callable[..., list[Any]]
+    shape: Callable[[int, int, int, int, int], list[tuple[int, ...]]]
+
+
+def make_convolution(size: int) -> Operation:
+    return Operation(
+        operations.convolve,
+        references.convolve,
+        references.convolve_gradient,
+        lambda n, c, h, w, d: [(n, c, h, w), (size, size, c, d)],
+    )
+
+
+OPERATIONS = {
+    "1x1": make_convolution(1),
+    "3x3": make_convolution(3),
+    "5x5": make_convolution(5),
+    "scale_rectify": Operation(
+        operations.scale_rectify,
+        references.scale_rectify,
+        references.scale_rectify_gradient,
+        lambda n, c, h, w, _: [(n, c, h, w), (c,), (c,)],
+    ),
+    "average_squares": Operation(
+        operations.average_squares,
+        references.average_squares,
+        references.average_squares_gradient,
+        lambda n, c, h, w, _: [(n, c, h + 1, w + 1)],
+    ),
+    "average_pixels": Operation(
+        operations.average_pixels,
+        references.average_pixels,
+        references.average_pixels_gradient,
+        lambda n, c, h, w, _: [(n, c, h, w)],
+    ),
+    "dense": Operation(
+        operations.apply_dense,
+        references.apply_dense,
+        references.apply_dense_gradient,
+        lambda n, c, h, w, d: [(n, c * h), (c * h, d), (d,)],
+    ),
+}
+
+
+def draw(shapes: Sequence[Sequence[int]], seed: int = 0) -> list[Any]:
+    numbers = np.random.default_rng(seed)
+    return [numbers.normal(size=shape).astype(np.float32) for shape in shapes]
+
+
+def differentiate(run: Callable[..., tf.Tensor], inputs: Sequence[Any], upstream: Any = None) -> list[Any]:
+    """Return the result and the gradients of all inputs."""
+    with tf.GradientTape() as tape:
+        tensors = [tf.constant(value) for value in inputs]
+        tape.watch(tensors)
+        y = run(*tensors)
+    upstream = draw([y.shape], seed=1)[0] if upstream is None else upstream
+    return [y.numpy(), *(part.numpy() for part in tape.gradient(y, tensors, tf.constant(upstream)))]
+
+
+def measure_terms(found: Any, expected: Any) -> float:
+    """Return the norm of the difference relative to that of the terms, about 1: a sum that cancels is less exact."""
+    return float(np.linalg.norm(found - expected) / max(np.linalg.norm(expected), 0.1 * math.sqrt(expected.size)))
+
+
+@settings(max_examples=25)
+@given(n=st.integers(1, 5), c=st.integers(1, 20), h=st.integers(1, 9), w=st.integers(1, 9), d=st.integers(1, 20))
+@pytest.mark.parametrize("name", OPERATIONS)
+def test_every_shape(name: str, n: int, c: int, h: int, w: int, d: int) -> None:
+    operation = OPERATIONS[name]
+    inputs = draw(operation.shape(n, c, h, w, d))
+    y, *gradients = differentiate(operation.run, inputs)
+    exact = [value.astype(np.float64) for value in inputs]
+    upstream = draw([y.shape], seed=1)[0].astype(np.float64)
+    expected = [operation.reference(*exact), *operation.gradient(upstream, *exact)]
+    for found, value in zip([y, *gradients], expected, strict=True):
+        assert found.shape == value.shape
+        assert measure_terms(found, value) < BOUND
+
+
+@pytest.mark.parametrize("shape", [(2, 130, 40, 33, 70), (40, 3, 32, 32, 24)], ids=str)
+@pytest.mark.parametrize("name", OPERATIONS)
+def test_large_shapes(name: str, shape: tuple[int, int, int, int, int]) -> None:
+    operation = OPERATIONS[name]
+    inputs = draw(operation.shape(*shape))
+    y, *gradients = differentiate(operation.run, inputs)
+    exact = [value.astype(np.float64) for value in inputs]
+    expected = [operation.reference(*exact), *operation.gradient(draw([y.shape], seed=1)[0].astype(np.float64), *exact)]
+    assert max(map(measure, [y, *gradients], expected)) < BOUND
+
+
+@settings(max_examples=25)
+@given(n=st.integers(1, 9), c=st.integers(1, 100), scale=st.sampled_from([1e-3, 1.0, 30.0, 1e4]))
+def test_the_loss(n: int, c: int, scale: float) -> None:
+    (logits,) = draw([(n, c)])
+    logits *= scale
+    labels = np.random.default_rng(2).integers(0, c, n).astype(np.int32)
+    loss, gradient = differentiate(lambda x: operations.measure_loss(tf.constant(labels), x), [logits], np.float32(1))
+    exact = logits.astype(np.float64)
+    np.testing.assert_allclose(loss, references.measure_loss(exact, labels), rtol=BOUND, atol=1e-12)
+    np.testing.assert_allclose(gradient, references.measure_loss_gradient(exact, labels), rtol=BOUND, atol=1e-12)
+
+
+@given(base=st.floats(0, 1, width=32), exponent=st.integers(0, 10**6))
+def test_powers(base: float, exponent: int) -> None:
+    found = float(operations.raise_to(base, tf.constant(exponent)))
+    assert found == pytest.approx(base**exponent, rel=1e-7, abs=1e-37)
+
+
+@settings(max_examples=20)
+@given(
+    n=st.integers(1, 5),
+    first=st.integers(1, 20),
+    size=st.tuples(st.integers(1, 9), st.integers(1, 9)),
+    count=st.integers(1, 3),
+    growth=st.integers(1, 17),
+)
+def test_every_block(n: int, first: int, size: tuple[int, int], count: int, growth: int) -> None:
+    if n * size[0] * size[1] < 12:
+        n = 12  # a norm over fewer values leaves little but rounding
+    errors = compare_blocks((n, *size, first), count, growth)
+    assert max(errors.values()) < BLOCK_BOUND, errors
+
+
+def test_a_block_as_in_the_network() -> None:
+    errors = compare_blocks((16, 16, 16, 24), 6, 12)
+    assert max(errors.values()) < BLOCK_BOUND, errors
+    assert errors["maps"] < BOUND
+
+
+def compare_blocks(
+    shape: tuple[int, int, int, int], count: int, growth: int, form: Formulation = FOR_NATIVE
+) -> dict[str, float]:
+    """Return the relative errors of results, statistics and gradients, in training and inference."""
+    layers = settle(make_layers(count=count, growth=growth, channels=shape[-1], dtype="float32"), "float32")
+    numbers = np.random.default_rng(5)
+    x = (numbers.normal(size=shape) * numbers.uniform(0.5, 2, shape[-1]) + numbers.normal(size=shape[-1])).astype("f")
+    weight = numbers.normal(size=(*shape[:3], shape[3] + count * growth)).astype("f")
+    results = []
+    for tried, dtype in ((form, "float32"), (FOR_CPU, "float64")):
+        units = [[type(unit)(*(tf.cast(part, dtype) for part in unit)) for unit in layer] for layer in layers]
+        weights = [part for layer in units for unit in layer for part in unit]
+        inputs, upstream = tf.cast(x, dtype), tf.cast(weight, dtype)
+        if tried.channels_first:
+            inputs, upstream = (tf.transpose(value, [0, 3, 1, 2]) for value in (inputs, upstream))
+        with tf.GradientTape() as tape:
+            tape.watch([inputs, *weights])
+            block = dense_block(inputs, units, "plain" if dtype == "float64" else "shared", tried, dropout=NONE)
+        d_x, *gradients = tape.gradient(block.maps, [inputs, *weights], upstream)
+        # Scale and shift of a unit together: if the next norm removes a shift, the gradient of the shift is 0.
+        parts = [gradients[start : start + 3] for start in range(0, len(gradients), 3)]
+        joined = [part for gamma, beta, kernel in parts for part in (tf.concat([gamma, beta], 0), kernel)]
+        features = Statistics(*(tf.concat(pieces, 0) for pieces in zip(*block.features, strict=True)))
+        inferred = dense_block_inference(inputs, units, features, block.inner, tried)
+        maps = [block.maps, d_x, inferred]
+        if tried.channels_first:
+            maps = [tf.transpose(value, [0, 2, 3, 1]) for value in maps]
+        statistics = [*features, *(part for each in block.inner for part in each)]
+        results.append({"maps": maps, "statistics": statistics, "gradients": joined})
+    found, expected = results
+    return {
+        name: max(measure_terms(one, other.numpy()) for one, other in zip(found[name], expected[name], strict=True))
+        for name in found
+    }
+
+
+def run_everything() -> list[Any]:
+    """Return results and gradients of all operations for one shape."""
+    found = []
+    for operation in OPERATIONS.values():
+        found += differentiate(operation.run, draw(operation.shape(5, 19, 11, 9, 14)))
+    (logits,) = draw([(7, 5)])
+    found += differentiate(lambda x: operations.measure_loss(tf.range(7) % 5, x), [logits], np.float32(1))
+    layers = make_layers(count=3, growth=5, channels=7, dtype="float32")
+    weights = [part.numpy() for layer in layers for unit in layer for part in unit]
+    (x,) = draw([(40, 7, 9, 11)])
+    found += differentiate(lambda x, *weights: operations.run_block(x, weights).maps, [x, *weights])
+    statistics = operations.run_block(tf.constant(x), list(map(tf.constant, weights)))[1:]
+    return [*found, *statistics, operations.infer_block(tf.constant(x), list(map(tf.constant, weights)), statistics)]
+
+
+def test_bits_do_not_depend_on_threads_or_instructions(kernels: ctypes.CDLL) -> None:
+    expected = [np.asarray(value).tobytes() for value in run_everything()]
+    tried = []
+    for instructions in (b"avx2", b"avx512"):
+        for threads in (1, 2, 3, 7):
+            if kernels.toolkit_choose(instructions):
+                operations.set_threads(threads)
+                tried.append((instructions, threads))
+                assert [np.asarray(value).tobytes() for value in run_everything()] == expected, tried[-1]
+    assert len(tried) >= 4
+
+
+def test_an_unknown_instruction_set_is_refused(kernels: ctypes.CDLL) -> None:
+    before = kernels.toolkit_instructions()
+    assert not kernels.toolkit_choose(b"sse")
+    assert kernels.toolkit_instructions() == before
+
+
+def test_what_is_no_number_passes_through() -> None:
+    (x,) = draw([(2, 3, 4, 4)])
+    x[0, 1, 2, 3], x[1, 2, 0, 0], x[1, 2, 0, 1] = np.nan, np.inf, -np.inf
+    ones = np.ones(3, np.float32)
+    y = operations.scale_rectify(tf.constant(x), ones, 0 * ones).numpy()
+    np.testing.assert_array_equal(y, np.where(x < 0, 0, x))
+    assert np.isnan(operations.average_squares(tf.constant(x)).numpy()).sum() == 2  # inf - inf is no number
+    assert np.isnan(operations.average_pixels(tf.constant(x)).numpy()).sum() == 2
+    kernel = draw([(3, 3, 3, 2)])[0]
+    y = operations.convolve(tf.constant(x[:1]), kernel).numpy()
+    assert np.isnan(y[0, :, 1:4, 2:4]).all()
+    assert np.isnan(y).sum() == 2 * 6
+    logits = np.array([[0, np.nan], [1, 2]], np.float32)
+    assert np.isnan(operations.measure_loss(tf.constant([0, 1]), tf.constant(logits)).numpy())
+    layers = make_layers(count=2, growth=2, channels=3, dtype="float32")
+    weights = [part for layer in layers for unit in layer for part in unit]
+    block = operations.run_block(tf.constant(x), weights)
+    assert np.isnan(block.maps.numpy()[:, 1:]).all(), "a norm spreads it over the channel, a convolution over channels"
+    assert np.isfinite(block.maps.numpy()[:, 0]).all()
+
+
+def wrong_block(**changes: Any) -> Callable[[], Any]:
+    def run() -> Any:
+        layers = make_layers(count=2, growth=2, channels=3, dtype="float32")
+        weights = [part for layer in layers for unit in layer for part in unit]
+        for place, shape in changes.get("weights", {}).items():
+            weights[place] = tf.zeros(shape)
+        return operations.load().toolkit_block(
+            x=tf.zeros(changes.get("x", (2, 3, 4, 4))), weights=weights[: changes.get("count")]
+        )
+
+    return run
+
+
+def wrong_gradient(**changes: tuple[int, ...]) -> Callable[[], Any]:
+    """Call the gradient of a block with 2 layers, where one input has another shape."""
+    shapes = {
+        "upstream": (2, 7, 4, 4),
+        "maps": (2, 7, 4, 4),
+        "between": (2, 2, 8, 4, 4),
+        "scale": (7,),
+        "inner_mean": (2, 8),
+        "inner_variance": (2, 8),
+        "inner_scale": (2, 8),
+    }
+
+    def run() -> Any:
+        layers = make_layers(count=2, growth=2, channels=3, dtype="float32")
+        weights = [part for layer in layers for unit in layer for part in unit]
+        inputs = {name: tf.ones(shape) for name, shape in (shapes | changes).items()}
+        return operations.load().toolkit_block_gradient(weights=weights, **inputs)
+
+    return run
+
+
+def call(name: str, **inputs: Any) -> Callable[[], Any]:
+    return lambda: getattr(operations.load(), f"toolkit_{name}")(**inputs)
+
+
+MAPS = np.ones((2, 3, 4, 4), np.float32)
+WRONG = {
+    "rank": (call("average_pixels", x=MAPS[0]), "input 0 has rank 3, not 4"),
+    "empty": (call("average_pixels", x=MAPS[:0]), "input 0 is empty: axis 0"),
+    "one pixel": (call("average_squares", x=MAPS[..., :1]), "size of 0"),
+    "channels": (call("convolution", x=MAPS, kernel=np.ones((3, 3, 4, 2), "f")), "size 4 on axis 2, not 3"),
+    "even kernel": (call("convolution", x=MAPS, kernel=np.ones((2, 2, 3, 2), "f")), "odd and at most 15, not 2"),
+    "great kernel": (call("convolution", x=MAPS, kernel=np.ones((17, 17, 3, 2), "f")), "odd and at most 15, not 17"),
+    "oblong kernel": (call("convolution", x=MAPS, kernel=np.ones((3, 1, 3, 2), "f")), "size 1 on axis 1, not 3"),
+    "upstream": (
+        call("convolution_gradient", dy=MAPS, x=MAPS, kernel=np.ones((3, 3, 3, 2), "f")),
+        "size 2 on axis 3, not 3",
+    ),
+    "gamma": (call("scale_rectify", x=MAPS, gamma=np.ones(4, "f"), beta=np.ones(3, "f")), "input 1 has size 4"),
+    "size": (call("average_squares_gradient", dy=MAPS, size=[8, 6]), "input 0 has size 4 on axis 3, not 3"),
+    "no size": (call("average_pixels_gradient", dy=MAPS[..., 0, 0], size=[0, 4]), "size of 0"),
+    "huge": (call("average_pixels_gradient", dy=MAPS[..., 0, 0], size=[2**31 - 1, 2**31 - 1]), "too many elements"),
+    "label": (call("cross_entropy", logits=np.ones((2, 3), "f"), labels=[0, 3]), "label 3 of 3 classes"),
+    "negative label": (call("cross_entropy", logits=np.ones((2, 3), "f"), labels=[-1, 0]), "label -1"),
+    "labels": (call("cross_entropy", logits=np.ones((2, 3), "f"), labels=[0]), "input 1 has size 1"),
+    "momentum": (
+        call("momentum", weight=[1.0], velocity=[1.0, 2.0], gradient=[1.0], rate=1.0, momentum=1.0, decay=1.0),
+        "input 1 has size 2",
+    ),
+    "weights": (wrong_block(count=11), "a block with 11 weights"),
+    "first kernel": (wrong_block(weights={2: (1, 1, 4, 8)}), "input 3 has size 4 on axis 2, not 3"),
+    "second kernel": (wrong_block(weights={5: (3, 3, 7, 2)}), "input 6 has size 7 on axis 2, not 8"),
+    "second layer": (wrong_block(weights={6: (4,)}), "input 7 has size 4 on axis 0, not 5"),
+    "wide layer": (
+        wrong_block(count=6, weights={2: (1, 1, 3, 4097), 3: (4097,), 4: (4097,), 5: (3, 3, 4097, 2)}),
+        "too wide: 4097, then 2 channels",
+    ),
+    "x": (wrong_block(x=(2, 4, 4, 4)), "not 4"),
+    "maps": (wrong_gradient(maps=(2, 8, 4, 4)), "input 1 has size 8 on axis 1, not 7"),
+    "fewer maps": (wrong_gradient(maps=(2, 6, 4, 4), upstream=(2, 6, 4, 4), scale=(6,)), "do not make the block's"),
+    "between": (wrong_gradient(between=(3, 2, 8, 4, 4)), "size 2 on axis 0, not 3"),
+    "scale": (wrong_gradient(scale=(6,)), "input 3 has size 6"),
+    "statistics": (wrong_gradient(inner_scale=(2, 7)), "input 6 has size 7"),
+}
+
+
+@pytest.mark.parametrize("name", WRONG)
+def test_a_wrong_shape_or_value_is_refused(name: str) -> None:
+    run, message = WRONG[name]
+    with pytest.raises(tf.errors.InvalidArgumentError, match=message):
+        run()
+
+
+def test_a_wrong_type_is_refused() -> None:
+    with pytest.raises(tf.errors.InvalidArgumentError, match="double"):
+        operations.load().toolkit_average_pixels(x=tf.constant(MAPS, tf.float64))
+
+
+def test_the_gradient_of_images_is_left_out() -> None:
+    x, kernel = draw([(2, 3, 5, 5), (3, 3, 3, 4)])
+    with tf.GradientTape() as tape:
+        tensors = [tf.constant(x), tf.constant(kernel)]
+        tape.watch(tensors)
+        y = operations.convolve(*tensors, first=True)
+    d_x, d_kernel = tape.gradient(y, tensors)
+    assert d_x is None
+    expected = references.convolve_gradient(np.ones(y.shape), *(part.astype(np.float64) for part in (x, kernel)))[1]
+    assert measure(d_kernel.numpy(), expected) < BOUND

@@ -1,0 +1,208 @@
+"""Runs with native kernels: who may have them, the same weights everywhere, and nothing that depends on a processor."""
+
+import ctypes
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from tests.unit.train import runs
+from train import budget, export, kernels, runtime, step
+from train.cli import main, parse
+from train.config import resolve
+from train.errors import IntegrityError, PreflightError, UsageError
+from train.model.densenet import build
+from train.model.formulation import FOR_NATIVE
+from train.native import library, operations
+
+NATIVE = ("--kernels", "native")
+EXACT = {
+    *("Const", "Placeholder", "Identity", "IdentityN", "NoOp", "Fill", "Cast", "Transpose", "Pack", "Unpack"),
+    *("ReadVariableOp", "AssignVariableOp", "AssignAddVariableOp", "AssignSubVariableOp"),
+    # IEEE 754 says how these are rounded.
+    *("Mul", "AddV2", "Sub", "RealDiv", "Square", "Sqrt"),
+    # Of whole numbers, or a choice.
+    *("ArgMax", "Equal", "Sum"),
+}
+"""TensorFlow's operations whose results do not depend on the processor or the number of threads."""
+
+
+def list_operations(function: Any, *inputs: tf.TensorSpec) -> list[tf.Operation]:
+    return list(function.get_concrete_function(*inputs).graph.get_operations())
+
+
+@pytest.mark.parametrize("changes", [{}, {"optimizer": "adam", "learning_rate": 0.002}], ids=["sgd", "adam"])
+def test_no_operation_depends_on_the_processor(changes: dict[str, Any]) -> None:
+    config = resolve("digits", depth=16, kernels="native", **changes)
+    state, rule = step.start(config)
+    one = np.ones(1)
+    images, labels = tf.TensorSpec((8, 8, 8, 1), tf.uint8), tf.TensorSpec((8,), tf.int32)
+    train = step.compile_train_step(step.make_train_step(state, rule, config, one, one), config)
+    evaluation = step.compile_evaluation_step(step.make_evaluation_step(state.model, one, one, form=FOR_NATIVE), config)
+    found = list_operations(train, images, labels, tf.TensorSpec((), tf.float32))
+    found += list_operations(evaluation, images)
+    other = {each.type for each in found if not each.type.startswith("Toolkit")} - EXACT
+    assert not other
+    assert all(each.outputs[0].dtype == tf.int64 for each in found if each.type == "Sum")
+    assert sum(each.type == "ToolkitBlockGradient" for each in found) == 3
+
+
+def test_the_list_of_operations_notices_stock_ones() -> None:
+    config = resolve("digits", depth=10)
+    model = build(config)
+    evaluation = tf.function(step.make_evaluation_step(model, np.ones(1), np.ones(1)), autograph=False)
+    found = {each.type for each in list_operations(evaluation, tf.TensorSpec((8, 8, 8, 1), tf.uint8))}
+    assert {"Conv2D", "FusedBatchNormV3", "MatMul"} <= found - EXACT
+
+
+def test_variables_are_those_of_stock_kernels() -> None:
+    stock, native = (build(resolve("digits", kernels=kind)) for kind in ("stock", "native"))
+    assert [variable.path for variable in stock.variables] == [variable.path for variable in native.variables]
+    for one, other in zip(stock.variables, native.variables, strict=True):
+        np.testing.assert_array_equal(one.numpy(), other.numpy())
+
+
+def test_weights_do_not_depend_on_threads_or_instructions(
+    tmp_path: Path, no_drawing: None, kernels: ctypes.CDLL, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    found = set()
+    # TensorFlow's own threads cannot change any more in this process.
+    monkeypatch.setattr(operations, "set_threads", lambda _: None)
+    for number, (instructions, threads) in enumerate([(b"avx2", 1), (b"avx512", 2), (b"avx2", 3)]):
+        if kernels.toolkit_choose(instructions):
+            kernels.toolkit_set_threads(threads)
+            folder = runs.make(tmp_path / str(number), *NATIVE)
+            found.add(json.loads((folder / "manifest.json").read_text())["weights_sha256"])
+    assert len(found) == 1
+
+
+def test_a_run_says_which_kernels_it_used(tmp_path: Path, no_drawing: None, capfd: pytest.CaptureFixture[str]) -> None:
+    assert runs.run(tmp_path, *NATIVE) == 0
+    manifest = runs.read_manifest(tmp_path, *NATIVE)
+    found = library.find()
+    assert manifest["config"]["kernels"] == "native"
+    environment = {name: manifest["environment"][name] for name in ("kernels", "instructions", "compiler")}
+    assert environment == {
+        "kernels": found.source_sha256,
+        "instructions": found.instructions,
+        "compiler": found.origin,
+    }
+    assert "2 threads, native kernels" in capfd.readouterr().err
+
+
+@pytest.mark.parametrize("loop", ["function", "fit", "eager"])
+def test_every_loop_gives_the_same_weights(tmp_path: Path, no_drawing: None, loop: str) -> None:
+    short = (*NATIVE, "--steps", "4")
+    expected = runs.make(tmp_path, *short)
+    folder = runs.make(tmp_path, *short, "--loop", loop)
+    digests = [json.loads((each / "manifest.json").read_text())["weights_sha256"] for each in (expected, folder)]
+    assert digests[0] == digests[1]
+
+
+def test_a_stopped_run_ends_with_the_same_weights(tmp_path: Path, no_drawing: None) -> None:
+    runs.make(tmp_path / "whole", *NATIVE)
+    options = (*NATIVE, "--checkpoint-every", "4")
+    folder = runs.make(tmp_path / "parts", *options)
+    saved = sorted((folder / "checkpoints").glob("step-*"))
+    for path in saved[2:]:
+        path.unlink()
+    (folder / "manifest.json").unlink()
+    assert runs.run(tmp_path / "parts", *options) == 0
+    assert runs.read_digest(tmp_path / "parts", *options) == runs.read_digest(tmp_path / "whole", *NATIVE)
+    assert runs.read_manifest(tmp_path / "parts", *options)["resumed_after"]
+
+
+def test_a_checkpoint_of_stock_kernels_is_refused(finished: Path, tmp_path: Path, no_drawing: None) -> None:
+    stock, native = runs.find_folder(finished), runs.find_folder(tmp_path, *NATIVE)
+    (native / "checkpoints").mkdir(parents=True)
+    for path in (stock / "checkpoints").iterdir():
+        (native / "checkpoints" / path.name).write_bytes(path.read_bytes())
+    assert runs.run(tmp_path, *NATIVE) == IntegrityError.exit_code
+
+
+def test_a_native_run_is_exported_by_stock_kernels(tmp_path: Path, no_drawing: None) -> None:
+    folder = runs.make(tmp_path, *NATIVE, "--steps", "3")
+    model = build(resolve("digits", depth=10))
+    assert not any(each.__class__.__name__.startswith("Native") for each in model.layers)
+    assert set(export.export(folder, tmp_path / "export")) == {"savedmodel", "stablehlo"}
+    written = (tmp_path / "export" / "savedmodel" / "saved_model.pb").read_bytes()
+    assert b"Conv2D" in written
+    assert b"Toolkit" not in written
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        ("--precision", "mixed_bfloat16"),
+        ("--precision", "float64"),
+        ("--memory", "plain"),
+        ("--memory", "recompute"),
+        ("--recompute-blocks", "1"),
+        ("--dropout", "0.2"),
+        ("--jit",),
+        ("--no-bottleneck",),
+    ],
+    ids=" ".join,
+)
+def test_what_native_kernels_cannot_do(
+    options: tuple[str, ...], capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert main(["digits", *NATIVE, *options]) == UsageError.exit_code
+    assert f"does not work with {options[0]}" in capsys.readouterr().err or options == ("--no-bottleneck",)
+    monkeypatch.setattr(library, "find", lambda: pytest.fail("no library is needed to say so"))
+    config, reason = kernels.choose(parse(["digits", "--kernels", "auto", *options]))
+    assert config.kernels == "stock"
+    assert reason.startswith("stock kernels: native ones do not work with ")
+
+
+def test_models_for_imagenet_use_stock_kernels() -> None:
+    with pytest.raises(UsageError, match="begins as for ImageNet"):
+        resolve("cifar10", model="121", kernels="native")
+
+
+def test_auto_takes_native_kernels(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(budget, "read_device_memory", lambda: 0)
+    config, reason = kernels.choose(parse(["digits", "--kernels", "auto"]))
+    assert config == parse(["digits", *NATIVE])
+    assert reason == f"native kernels: {library.find().origin}"
+
+
+def test_auto_takes_stock_kernels_on_a_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(budget, "read_device_memory", lambda: 10**9)
+    config, reason = kernels.choose(parse(["digits", "--kernels", "auto"]))
+    assert (config, reason) == (parse(["digits"]), "stock kernels: there is a GPU")
+
+
+def fail() -> library.Library:
+    raise PreflightError("the native kernels cannot be built", why="there is no C++ compiler")
+
+
+def test_without_a_library_auto_says_why_and_native_is_refused(
+    tmp_path: Path, no_drawing: None, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(library, "find", fail)
+    monkeypatch.setattr(budget, "read_device_memory", lambda: 0)
+    assert runs.run(tmp_path, "--kernels", "auto", "--steps", "1") == 0
+    printed = capfd.readouterr().err
+    assert printed.startswith("stock kernels: the native kernels cannot be built: there is no C++ compiler\n")
+    assert "native kernels\n" not in printed
+    assert runs.read_manifest(tmp_path, "--steps", "1")["config"]["kernels"] == "stock"
+    operations.load.cache_clear()
+    assert runs.run(tmp_path, *NATIVE, "--steps", "1") == PreflightError.exit_code
+
+
+def test_a_gpu_is_not_left_idle(monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(PreflightError, match="TensorFlow trains on a GPU"):
+        runtime._prepare_native(1, graphics=True)
+
+
+def test_stock_kernels_are_the_default_and_older_runs_used_them() -> None:
+    config = parse(["digits"])
+    fields = config.as_dict()
+    del fields["kernels"]
+    assert type(config).from_dict(fields) == config
+    assert replace(config, kernels="native").digest != config.digest
