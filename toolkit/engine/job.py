@@ -73,8 +73,8 @@ class Engine(Protocol):
         ...
 
     def prepare(self, plan: EnvironmentPlan, console: Console) -> Environment:
-        """Make the environment of a plan, unless it is up to date. Raises BuildError: a command failed; the message has
-        the log's path and last lines; PreflightError: this machine has too little space."""
+        """Make the environment of a plan, unless it is up to date. Raises PreflightError: this machine has too little
+        space; BuildError: a command failed (the message has the log's path and last lines)."""
         ...
 
     def commands(self, reference: str, job: Job) -> list[list[str]]:

@@ -220,8 +220,8 @@ def _read_packages(path: Path) -> set[str]:
 
 
 def change_plan(plan: WheelPlan, *, ca_bundle: str = "", bazelrc: str = "", cache_id: str) -> WheelPlan:
-    """Return a saved plan, changed so that a second build reuses no result of the first. ``ca_bundle, bazelrc``:
-    secrets, which are not saved with a plan. ``cache_id``: new name of the cache mounts."""
+    """Return a saved plan, changed so that a second build reuses no result of the first. ``ca_bundle`` and ``bazelrc``
+    are secrets, which are not saved with a plan; ``cache_id`` is the new name of the cache mounts."""
     secrets = {"ca": ca_bundle, "bazelrc": bazelrc}
     # The remote services of the first build would return the same results again, even wrong ones.
     services = {"REMOTE_CACHE", "REMOTE_EXECUTOR", "REMOTE_INSTANCE_NAME"}

@@ -52,8 +52,7 @@ def resolve(
     capabilities: Sequence[str] = (),
 ) -> Spec:
     """Return the set to build from source. A value of None takes the table's default. Raises UsageError: a value is not
-    written as a version; UnsupportedError: the set cannot work; the message has every reason and the nearest set that
-    can."""
+    a version; UnsupportedError, with every reason and the nearest set that can: the set cannot work."""
     asked = _read(table, tensorflow=tensorflow, python=python, cuda=cuda, cudnn=cudnn, capabilities=capabilities)
     reasons = find_reasons(table, asked)
     if reasons:

@@ -148,8 +148,8 @@ class Table:
         return tuple(self.tensorflow_rows[version] for version in reversed(numbers.sort(self.tensorflow_rows)))
 
     def tensorflow(self, version: str) -> TensorflowRow:
-        """Return the row of one version. Raises UnsupportedError: it is not in the table; the message names the nearest
-        one; UsageError: it is not written as a version."""
+        """Return the row of one version. Raises UnsupportedError, with the nearest version: it is not in the table;
+        UsageError: it is not written as a version."""
         numbers.parse(version, "TensorFlow")
         if version not in self.tensorflow_rows:
             refused = (item for item in self.failures if item.refuse and item.when.keys() == {"tensorflow"})

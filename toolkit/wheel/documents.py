@@ -60,9 +60,8 @@ def describe_provenance(
     builder: Mapping[str, str],
     bazel: Program,
 ) -> dict[str, Any]:
-    """Return the in-toto statement. ``subjects``: digest of each file by name; the wheel first. ``started, finished``:
-    seconds since 1970. ``builder``: the machine; its engine and kernel are recorded. ``bazel``: the Bazel that ran,
-    which need not be the pinned one."""
+    """Return the in-toto statement. ``subjects`` has the digest of each file by name, the wheel first; ``builder``
+    describes the machine; ``bazel`` is the one that ran, which need not be pinned. Times are seconds since 1970."""
     external = {name: plan.arguments[argument] for name, argument in _EXTERNAL.items() if argument in plan.arguments}
     versions = {name: builder[name] for name in ("engine", "kernel") if name in builder}
     return {

@@ -28,8 +28,8 @@ _KINDS = {1: "compute", 2: "sm"}
 
 
 def read_architectures(data: bytes | mmap.mmap, start: int = 0, end: int | None = None) -> frozenset[str]:
-    """Return the GPU architectures in a section: ``sm_75`` for machine code, ``compute_75`` for PTX. ``start, end``:
-    bounds of the section in ``data``. Raises ValueError: a fat binary or one of its entries exceeds its bounds."""
+    """Return the GPU architectures between two offsets of ``data``: ``sm_75`` for machine code, ``compute_75`` for PTX.
+    Raises ValueError: a fat binary or one of its entries exceeds its bounds."""
     end = len(data) if end is None else end
     found: set[str] = set()
     # Containers are padded to a boundary that differs between compilers, so the next one is searched for.
