@@ -62,18 +62,16 @@ def test_equal_weights_hold(tmp_path: Path) -> None:
     assert row in (tmp_path / "report" / "report.md").read_text()
 
 
-def test_other_weights_do_not(tmp_path: Path) -> None:
-    code, rows, said = run(tmp_path, "--options=--unsteady", "--modes", "shared")
+@pytest.mark.parametrize(
+    ("option", "words"),
+    [("--options=--unsteady", "| NO |"), ("--gpu", "NOTHING")],
+    ids=["other weights", "not on the GPU that was asked for"],
+)
+def test_a_run_that_does_not_hold_is_named(tmp_path: Path, option: str, words: str) -> None:
+    code, rows, said = run(tmp_path, option, "--modes", "shared")
     assert code == 7
     assert not rows[0]["holds"]
-    assert "| NO |" in said
-
-
-def test_a_run_that_was_not_on_a_gpu_does_not_hold_where_one_was_asked_for(tmp_path: Path) -> None:
-    code, rows, said = run(tmp_path, "--gpu", "--modes", "shared")
-    assert code == 7
-    assert not rows[0]["holds"]
-    assert "NOTHING" in said
+    assert words in said
 
 
 def test_a_run_that_fails_ends_it_with_the_command(tmp_path: Path) -> None:
