@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from toolkit import environment as environments
-from toolkit import lock, manifest, training
+from toolkit import manifest, training
 from toolkit.console import Console
 from toolkit.engine import Engine, Environment, EnvironmentPlan
 from toolkit.engine.choice import adopt, choose
@@ -19,12 +19,11 @@ from toolkit.settings import Settings
 from toolkit.smoke import launch
 from toolkit.smoke.inside.check import Ask
 from toolkit.smoke.report import Report
-from toolkit.wheel import request as wheel_requests
-from toolkit.wheel.request import PlannedWheel, WheelRequest
 from train.config import TrainConfig
 
 if TYPE_CHECKING:
     from toolkit.wheel.build import BuiltWheel
+    from toolkit.wheel.request import PlannedWheel, WheelRequest
 
 DIST = Path("dist")
 """Default folder of finished wheels."""
@@ -107,9 +106,13 @@ def resolve_image(request: Request, reference: str) -> Resolved:
 
 
 def plan_wheel(
-    settings: Settings, request: WheelRequest, console: Console, *, out: Path = DIST, dry_run: bool = False
+    settings: Settings, request: "WheelRequest", console: Console, *, out: Path = DIST, dry_run: bool = False
 ) -> "tuple[PlannedWheel, Task[BuiltWheel]]":
     """Return a wheel's plan and the task that builds it. Raises what :func:`toolkit.wheel.request.resolve` raises."""
+    # Most runs of `toolkit up` build no wheel, and start faster without these modules.
+    from toolkit import lock
+    from toolkit.wheel import request as wheel_requests
+
     planned = wheel_requests.resolve(settings, request, lock_file=Path(lock.FILE), dry_run=dry_run)
     # Imported after the checks, because the engine's SDK is slow to load.
     from toolkit.wheel import build

@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Sequence
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -113,8 +114,13 @@ def describe_parent(environment: Environment) -> dict[str, Any]:
         "digest": environment.digest,
         "reference": environment.reference,
         "parent": dict(record.parent) if record and record.parent else None,
-        "code": None if own else digest.digest_paths(project.ROOT, [project.locate("train")]),
+        "code": None if own else _digest_code(),
     }
+
+
+@cache
+def _digest_code() -> str:
+    return digest.digest_paths(project.ROOT, [project.locate("train")])
 
 
 def describe(config: TrainConfig, result: dict[str, Any]) -> str:
