@@ -45,7 +45,6 @@ def absent(name: str, evidence: str) -> Finding:
 
 
 def prefix(name: str, findings: Iterable[Finding]) -> list[Finding]:
-    """Return the findings with ids below ``name``, for example ``image.labels``."""
     return [replace(item, id=f"{name}.{item.id}") for item in findings]
 
 

@@ -41,8 +41,6 @@ class Request:
 
 @dataclass(frozen=True, kw_only=True)
 class Resolved:
-    """The chosen engine, the reason for the choice, and the environment for jobs."""
-
     request: Request
     engine: Engine
     why: str

@@ -25,7 +25,6 @@ def draw(folder: Path) -> Path:
 
 
 def draw_records(records: Sequence[EpochRecord], config: TrainConfig, path: Path) -> None:
-    """Draw loss, error and learning rate over epochs, and the paper's error if there is one."""
     from matplotlib.figure import Figure
     from matplotlib.ticker import MaxNLocator
 

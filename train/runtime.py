@@ -166,7 +166,6 @@ def read_driver_version(file: Path = Path("/proc/driver/nvidia/version")) -> str
 
 
 def list_devices() -> list[str]:
-    """Return the model names of the GPUs that TensorFlow trains on, or of the CPU."""
     import tensorflow as tf
 
     graphics = tf.config.list_physical_devices("GPU")

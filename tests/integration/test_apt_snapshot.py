@@ -1,5 +1,3 @@
-"""``--apt-snapshot`` takes the toolchain's packages from one day of Debian's archive, and the records name that day."""
-
 import json
 import os
 import re

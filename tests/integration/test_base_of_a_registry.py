@@ -1,5 +1,3 @@
-"""A base image that is still in a registry is known by its digest, and is asked what it can run."""
-
 import json
 import re
 import subprocess

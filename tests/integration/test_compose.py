@@ -1,5 +1,3 @@
-"""compose.yaml, used as the README says: written .env, training, checks, owner of the outputs."""
-
 import json
 import os
 import shutil

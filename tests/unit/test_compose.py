@@ -1,5 +1,3 @@
-"""compose.yaml and the program agree, so neither builds again what the other has built."""
-
 from pathlib import Path
 from typing import Any
 

@@ -1,5 +1,3 @@
-"""The script that confirms a GPU: each check can fail, and the whole script also runs on a processor."""
-
 import json
 import os
 import subprocess

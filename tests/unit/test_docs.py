@@ -64,7 +64,6 @@ def _commands() -> dict[str, Any]:
 
 
 def _fill(name: str, options: list[str]) -> list[str]:
-    """Return the options, or a placeholder if prose leaves out a required argument."""
     required = [item for item in _commands()[name].params if item.param_type_name == "argument" and item.required]
     return options if options or not required else ["X"]
 

@@ -137,7 +137,6 @@ def _ask_index(settings: Settings) -> str | None:
 
 
 def _check_debian(settings: Settings, context: ssl.SSLContext) -> list[Finding]:
-    """Check the package archives that the base image names. Without an engine there is no finding."""
     use = "Debian's packages of the toolchain"
     try:
         said = _read_archives(settings)

@@ -82,7 +82,6 @@ class Transcript:
         return shown
 
     def finish(self) -> list[str]:
-        """Return the lines without a newline, when the build has ended."""
         rest = list(self._unfinished.values())
         self._unfinished.clear()
         return [line for text in rest for line in self._print(text)]

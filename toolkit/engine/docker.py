@@ -118,7 +118,6 @@ class DockerEngine:
         )
 
     def find(self, plan: EnvironmentPlan) -> Environment | None:
-        """Return the plan's image, if its label has the plan's digest."""
         found = self._find(plan.reference)
         if found is None or found.labels.get(naming.PLAN_LABEL) != plan.digest:
             return None

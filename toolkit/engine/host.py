@@ -86,7 +86,6 @@ class HostEngine:
         return found or _describe(plan, reused=False)
 
     def commands(self, reference: str, job: Job) -> list[list[str]]:
-        """Return the one command that :meth:`run` executes."""
         arguments = [str(part.source) if isinstance(part, Mount) else part for part in job.argv]
         folder = Path(reference)
         variables = {

@@ -38,8 +38,6 @@ PROBE = Path(__file__).parent / "probe.py"
 
 @dataclass(frozen=True, kw_only=True)
 class Reproduction:
-    """A finished run, and the arguments and the environment that repeat it."""
-
     record: RunRecord
     arguments: tuple[str, ...]
     resolved: pipeline.Resolved

@@ -38,7 +38,6 @@ class Report:
 
     @property
     def summary(self) -> str:
-        """One line such as ``14 passed, 0 failed, 11 skipped``."""
         return f"{self.count('ok')} passed, {self.count('fail')} failed, {self.count('skipped')} skipped"
 
     def to_json(self) -> dict[str, Any]:

@@ -67,7 +67,6 @@ def normalize_capabilities(asked: Iterable[str]) -> tuple[str, ...]:
 
 
 def to_plain(name: str) -> str:
-    """Return ``7.5`` for ``sm_75`` and ``compute_75``."""
     found = parse_capability(name)
     if found is None or not found.kind:
         raise UsageError(f"not a compute capability: {name[:40]!r}", remedy="write it as sm_75 or compute_75")

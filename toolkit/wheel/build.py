@@ -45,7 +45,6 @@ class BuiltWheel:
 
 
 def find(plan: WheelPlan, dist: Path) -> BuiltWheel | None:
-    """Return the finished and complete wheel of a plan, or None."""
     folder = dist / plan.name
     record = manifest.read(folder)
     if record is None or record.facts.get("plan") != plan.digest:

@@ -45,8 +45,6 @@ _PROPERTIES = ("python", "cuda", "cudnn", "capabilities")
 
 @dataclass(frozen=True, kw_only=True)
 class Program:
-    """The version that a program prints, and the hex digest of its file."""
-
     version: str
     sha256: str
 

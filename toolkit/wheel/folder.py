@@ -23,7 +23,6 @@ def find_wheel(folder: Path) -> Path:
 
 
 def write_sums(folder: Path) -> dict[str, str]:
-    """Write the checksums of every file in a folder, and return each file's digest by name."""
     found = _digest_files(folder)
     lines = [f"{value.removeprefix('sha256:')}  {name}\n" for name, value in sorted(found.items())]
     files.write_atomically(folder / SUMS, "".join(lines))

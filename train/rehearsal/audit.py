@@ -307,7 +307,6 @@ def running(request: Request, *, program: Sequence[str] = PROGRAM) -> Iterator[C
 
 
 def answer() -> int:
-    """Audit the job of the request on standard input and print the reports as JSON."""
     from train import runtime
 
     config = Request.read(sys.stdin.read()).config

@@ -101,8 +101,6 @@ class CountedStep(RecordedStep):
 
 @dataclass
 class Hooks:
-    """The steps of training and evaluation, once the job has built them."""
-
     training: CountedStep | None = None
     evaluation: RecordedStep | None = None
 

@@ -67,7 +67,6 @@ def prepare_logging() -> Path:
 
 
 def explain_failure(ended: bazel.Ended, wanted: request.Request, kills: int, log: str) -> int:
-    """Print the first error of the log and what to do; returns the exit code of the step."""
     code = ended.code
     lines = log.splitlines()
     # The first error is the cause; with --keep_going or many jobs it is far from the end.
@@ -157,7 +156,6 @@ def build(wanted: request.Request, kept: Journal) -> int:
 
 
 def prepare_redactor(credentials: Path, environment: dict[str, str]) -> redaction.Redactor:
-    """Read the user's rc file. Raises as :func:`wheelbuild.redaction.require_safe`."""
     rc = credentials.read_text(errors="replace") if credentials.is_file() else ""
     redaction.require_safe(rc)
     return redaction.Redactor(rc, environment)

@@ -24,7 +24,6 @@ def read_peak(cgroup: Path = CGROUP) -> int | None:
 
 
 def count_kills(cgroup: Path = CGROUP) -> int:
-    """Processes of this container that the kernel killed for memory."""
     for name in ("memory.events", "memory/memory.oom_control"):
         try:
             match = re.search(r"^oom_kill (\d+)$", (cgroup / name).read_text(), re.MULTILINE)

@@ -1,5 +1,3 @@
-"""The stand-in's build fails when a flag that TensorFlow's own tree needs is left out."""
-
 import re
 import shutil
 import subprocess

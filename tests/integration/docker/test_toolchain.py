@@ -29,7 +29,6 @@ def invert(headers: Path) -> None:
 
 
 def drift(headers: Path) -> None:
-    """Let the patch expect a line that the header does not have."""
     patch = headers / LIMITS
     patch.write_text(patch.read_text().replace(" #endif // __STDCPP_BFLOAT16_T__", " #endif // something else"))
 

@@ -23,7 +23,6 @@ def edit(file: Path, old: str, new: str) -> None:
 
 
 def change(mini: Path) -> None:
-    """Add a function to one source file that no earlier build has compiled."""
     with (mini / "tensorflow/core/kernels/host.cc").open("a") as source:
         source.write(f'extern "C" const char *standin_note() {{ return "{uuid.uuid4()}"; }}\n')
 

@@ -1,5 +1,3 @@
-"""The job in its image, with the options it ships with: the same bits as on the host, and it stops and resumes."""
-
 import json
 import subprocess
 import sys

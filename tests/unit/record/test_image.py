@@ -1,5 +1,3 @@
-"""An image is compared with its record; the engine is a stand-in that says what each test needs."""
-
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from pathlib import Path

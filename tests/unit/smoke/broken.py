@@ -17,7 +17,6 @@ Probe = Callable[[Ask], Evidence]
 
 @contextmanager
 def wrong_result(tf: Any, where: str, name: str, change: Callable[[Any], Any]) -> Iterator[None]:
-    """Change the result of an op, and with it its gradients."""
     owner = check.require_attribute(tf, where)
     right = getattr(owner, name)
     with patch.object(owner, name, lambda *a, **k: change(right(*a, **k))):
@@ -46,7 +45,6 @@ def first_wrong(change: Callable[[Any], Any]) -> Callable[[Any], Any]:
 
 @contextmanager
 def rounding_to_bfloat16(tf: Any) -> Iterator[None]:
-    """Round the result of matmul to bfloat16, as a unit of reduced precision does."""
     with wrong_result(tf, "linalg", "matmul", lambda x: tf.cast(tf.cast(x, tf.bfloat16), tf.float32)):
         yield
 

@@ -76,7 +76,6 @@ def test_a_missing_gpu_names_its_cause(bad: subprocess.CompletedProcess[str]) ->
 
 
 def fake_tensorflow(folder: Path, body: str) -> dict[str, str]:
-    """Return an environment in which ``import tensorflow`` runs this text."""
     package = folder / "tensorflow"
     package.mkdir()
     (package / "__init__.py").write_text(body)

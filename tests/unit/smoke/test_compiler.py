@@ -29,7 +29,6 @@ def alone(site: Site, monkeypatch: pytest.MonkeyPatch) -> Site:
 def install_ptxas(
     site: Site, *, version: str = "12.6.68", flags: int = 0x4B054B, writes: bool = True, code: int = 0
 ) -> Path:
-    """Write a program that answers as ptxas does, or fails to."""
     made = site.write("made.cubin", cubin(flags))
     script = f"""#!/bin/sh
 if [ "$1" = --version ]; then echo "Cuda compilation tools, release 12.6, V{version}"; exit 0; fi

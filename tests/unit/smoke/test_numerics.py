@@ -1,5 +1,3 @@
-"""The float64 references of the numeric checks agree with finite differences."""
-
 from collections.abc import Callable
 from typing import Any
 

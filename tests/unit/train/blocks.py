@@ -53,7 +53,6 @@ def settle(layers: Sequence[Sequence[Unit]], dtype: str) -> list[list[Unit]]:
 
 
 def make_input(dtype: str = "float64", shape: Sequence[int] = SHAPE) -> tf.Tensor:
-    """Draw random maps whose channels differ in mean and spread."""
     numbers = np.random.default_rng(5)
     scales, shifts = numbers.uniform(0.5, 2, shape[-1]), numbers.normal(size=shape[-1])
     return tf.constant(numbers.normal(size=shape) * scales + shifts, dtype)
@@ -94,7 +93,6 @@ def run(
 
 
 def measure_difference(one: Any, other: Any) -> float:
-    """Return the largest norm of a difference between two results, relative to the norm of the second."""
     worst = 0.0
     for left, right in zip(tf.nest.flatten(one), tf.nest.flatten(other), strict=True):
         a, b = (np.asarray(tf.cast(value, tf.float64)) for value in (left, right))

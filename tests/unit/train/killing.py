@@ -37,7 +37,6 @@ def die_while_replacing(countdown: int) -> None:
 
 
 def measure(*arguments: str) -> float:
-    """Return the seconds that a child takes without being killed."""
     began = time.monotonic()
     with tempfile.TemporaryDirectory() as folder:
         child = os.fork()

@@ -30,13 +30,11 @@ Arrays = dict[str, Any]
 
 
 def measure(found: Any, expected: Any) -> float:
-    """Return the norm of the difference relative to the norm of the expected value."""
     difference = np.linalg.norm(np.asarray(found, np.float64) - expected)
     return float(difference / max(np.linalg.norm(expected), 1e-12))
 
 
 def make_batch(seed: int = 0) -> tuple[Any, Any]:
-    """Draw images of the digits' shape as bytes, and labels."""
     numbers = np.random.default_rng(seed)
     return numbers.integers(0, 256, (8, 8, 8, 1)).astype(np.uint8), numbers.integers(0, 10, 8).astype(np.int32)
 
@@ -80,7 +78,6 @@ def make_large_maps() -> Arrays:
 
 
 def make_small_maps() -> Arrays:
-    """Make the initial weights of the network for digits in float32, normalised images and labels."""
     weights = read_weights(build(resolve("digits")))
     images, labels = make_batch()
     rounded = normalize_bytes(images).astype(np.float32)

@@ -1,5 +1,3 @@
-"""On an asynchronous device, a batch is copied in one piece and results are read one step later."""
-
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path

@@ -1,5 +1,3 @@
-"""``--config`` repeats a run from the file that it wrote; options that contradict the file are refused."""
-
 import json
 from pathlib import Path
 from typing import Any

@@ -79,7 +79,6 @@ def test_an_error_of_half_a_percent_is_noticed(monkeypatch: pytest.MonkeyPatch, 
 
 
 def measure_hidden(mode: str, form: Formulation) -> float:
-    """Return the largest relative error of the first two blocks' maps, with sums of 65,536 and 16,384 values."""
     given, reference = make_large_maps(), ask_torch()["large"]
     model = build(replace(choose_large_maps(), memory=mode), form)
     set_weights(model, {name[2:]: value for name, value in given.items() if name.startswith("w:")})

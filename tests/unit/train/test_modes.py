@@ -155,7 +155,6 @@ def test_recompute_blocks_chooses_the_blocks_that_save_memory() -> None:
 
 
 def count_channels(mode: Any, count: int) -> int:
-    """Count the channels whose batch statistics a block computes, repeated computations included."""
     layers, x = make_layers(count=count, growth=4, channels=5, dtype="float32"), make_input("float32")
 
     def run(x: tf.Tensor) -> Any:

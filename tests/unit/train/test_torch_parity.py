@@ -1,5 +1,3 @@
-"""The whole network agrees with an independent one in PyTorch: hidden states, gradients, twenty steps, evaluation."""
-
 from typing import Any
 
 import numpy as np

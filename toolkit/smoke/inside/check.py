@@ -43,8 +43,6 @@ class Skip(Exception):  # noqa: N818 - a verdict, not an error of the program
 
 @dataclass(frozen=True)
 class Outcome:
-    """The outcome of one check, in wall-clock seconds."""
-
     id: str
     title: str
     result: Result

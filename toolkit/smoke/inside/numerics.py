@@ -161,7 +161,6 @@ def _compare(
 
 
 def devices(tf: Any, ask: Ask) -> list[str]:
-    """Return the devices to compute on: always the processor, and the first GPU unless it is hidden."""
     return ["/CPU:0", *(["/GPU:0"] if ask.device != "cpu" and find_gpus(tf) else [])]
 
 
@@ -263,7 +262,6 @@ def training(ask: Ask) -> Evidence:
 
 
 def _train(tf: Any) -> str:
-    """Return the digest of the weights after a few steps of gradient descent on made-up images."""
     draw = tf.random.stateless_normal
     images = draw([16, 8, 8, 3], seed=_TRAINING_SEED)
     labels = tf.range(16) % 4

@@ -1,5 +1,3 @@
-"""The step compiled for a GPU without one: what is read from ptxas and, with the CUDA wheel, the whole program."""
-
 import json
 import os
 import subprocess
