@@ -6,11 +6,16 @@ Maps are float32 (images, channels, height, width). The library sets no shapes, 
 import ctypes
 import functools
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
+from pathlib import Path
+from typing import Any, Final, NamedTuple
 
 import tensorflow as tf
 
+from train.errors import PreflightError
 from train.native import library
+
+FRAMEWORK: Final = "libtensorflow_framework.so.2"
+"""The library of TensorFlow that exports the C interface. It has had this name since TensorFlow 2.0."""
 
 Gradient = Callable[..., Any]
 
@@ -18,7 +23,22 @@ Gradient = Callable[..., Any]
 @functools.cache
 def load() -> Any:
     """Load the library into TensorFlow, once in a process; returns the module of its operations."""
-    return tf.load_op_library(str(library.find().path))
+    path = library.find().path
+    framework = Path(tf.sysconfig.get_lib()) / FRAMEWORK
+    try:
+        ctypes.CDLL(str(framework), mode=ctypes.RTLD_GLOBAL)  # TensorFlow 2.18 hides it from other libraries
+        found = tf.load_op_library(str(path))
+    except (OSError, tf.errors.OpError) as error:
+        raise _refuse(str(error)) from error
+    if not hasattr(found, "toolkit_block"):
+        raise _refuse(f"{framework} lacks the C interface of operations and kernels")
+    return found
+
+
+def _refuse(why: str) -> PreflightError:
+    return PreflightError(
+        f"TensorFlow {tf.version.VERSION} cannot use the native kernels", why=why, remedy="use --kernels stock"
+    )
 
 
 def set_threads(count: int) -> None:

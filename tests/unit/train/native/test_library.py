@@ -11,10 +11,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import tensorflow as tf
 
 from tests.tiers import slow
 from train.errors import PreflightError
-from train.native import library
+from train.native import library, operations
 
 
 @pytest.fixture
@@ -206,6 +207,19 @@ def test_it_loads_without_tensorflow() -> None:
         [sys.executable, "-I", "-c", code, str(library.find().path)], capture_output=True, text=True, check=True
     )
     assert done.stdout == "1\n"
+
+
+@pytest.mark.parametrize("change", ["file", "interface"])
+def test_a_tensorflow_that_cannot_use_it_is_named(monkeypatch: pytest.MonkeyPatch, change: str) -> None:
+    operations.load.cache_clear()
+    if change == "file":
+        monkeypatch.setattr(operations, "FRAMEWORK", "libtensorflow_framework.so.9")
+    else:
+        monkeypatch.setattr(tf, "load_op_library", lambda _: object())
+    with pytest.raises(PreflightError, match=f"TensorFlow {tf.version.VERSION} cannot use") as caught:
+        operations.load()
+    assert "libtensorflow_framework" in caught.value.why
+    operations.load.cache_clear()
 
 
 @pytest.mark.parametrize("level", [slow("-O1"), slow("-O2")])

@@ -151,7 +151,11 @@ def test_every_block(n: int, first: int, size: tuple[int, int], count: int, grow
     if n * size[0] * size[1] < 12:
         n = 12  # a norm over fewer values leaves little but rounding
     errors = compare_blocks((n, *size, first), count, growth)
-    assert max(errors.values()) < BLOCK_BOUND, errors
+    if max(errors.values()) < BLOCK_BOUND:
+        return
+    # With few channels, norms leave so little freedom that gradients are 0 but for rounding, divided by small numbers.
+    stock = compare_blocks((n, *size, first), count, growth, FOR_CPU)
+    assert all(errors[name] < max(BLOCK_BOUND, 4 * stock[name]) for name in errors), (errors, stock)
 
 
 def test_a_block_as_in_the_network() -> None:
