@@ -31,14 +31,20 @@ def built(bazel: None, tmp_path_factory: pytest.TempPathFactory) -> tuple[Place,
 
 
 @pytest.fixture(scope="session")
-def own_engine(bazel: None) -> Iterator[SmallEngine]:
-    """Start a second engine with the images that a wheel of the stand-in is built from, and one with the compiler."""
+def compiler() -> Iterator[str]:
+    """Make a base image that has the toolchain's packages, with headers that are not patched yet."""
     with tempfile.TemporaryDirectory() as empty:
         outcome = stages.build("toolchain", tag=COMPILER, contexts={"patches": empty})
     assert outcome.code == 0, outcome.text
+    yield COMPILER
+    subprocess.run(["docker", "image", "rm", COMPILER], capture_output=True, check=True)
+
+
+@pytest.fixture(scope="session")
+def own_engine(bazel: None, compiler: str) -> Iterator[SmallEngine]:
+    """Start a second engine with the images that a wheel of the stand-in is built from, and one with the compiler."""
     with tempfile.TemporaryDirectory() as folder, start(Path(folder), gib=8) as engine:
-        engine.load(stages.STANDIN, "toolkit/bazel:debian", COMPILER)
-        subprocess.run(["docker", "image", "rm", COMPILER], capture_output=True, check=True)
+        engine.load(stages.STANDIN, "toolkit/bazel:debian", compiler)
         yield engine
 
 
