@@ -1,9 +1,9 @@
+import contextlib
 import json
 import shutil
 import subprocess
 import tempfile
-import uuid
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -55,13 +55,9 @@ def small_engine(own_engine: SmallEngine) -> SmallEngine:
 
 
 @pytest.fixture
-def caches() -> Iterator[list[str]]:
-    """Name cache mounts, and empty them afterwards: BuildKit does so when a step that mounts them is not cached."""
-    names = [f"toolkit-tests-{uuid.uuid4().hex[:8]}" for _ in range(3)]
-    yield names
-    for name in names:
-        argv = [*stages.compose("bazel-log", arguments={"CACHE_ID": name}), "--no-cache-filter", "bazel-log-copy"]
-        subprocess.run(argv, cwd=stages.ROOT, capture_output=True, check=False)
+def new_cache() -> Iterator[Callable[[], str]]:
+    with contextlib.ExitStack() as stack:
+        yield lambda: stack.enter_context(stages.use_cache())
 
 
 @pytest.fixture

@@ -6,7 +6,7 @@ import shutil
 import signal
 import subprocess
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -89,10 +89,11 @@ def test_provenance_names_the_bazel_that_ran(built: tuple[Place, dict[str, Any]]
     assert hashlib.sha256((place.folder / "bazel").read_bytes()).hexdigest() == report["bazel_sha256"]
 
 
-def test_ctrl_c_leaves_nothing_behind_and_the_next_run_goes_on(place: Place, caches: list[str]) -> None:
+def test_ctrl_c_leaves_nothing_behind_and_the_next_run_goes_on(place: Place, new_cache: Callable[[], str]) -> None:
     """The build has its own cache, so what the second run finds there is from the interrupted one."""
     packer = place.hold_packer()
-    process = place.start("--cache", caches[0])
+    cache = new_cache()
+    process = place.start("--cache", cache)
     waiting = place.wait_for(process, packer)
     process.send_signal(signal.SIGINT)
     began = time.monotonic()
@@ -106,7 +107,7 @@ def test_ctrl_c_leaves_nothing_behind_and_the_next_run_goes_on(place: Place, cac
     assert list((place.folder / "dist").iterdir()) == []
 
     edit(place.source / packer.decode(), "time.sleep(600)", "time.sleep(0)")
-    done = place.build("--cache", caches[0], "--json")
+    done = place.build("--cache", cache, "--json")
     assert done.returncode == 0, done.stderr
     manifest = json.loads((place.folder / json.loads(done.stdout)["folder"] / "manifest.json").read_text())
     assert manifest["facts"]["bazel"]["runners"].get("local", 0) <= 1, "only packing was left"

@@ -3,6 +3,7 @@
 import json
 import re
 import uuid
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -32,25 +33,25 @@ def list_results(kept: dict[str, bytes]) -> dict[bytes, str]:
     return {found[0]: key for key, value in kept.items() if key.startswith("/ac/") and (found := OUTPUT.search(value))}
 
 
-def test_wrong_results_of_a_cache_are_found_by_a_second_build(tmp_path: Path, caches: list[str]) -> None:
+def test_wrong_results_of_a_cache_are_found_by_a_second_build(tmp_path: Path, new_cache: Callable[[], str]) -> None:
     place = Place(tmp_path)
     rc = tmp_path / "bazelrc"
     rc.write_text(f"build --remote_header=Authorization='{http_cache.PASSWORD}'\n")
-    good, bad = uuid.uuid4().hex, uuid.uuid4().hex
+    cache, good, bad = new_cache(), uuid.uuid4().hex, uuid.uuid4().hex
     with http_cache.serve() as server:
         options = ("--json", "--remote-cache", server.url, "--bazelrc", str(rc))
         note(place, bad)
-        first = place.build("--cache", caches[0], *options, "--out", "bad")
+        first = place.build("--cache", cache, *options, "--out", "bad")
         assert first.returncode == 0, first.stderr
         wrong = {path: server.kept[key] for path, key in list_results(server.kept).items()}
         before = set(server.kept)
         note(place, good)
-        second = place.build("--cache", caches[1], *options, "--out", "good")
+        second = place.build("--cache", cache, *options, "--out", "good")
         assert second.returncode == 0, second.stderr
         new = {key: value for key, value in server.kept.items() if key not in before}
         for path, key in list_results(new).items():
             server.kept[key] = wrong[path]
-        done = place.build("--cache", caches[2], *options)
+        done = place.build("--cache", new_cache(), *options)
         assert done.returncode == 0, "Bazel cannot know"
     said = json.loads(done.stdout)
     assert said["digest"] == json.loads(first.stdout)["digest"] != json.loads(second.stdout)["digest"]

@@ -1,6 +1,4 @@
 import shutil
-import subprocess
-import uuid
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -11,7 +9,8 @@ from tests.integration.docker import stages
 
 @pytest.fixture(scope="session")
 def cache() -> Iterator[str]:
-    yield from use_cache()
+    with stages.use_cache() as name:
+        yield name
 
 
 @pytest.fixture(scope="session")
@@ -24,15 +23,8 @@ def result(bazel: None, cache: str, tmp_path_factory: pytest.TempPathFactory) ->
 
 @pytest.fixture
 def cold_cache() -> Iterator[str]:
-    yield from use_cache()
-
-
-def use_cache() -> Iterator[str]:
-    """Name a new cache mount and empty it afterwards: BuildKit does so when a step that mounts it is not cached."""
-    name = f"toolkit-tests-{uuid.uuid4().hex[:8]}"
-    yield name
-    argv = [*stages.compose("bazel-log", arguments={"CACHE_ID": name}), "--no-cache-filter", "bazel-log-copy"]
-    subprocess.run(argv, cwd=stages.ROOT, capture_output=True, check=False)
+    with stages.use_cache() as name:
+        yield name
 
 
 @pytest.fixture

@@ -4,7 +4,8 @@ import os
 import re
 import subprocess
 import uuid
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -82,6 +83,17 @@ def build_mini(
     arguments = {"CACHE_ID": cache, "RUN_ID": uuid.uuid4().hex, "PROGRESS_SECONDS": "1", **(arguments or {})}
     contexts = {"bazel": "docker-image://toolkit/bazel:debian", "source": source, **(contexts or {})}
     return build("wheel-from-source", arguments=arguments, contexts=contexts, **options)
+
+
+@contextmanager
+def use_cache() -> Iterator[str]:
+    """Name a new cache mount and empty it afterwards: BuildKit does so when a step that mounts it is not cached."""
+    name = f"toolkit-tests-{uuid.uuid4().hex[:8]}"
+    try:
+        yield name
+    finally:
+        argv = [*compose("bazel-log", arguments={"CACHE_ID": name}), "--no-cache-filter", "bazel-log-copy"]
+        subprocess.run(argv, cwd=ROOT, capture_output=True, check=False)
 
 
 def run(image: str, *argv: str, options: Sequence[str] = ()) -> str:
