@@ -1,8 +1,10 @@
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 
+from tests import loaded
 from train import budget
 from train.cli import main, parse
 from train.data import Split
@@ -60,7 +62,10 @@ def test_no_batch_fits(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.slow
-def test_a_run_with_a_batch_size_found_by_probes(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_run_with_a_batch_size_found_by_probes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(budget, "sys", SimpleNamespace(executable=loaded.start()))
     options = ["--depth", "10", "--steps", "2", "--threads", "2", "--progress", "plain", "--memory-budget", "2"]
     assert main(["digits", "--batch-size", "auto", *options, "--out", str(tmp_path)]) == 0
     assert "2 steps of 1432 images" in capsys.readouterr().err
