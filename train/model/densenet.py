@@ -64,7 +64,7 @@ def list_layers(config: TrainConfig, form: Formulation) -> list[keras.layers.Lay
                 **own,
             )
         )
-        layers.append(ScaleRectify(name=f"scale{number}", **own))
+        layers.append(ScaleRectify(squares=form.native and number < len(config.layers), name=f"scale{number}", **own))
         if number < len(config.layers):
             transition = convolve(channels[number], 1, f"transition{number}")
             pool = Pool("average", 2, form, name=f"pool{number}", dtype=policy)
@@ -75,7 +75,7 @@ def list_layers(config: TrainConfig, form: Formulation) -> list[keras.layers.Lay
             else:
                 # The paper convolves, then averages. Both are linear; one mixes channels, the other pixels. So they
                 # commute if nothing is between them. Averaging first needs a quarter of the work and of the memory.
-                layers += [pool, transition]
+                layers += [transition] if form.native else [pool, transition]
     average, dense = keras.layers.GlobalAveragePooling2D, keras.layers.Dense
     if form.native:
         average, dense = NativeAveragePooling, NativeDense

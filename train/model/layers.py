@@ -127,7 +127,12 @@ class DenseBlock(_Layer):
 
 
 class ScaleRectify(_Layer):
-    """Scale, shift and ReLU of normalised maps: the rest of norm-ReLU."""
+    """Scale, shift and ReLU of normalised maps: the rest of norm-ReLU. With `squares` it also averages 2x2
+    pixels, as `Pool` does; only a native kernel can do both."""
+
+    def __init__(self, *, squares: bool = False, **options: Any) -> None:
+        super().__init__(**options)
+        self.squares = squares
 
     def build(self, shape: tuple[int | None, ...]) -> None:
         channels = int(shape[self.form.axis] or 0)
@@ -135,10 +140,13 @@ class ScaleRectify(_Layer):
         self.built = True
 
     def call(self, x: tf.Tensor) -> tf.Tensor:
+        if self.squares:
+            return operations.scale_rectify(x, self.gamma.value, self.beta.value, squares=True)
         return scale_rectify(x, self.gamma.value, self.beta.value, self.form)
 
     def compute_output_shape(self, shape: tuple[int | None, ...]) -> tuple[int | None, ...]:
-        return shape
+        sizes = [size // 2 if size else None for size in shape[2:]] if self.squares else shape[2:]
+        return (*shape[:2], *sizes)
 
 
 class Pool(keras.layers.Layer):  # type: ignore[misc]  # keras has no types
@@ -154,8 +162,6 @@ class Pool(keras.layers.Layer):  # type: ignore[misc]  # keras has no types
         self.kind, self.size, self.form, self.padding = kind, size, form, padding
 
     def call(self, x: tf.Tensor) -> tf.Tensor:
-        if self.form.native:
-            return operations.average_squares(x)
         pool = tf.nn.max_pool2d if self.kind == "max" else tf.nn.avg_pool2d
         return pool(x, self.size, 2, self.padding, data_format=self.form.data_format)
 

@@ -67,32 +67,24 @@ def convolve(x: tf.Tensor, kernel: tf.Tensor, *, first: bool = False) -> tf.Tens
     return run(x, tf.convert_to_tensor(kernel))
 
 
-def scale_rectify(x: tf.Tensor, gamma: tf.Tensor, beta: tf.Tensor) -> tf.Tensor:
-    """Return max(gamma x + beta, 0) by channel."""
+def scale_rectify(x: tf.Tensor, gamma: tf.Tensor, beta: tf.Tensor, *, squares: bool = False) -> tf.Tensor:
+    """Return max(gamma x + beta, 0) by channel; with `squares` the averages of its squares of 2x2 pixels, without the
+    last row or column of an odd size."""
+    forward, backward = "toolkit_scale_rectify", "toolkit_scale_rectify_gradient"
+    if squares:
+        forward, backward = "toolkit_scale_rectify_squares", "toolkit_scale_rectify_squares_gradient"
 
     @tf.custom_gradient  # type: ignore[untyped-decorator]
     def run(x: tf.Tensor, gamma: tf.Tensor, beta: tf.Tensor) -> tuple[tf.Tensor, Gradient]:
         def differentiate(dy: tf.Tensor) -> list[tf.Tensor]:
-            found = load().toolkit_scale_rectify_gradient(dy=dy, x=x, gamma=gamma, beta=beta)
+            found = getattr(load(), backward)(dy=dy, x=x, gamma=gamma, beta=beta)
             return _shape_all(found, [x.shape, gamma.shape, beta.shape])
 
-        return _shape(load().toolkit_scale_rectify(x=x, gamma=gamma, beta=beta), x.shape), differentiate
+        sizes = [size // 2 for size in x.shape[2:]] if squares else x.shape[2:]
+        y = getattr(load(), forward)(x=x, gamma=gamma, beta=beta)
+        return _shape(y, [*x.shape[:2], *sizes]), differentiate
 
     return run(x, tf.convert_to_tensor(gamma), tf.convert_to_tensor(beta))
-
-
-def average_squares(x: tf.Tensor) -> tf.Tensor:
-    """Average squares of 2x2 pixels; an odd row or column at the end is left out."""
-
-    @tf.custom_gradient  # type: ignore[untyped-decorator]
-    def run(x: tf.Tensor) -> tuple[tf.Tensor, Gradient]:
-        def differentiate(dy: tf.Tensor) -> tf.Tensor:
-            return _shape(load().toolkit_average_squares_gradient(dy=dy, size=x.shape[2:]), x.shape)
-
-        halves = [size // 2 for size in x.shape[2:]]
-        return _shape(load().toolkit_average_squares(x=x), [*x.shape[:2], *halves]), differentiate
-
-    return run(x)
 
 
 def average_pixels(x: tf.Tensor) -> tf.Tensor:

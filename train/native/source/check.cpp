@@ -1,6 +1,7 @@
 // The part of the library's interface that is not TensorFlow's: threads, instruction sets and a check of the bits.
 #include <cstdio>
 #include <cstring>
+#include <initializer_list>
 #include <memory>
 #include <new>
 
@@ -97,11 +98,12 @@ EXPORTED const char *toolkit_check(const char *name) {
                             c.result(9 * s.inputs * s.outputs), c.reserve(static_cast<int64_t>(count_gradient_scratch(s))));
   const MapsShape m{3, 7, 5, 6};
   const float *gamma = c.make(7), *beta = c.make(7), *above = c.make(7 * pixels);
-  float *rectified = c.result(7 * pixels), *averages = c.result(21), *squares = c.result(21 * 6);
-  scale_rectify(m, maps_in, gamma, beta, rectified);
-  differentiate_scale_rectify(m, above, maps_in, gamma, beta, c.result(7 * pixels), c.result(7), c.result(7));
-  average_squares(m, rectified, squares);
-  differentiate_average_squares(m, squares, c.result(7 * pixels));
+  float *rectified = c.result(7 * pixels), *averages = c.result(21);
+  for (const bool squares : {false, true}) {
+    scale_rectify(m, maps_in, gamma, beta, squares, squares ? c.result(21 * 6) : rectified);
+    differentiate_scale_rectify(m, above, maps_in, gamma, beta, squares, c.result(7 * pixels), c.result(7),
+                                c.result(7));
+  }
   average_pixels(m, rectified, averages);
   differentiate_average_pixels(m, averages, c.result(7 * pixels));
   const DenseShape d{3, 7, 4};

@@ -45,29 +45,60 @@ double logarithm(double x) {
 
 }  // namespace
 
-void scale_rectify(const MapsShape &shape, const float *x, const float *gamma, const float *beta, float *y) {
-  const int64_t pixels = shape.pixels();
+void scale_rectify(const MapsShape &shape, const float *x, const float *gamma, const float *beta, bool squares,
+                   float *y) {
+  const int64_t pixels = shape.pixels(), height = shape.height / 2, width = shape.width / 2;
   run_parallel(shape.images * shape.channels, [=](int64_t map) {
     const float scale = gamma[map % shape.channels], shift = beta[map % shape.channels];
-    const float *from = x + map * pixels;
-    float *to = y + map * pixels;
-    INDEPENDENT for (int64_t i = 0; i < pixels; ++i) {
-      const float value = std::fma(from[i], scale, shift);
-      to[i] = value <= 0.0f ? 0.0f : value;
-    }
+    const auto rectify = [=](const float *from, int64_t count, float *to) {
+      INDEPENDENT for (int64_t i = 0; i < count; ++i) {
+        const float value = std::fma(from[i], scale, shift);
+        to[i] = value <= 0.0f ? 0.0f : value;
+      }
+    };
+    if (!squares) return rectify(x + map * pixels, pixels, y + map * pixels);
+    constexpr int64_t SQUARES = 64;  // that are averaged at once
+    for (int64_t row = 0; row < height; ++row)
+      for (int64_t start = 0; start < width; start += SQUARES) {
+        const int64_t count = width - start < SQUARES ? width - start : SQUARES;
+        const float *from = x + map * pixels + 2 * (row * shape.width + start);
+        float *to = y + (map * height + row) * width + start, above[2 * SQUARES], below[2 * SQUARES];
+        rectify(from, 2 * count, above);
+        rectify(from + shape.width, 2 * count, below);
+        INDEPENDENT for (int64_t i = 0; i < count; ++i)
+          to[i] = ((above[2 * i] + above[2 * i + 1]) + (below[2 * i] + below[2 * i + 1])) * 0.25f;
+      }
   });
 }
 
+namespace {
+
+// Gives each pixel of one map its share of the gradient of its square.
+void spread_squares(const MapsShape &shape, const float *from, float *to) {
+  const int64_t width = shape.width / 2;
+  for (int64_t row = 0; row < shape.height; ++row, to += shape.width) {
+    if (row == shape.height / 2 * 2) {
+      std::memset(to, 0, static_cast<size_t>(shape.width) * sizeof(float));
+      continue;
+    }
+    INDEPENDENT for (int64_t i = 0; i < width; ++i) to[2 * i] = to[2 * i + 1] = from[row / 2 * width + i] * 0.25f;
+    if (shape.width % 2) to[shape.width - 1] = 0.0f;
+  }
+}
+
+}  // namespace
+
 void differentiate_scale_rectify(const MapsShape &shape, const float *dy, const float *x, const float *gamma,
-                                 const float *beta, float *dx, float *d_gamma, float *d_beta) {
-  const int64_t pixels = shape.pixels();
+                                 const float *beta, bool squares, float *dx, float *d_gamma, float *d_beta) {
+  const int64_t pixels = shape.pixels(), averaged = (shape.height / 2) * (shape.width / 2);
   run_parallel(shape.channels, [=](int64_t channel) {
     const float scale = gamma[channel], shift = beta[channel];
     double sums[2] = {};
     for (int64_t image = 0; image < shape.images; ++image) {
-      const int64_t start = (image * shape.channels + channel) * pixels;
-      const float *from = x + start, *upstream = dy + start;
-      float *to = dx + start;
+      const int64_t map = image * shape.channels + channel;
+      const float *from = x + map * pixels, *upstream = squares ? dx + map * pixels : dy + map * pixels;
+      float *to = dx + map * pixels;
+      if (squares) spread_squares(shape, dy + map * averaged, to);
       INDEPENDENT for (int64_t i = 0; i < pixels; ++i)
         to[i] = std::fma(from[i], scale, shift) <= 0.0f ? 0.0f : upstream[i];
       primitives().sum(to, from, pixels, sums);
@@ -75,34 +106,6 @@ void differentiate_scale_rectify(const MapsShape &shape, const float *dy, const 
     }
     d_beta[channel] = static_cast<float>(sums[0]);
     d_gamma[channel] = static_cast<float>(sums[1]);
-  });
-}
-
-void average_squares(const MapsShape &shape, const float *x, float *y) {
-  const int64_t height = shape.height / 2, width = shape.width / 2;
-  run_parallel(shape.images * shape.channels, [=](int64_t map) {
-    for (int64_t row = 0; row < height; ++row) {
-      const float *above = x + map * shape.pixels() + 2 * row * shape.width, *below = above + shape.width;
-      float *to = y + (map * height + row) * width;
-      INDEPENDENT for (int64_t i = 0; i < width; ++i)
-        to[i] = ((above[2 * i] + above[2 * i + 1]) + (below[2 * i] + below[2 * i + 1])) * 0.25f;
-    }
-  });
-}
-
-void differentiate_average_squares(const MapsShape &shape, const float *dy, float *dx) {
-  const int64_t height = shape.height / 2, width = shape.width / 2;
-  run_parallel(shape.images * shape.channels, [=](int64_t map) {
-    float *to = dx + map * shape.pixels();
-    for (int64_t row = 0; row < shape.height; ++row, to += shape.width) {
-      if (row >= 2 * height) {
-        std::memset(to, 0, static_cast<size_t>(shape.width) * sizeof(float));
-        continue;
-      }
-      const float *from = dy + (map * height + row / 2) * width;
-      INDEPENDENT for (int64_t i = 0; i < width; ++i) to[2 * i] = to[2 * i + 1] = from[i] * 0.25f;
-      if (shape.width % 2) to[shape.width - 1] = 0.0f;
-    }
   });
 }
 

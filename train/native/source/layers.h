@@ -14,16 +14,14 @@ struct MapsShape {
   int64_t pixels() const { return height * width; }
 };
 
-// y = max(gamma x + beta, 0) by channel; a value that is not a number stays.
-void scale_rectify(const MapsShape &shape, const float *x, const float *gamma, const float *beta, float *y);
+// y = max(gamma x + beta, 0) by channel; a value that is not a number stays. With `squares`, y has the averages of squares
+// of 2x2 pixels; the last row or column of an odd size is left out.
+void scale_rectify(const MapsShape &shape, const float *x, const float *gamma, const float *beta, bool squares,
+                   float *y);
 
-// Writes the gradients; dx may be dy.
+// Writes the gradients; without `squares` dx may be dy.
 void differentiate_scale_rectify(const MapsShape &shape, const float *dy, const float *x, const float *gamma,
-                                 const float *beta, float *dx, float *d_gamma, float *d_beta);
-
-// Averages squares of 2x2 pixels; the last row or column of an odd size is left out. `shape` is that of x.
-void average_squares(const MapsShape &shape, const float *x, float *y);
-void differentiate_average_squares(const MapsShape &shape, const float *dy, float *dx);
+                                 const float *beta, bool squares, float *dx, float *d_gamma, float *d_beta);
 
 // Averages all pixels of a map: y (images, channels). `shape` is that of x.
 void average_pixels(const MapsShape &shape, const float *x, float *y);

@@ -257,44 +257,44 @@ void convolution_gradient(Call &call) {
   if (!call.failed()) differentiate_convolution(s, dy, x, kernel, dx, d_kernel, scratch);
 }
 
+template <bool squares>
 void rectifier(Call &call) {
   MapsShape s{};
   const float *x = call.read(0, {&s.images, &s.channels, &s.height, &s.width});
   const float *gamma = call.read(1, {&s.channels}), *beta = call.read(2, {&s.channels});
-  float *y = call.write(0, {s.images, s.channels, s.height, s.width});
-  if (!call.failed()) scale_rectify(s, x, gamma, beta, y);
+  float *y = squares ? call.write(0, {s.images, s.channels, s.height / 2, s.width / 2})
+                     : call.write(0, {s.images, s.channels, s.height, s.width});
+  if (!call.failed()) scale_rectify(s, x, gamma, beta, squares, y);
 }
 
+template <bool squares>
 void rectifier_gradient(Call &call) {
   MapsShape s{};
   const float *x = call.read(1, {&s.images, &s.channels, &s.height, &s.width});
   const float *gamma = call.read(2, {&s.channels}), *beta = call.read(3, {&s.channels});
-  const float *dy = call.read(0, {&s.images, &s.channels, &s.height, &s.width});
-  float *dx = call.write(0, {s.images, s.channels, s.height, s.width}, 0);
+  int64_t height = squares ? s.height / 2 : s.height, width = squares ? s.width / 2 : s.width;
+  if (!call.failed() && (height < 1 || width < 1)) return call.fail("maps of one row or column have no squares");
+  const float *dy = call.read(0, {&s.images, &s.channels, &height, &width});
+  float *dx = call.write(0, {s.images, s.channels, s.height, s.width}, squares ? -1 : 0);
   float *d_gamma = call.write(1, {s.channels}), *d_beta = call.write(2, {s.channels});
-  if (!call.failed()) differentiate_scale_rectify(s, dy, x, gamma, beta, dx, d_gamma, d_beta);
+  if (!call.failed()) differentiate_scale_rectify(s, dy, x, gamma, beta, squares, dx, d_gamma, d_beta);
 }
 
-template <bool squares>
 void average(Call &call) {
   MapsShape s{};
   const float *x = call.read(0, {&s.images, &s.channels, &s.height, &s.width});
-  float *y = squares ? call.write(0, {s.images, s.channels, s.height / 2, s.width / 2})
-                     : call.write(0, {s.images, s.channels});
-  if (!call.failed()) (squares ? average_squares : average_pixels)(s, x, y);
+  float *y = call.write(0, {s.images, s.channels});
+  if (!call.failed()) average_pixels(s, x, y);
 }
 
 // The gradient of an average needs height and width of what was averaged, and not its values.
-template <bool squares>
 void average_gradient(Call &call) {
   MapsShape s{};
   int64_t two = 2;
   if (const auto *size = call.read<int32_t>(1, {&two})) s.height = size[0], s.width = size[1];
-  int64_t height = s.height / 2, width = s.width / 2;
-  const float *dy = squares ? call.read(0, {&s.images, &s.channels, &height, &width})
-                            : call.read(0, {&s.images, &s.channels});
+  const float *dy = call.read(0, {&s.images, &s.channels});
   float *dx = call.write(0, {s.images, s.channels, s.height, s.width});
-  if (!call.failed()) (squares ? differentiate_average_squares : differentiate_average_pixels)(s, dy, dx);
+  if (!call.failed()) differentiate_average_pixels(s, dy, dx);
 }
 
 void dense(Call &call) {
@@ -388,14 +388,16 @@ __attribute__((constructor)) void define_all() {
                                      {"d_kernel: float", "dx: float"});
   define<convolution_gradient<false>>("ToolkitConvolutionKernelGradient", {"dy: float", "x: float", "kernel: float"},
                                       {"d_kernel: float"});
-  define<rectifier>("ToolkitScaleRectify", {"x: float", "gamma: float", "beta: float"}, {"y: float"});
-  define<rectifier_gradient>("ToolkitScaleRectifyGradient",
-                                 {"dy: float", "x: float", "gamma: float", "beta: float"},
-                                 {"dx: float", "d_gamma: float", "d_beta: float"});
-  define<average<true>>("ToolkitAverageSquares", {"x: float"}, {"y: float"});
-  define<average_gradient<true>>("ToolkitAverageSquaresGradient", {"dy: float", "size: int32"}, {"dx: float"});
-  define<average<false>>("ToolkitAveragePixels", {"x: float"}, {"y: float"});
-  define<average_gradient<false>>("ToolkitAveragePixelsGradient", {"dy: float", "size: int32"}, {"dx: float"});
+  const Words rectifier_inputs = {"x: float", "gamma: float", "beta: float"};
+  const Words rectifier_gradient_inputs = {"dy: float", "x: float", "gamma: float", "beta: float"};
+  const Words rectifier_gradients = {"dx: float", "d_gamma: float", "d_beta: float"};
+  define<rectifier<false>>("ToolkitScaleRectify", rectifier_inputs, {"y: float"});
+  define<rectifier<true>>("ToolkitScaleRectifySquares", rectifier_inputs, {"y: float"});
+  define<rectifier_gradient<false>>("ToolkitScaleRectifyGradient", rectifier_gradient_inputs, rectifier_gradients);
+  define<rectifier_gradient<true>>("ToolkitScaleRectifySquaresGradient", rectifier_gradient_inputs,
+                                   rectifier_gradients);
+  define<average>("ToolkitAveragePixels", {"x: float"}, {"y: float"});
+  define<average_gradient>("ToolkitAveragePixelsGradient", {"dy: float", "size: int32"}, {"dx: float"});
   define<dense>("ToolkitDense", {"x: float", "kernel: float", "bias: float"}, {"y: float"});
   define<dense_gradient>("ToolkitDenseGradient", {"dy: float", "x: float", "kernel: float"},
                          {"dx: float", "d_kernel: float", "d_bias: float"});

@@ -48,17 +48,18 @@ def scale_rectify_gradient(dy: Array, x: Array, gamma: Array, beta: Array) -> li
     return [passed * spread(gamma), (passed * x).sum((0, 2, 3)), passed.sum((0, 2, 3))]
 
 
-def average_squares(x: Array) -> Array:
+def rectify_squares(x: Array, gamma: Array, beta: Array) -> Array:
+    y = scale_rectify(x, gamma, beta)
     height, width = (size // 2 * 2 for size in x.shape[2:])
-    x = x[:, :, :height, :width]
-    return (x[:, :, ::2, ::2] + x[:, :, ::2, 1::2] + x[:, :, 1::2, ::2] + x[:, :, 1::2, 1::2]) / 4
+    y = y[:, :, :height, :width]
+    return (y[:, :, ::2, ::2] + y[:, :, ::2, 1::2] + y[:, :, 1::2, ::2] + y[:, :, 1::2, 1::2]) / 4
 
 
-def average_squares_gradient(dy: Array, x: Array) -> list[Array]:
-    dx = np.zeros_like(x)
+def rectify_squares_gradient(dy: Array, x: Array, gamma: Array, beta: Array) -> list[Array]:
+    upstream = np.zeros_like(x)
     height, width = (size // 2 * 2 for size in x.shape[2:])
-    dx[:, :, :height, :width] = np.repeat(np.repeat(dy, 2, 2), 2, 3) / 4
-    return [dx]
+    upstream[:, :, :height, :width] = np.repeat(np.repeat(dy, 2, 2), 2, 3) / 4
+    return scale_rectify_gradient(upstream, x, gamma, beta)
 
 
 def average_pixels(x: Array) -> Array:

@@ -1,6 +1,7 @@
 """Each native operation and its gradient against float64, for all kinds of shapes and values."""
 
 import ctypes
+import functools
 import math
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
@@ -54,11 +55,11 @@ OPERATIONS = {
         references.scale_rectify_gradient,
         lambda n, c, h, w, _: [(n, c, h, w), (c,), (c,)],
     ),
-    "average_squares": Operation(
-        operations.average_squares,
-        references.average_squares,
-        references.average_squares_gradient,
-        lambda n, c, h, w, _: [(n, c, h + 1, w + 1)],
+    "scale_rectify_squares": Operation(
+        functools.partial(operations.scale_rectify, squares=True),
+        references.rectify_squares,
+        references.rectify_squares_gradient,
+        lambda n, c, h, w, _: [(n, c, h + 1, w + 1), (c,), (c,)],
     ),
     "average_pixels": Operation(
         operations.average_pixels,
@@ -142,7 +143,7 @@ def test_powers(base: float, exponent: int) -> None:
 @settings(max_examples=20)
 @given(
     n=st.integers(1, 5),
-    first=st.integers(1, 20),
+    first=st.integers(2, 20),  # `settle` rectifies the first channel to 0, and one channel would leave nothing
     size=st.tuples(st.integers(1, 9), st.integers(1, 9)),
     count=st.integers(1, 3),
     growth=st.integers(1, 17),
@@ -154,8 +155,10 @@ def test_every_block(n: int, first: int, size: tuple[int, int], count: int, grow
     if max(errors.values()) < BLOCK_BOUND:
         return
     # With few channels, norms leave so little freedom that gradients are 0 but for rounding, divided by small numbers.
+    # Between convolutions a native norm takes its mean away after scaling, so it also loses the digits by which the
+    # mean exceeds the deviation: `settle` makes that a factor of ten to a hundred, networks do not.
     stock = compare_blocks((n, *size, first), count, growth, FOR_CPU)
-    assert all(errors[name] < max(BLOCK_BOUND, 4 * stock[name]) for name in errors), (errors, stock)
+    assert all(errors[name] < max(BLOCK_BOUND, 20 * stock[name]) for name in errors), (errors, stock)
 
 
 def test_a_block_as_in_the_network() -> None:
@@ -239,8 +242,9 @@ def test_what_is_no_number_passes_through() -> None:
     ones = np.ones(3, np.float32)
     y = operations.scale_rectify(tf.constant(x), ones, 0 * ones).numpy()
     np.testing.assert_array_equal(y, np.where(x < 0, 0, x))
-    assert np.isnan(operations.average_squares(tf.constant(x)).numpy()).sum() == 2  # inf - inf is no number
-    assert np.isnan(operations.average_pixels(tf.constant(x)).numpy()).sum() == 2
+    y = operations.scale_rectify(tf.constant(x), ones, 0 * ones, squares=True).numpy()
+    assert (np.isnan(y).sum(), np.isinf(y).sum()) == (1, 1)
+    assert np.isnan(operations.average_pixels(tf.constant(x)).numpy()).sum() == 2  # inf - inf is no number
     kernel = draw([(3, 3, 3, 2)])[0]
     y = operations.convolve(tf.constant(x[:1]), kernel).numpy()
     assert np.isnan(y[0, :, 1:4, 2:4]).all()
@@ -292,11 +296,15 @@ def call(name: str, **inputs: Any) -> Callable[[], Any]:
     return lambda: getattr(operations.load(), f"toolkit_{name}")(**inputs)
 
 
-MAPS = np.ones((2, 3, 4, 4), np.float32)
+MAPS, ONES = np.ones((2, 3, 4, 4), np.float32), np.ones(3, np.float32)
 WRONG = {
     "rank": (call("average_pixels", x=MAPS[0]), "input 0 has rank 3, not 4"),
     "empty": (call("average_pixels", x=MAPS[:0]), "input 0 is empty: axis 0"),
-    "one pixel": (call("average_squares", x=MAPS[..., :1]), "size of 0"),
+    "one column": (call("scale_rectify_squares", x=MAPS[..., :1], gamma=ONES, beta=ONES), "size of 0"),
+    "gradient of one column": (
+        call("scale_rectify_squares_gradient", dy=MAPS[..., :1], x=MAPS[..., :1], gamma=ONES, beta=ONES),
+        "one row or column",
+    ),
     "channels": (call("convolution", x=MAPS, kernel=np.ones((3, 3, 4, 2), "f")), "size 4 on axis 2, not 3"),
     "even kernel": (call("convolution", x=MAPS, kernel=np.ones((2, 2, 3, 2), "f")), "odd and at most 15, not 2"),
     "great kernel": (call("convolution", x=MAPS, kernel=np.ones((17, 17, 3, 2), "f")), "odd and at most 15, not 17"),
@@ -306,7 +314,11 @@ WRONG = {
         "size 2 on axis 3, not 3",
     ),
     "gamma": (call("scale_rectify", x=MAPS, gamma=np.ones(4, "f"), beta=np.ones(3, "f")), "input 1 has size 4"),
-    "size": (call("average_squares_gradient", dy=MAPS, size=[8, 6]), "input 0 has size 4 on axis 3, not 3"),
+    "squares": (
+        call("scale_rectify_squares_gradient", dy=MAPS, x=MAPS, gamma=ONES, beta=ONES),
+        "input 0 has size 4 on axis 2, not 2",
+    ),
+    "sizes": (call("average_pixels_gradient", dy=MAPS[..., 0, 0], size=[2, 2, 2]), "input 1 has size 3 on axis 0"),
     "no size": (call("average_pixels_gradient", dy=MAPS[..., 0, 0], size=[0, 4]), "size of 0"),
     "huge": (call("average_pixels_gradient", dy=MAPS[..., 0, 0], size=[2**31 - 1, 2**31 - 1]), "too many elements"),
     "label": (call("cross_entropy", logits=np.ones((2, 3), "f"), labels=[0, 3]), "label 3 of 3 classes"),
