@@ -16,6 +16,7 @@ import tempfile
 import time
 from pathlib import Path
 
+from tests.unit.train.runs import without_drawing
 from train.cli import main
 
 
@@ -78,4 +79,5 @@ def loop() -> None:
 
 
 if __name__ == "__main__":
-    loop()
+    with without_drawing():
+        loop()
