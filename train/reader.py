@@ -37,6 +37,12 @@ TIMES: Final = frozenset({"seconds", "images_per_second", "train_seconds", "firs
 DECISIVE: Final = ("threads", "devices", "tensorflow", "batch_size", "data_sha256")
 """Parts of the environment that the bits of a run depend on."""
 
+KERNELS: Final = "kernels"
+"""The part that holds the SHA-256 of the native kernels' source; environments with TensorFlow's kernels lack it."""
+
+OF_MACHINE: Final = ("threads", "devices")
+"""Decisive parts on which the bits of native kernels do not depend: number of threads, and processor."""
+
 STEM: Final = "step-" + "[0-9]" * 8
 _PARTS: Final = {"config": dict, "config_sha256": str, "result": dict, "weights_sha256": str, "environment": dict}
 BAD_CHECKPOINT: Final = (OSError, ValueError, KeyError, TypeError, AttributeError, SyntaxError, zipfile.BadZipFile)
@@ -153,8 +159,15 @@ def check_config(record: RunRecord) -> str:
 
 def compare_environments(before: Mapping[str, Any], after: Mapping[str, Any]) -> str:
     """Describe which decisive parts of two environments differ; returns an empty text if none does."""
-    pairs = ((name, before.get(name), after.get(name)) for name in DECISIVE)
+    native = before.get(KERNELS) and after.get(KERNELS)
+    names = [name for name in (*DECISIVE, KERNELS) if not (native and name in OF_MACHINE)]
+    pairs = ((name, before.get(name), after.get(name)) for name in names)
     return ", ".join(f"{name} is {now}, was {then}" for name, then, now in pairs if then != now)
+
+
+def differ_in_machine(before: Mapping[str, Any], after: Mapping[str, Any]) -> bool:
+    """Return whether two environments have other processors or numbers of threads."""
+    return any(before.get(name) != after.get(name) for name in OF_MACHINE)
 
 
 def read_lines(folder: Path) -> list[dict[str, Any]]:

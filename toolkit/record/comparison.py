@@ -13,6 +13,9 @@ from train.reader import RunRecord
 RUNGS: Final = {"weights": "R4", "image": "R3", "environment": "R1", "wheel": "R3", "packages": "R1", "lock": "R0"}
 """The rung that each link proves. The digest of an environment covers its packages, but not the bytes of its folder."""
 
+ELSEWHERE: Final = "R5"
+"""The rung of weights that are the same on another processor or with another number of threads."""
+
 WORDS: Final = {"ok": "same", "fail": "other", "absent": "unknown"}
 """State of a link in the output of `toolkit reproduce`, by the state of its finding."""
 
@@ -88,8 +91,9 @@ def describe(link: Finding) -> dict[str, Any]:
 def walk(then: RunRecord, now: RunRecord, comparison: Comparison) -> list[Finding]:
     """Compare each link of two runs: weights, training job, image or environment, wheel, locked set, packages."""
     evidence = comparison.found if comparison.equal else f"{comparison.found}, was {comparison.recorded}"
+    elsewhere = reader.differ_in_machine(then.environment, now.environment)
     return [
-        _compare("weights", comparison.equal, evidence),
+        _compare("weights", comparison.equal, evidence, rung=ELSEWHERE if elsewhere else ""),
         *_compare_code(then.parent, now.parent),
         *_compare_chains(then.parent, now.parent),
         _compare_packages(then.value.get("software", {}), now.value.get("software", {})),
@@ -135,12 +139,12 @@ def _compare_digests(name: str, before: str | None, after: str | None, unknown: 
     return _compare(name, before == after, after if before == after else f"{after}, was {before}")
 
 
-def _compare(name: str, same: bool, evidence: str) -> Finding:
-    return _make(name, "ok" if same else "fail", evidence)
+def _compare(name: str, same: bool, evidence: str, *, rung: str = "") -> Finding:
+    return _make(name, "ok" if same else "fail", evidence, rung=rung)
 
 
-def _make(name: str, state: State, evidence: str) -> Finding:
-    rung = RUNGS.get(name, "")
+def _make(name: str, state: State, evidence: str, *, rung: str = "") -> Finding:
+    rung = rung or RUNGS.get(name, "")
     return Finding(
         id=name,
         state=state,

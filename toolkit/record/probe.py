@@ -14,7 +14,7 @@ from train.errors import TrainError
 def main(argv: Sequence[str]) -> int:
     try:
         config = parse(argv)
-        found = runtime.prepare(config.threads)
+        found = runtime.prepare(runtime.choose_threads(config, None), kernels=config.kernels)
         found |= {"batch_size": config.batch_size, "data_sha256": load(config).digest}
     except TrainError as error:
         print(f"error: {error}", file=sys.stderr)

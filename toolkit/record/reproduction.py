@@ -98,7 +98,9 @@ def _choose_arguments(record: RunRecord) -> list[str]:
             why=f"it does not know the configuration: {error.why}",
             remedy="check out the revision that the run was made with",
         ) from error
-    chosen = [name for name in sorted(OPEN) if not getattr(config, name)]
+    # Native kernels give the same bits with any number of threads, so the second run takes this machine's.
+    kept = set(reader.OF_MACHINE) if record.environment.get(reader.KERNELS) else set()
+    chosen = [name for name in sorted(OPEN - kept) if not getattr(config, name)]
     options = [word for name in chosen for word in (f"--{name.replace('_', '-')}", str(record.environment[name]))]
     return [config.dataset, "--config", str(file), *options]
 
@@ -214,9 +216,9 @@ def plan_tasks(reproduction: Reproduction, folder: Path, console: Console) -> tu
         for mount in job.mounts:
             if mount.writable:
                 files.require_writable(mount.source)
-        require_same_machine(record, probe(resolved.engine, prepared.result, job))
-        machine = f"{', '.join(record.environment['devices'])}; {record.environment['threads']} threads"
-        console.heading("machine", machine)
+        found = probe(resolved.engine, prepared.result, job)
+        require_same_machine(record, found)
+        console.heading("machine", describe_machine(found))
 
     def compare() -> Outcome:
         second = reader.read_record(config.run_dir)
@@ -252,14 +254,22 @@ def require_same_software(record: RunRecord, now: Mapping[str, Any]) -> str:
     )
 
 
+def describe_machine(environment: Mapping[str, Any]) -> str:
+    return f"{', '.join(environment['devices'])}; {environment['threads']} threads"
+
+
 def require_same_machine(record: RunRecord, found: Mapping[str, Any]) -> None:
-    """Raise PreflightError if processor or GPU, TensorFlow, threads, batch size or data differ from the run's."""
+    """Raise PreflightError if processor or GPU, TensorFlow, threads, batch size or data differ from the run's.
+
+    With native kernels, processor and threads may differ, but not the kernels' source.
+    """
     other = reader.compare_environments(record.environment, found)
     if other:
         raise PreflightError(
             "the run cannot give the same bits here",
             why=other,
-            remedy="equal bits are promised only for the same hardware, software and data",
+            remedy="equal bits are promised only for the same hardware, software and data; with --kernels native, on every "
+            "x86-64 processor with AVX2",
         )
 
 

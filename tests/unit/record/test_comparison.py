@@ -65,11 +65,13 @@ def test_equal_weights_beside_other_numbers_do_not_hold(tmp_path: Path) -> None:
     assert not found.holds
 
 
-def walk(equal: bool, then: dict[str, Any] | None, now: dict[str, Any], **software: str) -> list[Finding]:
+def walk(
+    equal: bool, then: dict[str, Any] | None, now: dict[str, Any], *, threads: int = 2, **software: str
+) -> list[Finding]:
     found = comparison.Comparison(equal=equal, recorded="a", found="a" if equal else "b", first=None, compared=0)
     records = [
-        RunRecord(folder=Path(), value={"parent": parent, "software": packages})
-        for parent, packages in ((then, {"keras": "3"}), (now, {"keras": "3"} | software))
+        RunRecord(folder=Path(), value={"parent": parent, "software": packages, "environment": {"threads": used}})
+        for parent, packages, used in ((then, {"keras": "3"}, 2), (now, {"keras": "3"} | software, threads))
     ]
     return comparison.walk(records[0], records[1], found)
 
@@ -89,6 +91,11 @@ def test_each_link_is_compared_and_the_highest_that_is_the_same_is_the_rung() ->
     assert comparison.rank(walk(False, HOST, {**HOST, "parent": {**WHEEL, "digest": "x"}})) == "R1"
     assert comparison.rank(walk(False, IMAGE, {**IMAGE, "digest": "x"}, keras="4")) == "R0"
     assert comparison.rank(walk(False, None, HOST, keras="4")) == "below R0"
+
+
+def test_the_same_weights_with_other_threads_are_the_highest_rung() -> None:
+    assert comparison.rank(walk(True, HOST, HOST, threads=3)) == "R5"
+    assert comparison.rank(walk(False, HOST, HOST, threads=3)) == "R3"
 
 
 def test_what_only_one_of_them_has_is_unknown() -> None:
