@@ -8,7 +8,7 @@ from typing import Any
 
 from toolkit import digest, files, manifest, project
 from toolkit.engine import Engine, Environment, Job, Mount
-from toolkit.errors import DataError, JobError, UsageError
+from toolkit.errors import DataError, JobError
 from toolkit.manifest import FILE
 from toolkit.project import shorten
 from toolkit.settings import Settings
@@ -22,16 +22,13 @@ RUNS = "/runs"
 
 
 def read_arguments(arguments: Sequence[str], settings: Settings) -> TrainConfig:
-    """Parse the job's arguments, with the folders of the settings as defaults. Raises TrainError: an argument is
-    invalid; DataError: the folder of a local copy does not exist;
-    UsageError: the kernels are left to be chosen."""
+    """Parse the job's arguments, with the folders of the settings as defaults.
+
+    Raises:
+        TrainError: an argument is invalid.
+        DataError: the folder of a local copy does not exist.
+    """
     config = parse(["--out", settings.runs, "--cache-dir", settings.data, *arguments])
-    if config.kernels == "auto":
-        raise UsageError(
-            "the toolkit cannot choose the kernels",
-            why="the folder of a run is named after its configuration, before an environment is asked what it can do",
-            remedy="give --kernels stock or native",
-        )
     if config.data_dir and not Path(config.data_dir).is_dir():
         raise DataError(
             f"the data folder does not exist: {config.data_dir}",
@@ -43,8 +40,11 @@ def read_arguments(arguments: Sequence[str], settings: Settings) -> TrainConfig:
 def plan(
     arguments: Sequence[str], config: TrainConfig, *, parent: dict[str, Any], gpu: bool, quiet: bool = False
 ) -> Job:
-    """Return the training job. It can see no run but its own, so that simultaneous runs cannot change each other. It
-    gets the download cache and the network only if its data set needs them."""
+    """Return the training job.
+
+    It can see no run but its own, so that simultaneous runs cannot change each other. It gets the download cache and
+    the network only if its data set needs them.
+    """
     out = Mount(source=Path(config.out), target=RUNS)
     mounts = [Mount(source=config.run_dir, target=f"{RUNS}/{config.run_dir.name}", writable=True)]
     # -P: do not import a train.py of the current folder.
@@ -81,8 +81,12 @@ def run(
     gpu: bool,
     quiet: bool = False,
 ) -> dict[str, Any]:
-    """Run the job to its end, and return the run's manifest. Raises JobError: the job failed or left no manifest;
-    PreflightError: a folder cannot be written."""
+    """Run the job to its end, and return the run's manifest.
+
+    Raises:
+        JobError: the job failed or left no manifest.
+        PreflightError: a folder cannot be written.
+    """
     parent = describe_parent(environment)
     job = plan(arguments, config, parent=parent, gpu=gpu, quiet=quiet)
     for mount in job.mounts:
@@ -104,9 +108,11 @@ def run(
 
 
 def describe_parent(environment: Environment) -> dict[str, Any]:
-    """Return what a run records of its environment, including the parent in the environment's manifest. With it a run
-    names its origin even after its environment was removed. ``code`` is the digest of the training job's files; it is
-    None for an image, whose own digest covers them."""
+    """Return what a run records of its environment, including the parent in the environment's manifest.
+
+    With it a run names its origin even after its environment was removed. ``code`` is the digest of the training job's
+    files; it is None for an image, whose own digest covers them.
+    """
     record = manifest.read(environment.folder)
     own = environment.kind == "image"
     return {

@@ -208,7 +208,7 @@ def find_config(argv: Sequence[str]) -> Path | None:
 def main(argv: Sequence[str] | None = None, *, close_network: bool = False) -> int:
     """Run the job; returns the exit code. See ``train.job.run`` for `close_network`."""
     try:
-        config = _choose_kernels(parse(sys.argv[1:] if argv is None else argv))
+        config = parse(sys.argv[1:] if argv is None else argv)
         result = _find_result(config)
         if result is None:
             from train.job import run
@@ -227,18 +227,6 @@ def main(argv: Sequence[str] | None = None, *, close_network: bool = False) -> i
     elif config.progress != "quiet":
         _print(_describe(config, result), sys.stdout)
     return 0
-
-
-def _choose_kernels(config: TrainConfig) -> TrainConfig:
-    """Replace ``--kernels auto``, and say why."""
-    if config.kernels != "auto":
-        return config
-    from train import kernels
-
-    chosen, reason = kernels.choose(config)
-    if config.progress != "quiet":
-        _print(reason, sys.stderr)
-    return chosen
 
 
 def _print(text: str, stream: TextIO, *, as_it_is: bool = False) -> None:

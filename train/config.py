@@ -28,8 +28,8 @@ INCIDENTAL: Final = frozenset(
     {"out", "data_dir", "cache_dir", "progress", "json", "keep", "checkpoint_every", "log_every", "profile"}
 )
 
-OPEN: Final = frozenset({"threads", "batch_size"})
-"""Fields that may be 0. The run then chooses the value itself and records it."""
+OPEN: Final[Mapping[str, Any]] = {"threads": 0, "batch_size": 0, "kernels": "auto"}
+"""Fields that may have these values. The run then chooses the value itself and records it."""
 
 LATER: Final = {"tf32": False, "kernels": "stock"}
 """Fields that older runs lack, with the values that these runs used. The digest leaves out fields with these values."""
@@ -55,8 +55,8 @@ def read_table(name: str) -> dict[str, Any]:
 class TrainConfig:
     """The configuration of a run, with the values of its recipe and preset filled in.
 
-    A batch size of 0 means the largest that fits, 0 threads one for each core that this process may use. Raises a
-    UsageError if a value or a combination of values makes no sense.
+    A batch size of 0 means the largest that fits, 0 threads one for each core that this process may use, and kernels
+    "auto" native ones where they work. Raises a UsageError if a value or a combination of values makes no sense.
     """
 
     dataset: str
@@ -284,7 +284,7 @@ def _resolve_model(preset: str, changed: Mapping[str, Any]) -> dict[str, Any]:
 def follow(config: TrainConfig, options: Mapping[str, Any]) -> TrainConfig:
     """Return a recorded configuration, changed by the options of a command line.
 
-    Options may change fields in `INCIDENTAL`, and fields in `OPEN` that are 0. Raises a UsageError if an option
+    Options may change fields in `INCIDENTAL`, and fields in `OPEN` that are left open. Raises a UsageError if an option
     contradicts another field.
     """
     given, changes = dict(options), {}
@@ -297,7 +297,7 @@ def follow(config: TrainConfig, options: Mapping[str, Any]) -> TrainConfig:
         else:
             held = getattr(config, name)
             same = value == held
-        if name in INCIDENTAL or (name in OPEN and not held):
+        if name in INCIDENTAL or (name in OPEN and held == OPEN[name]):
             changes[name] = value
         elif not same:
             raise UsageError(

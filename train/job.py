@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import yaml
 
-from train import budget, checkpoint, plot, process, reader, runtime
+from train import budget, checkpoint, kernels, plot, process, reader, runtime
 from train.checkpoint import Position
 from train.config import TrainConfig
 from train.cores import count_cores
@@ -62,8 +62,11 @@ def _run(config: TrainConfig, dataset: Dataset, stop: process.StopSignal, displa
         recorded = saved.position.environment if saved else {}
         display.begin("preparing" if config.batch_size else "finding the batch size")
         threads = runtime.choose_threads(config, recorded.get("threads"))
-        fixed = budget.fix_batch_size(config, recorded.get("batch_size", 0), threads, dataset.train)
-        environment = runtime.prepare(threads, tf32=config.tf32, kernels=config.kernels) | {
+        chosen, reason = kernels.fix_kernels(config, recorded)
+        if reason:
+            display.say(reason)
+        fixed = budget.fix_batch_size(chosen, recorded.get("batch_size", 0), threads, dataset.train)
+        environment = runtime.prepare(threads, tf32=config.tf32, kernels=fixed.kernels) | {
             "batch_size": fixed.batch_size,
             "data_sha256": dataset.digest,
             "mean": dataset.mean.tolist(),

@@ -1,25 +1,33 @@
-"""Decides which kernels a run uses, before its folder is named after its configuration."""
+"""Decides which kernels a run uses: TensorFlow's, or native ones."""
 
+from collections.abc import Mapping
 from dataclasses import replace
-from typing import NamedTuple
+from pathlib import Path
+from typing import Any, NamedTuple
 
 from train import budget
 from train.config import Kernels, TrainConfig
 from train.errors import PreflightError
 from train.native import library
+from train.reader import name_kernels
 
 
 class Choice(NamedTuple):
-    """A configuration whose kernels are stock or native, and the reason if ``auto`` was asked for."""
+    """A configuration with its kernels filled in, and the reason if the run has chosen them."""
 
     config: TrainConfig
     reason: str
 
 
-def choose(config: TrainConfig) -> Choice:
-    """Replace ``auto`` by native kernels where they work, else by stock ones."""
+def fix_kernels(config: TrainConfig, recorded: Mapping[str, Any]) -> Choice:
+    """Fill in the kernels: the configured ones, else the recorded ones, else native ones where they work.
+
+    `recorded` is the environment of an interrupted run, empty for a new one.
+    """
     if config.kernels != "auto":
         return Choice(config, "")
+    if recorded:
+        return Choice(replace(config, kernels=name_kernels(recorded)), "")
     reason = explain_stock(config)
     kernels: Kernels = "stock" if reason else "native"
     return Choice(replace(config, kernels=kernels), f"{kernels} kernels: {reason or library.find().origin}")
@@ -30,10 +38,15 @@ def explain_stock(config: TrainConfig) -> str:
     needs = config.explain_stock()
     if needs:
         return f"native ones do not work with {needs}"
-    if budget.read_device_memory():
+    if _has_device_files() and budget.read_device_memory():
         return "there is a GPU"
     try:
         library.find()
     except PreflightError as error:
         return f"{error.what}: {error.why}" if error.why else error.what
     return ""
+
+
+def _has_device_files(folder: Path = Path("/dev")) -> bool:
+    """Return whether there may be a GPU. To ask TensorFlow takes seconds."""
+    return (folder / "dxg").exists() or next(folder.glob("nvidia*"), None) is not None

@@ -18,7 +18,7 @@ from typing import Any, Final, NamedTuple
 import yaml
 
 from train import metrics
-from train.config import INCIDENTAL, TrainConfig, digest_fields
+from train.config import INCIDENTAL, Kernels, TrainConfig, digest_fields
 from train.errors import DataError, IntegrityError, UsageError
 from train.metrics import EpochRecord
 from train.runtime import MARK
@@ -163,6 +163,11 @@ def compare_environments(before: Mapping[str, Any], after: Mapping[str, Any]) ->
     names = [name for name in (*DECISIVE, KERNELS) if not (native and name in OF_MACHINE)]
     pairs = ((name, before.get(name), after.get(name)) for name in names)
     return ", ".join(f"{name} is {now}, was {then}" for name, then, now in pairs if then != now)
+
+
+def name_kernels(environment: Mapping[str, Any]) -> Kernels:
+    """Return which kernels a run has used."""
+    return "native" if environment.get(KERNELS) else "stock"
 
 
 def differ_in_machine(before: Mapping[str, Any], after: Mapping[str, Any]) -> bool:

@@ -98,10 +98,11 @@ def _choose_arguments(record: RunRecord) -> list[str]:
             why=f"it does not know the configuration: {error.why}",
             remedy="check out the revision that the run was made with",
         ) from error
+    recorded = {**record.environment, "kernels": reader.name_kernels(record.environment)}
     # Native kernels give the same bits with any number of threads, so the second run takes this machine's.
-    kept = set(reader.OF_MACHINE) if record.environment.get(reader.KERNELS) else set()
-    chosen = [name for name in sorted(OPEN - kept) if not getattr(config, name)]
-    options = [word for name in chosen for word in (f"--{name.replace('_', '-')}", str(record.environment[name]))]
+    kept = reader.OF_MACHINE if recorded["kernels"] == "native" else ()
+    chosen = [name for name, unset in sorted(OPEN.items()) if getattr(config, name) == unset and name not in kept]
+    options = [word for name in chosen for word in (f"--{name.replace('_', '-')}", str(recorded[name]))]
     return [config.dataset, "--config", str(file), *options]
 
 
@@ -268,8 +269,8 @@ def require_same_machine(record: RunRecord, found: Mapping[str, Any]) -> None:
         raise PreflightError(
             "the run cannot give the same bits here",
             why=other,
-            remedy="equal bits are promised only for the same hardware, software and data; with --kernels native, on every "
-            "x86-64 processor with AVX2",
+            remedy="equal bits are promised only for the same hardware, software and data; with --kernels native, for "
+            "every x86-64 processor with AVX2",
         )
 
 

@@ -154,7 +154,7 @@ def test_what_native_kernels_cannot_do(
     assert main(["digits", *NATIVE, *options]) == UsageError.exit_code
     assert f"does not work with {options[0]}" in capsys.readouterr().err or options == ("--no-bottleneck",)
     monkeypatch.setattr(library, "find", lambda: pytest.fail("no library is needed to say so"))
-    config, reason = kernels.choose(parse(["digits", "--kernels", "auto", *options]))
+    config, reason = kernels.fix_kernels(parse(["digits", "--kernels", "auto", *options]), {})
     assert config.kernels == "stock"
     assert reason.startswith("stock kernels: native ones do not work with ")
 
@@ -164,17 +164,29 @@ def test_models_for_imagenet_use_stock_kernels() -> None:
         resolve("cifar10", model="121", kernels="native")
 
 
-def test_auto_takes_native_kernels(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(budget, "read_device_memory", lambda: 0)
-    config, reason = kernels.choose(parse(["digits", "--kernels", "auto"]))
+def test_auto_takes_native_kernels() -> None:
+    config, reason = kernels.fix_kernels(parse(["digits", "--kernels", "auto"]), {})
     assert config == parse(["digits", *NATIVE])
     assert reason == f"native kernels: {library.find().origin}"
 
 
 def test_auto_takes_stock_kernels_on_a_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(kernels, "_has_device_files", lambda: True)
     monkeypatch.setattr(budget, "read_device_memory", lambda: 10**9)
-    config, reason = kernels.choose(parse(["digits", "--kernels", "auto"]))
+    config, reason = kernels.fix_kernels(parse(["digits", "--kernels", "auto"]), {})
     assert (config, reason) == (parse(["digits"]), "stock kernels: there is a GPU")
+
+
+def test_only_device_files_make_a_gpu_possible(tmp_path: Path) -> None:
+    assert not kernels._has_device_files(tmp_path)
+    (tmp_path / "nvidia0").touch()
+    assert kernels._has_device_files(tmp_path)
+
+
+@pytest.mark.parametrize(("recorded", "used"), [({"kernels": "0" * 64}, "native"), ({"threads": 2}, "stock")])
+def test_a_resumed_run_keeps_its_kernels(recorded: dict[str, object], used: str) -> None:
+    config, reason = kernels.fix_kernels(parse(["digits", "--kernels", "auto"]), recorded)
+    assert (config.kernels, reason) == (used, "")
 
 
 def fail() -> library.Library:
@@ -185,12 +197,12 @@ def test_without_a_library_auto_says_why_and_native_is_refused(
     tmp_path: Path, no_drawing: None, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(library, "find", fail)
-    monkeypatch.setattr(budget, "read_device_memory", lambda: 0)
-    assert runs.run(tmp_path, "--kernels", "auto", "--steps", "1") == 0
+    short = ("--kernels", "auto", "--steps", "1")
+    assert runs.run(tmp_path, *short) == 0
     printed = capfd.readouterr().err
     assert printed.startswith("stock kernels: the native kernels cannot be built: there is no C++ compiler\n")
-    assert "native kernels\n" not in printed
-    assert runs.read_manifest(tmp_path, "--steps", "1")["config"]["kernels"] == "stock"
+    assert ", native kernels\n" not in printed
+    assert "kernels" not in runs.read_manifest(tmp_path, *short)["environment"]
     operations.load.cache_clear()
     assert runs.run(tmp_path, *NATIVE, "--steps", "1") == PreflightError.exit_code
 
