@@ -89,30 +89,39 @@ EXPORTED const char *toolkit_check(const char *name) {
   run_block(b, x, layers, maps, between, features, within, c.reserve(static_cast<int64_t>(count_scratch(b))));
   differentiate_block(b, upstream, maps, between, features.scale, {within.mean, within.variance, within.scale}, layers,
                       dx, gradients, c.reserve(static_cast<int64_t>(count_gradient_scratch(b))));
-  infer_block(b, x, layers, features.mean, features.variance, within.mean, within.variance,
-              c.result(channels * pixels), c.reserve(static_cast<int64_t>(count_inference_scratch(b))));
+  // Each array is made in a statement of its own, because compilers order the arguments of a call as they like.
+  float *inferred = c.result(channels * pixels);
+  infer_block(b, x, layers, features.mean, features.variance, within.mean, within.variance, inferred,
+              c.reserve(static_cast<int64_t>(count_inference_scratch(b))));
   const ConvolutionShape s{3, 5, 6, 7, 11, 3};
   const float *maps_in = c.make(s.inputs * pixels), *kernel = c.make(9 * s.inputs * s.outputs);
-  convolve(s, maps_in, kernel, c.result(s.outputs * pixels), c.reserve(static_cast<int64_t>(count_scratch(s))));
-  differentiate_convolution(s, c.make(s.outputs * pixels), maps_in, kernel, c.result(s.inputs * pixels),
-                            c.result(9 * s.inputs * s.outputs), c.reserve(static_cast<int64_t>(count_gradient_scratch(s))));
+  const float *dy = c.make(s.outputs * pixels);
+  float *y = c.result(s.outputs * pixels), *d_maps = c.result(s.inputs * pixels);
+  float *d_kernel = c.result(9 * s.inputs * s.outputs);
+  convolve(s, maps_in, kernel, y, c.reserve(static_cast<int64_t>(count_scratch(s))));
+  differentiate_convolution(s, dy, maps_in, kernel, d_maps, d_kernel,
+                            c.reserve(static_cast<int64_t>(count_gradient_scratch(s))));
   const MapsShape m{3, 7, 5, 6};
   const float *gamma = c.make(7), *beta = c.make(7), *above = c.make(7 * pixels);
-  float *rectified = c.result(7 * pixels), *averages = c.result(21);
+  float *rectified = c.result(7 * pixels), *averages = c.result(21), *pooled = c.result(21 * 6);
+  float *d_rectified[] = {c.result(7 * pixels), c.result(7 * pixels)}, *d_averages = c.result(7 * pixels);
+  float *d_gamma[] = {c.result(7), c.result(7)}, *d_beta[] = {c.result(7), c.result(7)};
   for (const bool squares : {false, true}) {
-    scale_rectify(m, maps_in, gamma, beta, squares, squares ? c.result(21 * 6) : rectified);
-    differentiate_scale_rectify(m, above, maps_in, gamma, beta, squares, c.result(7 * pixels), c.result(7),
-                                c.result(7));
+    scale_rectify(m, maps_in, gamma, beta, squares, squares ? pooled : rectified);
+    differentiate_scale_rectify(m, above, maps_in, gamma, beta, squares, d_rectified[squares], d_gamma[squares],
+                                d_beta[squares]);
   }
   average_pixels(m, rectified, averages);
-  differentiate_average_pixels(m, averages, c.result(7 * pixels));
+  differentiate_average_pixels(m, averages, d_averages);
   const DenseShape d{3, 7, 4};
   const int32_t labels[] = {3, 0, 2};
-  float *logits = c.result(12), *d_logits = c.result(12), *d_dense = c.result(28);
+  float *logits = c.result(12), *d_logits = c.result(12), *loss = c.result(1);
+  float *dx_dense = c.result(21), *d_dense = c.result(28), *d_bias = c.result(4);
+  float *weights = c.result(28), *velocity = c.result(28);
   run_dense(d, averages, kernel, gamma, logits);
-  cross_entropy(3, 4, logits, labels, c.result(1), d_logits);
-  differentiate_dense(d, d_logits, averages, kernel, c.result(21), d_dense, c.result(4));
-  update_by_momentum(28, kernel, maps_in, d_dense, 0.1F, 0.9F, 1e-4F, c.result(28), c.result(28));
+  cross_entropy(3, 4, logits, labels, loss, d_logits);
+  differentiate_dense(d, d_logits, averages, kernel, dx_dense, d_dense, d_bias);
+  update_by_momentum(28, kernel, maps_in, d_dense, 0.1F, 0.9F, 1e-4F, weights, velocity);
   std::snprintf(text, sizeof text, "%016llx", static_cast<unsigned long long>(c.digest()));
   return text;
 }
