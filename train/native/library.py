@@ -220,3 +220,22 @@ def check(path: Path, *, origin: str) -> Library:
 
 def _default_cache() -> Path:
     return Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache").expanduser() / "toolkit" / "kernels"
+
+
+def main() -> int:
+    """Build the library as the file that the command line names."""
+    target = Path(sys.argv[1])
+    compiler = find_compiler()
+    try:
+        with tempfile.TemporaryDirectory(dir=target.parent, prefix=".build-") as folder:
+            made = compile_library(compiler, Path(folder))
+            print(check(made, origin=compiler))
+            made.replace(target)
+    except PreflightError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return error.exit_code
+    return 0
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())
