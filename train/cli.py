@@ -116,7 +116,7 @@ def _collect(  # noqa: PLR0917
             "TensorFlow's kernels, or our own for CPUs, which give the same weights on every x86-64 processor; auto "
             "takes native where they work."
         ),
-    ] = "stock",
+    ] = "auto",
     loop: Annotated[Loop, _speed("Compiled step, Keras' fit, or eager; the same numbers.")] = "function",
     threads: Annotated[
         int, _speed("Threads inside an operation; 0 means all cores that may be used. They decide the last bits.")

@@ -1,5 +1,6 @@
 """Builds the steps of training and evaluation, and evaluates a split."""
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Final, NamedTuple
@@ -231,6 +232,9 @@ def compile_evaluation_step(step: EvaluationStep, config: TrainConfig) -> Evalua
 
 EVALUATION_BATCH: Final = 256
 
+# NumPy's own choose their algorithm by the processor, and round differently.
+_exp, _log = np.frompyfunc(math.exp, 1, 1), np.frompyfunc(math.log, 1, 1)
+
 
 @dataclass(frozen=True)
 class Evaluation:
@@ -259,7 +263,9 @@ def evaluate(step: EvaluationStep, split: Split, stop: Callable[[], str]) -> Eva
         parts.append(step(tf.constant(filled)).numpy()[: len(images)])
     logits = np.concatenate(parts).astype(np.float64)
     shifted = logits - logits.max(axis=1, keepdims=True)
-    likelihoods = shifted[np.arange(len(split)), split.labels] - np.log(np.exp(shifted).sum(axis=1))
+    likelihoods = shifted[np.arange(len(split)), split.labels] - _log(_exp(shifted).astype(float).sum(axis=1)).astype(
+        float
+    )
     predicted = logits.argmax(axis=1)
     classes = logits.shape[1]
     pairs = np.bincount(split.labels.astype(np.int64) * classes + predicted, minlength=classes**2)

@@ -3,7 +3,7 @@ import hashlib
 import json
 import os
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 from unittest import mock
@@ -19,7 +19,8 @@ from train.cli import main
 WHEEL = "tensorflow_cpu-2.19.0-cp311-cp311-linux_x86_64.whl"
 WHEEL_DIGEST = "sha256:" + "7" * 64
 SPEC = EnvironmentSpec(tensorflow="2.19.0", python="3.11")
-OPTIONS = ("digits", "--depth", "10", "--epochs", "2", "--threads", "2", "--progress", "quiet")
+OPTIONS = ("digits", "--depth", "10", "--epochs", "2", "--progress", "quiet")
+STOCK = ("--threads", "2", "--kernels", "stock")
 
 
 def lock_digest() -> str:
@@ -91,9 +92,9 @@ def write_records(planned: EnvironmentPlan, others: Mapping[str, str] | None = N
     manifest.write(planned.folder, record)
 
 
-def train(out: Path, *options: str, parent: dict[str, Any] | None = None) -> Path:
+def train(out: Path, *options: str, kernels: Sequence[str] = STOCK, parent: dict[str, Any] | None = None) -> Path:
     with mock.patch.dict(os.environ, {"TOOLKIT_PARENT": json.dumps(parent)}):
-        assert main([*OPTIONS, *options, "--out", str(out)]) == 0
+        assert main([*OPTIONS, *kernels, *options, "--out", str(out)]) == 0
     return next(out.glob("digits-*/manifest.json")).parent
 
 

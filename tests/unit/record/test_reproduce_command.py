@@ -17,6 +17,7 @@ from toolkit.record import reproduction
 from toolkit.settings import resolve
 from train.cli import parse
 from train.config import digest_fields
+from train.native import library
 
 ZERO = "sha256:" + "0" * 64
 
@@ -116,6 +117,21 @@ def test_another_machine_or_version_is_refused_before_training(
     assert f"{name} is " in done.stderr
     assert "first step" not in done.stderr
     assert names(run) == before
+
+
+def test_a_run_of_native_kernels_is_repeated_on_another_machine(toolkit: Run, tmp_path: Path, state: Path) -> None:
+    environment = maker.describe_environment(state)
+    run = maker.train(tmp_path / "runs", "--epochs", "1", kernels=("--kernels", "native"), parent=environment)
+    move(run, "devices", ["another processor"])
+    move(run, "threads", 7)
+    done = toolkit("reproduce", str(run), "--json")
+    assert done.returncode == 0, done.stderr
+    value = json.loads(done.stdout)
+    assert (value["rung"], value["comparison"]["equal"], value["comparison"]["first"]) == ("R5", True, None)
+    move(run, "kernels", "0" * 64)
+    done = toolkit("reproduce", str(run))
+    assert done.returncode == 4, done.stderr
+    assert f"kernels is {library.digest_source()}, was {'0' * 64}" in done.stderr
 
 
 @pytest.mark.slow

@@ -156,7 +156,7 @@ def test_a_checkpoint_that_names_no_run_is_refused(tmp_path: Path, capsys: pytes
 
 
 def test_a_loss_that_is_no_number_stops_the_run(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    options = ["--weight-decay", "90", "--learning-rate", "90", "--schedule", "constant"]
+    options = ["--weight-decay", "90", "--learning-rate", "90", "--schedule", "constant", "--kernels", "stock"]
     assert run(tmp_path, *options) == 7
     said = capsys.readouterr().err
     assert "the loss of step" in said

@@ -135,13 +135,11 @@ void finish_statistics(const Plan &plan, const double *sums, int64_t channels, c
   }
 }
 
-// Scale and shift of a norm with known statistics.
+// Norms with known statistics; `deviation` is 1 / sqrt(variance + epsilon).
 void fold(int64_t channels, const float *gamma, const float *beta, const float *mean, const float *deviation,
-          float *scale, float *shift) {
-  for (int64_t channel = 0; channel < channels; channel++) {
-    scale[channel] = gamma[channel] * deviation[channel];
-    shift[channel] = beta[channel] - mean[channel] * scale[channel];
-  }
+          Norm *norms) {
+  for (int64_t channel = 0; channel < channels; channel++)
+    norms[channel] = {mean[channel], gamma[channel] * deviation[channel], beta[channel]};
 }
 
 // Normalises some channels: y = (x - mean) * scale.
@@ -190,27 +188,26 @@ struct Reader {
 
 // Norm with known statistics, ReLU and 3x3 convolution of a layer for some images.
 struct Grower {
-  float *packed, *scale, *shift;
+  float *packed;
+  Norm *norms;
   Arena::Each padded, result;
 
   Grower(const Plan &plan, Arena &arena)
       : packed(arena.take(count_packed(plan.shape.growth, plan.shape.inner, TAPS))),
-        scale(arena.take(plan.shape.inner)),
-        shift(arena.take(plan.shape.inner)),
+        norms(arena.take_norms(plan.shape.inner)),
         padded(arena.take_each(plan.shape.inner * plan.widest.length())),
         result(arena.take_each(plan.shape.growth * plan.widest.pixels())) {}
 
-  // `deviation` is 1 / sqrt(variance + epsilon).
   void pack(const Plan &plan, const Layer &layer, const float *mean, const float *deviation) const {
     pack_kernel(layer.kernel2, SIZE, plan.shape.inner, plan.shape.growth, false, packed);
-    fold(plan.shape.inner, layer.gamma2, layer.beta2, mean, deviation, scale, shift);
+    fold(plan.shape.inner, layer.gamma2, layer.beta2, mean, deviation, norms);
   }
 
   void run(const Plan &plan, const Planes<const float> &from, int64_t from_first, const Planes<float> &to,
            int64_t channel, int64_t first, int64_t images) const {
     const Padding padding = plan.padding(images);
     for (int64_t input = 0; input < plan.shape.inner; input++)
-      primitives().pad(padding, from.at(first - from_first, input), from.image_stride(), scale + input, shift + input,
+      primitives().pad(padding, from.at(first - from_first, input), from.image_stride(), norms + input,
                        padded.mine() + input * padding.length());
     convolve_padded(padding, padded.mine(), plan.shape.inner, packed, plan.shape.growth, false, result.mine());
     for (int64_t output = 0; output < plan.shape.growth; output++)
@@ -247,7 +244,8 @@ struct InferenceScratch {
 struct GradientScratch {
   PlaneSums sums;
   float *gradient;  // of all maps, (images, all, pixels)
-  float *d_between, *d_kernel1, *d_kernel2, *d_gamma, *d_beta, *packed1, *packed2, *scale, *shift;
+  float *d_between, *d_kernel1, *d_kernel2, *d_gamma, *d_beta, *packed1, *packed2;
+  Norm *norms;
   Arena::Each maps, gradients, rectified, d_inner, columns1, d_new, padded, columns2, d_padded, d_rectified;
 
   GradientScratch(const Plan &plan, Arena &arena)
@@ -262,8 +260,7 @@ struct GradientScratch {
     d_beta = arena.take(pieces * plan.last * LANES);
     packed1 = arena.take(count_packed(plan.last, shape.inner, 1));
     packed2 = arena.take(count_packed(shape.inner, shape.growth, TAPS));
-    scale = arena.take(shape.inner);
-    shift = arena.take(shape.inner);
+    norms = arena.take_norms(shape.inner);
     maps = arena.take_each(plan.last * TILE);
     gradients = arena.take_each(plan.last * TILE);
     rectified = arena.take_each(plan.last * TILE);
@@ -285,18 +282,12 @@ size_t count(const BlockShape &shape) {
   return arena.used();
 }
 
-// Factors of a normalised map's gradient: a G + (b xhat + c) = scale (G - mean(G) - xhat mean(G xhat)).
-struct Projection {
-  float a, b, c;
-
-  Projection() = default;
-  Projection(const Plan &plan, const double *sums, float scale) {
-    const auto count = static_cast<double>(plan.count()), by = static_cast<double>(scale);
-    a = scale;
-    b = static_cast<float>(-by * (sums[1] / count));
-    c = static_cast<float>(-by * (sums[0] / count));
-  }
-};
+// The gradient of a map before it was normalised by its `deviation`: deviation (G - mean(G) - xhat mean(G xhat)).
+Projection project_normalized(const Plan &plan, const double *sums, float deviation) {
+  const auto count = static_cast<double>(plan.count());
+  return {deviation, static_cast<float>(sums[0] / count),
+          static_cast<float>(-static_cast<double>(deviation) * (sums[1] / count)), 0};
+}
 
 // The backward pass of one block.
 struct Backward {
@@ -320,10 +311,11 @@ struct Backward {
     const Planes<float> d_between{memory.d_between, shape.inner, plan.pixels};
     const int64_t kernel_sums = TAPS * shape.growth * plan.columns;
     pack_kernel(layer.kernel2, SIZE, shape.inner, shape.growth, true, memory.packed2);
-    fold(shape.inner, layer.gamma2, layer.beta2, mean, deviation, memory.scale, memory.shift);
+    fold(shape.inner, layer.gamma2, layer.beta2, mean, deviation, memory.norms);
     // The sums of this region use the same memory as those that it reads.
     Projection projections[MAX_GROWTH];
-    for (int64_t i = 0; i < shape.growth; i++) projections[i] = {plan, sums + 2 * i, features_scale[channel + i]};
+    for (int64_t i = 0; i < shape.growth; i++) 
+      projections[i] = project_normalized(plan, sums + 2 * i, features_scale[channel + i]);
     run_parallel(plan.split.pieces, [&](int64_t piece) {
       clear(memory.d_kernel2 + piece * kernel_sums, kernel_sums);
       plan.split.each_band(piece, [&](int64_t first, int64_t images) {
@@ -348,14 +340,14 @@ struct Backward {
     const Planes<float> d_between{memory.d_between, shape.inner, plan.pixels};
     float *d_padded = memory.d_padded.mine(), *padded = memory.padded.mine(), *result = memory.d_rectified.mine();
     for (int64_t i = 0; i < shape.growth; i++) {
-      const Projection &by = projections[i];
       for (int64_t image = 0; image < images; image++)
-        primitives().combine(gradient.at(first + image, channel + i), maps.at(first + image, channel + i), plan.pixels,
-                             by.a, by.b, by.c, memory.d_new.mine() + image * plan.pixels);
-      primitives().pad(padding, memory.d_new.mine(), plan.pixels, nullptr, nullptr, d_padded + i * length);
+        primitives().project(projections[i], gradient.at(first + image, channel + i),
+                             maps.at(first + image, channel + i), plan.pixels,
+                             memory.d_new.mine() + image * plan.pixels);
+      primitives().pad(padding, memory.d_new.mine(), plan.pixels, nullptr, d_padded + i * length);
     }
     for (int64_t i = 0; i < shape.inner; i++)
-      primitives().pad(padding, between.at(first, i), between.image_stride(), memory.scale + i, memory.shift + i,
+      primitives().pad(padding, between.at(first, i), between.image_stride(), memory.norms + i,
                        padded + i * length);
     transpose_padded(padding, padded, shape.inner, memory.columns2.mine(), plan.columns);
     accumulate_kernel(padding, d_padded, shape.growth, memory.columns2.mine(), plan.columns,
@@ -379,9 +371,8 @@ struct Backward {
     for (int64_t i = 0; i < inner; i++) {
       const double scale = static_cast<double>(layer.gamma2[i]) * static_cast<double>(deviation[i]);
       const double slope = scale * static_cast<double>(deviation[i]) * static_cast<double>(out.gamma2[i]) / count;
-      by[i].a = static_cast<float>(scale);
-      by[i].b = static_cast<float>(-slope);
-      by[i].c = static_cast<float>(slope * static_cast<double>(mean[i]) - scale * static_cast<double>(out.beta2[i]) / count);
+      by[i] = {static_cast<float>(scale), static_cast<float>(static_cast<double>(out.beta2[i]) / count),
+               static_cast<float>(-slope), mean[i]};
     }
     pack_weights(layer.kernel1, channels, inner, 1, inner, 1, 0, memory.packed1);
     run_parallel(plan.split.pieces, [&](int64_t piece) {
@@ -396,8 +387,8 @@ struct Backward {
         if (tile.count < TILE) clear(d_inner, inner * TILE);
         tile.each_part(plan.pixels, [&](int64_t image, int64_t pixel, int64_t position, int64_t number) {
           for (int64_t i = 0; i < inner; i++)
-            primitives().combine(d_between.at(image, i) + pixel, between.at(image, i) + pixel, number, by[i].a, by[i].b,
-                                 by[i].c, d_inner + i * TILE + position);
+            primitives().project(by[i], d_between.at(image, i) + pixel, between.at(image, i) + pixel, number,
+                                 d_inner + i * TILE + position);
         });
         primitives().transpose(d_inner, TILE, inner, memory.columns1.mine(), plan.columns);
         const Rows x = read(plan, maps, channels, tile, memory.maps.mine());
@@ -498,9 +489,9 @@ void differentiate_block(const BlockShape &shape, const float *upstream, const f
   run_parallel(plan.split.pieces, [&](int64_t piece) {
     for (int64_t image = plan.split.begin(piece); image < plan.split.end(piece); image++)
       for (int64_t channel = 0; channel < shape.first; channel++) {
-        const Projection by(plan, sums + 2 * channel, features_scale[channel]);
-        primitives().combine(backward.gradient.at(image, channel), backward.maps.at(image, channel), plan.pixels, by.a,
-                             by.b, by.c, dx + (image * shape.first + channel) * plan.pixels);
+        const Projection by = project_normalized(plan, sums + 2 * channel, features_scale[channel]);
+        primitives().project(by, backward.gradient.at(image, channel), backward.maps.at(image, channel), plan.pixels,
+                             dx + (image * shape.first + channel) * plan.pixels);
       }
   });
 }

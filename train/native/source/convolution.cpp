@@ -45,7 +45,7 @@ size_t count(const ConvolutionShape &shape, bool differentiate) {
 void pad_all(const Padding &padding, const float *images, int64_t channels, float *padded) {
   const int64_t plane = padding.height * padding.width;
   for (int64_t channel = 0; channel < channels; channel++)
-    primitives().pad(padding, images + channel * plane, channels * plane, nullptr, nullptr,
+    primitives().pad(padding, images + channel * plane, channels * plane, nullptr,
                      padded + channel * padding.length());
 }
 

@@ -8,7 +8,9 @@
 namespace {
 
 using native::LANES;
+using native::Norm;
 using native::Padding;
+using native::Projection;
 using native::ROWS;
 using native::TILE;
 
@@ -149,12 +151,14 @@ void differentiate_reader(const float *x, int64_t stride, int64_t rows, const fl
   }
 }
 
-void combine(const float *x1, const float *x2, int64_t count, float a, float b, float c, float *y) {
-  const Vector av = broadcast(a), bv = broadcast(b), cv = broadcast(c);
+void project(const Projection &by, const float *dy, const float *x, int64_t count, float *y) {
+  const Vector scale = broadcast(by.scale), mean_dy = broadcast(by.mean_dy);
+  const Vector slope = broadcast(by.slope), mean_x = broadcast(by.mean_x);
   int64_t i = 0;
   for (; i + Vector::LANES <= count; i += Vector::LANES)
-    store(y + i, multiply_add(av, load(x1 + i), multiply_add(bv, load(x2 + i), cv)));
-  for (; i < count; i++) y[i] = std::fma(a, x1[i], std::fma(b, x2[i], c));
+    store(y + i, multiply_add(scale, subtract(load(dy + i), mean_dy),
+                              multiply(slope, subtract(load(x + i), mean_x))));
+  for (; i < count; i++) y[i] = std::fma(by.scale, dy[i] - by.mean_dy, by.slope * (x[i] - by.mean_x));
 }
 
 void standardize(const float *x, int64_t count, float mean, float scale, float *y) {
@@ -215,8 +219,7 @@ void sum(const float *x, const float *y, int64_t count, double *sums) {
   }
 }
 
-void pad(const Padding &padding, const float *x, int64_t image_stride, const float *scale, const float *shift,
-         float *y) {
+void pad(const Padding &padding, const float *x, int64_t image_stride, const Norm *norm, float *y) {
   const auto clear = [&y](int64_t count) {
     for (int64_t i = 0; i < count; i++) y[i] = 0;
     y += count;
@@ -229,12 +232,12 @@ void pad(const Padding &padding, const float *x, int64_t image_stride, const flo
     for (int64_t row = 0; row < padding.height; row++) {
       const float *from = x + image * image_stride + row * width;
       int64_t i = 0;
-      if (scale != nullptr) {
-        const Vector by = broadcast(*scale), plus = broadcast(*shift);
+      if (norm != nullptr) {
+        const Vector mean = broadcast(norm->mean), by = broadcast(norm->scale), plus = broadcast(norm->shift);
         for (; i + Vector::LANES <= width; i += Vector::LANES)
-          store(y + i, rectify(multiply_add(load(from + i), by, plus)));
+          store(y + i, rectify(multiply_add(subtract(load(from + i), mean), by, plus)));
         for (; i < width; i++) {
-          const float value = std::fma(from[i], *scale, *shift);
+          const float value = std::fma(from[i] - norm->mean, norm->scale, norm->shift);
           y[i] = 0 > value ? 0 : value;
         }
       } else {
@@ -264,7 +267,7 @@ const Primitives NATIVE_PRIMITIVES = {
 #else
     "avx2",
 #endif
-    rectify_rows, multiply,  accumulate, differentiate_reader, combine,
+    rectify_rows, multiply,  accumulate, differentiate_reader, project,
     standardize,  transpose, sum,        pad,                  pass_where,
 };
 

@@ -28,6 +28,16 @@ struct Padding {
   int64_t length() const { return round_up(lead() + 2 * first() + images * step() + TILE, TILE); }
 };
 
+// A norm with known statistics, of one channel.
+struct Norm {
+  float mean, scale, shift;
+};
+
+// Factors of the gradient of a norm, of one channel.
+struct Projection {
+  float scale, mean_dy, slope, mean_x;
+};
+
 struct Primitives {
   const char *name;
 
@@ -49,8 +59,8 @@ struct Primitives {
                                const float *dy, int64_t outputs, const float *weights, float *dx, int64_t dx_stride,
                                float *d_gamma, float *d_beta);
 
-  // y = a * x1 + (b * x2 + c).
-  void (*combine)(const float *x1, const float *x2, int64_t count, float a, float b, float c, float *y);
+  // y = scale * (dy - mean_dy) + slope * (x - mean_x), the gradient of a norm for its input.
+  void (*project)(const Projection &by, const float *dy, const float *x, int64_t count, float *y);
 
   // y = (x - mean) * scale.
   void (*standardize)(const float *x, int64_t count, float mean, float scale, float *y);
@@ -62,9 +72,8 @@ struct Primitives {
   void (*sum)(const float *x, const float *y, int64_t count, double *sums);
 
   // Writes one channel of each image, `image_stride` floats apart, into a padded sequence (`lead()` floats before it are
-  // zeroed too); with `scale`, as max(x * scale + shift, 0).
-  void (*pad)(const Padding &padding, const float *x, int64_t image_stride, const float *scale, const float *shift,
-              float *y);
+  // zeroed too); with a norm, as max((x - mean) * scale + shift, 0).
+  void (*pad)(const Padding &padding, const float *x, int64_t image_stride, const Norm *norm, float *y);
 
   // y = x where `by` is positive, else 0.
   void (*pass)(const float *x, const float *by, int64_t count, float *y);

@@ -17,6 +17,8 @@ inline Vector load(const float *from) { return {_mm512_loadu_ps(from)}; }
 inline void store(float *to, Vector x) { _mm512_storeu_ps(to, x.value); }
 inline Vector broadcast(float x) { return {_mm512_set1_ps(x)}; }
 inline Vector add(Vector x, Vector y) { return {_mm512_add_ps(x.value, y.value)}; }
+inline Vector subtract(Vector x, Vector y) { return {_mm512_sub_ps(x.value, y.value)}; }
+inline Vector multiply(Vector x, Vector y) { return {_mm512_mul_ps(x.value, y.value)}; }
 inline Vector multiply_add(Vector x, Vector y, Vector z) { return {_mm512_fmadd_ps(x.value, y.value, z.value)}; }
 // Returns max(x, 0), and x where it is not a number.
 inline Vector rectify(Vector x) { return {_mm512_max_ps(_mm512_setzero_ps(), x.value)}; }
@@ -35,6 +37,8 @@ inline Vector load(const float *from) { return {_mm256_loadu_ps(from)}; }
 inline void store(float *to, Vector x) { _mm256_storeu_ps(to, x.value); }
 inline Vector broadcast(float x) { return {_mm256_set1_ps(x)}; }
 inline Vector add(Vector x, Vector y) { return {_mm256_add_ps(x.value, y.value)}; }
+inline Vector subtract(Vector x, Vector y) { return {_mm256_sub_ps(x.value, y.value)}; }
+inline Vector multiply(Vector x, Vector y) { return {_mm256_mul_ps(x.value, y.value)}; }
 inline Vector multiply_add(Vector x, Vector y, Vector z) { return {_mm256_fmadd_ps(x.value, y.value, z.value)}; }
 // Returns max(x, 0), and x where it is not a number.
 inline Vector rectify(Vector x) { return {_mm256_max_ps(_mm256_setzero_ps(), x.value)}; }

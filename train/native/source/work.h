@@ -43,6 +43,7 @@ class Arena {
     return start;
   }
   double *take_doubles(int64_t doubles) { return reinterpret_cast<double *>(take(2 * doubles)); }
+  Norm *take_norms(int64_t norms) { return reinterpret_cast<Norm *>(take(norms * 3)); }
   // One part for each thread.
   struct Each {
     float *base;

@@ -174,7 +174,7 @@ def test_auto_takes_stock_kernels_on_a_gpu(monkeypatch: pytest.MonkeyPatch) -> N
     monkeypatch.setattr(kernels, "_has_device_files", lambda: True)
     monkeypatch.setattr(budget, "read_device_memory", lambda: 10**9)
     config, reason = kernels.fix_kernels(parse(["digits", "--kernels", "auto"]), {})
-    assert (config, reason) == (parse(["digits"]), "stock kernels: there is a GPU")
+    assert (config.kernels, reason) == ("stock", "stock kernels: there is a GPU")
 
 
 def test_only_device_files_make_a_gpu_possible(tmp_path: Path) -> None:
@@ -212,9 +212,13 @@ def test_a_gpu_is_not_left_idle(monkeypatch: pytest.MonkeyPatch) -> None:
         runtime._prepare_native(1, graphics=True)
 
 
-def test_stock_kernels_are_the_default_and_older_runs_used_them() -> None:
-    config = parse(["digits"])
+def test_older_runs_used_stock_kernels() -> None:
+    config = parse(["digits", "--kernels", "stock"])
     fields = config.as_dict()
     del fields["kernels"]
     assert type(config).from_dict(fields) == config
     assert replace(config, kernels="native").digest != config.digest
+
+
+def test_a_run_chooses_its_kernels_unless_told() -> None:
+    assert parse(["digits"]).kernels == "auto"
