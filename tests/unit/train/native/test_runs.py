@@ -2,6 +2,9 @@
 
 import ctypes
 import json
+import os
+import subprocess
+import sys
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -29,6 +32,16 @@ EXACT = {
     *("ArgMax", "Equal", "Sum"),
 }
 """TensorFlow's operations whose results do not depend on the processor or the number of threads."""
+
+WEIGHTS = "0a321e6dd3b0d7cafdca69dfadcc0caaf126180639cef9996b55edac9501c794"
+"""Digest of the weights of the tests' small run on digits, on every machine."""
+
+OTHER_LIBRARIES = {
+    "NPY_DISABLE_CPU_FEATURES": "AVX512F AVX512CD AVX512_SKX AVX512_CLX AVX512_CNL AVX512_ICL AVX512_SPR",
+    "TF_ENABLE_ONEDNN_OPTS": "0",
+    "ONEDNN_MAX_CPU_ISA": "AVX2",
+}
+"""Variables that let NumPy and TensorFlow choose other functions, as on another processor."""
 
 
 def list_operations(function: Any, *inputs: tf.TensorSpec) -> list[tf.Operation]:
@@ -66,6 +79,23 @@ def test_variables_are_those_of_stock_kernels() -> None:
         np.testing.assert_array_equal(one.numpy(), other.numpy())
 
 
+def test_weights_are_the_same_on_every_machine(tmp_path: Path, no_drawing: None) -> None:
+    assert json.loads((runs.make(tmp_path, *NATIVE) / "manifest.json").read_text())["weights_sha256"] == WEIGHTS
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("threads", [1, 3])
+def test_a_run_is_the_same_with_other_libraries_and_threads(tmp_path: Path, no_drawing: None, threads: int) -> None:
+    """Weights and all recorded numbers are equal."""
+    folder = runs.make(tmp_path / "here", *NATIVE)
+    options = [*runs.ARGUMENTS, *NATIVE, "--threads", str(threads), "--out", str(tmp_path / "there")]
+    command = [sys.executable, "-m", "train", *options]
+    subprocess.run(command, env={**os.environ, **OTHER_LIBRARIES}, check=True, capture_output=True)
+    other = next((tmp_path / "there").glob("*/manifest.json")).parent
+    assert json.loads((other / "manifest.json").read_text())["weights_sha256"] == WEIGHTS
+    assert runs.read_lines(other) == runs.read_lines(folder)
+
+
 def test_weights_do_not_depend_on_threads_or_instructions(
     tmp_path: Path, no_drawing: None, kernels: ctypes.CDLL, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -77,7 +107,7 @@ def test_weights_do_not_depend_on_threads_or_instructions(
             kernels.toolkit_set_threads(threads)
             folder = runs.make(tmp_path / str(number), *NATIVE)
             found.add(json.loads((folder / "manifest.json").read_text())["weights_sha256"])
-    assert len(found) == 1
+    assert found == {WEIGHTS}
 
 
 def test_a_run_says_which_kernels_it_used(tmp_path: Path, no_drawing: None, capfd: pytest.CaptureFixture[str]) -> None:
