@@ -88,6 +88,15 @@ def run_group(candidates: dict[str, dict[str, Any]], common: dict[str, Any], opt
     return [candidate.summarize() for candidate in started]
 
 
+def measure_peaks(threads: int) -> dict[str, Any]:
+    """Return the processor and its speed of large products in GFLOP/s, from a process of its own."""
+    command = [sys.executable, "-m", "benchmarks.training.peaks", str(threads)]
+    done = subprocess.run(command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, check=True)
+    value: dict[str, Any] = json.loads(done.stdout)
+    print(done.stdout, end="", flush=True)
+    return value
+
+
 def main() -> None:
     suites = yaml.safe_load((Path(__file__).parent / "suites.yaml").read_text(encoding="utf-8"))
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
@@ -98,6 +107,7 @@ def main() -> None:
     parser.add_argument("--out", type=Path)
     options = parser.parse_args()
     results: dict[str, Any] = {"suite": options.suite, "threads": options.threads, "groups": []}
+    results["before"] = measure_peaks(options.threads)
     for group in suites[options.suite]:
         before = os.getloadavg()[0]
         rows = run_group(group["candidates"], group["common"], options)
@@ -112,6 +122,7 @@ def main() -> None:
         )
         for row in rows:
             print(json.dumps(row), flush=True)
+    results["after"] = measure_peaks(options.threads)
     if options.out:
         options.out.write_text(json.dumps(results, indent=1) + "\n", encoding="utf-8")
 

@@ -14,6 +14,10 @@ def load(threads: int) -> None:
     runtime.prepare(threads)
     import keras  # noqa: F401  # its import is part of the framework, not of the candidate
 
+    from train.native import operations
+
+    operations.set_threads(threads)
+
 
 def make_step(job: dict[str, Any]) -> Callable[[], float]:
     import tensorflow as tf
@@ -27,11 +31,12 @@ def make_step(job: dict[str, Any]) -> Callable[[], float]:
         memory=job.get("memory", "shared"),
         jit=job.get("jit", False),
         precision=job.get("precision", "float32"),
+        kernels=job.get("kernels", "stock"),
         batch_size=job["batch"],
     )
     current, rule = step.start(config)
     unit = np.ones(3)
     function = step.compile_train_step(step.make_train_step(current, rule, config, 0 * unit, unit), config)
     images, labels = make_batch(job["batch"])
-    arguments = (tf.constant(images), tf.constant(labels), tf.constant(0.1))
+    arguments = (tf.constant(images), tf.constant(labels, tf.int32), tf.constant(0.1))
     return lambda: float(function(*arguments).loss)
