@@ -58,7 +58,7 @@ def test_host_and_container_give_the_same_bits(image: str, runs: Path, tmp_path:
 
 def test_docker_stop_saves_and_the_same_command_goes_on(image: str, runs: Path) -> None:
     name = f"toolkit-test-{uuid.uuid4().hex[:8]}"
-    process = subprocess.Popen(command(image, runs, "--epochs", "25", name=name), stderr=subprocess.PIPE, text=True)
+    process = subprocess.Popen(command(image, runs, "--epochs", "12", name=name), stderr=subprocess.PIPE, text=True)
     assert process.stderr
     for line in process.stderr:
         if line.startswith("epoch 2/"):
@@ -67,11 +67,11 @@ def test_docker_stop_saves_and_the_same_command_goes_on(image: str, runs: Path) 
     subprocess.run(["docker", "stop", "--time", "60", name], check=True, capture_output=True)
     assert process.wait(timeout=60) == 130
     assert time.monotonic() - began < 30
-    again = subprocess.Popen(command(image, runs, "--epochs", "25", name=name), stderr=subprocess.PIPE, text=True)
+    again = subprocess.Popen(command(image, runs, "--epochs", "12", name=name), stderr=subprocess.PIPE, text=True)
     assert again.stderr
     assert any(line.startswith("resumed after step") for line in again.stderr)
     assert again.wait(timeout=300) == 0
-    assert read_manifest(runs)["result"]["epochs"] == 25
+    assert read_manifest(runs)["result"]["epochs"] == 12
 
 
 def test_without_network_missing_data_is_said_at_once(image: str, runs: Path) -> None:
