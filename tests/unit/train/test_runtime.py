@@ -64,6 +64,16 @@ def test_cuda_is_recorded_where_there_is_a_gpu(tmp_path: Path) -> None:
     assert not runtime.read_driver_version(tmp_path / "none")
 
 
+@pytest.mark.parametrize("name", ["threads", "devices", "flags"])
+def test_a_run_with_native_kernels_may_go_on_elsewhere(name: str) -> None:
+    before = dict.fromkeys((*runtime.RECORDED, *runtime.RECORDED_NATIVE), "one")
+    said: Any = Said()
+    job._note_changes(before, before | {name: "other"}, said, names=runtime.RECORDED_NATIVE)
+    assert not said.lines
+    job._note_changes(before, before | {"kernels": "other"}, said, names=runtime.RECORDED_NATIVE)
+    assert "kernels was one, is other" in said.lines[0]
+
+
 @pytest.mark.parametrize("name", runtime.RECORDED)
 def test_a_run_that_goes_on_with_something_else_says_so(name: str) -> None:
     before = dict.fromkeys(runtime.RECORDED, "one")
