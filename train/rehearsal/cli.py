@@ -5,7 +5,7 @@ import json
 import os
 import sys
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -56,6 +56,9 @@ def read(argv: Sequence[str]) -> Options:
     if SYNTHETIC in passed_on:
         register_synthetic(own.shape, own.classes)
     config = parse(passed_on)
+    if config.kernels == "native":
+        raise UsageError("--kernels native is for CPUs, and a rehearsal is of a GPU", remedy="leave it out")
+    config = replace(config, kernels="stock")
     if not config.batch_size:
         raise UsageError(
             "a rehearsal needs a batch size", remedy="give --batch-size a number; the report says how large one may be"

@@ -18,6 +18,10 @@ def test_options_of_the_rehearsal_and_of_the_job_are_told_apart() -> None:
     assert not request.find_batch
 
 
+def test_a_rehearsal_is_of_stock_kernels() -> None:
+    assert read(["digits"]).request.config.kernels == "stock"
+
+
 def test_a_request_survives_being_written() -> None:
     for words in (["digits", "--depth", "10"], ["synthetic", "--shape", "64x64x3", "--classes", "7"]):
         request = read(words).request
@@ -38,6 +42,7 @@ def test_synthetic_data_has_the_shape_asked_for() -> None:
     [
         ["digits", "--gpu", "voodoo"],
         ["digits", "--batch-size", "auto"],
+        ["digits", "--kernels", "native"],
         ["digits", "--measured", "1"],
         ["digits", "--no-such-option"],
         ["synthetic", "--shape", "224"],
