@@ -30,8 +30,10 @@ IMAGES = {
 def measure(
     commands: dict[str, list[str]], rounds: int, before: Callable[[], object] = lambda: None
 ) -> dict[str, list[float]]:
-    """Return the wall seconds of each command in each round. Each round runs all commands, so noise affects all alike.
-    `before` is called before each run and is not timed."""
+    """Return the wall seconds of each command in each round.
+
+    Each round runs all commands, so noise affects all alike. `before` is called before each run and is not timed.
+    """
     seconds: dict[str, list[float]] = {name: [] for name in commands}
     for _ in range(rounds):
         for name, argv in commands.items():

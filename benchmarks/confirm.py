@@ -29,8 +29,10 @@ TOOLKIT: Final = [sys.executable, "-m", "toolkit"]
 
 @dataclass(frozen=True, kw_only=True)
 class Plan:
-    """The commands that train and rehearse, their options, and the folder of the runs and the report. An empty
-    `rehearse` means no rehearsal. With `gpu`, a run without kernels on a GPU is a failure."""
+    """The commands that train and rehearse, their options, and the folder of the runs and the report.
+
+    An empty `rehearse` means no rehearsal. With `gpu`, a run without kernels on a GPU is a failure.
+    """
 
     train: list[str]
     rehearse: list[str]
@@ -44,7 +46,8 @@ class Plan:
 class Row:
     """The results of one data set and memory mode: the digests of the weights of two uninterrupted runs and a resumed
     one, images per second of the second run, events on the device in a step by kind, the peak bytes of TensorFlow's
-    allocator on the GPU (0 without one), and the result of `rehearse`."""
+    allocator on the GPU (0 without one), and the result of `rehearse`.
+    """
 
     dataset: str
     memory: str
@@ -68,7 +71,8 @@ class Row:
     def list_misses(self) -> list[str]:
         """List how the GPU differed from the rehearsal; returns nothing without a GPU or a rehearsal. A launch is one
         kernel and a call of a library at least one, so the GPU must run as many kernels or more. The numbers of copies
-        must be equal. The rehearsed peak is a lower bound, because libraries use no workspaces there."""
+        must be equal. The rehearsed peak is a lower bound, because libraries use no workspaces there.
+        """
         if not self.seen or not self.rehearsed:
             return []
         least = self.rehearsed["launches"] + self.rehearsed["library_calls"]
@@ -132,8 +136,10 @@ def confirm(plan: Plan, dataset: str, memory: str) -> Row:
 
 
 def rehearse(plan: Plan, dataset: str, memory: str) -> dict[str, int]:
-    """Return the counts of the last step of a rehearsal, and the peak of TensorFlow's allocator in bytes. A rehearsal
-    with findings (exit code 7) counts too, if it completed a step."""
+    """Return the counts of the last step of a rehearsal, and the peak of TensorFlow's allocator in bytes.
+
+    A rehearsal with findings (exit code 7) counts too, if it completed a step.
+    """
     if not plan.rehearse:
         return {}
     command = [*plan.rehearse, dataset, "--memory", memory, *plan.options, "--json", "--no-find-batch"]

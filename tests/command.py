@@ -15,7 +15,8 @@ from toolkit.cli import app  # noqa: F401
 
 class Run:
     """Run the command in a forked child with its own environment, folder, streams and signals, without an engine or
-    other settings. `started` lists the programs that the last command started."""
+    other settings. `started` lists the programs that the last command started.
+    """
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder

@@ -1,5 +1,8 @@
-"""A stand-in for ``python`` that has TensorFlow loaded, which takes a new interpreter 4 seconds. It asks the one
-process that loaded it for a forked child, which runs with the stand-in's arguments, environment, folder and streams."""
+"""A stand-in for ``python`` that has TensorFlow loaded, which takes a new interpreter 4 seconds.
+
+It asks the one process that loaded it for a forked child, which runs with the stand-in's arguments, environment, folder
+and streams.
+"""
 
 import atexit
 import functools

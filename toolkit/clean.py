@@ -30,9 +30,11 @@ class Leftover:
 def find(
     client: docker.DockerClient | None, state: Path, *, results: Sequence[Path] = (), with_base: bool = False
 ) -> list[Leftover]:
-    """Return everything that the toolkit made: containers first, because an image in use cannot be removed. ``client``:
-    None to look at folders only. ``results``: folders of finished wheels and runs, searched for what killed commands
-    left. ``with_base``: base stand-ins too; making them again needs a Debian mirror."""
+    """Return everything that the toolkit made: containers first, because an image in use cannot be removed.
+
+    ``client``: None to look at folders only. ``results``: folders of finished wheels and runs, searched for what killed
+    commands left. ``with_base``: base stand-ins too; making them again needs a Debian mirror.
+    """
     unfinished = [item for folder in results for item in _find_unfinished(folder)]
     return [*(_find_in_engine(client, with_base) if client else ()), *_find_folders(state), *unfinished]
 
@@ -64,7 +66,8 @@ def _find_in_engine(client: docker.DockerClient, with_base: bool) -> list[Leftov
 
 def find_others(client: docker.DockerClient) -> list[str]:
     """Return the names of images that have the toolkit's label but belong to the user, who named them with ``--tag`` or
-    built them on an image of the toolkit, from which they inherited its labels."""
+    built them on an image of the toolkit, from which they inherited its labels.
+    """
     with translating_errors("listing the images that the toolkit did not name"):
         images = client.images.list(filters={"label": f"{naming.OWNER_LABEL}=toolkit"})
     return sorted(tag for item in images for tag in item.tags if not _is_named_by_toolkit(item, tag))
@@ -72,7 +75,8 @@ def find_others(client: docker.DockerClient) -> list[str]:
 
 def find_caches(*, with_cache: bool) -> tuple[list[Leftover], list[buildx.CacheMount]]:
     """Return Bazel's cache mounts to remove, and those to keep. Without ``with_cache``, only those that ``verify
-    --rebuild`` left are removed, because no build uses them again."""
+    --rebuild`` left are removed, because no build uses them again.
+    """
     found = buildx.find_caches()
     removed = [each for each in found if with_cache or each.name.startswith(naming.REBUILD_CACHE)]
     return [

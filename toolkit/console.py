@@ -1,5 +1,7 @@
-"""Prints results on standard output, and everything else on standard error. So the output of ``--json`` can be piped
-while progress is still shown. cargo, uv and docker buildx do the same."""
+"""Prints results on standard output, and everything else on standard error.
+
+So the output of ``--json`` can be piped while progress is still shown. cargo, uv and docker buildx do the same.
+"""
 
 import json
 import os
@@ -94,8 +96,11 @@ PLAIN_SECONDS = 15.0
 
 
 class StatusLine:
-    """One line with the latest state of a long step. It is redrawn on a terminal, and printed at intervals elsewhere.
-    rich's progress bar is not used, because loading it takes longer than an up-to-date command."""
+    """One line with the latest state of a long step.
+
+    It is redrawn on a terminal, and printed at intervals elsewhere. rich's progress bar is not used, because loading it
+    takes longer than an up-to-date command.
+    """
 
     def __init__(self, console: Console, step: str) -> None:
         self._console = console

@@ -1,6 +1,7 @@
 """Computes content digests, written ``sha256:<64 hex digits>`` as OCI does. :func:`digest_file` reads the content each
 time. Inside :func:`remembering`, it caches digests of large files by path, size, times and inode, and :func:`recall`
-caches values. `toolkit verify` does not use this cache."""
+caches values. `toolkit verify` does not use this cache.
+"""
 
 import hashlib
 import json
@@ -74,8 +75,10 @@ def digest_file(path: Path) -> str:
 
 
 def recall(key: str, make: Callable[[], Any]) -> Any:
-    """Return the JSON value that ``make`` returns; inside :func:`remembering` it is cached by its key. The key must
-    name everything that the value depends on, for example by digests."""
+    """Return the JSON value that ``make`` returns; inside :func:`remembering` it is cached by its key.
+
+    The key must name everything that the value depends on, for example by digests.
+    """
     if not _active:
         return make()
     memory, name = _active[-1], f"value:{key}"

@@ -18,8 +18,10 @@ _STAGING_NAME = re.compile(r"\.[0-9a-f]{12}\.[a-z0-9_]{8}")
 
 
 def write_atomically(path: Path, data: str | bytes) -> None:
-    """Write a file completely or not at all, through a temporary file beside it. Raises PreflightError: the folder
-    cannot be written, or the disk is full; the old file is intact."""
+    """Write a file completely or not at all, through a temporary file beside it.
+
+    Raises PreflightError: the folder cannot be written, or the disk is full; the old file is intact.
+    """
     content = data.encode() if isinstance(data, str) else data
     temporary = None
     try:
@@ -79,7 +81,8 @@ class Staging:
 def stage(parent: Path, name: str) -> Iterator[Staging]:
     """Make a hidden, locked folder for one command, named by a shortened digest, and remove it at the end unless it was
     moved. The kernel releases the lock when this process and all children that inherited it have ended; filelock's
-    locks are not inherited. The next command of its kind or ``toolkit clean`` removes an unlocked folder."""
+    locks are not inherited. The next command of its kind or ``toolkit clean`` removes an unlocked folder.
+    """
     sweep(parent)
     with _open(parent) as door:
         _flock(door)  # otherwise the folder would look abandoned before it is locked

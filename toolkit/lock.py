@@ -1,6 +1,8 @@
-"""Reads and writes ``toolkit.lock.yaml``: every pin from the base image to the wheel. A pin that cannot be determined
-on this machine stays empty; it is never guessed. A lock without empty pins reaches rung R0 of the reproducibility
-ladder: every input is pinned and checked."""
+"""Reads and writes ``toolkit.lock.yaml``: every pin from the base image to the wheel.
+
+A pin that cannot be determined on this machine stays empty; it is never guessed. A lock without empty pins reaches rung
+R0 of the reproducibility ladder: every input is pinned and checked.
+"""
 
 import re
 import subprocess
@@ -67,10 +69,12 @@ def rank(floating: Collection[str]) -> str:
 def collect(
     spec: Spec, table: Table, *, base_image: str, base_digest: str = "", apt_snapshot: str = "", commit: str = ""
 ) -> Lock:
-    """Return the lock of a set of versions. Its pins come from the arguments, the table and this clone's files.
-    ``base_digest``: content digest of the base image, or empty. ``apt_snapshot``: day of Debian's snapshot archive,
-    ``YYYYMMDDTHHMMSSZ``. ``commit``: commit of TensorFlow, used if the table has none. Raises UsageError:
-    ``apt_snapshot`` does not have this form."""
+    """Return the lock of a set of versions.
+
+    Its pins come from the arguments, the table and this clone's files. ``base_digest``: content digest of the base
+    image, or empty. ``apt_snapshot``: day of Debian's snapshot archive, ``YYYYMMDDTHHMMSSZ``. ``commit``: commit of
+    TensorFlow, used if the table has none. Raises UsageError: ``apt_snapshot`` does not have this form.
+    """
     if apt_snapshot and not _SNAPSHOT.fullmatch(apt_snapshot):
         raise UsageError(f"not a snapshot's day: {apt_snapshot!r}", remedy="write it as 20261121T000000Z")
     row = table.tensorflow(spec.tensorflow)

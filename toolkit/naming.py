@@ -40,8 +40,11 @@ def name_image(target: str, variant: str, plan: str) -> str:
 
 
 def is_given(name: str, plan: str) -> bool:
-    """Return whether the toolkit chose the name of an image; otherwise the image is a user's. ``plan``: digest on its
-    label, or empty. Neither name nor label is enough: derived images inherit labels, and any name may be chosen."""
+    """Return whether the toolkit chose the name of an image; otherwise the image is a user's.
+
+    ``plan``: digest on its label, or empty. Neither name nor label is enough: derived images inherit labels, and any
+    name may be chosen.
+    """
     if name in SCRIPT_IMAGES or name == STANDIN_BASE or name.startswith(COMPOSE_IMAGES):
         return True
     targets = tuple(f"{IMAGE_REPOSITORY}/{target}:" for target in ("runtime", "train"))

@@ -1,5 +1,7 @@
-"""Plans the tasks that commands share: wheel, environment, smoke, train. ``toolkit up`` runs all of them in this order,
-other commands some. A dry run prints them."""
+"""Plans the tasks that commands share: wheel, environment, smoke, train.
+
+``toolkit up`` runs all of them in this order, other commands some. A dry run prints them.
+"""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -58,10 +60,12 @@ class Resolved:
 
 
 def resolve(request: Request, console: Console) -> Resolved:
-    """Choose the engine and the environment, and check that they can work. A user's wheel is checked against the base
-    image. The image is pulled for that, except in a dry run. Raises UnsupportedError: the versions are incompatible, or
-    the wheel cannot run in the environment; IntegrityError: the wheel is damaged; EngineError: the requested engine
-    does not answer; PreflightError: it has no base image."""
+    """Choose the engine and the environment, and check that they can work.
+
+    A user's wheel is checked against the base image. The image is pulled for that, except in a dry run. Raises
+    UnsupportedError: the versions are incompatible, or the wheel cannot run in the environment; IntegrityError: the
+    wheel is damaged; EngineError: the requested engine does not answer; PreflightError: it has no base image.
+    """
     spec = environments.resolve(request.settings)
     wheel = environments.find_wheel(request.wheel)
     choice = choose(request.settings, target=request.target, tag=request.tag)
@@ -73,10 +77,13 @@ def resolve(request: Request, console: Console) -> Resolved:
 
 
 def use_wheel(spec: EnvironmentSpec, path: Path, platform: Platform) -> EnvironmentSpec:
-    """Check the user's wheel, and return the environment with this wheel instead of the published one. ``spec``: the
-    environment; the wheel must match its versions. ``platform``: the C library and Python of the environment, as far as
-    they are known. Raises UnsupportedError: the wheel is not TensorFlow, has other versions, or needs a newer C
-    library; IntegrityError: the wheel is damaged, or contradicts the checksums or the manifest beside it."""
+    """Check the user's wheel, and return the environment with this wheel instead of the published one.
+
+    ``spec``: the environment; the wheel must match its versions. ``platform``: the C library and Python of the
+    environment, as far as they are known. Raises UnsupportedError: the wheel is not TensorFlow, has other versions, or
+    needs a newer C library; IntegrityError: the wheel is damaged, or contradicts the checksums or the manifest beside
+    it.
+    """
     # The library that reads ELF is slow to load, and only a user's wheel needs it.
     from toolkit.wheel import fitness, folder, inspection
 
@@ -147,7 +154,8 @@ def smoke_task(
     required: bool = False,
 ) -> Task[Report]:
     """Return the task that runs the checks, or reuses their last report on the same environment unless ``again`` is
-    set. It raises CheckError if the checks did not finish, or if one failed and ``required`` is set."""
+    set. It raises CheckError if the checks did not finish, or if one failed and ``required`` is set.
+    """
     commands = resolved.engine.commands(resolved.reference, launch.plan(ask))
 
     def check() -> Report:
@@ -172,8 +180,11 @@ def train_task(
     *,
     quiet: bool = False,
 ) -> Task[dict[str, Any]]:
-    """Return the task that trains. Its result and its errors are those of :func:`toolkit.training.run`. The printed
-    command has an empty ``TOOLKIT_PARENT`` if the environment does not exist yet."""
+    """Return the task that trains.
+
+    Its result and its errors are those of :func:`toolkit.training.run`. The printed command has an empty
+    ``TOOLKIT_PARENT`` if the environment does not exist yet.
+    """
     gpu = resolved.gpu
     parent = training.describe_parent(resolved.existing) if resolved.existing else {}
     job = training.plan(arguments, config, parent=parent, gpu=gpu, quiet=quiet)

@@ -20,7 +20,8 @@ OTHER_BYTES = re.compile(
 
 def stop(process: subprocess.Popen[str], *, grace: float, first: signal.Signals = signal.SIGTERM) -> None:
     """Ask a process that leads its own session and its children to stop with the signal ``first``, wait ``grace``
-    seconds, and kill those that still run."""
+    seconds, and kill those that still run.
+    """
     for signum, patience in ((first, grace), (signal.SIGKILL, None)):
         try:
             os.killpg(process.pid, signum)

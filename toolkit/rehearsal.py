@@ -1,6 +1,8 @@
-"""Plans and runs a rehearsal: the training job on the emulated GPU of ``train.rehearsal``. It always runs on the host:
-the emulation is compiled for the installed TensorFlow, and the images have no compiler. It needs no GPU, no driver and
-no network."""
+"""Plans and runs a rehearsal: the training job on the emulated GPU of ``train.rehearsal``.
+
+It always runs on the host: the emulation is compiled for the installed TensorFlow, and the images have no compiler. It
+needs no GPU, no driver and no network.
+"""
 
 import json
 from collections.abc import Sequence
@@ -24,7 +26,8 @@ _LIBRARY: Final = "rehearsal"
 
 def choose_spec(settings: Settings) -> EnvironmentSpec:
     """Return the environment of a rehearsal. Raises UnsupportedError: there is no emulation for this TensorFlow or
-    Python; UsageError: the settings choose the container engine."""
+    Python; UsageError: the settings choose the container engine.
+    """
     locked = load_table().rehearsal
     if settings.tensorflow != locked.tensorflow or settings.python not in locked.python:
         raise UnsupportedError(
@@ -42,8 +45,10 @@ def choose_spec(settings: Settings) -> EnvironmentSpec:
 
 
 def plan_tasks(arguments: Sequence[str], settings: Settings, console: Console) -> list[Task[Any]]:
-    """Return the tasks: make the environment, and run the rehearsal in it. Raises TrainError: an argument is invalid;
-    UnsupportedError, UsageError: as :func:`choose_spec`."""
+    """Return the tasks: make the environment, and run the rehearsal in it.
+
+    Raises TrainError: an argument is invalid; UnsupportedError, UsageError: as :func:`choose_spec`.
+    """
     engine = make_host_engine(settings)
     plan = engine.plan(choose_spec(settings))
     job = plan_job(arguments, plan.reference)

@@ -53,7 +53,8 @@ def resolve(
 ) -> Settings:
     """Merge the four layers: ``flags`` (None where one was not given), variables such as ``TOOLKIT_CUDA``, and
     ``file``, by default the ``toolkit.yaml`` of the current folder. Raises UsageError: a name is unknown, or a value is
-    wrong."""
+    wrong.
+    """
     values: dict[str, str] = {}
     sources = dict.fromkeys(_NAMES, "default")
     path = file or Path("toolkit.yaml")

@@ -1,5 +1,8 @@
-"""Makes the batches of a run: each depends on its step alone, so there is no state to save. Images are padded, cropped
-and mirrored, as in the DenseNet paper ("+"). An example's augmentation depends on (seed, epoch, example) alone."""
+"""Makes the batches of a run: each depends on its step alone, so there is no state to save.
+
+Images are padded, cropped and mirrored, as in the DenseNet paper ("+"). An example's augmentation depends on (seed,
+epoch, example) alone.
+"""
 
 import math
 from collections.abc import Iterator
@@ -33,9 +36,11 @@ Images = NDArray[np.uint8]
 
 
 def augment(images: Images, draws: NDArray[np.uint8], pad: int, fill: NDArray[np.uint8]) -> Images:
-    """Shift and mirror images of (batch, height, width, channels). `draws` is (batch, 3), from `draw_augmentation`.
-    Before cropping, each side gets `pad` pixels of value `fill`, (channels,). It is the data set's mean, which
-    normalisation turns to about zero."""
+    """Shift and mirror images of (batch, height, width, channels).
+
+    `draws` is (batch, 3), from `draw_augmentation`. Before cropping, each side gets `pad` pixels of value `fill`,
+    (channels,). It is the data set's mean, which normalisation turns to about zero.
+    """
     count, height, width, channels = images.shape
     padded = np.empty((count, height + 2 * pad, width + 2 * pad, channels), np.uint8)
     padded[:] = fill

@@ -1,6 +1,8 @@
-"""Finds the batch size of ``--batch-size auto``: the largest whose training step fits a memory budget. Memory grows
-linearly with the batch size. Trials of two small sizes predict the largest, which is then tried itself. Each trial is a
-process (``python -m train.budget CONFIG``), because a process keeps its peak memory."""
+"""Finds the batch size of ``--batch-size auto``: the largest whose training step fits a memory budget.
+
+Memory grows linearly with the batch size. Trials of two small sizes predict the largest, which is then tried itself.
+Each trial is a process (``python -m train.budget CONFIG``), because a process keeps its peak memory.
+"""
 
 import json
 import os
@@ -34,9 +36,11 @@ class Probe(NamedTuple):
 
 
 def choose_batch_size(config: TrainConfig, threads: int, examples: int, held: int) -> int:
-    """Return the largest multiple of 8 that fits, at most the number of examples. The budget is the configured one,
-    else a share of the GPU's memory or, without a GPU, of the free memory. The data set's images take `held` bytes of
-    it; a GPU holds them only if they are few. Raises a PreflightError if none fits."""
+    """Return the largest multiple of 8 that fits, at most the number of examples.
+
+    The budget is the configured one, else a share of the GPU's memory or, without a GPU, of the free memory. The data
+    set's images take `held` bytes of it; a GPU holds them only if they are few. Raises a PreflightError if none fits.
+    """
     device = read_device_memory()
     budget = int(config.memory_budget * 1e9 or SHARE * (device or read_free_memory()))
     budget -= held if not device or fits_device(held, device) else 0

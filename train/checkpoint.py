@@ -1,6 +1,8 @@
-"""Writes checkpoints atomically, and reads the newest good one. ``step-N.npz`` holds the arrays. ``step-N.json``,
-written after it, holds the position of the run, the digests of its configuration and data, and a digest of the
-checkpoint. A process that dies between the two leaves no checkpoint."""
+"""Writes checkpoints atomically, and reads the newest good one.
+
+``step-N.npz`` holds the arrays. ``step-N.json``, written after it, holds the position of the run, the digests of its
+configuration and data, and a digest of the checkpoint. A process that dies between the two leaves no checkpoint.
+"""
 
 import contextlib
 import io
@@ -21,10 +23,12 @@ Values = dict[str, NDArray[np.generic]]
 
 @dataclass(frozen=True)
 class Position:
-    """The progress of a run: all that it needs to continue, besides the arrays. `seconds` leaves out the first step of
-    each process, which builds the graph. The fields from `epoch_seconds` to `seen` are sums over the current epoch.
-    `environment` is what the bits depend on besides the configuration. `resumed` lists the steps after which the run
-    was resumed."""
+    """The progress of a run: all that it needs to continue, besides the arrays.
+
+    `seconds` leaves out the first step of each process, which builds the graph. The fields from `epoch_seconds` to
+    `seen` are sums over the current epoch. `environment` is what the bits depend on besides the configuration.
+    `resumed` lists the steps after which the run was resumed.
+    """
 
     step: int = 0
     seconds: float = 0.0
@@ -45,9 +49,11 @@ class Checkpoint:
 
 
 def save(folder: Path, values: Values, position: Position, *, keep: int) -> Path:
-    """Write a checkpoint and keep the newest `keep`, this one included; returns the path of its arrays. Checkpoints of
-    later steps are removed, because `load` skipped them as damaged. Raises a PreflightError if the disk is full or not
-    writable; older checkpoints are then untouched."""
+    """Write a checkpoint and keep the newest `keep`, this one included; returns the path of its arrays.
+
+    Checkpoints of later steps are removed, because `load` skipped them as damaged. Raises a PreflightError if the disk
+    is full or not writable; older checkpoints are then untouched.
+    """
     buffer = io.BytesIO()
     # Names of variables contain slashes, which would be folders in the archive. The JSON file has them instead.
     names = sorted(values)
@@ -67,8 +73,10 @@ def save(folder: Path, values: Values, position: Position, *, keep: int) -> Path
 
 
 def load(folder: Path) -> tuple[Checkpoint | None, list[str]]:
-    """Return the newest good checkpoint or None, and a message for each newer one that is damaged. Raises a
-    PreflightError if a file cannot be read, because that checkpoint may be good."""
+    """Return the newest good checkpoint or None, and a message for each newer one that is damaged.
+
+    Raises a PreflightError if a file cannot be read, because that checkpoint may be good.
+    """
     problems: list[str] = []
     for record in reader.list_checkpoints(folder):
         try:
@@ -85,8 +93,10 @@ def load(folder: Path) -> tuple[Checkpoint | None, list[str]]:
 
 
 def require_same_run(saved: Checkpoint, config_sha256: str, data_sha256: str | None = None) -> None:
-    """Check that a checkpoint belongs to this run. Raises an IntegrityError if its configuration differs or is not
-    recorded, a CheckError if its data differs."""
+    """Check that a checkpoint belongs to this run.
+
+    Raises an IntegrityError if its configuration differs or is not recorded, a CheckError if its data differs.
+    """
     found = saved.position.config_sha256
     if not found:
         raise IntegrityError(

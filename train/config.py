@@ -251,7 +251,9 @@ def _require(name: str, value: float, *, at_least: int) -> None:
 
 
 def resolve(dataset: str, **options: Any) -> TrainConfig:
-    """Return a configuration. Options that are ``None`` come from the data set's defaults, the preset and the recipe.
+    """Return a configuration.
+
+    Options that are ``None`` come from the data set's defaults, the preset and the recipe.
 
     Raises a UsageError if an option or a combination of options makes no sense.
     """

@@ -1,7 +1,8 @@
-"""Counts the cores that this process may use: those of its affinity mask, or fewer if a container has a CPU quota. More
-threads than a quota pays for are stopped by the kernel. Linux has it in ``cpu.max`` (admin-guide/cgroup-v2) or
-``cpu.cfs_quota_us`` (scheduler/sched-bwc). The wheel build uses this file alone: it imports only the standard
-library."""
+"""Counts the cores that this process may use: those of its affinity mask, or fewer if a container has a CPU quota.
+
+More threads than a quota pays for are stopped by the kernel. Linux has it in ``cpu.max`` (admin-guide/cgroup-v2) or
+``cpu.cfs_quota_us`` (scheduler/sched-bwc). The wheel build uses this file alone: it imports only the standard library.
+"""
 
 import math
 import os

@@ -1,5 +1,7 @@
-"""Defines the errors of a training job, with the exit codes that ``toolkit`` documents. This package runs alone in an
-image, so it cannot import ``toolkit.errors``."""
+"""Defines the errors of a training job, with the exit codes that ``toolkit`` documents.
+
+This package runs alone in an image, so it cannot import ``toolkit.errors``.
+"""
 
 import functools
 import sys

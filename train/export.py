@@ -1,5 +1,7 @@
-"""Exports a model as SavedModel and StableHLO: ``python -m train.export RUN [--out DIR]``. Both take a batch of images
-as bytes, normalise it, and return logits. Each is loaded again and compared with the model."""
+"""Exports a model as SavedModel and StableHLO: ``python -m train.export RUN [--out DIR]``.
+
+Both take a batch of images as bytes, normalise it, and return logits. Each is loaded again and compared with the model.
+"""
 
 import json
 from collections.abc import Callable, Sequence
@@ -36,8 +38,10 @@ Function = Callable[[Any], Any]
 
 
 def export(folder: Path, out: Path) -> dict[str, float]:
-    """Export a run; returns for each format the largest relative difference of its logits from the model's. Raises a
-    CheckError if a difference is too large; then nothing is written."""
+    """Export a run; returns for each format the largest relative difference of its logits from the model's.
+
+    Raises a CheckError if a difference is too large; then nothing is written.
+    """
     config = read_folder_config(folder)
     saved, _ = checkpoint.load(folder / "checkpoints")
     if saved is None:

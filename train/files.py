@@ -47,8 +47,10 @@ def replacing(path: Path) -> Iterator[BinaryIO]:
 
 @contextlib.contextmanager
 def replacing_folder(path: Path, names: Collection[str]) -> Iterator[Path]:
-    """Make a folder that replaces `path` if the block succeeds, and is removed if it fails. Raises a PreflightError if
-    an existing folder holds anything but `names`."""
+    """Make a folder that replaces `path` if the block succeeds, and is removed if it fails.
+
+    Raises a PreflightError if an existing folder holds anything but `names`.
+    """
     with writing(path):
         found = {entry.name for entry in path.iterdir()} if path.exists() else set()
         if found - set(names):

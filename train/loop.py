@@ -77,9 +77,12 @@ class Profile:
 
 @dataclass
 class Loop:
-    """A run in progress. Each step advances `position`. With `late`, the outcome of a step is read after the next step
-    has begun. With `resident`, the training images are on the device, and a step gets only their indices and
-    augmentation. `first_step_seconds` is the time of the first step of this process."""
+    """A run in progress.
+
+    Each step advances `position`. With `late`, the outcome of a step is read after the next step has begun. With
+    `resident`, the training images are on the device, and a step gets only their indices and augmentation.
+    `first_step_seconds` is the time of the first step of this process.
+    """
 
     config: TrainConfig
     batches: Batches
@@ -231,9 +234,11 @@ def run_by_steps(step: TrainStep, batches: Iterator[Batch], report: Report) -> N
 
 
 def run_late(step: TrainStep, batches: Iterable[Batch], report: Report, must_end: Callable[[int], bool]) -> None:
-    """Call the step for each batch, and report it after the next one has begun, so that the device never waits. `step`
-    returns before the device is done. `report` gets the outcomes in order. `must_end` returns whether a step, counted
-    from 1, must be reported before the next one begins."""
+    """Call the step for each batch, and report it after the next one has begun, so that the device never waits.
+
+    `step` returns before the device is done. `report` gets the outcomes in order. `must_end` returns whether a step,
+    counted from 1, must be reported before the next one begins.
+    """
     waiting: deque[Outcome | PackedOutcome] = deque()
     for done, batch in enumerate(batches, start=1):
         waiting.append(step(*batch))

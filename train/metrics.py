@@ -49,9 +49,12 @@ def parse_epoch(row: dict[str, str]) -> EpochRecord:
 
 
 class Recorder:
-    """Appends records to the files of a run. It writes each record at once, so a killed process loses none. A resumed
-    run repeats the steps after its checkpoint, so their old records are dropped. The files then equal those of an
-    uninterrupted run, except for times. All methods raise a PreflightError if they cannot write."""
+    """Appends records to the files of a run.
+
+    It writes each record at once, so a killed process loses none. A resumed run repeats the steps after its checkpoint,
+    so their old records are dropped. The files then equal those of an uninterrupted run, except for times. All methods
+    raise a PreflightError if they cannot write.
+    """
 
     def __init__(self, folder: Path, step: int) -> None:
         import tensorflow as tf

@@ -1,6 +1,8 @@
-"""Chooses the examples of each step by (seed, step) alone, so that a resumed run takes the same ones. Random numbers
-come from NumPy's Philox, a counter-based generator (Salmon et al., "Parallel random numbers: as easy as 1, 2, 3", SC
-2011). Its key is the seed and the purpose, so there is no state to save."""
+"""Chooses the examples of each step by (seed, step) alone, so that a resumed run takes the same ones.
+
+Random numbers come from NumPy's Philox, a counter-based generator (Salmon et al., "Parallel random numbers: as easy as
+1, 2, 3", SC 2011). Its key is the seed and the purpose, so there is no state to save.
+"""
 
 from functools import lru_cache
 from typing import Final, Literal

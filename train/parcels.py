@@ -1,5 +1,7 @@
-"""Packs a step's input into one array of bytes (a parcel), so that it goes to the device in one copy. A parcel holds a
-whole batch, or only the indices and augmentation of its images if these are on the device."""
+"""Packs a step's input into one array of bytes (a parcel), so that it goes to the device in one copy.
+
+A parcel holds a whole batch, or only the indices and augmentation of its images if these are on the device.
+"""
 
 from dataclasses import dataclass
 from typing import Any
@@ -39,9 +41,11 @@ def _join(*parts: NDArray[Any]) -> NDArray[np.uint8]:
 
 @dataclass(frozen=True, eq=False)
 class Resident:
-    """The training split in the device's memory. `images` are (examples, height, width, channels) as bytes, `labels`
-    (examples,) as int64. Before cropping, each side gets `pad` pixels of value `fill`, (channels,). Without
-    augmentation `pad` is 0."""
+    """The training split in the device's memory.
+
+    `images` are (examples, height, width, channels) as bytes, `labels` (examples,) as int64. Before cropping, each side
+    gets `pad` pixels of value `fill`, (channels,). Without augmentation `pad` is 0.
+    """
 
     images: tf.Tensor
     labels: tf.Tensor
@@ -49,8 +53,10 @@ class Resident:
     fill: NDArray[np.uint8]
 
     def unpack(self, parcel: tf.Tensor, batch: int) -> Tensors:
-        """Return the augmented batch of a parcel, in a graph, with the same values as ``Batches.make``. XLA compiles
-        this into one program, which is one launch. As TensorFlow operations it would be about twenty."""
+        """Return the augmented batch of a parcel, in a graph, with the same values as ``Batches.make``.
+
+        XLA compiles this into one program, which is one launch. As TensorFlow operations it would be about twenty.
+        """
 
         @tf.function(jit_compile=True, autograph=False)  # type: ignore[untyped-decorator]
         def take(images: tf.Tensor, labels: tf.Tensor, parcel: tf.Tensor) -> Tensors:

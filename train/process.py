@@ -82,7 +82,8 @@ class _Program(ctypes.Structure):
 def close_network() -> str:
     """Refuse new network sockets in all threads and children of this process, for good; returns an empty text, or why
     the network stays open. ``AF_UNIX`` and ``AF_NETLINK`` stay possible. Others fail with "Network is unreachable", as
-    in a container without a network. io_uring is refused because it can open sockets."""
+    in a container without a network. io_uring is refused because it can open sockets.
+    """
     if platform.machine() != "x86_64":
         return f"not known how on {platform.machine()}"
     refuse = _REFUSE | errno.ENETUNREACH

@@ -1,7 +1,10 @@
-"""Reads run folders: manifest, configuration, metrics and checkpoints. Needs neither TensorFlow nor NumPy. A run folder
-holds ``config.yaml``, ``metrics.csv``, ``metrics.jsonl``, ``checkpoints/step-N.npz`` and ``.json``. A finished run adds
-``confusion.csv`` and ``manifest.json``. Each check returns a text about what it compared. It raises an IntegrityError
-for a contradiction, and one of `BAD_METRICS` for a damaged file."""
+"""Reads run folders: manifest, configuration, metrics and checkpoints.
+
+Needs neither TensorFlow nor NumPy. A run folder holds ``config.yaml``, ``metrics.csv``, ``metrics.jsonl``,
+``checkpoints/step-N.npz`` and ``.json``. A finished run adds ``confusion.csv`` and ``manifest.json``. Each check
+returns a text about what it compared. It raises an IntegrityError for a contradiction, and one of `BAD_METRICS` for a
+damaged file.
+"""
 
 import ast
 import csv
@@ -224,8 +227,10 @@ def check_confusion(record: RunRecord) -> str:
 
 @dataclass(frozen=True)
 class SavedState:
-    """A checkpoint whose digest matches: its file, the names of its variables in order, and its bytes. `position` has
-    the fields of ``train.checkpoint.Position`` as plain values."""
+    """A checkpoint whose digest matches: its file, the names of its variables in order, and its bytes.
+
+    `position` has the fields of ``train.checkpoint.Position`` as plain values.
+    """
 
     path: Path
     names: tuple[str, ...]

@@ -68,9 +68,11 @@ def make_train_step(
     *,
     form: Formulation | None = None,
 ) -> TrainStep:
-    """Return a function of images as bytes, labels and learning rate that runs a training step on the state. With
-    mixed_float16 the loss is scaled. A step whose gradients overflow halves the scale and changes no weight and no
-    slot. It still updates the running averages of the normalization, because they come from the forward pass."""
+    """Return a function of images as bytes, labels and learning rate that runs a training step on the state.
+
+    With mixed_float16 the loss is scaled. A step whose gradients overflow halves the scale and changes no weight and no
+    slot. It still updates the running averages of the normalization, because they come from the forward pass.
+    """
     form = form or formulation.choose(config.kernels)
     model, weights = state.model, [variable.value for variable in state.model.trainable_variables]
     seed = dropout_seed(model)
@@ -203,9 +205,11 @@ def compile_train_step(
     form: Formulation | None = None,
     resident: parcels.Resident | None = None,
 ) -> TrainStep:
-    """Return a step as a graph, compiled by XLA if asked to; for the eager loop, the step itself. On an asynchronous
-    device, a batch and an outcome take one copy each, except with Keras' ``fit``. With `resident` images, the step
-    takes what ``Batches.choose`` returns."""
+    """Return a step as a graph, compiled by XLA if asked to; for the eager loop, the step itself.
+
+    On an asynchronous device, a batch and an outcome take one copy each, except with Keras' ``fit``. With `resident`
+    images, the step takes what ``Batches.choose`` returns.
+    """
     form = form or formulation.choose(config.kernels)
     if config.loop == "eager":
         return step
@@ -251,8 +255,11 @@ def evaluation_batch(split: Split) -> tf.TensorSpec:
 
 
 def evaluate(step: EvaluationStep, split: Split, stop: Callable[[], str]) -> Evaluation | None:
-    """Evaluate a split. It can take minutes, so `stop` is asked before each batch; returns None if told to stop. The
-    last batch is padded, so that one compiled shape is enough."""
+    """Evaluate a split.
+
+    It can take minutes, so `stop` is asked before each batch; returns None if told to stop. The last batch is padded,
+    so that one compiled shape is enough.
+    """
     parts = []
     size = min(EVALUATION_BATCH, len(split))
     for start in range(0, len(split), size):

@@ -1,5 +1,6 @@
 """Counts the images per second of the input pipeline alone (order, shift, mirror, gather, as in a run): ``python
-benchmarks/training/pipeline.py DATASET [options of python -m train]``."""
+benchmarks/training/pipeline.py DATASET [options of python -m train]``.
+"""
 
 import sys
 import time

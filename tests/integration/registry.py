@@ -1,5 +1,6 @@
 """A registry with one image that `docker save` wrote: what a pull needs of
-https://github.com/opencontainers/distribution-spec. Docker accepts plain HTTP from loopback addresses."""
+https://github.com/opencontainers/distribution-spec. Docker accepts plain HTTP from loopback addresses.
+"""
 
 import json
 import subprocess

@@ -1,6 +1,8 @@
-"""A second engine on its own disk, which a test can fill. Only root can start one. It uses the first engine's bridge,
-with addresses near the end of its range: the bridge's firewall rules let its containers reach the network, and it makes
-no rules."""
+"""A second engine on its own disk, which a test can fill.
+
+Only root can start one. It uses the first engine's bridge, with addresses near the end of its range: the bridge's
+firewall rules let its containers reach the network, and it makes no rules.
+"""
 
 import contextlib
 import ipaddress
@@ -69,8 +71,10 @@ class SmallEngine:
 
 @contextlib.contextmanager
 def start(folder: Path, *, gib: int) -> Iterator[SmallEngine]:
-    """Start an engine with a new, sparse disk; remove both in the end. The folder's path must be short: sockets need
-    that."""
+    """Start an engine with a new, sparse disk; remove both in the end.
+
+    The folder's path must be short: sockets need that.
+    """
     image, disk = folder / "disk.img", folder / "disk"
     disk.mkdir()
     with image.open("wb") as stream:

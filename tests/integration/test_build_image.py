@@ -1,5 +1,7 @@
-"""The wheel is the stand-in's: real CUDA code and real libraries, but no TensorFlow. Tests leave out the checks that
-need TensorFlow itself by name, and one test shows that these checks fail otherwise."""
+"""The wheel is the stand-in's: real CUDA code and real libraries, but no TensorFlow.
+
+Tests leave out the checks that need TensorFlow itself by name, and one test shows that these checks fail otherwise.
+"""
 
 import json
 import re

@@ -22,8 +22,11 @@ pytestmark = [
 
 @dataclass(frozen=True)
 class Trap:
-    """A place with an rc file full of secrets. A search that finds ``public``, a word in the source tree's own rc file,
-    would also find the secret. ``seen`` has the processes that showed it."""
+    """A place with an rc file full of secrets.
+
+    A search that finds ``public``, a word in the source tree's own rc file, would also find the secret. ``seen`` has
+    the processes that showed it.
+    """
 
     place: Place
     secret: str

@@ -1,4 +1,6 @@
-"""Rehearsals for tests. Two run at a time, because each mostly uses one thread, to make graphs.
+"""Rehearsals for tests.
+
+Two run at a time, because each mostly uses one thread, to make graphs.
 
 The processes of the job and of the audit are forked from two that have loaded TensorFlow, which takes a new process 5
 seconds. The emulated libraries read the device while TensorFlow is loaded, so tests of other devices start new

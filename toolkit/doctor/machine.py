@@ -1,6 +1,7 @@
 """Checks the machine itself: Python, disk, memory, folders, the NVIDIA driver, and what building TensorFlow would take.
 The estimate of a source build is from public reports, not measured by this project: conda-forge gives it 12 to 18 hours
-on 4 cores, and 16 GB were not enough for 16 jobs (tensorflow#41480)."""
+on 4 cores, and 16 GB were not enough for 16 jobs (tensorflow#41480).
+"""
 
 import os
 import shutil

@@ -1,6 +1,9 @@
-"""Runs ``docker buildx build`` and reads its output. The docker SDK cannot drive BuildKit (docker/docker-py#2230), so
-builds use the command. ``--progress=rawjson`` prints one JSON object for each group of changes: vertexes (steps),
-statuses (downloads), logs. buildx 0.13 spreads an object over many lines; later releases write it on one."""
+"""Runs ``docker buildx build`` and reads its output.
+
+The docker SDK cannot drive BuildKit (docker/docker-py#2230), so builds use the command. ``--progress=rawjson`` prints
+one JSON object for each group of changes: vertexes (steps), statuses (downloads), logs. buildx 0.13 spreads an object
+over many lines; later releases write it on one.
+"""
 
 import base64
 import itertools
@@ -119,10 +122,12 @@ def build(
     observe: Callable[[str], str] | None = None,
     keep: Sequence[int] = (),
 ) -> Transcript:
-    """Run a build to its end, and write its output to ``log``. ``step`` labels the progress line. ``observe`` gets each
-    line of the log, and returns the progress or an empty text. The command inherits the descriptors in ``keep``, such
-    as locks. Raises BuildError: a step failed; EngineError: the engine did not answer; PreflightError: the disk filled
-    up."""
+    """Run a build to its end, and write its output to ``log``.
+
+    ``step`` labels the progress line. ``observe`` gets each line of the log, and returns the progress or an empty text.
+    The command inherits the descriptors in ``keep``, such as locks. Raises BuildError: a step failed; EngineError: the
+    engine did not answer; PreflightError: the disk filled up.
+    """
     files.require_writable(log.parent)
     transcript = Transcript()
     status = StatusLine(console, step)

@@ -16,9 +16,11 @@ class Choice:
 
 
 def choose(settings: Settings, *, target: str = "train", tag: str = "") -> Choice:
-    """Choose an engine; ``auto`` means the container engine if it can build on this machine, else the host. ``target``
-    and ``tag`` are the stage and the name of its image. Raises EngineError or PreflightError: ``docker`` was asked for
-    and does not answer, or has no base image."""
+    """Choose an engine; ``auto`` means the container engine if it can build on this machine, else the host.
+
+    ``target`` and ``tag`` are the stage and the name of its image. Raises EngineError or PreflightError: ``docker`` was
+    asked for and does not answer, or has no base image.
+    """
     if settings.engine == "host":
         return Choice(engine=make_host_engine(settings), why="asked for")
     try:
@@ -30,8 +32,10 @@ def choose(settings: Settings, *, target: str = "train", tag: str = "") -> Choic
 
 
 def adopt(settings: Settings, reference: str) -> tuple[Engine, Environment]:
-    """Return the container engine, and an existing image as an environment. Raises EngineError: no engine answers;
-    UsageError: it has no image of that name."""
+    """Return the container engine, and an existing image as an environment.
+
+    Raises EngineError: no engine answers; UsageError: it has no image of that name.
+    """
     from toolkit.engine.client import BaseImage, connect
     from toolkit.engine.docker import DockerEngine
 

@@ -40,8 +40,11 @@ GPU_REMEDY = (
 
 @contextmanager
 def translating_errors(doing: str) -> Iterator[None]:
-    """Turn the SDK's exceptions into errors of this project. Raises EngineError: the engine refused the request,
-    stopped answering, or gave an invalid answer; CheckError: a job needs a GPU, and the engine has none."""
+    """Turn the SDK's exceptions into errors of this project.
+
+    Raises EngineError: the engine refused the request, stopped answering, or gave an invalid answer; CheckError: a job
+    needs a GPU, and the engine has none.
+    """
     try:
         yield
     except (DockerException, requests.RequestException) as error:
@@ -129,9 +132,11 @@ class BaseImage:
 
 
 def select_base(client: docker.DockerClient, settings: Settings) -> BaseImage:
-    """Return the wanted base image of this machine, else a local stand-in, else the wanted one of the registry. The
-    stand-in never replaces a base image that the user named. Raises PreflightError: none of these is available;
-    EngineError: the engine stopped answering."""
+    """Return the wanted base image of this machine, else a local stand-in, else the wanted one of the registry.
+
+    The stand-in never replaces a base image that the user named. Raises PreflightError: none of these is available;
+    EngineError: the engine stopped answering.
+    """
     wanted = settings.base_image
     with translating_errors("looking for the base image"):
         found = _find_base(client, wanted)
@@ -160,8 +165,10 @@ def find_digest(client: docker.DockerClient, reference: str) -> str | None:
 
 
 def read_files(client: docker.DockerClient, reference: str, folder: str) -> dict[str, str]:
-    """Return the text of each file in a folder of an image, by name. No program of the image runs. Raises EngineError:
-    the engine stopped answering, or the image has no such folder."""
+    """Return the text of each file in a folder of an image, by name.
+
+    No program of the image runs. Raises EngineError: the engine stopped answering, or the image has no such folder.
+    """
     with translating_errors("reading files of an image"):
         container = client.containers.create(
             reference, "true", labels={naming.OWNER_LABEL: "toolkit", naming.JOB_LABEL: "files"}

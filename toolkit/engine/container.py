@@ -1,7 +1,9 @@
-"""Describes a container once, for the SDK and for the printed command. compose.yaml has the same options. This module
-also decides who owns a job's outputs. No container runs as root. For an ordinary user it runs under the user's ids. For
-root it runs under the ids of the image's user, as compose does with the ``.env`` of ``toolkit doctor --write-env``, so
-that either can continue a run of the other."""
+"""Describes a container once, for the SDK and for the printed command. compose.yaml has the same options.
+
+This module also decides who owns a job's outputs. No container runs as root. For an ordinary user it runs under the
+user's ids. For root it runs under the ids of the image's user, as compose does with the ``.env`` of ``toolkit doctor
+--write-env``, so that either can continue a run of the other.
+"""
 
 import json
 import os
@@ -122,8 +124,10 @@ def container_user() -> str:
 
 
 def give_to_container(mounts: Iterable[Mount]) -> None:
-    """Make the container's user the owner of the writable mounts, if root calls. A parent folder that holds nothing
-    else was made for the mount, and gets the same owner."""
+    """Make the container's user the owner of the writable mounts, if root calls.
+
+    A parent folder that holds nothing else was made for the mount, and gets the same owner.
+    """
     if os.getuid():
         return
     for mount in mounts:

@@ -27,8 +27,11 @@ _CAUSE = re.compile(rf"^ +(?:error|ERROR|cause): |{processes.OTHER_BYTES.pattern
 def plan_image(
     spec: EnvironmentSpec, base: BaseImage, *, state: Path, target: str = "train", ca_bundle: str = "", tag: str = ""
 ) -> EnvironmentPlan:
-    """Plan an image from the project's files. ``target``: stage of docker/Dockerfile. ``ca_bundle``: PEM file, a secret
-    of the build that enters no layer. ``tag``: its name; by default derived from the digest."""
+    """Plan an image from the project's files.
+
+    ``target``: stage of docker/Dockerfile. ``ca_bundle``: PEM file, a secret of the build that enters no layer.
+    ``tag``: its name; by default derived from the digest.
+    """
     arguments = {
         "BASE_IMAGE": base.reference,
         "REQUIREMENTS": spec.requirements,

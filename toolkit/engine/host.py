@@ -1,5 +1,7 @@
-"""Implements the host engine: virtual environments with the same locked sets as the images, and jobs in them. It is for
-machines without a container engine. It does not isolate jobs as a container does."""
+"""Implements the host engine: virtual environments with the same locked sets as the images, and jobs in them.
+
+It is for machines without a container engine. It does not isolate jobs as a container does.
+"""
 
 import fcntl
 import json
@@ -75,9 +77,11 @@ class HostEngine:
         return _describe(plan, reused=True)
 
     def prepare(self, plan: EnvironmentPlan, console: Console) -> Environment:
-        """Make an environment. The manifest is written last, so that an incomplete one is made again. Raises
-        BuildError: pip failed; IntegrityError: a package's bytes are not those of the lock; PreflightError: too little
-        disk."""
+        """Make an environment.
+
+        The manifest is written last, so that an incomplete one is made again. Raises BuildError: pip failed;
+        IntegrityError: a package's bytes are not those of the lock; PreflightError: too little disk.
+        """
         files.require_writable(plan.folder.parent)
         with making(plan.folder):
             found = self.find(plan)
@@ -132,8 +136,11 @@ def interpreter(folder: Path) -> Path:
 
 
 def find_cuda(folder: Path) -> dict[str, str]:
-    """Return the variables by which TensorFlow finds the CUDA wheels of an environment. Images have links instead. By
-    default XLA uses the first ptxas on PATH, which may be of another CUDA, and nothing finds the profiler's library."""
+    """Return the variables by which TensorFlow finds the CUDA wheels of an environment.
+
+    Images have links instead. By default XLA uses the first ptxas on PATH, which may be of another CUDA, and nothing
+    finds the profiler's library.
+    """
     found = next(iter(folder.glob("venv/lib/python3.*/site-packages/nvidia")), None)
     if found is None:
         return {}
@@ -200,8 +207,10 @@ def _make(plan: EnvironmentPlan, console: Console) -> None:
 
 
 def _describe_wheel(plan: EnvironmentPlan) -> dict[str, Any]:
-    """Return the manifest's entry for the installed wheel. That of a published wheel comes from pip's report.
-    https://pip.pypa.io/en/stable/reference/installation-report/"""
+    """Return the manifest's entry for the installed wheel.
+
+    That of a published wheel comes from pip's report. https://pip.pypa.io/en/stable/reference/installation-report/
+    """
     if plan.spec.wheel:
         return {"kind": "wheel", "name": plan.spec.wheel.name, "digest": plan.inputs["wheel"]}
     report = json.loads((plan.folder / REPORT).read_text())

@@ -62,8 +62,10 @@ class Engine(Protocol):
     def has_gpu(self) -> bool: ...
 
     def find_platform(self, *, fetch: bool) -> Platform:
-        """Return the C library and Python of new environments; empty without a base image. ``fetch`` pulls a missing
-        one."""
+        """Return the C library and Python of new environments; empty without a base image.
+
+        ``fetch`` pulls a missing one.
+        """
         ...
 
     def plan(self, spec: EnvironmentSpec) -> EnvironmentPlan: ...
@@ -73,8 +75,11 @@ class Engine(Protocol):
         ...
 
     def prepare(self, plan: EnvironmentPlan, console: Console) -> Environment:
-        """Make the environment of a plan, unless it is up to date. Raises PreflightError: this machine has too little
-        space; BuildError: a command failed (the message has the log's path and last lines)."""
+        """Make the environment of a plan, unless it is up to date.
+
+        Raises PreflightError: this machine has too little space; BuildError: a command failed (the message has the
+        log's path and last lines).
+        """
         ...
 
     def commands(self, reference: str, job: Job) -> list[list[str]]:
@@ -82,16 +87,21 @@ class Engine(Protocol):
         ...
 
     def run(self, environment: Environment, job: Job, listener: Listener | None = None) -> int:
-        """Run a job to its end, and return its exit code: 128 + the number of the signal that ended it. ``listener``
-        gets each line of standard output, which otherwise goes to the user. A KeyboardInterrupt stops and removes the
-        job, and is raised again. Raises EngineError: the engine stopped answering; CheckError: the job exceeded its
-        deadline."""
+        """Run a job to its end, and return its exit code: 128 + the number of the signal that ended it.
+
+        ``listener`` gets each line of standard output, which otherwise goes to the user. A KeyboardInterrupt stops and
+        removes the job, and is raised again. Raises EngineError: the engine stopped answering; CheckError: the job
+        exceeded its deadline.
+        """
         ...
 
 
 class Deadline:
-    """Stops a job at its time limit. The SDK's streams and pipes have no limit of their own (docker-py#2651).
-    ``seconds``: the limit; 0 for none. ``stop``: ends the job; called at most once, from another thread."""
+    """Stops a job at its time limit.
+
+    The SDK's streams and pipes have no limit of their own (docker-py#2651). ``seconds``: the limit; 0 for none.
+    ``stop``: ends the job; called at most once, from another thread.
+    """
 
     def __init__(self, seconds: float, stop: Callable[[], object]) -> None:
         self._seconds = seconds

@@ -30,8 +30,10 @@ class Installed:
 
 
 def verify(folder: Path) -> list[Finding]:
-    """Verify an environment: its wheel, its packages, their files, and the origin of the wheel. Raises IntegrityError:
-    the folder has no manifest of an environment, or no readable report of pip beside it."""
+    """Verify an environment: its wheel, its packages, their files, and the origin of the wheel.
+
+    Raises IntegrityError: the folder has no manifest of an environment, or no readable report of pip beside it.
+    """
     record = manifest.read(folder)
     report = files.read_json(folder / host.REPORT)
     if record is None or record.kind != "environment" or not isinstance(report, dict):
@@ -105,8 +107,10 @@ def read_packages(venv: Path) -> dict[str, Installed]:
 
 
 def find_changed(package: Installed) -> tuple[int, list[str]]:
-    """Return how many files of a package were compared with its ``RECORD``, and the changed or missing ones. ``RECORD``
-    itself, which has no hash, and ``.pyc`` files, which pip compiles again, are not compared."""
+    """Return how many files of a package were compared with its ``RECORD``, and the changed or missing ones.
+
+    ``RECORD`` itself, which has no hash, and ``.pyc`` files, which pip compiles again, are not compared.
+    """
     try:
         with (package.info / "RECORD").open(encoding="utf-8", newline="") as file:
             rows = [row for row in csv.reader(file) if len(row) == 3 and row[1].startswith("sha256=")]
@@ -159,8 +163,10 @@ def verify_image(reference: str, state: Path) -> list[Finding]:
 
 
 def verify_image_record(folder: Path) -> list[Finding]:
-    """Verify a record's image. Raises IntegrityError: there is no manifest of an image; EngineError: no engine
-    answers."""
+    """Verify a record's image.
+
+    Raises IntegrityError: there is no manifest of an image; EngineError: no engine answers.
+    """
     record = manifest.read(folder)
     if record is None or record.kind != "image":
         raise IntegrityError(f"{folder} has no manifest of an image", remedy="`toolkit build-image` makes one")

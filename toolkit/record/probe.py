@@ -1,5 +1,7 @@
-"""Prints as JSON what the training job would record of this machine, this TensorFlow and the data. It runs in an
-environment or image, with the arguments of the job."""
+"""Prints as JSON what the training job would record of this machine, this TensorFlow and the data.
+
+It runs in an environment or image, with the arguments of the job.
+"""
 
 import json
 import sys

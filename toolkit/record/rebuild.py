@@ -1,7 +1,9 @@
-"""Builds a wheel again without any result of the first build, and compares the two wheels file by file. The rungs: R1
-is the same file list, R2 the same contents except for harmless differences, R3 the same bytes. Harmless are differences
-in RECORD, which is derived from the other files, and in the archive's metadata, such as times. Every other difference
-counts, because a program may read any file."""
+"""Builds a wheel again without any result of the first build, and compares the two wheels file by file.
+
+The rungs: R1 is the same file list, R2 the same contents except for harmless differences, R3 the same bytes. Harmless
+are differences in RECORD, which is derived from the other files, and in the archive's metadata, such as times. Every
+other difference counts, because a program may read any file.
+"""
 
 import hashlib
 import re
@@ -160,9 +162,11 @@ def require_rung(comparison: Comparison, accepted: Rung = "R2") -> None:
 
 
 def rebuild(path: Path, settings: Settings, *, bazelrc: str, console: Console) -> Comparison:
-    """Build the wheel of a folder again and compare the two. Raises CheckError: the source tree has changed;
-    IntegrityError: the wheel's plan is missing or damaged; UnsupportedError: this clone's build recipe has changed;
-    BuildError: the second build failed."""
+    """Build the wheel of a folder again and compare the two.
+
+    Raises CheckError: the source tree has changed; IntegrityError: the wheel's plan is missing or damaged;
+    UnsupportedError: this clone's build recipe has changed; BuildError: the second build failed.
+    """
     # A new name gives empty cache mounts.
     name = f"{naming.REBUILD_CACHE}{uuid.uuid4().hex[:12]}"
     plan = change_plan(read_plan(path), ca_bundle=settings.ca_bundle, bazelrc=bazelrc, cache_id=name)
@@ -187,8 +191,10 @@ def rebuild(path: Path, settings: Settings, *, bazelrc: str, console: Console) -
 
 
 def require_inputs(plan: WheelPlan) -> None:
-    """Raise if the inputs have changed since the first build, because a difference would then prove nothing. Raises
-    UnsupportedError: this clone's recipe has changed; CheckError: the source tree has changed."""
+    """Raise if the inputs have changed since the first build, because a difference would then prove nothing.
+
+    Raises UnsupportedError: this clone's recipe has changed; CheckError: the source tree has changed.
+    """
     recipe = digest.digest_paths(project.ROOT, [project.locate(name) for name in lock.RECIPE])
     if recipe != plan.lock.pins["recipe"]:
         raise UnsupportedError(
@@ -202,8 +208,11 @@ def require_inputs(plan: WheelPlan) -> None:
 
 
 def read_plan(path: Path) -> WheelPlan:
-    """Return the plan that a wheel was built from. Earlier versions kept it only in the manifest. Raises
-    IntegrityError: the folder has no manifest of a wheel, or a plan of another wheel."""
+    """Return the plan that a wheel was built from.
+
+    Earlier versions kept it only in the manifest. Raises IntegrityError: the folder has no manifest of a wheel, or a
+    plan of another wheel.
+    """
     facts = read_record(path).facts
     plan = plans.read(path) or WheelPlan.from_json({**facts, "digest": facts["plan"]})
     if plan.digest != facts["plan"]:
@@ -220,8 +229,11 @@ def _read_packages(path: Path) -> set[str]:
 
 
 def change_plan(plan: WheelPlan, *, ca_bundle: str = "", bazelrc: str = "", cache_id: str) -> WheelPlan:
-    """Return a saved plan, changed so that a second build reuses no result of the first. ``ca_bundle`` and ``bazelrc``
-    are secrets, which are not saved with a plan; ``cache_id`` is the new name of the cache mounts."""
+    """Return a saved plan, changed so that a second build reuses no result of the first.
+
+    ``ca_bundle`` and ``bazelrc`` are secrets, which are not saved with a plan; ``cache_id`` is the new name of the
+    cache mounts.
+    """
     secrets = {"ca": ca_bundle, "bazelrc": bazelrc}
     # The remote services of the first build would return the same results again, even wrong ones.
     services = {"REMOTE_CACHE", "REMOTE_EXECUTOR", "REMOTE_INSTANCE_NAME"}

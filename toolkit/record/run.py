@@ -1,5 +1,6 @@
 """Verifies a run folder, and the environment or image that its manifest names. :mod:`train.reader` reads a run folder
-and checks its parts against each other."""
+and checks its parts against each other.
+"""
 
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -109,8 +110,11 @@ def _check_environment(record: RunRecord, saved: SavedState | None) -> Finding:
 
 
 def verify_parent(link: Mapping[str, Any], state: Path, *, tensorflow: str) -> list[Finding]:
-    """Verify the environment or image that a run names. ``link``: kind, digest and reference, as the run's manifest has
-    them. ``tensorflow``: the version of TensorFlow in the run's record."""
+    """Verify the environment or image that a run names.
+
+    ``link``: kind, digest and reference, as the run's manifest has them. ``tensorflow``: the version of TensorFlow in
+    the run's record.
+    """
     match link.get("kind"):
         case None:
             return [absent("parent", "the run names none: it was started without the toolkit")]

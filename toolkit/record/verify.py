@@ -24,8 +24,11 @@ class Target:
 
 
 def find(text: str) -> Target:
-    """Return what a path or an image reference names. Raises UsageError: there is nothing of that name; IntegrityError:
-    the folder exists, but it is no artifact of a known kind."""
+    """Return what a path or an image reference names.
+
+    Raises UsageError: there is nothing of that name; IntegrityError: the folder exists, but it is no artifact of a
+    known kind.
+    """
     path = Path(text)
     if not path.exists():
         if ":" in text or "@" in text:
@@ -48,9 +51,11 @@ def find(text: str) -> Target:
 
 
 def verify(target: Target, state: Path) -> list[Finding]:
-    """Verify an artifact: the content of each of its files, and the artifacts that it was made from. Raises
-    IntegrityError: the record itself is missing or damaged; EngineError: the target is an image and no engine
-    answers."""
+    """Verify an artifact: the content of each of its files, and the artifacts that it was made from.
+
+    Raises IntegrityError: the record itself is missing or damaged; EngineError: the target is an image and no engine
+    answers.
+    """
     match target.kind:
         case "wheel":
             return wheel.verify(target.folder)

@@ -17,7 +17,9 @@ DIST = Path("dist")
 
 def verify(path: Path) -> list[Finding]:
     """Verify a wheel's folder: every file against its checksum, the wheel against its manifest, and its documents.
-    Raises IntegrityError: a file has changed, so none can be trusted."""
+
+    Raises IntegrityError: a file has changed, so none can be trusted.
+    """
     digests = folder.check_sums(path)
     record = read_record(path)
     wheel = folder.find_wheel(path)

@@ -53,8 +53,11 @@ def plan(ask: Ask) -> Job:
 
 
 def run(engine: Engine, environment: Environment, ask: Ask, console: Console) -> Report:
-    """Run the checks and keep their report beside the environment. Raises CheckError: the checks did not finish. A
-    failed check is only reported; EngineError: the engine stopped answering."""
+    """Run the checks and keep their report beside the environment.
+
+    Raises CheckError: the checks did not finish. A failed check is only reported; EngineError: the engine stopped
+    answering.
+    """
     lines: list[str] = []
     status = StatusLine(console, "smoke")
 

@@ -1,6 +1,9 @@
-"""Parses and compares versions and compute capabilities. A capability may have a prefix. ``sm_75`` stands for machine
-code of one architecture; ``compute_75`` adds PTX for newer ones. In a list of plain numbers, the highest becomes
-``compute_`` and the others ``sm_``, as in TensorFlow's cuda_configure.bzl."""
+"""Parses and compares versions and compute capabilities.
+
+A capability may have a prefix. ``sm_75`` stands for machine code of one architecture; ``compute_75`` adds PTX for newer
+ones. In a list of plain numbers, the highest becomes ``compute_`` and the others ``sm_``, as in TensorFlow's
+cuda_configure.bzl.
+"""
 
 import re
 from collections.abc import Iterable, Sequence
@@ -26,8 +29,10 @@ def sort(texts: Iterable[str]) -> list[str]:
 
 
 def find_nearest(text: str, known: Iterable[str], *, prefer: str = "") -> str:
-    """Return the known version that is nearest by its first two numbers. Ties go to ``prefer``, then to the nearest by
-    all given numbers, then to the newest."""
+    """Return the known version that is nearest by its first two numbers.
+
+    Ties go to ``prefer``, then to the nearest by all given numbers, then to the newest.
+    """
     asked, partial = _to_number(text), text.count(".") < 2
 
     def distance(candidate: str) -> tuple[int, bool, int, int]:
@@ -45,7 +50,8 @@ def _to_number(text: str) -> int:
 
 def normalize_capabilities(asked: Iterable[str]) -> tuple[str, ...]:
     """Return the list for HERMETIC_CUDA_COMPUTE_CAPABILITIES: lowest first, each once, machine code before PTX. Raises
-    UsageError: one is not a capability, or plain and prefixed ones are mixed."""
+    UsageError: one is not a capability, or plain and prefixed ones are mixed.
+    """
     items = list(dict.fromkeys(asked))
     found = {item: parse_capability(item) for item in items}
     wrong = next((item for item in items if found[item] is None), None)

@@ -1,6 +1,8 @@
-"""Writes the pins of the version table and of pyproject.toml into the files that other programs read. ``python -m
-toolkit.versions.pins`` replaces the lines between the markers ``>>> pins`` and ``<<< pins`` of each file. With
-``--check`` it writes nothing and fails if a file differs."""
+"""Writes the pins of the version table and of pyproject.toml into the files that other programs read.
+
+``python -m toolkit.versions.pins`` replaces the lines between the markers ``>>> pins`` and ``<<< pins`` of each file.
+With ``--check`` it writes nothing and fails if a file differs.
+"""
 
 import re
 import sys

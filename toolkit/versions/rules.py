@@ -1,5 +1,8 @@
-"""Checks the versions that a command asks for against the version table, before anything starts. Each rule returns
-reasons instead of raising. So an error can name them all, and the search for a suggestion uses the same rules."""
+"""Checks the versions that a command asks for against the version table, before anything starts.
+
+Each rule returns reasons instead of raising. So an error can name them all, and the search for a suggestion uses the
+same rules.
+"""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -51,8 +54,11 @@ def resolve(
     cudnn: str | None = None,
     capabilities: Sequence[str] = (),
 ) -> Spec:
-    """Return the set to build from source. A value of None takes the table's default. Raises UsageError: a value is not
-    a version; UnsupportedError, with every reason and the nearest set that can: the set cannot work."""
+    """Return the set to build from source.
+
+    A value of None takes the table's default. Raises UsageError: a value is not a version; UnsupportedError, with every
+    reason and the nearest set that can: the set cannot work.
+    """
     asked = _read(table, tensorflow=tensorflow, python=python, cuda=cuda, cudnn=cudnn, capabilities=capabilities)
     reasons = find_reasons(table, asked)
     if reasons:

@@ -1,5 +1,7 @@
-"""Reads the version table: which TensorFlow, CUDA, cuDNN, Python and Bazel work together, with sources. The data is
-table.yaml; this module reads it once and checks that it is consistent."""
+"""Reads the version table: which TensorFlow, CUDA, cuDNN, Python and Bazel work together, with sources.
+
+The data is table.yaml; this module reads it once and checks that it is consistent.
+"""
 
 import functools
 import re
@@ -148,8 +150,11 @@ class Table:
         return tuple(self.tensorflow_rows[version] for version in reversed(numbers.sort(self.tensorflow_rows)))
 
     def tensorflow(self, version: str) -> TensorflowRow:
-        """Return the row of one version. Raises UnsupportedError, with the nearest version: it is not in the table;
-        UsageError: it is not written as a version."""
+        """Return the row of one version.
+
+        Raises UnsupportedError, with the nearest version: it is not in the table; UsageError: it is not written as a
+        version.
+        """
         numbers.parse(version, "TensorFlow")
         if version not in self.tensorflow_rows:
             refused = (item for item in self.failures if item.refuse and item.when.keys() == {"tensorflow"})

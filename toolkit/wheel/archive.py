@@ -2,7 +2,8 @@
 https://packaging.python.org/en/latest/specifications/binary-distribution-format/: RECORD names each file with its
 sha256 in url-safe base64 without padding. The ``installer`` library validates RECORD too, but it accepts a wheel that
 lacks a recorded file or has one name twice. It also returns contents in a second pass, so that a wheel of 645 MB would
-be unpacked twice."""
+be unpacked twice.
+"""
 
 import base64
 import csv
@@ -57,8 +58,10 @@ class Archive:
 
     def read_members(self, magic: bytes) -> Iterator[tuple[str, mmap.mmap]]:
         """Check every file of the wheel against RECORD, and yield name and content of those that begin with ``magic``.
+
         Each content is in a temporary file, and is valid only until the next one is yielded. Raises IntegrityError: a
-        file is damaged, missing, or not recorded."""
+        file is damaged, missing, or not recorded.
+        """
         record = self._read_record()
         names = self._zip.namelist()
         if len(set(names)) < len(names):
@@ -116,8 +119,11 @@ class Archive:
 
 @contextmanager
 def open_wheel(path: Path) -> Iterator[Archive]:
-    """Open a wheel and read its name, version and tags. Raises UsageError: there is no such file, or its name is not
-    that of a wheel; IntegrityError: the file is damaged, or its metadata contradicts its name."""
+    """Open a wheel and read its name, version and tags.
+
+    Raises UsageError: there is no such file, or its name is not that of a wheel; IntegrityError: the file is damaged,
+    or its metadata contradicts its name.
+    """
     if not path.is_file():
         raise UsageError(f"there is no wheel {path}", remedy="give the path of a .whl file")
     try:

@@ -1,6 +1,7 @@
 """Makes the documents of a wheel: its SLSA provenance as an in-toto statement, and its bill of materials.
 https://slsa.dev/spec/v1.0/provenance, https://github.com/in-toto/attestation and CycloneDX 1.6. Nothing is signed, so
-the statement does not prove its author. The in-toto-attestation package is not used: it needs protobuf."""
+the statement does not prove its author. The in-toto-attestation package is not used: it needs protobuf.
+"""
 
 import uuid
 from collections.abc import Iterable, Iterator, Mapping
@@ -58,8 +59,11 @@ def describe_provenance(
     builder: Mapping[str, str],
     bazel: Program,
 ) -> dict[str, Any]:
-    """Return the in-toto statement. ``subjects`` has the digest of each file by name, the wheel first; ``builder``
-    describes the machine; ``bazel`` is the one that ran, which need not be pinned. Times are seconds since 1970."""
+    """Return the in-toto statement.
+
+    ``subjects`` has the digest of each file by name, the wheel first; ``builder`` describes the machine; ``bazel`` is
+    the one that ran, which need not be pinned. Times are seconds since 1970.
+    """
     external = {name: plan.arguments[argument] for name, argument in _EXTERNAL.items() if argument in plan.arguments}
     versions = {name: builder[name] for name in ("engine", "kernel") if name in builder}
     return {
@@ -122,8 +126,11 @@ def _stamp(seconds: float) -> str:
 
 
 def write_bill(plan: WheelPlan, found: Inspection, matrix: Table, *, bazel: Program, packages: Iterable[str]) -> str:
-    """Return the bill of materials as JSON. Equal inputs give equal text. ``matrix``: the version table, which has the
-    component wheels of each CUDA. ``packages``: Debian packages of the build image, ``name=version``."""
+    """Return the bill of materials as JSON. Equal inputs give equal text.
+
+    ``matrix``: the version table, which has the component wheels of each CUDA. ``packages``: Debian packages of the
+    build image, ``name=version``.
+    """
     subject = Component(
         name=found.name,
         version=found.version,

@@ -67,11 +67,13 @@ def require(
     glibc: str = "",
     base_python: str = "",
 ) -> None:
-    """Check that an environment can run a wheel; an empty value is unknown. ``python`` and ``base_python``: versions
-    ``X.Y`` in the environment and in the base image, whose C library is ``glibc``. ``cuda`` and ``cudnn``: releases of
-    the run-time set; empty for the CPU set, with which a CUDA wheel computes on the CPU. ``built_cudnn``: the release
-    that the wheel was built for, from its manifest. Raises UnsupportedError: it is of another version, for another
-    Python, or needs a newer CUDA, cuDNN or C library."""
+    """Check that an environment can run a wheel; an empty value is unknown.
+
+    ``python`` and ``base_python``: versions ``X.Y`` in the environment and in the base image, whose C library is
+    ``glibc``. ``cuda`` and ``cudnn``: releases of the run-time set; empty for the CPU set, with which a CUDA wheel
+    computes on the CPU. ``built_cudnn``: the release that the wheel was built for, from its manifest. Raises
+    UnsupportedError: it is of another version, for another Python, or needs a newer CUDA, cuDNN or C library.
+    """
     if found.version != tensorflow:
         raise UnsupportedError(
             f"{found.file} is TensorFlow {found.version}, not {tensorflow}",

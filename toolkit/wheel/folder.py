@@ -30,8 +30,10 @@ def write_sums(folder: Path) -> dict[str, str]:
 
 
 def check_sums(folder: Path) -> dict[str, str]:
-    """Check every file of a folder against its checksums, and return each file's digest by name. Raises IntegrityError:
-    the checksums are missing, or files are missing, changed, unlisted or not regular files."""
+    """Check every file of a folder against its checksums, and return each file's digest by name.
+
+    Raises IntegrityError: the checksums are missing, or files are missing, changed, unlisted or not regular files.
+    """
     listed = _read_sums(folder)
     found = _digest_files(folder)
     strange = {path.name for path in folder.iterdir() if not _is_plain(path)}
@@ -51,8 +53,11 @@ def check_sums(folder: Path) -> dict[str, str]:
 
 
 def check_sum(file: Path) -> None:
-    """Check one file against the checksums beside it, if any. A file that neither exists nor is listed passes. Raises
-    IntegrityError: the file is changed, missing or unlisted, or the checksums cannot be read."""
+    """Check one file against the checksums beside it, if any.
+
+    A file that neither exists nor is listed passes. Raises IntegrityError: the file is changed, missing or unlisted, or
+    the checksums cannot be read.
+    """
     if not (file.parent / SUMS).exists():
         return
     listed = _read_sums(file.parent)

@@ -1,8 +1,10 @@
-"""Reads the output of a build: its progress while it runs, its events at the end, and the cause of a failure. Events
-follow Bazel's Build Event Protocol, one JSON object a line (``--build_event_json_file``;
+"""Reads the output of a build: its progress while it runs, its events at the end, and the cause of a failure.
+
+Events follow Bazel's Build Event Protocol, one JSON object a line (``--build_event_json_file``;
 https://bazel.build/remote/bep). The file of a killed build may end early or with half a line. The protocol has no
 running total of actions, so progress is read from the lines that Bazel prints. docker/README.md lists the exit codes of
-the build's own steps; the others are those of Bazel and the installers."""
+the build's own steps; the others are those of Bazel and the installers.
+"""
 
 import json
 import re
@@ -158,8 +160,10 @@ def read_events(lines: Iterable[str]) -> Outcome:
 
 
 def describe_outcome(record: Mapping[str, Any]) -> str:
-    """Return in one line how many actions ran, how many came from which cache, and how many ran remotely. ``record`` is
-    a result of :meth:`Outcome.record`. Records of earlier versions lack some fields."""
+    """Return in one line how many actions ran, how many came from which cache, and how many ran remotely.
+
+    ``record`` is a result of :meth:`Outcome.record`. Records of earlier versions lack some fields.
+    """
     kinds = record.get("cached_by") or {name: n for name, n in record["runners"].items() if "cache hit" in name}
     parts = [f"{record['executed']} actions"]
     if kinds:
@@ -203,8 +207,11 @@ def _number(value: object) -> int:
 
 @dataclass
 class Progress:
-    """The state of a build, updated line by line. Bazel finds actions while it builds, so the total grows. The first
-    estimate of the remaining time comes when a twentieth of the actions is done."""
+    """The state of a build, updated line by line.
+
+    Bazel finds actions while it builds, so the total grows. The first estimate of the remaining time comes when a
+    twentieth of the actions is done.
+    """
 
     done: int = 0  # done, total: number of actions, from the latest line that has a count
     total: int = 0
@@ -287,8 +294,10 @@ def explain(error: BuildError, logs: Iterable[Path]) -> ToolkitError:
 
 
 def find_causes(said: str) -> list[str]:
-    """Return the lines of a log that name a cause, each once and in order. In the result, an indented line continues
-    the Bazel error above it. Stack frames and commands are left out."""
+    """Return the lines of a log that name a cause, each once and in order.
+
+    In the result, an indented line continues the Bazel error above it. Stack frames and commands are left out.
+    """
     told: dict[str, str] = {}
     causes = room = 0
     framed = False

@@ -1,5 +1,7 @@
-"""Plans a wheel: one ``docker buildx build``, and the digest that names its result. Nothing is started here.
-docker/README.md describes the stages, arguments, contexts and secrets of the Dockerfile."""
+"""Plans a wheel: one ``docker buildx build``, and the digest that names its result.
+
+Nothing is started here. docker/README.md describes the stages, arguments, contexts and secrets of the Dockerfile.
+"""
 
 import re
 from collections.abc import Container, Mapping, Sequence
@@ -79,8 +81,11 @@ class WheelPlan:
         return rank(self.floating)
 
     def command(self, output: Path, *, target: str = TARGET, run_name: Path | None = None) -> tuple[str, ...]:
-        """Return the command that writes the files of a stage into a folder. ``run_name``: file with a name for this
-        build and its log, passed as a secret, because a build argument would be part of BuildKit's cache key."""
+        """Return the command that writes the files of a stage into a folder.
+
+        ``run_name``: file with a name for this build and its log, passed as a secret, because a build argument would be
+        part of BuildKit's cache key.
+        """
         argv = ["docker", "buildx", "build", "--file", str(project.locate("docker/Dockerfile"))]
         argv += ["--target", target, "--output", quote_fields("type=local", f"dest={output}")]
         argv += ["--provenance", "false", "--progress", "rawjson"]
@@ -113,8 +118,10 @@ class WheelPlan:
 
     @classmethod
     def from_json(cls, value: Mapping[str, Any]) -> "WheelPlan":
-        """Return the plan that :meth:`to_json` described, without secrets. Raises IntegrityError: it is no plan of a
-        wheel."""
+        """Return the plan that :meth:`to_json` described, without secrets.
+
+        Raises IntegrityError: it is no plan of a wheel.
+        """
         try:
             lock = Lock(spec=dict(value["lock"]["spec"]), pins=dict(value["lock"]["pins"]))
             return cls(
@@ -136,8 +143,10 @@ def write(folder: Path, wheel_plan: WheelPlan, step: Step) -> None:
 
 
 def read(folder: Path) -> WheelPlan | None:
-    """Return the plan in a wheel's folder, or None if there is none, as in folders of earlier versions. Raises
-    IntegrityError: the file is not the plan of a wheel."""
+    """Return the plan in a wheel's folder, or None if there is none, as in folders of earlier versions.
+
+    Raises IntegrityError: the file is not the plan of a wheel.
+    """
     if not (folder / plans.FILE).exists():
         return None
     value = files.read_json(folder / plans.FILE)
@@ -154,9 +163,12 @@ def plan(
     bazel: BuildContext | None = None,
     bazel_arguments: Sequence[str] = (),
 ) -> WheelPlan:
-    """Plan a wheel. ``source``: replaces the pinned commit of TensorFlow. ``bazel``: replaces the pinned release of
-    Bazel. ``bazel_arguments``: flags for Bazel; the pinned ones come after them and win. Raises UnsupportedError:
-    TensorFlow's commit or Bazel's hash is unknown; UsageError: an option or a flag is invalid."""
+    """Plan a wheel.
+
+    ``source``: replaces the pinned commit of TensorFlow. ``bazel``: replaces the pinned release of Bazel.
+    ``bazel_arguments``: flags for Bazel; the pinned ones come after them and win. Raises UnsupportedError: TensorFlow's
+    commit or Bazel's hash is unknown; UsageError: an option or a flag is invalid.
+    """
     _require_sources(lock, source, bazel)
     _require_options(options)
     _require_words(bazel_arguments)

@@ -25,9 +25,11 @@ class BuildRun:
 
 
 def publish(staging: Path, target: Path, plan: WheelPlan, table: Table, ran: BuildRun) -> Manifest:
-    """Check what a build left in ``staging``, describe it, and move it to ``target`` in one step. Raises
-    IntegrityError: a file does not match its checksum, or the Bazel that ran is not the pinned one; CheckError: the
-    wheel is not the one that was asked for; PreflightError: the target cannot be written."""
+    """Check what a build left in ``staging``, describe it, and move it to ``target`` in one step.
+
+    Raises IntegrityError: a file does not match its checksum, or the Bazel that ran is not the pinned one; CheckError:
+    the wheel is not the one that was asked for; PreflightError: the target cannot be written.
+    """
     folder.check_sums(staging)
     wheel = folder.find_wheel(staging)
     found = inspection.inspect(wheel)

@@ -1,6 +1,8 @@
-"""Turns a request for a wheel into a plan, and rejects one that cannot work before anything starts. The user may
-replace the pinned TensorFlow source and Bazel. A replacement is identified by its content, which the plan's digest
-covers."""
+"""Turns a request for a wheel into a plan, and rejects one that cannot work before anything starts.
+
+The user may replace the pinned TensorFlow source and Bazel. A replacement is identified by its content, which the
+plan's digest covers.
+"""
 
 import re
 import subprocess
@@ -54,8 +56,11 @@ class EngineImages:
 
 
 def resolve(settings: Settings, request: WheelRequest, *, lock_file: Path, dry_run: bool = False) -> PlannedWheel:
-    """Plan a wheel. Raises UnsupportedError or UsageError: the request cannot work; CheckError: the lock differs from
-    the present pins; EngineError or PreflightError: there is no engine or no base image; not raised in a dry run."""
+    """Plan a wheel.
+
+    Raises UnsupportedError or UsageError: the request cannot work; CheckError: the lock differs from the present pins;
+    EngineError or PreflightError: there is no engine or no base image; not raised in a dry run.
+    """
     table, spec = load_table(), resolve_spec(settings, request.capabilities)
     locked = lock.read(lock_file)
     source = find_source(request.source) if request.source else None
@@ -86,9 +91,11 @@ def resolve_spec(settings: Settings, capabilities: Sequence[str]) -> Spec:
 
 
 def find_images(settings: Settings, *, required: bool, bazel: str = "") -> EngineImages:
-    """Return the images that a build starts from; ``bazel`` is the value of ``--bazel``. Unless ``required``, what the
-    engine does not tell stays empty. Raises EngineError: the engine does not answer; PreflightError: it has no base
-    image and can pull none."""
+    """Return the images that a build starts from; ``bazel`` is the value of ``--bazel``.
+
+    Unless ``required``, what the engine does not tell stays empty. Raises EngineError: the engine does not answer;
+    PreflightError: it has no base image and can pull none.
+    """
     from toolkit.engine.client import connect, select_base, translating_errors
 
     known: dict[str, str] = {}
@@ -119,8 +126,10 @@ def collect_pins(spec: Spec, table: Table, images: EngineImages, locked: Lock | 
 
 
 def find_source(text: str) -> BuildContext:
-    """Return the build context of TensorFlow's source, which is given as a folder or as ``URL#COMMIT``. Raises
-    UsageError: it is neither, or the folder is not TensorFlow's source tree."""
+    """Return the build context of TensorFlow's source, which is given as a folder or as ``URL#COMMIT``.
+
+    Raises UsageError: it is neither, or the folder is not TensorFlow's source tree.
+    """
     match = _REMOTE.fullmatch(text)
     if match:
         return BuildContext(location=text, identity=f"git:{match['commit']}")
@@ -140,9 +149,11 @@ def find_source(text: str) -> BuildContext:
 
 
 def require_version(text: str, *, tensorflow: str, bazel: str) -> None:
-    """Check that a source folder has the requested version, because a wrong one would fail only after hours. ``text``:
-    the value of ``--source``; a remote repository is not checked. ``bazel``: the version of Bazel that the table gives
-    for this TensorFlow. Raises UnsupportedError: the tree names another version of TensorFlow or Bazel."""
+    """Check that a source folder has the requested version, because a wrong one would fail only after hours.
+
+    ``text``: the value of ``--source``; a remote repository is not checked. ``bazel``: the version of Bazel that the
+    table gives for this TensorFlow. Raises UnsupportedError: the tree names another version of TensorFlow or Bazel.
+    """
     folder = Path(text)
     if not folder.is_dir():
         return
@@ -165,7 +176,9 @@ def require_version(text: str, *, tensorflow: str, bazel: str) -> None:
 
 def find_bazel(text: str, image_digest: str = "") -> BuildContext:
     """Return the build context of Bazel: a folder that is copied over the toolchain's root, or ``docker-image://NAME``.
-    ``image_digest``: digest of the image, if the engine has it. Raises UsageError: it is neither."""
+
+    ``image_digest``: digest of the image, if the engine has it. Raises UsageError: it is neither.
+    """
     if text.startswith(IMAGE_SCHEME):
         return BuildContext(location=text, identity=image_digest or text)
     folder = Path(text)

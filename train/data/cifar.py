@@ -1,7 +1,9 @@
-"""Reads CIFAR-10 and CIFAR-100 as published: pickled batches, in an archive or unpacked. Krizhevsky, "Learning multiple
-layers of features from tiny images" (2009). A pickle can run any code. These pickles hold only dictionaries of lists,
-bytes and NumPy arrays, so all names except those in `ALLOWED` are refused (Python documentation, "Restricting
-globals")."""
+"""Reads CIFAR-10 and CIFAR-100 as published: pickled batches, in an archive or unpacked.
+
+Krizhevsky, "Learning multiple layers of features from tiny images" (2009). A pickle can run any code. These pickles
+hold only dictionaries of lists, bytes and NumPy arrays, so all names except those in `ALLOWED` are refused (Python
+documentation, "Restricting globals").
+"""
 
 import hashlib
 import io
@@ -76,8 +78,10 @@ def find_folder(dataset: str, folder: Path) -> Path | None:
 
 
 def read_folder(dataset: str, labels: Labels, folder: Path, md5: Mapping[str, str]) -> tuple[Split, Split]:
-    """Read training and test split from unpacked batches, after checking their MD5 sums. MD5 is the only published
-    digest. No way is known to construct another file with the MD5 sum of a given one."""
+    """Read training and test split from unpacked batches, after checking their MD5 sums.
+
+    MD5 is the only published digest. No way is known to construct another file with the MD5 sum of a given one.
+    """
 
     def read(name: str) -> bytes:
         try:

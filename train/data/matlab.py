@@ -1,6 +1,7 @@
 """Reads SVHN's cropped digits as published: MATLAB files (Netzer et al., NIPS workshop 2011). It reads only numeric
 variables of MAT-files of level 5 ("MAT-File Format", MathWorks). SciPy's reader can do more, but damaged files can
-crash its compiled part, and it stores each variable twice."""
+crash its compiled part, and it stores each variable twice.
+"""
 
 import struct
 import zlib

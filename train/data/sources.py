@@ -18,8 +18,10 @@ def read_sources() -> dict[str, Any]:
 
 
 def load(config: TrainConfig) -> Dataset:
-    """Load the data of a run: from ``--data-dir``, else from the cache, else from its source. Raises a DataError if it
-    is missing or unreadable, an IntegrityError if the digest of a file is wrong."""
+    """Load the data of a run: from ``--data-dir``, else from the cache, else from its source.
+
+    Raises a DataError if it is missing or unreadable, an IntegrityError if the digest of a file is wrong.
+    """
     if config.dataset == "digits":
         if config.data_dir:
             raise UsageError("--data-dir has no meaning for digits", why="they come with scikit-learn")
@@ -31,9 +33,11 @@ def load(config: TrainConfig) -> Dataset:
 
 
 def load_digits() -> Dataset:
-    """Load the 1,797 handwritten digits of 8x8 pixels that come with scikit-learn; pixel values are 0 to 16. Alpaydin
-    and Kaynak, "Optical recognition of handwritten digits", UCI (1998). They have no published split. This one is
-    stratified and the same for every seed: 1,437 to train on and 360 to test on."""
+    """Load the 1,797 handwritten digits of 8x8 pixels that come with scikit-learn; pixel values are 0 to 16.
+
+    Alpaydin and Kaynak, "Optical recognition of handwritten digits", UCI (1998). They have no published split. This one
+    is stratified and the same for every seed: 1,437 to train on and 360 to test on.
+    """
     from sklearn import datasets
     from sklearn.model_selection import train_test_split
 

@@ -1,5 +1,6 @@
 """Reads tables of encoded images and integer labels in the formats of Hugging Face: Parquet, or saved Arrow files. Rows
-are counted from 0, as the Hub's viewer and ``datasets`` count them."""
+are counted from 0, as the Hub's viewer and ``datasets`` count them.
+"""
 
 import io
 import re

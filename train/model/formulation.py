@@ -1,4 +1,6 @@
-"""Chooses the operations that compute a step on a kind of device. Results are the same, up to rounding.
+"""Chooses the operations that compute a step on a kind of device.
+
+Results are the same, up to rounding.
 
 On a GPU, each operation costs a launch of some microseconds. The best layout of maps has channels before rows (cuDNN's
 layout for float32). Some operations refuse to run if results must be repeatable to the bit.

@@ -61,7 +61,9 @@ class _Layer(keras.layers.Layer):  # type: ignore[misc]  # keras has no types
 
 
 class DenseBlock(_Layer):
-    """A dense block. It returns its maps normalised, but not scaled.
+    """A dense block.
+
+    It returns its maps normalised, but not scaled.
 
     Args:
         layers: number of composite layers.
@@ -128,7 +130,8 @@ class DenseBlock(_Layer):
 
 class ScaleRectify(_Layer):
     """Scale, shift and ReLU of normalised maps: the rest of norm-ReLU. With `squares` it also averages 2x2
-    pixels, as `Pool` does; only a native kernel can do both."""
+    pixels, as `Pool` does; only a native kernel can do both.
+    """
 
     def __init__(self, *, squares: bool = False, **options: Any) -> None:
         super().__init__(**options)

@@ -108,7 +108,9 @@ MANTISSA: Final = 23
 
 
 class Dropout(NamedTuple):
-    """A share of values to drop, and the seed that chooses them. Rate 0 drops nothing and needs no seed.
+    """A share of values to drop, and the seed that chooses them.
+
+    Rate 0 drops nothing and needs no seed.
 
     Attributes:
         seed: int32 (2,), with the path folded in; with streams int64 (2,), as the training step has set it.

@@ -69,7 +69,8 @@ def convolve(x: tf.Tensor, kernel: tf.Tensor, *, first: bool = False) -> tf.Tens
 
 def scale_rectify(x: tf.Tensor, gamma: tf.Tensor, beta: tf.Tensor, *, squares: bool = False) -> tf.Tensor:
     """Return max(gamma x + beta, 0) by channel; with `squares` the averages of its squares of 2x2 pixels, without the
-    last row or column of an odd size."""
+    last row or column of an odd size.
+    """
     forward, backward = "toolkit_scale_rectify", "toolkit_scale_rectify_gradient"
     if squares:
         forward, backward = "toolkit_scale_rectify_squares", "toolkit_scale_rectify_squares_gradient"

@@ -61,8 +61,11 @@ class Problem:
 
 @dataclass(frozen=True)
 class Report:
-    """The result for one graph. `nodes` is the number of nodes that TensorFlow runs, in called functions too. `inputs`
-    are the arguments that each run copies to the device."""
+    """The result for one graph.
+
+    `nodes` is the number of nodes that TensorFlow runs, in called functions too. `inputs` are the arguments that each
+    run copies to the device.
+    """
 
     graph: str
     nodes: int
@@ -275,9 +278,11 @@ PROGRAM: Final = ("-P", "-c", "from train.rehearsal.audit import answer; raise S
 
 @contextmanager
 def running(request: Request, *, program: Sequence[str] = PROGRAM) -> Iterator[Callable[[], dict[str, Any]]]:
-    """Start the audit in a process that ends with the block, and yield a function that waits for its result. The result
-    has ``graphs``, a list of `Report` as plain values, or ``error``. If XLA compiles the whole job, there are no
-    graphs, because XLA generates the kernels. `program` holds the arguments of the interpreter."""
+    """Start the audit in a process that ends with the block, and yield a function that waits for its result.
+
+    The result has ``graphs``, a list of `Report` as plain values, or ``error``. If XLA compiles the whole job, there
+    are no graphs, because XLA generates the kernels. `program` holds the arguments of the interpreter.
+    """
     path = os.pathsep.join(filter(None, [str(Path(__file__).parents[2]), os.environ.get("PYTHONPATH")]))
     with tempfile.TemporaryFile("w+", encoding="utf-8") as source:
         source.write(request.write())

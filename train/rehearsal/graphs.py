@@ -1,6 +1,7 @@
 """Traces a job's steps as TensorFlow would run them, and finds in the graphs of a run what does not run on the GPU.
 TensorFlow's graph optimizer (Grappler) processes each traced graph, because TensorFlow runs only the optimized graph.
-With the CUDA build, Grappler gets the description of a GPU, so that it chooses the layout of maps for a GPU."""
+With the CUDA build, Grappler gets the description of a GPU, so that it chooses the layout of maps for a GPU.
+"""
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -23,9 +24,11 @@ GPU: Final = "/job:localhost/replica:0/task:0/device:GPU:0"
 
 @dataclass(frozen=True)
 class TracedGraph:
-    """A traced function: its graph with the functions that it calls, and the references of its outputs. `controls`
-    names nodes that run in addition to the outputs, `arguments` the placeholders that the caller fills in each run.
-    `variables` has the placeholders of variables' handles, and the dtype of each variable."""
+    """A traced function: its graph with the functions that it calls, and the references of its outputs.
+
+    `controls` names nodes that run in addition to the outputs, `arguments` the placeholders that the caller fills in
+    each run. `variables` has the placeholders of variables' handles, and the dtype of each variable.
+    """
 
     name: str
     graph: Any
@@ -146,8 +149,10 @@ def list_host_operations(graphs: Iterable[Any]) -> list[Placement]:
 
 
 def list_crossings(graphs: Iterable[Any]) -> list[Placement]:
-    """List operations on the GPU whose kernels read in host memory a value that the GPU has computed. TensorFlow
-    inserts a pair of nodes with the same ``tensor_name`` into such an edge: ``_Send`` and ``_HostRecv``."""
+    """List operations on the GPU whose kernels read in host memory a value that the GPU has computed.
+
+    TensorFlow inserts a pair of nodes with the same ``tensor_name`` into such an edge: ``_Send`` and ``_HostRecv``.
+    """
     found = {}
     for graph in graphs:
         makers = {node.attr["tensor_name"].s: node.input[0] for node in graph.node if node.op == "_Send"}

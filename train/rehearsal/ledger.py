@@ -41,9 +41,12 @@ def subtract(later: Counts, earlier: Counts) -> Counts:
 
 @dataclass(frozen=True, kw_only=True)
 class Step:
-    """The counts of one step. Copies are counted by direction and size in bytes. `launches` of kernels are counted by
-    device; a CUDA graph is one launch. `graph_kernels` counts the kernels in these graphs. Each call of a `library` is
-    at least one more kernel. `in_use` and `peak` are bytes of TensorFlow's allocator."""
+    """The counts of one step.
+
+    Copies are counted by direction and size in bytes. `launches` of kernels are counted by device; a CUDA graph is one
+    launch. `graph_kernels` counts the kernels in these graphs. Each call of a `library` is at least one more kernel.
+    `in_use` and `peak` are bytes of TensorFlow's allocator.
+    """
 
     launches: dict[str, int]
     graph_kernels: int

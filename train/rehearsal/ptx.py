@@ -124,8 +124,10 @@ def find_assembler(tensorflow: Path) -> Path:
 
 
 def compile_step(hlo: bytes, device: Device, cache: Path) -> list[CompiledKernel]:
-    """Compile HLO for a device and assemble it; returns its kernels by name. Raises a PreflightError if a part of the
-    tool chain is missing, a CheckError if XLA or ptxas fails."""
+    """Compile HLO for a device and assemble it; returns its kernels by name.
+
+    Raises a PreflightError if a part of the tool chain is missing, a CheckError if XLA or ptxas fails.
+    """
     tensorflow = find_tensorflow()
     program, cuda = build_compiler(tensorflow, cache), find_assembler(tensorflow)
     with tempfile.TemporaryDirectory(prefix="ptx-") as work:

@@ -16,8 +16,11 @@ DRIVER: Final = "12.6"
 
 @dataclass(frozen=True, kw_only=True)
 class Device:
-    """An emulated GPU. `shared` is the largest shared memory of a block, in bytes. `threads` and `blocks` are the most
-    that a multiprocessor holds at a time. `driver` is the newest CUDA version that the driver supports."""
+    """An emulated GPU. `shared` is the largest shared memory of a block, in bytes.
+
+    `threads` and `blocks` are the most that a multiprocessor holds at a time. `driver` is the newest CUDA version that
+    the driver supports.
+    """
 
     name: str
     capability: tuple[int, int]
@@ -101,7 +104,8 @@ def register_synthetic(shape: str, classes: int) -> None:
 @dataclass(frozen=True, kw_only=True)
 class Request:
     """A rehearsal. The `warmup` steps build graphs, compile and choose algorithms, and are not counted; the `measured`
-    steps are. `shape` and `classes` are those of the synthetic data set; `shape` is empty for other data sets."""
+    steps are. `shape` and `classes` are those of the synthetic data set; `shape` is empty for other data sets.
+    """
 
     config: TrainConfig
     device: Device

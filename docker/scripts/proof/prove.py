@@ -1,5 +1,7 @@
-"""Prove that the toolchain compiles for each compute capability asked, and write the evidence down. Run in the stage
-``toolchain-proof``, before Bazel: what fails here after seconds would fail there after hours."""
+"""Prove that the toolchain compiles for each compute capability asked, and write the evidence down.
+
+Run in the stage ``toolchain-proof``, before Bazel: what fails here after seconds would fail there after hours.
+"""
 
 import json
 import os
@@ -21,7 +23,8 @@ class ProofError(Exception):
 
 def parse_capabilities(text: str) -> list[str]:
     """Return a list's architectures as TensorFlow reads it: ``7.5``, ``sm_75``, ``compute_75`` are ``75``; or
-    ValueError."""
+    ValueError.
+    """
     found = []
     for item in filter(None, (part.strip() for part in text.split(","))):
         capability = gpu_rules.parse_capability(item)

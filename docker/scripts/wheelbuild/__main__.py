@@ -1,6 +1,8 @@
-"""Build a TensorFlow wheel: patch, configure, run Bazel, hand over one wheel and what belongs to it. Exit codes: 0
-done, 1 a patch does not apply, 2 usage, 3 not exactly one wheel, 6 nothing ran on the remote executor, 28 the disk is
-full, 34 the remote executor does not answer, 137 a compiler was killed for memory, otherwise Bazel's own."""
+"""Build a TensorFlow wheel: patch, configure, run Bazel, hand over one wheel and what belongs to it.
+
+Exit codes: 0 done, 1 a patch does not apply, 2 usage, 3 not exactly one wheel, 6 nothing ran on the remote executor, 28
+the disk is full, 34 the remote executor does not answer, 137 a compiler was killed for memory, otherwise Bazel's own.
+"""
 
 import errno
 import json
@@ -41,8 +43,10 @@ def prepare_environment() -> dict[str, str]:
 
 
 def prepare_trust() -> Path | None:
-    """Turn the bundle of the secret ``ca`` into a store that Bazel's Java reads; None without the secret. Java trusts a
-    certificate in a PKCS #12 file only if it has Java's own attribute, ``-jdktrust``."""
+    """Turn the bundle of the secret ``ca`` into a store that Bazel's Java reads; None without the secret.
+
+    Java trusts a certificate in a PKCS #12 file only if it has Java's own attribute, ``-jdktrust``.
+    """
     bundle = SECRETS / "ca"
     if not bundle.is_file():
         return None
@@ -91,9 +95,11 @@ def explain_full_disk(said: str) -> int:
 
 
 def report_places(processes: dict[str, int]) -> int:
-    """Print where the actions of a build with a remote executor ran; returns the exit code of the step. Actions that
-    were up to date or in a cache needed no executor. If actions ran, all of them on this machine, the executor was not
-    used although it was asked for: an error, which nothing else would show."""
+    """Print where the actions of a build with a remote executor ran; returns the exit code of the step.
+
+    Actions that were up to date or in a cache needed no executor. If actions ran, all of them on this machine, the
+    executor was not used although it was asked for: an error, which nothing else would show.
+    """
     places = bazel.count_places(processes)
     said = f"{places.remote} on the remote executor, {places.cached} from a cache, {places.here} on this machine"
     print(f"wheel: actions: {said}", flush=True)

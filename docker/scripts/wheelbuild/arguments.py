@@ -1,6 +1,8 @@
-"""The argument list of Bazel and the environment of ``./configure``: the order in both is part of the meaning. Bazel
-takes the last value of a flag, and a ``--config`` stands for its flags at the very place where it is written
-(https://bazel.build/run/bazelrc#config). TensorFlow's configurations carry versions of their own."""
+"""The argument list of Bazel and the environment of ``./configure``: the order in both is part of the meaning.
+
+Bazel takes the last value of a flag, and a ``--config`` stands for its flags at the very place where it is written
+(https://bazel.build/run/bazelrc#config). TensorFlow's configurations carry versions of their own.
+"""
 
 from pathlib import Path
 
@@ -10,11 +12,14 @@ TARGET = "//tensorflow/tools/pip_package:wheel"
 
 
 def compose_startup(*, cache: Path, logging: Path, credentials: Path | None, trust: Path | None) -> list[str]:
-    """Return the options before the word ``build``. Bazel's server writes the values of rc files into ``command.log``
-    and ``java.log`` of its output base, which is in the cache mount, and everything into a heap dump: all three are
-    switched off. ``logging``: properties for Java's logging, which win as they come after Bazel's own. ``cache``: the
-    cache mount; the output base must outlive the container (tensorflow#39560). ``credentials``: rc file of the user,
-    read after TensorFlow's own. ``trust``: PKCS #12 store of the authorities to trust in place of Java's own."""
+    """Return the options before the word ``build``.
+
+    Bazel's server writes the values of rc files into ``command.log`` and ``java.log`` of its output base, which is in
+    the cache mount, and everything into a heap dump: all three are switched off. ``logging``: properties for Java's
+    logging, which win as they come after Bazel's own. ``cache``: the cache mount; the output base must outlive the
+    container (tensorflow#39560). ``credentials``: rc file of the user, read after TensorFlow's own. ``trust``: PKCS #12
+    store of the authorities to trust in place of Java's own.
+    """
     options = [
         f"--output_user_root={cache / 'root'}",
         "--nowrite_command_log",
@@ -97,7 +102,8 @@ def compose_configure(request: Request, *, python: str) -> dict[str, str]:
     """Return the answers to ``./configure``: each question has one, so it never asks and never falls back on what it
     finds. ``LD_LIBRARY_PATH`` is left out, because ``./configure`` would write it into every action's cache key; and
     ``CC_OPT_FLAGS``, which only ``--config=opt`` reads. ``python`` runs ``configure.py``; the wheel's own is
-    hermetic."""
+    hermetic.
+    """
     return {
         "PYTHON_BIN_PATH": python,
         "USE_DEFAULT_PYTHON_LIB_PATH": "1",

@@ -29,7 +29,8 @@ _PROCESSES = re.compile(r"INFO: \d+ process(?:es)?: (.+)\.$", re.MULTILINE)
 @dataclass(frozen=True, kw_only=True)
 class Ended:
     """How a run ended. code: Bazel's exit code (https://bazel.build/run/scripts#exit-codes) full: the first line that
-    speaks of a full disk, or empty. It may be in no log, for the log is on that disk too."""
+    speaks of a full disk, or empty. It may be in no log, for the log is on that disk too.
+    """
 
     code: int
     full: str = ""
@@ -38,7 +39,8 @@ class Ended:
 @dataclass(frozen=True, kw_only=True)
 class Program:
     """The Bazel that answers. version: what it says of itself, such as ``6.5.0`` path: the file that is started, with
-    all links resolved sha256: hex digest of that file."""
+    all links resolved sha256: hex digest of that file.
+    """
 
     version: str
     path: str
@@ -48,7 +50,8 @@ class Program:
 @dataclass(frozen=True, kw_only=True)
 class Places:
     """Where the actions of a build came from. remote: actions that ran on the remote executor cached: actions whose
-    result came from a cache here: actions that ran on this machine."""
+    result came from a cache here: actions that ran on this machine.
+    """
 
     remote: int = 0
     cached: int = 0
@@ -63,8 +66,11 @@ def run(
     log: Path,
     redact: Callable[[str], str] = str,
 ) -> Ended:
-    """Run Bazel with these variables and no others. Each line goes to ``log``, and the lines that matter to the
-    console, but only after ``redact`` has masked its secrets, so a kill leaves none behind."""
+    """Run Bazel with these variables and no others.
+
+    Each line goes to ``log``, and the lines that matter to the console, but only after ``redact`` has masked its
+    secrets, so a kill leaves none behind.
+    """
     process = subprocess.Popen(
         argv,
         cwd=folder,
@@ -106,7 +112,8 @@ def identify(environment: Mapping[str, str], folder: Path) -> Program:
 
 def count_processes(log: str) -> dict[str, int]:
     """Actions by where they ran, from Bazel's last line: ``{"disk cache hit": 21, "processwrapper-sandbox": 2}``. A
-    broken remote cache is only a warning to Bazel; these numbers are how it is noticed."""
+    broken remote cache is only a warning to Bazel; these numbers are how it is noticed.
+    """
     found = _PROCESSES.findall(log)
     if not found:
         return {}

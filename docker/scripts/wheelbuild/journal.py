@@ -1,5 +1,7 @@
-"""Log and event file of one run, in the cache mount, where they can be read after the step has failed. Each run has a
-folder of its own, named by the run, so that no run is judged by the log of another."""
+"""Log and event file of one run, in the cache mount, where they can be read after the step has failed.
+
+Each run has a folder of its own, named by the run, so that no run is judged by the log of another.
+"""
 
 import re
 import shutil
@@ -37,7 +39,8 @@ class Journal:
 
 def read_run(secret: Path, environment: Mapping[str, str]) -> str:
     """Return the name of this run: from the secret ``run``, which is no part of BuildKit's cache key, or from
-    ``RUN_ID``. Raises ValueError: it cannot be the name of a folder."""
+    ``RUN_ID``. Raises ValueError: it cannot be the name of a folder.
+    """
     name = secret.read_text().strip() if secret.is_file() else environment.get("RUN_ID", "")
     if name and not _NAME.fullmatch(name):
         raise ValueError(f"RUN_ID must be letters, digits, dots and dashes, not {name!r}")

@@ -112,7 +112,8 @@ class Redactor:
 def read_settings(rc: str) -> Iterator[Setting]:
     """Yield the options with a value in an rc file, split as Bazel's client does (src/main/cpp/rc_file.cc,
     util/strings.cc). A word behind an option without ``=`` counts as its value, because which options take one is not
-    known here."""
+    known here.
+    """
     for line in re.sub(r"\\\r?\n", "", rc).split("\n"):
         for word, following in pairwise([*split_words(line), ""]):
             option, sign, value = word.partition("=")
@@ -126,7 +127,9 @@ def read_settings(rc: str) -> Iterator[Setting]:
 
 def require_safe(rc: str) -> None:
     """Refuse what cannot be kept secret, as it ends in the keys and inputs of cached actions, or in the process list.
-    Raises UnsafeError: the file sets a variable of actions or repository rules, or a startup option."""
+
+    Raises UnsafeError: the file sets a variable of actions or repository rules, or a startup option.
+    """
     for line in re.sub(r"\\\r?\n", "", rc).split("\n"):
         words = split_words(line)
         if words[:1] == ["startup"]:
@@ -205,8 +208,10 @@ def _join(values: Iterable[str]) -> str:
 
 
 def _list_forms(secret: str) -> Iterator[str]:
-    """Yield a secret as it is, and as JSON (Python's and Bazel's), a shell and a URL write it. Bazel takes each byte of
-    an argument for a character of Latin-1, and some of its events show it so."""
+    """Yield a secret as it is, and as JSON (Python's and Bazel's), a shell and a URL write it.
+
+    Bazel takes each byte of an argument for a character of Latin-1, and some of its events show it so.
+    """
     yield secret
     yield secret.encode(errors="replace").decode("latin-1")
     for ascii_only in (True, False):

@@ -13,7 +13,8 @@ class ResultError(Exception):
 
 def find_wheel(events: Path) -> Path:
     """Return the wheel that the build events (one JSON object a line) name: the output base outlives the container, so
-    ``wheel_house`` may hold wheels of earlier runs. Raises ResultError: there is none, or more than one."""
+    ``wheel_house`` may hold wheels of earlier runs. Raises ResultError: there is none, or more than one.
+    """
     wheels = sorted(set(_list_wheels(events)))
     if len(wheels) != 1:
         raise ResultError(f"{len(wheels)} wheels where one was expected: {', '.join(map(str, wheels)) or 'none'}")

@@ -1,5 +1,6 @@
 """A server that keeps the headers of a remote executor's first call and refuses it: Bazel's call arrives, with which
-credentials? gRPC is HTTP/2 (frames: RFC 9113, headers: RFC 7541); Bazel's client sends headers that need no decoder."""
+credentials? gRPC is HTTP/2 (frames: RFC 9113, headers: RFC 7541); Bazel's client sends headers that need no decoder.
+"""
 
 import contextlib
 import socket

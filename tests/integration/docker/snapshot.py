@@ -1,5 +1,6 @@
 """A server for one day of Debian's snapshot archive, with files from the base image's mirror. apt gets its address by
-``Acquire::Snapshots::URI``, the setting for a private archive; all else is as with the real one."""
+``Acquire::Snapshots::URI``, the setting for a private archive; all else is as with the real one.
+"""
 
 import re
 import subprocess

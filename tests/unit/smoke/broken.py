@@ -1,5 +1,6 @@
 """A worker (``python -m tests.unit.smoke.broken``) that runs the real checks on the real TensorFlow, each with one
-thing broken. One process tests all faults, because importing TensorFlow takes seconds."""
+thing broken. One process tests all faults, because importing TensorFlow takes seconds.
+"""
 
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager

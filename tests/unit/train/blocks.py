@@ -42,7 +42,8 @@ def make_layers(
 
 def settle(layers: Sequence[Sequence[Unit]], dtype: str) -> list[list[Unit]]:
     """Round kernels to a dtype, and shift maps so far that rounding never changes the sign of a ReLU's input: each map
-    is rectified as a whole or not at all. A changed sign would change gradients by more than all rounding does."""
+    is rectified as a whole or not at all. A changed sign would change gradients by more than all rounding does.
+    """
 
     def change(unit: Unit) -> Unit:
         shifts = np.where(np.arange(unit.beta.shape[0]) % 4, 1.0, -1.0)
@@ -69,8 +70,11 @@ def run(
     scale: float = 1.0,
     compute: Callable[..., Block] = dense_block,
 ) -> dict[str, Any]:
-    """Compute loss, maps, statistics and all gradients of a block. The loss is multiplied by ``scale`` for the backward
-    pass only. x and the maps have channels last in every formulation."""
+    """Compute loss, maps, statistics and all gradients of a block.
+
+    The loss is multiplied by ``scale`` for the backward pass only. x and the maps have channels last in every
+    formulation.
+    """
     dropout = Dropout(rate, tf.constant([1, 2])) if rate else NONE
     weights = [tensor for units in layers for unit in units for tensor in unit]
     # Give every value another weight in the loss, and scale by a norm that reads the block, as in the network.

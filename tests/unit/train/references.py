@@ -1,5 +1,6 @@
 """Results of PyTorch for the tests' networks, all from one process of the Python that TOOLKIT_TORCH_PYTHON names, or of
-this one if it has PyTorch, which is not in the locked set; otherwise the tests are skipped."""
+this one if it has PyTorch, which is not in the locked set; otherwise the tests are skipped.
+"""
 
 import functools
 import importlib.util
@@ -61,9 +62,11 @@ def choose_large_maps() -> TrainConfig:
 
 
 def make_large_maps() -> Arrays:
-    """Make weights in float32 for `choose_large_maps`, normalised images and labels. All shifts are far from 0, so that
-    each map is rectified as a whole or not at all: near 0 a ReLU can pass a gradient in float64 and stop it in float32,
-    and one such value in a million changes gradients by more than all rounding."""
+    """Make weights in float32 for `choose_large_maps`, normalised images and labels.
+
+    All shifts are far from 0, so that each map is rectified as a whole or not at all: near 0 a ReLU can pass a gradient
+    in float64 and stop it in float32, and one such value in a million changes gradients by more than all rounding.
+    """
     numbers = np.random.default_rng(1)
     config = choose_large_maps()
     weights = read_weights(build(config))

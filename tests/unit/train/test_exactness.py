@@ -1,5 +1,7 @@
-"""Errors of float32 in each memory mode, Keras' own layers and PyTorch, against PyTorch in float64. Weights and images
-are float32 numbers, so that both precisions compute one function of the same numbers."""
+"""Errors of float32 in each memory mode, Keras' own layers and PyTorch, against PyTorch in float64.
+
+Weights and images are float32 numbers, so that both precisions compute one function of the same numbers.
+"""
 
 from dataclasses import replace
 from typing import Any

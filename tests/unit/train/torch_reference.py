@@ -111,8 +111,10 @@ def train(file: Any) -> dict[str, Any]:
 
 
 def differentiate_in_float32(file: Any, layout: str) -> dict[str, Any]:
-    """Compute hidden states and gradients of the first step in float32. PyTorch sums the statistics of a norm in
-    float64 where maps are contiguous, and in float32 with channels last."""
+    """Compute hidden states and gradients of the first step in float32.
+
+    PyTorch sums the statistics of a norm in float64 where maps are contiguous, and in float32 with channels last.
+    """
     arrays = {name[2:]: file[name].astype(np.float32) for name in file.files if name.startswith("w:")}
     network = Network(arrays, json.loads(str(file["facts"]))["layers"])
     images = torch.tensor(file["images"][0].astype(np.float32).transpose(0, 3, 1, 2))

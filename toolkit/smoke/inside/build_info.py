@@ -1,6 +1,7 @@
 """Checks what TensorFlow says it was built with. *As built* and *as loaded* differ: the published 2.19.0 wheel is built
 against CUDA 12.5.1 and runs with the 12.6.1 libraries. Here the build must be compatible with what is asked;
-``libraries.versions`` checks what is loaded."""
+``libraries.versions`` checks what is loaded.
+"""
 
 from typing import Any
 
@@ -41,10 +42,12 @@ def consistent(ask: Ask) -> Evidence:
 
 
 def cuda(ask: Ask) -> Evidence:
-    """Check that the CUDA and cuDNN asked for can serve the build. CUDA: same major version, which is what NVIDIA's
-    minor version compatibility promises. cuDNN: same major version, and no later minor than the one that will be
-    loaded, because TensorFlow refuses an older library than its headers. A part that build info lacks (the published
-    wheel says only ``9`` for cuDNN) is not compared."""
+    """Check that the CUDA and cuDNN asked for can serve the build.
+
+    CUDA: same major version, which is what NVIDIA's minor version compatibility promises. cuDNN: same major version,
+    and no later minor than the one that will be loaded, because TensorFlow refuses an older library than its headers. A
+    part that build info lacks (the published wheel says only ``9`` for cuDNN) is not compared.
+    """
     built = require_cuda(ask)
     evidence = {
         "built": {"cuda": built.get("cuda_version"), "cudnn": built.get("cudnn_version")},

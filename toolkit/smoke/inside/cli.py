@@ -1,5 +1,7 @@
-"""The checks in order, the command line, and the report. With ``--json`` standard output is JSON Lines: ``{"check":
-{…}}`` as each check ends, then ``{"report": {…}}``."""
+"""The checks in order, the command line, and the report.
+
+With ``--json`` standard output is JSON Lines: ``{"check": {…}}`` as each check ends, then ``{"report": {…}}``.
+"""
 
 import argparse
 import json
@@ -38,7 +40,8 @@ CHECKS: Final[tuple[Check, ...]] = (
 
 def select(patterns: Sequence[str]) -> tuple[Check, ...]:
     """Return the checks whose ids match a pattern such as ``xla.*`` or ``xla``, with those that they need, in running
-    order; without a pattern, all. Raises ValueError with a suggestion: a pattern matches nothing."""
+    order; without a pattern, all. Raises ValueError with a suggestion: a pattern matches nothing.
+    """
     if not patterns:
         return CHECKS
     wanted = _find(patterns)
@@ -47,8 +50,10 @@ def select(patterns: Sequence[str]) -> tuple[Check, ...]:
 
 
 def leave_out(patterns: Sequence[str]) -> frozenset[str]:
-    """Return the ids of the checks to report as skipped and not to run. Raises ValueError: a pattern matches nothing,
-    or a check that others need: a report with only skips proves nothing."""
+    """Return the ids of the checks to report as skipped and not to run.
+
+    Raises ValueError: a pattern matches nothing, or a check that others need: a report with only skips proves nothing.
+    """
     unwanted = _find(patterns)
     foundations = sorted(unwanted & {need for check in CHECKS for need in check.needs})
     if foundations:

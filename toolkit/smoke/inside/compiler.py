@@ -1,6 +1,8 @@
-"""Checks what XLA needs to make GPU code: libdevice, NVIDIA's mathematical functions as bitcode, and ptxas. Both are
-searched where TensorFlow searches: ``CandidateCudaRoots`` in ``xla/tsl/platform/default/cuda_root_path.cc`` and
-``FindCudaExecutable`` in ``xla/stream_executor/cuda/subprocess_compilation.cc``."""
+"""Checks what XLA needs to make GPU code: libdevice, NVIDIA's mathematical functions as bitcode, and ptxas.
+
+Both are searched where TensorFlow searches: ``CandidateCudaRoots`` in ``xla/tsl/platform/default/cuda_root_path.cc``
+and ``FindCudaExecutable`` in ``xla/stream_executor/cuda/subprocess_compilation.cc``.
+"""
 
 import ctypes
 import os
@@ -34,8 +36,10 @@ define void @probe(float* %place) {
 
 
 def link(libnvvm: ctypes.CDLL, bitcode: bytes, capability: int) -> str:
-    """Link a small kernel with a bitcode library and compile both to PTX (libNVVM API, section "Compilation"). Raises
-    RuntimeError: libnvvm refused; the message is its log."""
+    """Link a small kernel with a bitcode library and compile both to PTX (libNVVM API, section "Compilation").
+
+    Raises RuntimeError: libnvvm refused; the message is its log.
+    """
     program = ctypes.c_void_p()
     libnvvm.nvvmCreateProgram(ctypes.byref(program))
     try:
@@ -85,9 +89,11 @@ _PTX = """\
 
 
 def libdevice(ask: Ask) -> Evidence:
-    """Check that libdevice can be linked: a kernel that calls its tanh becomes PTX without an open reference. The
-    linking is done with libnvvm from the same package; without it the evidence says so. A file from a wheel must also
-    have the hash that the wheel recorded."""
+    """Check that libdevice can be linked: a kernel that calls its tanh becomes PTX without an open reference.
+
+    The linking is done with libnvvm from the same package; without it the evidence says so. A file from a wheel must
+    also have the hash that the wheel recorded.
+    """
     build_info.require_cuda(ask)
     root, searched = _find("nvvm/libdevice/libdevice.10.bc")
     if root is None:

@@ -1,5 +1,7 @@
 """Checks the processor and the GPU: instruction sets, driver, visibility, capability, one operation, and memory.
-Without a GPU its checks are skipped, unless one was asked for: then they fail and name the causes."""
+
+Without a GPU its checks are skipped, unless one was asked for: then they fail and name the causes.
+"""
 
 import ctypes
 import os

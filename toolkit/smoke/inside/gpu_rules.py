@@ -1,5 +1,7 @@
-"""Rules of CUDA and cuDNN that the toolkit, the checks in an image and the proof of the toolchain share. This file
-needs only the standard library: images and build stages get it without the rest of the toolkit."""
+"""Rules of CUDA and cuDNN that the toolkit, the checks in an image and the proof of the toolchain share.
+
+This file needs only the standard library: images and build stages get it without the rest of the toolkit.
+"""
 
 import re
 import struct
@@ -43,10 +45,12 @@ def parse_capability(text: str) -> Capability | None:
 
 
 def find_coverage(built: Iterable[str], asked: str) -> str | None:
-    """Return how a list such as ``["sm_70", "compute_90"]`` serves capability ``7.5``, or None. A cubin runs on its own
-    major version with an equal or later minor; PTX is compiled by the driver for any later device. ``compute_XY`` means
-    both (``third_party/gpus/cuda_configure.bzl`` in TensorFlow). A suffix, as in ``sm_90a``, binds code to exactly that
-    device."""
+    """Return how a list such as ``["sm_70", "compute_90"]`` serves capability ``7.5``, or None.
+
+    A cubin runs on its own major version with an equal or later minor; PTX is compiled by the driver for any later
+    device. ``compute_XY`` means both (``third_party/gpus/cuda_configure.bzl`` in TensorFlow). A suffix, as in
+    ``sm_90a``, binds code to exactly that device.
+    """
     major, minor = (int(part) for part in asked.split("."))
     cubins: list[tuple[int, str]] = []
     texts: list[tuple[tuple[int, int], str]] = []
@@ -70,9 +74,11 @@ def find_coverage(built: Iterable[str], asked: str) -> str | None:
 
 
 def read_cubin_architecture(cubin: bytes) -> int:
-    """Return the ``XY`` of ``sm_XY`` for which a cubin was assembled. It is the low byte of the ELF flags up to ABI
-    version 7, and the byte above it from version 8, of CUDA 13 (seen by assembling for many with ptxas 12.6.68 and
-    13.0.88). Raises ValueError: not a cubin."""
+    """Return the ``XY`` of ``sm_XY`` for which a cubin was assembled.
+
+    It is the low byte of the ELF flags up to ABI version 7, and the byte above it from version 8, of CUDA 13 (seen by
+    assembling for many with ptxas 12.6.68 and 13.0.88). Raises ValueError: not a cubin.
+    """
     if len(cubin) < _HEADER_BYTES or cubin[:4] != b"\x7fELF" or struct.unpack_from("<H", cubin, 18)[0] != _EM_CUDA:
         raise ValueError("no ELF file for a GPU")
     flags: int = struct.unpack_from("<I", cubin, 48)[0]
@@ -80,16 +86,20 @@ def read_cubin_architecture(cubin: bytes) -> int:
 
 
 def compare_cuda(built: object, present: object) -> Conflict:
-    """Return ``major`` where CUDA libraries are of another major version than the build, else an empty string. NVIDIA's
-    minor version compatibility serves every build of the same major version."""
+    """Return ``major`` where CUDA libraries are of another major version than the build, else an empty string.
+
+    NVIDIA's minor version compatibility serves every build of the same major version.
+    """
     wanted, given = read_numbers(built), read_numbers(present)
     return "major" if wanted and given and wanted[0] != given[0] else ""
 
 
 def compare_cudnn(built: object, present: object) -> Conflict:
     """Return why TensorFlow built for one cuDNN does not load another, or an empty string.
+
     IsSourceCompatibleWithCudnnLibrary in its cuda_dnn.cc: the major version is the same, and the minor version is not
-    lower than the one of the build. The patch number does not count. A part that is not given is not compared."""
+    lower than the one of the build. The patch number does not count. A part that is not given is not compared.
+    """
     wanted, given = read_numbers(built), read_numbers(present)
     if not wanted or not given:
         return ""

@@ -30,8 +30,10 @@ class Segment:
 
 
 def read_search_path(library: Path) -> list[Path]:
-    """Return the folders of a library's RUNPATH (or RPATH) that exist, with ``$ORIGIN`` put in. Raises ValueError: not
-    a 64-bit little-endian ELF file; OSError: it cannot be read."""
+    """Return the folders of a library's RUNPATH (or RPATH) that exist, with ``$ORIGIN`` put in.
+
+    Raises ValueError: not a 64-bit little-endian ELF file; OSError: it cannot be read.
+    """
     try:
         text = _read_dynamic_path(library)
     except (struct.error, UnicodeDecodeError, StopIteration, OverflowError) as error:
@@ -152,7 +154,8 @@ _REMEDY = "install the hash-locked set of the CUDA version, with every component
 def reachable(ask: Ask) -> Evidence:
     """Check that TensorFlow's own loader finds, by name, every library that it opens on a machine with a GPU.
     ``tf.load_op_library`` calls the same ``dlopen`` from the same library, whose RUNPATH decides what is found. This
-    runs before the other checks of libraries, because a loaded library is always found."""
+    runs before the other checks of libraries, because a loaded library is always found.
+    """
     _require_known(build_info.require_cuda(ask))
     tf = load_tensorflow()
     open_by_name = require_attribute(tf, "load_op_library")
@@ -200,8 +203,10 @@ def load(ask: Ask) -> Evidence:
 
 def versions(ask: Ask) -> Evidence:
     """Check that the loaded libraries are the CUDA and cuDNN asked for, and fit those of the build.
+
     ``cudaRuntimeGetVersion`` tells only major and minor (12060 is 12.6). The patch number of the CUDA asked for cannot
-    be compared; the evidence has the versions of the component wheels instead. ``cudnnGetVersion`` tells all three."""
+    be compared; the evidence has the versions of the component wheels instead. ``cudnnGetVersion`` tells all three.
+    """
     built = build_info.require_cuda(ask)
     _require_known(built)
     folders = search_folders()
@@ -238,7 +243,8 @@ def versions(ask: Ask) -> Evidence:
 
 def search_folders() -> list[Path]:
     """Return where the loader looks when TensorFlow calls dlopen: LD_LIBRARY_PATH, then the RUNPATH of its libraries.
-    The folders of the component wheels follow, for libraries that only other NVIDIA libraries load."""
+    The folders of the component wheels follow, for libraries that only other NVIDIA libraries load.
+    """
     root = Path(str(load_tensorflow().__file__)).parent
     folders = [Path(part) for part in os.environ.get("LD_LIBRARY_PATH", "").split(":") if part]
     for library in sorted(root.glob("libtensorflow_*.so*")):
@@ -249,7 +255,9 @@ def search_folders() -> list[Path]:
 
 def open_library(library: Library, folders: list[Path]) -> tuple[ctypes.CDLL, str]:
     """Load a library from the first folder that has it, else by the system's own search; returns it and its path.
-    Raises OSError: it is missing or does not load; the message is the loader's."""
+
+    Raises OSError: it is missing or does not load; the message is the loader's.
+    """
     for folder in folders:
         file = folder / library.soname
         if file.exists():

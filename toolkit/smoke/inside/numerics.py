@@ -1,8 +1,10 @@
-"""Checks that TensorFlow computes correctly: against float64 in NumPy, compiled by XLA, and twice to the bit. The
-tolerance follows from rounding: a sum of n products in float32 differs from the exact one by about √n·u·Σ|aᵢbᵢ|, u =
-2⁻²⁴, with high probability (N. Higham and T. Mary, *A New Approach to Probabilistic Rounding Error Analysis*, SIAM J.
+"""Checks that TensorFlow computes correctly: against float64 in NumPy, compiled by XLA, and twice to the bit.
+
+The tolerance follows from rounding: a sum of n products in float32 differs from the exact one by about √n·u·Σ|aᵢbᵢ|, u
+= 2⁻²⁴, with high probability (N. Higham and T. Mary, *A New Approach to Probabilistic Rounding Error Analysis*, SIAM J.
 Sci. Comput. 41, 2019). Eight times that is allowed, for Winograd and blocked algorithms, and the evidence says how much
-of it was used."""
+of it was used.
+"""
 
 import hashlib
 from collections.abc import Callable, Iterator
@@ -31,8 +33,10 @@ def expect_matmul(np: Any, a: Any, b: Any, up: Any) -> list[Expected]:
 
 
 def expect_conv2d(np: Any, images: Any, kernel: Any, up: Any) -> list[Expected]:
-    """Return the correlation with odd kernels, stride 1, zero padding that keeps the size. Shapes: images (n, h, w, c),
-    kernel (r, s, c, k), up (n, h, w, k)."""
+    """Return the correlation with odd kernels, stride 1, zero padding that keeps the size.
+
+    Shapes: images (n, h, w, c), kernel (r, s, c, k), up (n, h, w, k).
+    """
     images, kernel, up = (x.astype(np.float64) for x in (images, kernel, up))
     terms = (kernel[..., 0].size, kernel[:, :, 0].size, up[..., 0].size)
     names = ("result", "gradient of images", "gradient of kernel")
@@ -180,8 +184,10 @@ _TOLERANCE = 1e-5
 
 
 def compiles(ask: Ask) -> Evidence:
-    """Check that ``jit_compile=True`` makes an XLA module, and that what XLA cannot compile is refused. The refusal is
-    the control: if ``jit_compile`` were silently ignored, strings would work."""
+    """Check that ``jit_compile=True`` makes an XLA module, and that what XLA cannot compile is refused.
+
+    The refusal is the control: if ``jit_compile`` were silently ignored, strings would work.
+    """
     tf = load_tensorflow()
     evidence: Evidence = {}
     try:
@@ -242,9 +248,11 @@ _TRAINING_SEED = (2019, 0)
 
 
 def training(ask: Ask) -> Evidence:
-    """Train a small network twice from one seed, with op determinism, and compare the weights bit by bit. Convolution,
-    batch norm, dropout, a gather whose gradient is a scatter, and a loss: the kinds of op that have nondeterministic
-    GPU kernels. Op determinism stays on in this process: this check comes last."""
+    """Train a small network twice from one seed, with op determinism, and compare the weights bit by bit.
+
+    Convolution, batch norm, dropout, a gather whose gradient is a scatter, and a loss: the kinds of op that have
+    nondeterministic GPU kernels. Op determinism stays on in this process: this check comes last.
+    """
     tf = load_tensorflow()
     require_attribute(tf, "config.experimental.enable_op_determinism")()
     evidence: Evidence = {}

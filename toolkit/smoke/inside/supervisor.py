@@ -23,9 +23,11 @@ _LAST_WORDS_SECONDS = 3.0
 
 
 class Supervisor:
-    """Runs checks in worker processes, a new one after each death. ``command`` is the argv of a process that calls
-    :func:`serve` with the same checks, ``environment`` changes the worker's, and ``patience`` is a factor on every
-    deadline."""
+    """Runs checks in worker processes, a new one after each death.
+
+    ``command`` is the argv of a process that calls :func:`serve` with the same checks, ``environment`` changes the
+    worker's, and ``patience`` is a factor on every deadline.
+    """
 
     def __init__(
         self, command: Sequence[str], *, environment: Mapping[str, str] | None = None, patience: float = 1.0
@@ -36,8 +38,10 @@ class Supervisor:
         self._worker: _Worker | None = None
 
     def run(self, checks: Sequence[Check], *, left_out: Collection[str] = ()) -> Iterator[Outcome]:
-        """Run checks in order, a needed one before those that need it, and yield each finding at once. Those in
-        ``left_out`` are only reported as skipped."""
+        """Run checks in order, a needed one before those that need it, and yield each finding at once.
+
+        Those in ``left_out`` are only reported as skipped.
+        """
         known = {check.id: check for check in checks}
         results: dict[str, str] = {}
         try:
@@ -199,8 +203,10 @@ _PR_SET_PDEATHSIG = 1
 
 
 def serve(checks: Sequence[Check], ask: Ask) -> None:
-    """Run the requested checks until standard input ends. Answers use the original standard output, all else goes to
-    stderr."""
+    """Run the requested checks until standard input ends.
+
+    Answers use the original standard output, all else goes to stderr.
+    """
     answers = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)
     _die_with_parent()

@@ -1,5 +1,6 @@
 """A real remote executor for Bazel: Debian's justbuild in its own container, also as a ``--remote-cache``. It accepts
-no results from clients (no ``UpdateActionResult``) and refuses transfers without an instance name."""
+no results from clients (no ``UpdateActionResult``) and refuses transfers without an instance name.
+"""
 
 import socket
 import subprocess
