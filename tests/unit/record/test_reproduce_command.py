@@ -8,6 +8,7 @@ import pytest
 
 from tests import loaded
 from tests.command import Run
+from tests.native import needs_native
 from tests.tiers import slow
 from tests.unit.record import maker
 from toolkit import pipeline, training
@@ -119,6 +120,7 @@ def test_another_machine_or_version_is_refused_before_training(
     assert names(run) == before
 
 
+@needs_native
 def test_a_run_of_native_kernels_is_repeated_on_another_machine(toolkit: Run, tmp_path: Path, state: Path) -> None:
     environment = maker.describe_environment(state)
     run = maker.train(tmp_path / "runs", "--epochs", "1", kernels=("--kernels", "native"), parent=environment)

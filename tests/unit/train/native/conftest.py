@@ -1,32 +1,20 @@
 """Native tests need a library that works here. It is built once and stays in the user's cache."""
 
 import ctypes
-import os
 from collections.abc import Iterator
 
 import pytest
 
-from train.errors import PreflightError
+from tests.native import find_obstacle, is_required
 from train.native import library, operations
-
-
-def _find_obstacle() -> str:
-    """Return why no library can be built on this machine; a library that should work is not looked at."""
-    if os.environ.get(library.VARIABLE):
-        return ""
-    try:
-        library.find_compiler()
-    except PreflightError as error:
-        return error.why
-    return library.explain_processor()
 
 
 @pytest.fixture(scope="session", autouse=True)
 def native() -> None:
-    obstacle = _find_obstacle()
+    obstacle = find_obstacle()
     if not obstacle:
         operations.set_threads(2)
-    elif os.environ.get("TOOLKIT_REQUIRE_NATIVE"):
+    elif is_required():
         pytest.fail(obstacle)
     else:
         pytest.skip(obstacle)

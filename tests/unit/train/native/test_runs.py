@@ -17,7 +17,7 @@ from tests.unit.train import runs
 from train import budget, export, kernels, runtime, step
 from train.cli import main, parse
 from train.config import resolve
-from train.errors import IntegrityError, PreflightError, UsageError
+from train.errors import CheckError, IntegrityError, PreflightError, UsageError
 from train.model.densenet import build
 from train.model.formulation import FOR_NATIVE
 from train.native import library, operations
@@ -122,6 +122,15 @@ def test_a_run_says_which_kernels_it_used(tmp_path: Path, no_drawing: None, capf
         "compiler": found.origin,
     }
     assert "2 threads, native kernels" in capfd.readouterr().err
+
+
+def test_native_kernels_hide_no_nan_from_the_loss(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    normalize = step.normalize_images
+    monkeypatch.setattr(step, "normalize_images", lambda *arguments, **named: normalize(*arguments, **named) * np.nan)
+    assert runs.run(tmp_path, *NATIVE) == CheckError.exit_code
+    assert "the loss of step 1 is nan" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("loop", ["function", "fit", "eager"])

@@ -1,0 +1,27 @@
+"""Whether native kernels work on this machine, for the tests that need them."""
+
+import os
+
+import pytest
+
+from train.errors import PreflightError
+from train.native import library
+
+
+def find_obstacle() -> str:
+    """Return why no library can be built on this machine; a library that should work is not looked at."""
+    if os.environ.get(library.VARIABLE):
+        return ""
+    try:
+        library.find_compiler()
+    except PreflightError as error:
+        return error.why
+    return library.explain_processor()
+
+
+def is_required() -> bool:
+    """Return whether a missing library is an error, as in CI, and not a reason to skip."""
+    return bool(os.environ.get("TOOLKIT_REQUIRE_NATIVE"))
+
+
+needs_native = pytest.mark.skipif(bool(find_obstacle()) and not is_required(), reason=find_obstacle())
