@@ -186,7 +186,6 @@ class TrainConfig:
             "--dropout": bool(self.dropout),
             "--jit": self.jit,
             f"model {self.model}, which has no bottleneck": not self.bottleneck,
-            f"model {self.model}, which begins as for ImageNet": self.stem != "cifar",
         }
         return next((reason for reason, holds in reasons.items() if holds), "")
 

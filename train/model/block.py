@@ -141,7 +141,7 @@ def dense_block_inference(
 ) -> tf.Tensor:
     """Run a dense block with given statistics; returns all maps, normalised but not scaled."""
     if form.native:
-        between = [tf.stack(parts) for parts in zip(*inner, strict=True)]
+        between = [tf.stack(parts) for parts in zip(*inner, strict=True)] or [tf.zeros([0, 0])] * 2
         return operations.infer_block(x, _flatten(layers), [*features, *between])
     axis = form.axis
     normal = _standardize_by(x, Statistics(*(part[: x.shape[axis]] for part in features)), form)

@@ -45,8 +45,8 @@ def list_layers(config: TrainConfig, form: Formulation) -> list[keras.layers.Lay
     if config.stem == "imagenet":
         layers += [convolve(channels[0], 7, "stem", strides=2)]
         layers += [DenseBlock(0, 0, bottleneck=False, mode="plain", name="stem_norm", **own)]
-        layers += [ScaleRectify(name="stem_scale", **own)]
-        layers += [Pool("max", 3, form, "SAME", name="stem_pool", dtype=policy)]
+        layers += [ScaleRectify(pooling="maximum" if form.native else "", name="stem_scale", **own)]
+        layers += [] if form.native else [Pool("max", 3, form, "SAME", name="stem_pool", dtype=policy)]
     else:
         layers += [convolve(channels[0], 3, "stem")]
     for number, count in enumerate(config.layers, start=1):
@@ -64,7 +64,11 @@ def list_layers(config: TrainConfig, form: Formulation) -> list[keras.layers.Lay
                 **own,
             )
         )
-        layers.append(ScaleRectify(squares=form.native and number < len(config.layers), name=f"scale{number}", **own))
+        layers.append(
+            ScaleRectify(
+                pooling="average" if form.native and number < len(config.layers) else "", name=f"scale{number}", **own
+            )
+        )
         if number < len(config.layers):
             transition = convolve(channels[number], 1, f"transition{number}")
             pool = Pool("average", 2, form, name=f"pool{number}", dtype=policy)

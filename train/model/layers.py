@@ -129,13 +129,13 @@ class DenseBlock(_Layer):
 
 
 class ScaleRectify(_Layer):
-    """Scale, shift and ReLU of normalised maps: the rest of norm-ReLU. With `squares` it also averages 2x2
-    pixels, as `Pool` does; only a native kernel can do both.
+    """Scale, shift and ReLU of normalised maps: the rest of norm-ReLU. With `pooling` it also does what `Pool` does
+    after it; only a native kernel can do both.
     """
 
-    def __init__(self, *, squares: bool = False, **options: Any) -> None:
+    def __init__(self, *, pooling: operations.Pooling = "", **options: Any) -> None:
         super().__init__(**options)
-        self.squares = squares
+        self.pooling = pooling
 
     def build(self, shape: tuple[int | None, ...]) -> None:
         channels = int(shape[self.form.axis] or 0)
@@ -143,13 +143,14 @@ class ScaleRectify(_Layer):
         self.built = True
 
     def call(self, x: tf.Tensor) -> tf.Tensor:
-        if self.squares:
-            return operations.scale_rectify(x, self.gamma.value, self.beta.value, squares=True)
+        if self.pooling:
+            return operations.scale_rectify(x, self.gamma.value, self.beta.value, pooling=self.pooling)
         return scale_rectify(x, self.gamma.value, self.beta.value, self.form)
 
     def compute_output_shape(self, shape: tuple[int | None, ...]) -> tuple[int | None, ...]:
-        sizes = [size // 2 if size else None for size in shape[2:]] if self.squares else shape[2:]
-        return (*shape[:2], *sizes)
+        if not self.pooling:
+            return shape
+        return (*shape[:2], *(operations.halve(size, self.pooling) if size else None for size in shape[2:]))
 
 
 class Pool(keras.layers.Layer):  # type: ignore[misc]  # keras has no types
@@ -170,7 +171,7 @@ class Pool(keras.layers.Layer):  # type: ignore[misc]  # keras has no types
 
 
 class NativeConvolution(keras.layers.Conv2D):  # type: ignore[misc]  # keras has no types
-    """A convolution with stride 1 and without bias, by a native kernel.
+    """A convolution without bias by a native kernel, with stride 1, or 2 if it is the first.
 
     `first` says that no layer before it has weights, so that nobody needs the gradient of its input.
     """
@@ -180,6 +181,8 @@ class NativeConvolution(keras.layers.Conv2D):  # type: ignore[misc]  # keras has
         self.first = first
 
     def call(self, x: tf.Tensor) -> tf.Tensor:
+        if self.strides == (2, 2):
+            return operations.convolve_by_two(x, self.kernel.value)
         return operations.convolve(x, self.kernel.value, first=self.first)
 
 

@@ -7,7 +7,7 @@ import ctypes
 import functools
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, Literal, NamedTuple
 
 import tensorflow as tf
 
@@ -67,25 +67,50 @@ def convolve(x: tf.Tensor, kernel: tf.Tensor, *, first: bool = False) -> tf.Tens
     return run(x, tf.convert_to_tensor(kernel))
 
 
-def scale_rectify(x: tf.Tensor, gamma: tf.Tensor, beta: tf.Tensor, *, squares: bool = False) -> tf.Tensor:
-    """Return max(gamma x + beta, 0) by channel; with `squares` the averages of its squares of 2x2 pixels, without the
-    last row or column of an odd size.
+def convolve_by_two(x: tf.Tensor, kernel: tf.Tensor) -> tf.Tensor:
+    """Convolve images with stride 2, padded as TensorFlow's SAME; there is no gradient of x.
+
+    Squares of 2x2 pixels become channels, so that a convolution with stride 1 and half the kernel's size does it. The
+    kernel's height and width are 3, 7, 11 ...
     """
-    forward, backward = "toolkit_scale_rectify", "toolkit_scale_rectify_gradient"
-    if squares:
-        forward, backward = "toolkit_scale_rectify_squares", "toolkit_scale_rectify_squares_gradient"
+    x = tf.pad(x, [[0, 0], [0, 0], [x.shape[2] % 2, 0], [x.shape[3] % 2, 0]])
+    images, channels, height, width = x.shape
+    x = tf.reshape(x, [-1, channels, height // 2, 2, width // 2, 2])
+    x = tf.reshape(tf.transpose(x, [0, 3, 5, 1, 2, 4]), [-1, 4 * channels, height // 2, width // 2])
+    half, outputs = (kernel.shape[0] + 1) // 2, kernel.shape[-1]
+    kernel = tf.reshape(tf.pad(kernel, [[0, 1], [0, 1], [0, 0], [0, 0]]), [half, 2, half, 2, channels, outputs])
+    kernel = tf.reshape(tf.transpose(kernel, [0, 2, 1, 3, 4, 5]), [half, half, 4 * channels, outputs])
+    x.set_shape([images, *x.shape[1:]])
+    return convolve(x, kernel, first=True)
+
+
+Pooling = Literal["", "average", "maximum"]
+
+
+def scale_rectify(x: tf.Tensor, gamma: tf.Tensor, beta: tf.Tensor, *, pooling: Pooling = "") -> tf.Tensor:
+    """Return max(gamma x + beta, 0) by channel.
+
+    `pooling` halves height and width: by the ``average`` of 2x2 pixels, without the last row or column of an odd size,
+    or by the ``maximum`` of 3x3 pixels in steps of 2, padded as TensorFlow's SAME.
+    """
+    forward = f"toolkit_scale_rectify_{pooling}".rstrip("_")
 
     @tf.custom_gradient  # type: ignore[untyped-decorator]
     def run(x: tf.Tensor, gamma: tf.Tensor, beta: tf.Tensor) -> tuple[tf.Tensor, Gradient]:
         def differentiate(dy: tf.Tensor) -> list[tf.Tensor]:
-            found = getattr(load(), backward)(dy=dy, x=x, gamma=gamma, beta=beta)
+            found = getattr(load(), f"{forward}_gradient")(dy=dy, x=x, gamma=gamma, beta=beta)
             return _shape_all(found, [x.shape, gamma.shape, beta.shape])
 
-        sizes = [size // 2 for size in x.shape[2:]] if squares else x.shape[2:]
+        sizes = [halve(size, pooling) for size in x.shape[2:]]
         y = getattr(load(), forward)(x=x, gamma=gamma, beta=beta)
         return _shape(y, [*x.shape[:2], *sizes]), differentiate
 
     return run(x, tf.convert_to_tensor(gamma), tf.convert_to_tensor(beta))
+
+
+def halve(size: int, pooling: Pooling) -> int:
+    """Return the height or width of maps after pooling."""
+    return {"": size, "average": size // 2, "maximum": (size + 1) // 2}[pooling]
 
 
 def average_pixels(x: tf.Tensor) -> tf.Tensor:
@@ -164,7 +189,7 @@ def run_block(x: tf.Tensor, weights: Sequence[tf.Tensor]) -> BlockResult:
     @tf.custom_gradient  # type: ignore[untyped-decorator]
     def run(x: tf.Tensor, *weights: tf.Tensor) -> tuple[tuple[tf.Tensor, ...], Gradient]:
         found = load().toolkit_block(x=x, weights=weights)
-        inner = weights[2].shape[3]
+        inner = weights[2].shape[3] if weights else 0
         maps = _shape(found.maps, [x.shape[0], channels, *x.shape[2:]])
         statistics = _shape_all(
             [found.mean, found.variance, found.inner_mean, found.inner_variance],
@@ -198,7 +223,7 @@ def infer_block(x: tf.Tensor, weights: Sequence[tf.Tensor], statistics: Sequence
 
 
 def _count_channels(x: tf.Tensor, weights: Sequence[tf.Tensor]) -> int:
-    return int(x.shape[1] + len(weights) // 6 * weights[-1].shape[3])
+    return int(x.shape[1] + sum(kernel.shape[3] for kernel in weights[5::6]))
 
 
 def _shape(tensor: tf.Tensor, sizes: Sequence[int | None]) -> tf.Tensor:

@@ -209,7 +209,7 @@ struct Grower {
     for (int64_t input = 0; input < plan.shape.inner; input++)
       primitives().pad(padding, from.at(first - from_first, input), from.image_stride(), norms + input,
                        padded.mine() + input * padding.length());
-    convolve_padded(padding, padded.mine(), plan.shape.inner, packed, plan.shape.growth, false, result.mine());
+    convolve_padded(padding, SIZE, padded.mine(), plan.shape.inner, packed, plan.shape.growth, false, result.mine());
     for (int64_t output = 0; output < plan.shape.growth; output++)
       unpad(padding, result.mine() + output * padding.pixels(), to.at(first, channel + output), to.image_stride());
   }
@@ -350,9 +350,9 @@ struct Backward {
       primitives().pad(padding, between.at(first, i), between.image_stride(), memory.norms + i,
                        padded + i * length);
     transpose_padded(padding, padded, shape.inner, memory.columns2.mine(), plan.columns);
-    accumulate_kernel(padding, d_padded, shape.growth, memory.columns2.mine(), plan.columns,
+    accumulate_kernel(padding, SIZE, d_padded, shape.growth, memory.columns2.mine(), plan.columns,
                       memory.d_kernel2 + piece * TAPS * shape.growth * plan.columns);
-    convolve_padded(padding, d_padded, shape.growth, memory.packed2, shape.inner, true, result);
+    convolve_padded(padding, SIZE, d_padded, shape.growth, memory.packed2, shape.inner, true, result);
     for (int64_t i = 0; i < shape.inner; i++) {
       primitives().pass(result + i * pixels, padded + i * length + origin(padding), pixels, result + i * pixels);
       unpad(padding, result + i * pixels, d_between.at(first, i), d_between.image_stride());

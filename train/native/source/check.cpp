@@ -93,24 +93,24 @@ EXPORTED const char *toolkit_check(const char *name) {
   float *inferred = c.result(channels * pixels);
   infer_block(b, x, layers, features.mean, features.variance, within.mean, within.variance, inferred,
               c.reserve(static_cast<int64_t>(count_inference_scratch(b))));
-  const ConvolutionShape s{3, 5, 6, 7, 11, 3};
-  const float *maps_in = c.make(s.inputs * pixels), *kernel = c.make(9 * s.inputs * s.outputs);
-  const float *dy = c.make(s.outputs * pixels);
-  float *y = c.result(s.outputs * pixels), *d_maps = c.result(s.inputs * pixels);
-  float *d_kernel = c.result(9 * s.inputs * s.outputs);
-  convolve(s, maps_in, kernel, y, c.reserve(static_cast<int64_t>(count_scratch(s))));
-  differentiate_convolution(s, dy, maps_in, kernel, d_maps, d_kernel,
-                            c.reserve(static_cast<int64_t>(count_gradient_scratch(s))));
+  const float *maps_in = c.make(7 * pixels), *kernel = c.make(16 * 7 * 11), *dy = c.make(11 * pixels);
+  for (const int64_t size : {3, 4}) {
+    const ConvolutionShape s{3, 5, 6, 7, 11, size};
+    float *y = c.result(11 * pixels), *d_maps = c.result(7 * pixels), *d_kernel = c.result(size * size * 7 * 11);
+    convolve(s, maps_in, kernel, y, c.reserve(static_cast<int64_t>(count_scratch(s))));
+    differentiate_convolution(s, dy, maps_in, kernel, d_maps, d_kernel,
+                              c.reserve(static_cast<int64_t>(count_gradient_scratch(s))));
+  }
   const MapsShape m{3, 7, 5, 6};
   const float *gamma = c.make(7), *beta = c.make(7), *above = c.make(7 * pixels);
-  float *rectified = c.result(7 * pixels), *averages = c.result(21), *pooled = c.result(21 * 6);
-  float *d_rectified[] = {c.result(7 * pixels), c.result(7 * pixels)}, *d_averages = c.result(7 * pixels);
-  float *d_gamma[] = {c.result(7), c.result(7)}, *d_beta[] = {c.result(7), c.result(7)};
-  for (const bool squares : {false, true}) {
-    scale_rectify(m, maps_in, gamma, beta, squares, squares ? pooled : rectified);
-    differentiate_scale_rectify(m, above, maps_in, gamma, beta, squares, d_rectified[squares], d_gamma[squares],
-                                d_beta[squares]);
+  float *rectified = c.result(7 * pixels), *averages = c.result(21);
+  for (const Pooling pooling : {Pooling::NONE, Pooling::AVERAGE, Pooling::MAXIMUM}) {
+    float *y_pooled = pooling == Pooling::NONE ? rectified : c.result(21 * pool(pooling, m.height) * pool(pooling, m.width));
+    float *d_rectified = c.result(7 * pixels), *d_gamma = c.result(7), *d_beta = c.result(7);
+    scale_rectify(m, maps_in, gamma, beta, pooling, y_pooled);
+    differentiate_scale_rectify(m, above, maps_in, gamma, beta, pooling, d_rectified, d_gamma, d_beta);
   }
+  float *d_averages = c.result(7 * pixels);
   average_pixels(m, rectified, averages);
   differentiate_average_pixels(m, averages, d_averages);
   const DenseShape d{3, 7, 4};

@@ -49,6 +49,12 @@ void pad_all(const Padding &padding, const float *images, int64_t channels, floa
                      padded + channel * padding.length());
 }
 
+// Where a tap of the kernel reads, from the pixel of its result on.
+int64_t offset_of(const Padding &padding, int64_t size, int64_t tap) {
+  const int64_t before = (size - 1) / 2;
+  return (tap / size - before) * padding.pitch() + tap % size - before;
+}
+
 void unpad_all(const Padding &padding, const float *y, int64_t channels, float *images) {
   const int64_t plane = padding.height * padding.width;
   for (int64_t channel = 0; channel < channels; channel++)
@@ -71,7 +77,8 @@ void convolve(const ConvolutionShape &shape, const float *x, const float *kernel
     split.each_band(piece, [&](int64_t image, int64_t images) {
       const Padding padding = padding_of(shape, images);
       pad_all(padding, x + image * shape.inputs * plane, shape.inputs, memory.x.mine());
-      convolve_padded(padding, memory.x.mine(), shape.inputs, memory.forward, shape.outputs, false, memory.y.mine());
+      convolve_padded(padding, shape.size, memory.x.mine(), shape.inputs, memory.forward, shape.outputs, false,
+                      memory.y.mine());
       unpad_all(padding, memory.y.mine(), shape.outputs, y + image * shape.outputs * plane);
     });
   });
@@ -92,40 +99,36 @@ void differentiate_convolution(const ConvolutionShape &shape, const float *dy, c
       pad_all(padding, x + image * shape.inputs * plane, shape.inputs, memory.x.mine());
       pad_all(padding, dy + image * shape.outputs * plane, shape.outputs, memory.dy.mine());
       transpose_padded(padding, memory.x.mine(), shape.inputs, memory.columns.mine(), columns);
-      accumulate_kernel(padding, memory.dy.mine(), shape.outputs, memory.columns.mine(), columns,
+      accumulate_kernel(padding, shape.size, memory.dy.mine(), shape.outputs, memory.columns.mine(), columns,
                         memory.sums + piece * sums);
       if (dx == nullptr) return;
-      convolve_padded(padding, memory.dy.mine(), shape.outputs, memory.backward, shape.inputs, true, memory.y.mine());
+      convolve_padded(padding, shape.size, memory.dy.mine(), shape.outputs, memory.backward, shape.inputs, true,
+                      memory.y.mine());
       unpad_all(padding, memory.y.mine(), shape.inputs, dx + image * shape.inputs * plane);
     });
   });
   finish_kernel(memory.sums, split.pieces, taps, shape.inputs, shape.outputs, d_kernel);
 }
 
-void convolve_padded(const Padding &padding, const float *x, int64_t inputs, const float *packed, int64_t outputs,
-                     bool backward, float *y) {
-  const int64_t margin = padding.margin, size = 2 * margin + 1, pixels = padding.pixels();
+void convolve_padded(const Padding &padding, int64_t size, const float *x, int64_t inputs, const float *packed,
+                     int64_t outputs, bool backward, float *y) {
+  const int64_t pixels = padding.pixels();
   int64_t offsets[MAX_SIZE * MAX_SIZE];
-  for (int64_t row = 0; row < size; row++)
-    for (int64_t column = 0; column < size; column++) {
-      const int64_t offset = (row - margin) * padding.pitch() + column - margin;
-      offsets[row * size + column] = backward ? -offset : offset;
-    }
+  for (int64_t tap = 0; tap < size * size; tap++)
+    offsets[tap] = backward ? -offset_of(padding, size, tap) : offset_of(padding, size, tap);
   for (int64_t pixel = 0; pixel < pixels; pixel += TILE)
     primitives().multiply(x + origin(padding) + pixel, padding.length(), inputs, offsets, size * size, packed, outputs,
                           y + pixel, pixels, std::min<int64_t>(TILE, pixels - pixel));
 }
 
-void accumulate_kernel(const Padding &padding, const float *dy, int64_t outputs, const float *x, int64_t columns,
-                       float *sums) {
-  const int64_t margin = padding.margin, size = 2 * margin + 1, pixels = padding.pixels();
+void accumulate_kernel(const Padding &padding, int64_t size, const float *dy, int64_t outputs, const float *x,
+                       int64_t columns, float *sums) {
+  const int64_t pixels = padding.pixels();
   for (int64_t pixel = 0; pixel < pixels; pixel += TILE)
-    for (int64_t tap = 0; tap < size * size; tap++) {
-      const int64_t offset = (tap / size - margin) * padding.pitch() + tap % size - margin;
+    for (int64_t tap = 0; tap < size * size; tap++)
       primitives().accumulate(dy + origin(padding) + pixel, padding.length(), outputs,
-                              x + (origin(padding) + pixel + offset) * columns, columns, sums + tap * outputs * columns,
-                              std::min<int64_t>(TILE, pixels - pixel));
-    }
+                              x + (origin(padding) + pixel + offset_of(padding, size, tap)) * columns, columns,
+                              sums + tap * outputs * columns, std::min<int64_t>(TILE, pixels - pixel));
 }
 
 void transpose_padded(const Padding &padding, const float *x, int64_t channels, float *y, int64_t columns) {

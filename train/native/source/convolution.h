@@ -10,7 +10,7 @@ namespace native {
 
 struct ConvolutionShape {
   int64_t images, height, width, inputs, outputs;
-  int64_t size;  // height and width of the kernel: odd, at most MAX_SIZE
+  int64_t size;  // height and width of the kernel, at most MAX_SIZE; an even one reaches further down and right
 };
 
 constexpr int64_t MAX_SIZE = 15;
@@ -32,13 +32,13 @@ inline int64_t origin(const Padding &padding) { return padding.lead() + padding.
 
 // Convolves padded maps with packed weights; y has `padding.pixels()` floats a channel, the first pixel first. With
 // `backward`, computes the gradient of the convolution's input from that of its result.
-void convolve_padded(const Padding &padding, const float *x, int64_t inputs, const float *packed, int64_t outputs,
-                     bool backward, float *y);
+void convolve_padded(const Padding &padding, int64_t size, const float *x, int64_t inputs, const float *packed,
+                     int64_t outputs, bool backward, float *y);
 
 // Adds to sums (size * size, outputs, columns) the gradient of the kernel, from the padded gradient dy of the result and
 // the padded maps x as (pixels, columns): the inputs, and zeros up to a multiple of LANES.
-void accumulate_kernel(const Padding &padding, const float *dy, int64_t outputs, const float *x, int64_t columns,
-                       float *sums);
+void accumulate_kernel(const Padding &padding, int64_t size, const float *dy, int64_t outputs, const float *x,
+                       int64_t columns, float *sums);
 
 // Transposes padded maps for `accumulate_kernel`.
 void transpose_padded(const Padding &padding, const float *x, int64_t channels, float *y, int64_t columns);

@@ -1,5 +1,6 @@
 #include "layers.h"
 
+#include <algorithm>
 #include <cmath>
 #include <cstring>
 
@@ -45,33 +46,65 @@ double logarithm(double x) {
 
 }  // namespace
 
-void scale_rectify(const MapsShape &shape, const float *x, const float *gamma, const float *beta, bool squares,
-                   float *y) {
-  const int64_t pixels = shape.pixels(), height = shape.height / 2, width = shape.width / 2;
-  run_parallel(shape.images * shape.channels, [=](int64_t map) {
-    const float scale = gamma[map % shape.channels], shift = beta[map % shape.channels];
-    const auto rectify = [=](const float *from, int64_t count, float *to) {
-      INDEPENDENT for (int64_t i = 0; i < count; ++i) {
-        const float value = std::fma(from[i], scale, shift);
-        to[i] = value <= 0.0f ? 0.0f : value;
-      }
-    };
-    if (!squares) return rectify(x + map * pixels, pixels, y + map * pixels);
-    constexpr int64_t SQUARES = 64;  // that are averaged at once
-    for (int64_t row = 0; row < height; ++row)
-      for (int64_t start = 0; start < width; start += SQUARES) {
-        const int64_t count = width - start < SQUARES ? width - start : SQUARES;
-        const float *from = x + map * pixels + 2 * (row * shape.width + start);
-        float *to = y + (map * height + row) * width + start, above[2 * SQUARES], below[2 * SQUARES];
-        rectify(from, 2 * count, above);
-        rectify(from + shape.width, 2 * count, below);
-        INDEPENDENT for (int64_t i = 0; i < count; ++i)
-          to[i] = ((above[2 * i] + above[2 * i + 1]) + (below[2 * i] + below[2 * i + 1])) * 0.25f;
-      }
-  });
+namespace {
+
+constexpr int64_t COLUMNS = 64;  // of pooled maps that are computed at once
+
+// Scale, shift and ReLU of one channel.
+struct Rectifier {
+  float scale, shift;
+
+  float at(float x) const {
+    const float value = std::fma(x, scale, shift);
+    return value <= 0.0f ? 0.0f : value;
+  }
+  void run(const float *from, int64_t count, float *to) const {
+    INDEPENDENT for (int64_t i = 0; i < count; ++i) to[i] = at(from[i]);
+  }
+};
+
+// Returns the larger one, or the one that is not a number.
+float larger(float x, float y) { return y > x || y != y ? y : x; }
+
+void average_squares(const MapsShape &shape, const Rectifier &rectifier, const float *from, float *to) {
+  const int64_t height = shape.height / 2, width = shape.width / 2;
+  for (int64_t row = 0; row < height; ++row)
+    for (int64_t start = 0; start < width; start += COLUMNS) {
+      const int64_t count = std::min(width - start, COLUMNS);
+      float *y = to + row * width + start, above[2 * COLUMNS], below[2 * COLUMNS];
+      rectifier.run(from + 2 * (row * shape.width + start), 2 * count, above);
+      rectifier.run(from + 2 * (row * shape.width + start) + shape.width, 2 * count, below);
+      INDEPENDENT for (int64_t i = 0; i < count; ++i)
+        y[i] = ((above[2 * i] + above[2 * i + 1]) + (below[2 * i] + below[2 * i + 1])) * 0.25f;
+    }
 }
 
-namespace {
+// The pixels of a window of 3 in steps of 2, along one axis.
+struct Window {
+  int64_t begin, end;
+
+  Window(int64_t number, int64_t size)
+      : begin(std::max<int64_t>(2 * number - size % 2, 0)), end(std::min(2 * number - size % 2 + 3, size)) {}
+};
+
+void take_maxima(const MapsShape &shape, const Rectifier &rectifier, const float *from, float *to) {
+  const int64_t height = pool(Pooling::MAXIMUM, shape.height), width = pool(Pooling::MAXIMUM, shape.width);
+  for (int64_t row = 0; row < height; ++row)
+    for (int64_t start = 0; start < width; start += COLUMNS) {
+      const int64_t count = std::min(width - start, COLUMNS);
+      const Window rows(row, shape.height);
+      const int64_t first = Window(start, shape.width).begin, last = Window(start + count - 1, shape.width).end;
+      // What lies outside of the maps is 0 here, which is not above any rectified value.
+      float highest[2 * COLUMNS + 1] = {}, next[2 * COLUMNS + 1];
+      float *const inside = highest + first - (2 * start - shape.width % 2);
+      for (int64_t i = rows.begin; i < rows.end; ++i) {
+        rectifier.run(from + i * shape.width + first, last - first, next);
+        INDEPENDENT for (int64_t j = 0; j < last - first; ++j) inside[j] = larger(inside[j], next[j]);
+      }
+      INDEPENDENT for (int64_t i = 0; i < count; ++i)
+        to[row * width + start + i] = larger(larger(highest[2 * i], highest[2 * i + 1]), highest[2 * i + 2]);
+    }
+}
 
 // Gives each pixel of one map its share of the gradient of its square.
 void spread_squares(const MapsShape &shape, const float *from, float *to) {
@@ -86,23 +119,56 @@ void spread_squares(const MapsShape &shape, const float *from, float *to) {
   }
 }
 
+// Gives the gradient of each maximum to its pixel.
+void spread_maxima(const MapsShape &shape, const Rectifier &rectifier, const float *x, const float *from, float *to) {
+  const int64_t height = pool(Pooling::MAXIMUM, shape.height), width = pool(Pooling::MAXIMUM, shape.width);
+  std::memset(to, 0, static_cast<size_t>(shape.pixels()) * sizeof(float));
+  for (int64_t row = 0; row < height; ++row)
+    for (int64_t column = 0; column < width; ++column) {
+      const Window rows(row, shape.height), columns(column, shape.width);
+      int64_t best = rows.begin * shape.width + columns.begin;
+      float highest = rectifier.at(x[best]);
+      for (int64_t i = rows.begin; i < rows.end; ++i)
+        for (int64_t j = columns.begin; j < columns.end; ++j) {
+          const float value = rectifier.at(x[i * shape.width + j]);
+          if (value > highest) highest = value, best = i * shape.width + j;
+        }
+      to[best] += from[row * width + column];
+    }
+}
+
 }  // namespace
 
+void scale_rectify(const MapsShape &shape, const float *x, const float *gamma, const float *beta, Pooling pooling,
+                   float *y) {
+  const int64_t pixels = shape.pixels(), pooled = pool(pooling, shape.height) * pool(pooling, shape.width);
+  run_parallel(shape.images * shape.channels, [=](int64_t map) {
+    const Rectifier rectifier{gamma[map % shape.channels], beta[map % shape.channels]};
+    const float *from = x + map * pixels;
+    float *to = y + map * pooled;
+    if (pooling == Pooling::AVERAGE) return average_squares(shape, rectifier, from, to);
+    if (pooling == Pooling::MAXIMUM) return take_maxima(shape, rectifier, from, to);
+    rectifier.run(from, pixels, to);
+  });
+}
+
 void differentiate_scale_rectify(const MapsShape &shape, const float *dy, const float *x, const float *gamma,
-                                 const float *beta, bool squares, float *dx, float *d_gamma, float *d_beta) {
-  const int64_t pixels = shape.pixels(), averaged = (shape.height / 2) * (shape.width / 2);
+                                 const float *beta, Pooling pooling, float *dx, float *d_gamma, float *d_beta) {
+  const int64_t pixels = shape.pixels(), pooled = pool(pooling, shape.height) * pool(pooling, shape.width);
   run_parallel(shape.channels, [=](int64_t channel) {
-    const float scale = gamma[channel], shift = beta[channel];
+    const Rectifier rectifier{gamma[channel], beta[channel]};
     double sums[2] = {};
     for (int64_t image = 0; image < shape.images; ++image) {
       const int64_t map = image * shape.channels + channel;
-      const float *from = x + map * pixels, *upstream = squares ? dx + map * pixels : dy + map * pixels;
+      const float *from = x + map * pixels, *above = dy + map * pooled;
       float *to = dx + map * pixels;
-      if (squares) spread_squares(shape, dy + map * averaged, to);
+      if (pooling == Pooling::AVERAGE) spread_squares(shape, above, to);
+      if (pooling == Pooling::MAXIMUM) spread_maxima(shape, rectifier, from, above, to);
+      const float *upstream = pooling == Pooling::NONE ? above : to;
       INDEPENDENT for (int64_t i = 0; i < pixels; ++i)
-        to[i] = std::fma(from[i], scale, shift) <= 0.0f ? 0.0f : upstream[i];
+        to[i] = std::fma(from[i], rectifier.scale, rectifier.shift) <= 0.0f ? 0.0f : upstream[i];
       primitives().sum(to, from, pixels, sums);
-      for (int64_t i = 0; i < pixels; ++i) to[i] *= scale;
+      for (int64_t i = 0; i < pixels; ++i) to[i] *= rectifier.scale;
     }
     d_beta[channel] = static_cast<float>(sums[0]);
     d_gamma[channel] = static_cast<float>(sums[1]);

@@ -14,14 +14,24 @@ struct MapsShape {
   int64_t pixels() const { return height * width; }
 };
 
-// y = max(gamma x + beta, 0) by channel; a value that is not a number stays. With `squares`, y has the averages of squares
-// of 2x2 pixels; the last row or column of an odd size is left out.
-void scale_rectify(const MapsShape &shape, const float *x, const float *gamma, const float *beta, bool squares,
+enum class Pooling {
+  NONE,
+  AVERAGE,  // of 2x2 pixels; the last row or column of an odd size is left out
+  MAXIMUM,  // of 3x3 pixels, in steps of 2, padded as TensorFlow's SAME
+};
+
+// Height or width of pooled maps.
+inline int64_t pool(Pooling pooling, int64_t size) {
+  return pooling == Pooling::NONE ? size : pooling == Pooling::AVERAGE ? size / 2 : (size + 1) / 2;
+}
+
+// y = max(gamma x + beta, 0) by channel, pooled; a value that is not a number stays.
+void scale_rectify(const MapsShape &shape, const float *x, const float *gamma, const float *beta, Pooling pooling,
                    float *y);
 
-// Writes the gradients; without `squares` dx may be dy.
+// Writes the gradients; without pooling dx may be dy. The gradient of a maximum goes to the first of equal pixels.
 void differentiate_scale_rectify(const MapsShape &shape, const float *dy, const float *x, const float *gamma,
-                                 const float *beta, bool squares, float *dx, float *d_gamma, float *d_beta);
+                                 const float *beta, Pooling pooling, float *dx, float *d_gamma, float *d_beta);
 
 // Averages all pixels of a map: y (images, channels). `shape` is that of x.
 void average_pixels(const MapsShape &shape, const float *x, float *y);

@@ -43,6 +43,9 @@ class Call {
     TF_DeleteStatus(status_);
   }
 
+  // Inputs and outputs may be empty from now on.
+  void permit_empty() { least_ = 0; }
+
   bool failed() const { return TF_GetCode(status_) != TF_OK; }
 
   __attribute__((format(printf, 2, 3))) void fail(const char *format, ...) {
@@ -73,7 +76,7 @@ class Call {
   float *write(int index, const int64_t *sizes, int rank, int reused = -1) {
     int64_t elements = 1;
     for (int axis = 0; axis < rank && !failed(); ++axis)
-      if (sizes[axis] < 1 || __builtin_mul_overflow(elements, sizes[axis], &elements) || elements > INT64_MAX / 8)
+      if (sizes[axis] < least_ || __builtin_mul_overflow(elements, sizes[axis], &elements) || elements > INT64_MAX / 8)
         fail("output %d would have a size of %lld, or too many elements", index, static_cast<long long>(sizes[axis]));
     if (failed()) return nullptr;
     int forwarded = -1;
@@ -137,7 +140,7 @@ class Call {
     if (TF_NumDims(tensor) != rank) return fail("input %d has rank %d, not %d", index, TF_NumDims(tensor), rank);
     for (int axis = 0; axis < rank; ++axis) {
       const int64_t found = TF_Dim(tensor, axis);
-      if (found < 1) return fail("input %d is empty: axis %d has size %lld", index, axis, static_cast<long long>(found));
+      if (found < least_) return fail("input %d is empty: axis %d has size %lld", index, axis, static_cast<long long>(found));
       if (!*sizes[axis]) *sizes[axis] = found;
       if (found != *sizes[axis])
         return fail("input %d has size %lld on axis %d, not %lld", index, static_cast<long long>(found), axis,
@@ -148,15 +151,24 @@ class Call {
   TF_OpKernelContext *context_;
   TSL_Status *status_;
   TF_Tensor *scratch_ = nullptr;
+  int64_t least_ = 1;  // size of an axis
 };
 
 constexpr int WEIGHTS = 6;  // tensors of a layer of a block
 
+// A block without layers has results of size 0, and 0 also says that a size is not known yet.
+void check_layers(Call &call, int64_t found, int64_t expected) {
+  if (!call.failed() && found != expected)
+    call.fail("there are results of %lld layers, and weights of %lld", static_cast<long long>(found),
+              static_cast<long long>(expected));
+}
+
 // Reads the weights of all layers from an input on, and fills in what they say about the shape.
 std::unique_ptr<Layer[]> read_layers(Call &call, int start, BlockShape &shape) {
   const int count = call.count_inputs() - start;
-  if (count < WEIGHTS || count % WEIGHTS) call.fail("a block with %d weights: a layer has %d", count, WEIGHTS);
+  if (count % WEIGHTS) call.fail("a block with %d weights: a layer has %d", count, WEIGHTS);
   shape.layers = count / WEIGHTS;
+  if (!shape.layers) call.permit_empty();  // the results between convolutions
   auto layers = call.make<Layer>(shape.layers);
   int64_t one = 1, three = 3;
   for (int64_t i = 0; i < shape.layers && !call.failed(); ++i) {
@@ -195,14 +207,16 @@ void block_gradient(Call &call) {
   int64_t channels = 0;
   const float *upstream = call.read(0, {&s.images, &channels, &s.height, &s.width});
   const float *maps = call.read(1, {&s.images, &channels, &s.height, &s.width});
+  const auto layers = read_layers(call, 7, s);
+  const int64_t count = s.layers;
   const float *between = call.read(2, {&s.layers, &s.images, &s.inner, &s.height, &s.width});
   const float *scale = call.read(3, {&channels});
   const Statistics inner{call.read(4, {&s.layers, &s.inner}), call.read(5, {&s.layers, &s.inner}),
                          call.read(6, {&s.layers, &s.inner})};
-  int64_t said = s.layers;
-  const auto layers = read_layers(call, 7, s);
+  check_layers(call, s.layers, count);
+  if (!count) s.first = channels;
   if (call.failed()) return;
-  if (said != s.layers || s.channels(s.layers) != channels) return call.fail("the layers do not make the block's maps");
+  if (s.channels(s.layers) != channels) return call.fail("the layers do not make the block's maps");
   float *dx = call.write(0, {s.images, s.first, s.height, s.width});
   const auto gradients = call.make<LayerGradient>(s.layers);
   for (int64_t i = 0; i < s.layers && !call.failed(); ++i) {
@@ -222,9 +236,11 @@ void block_inference(Call &call) {
   const float *x = call.read(0, {&s.images, &s.first, &s.height, &s.width});
   const auto layers = read_layers(call, 5, s);
   if (call.failed()) return;
-  int64_t channels = s.channels(s.layers);
+  const int64_t count = s.layers;
+  int64_t channels = s.channels(count);
   const float *mean = call.read(1, {&channels}), *variance = call.read(2, {&channels});
   const float *inner_mean = call.read(3, {&s.layers, &s.inner}), *inner_variance = call.read(4, {&s.layers, &s.inner});
+  check_layers(call, s.layers, count);
   float *maps = call.write(0, {s.images, channels, s.height, s.width});
   float *scratch = call.borrow(call.failed() ? 0 : count_inference_scratch(s));
   if (!call.failed()) infer_block(s, x, layers.get(), mean, variance, inner_mean, inner_variance, maps, scratch);
@@ -232,8 +248,8 @@ void block_inference(Call &call) {
 
 const float *read_kernel(Call &call, int index, ConvolutionShape &s) {
   const float *kernel = call.read(index, {&s.size, &s.size, &s.inputs, &s.outputs});
-  if (!call.failed() && (s.size % 2 == 0 || s.size > MAX_SIZE))
-    call.fail("the kernel's size must be odd and at most %d, not %lld", static_cast<int>(MAX_SIZE),
+  if (!call.failed() && s.size > MAX_SIZE)
+    call.fail("the kernel's size must be at most %d, not %lld", static_cast<int>(MAX_SIZE),
               static_cast<long long>(s.size));
   return kernel;
 }
@@ -257,27 +273,26 @@ void convolution_gradient(Call &call) {
   if (!call.failed()) differentiate_convolution(s, dy, x, kernel, dx, d_kernel, scratch);
 }
 
-template <bool squares>
+template <Pooling pooling>
 void rectifier(Call &call) {
   MapsShape s{};
   const float *x = call.read(0, {&s.images, &s.channels, &s.height, &s.width});
   const float *gamma = call.read(1, {&s.channels}), *beta = call.read(2, {&s.channels});
-  float *y = squares ? call.write(0, {s.images, s.channels, s.height / 2, s.width / 2})
-                     : call.write(0, {s.images, s.channels, s.height, s.width});
-  if (!call.failed()) scale_rectify(s, x, gamma, beta, squares, y);
+  float *y = call.write(0, {s.images, s.channels, pool(pooling, s.height), pool(pooling, s.width)});
+  if (!call.failed()) scale_rectify(s, x, gamma, beta, pooling, y);
 }
 
-template <bool squares>
+template <Pooling pooling>
 void rectifier_gradient(Call &call) {
   MapsShape s{};
   const float *x = call.read(1, {&s.images, &s.channels, &s.height, &s.width});
   const float *gamma = call.read(2, {&s.channels}), *beta = call.read(3, {&s.channels});
-  int64_t height = squares ? s.height / 2 : s.height, width = squares ? s.width / 2 : s.width;
+  int64_t height = pool(pooling, s.height), width = pool(pooling, s.width);
   if (!call.failed() && (height < 1 || width < 1)) return call.fail("maps of one row or column have no squares");
   const float *dy = call.read(0, {&s.images, &s.channels, &height, &width});
-  float *dx = call.write(0, {s.images, s.channels, s.height, s.width}, squares ? -1 : 0);
+  float *dx = call.write(0, {s.images, s.channels, s.height, s.width}, pooling == Pooling::NONE ? 0 : -1);
   float *d_gamma = call.write(1, {s.channels}), *d_beta = call.write(2, {s.channels});
-  if (!call.failed()) differentiate_scale_rectify(s, dy, x, gamma, beta, squares, dx, d_gamma, d_beta);
+  if (!call.failed()) differentiate_scale_rectify(s, dy, x, gamma, beta, pooling, dx, d_gamma, d_beta);
 }
 
 void average(Call &call) {
@@ -369,7 +384,7 @@ void define(const char *name, Words inputs, Words outputs, Words attributes = {}
 
 __attribute__((constructor)) void define_all() {
   if (!TF_NewOpDefinitionBuilder) return;  // TensorFlow is not loaded
-  const Words weights_attribute = {"count: int >= 1"};
+  const Words weights_attribute = {"count: int >= 0"};
   const char *weights = "weights: count * float";
   define<block>("ToolkitBlock", {"x: float", weights},
                 {"maps: float", "between: float", "mean: float", "variance: float", "scale: float",
@@ -391,11 +406,15 @@ __attribute__((constructor)) void define_all() {
   const Words rectifier_inputs = {"x: float", "gamma: float", "beta: float"};
   const Words rectifier_gradient_inputs = {"dy: float", "x: float", "gamma: float", "beta: float"};
   const Words rectifier_gradients = {"dx: float", "d_gamma: float", "d_beta: float"};
-  define<rectifier<false>>("ToolkitScaleRectify", rectifier_inputs, {"y: float"});
-  define<rectifier<true>>("ToolkitScaleRectifySquares", rectifier_inputs, {"y: float"});
-  define<rectifier_gradient<false>>("ToolkitScaleRectifyGradient", rectifier_gradient_inputs, rectifier_gradients);
-  define<rectifier_gradient<true>>("ToolkitScaleRectifySquaresGradient", rectifier_gradient_inputs,
-                                   rectifier_gradients);
+  define<rectifier<Pooling::NONE>>("ToolkitScaleRectify", rectifier_inputs, {"y: float"});
+  define<rectifier<Pooling::AVERAGE>>("ToolkitScaleRectifyAverage", rectifier_inputs, {"y: float"});
+  define<rectifier<Pooling::MAXIMUM>>("ToolkitScaleRectifyMaximum", rectifier_inputs, {"y: float"});
+  define<rectifier_gradient<Pooling::NONE>>("ToolkitScaleRectifyGradient", rectifier_gradient_inputs,
+                                            rectifier_gradients);
+  define<rectifier_gradient<Pooling::AVERAGE>>("ToolkitScaleRectifyAverageGradient", rectifier_gradient_inputs,
+                                               rectifier_gradients);
+  define<rectifier_gradient<Pooling::MAXIMUM>>("ToolkitScaleRectifyMaximumGradient", rectifier_gradient_inputs,
+                                               rectifier_gradients);
   define<average>("ToolkitAveragePixels", {"x: float"}, {"y: float"});
   define<average_gradient>("ToolkitAveragePixelsGradient", {"dy: float", "size: int32"}, {"dx: float"});
   define<dense>("ToolkitDense", {"x: float", "kernel: float", "bias: float"}, {"y: float"});

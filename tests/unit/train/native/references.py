@@ -11,7 +11,7 @@ Array = Any
 def convolve(x: Array, kernel: Array) -> Array:
     size = kernel.shape[0]
     return sum(
-        np.einsum("nchw,cd->ndhw", shift(x, i - size // 2, j - size // 2), kernel[i, j])
+        np.einsum("nchw,cd->ndhw", shift(x, i - (size - 1) // 2, j - (size - 1) // 2), kernel[i, j])
         for i in range(size)
         for j in range(size)
     )
@@ -21,7 +21,7 @@ def convolve_gradient(dy: Array, x: Array, kernel: Array) -> list[Array]:
     size, dx, d_kernel = kernel.shape[0], np.zeros_like(x), np.zeros_like(kernel)
     for i in range(size):
         for j in range(size):
-            down, right = i - size // 2, j - size // 2
+            down, right = i - (size - 1) // 2, j - (size - 1) // 2
             d_kernel[i, j] = np.einsum("nchw,ndhw->cd", shift(x, down, right), dy)
             dx += shift(np.einsum("ndhw,cd->nchw", dy, kernel[i, j]), -down, -right)
     return [dx, d_kernel]
@@ -48,18 +48,39 @@ def scale_rectify_gradient(dy: Array, x: Array, gamma: Array, beta: Array) -> li
     return [passed * spread(gamma), (passed * x).sum((0, 2, 3)), passed.sum((0, 2, 3))]
 
 
-def rectify_squares(x: Array, gamma: Array, beta: Array) -> Array:
+def rectify_average(x: Array, gamma: Array, beta: Array) -> Array:
     y = scale_rectify(x, gamma, beta)
     height, width = (size // 2 * 2 for size in x.shape[2:])
     y = y[:, :, :height, :width]
     return (y[:, :, ::2, ::2] + y[:, :, ::2, 1::2] + y[:, :, 1::2, ::2] + y[:, :, 1::2, 1::2]) / 4
 
 
-def rectify_squares_gradient(dy: Array, x: Array, gamma: Array, beta: Array) -> list[Array]:
+def rectify_average_gradient(dy: Array, x: Array, gamma: Array, beta: Array) -> list[Array]:
     upstream = np.zeros_like(x)
     height, width = (size // 2 * 2 for size in x.shape[2:])
     upstream[:, :, :height, :width] = np.repeat(np.repeat(dy, 2, 2), 2, 3) / 4
     return scale_rectify_gradient(upstream, x, gamma, beta)
+
+
+def list_windows(x: Array) -> Array:
+    """Return the pixels of all windows of 3x3 in steps of 2, one window after the other on the last axis."""
+    before = [size % 2 for size in x.shape[2:]]
+    padded = np.pad(x, ((0, 0), (0, 0), (before[0], 1), (before[1], 1)), constant_values=-1)
+    sizes = [(size + 1) // 2 for size in x.shape[2:]]
+    parts = [padded[:, :, i : i + 2 * sizes[0] : 2, j : j + 2 * sizes[1] : 2] for i in range(3) for j in range(3)]
+    return np.stack(parts, axis=-1)
+
+
+def rectify_maximum(x: Array, gamma: Array, beta: Array) -> Array:
+    return list_windows(scale_rectify(x, gamma, beta)).max(-1)
+
+
+def rectify_maximum_gradient(dy: Array, x: Array, gamma: Array, beta: Array) -> list[Array]:
+    places = list_windows(np.arange(x.size, dtype=float).reshape(x.shape))
+    first = list_windows(scale_rectify(x, gamma, beta)).argmax(-1)[..., None]
+    upstream = np.zeros(x.size)
+    np.add.at(upstream, np.take_along_axis(places, first, -1).astype(int).ravel(), dy.ravel())
+    return scale_rectify_gradient(upstream.reshape(x.shape), x, gamma, beta)
 
 
 def average_pixels(x: Array) -> Array:

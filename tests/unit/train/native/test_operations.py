@@ -48,6 +48,7 @@ def make_convolution(size: int) -> Operation:
 OPERATIONS = {
     "1x1": make_convolution(1),
     "3x3": make_convolution(3),
+    "4x4": make_convolution(4),
     "5x5": make_convolution(5),
     "scale_rectify": Operation(
         operations.scale_rectify,
@@ -55,11 +56,17 @@ OPERATIONS = {
         references.scale_rectify_gradient,
         lambda n, c, h, w, _: [(n, c, h, w), (c,), (c,)],
     ),
-    "scale_rectify_squares": Operation(
-        functools.partial(operations.scale_rectify, squares=True),
-        references.rectify_squares,
-        references.rectify_squares_gradient,
+    "rectify_average": Operation(
+        functools.partial(operations.scale_rectify, pooling="average"),
+        references.rectify_average,
+        references.rectify_average_gradient,
         lambda n, c, h, w, _: [(n, c, h + 1, w + 1), (c,), (c,)],
+    ),
+    "rectify_maximum": Operation(
+        functools.partial(operations.scale_rectify, pooling="maximum"),
+        references.rectify_maximum,
+        references.rectify_maximum_gradient,
+        lambda n, c, h, w, _: [(n, c, h, w), (c,), (c,)],
     ),
     "average_pixels": Operation(
         operations.average_pixels,
@@ -123,6 +130,21 @@ def test_large_shapes(name: str, shape: tuple[int, int, int, int, int]) -> None:
 
 
 @settings(max_examples=25)
+@given(n=st.integers(1, 3), h=st.integers(1, 20), w=st.integers(1, 20), size=st.sampled_from([3, 7]))
+def test_a_convolution_with_stride_2(n: int, h: int, w: int, size: int) -> None:
+    x, kernel = draw([(n, 3, h, w), (size, size, 3, 5)])
+    found = differentiate(lambda kernel: operations.convolve_by_two(x, kernel), [kernel])
+    upstream = draw([found[0].shape], seed=1)[0].astype(np.float64).transpose(0, 2, 3, 1)
+    exact, kernel = x.astype(np.float64).transpose(0, 2, 3, 1), tf.constant(kernel, tf.float64)
+    with tf.GradientTape() as tape:
+        tape.watch(kernel)
+        y = tf.nn.conv2d(exact, kernel, 2, "SAME")
+    gradient = tape.gradient(y, kernel, tf.constant(upstream))
+    assert measure_terms(found[0], y.numpy().transpose(0, 3, 1, 2)) < BOUND
+    assert measure_terms(found[1], gradient.numpy()) < BOUND
+
+
+@settings(max_examples=25)
 @given(n=st.integers(1, 9), c=st.integers(1, 100), scale=st.sampled_from([1e-3, 1.0, 30.0, 1e4]))
 def test_the_loss(n: int, c: int, scale: float) -> None:
     (logits,) = draw([(n, c)])
@@ -145,7 +167,7 @@ def test_powers(base: float, exponent: int) -> None:
     n=st.integers(1, 5),
     first=st.integers(2, 20),  # `settle` rectifies the first channel to 0, and one channel would leave nothing
     size=st.tuples(st.integers(1, 9), st.integers(1, 9)),
-    count=st.integers(1, 3),
+    count=st.integers(0, 3),
     growth=st.integers(1, 17),
 )
 def test_every_block(n: int, first: int, size: tuple[int, int], count: int, growth: int) -> None:
@@ -196,7 +218,9 @@ def compare_blocks(
         results.append({"maps": maps, "statistics": statistics, "gradients": joined})
     found, expected = results
     return {
-        name: max(measure_terms(one, other.numpy()) for one, other in zip(found[name], expected[name], strict=True))
+        name: max(
+            [0, *(measure_terms(one, other.numpy()) for one, other in zip(found[name], expected[name], strict=True))]
+        )
         for name in found
     }
 
@@ -240,8 +264,11 @@ def test_what_is_no_number_passes_through() -> None:
     ones = np.ones(3, np.float32)
     y = operations.scale_rectify(tf.constant(x), ones, 0 * ones).numpy()
     np.testing.assert_array_equal(y, np.where(x < 0, 0, x))
-    y = operations.scale_rectify(tf.constant(x), ones, 0 * ones, squares=True).numpy()
+    y = operations.scale_rectify(tf.constant(x), ones, 0 * ones, pooling="average").numpy()
     assert (np.isnan(y).sum(), np.isinf(y).sum()) == (1, 1)
+    y = operations.scale_rectify(tf.constant(x), ones, 0 * ones, pooling="maximum").numpy()
+    assert np.isnan(y[0, 1]).sum() == 2, "two windows hold that pixel"
+    assert np.isinf(y).sum() == 1
     assert np.isnan(operations.average_pixels(tf.constant(x)).numpy()).sum() == 2  # inf - inf is no number
     kernel = draw([(3, 3, 3, 2)])[0]
     y = operations.convolve(tf.constant(x[:1]), kernel).numpy()
@@ -269,8 +296,8 @@ def wrong_block(**changes: Any) -> Callable[[], Any]:
     return run
 
 
-def wrong_gradient(**changes: tuple[int, ...]) -> Callable[[], Any]:
-    """Call the gradient of a block with 2 layers, where one input has another shape."""
+def wrong_gradient(count: int | None = None, **changes: tuple[int, ...]) -> Callable[[], Any]:
+    """Call the gradient of a block with 2 layers, where one input has another shape, or there are fewer weights."""
     shapes = {
         "upstream": (2, 7, 4, 4),
         "maps": (2, 7, 4, 4),
@@ -285,7 +312,7 @@ def wrong_gradient(**changes: tuple[int, ...]) -> Callable[[], Any]:
         layers = make_layers(count=2, growth=2, channels=3, dtype="float32")
         weights = [part for layer in layers for unit in layer for part in unit]
         inputs = {name: tf.ones(shape) for name, shape in (shapes | changes).items()}
-        return operations.load().toolkit_block_gradient(weights=weights, **inputs)
+        return operations.load().toolkit_block_gradient(weights=weights[:count], **inputs)
 
     return run
 
@@ -298,14 +325,13 @@ MAPS, ONES = np.ones((2, 3, 4, 4), np.float32), np.ones(3, np.float32)
 WRONG = {
     "rank": (call("average_pixels", x=MAPS[0]), "input 0 has rank 3, not 4"),
     "empty": (call("average_pixels", x=MAPS[:0]), "input 0 is empty: axis 0"),
-    "one column": (call("scale_rectify_squares", x=MAPS[..., :1], gamma=ONES, beta=ONES), "size of 0"),
+    "one column": (call("scale_rectify_average", x=MAPS[..., :1], gamma=ONES, beta=ONES), "size of 0"),
     "gradient of one column": (
-        call("scale_rectify_squares_gradient", dy=MAPS[..., :1], x=MAPS[..., :1], gamma=ONES, beta=ONES),
+        call("scale_rectify_average_gradient", dy=MAPS[..., :1], x=MAPS[..., :1], gamma=ONES, beta=ONES),
         "one row or column",
     ),
     "channels": (call("convolution", x=MAPS, kernel=np.ones((3, 3, 4, 2), "f")), "size 4 on axis 2, not 3"),
-    "even kernel": (call("convolution", x=MAPS, kernel=np.ones((2, 2, 3, 2), "f")), "odd and at most 15, not 2"),
-    "great kernel": (call("convolution", x=MAPS, kernel=np.ones((17, 17, 3, 2), "f")), "odd and at most 15, not 17"),
+    "great kernel": (call("convolution", x=MAPS, kernel=np.ones((17, 17, 3, 2), "f")), "at most 15, not 17"),
     "oblong kernel": (call("convolution", x=MAPS, kernel=np.ones((3, 1, 3, 2), "f")), "size 1 on axis 1, not 3"),
     "upstream": (
         call("convolution_gradient", dy=MAPS, x=MAPS, kernel=np.ones((3, 3, 3, 2), "f")),
@@ -313,7 +339,7 @@ WRONG = {
     ),
     "gamma": (call("scale_rectify", x=MAPS, gamma=np.ones(4, "f"), beta=np.ones(3, "f")), "input 1 has size 4"),
     "squares": (
-        call("scale_rectify_squares_gradient", dy=MAPS, x=MAPS, gamma=ONES, beta=ONES),
+        call("scale_rectify_average_gradient", dy=MAPS, x=MAPS, gamma=ONES, beta=ONES),
         "input 0 has size 4 on axis 2, not 2",
     ),
     "sizes": (call("average_pixels_gradient", dy=MAPS[..., 0, 0], size=[2, 2, 2]), "input 1 has size 3 on axis 0"),
@@ -337,7 +363,8 @@ WRONG = {
     "x": (wrong_block(x=(2, 4, 4, 4)), "not 4"),
     "maps": (wrong_gradient(maps=(2, 8, 4, 4)), "input 1 has size 8 on axis 1, not 7"),
     "fewer maps": (wrong_gradient(maps=(2, 6, 4, 4), upstream=(2, 6, 4, 4), scale=(6,)), "do not make the block's"),
-    "between": (wrong_gradient(between=(3, 2, 8, 4, 4)), "size 2 on axis 0, not 3"),
+    "between": (wrong_gradient(between=(3, 2, 8, 4, 4)), "size 3 on axis 0, not 2"),
+    "results of layers that are not there": (wrong_gradient(count=0), "results of 2 layers, and weights of 0"),
     "scale": (wrong_gradient(scale=(6,)), "input 3 has size 6"),
     "statistics": (wrong_gradient(inner_scale=(2, 7)), "input 6 has size 7"),
 }

@@ -56,8 +56,8 @@ def test_a_read_beyond_the_end_is_noticed(tmp_path: Path, monkeypatch: pytest.Mo
     for path in library.SOURCE.iterdir():
         text = path.read_text(encoding="utf-8")
         if path.name == "layers.cpp":
-            assert "shift = beta[map % shape.channels];" in text
-            text = text.replace("shift = beta[map % shape.channels];", "shift = beta[map + shape.channels];")
+            assert "beta[map % shape.channels]};" in text
+            text = text.replace("beta[map % shape.channels]};", "beta[map + shape.channels]};")
         (source / path.name).write_text(text, encoding="utf-8")
     monkeypatch.setattr(library, "SOURCE", source)
     environment = build(tmp_path, monkeypatch)
