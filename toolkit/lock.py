@@ -179,8 +179,14 @@ def describe_floating(names: Iterable[str]) -> list[str]:
 
 
 def _find_patches(spec: Spec) -> list[Path]:
-    folders = [project.locate("bazel_patches/headers"), project.ROOT / "bazel_patches/tensorflow" / spec.tensorflow]
-    return [path for folder in folders if folder.is_dir() for path in sorted(folder.iterdir()) if path.is_file()]
+    root = project.locate("bazel_patches")
+    found: set[Path] = set()
+    for folder in (root / f"headers/clang-{spec.clang}", root / "tensorflow" / spec.tensorflow):
+        series = folder / "series"
+        if series.exists():
+            lines = (line.partition("#")[0].strip() for line in series.read_text().splitlines())
+            found |= {series, *((folder / line).resolve() for line in lines if line)}
+    return sorted(found)
 
 
 def _find_requirements(spec: Spec, table: Table) -> list[Path]:

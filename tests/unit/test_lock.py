@@ -20,7 +20,9 @@ def test_lock_holds_every_pin_of_the_chain() -> None:
     assert pins["bazel-sha256"].startswith("a40ac692")
     assert pins["cuda-redist-sha256"].startswith("22ddfeb8")
     assert pins["cudnn-redist-sha256"].startswith("3939f053")
-    named = {path.relative_to(project.ROOT).as_posix() for path in project.locate("bazel_patches/headers").iterdir()}
+    headers = project.locate("bazel_patches/headers")
+    files = (*headers.glob("*.patch"), headers / "clang-17/series")
+    named = {path.relative_to(project.ROOT).as_posix() for path in files}
     named |= {f"docker/requirements/{name}.txt" for name in ("uv", "toolchain-12.6.1", "cuda-12.6.1")}
     assert named <= pins.keys()
     assert {"recipe", "source-date-epoch", "base-image"} <= pins.keys()
@@ -100,12 +102,12 @@ def test_changed_pin_no_longer_fits(change: dict[str, str], named: str) -> None:
 def test_changed_patch_or_versions_no_longer_fit(monkeypatch: pytest.MonkeyPatch) -> None:
     locked = lock.collect(SPEC, TABLE, **FULL)
     pins = dict(locked.pins)
-    pins["bazel_patches/headers/series"] = "sha256:other"
+    pins["bazel_patches/headers/clang-17/series"] = "sha256:other"
     del pins["docker/requirements/uv.txt"]
     changes = lock.compare(lock.Lock(spec={**locked.spec, "cuda": "12.5.1"}, pins=pins), locked)
     assert [line.split(":")[0] for line in changes] == [
         "spec cuda",
-        "pin bazel_patches/headers/series",
+        "pin bazel_patches/headers/clang-17/series",
         "pin docker/requirements/uv.txt",
     ]
 

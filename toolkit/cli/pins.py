@@ -29,7 +29,7 @@ def matrix(session: Session) -> None:
         "cuda": [asdict(row) for row in table.cuda_rows.values()],
         "cudnn": [asdict(row) for row in table.cudnn_rows.values()],
         "bazel": [asdict(row) for row in table.bazel_rows.values()],
-        "toolchain": asdict(table.toolchain),
+        "toolchains": [asdict(item) for item in table.toolchains],
         "published": [asdict(item) for item in table.published],
         "failures": [
             asdict(failure) | {"when": {name: split_span(span) for name, span in failure.when.items()}}

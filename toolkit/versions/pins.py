@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from toolkit import project
+from toolkit.versions.rules import resolve
 from toolkit.versions.table import CudaRow, Locked, Table, load_table
 
 _BLOCK = re.compile(r"^([ ]*)# >>> pins.*?\n(.*?)^[ ]*# <<< pins\n", re.MULTILINE | re.DOTALL)
@@ -60,7 +61,7 @@ def _list_arguments(table: Table) -> list[str]:
     row = table.tensorflow(default.tensorflow)
     values = {
         "BASE_IMAGE": default.base_image,
-        "LLVM_VERSION": table.toolchain.clang,
+        "LLVM_VERSION": resolve(table).clang,
         "CUDA_VERSION": default.cuda,
         "CUDNN_VERSION": default.cudnn,
         "COMPUTE_CAPABILITIES": ",".join(default.capabilities),

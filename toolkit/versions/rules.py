@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from toolkit.errors import UnsupportedError
 from toolkit.smoke.inside.gpu_rules import compare_cudnn
 from toolkit.versions import numbers
-from toolkit.versions.table import Failure, Locked, Table, TensorflowRow
+from toolkit.versions.table import Failure, Locked, Table, TensorflowRow, Toolchain
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -72,7 +72,7 @@ def resolve(
     return Spec(
         **vars(asked),
         bazel=row.bazel,
-        clang=table.toolchain.clang,
+        clang=find_toolchains(table, asked)[0].clang,
         requirements=locked.requirements if locked else "",
         bazel_arguments=(*row.flags, *(flag for failure in failures for flag in failure.flags)),
         warnings=(*_warn(table, asked, locked), *(_describe(failure) for failure in failures if failure.when)),
@@ -84,6 +84,12 @@ def find_locked(table: Table, tensorflow: str, python: str, cuda: str, cudnn: st
     wanted = (tensorflow, cuda, cudnn)
     fitting = (item for item in table.published if (item.tensorflow, item.cuda, item.cudnn) == wanted)
     return next((item for item in fitting if python in item.python), None)
+
+
+def find_toolchains(table: Table, asked: Asked) -> list[Toolchain]:
+    """Return the compilers that compile a whole set, best first."""
+    served = (item for item in table.toolchains if item.serves(asked.tensorflow, asked.cuda))
+    return [item for item in served if not {*asked.numbers} - {*item.capabilities}]
 
 
 def find_failures(table: Table, asked: Asked) -> list[Failure]:
@@ -117,7 +123,7 @@ def suggest(table: Table, asked: Asked) -> Asked:
         row = table.tensorflow_rows[version]
         python = numbers.find_nearest(asked.python, row.python, prefer=default.python)
         for cuda in _order_by_nearness(asked.cuda, row.cuda, default.cuda):
-            fitted = _fit(asked.capabilities, _compilable(table, cuda))
+            fitted = _fit(asked.capabilities, _compilable(table, version, cuda))
             for cudnn in _order_by_nearness(asked.cudnn, row.cudnn, default.cudnn):
                 found = Asked(tensorflow=version, python=python, cuda=cuda, cudnn=cudnn, capabilities=fitted)
                 if not find_reasons(table, found):
@@ -138,11 +144,13 @@ def _find_unknown_keys(row: TensorflowRow, asked: Asked) -> list[str]:
 def _find_unknown_capabilities(table: Table, asked: Asked) -> list[str]:
     cuda = table.cuda_rows.get(asked.cuda)
     unknown = [item for item in asked.numbers if cuda and item not in cuda.capabilities]
-    too_new = [item for item in asked.numbers if item not in unknown and _is_too_new(table, item)]
     reasons = [f"CUDA {asked.cuda} does not know compute capability {item}" for item in unknown]
-    return reasons + [
-        f"clang {table.toolchain.clang} of the toolchain does not know compute capability {item}" for item in too_new
-    ]
+    if reasons or find_toolchains(table, asked):
+        return reasons
+    # The last of the table compiles the most.
+    newest = table.toolchains[-1]
+    missing = [item for item in asked.numbers if item not in newest.capabilities] or [", ".join(asked.numbers)]
+    return [f"clang {newest.clang} of the toolchain does not know compute capability {item}" for item in missing]
 
 
 def _find_refused(table: Table, asked: Asked) -> list[str]:
@@ -176,16 +184,11 @@ def _find_unfit_runtime(table: Table, asked: Asked) -> list[str]:
     ]
 
 
-def _compilable(table: Table, cuda: str) -> list[str]:
+def _compilable(table: Table, tensorflow: str, cuda: str) -> list[str]:
     # Without those such as 9.0a: their code runs on one architecture only.
+    served = {number for item in table.toolchains if item.serves(tensorflow, cuda) for number in item.capabilities}
     known = table.cuda_rows[cuda].capabilities
-    return [item for item in known if item == numbers.strip_suffix(item) and not _is_too_new(table, item)]
-
-
-def _is_too_new(table: Table, number: str) -> bool:
-    # clang 17 knows no capability with a letter, such as 9.0a.
-    base = numbers.strip_suffix(number)
-    return base != number or numbers.parse(base) > numbers.parse(table.toolchain.capabilities_max)
+    return [item for item in known if item == numbers.strip_suffix(item) and item in served]
 
 
 def _fit(names: Sequence[str], known: Sequence[str]) -> tuple[str, ...]:
@@ -229,9 +232,9 @@ def _warn(table: Table, asked: Asked, locked: Locked | None) -> Iterable[str]:
     row = table.tensorflow(asked.tensorflow)
     if not row.tested:
         yield f"TensorFlow {row.version} has not been run by this project: its row comes from {', '.join(row.sources)}"
-    documented = row.clang.partition(".")[0]
-    if documented != table.toolchain.clang:
-        yield f"upstream documents clang {documented} for {row.version}; the toolchain here has {table.toolchain.clang}"
+    documented, clang = row.clang.partition(".")[0], find_toolchains(table, asked)[0].clang
+    if documented != clang:
+        yield f"upstream documents clang {documented} for {row.version}; this set is compiled by clang {clang}"
     if locked is None:
         yield "no run-time set is locked for this TensorFlow, Python, CUDA and cuDNN: build-image will refuse the wheel"
 

@@ -38,11 +38,25 @@ class Default:
     source_date_epoch: int
 
 
+def affects(when: Mapping[str, str], values: Mapping[str, Sequence[str]]) -> bool:
+    """Return whether some version of each product is in the specifier that ``when`` has for it."""
+    # Imported here because it takes as long as loading the table, and most commands do not need it.
+    from packaging.specifiers import SpecifierSet
+
+    return all(any(SpecifierSet(span).filter(values[name])) for name, span in when.items())
+
+
 @dataclass(frozen=True, kw_only=True)
 class Toolchain:
+    """A compiler of the toolchain stage, for the versions in ``when``, and the capabilities that it compiles for."""
+
     clang: str  # major version
-    capabilities_max: str  # newest compute capability that it compiles for
+    capabilities: tuple[str, ...]
     source: str  # why
+    when: Mapping[str, str] = field(default_factory=dict)
+
+    def serves(self, tensorflow: str, cuda: str) -> bool:
+        return affects(self.when, {"tensorflow": [tensorflow], "cuda": [cuda]})
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -126,10 +140,7 @@ class Failure:
     refuse: bool = False  # whether a build is refused because of it
 
     def affects(self, **values: Sequence[str]) -> bool:
-        # Imported here because it takes as long as loading the table, and most commands do not need it.
-        from packaging.specifiers import SpecifierSet
-
-        return all(any(SpecifierSet(span).filter(values[name])) for name, span in self.when.items())
+        return affects(self.when, values)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -137,7 +148,7 @@ class Table:
     updated: str
     sources: Mapping[str, Source]
     default: Default
-    toolchain: Toolchain
+    toolchains: tuple[Toolchain, ...]
     tensorflow_rows: Mapping[str, TensorflowRow]
     cuda_rows: Mapping[str, CudaRow]
     cudnn_rows: Mapping[str, CudnnRow]
@@ -186,7 +197,7 @@ def _build(data: Mapping[str, Any]) -> Table:
         updated=str(data["updated"]),
         sources={name: Source(what=item["what"], date=str(item["date"])) for name, item in data["sources"].items()},
         default=Default(**_freeze(data["default"])),
-        toolchain=Toolchain(**data["toolchain"]),
+        toolchains=tuple(Toolchain(**_list_capabilities(row, data)) for row in data["toolchains"]),
         tensorflow_rows={key: TensorflowRow(version=key, **_freeze(row)) for key, row in data["tensorflow"].items()},
         cuda_rows={key: _build_cuda(key, row, data) for key, row in data["cuda"].items()},
         cudnn_rows={key: CudnnRow(version=key, **_freeze(row)) for key, row in data["cudnn"].items()},
@@ -200,9 +211,12 @@ def _build(data: Mapping[str, Any]) -> Table:
 
 
 def _build_cuda(version: str, row: Mapping[str, Any], data: Mapping[str, Any]) -> CudaRow:
-    known = tuple(data["capabilities"][row["capabilities"]])
     driver_min = data["driver_compatible"].get(version.partition(".")[0], "")
-    return CudaRow(version=version, **{**_freeze(row), "capabilities": known, "driver_min": driver_min})
+    return CudaRow(version=version, **{**_list_capabilities(row, data), "driver_min": driver_min})
+
+
+def _list_capabilities(row: Mapping[str, Any], data: Mapping[str, Any]) -> dict[str, Any]:
+    return {**_freeze(row), "capabilities": tuple(data["capabilities"][row["capabilities"]])}
 
 
 def _freeze(row: Mapping[str, Any]) -> dict[str, Any]:
@@ -229,7 +243,8 @@ def _check(table: Table) -> None:
     if wrong:
         raise ValueError(f"not sha256 digests: {wrong}")
     allowed = {"tensorflow", "cuda", "cudnn", "capability"}
-    spans = [pair for failure in table.failures for pair in failure.when.items()]
+    conditional: list[Failure | Toolchain] = [*table.failures, *table.toolchains]
+    spans = [pair for row in conditional for pair in row.when.items()]
     unknown = [pair for pair in spans if pair[0] not in allowed or not _SPAN.fullmatch(pair[1])]
     if unknown:
-        raise ValueError(f"failures have conditions that cannot be evaluated: {unknown}")
+        raise ValueError(f"conditions that cannot be evaluated: {unknown}")

@@ -14,8 +14,8 @@ FLOATN = "glibc-floatn-float128.patch"
 
 def drop(name: str) -> Callable[[Path], None]:
     def change(headers: Path) -> None:
-        series = headers / "series"
-        series.write_text(series.read_text().replace(name, ""))
+        series = headers / "clang-17/series"
+        series.write_text(series.read_text().replace(f"../{name}", ""))
 
     return change
 
@@ -45,6 +45,16 @@ def test_each_capability_is_compiled_and_read_back(tmp_path: Path) -> None:
     assert evidence["versions"]["cuda"] == "12.6.1"
 
 
+def test_clang_22_compiles_for_newer_gpus_with_the_headers_as_they_are(tmp_path: Path) -> None:
+    arguments = {"LLVM_VERSION": "22", "CUDA_VERSION": "12.8.1", "COMPUTE_CAPABILITIES": "sm_90a,sm_100,compute_120"}
+    outcome = stages.build("toolchain-proof", output=tmp_path, arguments=arguments)
+    assert outcome.code == 0, outcome.text
+    assert "patching file" not in outcome.text
+    evidence = json.loads((tmp_path / "toolchain.json").read_text())
+    assert [row["cubin"] for row in evidence["capabilities"]] == ["sm_90", "sm_100", "sm_120"]
+    assert evidence["versions"]["clang"].startswith("22.")
+
+
 @pytest.mark.parametrize(
     ("change", "code", "words"),
     [
@@ -52,7 +62,9 @@ def test_each_capability_is_compiled_and_read_back(tmp_path: Path) -> None:
         pytest.param(drop(FLOATN), 7, "bits/floatn.h:97:9: error: __float128 is not supported", id="without floatn"),
         pytest.param(invert, 7, "host code must keep numeric_limits<__float128>", id="inverted condition"),
         pytest.param(drift, 1, f"{LIMITS} does not fit exactly", id="drifted header"),
-        pytest.param(lambda headers: (headers / LIMITS).unlink(), 2, f"names {LIMITS}, which is not there", id="lost"),
+        pytest.param(
+            lambda headers: (headers / LIMITS).unlink(), 2, f"names ../{LIMITS}, which is not there", id="lost"
+        ),
     ],
 )
 def test_wrong_headers_stop_the_build(

@@ -33,11 +33,13 @@ def read_flags(remedy: str) -> dict[str, str | list[str]]:
         ({"python": "3.13"}, "no Python 3.13", "--python 3.12"),
         ({"cudnn": "9.3.0"}, "older than the 9.5.0", "--cudnn 9.5.0"),
         ({"cudnn": "9.7.0"}, "newer than the 9.5.0", "--cudnn 9.5.0"),
-        ({"cuda": "12.4.1", "cudnn": "9.3.0"}, "parts of CUDA 12.4.1 are not locked", "--cuda 12.5.1 --cudnn 9.3.0"),
-        ({"cuda": "11.8"}, "CUDA 11", "--cuda 12.5.1"),
+        ({"cuda": "12.4.0", "cudnn": "9.3.0"}, "parts of CUDA 12.4.0 are not locked", "--cuda 12.4.1 --cudnn 9.3.0"),
+        ({"cuda": "11.8"}, "CUDA 11", "--cuda 12.4.1"),
         ({"tensorflow": "2.18.0", "cudnn": "8.9.6"}, "cuDNN 8", "--tensorflow 2.18.0"),
         ({"tensorflow": "2.17.0", "cudnn": "9.4.0"}, "before 2.18", "--tensorflow 2.18.0"),
-        ({"tensorflow": "2.20.0", "cuda": "12.8.0", "capabilities": ["12.0"]}, "clang 17", "compute_90"),
+        ({"tensorflow": "2.20.0", "cuda": "12.8.0", "capabilities": ["12.0"]}, "12.8.0 are not locked", "compute_120"),
+        ({"tensorflow": "2.21.0", "cuda": "12.9.1", "capabilities": ["12.0f"]}, "clang 22", "compute_120"),
+        ({"tensorflow": "2.21.0", "cuda": "13.0.0"}, "do not compile with CUDA 13", "--cuda 12.9.1"),
     ],
 )
 def test_refusal_names_reason_and_nearest(asked: dict[str, str], reason: str, nearest: str) -> None:
@@ -83,16 +85,28 @@ def test_gpus_before_turing_may_use_an_older_cudnn(capabilities: list[str]) -> N
     assert versions.resolve(TABLE, cudnn="9.5.0", capabilities=capabilities).cudnn == "9.5.0"
 
 
-@pytest.mark.parametrize("number", ["9.0a", "10.0"])
-def test_a_capability_that_the_compiler_does_not_know_is_refused(number: str) -> None:
-    with pytest.raises(UnsupportedError, match=f"(?s){re.escape(number)}.*--compute-capability compute_90"):
-        versions.resolve(TABLE, capabilities=[number])
+@pytest.mark.parametrize(
+    ("asked", "clang"),
+    [
+        ({}, "17"),
+        ({"tensorflow": "2.18.0", "cuda": "12.4.1", "cudnn": "9.4.0"}, "17"),
+        ({"capabilities": ["9.0a"]}, "18"),
+        ({"tensorflow": "2.20.0", "cuda": "12.8.1"}, "18"),
+        ({"tensorflow": "2.20.0", "cuda": "12.8.1", "capabilities": ["12.0"]}, "22"),
+        ({"tensorflow": "2.21.0", "cuda": "12.9.1", "capabilities": ["7.5", "10.3"]}, "22"),
+    ],
+)
+def test_the_first_compiler_that_serves_a_whole_set_is_taken(asked: dict[str, str], clang: str) -> None:
+    found = versions.resolve(TABLE, **asked)
+    assert found.clang == clang
+    documented = TABLE.tensorflow(found.tensorflow).clang.partition(".")[0]
+    assert any("upstream documents" in line for line in found.warnings) == (clang != documented)
 
 
 def test_all_reasons_at_once() -> None:
     with pytest.raises(UnsupportedError) as caught:
-        versions.resolve(TABLE, cuda="13.0.1", cudnn="9.13.0", python="3.14", capabilities=["12.0"])
-    for part in ("Python 3.14", "CUDA 13.0.1", "cuDNN 9.13.0", "capability 12.0"):
+        versions.resolve(TABLE, cuda="13.0.1", cudnn="9.13.0", python="3.14", capabilities=["9.9"])
+    for part in ("Python 3.14", "CUDA 13.0.1", "cuDNN 9.13.0", "capability 9.9"):
         assert part in str(caught.value)
 
 

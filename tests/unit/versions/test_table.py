@@ -87,6 +87,8 @@ def test_what_is_no_version_is_a_usage_error() -> None:
         lambda data: data["failures"][0].update(when={"moon": ">=1"}),
         lambda data: data["failures"][0].update(when={"cuda": ">=12 or so"}),
         lambda data: data["failures"][0].update(when={"cuda": {"since": "12"}}),
+        lambda data: data["toolchains"][0].update(capabilities="c99"),
+        lambda data: data["toolchains"][0].update(when={"cuda": "new"}),
         lambda data: data.pop("published"),
     ],
 )
@@ -124,7 +126,7 @@ def test_the_help_needs_no_table() -> None:
 
 @pytest.mark.parametrize(
     ("asked", "nearest"),
-    [("12.6", "12.6.3"), ("12.6.9", "12.6.3"), ("13.0.1", "12.8.1"), ("12.7.0", "12.6.3"), ("1.0", "11.8")],
+    [("12.6", "12.6.3"), ("12.6.9", "12.6.3"), ("13.0.1", "13.0.0"), ("12.7.0", "12.6.3"), ("1.0", "11.8")],
 )
 def test_nearest_cuda(asked: str, nearest: str) -> None:
     assert numbers.find_nearest(asked, TABLE.cuda_rows) == nearest

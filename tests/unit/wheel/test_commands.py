@@ -83,12 +83,12 @@ def test_lock_that_no_longer_fits_fails(run: Run) -> None:
     assert run("lock").returncode == 0
     path = run.folder / "toolkit.lock.yaml"
     lock = yaml.safe_load(path.read_text())
-    lock["pins"]["bazel_patches/headers/series"] = "sha256:" + "0" * 64
+    lock["pins"]["bazel_patches/headers/clang-17/series"] = "sha256:" + "0" * 64
     path.write_text(yaml.safe_dump(lock))
     for command in (["lock", "--check"], ["build-wheel", "--dry-run"]):
         done = run(*command)
         assert done.returncode == 7
-        assert "bazel_patches/headers/series" in done.stderr
+        assert "bazel_patches/headers/clang-17/series" in done.stderr
     assert run("lock").returncode == 0
     assert run("lock", "--check").returncode == 0
 
