@@ -17,10 +17,12 @@ from toolkit.engine.choice import adopt, choose
 from toolkit.environment import EnvironmentSpec, Platform
 from toolkit.errors import IntegrityError
 from toolkit.plan import Step, Task
+from toolkit.project import shorten
 from toolkit.settings import Settings
 from toolkit.smoke import launch
 from toolkit.smoke.inside.check import Ask
 from toolkit.smoke.report import Report
+from train.cli import find_result
 from train.config import TrainConfig
 
 if TYPE_CHECKING:
@@ -177,20 +179,24 @@ def train_task(
     prepared: Task[Environment],
     arguments: Sequence[str],
     config: TrainConfig,
-    *,
-    quiet: bool = False,
+    console: Console,
 ) -> Task[dict[str, Any]]:
-    """Return the task that trains.
+    """Return the task that trains, or returns the manifest of the run if it is finished.
 
     Its result and its errors are those of :func:`toolkit.training.run`. The printed command has an empty
     ``TOOLKIT_PARENT`` if the environment does not exist yet.
     """
-    gpu = resolved.gpu
+    gpu, quiet = resolved.gpu, console.verbosity < 0
     parent = training.describe_parent(resolved.existing) if resolved.existing else {}
     job = training.plan(arguments, config, parent=parent, gpu=gpu, quiet=quiet)
     commands = resolved.engine.commands(resolved.reference, job)
 
     def train() -> dict[str, Any]:
+        finished = find_result(config)
+        if finished is not None:
+            if config.progress != "quiet":
+                console.say(f"{shorten(config.run_dir)} is complete; nothing to do")
+            return finished
         return training.run(resolved.engine, prepared.result, arguments, config, gpu=gpu, quiet=quiet)
 
     inputs = {"environment": resolved.existing.digest if resolved.existing else ""}

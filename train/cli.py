@@ -1,6 +1,5 @@
 """Reads the command line of the job into a ``TrainConfig``, and runs it."""
 
-import argparse
 import json as json_
 import os
 import sys
@@ -25,7 +24,6 @@ from train.config import (
 )
 from train.errors import DataError, TrainError, UsageError
 from train.progress import translate
-from train.reader import read_config
 
 
 def _group(title: str) -> Callable[..., Any]:
@@ -156,6 +154,8 @@ def _collect(  # noqa: PLR0917
 
 def _follow(file: Path, context: typer.Context, values: dict[str, Any]) -> TrainConfig:
     """Return the configuration in a file, changed by options. The run stays in the file's folder if that is its own."""
+    from train.reader import read_config  # only ``--config`` needs it
+
     try:
         recorded = read_config(file)
     except DataError as error:
@@ -198,10 +198,12 @@ def parse(argv: Sequence[str]) -> TrainConfig:
 
 
 def find_config(argv: Sequence[str]) -> Path | None:
-    """Return the file that ``--config`` names on a command line, without reading it."""
-    parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
-    parser.add_argument("--config", type=Path)
-    found: Path | None = parser.parse_known_args(list(argv))[0].config
+    """Return the file that ``--config`` names on a valid command line, without reading it."""
+    found = None
+    for word, following in zip(argv, [*argv[1:], ""], strict=True):
+        name, equals, value = word.partition("=")
+        if name == "--config":
+            found = Path(value if equals else following)
     return found
 
 
@@ -209,7 +211,7 @@ def main(argv: Sequence[str] | None = None, *, close_network: bool = False) -> i
     """Run the job; returns the exit code. See ``train.job.run`` for `close_network`."""
     try:
         config = parse(sys.argv[1:] if argv is None else argv)
-        result = _find_result(config)
+        result = find_result(config)
         if result is None:
             from train.job import run
 
@@ -242,7 +244,8 @@ def _print(text: str, stream: TextIO, *, as_it_is: bool = False) -> None:
             os.dup2(nowhere.fileno(), stream.fileno())
 
 
-def _find_result(config: TrainConfig) -> dict[str, Any] | None:
+def find_result(config: TrainConfig) -> dict[str, Any] | None:
+    """Return the manifest of the finished run of this configuration, or None if there is no such run."""
     try:
         manifest = json_.loads((config.run_dir / "manifest.json").read_text(encoding="utf-8"))
     except (OSError, ValueError):

@@ -91,7 +91,7 @@ def up(
     )
     prepared = pipeline.environment_task(resolved, console)
     checked = pipeline.smoke_task(resolved, prepared, ask, console, required=True)
-    trained = pipeline.train_task(resolved, prepared, arguments, config, quiet=console.verbosity < 0)
+    trained = pipeline.train_task(resolved, prepared, arguments, config, console)
     if not run([prepared, checked, trained], console, dry_run=dry_run):
         return
     environment, seconds = prepared.result, monotonic() - start
@@ -200,7 +200,7 @@ def train(
     request = pipeline.Request(settings=settings, wheel=wheel, gpu=gpu, dry_run=dry_run)
     resolved = pipeline.resolve(request, console)
     prepared = pipeline.environment_task(resolved, console)
-    trained = pipeline.train_task(resolved, prepared, arguments, config, quiet=console.verbosity < 0)
+    trained = pipeline.train_task(resolved, prepared, arguments, config, console)
     if run([prepared, trained], console, dry_run=dry_run):
         console.result(trained.result, training.describe(config, trained.result))
 

@@ -16,8 +16,6 @@ from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from typing import Any, Final
 
-from packaging.utils import canonicalize_name
-
 from toolkit import __version__, digest, files, manifest, processes, project
 from toolkit.console import Console, StatusLine
 from toolkit.engine.container import give_to_parent
@@ -213,6 +211,8 @@ def _describe_wheel(plan: EnvironmentPlan) -> dict[str, Any]:
     """
     if plan.spec.wheel:
         return {"kind": "wheel", "name": plan.spec.wheel.name, "digest": plan.inputs["wheel"]}
+    from packaging.utils import canonicalize_name  # slow to load, and not needed where the environment exists
+
     report = json.loads((plan.folder / REPORT).read_text())
     names = manifest.PUBLISHED
     item = next(each for each in report["install"] if canonicalize_name(each["metadata"]["name"]) in names)

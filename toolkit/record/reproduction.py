@@ -235,7 +235,7 @@ def plan_tasks(reproduction: Reproduction, folder: Path, console: Console) -> tu
 
     commands = tuple(map(tuple, resolved.engine.commands(resolved.reference, job)))
     checked = Task(Step(title="probe", commands=commands), check)
-    trained = pipeline.train_task(resolved, prepared, reproduction.arguments, config, quiet=console.verbosity < 0)
+    trained = pipeline.train_task(resolved, prepared, reproduction.arguments, config, console)
     inputs = {"weights": f"sha256:{record.value['weights_sha256']}"}
     compared = Task(Step(title="compare", commands=(), inputs=inputs), compare)
     return [prepared, checked, trained, compared], compared

@@ -15,6 +15,8 @@ from toolkit.engine import host as module
 from toolkit.engine.host import HostEngine
 from toolkit.environment import EnvironmentSpec
 from toolkit.errors import BuildError, CheckError, IntegrityError, PreflightError
+from toolkit.files import write_json
+from toolkit.pipeline import Request, Resolved, environment_task, train_task
 from toolkit.settings import resolve
 
 QUIET = Console(verbosity=-1)
@@ -182,3 +184,25 @@ def test_a_train_module_in_the_current_folder_is_not_run(
     heard: list[str] = []
     assert engine.run(environment, job, heard.append) == 0
     assert any("DenseNet" in line for line in heard)
+
+
+@pytest.mark.parametrize("other", [{}, {"status": "running"}, {"config_sha256": "another"}])
+def test_no_job_starts_for_a_finished_run(
+    engine: HostEngine,
+    environment: Environment,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    other: dict[str, str],
+) -> None:
+    settings = resolve({}, environment={"TOOLKIT_RUNS": str(tmp_path / "runs")})
+    config = training.read_arguments(["digits"], settings)
+    record = {"status": "complete", "config_sha256": config.digest, **other}
+    write_json(config.run_dir / "manifest.json", record)
+    jobs: list[Job] = []
+    monkeypatch.setattr(engine, "run", lambda _environment, job, _listener: jobs.append(job))
+    resolved = Resolved(request=Request(settings=settings), engine=engine, why="", plan=None, existing=environment)
+    prepared = environment_task(resolved, Console())
+    prepared.run()
+    assert train_task(resolved, prepared, ["digits"], config, Console()).run() == record
+    assert (len(jobs), "is complete; nothing to do" in capsys.readouterr().err) == ((1, False) if other else (0, True))
