@@ -123,14 +123,27 @@ def _check(settings: Settings) -> None:
             remedy=f"one of {', '.join(get_args(EngineName))}",
         )
     if bool(settings.cuda) != bool(settings.cudnn):
-        given, missing = ("--cuda", "--cudnn") if settings.cuda else ("--cudnn", "--cuda")
-        raise UsageError(f"{given} was given without {missing}", remedy="give both, or neither for the CPU set")
+        raise _explain_lone(settings)
     if settings.ca_bundle and not _is_bundle(Path(settings.ca_bundle)):
         raise UsageError(
             f"the CA bundle does not exist, or holds no certificate: {settings.ca_bundle} "
             f"(from {settings.sources['ca_bundle']})",
             remedy="give a PEM file with --ca-bundle",
         )
+
+
+def _explain_lone(settings: Settings) -> UsageError:
+    from toolkit.versions import load_table, propose
+
+    name, other = ("cuda", "cudnn") if settings.cuda else ("cudnn", "cuda")
+    value = str(getattr(settings, name))
+    nearest = propose(load_table(), settings.tensorflow, settings.python, settings.cuda or None, settings.cudnn or None)
+    partial = f", and {value} is not a full x.y.z" if value.count(".") < 2 else ""
+    return UsageError(
+        f"--{name} was given without --{other}{partial}",
+        why=f"{name}: {value} (from {settings.sources[name]})",
+        remedy=f"give both, such as --cuda {nearest.cuda} --cudnn {nearest.cudnn}" if nearest else "give both",
+    )
 
 
 def _is_bundle(path: Path) -> bool:

@@ -21,7 +21,7 @@ from tests.unit.wheel.maker import CPU_INFO, MEMBER, hash_for_record, make_wheel
         (["train", "digits", "--epochs", "0"], 2, "at least 1"),
         (["up", "--engine", "podman"], 2, "one of auto, docker, host"),
         (["up", "--cuda", "12.6.1"], 2, "without --cudnn"),
-        (["up", "--tensorflow", "2.19.7"], 3, "--tensorflow 2.19.0"),
+        (["up", "--tensorflow", "2.19.7"], 3, "--tensorflow 2.19.1"),
         (["up", "--tensorflow", "2.18.0"], 3, "no locked set"),
         (["up", "--cuda", "12.8.0", "--cudnn", "9.7.0"], 3, "no locked set"),
         (["up", "--wheel", "nowhere.whl"], 2, "there is no wheel"),

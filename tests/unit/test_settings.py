@@ -38,6 +38,10 @@ def test_certificates_come_from_the_variables_that_clients_read(tmp_path: Path) 
         ("engine: [", "cannot read"),
         ("engine: podman", "one of auto, docker, host"),
         ("cuda: 12.6.1", "--cuda was given without --cudnn"),
+        ("cuda: 12.6.1", "give both, such as --cuda 12.6.1 --cudnn 9.5.0"),
+        ('cudnn: "9.5"', "--cudnn was given without --cuda, and 9.5 is not a full x.y.z"),
+        ('cudnn: "nine"', "not a version of cuDNN"),
+        ("{cudnn: 9.5.0, tensorflow: 2.5.0}", "--cudnn was given without --cuda"),
         ("ca_bundle: nowhere.pem", "does not exist"),
     ],
 )

@@ -5,11 +5,12 @@ ones. In a list of plain numbers, the highest becomes ``compute_`` and the other
 cuda_configure.bzl.
 """
 
+import functools
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 
 from toolkit.errors import UsageError
-from toolkit.smoke.inside.gpu_rules import parse_capability
+from toolkit.smoke.inside.gpu_rules import find_coverage, parse_capability
 
 # The length is limited, because a very long number takes long to convert.
 _VERSION = re.compile(r"[0-9]{1,6}(\.[0-9]{1,6}){0,3}")
@@ -29,21 +30,26 @@ def sort(texts: Iterable[str]) -> list[str]:
 
 
 def find_nearest(text: str, known: Iterable[str], *, prefer: str = "") -> str:
-    """Return the known version that is nearest by its first two numbers.
+    return sort_by_nearness(text, known, prefer=prefer)[0]
+
+
+def sort_by_nearness(text: str, known: Iterable[str], *, prefer: str = "") -> list[str]:
+    """Return the known versions, nearest first by their first two numbers.
 
     Ties go to ``prefer``, then to the nearest by all given numbers, then to the newest.
     """
-    asked, partial = _to_number(text), text.count(".") < 2
+    asked, partial = to_number(text), text.count(".") < 2
 
     def distance(candidate: str) -> tuple[int, bool, int, int]:
-        number = _to_number(candidate)
+        number = to_number(candidate)
         far = abs(number // _STEP**2 - asked // _STEP**2)
         return far, candidate != prefer, 0 if partial else abs(number - asked), -number
 
-    return min(known, key=distance)
+    return sorted(known, key=distance)
 
 
-def _to_number(text: str) -> int:
+@functools.cache
+def to_number(text: str) -> int:
     """Return a version as one number, so that 13.0 is nearer to 12.8 than to 12.1."""
     return sum(number * _STEP ** (3 - index) for index, number in enumerate(parse(text)))
 
@@ -88,10 +94,17 @@ def strip_suffix(number: str) -> str:
     return number.rstrip("af")
 
 
-def find_nearest_capability(asked: str, known: Sequence[str]) -> str:
-    """Return the highest known capability that is not above ``asked``, or the lowest if all are above."""
-    below = [item for item in known if _order(item) <= _order(asked)]
-    return max(below, key=_order) if below else min(known, key=_order)
+def find_runnable(asked: str, known: Iterable[str]) -> str | None:
+    """Return the known capability whose machine code runs on a card of capability ``asked``, or None.
+
+    It is the same, or the nearest below it of the same major version.
+    """
+    items = list(known)
+    if asked in items:
+        return asked
+    card = strip_suffix(asked)
+    names = {f"sm_{item.replace('.', '')}": item for item in items if item == strip_suffix(item)}
+    return max((item for name, item in names.items() if find_coverage([name], card)), key=_order, default=None)
 
 
 def _order(plain: str) -> tuple[int, int, str]:

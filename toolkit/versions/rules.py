@@ -62,9 +62,12 @@ def resolve(
     asked = _read(table, tensorflow=tensorflow, python=python, cuda=cuda, cudnn=cudnn, capabilities=capabilities)
     reasons = find_reasons(table, asked)
     if reasons:
-        nearest = suggest(table, asked).render()
+        nearest = suggest(table, asked)
+        reasons += _find_first_tensorflow(table, asked) if nearest else []
         raise UnsupportedError(
-            reasons[0], why="; ".join(f"also, {each}" for each in reasons[1:]), remedy=f"nearest that works: {nearest}"
+            reasons[0],
+            why="; ".join(f"also, {each}" for each in reasons[1:]),
+            remedy=f"nearest that works: {nearest.render()}" if nearest else _NO_SET,
         )
     locked = find_locked(table, asked.tensorflow, asked.python, asked.cuda, asked.cudnn)
     failures = find_failures(table, asked)
@@ -78,6 +81,11 @@ def resolve(
         warnings=(*_warn(table, asked, locked), *(_describe(failure) for failure in failures if failure.when)),
         answered=tuple(_describe(failure) for failure in failures if not failure.when),
     )
+
+
+def propose(table: Table, tensorflow: str, python: str, cuda: str | None, cudnn: str | None) -> Asked | None:
+    """Return the nearest set that can be built; what is None is chosen. Raises what :func:`resolve` raises."""
+    return suggest(table, _read(table, tensorflow=tensorflow, python=python, cuda=cuda, cudnn=cudnn, capabilities=()))
 
 
 def find_locked(table: Table, tensorflow: str, python: str, cuda: str, cudnn: str) -> Locked | None:
@@ -116,19 +124,39 @@ def find_reasons(table: Table, asked: Asked) -> list[str]:
     return reasons
 
 
-def suggest(table: Table, asked: Asked) -> Asked:
-    """Return the nearest set that can be built: first by TensorFlow, then by CUDA, then by cuDNN."""
-    default = table.default
-    for version in _order_by_nearness(asked.tensorflow, list(table.tensorflow_rows), default.tensorflow):
-        row = table.tensorflow_rows[version]
-        python = numbers.find_nearest(asked.python, row.python, prefer=default.python)
-        for cuda in _order_by_nearness(asked.cuda, row.cuda, default.cuda):
-            fitted = _fit(asked.capabilities, _compilable(table, version, cuda))
-            for cudnn in _order_by_nearness(asked.cudnn, row.cudnn, default.cudnn):
-                found = Asked(tensorflow=version, python=python, cuda=cuda, cudnn=cudnn, capabilities=fitted)
-                if not find_reasons(table, found):
-                    return found
-    raise LookupError("the table has no set that can be built")  # test_table.py shows that it has
+def suggest(table: Table, asked: Asked) -> Asked | None:
+    """Return the nearest set that can be built and whose machine code runs on the cards asked for.
+
+    First by TensorFlow, then by CUDA, then by cuDNN. None: no set of the table runs on all of these cards.
+    """
+    versions = numbers.sort_by_nearness(asked.tensorflow, table.tensorflow_rows, prefer=table.default.tensorflow)
+    return next((found for version in versions if (found := _search(table, asked, version))), None)
+
+
+def _search(table: Table, asked: Asked, tensorflow: str) -> Asked | None:
+    row, default = table.tensorflow_rows[tensorflow], table.default
+    python = numbers.find_nearest(asked.python, row.python, prefer=default.python)
+    held = {item.cuda: item.cudnn for item in table.published if item.tensorflow == tensorflow}
+    for cuda in numbers.sort_by_nearness(asked.cuda, row.cuda, prefer=default.cuda):
+        fitted = _fit(asked.capabilities, _compilable(table, tensorflow, cuda))
+        nearest = numbers.sort_by_nearness(asked.cudnn, row.cudnn, prefer=default.cudnn) if fitted else []
+        for cudnn in sorted(nearest, key=lambda each: (each != asked.cudnn, each != held.get(cuda, ""))):
+            found = Asked(tensorflow=tensorflow, python=python, cuda=cuda, cudnn=cudnn, capabilities=fitted)
+            if not find_reasons(table, found):
+                return found
+    return None
+
+
+_NO_SET = "no set of the table runs on this card; without --cuda, TensorFlow runs on the processor"
+
+
+def _find_first_tensorflow(table: Table, asked: Asked) -> list[str]:
+    """Return the reason that an older TensorFlow has no set for the cards asked for, if that is so."""
+    first = next(version for version in numbers.sort(table.tensorflow_rows) if _search(table, asked, version))
+    if numbers.parse(asked.tensorflow) >= numbers.parse(first):
+        return []
+    cards = ", ".join(asked.numbers)
+    return [f"TensorFlow {first} is the first that can be built here for compute capability {cards}"]
 
 
 def _find_unknown_keys(row: TensorflowRow, asked: Asked) -> list[str]:
@@ -136,7 +164,9 @@ def _find_unknown_keys(row: TensorflowRow, asked: Asked) -> list[str]:
     for label, value, known in (("CUDA", asked.cuda, row.cuda), ("cuDNN", asked.cudnn, row.cudnn)):
         if value in known:
             continue
-        note = " (the full x.y.z is needed)" if value.count(".") < 2 else ""
+        release = next((item for item in known if value.startswith(f"{item}.")), "")
+        note = f" ({label} {release} is the release; {value} is the number of a wheel)" if release else ""
+        note = " (the full x.y.z is needed)" if value.count(".") < 2 else note
         reasons.append(f"TensorFlow {row.version} has no {label} {value} in its tables{note}: {', '.join(known)}")
     return reasons
 
@@ -144,13 +174,24 @@ def _find_unknown_keys(row: TensorflowRow, asked: Asked) -> list[str]:
 def _find_unknown_capabilities(table: Table, asked: Asked) -> list[str]:
     cuda = table.cuda_rows.get(asked.cuda)
     unknown = [item for item in asked.numbers if cuda and item not in cuda.capabilities]
-    reasons = [f"CUDA {asked.cuda} does not know compute capability {item}" for item in unknown]
+    reasons = [
+        f"CUDA {asked.cuda} does not know compute capability {item}, {_find_knowing(table, asked.cuda, item)}"
+        for item in unknown
+    ]
     if reasons or find_toolchains(table, asked):
         return reasons
     # The last of the table compiles the most.
     newest = table.toolchains[-1]
     missing = [item for item in asked.numbers if item not in newest.capabilities] or [", ".join(asked.numbers)]
     return [f"clang {newest.clang} of the toolchain does not know compute capability {item}" for item in missing]
+
+
+def _find_knowing(table: Table, cuda: str, capability: str) -> str:
+    knowing = numbers.sort(row.version for row in table.cuda_rows.values() if capability in row.capabilities)
+    newer = [version for version in knowing if numbers.parse(version) > numbers.parse(cuda)]
+    if newer:
+        return f"which begins with CUDA {newer[0]}"
+    return f"which ended with CUDA {knowing[-1]}" if knowing else "and no CUDA of the table does"
 
 
 def _find_refused(table: Table, asked: Asked) -> list[str]:
@@ -185,25 +226,18 @@ def _find_unfit_runtime(table: Table, asked: Asked) -> list[str]:
 
 
 def _compilable(table: Table, tensorflow: str, cuda: str) -> list[str]:
-    # Without those such as 9.0a: their code runs on one architecture only.
     served = {number for item in table.toolchains if item.serves(tensorflow, cuda) for number in item.capabilities}
-    known = table.cuda_rows[cuda].capabilities
-    return [item for item in known if item == numbers.strip_suffix(item) and item in served]
+    return [item for item in table.cuda_rows[cuda].capabilities if item in served]
 
 
 def _fit(names: Sequence[str], known: Sequence[str]) -> tuple[str, ...]:
-    nearest = {name: numbers.find_nearest_capability(numbers.to_plain(name), known) for name in names}
+    """Return the capabilities to build for the cards asked for; empty if one of them can be served by none."""
+    runnable = {name: numbers.find_runnable(numbers.to_plain(name), known) for name in names}
+    if not all(runnable.values()):
+        return ()
     return numbers.normalize_capabilities(
-        f"{name.partition('_')[0]}_{number.replace('.', '')}" for name, number in nearest.items()
+        f"{name.partition('_')[0]}_{number.replace('.', '')}" for name, number in runnable.items() if number
     )
-
-
-def _order_by_nearness(asked: str, known: Sequence[str], prefer: str) -> list[str]:
-    rest, ordered = list(known), []
-    while rest:
-        ordered.append(numbers.find_nearest(asked, rest, prefer=prefer))
-        rest.remove(ordered[-1])
-    return ordered
 
 
 def _read(
@@ -216,16 +250,29 @@ def _read(
     capabilities: Sequence[str],
 ) -> Asked:
     default = table.default
+    tensorflow = default.tensorflow if tensorflow is None else tensorflow
+    usual_cuda, usual_cudnn = _find_usual(table, tensorflow)
     asked = Asked(
-        tensorflow=default.tensorflow if tensorflow is None else tensorflow,
+        tensorflow=tensorflow,
         python=default.python if python is None else python,
-        cuda=default.cuda if cuda is None else cuda,
-        cudnn=default.cudnn if cudnn is None else cudnn,
+        cuda=usual_cuda if cuda is None else cuda,
+        cudnn=usual_cudnn if cudnn is None else cudnn,
         capabilities=numbers.normalize_capabilities(capabilities or default.capabilities),
     )
     for name in ("TensorFlow", "Python", "CUDA", "cuDNN"):
         numbers.parse(getattr(asked, name.lower()), name)
     return asked
+
+
+def _find_usual(table: Table, tensorflow: str) -> tuple[str, str]:
+    """Return CUDA and cuDNN where none was asked for: those of the default, of a locked set, or the nearest."""
+    default, row = table.default, table.tensorflow_rows.get(tensorflow)
+    items = [item for item in table.published if item.cuda and item.tensorflow == tensorflow]
+    if row is None or any((item.cuda, item.cudnn) == (default.cuda, default.cudnn) for item in items):
+        return default.cuda, default.cudnn
+    if items:
+        return items[0].cuda, items[0].cudnn
+    return numbers.find_nearest(default.cuda, row.cuda), numbers.find_nearest(default.cudnn, row.cudnn)
 
 
 def _warn(table: Table, asked: Asked, locked: Locked | None) -> Iterable[str]:

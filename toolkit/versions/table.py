@@ -40,10 +40,14 @@ class Default:
 
 def affects(when: Mapping[str, str], values: Mapping[str, Sequence[str]]) -> bool:
     """Return whether some version of each product is in the specifier that ``when`` has for it."""
-    # Imported here because it takes as long as loading the table, and most commands do not need it.
-    from packaging.specifiers import SpecifierSet
+    return all(any(_is_within(value, span) for value in values[name]) for name, span in when.items())
 
-    return all(any(SpecifierSet(span).filter(values[name])) for name, span in when.items())
+
+@functools.cache
+def _is_within(version: str, span: str) -> bool:
+    number, bounds = numbers.to_number(version), split_span(span)
+    above = not bounds["since"] or number >= numbers.to_number(bounds["since"])
+    return above and (not bounds["before"] or number < numbers.to_number(bounds["before"]))
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -1,5 +1,7 @@
 import contextlib
+import itertools
 import re
+from typing import Any
 
 import pytest
 import yaml
@@ -8,6 +10,7 @@ from hypothesis import strategies as st
 
 from toolkit import versions
 from toolkit.errors import UnsupportedError, UsageError
+from toolkit.smoke.inside.gpu_rules import find_coverage
 from toolkit.versions import numbers, table
 
 TABLE = versions.load_table()
@@ -28,8 +31,16 @@ def read_flags(remedy: str) -> dict[str, str | list[str]]:
         ({"cuda": "12.8.0"}, "tensorflow#90562", "--cuda 12.6.1 --cudnn 9.5.0"),
         ({"cudnn": "9.11.0"}, "tables", "--cuda 12.6.1 --cudnn 9.5.0"),
         ({"cudnn": "9.5"}, "full x.y.z is needed", "--cudnn 9.5.0"),
-        ({"capabilities": ["10.0"]}, "CUDA 12.6.1 does not know compute capability 10.0", "compute_90"),
-        ({"capabilities": ["3.5"]}, "CUDA 12.6.1 does not know compute capability 3.5", "compute_50"),
+        ({"capabilities": ["3.5"]}, "compute capability 3.5, which ended with CUDA 11.8", "no set of the table runs"),
+        ({"capabilities": ["3.5"]}, "TensorFlow 2.14 was the last", "no set of the table runs"),
+        ({"capabilities": ["7.5", "3.7"]}, "Kepler", "no set of the table runs"),
+        ({"capabilities": ["12.0"]}, "which begins with CUDA 12.8.0", "--tensorflow 2.20.0"),
+        ({"capabilities": ["12.0"]}, "cuDNN 9.7 is the first", "--cuda 12.8.1 --cudnn 9.7.0"),
+        ({"capabilities": ["12.0"]}, "TensorFlow 2.20.0 is the first", "--compute-capability compute_120"),
+        ({"capabilities": ["4.0"]}, "capability 4.0, and no CUDA of the table does", "no set of the table runs"),
+        ({"cudnn": "9.5.0.50"}, "cuDNN 9.5.0 is the release; 9.5.0.50 is the number of a wheel", "--cudnn 9.5.0"),
+        ({"tensorflow": "2.21.0", "cudnn": "9.5.1"}, "containers#6417", "--tensorflow 2.21.0"),
+        ({"tensorflow": "2.18.7"}, "TensorFlow 2.18.7 is not in", "--tensorflow 2.18.1"),
         ({"python": "3.13"}, "no Python 3.13", "--python 3.12"),
         ({"cudnn": "9.3.0"}, "older than the 9.5.0", "--cudnn 9.5.0"),
         ({"cudnn": "9.7.0"}, "newer than the 9.5.0", "--cudnn 9.5.0"),
@@ -54,7 +65,7 @@ def test_refusal_names_reason_and_nearest(asked: dict[str, str], reason: str, ne
 def newer(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> tuple[versions.Table, str]:
     """Add a newer cuDNN, from 9.11 on, to the table and to a locked run-time set."""
     data = yaml.safe_load(table.PATH.read_text())
-    data["cudnn"][request.param] = {"redist": "0" * 64, "sources": ["tsl"]}
+    data["cudnn"][request.param] = {"redist": "0" * 64, "sources": ["tsl"], "wheel": f"{request.param}.1"}
     data["tensorflow"]["2.19.0"]["cudnn"].append(request.param)
     data["published"][-1]["cudnn"] = request.param
     path = tmp_path_factory.mktemp("table") / "table.yaml"
@@ -92,8 +103,8 @@ def test_gpus_before_turing_may_use_an_older_cudnn(capabilities: list[str]) -> N
         ({"tensorflow": "2.18.0", "cuda": "12.4.1", "cudnn": "9.4.0"}, "17"),
         ({"capabilities": ["9.0a"]}, "18"),
         ({"tensorflow": "2.20.0", "cuda": "12.8.1"}, "18"),
-        ({"tensorflow": "2.20.0", "cuda": "12.8.1", "capabilities": ["12.0"]}, "22"),
-        ({"tensorflow": "2.21.0", "cuda": "12.9.1", "capabilities": ["7.5", "10.3"]}, "22"),
+        ({"tensorflow": "2.20.0", "cuda": "12.8.1", "cudnn": "9.8.0", "capabilities": ["12.0"]}, "22"),
+        ({"tensorflow": "2.21.0", "cuda": "12.9.1", "cudnn": "9.8.0", "capabilities": ["7.5", "10.3"]}, "22"),
     ],
 )
 def test_the_first_compiler_that_serves_a_whole_set_is_taken(asked: dict[str, str], clang: str) -> None:
@@ -101,6 +112,11 @@ def test_the_first_compiler_that_serves_a_whole_set_is_taken(asked: dict[str, st
     assert found.clang == clang
     documented = TABLE.tensorflow(found.tensorflow).clang.partition(".")[0]
     assert any("upstream documents" in line for line in found.warnings) == (clang != documented)
+
+
+def test_every_cudnn_before_blackwell_is_kept_from_it() -> None:
+    with pytest.raises(UnsupportedError, match=r"cuDNN 9\.7 is the first with code for Blackwell"):
+        versions.resolve(TABLE, tensorflow="2.20.0", cuda="12.8.1", cudnn="9.6.0", capabilities=["12.0"])
 
 
 def test_all_reasons_at_once() -> None:
@@ -205,7 +221,7 @@ def test_flags_that_answer_known_failures_reach_the_build() -> None:
 )
 def test_flags_of_the_version_come_before_those_of_known_failures(version: str, flags: tuple[str, ...]) -> None:
     """Without ML_WHEEL_TYPE, TensorFlow 2.20 and 2.21 name the wheel X.dev0+selfbuilt, which is then refused."""
-    cudnn = "9.4.0" if version == "2.18.0" else "9.5.0"
+    cudnn = {"2.18.0": "9.4.0", "2.21.0": "9.8.0"}.get(version, "9.5.0")
     found = versions.resolve(TABLE, tensorflow=version, cudnn=cudnn).bazel_arguments
     assert found[: len(flags)] == flags
     assert all(flag.startswith("--copt=-Wno-") for flag in found[len(flags) :])
@@ -234,18 +250,40 @@ def can_be_built(tensorflow: str, cuda: str, cudnn: str) -> bool:
         return False
 
 
-@given(VERSION, VERSION, VERSION, VERSION, st.lists(st.sampled_from(["7.5", "8.9", "3.5", "12.0"]), max_size=3))
-def test_every_suggestion_can_be_built(tensorflow: str, python: str, cuda: str, cudnn: str, asked: list[str]) -> None:
+CARDS = sorted({number for row in TABLE.cuda_rows.values() for number in row.capabilities} | {"3.0", "8.8", "12.1"})
+
+
+def require_sound(asked: dict[str, Any]) -> None:
+    """Require that the set can be built, or that the error's hint can, and that its code runs on every card."""
     try:
-        found = versions.resolve(
-            TABLE, tensorflow=tensorflow, python=python, cuda=cuda, cudnn=cudnn, capabilities=asked
-        )
+        found = versions.resolve(TABLE, **asked)
     except UnsupportedError as error:
-        nearest = read_flags(error.remedy)
-        if tensorflow in TABLE.tensorflow_rows:
-            assert versions.resolve(TABLE, **nearest).tensorflow == nearest["tensorflow"]  # type: ignore[arg-type]
-    else:
-        assert found.tensorflow == tensorflow
+        remedy = error.remedy
+        if "--cuda " not in remedy:
+            return
+        found = versions.resolve(TABLE, **read_flags(remedy))  # type: ignore[arg-type]
+    for card in asked["capabilities"]:
+        covered = find_coverage(found.capabilities, numbers.strip_suffix(card))
+        assert "machine code" in (covered or ""), f"{found.render()} does not run on {card}"
+
+
+@given(VERSION, VERSION, VERSION, VERSION, st.lists(st.sampled_from(CARDS), min_size=1, max_size=3))
+def test_every_hint_can_be_built_and_runs_on_the_cards(
+    tensorflow: str, python: str, cuda: str, cudnn: str, cards: list[str]
+) -> None:
+    with contextlib.suppress(UsageError):
+        require_sound({"tensorflow": tensorflow, "python": python, "cuda": cuda, "cudnn": cudnn, "capabilities": cards})
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("tensorflow", TABLE.tensorflow_rows)
+def test_every_hint_of_the_whole_table_is_sound(tensorflow: str) -> None:
+    """Each CUDA with each card, and with each cuDNN in turn."""
+    releases = itertools.cycle(TABLE.cudnn_rows)
+    for (cuda, card), cudnn in zip(itertools.product(TABLE.cuda_rows, CARDS), releases, strict=False):
+        require_sound(
+            {"tensorflow": tensorflow, "python": "3.13", "cuda": cuda, "cudnn": cudnn, "capabilities": [card]}
+        )
 
 
 @given(WORDS, WORDS, WORDS, WORDS, st.lists(WORDS, max_size=3))
