@@ -43,14 +43,21 @@ def build(depth: int, growth: int = 12, classes: int = 10, shape: tuple[int, int
     return keras.Model(image, layers.Dense(classes)(layers.GlobalAveragePooling2D()(x)))
 
 
+def build_application(shape: tuple[int, int, int]) -> Any:
+    """Build DenseNet-121 of ``keras.applications`` for ten classes."""
+    import keras
+
+    return keras.applications.DenseNet121(weights=None, input_shape=shape, classes=10, classifier_activation=None)
+
+
 def make_step(job: dict[str, Any]) -> Callable[[], float]:
     import keras
     import tensorflow as tf
 
-    model = build(job.get("depth", 100))
+    images, labels = make_batch(job)
+    model = build_application(images.shape[1:]) if job.get("model") == "121" else build(job.get("depth", 100))
     optimizer = keras.optimizers.SGD(0.1, momentum=0.9, nesterov=True)
     criterion = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
-    images, labels = make_batch(job["batch"])
     if job["loop"] == "fit":
         model.compile(optimizer, criterion, jit_compile=False)
         return lambda: float(model.train_on_batch(images, labels))
@@ -58,7 +65,7 @@ def make_step(job: dict[str, Any]) -> Callable[[], float]:
     @tf.function
     def step(images: Any, labels: Any) -> Any:
         with tf.GradientTape() as tape:
-            loss = criterion(labels, model(images, training=True)) + tf.add_n(model.losses)
+            loss = criterion(labels, model(images, training=True)) + sum(model.losses)
         gradients = tape.gradient(loss, model.trainable_variables)
         optimizer.apply(gradients, model.trainable_variables)
         return loss

@@ -1,5 +1,6 @@
 """Trains with the package ``train``, by the functions that a run uses."""
 
+import dataclasses
 from collections.abc import Callable
 from typing import Any
 
@@ -7,7 +8,7 @@ import numpy as np
 
 from benchmarks.training.peers import make_batch
 from train import runtime
-from train.config import resolve
+from train.config import TrainConfig, resolve
 
 
 def load(threads: int) -> None:
@@ -17,6 +18,15 @@ def load(threads: int) -> None:
     from train.native import operations
 
     operations.set_threads(threads)
+
+
+def resize(config: TrainConfig, pixels: int) -> TrainConfig:
+    """Return a configuration for square images of another size than those of its data set."""
+
+    class Sized(TrainConfig):
+        shape = property(lambda _: (pixels, pixels, 3))
+
+    return Sized(**dataclasses.asdict(config))
 
 
 def make_step(job: dict[str, Any]) -> Callable[[], float]:
@@ -34,9 +44,11 @@ def make_step(job: dict[str, Any]) -> Callable[[], float]:
         kernels=job.get("kernels", "stock"),
         batch_size=job["batch"],
     )
+    if "pixels" in job:
+        config = resize(config, job["pixels"])
     current, rule = step.start(config)
     unit = np.ones(3)
     function = step.compile_train_step(step.make_train_step(current, rule, config, 0 * unit, unit), config)
-    images, labels = make_batch(job["batch"])
+    images, labels = make_batch(job)
     arguments = (tf.constant(images), tf.constant(labels, tf.int32), tf.constant(0.1))
     return lambda: float(function(*arguments).loss)

@@ -71,5 +71,5 @@ def make_step(job: dict[str, Any]) -> Callable[[], float]:
             weight.assign_sub(0.1 * (decayed + MOMENTUM * slot))
         return loss
 
-    images, labels = (tf.constant(part) for part in make_batch(job["batch"]))
+    images, labels = (tf.constant(part) for part in make_batch(job))
     return lambda: float(step(images, labels))

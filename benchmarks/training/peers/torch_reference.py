@@ -69,11 +69,21 @@ class DenseNet(nn.Module):
         return logits
 
 
+def build(job: dict[str, Any]) -> nn.Module:
+    efficient = job["structure"] == "efficient"
+    if job.get("model") != "121":
+        return DenseNet(job.get("depth", 100), efficient=efficient)
+    from torchvision.models import densenet121
+
+    model: nn.Module = densenet121(num_classes=10, memory_efficient=efficient)
+    return model
+
+
 def make_step(job: dict[str, Any]) -> Callable[[], float]:
-    model = DenseNet(job.get("depth", 100), efficient=job["structure"] == "efficient")
+    model = build(job)
     model = model.to(memory_format=torch.channels_last)
     optimizer = torch.optim.SGD(model.parameters(), 0.1, momentum=0.9, nesterov=True, weight_decay=1e-4)
-    images, labels = make_batch(job["batch"])
+    images, labels = make_batch(job)
     x = torch.from_numpy(images).permute(0, 3, 1, 2).contiguous(memory_format=torch.channels_last)
     y = torch.from_numpy(labels)
     run = torch.compile(model) if job.get("compile") else model

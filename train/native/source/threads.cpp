@@ -4,6 +4,7 @@
 
 #include <atomic>
 #include <condition_variable>
+#include <cstdint>
 #include <mutex>
 #include <thread>
 #include <vector>
@@ -27,19 +28,19 @@ class Pool {
   bool fits(int count) const { return owner_ == getpid() && static_cast<int>(helpers_.size()) + 1 == count; }
   bool is_inherited() const { return owner_ != getpid(); }  // a fork copies no threads
 
-  void run(int64_t pieces, void (*work)(void *, int64_t), void *context) {
+  // A thread that sleeps is not waited for: only pieces that were taken are.
+  void run(uint32_t pieces, void (*work)(void *, int64_t), void *context) {
+    work_ = work;
+    context_ = context;
+    open_.store(pieces, std::memory_order_relaxed);
+    const uint64_t ticket = (++round_ << 32) | pieces;
     {
       const std::lock_guard<std::mutex> hold(mutex_);
-      work_ = work;
-      context_ = context;
-      pieces_ = pieces;
-      next_.store(0, std::memory_order_relaxed);
-      busy_.store(static_cast<int>(helpers_.size()), std::memory_order_relaxed);
-      round_.fetch_add(1, std::memory_order_release);
+      ticket_.store(ticket, std::memory_order_release);
     }
     start_.notify_all();
-    take();
-    for (int spin = 0; busy_.load(std::memory_order_acquire) != 0; spin++) {
+    take(ticket);
+    for (int spin = 0; open_.load(std::memory_order_acquire) != 0; spin++) {
       if (spin < SPINS) {
         _mm_pause();
       } else {
@@ -52,29 +53,37 @@ class Pool {
     {
       const std::lock_guard<std::mutex> hold(mutex_);
       ended_ = true;
-      round_.fetch_add(1, std::memory_order_release);
     }
     start_.notify_all();
     for (std::thread &helper : helpers_) helper.join();
   }
 
  private:
-  void take() {
-    for (int64_t piece = next_.fetch_add(1); piece < pieces_; piece = next_.fetch_add(1)) work_(context_, piece);
+  // Runs pieces of the round that the ticket is of, until none is left or the round is over. While a piece is open, its
+  // round cannot end, so the work is read only after a piece was taken.
+  void take(uint64_t ticket) {
+    const uint64_t round = ticket >> 32;
+    while (ticket >> 32 == round && static_cast<uint32_t>(ticket) != 0) {
+      if (!ticket_.compare_exchange_weak(ticket, ticket - 1, std::memory_order_acquire)) continue;
+      work_(context_, static_cast<uint32_t>(ticket) - 1);
+      open_.fetch_sub(1, std::memory_order_release);
+      ticket = ticket_.load(std::memory_order_acquire);
+    }
   }
 
   void help(int number) {
     slot = number;
-    for (int64_t seen = 0;;) {
-      for (int spin = 0; spin < SPINS && round_.load(std::memory_order_acquire) == seen; spin++) _mm_pause();
-      {
+    for (uint64_t seen = 0;;) {
+      const auto is_new = [&] { return ticket_.load(std::memory_order_acquire) >> 32 != seen; };
+      for (int spin = 0; spin < SPINS && !is_new(); spin++) _mm_pause();
+      if (!is_new()) {
         std::unique_lock<std::mutex> hold(mutex_);
-        start_.wait(hold, [&] { return round_.load(std::memory_order_relaxed) != seen; });
+        start_.wait(hold, [&] { return ended_ || is_new(); });
         if (ended_) return;
-        seen = round_.load(std::memory_order_relaxed);
       }
-      take();
-      busy_.fetch_sub(1, std::memory_order_release);
+      const uint64_t ticket = ticket_.load(std::memory_order_acquire);
+      seen = ticket >> 32;
+      take(ticket);
     }
   }
 
@@ -82,11 +91,11 @@ class Pool {
   std::vector<std::thread> helpers_;
   std::mutex mutex_;
   std::condition_variable start_;
-  std::atomic<int64_t> round_{0}, next_{0};
-  std::atomic<int> busy_{0};
+  std::atomic<uint64_t> ticket_{0};  // the number of the round, and how many of its pieces nobody has taken
+  std::atomic<uint32_t> open_{0};    // pieces that are not finished
+  uint64_t round_ = 0;
   void (*work_)(void *, int64_t) = nullptr;
   void *context_ = nullptr;
-  int64_t pieces_ = 0;
   bool ended_ = false;
 };
 
@@ -107,7 +116,7 @@ int thread_slot() { return slot; }
 
 void run_pieces(int64_t pieces, void (*work)(void *context, int64_t piece), void *context) {
   const std::lock_guard<std::mutex> hold(calls);
-  if (wanted == 1 || pieces == 1) {
+  if (wanted == 1 || pieces == 1 || pieces > UINT32_MAX) {
     slot = 0;
     for (int64_t piece = 0; piece < pieces; piece++) work(context, piece);
     return;
@@ -121,7 +130,7 @@ void run_pieces(int64_t pieces, void (*work)(void *context, int64_t piece), void
     pool = new Pool(wanted);
   }
   slot = 0;
-  pool->run(pieces, work, context);
+  pool->run(static_cast<uint32_t>(pieces), work, context);
 }
 
 }  // namespace native
