@@ -1,5 +1,3 @@
-"""``python -m toolkit``."""
-
 import json
 import sys
 

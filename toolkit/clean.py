@@ -32,8 +32,8 @@ def find(
 ) -> list[Leftover]:
     """Return everything that the toolkit made: containers first, because an image in use cannot be removed.
 
-    ``client``: None to look at folders only. ``results``: folders of finished wheels and runs, searched for what killed
-    commands left. ``with_base``: base stand-ins too; making them again needs a Debian mirror.
+    ``results``: folders of finished wheels and runs, searched for what killed commands left. ``with_base``: base
+    stand-ins too; making them again needs a Debian mirror.
     """
     unfinished = [item for folder in results for item in _find_unfinished(folder)]
     return [*(_find_in_engine(client, with_base) if client else ()), *_find_folders(state), *unfinished]
@@ -65,17 +65,16 @@ def _find_in_engine(client: docker.DockerClient, with_base: bool) -> list[Leftov
 
 
 def find_others(client: docker.DockerClient) -> list[str]:
-    """Return the names of images that have the toolkit's label but belong to the user, who named them with ``--tag`` or
-    built them on an image of the toolkit, from which they inherited its labels.
-    """
+    """Return the names of images that have the toolkit's label but belong to the user, who named or derived them."""
     with translating_errors("listing the images that the toolkit did not name"):
         images = client.images.list(filters={"label": f"{naming.OWNER_LABEL}=toolkit"})
     return sorted(tag for item in images for tag in item.tags if not _is_named_by_toolkit(item, tag))
 
 
 def find_caches(*, with_cache: bool) -> tuple[list[Leftover], list[buildx.CacheMount]]:
-    """Return Bazel's cache mounts to remove, and those to keep. Without ``with_cache``, only those that ``verify
-    --rebuild`` left are removed, because no build uses them again.
+    """Return Bazel's cache mounts to remove, and those to keep.
+
+    Without ``with_cache``, only those that ``verify --rebuild`` left are removed, because no build uses them again.
     """
     found = buildx.find_caches()
     removed = [each for each in found if with_cache or each.name.startswith(naming.REBUILD_CACHE)]
@@ -125,7 +124,6 @@ def _find_user(folder: Path) -> str:
 
 
 def remove(leftover: Leftover) -> str:
-    """Remove a leftover. Return an empty string, or why it could not be removed."""
     try:
         match leftover.kind:
             case "container":

@@ -1,7 +1,4 @@
-"""Prints results on standard output, and everything else on standard error.
-
-So the output of ``--json`` can be piped while progress is still shown. cargo, uv and docker buildx do the same.
-"""
+"""Prints results on standard output, and everything else on standard error, as cargo, uv and docker buildx do."""
 
 import json
 import os
@@ -37,14 +34,12 @@ class Console:
 
     @contextmanager
     def timed(self, step: str, text: str) -> Iterator[None]:
-        """Announce a step, and print how long it took when it succeeds."""
         self.heading(step, f"{text} …")
         start = monotonic()
         yield
         self.heading(step, f"done in {monotonic() - start:.1f} s")
 
     def fail(self, text: str) -> None:
-        """Print an error, also with ``--quiet``."""
         _print_error(f"{_paint('error:', _RED)} {text}")
 
     def result(self, value: Mapping[str, Any], text: str) -> None:
@@ -61,7 +56,6 @@ class Console:
 
     @property
     def live(self) -> bool:
-        """Whether a line on standard error may be overwritten."""
         return self.verbosity >= 0 and sys.stderr.isatty() and os.environ.get("TERM") != "dumb"
 
 
@@ -96,11 +90,7 @@ PLAIN_SECONDS = 15.0
 
 
 class StatusLine:
-    """One line with the latest state of a long step.
-
-    It is redrawn on a terminal, and printed at intervals elsewhere. rich's progress bar is not used, because loading it
-    takes longer than an up-to-date command.
-    """
+    """Shows the latest state of a long step on one line; rich's bar would take longer to load than a whole command."""
 
     def __init__(self, console: Console, step: str) -> None:
         self._console = console

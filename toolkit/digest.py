@@ -1,6 +1,7 @@
-"""Computes content digests, written ``sha256:<64 hex digits>`` as OCI does. :func:`digest_file` reads the content each
-time. Inside :func:`remembering`, it caches digests of large files by path, size, times and inode, and :func:`recall`
-caches values. `toolkit verify` does not use this cache.
+"""Computes content digests, written ``sha256:<64 hex digits>`` as OCI does.
+
+Inside :func:`remembering`, :func:`digest_file` caches digests of large files by path, size, times and inode.
+`toolkit verify` does not use this cache.
 """
 
 import hashlib
@@ -57,7 +58,6 @@ def digest_bytes(data: bytes) -> str:
 
 
 def digest_file(path: Path) -> str:
-    """Return the digest of a file's bytes; inside :func:`remembering` it may come from the cache."""
     before = path.stat()
     if not _active or before.st_size < _LARGE:
         return _read(path)

@@ -70,10 +70,7 @@ def resolve(settings: Settings) -> EnvironmentSpec:
 
 
 def find_wheel(wheel: str | None) -> Path | None:
-    """Return the file that ``--wheel`` names: itself, or the only wheel in a folder.
-
-    None means the published wheel. Raises UsageError: there is none, or more than one.
-    """
+    """Return the file that ``--wheel`` names, or None for the published wheel. Raises UsageError: none, or many."""
     if wheel is None or wheel == PUBLISHED:
         return None
     path = Path(wheel)

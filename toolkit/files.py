@@ -18,10 +18,7 @@ _STAGING_NAME = re.compile(r"\.[0-9a-f]{12}\.[a-z0-9_]{8}")
 
 
 def write_atomically(path: Path, data: str | bytes) -> None:
-    """Write a file completely or not at all, through a temporary file beside it.
-
-    Raises PreflightError: the folder cannot be written, or the disk is full; the old file is intact.
-    """
+    """Write a file completely or not at all. Raises PreflightError: the folder is read-only, or the disk is full."""
     content = data.encode() if isinstance(data, str) else data
     temporary = None
     try:
@@ -44,7 +41,6 @@ def write_atomically(path: Path, data: str | bytes) -> None:
 
 
 def write_json(path: Path, value: object) -> None:
-    """Write a value as indented JSON. Raises what :func:`write_atomically` raises."""
     write_atomically(path, json.dumps(value, indent=2, sort_keys=True) + "\n")
 
 
@@ -79,9 +75,10 @@ class Staging:
 
 @contextmanager
 def stage(parent: Path, name: str) -> Iterator[Staging]:
-    """Make a hidden, locked folder for one command, named by a shortened digest, and remove it at the end unless it was
-    moved. The kernel releases the lock when this process and all children that inherited it have ended; filelock's
-    locks are not inherited. The next command of its kind or ``toolkit clean`` removes an unlocked folder.
+    """Make a hidden, locked folder for one command, and remove it at the end unless it was moved.
+
+    The kernel releases the lock when this process and all children that inherited it have ended; filelock's locks are
+    not inherited. The next command of its kind or ``toolkit clean`` removes an unlocked folder.
     """
     sweep(parent)
     with _open(parent) as door:
@@ -99,7 +96,6 @@ def stage(parent: Path, name: str) -> Iterator[Staging]:
 
 
 def find_staging(parent: Path) -> list[Path]:
-    """Return the staging folders of running and of killed commands."""
     try:
         paths = sorted(parent.iterdir())
     except OSError:
@@ -117,7 +113,6 @@ def is_abandoned(path: Path) -> bool:
 
 
 def sweep(parent: Path) -> None:
-    """Remove the folders that killed commands left."""
     for path in find_staging(parent):
         if is_abandoned(path):
             # Each command makes a new folder, so none starts to use this one.

@@ -26,7 +26,6 @@ class Finding:
 
     @property
     def level(self) -> Literal["ok", "warn", "fail"]:
-        """How the state affects a command: only ``fail`` stops it."""
         if self.state == "ok":
             return "ok"
         return "fail" if self.state == "fail" and not self.advisory else "warn"

@@ -1,7 +1,6 @@
 """Reads and writes ``toolkit.lock.yaml``: every pin from the base image to the wheel.
 
-A pin that cannot be determined on this machine stays empty; it is never guessed. A lock without empty pins reaches rung
-R0 of the reproducibility ladder: every input is pinned and checked.
+A pin that cannot be determined on this machine stays empty; it is never guessed.
 """
 
 import re
@@ -40,8 +39,6 @@ _HEAD = "# Every pin of the chain, written by `toolkit lock`; an empty one is fl
 
 @dataclass(frozen=True, kw_only=True)
 class Lock:
-    """A set of versions, and the pins of everything that goes into its wheel."""
-
     spec: Mapping[str, str]  # versions by name; capabilities as one text, separated by commas
     pins: Mapping[str, str]  # value of each pin by name; empty if it is floating
 
@@ -69,11 +66,10 @@ def rank(floating: Collection[str]) -> str:
 def collect(
     spec: Spec, table: Table, *, base_image: str, base_digest: str = "", apt_snapshot: str = "", commit: str = ""
 ) -> Lock:
-    """Return the lock of a set of versions.
+    """Return the lock of a set of versions, by the arguments, the table and this clone's files.
 
-    Its pins come from the arguments, the table and this clone's files. ``base_digest``: content digest of the base
-    image, or empty. ``apt_snapshot``: day of Debian's snapshot archive, ``YYYYMMDDTHHMMSSZ``. ``commit``: commit of
-    TensorFlow, used if the table has none. Raises UsageError: ``apt_snapshot`` does not have this form.
+    ``base_digest``: content digest of the base image, or empty. ``commit``: commit of TensorFlow, used if the table has
+    none. Raises UsageError: ``apt_snapshot``, a day of Debian's archive, is not ``YYYYMMDDTHHMMSSZ``.
     """
     if apt_snapshot and not _SNAPSHOT.fullmatch(apt_snapshot):
         raise UsageError(f"not a snapshot's day: {apt_snapshot!r}", remedy="write it as 20261121T000000Z")
@@ -135,7 +131,6 @@ def ask_commit(version: str) -> str:
 
 
 def write(path: Path, lock: Lock) -> None:
-    """Write the lock. Raises what :func:`toolkit.files.write_atomically` raises."""
     files.write_atomically(path, _HEAD + yaml.safe_dump(lock.describe(), sort_keys=False, width=120))
 
 

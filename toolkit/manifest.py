@@ -1,7 +1,4 @@
-"""Reads and writes the record beside each artifact: what it is, and the digest of what it was made from.
-
-Each manifest names its parent (run → environment or image → wheel → lock), so a run leads back to the lock.
-"""
+"""Reads and writes the record beside each artifact, with the digest of its parent: run → environment → wheel → lock."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field

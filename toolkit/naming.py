@@ -35,15 +35,13 @@ COMPOSE_IMAGES = "toolkit/train:compose-"
 
 
 def name_image(target: str, variant: str, plan: str) -> str:
-    """Return the name of an image that the user did not name. ``variant``: ``cpu`` or ``cuda-X.Y.Z``."""
     return f"{IMAGE_REPOSITORY}/{target}:{variant}-{shorten(plan)}"
 
 
 def is_given(name: str, plan: str) -> bool:
     """Return whether the toolkit chose the name of an image; otherwise the image is a user's.
 
-    ``plan``: digest on its label, or empty. Neither name nor label is enough: derived images inherit labels, and any
-    name may be chosen.
+    Neither name nor label is enough: derived images inherit labels, and any name may be chosen.
     """
     if name in SCRIPT_IMAGES or name == STANDIN_BASE or name.startswith(COMPOSE_IMAGES):
         return True

@@ -1,7 +1,4 @@
-"""Plans the tasks that commands share: wheel, environment, smoke, train.
-
-``toolkit up`` runs all of them in this order, other commands some. A dry run prints them.
-"""
+"""Plans the tasks that commands share: wheel, environment, smoke, train."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -62,11 +59,10 @@ class Resolved:
 
 
 def resolve(request: Request, console: Console) -> Resolved:
-    """Choose the engine and the environment, and check that they can work.
+    """Choose the engine and the environment, and check a user's wheel against the base image.
 
-    A user's wheel is checked against the base image. The image is pulled for that, except in a dry run. Raises
-    UnsupportedError: the versions are incompatible, or the wheel cannot run in the environment; IntegrityError: the
-    wheel is damaged; EngineError: the requested engine does not answer; PreflightError: it has no base image.
+    A missing base image is pulled, except in a dry run. Raises UnsupportedError: the versions are incompatible, or the
+    wheel cannot run; IntegrityError: the wheel is damaged; EngineError; PreflightError: there is no base image.
     """
     spec = environments.resolve(request.settings)
     wheel = environments.find_wheel(request.wheel)
@@ -81,10 +77,8 @@ def resolve(request: Request, console: Console) -> Resolved:
 def use_wheel(spec: EnvironmentSpec, path: Path, platform: Platform) -> EnvironmentSpec:
     """Check the user's wheel, and return the environment with this wheel instead of the published one.
 
-    ``spec``: the environment; the wheel must match its versions. ``platform``: the C library and Python of the
-    environment, as far as they are known. Raises UnsupportedError: the wheel is not TensorFlow, has other versions, or
-    needs a newer C library; IntegrityError: the wheel is damaged, or contradicts the checksums or the manifest beside
-    it.
+    Raises UnsupportedError: it is not TensorFlow, has other versions, or needs a newer C library; IntegrityError: it is
+    damaged, or contradicts the checksums or the manifest beside it.
     """
     # The library that reads ELF is slow to load, and only a user's wheel needs it.
     from toolkit.wheel import fitness, folder, inspection
@@ -155,8 +149,9 @@ def smoke_task(
     again: bool = False,
     required: bool = False,
 ) -> Task[Report]:
-    """Return the task that runs the checks, or reuses their last report on the same environment unless ``again`` is
-    set. It raises CheckError if the checks did not finish, or if one failed and ``required`` is set.
+    """Return the task that runs the checks, or reuses their last report unless ``again`` is set.
+
+    ``required``: raise CheckError if a check failed.
     """
     commands = resolved.engine.commands(resolved.reference, launch.plan(ask))
 
@@ -183,8 +178,7 @@ def train_task(
 ) -> Task[dict[str, Any]]:
     """Return the task that trains, or returns the manifest of the run if it is finished.
 
-    Its result and its errors are those of :func:`toolkit.training.run`. The printed command has an empty
-    ``TOOLKIT_PARENT`` if the environment does not exist yet.
+    The printed command has an empty ``TOOLKIT_PARENT`` if the environment does not exist yet.
     """
     gpu, quiet = resolved.gpu, console.verbosity < 0
     parent = training.describe_parent(resolved.existing) if resolved.existing else {}

@@ -85,7 +85,6 @@ def run(tasks: Sequence[Task[Any]], console: Console, *, dry_run: bool = False) 
 
 
 def print_plan(plan: Plan, console: Console) -> None:
-    """Print the commands of a plan, one a line and quoted for a POSIX shell, or with ``--json`` the whole plan."""
     value = {"commands": plan.commands, "plan": plan.to_json()}
     console.result(value, "\n".join(shlex.join(argv) for argv in plan.commands))
 

@@ -19,9 +19,7 @@ OTHER_BYTES = re.compile(
 
 
 def stop(process: subprocess.Popen[str], *, grace: float, first: signal.Signals = signal.SIGTERM) -> None:
-    """Ask a process that leads its own session and its children to stop with the signal ``first``, wait ``grace``
-    seconds, and kill those that still run.
-    """
+    """Ask a process that leads its own session, and its children, to stop; kill them after ``grace`` seconds."""
     for signum, patience in ((first, grace), (signal.SIGKILL, None)):
         try:
             os.killpg(process.pid, signum)
@@ -34,7 +32,6 @@ def stop(process: subprocess.Popen[str], *, grace: float, first: signal.Signals 
 
 
 def describe_wrong_package(why: str) -> IntegrityError:
-    """Return the error for a download that matches :data:`OTHER_BYTES`."""
     return IntegrityError(
         "a downloaded package does not have the hash that the lock promises",
         why=why,

@@ -20,7 +20,6 @@ def locate(name: str) -> Path:
 
 
 def shorten(path: Path) -> str:
-    """Return the path relative to the current folder, if it is below it."""
     try:
         return str(path.resolve().relative_to(Path.cwd()))
     except ValueError:

@@ -1,7 +1,6 @@
 """Plans and runs a rehearsal: the training job on the emulated GPU of ``train.rehearsal``.
 
-It always runs on the host: the emulation is compiled for the installed TensorFlow, and the images have no compiler. It
-needs no GPU, no driver and no network.
+It always runs on the host: the emulation is compiled for the installed TensorFlow, and the images have no compiler.
 """
 
 import json
@@ -25,9 +24,7 @@ _LIBRARY: Final = "rehearsal"
 
 
 def choose_spec(settings: Settings) -> EnvironmentSpec:
-    """Return the environment of a rehearsal. Raises UnsupportedError: there is no emulation for this TensorFlow or
-    Python; UsageError: the settings choose the container engine.
-    """
+    """Return the environment. Raises UnsupportedError: no emulation for these versions; UsageError: not on the host."""
     locked = load_table().rehearsal
     if settings.tensorflow != locked.tensorflow or settings.python not in locked.python:
         raise UnsupportedError(
@@ -45,10 +42,7 @@ def choose_spec(settings: Settings) -> EnvironmentSpec:
 
 
 def plan_tasks(arguments: Sequence[str], settings: Settings, console: Console) -> list[Task[Any]]:
-    """Return the tasks: make the environment, and run the rehearsal in it.
-
-    Raises TrainError: an argument is invalid; UnsupportedError, UsageError: as :func:`choose_spec`.
-    """
+    """Return the tasks: make the environment, and rehearse in it. Raises TrainError: an argument is invalid."""
     engine = make_host_engine(settings)
     plan = engine.plan(choose_spec(settings))
     job = plan_job(arguments, plan.reference)
@@ -69,7 +63,6 @@ def plan_tasks(arguments: Sequence[str], settings: Settings, console: Console) -
 
 
 def plan_job(arguments: Sequence[str], environment: str) -> Job:
-    """Return the job ``python -m train.rehearsal`` in an environment's folder. Raises TrainError: wrong arguments."""
     read(arguments)
     library = Mount(source=Path(environment) / _LIBRARY, target="/library", writable=True)
     # -P: do not import a train.py of the current folder.
@@ -82,7 +75,6 @@ def plan_job(arguments: Sequence[str], environment: str) -> Job:
 
 
 def run(engine: HostEngine, environment: Environment, arguments: Sequence[str], console: Console) -> None:
-    """Run a rehearsal and show its report. Raises JobError: it failed, and has printed the reason."""
     if not console.json:
         code = engine.run(environment, plan_job(arguments, environment.reference))
     else:

@@ -51,10 +51,7 @@ _NAMES = tuple(item.name for item in fields(Settings) if item.name != "sources")
 def resolve(
     flags: Mapping[str, str | None], *, file: Path | None = None, environment: Mapping[str, str] = os.environ
 ) -> Settings:
-    """Merge the four layers: ``flags`` (None where one was not given), variables such as ``TOOLKIT_CUDA``, and
-    ``file``, by default the ``toolkit.yaml`` of the current folder. Raises UsageError: a name is unknown, or a value is
-    wrong.
-    """
+    """Merge the four layers; ``file`` is by default the ``toolkit.yaml`` of the current folder. Raises UsageError."""
     values: dict[str, str] = {}
     sources = dict.fromkeys(_NAMES, "default")
     path = file or Path("toolkit.yaml")

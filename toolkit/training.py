@@ -22,12 +22,7 @@ RUNS = "/runs"
 
 
 def read_arguments(arguments: Sequence[str], settings: Settings) -> TrainConfig:
-    """Parse the job's arguments, with the folders of the settings as defaults.
-
-    Raises:
-        TrainError: an argument is invalid.
-        DataError: the folder of a local copy does not exist.
-    """
+    """Parse the job's arguments. Raises TrainError: one is invalid; DataError: there is no folder of a local copy."""
     config = parse(["--out", settings.runs, "--cache-dir", settings.data, *arguments])
     if config.data_dir and not Path(config.data_dir).is_dir():
         raise DataError(
@@ -81,12 +76,7 @@ def run(
     gpu: bool,
     quiet: bool = False,
 ) -> dict[str, Any]:
-    """Run the job to its end, and return the run's manifest.
-
-    Raises:
-        JobError: the job failed or left no manifest.
-        PreflightError: a folder cannot be written.
-    """
+    """Run the job, and return the run's manifest. Raises JobError: it failed; PreflightError: a folder is read-only."""
     parent = describe_parent(environment)
     job = plan(arguments, config, parent=parent, gpu=gpu, quiet=quiet)
     for mount in job.mounts:
@@ -108,10 +98,9 @@ def run(
 
 
 def describe_parent(environment: Environment) -> dict[str, Any]:
-    """Return what a run records of its environment, including the parent in the environment's manifest.
+    """Return what a run records of its environment, so that it names its origin even after the environment was removed.
 
-    With it a run names its origin even after its environment was removed. ``code`` is the digest of the training job's
-    files; it is None for an image, whose own digest covers them.
+    ``code`` is the digest of the training job's files; it is None for an image, whose own digest covers them.
     """
     record = manifest.read(environment.folder)
     own = environment.kind == "image"

@@ -1,5 +1,3 @@
-"""``toolkit build-wheel`` and ``toolkit build-image``."""
-
 from pathlib import Path
 from typing import Annotated, Literal
 

@@ -1,8 +1,4 @@
-"""Provides the shared parts of all commands: options, settings, a console, and the exit codes of errors.
-
-A command declares its own options and names the shared ones. :func:`command` adds those to its signature, which Typer
-reads, and passes their values as a :class:`Session`.
-"""
+"""Provides the shared parts of all commands: options, settings, a console, and the exit codes of errors."""
 
 import functools
 import inspect
@@ -67,10 +63,9 @@ class Session:
 
 
 def command(*shared: str, remember: bool = False, **fixed: str) -> Callable[[Callable[..., None]], Callable[..., None]]:
-    """Turn a function whose first parameter is ``session`` into a command.
+    """Turn a function whose first parameter is ``session`` into a command with the ``shared`` settings as options.
 
-    ``shared``: names of settings that become its options. ``fixed``: settings that it sets itself. ``remember``:
-    whether digests are cached.
+    ``fixed``: settings that it sets itself. ``remember``: whether digests are cached.
     """
 
     def decorate(function: Callable[..., None]) -> Callable[..., None]:
@@ -116,9 +111,6 @@ def _remembering(settings: Settings) -> AbstractContextManager[None]:
 
 @contextmanager
 def _reporting(console: Console) -> Iterator[None]:
-    """Report a known failure as one message and its exit code (with ``--json`` on standard output too), an unknown one
-    as a traceback and exit code 1.
-    """
     # systemd and CI end a program by SIGTERM, a closed terminal by SIGHUP: both are handled as Ctrl-C is.
     # An ignored signal stays ignored, for nohup.
     for asked in (signal.SIGTERM, signal.SIGHUP):

@@ -1,5 +1,3 @@
-"""``toolkit doctor`` and ``toolkit clean``."""
-
 from pathlib import Path
 from typing import Annotated
 

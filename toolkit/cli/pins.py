@@ -1,5 +1,3 @@
-"""``toolkit matrix`` and ``toolkit lock``."""
-
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated

@@ -1,5 +1,3 @@
-"""``toolkit verify`` and ``toolkit reproduce``."""
-
 from pathlib import Path
 from typing import Annotated
 

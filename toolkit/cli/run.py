@@ -1,5 +1,3 @@
-"""``toolkit up``, ``smoke``, ``train`` and ``rehearse``: the commands that run TensorFlow."""
-
 from dataclasses import replace
 from typing import TYPE_CHECKING, Annotated, Literal
 
@@ -112,7 +110,7 @@ def up(
 
 
 def _build_wheel(session: Session, request: "Request", wanted: "WheelRequest") -> "Request | None":
-    """Build the wheel, or reuse it, and return the request that installs it; None if a dry run ends here."""
+    """Build or reuse the wheel, and return the request that installs it; None if a dry run ends here."""
     from toolkit import pipeline
     from toolkit.plan import run
 

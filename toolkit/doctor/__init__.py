@@ -1,5 +1,3 @@
-"""Examines what this machine can and cannot do."""
-
 from toolkit.doctor import machine, services
 from toolkit.findings import Finding
 from toolkit.settings import Settings

@@ -197,6 +197,5 @@ def estimate_build() -> Finding:
 
 
 def _find_engine_root() -> Path:
-    """Return where the engine keeps its layers and caches, as far as this process can see it."""
     root = Path("/var/lib/docker")
     return root if root.is_dir() else Path("/")

@@ -1,8 +1,7 @@
-"""Runs ``docker buildx build`` and reads its output.
+"""Runs ``docker buildx build``, because the SDK cannot drive BuildKit (docker/docker-py#2230), and reads its output.
 
-The docker SDK cannot drive BuildKit (docker/docker-py#2230), so builds use the command. ``--progress=rawjson`` prints
-one JSON object for each group of changes: vertexes (steps), statuses (downloads), logs. buildx 0.13 spreads an object
-over many lines; later releases write it on one.
+``--progress=rawjson`` prints a JSON object for each group of changes: vertexes (steps), statuses (downloads), logs.
+buildx 0.13 spreads an object over many lines; later releases write it on one.
 """
 
 import base64
@@ -124,9 +123,8 @@ def build(
 ) -> Transcript:
     """Run a build to its end, and write its output to ``log``.
 
-    ``step`` labels the progress line. ``observe`` gets each line of the log, and returns the progress or an empty text.
-    The command inherits the descriptors in ``keep``, such as locks. Raises BuildError: a step failed; EngineError: the
-    engine did not answer; PreflightError: the disk filled up.
+    ``observe`` gets each line of the log, and returns the progress or an empty text. The command inherits the locks in
+    ``keep``. Raises BuildError: a step failed; EngineError: no answer; PreflightError: the disk is full.
     """
     files.require_writable(log.parent)
     transcript = Transcript()
@@ -185,7 +183,6 @@ class CacheMount:
 
 
 def find_caches() -> list[CacheMount]:
-    """Return the Bazel caches of the current builder, sorted by name; none if there is no builder."""
     said = _call("du", "--verbose", "--filter", "type=exec.cachemount")
     return sorted(_read_caches(said.stdout if said else ""), key=lambda mount: (mount.name, mount.id))
 
@@ -201,7 +198,6 @@ def remove_cache(mount: CacheMount) -> str:
 
 @contextmanager
 def removing_caches(name: str, console: Console) -> Iterator[None]:
-    """Remove the caches of one name when the block ends, and report those that stay."""
     try:
         yield
     finally:

@@ -1,5 +1,3 @@
-"""Chooses the engine: the one asked for, or the best on this machine."""
-
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -18,8 +16,7 @@ class Choice:
 def choose(settings: Settings, *, target: str = "train", tag: str = "") -> Choice:
     """Choose an engine; ``auto`` means the container engine if it can build on this machine, else the host.
 
-    ``target`` and ``tag`` are the stage and the name of its image. Raises EngineError or PreflightError: ``docker`` was
-    asked for and does not answer, or has no base image.
+    Raises EngineError or PreflightError: ``docker`` was asked for and does not answer, or has no base image.
     """
     if settings.engine == "host":
         return Choice(engine=make_host_engine(settings), why="asked for")

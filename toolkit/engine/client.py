@@ -40,11 +40,7 @@ GPU_REMEDY = (
 
 @contextmanager
 def translating_errors(doing: str) -> Iterator[None]:
-    """Turn the SDK's exceptions into errors of this project.
-
-    Raises EngineError: the engine refused the request, stopped answering, or gave an invalid answer; CheckError: a job
-    needs a GPU, and the engine has none.
-    """
+    """Turn the SDK's exceptions into EngineError, or CheckError if a job needs a GPU and the engine has none."""
     try:
         yield
     except (DockerException, requests.RequestException) as error:
@@ -85,7 +81,6 @@ def _find_endpoint() -> dict[str, Any]:
 
 @cache
 def find_buildx() -> str | None:
-    """Return the version line of ``docker buildx``, or None if it is missing."""
     try:
         answer = subprocess.run(
             ["docker", "buildx", "version"], capture_output=True, text=True, timeout=20, check=False
@@ -96,13 +91,11 @@ def find_buildx() -> str | None:
 
 
 def is_old_buildx(line: str) -> bool:
-    """Return whether a version line names a release that is too old; a line of unknown form counts as new."""
     match = re.search(r"buildx v?(\d+)\.(\d+)", line)
     return match is not None and (int(match[1]), int(match[2])) < OLDEST_BUILDX
 
 
 def require_buildx() -> None:
-    """Raise EngineError if the docker client has no buildx, or one that is too old."""
     found = find_buildx()
     if found is not None and is_old_buildx(found):
         raise EngineError(
@@ -134,8 +127,7 @@ class BaseImage:
 def select_base(client: docker.DockerClient, settings: Settings) -> BaseImage:
     """Return the wanted base image of this machine, else a local stand-in, else the wanted one of the registry.
 
-    The stand-in never replaces a base image that the user named. Raises PreflightError: none of these is available;
-    EngineError: the engine stopped answering.
+    A stand-in never replaces an image that the user named. Raises PreflightError: none of these is available.
     """
     wanted = settings.base_image
     with translating_errors("looking for the base image"):
@@ -158,17 +150,13 @@ def select_base(client: docker.DockerClient, settings: Settings) -> BaseImage:
 
 
 def find_digest(client: docker.DockerClient, reference: str) -> str | None:
-    """Return the digest of an image on this machine, or None. Raises EngineError: the engine stopped answering."""
     with translating_errors("looking for an image"):
         found = _find_base(client, reference)
         return found.identity if found else None
 
 
 def read_files(client: docker.DockerClient, reference: str, folder: str) -> dict[str, str]:
-    """Return the text of each file in a folder of an image, by name.
-
-    No program of the image runs. Raises EngineError: the engine stopped answering, or the image has no such folder.
-    """
+    """Return the text of each file in a folder of an image, by name. No program of the image runs."""
     with translating_errors("reading files of an image"):
         container = client.containers.create(
             reference, "true", labels={naming.OWNER_LABEL: "toolkit", naming.JOB_LABEL: "files"}
@@ -191,7 +179,6 @@ class InspectedImage:
 
 
 def inspect(reference: str) -> InspectedImage | None:
-    """Return an image by name or id, or None if the engine has none. Raises EngineError: no engine answers."""
     client = connect()
     with translating_errors("looking at an image"):
         try:

@@ -1,8 +1,7 @@
 """Describes a container once, for the SDK and for the printed command. compose.yaml has the same options.
 
-This module also decides who owns a job's outputs. No container runs as root. For an ordinary user it runs under the
-user's ids. For root it runs under the ids of the image's user, as compose does with the ``.env`` of ``toolkit doctor
---write-env``, so that either can continue a run of the other.
+No container runs as root. For an ordinary user it runs under the user's ids. For root it runs under those of the
+image's user, as compose does with the ``.env`` of ``toolkit doctor --write-env``, so that either can continue a run.
 """
 
 import json
@@ -124,10 +123,7 @@ def container_user() -> str:
 
 
 def give_to_container(mounts: Iterable[Mount]) -> None:
-    """Make the container's user the owner of the writable mounts, if root calls.
-
-    A parent folder that holds nothing else was made for the mount, and gets the same owner.
-    """
+    """Make the container's user the owner of the writable mounts, and of parents made for them, if root calls."""
     if os.getuid():
         return
     for mount in mounts:
@@ -150,7 +146,6 @@ def give_to_parent(mounts: Iterable[Mount]) -> None:
 
 
 def give(folder: Path, uid: int, gid: int) -> None:
-    """Change the owner of a folder and of everything in it. Links themselves are changed, never followed."""
     for path in [folder, *folder.rglob("*")]:
         # A running job may remove its files at any moment.
         with suppress(FileNotFoundError):
@@ -158,7 +153,6 @@ def give(folder: Path, uid: int, gid: int) -> None:
 
 
 def _name_mounts(job: Job) -> dict[str, str]:
-    """Return the variable with the host paths, which the job's messages then use."""
     mounts = [*job.mounts, *(part for part in job.argv if isinstance(part, Mount))]
     names = {mount.target: str(mount.source) for mount in mounts}
     return {naming.PATHS_VARIABLE: json.dumps(names, ensure_ascii=False, sort_keys=True)} if names else {}

@@ -27,11 +27,7 @@ _CAUSE = re.compile(rf"^ +(?:error|ERROR|cause): |{processes.OTHER_BYTES.pattern
 def plan_image(
     spec: EnvironmentSpec, base: BaseImage, *, state: Path, target: str = "train", ca_bundle: str = "", tag: str = ""
 ) -> EnvironmentPlan:
-    """Plan an image from the project's files.
-
-    ``target``: stage of docker/Dockerfile. ``ca_bundle``: PEM file, a secret of the build that enters no layer.
-    ``tag``: its name; by default derived from the digest.
-    """
+    """Plan an image of a stage of docker/Dockerfile. ``ca_bundle``: PEM file, a secret of the build, in no layer."""
     arguments = {
         "BASE_IMAGE": base.reference,
         "REQUIREMENTS": spec.requirements,
@@ -77,8 +73,6 @@ def plan_image(
 
 
 class DockerEngine:
-    """Runs jobs in containers of images that it builds, with the ``ca_bundle`` and ``tag`` of :func:`plan_image`."""
-
     name = "docker"
 
     def __init__(
@@ -192,7 +186,6 @@ class DockerEngine:
 
 
 def run(client: docker.DockerClient, job: Job, *, image: str, listener: Listener | None = None) -> int:
-    """Run a job in a new container, remove it, and return the exit code. Raises what :meth:`Engine.run` raises."""
     # A terminal has only one stream: all output goes to the user, and none to the listener.
     terminal = job.terminal and sys.stderr.isatty()
     container.give_to_container(job.mounts)

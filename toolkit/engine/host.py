@@ -1,7 +1,4 @@
-"""Implements the host engine: virtual environments with the same locked sets as the images, and jobs in them.
-
-It is for machines without a container engine. It does not isolate jobs as a container does.
-"""
+"""Implements the host engine: virtual environments with the same locked sets as the images; jobs are not isolated."""
 
 import fcntl
 import json
@@ -32,8 +29,6 @@ REPORT = "pip-report.json"
 
 
 class HostEngine:
-    """Runs jobs with an interpreter of this machine. ``ca_bundle``: PEM file for downloads, or empty."""
-
     name = "host"
 
     def __init__(self, state: Path, ca_bundle: str = "") -> None:
@@ -75,10 +70,9 @@ class HostEngine:
         return _describe(plan, reused=True)
 
     def prepare(self, plan: EnvironmentPlan, console: Console) -> Environment:
-        """Make an environment.
+        """Make an environment, with its manifest last, so that an incomplete one is made again.
 
-        The manifest is written last, so that an incomplete one is made again. Raises BuildError: pip failed;
-        IntegrityError: a package's bytes are not those of the lock; PreflightError: too little disk.
+        Raises BuildError: pip failed; IntegrityError: a package is not the locked one; PreflightError: too little disk.
         """
         files.require_writable(plan.folder.parent)
         with making(plan.folder):
@@ -134,10 +128,9 @@ def interpreter(folder: Path) -> Path:
 
 
 def find_cuda(folder: Path) -> dict[str, str]:
-    """Return the variables by which TensorFlow finds the CUDA wheels of an environment.
+    """Return the variables by which TensorFlow finds the CUDA wheels of an environment; images have links instead.
 
-    Images have links instead. By default XLA uses the first ptxas on PATH, which may be of another CUDA, and nothing
-    finds the profiler's library.
+    By default XLA uses the first ptxas on PATH, which may be of another CUDA, and nothing finds the profiler's library.
     """
     found = next(iter(folder.glob("venv/lib/python3.*/site-packages/nvidia")), None)
     if found is None:
@@ -205,10 +198,7 @@ def _make(plan: EnvironmentPlan, console: Console) -> None:
 
 
 def _describe_wheel(plan: EnvironmentPlan) -> dict[str, Any]:
-    """Return the manifest's entry for the installed wheel.
-
-    That of a published wheel comes from pip's report. https://pip.pypa.io/en/stable/reference/installation-report/
-    """
+    """Describe the installed wheel, by pip's report: https://pip.pypa.io/en/stable/reference/installation-report/."""
     if plan.spec.wheel:
         return {"kind": "wheel", "name": plan.spec.wheel.name, "digest": plan.inputs["wheel"]}
     from packaging.utils import canonicalize_name  # slow to load, and not needed where the environment exists

@@ -62,24 +62,15 @@ class Engine(Protocol):
     def has_gpu(self) -> bool: ...
 
     def find_platform(self, *, fetch: bool) -> Platform:
-        """Return the C library and Python of new environments; empty without a base image.
-
-        ``fetch`` pulls a missing one.
-        """
+        """Return what is known of the C library and Python of environments. ``fetch``: pull a missing base image."""
         ...
 
     def plan(self, spec: EnvironmentSpec) -> EnvironmentPlan: ...
 
-    def find(self, plan: EnvironmentPlan) -> Environment | None:
-        """Return the environment of a plan, or None if it is missing or out of date."""
-        ...
+    def find(self, plan: EnvironmentPlan) -> Environment | None: ...
 
     def prepare(self, plan: EnvironmentPlan, console: Console) -> Environment:
-        """Make the environment of a plan, unless it is up to date.
-
-        Raises PreflightError: this machine has too little space; BuildError: a command failed (the message has the
-        log's path and last lines).
-        """
+        """Make an environment unless it is up to date. Raises PreflightError: too little space; BuildError."""
         ...
 
     def commands(self, reference: str, job: Job) -> list[list[str]]:
@@ -90,18 +81,13 @@ class Engine(Protocol):
         """Run a job to its end, and return its exit code: 128 + the number of the signal that ended it.
 
         ``listener`` gets each line of standard output, which otherwise goes to the user. A KeyboardInterrupt stops and
-        removes the job, and is raised again. Raises EngineError: the engine stopped answering; CheckError: the job
-        exceeded its deadline.
+        removes the job. Raises EngineError: the engine stopped answering; CheckError: the deadline is over.
         """
         ...
 
 
 class Deadline:
-    """Stops a job at its time limit.
-
-    The SDK's streams and pipes have no limit of their own (docker-py#2651). ``seconds``: the limit; 0 for none.
-    ``stop``: ends the job; called at most once, from another thread.
-    """
+    """Stops a job after some seconds (0: never), because the SDK's streams have no limit (docker-py#2651)."""
 
     def __init__(self, seconds: float, stop: Callable[[], object]) -> None:
         self._seconds = seconds
@@ -119,7 +105,6 @@ class Deadline:
         self._timer.cancel()
 
     def check(self, title: str) -> None:
-        """Raise CheckError if the job exceeded its time limit."""
         if self._expired.is_set():
             raise CheckError(
                 f"{title} did not end within {self._seconds:.0f} s and was stopped",

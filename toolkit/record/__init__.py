@@ -1,1 +1,0 @@
-"""Verifies artifacts against their records, rebuilds wheels, and repeats runs."""

@@ -48,7 +48,6 @@ class Comparison:
 
 
 def compare(then: RunRecord, now: RunRecord) -> Comparison:
-    """Compare the weights, and the recorded numbers of steps, epochs and the result."""
     recorded, found = then.value["weights_sha256"], now.value["weights_sha256"]
     before, after = _read(then.folder), _read(now.folder)
     differences = (_compare_lines(line, after.get(key)) for key, line in before.items())
@@ -63,7 +62,6 @@ def compare(then: RunRecord, now: RunRecord) -> Comparison:
 
 
 def _read(folder: Path) -> dict[tuple[str, int], dict[str, Any]]:
-    """Return a run's records by kind and step, or none if they are missing: a manifest is enough to reproduce."""
     try:
         return {(line["kind"], int(line["step"])): line for line in reader.read_lines(folder)}
     except reader.BAD_METRICS:
@@ -89,7 +87,6 @@ def describe(link: Finding) -> dict[str, Any]:
 
 
 def walk(then: RunRecord, now: RunRecord, comparison: Comparison) -> list[Finding]:
-    """Compare each link of two runs: weights, training job, image or environment, wheel, locked set, packages."""
     evidence = comparison.found if comparison.equal else f"{comparison.found}, was {comparison.recorded}"
     elsewhere = reader.differ_in_machine(then.environment, now.environment)
     return [

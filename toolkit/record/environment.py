@@ -30,7 +30,7 @@ class Installed:
 
 
 def verify(folder: Path) -> list[Finding]:
-    """Verify an environment: its wheel, its packages, their files, and the origin of the wheel.
+    """Verify an environment: its wheel, its packages and their files, and the origin of the wheel.
 
     Raises IntegrityError: the folder has no manifest of an environment, or no readable report of pip beside it.
     """
@@ -67,7 +67,6 @@ def _check_wheel(parent: Mapping[str, Any], promised: Mapping[str, Any], package
 
 
 def _read_digests(promised: Any, package: Installed) -> Iterator[str]:
-    """Yield the digests of a package's archive from pip's report and from ``direct_url.json``."""
     direct = files.read_json(package.info / "direct_url.json")
     for entry in (promised.get("download_info") if promised else None, direct):
         info = entry.get("archive_info", {}) if isinstance(entry, dict) else {}
@@ -107,10 +106,7 @@ def read_packages(venv: Path) -> dict[str, Installed]:
 
 
 def find_changed(package: Installed) -> tuple[int, list[str]]:
-    """Return how many files of a package were compared with its ``RECORD``, and the changed or missing ones.
-
-    ``RECORD`` itself, which has no hash, and ``.pyc`` files, which pip compiles again, are not compared.
-    """
+    """Return how many files of a package were compared with its ``RECORD``, and the changed or missing ones."""
     try:
         with (package.info / "RECORD").open(encoding="utf-8", newline="") as file:
             rows = [row for row in csv.reader(file) if len(row) == 3 and row[1].startswith("sha256=")]
@@ -134,7 +130,6 @@ LOCK, WHEEL = f"{naming.LABEL_PREFIX}.lock", f"{naming.LABEL_PREFIX}.wheel"
 
 
 def find_image_record(identity: str, state: Path) -> Path | None:
-    """Return the folder with the record of an image, if it was built on this machine."""
     for path in sorted(state.glob(f"image-*/{manifest.FILE}")):
         record = manifest.read(path.parent)
         if record and record.kind == "image" and record.digest == identity:
@@ -163,10 +158,7 @@ def verify_image(reference: str, state: Path) -> list[Finding]:
 
 
 def verify_image_record(folder: Path) -> list[Finding]:
-    """Verify a record's image.
-
-    Raises IntegrityError: there is no manifest of an image; EngineError: no engine answers.
-    """
+    """Verify a record's image. Raises IntegrityError: it is no image's manifest; EngineError: no engine answers."""
     record = manifest.read(folder)
     if record is None or record.kind != "image":
         raise IntegrityError(f"{folder} has no manifest of an image", remedy="`toolkit build-image` makes one")
@@ -216,7 +208,6 @@ def _check_base(found: InspectedImage, record: Manifest) -> Finding:
 
 
 def _strip_tag(reference: str) -> str:
-    """Return the repository of a reference. A colon before a slash belongs to a port."""
     name = reference.partition("@")[0]
     repository, _, tag = name.rpartition(":")
     return repository if repository and "/" not in tag else name

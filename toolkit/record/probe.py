@@ -1,7 +1,4 @@
-"""Prints as JSON what the training job would record of this machine, this TensorFlow and the data.
-
-It runs in an environment or image, with the arguments of the job.
-"""
+"""Prints as JSON what the training job, with the same arguments, would record of machine, TensorFlow and data."""
 
 import json
 import sys

@@ -1,8 +1,7 @@
 """Builds a wheel again without any result of the first build, and compares the two wheels file by file.
 
 The rungs: R1 is the same file list, R2 the same contents except for harmless differences, R3 the same bytes. Harmless
-are differences in RECORD, which is derived from the other files, and in the archive's metadata, such as times. Every
-other difference counts, because a program may read any file.
+are differences in RECORD, which is derived from the other files, and in the archive's metadata, such as times.
 """
 
 import hashlib
@@ -148,7 +147,6 @@ class Comparison:
 
 
 def require_rung(comparison: Comparison, accepted: Rung = "R2") -> None:
-    """Raise CheckError if the second build is below the lowest accepted rung."""
     if RUNGS.index(comparison.rung) >= RUNGS.index(accepted):
         return
     names = [item.name or "the archive" for item in comparison.differences if not item.harmless or accepted == "R3"]
@@ -164,8 +162,7 @@ def require_rung(comparison: Comparison, accepted: Rung = "R2") -> None:
 def rebuild(path: Path, settings: Settings, *, bazelrc: str, console: Console) -> Comparison:
     """Build the wheel of a folder again and compare the two.
 
-    Raises CheckError: the source tree has changed; IntegrityError: the wheel's plan is missing or damaged;
-    UnsupportedError: this clone's build recipe has changed; BuildError: the second build failed.
+    Raises BuildError: the second build failed; and what :func:`read_plan` and :func:`require_inputs` raise.
     """
     # A new name gives empty cache mounts.
     name = f"{naming.REBUILD_CACHE}{uuid.uuid4().hex[:12]}"
@@ -208,10 +205,9 @@ def require_inputs(plan: WheelPlan) -> None:
 
 
 def read_plan(path: Path) -> WheelPlan:
-    """Return the plan that a wheel was built from.
+    """Return the plan that a wheel was built from; earlier versions kept it only in the manifest.
 
-    Earlier versions kept it only in the manifest. Raises IntegrityError: the folder has no manifest of a wheel, or a
-    plan of another wheel.
+    Raises IntegrityError: the folder has no manifest of a wheel, or a plan of another wheel.
     """
     facts = read_record(path).facts
     plan = plans.read(path) or WheelPlan.from_json({**facts, "digest": facts["plan"]})
@@ -229,11 +225,7 @@ def _read_packages(path: Path) -> set[str]:
 
 
 def change_plan(plan: WheelPlan, *, ca_bundle: str = "", bazelrc: str = "", cache_id: str) -> WheelPlan:
-    """Return a saved plan, changed so that a second build reuses no result of the first.
-
-    ``ca_bundle`` and ``bazelrc`` are secrets, which are not saved with a plan; ``cache_id`` is the new name of the
-    cache mounts.
-    """
+    """Return a saved plan, with secrets, which are not saved, and new cache mounts, so that no result is reused."""
     secrets = {"ca": ca_bundle, "bazelrc": bazelrc}
     # The remote services of the first build would return the same results again, even wrong ones.
     services = {"REMOTE_CACHE", "REMOTE_EXECUTOR", "REMOTE_INSTANCE_NAME"}

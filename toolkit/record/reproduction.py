@@ -60,12 +60,11 @@ class Outcome:
 
 
 def resolve(target: Path, request: pipeline.Request, *, data_dir: str, console: Console) -> Reproduction:
-    """Read a run's manifest and decide how to repeat it.
+    """Read a run's manifest and decide how to repeat it. ``data_dir``: the local copy of its data.
 
-    ``target``: the folder or the manifest. ``data_dir``: the local copy of its data. Raises IntegrityError: there is no
-    manifest of a run; CheckError: it is not finished, or its folder or environment does not match its record;
-    PreflightError: it was made in more than one environment; UnsupportedError: this clone cannot repeat it; UsageError:
-    its local copy of the data is not known here.
+    Raises IntegrityError: there is no manifest of a run; CheckError: it is not finished, or its folder or environment
+    does not match its record; PreflightError: it was made in more than one environment; UnsupportedError: this clone
+    cannot repeat it; UsageError: its local copy of the data is not known here.
     """
     folder = target.parent if target.name == FILE else target
     if run.is_unfinished(folder):
@@ -172,10 +171,9 @@ def _find_recorded(link: Mapping[str, Any], settings: Settings) -> tuple[Engine,
 def repeat(
     reproduction: Reproduction, console: Console, *, keep: bool = False, dry_run: bool = False
 ) -> Outcome | None:
-    """Repeat a run and compare the two.
+    """Repeat a run and compare the two. ``keep``: also keep a second run that is equal.
 
-    A dry run only prints commands. ``keep`` keeps a second run that is equal. Raises PreflightError: software, hardware
-    or data differ from the first run's; JobError: the training job failed.
+    Raises PreflightError: software, hardware or data differ from the first run's; JobError: the training job failed.
     """
     if dry_run:
         tasks, _ = plan_tasks(reproduction, reproduction.choose_folder(), console)
@@ -242,10 +240,7 @@ def plan_tasks(reproduction: Reproduction, folder: Path, console: Console) -> tu
 
 
 def require_same_software(record: RunRecord, now: Mapping[str, Any]) -> str:
-    """Describe the wheel or locked set that a run and an environment (:func:`toolkit.training.describe_parent`) share.
-
-    Raises PreflightError: they share none.
-    """
+    """Describe the wheel or locked set that a run and an environment share. Raises PreflightError: they share none."""
     recorded = flatten(record.parent)
     if not recorded:
         return "the run names no environment, so only the version of TensorFlow can be compared"
@@ -291,11 +286,7 @@ def plan_probe(arguments: Sequence[str], config: TrainConfig, *, gpu: bool) -> J
 
 
 def probe(engine: Engine, used: Environment, job: Job) -> dict[str, Any]:
-    """Return the environment that the training job would record.
-
-    Raises UnsupportedError: the training job of the image does not accept the arguments; JobError: the probe failed,
-    for example because it cannot read the data.
-    """
+    """Return what the training job would record. Raises UnsupportedError: it refuses the arguments; JobError."""
     lines: list[str] = []
     code = engine.run(used, job, lines.append)
     if code == UsageError.exit_code and used.kind == "image":

@@ -1,6 +1,4 @@
-"""Verifies a run folder, and the environment or image that its manifest names. :mod:`train.reader` reads a run folder
-and checks its parts against each other.
-"""
+"""Verifies a run folder, and the environment or image that its manifest names."""
 
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -68,7 +66,6 @@ def _compare(name: str, compare: Callable[[RunRecord], str], record: RunRecord, 
 
 
 def _check_checkpoint(record: RunRecord) -> tuple[SavedState | None, list[Finding]]:
-    """Return the last checkpoint, if it is whole, and the findings ``checkpoint`` and ``weights``."""
     try:
         saved = reader.read_newest_state(record.folder)
     except IntegrityError as error:
@@ -110,11 +107,7 @@ def _check_environment(record: RunRecord, saved: SavedState | None) -> Finding:
 
 
 def verify_parent(link: Mapping[str, Any], state: Path, *, tensorflow: str) -> list[Finding]:
-    """Verify the environment or image that a run names.
-
-    ``link``: kind, digest and reference, as the run's manifest has them. ``tensorflow``: the version of TensorFlow in
-    the run's record.
-    """
+    """Verify the environment or image that a run names, by its link in the run's manifest."""
     match link.get("kind"):
         case None:
             return [absent("parent", "the run names none: it was started without the toolkit")]

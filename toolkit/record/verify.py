@@ -1,5 +1,3 @@
-"""Finds out what the argument of `toolkit verify` is, and verifies it."""
-
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
@@ -26,8 +24,7 @@ class Target:
 def find(text: str) -> Target:
     """Return what a path or an image reference names.
 
-    Raises UsageError: there is nothing of that name; IntegrityError: the folder exists, but it is no artifact of a
-    known kind.
+    Raises UsageError: there is nothing of that name; IntegrityError: a folder that is no artifact of a known kind.
     """
     path = Path(text)
     if not path.exists():
@@ -51,10 +48,9 @@ def find(text: str) -> Target:
 
 
 def verify(target: Target, state: Path) -> list[Finding]:
-    """Verify an artifact: the content of each of its files, and the artifacts that it was made from.
+    """Verify the content of an artifact, and what it was made from.
 
-    Raises IntegrityError: the record itself is missing or damaged; EngineError: the target is an image and no engine
-    answers.
+    Raises IntegrityError: the record is missing or damaged; EngineError: the target is an image and no engine answers.
     """
     match target.kind:
         case "wheel":

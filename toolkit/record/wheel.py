@@ -16,10 +16,7 @@ DIST = Path("dist")
 
 
 def verify(path: Path) -> list[Finding]:
-    """Verify a wheel's folder: every file against its checksum, the wheel against its manifest, and its documents.
-
-    Raises IntegrityError: a file has changed, so none can be trusted.
-    """
+    """Verify every file of a wheel's folder, and its documents. Raises IntegrityError: a file has changed."""
     digests = folder.check_sums(path)
     record = read_record(path)
     wheel = folder.find_wheel(path)
@@ -95,7 +92,6 @@ def _read(path: Path) -> Mapping[str, Any]:
 
 
 def flatten(parent: Mapping[str, Any] | None) -> list[Mapping[str, Any]]:
-    """Return an artifact and all that it was made from, nearest first."""
     links = []
     while parent:
         links.append(parent)

@@ -1,1 +1,0 @@
-"""Checks a TensorFlow installation: the checks run inside it, their report is read outside."""

@@ -21,7 +21,6 @@ DEADLINE_SECONDS = 1800
 
 
 def require_known(patterns: Sequence[str]) -> None:
-    """Check that the program of the checks knows these names of checks. Raises UsageError: a name is unknown."""
     argv = [sys.executable, str(INSIDE), "--list", *_leave_out(patterns)]
     asked = subprocess.run(argv, capture_output=True, text=True, check=False)
     if asked.returncode:
@@ -32,7 +31,6 @@ def require_known(patterns: Sequence[str]) -> None:
 
 
 def plan(ask: Ask) -> Job:
-    """Return the job: the checks' folder mounted read-only, no network, and the expected versions as options."""
     inside = Mount(source=INSIDE, target="/opt/toolkit/inside")
     argv: list[str | Mount] = [inside, "--json", "--device", ask.device]
     for option, value in (
@@ -53,11 +51,7 @@ def plan(ask: Ask) -> Job:
 
 
 def run(engine: Engine, environment: Environment, ask: Ask, console: Console) -> Report:
-    """Run the checks and keep their report beside the environment.
-
-    Raises CheckError: the checks did not finish. A failed check is only reported; EngineError: the engine stopped
-    answering.
-    """
+    """Run the checks and keep their report. Raises CheckError: they did not finish. A failed check is only reported."""
     lines: list[str] = []
     status = StatusLine(console, "smoke")
 

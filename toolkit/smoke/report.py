@@ -134,7 +134,6 @@ def write_junit(report: Report, path: Path) -> None:
 
 
 def render(report: Report, *, width: int = 100, color: bool = False) -> str:
-    """Return the table of the checks, and one line with versions and counts."""
     versions = printable(f"TensorFlow {report.tensorflow or '?'}, Python {report.python}")
     return f"{findings.render(report.checks, width=width, color=color)}\n{versions}: {report.summary}\n"
 

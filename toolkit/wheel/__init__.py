@@ -1,1 +1,0 @@
-"""TensorFlow wheels: planned, built, inspected without being installed, and published."""

@@ -1,8 +1,7 @@
 """Reads a wheel without unpacking it, and checks every byte against its RECORD.
 https://packaging.python.org/en/latest/specifications/binary-distribution-format/: RECORD names each file with its
 sha256 in url-safe base64 without padding. The ``installer`` library validates RECORD too, but it accepts a wheel that
-lacks a recorded file or has one name twice. It also returns contents in a second pass, so that a wheel of 645 MB would
-be unpacked twice.
+lacks a recorded file or has one name twice, and it would unpack a wheel of 645 MB twice.
 """
 
 import base64
@@ -39,7 +38,6 @@ class Identity:
 
     @property
     def pythons(self) -> frozenset[str]:
-        """Interpreter tags, such as ``cp311``."""
         return frozenset(tag.interpreter for tag in self.tags)
 
 
@@ -50,7 +48,6 @@ class Archive:
         self._zip = archive
 
     def read_text(self, member: str) -> str | None:
-        """Return the text of a small file in the wheel, or None if there is no such file."""
         if member not in self._zip.namelist():
             return None
         with _naming_damage(self.path), self._zip.open(member) as stream:
@@ -59,8 +56,7 @@ class Archive:
     def read_members(self, magic: bytes) -> Iterator[tuple[str, mmap.mmap]]:
         """Check every file of the wheel against RECORD, and yield name and content of those that begin with ``magic``.
 
-        Each content is in a temporary file, and is valid only until the next one is yielded. Raises IntegrityError: a
-        file is damaged, missing, or not recorded.
+        A content is valid until the next one is yielded. Raises IntegrityError: a file is damaged or missing.
         """
         record = self._read_record()
         names = self._zip.namelist()

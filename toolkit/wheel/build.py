@@ -59,10 +59,7 @@ def find(plan: WheelPlan, dist: Path) -> BuiltWheel | None:
 def plan_task(
     planned: PlannedWheel, settings: Settings, console: Console, *, out: Path, dry_run: bool
 ) -> Task[BuiltWheel]:
-    """Print the warnings about a wheel, and return the task that builds it or reuses it if it is up to date.
-
-    ``dry_run``: whether the task will only be printed.
-    """
+    """Print the warnings about a wheel, and return the task that builds it or reuses it if it is up to date."""
     plan = planned.plan
     found = find(plan, out)
     if found is None or dry_run:
@@ -132,7 +129,6 @@ def describe_host(engine: str) -> dict[str, str]:
 
 
 def _watch(console: Console) -> Callable[[str], str]:
-    """Return a function that reads the build's lines and returns a progress line; with ``--json`` it prints events."""
     progress, began = logs_.Progress(), time.monotonic()
 
     def observe(line: str) -> str:
@@ -158,9 +154,7 @@ def _require_space(folder: Path, error: BuildError) -> None:
 
 
 def _fetch_log(plan: WheelPlan, folder: Path, run: str) -> None:
-    """Copy the log and the events of a run of Bazel from the cache mount into ``folder``; it stays empty if Bazel did
-    not start, because the log of an earlier run would explain another failure.
-    """
+    """Copy Bazel's log and events of one run from the cache mount; nothing if Bazel did not start in it."""
     shutil.rmtree(folder, ignore_errors=True)
     # A new RUN_ID makes BuildKit copy again. Any form of --no-cache would first empty the cache mount with the log.
     kept = replace(plan, fresh=False, arguments={**plan.arguments, "LOG_OF": run, "RUN_ID": run})

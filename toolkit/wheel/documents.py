@@ -1,6 +1,7 @@
-"""Makes the documents of a wheel: its SLSA provenance as an in-toto statement, and its bill of materials.
-https://slsa.dev/spec/v1.0/provenance, https://github.com/in-toto/attestation and CycloneDX 1.6. Nothing is signed, so
-the statement does not prove its author. The in-toto-attestation package is not used: it needs protobuf.
+"""Makes a wheel's provenance and its bill of materials in CycloneDX 1.6.
+
+The provenance (https://slsa.dev/spec/v1.0/provenance) is an unsigned in-toto statement, so it does not prove its author
+(https://github.com/in-toto/attestation; its package is not used, because it needs protobuf).
 """
 
 import uuid
@@ -59,10 +60,9 @@ def describe_provenance(
     builder: Mapping[str, str],
     bazel: Program,
 ) -> dict[str, Any]:
-    """Return the in-toto statement.
+    """Return the in-toto statement. ``subjects`` has the digest of each file by name, the wheel first.
 
-    ``subjects`` has the digest of each file by name, the wheel first; ``builder`` describes the machine; ``bazel`` is
-    the one that ran, which need not be pinned. Times are seconds since 1970.
+    ``builder`` describes the machine; ``bazel`` is the one that ran, which need not be pinned.
     """
     external = {name: plan.arguments[argument] for name, argument in _EXTERNAL.items() if argument in plan.arguments}
     versions = {name: builder[name] for name in ("engine", "kernel") if name in builder}
@@ -109,7 +109,6 @@ def _list_dependencies(plan: WheelPlan, bazel: Program) -> Iterator[dict[str, An
 
 
 def _describe_origin(name: str, plan: WheelPlan) -> dict[str, Any]:
-    """Return the entry of a source that replaces a pinned one. An image that is known only by name has no digest."""
     identity, context = plan.origins[name], plan.contexts[name]
     if identity.startswith(IMAGE_SCHEME):
         return {"name": name, "uri": identity}
@@ -126,11 +125,7 @@ def _stamp(seconds: float) -> str:
 
 
 def write_bill(plan: WheelPlan, found: Inspection, matrix: Table, *, bazel: Program, packages: Iterable[str]) -> str:
-    """Return the bill of materials as JSON. Equal inputs give equal text.
-
-    ``matrix``: the version table, which has the component wheels of each CUDA. ``packages``: Debian packages of the
-    build image, ``name=version``.
-    """
+    """Return the bill of materials as JSON. ``packages``: Debian packages of the build image, ``name=version``."""
     subject = Component(
         name=found.name,
         version=found.version,
@@ -162,7 +157,6 @@ def _describe(plan: WheelPlan) -> Iterable[tuple[str, str]]:
 
 
 def _find_source(plan: WheelPlan) -> list[ExternalReference]:
-    """Return the commit that was built, or nothing for the user's own source tree."""
     if "source" in plan.origins:
         return []
     address = XsUri(f"git+{REPOSITORY}@{plan.lock.pins['tensorflow-commit']}")

@@ -25,7 +25,6 @@ def check(found: Inspection, spec: Mapping[str, str]) -> None:
 
 
 def find_mismatches(found: Inspection, spec: Mapping[str, str]) -> Iterator[str]:
-    """Yield each difference between a wheel (its build_info and its machine code) and a lock's ``spec``."""
     if found.name != NAME:
         yield f"its name is {found.name}, not {NAME}"
     if found.version != spec["tensorflow"]:
@@ -67,12 +66,10 @@ def require(
     glibc: str = "",
     base_python: str = "",
 ) -> None:
-    """Check that an environment can run a wheel; an empty value is unknown.
+    """Check that an environment can run a wheel. Raises UnsupportedError: it cannot.
 
-    ``python`` and ``base_python``: versions ``X.Y`` in the environment and in the base image, whose C library is
-    ``glibc``. ``cuda`` and ``cudnn``: releases of the run-time set; empty for the CPU set, with which a CUDA wheel
-    computes on the CPU. ``built_cudnn``: the release that the wheel was built for, from its manifest. Raises
-    UnsupportedError: it is of another version, for another Python, or needs a newer CUDA, cuDNN or C library.
+    An empty value is unknown. ``glibc`` and ``base_python`` are of the base image. Without ``cuda``, a wheel computes
+    on the CPU. ``built_cudnn``: the release that the wheel was built for, from its manifest.
     """
     if found.version != tensorflow:
         raise UnsupportedError(

@@ -55,8 +55,7 @@ def check_sums(folder: Path) -> dict[str, str]:
 def check_sum(file: Path) -> None:
     """Check one file against the checksums beside it, if any.
 
-    A file that neither exists nor is listed passes. Raises IntegrityError: the file is changed, missing or unlisted, or
-    the checksums cannot be read.
+    A file that neither exists nor is listed passes. Raises IntegrityError: it is changed, missing or unlisted.
     """
     if not (file.parent / SUMS).exists():
         return

@@ -1,7 +1,6 @@
 """Reads the facts of a wheel without installing it.
 
-``tensorflow/python/platform/build_info.py``, in which TensorFlow's build describes itself, is one assignment of literal
-pairs. It is untrusted code, so it is parsed and never executed or imported.
+TensorFlow's ``build_info.py``, one assignment of literal pairs, is untrusted code: it is parsed and never executed.
 """
 
 import ast
@@ -85,8 +84,8 @@ class Inspection:
 def inspect(path: Path) -> Inspection:
     """Check every file of a wheel against its RECORD and return its facts, which are cached by the wheel's content.
 
-    A full TensorFlow wheel unpacks to 1.7 GB. Its largest library, 1.2 GB, is written to a temporary file meanwhile.
-    Raises UsageError: it is not a wheel; UnsupportedError: it is not TensorFlow; IntegrityError: it is damaged.
+    Its largest library, 1.2 GB, is written to a temporary file meanwhile. Raises UsageError: it is not a wheel;
+    UnsupportedError: it is not TensorFlow; IntegrityError: it is damaged.
     """
     if not path.is_file():
         return _inspect(path, "")
@@ -180,10 +179,7 @@ class Audit:
 
 
 def audit(path: Path) -> Audit:
-    """Return the oldest platform on which a wheel runs.
-
-    A full TensorFlow wheel takes a minute and a half. Raises IntegrityError: auditwheel cannot read the wheel.
-    """
+    """Return the oldest platform on which a wheel runs, after a minute and a half for a full TensorFlow."""
     # Imported here because it is slow, and only a finished build is audited.
     from auditwheel.error import AuditwheelError
     from auditwheel.wheel_abi import NonPlatformWheelError, analyze_wheel_abi

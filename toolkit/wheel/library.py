@@ -1,8 +1,7 @@
 """Reads what an ELF file in a wheel needs from the system, and which GPUs it has code for.
 
-CUDA compilers embed GPU code as a fat binary in a library's ``.nv_fatbin`` section. NVIDIA does not document its
-format. The layout is the one that cuda-fatbin-decompression (N. Eiling, 2023) and others found in the output of
-cuobjdump; it was checked against NVIDIA's libraries and the published TensorFlow.
+NVIDIA does not document fat binaries, the ``.nv_fatbin`` section of a library. The layout is the one that
+cuda-fatbin-decompression (N. Eiling, 2023) found; it was checked against NVIDIA's libraries and TensorFlow.
 """
 
 import mmap
@@ -30,9 +29,7 @@ _KINDS = {1: "compute", 2: "sm"}
 
 
 def read_architectures(data: bytes | mmap.mmap, start: int = 0, end: int | None = None) -> frozenset[str]:
-    """Return the GPU architectures between two offsets of ``data``: ``sm_75`` for machine code, ``compute_75`` for PTX.
-    Raises ValueError: a fat binary or one of its entries exceeds its bounds.
-    """
+    """Return the GPUs that the code between two offsets is for: ``sm_75`` machine code, ``compute_75`` PTX."""
     end = len(data) if end is None else end
     found: set[str] = set()
     # Containers are padded to a boundary that differs between compilers, so the next one is searched for.

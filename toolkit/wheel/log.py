@@ -1,9 +1,7 @@
 """Reads the output of a build: its progress while it runs, its events at the end, and the cause of a failure.
 
-Events follow Bazel's Build Event Protocol, one JSON object a line (``--build_event_json_file``;
-https://bazel.build/remote/bep). The file of a killed build may end early or with half a line. The protocol has no
-running total of actions, so progress is read from the lines that Bazel prints. docker/README.md lists the exit codes of
-the build's own steps; the others are those of Bazel and the installers.
+Events follow Bazel's Build Event Protocol, one JSON object a line (https://bazel.build/remote/bep). It has no running
+total of actions, so progress is read from the lines that Bazel prints. docker/README.md lists the exit codes.
 """
 
 import json
@@ -112,7 +110,6 @@ class Outcome:
 
     @property
     def cached_by(self) -> dict[str, int]:
-        """Number of actions whose result came from a disk or remote cache, by kind of cache."""
         return {name: count for name, count in self.runners.items() if "cache hit" in name}
 
     @property
@@ -128,7 +125,6 @@ class Outcome:
 
 
 def read_events(lines: Iterable[str]) -> Outcome:
-    """Return the outcome that one build's events describe. Lines that are not JSON objects are skipped."""
     exit_code: int | None = None
     failures: list[str] = []
     metrics: dict[str, Any] = {}
@@ -160,10 +156,7 @@ def read_events(lines: Iterable[str]) -> Outcome:
 
 
 def describe_outcome(record: Mapping[str, Any]) -> str:
-    """Return in one line how many actions ran, how many came from which cache, and how many ran remotely.
-
-    ``record`` is a result of :meth:`Outcome.record`. Records of earlier versions lack some fields.
-    """
+    """Return in one line how many actions ran, how many came from which cache, and how many ran remotely."""
     kinds = record.get("cached_by") or {name: n for name, n in record["runners"].items() if "cache hit" in name}
     parts = [f"{record['executed']} actions"]
     if kinds:
@@ -220,7 +213,6 @@ class Progress:
     _latest: float = 0.0
 
     def feed(self, line: str, *, now: float | None = None) -> bool:
-        """Read a line, and return whether it changed the state."""
         match = _COUNT.search(line)
         if match is None:
             return False
@@ -244,7 +236,6 @@ class Progress:
 
     @property
     def summary(self) -> str:
-        """The state in one line; empty before Bazel has counted actions."""
         if not self.total:
             return ""
         parts = [f"[{self.done:,}/{self.total:,}] {100 * self.done // self.total} %"]
@@ -294,10 +285,7 @@ def explain(error: BuildError, logs: Iterable[Path]) -> ToolkitError:
 
 
 def find_causes(said: str) -> list[str]:
-    """Return the lines of a log that name a cause, each once and in order.
-
-    In the result, an indented line continues the Bazel error above it. Stack frames and commands are left out.
-    """
+    """Return the lines of a log that name a cause, each once and in order, without stack frames and commands."""
     told: dict[str, str] = {}
     causes = room = 0
     framed = False

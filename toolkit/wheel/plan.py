@@ -1,7 +1,4 @@
-"""Plans a wheel: one ``docker buildx build``, and the digest that names its result.
-
-Nothing is started here. docker/README.md describes the stages, arguments, contexts and secrets of the Dockerfile.
-"""
+"""Plans a wheel: one ``docker buildx build``, and the digest that names its result."""
 
 import re
 from collections.abc import Container, Mapping, Sequence
@@ -49,8 +46,6 @@ class BuildOptions:
 
 @dataclass(frozen=True, kw_only=True)
 class BuildContext:
-    """A named build context that replaces a stage of the Dockerfile."""
-
     location: str  # value for ``--build-context NAME=``
     identity: str  # content digest, commit, or image digest
 
@@ -81,10 +76,9 @@ class WheelPlan:
         return rank(self.floating)
 
     def command(self, output: Path, *, target: str = TARGET, run_name: Path | None = None) -> tuple[str, ...]:
-        """Return the command that writes the files of a stage into a folder.
+        """Return the command that writes the files of a stage into a folder. ``run_name``: file with the build's name.
 
-        ``run_name``: file with a name for this build and its log, passed as a secret, because a build argument would be
-        part of BuildKit's cache key.
+        The name is a secret, because a build argument would be part of BuildKit's cache key.
         """
         argv = ["docker", "buildx", "build", "--file", str(project.locate("docker/Dockerfile"))]
         argv += ["--target", target, "--output", quote_fields("type=local", f"dest={output}")]
@@ -107,7 +101,6 @@ class WheelPlan:
         )
 
     def to_json(self) -> dict[str, Any]:
-        """Return the plan as JSON values, without secrets."""
         return {
             "digest": self.digest,
             "lock": self.lock.describe(),
@@ -118,10 +111,7 @@ class WheelPlan:
 
     @classmethod
     def from_json(cls, value: Mapping[str, Any]) -> "WheelPlan":
-        """Return the plan that :meth:`to_json` described, without secrets.
-
-        Raises IntegrityError: it is no plan of a wheel.
-        """
+        """Return the plan that :meth:`to_json` described. Raises IntegrityError: it is no plan of a wheel."""
         try:
             lock = Lock(spec=dict(value["lock"]["spec"]), pins=dict(value["lock"]["pins"]))
             return cls(
@@ -137,16 +127,12 @@ class WheelPlan:
 
 
 def write(folder: Path, wheel_plan: WheelPlan, step: Step) -> None:
-    """Write ``plan.json`` beside a wheel: the step that built it, and the plan that it was made from."""
     value = {**Plan(steps=(step,)).to_json(), "wheel": wheel_plan.to_json()}
     files.write_json(folder / plans.FILE, value)
 
 
 def read(folder: Path) -> WheelPlan | None:
-    """Return the plan in a wheel's folder, or None if there is none, as in folders of earlier versions.
-
-    Raises IntegrityError: the file is not the plan of a wheel.
-    """
+    """Return the plan in a wheel's folder; None for earlier versions. Raises IntegrityError: it is damaged."""
     if not (folder / plans.FILE).exists():
         return None
     value = files.read_json(folder / plans.FILE)
@@ -163,11 +149,9 @@ def plan(
     bazel: BuildContext | None = None,
     bazel_arguments: Sequence[str] = (),
 ) -> WheelPlan:
-    """Plan a wheel.
+    """Plan a wheel. ``source`` and ``bazel`` replace pinned ones; pinned flags win over ``bazel_arguments``.
 
-    ``source``: replaces the pinned commit of TensorFlow. ``bazel``: replaces the pinned release of Bazel.
-    ``bazel_arguments``: flags for Bazel; the pinned ones come after them and win. Raises UnsupportedError: TensorFlow's
-    commit or Bazel's hash is unknown; UsageError: an option or a flag is invalid.
+    Raises UnsupportedError: TensorFlow's commit or Bazel's hash is unknown; UsageError: an option or a flag is invalid.
     """
     _require_sources(lock, source, bazel)
     _require_options(options)

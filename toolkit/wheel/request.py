@@ -1,8 +1,4 @@
-"""Turns a request for a wheel into a plan, and rejects one that cannot work before anything starts.
-
-The user may replace the pinned TensorFlow source and Bazel. A replacement is identified by its content, which the
-plan's digest covers.
-"""
+"""Turns a request for a wheel into a plan, and rejects one that cannot work before anything starts."""
 
 import re
 import subprocess
@@ -28,8 +24,6 @@ _REMOTE = re.compile(r"(?:https|ssh|git)://[^#\s]+#(?P<commit>[0-9a-f]{40})")
 
 @dataclass(frozen=True, kw_only=True)
 class WheelRequest:
-    """What ``toolkit build-wheel`` was asked for, beyond the settings."""
-
     capabilities: Sequence[str] = ()  # as the user wrote them; empty for the default
     apt_snapshot: str = ""  # day of Debian's snapshot archive, or empty
     source: str = ""  # source, bazel: folder or URL that replaces the pinned one, or empty
@@ -56,10 +50,10 @@ class EngineImages:
 
 
 def resolve(settings: Settings, request: WheelRequest, *, lock_file: Path, dry_run: bool = False) -> PlannedWheel:
-    """Plan a wheel.
+    """Plan a wheel. ``dry_run``: a missing engine or base image is not an error.
 
     Raises UnsupportedError or UsageError: the request cannot work; CheckError: the lock differs from the present pins;
-    EngineError or PreflightError: there is no engine or no base image; not raised in a dry run.
+    EngineError or PreflightError: there is no engine or no base image.
     """
     table, spec = load_table(), resolve_spec(settings, request.capabilities)
     locked = lock.read(lock_file)
@@ -79,7 +73,6 @@ def resolve(settings: Settings, request: WheelRequest, *, lock_file: Path, dry_r
 
 
 def resolve_spec(settings: Settings, capabilities: Sequence[str]) -> Spec:
-    """Return the versions for these settings. Raises what :func:`toolkit.versions.resolve` raises."""
     return resolve_versions(
         load_table(),
         tensorflow=settings.tensorflow,
@@ -91,10 +84,9 @@ def resolve_spec(settings: Settings, capabilities: Sequence[str]) -> Spec:
 
 
 def find_images(settings: Settings, *, required: bool, bazel: str = "") -> EngineImages:
-    """Return the images that a build starts from; ``bazel`` is the value of ``--bazel``.
+    """Return the images that a build starts from. Unless ``required``, what the engine does not tell stays empty.
 
-    Unless ``required``, what the engine does not tell stays empty. Raises EngineError: the engine does not answer;
-    PreflightError: it has no base image and can pull none.
+    Raises EngineError: the engine does not answer; PreflightError: it has no base image and can pull none.
     """
     from toolkit.engine.client import connect, select_base, translating_errors
 
@@ -126,10 +118,7 @@ def collect_pins(spec: Spec, table: Table, images: EngineImages, locked: Lock | 
 
 
 def find_source(text: str) -> BuildContext:
-    """Return the build context of TensorFlow's source, which is given as a folder or as ``URL#COMMIT``.
-
-    Raises UsageError: it is neither, or the folder is not TensorFlow's source tree.
-    """
+    """Return the build context of a source folder or ``URL#COMMIT``. Raises UsageError: it is neither."""
     match = _REMOTE.fullmatch(text)
     if match:
         return BuildContext(location=text, identity=f"git:{match['commit']}")
@@ -149,11 +138,7 @@ def find_source(text: str) -> BuildContext:
 
 
 def require_version(text: str, *, tensorflow: str, bazel: str) -> None:
-    """Check that a source folder has the requested version, because a wrong one would fail only after hours.
-
-    ``text``: the value of ``--source``; a remote repository is not checked. ``bazel``: the version of Bazel that the
-    table gives for this TensorFlow. Raises UnsupportedError: the tree names another version of TensorFlow or Bazel.
-    """
+    """Raise UnsupportedError if a source folder names another TensorFlow or Bazel: it would fail only after hours."""
     folder = Path(text)
     if not folder.is_dir():
         return

@@ -1,7 +1,4 @@
-"""Checks what TensorFlow says it was built with. *As built* and *as loaded* differ: the published 2.19.0 wheel is built
-against CUDA 12.5.1 and runs with the 12.6.1 libraries. Here the build must be compatible with what is asked;
-``libraries.versions`` checks what is loaded.
-"""
+"""Checks what TensorFlow says it was built with. ``libraries.versions`` checks what it loads, which may differ."""
 
 from typing import Any
 
@@ -12,7 +9,6 @@ _LOCAL_REMEDY = "build a wheel for it: toolkit build-wheel"
 
 
 def info() -> dict[str, Any]:
-    """Return ``tf.sysconfig.get_build_info()`` as a plain dict. Raises Fail: there is none."""
     return dict(require_attribute(load_tensorflow(), "sysconfig.get_build_info")())
 
 

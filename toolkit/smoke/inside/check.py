@@ -65,7 +65,6 @@ class Check:
     needs: tuple[str, ...] = ()  # ids of checks that must have passed before, in the same process
 
     def run(self, ask: Ask) -> Outcome:
-        """Run the probe. Any unforeseen exception is a failure of the check."""
         start = time.monotonic()
         result: Result = "pass"
         remedy = ""
@@ -89,7 +88,6 @@ class Check:
 
 
 def _plain(value: Any) -> Any:
-    """Return a JSON value; infinities and NaN, which JSON lacks, become text."""
     if isinstance(value, dict):
         return {str(key): _plain(item) for key, item in value.items()}
     if isinstance(value, list | tuple):

@@ -39,8 +39,9 @@ CHECKS: Final[tuple[Check, ...]] = (
 
 
 def select(patterns: Sequence[str]) -> tuple[Check, ...]:
-    """Return the checks whose ids match a pattern such as ``xla.*`` or ``xla``, with those that they need, in running
-    order; without a pattern, all. Raises ValueError with a suggestion: a pattern matches nothing.
+    """Return the checks whose ids match a pattern such as ``xla.*`` or ``xla``, with those that they need, in order.
+
+    Without a pattern, all. Raises ValueError with a suggestion: a pattern matches nothing.
     """
     if not patterns:
         return CHECKS

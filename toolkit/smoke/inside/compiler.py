@@ -36,10 +36,7 @@ define void @probe(float* %place) {
 
 
 def link(libnvvm: ctypes.CDLL, bitcode: bytes, capability: int) -> str:
-    """Link a small kernel with a bitcode library and compile both to PTX (libNVVM API, section "Compilation").
-
-    Raises RuntimeError: libnvvm refused; the message is its log.
-    """
+    """Link a kernel with a bitcode library and compile to PTX (libNVVM API, "Compilation"). Raises RuntimeError."""
     program = ctypes.c_void_p()
     libnvvm.nvvmCreateProgram(ctypes.byref(program))
     try:
@@ -89,10 +86,9 @@ _PTX = """\
 
 
 def libdevice(ask: Ask) -> Evidence:
-    """Check that libdevice can be linked: a kernel that calls its tanh becomes PTX without an open reference.
+    """Check that libdevice can be linked, by libnvvm of the same package: a kernel that calls its tanh becomes PTX.
 
-    The linking is done with libnvvm from the same package; without it the evidence says so. A file from a wheel must
-    also have the hash that the wheel recorded.
+    A file from a wheel must also have the hash that the wheel recorded.
     """
     build_info.require_cuda(ask)
     root, searched = _find("nvvm/libdevice/libdevice.10.bc")

@@ -1,7 +1,4 @@
-"""Checks the processor and the GPU: instruction sets, driver, visibility, capability, one operation, and memory.
-
-Without a GPU its checks are skipped, unless one was asked for: then they fail and name the causes.
-"""
+"""Checks the processor and the GPU. Without a GPU its checks are skipped, unless one was asked for."""
 
 import ctypes
 import os

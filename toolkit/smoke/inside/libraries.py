@@ -30,10 +30,7 @@ class Segment:
 
 
 def read_search_path(library: Path) -> list[Path]:
-    """Return the folders of a library's RUNPATH (or RPATH) that exist, with ``$ORIGIN`` put in.
-
-    Raises ValueError: not a 64-bit little-endian ELF file; OSError: it cannot be read.
-    """
+    """Return the folders of a library's RUNPATH (or RPATH) that exist. Raises ValueError: it is no 64-bit ELF file."""
     try:
         text = _read_dynamic_path(library)
     except (struct.error, UnicodeDecodeError, StopIteration, OverflowError) as error:
@@ -242,9 +239,7 @@ def versions(ask: Ask) -> Evidence:
 
 
 def search_folders() -> list[Path]:
-    """Return where the loader looks when TensorFlow calls dlopen: LD_LIBRARY_PATH, then the RUNPATH of its libraries.
-    The folders of the component wheels follow, for libraries that only other NVIDIA libraries load.
-    """
+    """Return where the loader looks: LD_LIBRARY_PATH, the RUNPATH of TensorFlow, the folders of component wheels."""
     root = Path(str(load_tensorflow().__file__)).parent
     folders = [Path(part) for part in os.environ.get("LD_LIBRARY_PATH", "").split(":") if part]
     for library in sorted(root.glob("libtensorflow_*.so*")):
@@ -254,10 +249,7 @@ def search_folders() -> list[Path]:
 
 
 def open_library(library: Library, folders: list[Path]) -> tuple[ctypes.CDLL, str]:
-    """Load a library from the first folder that has it, else by the system's own search; returns it and its path.
-
-    Raises OSError: it is missing or does not load; the message is the loader's.
-    """
+    """Load a library from the first folder that has it, else by the system's search, and return its path too."""
     for folder in folders:
         file = folder / library.soname
         if file.exists():

@@ -33,10 +33,7 @@ def expect_matmul(np: Any, a: Any, b: Any, up: Any) -> list[Expected]:
 
 
 def expect_conv2d(np: Any, images: Any, kernel: Any, up: Any) -> list[Expected]:
-    """Return the correlation with odd kernels, stride 1, zero padding that keeps the size.
-
-    Shapes: images (n, h, w, c), kernel (r, s, c, k), up (n, h, w, k).
-    """
+    """Return the correlation, stride 1, same size: images (n, h, w, c), kernel (r, s, c, k), up (n, h, w, k)."""
     images, kernel, up = (x.astype(np.float64) for x in (images, kernel, up))
     terms = (kernel[..., 0].size, kernel[:, :, 0].size, up[..., 0].size)
     names = ("result", "gradient of images", "gradient of kernel")
@@ -119,7 +116,6 @@ def conv2d(ask: Ask) -> Evidence:
 
 
 def batch_norm(ask: Ask) -> Evidence:
-    """Check fused batch normalization in training mode, with the gradients of input, scale and offset."""
     np = load_numpy()
     draw = np.random.default_rng(_SEED)
     shape, channels = (8, 6, 6, 16), (16,)
@@ -136,7 +132,6 @@ def batch_norm(ask: Ask) -> Evidence:
 def _compare(
     ask: Ask, compute: Callable[..., Any], inputs: tuple[Any, ...], up: Any, expected: list[Expected]
 ) -> Evidence:
-    """Compute on each device under test, forward and backward, and compare every result with its bound."""
     tf = load_tensorflow()
     np = load_numpy()
     evidence: Evidence = {}
@@ -232,8 +227,6 @@ def agrees(ask: Ask) -> Evidence:
 
 
 def _program(tf: Any, *, jit_compile: bool | None) -> Any:
-    """Return a function of a product, a nonlinearity and a reduction, with their gradient: enough for XLA to fuse."""
-
     def value_and_gradient(x: Any) -> tuple[Any, Any]:
         with tf.GradientTape() as tape:
             tape.watch(x)

@@ -23,11 +23,7 @@ _LAST_WORDS_SECONDS = 3.0
 
 
 class Supervisor:
-    """Runs checks in worker processes, a new one after each death.
-
-    ``command`` is the argv of a process that calls :func:`serve` with the same checks, ``environment`` changes the
-    worker's, and ``patience`` is a factor on every deadline.
-    """
+    """Runs checks in worker processes, a new one after each death. ``patience``: a factor on every deadline."""
 
     def __init__(
         self, command: Sequence[str], *, environment: Mapping[str, str] | None = None, patience: float = 1.0
@@ -38,10 +34,7 @@ class Supervisor:
         self._worker: _Worker | None = None
 
     def run(self, checks: Sequence[Check], *, left_out: Collection[str] = ()) -> Iterator[Outcome]:
-        """Run checks in order, a needed one before those that need it, and yield each finding at once.
-
-        Those in ``left_out`` are only reported as skipped.
-        """
+        """Run checks in order, a needed one before those that need it, and yield each finding at once."""
         known = {check.id: check for check in checks}
         results: dict[str, str] = {}
         try:
@@ -141,7 +134,6 @@ class _Worker:
         self._listener.start()
 
     def ask(self, check_id: str, deadline: float) -> dict[str, Any]:
-        """Return the answer to one request. Raises _HungError or _DiedError."""
         self._lines.clear()
         try:
             self._requests.write(check_id.encode() + b"\n")
@@ -203,10 +195,7 @@ _PR_SET_PDEATHSIG = 1
 
 
 def serve(checks: Sequence[Check], ask: Ask) -> None:
-    """Run the requested checks until standard input ends.
-
-    Answers use the original standard output, all else goes to stderr.
-    """
+    """Run the requested checks until standard input ends. Only answers go to the original standard output."""
     answers = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)
     _die_with_parent()

@@ -128,7 +128,6 @@ def _same(asked: str, found: str) -> bool:
 
 
 def find_distribution() -> metadata.Distribution:
-    """Return the one installed distribution that the imported module belongs to."""
     file = Path(str(require_attribute(load_tensorflow(), "__file__"))).resolve()
     owners = {
         found.name: found
@@ -190,7 +189,6 @@ def files(_ask: Ask) -> Evidence:
 
 
 def find_recorded_hash(package: str, file: Path) -> metadata.FileHash | None:
-    """Return the hash of a file in an installed package's RECORD, or None where it has none."""
     try:
         installed = metadata.distribution(package)
     except metadata.PackageNotFoundError:
