@@ -3,7 +3,7 @@
     python -m benchmarks.training.curve --data-dir DIR --torch-python VENV/bin/python
 
 Differences by rounding grow from step to step, in any two programs. The distance between two memory modes of ``train``
-shows their size. The distance to PyTorch is compared with it.
+shows their size. The distances of native kernels and of PyTorch are compared with it.
 """
 
 import argparse
@@ -11,7 +11,7 @@ import json
 import subprocess
 import tempfile
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,8 +21,9 @@ from benchmarks.training.run import ROOT
 from train import runtime
 from train.batches import Batches
 from train.cli import parse
-from train.config import Memory, TrainConfig, resolve
+from train.config import Kernels, Memory, TrainConfig, resolve
 from train.data import load
+from train.native import operations
 
 HERE = Path(__file__).parent
 STEPS, RATE, WINDOW = 300, 0.1, 20
@@ -70,13 +71,15 @@ def main() -> None:
     options = parser.parse_args()
     config = parse(["cifar10", "--model", "bc-22-12", "--data-dir", str(options.data_dir)])
     runtime.prepare(2)
+    operations.set_threads(2)
     dataset = load(config)
     batches = [Batches(dataset, config).make(step) for step in range(STEPS)]
-    modes: tuple[Memory, ...] = ("shared", "plain", "recompute")
-    curves, weights = {}, dict[str, Any]()
-    for mode in modes:
-        config = resolve("cifar10", model="bc-22-12", memory=mode)
-        weights, curves[mode] = run_ours(config, batches, dataset.mean, dataset.std)
+    curves, weights = dict[str, list[float]](), dict[str, Any]()
+    modes: list[tuple[str, Memory, Kernels]] = [("native", "shared", "native")]
+    modes += [(mode, mode, "stock") for mode in get_args(Memory)]
+    for name, memory, kernels in modes:
+        config = resolve("cifar10", model="bc-22-12", memory=memory, kernels=kernels)
+        weights, curves[name] = run_ours(config, batches, dataset.mean, dataset.std)
     normal = [(((images - dataset.mean) / dataset.std).astype(np.float32), labels) for images, labels in batches]
     with tempfile.TemporaryDirectory() as folder:
         curves["PyTorch"] = run_torch(options.torch_python, Path(folder) / "job.npz", config, weights, normal)
