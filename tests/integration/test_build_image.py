@@ -91,6 +91,14 @@ def test_tensorflow_is_the_wheel_that_was_given(built: Built, image: str) -> Non
     assert labels[f"{naming.LABEL_PREFIX}.lock"] == digest_file(LOCKED)
 
 
+def test_the_manifest_names_the_native_kernels(built: Built, image: str) -> None:
+    library = "/opt/toolkit/train/native/kernels.so"
+    program = f"import hashlib; print(hashlib.sha256(open('{library}', 'rb').read()).hexdigest())"
+    found = [json.loads(path.read_text()) for path in (built[0].folder / "state").glob("image-train-*/manifest.json")]
+    (recorded,) = (each["facts"]["kernels"] for each in found if each["facts"]["tag"] == image)
+    assert recorded == f"sha256:{stages.run(image, '-c', program, options=('--entrypoint', 'python')).strip()}"
+
+
 def test_smoke_passes_all_that_the_stand_in_can_answer(built: Built, image: str) -> None:
     skip = [word for name in NEEDS_TENSORFLOW for word in ("--skip", name)]
     code, found = smoke(built[0], image, "--expect-capability", "7.5", *skip)

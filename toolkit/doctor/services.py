@@ -160,4 +160,6 @@ def _read_archives(settings: Settings) -> str | None:
     if find_digest(client, chosen.reference) is None:
         return None
     found = read_files(client, chosen.reference, "/etc/apt")
-    return "\n".join(text for name, text in found.items() if name.endswith((".list", ".sources")))
+    return "\n".join(
+        each.decode(errors="replace") for name, each in found.items() if name.endswith((".list", ".sources"))
+    )

@@ -155,8 +155,8 @@ def find_digest(client: docker.DockerClient, reference: str) -> str | None:
         return found.identity if found else None
 
 
-def read_files(client: docker.DockerClient, reference: str, folder: str) -> dict[str, str]:
-    """Return the text of each file in a folder of an image, by name. No program of the image runs."""
+def read_files(client: docker.DockerClient, reference: str, folder: str) -> dict[str, bytes]:
+    """Return the content of a file, or of each file in a folder, of an image, by name. No program of the image runs."""
     with translating_errors("reading files of an image"):
         container = client.containers.create(
             reference, "true", labels={naming.OWNER_LABEL: "toolkit", naming.JOB_LABEL: "files"}
@@ -165,7 +165,7 @@ def read_files(client: docker.DockerClient, reference: str, folder: str) -> dict
             stream, _ = container.get_archive(folder)
             with tarfile.open(fileobj=io.BytesIO(b"".join(stream))) as archive:
                 members = [(item.name, archive.extractfile(item)) for item in archive if item.isfile()]
-                return {name: content.read().decode(errors="replace") for name, content in members if content}
+                return {name: content.read() for name, content in members if content}
         finally:
             container.remove(v=True)
 

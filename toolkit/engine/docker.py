@@ -12,7 +12,7 @@ from docker.errors import ImageNotFound, NotFound
 from toolkit import digest, manifest, naming, processes, project
 from toolkit.console import Console
 from toolkit.engine import buildx, container
-from toolkit.engine.client import BaseImage, require_buildx, translating_errors
+from toolkit.engine.client import BaseImage, read_files, require_buildx, translating_errors
 from toolkit.engine.job import Deadline, Environment, EnvironmentPlan, Job, Listener
 from toolkit.environment import EnvironmentSpec, Platform
 from toolkit.errors import BuildError, EngineError, ToolkitError, UsageError
@@ -20,6 +20,9 @@ from toolkit.plan import repeat
 from toolkit.versions import load_table
 
 _ASK_PLATFORM = "import platform, sys; print(platform.libc_ver()[1], '%d.%d' % sys.version_info[:2])"
+
+_KERNELS = "/opt/toolkit/train/native/kernels.so"
+"""The library of native kernels, in images of the training job."""
 
 _CAUSE = re.compile(rf"^ +(?:error|ERROR|cause): |{processes.OTHER_BYTES.pattern}")
 
@@ -182,6 +185,9 @@ class DockerEngine:
             "labels": found.labels,
             "engine": "docker",
         }
+        if self._target == "train":
+            (kernels,) = read_files(self._client, str(found.id), _KERNELS).values()
+            facts["kernels"] = digest.digest_bytes(kernels)
         manifest.write(plan.folder, manifest.Manifest(kind="image", digest=str(found.id), parent=parent, facts=facts))
 
 
