@@ -1,8 +1,4 @@
-"""Times the toolkit's own commands, interleaved, as medians: ``python benchmarks/commands.py [--engine]``.
-
-The lower bound is a Python that does nothing. With ``--engine`` the warm image build is timed too, beside plain
-``docker buildx build`` of the same arguments.
-"""
+"""Times the toolkit's own commands, interleaved, as medians: ``python benchmarks/commands.py [--engine]``."""
 
 import argparse
 import json
@@ -30,10 +26,7 @@ IMAGES = {
 def measure(
     commands: dict[str, list[str]], rounds: int, before: Callable[[], object] = lambda: None
 ) -> dict[str, list[float]]:
-    """Return the wall seconds of each command in each round.
-
-    Each round runs all commands, so noise affects all alike. `before` is called before each run and is not timed.
-    """
+    """Return the wall seconds of each command in each round. `before` is called before each run and is not timed."""
     seconds: dict[str, list[float]] = {name: [] for name in commands}
     for _ in range(rounds):
         for name, argv in commands.items():

@@ -1,9 +1,8 @@
 """Confirms the training job on a machine with a GPU: ``python benchmarks/confirm.py``.
 
-For each data set and memory mode it trains twice and compares the digests of the weights. It interrupts a run, resumes
-it, and compares again. It compares the profiler's counts of a step, and the peak of TensorFlow's allocator, with a
-rehearsal without a GPU. It writes ``report.json``, and ``report.md`` with a table of images per second. It ends with
-exit code 7 if a comparison fails. Without a GPU it does the same runs, but compares nothing with the rehearsal.
+For each data set and memory mode it trains twice, interrupts and resumes a run, and compares the digests of the
+weights. It compares a profiled step with a rehearsal. It writes ``report.json`` and ``report.md``, and ends with exit
+code 7 if a comparison fails.
 """
 
 import argparse
@@ -29,10 +28,7 @@ TOOLKIT: Final = [sys.executable, "-m", "toolkit"]
 
 @dataclass(frozen=True, kw_only=True)
 class Plan:
-    """The commands that train and rehearse, their options, and the folder of the runs and the report.
-
-    An empty `rehearse` means no rehearsal. With `gpu`, a run without kernels on a GPU is a failure.
-    """
+    """The commands that train and rehearse (empty: no rehearsal), and the folder of the runs and the report."""
 
     train: list[str]
     rehearse: list[str]
@@ -44,9 +40,9 @@ class Plan:
 
 @dataclass(frozen=True)
 class Row:
-    """The results of one data set and memory mode: the digests of the weights of two uninterrupted runs and a resumed
-    one, images per second of the second run, events on the device in a step by kind, the peak bytes of TensorFlow's
-    allocator on the GPU (0 without one), and the result of `rehearse`.
+    """The results of one data set and memory mode.
+
+    Images per second are of the second run; events on the device are of a step, by kind; peaks are in bytes.
     """
 
     dataset: str
@@ -69,8 +65,9 @@ class Row:
         return self.is_same and (not self.on_gpu or self.seen.get("kernel", 0) > 0) and not self.list_misses()
 
     def list_misses(self) -> list[str]:
-        """List how the GPU differed from the rehearsal; returns nothing without a GPU or a rehearsal. A launch is one
-        kernel and a call of a library at least one, so the GPU must run as many kernels or more. The numbers of copies
+        """List how the GPU differed from the rehearsal; nothing without a GPU or a rehearsal.
+
+        The GPU must run as many kernels or more, because a call of a library is at least one. The numbers of copies
         must be equal. The rehearsed peak is a lower bound, because libraries use no workspaces there.
         """
         if not self.seen or not self.rehearsed:
@@ -89,7 +86,6 @@ class Row:
 
 
 def train(plan: Plan, dataset: str, memory: str, name: str, *options: str) -> tuple[dict[str, Any], Path]:
-    """Run one training; returns its manifest and its run folder."""
     command, out = make_command(plan, dataset, memory, name, *options)
     done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=False)
     if done.returncode:
@@ -136,10 +132,7 @@ def confirm(plan: Plan, dataset: str, memory: str) -> Row:
 
 
 def rehearse(plan: Plan, dataset: str, memory: str) -> dict[str, int]:
-    """Return the counts of the last step of a rehearsal, and the peak of TensorFlow's allocator in bytes.
-
-    A rehearsal with findings (exit code 7) counts too, if it completed a step.
-    """
+    """Return the counts of the last rehearsed step, and the peak in bytes, whether there are findings or not."""
     if not plan.rehearse:
         return {}
     command = [*plan.rehearse, dataset, "--memory", memory, *plan.options, "--json", "--no-find-batch"]

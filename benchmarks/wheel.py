@@ -1,15 +1,13 @@
 """Compares ``toolkit build-wheel`` with plain ``docker buildx build``: ``python -m benchmarks.wheel``.
 
-Both build a small source tree (tests/fixtures/mini_tensorflow) with Debian's Bazel, by the same command, each with its
-own caches. Each round runs both, so that noise affects both alike. The medians are compared:
+Both build a small source tree (tests/fixtures/mini_tensorflow) with Debian's Bazel, by the same command, in each round:
 
 * first build: with a base image that the engine does not know, so every stage runs and Bazel's caches are empty
 * cold: the toolchain is built, Bazel's caches are empty
 * one file changed: one kernel is compiled, linked and packed
 * up to date, plan, refusal: the toolkit alone
 
-On a busy machine, two equal builds differ by more than the toolkit costs. So the toolkit's own share is also measured
-within one run: the wall time without the time inside the docker command.
+The toolkit's own share is also measured within one run: the wall time without the time inside the docker command.
 """
 
 import json

@@ -1,5 +1,3 @@
-"""Rules for all tests: which are skipped on this machine, and which share a process."""
-
 import os
 import shutil
 import signal

@@ -1,7 +1,6 @@
 """A stand-in for ``python`` that has TensorFlow loaded, which takes a new interpreter 4 seconds.
 
-It asks the one process that loaded it for a forked child, which runs with the stand-in's arguments, environment, folder
-and streams.
+It asks the one process that loaded it for a forked child.
 """
 
 import atexit

@@ -1,5 +1,3 @@
-"""Whether native kernels work on this machine, for the tests that need them."""
-
 import os
 
 import pytest
@@ -20,7 +18,6 @@ def find_obstacle() -> str:
 
 
 def is_required() -> bool:
-    """Return whether a missing library is an error, as in CI, and not a reason to skip."""
     return bool(os.environ.get("TOOLKIT_REQUIRE_NATIVE"))
 
 

@@ -1,5 +1,3 @@
-"""Parameters of tests that ``make test`` leaves out and ``make test-all`` runs."""
-
 from typing import Any
 
 import pytest

@@ -1,5 +1,3 @@
-"""Runs ``python -m train``: the job in a process of its own."""
-
 from collections.abc import Sequence
 
 from train.cli import main

@@ -1,7 +1,6 @@
 """Makes the batches of a run: each depends on its step alone, so there is no state to save.
 
-Images are padded, cropped and mirrored, as in the DenseNet paper ("+"). An example's augmentation depends on (seed,
-epoch, example) alone.
+Images are padded, cropped and mirrored, as in the DenseNet paper ("+"), by (seed, epoch, example) alone.
 """
 
 import math
@@ -36,10 +35,9 @@ Images = NDArray[np.uint8]
 
 
 def augment(images: Images, draws: NDArray[np.uint8], pad: int, fill: NDArray[np.uint8]) -> Images:
-    """Shift and mirror images of (batch, height, width, channels).
+    """Shift and mirror images of (batch, height, width, channels) by `draws` of (batch, 3).
 
-    `draws` is (batch, 3), from `draw_augmentation`. Before cropping, each side gets `pad` pixels of value `fill`,
-    (channels,). It is the data set's mean, which normalisation turns to about zero.
+    Before cropping, each side gets `pad` pixels of value `fill`, (channels,), the data set's mean.
     """
     count, height, width, channels = images.shape
     padded = np.empty((count, height + 2 * pad, width + 2 * pad, channels), np.uint8)
@@ -56,7 +54,6 @@ WARM_UP = 0.3
 
 
 def rate_at(schedule: Schedule, highest: float, step: int, total: int) -> float:
-    """Return the learning rate of a step, counted from 0, in a run of `total` steps."""
     done = step / max(1, total)
     match schedule:
         case "constant":
@@ -82,7 +79,6 @@ class Batches:
 
     @property
     def size(self) -> int:
-        """Number of examples in a step; a smaller data set is one batch."""
         return min(self.config.batch_size, len(self.dataset.train))
 
     @property

@@ -1,7 +1,7 @@
 """Finds the batch size of ``--batch-size auto``: the largest whose training step fits a memory budget.
 
-Memory grows linearly with the batch size. Trials of two small sizes predict the largest, which is then tried itself.
-Each trial is a process (``python -m train.budget CONFIG``), because a process keeps its peak memory.
+Memory grows linearly with the batch size, so two trials predict the largest, which is then tried. Each trial is a
+process (``python -m train.budget CONFIG``), because a process keeps its peak memory.
 """
 
 import json
@@ -36,10 +36,9 @@ class Probe(NamedTuple):
 
 
 def choose_batch_size(config: TrainConfig, threads: int, examples: int, held: int) -> int:
-    """Return the largest multiple of 8 that fits, at most the number of examples.
+    """Return the largest multiple of 8 that fits, at most the number of examples. Raises a PreflightError if none fits.
 
-    The budget is the configured one, else a share of the GPU's memory or, without a GPU, of the free memory. The data
-    set's images take `held` bytes of it; a GPU holds them only if they are few. Raises a PreflightError if none fits.
+    The data set's images take `held` bytes of the budget; a GPU holds them only if they are few.
     """
     device = read_device_memory()
     budget = int(config.memory_budget * 1e9 or SHARE * (device or read_free_memory()))
@@ -114,7 +113,6 @@ _CONTAINER_FILES: Final = (
 
 
 def measure_peak(config: TrainConfig, threads: int, size: int) -> int:
-    """Return the peak memory in bytes of a process that evaluates and runs two steps: the GPU's, if it uses one."""
     settings = json.dumps(config.as_dict() | {"batch_size": size, "threads": threads})
     return _ask(f"a step with {size} images does not run here", settings)
 

@@ -1,7 +1,7 @@
 """Writes checkpoints atomically, and reads the newest good one.
 
-``step-N.npz`` holds the arrays. ``step-N.json``, written after it, holds the position of the run, the digests of its
-configuration and data, and a digest of the checkpoint. A process that dies between the two leaves no checkpoint.
+``step-N.json``, written after the arrays in ``step-N.npz``, holds position and digests. A process that dies between the
+two leaves no checkpoint.
 """
 
 import contextlib
@@ -27,7 +27,6 @@ class Position:
 
     `seconds` leaves out the first step of each process, which builds the graph. The fields from `epoch_seconds` to
     `seen` are sums over the current epoch. `environment` is what the bits depend on besides the configuration.
-    `resumed` lists the steps after which the run was resumed.
     """
 
     step: int = 0
@@ -49,10 +48,9 @@ class Checkpoint:
 
 
 def save(folder: Path, values: Values, position: Position, *, keep: int) -> Path:
-    """Write a checkpoint and keep the newest `keep`, this one included; returns the path of its arrays.
+    """Write a checkpoint, and remove all but the newest `keep`, and those of later steps, which `load` found damaged.
 
-    Checkpoints of later steps are removed, because `load` skipped them as damaged. Raises a PreflightError if the disk
-    is full or not writable; older checkpoints are then untouched.
+    Raises a PreflightError if the disk is full or not writable; older checkpoints are then untouched.
     """
     buffer = io.BytesIO()
     # Names of variables contain slashes, which would be folders in the archive. The JSON file has them instead.
@@ -93,10 +91,7 @@ def load(folder: Path) -> tuple[Checkpoint | None, list[str]]:
 
 
 def require_same_run(saved: Checkpoint, config_sha256: str, data_sha256: str | None = None) -> None:
-    """Check that a checkpoint belongs to this run.
-
-    Raises an IntegrityError if its configuration differs or is not recorded, a CheckError if its data differs.
-    """
+    """Raise an IntegrityError if a checkpoint's configuration is another or unknown, a CheckError if its data is."""
     found = saved.position.config_sha256
     if not found:
         raise IntegrityError(

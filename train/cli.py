@@ -1,5 +1,3 @@
-"""Reads the command line of the job into a ``TrainConfig``, and runs it."""
-
 import json as json_
 import os
 import sys
@@ -27,7 +25,6 @@ from train.progress import translate
 
 
 def _group(title: str) -> Callable[..., Any]:
-    """Return a function that makes a command-line option in this panel of the help."""
     return lambda text, metavar=None: typer.Option(help=text, metavar=metavar, rich_help_panel=title)
 
 
@@ -173,7 +170,6 @@ _CommandLineError: Any = next(base for base in typer.BadParameter.__mro__ if bas
 
 
 def make_app(function: Callable[..., Any], **settings: Any) -> typer.Typer:
-    """Return a command-line program whose options are the parameters of a function."""
     app = typer.Typer(add_completion=False, pretty_exceptions_enable=False, rich_markup_mode=None)
     app.command(**settings)(function)
     return app
@@ -183,10 +179,7 @@ _app = make_app(_collect, context_settings={"help_option_names": ["-h", "--help"
 
 
 def parse(argv: Sequence[str]) -> TrainConfig:
-    """Read a command line without loading TensorFlow.
-
-    Raises a UsageError if an option makes no sense, and SystemExit after it has printed help.
-    """
+    """Read a command line without loading TensorFlow. Raises a UsageError, or SystemExit after it has printed help."""
     command = typer.main.get_command(_app)
     try:
         result = command.main(list(argv), prog_name="python -m train", standalone_mode=False)
@@ -232,11 +225,7 @@ def main(argv: Sequence[str] | None = None, *, close_network: bool = False) -> i
 
 
 def _print(text: str, stream: TextIO, *, as_it_is: bool = False) -> None:
-    """Print a text with the user's file names instead of the container's.
-
-    If the stream is closed, its output is discarded. Otherwise the interpreter would fail at exit (Python
-    documentation, "Note on SIGPIPE").
-    """
+    """Print with the user's file names. A closed stream is replaced, or Python would fail at exit (see "SIGPIPE")."""
     try:
         print(text if as_it_is else translate(text), file=stream, flush=True)
     except OSError:

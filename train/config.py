@@ -45,7 +45,6 @@ def digest_fields(fields: Mapping[str, Any]) -> str:
 
 @cache
 def read_table(name: str) -> dict[str, Any]:
-    """Read a data file of this package, such as ``presets`` or ``data/sources``."""
     text = (Path(__file__).parent / f"{name}.yaml").read_text(encoding="utf-8")
     # libyaml is 20 times faster than the Python loader; wheels of PyYAML have it, some distributions' packages do not.
     value: dict[str, Any] = yaml.load(text, getattr(yaml, "CSafeLoader", yaml.SafeLoader))  # noqa: S506 (both are safe)
@@ -54,10 +53,9 @@ def read_table(name: str) -> dict[str, Any]:
 
 @dataclass(frozen=True, kw_only=True)
 class TrainConfig:
-    """The configuration of a run, with the values of its recipe and preset filled in.
+    """The configuration of a run. Raises a UsageError if a value or a combination of values makes no sense.
 
-    A batch size of 0 means the largest that fits, 0 threads one for each core that this process may use, and kernels
-    "auto" native ones where they work. Raises a UsageError if a value or a combination of values makes no sense.
+    A batch size of 0 means the largest that fits, 0 threads one for each core that this process may use.
     """
 
     dataset: str
@@ -219,7 +217,6 @@ class TrainConfig:
 
     @property
     def digest(self) -> str:
-        """SHA-256 of the fields that affect what the run computes, as hexadecimal text."""
         return digest_fields(dataclasses.asdict(self))
 
     @property
@@ -251,12 +248,7 @@ def _require(name: str, value: float, *, at_least: int) -> None:
 
 
 def resolve(dataset: str, **options: Any) -> TrainConfig:
-    """Return a configuration.
-
-    Options that are ``None`` come from the data set's defaults, the preset and the recipe.
-
-    Raises a UsageError if an option or a combination of options makes no sense.
-    """
+    """Return a configuration; options that are ``None`` come from data set, preset and recipe. Raises a UsageError."""
     given = {name: value for name, value in options.items() if value is not None}
     datasets, recipes = read_table("datasets"), read_table("recipes")
     _require_choice("dataset", dataset, tuple(datasets))
@@ -284,10 +276,9 @@ def _resolve_model(preset: str, changed: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def follow(config: TrainConfig, options: Mapping[str, Any]) -> TrainConfig:
-    """Return a recorded configuration, changed by the options of a command line.
+    """Return a recorded configuration, changed in the `INCIDENTAL` fields and in `OPEN` ones that are left open.
 
-    Options may change fields in `INCIDENTAL`, and fields in `OPEN` that are left open. Raises a UsageError if an option
-    contradicts another field.
+    Raises a UsageError if an option contradicts another field.
     """
     given, changes = dict(options), {}
     if "model" in given and given["model"] != config.model:
@@ -326,7 +317,6 @@ def _count_layers(depth: int, *, bottleneck: bool) -> list[int]:
 
 
 def _name(shape: dict[str, Any]) -> str:
-    """Return the name of a model without preset, in the paper's style: kind, depth, growth."""
     imagenet = shape["stem"] == "imagenet"
     depth = (5 if imagenet else 4) + sum(shape["layers"]) * (2 if shape["bottleneck"] else 1)
     kind = ("b" if shape["bottleneck"] else "") + ("c" if shape["compression"] < 1 else "")

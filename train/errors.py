@@ -1,7 +1,4 @@
-"""Defines the errors of a training job, with the exit codes that ``toolkit`` documents.
-
-This package runs alone in an image, so it cannot import ``toolkit.errors``.
-"""
+"""Defines the errors of a job with the exit codes that ``toolkit`` documents; in an image there is no toolkit."""
 
 import functools
 import sys
@@ -65,8 +62,6 @@ Arguments = ParamSpec("Arguments")
 
 
 def explain_errors(program: Callable[Arguments, int]) -> Callable[Arguments, int]:
-    """Wrap a program, so that a known error or an interrupt ends it with a message and an exit code."""
-
     @functools.wraps(program)
     def run(*arguments: Arguments.args, **options: Arguments.kwargs) -> int:
         try:

@@ -1,7 +1,4 @@
-"""Exports a model as SavedModel and StableHLO: ``python -m train.export RUN [--out DIR]``.
-
-Both take a batch of images as bytes, normalise it, and return logits. Each is loaded again and compared with the model.
-"""
+"""Exports a model as SavedModel and StableHLO, from bytes to logits: ``python -m train.export RUN [--out DIR]``."""
 
 import json
 from collections.abc import Callable, Sequence
@@ -38,7 +35,7 @@ Function = Callable[[Any], Any]
 
 
 def export(folder: Path, out: Path) -> dict[str, float]:
-    """Export a run; returns for each format the largest relative difference of its logits from the model's.
+    """Export a run; returns the largest relative difference of each format's logits from the model's.
 
     Raises a CheckError if a difference is too large; then nothing is written.
     """

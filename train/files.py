@@ -1,5 +1,3 @@
-"""Writes files and folders completely or not at all."""
-
 import contextlib
 import os
 import shutil
@@ -28,7 +26,6 @@ def writing(path: Path, *errors: type[Exception]) -> Iterator[None]:
 
 @contextlib.contextmanager
 def replacing(path: Path) -> Iterator[BinaryIO]:
-    """Open a file that replaces `path` if the block succeeds, and is removed if it fails."""
     temporary = ""
     try:
         with writing(path):
@@ -47,10 +44,7 @@ def replacing(path: Path) -> Iterator[BinaryIO]:
 
 @contextlib.contextmanager
 def replacing_folder(path: Path, names: Collection[str]) -> Iterator[Path]:
-    """Make a folder that replaces `path` if the block succeeds, and is removed if it fails.
-
-    Raises a PreflightError if an existing folder holds anything but `names`.
-    """
+    """Make a folder that replaces `path` if the block succeeds. Raises a PreflightError if it holds other `names`."""
     with writing(path):
         found = {entry.name for entry in path.iterdir()} if path.exists() else set()
         if found - set(names):

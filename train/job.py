@@ -1,5 +1,3 @@
-"""Runs the job from a configuration to a finished run folder."""
-
 import fcntl
 import json
 import math
@@ -30,10 +28,9 @@ if TYPE_CHECKING:
 
 
 def run(config: TrainConfig, *, close_network: bool = False) -> dict[str, Any]:
-    """Train, or resume training; returns the manifest of the finished run.
+    """Train, or resume training; returns the manifest of the finished run. Raises a TrainError.
 
-    `close_network` closes this process's network for good once the data is loaded, or before if nothing must be
-    fetched. A known failure raises a TrainError.
+    `close_network` closes this process's network for good once the data is loaded.
     """
     read_parent()  # an invalid one is refused before any work
     display = Display(config.progress)
@@ -96,10 +93,7 @@ def _run(config: TrainConfig, dataset: Dataset, stop: process.StopSignal, displa
 
 @contextmanager
 def lock_run_folder(config: TrainConfig) -> Iterator[Path]:
-    """Create the folder of a run with its ``config.yaml``, and lock it while the block runs.
-
-    Raises a PreflightError if the folder cannot be written or another process trains in it.
-    """
+    """Create and lock a run's folder. Raises a PreflightError: not writable, or another process trains in it."""
     folder = config.run_dir
     try:
         folder.mkdir(parents=True, exist_ok=True)

@@ -1,5 +1,3 @@
-"""Decides which kernels a run uses: TensorFlow's, or native ones."""
-
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -20,10 +18,7 @@ class Choice(NamedTuple):
 
 
 def fix_kernels(config: TrainConfig, recorded: Mapping[str, Any]) -> Choice:
-    """Fill in the kernels: the configured ones, else the recorded ones, else native ones where they work.
-
-    `recorded` is the environment of an interrupted run, empty for a new one.
-    """
+    """Fill in the kernels: the configured ones, else those `recorded` by an interrupted run, else the best here."""
     if config.kernels != "auto":
         return Choice(config, "")
     if recorded:

@@ -77,11 +77,10 @@ class Profile:
 
 @dataclass
 class Loop:
-    """A run in progress.
+    """A run in progress. Each step advances `position`.
 
-    Each step advances `position`. With `late`, the outcome of a step is read after the next step has begun. With
-    `resident`, the training images are on the device, and a step gets only their indices and augmentation.
-    `first_step_seconds` is the time of the first step of this process.
+    With `late`, the outcome of a step is read after the next step has begun. With `resident`, the training images are
+    on the device, and a step gets only their indices and augmentation.
     """
 
     config: TrainConfig
@@ -111,7 +110,6 @@ class Loop:
                 self._began = time.monotonic()
 
             def must_end(done: int) -> bool:
-                """Return whether a step of this process, counted from 1, must end before the next one begins."""
                 due = self._is_end(start + done) or self._is_saved(start + done)
                 return done == 1 or due or self.config.profile is not None or bool(self.stop())
 
@@ -223,8 +221,6 @@ class Loop:
 
 
 class Report(Protocol):
-    """A function that takes the outcome of a step. `last` means that no later step has begun."""
-
     def __call__(self, outcome: Outcome | PackedOutcome, *, last: bool = True) -> None: ...
 
 
@@ -236,8 +232,7 @@ def run_by_steps(step: TrainStep, batches: Iterator[Batch], report: Report) -> N
 def run_late(step: TrainStep, batches: Iterable[Batch], report: Report, must_end: Callable[[int], bool]) -> None:
     """Call the step for each batch, and report it after the next one has begun, so that the device never waits.
 
-    `step` returns before the device is done. `report` gets the outcomes in order. `must_end` returns whether a step,
-    counted from 1, must be reported before the next one begins.
+    `must_end` returns whether a step, counted from 1, must be reported before the next one begins.
     """
     waiting: deque[Outcome | PackedOutcome] = deque()
     for done, batch in enumerate(batches, start=1):
@@ -248,7 +243,6 @@ def run_late(step: TrainStep, batches: Iterable[Batch], report: Report, must_end
 
 
 def run_by_fit(step: TrainStep, batches: Iterator[Batch], report: Report, count: int) -> None:
-    """Let Keras' ``fit`` call the step `count` times. Exceptions of `report` pass through."""
     if not count:
         return
     first = next(batches)

@@ -49,11 +49,10 @@ def parse_epoch(row: dict[str, str]) -> EpochRecord:
 
 
 class Recorder:
-    """Appends records to the files of a run.
+    """Appends records to the files of a run, each at once. Methods raise a PreflightError if they cannot write.
 
-    It writes each record at once, so a killed process loses none. A resumed run repeats the steps after its checkpoint,
-    so their old records are dropped. The files then equal those of an uninterrupted run, except for times. All methods
-    raise a PreflightError if they cannot write.
+    A resumed run repeats the steps after its checkpoint, so their old records are dropped. The files then equal those
+    of an uninterrupted run, except for times.
     """
 
     def __init__(self, folder: Path, step: int) -> None:

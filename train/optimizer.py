@@ -1,7 +1,7 @@
 """Defines update rules: how a step changes a weight, and which values are kept for each weight between steps.
 
-Keras' optimizers are not used, because the paper's rule is Torch's: weight decay is an L2 penalty in the gradient, and
-Nesterov momentum looks ahead by the learning rate of this step (Sutskever et al., ICML 2013).
+The paper's rule is Torch's, not Keras': weight decay is an L2 penalty in the gradient, and Nesterov momentum looks
+ahead by the learning rate of this step (Sutskever et al., ICML 2013).
 """
 
 from collections.abc import Callable, Sequence
@@ -18,10 +18,9 @@ Update = Callable[[tf.Variable, tf.Tensor, Sequence[tf.Variable], tf.Tensor, tf.
 
 @dataclass(frozen=True)
 class Rule:
-    """An update rule.
+    """An update rule. `slots` names the values kept for each weight, which start at zero.
 
-    `slots` names the values kept for each weight, which start at zero. `update` changes a weight and its slots in
-    place, given (weight, gradient, slots, learning rate, count); `count` includes this update.
+    `update` changes weight and slots in place, given (weight, gradient, slots, learning rate, count from 1).
     """
 
     slots: tuple[str, ...]
@@ -37,10 +36,7 @@ def choose(config: TrainConfig) -> Rule:
 
 
 def make_sgd(momentum: float) -> Rule:
-    """Return gradient descent with Nesterov momentum: v = momentum v + g, then w = w - rate (g + momentum v).
-
-    Each weight takes one fused operation instead of ten, so the graph of a step is a fifth smaller.
-    """
+    """Return gradient descent with Nesterov momentum: v = momentum v + g, then w = w - rate (g + momentum v)."""
 
     def update(
         weight: tf.Variable, gradient: tf.Tensor, slots: Sequence[tf.Variable], rate: tf.Tensor, count: tf.Tensor

@@ -1,7 +1,7 @@
 """Chooses the examples of each step by (seed, step) alone, so that a resumed run takes the same ones.
 
-Random numbers come from NumPy's Philox, a counter-based generator (Salmon et al., "Parallel random numbers: as easy as
-1, 2, 3", SC 2011). Its key is the seed and the purpose, so there is no state to save.
+NumPy's Philox is counter-based (Salmon et al., "Parallel random numbers: as easy as 1, 2, 3", SC 2011). Its key is the
+seed and the purpose, so there is no state to save.
 """
 
 from functools import lru_cache
@@ -15,7 +15,6 @@ _PURPOSES: Final[dict[Purpose, int]] = {"order": 1, "augmentation": 2, "split": 
 
 
 def stream(seed: int, purpose: Purpose, index: int = 0) -> np.random.Generator:
-    """Return a random generator for a purpose and a number, such as that of the epoch."""
     return np.random.Generator(np.random.Philox(key=[seed, _PURPOSES[purpose]], counter=[0, 0, 0, index]))
 
 

@@ -1,7 +1,4 @@
-"""Packs a step's input into one array of bytes (a parcel), so that it goes to the device in one copy.
-
-A parcel holds a whole batch, or only the indices and augmentation of its images if these are on the device.
-"""
+"""Packs a step's input, a batch or a choice of images that the device has, into one array of bytes: one copy."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -19,12 +16,10 @@ Tensors = tuple[tf.Tensor, tf.Tensor, tf.Tensor]
 
 
 def pack(images: Any, labels: Any, rate: Any) -> NDArray[np.uint8]:
-    """Pack a batch into one array of bytes (size,): images, labels, learning rate."""
     return _join(np.asarray(images, np.uint8), np.asarray(labels, np.int64), np.asarray([rate], np.float32))
 
 
 def unpack(parcel: tf.Tensor, shape: tuple[int, ...]) -> Tensors:
-    """Unpack a batch with images of this shape, in a graph."""
     count, end = int(np.prod(shape)), int(np.prod(shape)) + 8 * shape[0]
     labels = tf.bitcast(tf.reshape(parcel[count:end], [shape[0], 8]), tf.int64)
     return tf.reshape(parcel[:count], shape), labels, tf.bitcast(parcel[end : end + 4], tf.float32)
@@ -41,10 +36,9 @@ def _join(*parts: NDArray[Any]) -> NDArray[np.uint8]:
 
 @dataclass(frozen=True, eq=False)
 class Resident:
-    """The training split in the device's memory.
+    """The training split in the device's memory: `images` (examples, height, width, channels), `labels` (examples,).
 
-    `images` are (examples, height, width, channels) as bytes, `labels` (examples,) as int64. Before cropping, each side
-    gets `pad` pixels of value `fill`, (channels,). Without augmentation `pad` is 0.
+    Before cropping, each side gets `pad` pixels (0 without augmentation) of value `fill`, (channels,).
     """
 
     images: tf.Tensor
@@ -53,7 +47,7 @@ class Resident:
     fill: NDArray[np.uint8]
 
     def unpack(self, parcel: tf.Tensor, batch: int) -> Tensors:
-        """Return the augmented batch of a parcel, in a graph, with the same values as ``Batches.make``.
+        """Return the augmented batch of a parcel, as ``Batches.make`` does, in a graph.
 
         XLA compiles this into one program, which is one launch. As TensorFlow operations it would be about twenty.
         """

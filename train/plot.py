@@ -140,7 +140,6 @@ def write_summary(path: Path, model: Any) -> None:
 
 
 def draw_model(path: Path, config: TrainConfig) -> None:
-    """Draw the network: each layer as a bar as high as its channels, each dense block with the size of its maps."""
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=(9, 3.2), layout="constrained")

@@ -1,12 +1,10 @@
 """Handles signals, and closes the network for this process.
 
 Before the first step is done, SIGTERM, SIGINT or SIGHUP ends the process at once. Later, a signal asks the loop to stop
-after the current step and to save; a second one ends the process at once. A SIGHUP that is ignored, as under nohup,
-stays ignored.
+after the current step and to save; a second one ends the process at once. A SIGHUP that is ignored stays ignored.
 
-Whether a container has a network is decided before its arguments are known, so compose's service has one for all data
-sets. Linux lets an unprivileged process give up system calls for good (seccomp, since Linux 3.17;
-https://docs.kernel.org/userspace-api/seccomp_filter.html); Docker's default profile allows it.
+compose's service has a network, because it cannot know the data set. Linux lets a process give up system calls for good
+(https://docs.kernel.org/userspace-api/seccomp_filter.html); Docker's default profile allows it.
 """
 
 import ctypes
@@ -80,9 +78,10 @@ class _Program(ctypes.Structure):
 
 
 def close_network() -> str:
-    """Refuse new network sockets in all threads and children of this process, for good; returns an empty text, or why
-    the network stays open. ``AF_UNIX`` and ``AF_NETLINK`` stay possible. Others fail with "Network is unreachable", as
-    in a container without a network. io_uring is refused because it can open sockets.
+    """Refuse new network sockets in all threads and children, for good; returns why the network stays open, or nothing.
+
+    ``AF_UNIX`` and ``AF_NETLINK`` stay possible. Others fail with "Network is unreachable", as in a container without a
+    network. io_uring is refused because it can open sockets.
     """
     if platform.machine() != "x86_64":
         return f"not known how on {platform.machine()}"

@@ -94,7 +94,6 @@ class Display:
         )
 
     def _write(self, text: str) -> None:
-        """Write to the stream. A closed stream does not stop training."""
         with self._lock, contextlib.suppress(OSError, ValueError):
             self._spoken = time.monotonic()
             self.stream.write(translate(text))
@@ -143,7 +142,6 @@ def translate(text: str) -> str:
 
 
 def _read_mounts() -> dict[str, str]:
-    """Read the mounts from `VARIABLE`; a damaged value counts as none."""
     try:
         value = json.loads(os.environ.get(VARIABLE, "{}"))
     except ValueError:

@@ -1,9 +1,7 @@
-"""Reads run folders: manifest, configuration, metrics and checkpoints.
+"""Reads run folders without TensorFlow and NumPy: manifest, configuration, metrics and checkpoints.
 
-Needs neither TensorFlow nor NumPy. A run folder holds ``config.yaml``, ``metrics.csv``, ``metrics.jsonl``,
-``checkpoints/step-N.npz`` and ``.json``. A finished run adds ``confusion.csv`` and ``manifest.json``. Each check
-returns a text about what it compared. It raises an IntegrityError for a contradiction, and one of `BAD_METRICS` for a
-damaged file.
+Each check returns a text about what it compared. It raises an IntegrityError for a contradiction, and one of
+`BAD_METRICS` for a damaged file.
 """
 
 import ast
@@ -112,7 +110,6 @@ class Run(NamedTuple):
 
 
 def read_run(folder: Path) -> Run:
-    """Read the configuration and the epochs of a run; raises a DataError if its first epoch is not finished."""
     config = read_folder_config(folder)
     try:
         records = metrics.read_epochs(folder / metrics.CSV)
@@ -169,7 +166,6 @@ def compare_environments(before: Mapping[str, Any], after: Mapping[str, Any]) ->
 
 
 def name_kernels(environment: Mapping[str, Any]) -> Kernels:
-    """Return which kernels a run has used."""
     return "native" if environment.get(KERNELS) else "stock"
 
 
@@ -227,10 +223,7 @@ def check_confusion(record: RunRecord) -> str:
 
 @dataclass(frozen=True)
 class SavedState:
-    """A checkpoint whose digest matches: its file, the names of its variables in order, and its bytes.
-
-    `position` has the fields of ``train.checkpoint.Position`` as plain values.
-    """
+    """A checkpoint whose digest matches. `position` has the fields of ``train.checkpoint.Position``."""
 
     path: Path
     names: tuple[str, ...]

@@ -1,7 +1,4 @@
-"""Sets TensorFlow up so that two runs give the same bits: fixed numbers of threads and deterministic operations.
-
-It also refuses an emulated GPU outside of a rehearsal.
-"""
+"""Sets TensorFlow up so that two runs give the same bits: fixed numbers of threads and deterministic operations."""
 
 import ctypes
 import os
@@ -78,12 +75,11 @@ RECORDED_NATIVE: Final = ("tensorflow", "numpy", "kernels")
 
 
 def prepare(threads: int, *, tf32: bool = False, kernels: Kernels = "stock") -> dict[str, Any]:
-    """Load TensorFlow and fix the settings that change its last bits.
+    """Load TensorFlow and fix the settings that change its last bits; call this before any other use of it.
 
-    Call this before any other use of TensorFlow. An operation splits its sums among its `threads`, so their number
-    changes the rounding. With `tf32`, GPUs round the factors of float32 products to 10 bits of mantissa, which is
-    TensorFlow's default from compute capability 8.0 on. Raises a PreflightError if native kernels were asked for and
-    cannot run here. Returns what the bits depend on besides the configuration, to be recorded with the run.
+    Returns what the bits depend on besides the configuration. The number of `threads` changes the rounding of sums.
+    With `tf32`, GPUs round the factors of float32 products to 10 bits of mantissa, TensorFlow's default from compute
+    capability 8.0 on. Raises a PreflightError if native kernels were asked for and cannot run here.
     """
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
     import tensorflow as tf
@@ -126,10 +122,7 @@ def _prepare_native(threads: int, *, graphics: bool) -> dict[str, Any]:
 
 
 def describe_libraries(build: dict[str, Any]) -> dict[str, str]:
-    """Return the versions of NumPy and, with a GPU, of CUDA, cuDNN and the driver.
-
-    `build` is TensorFlow's build information, with the CUDA and cuDNN that it was built for; empty without a GPU.
-    """
+    """Return the versions of NumPy and, with a GPU, of driver, CUDA and cuDNN, by TensorFlow's build information."""
     found = {"numpy": metadata.version("numpy")}
     if not build:
         return found

@@ -16,10 +16,9 @@ from train.reader import COUNTERS, SLOTS, describe_array
 
 @dataclass(frozen=True)
 class State:
-    """The variables of a run.
+    """The variables of a run. `slots` are the values that the update rule keeps for each trainable weight.
 
-    `slots` are the values that the update rule keeps for each trainable weight. `step` counts all steps, `skipped`
-    those that changed no weight because a gradient overflowed. In half precision the loss is multiplied by
+    `step` counts all steps, `skipped` those whose gradient overflowed. In half precision the loss is multiplied by
     `loss_scale`; `steady` counts the steps without overflow since the scale last changed.
     """
 

@@ -1,5 +1,3 @@
-"""Builds the steps of training and evaluation, and evaluates a split."""
-
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -70,8 +68,8 @@ def make_train_step(
 ) -> TrainStep:
     """Return a function of images as bytes, labels and learning rate that runs a training step on the state.
 
-    With mixed_float16 the loss is scaled. A step whose gradients overflow halves the scale and changes no weight and no
-    slot. It still updates the running averages of the normalization, because they come from the forward pass.
+    With mixed_float16, a step whose gradients overflow halves the scale of the loss and changes no weight and no slot.
+    It still updates the running averages of the normalization, because they come from the forward pass.
     """
     form = form or formulation.choose(config.kernels)
     model, weights = state.model, [variable.value for variable in state.model.trainable_variables]
@@ -82,7 +80,6 @@ def make_train_step(
     kernels, dtype = _list_cast_kernels(model) if together else [], keras.DTypePolicy(config.precision).compute_dtype
 
     def update(gradients: list[tf.Tensor], rate: tf.Tensor) -> tf.Tensor:
-        """Update weights, slots and scale; returns whether the gradients are finite."""
         finite = tf.constant(True)
         gradients = [tf.cast(gradient, weight.dtype) for gradient, weight in zip(gradients, weights, strict=True)]
         if scaled:
@@ -149,7 +146,6 @@ def _replace(variables: list[keras.Variable], values: list[tf.Tensor]) -> keras.
 
 
 def _measure_loss(labels: tf.Tensor, logits: tf.Tensor, form: Formulation) -> tf.Tensor:
-    """Return the mean negative log likelihood of the labels."""
     if form.native:
         return operations.measure_loss(labels, logits)
     if not form.asynchronous:
@@ -207,8 +203,7 @@ def compile_train_step(
 ) -> TrainStep:
     """Return a step as a graph, compiled by XLA if asked to; for the eager loop, the step itself.
 
-    On an asynchronous device, a batch and an outcome take one copy each, except with Keras' ``fit``. With `resident`
-    images, the step takes what ``Batches.choose`` returns.
+    With `resident` images, the step takes what ``Batches.choose`` returns.
     """
     form = form or formulation.choose(config.kernels)
     if config.loop == "eager":
@@ -250,16 +245,11 @@ class Evaluation:
 
 
 def evaluation_batch(split: Split) -> tf.TensorSpec:
-    """Return the shape and dtype of the batches in which a split is evaluated."""
     return tf.TensorSpec((min(EVALUATION_BATCH, len(split)), *split.images.shape[1:]), tf.uint8)
 
 
 def evaluate(step: EvaluationStep, split: Split, stop: Callable[[], str]) -> Evaluation | None:
-    """Evaluate a split.
-
-    It can take minutes, so `stop` is asked before each batch; returns None if told to stop. The last batch is padded,
-    so that one compiled shape is enough.
-    """
+    """Evaluate a split, or return None if `stop`, asked before each batch, says so. The last batch is padded."""
     parts = []
     size = min(EVALUATION_BATCH, len(split))
     for start in range(0, len(split), size):

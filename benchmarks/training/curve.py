@@ -2,8 +2,8 @@
 
     python -m benchmarks.training.curve --data-dir DIR --torch-python VENV/bin/python
 
-Differences by rounding grow from step to step, in any two programs. The distance between two memory modes of ``train``
-shows their size. The distances of native kernels and of PyTorch are compared with it.
+The distance between two memory modes of ``train`` shows the size of differences by rounding. The distances of native
+kernels and of PyTorch are compared with it.
 """
 
 import argparse
@@ -42,7 +42,6 @@ def run_ours(config: TrainConfig, batches: list[Any], mean: Any, std: Any) -> tu
 
 
 def run_torch(python: str, path: Path, config: TrainConfig, weights: dict[str, Any], batches: list[Any]) -> list[float]:
-    """Return the losses of the reference. The images of `batches` are normalised."""
     facts = {"layers": config.layers, "steps": STEPS, "rate": RATE, "decay": config.weight_decay}
     images, labels = (np.stack(parts) for parts in zip(*batches, strict=True))
     np.savez(path, facts=json.dumps(facts), images=images, labels=labels, **weights)

@@ -2,8 +2,7 @@
 
     python -m benchmarks.training.learning --data-dir DIR
 
-Each run is a process of ``python -m train`` with one thread. Several run in parallel. The time of a run is its
-processor time, so other load on the machine hardly changes it. Runs that are in the results already are skipped.
+Each run is a process with one thread, and its time is processor time. Runs that are in the results are skipped.
 """
 
 import argparse
@@ -72,7 +71,6 @@ def train(name: str, options: dict[str, Any], seed: int, data: Path, runs: Path)
 
 
 def smooth(result: dict[str, Any]) -> Curve:
-    """Return the running average of a run's losses."""
     value, losses = result["losses"][0][1], list[float]()
     for _, loss in result["losses"]:
         value = SMOOTHING * value + (1 - SMOOTHING) * loss

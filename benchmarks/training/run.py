@@ -2,8 +2,7 @@
 
     python benchmarks/training/run.py SUITE --torch-python VENV/bin/python --out results.json
 
-All candidates of a group are started. Each round then runs one step of each, so that a noisy moment of the machine
-affects all of them. Memory is the peak resident memory minus the resident memory after the import of the framework.
+Memory is the peak resident memory minus the resident memory after the import of the framework.
 """
 
 import argparse

@@ -42,7 +42,6 @@ def compiler() -> Iterator[str]:
 
 @pytest.fixture(scope="session")
 def own_engine(bazel: None, compiler: str) -> Iterator[SmallEngine]:
-    """Start a second engine with the images that a wheel of the stand-in is built from, and one with the compiler."""
     with tempfile.TemporaryDirectory() as folder, start(Path(folder), gib=8) as engine:
         engine.load(stages.STANDIN, "toolkit/bazel:debian", compiler)
         yield engine

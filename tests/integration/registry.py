@@ -1,6 +1,4 @@
-"""A registry with one image that `docker save` wrote: what a pull needs of
-https://github.com/opencontainers/distribution-spec. Docker accepts plain HTTP from loopback addresses.
-"""
+"""A registry (https://github.com/opencontainers/distribution-spec) with one image that `docker save` wrote."""
 
 import json
 import subprocess

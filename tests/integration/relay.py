@@ -8,8 +8,6 @@ ENGINE = Path("/var/run/docker.sock")
 
 
 class Relay:
-    """A relay at a path that clients connect to, which forwards all data until it is cut."""
-
     def __init__(self, path: Path) -> None:
         self.path = path
         self._listener = socket.socket(socket.AF_UNIX)

@@ -1,7 +1,6 @@
-"""A second engine on its own disk, which a test can fill.
+"""A second engine on its own disk, which a test can fill. Only root can start one.
 
-Only root can start one. It uses the first engine's bridge, with addresses near the end of its range: the bridge's
-firewall rules let its containers reach the network, and it makes no rules.
+It uses the first engine's bridge, whose firewall rules let its containers reach the network, and makes no rules.
 """
 
 import contextlib
@@ -40,7 +39,6 @@ class SmallEngine:
         self._process.wait(timeout=60)
 
     def kill(self) -> None:
-        """Kill the engine, containerd and all containers with SIGKILL, as the kernel does when memory runs out."""
         assert self._process is not None
         self._process.kill()
         self._process.wait()
@@ -71,10 +69,7 @@ class SmallEngine:
 
 @contextlib.contextmanager
 def start(folder: Path, *, gib: int) -> Iterator[SmallEngine]:
-    """Start an engine with a new, sparse disk; remove both in the end.
-
-    The folder's path must be short: sockets need that.
-    """
+    """Start an engine with a new, sparse disk, in a folder with a short path, and remove both in the end."""
     image, disk = folder / "disk.img", folder / "disk"
     disk.mkdir()
     with image.open("wb") as stream:

@@ -49,7 +49,6 @@ def test_other_bytes_than_pinned_are_refused(clone: Path, served: str, tmp_path:
 
 
 def test_pinned_bytes_are_run(clone: Path, served: str, tmp_path: Path) -> None:
-    """With the served file's own hash in the version table, the build runs that file."""
     table = clone / "toolkit/versions/table.yaml"
     pinned = versions.load_table().bazel_rows["6.5.0"].sha256["x86_64"]
     table.write_text(table.read_text().replace(pinned, hashlib.sha256(BINARY.encode()).hexdigest()))

@@ -1,7 +1,4 @@
-"""The wheel is the stand-in's: real CUDA code and real libraries, but no TensorFlow.
-
-Tests leave out the checks that need TensorFlow itself by name, and one test shows that these checks fail otherwise.
-"""
+"""The wheel is the stand-in's: real CUDA code and real libraries, but no TensorFlow."""
 
 import json
 import re

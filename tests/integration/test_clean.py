@@ -20,9 +20,7 @@ pytestmark = pytest.mark.engine
 
 @dataclass
 class Made:
-    """Objects in the engine: an image and a container of the toolkit, and a user's image made from it under two names,
-    ``derived`` and ``beside``; the second begins as the toolkit's names do.
-    """
+    """An image and a container of the toolkit, and a user's image made from it under two names."""
 
     ours: str
     container: str

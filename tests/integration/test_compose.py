@@ -123,7 +123,6 @@ def test_tensorboard_shows_the_runs(clone: Path) -> None:
 
 
 def _ask_board(expected: set[str]) -> set[str]:
-    """Return the runs that TensorBoard shows, once the expected ones are among them or the time is over."""
     direct = urllib.request.build_opener(urllib.request.ProxyHandler({}))
     deadline = time.monotonic() + 240  # long enough for a busy machine
     while True:

@@ -1,5 +1,3 @@
-"""A cache that gives wrong results is not noticed by the build; ``verify --rebuild`` finds it."""
-
 import json
 import re
 import uuid

@@ -22,11 +22,7 @@ pytestmark = [
 
 @dataclass(frozen=True)
 class Trap:
-    """A place with an rc file full of secrets.
-
-    A search that finds ``public``, a word in the source tree's own rc file, would also find the secret. ``seen`` has
-    the processes that showed it.
-    """
+    """A place with an rc file full of secrets. A search that finds the word ``public`` would also find a secret."""
 
     place: Place
     secret: str

@@ -24,7 +24,6 @@ class Mutation:
     test: str
 
     def find_problem(self, root: Path = ROOT) -> str:
-        """Return why this entry no longer fits the tree, or an empty string."""
         path = root / self.file
         if not path.is_file():
             return f"{self.name}: STALE, there is no {self.file}; `git grep` for its text and correct the entry"

@@ -1,13 +1,9 @@
-"""Rehearsals for tests.
+"""Rehearsals for tests. Two run at a time, because each mostly uses one thread, to make graphs.
 
-Two run at a time, because each mostly uses one thread, to make graphs.
+The job and the audit are forked from processes that have loaded TensorFlow. The emulated libraries read the device
+while TensorFlow is loaded, so tests of other devices start new processes.
 
-The processes of the job and of the audit are forked from two that have loaded TensorFlow, which takes a new process 5
-seconds. The emulated libraries read the device while TensorFlow is loaded, so tests of other devices start new
-processes; so does a test of the default job, as users start it.
-
-They need TensorFlow's CUDA build, which is not in the locked set of the tests. TOOLKIT_CUDA_PYTHON names a Python that
-has it; `toolkit rehearse` leaves one in ``.toolkit/environment-rehearse-*/venv/bin/python``.
+TOOLKIT_CUDA_PYTHON names a Python that has TensorFlow's CUDA build, which is not in the locked set of the tests.
 """
 
 import json
@@ -56,8 +52,6 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 class Outcome:
-    """A finished rehearsal: exit code, report (empty if there is none) and standard error."""
-
     def __init__(self, done: subprocess.CompletedProcess[str]) -> None:
         self.code, self.error = done.returncode, done.stderr
         self.report: dict[str, Any] = json.loads(done.stdout) if done.stdout.startswith("{") else {}
@@ -73,14 +67,11 @@ class Outcome:
 
 @dataclass(frozen=True)
 class Pythons:
-    """The interpreters that run the job and the audit."""
-
     job: Path | str = PYTHON
     audit: Path | str = PYTHON
 
 
 def rehearse(mistake: str, arguments: tuple[str, ...], cache: Path, pythons: Pythons) -> Outcome:
-    """Rehearse with a planted mistake, or with ``none``."""
     command = [PYTHON, "-c", SCRIPT, mistake, pythons.job, pythons.audit, *arguments, "--library-cache", str(cache)]
     return Outcome(subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False))
 
@@ -92,7 +83,6 @@ def cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="session")
 def loaded_pythons(cache: Path) -> Pythons:
-    """Return interpreters that have loaded TensorFlow, with an emulated T4 and without a GPU."""
     command = [PYTHON, "-c", DESCRIBE, str(cache)]
     variables = json.loads(subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True).stdout)
     return Pythons(loaded.make(PYTHON, variables), loaded.make(PYTHON, {**os.environ, "CUDA_VISIBLE_DEVICES": "-1"}))

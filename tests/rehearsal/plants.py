@@ -1,7 +1,4 @@
-"""Plant a mistake in the training job, then run it as a rehearsal does: ``plants.py MISTAKE REQUEST RECORD``.
-
-Each mistake matters on a GPU and not on a CPU.
-"""
+"""Plant a mistake that matters on a GPU only, then run the job as a rehearsal: ``plants.py MISTAKE REQUEST RECORD``."""
 
 import sys
 from collections.abc import Callable
@@ -67,7 +64,6 @@ def _launch_a_lot(images: Any, labels: Any) -> Any:
 
 
 def _read_each_step(step: Step) -> Step:
-    """Read eight values on the host after each step, outside the graph."""
     values = [tf.Variable(float(index)) for index in range(8)]
 
     def planted(*arguments: Any) -> Any:
@@ -80,7 +76,6 @@ def _read_each_step(step: Step) -> Step:
 
 
 def _keep_everything(step: Step) -> Step:
-    """Keep a tensor of each step forever, outside the graph."""
     kept = []
 
     def planted(*arguments: Any) -> Any:
@@ -102,7 +97,6 @@ AROUND = {"read": _read_each_step, "growth": _keep_everything}
 
 
 def plant(name: str) -> None:
-    """Put a mistake into the job of this process; ``none`` changes nothing."""
     if name in IN_GRAPH:
         make = steps.make_train_step
         vars(steps).update(make_train_step=lambda *given, **options: IN_GRAPH[name](make(*given, **options)))

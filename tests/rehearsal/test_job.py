@@ -1,5 +1,3 @@
-"""The training job as it is completes a rehearsal on a T4, and each step stays within ``limits.yaml``."""
-
 import pytest
 
 from tests.rehearsal.conftest import Outcome

@@ -1,5 +1,3 @@
-"""A rehearsal finds each mistake that is planted in the job or in the device, and names it."""
-
 import pytest
 
 from tests.rehearsal.conftest import Outcome

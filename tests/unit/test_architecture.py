@@ -1,5 +1,3 @@
-"""Dependencies point one way, and each room imports only what it may."""
-
 import ast
 import re
 import subprocess
@@ -60,7 +58,6 @@ def _normalize(name: str) -> str:
 
 
 def _walk(node: ast.AST) -> Iterator[ast.AST]:
-    """Yield all nodes below a node, without those under ``if TYPE_CHECKING``."""
     for child in ast.iter_child_nodes(node):
         if not (isinstance(child, ast.If) and ast.unparse(child.test) == "TYPE_CHECKING"):
             yield child

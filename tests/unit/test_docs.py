@@ -1,5 +1,3 @@
-"""Every command in the README and in docs/ exists and has the options that are shown; every link has a target."""
-
 import importlib.util
 import re
 import shlex

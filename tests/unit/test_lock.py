@@ -131,7 +131,6 @@ def test_unwritable_place_leaves_nothing(tmp_path: Path) -> None:
 
 
 def test_commit_is_asked_of_the_repository(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A repository on disk stands in for the remote one."""
     for command in (
         ["init", "--quiet", "."],
         ["-c", "user.name=a", "-c", "user.email=a@b", "commit", "--quiet", "--allow-empty", "-m", "x"],

@@ -1,5 +1,3 @@
-"""Loads data sets of images."""
-
 from train.data.dataset import Dataset, Split, describe_oddities
 from train.data.sources import load
 

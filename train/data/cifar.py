@@ -1,8 +1,6 @@
-"""Reads CIFAR-10 and CIFAR-100 as published: pickled batches, in an archive or unpacked.
+"""Reads CIFAR-10 and CIFAR-100 as published (Krizhevsky, 2009): pickled batches, in an archive or unpacked.
 
-Krizhevsky, "Learning multiple layers of features from tiny images" (2009). A pickle can run any code. These pickles
-hold only dictionaries of lists, bytes and NumPy arrays, so all names except those in `ALLOWED` are refused (Python
-documentation, "Restricting globals").
+A pickle can run any code, so all names except those in `ALLOWED` are refused ("Restricting globals").
 """
 
 import hashlib
@@ -78,10 +76,7 @@ def find_folder(dataset: str, folder: Path) -> Path | None:
 
 
 def read_folder(dataset: str, labels: Labels, folder: Path, md5: Mapping[str, str]) -> tuple[Split, Split]:
-    """Read training and test split from unpacked batches, after checking their MD5 sums.
-
-    MD5 is the only published digest. No way is known to construct another file with the MD5 sum of a given one.
-    """
+    """Read training and test split from unpacked batches, after checking their MD5 sums, the only published digests."""
 
     def read(name: str) -> bytes:
         try:
@@ -102,7 +97,6 @@ def read_folder(dataset: str, labels: Labels, folder: Path, md5: Mapping[str, st
 
 
 def read_archive(dataset: str, labels: Labels, archive: Path) -> tuple[Split, Split]:
-    """Read training and test split out of an archive whose digest the caller has checked."""
     folder = BATCHES[dataset][0]
     try:
         with tarfile.open(archive) as tar:

@@ -1,5 +1,3 @@
-"""Holds a data set in memory, checks it, and computes the mean and deviation that normalise its images."""
-
 import hashlib
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
@@ -47,12 +45,11 @@ class Dataset:
 
     @cached_property
     def mean(self) -> NDArray[np.float64]:
-        """Per-channel mean of the training images in byte units: (channels,)."""
+        """Mean of the training images in byte units: (channels,)."""
         return self._moments[0]
 
     @cached_property
     def std(self) -> NDArray[np.float64]:
-        """Per-channel standard deviation of the training images in byte units: (channels,)."""
         return self._moments[1]
 
     @cached_property
@@ -81,7 +78,6 @@ class Dataset:
         return state.hexdigest()
 
     def hold_out(self, count: int, seed: int) -> "Dataset":
-        """Move `count` training examples into a validation split, chosen by the seed."""
         if count >= len(self.train):
             raise DataError(f"cannot hold out {count} of {len(self.train)} training examples")
         order = stream(seed, "split").permutation(len(self.train))

@@ -1,9 +1,8 @@
 """Downloads files: completely and with the known digest, or not at all.
 
-The client of the Hugging Face Hub (or of the mirror that HF_ENDPOINT names) downloads its data sets. It names each
-large file by the sha256 that the Hub states, but never computes it, so this module does, before each use. A data set
-that is complete in the cache is used without asking the Hub, so that a run can be repeated after the Hub has changed;
-the folder's name is the commit, which the run records.
+The Hub's client names each large file by the sha256 that the Hub states, but never computes it, so this module does,
+before each use. A data set that is complete in the cache is used without asking the Hub, so that a run can be repeated
+after the Hub has changed.
 """
 
 import hashlib
@@ -80,7 +79,7 @@ DIGEST: Final = re.compile("[0-9a-f]{64}")
 
 
 def fetch_from_hub(repository: str, patterns: list[str], cache: Path) -> Path:
-    """Return a folder with the files of a data set that match the patterns; download them if the cache lacks any.
+    """Return a folder with the files of a data set; download them if the cache lacks any.
 
     If a file does not have the digest that the Hub states, the cached data set is removed and an IntegrityError raised.
     """

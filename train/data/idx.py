@@ -17,7 +17,6 @@ MOST_DIMENSIONS = 3
 
 
 def find_folder(folder: Path) -> Path | None:
-    """Find the folder of the files: this one, or the one below it where Keras or torchvision keep them."""
     candidates = (folder / candidate for candidate in ("", "fashion-mnist", "raw", "FashionMNIST/raw"))
     return next((candidate for candidate in candidates if find(candidate, "train-images-idx3-ubyte")), None)
 

@@ -1,6 +1,6 @@
-"""Reads SVHN's cropped digits as published: MATLAB files (Netzer et al., NIPS workshop 2011). It reads only numeric
-variables of MAT-files of level 5 ("MAT-File Format", MathWorks). SciPy's reader can do more, but damaged files can
-crash its compiled part, and it stores each variable twice.
+"""Reads SVHN's cropped digits as published: MAT-files of level 5 (Netzer et al., NIPS workshop 2011; MathWorks).
+
+SciPy's reader stores each variable twice, and damaged files can crash its compiled part.
 """
 
 import struct
@@ -54,7 +54,6 @@ def _read_file(path: Path) -> Split:
 
 
 def _convert_labels(labels: NDArray[Any]) -> NDArray[np.int32]:
-    """Convert labels from 1..10 to 0..9. Both 10 and 0 stand for the digit 0."""
     wrong = np.flatnonzero(~np.isin(labels, np.arange(CLASSES + 1)))
     if len(wrong):
         raise ValueError(f"label {labels[wrong[0]]} of image {wrong[0]}, counted from 0, is no digit from 1 to 10")
@@ -146,7 +145,6 @@ class _Inflated:
         return content
 
     def close(self) -> None:
-        """Read to the end, so that zlib verifies the checksum."""
         while self._next(CHUNK):
             pass
         if not self.inflate.eof or self.left:

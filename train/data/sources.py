@@ -36,7 +36,7 @@ def load_digits() -> Dataset:
     """Load the 1,797 handwritten digits of 8x8 pixels that come with scikit-learn; pixel values are 0 to 16.
 
     Alpaydin and Kaynak, "Optical recognition of handwritten digits", UCI (1998). They have no published split. This one
-    is stratified and the same for every seed: 1,437 to train on and 360 to test on.
+    is stratified: 1,437 to train on and 360 to test on.
     """
     from sklearn import datasets
     from sklearn.model_selection import train_test_split

@@ -1,6 +1,4 @@
-"""Reads tables of encoded images and integer labels in the formats of Hugging Face: Parquet, or saved Arrow files. Rows
-are counted from 0, as the Hub's viewer and ``datasets`` count them.
-"""
+"""Reads images and integer labels of Hugging Face: Parquet, or saved Arrow files. Rows are counted from 0, as there."""
 
 import io
 import re

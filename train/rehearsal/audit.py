@@ -1,15 +1,13 @@
 """Checks the job's graphs against the GPU kernels of TensorFlow's CUDA build, without a GPU and without running a step.
 
-``python -m train.rehearsal.audit [training arguments]`` checks one configuration; ``--all`` checks every memory mode,
-precision and preset. It looks at each node that TensorFlow would run, in called functions too, and reports
+``python -m train.rehearsal.audit [training arguments]`` checks one configuration, ``--all`` all. It reports nodes with
 
 - ``kernel``: no GPU kernel runs the operation, so TensorFlow runs it on the host;
 - ``dtype``: there are GPU kernels for the operation, but none for these dtypes;
 - ``determinism``: with deterministic operations, which the job requests, its GPU kernel fails or computes on the host;
 - ``copy``: it reads a tensor that is in the other memory, so each step copies between host and device.
 
-``kernels.yaml`` lists the kernels, ``rules.yaml`` has further rules. Functions compiled by XLA are not checked, because
-XLA generates their kernels.
+Functions compiled by XLA are not checked, because XLA generates their kernels.
 """
 
 import argparse
@@ -61,11 +59,7 @@ class Problem:
 
 @dataclass(frozen=True)
 class Report:
-    """The result for one graph.
-
-    `nodes` is the number of nodes that TensorFlow runs, in called functions too. `inputs` are the arguments that each
-    run copies to the device.
-    """
+    """The result for one graph. `inputs` are the arguments that each run copies to the device."""
 
     graph: str
     nodes: int
@@ -280,8 +274,8 @@ PROGRAM: Final = ("-P", "-c", "from train.rehearsal.audit import answer; raise S
 def running(request: Request, *, program: Sequence[str] = PROGRAM) -> Iterator[Callable[[], dict[str, Any]]]:
     """Start the audit in a process that ends with the block, and yield a function that waits for its result.
 
-    The result has ``graphs``, a list of `Report` as plain values, or ``error``. If XLA compiles the whole job, there
-    are no graphs, because XLA generates the kernels. `program` holds the arguments of the interpreter.
+    The result has ``graphs``, a list of `Report` as plain values, or ``error``; no graphs if XLA compiles the whole
+    job.
     """
     path = os.pathsep.join(filter(None, [str(Path(__file__).parents[2]), os.environ.get("PYTHONPATH")]))
     with tempfile.TemporaryFile("w+", encoding="utf-8") as source:

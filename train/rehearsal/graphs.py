@@ -1,5 +1,5 @@
-"""Traces a job's steps as TensorFlow would run them, and finds in the graphs of a run what does not run on the GPU.
-TensorFlow's graph optimizer (Grappler) processes each traced graph, because TensorFlow runs only the optimized graph.
+"""Traces a job's steps, optimized by Grappler as TensorFlow would run them, and finds what does not run on the GPU.
+
 With the CUDA build, Grappler gets the description of a GPU, so that it chooses the layout of maps for a GPU.
 """
 
@@ -39,7 +39,6 @@ class TracedGraph:
 
 
 def trace_run(config: TrainConfig) -> tuple[TracedGraph, ...]:
-    """Trace the training and the evaluation step of a run, for every kind of loop."""
     current, rule = step.start(config, formulation.FOR_GPU)
     unit = np.ones(config.shape[-1])
     batch = config.batch_size or BATCH

@@ -1,7 +1,6 @@
 """Runs the rehearsed job in a process with the emulated CUDA libraries, and records what it does.
 
-``python -m train.rehearsal.job REQUEST RECORD``, with two JSON files. The job's images are random bytes. Its output
-goes to a temporary folder, which is removed, because the numbers are not results.
+``python -m train.rehearsal.job REQUEST RECORD``, with two JSON files. The images are random bytes.
 """
 
 import json
@@ -108,10 +107,9 @@ class Hooks:
 
 
 def run(request: Request, record: dict[str, Any], save: Callable[[], None]) -> None:
-    """Run the job and fill the record as far as the job gets.
+    """Run the job and fill the record as far as the job gets; an error of the job is recorded, not raised.
 
-    An error of the job is recorded, not raised. `save` writes the record. It is also called before training, because
-    TensorFlow may abort the process.
+    `save` writes the record, also before training, because TensorFlow may abort the process.
     """
     import tensorflow as tf
 
@@ -184,9 +182,8 @@ def _describe(error: BaseException) -> dict[str, str]:
 def find_largest_batch(counted: CountedStep, size: int) -> dict[str, Any]:
     """Find the largest batch whose step fits the device, for a step that has run with batches of `size`.
 
-    Memory grows linearly with the batch size, so two sizes predict the largest, which is then tried. Returns the
-    ``limit`` of the allocator in bytes, the ``tried`` sizes with their peaks in bytes (0 if the size did not fit), and
-    the ``largest`` size.
+    Returns the allocator's ``limit`` in bytes, the ``tried`` sizes with their peaks in bytes (0 if the size did not
+    fit), and the ``largest`` size.
     """
     limit = runtime.read_device_limit()
     tried = {size: int(counted.steps[-1]["memory"]["peak"])}

@@ -1,9 +1,8 @@
 """Reads which GPU kernels TensorFlow's CUDA wheel registers, for each operation and for which dtypes.
 
-TensorFlow looks up a kernel by operation, device and label. It takes the first one whose constraints on dtypes hold,
-with kernels of the device before those of DEFAULT (FindKernelRegistration in tensorflow/core/framework/op_kernel.cc).
-The CPU wheel has no GPU kernels, so ``kernels.yaml`` stores those of the CUDA wheel. ``python -m
-train.rehearsal.kernels``, run by a Python with the CUDA wheel, prints that file. It needs no GPU.
+A kernel is looked up by operation, device and label; the first one wins whose constraints on dtypes hold, with kernels
+of the device before those of DEFAULT (FindKernelRegistration in tensorflow/core/framework/op_kernel.cc).
+``python -m train.rehearsal.kernels``, run by a Python with the CUDA wheel, prints ``kernels.yaml``.
 """
 
 from collections import defaultdict
@@ -37,7 +36,7 @@ class Kernel:
     """A registered kernel, or several that differ only in their dtypes.
 
     `device` is GPU, or DEFAULT for any device. `host` names the arguments in host memory. `label` is the value that a
-    node's attribute ``_kernel`` must have, mostly empty. Of several fitting kernels, the highest priority wins.
+    node's attribute ``_kernel`` must have, mostly empty.
     """
 
     device: str

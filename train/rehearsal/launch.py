@@ -29,9 +29,7 @@ _FATAL: Final = re.compile(r"^F\d{4} |^\S+ \S+: F |Check failed")
 def run(request: Request, library: Path, tensorflow: Path, *, program: Sequence[str] = PROGRAM) -> dict[str, Any]:
     """Run a rehearsal; returns its record, with TensorFlow's log lines about the device as ``log``.
 
-    `library` and `tensorflow` are the folders of the emulated libraries and of the TensorFlow package. `program` holds
-    the arguments of the interpreter. If the process fails, for example if TensorFlow aborts, the record has an error of
-    kind ``Crash``.
+    If the process fails, for example if TensorFlow aborts, the record has an error of kind ``Crash``.
     """
     with tempfile.TemporaryDirectory(prefix="rehearsal-") as folder:
         source, target, log = (Path(folder) / name for name in ("request.json", "record.json", "log.txt"))
@@ -47,7 +45,6 @@ def run(request: Request, library: Path, tensorflow: Path, *, program: Sequence[
 
 
 def make_environment(device: Device, library: Path, tensorflow: Path) -> dict[str, str]:
-    """Return the environment variables of the job: the caller's, the device, and the paths of the libraries."""
     major, minor = device.capability
     variables = {
         **os.environ,

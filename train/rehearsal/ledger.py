@@ -41,11 +41,10 @@ def subtract(later: Counts, earlier: Counts) -> Counts:
 
 @dataclass(frozen=True, kw_only=True)
 class Step:
-    """The counts of one step.
+    """The counts of one step; copies by direction and size in bytes, `in_use` and `peak` in bytes.
 
-    Copies are counted by direction and size in bytes. `launches` of kernels are counted by device; a CUDA graph is one
-    launch. `graph_kernels` counts the kernels in these graphs. Each call of a `library` is at least one more kernel.
-    `in_use` and `peak` are bytes of TensorFlow's allocator.
+    `launches` of kernels are counted by device; a CUDA graph is one launch. `graph_kernels` counts the kernels in these
+    graphs. Each call of a `library` is at least one more kernel.
     """
 
     launches: dict[str, int]

@@ -1,9 +1,8 @@
 """Compiles the emulated GPU with this machine's C compiler, once for each state of its sources.
 
-Functions that `native` lacks are generated from the names in the public headers. A function that computes is counted as
-a library call. A function that sets, destroys, checks or creates an opaque handle succeeds, because TensorFlow does not
-read its answer. Any other function, such as ``cuGetExportTable``, is counted and returns an error, because TensorFlow
-notices an error but not a missing answer.
+Functions that `native` lacks are generated from the public headers. One that computes is counted as a library call. One
+that sets, destroys, checks or creates an opaque handle succeeds, because TensorFlow does not read its answer. Any other
+is counted and returns an error, because TensorFlow notices an error but not a missing answer.
 """
 
 import hashlib
@@ -142,8 +141,7 @@ def _headers(tensorflow: Path) -> tuple[Path, Path]:
 def build(tensorflow: Path, cache: Path) -> Path:
     """Compile the library unless the cache has it; returns the folder for ``LD_LIBRARY_PATH``.
 
-    `cache` has one folder for each digest of the sources and of the CUDA headers in the TensorFlow package. Raises a
-    PreflightError if there is no C compiler, if it fails, or if the cache cannot be written.
+    Raises a PreflightError if there is no C compiler, if it fails, or if the cache cannot be written.
     """
     compiler = _find_compiler()
     texts = _read_headers(tensorflow)
@@ -168,7 +166,6 @@ def build(tensorflow: Path, cache: Path) -> Path:
 
 
 def _move(finished: Path, folder: Path) -> None:
-    """Move the finished folder into the cache, unless another process has already put the same content there."""
     try:
         finished.rename(folder)
     except OSError:

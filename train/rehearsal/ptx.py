@@ -1,15 +1,13 @@
 """Compiles the training step with XLA without a GPU, and lists the registers and the memory of each kernel.
 
-``python -m train.rehearsal.ptx [training arguments] --gpu t4``, run by a Python with TensorFlow's CUDA build. Nothing
-is emulated. XLA compiles ahead of time from a description of the device. ptxas, which needs no device either, assembles
-the result and reports each kernel.
+``python -m train.rehearsal.ptx [training arguments] --gpu t4``, run by a Python with TensorFlow's CUDA build. XLA
+compiles ahead of time from a description of the device, and ptxas reports each kernel.
 
 TensorFlow has no function for this: ``experimental_get_compiler_ir`` refuses variables without a device. So the step is
-lowered for the host. A small program (``deviceless/compile.cc``), compiled against the headers of the wheel, passes it
-to the wheel's GPU compiler.
+lowered for the host, and a small program (``deviceless/compile.cc``) passes it to the wheel's GPU compiler.
 
-On a real GPU the result would differ. No algorithm is chosen by timing here, so convolutions and matrix products use
-the default algorithms of cuDNN and cuBLAS. Kernels inside those libraries are not counted.
+On a real GPU the result would differ: no algorithm is chosen by timing here, so convolutions and matrix products use
+the defaults of cuDNN and cuBLAS, whose own kernels are not counted.
 """
 
 import argparse
@@ -124,10 +122,7 @@ def find_assembler(tensorflow: Path) -> Path:
 
 
 def compile_step(hlo: bytes, device: Device, cache: Path) -> list[CompiledKernel]:
-    """Compile HLO for a device and assemble it; returns its kernels by name.
-
-    Raises a PreflightError if a part of the tool chain is missing, a CheckError if XLA or ptxas fails.
-    """
+    """Compile HLO for a device; returns its kernels by name. Raises a PreflightError: a tool is missing; CheckError."""
     tensorflow = find_tensorflow()
     program, cuda = build_compiler(tensorflow, cache), find_assembler(tensorflow)
     with tempfile.TemporaryDirectory(prefix="ptx-") as work:

@@ -114,7 +114,6 @@ def _check_devices(request: Request, steps: list[Step]) -> Iterator[Finding]:
 
 
 def _check_audit(audited: Mapping[str, Any]) -> Iterator[Finding]:
-    """List what the static audit found. Equal findings of a graph are one."""
     if audited.get("error"):
         yield Finding("audit", f"the static audit could not be made: {audited['error']}")
     groups: dict[tuple[str, ...], list[str]] = {}

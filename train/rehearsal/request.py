@@ -18,8 +18,7 @@ DRIVER: Final = "12.6"
 class Device:
     """An emulated GPU. `shared` is the largest shared memory of a block, in bytes.
 
-    `threads` and `blocks` are the most that a multiprocessor holds at a time. `driver` is the newest CUDA version that
-    the driver supports.
+    `threads` and `blocks` are the most that a multiprocessor holds at a time, `driver` the newest CUDA of the driver.
     """
 
     name: str
@@ -103,9 +102,7 @@ def register_synthetic(shape: str, classes: int) -> None:
 
 @dataclass(frozen=True, kw_only=True)
 class Request:
-    """A rehearsal. The `warmup` steps build graphs, compile and choose algorithms, and are not counted; the `measured`
-    steps are. `shape` and `classes` are those of the synthetic data set; `shape` is empty for other data sets.
-    """
+    """A rehearsal. Only the `measured` steps are counted: in those of the `warmup`, graphs are built and compiled."""
 
     config: TrainConfig
     device: Device
@@ -125,7 +122,6 @@ class Request:
 
     @classmethod
     def read(cls, text: str) -> "Request":
-        """Read a request that `write` wrote, and register its synthetic data set in this process."""
         values: dict[str, Any] = json.loads(text)
         if values["shape"]:
             register_synthetic(values["shape"], values["classes"])

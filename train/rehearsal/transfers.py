@@ -1,9 +1,8 @@
 """Finds out in which memory the tensors of a graph are on a machine with a GPU, without running anything.
 
-A node runs on the GPU if there is a GPU kernel for it and its dtypes, else on the host. A kernel says which of its
-arguments it reads and writes in host memory. If a tensor is written in one memory and read in the other, TensorFlow
-inserts a copy (NeedSameDeviceSendRecv in tensorflow/core/graph/graph_partition.cc). A copy to the host also makes the
-host wait for the device.
+A node runs on the GPU if there is a GPU kernel for it and its dtypes, else on the host. If a tensor is written in one
+memory and read in the other, TensorFlow inserts a copy (NeedSameDeviceSendRecv in
+tensorflow/core/graph/graph_partition.cc). A copy to the host also makes the host wait for the device.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -35,8 +34,8 @@ class Copy(NamedTuple):
 class Node:
     """A node of a graph, or of a function in it.
 
-    `inputs` are references to the tensors that it reads, `arguments` the names of these inputs. `results` has argument
-    name and dtype of each output. `functions` names the functions that it calls. `label` chooses among its kernels.
+    `inputs` are references to the tensors that it reads, `arguments` their names. `results` has argument name and dtype
+    of each output. `functions` names the functions that it calls. `label` chooses among its kernels.
     """
 
     name: str
@@ -52,9 +51,8 @@ class Node:
 
 @dataclass
 class Body:
-    """A graph, or a function called from one.
+    """A graph, or a function called from one. `controls` names nodes that must run in addition to the outputs.
 
-    `controls` names nodes that must run in addition to the outputs. `memories` has the memory of each argument.
     `homeless` arguments are handles of variables without a GPU kernel; their readers run on the host.
     """
 

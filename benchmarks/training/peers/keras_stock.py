@@ -1,5 +1,3 @@
-"""Trains with Keras' own layers, by ``fit`` or by a custom loop, as most people would write it."""
-
 from collections.abc import Callable
 from typing import Any
 
@@ -44,7 +42,6 @@ def build(depth: int, growth: int = 12, classes: int = 10, shape: tuple[int, int
 
 
 def build_application(shape: tuple[int, int, int]) -> Any:
-    """Build DenseNet-121 of ``keras.applications`` for ten classes."""
     import keras
 
     return keras.applications.DenseNet121(weights=None, input_shape=shape, classes=10, classifier_activation=None)

@@ -1,5 +1,3 @@
-"""Trains with the package ``train``, by the functions that a run uses."""
-
 import dataclasses
 from collections.abc import Callable
 from typing import Any
@@ -21,8 +19,6 @@ def load(threads: int) -> None:
 
 
 def resize(config: TrainConfig, pixels: int) -> TrainConfig:
-    """Return a configuration for square images of another size than those of its data set."""
-
     class Sized(TrainConfig):
         shape = property(lambda _: (pixels, pixels, 3))
 

@@ -1,5 +1,3 @@
-"""Trains in plain TensorFlow: conv2d, fused batch norm, concat and a momentum step, as one ``tf.function``."""
-
 from collections.abc import Callable
 from typing import Any
 

@@ -1,7 +1,5 @@
-"""Trains DenseNet-BC in PyTorch in its two usual structures, written from the papers.
-
-``stored`` keeps all maps (Huang et al., arXiv 1608.06993). ``efficient`` recomputes each layer's concatenation, norm,
-ReLU and first convolution in the backward pass (Pleiss et al., arXiv 1707.06990).
+"""Trains DenseNet-BC in PyTorch: all maps ``stored`` (Huang et al., arXiv 1608.06993), or ``efficient`` (Pleiss et al.,
+arXiv 1707.06990).
 """
 
 from collections.abc import Callable

@@ -1,6 +1,4 @@
-"""A server that keeps the headers of a remote executor's first call and refuses it: Bazel's call arrives, with which
-credentials? gRPC is HTTP/2 (frames: RFC 9113, headers: RFC 7541); Bazel's client sends headers that need no decoder.
-"""
+"""A server that keeps the headers of a remote executor's first call (HTTP/2, RFC 9113 and 7541) and refuses it."""
 
 import contextlib
 import socket
@@ -60,7 +58,6 @@ def _frame(kind: int, flags: int, stream: int, payload: bytes = b"") -> bytes:
 
 
 def _field(name: str, value: str) -> bytes:
-    """Encode a header as a literal field that is not indexed (RFC 7541, 6.2.2)."""
     return b"\0" + bytes([len(name)]) + name.encode() + bytes([len(value)]) + value.encode()
 
 

@@ -1,6 +1,4 @@
-"""A server for one day of Debian's snapshot archive, with files from the base image's mirror. apt gets its address by
-``Acquire::Snapshots::URI``, the setting for a private archive; all else is as with the real one.
-"""
+"""A server for one day of Debian's snapshot archive, which apt gets as ``Acquire::Snapshots::URI``."""
 
 import re
 import subprocess
@@ -26,7 +24,6 @@ class SnapshotServer(ThreadingHTTPServer):
         self.url = f"http://{address}:{self.server_port}/archive"
 
     def write_settings(self, folder: Path) -> Path:
-        """Write the file that makes apt use this server as the snapshot archive of its mirrors."""
         hosts = sorted({urlsplit(mirror).netloc for mirror in self.mirrors.values()})
         rules = {
             "Origin::Debian": "debian/@SNAPSHOTID@/",

@@ -1,5 +1,3 @@
-"""Build stages of docker/Dockerfile as a user would, by `docker buildx build`."""
-
 import os
 import re
 import subprocess

@@ -96,7 +96,6 @@ def test_without_network_missing_data_is_said_at_once(image: str, runs: Path) ->
 
 
 def test_a_cpu_quota_limits_the_threads(image: str, runs: Path) -> None:
-    """The container sees two cores and may use one."""
     argv = command(image, runs, "--steps", "1")
     index = argv.index("--threads")
     del argv[index : index + 2]

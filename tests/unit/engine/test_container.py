@@ -1,5 +1,3 @@
-"""A container gets as few rights as it needs; its description is a pure function, so tests can check every rule."""
-
 import argparse
 import csv
 import os
@@ -94,7 +92,6 @@ def containers(draw: st.DrawFn) -> Container:
 
 
 def read_command(argv: Sequence[str]) -> dict[str, Any]:
-    """Read a `docker run` command as the arguments that the SDK would get."""
     parser = argparse.ArgumentParser(allow_abbrev=False, add_help=False)
     for name in ("rm", "read-only", "init", "tty"):
         parser.add_argument(f"--{name}", action="store_true")

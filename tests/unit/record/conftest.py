@@ -8,7 +8,6 @@ from tests.unit.record import maker
 
 @pytest.fixture(scope="session")
 def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Train a run whose manifest describes an environment; each test makes this environment in its own folder."""
     folder = tmp_path_factory.mktemp("trained")
     environment = maker.describe_environment(folder / "state")
     return maker.train(folder / "runs", "--seed", "3", "--log-every", "5", parent=environment)

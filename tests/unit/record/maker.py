@@ -105,7 +105,6 @@ def change_json(path: Path, change: Callable[[dict[str, Any]], object]) -> None:
 
 
 def change_checkpoint(folder: Path, change: Callable[[dict[str, Any], bytearray], object]) -> None:
-    """Change the newest checkpoint, and update its digest."""
     record = max((folder / "checkpoints").glob("step-*.json"))
     arrays = record.with_suffix(".npz")
     facts, content = json.loads(record.read_text()), bytearray(arrays.read_bytes())

@@ -1,5 +1,3 @@
-"""Each `toolkit ...` command in the README and in docs/ is run: as it is, as a dry run, or with small stand-ins."""
-
 import re
 import shlex
 import shutil

@@ -187,7 +187,6 @@ def read_elsewhere(run: Path) -> None:
 
 
 def upgrade_environment(run: Path) -> None:
-    """Give the package another version in pip's report, as an upgrade of the environment would."""
     folder = maker.plan_environment(run.parent.parent / "state").folder
     maker.change_json(folder / "pip-report.json", lambda value: value["install"][0]["metadata"].update(version="0"))
 

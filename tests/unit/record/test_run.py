@@ -73,7 +73,6 @@ def flip_byte(run: Path) -> None:
 
 
 def change_weight(facts: dict[str, Any], content: bytearray) -> None:
-    """Change a weight, and write the archive again with right checksums."""
     name = next(name for name in facts["names"] if name.endswith("kernel") and not name.startswith("slots/"))
     member = f"{facts['names'].index(name):05d}.npy"
     with zipfile.ZipFile(io.BytesIO(content)) as archive:

@@ -1,6 +1,4 @@
-"""A worker (``python -m tests.unit.smoke.broken``) that runs the real checks on the real TensorFlow, each with one
-thing broken. One process tests all faults, because importing TensorFlow takes seconds.
-"""
+"""A worker (``python -m tests.unit.smoke.broken``) that runs the real checks, each with one thing broken."""
 
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager

@@ -15,8 +15,6 @@ from toolkit.smoke.inside.libraries import CUDA_12
 
 
 class Site:
-    """A ``site-packages`` with a module called tensorflow, which tests give the states of real installations."""
-
     def __init__(self, root: Path) -> None:
         self.root = root
         self.build: dict[str, Any] = dict(PUBLISHED)
@@ -41,7 +39,6 @@ class Site:
         tag: str = "py3-none-any",
         requires: tuple[str, ...] = (),
     ) -> Path:
-        """Write the dist-info of a wheel that owns the module; return the folder."""
         info = f"{name.replace('-', '_')}-{version}.dist-info"
         lines = ["Metadata-Version: 2.1", f"Name: {name}", f"Version: {version}"]
         self.write(f"{info}/METADATA", "\n".join([*lines, *(f"Requires-Dist: {text}" for text in requires), ""]))
@@ -70,8 +67,6 @@ size_t cublasLtGetVersion(void) { return 120601; }
 
 
 class Compiler:
-    """A C compiler that makes real shared objects, so that the checks really load libraries."""
-
     def __init__(self, folder: Path) -> None:
         self._folder = folder
         # Keep PATH: some tests empty it.
@@ -106,7 +101,6 @@ def gcc(tmp_path_factory: pytest.TempPathFactory) -> Compiler:
 
 @pytest.fixture
 def cuda_site(site: Site, gcc: Compiler) -> Site:
-    """Make a site in which every NVIDIA library loads and reports CUDA 12.6 and cuDNN 9.5.0."""
     content = gcc.answering()
     for library in CUDA_12:
         site.write(f"nvidia/{library.folder}/{library.soname}", content)

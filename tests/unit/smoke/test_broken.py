@@ -36,7 +36,6 @@ EXPECTED = {
 
 @pytest.fixture(scope="module")
 def found(gcc: Compiler, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Outcome]:
-    """Run all faults; the loader finds all CUDA libraries but cuDNN and CUPTI."""
     folder = tmp_path_factory.mktemp("cuda")
     for soname in DLOPENED:
         if "cudnn" not in soname:

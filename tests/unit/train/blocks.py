@@ -1,5 +1,3 @@
-"""A small dense block with a loss, to compare ways to compute it."""
-
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -41,9 +39,7 @@ def make_layers(
 
 
 def settle(layers: Sequence[Sequence[Unit]], dtype: str) -> list[list[Unit]]:
-    """Round kernels to a dtype, and shift maps so far that rounding never changes the sign of a ReLU's input: each map
-    is rectified as a whole or not at all. A changed sign would change gradients by more than all rounding does.
-    """
+    """Round kernels to a dtype, and shift maps so far that rounding never changes the sign of a ReLU's input."""
 
     def change(unit: Unit) -> Unit:
         shifts = np.where(np.arange(unit.beta.shape[0]) % 4, 1.0, -1.0)
@@ -70,10 +66,9 @@ def run(
     scale: float = 1.0,
     compute: Callable[..., Block] = dense_block,
 ) -> dict[str, Any]:
-    """Compute loss, maps, statistics and all gradients of a block.
+    """Compute loss, maps, statistics and all gradients of a block; x and the maps have channels last.
 
-    The loss is multiplied by ``scale`` for the backward pass only. x and the maps have channels last in every
-    formulation.
+    The loss is multiplied by ``scale`` for the backward pass only.
     """
     dropout = Dropout(rate, tf.constant([1, 2])) if rate else NONE
     weights = [tensor for units in layers for unit in units for tensor in unit]

@@ -1,5 +1,3 @@
-"""TensorFlow is set up once for all tests, as a run does it; one finished run serves all tests."""
-
 import os
 
 os.environ["TF_CPP_MIN_LOG_LEVEL"] = "2"

@@ -2,10 +2,8 @@
 
     python -m tests.unit.train.killing SEED KILLS ARGUMENTS…
 
-The parent does not use TensorFlow before the last run, so that it can fork. Kills come at random times; every third
-child dies while it replaces a file, which is when a checkpoint could be left half-written. The times are measured
-first, and reach from the tracing of the first step to the second epoch. So no child finishes, and fast and slow
-machines are killed at the same points.
+The times of the kills are measured first, and reach from the tracing of the first step to the second epoch, so that
+fast and slow machines are killed at the same points. Every third child dies while it replaces a file.
 """
 
 import os

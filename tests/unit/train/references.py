@@ -1,6 +1,4 @@
-"""Results of PyTorch for the tests' networks, all from one process of the Python that TOOLKIT_TORCH_PYTHON names, or of
-this one if it has PyTorch, which is not in the locked set; otherwise the tests are skipped.
-"""
+"""Results of PyTorch, from the Python that TOOLKIT_TORCH_PYTHON names; without it the tests are skipped."""
 
 import functools
 import importlib.util
@@ -41,7 +39,6 @@ def make_batch(seed: int = 0) -> tuple[Any, Any]:
 
 
 def normalize_bytes(images: Any) -> Any:
-    """Normalise images as the tests' training steps do: mean 100, deviation 50."""
     return (images.astype(np.float64) - 100) / 50
 
 
@@ -64,8 +61,7 @@ def choose_large_maps() -> TrainConfig:
 def make_large_maps() -> Arrays:
     """Make weights in float32 for `choose_large_maps`, normalised images and labels.
 
-    All shifts are far from 0, so that each map is rectified as a whole or not at all: near 0 a ReLU can pass a gradient
-    in float64 and stop it in float32, and one such value in a million changes gradients by more than all rounding.
+    All shifts are far from 0: near 0 a ReLU can pass a gradient in float64 and stop it in float32.
     """
     numbers = np.random.default_rng(1)
     config = choose_large_maps()

@@ -1,5 +1,3 @@
-"""A small training run that takes about a second, and functions that read its files."""
-
 import json
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -19,7 +17,6 @@ ARGUMENTS += ("--batch-size", str(BATCH))
 
 
 def run(out: Path, *options: str) -> int:
-    """Train in a folder below `out`; `options` override the usual ones; return the exit code."""
     return main([*ARGUMENTS, *options, "--out", str(out)])
 
 

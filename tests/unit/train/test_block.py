@@ -82,7 +82,6 @@ def forget_the_statistics(monkeypatch: pytest.MonkeyPatch, _: float) -> str:
 
 
 def round_coarsely(monkeypatch: pytest.MonkeyPatch, unit: float) -> str:
-    """Round normalised maps to four bits fewer than the format has."""
     original: Any = block.standardize
 
     def standardize(x: tf.Tensor, *rest: Any) -> Any:

@@ -23,7 +23,6 @@ def write(folder: Path, files: dict[str, str]) -> Path:
 
 
 def make(folder: Path, cgroup: str, mount: str, files: dict[str, str]) -> Path:
-    """Write the files of a process and of its control groups; ``{}`` in a mount stands for their folder."""
     groups = write(folder / "control groups", files)
     escaped = str(groups).replace(" ", "\\040")
     mountinfo = f"23 1 8:1 / / rw - ext4 /dev/sda1 rw\n{mount.format(escaped)}\n"

@@ -52,7 +52,6 @@ def make_layout(kind: str, folder: Path) -> Callable[[Path], Split]:
 
 
 def spoil(path: Path, numbers: random.Random) -> None:
-    """Cut a file short, or overwrite and swap some bytes; half of the times near its beginning."""
     content = bytearray(path.read_bytes())
     reach = len(content) if numbers.random() < 0.5 else min(len(content), 300)
     if numbers.random() < 0.3:
@@ -157,7 +156,6 @@ def test_labels_that_are_no_whole_numbers_are_refused(tmp_path: Path, labels: li
 
 @pytest.mark.parametrize("label", [-1, 10, 2**32, 2**32 + 3, -(2**40)])
 def test_a_label_out_of_range_is_named_by_its_place(tmp_path: Path, label: int) -> None:
-    """This includes labels whose lowest 32 bits are in range."""
     for name, labels in (("train", [1, 2, label, 3]), ("test", [1, 2, 3, 4])):
         write_rows(tmp_path / f"{name}.parquet", [encode("RGB")] * 4, labels)
     with pytest.raises(DataError, match="training labels run from") as caught:

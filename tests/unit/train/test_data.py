@@ -171,7 +171,6 @@ def write_idx(path: Path, array: Any, *, compress: bool) -> None:
 
 @pytest.mark.parametrize(("compress", "place"), [(True, ""), (True, "fashion-mnist"), (False, "FashionMNIST/raw")])
 def test_idx_files_of_fashion_mnist(tmp_path: Path, compress: bool, place: str) -> None:
-    """The files are where their authors, Keras and torchvision put them."""
     (tmp_path / place).mkdir(parents=True, exist_ok=True)
     splits = {"train": make_split(10, 28, 1), "t10k": make_split(4, 28, 1)}
     for name, split in splits.items():

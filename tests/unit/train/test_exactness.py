@@ -1,7 +1,4 @@
-"""Errors of float32 in each memory mode, Keras' own layers and PyTorch, against PyTorch in float64.
-
-Weights and images are float32 numbers, so that both precisions compute one function of the same numbers.
-"""
+"""Errors of float32 in each memory mode, Keras' own layers and PyTorch, against PyTorch in float64."""
 
 from dataclasses import replace
 from typing import Any
@@ -69,7 +66,6 @@ def test_gradients_in_float32(who: str) -> None:
 
 @pytest.mark.parametrize("mode", MODES)
 def test_an_error_of_half_a_percent_is_noticed(monkeypatch: pytest.MonkeyPatch, mode: str) -> None:
-    """The test changes the gradient of each norm by half a percent."""
     original: Any = normalization.scale_shift
 
     def scale_shift(x: tf.Tensor, gamma: tf.Tensor, *rest: Any) -> tf.Tensor:

@@ -122,7 +122,6 @@ def test_a_step_for_gpus_can_be_deterministic(memory: Mode, precision: str) -> N
 
 
 def test_the_formulation_for_processors_would_fail_on_a_gpu() -> None:
-    """This shows that the check above can fail."""
     norms = [op for op in trace(configure("digits", depth=16), FOR_CPU) if op.type.startswith("FusedBatchNormGrad")]
     assert not all(op.get_attr("is_training") for op in norms)
 

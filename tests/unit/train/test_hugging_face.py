@@ -87,7 +87,6 @@ class Hub(QuietHandler):
 
 @pytest.fixture
 def mirror(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[type[Hub]]:
-    """Serve a mirror of the Hub on this machine, with a small SVHN."""
     server = ThreadingHTTPServer(("127.0.0.1", 0), Hub)
     monkeypatch.setenv("HF_ENDPOINT", f"http://127.0.0.1:{server.server_port}/")
     huggingface_hub.close_session()  # the session may use another test's proxy

@@ -22,7 +22,6 @@ pytestmark = pytest.mark.usefixtures("no_drawing")
 
 
 def once(original: Callable[..., Any], call: int) -> Callable[..., Any]:
-    """Wrap a function so that at a given call this process first gets SIGTERM."""
     calls = [0]
 
     def interrupted(*arguments: Any, **options: Any) -> Any:

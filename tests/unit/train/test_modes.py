@@ -107,10 +107,7 @@ HALF_CASES = [
 
 @functools.cache
 def step_in_float32(case: str, dtype: str) -> dict[str, Any]:
-    """Take a step in mode plain, in float32, from weights rounded to a dtype.
-
-    It is compiled if the case is, because XLA draws other dropout masks.
-    """
+    """Take a step in mode plain, in float32, from weights rounded to a dtype."""
     options = CASES[case] if case == "XLA" else {**CASES[case], "loop": "eager"}
     return take_step(rounded=dtype, memory="plain", precision="float32", **options)
 

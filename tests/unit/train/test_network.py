@@ -1,5 +1,3 @@
-"""Each program runs in its own process, because a closed network stays closed."""
-
 import socket
 import subprocess
 import threading

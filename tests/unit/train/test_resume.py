@@ -61,7 +61,6 @@ def test_a_finished_run_is_not_repeated(
 
 @pytest.mark.parametrize("kills", [3, slow(20)])
 def test_killed_runs_end_with_the_same_bits(long: Path, tmp_path: Path, kills: int) -> None:
-    """The run has two epochs for each killed child."""
     options, whole = (*LONG, "--epochs", str(2 * kills)), long
     if kills > 3:
         whole = tmp_path / "unbroken"

@@ -120,7 +120,6 @@ def compare_evaluation(reference: dict[str, Any], precision: str) -> dict[str, f
 @needs_torch
 @pytest.mark.parametrize(("precision", "tolerance"), [("float64", 1e-10), ("float32", 1e-5)])
 def test_evaluation_agrees(reference: dict[str, Any], precision: str, tolerance: float) -> None:
-    """Images that the network has not seen are evaluated by the running averages of twenty steps."""
     differences = compare_evaluation(reference, precision)
     assert len(differences) == 11
     assert max(differences.values()) < tolerance, differences

@@ -2,11 +2,9 @@
 
     python torch_reference.py IN.npz OUT.npz [IN.npz OUT.npz ...]
 
-Input: weights by the names of ``train``, batches of normalised images and labels, used in turn, and hyperparameters.
 Output: hidden states and gradients of the first step (``h:``, ``g:``), losses, and weights and running averages after
 all steps (``w:``). With ``evaluate`` images: hidden states by the final running averages (``e:``). For each layout in
-``facts``: hidden states and gradients of the first step in float32 (``LAYOUT/h:``, ``LAYOUT/g:``). All else is computed
-in the dtype of the weights. Arrays have the axes of ``train``, and are transposed here.
+``facts``: the first step in float32 (``LAYOUT/h:``, ``LAYOUT/g:``). Arrays have the axes of ``train``.
 """
 
 import json
@@ -111,7 +109,7 @@ def train(file: Any) -> dict[str, Any]:
 
 
 def differentiate_in_float32(file: Any, layout: str) -> dict[str, Any]:
-    """Compute hidden states and gradients of the first step in float32.
+    """Compute the first step in float32.
 
     PyTorch sums the statistics of a norm in float64 where maps are contiguous, and in float32 with channels last.
     """

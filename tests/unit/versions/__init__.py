@@ -1,1 +1,0 @@
-"""Tests of the version table and its rules."""

@@ -63,7 +63,6 @@ def test_refusal_names_reason_and_nearest(asked: dict[str, str], reason: str, ne
 
 @pytest.fixture(scope="module", params=["9.11.0", "9.13.1"])
 def newer(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> tuple[versions.Table, str]:
-    """Add a newer cuDNN, from 9.11 on, to the table and to a locked run-time set."""
     data = yaml.safe_load(table.PATH.read_text())
     data["cudnn"][request.param] = {"redist": "0" * 64, "sources": ["tsl"], "wheel": f"{request.param}.1"}
     data["tensorflow"]["2.19.0"]["cudnn"].append(request.param)
@@ -278,7 +277,6 @@ def test_every_hint_can_be_built_and_runs_on_the_cards(
 @pytest.mark.slow
 @pytest.mark.parametrize("tensorflow", TABLE.tensorflow_rows)
 def test_every_hint_of_the_whole_table_is_sound(tensorflow: str) -> None:
-    """Each CUDA with each card, and with each cuDNN in turn."""
     releases = itertools.cycle(TABLE.cudnn_rows)
     for (cuda, card), cudnn in zip(itertools.product(TABLE.cuda_rows, CARDS), releases, strict=False):
         require_sound(

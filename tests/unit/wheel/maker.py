@@ -28,10 +28,7 @@ def make_wheel(
     files: Mapping[str, bytes | str] | None = None,
     record: Mapping[str, str | None] | None = None,
 ) -> Path:
-    """Write a wheel with these files, by default the build_info of a CUDA build.
-
-    ``record`` changes RECORD: another hash for a file, or None to leave its line out.
-    """
+    """Write a wheel. ``record`` changes RECORD: another hash for a file, or None to leave its line out."""
     info = f"{name.replace('-', '_')}-{version}.dist-info"
     content = {name: text.encode() if isinstance(text, str) else text for name, text in (files or {}).items()}
     if files is None:

@@ -1,5 +1,3 @@
-"""Build events of a real Bazel 7.7.1, complete and damaged."""
-
 import json
 
 from hypothesis import given

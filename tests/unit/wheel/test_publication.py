@@ -118,7 +118,6 @@ def test_what_was_published_is_verified(dist: Path) -> None:
 
 
 def rewrite(path: Path, change: dict[str, object]) -> None:
-    """Change a JSON file, and write the checksums again."""
     value = json.loads(path.read_text())
     for keys, new in change.items():
         *outer, last = keys.split(".")

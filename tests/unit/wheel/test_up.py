@@ -1,5 +1,3 @@
-"""``toolkit up --from-source`` builds the wheel first, and uses the wheel's versions for all later steps."""
-
 import json
 import shlex
 from pathlib import Path

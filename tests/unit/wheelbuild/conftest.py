@@ -1,5 +1,3 @@
-"""The image's scripts are not in the installed package, so they are found by their folder."""
-
 import sys
 from pathlib import Path
 

@@ -44,7 +44,6 @@ def expand(flags: list[str]) -> Iterator[str]:
 
 
 def resolve(flags: list[str]) -> dict[str, str]:
-    """Return the last value of each variable and of each flag of @local_config_cuda."""
     values = {}
     for flag in expand(["--config=cuda_clang", *flags]):  # ./configure selects it in the rc file
         if match := re.fullmatch(r"--(?:repo_env=|@local_config_cuda//cuda:)(\w+)=(.*)", flag):

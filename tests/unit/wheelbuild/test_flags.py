@@ -1,5 +1,3 @@
-"""The emitted flags, the stand-in's tree and the table docker/flags.yaml agree."""
-
 import os
 import re
 import shutil
@@ -60,7 +58,6 @@ def configure(folder: Path, script: list[str], answers: dict[str, str]) -> "subp
 
 @pytest.fixture
 def written(tmp_path: Path) -> str:
-    """Return the rc file that the stand-in's configure writes, without the path of the folder."""
     shutil.copy(MINI / "configure", tmp_path)
     done = configure(tmp_path, ["./configure"], ANSWERS)
     assert done.returncode == 0, done.stderr

@@ -1,6 +1,4 @@
-"""A real remote executor for Bazel: Debian's justbuild in its own container, also as a ``--remote-cache``. It accepts
-no results from clients (no ``UpdateActionResult``) and refuses transfers without an instance name.
-"""
+"""A real remote executor for Bazel: Debian's justbuild, which accepts no results from clients, in its own container."""
 
 import socket
 import subprocess

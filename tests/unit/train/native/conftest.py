@@ -1,5 +1,3 @@
-"""Native tests need a library that works here. It is built once and stays in the user's cache."""
-
 import ctypes
 from collections.abc import Iterator
 

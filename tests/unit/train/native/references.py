@@ -1,5 +1,3 @@
-"""Results and gradients of each small operation in float64, by NumPy."""
-
 from collections.abc import Sequence
 from typing import Any
 

@@ -1,5 +1,3 @@
-"""The library is built once, checked before it is used, and its absence is explained."""
-
 import os
 import shutil
 import stat
@@ -20,7 +18,6 @@ from train.native import library, operations
 
 @pytest.fixture
 def fresh(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """Let `find` search again, and forget what it found here."""
     library.find.cache_clear()
     yield
     monkeypatch.undo()

@@ -1,5 +1,3 @@
-"""Each native operation and its gradient against float64, for all kinds of shapes and values."""
-
 import ctypes
 import functools
 import math
@@ -89,7 +87,6 @@ def draw(shapes: Sequence[Sequence[int]], seed: int = 0) -> list[Any]:
 
 
 def differentiate(run: Callable[..., tf.Tensor], inputs: Sequence[Any], upstream: Any = None) -> list[Any]:
-    """Return the result and the gradients of all inputs."""
     with tf.GradientTape() as tape:
         tensors = [tf.constant(value) for value in inputs]
         tape.watch(tensors)
@@ -226,7 +223,6 @@ def compare_blocks(
 
 
 def run_everything() -> list[Any]:
-    """Return results and gradients of all operations for one shape."""
     found = []
     for operation in OPERATIONS.values():
         found += differentiate(operation.run, draw(operation.shape(5, 19, 11, 9, 14)))

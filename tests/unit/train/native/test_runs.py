@@ -1,5 +1,3 @@
-"""Runs with native kernels: who may have them, the same weights everywhere, and nothing that depends on a processor."""
-
 import ctypes
 import json
 import os
@@ -95,7 +93,6 @@ def test_weights_are_the_same_on_every_machine(tmp_path: Path, no_drawing: None)
 @pytest.mark.slow
 @pytest.mark.parametrize("threads", [1, 3])
 def test_a_run_is_the_same_with_other_libraries_and_threads(tmp_path: Path, no_drawing: None, threads: int) -> None:
-    """Weights and all recorded numbers are equal."""
     folder = runs.make(tmp_path / "here", *NATIVE)
     options = [*runs.ARGUMENTS, *NATIVE, "--threads", str(threads), "--out", str(tmp_path / "there")]
     command = [sys.executable, "-m", "train", *options]

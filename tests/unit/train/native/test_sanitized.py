@@ -1,5 +1,3 @@
-"""The whole test of the operations, with a library that notices wrong memory accesses and undefined behaviour."""
-
 import os
 import subprocess
 import sys

@@ -114,7 +114,6 @@ def test_a_round_trip_through_numpy() -> None:
 
 
 def test_comparing_int32_copies_to_the_host() -> None:
-    """Class numbers in int32 are copied from the device and compared on the host."""
     logits = tf.TensorSpec((64, 10))
     found = find(lambda x, y: tf.reduce_sum(tf.cast(tf.argmax(x, -1, tf.int32) == y, tf.int32)), logits, NUMBERS)
     assert [kind for kind, _ in found] == ["copy"] * 3
