@@ -22,9 +22,7 @@ class ProofError(Exception):
 
 
 def parse_capabilities(text: str) -> list[str]:
-    """Return a list's architectures as TensorFlow reads it: ``7.5``, ``sm_75``, ``compute_75`` are ``75``; or
-    ValueError.
-    """
+    """Return a list's architectures: ``7.5``, ``sm_75``, ``compute_75`` are ``75``. Raises ValueError."""
     found = []
     for item in filter(None, (part.strip() for part in text.split(","))):
         capability = gpu_rules.parse_capability(item)
@@ -37,7 +35,6 @@ def parse_capabilities(text: str) -> list[str]:
 
 
 def read_architecture(cubin: Path) -> int:
-    """Return the SM number of a cubin. Raises ProofError: the file is no ELF file for a GPU."""
     try:
         return gpu_rules.read_cubin_architecture(cubin.read_bytes())
     except ValueError as error:
@@ -45,7 +42,6 @@ def read_architecture(cubin: Path) -> int:
 
 
 def run(*argv: str | Path) -> str:
-    """Return a command's standard output. Raises ProofError: it failed; the message is its output."""
     done = subprocess.run([str(part) for part in argv], capture_output=True, text=True, check=False)
     if done.returncode:
         words = "\n".join((done.stderr or done.stdout).splitlines()[:12])

@@ -35,7 +35,6 @@ REMOTE_FAILED = 34
 
 
 def prepare_environment() -> dict[str, str]:
-    """Environment of ``./configure`` and Bazel: nothing of the outside but proxies and the certificates to trust."""
     kept = {"SSL_CERT_FILE", "PIP_CERT", "REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE", "GIT_SSL_CAINFO"}
     proxies = {"http_proxy", "https_proxy", "ftp_proxy", "no_proxy", "all_proxy"}
     base = {"HOME": "/root", "LANG": "C.UTF-8", "PATH": "/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"}
@@ -43,10 +42,7 @@ def prepare_environment() -> dict[str, str]:
 
 
 def prepare_trust() -> Path | None:
-    """Turn the bundle of the secret ``ca`` into a store that Bazel's Java reads; None without the secret.
-
-    Java trusts a certificate in a PKCS #12 file only if it has Java's own attribute, ``-jdktrust``.
-    """
+    """Turn the secret ``ca`` into a store that Bazel's Java reads; it needs Java's own attribute, ``-jdktrust``."""
     bundle = SECRETS / "ca"
     if not bundle.is_file():
         return None
@@ -97,8 +93,7 @@ def explain_full_disk(said: str) -> int:
 def report_places(processes: dict[str, int]) -> int:
     """Print where the actions of a build with a remote executor ran; returns the exit code of the step.
 
-    Actions that were up to date or in a cache needed no executor. If actions ran, all of them on this machine, the
-    executor was not used although it was asked for: an error, which nothing else would show.
+    If actions ran, all of them on this machine, the executor was not used: an error, which nothing else would show.
     """
     places = bazel.count_places(processes)
     said = f"{places.remote} on the remote executor, {places.cached} from a cache, {places.here} on this machine"

@@ -1,6 +1,6 @@
-"""The argument list of Bazel and the environment of ``./configure``: the order in both is part of the meaning.
+"""Makes the arguments of Bazel and the environment of ``./configure``.
 
-Bazel takes the last value of a flag, and a ``--config`` stands for its flags at the very place where it is written
+Bazel takes the last value of a flag, and a ``--config`` stands for its flags at the place where it is written
 (https://bazel.build/run/bazelrc#config). TensorFlow's configurations carry versions of their own.
 """
 
@@ -14,11 +14,9 @@ TARGET = "//tensorflow/tools/pip_package:wheel"
 def compose_startup(*, cache: Path, logging: Path, credentials: Path | None, trust: Path | None) -> list[str]:
     """Return the options before the word ``build``.
 
-    Bazel's server writes the values of rc files into ``command.log`` and ``java.log`` of its output base, which is in
-    the cache mount, and everything into a heap dump: all three are switched off. ``logging``: properties for Java's
-    logging, which win as they come after Bazel's own. ``cache``: the cache mount; the output base must outlive the
-    container (tensorflow#39560). ``credentials``: rc file of the user, read after TensorFlow's own. ``trust``: PKCS #12
-    store of the authorities to trust in place of Java's own.
+    ``command.log``, ``java.log`` and heap dumps, which would hold the values of rc files, are switched off.
+    ``logging``: properties for Java's logging. ``cache``: the cache mount; the output base must outlive the container
+    (tensorflow#39560). ``credentials``: rc file of the user. ``trust``: PKCS #12 store of authorities.
     """
     options = [
         f"--output_user_root={cache / 'root'}",
@@ -37,13 +35,9 @@ def compose_startup(*, cache: Path, logging: Path, credentials: Path | None, tru
 
 
 def compose_build(request: Request, *, cache: Path, events: Path, downloads: Path, trust: Path | None) -> list[str]:
-    """The command ``build`` with its target and flags.
-
-    docker/flags.yaml names the line of upstream or of Bazel behind each flag.
+    """Return the command ``build`` with its target and flags; docker/flags.yaml has the sources.
 
     * ``cuda_wheel`` after ``cuda``: it switches off what the other switches on (tensorflow#86405).
-    * ``avx_linux`` and ``--undefined-version``: the published wheel is built with both. Without the second, lld refuses
-      version scripts that name a symbol that is not there.
     * Versions and capabilities last: ``cuda`` sets 12.5.1 and 9.3.0, and ``cuda_clang``, which ``./configure`` selects,
       sets capabilities without 7.5.
     * The compiler last: with CUDA, ``./configure`` tells it to ``@local_config_cuda`` only. ``@local_config_cc`` reads
@@ -99,10 +93,9 @@ def locate_clang(request: Request) -> str:
 
 
 def compose_configure(request: Request, *, python: str) -> dict[str, str]:
-    """Return the answers to ``./configure``: each question has one, so it never asks and never falls back on what it
-    finds. ``LD_LIBRARY_PATH`` is left out, because ``./configure`` would write it into every action's cache key; and
-    ``CC_OPT_FLAGS``, which only ``--config=opt`` reads. ``python`` runs ``configure.py``; the wheel's own is
-    hermetic.
+    """Return an answer for each question of ``./configure``, so that it never asks. ``python`` runs ``configure.py``.
+
+    ``LD_LIBRARY_PATH`` is left out, because ``./configure`` would write it into every action's cache key.
     """
     return {
         "PYTHON_BIN_PATH": python,

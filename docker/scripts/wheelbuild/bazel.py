@@ -1,4 +1,4 @@
-"""Bazel as a process: everything that it says is kept, what a user needs now is shown."""
+"""Runs Bazel: everything that it says is kept, what a user needs now is shown."""
 
 import hashlib
 import re
@@ -28,34 +28,22 @@ _PROCESSES = re.compile(r"INFO: \d+ process(?:es)?: (.+)\.$", re.MULTILINE)
 
 @dataclass(frozen=True, kw_only=True)
 class Ended:
-    """How a run ended. code: Bazel's exit code (https://bazel.build/run/scripts#exit-codes) full: the first line that
-    speaks of a full disk, or empty. It may be in no log, for the log is on that disk too.
-    """
-
-    code: int
-    full: str = ""
+    code: int  # Bazel's exit code (https://bazel.build/run/scripts#exit-codes)
+    full: str = ""  # the first line about a full disk; it may be in no log, which is on that disk too
 
 
 @dataclass(frozen=True, kw_only=True)
 class Program:
-    """The Bazel that answers. version: what it says of itself, such as ``6.5.0`` path: the file that is started, with
-    all links resolved sha256: hex digest of that file.
-    """
-
-    version: str
-    path: str
-    sha256: str
+    version: str  # what it says of itself, such as ``6.5.0``
+    path: str  # the file that is started, with all links resolved
+    sha256: str  # hex digest of that file
 
 
 @dataclass(frozen=True, kw_only=True)
 class Places:
-    """Where the actions of a build came from. remote: actions that ran on the remote executor cached: actions whose
-    result came from a cache here: actions that ran on this machine.
-    """
-
-    remote: int = 0
-    cached: int = 0
-    here: int = 0
+    remote: int = 0  # actions that ran on the remote executor
+    cached: int = 0  # actions whose result came from a cache
+    here: int = 0  # actions that ran on this machine
 
 
 def run(
@@ -66,11 +54,7 @@ def run(
     log: Path,
     redact: Callable[[str], str] = str,
 ) -> Ended:
-    """Run Bazel with these variables and no others.
-
-    Each line goes to ``log``, and the lines that matter to the console, but only after ``redact`` has masked its
-    secrets, so a kill leaves none behind.
-    """
+    """Run Bazel with these variables and no others, and mask secrets in each line before it is logged or shown."""
     process = subprocess.Popen(
         argv,
         cwd=folder,
@@ -111,8 +95,10 @@ def identify(environment: Mapping[str, str], folder: Path) -> Program:
 
 
 def count_processes(log: str) -> dict[str, int]:
-    """Actions by where they ran, from Bazel's last line: ``{"disk cache hit": 21, "processwrapper-sandbox": 2}``. A
-    broken remote cache is only a warning to Bazel; these numbers are how it is noticed.
+    """Return actions by where they ran, from Bazel's last line: ``{"disk cache hit": 21, "processwrapper-sandbox":
+    2}``.
+
+    A broken remote cache is only a warning to Bazel; these numbers are how it is noticed.
     """
     found = _PROCESSES.findall(log)
     if not found:

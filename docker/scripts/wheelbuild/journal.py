@@ -1,7 +1,4 @@
-"""Log and event file of one run, in the cache mount, where they can be read after the step has failed.
-
-Each run has a folder of its own, named by the run, so that no run is judged by the log of another.
-"""
+"""Keeps log and event file of each run in the cache mount, where they can be read after the step has failed."""
 
 import re
 import shutil
@@ -31,15 +28,15 @@ class Journal:
         return self.folder / "events.json"
 
     def write_events(self, raw: Path, redact: Callable[[str], str]) -> None:
-        """Copy the event file that Bazel wrote, line by line through ``redact``."""
         if raw.exists():
             with raw.open(errors="replace") as lines, self.events.open("w") as clean:
                 clean.writelines(redact(line) for line in lines)
 
 
 def read_run(secret: Path, environment: Mapping[str, str]) -> str:
-    """Return the name of this run: from the secret ``run``, which is no part of BuildKit's cache key, or from
-    ``RUN_ID``. Raises ValueError: it cannot be the name of a folder.
+    """Return the name of this run, from the secret ``run`` or from ``RUN_ID``.
+
+    Raises ValueError: no name of a folder.
     """
     name = secret.read_text().strip() if secret.is_file() else environment.get("RUN_ID", "")
     if name and not _NAME.fullmatch(name):

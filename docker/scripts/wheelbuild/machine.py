@@ -1,5 +1,3 @@
-"""Memory of the container, and what the kernel did to its processes."""
-
 import re
 from pathlib import Path
 

@@ -1,15 +1,14 @@
 """Keeps the values of the user's rc file out of logs and event files.
 
-Bazel writes its options, those of rc files included, into its event file, and prints them with ``--announce_rc``. Which
-of them are secret is not known, so each value counts as one. Two rules decide where a value is masked:
+Bazel writes its options into its event file, and prints them with ``--announce_rc``. Which of them are secret is not
+known, so each value counts as one. Two rules decide where a value is masked:
 
 1. Behind its option (``--jobs=4``): always.
 2. Anywhere else: if it has at least eight characters and is not one of Bazel's own words for where an action runs. Four
    characters suffice where the option's name speaks of credentials (a header, a variable, a token, a key and the like)
    and for what a URL has before its ``@``. Of ``NAME=value`` the value counts.
 
-A value of less than eight characters is masked as a whole word only, and a value of one to three characters behind its
-option only: otherwise ``--jobs=4`` would make the log unreadable. Such a value protects nothing.
+A value of less than eight characters is masked as a whole word only, one of one to three behind its option only.
 """
 
 import base64
@@ -45,8 +44,6 @@ class UnsafeError(Exception):
 
 @dataclass(frozen=True)
 class Setting:
-    """One option of an rc file with its value."""
-
     option: str
     value: str
 
@@ -58,7 +55,6 @@ class Setting:
 
     @property
     def name(self) -> str:
-        """The part of the value that may be seen: ``NAME=`` or nothing."""
         return self.value.removesuffix(self.secret)
 
 
@@ -110,9 +106,9 @@ class Redactor:
 
 
 def read_settings(rc: str) -> Iterator[Setting]:
-    """Yield the options with a value in an rc file, split as Bazel's client does (src/main/cpp/rc_file.cc,
-    util/strings.cc). A word behind an option without ``=`` counts as its value, because which options take one is not
-    known here.
+    """Yield the options with a value in an rc file, split as Bazel's client does (src/main/cpp/rc_file.cc).
+
+    A word behind an option without ``=`` counts as its value, because which options take one is not known here.
     """
     for line in re.sub(r"\\\r?\n", "", rc).split("\n"):
         for word, following in pairwise([*split_words(line), ""]):
@@ -126,10 +122,7 @@ def read_settings(rc: str) -> Iterator[Setting]:
 
 
 def require_safe(rc: str) -> None:
-    """Refuse what cannot be kept secret, as it ends in the keys and inputs of cached actions, or in the process list.
-
-    Raises UnsafeError: the file sets a variable of actions or repository rules, or a startup option.
-    """
+    """Raise UnsafeError for what ends in keys and inputs of cached actions, or in the process list."""
     for line in re.sub(r"\\\r?\n", "", rc).split("\n"):
         words = split_words(line)
         if words[:1] == ["startup"]:
@@ -173,7 +166,6 @@ def _list_secrets(setting: Setting) -> Iterator[str]:
 
 
 def _list_credentials(value: str) -> Iterator[str]:
-    """What a URL has before its ``@``: as a whole, and the password of it."""
     try:
         user, sign, _ = urlsplit(value).netloc.rpartition("@")
     except ValueError:
@@ -199,7 +191,6 @@ def _compile_anywhere(secrets: Iterable[str]) -> re.Pattern[str] | None:
 
 
 def _join(values: Iterable[str]) -> str:
-    """A pattern for any of these, longest first, so that none survives as a part of another."""
     ordered = sorted(set(values), key=len, reverse=True)
     return "|".join(
         re.escape(value) if len(value) >= LONG else rf"(?<![A-Za-z0-9]){re.escape(value)}(?![A-Za-z0-9])"
@@ -208,10 +199,7 @@ def _join(values: Iterable[str]) -> str:
 
 
 def _list_forms(secret: str) -> Iterator[str]:
-    """Yield a secret as it is, and as JSON (Python's and Bazel's), a shell and a URL write it.
-
-    Bazel takes each byte of an argument for a character of Latin-1, and some of its events show it so.
-    """
+    """Yield a secret as it is, and as JSON, a shell, a URL and Bazel, which takes each byte for Latin-1, write it."""
     yield secret
     yield secret.encode(errors="replace").decode("latin-1")
     for ascii_only in (True, False):

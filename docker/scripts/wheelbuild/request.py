@@ -1,5 +1,3 @@
-"""What is asked of Bazel, from the arguments of the Dockerfile."""
-
 from collections.abc import Mapping
 from dataclasses import dataclass
 
@@ -10,11 +8,9 @@ class UsageError(Exception):
 
 @dataclass(frozen=True, kw_only=True)
 class Request:
-    """The wheel that is wanted and the means to build it.
+    """The wheel that is wanted and the means to build it, from the arguments of the Dockerfile.
 
-    ``capabilities`` is a comma list as TensorFlow reads it, ``llvm`` clang's major version, ``memory`` MiB for Bazel,
-    ``progress`` seconds between two lines, ``epoch`` the time stamp of the wheel's files; the ``remote_…`` are URLs and
-    the name of an instance, or empty.
+    ``memory``: MiB for Bazel. ``progress``: seconds between two lines. ``epoch``: the time stamp of the wheel's files.
     """
 
     tensorflow: str
@@ -34,9 +30,10 @@ class Request:
 
 
 def read_request(environment: Mapping[str, str], *, cores: int, memory: int) -> Request:
-    """Read the request from the arguments of the Dockerfile, and fit what is left open to this machine's cores and
-    memory (MiB). One compiler of TensorFlow takes up to 2 GiB, and a machine that runs out kills it after hours
-    (tensorflow#41480), so the default is at most one job per 2 GiB. Raises UsageError.
+    """Read the arguments of the Dockerfile, and fit open ones to this machine's cores and memory (MiB).
+
+    One compiler of TensorFlow takes up to 2 GiB (tensorflow#41480), so the default is one job for 2 GiB. Raises
+    UsageError.
     """
 
     def need(name: str) -> str:

@@ -1,5 +1,3 @@
-"""The files that leave the stage."""
-
 import hashlib
 import json
 from collections.abc import Iterator
@@ -12,8 +10,9 @@ class ResultError(Exception):
 
 
 def find_wheel(events: Path) -> Path:
-    """Return the wheel that the build events (one JSON object a line) name: the output base outlives the container, so
-    ``wheel_house`` may hold wheels of earlier runs. Raises ResultError: there is none, or more than one.
+    """Return the wheel that the build events name: ``wheel_house`` may hold wheels of earlier runs.
+
+    Raises ResultError.
     """
     wheels = sorted(set(_list_wheels(events)))
     if len(wheels) != 1:

@@ -8,10 +8,7 @@ _PORTS = {"grpc": 80, "grpcs": 443}
 
 
 def find_trouble(url: str, *, seconds: float = SECONDS) -> str:
-    """Return why nothing answers at a URL such as ``grpcs://host:port``; empty if something does.
-
-    Only the connection is tried; Bazel finds out whether the other side speaks its protocol.
-    """
+    """Return why nothing answers at a URL such as ``grpcs://host:port``; empty if something does."""
     parts = urlsplit(url)
     if parts.scheme not in _PORTS or not parts.hostname:
         return ""
