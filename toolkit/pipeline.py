@@ -2,14 +2,14 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from toolkit import environment as environments
 from toolkit import manifest, training
 from toolkit.console import Console
-from toolkit.engine import Engine, Environment, EnvironmentPlan
+from toolkit.engine import Engine, Environment, EnvironmentPlan, Job
 from toolkit.engine.choice import adopt, choose
 from toolkit.environment import EnvironmentSpec, Platform
 from toolkit.errors import IntegrityError
@@ -51,6 +51,12 @@ class Resolved:
     @property
     def reference(self) -> str:
         return self.plan.reference if self.plan else self.existing.reference if self.existing else ""
+
+    def step(self, job: Job, *outputs: str) -> Step:
+        """Return the step that runs a job in the environment."""
+        inputs = {"environment": self.existing.digest if self.existing else ""}
+        commands = self.engine.commands(self.reference, job)
+        return Step(title=job.title, commands=commands, inputs=inputs, outputs=outputs)
 
     @cached_property
     def gpu(self) -> bool:
@@ -153,7 +159,6 @@ def smoke_task(
 
     ``required``: raise CheckError if a check failed.
     """
-    commands = resolved.engine.commands(resolved.reference, launch.plan(ask))
 
     def check() -> Report:
         environment = prepared.result
@@ -165,8 +170,7 @@ def smoke_task(
             report.require_pass()
         return report
 
-    inputs = {"environment": resolved.existing.digest if resolved.existing else ""}
-    return Task(Step(title="smoke", commands=tuple(map(tuple, commands)), inputs=inputs), check)
+    return Task(resolved.step(launch.plan(ask)), check)
 
 
 def train_task(
@@ -180,10 +184,7 @@ def train_task(
 
     The printed command has an empty ``TOOLKIT_PARENT`` if the environment does not exist yet.
     """
-    gpu, quiet = resolved.gpu, console.verbosity < 0
-    parent = training.describe_parent(resolved.existing) if resolved.existing else {}
-    job = training.plan(arguments, config, parent=parent, gpu=gpu, quiet=quiet)
-    commands = resolved.engine.commands(resolved.reference, job)
+    plan = partial(training.plan, arguments, config, gpu=resolved.gpu, quiet=console.verbosity < 0)
 
     def train() -> dict[str, Any]:
         finished = find_result(config)
@@ -191,11 +192,10 @@ def train_task(
             if config.progress != "quiet":
                 console.say(f"{shorten(config.run_dir)} is complete; nothing to do")
             return finished
-        return training.run(resolved.engine, prepared.result, arguments, config, gpu=gpu, quiet=quiet)
+        environment = prepared.result
+        return training.run(resolved.engine, environment, plan(environment), config)
 
-    inputs = {"environment": resolved.existing.digest if resolved.existing else ""}
-    step = Step(title="train", commands=tuple(map(tuple, commands)), inputs=inputs, outputs=(str(config.run_dir),))
-    return Task(step, train)
+    return Task(resolved.step(plan(resolved.existing), str(config.run_dir)), train)
 
 
 def _find_record(wheel: Path, found: str) -> manifest.Manifest | None:

@@ -57,21 +57,13 @@ class Plan:
         raise IntegrityError(f"not a plan of schema {SCHEMA}")
 
 
+@dataclass
 class Task(Generic[T]):
     """A step together with the function that carries it out; later tasks use the function's result."""
 
-    def __init__(self, step: Step, action: Callable[[], T]) -> None:
-        self.step = step
-        self._action = action
-        self._results: list[T] = []
-
-    def run(self) -> T:
-        self._results = [self._action()]
-        return self._results[0]
-
-    @property
-    def result(self) -> T:
-        return self._results[0]
+    step: Step
+    action: Callable[[], T]
+    result: T = field(init=False)
 
 
 def run(tasks: Sequence[Task[Any]], console: Console, *, dry_run: bool = False) -> bool:
@@ -80,7 +72,7 @@ def run(tasks: Sequence[Task[Any]], console: Console, *, dry_run: bool = False) 
         print_plan(Plan(steps=tuple(task.step for task in tasks)), console)
         return False
     for task in tasks:
-        task.run()
+        task.result = task.action()
     return True
 
 

@@ -55,10 +55,8 @@ def plan_tasks(arguments: Sequence[str], settings: Settings, console: Console) -
     prepared = Task(
         Step(title="environment", commands=plan.commands, inputs=plan.inputs, outputs=(plan.reference,)), make
     )
-    commands = tuple(map(tuple, engine.commands(plan.reference, job)))
-    rehearsed = Task(
-        Step(title="rehearse", commands=commands), lambda: run(engine, prepared.result, arguments, console)
-    )
+    step = Step(title="rehearse", commands=engine.commands(plan.reference, job))
+    rehearsed = Task(step, lambda: run(engine, prepared.result, arguments, console))
     return [prepared, rehearsed]
 
 

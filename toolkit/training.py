@@ -33,13 +33,14 @@ def read_arguments(arguments: Sequence[str], settings: Settings) -> TrainConfig:
 
 
 def plan(
-    arguments: Sequence[str], config: TrainConfig, *, parent: dict[str, Any], gpu: bool, quiet: bool = False
+    arguments: Sequence[str], config: TrainConfig, environment: Environment | None, *, gpu: bool, quiet: bool = False
 ) -> Job:
-    """Return the training job.
+    """Return the training job; ``environment`` is recorded as the parent of the run, if it exists already.
 
     It can see no run but its own, so that simultaneous runs cannot change each other. It gets the download cache and
     the network only if its data set needs them.
     """
+    parent = describe_parent(environment) if environment else {}
     out = Mount(source=Path(config.out), target=RUNS)
     mounts = [Mount(source=config.run_dir, target=f"{RUNS}/{config.run_dir.name}", writable=True)]
     # -P: do not import a train.py of the current folder.
@@ -67,18 +68,8 @@ def plan(
     )
 
 
-def run(
-    engine: Engine,
-    environment: Environment,
-    arguments: Sequence[str],
-    config: TrainConfig,
-    *,
-    gpu: bool,
-    quiet: bool = False,
-) -> dict[str, Any]:
+def run(engine: Engine, environment: Environment, job: Job, config: TrainConfig) -> dict[str, Any]:
     """Run the job, and return the run's manifest. Raises JobError: it failed; PreflightError: a folder is read-only."""
-    parent = describe_parent(environment)
-    job = plan(arguments, config, parent=parent, gpu=gpu, quiet=quiet)
     for mount in job.mounts:
         if mount.writable:
             files.require_writable(mount.source)

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from toolkit import naming
-from toolkit.engine.job import Job, Mount
+from toolkit.engine.job import Commands, Job, Mount
 from toolkit.plan import quote_fields, repeat
 
 IMAGE_USER = 10001
@@ -108,13 +108,13 @@ def describe(job: Job, *, image: str, terminal: bool = False) -> Container:
     )
 
 
-def list_commands(job: Job, *, image: str) -> list[list[str]]:
+def list_commands(job: Job, *, image: str) -> Commands:
     """Return the commands that run a job by hand: make the writable folders, as root change their owner, and run."""
     container = describe(job, image=image)
     writable = [str(mount.source.resolve()) for mount in job.mounts if mount.writable]
-    make = [["mkdir", "--parents", *writable]] if writable else []
-    hand_over = [["chown", "--recursive", container.user, *writable]] if writable and os.getuid() == 0 else []
-    return [*make, *hand_over, container.to_command()]
+    make = (("mkdir", "--parents", *writable),) if writable else ()
+    hand_over = (("chown", "--recursive", container.user, *writable),) if writable and os.getuid() == 0 else ()
+    return (*make, *hand_over, tuple(container.to_command()))
 
 
 def container_user() -> str:

@@ -13,7 +13,7 @@ from toolkit import digest, manifest, naming, processes, project
 from toolkit.console import Console
 from toolkit.engine import buildx, container
 from toolkit.engine.client import BaseImage, read_files, require_buildx, translating_errors
-from toolkit.engine.job import Deadline, Environment, EnvironmentPlan, Job, Listener
+from toolkit.engine.job import Commands, Environment, EnvironmentPlan, Job, Listener, deadline
 from toolkit.environment import EnvironmentSpec, Platform
 from toolkit.errors import BuildError, EngineError, ToolkitError, UsageError
 from toolkit.plan import repeat
@@ -156,7 +156,7 @@ class DockerEngine:
         folder = self._state / f"image-adopted-{digest.shorten(str(found.id))}"
         return Environment(kind="image", digest=str(found.id), reference=reference, folder=folder, reused=True)
 
-    def commands(self, reference: str, job: Job) -> list[list[str]]:
+    def commands(self, reference: str, job: Job) -> Commands:
         """Return the commands. The first ones make the folders to mount, because the engine rejects missing ones."""
         return container.list_commands(job, image=reference)
 
@@ -197,14 +197,13 @@ def run(client: docker.DockerClient, job: Job, *, image: str, listener: Listener
     container.give_to_container(job.mounts)
     with translating_errors(f"running {job.title}"):
         described = container.describe(job, image=image, terminal=terminal)
-        deadline = Deadline(job.deadline, lambda: client.api.kill(described.name))
         try:
             created = client.containers.create(**described.to_sdk())
             stream: Any = created.attach(stream=True, logs=True, demux=not terminal)  # type: ignore[call-overload]
             created.start()
-            with deadline:
+            with deadline(job, lambda: client.api.kill(described.name)):
                 _follow(stream, terminal=terminal, listener=listener)
-                code = int(created.wait(timeout=job.grace)["StatusCode"])
+                return int(created.wait(timeout=job.grace)["StatusCode"])
         except KeyboardInterrupt:
             with suppress(NotFound):
                 client.api.stop(described.name, timeout=int(job.grace))
@@ -212,8 +211,6 @@ def run(client: docker.DockerClient, job: Job, *, image: str, listener: Listener
         finally:
             # By its name, which is known even if the interrupt came during creation.
             _remove(client, described.name)
-    deadline.check(job.title)
-    return code
 
 
 def _follow(stream: Any, *, terminal: bool, listener: Listener | None) -> None:

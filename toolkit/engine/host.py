@@ -16,7 +16,7 @@ from typing import Any, Final
 from toolkit import __version__, digest, files, manifest, processes, project
 from toolkit.console import Console, StatusLine
 from toolkit.engine.container import give_to_parent
-from toolkit.engine.job import Deadline, Environment, EnvironmentPlan, Job, Listener, Mount
+from toolkit.engine.job import Commands, Environment, EnvironmentPlan, Job, Listener, Mount, deadline
 from toolkit.environment import EnvironmentSpec, Platform
 from toolkit.errors import BuildError, PreflightError, ToolkitError
 
@@ -81,7 +81,7 @@ class HostEngine:
                 _make(plan, console)
         return found or _describe(plan, reused=False)
 
-    def commands(self, reference: str, job: Job) -> list[list[str]]:
+    def commands(self, reference: str, job: Job) -> Commands:
         arguments = [str(part.source) if isinstance(part, Mount) else part for part in job.argv]
         folder = Path(reference)
         variables = {
@@ -91,7 +91,7 @@ class HostEngine:
             **job.environment,
         }
         named = [f"{name}={value}" for name, value in variables.items()]
-        return [["env", *named, str(interpreter(folder)), *arguments]]
+        return (("env", *named, str(interpreter(folder)), *arguments),)
 
     def run(self, environment: Environment, job: Job, listener: Listener | None = None) -> int:
         with using(environment.folder):
@@ -109,18 +109,15 @@ class HostEngine:
             # In its own session the job gets a Ctrl-C only from this program, and not also from the terminal.
             start_new_session=True,
         )
-        deadline = Deadline(job.deadline, lambda: processes.stop(process, grace=job.grace))
-        try:
-            with deadline:
+        with deadline(job, lambda: processes.stop(process, grace=job.grace)):
+            try:
                 for line in process.stdout or ():
                     if listener:
                         listener(line.rstrip("\n"))
-                code = process.wait()
-        except BaseException:
-            processes.stop(process, grace=job.grace)
-            raise
-        deadline.check(job.title)
-        return processes.shell_code(code)
+                return processes.shell_code(process.wait())
+            except BaseException:
+                processes.stop(process, grace=job.grace)
+                raise
 
 
 def interpreter(folder: Path) -> Path:
@@ -167,7 +164,7 @@ def _describe(plan: EnvironmentPlan, *, reused: bool) -> Environment:
     return Environment(kind=plan.kind, digest=plan.digest, reference=plan.reference, folder=plan.folder, reused=reused)
 
 
-def _list_commands(spec: EnvironmentSpec, folder: Path, ca_bundle: str) -> tuple[tuple[str, ...], ...]:
+def _list_commands(spec: EnvironmentSpec, folder: Path, ca_bundle: str) -> Commands:
     locked = folder / LOCKED if spec.wheel else spec.locked
     certificates = ("env", f"PIP_CERT={ca_bundle}") if ca_bundle else ()
     pip = (*certificates, str(interpreter(folder)), "-m", "pip", "install", "--no-input")

@@ -1,10 +1,11 @@
 """Defines jobs, their environments, and the protocol that both engines implement."""
 
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Protocol, Self
+from typing import Protocol
 
 from toolkit.console import Console
 from toolkit.environment import EnvironmentSpec, Platform
@@ -32,6 +33,7 @@ class Job:
     grace: float = 30  # seconds between asking it to stop and killing it
 
 
+Commands = tuple[tuple[str, ...], ...]
 Listener = Callable[[str], None]
 """Receives a job's standard output, line by line."""
 
@@ -44,7 +46,7 @@ class EnvironmentPlan:
     digest: str  # content digest of all inputs
     folder: Path  # where its manifest and logs are kept
     inputs: Mapping[str, str]  # digest of each input by name
-    commands: tuple[tuple[str, ...], ...]
+    commands: Commands
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -73,7 +75,7 @@ class Engine(Protocol):
         """Make an environment unless it is up to date. Raises PreflightError: too little space; BuildError."""
         ...
 
-    def commands(self, reference: str, job: Job) -> list[list[str]]:
+    def commands(self, reference: str, job: Job) -> Commands:
         """Return the commands that are equivalent to :meth:`run`, for an image tag or an environment's folder."""
         ...
 
@@ -86,31 +88,28 @@ class Engine(Protocol):
         ...
 
 
-class Deadline:
-    """Stops a job after some seconds (0: never), because the SDK's streams have no limit (docker-py#2651)."""
+@contextmanager
+def deadline(job: Job, stop: Callable[[], object]) -> Iterator[None]:
+    """Stop a job after its time limit, from another thread: the SDK's streams have none (docker-py#2651).
 
-    def __init__(self, seconds: float, stop: Callable[[], object]) -> None:
-        self._seconds = seconds
-        self._stop = stop
-        self._expired = threading.Event()
-        self._timer = threading.Timer(seconds, self._expire)
-        self._timer.daemon = True
+    Raises CheckError: the job exceeded it.
+    """
+    expired = threading.Event()
 
-    def __enter__(self) -> Self:
-        if self._seconds:
-            self._timer.start()
-        return self
+    def expire() -> None:
+        expired.set()
+        stop()
 
-    def __exit__(self, *_: object) -> None:
-        self._timer.cancel()
-
-    def check(self, title: str) -> None:
-        if self._expired.is_set():
-            raise CheckError(
-                f"{title} did not end within {self._seconds:.0f} s and was stopped",
-                remedy="try again if the machine was under heavy load; otherwise see the last lines of its output",
-            )
-
-    def _expire(self) -> None:
-        self._expired.set()
-        self._stop()
+    timer = threading.Timer(job.deadline, expire)
+    timer.daemon = True
+    if job.deadline:
+        timer.start()
+    try:
+        yield
+    finally:
+        timer.cancel()
+    if expired.is_set():
+        raise CheckError(
+            f"{job.title} did not end within {job.deadline:.0f} s and was stopped",
+            remedy="try again if the machine was under heavy load; otherwise see the last lines of its output",
+        )

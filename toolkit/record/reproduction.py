@@ -231,7 +231,7 @@ def plan_tasks(reproduction: Reproduction, folder: Path, console: Console) -> tu
         links = comparison.walk(record, second, compared)
         return Outcome(comparison=compared, links=tuple(links), rung=comparison.rank(links))
 
-    commands = tuple(map(tuple, resolved.engine.commands(resolved.reference, job)))
+    commands = resolved.engine.commands(resolved.reference, job)
     checked = Task(Step(title="probe", commands=commands), check)
     trained = pipeline.train_task(resolved, prepared, reproduction.arguments, config, console)
     inputs = {"weights": f"sha256:{record.value['weights_sha256']}"}
@@ -279,7 +279,7 @@ def require_same_machine(record: RunRecord, found: Mapping[str, Any]) -> None:
 
 def plan_probe(arguments: Sequence[str], config: TrainConfig, *, gpu: bool) -> Job:
     """Return a job that runs ``probe.py`` as the training job would run: same arguments, mounts, network and GPUs."""
-    job = training.plan(arguments, config, parent={}, gpu=gpu)
+    job = training.plan(arguments, config, None, gpu=gpu)
     program = Mount(source=PROBE, target="/opt/toolkit/probe.py")
     mounts = (program, *(mount for mount in job.mounts if mount.source != config.run_dir))
     return replace(job, title="probe", argv=("-P", program, *job.argv[3:]), mounts=mounts, terminal=False)

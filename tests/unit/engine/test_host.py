@@ -180,7 +180,7 @@ def test_a_train_module_in_the_current_folder_is_not_run(
     monkeypatch.chdir(tmp_path)
     arguments = ["digits", "--out", str(tmp_path / "runs")]
     config = training.read_arguments(arguments, resolve({}, environment={}))
-    job = training.plan([*arguments, "--help"], config, parent={}, gpu=False)
+    job = training.plan([*arguments, "--help"], config, None, gpu=False)
     heard: list[str] = []
     assert engine.run(environment, job, heard.append) == 0
     assert any("DenseNet" in line for line in heard)
@@ -203,6 +203,6 @@ def test_no_job_starts_for_a_finished_run(
     monkeypatch.setattr(engine, "run", lambda _environment, job, _listener: jobs.append(job))
     resolved = Resolved(request=Request(settings=settings), engine=engine, why="", plan=None, existing=environment)
     prepared = environment_task(resolved, Console())
-    prepared.run()
-    assert train_task(resolved, prepared, ["digits"], config, Console()).run() == record
+    prepared.result = environment
+    assert train_task(resolved, prepared, ["digits"], config, Console()).action() == record
     assert (len(jobs), "is complete; nothing to do" in capsys.readouterr().err) == ((1, False) if other else (0, True))

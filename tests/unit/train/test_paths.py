@@ -43,7 +43,7 @@ def test_the_error_for_a_folder_that_a_container_sees_as_local(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     config = parse(["cifar10", "--data-dir", "my-copy", "--out", "my-runs"])
-    job = training.plan(["cifar10"], config, parent={}, gpu=False)
+    job = training.plan(["cifar10"], config, None, gpu=False)
     asked = container.describe(job, image="image")
     monkeypatch.setenv(progress.VARIABLE, asked.environment[progress.VARIABLE])
     assert main(asked.argv[3:]) == 9
