@@ -58,14 +58,12 @@ class Bench:
         self.variables = {**os.environ, "PATH": f"{shim.parent}:{os.environ['PATH']}"}
 
     def change(self) -> None:
-        """Add a function to the kernel, so that it is compiled, linked and packed again."""
         self.kernel.write_text(f'{self.text}\nextern "C" int round_{uuid.uuid4().hex}() {{ return 1; }}\n')
 
     def toolkit(self, cache: str, base: str = STANDIN_BASE) -> list[str]:
         return [*TOOLKIT, "--source", str(self.source), "--cache", cache, "--base-image", base]
 
     def plain(self, cache: str, base: str = STANDIN_BASE) -> list[str]:
-        """Return the docker command that the dry run of the toolkit's command prints."""
         printed = self.read([*self.toolkit(cache, base), "--dry-run", "--quiet"])
         return shlex.split(printed)
 

@@ -1,5 +1,3 @@
-"""Run the ``toolkit`` command as a user would, without starting an interpreter each time."""
-
 import os
 import subprocess
 import sys

@@ -1,5 +1,3 @@
-"""Removes what the toolkit made, found by labels and names, and nothing else."""
-
 import fcntl
 import re
 import shutil

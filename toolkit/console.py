@@ -43,7 +43,6 @@ class Console:
         _print_error(f"{_paint('error:', _RED)} {text}")
 
     def result(self, value: Mapping[str, Any], text: str) -> None:
-        """Print a command's result: text at once, JSON at the end of the command."""
         if self.json:
             self._value.update(value)
         else:

@@ -1,5 +1,3 @@
-"""Writes the ``.env`` file that tells ``docker compose`` what this machine has."""
-
 import os
 from collections.abc import Mapping
 from pathlib import Path

@@ -104,7 +104,6 @@ def find_staging(parent: Path) -> list[Path]:
 
 
 def is_abandoned(path: Path) -> bool:
-    """Return whether no process holds a folder's lock; False if that cannot be determined."""
     with suppress(OSError), _open(path.parent) as door, _open(path) as lock:
         fcntl.flock(door, fcntl.LOCK_SH)
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)

@@ -102,7 +102,6 @@ def collect(
 
 
 def collect_default() -> Lock:
-    """Return the lock of the table's default set, with every pin that needs no engine."""
     table = load_table()
     return collect(resolve(table), table, base_image=table.default.base_image)
 

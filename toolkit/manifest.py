@@ -31,7 +31,6 @@ class Manifest:
 
 
 def write(folder: Path, manifest: Manifest) -> None:
-    """Write ``manifest.json``. Callers write it last, so that a folder with a manifest is complete."""
     files.write_json(folder / FILE, manifest.describe())
 
 

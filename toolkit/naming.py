@@ -1,5 +1,3 @@
-"""Defines names that several packages use: labels, tags, prefixes."""
-
 from toolkit.digest import shorten
 
 LABEL_PREFIX = "io.github.tensorflow-toolkit"

@@ -1,5 +1,3 @@
-"""Stops child processes, and recognises their messages about a full disk or a wrong download."""
-
 import os
 import re
 import signal

@@ -1,5 +1,3 @@
-"""Finds the project's own files: the Dockerfile, the locked sets, the training job."""
-
 from pathlib import Path
 
 from toolkit.errors import UsageError

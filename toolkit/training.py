@@ -1,5 +1,3 @@
-"""Runs the training job, ``train``, in an environment."""
-
 import json
 from collections.abc import Sequence
 from functools import cache

@@ -234,7 +234,6 @@ def _print(text: str, stream: TextIO, *, as_it_is: bool = False) -> None:
 
 
 def find_result(config: TrainConfig) -> dict[str, Any] | None:
-    """Return the manifest of the finished run of this configuration, or None if there is no such run."""
     try:
         manifest = json_.loads((config.run_dir / "manifest.json").read_text(encoding="utf-8"))
     except (OSError, ValueError):

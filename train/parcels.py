@@ -26,7 +26,6 @@ def unpack(parcel: tf.Tensor, shape: tuple[int, ...]) -> Tensors:
 
 
 def pack_choice(chosen: Any, draws: Any, rate: Any) -> NDArray[np.uint8]:
-    """Pack the indices of a step's examples, their augmentation and the learning rate into one array of bytes."""
     return _join(np.asarray(chosen, np.int64), np.asarray(draws, np.uint8), np.asarray([rate], np.float32))
 
 

@@ -93,7 +93,6 @@ COLUMNS: Final = 100
 
 
 def per_class_accuracy(confusion: NDArray[np.int64]) -> list[float | None]:
-    """Return the accuracy on each true class; None for a class without examples."""
     totals = confusion.sum(axis=1)
     return [float(confusion[i, i] / total) if total else None for i, total in enumerate(totals.tolist())]
 

@@ -63,7 +63,6 @@ class Display:
                 thread.join()
 
     def begin(self, work: str) -> None:
-        """Name the current work, until the next step is done. It is printed only if it takes long."""
         with self._lock:
             self._work, self._began = work, time.monotonic()
 

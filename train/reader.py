@@ -82,7 +82,6 @@ class RunRecord:
 
     @property
     def emulated(self) -> tuple[str, ...]:
-        """Names of the emulated GPUs that the run used. They compute nothing."""
         return tuple(str(name) for name in self.environment.get("devices") or [] if MARK in str(name))
 
 

@@ -153,7 +153,6 @@ def read_device_limit() -> int:
 
 
 def fits_device(images: int, memory: int) -> bool:
-    """Return whether images of so many bytes are kept in a GPU's `memory`, in bytes."""
     return images <= RESIDENT_SHARE * memory
 
 

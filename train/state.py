@@ -1,5 +1,3 @@
-"""Holds the state of a run: weights, running averages, optimizer slots and counts of steps."""
-
 import hashlib
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass

@@ -53,7 +53,6 @@ def run_torch(python: str, path: Path, config: TrainConfig, weights: dict[str, A
 
 
 def measure(one: list[float], other: list[float]) -> float:
-    """Return the root mean square difference of two smoothed curves."""
     difference = smooth(one) - smooth(other)
     return float(np.sqrt(np.mean(difference**2)))
 

@@ -1,5 +1,3 @@
-"""Runs one candidate in one process: a training step for each line from ``run.py``, with a line of JSON as answer."""
-
 import importlib
 import json
 import resource

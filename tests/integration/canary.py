@@ -27,7 +27,6 @@ def list_files(*folders: Path, since: float) -> list[Path]:
 
 
 def search(word: str, files: list[Path]) -> list[Path]:
-    """Return the files that hold a word as plain text, in base64, or inside gzip or zip."""
     forms = [word.encode(), *(base64.b64encode(b"x" * shift + word.encode())[4:-4] for shift in range(3))]
     return [path for path in files if _holds(path, forms)]
 

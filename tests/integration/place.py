@@ -1,5 +1,3 @@
-"""A folder in which a user builds wheels and images of the stand-in."""
-
 import contextlib
 import os
 import shutil

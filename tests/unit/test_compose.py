@@ -19,7 +19,6 @@ def services() -> dict[str, Any]:
 
 @pytest.mark.parametrize("name", ["train", "smoke", "tensorboard"])
 def test_every_service_builds_with_the_time_stamp_of_the_lock(services: dict[str, Any], name: str) -> None:
-    """With other time stamps the environment of 2 GB would be built a second time."""
     assert services[name]["build"]["args"]["SOURCE_DATE_EPOCH"] == str(load_table().default.source_date_epoch)
 
 

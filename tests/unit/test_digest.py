@@ -38,7 +38,6 @@ def ask(state: Path, file: Path) -> str:
 
 
 def replace_content(file: Path) -> None:
-    """Write other bytes of the same size into the same file, and keep its time."""
     with file.open("r+b") as stream:
         stream.write(b"b")
     os.utime(file, ns=(10**18, 10**18))

@@ -1,5 +1,3 @@
-"""Provides the shared parts of all commands: options, settings, a console, and the exit codes of errors."""
-
 import functools
 import inspect
 import signal

@@ -4,7 +4,6 @@ from toolkit.settings import Settings
 
 
 def examine(settings: Settings, *, offline: bool = False) -> list[Finding]:
-    """Run all checks; ``offline`` leaves out those that need the network."""
     checks = [
         services.check_engine,
         machine.check,

@@ -1,5 +1,3 @@
-"""Checks the container engine, and whether the sources of downloads can be reached."""
-
 import os
 import re
 import ssl
@@ -152,7 +150,6 @@ def _check_debian(settings: Settings, context: ssl.SSLContext) -> list[Finding]:
 
 
 def _read_archives(settings: Settings) -> str | None:
-    """Return apt's sources in the base image; None if the image is not on this machine."""
     from toolkit.engine.client import connect, find_digest, read_files, select_base
 
     client = connect()

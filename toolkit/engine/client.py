@@ -1,5 +1,3 @@
-"""Connects to a container engine, turns its failures into errors of this project, and finds its images."""
-
 import io
 import os
 import re

@@ -1,5 +1,3 @@
-"""Defines jobs, their environments, and the protocol that both engines implement."""
-
 import threading
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager

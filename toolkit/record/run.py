@@ -1,5 +1,3 @@
-"""Verifies a run folder, and the environment or image that its manifest names."""
-
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -107,7 +105,6 @@ def _check_environment(record: RunRecord, saved: SavedState | None) -> Finding:
 
 
 def verify_parent(link: Mapping[str, Any], state: Path, *, tensorflow: str) -> list[Finding]:
-    """Verify the environment or image that a run names, by its link in the run's manifest."""
     match link.get("kind"):
         case None:
             return [absent("parent", "the run names none: it was started without the toolkit")]

@@ -1,5 +1,3 @@
-"""Reads the report of the checks, and writes it as JUnit XML or as a table."""
-
 import json
 import re
 from collections.abc import Mapping

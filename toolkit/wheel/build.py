@@ -1,5 +1,3 @@
-"""Carries out a wheel's plan: shows progress, stops cleanly, and publishes the whole wheel or nothing."""
-
 import json
 import os
 import platform

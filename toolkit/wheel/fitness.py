@@ -1,5 +1,3 @@
-"""Checks whether a wheel is the one that was asked for, and whether an environment can run it."""
-
 from collections.abc import Iterator, Mapping
 
 from toolkit.errors import CheckError, UnsupportedError

@@ -225,7 +225,6 @@ class Progress:
 
     @property
     def remaining(self) -> float | None:
-        """Estimated seconds to the end; None before there is an estimate."""
         if self._first is None:
             return None
         since, start = self._first

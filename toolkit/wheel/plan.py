@@ -1,5 +1,3 @@
-"""Plans a wheel: one ``docker buildx build``, and the digest that names its result."""
-
 import re
 from collections.abc import Container, Mapping, Sequence
 from dataclasses import dataclass, field

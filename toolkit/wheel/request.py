@@ -1,5 +1,3 @@
-"""Turns a request for a wheel into a plan, and rejects one that cannot work before anything starts."""
-
 import re
 import subprocess
 from collections.abc import Sequence

@@ -67,7 +67,6 @@ Read = Callable[[str], bytes]
 
 
 def find_folder(dataset: str, folder: Path) -> Path | None:
-    """Find the unpacked batches in a folder, or up to two levels below it, where Keras keeps them."""
     name, _, test = BATCHES[dataset]
     for candidate in (folder, folder / name, *sorted(folder.glob(f"*/{name}")), *sorted(folder.glob(f"*/*/{name}"))):
         if (candidate / test[0]).is_file() and (candidate / BATCHES[dataset][1][0]).is_file():

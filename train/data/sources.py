@@ -1,5 +1,3 @@
-"""Loads a data set from a local copy in any usual layout, else from the cache, else from the network."""
-
 from pathlib import Path
 from typing import Any
 

@@ -24,7 +24,6 @@ MODES: Final = ("L", "RGB")
 
 
 def find_parquet(folder: Path, split: str) -> list[Path]:
-    """Find the Parquet files of a split in or below a folder, in order (``train-00000-of-00001.parquet``)."""
     patterns = (f"{split}-*.parquet", f"{split}.parquet", f"{split}/*.parquet")
     for parent in ("", "data/", "*/"):
         for pattern in patterns:
@@ -48,7 +47,6 @@ def read_parquet(files: list[Path], image: str, label: str) -> Split:
 
 
 def find_saved(folder: Path, split: str) -> Path | None:
-    """Find the folder of a split that ``save_to_disk`` of ``datasets`` wrote as Arrow files."""
     path = folder / split
     return path if (folder / "dataset_dict.json").is_file() and (path / "state.json").is_file() else None
 

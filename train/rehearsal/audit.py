@@ -198,7 +198,6 @@ def _holds(rule: Mapping[str, Any], node: Node) -> bool:
 
 
 def _locate_by_dtype(node: Node) -> MemoryOfTensor:
-    """Return the memory of a captured tensor: handles are on the host, numbers on the device."""
     return "host" if node.results[0][1] in ON_HOST else "device"
 
 
@@ -247,7 +246,6 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def describe(report: Report) -> Iterator[str]:
-    """Yield the lines of a report: one for the graph, then one for each kind of finding, with its first node."""
     count = len(report.findings)
     yield f"{report.graph}: {report.nodes} nodes, {count} findings; copied in: {', '.join(report.inputs) or 'nothing'}"
     groups: dict[tuple[str, ...], list[Problem]] = {}

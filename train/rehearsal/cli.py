@@ -51,7 +51,6 @@ def make_parser() -> argparse.ArgumentParser:
 
 
 def read(argv: Sequence[str]) -> Options:
-    """Read a command line; raises a UsageError if an option makes no sense, SystemExit after it has printed help."""
     own, passed_on = make_parser().parse_known_args(argv)
     if SYNTHETIC in passed_on:
         register_synthetic(own.shape, own.classes)

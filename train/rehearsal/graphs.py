@@ -99,7 +99,6 @@ def optimize(traced: TracedGraph) -> TracedGraph:
 
 
 def _make_cluster() -> Any:
-    """Describe a machine with a T4 to Grappler, whose layout depends on the compute capability."""
     from tensorflow.core.protobuf import device_properties_pb2
     from tensorflow.python.grappler import cluster
 

@@ -103,7 +103,6 @@ def read_registry() -> KernelTable:
 
 
 def read_values(value: Any) -> tuple[str, ...]:
-    """Return the dtypes, strings and numbers of an attribute (an ``AttrValue``) as text."""
     from tensorflow.python.framework import dtypes
 
     kind = value.WhichOneof("value")
@@ -122,7 +121,6 @@ _KINDS: Final = ("type", "s", "i", "b")
 
 
 def merge(kernels: Iterable[Kernel]) -> list[Kernel]:
-    """Merge kernels that differ only in the values of one attribute, for each attribute in turn."""
     merged = sorted(set(kernels))
     for index in range(max((len(kernel.constraints) for kernel in merged), default=0)):
         groups: dict[Any, list[Kernel]] = defaultdict(list)

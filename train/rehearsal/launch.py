@@ -1,5 +1,3 @@
-"""Starts the rehearsed job in its own process, which loads the emulated libraries."""
-
 import json
 import os
 import re

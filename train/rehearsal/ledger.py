@@ -1,5 +1,3 @@
-"""Reads the counts of the emulated GPU in this process, and those of each step."""
-
 import ctypes
 import json
 import tempfile

@@ -45,7 +45,6 @@ class CompiledKernel:
 
 
 def lower_step(config: TrainConfig) -> bytes:
-    """Lower the training step to an unoptimised ``HloModuleProto``. The caller has set up TensorFlow."""
     import numpy as np
     import tensorflow as tf
 

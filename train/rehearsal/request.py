@@ -1,5 +1,3 @@
-"""Describes a rehearsal: a training job, an emulated GPU from a table of real ones, and the number of steps."""
-
 import dataclasses
 import difflib
 import json

@@ -28,8 +28,6 @@ def slightly(value: Any) -> Any:
 
 @contextmanager
 def wrong_gradient(tf: Any, where: str, name: str) -> Iterator[None]:
-    """Make the gradients of an op a thousandth too large, and leave its result right."""
-
     @tf.custom_gradient  # type: ignore[untyped-decorator]
     def skew(x: Any) -> Any:
         return tf.identity(x), slightly
@@ -113,8 +111,6 @@ def imagined_gpu(tf: Any, *, capability: tuple[int, int] = (7, 5), growth: bool 
 
 @contextmanager
 def wrong_on_gpu(tf: Any) -> Iterator[None]:
-    """Give the imagined GPU a matmul that says it ran there and returns a wrong result."""
-
     def multiply(a: Any, b: Any) -> Any:
         return SimpleNamespace(device="/job:localhost/replica:0/task:0/device:GPU:0", numpy=(a + b).numpy)
 

@@ -54,7 +54,6 @@ def set_weights(model: keras.Model, weights: Arrays) -> None:
 
 
 def choose_large_maps() -> TrainConfig:
-    """Choose a network with one layer in each of three blocks; the first has statistics over 65,536 values."""
     return resolve("cifar10", depth=10, growth=12)
 
 

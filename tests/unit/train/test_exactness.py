@@ -1,5 +1,3 @@
-"""Errors of float32 in each memory mode, Keras' own layers and PyTorch, against PyTorch in float64."""
-
 from dataclasses import replace
 from typing import Any
 

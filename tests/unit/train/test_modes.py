@@ -74,7 +74,6 @@ CASES = {
 
 @functools.cache
 def take_plain_step(case: str, precision: str) -> dict[str, Any]:
-    """Take a step in mode plain, which is cached before a test breaks another mode."""
     return take_step(memory="plain", precision=precision, **CASES[case])
 
 
@@ -107,14 +106,12 @@ HALF_CASES = [
 
 @functools.cache
 def step_in_float32(case: str, dtype: str) -> dict[str, Any]:
-    """Take a step in mode plain, in float32, from weights rounded to a dtype."""
     options = CASES[case] if case == "XLA" else {**CASES[case], "loop": "eager"}
     return take_step(rounded=dtype, memory="plain", precision="float32", **options)
 
 
 @pytest.mark.parametrize(("case", "dtype"), HALF_CASES)
 def test_half_precision_only_rounds(case: str, dtype: str) -> None:
-    """From the same rounded weights, each mode differs from float32 by less than a unit of rounding."""
     for memory in ("plain", "shared", "recompute"):
         found = take_step(rounded=dtype, memory=memory, precision=f"mixed_{dtype}", **CASES[case])
         assert compare(found, step_in_float32(case, dtype)) < UNITS[dtype]

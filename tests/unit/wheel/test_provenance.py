@@ -34,7 +34,6 @@ def describe(built: WheelPlan) -> dict[str, Any]:
 
 
 def find_faults(statement: dict[str, Any]) -> Iterator[str]:
-    """Return violations of https://slsa.dev/spec/v1.0/provenance and in-toto's Statement and ResourceDescriptor."""
     if statement["_type"] != "https://in-toto.io/Statement/v1":
         yield "_type"
     if statement["predicateType"] != "https://slsa.dev/provenance/v1":

@@ -1,5 +1,3 @@
-"""Defines checks and their results, and loads the TensorFlow under test."""
-
 import math
 import time
 import traceback
@@ -111,7 +109,6 @@ def load_numpy() -> Any:
 
 
 def require_attribute(module: ModuleType, path: str) -> Any:
-    """Return an attribute such as ``sysconfig.get_build_info`` of a module; Fail where the installation lacks it."""
     value: Any = module
     for name in path.split("."):
         value = getattr(value, name, None)

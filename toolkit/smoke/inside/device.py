@@ -53,7 +53,6 @@ def onednn(_ask: Ask) -> Evidence:
 
 
 def read_flags(cpuinfo: Path = Path("/proc/cpuinfo")) -> frozenset[str]:
-    """Return the feature flags of the first processor: ``flags`` on x86, ``Features`` on ARM."""
     for line in cpuinfo.read_text().splitlines():
         name, _, value = line.partition(":")
         if name.strip() in {"flags", "Features"}:

@@ -103,7 +103,6 @@ def matmul(ask: Ask) -> Evidence:
 
 
 def conv2d(ask: Ask) -> Evidence:
-    """Check ``tf.nn.conv2d``, 3 by 3, padded, and both its gradients. Shapes: batch, height, width, channels."""
     np = load_numpy()
     draw = np.random.default_rng(_SEED)
     shapes = ((4, 12, 12, 16), (3, 3, 16, 24), (4, 12, 12, 24))
