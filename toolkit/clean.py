@@ -54,7 +54,7 @@ def _find_in_engine(client: docker.DockerClient, with_base: bool) -> list[Leftov
             Leftover(kind="image", name=tag, handle=item)
             for item in client.images.list(filters=owned)
             for tag in item.tags
-            if _is_named_by_toolkit(item, tag) and (with_base or tag != naming.STANDIN_BASE)
+            if _is_named_by_toolkit(item, tag) and (with_base or not naming.STANDIN_BASE.fullmatch(tag))
         ]
         volumes = [
             Leftover(kind="volume", name=str(item.name), handle=item) for item in client.volumes.list(filters=owned)

@@ -6,7 +6,7 @@ from pathlib import Path
 from toolkit import digest, project
 from toolkit.errors import UnsupportedError, UsageError
 from toolkit.settings import Settings
-from toolkit.versions import find_locked, load_table
+from toolkit.versions import find_locked, load_table, plan_set
 
 PUBLISHED = "pypi"
 """The value of `--wheel` for the published wheel."""
@@ -23,8 +23,8 @@ class EnvironmentSpec:
 
     @property
     def variant(self) -> str:
-        """``cuda-X.Y.Z``, or the name of a locked set without CUDA; part of image tags and folder names."""
-        return f"cuda-{self.cuda}" if self.cuda else self.requirements
+        """The name of the locked set, as part of image tags and folder names."""
+        return self.requirements
 
     @property
     def inputs(self) -> dict[str, str]:
@@ -45,20 +45,22 @@ class Platform:
 
 
 def resolve(settings: Settings) -> EnvironmentSpec:
-    """Return the published wheel's environment for these settings. Raises UnsupportedError: no locked set has it."""
+    """Return the published wheel's environment for these settings.
+
+    Raises UnsupportedError: there can be no such set, or it is not locked yet.
+    """
     table = load_table()
-    table.tensorflow(settings.tensorflow)
-    locked = find_locked(table, settings.tensorflow, settings.python, settings.cuda, settings.cudnn)
+    asked = (settings.tensorflow, settings.python, settings.cuda, settings.cudnn)
+    locked = find_locked(table, *asked)
     if locked is None:
+        plan_set(table, *asked)
+        flags = f"--tensorflow {settings.tensorflow} --python {settings.python}"
+        flags += f" --cuda {settings.cuda} --cudnn {settings.cudnn}" if settings.cuda else ""
         raise UnsupportedError(
             f"no locked set holds {_name(settings.tensorflow, settings.cuda, settings.cudnn)} "
             f"for Python {settings.python}",
-            why="locked: "
-            + "; ".join(
-                f"{_name(item.tensorflow, item.cuda, item.cudnn)} for Python {', '.join(item.python)}"
-                for item in table.published
-            ),
-            remedy="choose one of these",
+            why="locked: " + "; ".join(_name(item.tensorflow, item.cuda, item.cudnn) for item in table.published),
+            remedy=f"`toolkit lock {flags}` makes it, or choose one of these",
         )
     return EnvironmentSpec(
         tensorflow=settings.tensorflow,

@@ -6,7 +6,7 @@ A pin that cannot be determined on this machine stays empty; it is never guessed
 import re
 import subprocess
 from collections.abc import Collection, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -41,6 +41,8 @@ _HEAD = "# Every pin of the chain, written by `toolkit lock`; an empty one is fl
 class Lock:
     spec: Mapping[str, str]  # versions by name; capabilities as one text, separated by commas
     pins: Mapping[str, str]  # value of each pin by name; empty if it is floating
+    # digests of locked sets, by file: those of images without this wheel
+    sets: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def floating(self) -> tuple[str, ...]:
@@ -55,7 +57,8 @@ class Lock:
         return digest.digest_value(self.describe())
 
     def describe(self) -> dict[str, Any]:
-        return {"schema": SCHEMA, "spec": dict(self.spec), "pins": dict(self.pins)}
+        sets = {"sets": dict(self.sets)} if self.sets else {}
+        return {"schema": SCHEMA, "spec": dict(self.spec), "pins": dict(self.pins), **sets}
 
 
 def rank(floating: Collection[str]) -> str:
@@ -142,8 +145,10 @@ def read(path: Path) -> Lock | None:
     except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
         raise UsageError(f"cannot read {path}", why=str(error), remedy="write it again: toolkit lock") from error
     match value:
-        case {"schema": 1, "spec": dict(spec), "pins": dict(pins)} if _is_text(spec) and _is_text(pins):
-            return Lock(spec=spec, pins=pins)
+        case {"schema": 1, "spec": dict(spec), "pins": dict(pins), **rest} if _is_text(spec) and _is_text(pins):
+            sets = rest.get("sets", {})
+            if isinstance(sets, dict) and _is_text(sets):
+                return Lock(spec=spec, pins=pins, sets=sets)
     raise UsageError(f"{path} is not a lock of schema {SCHEMA}", remedy="write it again: toolkit lock")
 
 
@@ -155,7 +160,21 @@ def compare(locked: Lock, present: Lock) -> list[str]:
             before, after = old.get(name), new.get(name)
             if before != after and (after or name not in REMEDIES):
                 changes.append(f"{label} {name}: locked {before or 'nothing'}, now {after or 'nothing'}")
-    return changes
+    return [*changes, *(f"set {line}" for line in _compare_sets(locked.sets))]
+
+
+def name_set(requirements: str) -> dict[str, str]:
+    """Return the digest of a locked set by its file."""
+    name = f"docker/requirements/{requirements}.txt"
+    return {name: digest.digest_file(project.locate(name))}
+
+
+def _compare_sets(sets: Mapping[str, str]) -> Iterable[str]:
+    for name, before in sets.items():
+        path = project.ROOT / name
+        now = digest.digest_file(path) if path.is_file() else "nothing"
+        if now != before:
+            yield f"{name}: locked {before}, now {now}"
 
 
 def require_fit(locked: Lock, present: Lock) -> None:

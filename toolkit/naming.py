@@ -1,3 +1,5 @@
+import re
+
 from toolkit.digest import shorten
 
 LABEL_PREFIX = "io.github.tensorflow-toolkit"
@@ -22,14 +24,18 @@ REBUILD_CACHE = "verify-"
 """Start of the name of a cache that one ``toolkit verify --rebuild`` uses."""
 
 IMAGE_REPOSITORY = "toolkit"
-STANDIN_BASE = "toolkit/base:python3.11-trixie"
-"""Made by docker/base/bootstrap on machines that reach no container registry."""
+STANDIN_BASE = re.compile(r"toolkit/base:python3\.[0-9]+-trixie")
+"""Names of the images that docker/base/bootstrap makes on machines that reach no container registry."""
 
 SCRIPT_IMAGES = frozenset({"toolkit/toolchain:llvm-17", "toolkit/bazel:debian"})
 """Made by docker/base/bootstrap-bazel."""
 
 COMPOSE_IMAGES = "toolkit/train:compose-"
 """Start of the image names in compose.yaml and compose.gpu.yaml."""
+
+
+def name_standin(python: str) -> str:
+    return f"toolkit/base:python{python}-trixie"
 
 
 def name_image(target: str, variant: str, plan: str) -> str:
@@ -41,7 +47,7 @@ def is_given(name: str, plan: str) -> bool:
 
     Neither name nor label is enough: derived images inherit labels, and any name may be chosen.
     """
-    if name in SCRIPT_IMAGES or name == STANDIN_BASE or name.startswith(COMPOSE_IMAGES):
+    if name in SCRIPT_IMAGES or STANDIN_BASE.fullmatch(name) is not None or name.startswith(COMPOSE_IMAGES):
         return True
     targets = tuple(f"{IMAGE_REPOSITORY}/{target}:" for target in ("runtime", "train"))
     return bool(plan) and name.startswith(targets) and name.endswith(f"-{shorten(plan)}")

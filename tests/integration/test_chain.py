@@ -176,4 +176,6 @@ def test_clean_lists_ours_and_leaves_others(chain: dict[str, object], variables:
     stranger.mkdir()
     value = json.loads(_toolkit(variables, "clean", "--dry-run", "--json").stdout)
     assert f"image {image}" in value["removed"]
-    assert not any(naming.STANDIN_BASE in name or "not-ours" in name for name in value["removed"])
+    assert not any(
+        name.rpartition(" ")[2].startswith("toolkit/base:") or "not-ours" in name for name in value["removed"]
+    )

@@ -72,7 +72,7 @@ PLAN = "sha256:0123456789ab" + "0" * 52
         ("toolkit/train:compose-cpu", "", True),
         ("toolkit/train:compose-cuda-12.6.1", "", True),
         ("toolkit/bazel:debian", "", True),
-        (naming.STANDIN_BASE, "", True),
+        (naming.name_standin("3.13"), "", True),
         # An image that a user builds FROM one of the toolkit's inherits its labels, whatever its name.
         ("toolkit/my-app:1", PLAN, False),
         ("toolkit/train:mine", PLAN, False),

@@ -1,4 +1,5 @@
 import subprocess
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -69,12 +70,33 @@ def test_any_lock_is_read_back(
     assert lock.Lock(spec=names, pins=dict(reversed(pins.items()))).digest == written.digest
 
 
+def test_a_lock_names_run_time_sets_and_notices_their_change(tmp_path: Path) -> None:
+    path = tmp_path / lock.FILE
+    present = lock.collect(SPEC, TABLE, **FULL)
+    lock.write(path, replace(present, sets=lock.name_set("cpu-2.20.0")))
+    locked = lock.read(path)
+    assert locked is not None
+    assert [*locked.sets] == ["docker/requirements/cpu-2.20.0.txt"]
+    lock.require_fit(locked, present)
+    for name in ("docker/requirements/cpu-2.20.0.txt", "docker/requirements/none.txt"):
+        with pytest.raises(CheckError, match="set docker/requirements/"):
+            lock.require_fit(replace(locked, sets={name: "sha256:0"}), present)
+
+
 def test_no_lock_is_none(tmp_path: Path) -> None:
     assert lock.read(tmp_path / lock.FILE) is None
 
 
 @pytest.mark.parametrize(
-    "text", ["{[", "schema: 2\nspec: {}\npins: {}", "schema: 1\nspec: {a: 1}\npins: {}", "[]", "\x00"]
+    "text",
+    [
+        "{[",
+        "schema: 2\nspec: {}\npins: {}",
+        "schema: 1\nspec: {a: 1}\npins: {}",
+        "schema: 1\nspec: {}\npins: {}\nsets: [a]",
+        "[]",
+        "\x00",
+    ],
 )
 def test_what_is_no_lock_is_named(tmp_path: Path, text: str) -> None:
     path = tmp_path / lock.FILE

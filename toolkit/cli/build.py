@@ -88,7 +88,7 @@ def build_wheel(
     )
 
 
-@command("tensorflow", "cuda", "cudnn", "base_image", "ca_bundle", engine="docker", remember=True)
+@command("tensorflow", "python", "cuda", "cudnn", "base_image", "ca_bundle", engine="docker", remember=True)
 def build_image(
     session: Session,
     wheel: Wheel = None,

@@ -7,7 +7,7 @@ from toolkit.cli.command import Session, command
 from toolkit.errors import EngineError, PreflightError
 
 
-@command("cuda", "cudnn", "engine", "base_image", "ca_bundle")
+@command("tensorflow", "python", "cuda", "cudnn", "engine", "base_image", "ca_bundle")
 def doctor(
     session: Session,
     write_env: Annotated[bool, typer.Option("--write-env", help="Write the .env that compose.yaml reads.")] = False,

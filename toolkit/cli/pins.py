@@ -84,25 +84,41 @@ def _span(versions: Sequence[str]) -> str:
     return f"{versions[0]} … {versions[-1]}" if len(versions) > 1 else "".join(versions) or "-"
 
 
-@command("tensorflow", "python", "cuda", "cudnn", "base_image")
+@command("tensorflow", "python", "cuda", "cudnn", "base_image", "ca_bundle")
 def lock(
     session: Session,
     check: Annotated[bool, typer.Option("--check", help="Write nothing; fail where the lock no longer fits.")] = False,
     compute_capability: Capabilities = None,
     apt_snapshot: Snapshot = "",
+    exclude_newer: Annotated[
+        str, typer.Option(metavar="DAY", help="Take no newer packages into a new set; by default the table's day.")
+    ] = "",
 ) -> None:
-    """Write every pin into toolkit.lock.yaml. A pin that this machine cannot know is named, never guessed."""
+    """Write every pin into toolkit.lock.yaml. A pin that this machine cannot know is named, never guessed.
+
+    The run-time set of these versions (without --cuda the CPU set) is named too. If the clone has none, it is resolved
+    from the version table, with hashes, and written to docker/requirements.
+    """
+    from dataclasses import replace
+
     from toolkit import lock as locking
     from toolkit.errors import CheckError
-    from toolkit.versions import load_table
+    from toolkit.versions import find_locked, load_table, plan_set
     from toolkit.wheel import request as requests
 
     console, settings = session.console, session.settings
     path, table = Path(locking.FILE), load_table()
+    runtime = plan_set(table, settings.tensorflow, settings.python, settings.cuda, settings.cudnn)
     spec = requests.resolve_spec(settings, compute_capability or ())
     locked = locking.read(path)
     if check and locked is None:
         raise CheckError(f"there is no {path}", remedy="write it: toolkit lock")
+    if not check and not find_locked(table, settings.tensorflow, settings.python, settings.cuda, settings.cudnn):
+        from toolkit import requirements
+
+        with console.timed("set", runtime.requirements):
+            requirements.make(runtime, table, day=exclude_newer or table.updated, ca_bundle=settings.ca_bundle)
+        spec = requests.resolve_spec(settings, compute_capability or ())
     images = requests.find_images(settings, required=False)
     # Only the writer of the old lock knows why its day was chosen, so a new lock keeps it.
     present = requests.collect_pins(spec, table, images, locked, apt_snapshot)
@@ -113,10 +129,13 @@ def lock(
     else:
         if not present.pins["tensorflow-commit"]:
             commit = locking.ask_commit(spec.tensorflow)
-            present = locking.Lock(spec=present.spec, pins={**present.pins, "tensorflow-commit": commit})
+            present = replace(present, pins={**present.pins, "tensorflow-commit": commit})
+        named = locking.name_set(runtime.requirements)
+        present = replace(present, sets={name: value for name, value in named.items() if name not in present.pins})
         locking.write(path, present)
         shown = present
     lines = [f"{path}: {len(shown.pins) - len(shown.floating)} of {len(shown.pins)} pins, inputs {shown.rung}"]
+    lines += [f"  run-time set {name}" for name in shown.sets]
     console.result(
         {"file": str(path), "rung": shown.rung, "floating": list(shown.floating), **shown.describe()},
         "\n".join(lines + [f"  {line}" for line in locking.describe_floating(shown.floating)]),

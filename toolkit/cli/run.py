@@ -31,7 +31,7 @@ Skip = Annotated[
 Card = Annotated[str, typer.Option("--gpu", metavar="NAME", help="t4, p100, v100, a100, l4, rtx4090, rtx5090 or h100.")]
 
 
-@command("tensorflow", "cuda", "cudnn", "engine", "base_image", "ca_bundle", remember=True)
+@command("tensorflow", "python", "cuda", "cudnn", "engine", "base_image", "ca_bundle", remember=True)
 def up(
     session: Session,
     context: typer.Context,
@@ -131,7 +131,7 @@ def _build_wheel(session: Session, request: "Request", wanted: "WheelRequest") -
     return replace(request, settings=settings, wheel=str(found.folder))
 
 
-@command("tensorflow", "cuda", "cudnn", "engine", "base_image", "ca_bundle", remember=True)
+@command("tensorflow", "python", "cuda", "cudnn", "engine", "base_image", "ca_bundle", remember=True)
 def smoke(
     session: Session,
     image: Image = None,
@@ -179,7 +179,7 @@ def smoke(
     report.require_pass()
 
 
-@command("tensorflow", "cuda", "cudnn", "engine", "base_image", "ca_bundle", remember=True)
+@command("tensorflow", "python", "cuda", "cudnn", "engine", "base_image", "ca_bundle", remember=True)
 def train(
     session: Session,
     context: typer.Context,

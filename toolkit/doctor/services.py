@@ -30,7 +30,7 @@ def check_engine(settings: Settings) -> Iterator[Finding]:
     yield _check_plugin("buildx", "image builds go through it")
     yield _check_plugin("compose", "compose.yaml needs it; the toolkit itself does not")
     try:
-        chosen = select_base(client, settings)
+        chosen = select_base(client, settings, settings.python)
         yield Finding(
             id="base-image",
             state="ok",
@@ -153,7 +153,7 @@ def _read_archives(settings: Settings) -> str | None:
     from toolkit.engine.client import connect, find_digest, read_files, select_base
 
     client = connect()
-    chosen = select_base(client, settings)
+    chosen = select_base(client, settings, settings.python)
     if find_digest(client, chosen.reference) is None:
         return None
     found = read_files(client, chosen.reference, "/etc/apt")

@@ -51,7 +51,7 @@ def _choose_docker(settings: Settings, *, target: str, tag: str) -> Choice:
 
     client = connect()
     require_buildx()
-    base = select_base(client, settings)
+    base = select_base(client, settings, settings.python)
     engine = DockerEngine(
         client, base, state=Path(settings.state), ca_bundle=settings.ca_bundle, target=target, tag=tag
     )

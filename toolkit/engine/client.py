@@ -122,20 +122,23 @@ class BaseImage:
         return f"{self.reference}@{self.identity}" if self.registered and "@" not in self.reference else self.reference
 
 
-def select_base(client: docker.DockerClient, settings: Settings) -> BaseImage:
+def select_base(client: docker.DockerClient, settings: Settings, python: str = "") -> BaseImage:
     """Return the wanted base image of this machine, else a local stand-in, else the wanted one of the registry.
 
     A stand-in never replaces an image that the user named. Raises PreflightError: none of these is available.
     """
+    named = settings.sources["base_image"] != "default"
     wanted = settings.base_image
+    if python and not named:
+        wanted = re.sub(r"^python:[0-9.]+", f"python:{python}", wanted)
     with translating_errors("looking for the base image"):
         found = _find_base(client, wanted)
         if found:
             return found
-        if settings.sources["base_image"] == "default":
-            standin = _find_base(client, naming.STANDIN_BASE)
+        if not named:
+            standin = _find_base(client, naming.name_standin(python or "3.11"))
             if standin:
-                return replace(standin, why=f"{wanted} is not on this machine; {naming.STANDIN_BASE} is")
+                return replace(standin, why=f"{wanted} is not on this machine; {standin.reference} is")
         try:
             return BaseImage(reference=wanted, identity=client.images.get_registry_data(wanted).id, registered=True)
         except APIError as error:

@@ -136,7 +136,9 @@ def _find_data(record: RunRecord, given: str) -> list[str]:
 def _choose_environment(link: Mapping[str, Any], request: pipeline.Request, console: Console) -> pipeline.Resolved:
     """Return the run's own environment if it exists here and the user asked for no other, else a plan for one."""
     settings = request.settings
-    asked = request.wheel or any(settings.sources[name] == "flag" for name in ("engine", "tensorflow", "cuda", "cudnn"))
+    asked = request.wheel or any(
+        settings.sources[name] == "flag" for name in ("engine", "tensorflow", "python", "cuda", "cudnn")
+    )
     recorded = None if asked else _find_recorded(link, settings)
     if recorded:
         engine, found = recorded

@@ -13,7 +13,8 @@ from typing import Any
 
 from toolkit import project
 from toolkit.versions.rules import resolve
-from toolkit.versions.table import CudaRow, Locked, Table, load_table
+from toolkit.versions.sets import list_packages
+from toolkit.versions.table import CudaRow, Table, load_table
 
 _BLOCK = re.compile(r"^([ ]*)# >>> pins.*?\n(.*?)^[ ]*# <<< pins\n", re.MULTILINE | re.DOTALL)
 
@@ -95,7 +96,7 @@ def _list_gpu_compose(table: Table) -> list[str]:
 
 def _list_requirements(table: Table, packages: Mapping[str, Any]) -> dict[str, list[str]]:
     extras = packages["project"]["optional-dependencies"]
-    sets = {item.requirements: _list_published(table, item) for item in table.published}
+    sets = {item.requirements: list_packages(table, item) for item in table.published}
     sets |= {row.parts: _list_parts(row) for row in table.cuda_rows.values() if row.parts}
     rehearsal = table.rehearsal
     nvcc = table.cuda_rows[rehearsal.cuda].components["cuda-nvcc"]
@@ -106,17 +107,6 @@ def _list_requirements(table: Table, packages: Mapping[str, Any]) -> dict[str, l
         "toolkit": [*packages["project"]["dependencies"], *packages["build-system"]["requires"]],
         "dev": extras["dev"],
     }
-
-
-def _list_published(table: Table, item: Locked) -> list[str]:
-    if not item.cuda:
-        return [f"tensorflow-cpu=={item.tensorflow}"]
-    return [
-        f"tensorflow=={item.tensorflow}",
-        *(f"nvidia-{name}-cu12=={version}" for name, version in table.cuda_rows[item.cuda].components.items()),
-        f"nvidia-cudnn-cu12=={table.cudnn_rows[item.cudnn].wheel}",
-        f"nvidia-nccl-cu12=={table.tensorflow(item.tensorflow).nccl}",
-    ]
 
 
 def _list_parts(row: CudaRow) -> list[str]:

@@ -8,8 +8,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from toolkit.errors import UnsupportedError
-from toolkit.smoke.inside.gpu_rules import compare_cudnn
 from toolkit.versions import numbers
+from toolkit.versions.sets import describe_set, find_locked
 from toolkit.versions.table import Failure, Locked, Table, TensorflowRow, Toolchain
 
 
@@ -28,10 +28,10 @@ class Asked:
         """The compute capabilities as plain numbers such as ``7.5``."""
         return numbers.list_plain(self.capabilities)
 
-    def render(self) -> str:
+    def render(self, *, cards: bool = True) -> str:
         flags = [f"--tensorflow {self.tensorflow}", f"--python {self.python}"]
         flags += [f"--cuda {self.cuda}", f"--cudnn {self.cudnn}"]
-        return " ".join([*flags, *(f"--compute-capability {item}" for item in self.capabilities)])
+        return " ".join([*flags, *(f"--compute-capability {item}" for item in self.capabilities if cards)])
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -60,15 +60,7 @@ def resolve(
     reason and the nearest set that can: the set cannot work.
     """
     asked = _read(table, tensorflow=tensorflow, python=python, cuda=cuda, cudnn=cudnn, capabilities=capabilities)
-    reasons = find_reasons(table, asked)
-    if reasons:
-        nearest = suggest(table, asked)
-        reasons += _find_first_tensorflow(table, asked) if nearest else []
-        raise UnsupportedError(
-            reasons[0],
-            why="; ".join(f"also, {each}" for each in reasons[1:]),
-            remedy=f"nearest that works: {nearest.render()}" if nearest else _NO_SET,
-        )
+    _require_none(table, asked, find_reasons(table, asked))
     locked = find_locked(table, asked.tensorflow, asked.python, asked.cuda, asked.cudnn)
     failures = find_failures(table, asked)
     row = table.tensorflow(asked.tensorflow)
@@ -83,15 +75,27 @@ def resolve(
     )
 
 
+def plan_set(table: Table, tensorflow: str, python: str, cuda: str, cudnn: str) -> Locked:
+    """Return the run-time set for these versions, whether it is there or not. ``cuda`` is empty for the CPU set.
+
+    Raises UnsupportedError, with the nearest that can: there can be no such set.
+    """
+    found = describe_set(table, tensorflow, python, cuda, cudnn)
+    if python not in found.python:
+        raise UnsupportedError(
+            f"there is no run-time set of TensorFlow {tensorflow} for Python {python}",
+            why=f"its wheels and this project have Python {', '.join(found.python)} in common",
+            remedy=f"--tensorflow {tensorflow} --python {numbers.find_nearest(python, found.python)}",
+        )
+    if cuda:
+        asked = _read(table, tensorflow=tensorflow, python=python, cuda=cuda, cudnn=cudnn, capabilities=())
+        _require_none(table, asked, find_reasons(table, asked), cards=False)
+    return found
+
+
 def propose(table: Table, tensorflow: str, python: str, cuda: str | None, cudnn: str | None) -> Asked | None:
     """Return the nearest set that can be built; what is None is chosen. Raises what :func:`resolve` raises."""
     return suggest(table, _read(table, tensorflow=tensorflow, python=python, cuda=cuda, cudnn=cudnn, capabilities=()))
-
-
-def find_locked(table: Table, tensorflow: str, python: str, cuda: str, cudnn: str) -> Locked | None:
-    wanted = (tensorflow, cuda, cudnn)
-    fitting = (item for item in table.published if (item.tensorflow, item.cuda, item.cudnn) == wanted)
-    return next((item for item in fitting if python in item.python), None)
 
 
 def find_toolchains(table: Table, asked: Asked) -> list[Toolchain]:
@@ -120,7 +124,6 @@ def find_reasons(table: Table, asked: Asked) -> list[str]:
     reasons += _find_unknown_capabilities(table, asked)
     reasons += _find_refused(table, asked)
     reasons += _find_missing_parts(table, asked)
-    reasons += _find_unfit_runtime(table, asked)
     return reasons
 
 
@@ -157,6 +160,19 @@ def _find_first_tensorflow(table: Table, asked: Asked) -> list[str]:
         return []
     cards = ", ".join(asked.numbers)
     return [f"TensorFlow {first} is the first that can be built here for compute capability {cards}"]
+
+
+def _require_none(table: Table, asked: Asked, reasons: list[str], *, cards: bool = True) -> None:
+    """Raise UnsupportedError where there are reasons. ``cards``: whether its hint names the compute capabilities."""
+    if not reasons:
+        return
+    nearest = suggest(table, asked)
+    reasons = [*reasons, *(_find_first_tensorflow(table, asked) if nearest else [])]
+    raise UnsupportedError(
+        reasons[0],
+        why="; ".join(f"also, {each}" for each in reasons[1:]),
+        remedy=f"nearest that works: {nearest.render(cards=cards)}" if nearest else _NO_SET,
+    )
 
 
 def _find_unknown_keys(row: TensorflowRow, asked: Asked) -> list[str]:
@@ -206,22 +222,6 @@ def _find_missing_parts(table: Table, asked: Asked) -> list[str]:
         return []
     return [
         f"the toolchain's parts of CUDA {asked.cuda} are not locked here, so that it could not be proven to compile"
-    ]
-
-
-def _find_unfit_runtime(table: Table, asked: Asked) -> list[str]:
-    """Return why the cuDNN of the locked run-time set for this CUDA does not fit the one asked for."""
-    held = [item.cudnn for item in table.published if (item.tensorflow, item.cuda) == (asked.tensorflow, asked.cuda)]
-    if not held or asked.cudnn in held:
-        return []
-    relation = "older" if numbers.parse(asked.cudnn) < numbers.parse(held[0]) else "newer"
-    why = {
-        "major": "TensorFlow loads only the major version that it was built for",
-        "older": "TensorFlow does not load an older cuDNN than it was built for",
-        "": "the wheel would load, but in an image without the cuDNN asked for",
-    }[compare_cudnn(asked.cudnn, held[0])]
-    return [
-        f"cuDNN {asked.cudnn} is {relation} than the {held[0]} of the locked run-time set of CUDA {asked.cuda}: {why}"
     ]
 
 
@@ -282,8 +282,11 @@ def _warn(table: Table, asked: Asked, locked: Locked | None) -> Iterable[str]:
     documented, clang = row.clang.partition(".")[0], find_toolchains(table, asked)[0].clang
     if documented != clang:
         yield f"upstream documents clang {documented} for {row.version}; this set is compiled by clang {clang}"
-    if locked is None:
-        yield "no run-time set is locked for this TensorFlow, Python, CUDA and cuDNN: build-image will refuse the wheel"
+    wanted = describe_set(table, asked.tensorflow, asked.python, asked.cuda, asked.cudnn)
+    if locked is None and asked.python in wanted.python:
+        yield f"build-image needs a run-time set: `toolkit lock {asked.render(cards=False)}` makes it"
+    elif locked is None:
+        yield f"there is no run-time set for Python {asked.python}: build-image will refuse the wheel"
 
 
 def _describe(failure: Failure) -> str:

@@ -80,6 +80,7 @@ class TensorflowRow:
     commit: str = ""  # of the version's tag, if known
     tarball_sha256: str = ""  # of the tag's source archive, if known
     flags: tuple[str, ...] = ()  # Bazel's flags for this version
+    beside: tuple[str, ...] = ()  # packages that its wheel no longer brings, and that the training job needs
 
 
 @dataclass(frozen=True, kw_only=True)

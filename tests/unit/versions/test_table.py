@@ -54,6 +54,7 @@ def test_locked_set_holds_the_components_of_its_row(item: versions.Locked) -> No
         assert {name: pins[f"nvidia-{name}-cu12"] for name in components} == components
         assert pins["nvidia-cudnn-cu12"] == TABLE.cudnn_rows[item.cudnn].wheel
         assert pins["nvidia-nccl-cu12"] == TABLE.tensorflow(item.tensorflow).nccl
+    assert pins.keys() >= {*TABLE.tensorflow(item.tensorflow).beside}
 
 
 def test_locked_parts_are_those_of_their_release() -> None:

@@ -1,0 +1,66 @@
+"""A set is locked on demand in a copy of docker/requirements, whose script stands in for the resolver."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from toolkit import project, requirements, versions
+from toolkit.errors import BuildError, UsageError
+
+TABLE = versions.load_table()
+SET = versions.plan_set(TABLE, "2.18.1", "3.12", "", "")
+DAY = "2026-11-21"
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setattr(project, "ROOT", tmp_path)
+    (tmp_path / "docker/requirements").mkdir(parents=True)
+    return tmp_path / "docker/requirements"
+
+
+def resolve_by(folder: Path, script: str) -> None:
+    (folder / "lock").write_text(f"#!/bin/sh\ncd {folder}\n{script}\n")
+    (folder / "lock").chmod(0o755)
+
+
+def test_a_set_is_written_beside_what_it_was_resolved_from(folder: Path) -> None:
+    resolve_by(folder, 'echo "$@" $PIP_CERT $SSL_CERT_FILE > cpu-2.18.1.txt')
+    found = requirements.make(SET, TABLE, day=DAY, ca_bundle="/ca.pem")
+    assert found.read_text() == "--exclude-newer 2026-11-21 cpu-2.18.1 /ca.pem /ca.pem\n"
+    assert "tensorflow-cpu==2.18.1\n" in (folder / "cpu-2.18.1.in").read_text()
+    assert versions.find_locked(TABLE, "2.18.1", "3.12", "", "") == SET
+
+
+def test_a_failure_leaves_nothing_and_is_told_with_the_last_words(folder: Path) -> None:
+    resolve_by(folder, "echo no solution; exit 1")
+    with pytest.raises(BuildError, match="no solution"):
+        requirements.make(SET, TABLE, day=DAY)
+    assert [path.name for path in folder.iterdir()] == ["lock"]
+
+
+def test_an_interrupt_leaves_nothing(folder: Path) -> None:
+    resolve_by(folder, "touch started; sleep 60")
+    code = (
+        "from pathlib import Path; from toolkit import project, requirements, versions\n"
+        f"project.ROOT = Path({str(folder.parents[1])!r}); table = versions.load_table()\n"
+        f"requirements.make(versions.plan_set(table, '2.18.1', '3.12', '', ''), table, day={DAY!r})"
+    )
+    process = subprocess.Popen([sys.executable, "-c", code], cwd=Path(__file__).parents[2], stderr=subprocess.DEVNULL)
+    while not (folder / "started").exists():
+        assert process.poll() is None
+        time.sleep(0.02)
+    os.kill(process.pid, signal.SIGINT)
+    assert process.wait(30) != 0
+    assert sorted(path.name for path in folder.iterdir()) == ["lock", "started"]
+
+
+@pytest.mark.parametrize("day", ["yesterday", "20261121", "2026-11-21; rm", ""])
+def test_what_is_no_day_is_wrong_usage(folder: Path, day: str) -> None:
+    with pytest.raises(UsageError, match="not a day"):
+        requirements.make(SET, TABLE, day=day)
