@@ -24,6 +24,7 @@ def matrix(session: Session) -> None:
     value = {
         "updated": table.updated,
         "rows": [asdict(row) for row in table.rows()],
+        "incomplete": [{**asdict(row), "lacks": row.lacks} for row in table.incomplete.values()],
         "cuda": [asdict(row) for row in table.cuda_rows.values()],
         "cudnn": [asdict(row) for row in table.cudnn_rows.values()],
         "bazel": [asdict(row) for row in table.bazel_rows.values()],
@@ -41,7 +42,7 @@ def matrix(session: Session) -> None:
 def render(table: "Table") -> str:
     notes = [f"  {name}: {source.what}, {source.date}" for name, source in sorted(table.sources.items())]
     parts = [
-        _align([TENSORFLOW, *_list_tensorflow(table)]),
+        [*_align([TENSORFLOW, *_list_tensorflow(table)]), *_list_incomplete(table)],
         _align([CUDA, *_list_cuda(table)]),
         ["known failures", *(line for failure in table.failures for line in _describe(failure))],
         [f"updated {table.updated}; sources:", *notes],
@@ -53,6 +54,12 @@ def _list_tensorflow(table: "Table") -> Iterable[Sequence[str]]:
     for row in table.rows():
         tested, sources = "yes" if row.tested else "no", ", ".join(row.sources)
         yield row.version, _span(row.python), row.bazel, _span(row.cuda), _span(row.cudnn), tested, sources
+
+
+def _list_incomplete(table: "Table") -> Iterable[str]:
+    for row in table.incomplete.values():
+        yield f"{row.version} is refused; it lacks"
+        yield from (f"  {each}" for each in row.lacks)
 
 
 def _list_cuda(table: "Table") -> Iterable[Sequence[str]]:

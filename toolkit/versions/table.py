@@ -63,17 +63,21 @@ class Toolchain:
         return affects(self.when, {"tensorflow": [tensorflow], "cuda": [cuda]})
 
 
+NEEDED = ("bazel", "clang", "target", "cuda", "cudnn")
+
+
 @dataclass(frozen=True, kw_only=True)
 class TensorflowRow:
     version: str
     tested: bool  # whether this project has run it
     python: tuple[str, ...]  # python, cuda, cudnn: exact strings that the build accepts
-    bazel: str
-    clang: str  # the compiler that upstream documents; the build stage has another (:class:`Toolchain`)
-    target: str  # Bazel target of the wheel, below //tensorflow/tools/pip_package
-    cuda: tuple[str, ...]
-    cudnn: tuple[str, ...]
     sources: tuple[str, ...]
+    # Only a row with `missing` may lack the five fields of NEEDED.
+    bazel: str = ""
+    clang: str = ""  # the compiler that upstream documents; the build stage has another (:class:`Toolchain`)
+    target: str = ""  # Bazel target of the wheel, below //tensorflow/tools/pip_package
+    cuda: tuple[str, ...] = ()
+    cudnn: tuple[str, ...] = ()
     nccl: str = ""  # version in the table, if known
     # CUDA and cuDNN that the wheel's own extra would install, if known
     and_cuda: Mapping[str, str] = field(default_factory=dict)
@@ -81,6 +85,15 @@ class TensorflowRow:
     tarball_sha256: str = ""  # of the tag's source archive, if known
     flags: tuple[str, ...] = ()  # Bazel's flags for this version
     beside: tuple[str, ...] = ()  # packages that its wheel no longer brings, and that the training job needs
+    candidate: str = ""  # the newest published wheel, while the version itself is not released
+    missing: tuple[str, ...] = ()  # what must be known or made before this version can be used
+
+    @property
+    def lacks(self) -> tuple[str, ...]:
+        """Everything for which the row is refused; empty for a complete one."""
+        release = [f"a release: {self.candidate} is the newest wheel"] if self.candidate else []
+        absent = [name for name in NEEDED if not getattr(self, name)]
+        return (*release, *self.missing, *([f"in the version table: {', '.join(absent)}"] if absent else []))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -154,7 +167,8 @@ class Table:
     sources: Mapping[str, Source]
     default: Default
     toolchains: tuple[Toolchain, ...]
-    tensorflow_rows: Mapping[str, TensorflowRow]
+    tensorflow_rows: Mapping[str, TensorflowRow]  # the complete ones
+    incomplete: Mapping[str, TensorflowRow]
     cuda_rows: Mapping[str, CudaRow]
     cudnn_rows: Mapping[str, CudnnRow]
     bazel_rows: Mapping[str, BazelRow]
@@ -168,14 +182,20 @@ class Table:
     def tensorflow(self, version: str) -> TensorflowRow:
         """Return the row of one version.
 
-        Raises UnsupportedError, with the nearest version: it is not in the table; UsageError: it is not written as a
-        version.
+        Raises UnsupportedError, with the nearest version: it is not in the table, or not complete there; UsageError: it
+        is not written as a version.
         """
         numbers.parse(version, "TensorFlow")
         if version not in self.tensorflow_rows:
             refused = (item for item in self.failures if item.refuse and item.when.keys() == {"tensorflow"})
             reason = next((f": {item.symptom}" for item in refused if item.affects(tensorflow=[version])), "")
             nearest = numbers.find_nearest(version, self.tensorflow_rows)
+            if version in self.incomplete:
+                raise UnsupportedError(
+                    f"TensorFlow {version} is not complete in the version table",
+                    why=f"it lacks {'; '.join(self.incomplete[version].lacks)}",
+                    remedy=f"--tensorflow {nearest}",
+                )
             raise UnsupportedError(
                 f"TensorFlow {version} is not in the version table{reason}",
                 why=f"known: {', '.join(numbers.sort(self.tensorflow_rows))}",
@@ -198,12 +218,14 @@ def load_table(path: Path = PATH) -> Table:
 
 
 def _build(data: Mapping[str, Any]) -> Table:
+    versions = {key: TensorflowRow(version=key, **_freeze(row)) for key, row in data["tensorflow"].items()}
     table = Table(
         updated=str(data["updated"]),
         sources={name: Source(what=item["what"], date=str(item["date"])) for name, item in data["sources"].items()},
         default=Default(**_freeze(data["default"])),
         toolchains=tuple(Toolchain(**_list_capabilities(row, data)) for row in data["toolchains"]),
-        tensorflow_rows={key: TensorflowRow(version=key, **_freeze(row)) for key, row in data["tensorflow"].items()},
+        tensorflow_rows={key: row for key, row in versions.items() if not row.missing},
+        incomplete={key: row for key, row in versions.items() if row.missing},
         cuda_rows={key: _build_cuda(key, row, data) for key, row in data["cuda"].items()},
         cudnn_rows={key: CudnnRow(version=key, **_freeze(row)) for key, row in data["cudnn"].items()},
         bazel_rows={key: BazelRow(version=key, **_freeze(row)) for key, row in data["bazel"].items()},
@@ -230,15 +252,17 @@ def _freeze(row: Mapping[str, Any]) -> dict[str, Any]:
 
 def _check(table: Table) -> None:
     redist: list[CudaRow | CudnnRow] = [*table.cuda_rows.values(), *table.cudnn_rows.values()]
-    rows: list[TensorflowRow | CudaRow | CudnnRow | BazelRow] = [*table.rows(), *redist, *table.bazel_rows.values()]
+    versions = [*table.rows(), *table.incomplete.values()]
+    rows: list[TensorflowRow | CudaRow | CudnnRow | BazelRow] = [*versions, *redist, *table.bazel_rows.values()]
     cited = {source for row in rows for source in row.sources}
     missing = {
         "sources": cited - table.sources.keys(),
-        "cuda": {key for row in table.rows() for key in row.cuda} - table.cuda_rows.keys(),
-        "cudnn": {key for row in table.rows() for key in row.cudnn} - table.cudnn_rows.keys(),
-        "bazel": {row.bazel for row in table.rows()} - table.bazel_rows.keys(),
+        "cuda": {key for row in versions for key in row.cuda} - table.cuda_rows.keys(),
+        "cudnn": {key for row in versions for key in row.cudnn} - table.cudnn_rows.keys(),
+        "bazel": {row.bazel for row in versions if row.bazel} - table.bazel_rows.keys(),
         "tensorflow": {table.default.tensorflow, *(item.tensorflow for item in table.published)}
         - table.tensorflow_rows.keys(),
+        "missing": {row.version for row in table.rows() if row.lacks},
     }
     if any(missing.values()):
         raise ValueError("; ".join(f"{name} lacks {sorted(keys)}" for name, keys in missing.items() if keys))

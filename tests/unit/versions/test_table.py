@@ -67,8 +67,15 @@ def test_locked_parts_are_those_of_their_release() -> None:
 
 def test_unknown_tensorflow_names_the_nearest() -> None:
     with pytest.raises(UnsupportedError) as caught:
-        TABLE.tensorflow("2.22.0")
+        TABLE.tensorflow("2.23.0")
     assert "2.21.0" in caught.value.remedy
+
+
+def test_an_incomplete_version_is_refused_with_what_it_lacks() -> None:
+    with pytest.raises(UnsupportedError, match=r"2\.22\.0 is not complete") as caught:
+        versions.resolve(TABLE, tensorflow="2.22.0")
+    assert all(word in caught.value.why for word in ("2.22.0rc0", "keras-nightly", "cuDNN 9.10.2", "bazel"))
+    assert caught.value.remedy == "--tensorflow 2.21.0"
 
 
 def test_what_is_no_version_is_a_usage_error() -> None:
@@ -85,6 +92,8 @@ def test_what_is_no_version_is_a_usage_error() -> None:
         lambda data: data["cuda"]["12.6.1"].update(redist="abc"),
         lambda data: data["cudnn"]["9.5.0"].update(color="green"),
         lambda data: data["tensorflow"]["2.19.0"].pop("bazel"),
+        lambda data: data["tensorflow"]["2.22.0"].update(bazel="0.1"),
+        lambda data: data["tensorflow"]["2.22.0"].update(cuda=["99.0.0"]),
         lambda data: data["failures"][0].update(when={"moon": ">=1"}),
         lambda data: data["failures"][0].update(when={"cuda": ">=12 or so"}),
         lambda data: data["failures"][0].update(when={"cuda": {"since": "12"}}),
