@@ -1,7 +1,4 @@
-"""A stand-in for ``python`` that has TensorFlow loaded, which takes a new interpreter 4 seconds.
-
-It asks the one process that loaded it for a forked child.
-"""
+"""A stand-in for ``python``, forked from a process that has loaded TensorFlow, which takes 4 seconds."""
 
 import atexit
 import functools

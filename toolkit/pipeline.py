@@ -155,10 +155,7 @@ def smoke_task(
     again: bool = False,
     required: bool = False,
 ) -> Task[Report]:
-    """Return the task that runs the checks, or reuses their last report unless ``again`` is set.
-
-    ``required``: raise CheckError if a check failed.
-    """
+    """Return the task that runs the checks, or reuses their last report. ``required``: a failed check is an error."""
 
     def check() -> Report:
         environment = prepared.result

@@ -225,7 +225,7 @@ def main(argv: Sequence[str] | None = None, *, close_network: bool = False) -> i
 
 
 def _print(text: str, stream: TextIO, *, as_it_is: bool = False) -> None:
-    """Print with the user's file names. A closed stream is replaced, or Python would fail at exit (see "SIGPIPE")."""
+    """Print with the user's file names. A closed stream is replaced, or Python would fail at exit."""
     try:
         print(text if as_it_is else translate(text), file=stream, flush=True)
     except OSError:

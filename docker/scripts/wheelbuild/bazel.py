@@ -95,11 +95,7 @@ def identify(environment: Mapping[str, str], folder: Path) -> Program:
 
 
 def count_processes(log: str) -> dict[str, int]:
-    """Return actions by where they ran, from Bazel's last line: ``{"disk cache hit": 21, "processwrapper-sandbox":
-    2}``.
-
-    A broken remote cache is only a warning to Bazel; these numbers are how it is noticed.
-    """
+    """Return actions by where they ran, from Bazel's last line: a broken remote cache is only a warning to it."""
     found = _PROCESSES.findall(log)
     if not found:
         return {}

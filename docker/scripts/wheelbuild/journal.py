@@ -34,10 +34,7 @@ class Journal:
 
 
 def read_run(secret: Path, environment: Mapping[str, str]) -> str:
-    """Return the name of this run, from the secret ``run`` or from ``RUN_ID``.
-
-    Raises ValueError: no name of a folder.
-    """
+    """Return the run's name, from the secret ``run`` or ``RUN_ID``. Raises ValueError: it cannot name a folder."""
     name = secret.read_text().strip() if secret.is_file() else environment.get("RUN_ID", "")
     if name and not _NAME.fullmatch(name):
         raise ValueError(f"RUN_ID must be letters, digits, dots and dashes, not {name!r}")

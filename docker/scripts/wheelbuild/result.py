@@ -10,10 +10,7 @@ class ResultError(Exception):
 
 
 def find_wheel(events: Path) -> Path:
-    """Return the wheel that the build events name: ``wheel_house`` may hold wheels of earlier runs.
-
-    Raises ResultError.
-    """
+    """Return the wheel that the build events name; ``wheel_house`` may hold older ones. Raises ResultError."""
     wheels = sorted(set(_list_wheels(events)))
     if len(wheels) != 1:
         raise ResultError(f"{len(wheels)} wheels where one was expected: {', '.join(map(str, wheels)) or 'none'}")
