@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from tests.unit.smoke.conftest import Compiler, Site
 from tests.unit.smoke.published import PUBLISHED
-from toolkit.smoke.inside import libraries
+from toolkit.smoke.inside import elf, libraries
 from toolkit.smoke.inside.check import Ask, Fail, Skip
 from toolkit.smoke.inside.libraries import CUDA_12, Library
 
@@ -117,17 +117,65 @@ def test_cudnn_numbers(number: int, version: tuple[int, int, int]) -> None:
     assert libraries.decode_cudnn(number) == version
 
 
+@pytest.mark.parametrize(
+    ("versions", "why"),
+    [
+        (("GLIBC_2.5", "GLIBC_99.1"), "needs the C library GLIBC_99.1, and 2."),
+        (("GLIBCXX_3.4.999",), "needs libstdc++ GLIBCXX_3.4.999, and 3.4."),
+        (("GLIBC_2.5", "OTHER_99"), ""),
+    ],
+)
+def test_an_older_system_is_named_before_the_import(
+    site: Site, gcc: Compiler, tmp_path: Path, versions: tuple[str, ...], why: str
+) -> None:
+    (tmp_path / "versions").write_text("".join(f"{name} {{ f{i}; }};\n" for i, name in enumerate(versions)))
+    sources = [f"int f{i}(void) {{ return {i}; }}" for i, _ in enumerate(versions)]
+    (tmp_path / "libsystem.so").write_bytes(gcc("\n".join(sources), f"-Wl,--version-script={tmp_path / 'versions'}"))
+    calls = " + ".join(f"f{i}()" for i, _ in enumerate(versions))
+    declared = "".join(f"int f{i}(void); " for i, _ in enumerate(versions))
+    library = gcc(f"{declared} int all(void) {{ return {calls}; }}", f"-L{tmp_path}", "-Wl,--no-as-needed", "-lsystem")
+    site.write("tensorflow/libtensorflow_framework.so.2", library)
+    if not why:
+        assert libraries.system(Ask())["needed"] == {"GLIBC": "2.5"}
+        return
+    with pytest.raises(Fail, match=re.escape(why)) as caught:
+        libraries.system(Ask())
+    assert "--base-image" in caught.value.remedy
+
+
+def test_tensorflow_itself_fits_this_system() -> None:
+    evidence = libraries.system(Ask())
+    assert evidence["needed"].keys() == evidence["here"].keys() == {"GLIBC", "GLIBCXX"}
+
+
+def test_a_damaged_library_of_tensorflow_is_named(site: Site) -> None:
+    site.write("tensorflow/python/_pywrap_tensorflow_internal.so", b"\x7fELF")
+    with pytest.raises(Fail, match=r"_pywrap_tensorflow_internal.so is|not a 64-bit"):
+        libraries.system(Ask())
+
+
+def test_a_tensorflow_without_libraries_is_incomplete(site: Site) -> None:
+    with pytest.raises(Fail, match="holds no library"):
+        libraries.system(Ask())
+
+
+def test_without_tensorflow_there_is_nothing_to_compare(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr("sys.path", [str(tmp_path)])
+    with pytest.raises(Skip):
+        libraries.system(Ask())
+
+
 @pytest.mark.parametrize("flag", ["--enable-new-dtags", "--disable-new-dtags"])
 def test_both_kinds_of_path_are_read(gcc: Compiler, tmp_path: Path, flag: str) -> None:
     (tmp_path / "beside").mkdir()
     library = tmp_path / "lib.so"
     library.write_bytes(gcc("int x;", f"-Wl,{flag}", "-Wl,-rpath,$ORIGIN/beside:/absent:$ORIGIN/../"))
-    assert libraries.read_search_path(library) == [tmp_path / "beside", tmp_path.parent]
+    assert elf.read_search_path(library) == [tmp_path / "beside", tmp_path.parent]
 
 
 def test_no_path_is_no_folder(gcc: Compiler, tmp_path: Path) -> None:
     (tmp_path / "lib.so").write_bytes(gcc("int y;"))
-    assert libraries.read_search_path(tmp_path / "lib.so") == []
+    assert elf.read_search_path(tmp_path / "lib.so") == []
 
 
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
@@ -136,7 +184,7 @@ def test_damage_is_a_value_error(gcc: Compiler, tmp_path: Path, at: int, patch: 
     whole = gcc("int x;", "-Wl,-rpath,/usr")
     file = tmp_path / "damaged.so"
     file.write_bytes((whole[:at] + patch + whole[at + len(patch) :])[:length])
-    for read in (libraries.read_search_path, libraries.require_whole):
+    for read in (elf.read_search_path, elf.require_whole, elf.read_needed_versions, elf.read_defined_versions):
         with suppress(ValueError):
             read(file)
 
@@ -144,7 +192,7 @@ def test_damage_is_a_value_error(gcc: Compiler, tmp_path: Path, at: int, patch: 
 def test_a_library_cut_short_is_refused(gcc: Compiler, tmp_path: Path) -> None:
     file = tmp_path / "short.so"
     file.write_bytes(gcc("int y;"))
-    libraries.require_whole(file)
+    elf.require_whole(file)
     file.write_bytes(gcc("int y;")[:4000])
     with pytest.raises(ValueError, match=r"cut short: 4000 bytes of at least \d+"):
-        libraries.require_whole(file)
+        elf.require_whole(file)

@@ -22,14 +22,16 @@ from .supervisor import Supervisor, serve
 
 _IMPORT, *_VERSION = version.CHECKS
 _INSTRUCTIONS, *_PROCESSOR = device.PROCESSOR_CHECKS
+_SYSTEM, *_LIBRARIES = libraries.CHECKS
 
 CHECKS: Final[tuple[Check, ...]] = (
-    # Before the import: a missing instruction set kills it without a word.
+    # Before the import: a missing instruction set kills it without a word, and an old C library is not named by it.
     _INSTRUCTIONS,
+    _SYSTEM,
     _IMPORT,
     *_VERSION,
     *build_info.CHECKS,
-    *libraries.CHECKS,
+    *_LIBRARIES,
     *compiler.CHECKS,
     *_PROCESSOR,
     *device.CHECKS,

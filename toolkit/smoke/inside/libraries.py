@@ -1,93 +1,20 @@
-"""Checks that each NVIDIA library loads and is the version asked for. It needs neither a GPU nor a driver."""
+"""Checks the libraries that TensorFlow needs, the system's and NVIDIA's. It needs neither a GPU nor a driver."""
 
 import ctypes
 import os
 import re
-import struct
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass
 from importlib import metadata
+from importlib.machinery import PathFinder
 from pathlib import Path
 from typing import Final
 
 from . import build_info
-from .check import TENSORFLOW, Ask, Check, Evidence, Fail, load_tensorflow, require_attribute
+from .check import TENSORFLOW, Ask, Check, Evidence, Fail, Skip, load_tensorflow, require_attribute
+from .elf import read_defined_versions, read_needed_versions, read_search_path, require_whole
 from .gpu_rules import compare_cuda, compare_cudnn, read_numbers
-
-_PT_LOAD, _PT_DYNAMIC = 1, 2
-_DT_STRTAB, _DT_RPATH, _DT_RUNPATH = 5, 15, 29
-_HEADER_BYTES, _SEGMENT_BYTES = 64, 56
-_DYNAMIC_BYTES = 1 << 20
-
-
-@dataclass(frozen=True)
-class Segment:
-    kind: int
-    offset: int
-    address: int
-    size: int
-
-
-def read_search_path(library: Path) -> list[Path]:
-    """Return the folders of a library's RUNPATH (or RPATH) that exist. Raises ValueError: it is no 64-bit ELF file."""
-    try:
-        text = _read_dynamic_path(library)
-    except (struct.error, UnicodeDecodeError, StopIteration, OverflowError) as error:
-        raise ValueError(f"{library} is a damaged ELF file") from error
-    origin = str(library.resolve().parent)
-    folders = [Path(part.replace("$ORIGIN", origin).replace("${ORIGIN}", origin)) for part in text.split(":") if part]
-    return list(dict.fromkeys(folder.resolve() for folder in folders if folder.is_dir()))
-
-
-def require_whole(library: Path) -> None:
-    """Refuse a truncated library: dlopen would end with SIGBUS. Raises ValueError, or OSError: it cannot be read."""
-    with library.open("rb") as stream:
-        segments = _segments(stream.read(1 << 16))
-    have, want = library.stat().st_size, max((item.offset + item.size for item in segments), default=0)
-    if have < want:
-        raise ValueError(f"{library} is cut short: {have} bytes of at least {want}")
-
-
-def _read_dynamic_path(library: Path) -> str:
-    with library.open("rb") as stream:
-        segments = _segments(stream.read(1 << 16))
-        dynamic = next((item for item in segments if item.kind == _PT_DYNAMIC), None)
-        if dynamic is None:
-            return ""
-        stream.seek(dynamic.offset)
-        raw = stream.read(min(dynamic.size, _DYNAMIC_BYTES))
-        tags = [struct.unpack_from("<QQ", raw, at) for at in range(0, len(raw) - 15, 16)]
-        strings = next(value for tag, value in tags if tag == _DT_STRTAB)
-        paths = {tag: value for tag, value in tags if tag in {_DT_RPATH, _DT_RUNPATH}}
-        offset = paths.get(_DT_RUNPATH, paths.get(_DT_RPATH))
-        if offset is None:
-            return ""
-        stream.seek(_file_offset(segments, strings + offset))
-        return stream.read(1 << 16).partition(b"\0")[0].decode()
-
-
-def _segments(head: bytes) -> list[Segment]:
-    if head[:6] != b"\x7fELF\x02\x01":
-        raise ValueError("not a 64-bit little-endian ELF file")
-    if len(head) < _HEADER_BYTES:
-        raise ValueError("the ELF file ends within its header")
-    table = struct.unpack_from("<Q", head, 32)[0]
-    size, count = struct.unpack_from("<HH", head, 54)
-    if size < _SEGMENT_BYTES or table + size * count > len(head):
-        raise ValueError("the ELF file ends before its program headers do")
-    segments = []
-    for index in range(count):
-        kind, _, offset, address, _, length = struct.unpack_from("<IIQQQQ", head, table + index * size)
-        segments.append(Segment(kind, offset, address, length))
-    return segments
-
-
-def _file_offset(segments: list[Segment], address: int) -> int:
-    for item in segments:
-        if item.kind == _PT_LOAD and item.address <= address < item.address + item.size:
-            return item.offset + address - item.address
-    raise ValueError(f"address {address:#x} lies in no segment")
 
 
 @dataclass(frozen=True)
@@ -145,7 +72,56 @@ NVCC_PACKAGE: Final = "nvidia-cuda-nvcc-cu12"
 """The package of ptxas and libdevice."""
 
 
+SYSTEM: Final = {"GLIBC": "the C library", "GLIBCXX": "libstdc++"}
+"""Names of symbol versions, and the library that defines them."""
+
 _REMEDY = "install the hash-locked set of the CUDA version, with every component wheel"
+
+
+def system(_: Ask) -> Evidence:
+    """Check that the system's C and C++ libraries are as new as those that TensorFlow was linked with.
+
+    It reads the files of TensorFlow without loading them: the loader names only the first version that is missing.
+    """
+    spec = PathFinder.find_spec("tensorflow")  # also where a broken one is loaded already
+    if spec is None or spec.origin is None:
+        raise Skip("TensorFlow is not installed")
+    root = Path(spec.origin).parent
+    paths = sorted([*root.glob("libtensorflow_*.so*"), *root.glob("python/*.so*")])
+    if not paths:
+        raise Fail(f"{root} holds no library", remedy="this is no complete TensorFlow: install the wheel again")
+    needed: dict[str, str] = {}
+    for path in paths:
+        try:
+            found = read_needed_versions(path)
+        except ValueError as error:
+            raise Fail(str(error), remedy="install the wheel again, or build it again") from error
+        for name, version in found.items():
+            needed[name] = max(needed.get(name, ""), version, key=read_numbers)
+    here = {"GLIBC": (os.confstr("CS_GNU_LIBC_VERSION") or "").rpartition(" ")[2]}
+    if "GLIBCXX" in needed:
+        here["GLIBCXX"] = _read_cxx_version()
+    evidence = {"needed": {name: needed[name] for name in SYSTEM if name in needed}, "here": here}
+    old = [name for name in SYSTEM if read_numbers(needed.get(name)) > read_numbers(here.get(name))]
+    if old:
+        name = old[0]
+        raise Fail(
+            f"TensorFlow needs {SYSTEM[name]} {name}_{needed[name]}, and {here[name] or 'none'} is here",
+            remedy="use a newer base image, or build the wheel on an older one: toolkit build-wheel --base-image",
+            **evidence,
+        )
+    return evidence
+
+
+def _read_cxx_version() -> str:
+    """Return the newest version of its symbols that the loaded libstdc++ defines; empty if there is no libstdc++."""
+    try:
+        ctypes.CDLL("libstdc++.so.6")
+    except OSError:
+        return ""
+    maps = Path("/proc/self/maps").read_text(encoding="utf-8")
+    found = re.search(r"(/\S*libstdc\+\+\.so\.6\S*)", maps)
+    return read_defined_versions(Path(found[1])).get("GLIBCXX", "") if found else ""
 
 
 def reachable(ask: Ask) -> Evidence:
@@ -313,6 +289,7 @@ def _wheels() -> dict[str, str]:
 
 
 CHECKS = (
+    Check("libraries.system", "the C and C++ libraries are as new as TensorFlow needs", system, 60),
     Check("libraries.reachable", "TensorFlow finds the libraries that it opens", reachable, 120, (TENSORFLOW,)),
     Check("libraries.load", "every NVIDIA library of the set loads", load, 120, (TENSORFLOW,)),
     Check("libraries.versions", "the loaded CUDA and cuDNN are those asked for", versions, 120, (TENSORFLOW,)),
