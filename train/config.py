@@ -179,7 +179,7 @@ class TrainConfig:
     def explain_stock(self) -> str:
         """Return which option needs stock kernels; an empty text if native ones can run this configuration."""
         reasons = {
-            f"--precision {self.precision}": self.precision != "float32",
+            f"--precision {self.precision}": self.precision not in {"float32", "mixed_bfloat16"},
             f"--memory {self.memory}: they have one way to keep maps": self.memory != "shared",
             "--recompute-blocks: they have one way to keep maps": bool(self.recompute_blocks),
             "--dropout": bool(self.dropout),

@@ -37,7 +37,8 @@ class Formulation:
             prepares the next one meanwhile, and the results are one copy to the host, which reads it a step later.
         longest_sum: largest number of values for which a norm's statistics are one sum. For more values, columns are
             summed first, which needs channels last; see ``train.model.normalization``. None: always one sum.
-        native: use the kernels of ``train.native``. They need channels first, float32, and blocks with bottleneck.
+        native: use the kernels of ``train.native``. They need channels first, float32 or bfloat16, and blocks with
+            bottleneck.
     """
 
     channels_first: bool

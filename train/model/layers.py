@@ -180,6 +180,10 @@ class NativeConvolution(keras.layers.Conv2D):  # type: ignore[misc]  # keras has
         super().__init__(*arguments, **options)
         self.first = first
 
+    def add_weight(self, *arguments: Any, **options: Any) -> keras.Variable:
+        """Make a weight that keeps its own dtype: the kernels round it, and its gradient is float32."""
+        return super().add_weight(*arguments, **options | {"autocast": False})
+
     def call(self, x: tf.Tensor) -> tf.Tensor:
         if self.strides == (2, 2):
             return operations.convolve_by_two(x, self.kernel.value)

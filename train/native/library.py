@@ -42,7 +42,11 @@ FLAGS: Final = (
 )
 LINK_FLAGS: Final = ("-shared", "-pthread", "-static-libstdc++", "-static-libgcc", "-Wl,--exclude-libs,ALL")
 
-INSTRUCTIONS: Final = {"avx2": (), "avx512": ("-mavx512f",)}
+INSTRUCTIONS: Final = {
+    "avx2": (),
+    "avx512": ("-mavx512f",),
+    "amx": ("-mavx512f", "-mavx512bw", "-mavx512vl", "-mavx512bf16", "-mamx-tile", "-mamx-bf16"),
+}
 """Instruction sets that the inner loops are compiled for, with further flags. The linker keeps the first of equal
 functions, so the least set is first.
 """
@@ -51,8 +55,11 @@ INNER: Final = "primitives.cpp"
 NEEDED: Final = ("avx2", "fma")
 """Instructions that the library needs, by their names in /proc/cpuinfo."""
 
-EXPECTED: Final = "b8b1fd770c4c1c72"
-"""Digest of the results of a small case, on every processor. It changes only if the kernels' arithmetic does."""
+EXPECTED: Final = "b8b1fd770c4c1c72 5edbf300a4c71a0a"
+"""Digests of the results of a small case in float32 and in bfloat16, on every processor.
+
+They change only if the kernels' arithmetic does.
+"""
 
 
 @dataclass(frozen=True)

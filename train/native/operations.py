@@ -1,6 +1,7 @@
 """Wraps the native operations as functions that TensorFlow differentiates.
 
-Maps are float32 (images, channels, height, width). The library sets no shapes, so these functions do.
+Maps are float32 or bfloat16 (images, channels, height, width); all else is float32. The library sets no shapes, so
+these functions do.
 """
 
 import ctypes

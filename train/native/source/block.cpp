@@ -36,12 +36,12 @@ struct Plan {
 };
 
 // Maps of some channels for a batch, `channels` planes an image.
-template <typename Float>
+template <typename Value>
 struct Planes {
-  Float *data;
+  Value *data;
   int64_t channels, pixels;
 
-  Float *at(int64_t image, int64_t channel) const { return data + (image * channels + channel) * pixels; }
+  Value *at(int64_t image, int64_t channel) const { return data + (image * channels + channel) * pixels; }
   int64_t image_stride() const { return channels * pixels; }
 };
 
@@ -61,32 +61,35 @@ struct Tile {
 };
 
 // Rows of a tile: in place, or a copy if the tile crosses images.
+template <typename Value>
 struct Rows {
-  float *data;
+  Value *data;
   int64_t stride;
 };
 
-template <typename Float>
-Rows read(const Plan &plan, const Planes<Float> &planes, int64_t channels, const Tile &tile, float *copy) {
+template <typename Value>
+Rows<Value> read(const Plan &plan, const Planes<Value> &planes, int64_t channels, const Tile &tile,
+                 std::remove_const_t<Value> *copy) {
   if (plan.is_direct()) {
     const int64_t image = tile.image + tile.start / plan.pixels;
-    return {const_cast<float *>(planes.at(image, 0)) + tile.start % plan.pixels, plan.pixels};
+    return {planes.at(image, 0) + tile.start % plan.pixels, plan.pixels};
   }
   if (tile.count < TILE) clear(copy, channels * TILE);
   tile.each_part(plan.pixels, [&](int64_t image, int64_t pixel, int64_t position, int64_t number) {
     for (int64_t channel = 0; channel < channels; channel++)
       std::memcpy(copy + channel * TILE + position, planes.at(image, channel) + pixel,
-                  static_cast<size_t>(number) * sizeof(float));
+                  static_cast<size_t>(number) * sizeof(Value));
   });
   return {copy, TILE};
 }
 
-void write(const Plan &plan, const Planes<float> &planes, int64_t channels, const Tile &tile, const Rows &rows) {
+template <typename Value>
+void write(const Plan &plan, const Planes<Value> &planes, int64_t channels, const Tile &tile, const Rows<Value> &rows) {
   if (plan.is_direct()) return;  // `rows` are the planes
   tile.each_part(plan.pixels, [&](int64_t image, int64_t pixel, int64_t position, int64_t number) {
     for (int64_t channel = 0; channel < channels; channel++)
       std::memcpy(planes.at(image, channel) + pixel, rows.data + channel * TILE + position,
-                  static_cast<size_t>(number) * sizeof(float));
+                  static_cast<size_t>(number) * sizeof(Value));
   });
 }
 
@@ -100,15 +103,16 @@ void each_tile(const Plan &plan, int64_t first, int64_t images, const Work &work
 class PlaneSums {
  public:
   PlaneSums(const Plan &plan, int64_t most, Arena &arena)
-      : plan_(plan), sums_(arena.take_doubles(plan.split.pieces * most * 2)) {}
+      : plan_(plan), sums_(arena.take<double>(plan.split.pieces * most * 2)) {}
 
-  template <typename First, typename Second>
-  void add(int64_t piece, const First &x, int64_t x_channel, const Second &y, int64_t y_channel, int64_t channels) const {
+  template <typename Value, typename Other>
+  void add(int64_t piece, const Planes<Value> &x, int64_t x_channel, const Planes<Other> &y, int64_t y_channel,
+           int64_t channels) const {
     for (int64_t channel = 0; channel < channels; channel++) {
       double *sums = sums_ + (piece * channels + channel) * 2;
       sums[0] = sums[1] = 0;
       for (int64_t image = plan_.split.begin(piece); image < plan_.split.end(piece); image++)
-        primitives().sum(x.at(image, x_channel + channel), y.at(image, y_channel + channel), plan_.pixels, sums);
+        primitives<std::remove_const_t<Value>>().sum(x.at(image, x_channel + channel), y.at(image, y_channel + channel), plan_.pixels, sums);
     }
   }
 
@@ -143,81 +147,91 @@ void fold(int64_t channels, const float *gamma, const float *beta, const float *
 }
 
 // Normalises some channels: y = (x - mean) * scale.
-void standardize(const Plan &plan, const Planes<const float> &x, int64_t x_channel, const Planes<float> &y,
+template <typename Value>
+void standardize(const Plan &plan, const Planes<const Value> &x, int64_t x_channel, const Planes<Value> &y,
                  int64_t y_channel, int64_t channels, const float *mean, const float *scale, int64_t first,
                  int64_t images) {
   for (int64_t image = first; image < first + images; image++)
     for (int64_t channel = 0; channel < channels; channel++) {
-      primitives().standardize(x.at(image, x_channel + channel), plan.pixels, mean[channel], scale[channel],
-                               y.at(image, y_channel + channel));
+      primitives<Value>().standardize(x.at(image, x_channel + channel), plan.pixels, mean[channel], scale[channel],
+                                      y.at(image, y_channel + channel));
     }
 }
 
-template <typename Float>
-Planes<const float> constant(const Planes<Float> &planes) {
+template <typename Value>
+Planes<const Value> constant(const Planes<Value> &planes) {
   return {planes.data, planes.channels, planes.pixels};
 }
 
 // Norm, ReLU and 1x1 convolution of a layer for some images.
+template <typename Value>
 struct Reader {
-  float *packed;
-  Arena::Each maps, rectified, result;
+  Value *packed;
+  Arena::Each<Value> maps, rectified, arranged, result;
 
   Reader(const Plan &plan, Arena &arena)
-      : packed(arena.take(count_packed(plan.shape.inner, plan.last, 1))),
-        maps(arena.take_each(plan.last * TILE)),
-        rectified(arena.take_each(plan.last * TILE)),
-        result(arena.take_each(plan.shape.inner * TILE)) {}
+      : packed(arena.take<Value>(count_packed<Value>(plan.shape.inner, plan.last, 1))),
+        maps(arena.take_each<Value>(plan.last * TILE)),
+        rectified(arena.take_each<Value>(plan.last * TILE)),
+        arranged(arena.take_each<Value>(count_arranged<Value>(plan.last, TILE))),
+        result(arena.take_each<Value>(plan.shape.inner * TILE)) {}
 
   void pack(const Plan &plan, const float *kernel, int64_t channels) const {
     pack_weights(kernel, plan.shape.inner, channels, 1, 1, plan.shape.inner, 0, packed);
   }
 
-  void run(const Plan &plan, const Planes<float> &from, int64_t channels, const Layer &layer, const Planes<float> &to,
+  void run(const Plan &plan, const Planes<Value> &from, int64_t channels, const Layer &layer, const Planes<Value> &to,
            int64_t to_first, int64_t first, int64_t images) const {
     each_tile(plan, first, images, [&](const Tile &tile) {
-      const Rows x = read(plan, from, channels, tile, maps.mine());
-      primitives().rectify(x.data, x.stride, channels, layer.gamma1, layer.beta1, rectified.mine());
+      const Rows<Value> x = read(plan, from, channels, tile, maps.mine());
+      primitives<Value>().rectify(x.data, x.stride, channels, layer.gamma1, layer.beta1, rectified.mine());
       const Tile target{tile.image - to_first, tile.start, tile.count};
-      const Rows y = plan.is_direct() ? read(plan, to, plan.shape.inner, target, nullptr) : Rows{result.mine(), TILE};
-      primitives().multiply(rectified.mine(), TILE, channels, &HERE, 1, packed, plan.shape.inner, y.data, y.stride, TILE);
+      Rows<Value> y{result.mine(), TILE};
+      if (plan.is_direct()) y = read(plan, to, plan.shape.inner, target, result.mine());
+      primitives<Value>().multiply(arrange(rectified.mine(), TILE, channels, TILE, arranged.mine()), TILE, channels, &HERE,
+                                   1, packed, plan.shape.inner, y.data, y.stride, TILE);
       write(plan, to, plan.shape.inner, target, y);
     });
   }
 };
 
 // Norm with known statistics, ReLU and 3x3 convolution of a layer for some images.
+template <typename Value>
 struct Grower {
-  float *packed;
+  Value *packed;
   Norm *norms;
-  Arena::Each padded, result;
+  Arena::Each<Value> padded, arranged, result;
 
   Grower(const Plan &plan, Arena &arena)
-      : packed(arena.take(count_packed(plan.shape.growth, plan.shape.inner, TAPS))),
-        norms(arena.take_norms(plan.shape.inner)),
-        padded(arena.take_each(plan.shape.inner * plan.widest.length())),
-        result(arena.take_each(plan.shape.growth * plan.widest.pixels())) {}
+      : packed(arena.take<Value>(count_packed<Value>(plan.shape.growth, plan.shape.inner, TAPS))),
+        norms(arena.take<Norm>(plan.shape.inner)),
+        padded(arena.take_each<Value>(plan.shape.inner * plan.widest.length())),
+        arranged(arena.take_each<Value>(count_arranged<Value>(plan.shape.inner, plan.widest.length()))),
+        result(arena.take_each<Value>(plan.shape.growth * plan.widest.pixels())) {}
 
   void pack(const Plan &plan, const Layer &layer, const float *mean, const float *deviation) const {
     pack_kernel(layer.kernel2, SIZE, plan.shape.inner, plan.shape.growth, false, packed);
     fold(plan.shape.inner, layer.gamma2, layer.beta2, mean, deviation, norms);
   }
 
-  void run(const Plan &plan, const Planes<const float> &from, int64_t from_first, const Planes<float> &to,
+  void run(const Plan &plan, const Planes<const Value> &from, int64_t from_first, const Planes<Value> &to,
            int64_t channel, int64_t first, int64_t images) const {
     const Padding padding = plan.padding(images);
+    const int64_t length = padding.length();
     for (int64_t input = 0; input < plan.shape.inner; input++)
-      primitives().pad(padding, from.at(first - from_first, input), from.image_stride(), norms + input,
-                       padded.mine() + input * padding.length());
-    convolve_padded(padding, SIZE, padded.mine(), plan.shape.inner, packed, plan.shape.growth, false, result.mine());
+      primitives<Value>().pad(padding, from.at(first - from_first, input), from.image_stride(), norms + input,
+                              padded.mine() + input * length);
+    convolve_padded(padding, SIZE, arrange(padded.mine(), length, plan.shape.inner, length, arranged.mine()),
+                    plan.shape.inner, packed, plan.shape.growth, false, result.mine());
     for (int64_t output = 0; output < plan.shape.growth; output++)
       unpad(padding, result.mine() + output * padding.pixels(), to.at(first, channel + output), to.image_stride());
   }
 };
 
+template <typename Value>
 struct ForwardScratch {
-  Reader reader;
-  Grower grower;
+  Reader<Value> reader;
+  Grower<Value> grower;
   PlaneSums sums;
 
   ForwardScratch(const Plan &plan, Arena &arena)
@@ -226,51 +240,57 @@ struct ForwardScratch {
         sums(plan, std::max({plan.shape.first, plan.shape.inner, plan.shape.growth}), arena) {}
 };
 
+template <typename Value>
 struct InferenceScratch {
-  Reader reader;
-  Grower grower;
-  Arena::Each between;
+  Reader<Value> reader;
+  Grower<Value> grower;
+  Arena::Each<Value> between;
   float *scale, *inner_scale;
 
   InferenceScratch(const Plan &plan, Arena &arena)
       : reader(plan, arena),
         grower(plan, arena),
-        between(arena.take_each(plan.split.band * plan.shape.inner * plan.pixels)),
+        between(arena.take_each<Value>(plan.split.band * plan.shape.inner * plan.pixels)),
         scale(arena.take(plan.all)),
         inner_scale(arena.take(plan.shape.inner)) {}
 };
 
 // The working memory of the backward pass.
+template <typename Value>
 struct GradientScratch {
   PlaneSums sums;
-  float *gradient;  // of all maps, (images, all, pixels)
-  float *d_between, *d_kernel1, *d_kernel2, *d_gamma, *d_beta, *packed1, *packed2;
+  Value *gradient;  // of all maps, (images, all, pixels)
+  Value *d_between, *packed1, *packed2;
+  float *d_kernel1, *d_kernel2, *d_gamma, *d_beta;
   Norm *norms;
-  Arena::Each maps, gradients, rectified, d_inner, columns1, d_new, padded, columns2, d_padded, d_rectified;
+  Arena::Each<Value> maps, gradients, rectified, d_inner, arranged1, columns1;
+  Arena::Each<Value> d_new, padded, columns2, d_padded, arranged2, d_rectified;
 
   GradientScratch(const Plan &plan, Arena &arena)
       : sums(plan, std::max({plan.shape.first, plan.shape.inner, plan.shape.growth}), arena) {
     const BlockShape &shape = plan.shape;
-    const int64_t pieces = plan.split.pieces, padded_length = plan.widest.length();
-    gradient = arena.take(shape.images * plan.all * plan.pixels);
-    d_between = arena.take(shape.images * shape.inner * plan.pixels);
-    d_kernel1 = arena.take(pieces * plan.last * plan.columns);
-    d_kernel2 = arena.take(pieces * TAPS * shape.growth * plan.columns);
+    const int64_t pieces = plan.split.pieces, length = plan.widest.length(), last = round_up(plan.last, LANES);
+    gradient = arena.take<Value>(shape.images * plan.all * plan.pixels);
+    d_between = arena.take<Value>(shape.images * shape.inner * plan.pixels);
+    packed1 = arena.take<Value>(count_packed<Value>(plan.last, shape.inner, 1));
+    packed2 = arena.take<Value>(count_packed<Value>(shape.inner, shape.growth, TAPS));
+    d_kernel1 = arena.take(pieces * last * plan.columns);
+    d_kernel2 = arena.take(pieces * TAPS * count_kernel_sums(shape.inner, shape.growth));
     d_gamma = arena.take(pieces * plan.last * LANES);
     d_beta = arena.take(pieces * plan.last * LANES);
-    packed1 = arena.take(count_packed(plan.last, shape.inner, 1));
-    packed2 = arena.take(count_packed(shape.inner, shape.growth, TAPS));
-    norms = arena.take_norms(shape.inner);
-    maps = arena.take_each(plan.last * TILE);
-    gradients = arena.take_each(plan.last * TILE);
-    rectified = arena.take_each(plan.last * TILE);
-    d_inner = arena.take_each(shape.inner * TILE);
-    columns1 = arena.take_each(TILE * plan.columns);
-    d_new = arena.take_each(plan.split.band * plan.pixels);
-    padded = arena.take_each(shape.inner * padded_length);
-    columns2 = arena.take_each(plan.columns * padded_length);
-    d_padded = arena.take_each(shape.growth * padded_length);
-    d_rectified = arena.take_each(shape.inner * plan.widest.pixels());
+    norms = arena.take<Norm>(shape.inner);
+    maps = arena.take_each<Value>(plan.last * TILE);
+    gradients = arena.take_each<Value>(plan.last * TILE);
+    rectified = arena.take_each<Value>(last * TILE);
+    d_inner = arena.take_each<Value>(shape.inner * TILE);
+    arranged1 = arena.take_each<Value>(count_arranged<Value>(shape.inner, TILE));
+    columns1 = arena.take_each<Value>(TILE * plan.columns);
+    d_new = arena.take_each<Value>(plan.split.band * plan.pixels);
+    padded = arena.take_each<Value>(plan.columns * length);
+    columns2 = arena.take_each<Value>(count_transposed<Value>(plan.widest, shape.inner, shape.growth));
+    d_padded = arena.take_each<Value>(round_up(shape.growth, LANES) * length);
+    arranged2 = arena.take_each<Value>(count_arranged<Value>(shape.growth, length));
+    d_rectified = arena.take_each<Value>(shape.inner * plan.widest.pixels());
   }
 };
 
@@ -290,10 +310,12 @@ Projection project_normalized(const Plan &plan, const double *sums, float deviat
 }
 
 // The backward pass of one block.
+template <typename Value>
 struct Backward {
   const Plan &plan;
-  const GradientScratch &memory;
-  const Planes<float> maps, gradient;
+  const GradientScratch<Value> &memory;
+  const Planes<const Value> maps;
+  const Planes<Value> gradient;
 
   // Adds up what the gradient of some maps needs: (channels, 2).
   const double *sum_gradient(int64_t channel, int64_t channels) const {
@@ -304,17 +326,17 @@ struct Backward {
 
   // The 3x3 convolution of a layer, and the norm and ReLU before it: writes `d_between` as the gradient of the norm's
   // result, and the gradients of gamma2, beta2 and kernel2.
-  void differentiate_grower(int64_t channel, const Planes<const float> &between, const Layer &layer, const float *mean,
+  void differentiate_grower(int64_t channel, const Planes<const Value> &between, const Layer &layer, const float *mean,
                             const float *deviation, const float *features_scale, const LayerGradient &out) const {
     const BlockShape &shape = plan.shape;
     const double *sums = sum_gradient(channel, shape.growth);
-    const Planes<float> d_between{memory.d_between, shape.inner, plan.pixels};
-    const int64_t kernel_sums = TAPS * shape.growth * plan.columns;
+    const Planes<Value> d_between{memory.d_between, shape.inner, plan.pixels};
+    const int64_t kernel_sums = TAPS * count_kernel_sums(shape.inner, shape.growth);
     pack_kernel(layer.kernel2, SIZE, shape.inner, shape.growth, true, memory.packed2);
     fold(shape.inner, layer.gamma2, layer.beta2, mean, deviation, memory.norms);
     // The sums of this region use the same memory as those that it reads.
     Projection projections[MAX_GROWTH];
-    for (int64_t i = 0; i < shape.growth; i++) 
+    for (int64_t i = 0; i < shape.growth; i++)
       projections[i] = project_normalized(plan, sums + 2 * i, features_scale[channel + i]);
     run_parallel(plan.split.pieces, [&](int64_t piece) {
       clear(memory.d_kernel2 + piece * kernel_sums, kernel_sums);
@@ -323,7 +345,7 @@ struct Backward {
       });
       memory.sums.add(piece, d_between, 0, between, 0, shape.inner);
     });
-    finish_kernel(memory.d_kernel2, plan.split.pieces, TAPS, shape.inner, shape.growth, out.kernel2);
+    finish_kernel<Value>(memory.d_kernel2, plan.split.pieces, TAPS, shape.inner, shape.growth, out.kernel2);
     const double *inner = memory.sums.total(shape.inner);
     for (int64_t i = 0; i < shape.inner; i++) {
       out.beta2[i] = static_cast<float>(inner[2 * i]);
@@ -333,40 +355,41 @@ struct Backward {
   }
 
   void differentiate_band(int64_t piece, int64_t first, int64_t images, int64_t channel,
-                          const Planes<const float> &between, const Projection *projections) const {
+                          const Planes<const Value> &between, const Projection *projections) const {
     const BlockShape &shape = plan.shape;
     const Padding padding = plan.padding(images);
     const int64_t length = padding.length(), pixels = padding.pixels();
-    const Planes<float> d_between{memory.d_between, shape.inner, plan.pixels};
-    float *d_padded = memory.d_padded.mine(), *padded = memory.padded.mine(), *result = memory.d_rectified.mine();
+    const Planes<Value> d_between{memory.d_between, shape.inner, plan.pixels};
+    Value *d_padded = memory.d_padded.mine(), *padded = memory.padded.mine(), *result = memory.d_rectified.mine();
     for (int64_t i = 0; i < shape.growth; i++) {
       for (int64_t image = 0; image < images; image++)
-        primitives().project(projections[i], gradient.at(first + image, channel + i),
+        primitives<Value>().project(projections[i], gradient.at(first + image, channel + i),
                              maps.at(first + image, channel + i), plan.pixels,
                              memory.d_new.mine() + image * plan.pixels);
-      primitives().pad(padding, memory.d_new.mine(), plan.pixels, nullptr, d_padded + i * length);
+      primitives<Value>().pad(padding, memory.d_new.mine(), plan.pixels, nullptr, d_padded + i * length);
     }
     for (int64_t i = 0; i < shape.inner; i++)
-      primitives().pad(padding, between.at(first, i), between.image_stride(), memory.norms + i,
+      primitives<Value>().pad(padding, between.at(first, i), between.image_stride(), memory.norms + i,
                        padded + i * length);
-    transpose_padded(padding, padded, shape.inner, memory.columns2.mine(), plan.columns);
-    accumulate_kernel(padding, SIZE, d_padded, shape.growth, memory.columns2.mine(), plan.columns,
-                      memory.d_kernel2 + piece * TAPS * shape.growth * plan.columns);
-    convolve_padded(padding, SIZE, d_padded, shape.growth, memory.packed2, shape.inner, true, result);
+    accumulate_kernel(padding, SIZE, d_padded, shape.growth, padded, shape.inner,
+                      memory.d_kernel2 + piece * TAPS * count_kernel_sums(shape.inner, shape.growth),
+                      memory.columns2.mine());
+    convolve_padded(padding, SIZE, arrange(d_padded, length, shape.growth, length, memory.arranged2.mine()), shape.growth,
+                    memory.packed2, shape.inner, true, result);
     for (int64_t i = 0; i < shape.inner; i++) {
-      primitives().pass(result + i * pixels, padded + i * length + origin(padding), pixels, result + i * pixels);
+      primitives<Value>().pass(result + i * pixels, padded + i * length + origin(padding), pixels, result + i * pixels);
       unpad(padding, result + i * pixels, d_between.at(first, i), d_between.image_stride());
     }
   }
 
   // The 1x1 convolution of a layer, and the norm and ReLU before it: adds to the gradient of all earlier maps, and
   // writes those of gamma1, beta1 and kernel1.
-  void differentiate_reader(int64_t channels, const Planes<const float> &between, const Layer &layer, const float *mean,
+  void differentiate_reader(int64_t channels, const Planes<const Value> &between, const Layer &layer, const float *mean,
                             const float *deviation, const LayerGradient &out) const {
     const BlockShape &shape = plan.shape;
-    const int64_t inner = shape.inner, kernel_sums = channels * plan.columns, lane_sums = channels * LANES;
+    const int64_t inner = shape.inner, kernel_sums = round_up(channels, LANES) * plan.columns, lane_sums = channels * LANES;
     const auto count = static_cast<double>(plan.count());
-    const Planes<const float> d_between{memory.d_between, inner, plan.pixels};
+    const Planes<const Value> d_between{memory.d_between, inner, plan.pixels};
     Projection by[MAX_INNER];
     for (int64_t i = 0; i < inner; i++) {
       const double scale = static_cast<double>(layer.gamma2[i]) * static_cast<double>(deviation[i]);
@@ -378,7 +401,7 @@ struct Backward {
     run_parallel(plan.split.pieces, [&](int64_t piece) {
       float *d_kernel = memory.d_kernel1 + piece * kernel_sums;
       float *d_gamma = memory.d_gamma + piece * lane_sums, *d_beta = memory.d_beta + piece * lane_sums;
-      float *d_inner = memory.d_inner.mine(), *rectified = memory.rectified.mine();
+      Value *d_inner = memory.d_inner.mine(), *rectified = memory.rectified.mine();
       clear(d_kernel, kernel_sums);
       clear(d_gamma, lane_sums);
       clear(d_beta, lane_sums);
@@ -387,16 +410,17 @@ struct Backward {
         if (tile.count < TILE) clear(d_inner, inner * TILE);
         tile.each_part(plan.pixels, [&](int64_t image, int64_t pixel, int64_t position, int64_t number) {
           for (int64_t i = 0; i < inner; i++)
-            primitives().project(by[i], d_between.at(image, i) + pixel, between.at(image, i) + pixel, number,
+            primitives<Value>().project(by[i], d_between.at(image, i) + pixel, between.at(image, i) + pixel, number,
                                  d_inner + i * TILE + position);
         });
-        primitives().transpose(d_inner, TILE, inner, memory.columns1.mine(), plan.columns);
-        const Rows x = read(plan, maps, channels, tile, memory.maps.mine());
-        const Rows dx = read(plan, gradient, channels, tile, memory.gradients.mine());
-        primitives().rectify(x.data, x.stride, channels, layer.gamma1, layer.beta1, rectified);
-        primitives().accumulate(rectified, TILE, channels, memory.columns1.mine(), plan.columns, d_kernel, TILE);
-        primitives().differentiate_reader(x.data, x.stride, channels, layer.gamma1, rectified, d_inner, inner,
-                                          memory.packed1, dx.data, dx.stride, d_gamma, d_beta);
+        primitives<Value>().transpose(d_inner, TILE, inner, memory.columns1.mine(), plan.columns);
+        const auto *d_arranged = arrange(d_inner, TILE, inner, TILE, memory.arranged1.mine());
+        const Rows<const Value> x = read(plan, maps, channels, tile, memory.maps.mine());
+        const Rows<Value> dx = read(plan, gradient, channels, tile, memory.gradients.mine());
+        primitives<Value>().rectify(x.data, x.stride, channels, layer.gamma1, layer.beta1, rectified);
+        primitives<Value>().accumulate(rectified, TILE, channels, memory.columns1.mine(), plan.columns, d_kernel, TILE);
+        primitives<Value>().differentiate_reader(x.data, x.stride, channels, layer.gamma1, rectified, d_arranged,
+                                                 inner, memory.packed1, dx.data, dx.stride, d_gamma, d_beta);
         write(plan, gradient, channels, tile, dx);
       });
     });
@@ -418,22 +442,32 @@ struct Backward {
 
 }  // namespace
 
-size_t count_scratch(const BlockShape &shape) { return count<ForwardScratch>(shape); }
+template <typename Value>
+size_t count_scratch(const BlockShape &shape) {
+  return count<ForwardScratch<Value>>(shape);
+}
 
-size_t count_gradient_scratch(const BlockShape &shape) { return count<GradientScratch>(shape); }
+template <typename Value>
+size_t count_gradient_scratch(const BlockShape &shape) {
+  return count<GradientScratch<Value>>(shape);
+}
 
-size_t count_inference_scratch(const BlockShape &shape) { return count<InferenceScratch>(shape); }
+template <typename Value>
+size_t count_inference_scratch(const BlockShape &shape) {
+  return count<InferenceScratch<Value>>(shape);
+}
 
-void run_block(const BlockShape &shape, const float *x, const Layer *layers, float *maps_data, float *between_data,
+template <typename Value>
+void run_block(const BlockShape &shape, const Value *x, const Layer *layers, Value *maps_data, Value *between_data,
                const StatisticsOut &features, const StatisticsOut &inner, float *scratch) {
   const Plan plan(shape);
   Arena arena(scratch);
-  const ForwardScratch memory(plan, arena);
+  const ForwardScratch<Value> memory(plan, arena);
   const Split &split = plan.split;
-  const Planes<const float> input{x, shape.first, plan.pixels};
-  const Planes<float> maps{maps_data, plan.all, plan.pixels};
+  const Planes<const Value> input{x, shape.first, plan.pixels};
+  const Planes<Value> maps{maps_data, plan.all, plan.pixels};
 
-  const auto normalize = [&](const Planes<const float> &from, int64_t from_channel, int64_t channel, int64_t channels) {
+  const auto normalize = [&](const Planes<const Value> &from, int64_t from_channel, int64_t channel, int64_t channels) {
     finish_statistics(plan, memory.sums.total(channels), channels, features, channel);
     run_parallel(split.pieces, [&](int64_t piece) {
       standardize(plan, from, from_channel, maps, channel, channels, features.mean + channel, features.scale + channel,
@@ -445,7 +479,7 @@ void run_block(const BlockShape &shape, const float *x, const Layer *layers, flo
   normalize(input, 0, 0, shape.first);
   for (int64_t index = 0; index < shape.layers; index++) {
     const int64_t channels = shape.channels(index), at = index * shape.inner;
-    const Planes<float> between{between_data + index * shape.images * shape.inner * plan.pixels, shape.inner, plan.pixels};
+    const Planes<Value> between{between_data + index * shape.images * shape.inner * plan.pixels, shape.inner, plan.pixels};
     memory.reader.pack(plan, layers[index].kernel1, channels);
     run_parallel(split.pieces, [&](int64_t piece) {
       const int64_t first = split.begin(piece);
@@ -464,13 +498,14 @@ void run_block(const BlockShape &shape, const float *x, const Layer *layers, flo
   }
 }
 
-void differentiate_block(const BlockShape &shape, const float *upstream, const float *maps, const float *between_data,
-                         const float *features_scale, const Statistics &inner, const Layer *layers, float *dx,
+template <typename Value>
+void differentiate_block(const BlockShape &shape, const Value *upstream, const Value *maps, const Value *between_data,
+                         const float *features_scale, const Statistics &inner, const Layer *layers, Value *dx,
                          const LayerGradient *gradients, float *scratch) {
   const Plan plan(shape);
   Arena arena(scratch);
-  const GradientScratch memory(plan, arena);
-  const Backward backward{plan, memory, {const_cast<float *>(maps), plan.all, plan.pixels},
+  const GradientScratch<Value> memory(plan, arena);
+  const Backward<Value> backward{plan, memory, {maps, plan.all, plan.pixels},
                           {memory.gradient, plan.all, plan.pixels}};
   const int64_t image_floats = plan.all * plan.pixels;
   run_parallel(plan.split.pieces, [&](int64_t piece) {
@@ -479,7 +514,7 @@ void differentiate_block(const BlockShape &shape, const float *upstream, const f
   });
   for (int64_t index = shape.layers - 1; index >= 0; index--) {
     const int64_t channels = shape.channels(index), at = index * shape.inner;
-    const Planes<const float> between{between_data + index * shape.images * shape.inner * plan.pixels, shape.inner,
+    const Planes<const Value> between{between_data + index * shape.images * shape.inner * plan.pixels, shape.inner,
                                       plan.pixels};
     backward.differentiate_grower(channels, between, layers[index], inner.mean + at, inner.scale + at, features_scale,
                                   gradients[index]);
@@ -490,20 +525,21 @@ void differentiate_block(const BlockShape &shape, const float *upstream, const f
     for (int64_t image = plan.split.begin(piece); image < plan.split.end(piece); image++)
       for (int64_t channel = 0; channel < shape.first; channel++) {
         const Projection by = project_normalized(plan, sums + 2 * channel, features_scale[channel]);
-        primitives().project(by, backward.gradient.at(image, channel), backward.maps.at(image, channel), plan.pixels,
+        primitives<Value>().project(by, backward.gradient.at(image, channel), backward.maps.at(image, channel), plan.pixels,
                              dx + (image * shape.first + channel) * plan.pixels);
       }
   });
 }
 
-void infer_block(const BlockShape &shape, const float *x, const Layer *layers, const float *mean, const float *variance,
-                 const float *inner_mean, const float *inner_variance, float *maps_data, float *scratch) {
+template <typename Value>
+void infer_block(const BlockShape &shape, const Value *x, const Layer *layers, const float *mean, const float *variance,
+                 const float *inner_mean, const float *inner_variance, Value *maps_data, float *scratch) {
   const Plan plan(shape);
   Arena arena(scratch);
-  const InferenceScratch memory(plan, arena);
+  const InferenceScratch<Value> memory(plan, arena);
   const Split &split = plan.split;
-  const Planes<const float> input{x, shape.first, plan.pixels};
-  const Planes<float> maps{maps_data, plan.all, plan.pixels};
+  const Planes<const Value> input{x, shape.first, plan.pixels};
+  const Planes<Value> maps{maps_data, plan.all, plan.pixels};
   const auto deviate = [](const float *variances, int64_t channels, float *scale) {
     for (int64_t i = 0; i < channels; i++)
       scale[i] = static_cast<float>(1 / std::sqrt(static_cast<double>(variances[i]) + EPSILON));
@@ -521,7 +557,7 @@ void infer_block(const BlockShape &shape, const float *x, const Layer *layers, c
     deviate(inner_variance + at, shape.inner, memory.inner_scale);
     memory.grower.pack(plan, layers[index], inner_mean + at, memory.inner_scale);
     each_band([&](int64_t first, int64_t images) {
-      const Planes<float> between{memory.between.mine(), shape.inner, plan.pixels};
+      const Planes<Value> between{memory.between.mine(), shape.inner, plan.pixels};
       memory.reader.run(plan, maps, channels, layers[index], between, first, first, images);
       memory.grower.run(plan, constant(between), first, maps, channels, first, images);
       standardize(plan, constant(maps), channels, maps, channels, shape.growth, mean + channels,
@@ -529,5 +565,19 @@ void infer_block(const BlockShape &shape, const float *x, const Layer *layers, c
     });
   }
 }
+
+#define INSTANTIATE(Value)                                                                                           \
+  template size_t count_scratch<Value>(const BlockShape &);                                                          \
+  template size_t count_gradient_scratch<Value>(const BlockShape &);                                                 \
+  template size_t count_inference_scratch<Value>(const BlockShape &);                                                \
+  template void run_block(const BlockShape &, const Value *, const Layer *, Value *, Value *, const StatisticsOut &, \
+                          const StatisticsOut &, float *);                                                           \
+  template void differentiate_block(const BlockShape &, const Value *, const Value *, const Value *, const float *,  \
+                                    const Statistics &, const Layer *, Value *, const LayerGradient *, float *);     \
+  template void infer_block(const BlockShape &, const Value *, const Layer *, const float *, const float *,          \
+                            const float *, const float *, Value *, float *);
+
+INSTANTIATE(float)
+INSTANTIATE(Bfloat)
 
 }  // namespace native

@@ -1,8 +1,8 @@
-// A dense block with bottleneck in training and inference, float32, on maps (images, channels, height, width).
+// A dense block with bottleneck in training and inference, on maps (images, channels, height, width).
 //
 // A layer reads all earlier maps of its block: norm, ReLU, 1x1 convolution to `inner` maps, norm, ReLU, 3x3 convolution
 // to `growth` maps (Huang et al., arXiv 1608.06993). All readers of a map use the same batch statistics, so maps are
-// normalised once, and each reader scales, shifts and rectifies them again in both directions.
+// normalised once, and each reader scales, shifts and rectifies them again in both directions. Values of maps are float32 or bfloat16, all else is float32.
 #pragma once
 
 #include <cstddef>
@@ -43,23 +43,29 @@ constexpr double EPSILON = 1e-5;
 constexpr int64_t MAX_GROWTH = 1024, MAX_INNER = 4096;  // larger blocks are refused
 
 // Numbers of floats that the functions below need as working memory, aligned to 64 bytes.
+template <typename Value>
 size_t count_scratch(const BlockShape &shape);
+template <typename Value>
 size_t count_gradient_scratch(const BlockShape &shape);
+template <typename Value>
 size_t count_inference_scratch(const BlockShape &shape);
 
 // Runs a block with the statistics of the batch. Writes `maps` (images, all channels, height, width), normalised but not
 // scaled; `between` (layers, images, inner, height, width), the results of the 1x1 convolutions; the statistics of all
 // maps (all channels,) and those between the convolutions (layers, inner).
-void run_block(const BlockShape &shape, const float *x, const Layer *layers, float *maps, float *between,
+template <typename Value>
+void run_block(const BlockShape &shape, const Value *x, const Layer *layers, Value *maps, Value *between,
                const StatisticsOut &features, const StatisticsOut &inner, float *scratch);
 
 // Writes the gradients of x and of all weights, from the gradient of `maps` and what `run_block` wrote.
-void differentiate_block(const BlockShape &shape, const float *upstream, const float *maps, const float *between,
-                         const float *features_scale, const Statistics &inner, const Layer *layers, float *dx,
+template <typename Value>
+void differentiate_block(const BlockShape &shape, const Value *upstream, const Value *maps, const Value *between,
+                         const float *features_scale, const Statistics &inner, const Layer *layers, Value *dx,
                          const LayerGradient *gradients, float *scratch);
 
 // Runs a block with given statistics, means and variances: (all channels,), and (layers, inner) as `inner_*`.
-void infer_block(const BlockShape &shape, const float *x, const Layer *layers, const float *mean, const float *variance,
-                 const float *inner_mean, const float *inner_variance, float *maps, float *scratch);
+template <typename Value>
+void infer_block(const BlockShape &shape, const Value *x, const Layer *layers, const float *mean, const float *variance,
+                 const float *inner_mean, const float *inner_variance, Value *maps, float *scratch);
 
 }  // namespace native

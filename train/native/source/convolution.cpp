@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <utility>
 
 #include "work.h"
 
@@ -10,22 +11,24 @@ namespace native {
 namespace {
 
 // Working memory of both directions; a direction counts and takes only what it uses.
+template <typename Value>
 struct Scratch {
-  float *forward = nullptr, *backward = nullptr, *sums = nullptr;
-  Arena::Each x{}, y{}, columns{}, dy{};
+  Value *packed;
+  float *sums = nullptr;
+  Arena::Each<Value> x, y, arranged, transposed{}, dy{};
 
   Scratch(const ConvolutionShape &shape, const Split &split, const Padding &widest, bool differentiate, Arena &arena) {
-    const int64_t taps = shape.size * shape.size, columns_of = round_up(shape.inputs, LANES);
-    x = arena.take_each(shape.inputs * widest.length());
-    y = arena.take_each(std::max(shape.inputs, shape.outputs) * widest.pixels());
-    if (!differentiate) {
-      forward = arena.take(count_packed(shape.outputs, shape.inputs, taps));
-      return;
-    }
-    backward = arena.take(count_packed(shape.inputs, shape.outputs, taps));
-    columns = arena.take_each(columns_of * widest.length());
-    dy = arena.take_each(shape.outputs * widest.length());
-    sums = arena.take(split.pieces * taps * shape.outputs * columns_of);
+    const int64_t taps = shape.size * shape.size, length = widest.length();
+    int64_t from = shape.inputs, to = shape.outputs;
+    if (differentiate) std::swap(from, to);
+    packed = arena.take<Value>(count_packed<Value>(to, from, taps));
+    x = arena.take_each<Value>(round_up(shape.inputs, LANES) * length);
+    y = arena.take_each<Value>(to * widest.pixels());
+    arranged = arena.take_each<Value>(count_arranged<Value>(from, length));
+    if (!differentiate) return;
+    transposed = arena.take_each<Value>(count_transposed<Value>(widest, shape.inputs, shape.outputs));
+    dy = arena.take_each<Value>(round_up(shape.outputs, LANES) * length);
+    sums = arena.take(split.pieces * taps * count_kernel_sums(shape.inputs, shape.outputs));
   }
 };
 
@@ -35,18 +38,20 @@ Padding padding_of(const ConvolutionShape &shape, int64_t images) {
   return {images, shape.height, shape.width, shape.size / 2};
 }
 
+template <typename Value>
 size_t count(const ConvolutionShape &shape, bool differentiate) {
   const Split split = split_of(shape);
   Arena arena;
-  Scratch(shape, split, padding_of(shape, split.band), differentiate, arena);
+  Scratch<Value>(shape, split, padding_of(shape, split.band), differentiate, arena);
   return arena.used();
 }
 
-void pad_all(const Padding &padding, const float *images, int64_t channels, float *padded) {
+template <typename Value>
+void pad_all(const Padding &padding, const Value *images, int64_t channels, Value *padded) {
   const int64_t plane = padding.height * padding.width;
   for (int64_t channel = 0; channel < channels; channel++)
-    primitives().pad(padding, images + channel * plane, channels * plane, nullptr,
-                     padded + channel * padding.length());
+    primitives<Value>().pad(padding, images + channel * plane, channels * plane, nullptr,
+                            padded + channel * padding.length());
 }
 
 // Where a tap of the kernel reads, from the pixel of its result on.
@@ -55,7 +60,8 @@ int64_t offset_of(const Padding &padding, int64_t size, int64_t tap) {
   return (tap / size - before) * padding.pitch() + tap % size - before;
 }
 
-void unpad_all(const Padding &padding, const float *y, int64_t channels, float *images) {
+template <typename Value>
+void unpad_all(const Padding &padding, const Value *y, int64_t channels, Value *images) {
   const int64_t plane = padding.height * padding.width;
   for (int64_t channel = 0; channel < channels; channel++)
     unpad(padding, y + channel * padding.pixels(), images + channel * plane, channels * plane);
@@ -63,87 +69,103 @@ void unpad_all(const Padding &padding, const float *y, int64_t channels, float *
 
 }  // namespace
 
-size_t count_scratch(const ConvolutionShape &shape) { return count(shape, false); }
+template <typename Value>
+size_t count_scratch(const ConvolutionShape &shape) {
+  return count<Value>(shape, false);
+}
 
-size_t count_gradient_scratch(const ConvolutionShape &shape) { return count(shape, true); }
+template <typename Value>
+size_t count_gradient_scratch(const ConvolutionShape &shape) {
+  return count<Value>(shape, true);
+}
 
-void convolve(const ConvolutionShape &shape, const float *x, const float *kernel, float *y, float *scratch) {
+template <typename Value>
+void convolve(const ConvolutionShape &shape, const Value *x, const float *kernel, Value *y, float *scratch) {
   const Split split = split_of(shape);
   Arena arena(scratch);
-  const Scratch memory(shape, split, padding_of(shape, split.band), false, arena);
+  const Scratch<Value> memory(shape, split, padding_of(shape, split.band), false, arena);
   const int64_t plane = shape.height * shape.width;
-  pack_kernel(kernel, shape.size, shape.inputs, shape.outputs, false, memory.forward);
+  pack_kernel(kernel, shape.size, shape.inputs, shape.outputs, false, memory.packed);
   run_parallel(split.pieces, [&](int64_t piece) {
     split.each_band(piece, [&](int64_t image, int64_t images) {
       const Padding padding = padding_of(shape, images);
       pad_all(padding, x + image * shape.inputs * plane, shape.inputs, memory.x.mine());
-      convolve_padded(padding, shape.size, memory.x.mine(), shape.inputs, memory.forward, shape.outputs, false,
-                      memory.y.mine());
+      const Value *from =
+          arrange(memory.x.mine(), padding.length(), shape.inputs, padding.length(), memory.arranged.mine());
+      convolve_padded(padding, shape.size, from, shape.inputs, memory.packed, shape.outputs, false, memory.y.mine());
       unpad_all(padding, memory.y.mine(), shape.outputs, y + image * shape.outputs * plane);
     });
   });
 }
 
-void differentiate_convolution(const ConvolutionShape &shape, const float *dy, const float *x, const float *kernel,
-                               float *dx, float *d_kernel, float *scratch) {
+template <typename Value>
+void differentiate_convolution(const ConvolutionShape &shape, const Value *dy, const Value *x, const float *kernel,
+                               Value *dx, float *d_kernel, float *scratch) {
   const Split split = split_of(shape);
   Arena arena(scratch);
-  const Scratch memory(shape, split, padding_of(shape, split.band), true, arena);
+  const Scratch<Value> memory(shape, split, padding_of(shape, split.band), true, arena);
   const int64_t plane = shape.height * shape.width, taps = shape.size * shape.size;
-  const int64_t columns = round_up(shape.inputs, LANES), sums = taps * shape.outputs * columns;
-  pack_kernel(kernel, shape.size, shape.inputs, shape.outputs, true, memory.backward);
+  const int64_t sums = taps * count_kernel_sums(shape.inputs, shape.outputs);
+  pack_kernel(kernel, shape.size, shape.inputs, shape.outputs, true, memory.packed);
   run_parallel(split.pieces, [&](int64_t piece) {
     clear(memory.sums + piece * sums, sums);
     split.each_band(piece, [&](int64_t image, int64_t images) {
       const Padding padding = padding_of(shape, images);
       pad_all(padding, x + image * shape.inputs * plane, shape.inputs, memory.x.mine());
       pad_all(padding, dy + image * shape.outputs * plane, shape.outputs, memory.dy.mine());
-      transpose_padded(padding, memory.x.mine(), shape.inputs, memory.columns.mine(), columns);
-      accumulate_kernel(padding, shape.size, memory.dy.mine(), shape.outputs, memory.columns.mine(), columns,
-                        memory.sums + piece * sums);
+      accumulate_kernel(padding, shape.size, memory.dy.mine(), shape.outputs, memory.x.mine(), shape.inputs,
+                        memory.sums + piece * sums, memory.transposed.mine());
       if (dx == nullptr) return;
-      convolve_padded(padding, shape.size, memory.dy.mine(), shape.outputs, memory.backward, shape.inputs, true,
-                      memory.y.mine());
+      const Value *from =
+          arrange(memory.dy.mine(), padding.length(), shape.outputs, padding.length(), memory.arranged.mine());
+      convolve_padded(padding, shape.size, from, shape.outputs, memory.packed, shape.inputs, true, memory.y.mine());
       unpad_all(padding, memory.y.mine(), shape.inputs, dx + image * shape.inputs * plane);
     });
   });
-  finish_kernel(memory.sums, split.pieces, taps, shape.inputs, shape.outputs, d_kernel);
+  finish_kernel<Value>(memory.sums, split.pieces, taps, shape.inputs, shape.outputs, d_kernel);
 }
 
-void convolve_padded(const Padding &padding, int64_t size, const float *x, int64_t inputs, const float *packed,
-                     int64_t outputs, bool backward, float *y) {
-  const int64_t pixels = padding.pixels();
+template <typename Value>
+void convolve_padded(const Padding &padding, int64_t size, const Value *x, int64_t inputs, const Value *packed,
+                     int64_t outputs, bool backward, Value *y) {
+  const int64_t pixels = padding.pixels(), values = std::is_same_v<Value, float> ? 1 : 2;  // a pixel of arranged maps
   int64_t offsets[MAX_SIZE * MAX_SIZE];
   for (int64_t tap = 0; tap < size * size; tap++)
     offsets[tap] = backward ? -offset_of(padding, size, tap) : offset_of(padding, size, tap);
   for (int64_t pixel = 0; pixel < pixels; pixel += TILE)
-    primitives().multiply(x + origin(padding) + pixel, padding.length(), inputs, offsets, size * size, packed, outputs,
-                          y + pixel, pixels, std::min<int64_t>(TILE, pixels - pixel));
+    primitives<Value>().multiply(x + (origin(padding) + pixel) * values, padding.length(), inputs, offsets, size * size,
+                                 packed, outputs, y + pixel, pixels, std::min<int64_t>(TILE, pixels - pixel));
 }
 
-void accumulate_kernel(const Padding &padding, int64_t size, const float *dy, int64_t outputs, const float *x,
-                       int64_t columns, float *sums) {
-  const int64_t pixels = padding.pixels();
+template <typename Value>
+void accumulate_kernel(const Padding &padding, int64_t size, const Value *dy, int64_t outputs, const Value *x,
+                       int64_t inputs, float *sums, Value *transposed) {
+  const Value *rows = x, *others = dy;
+  int64_t number = inputs, columns = outputs;
+  if (TRANSPOSES_INPUTS<Value>) std::swap(rows, others), std::swap(number, columns);
+  const int64_t pitch = round_up(columns, LANES), pixels = padding.pixels(), length = padding.length();
+  for (int64_t pixel = 0; pixel < length; pixel += TILE)
+    primitives<Value>().transpose(others + pixel, length, columns, transposed + pixel * pitch, pitch);
   for (int64_t pixel = 0; pixel < pixels; pixel += TILE)
-    for (int64_t tap = 0; tap < size * size; tap++)
-      primitives().accumulate(dy + origin(padding) + pixel, padding.length(), outputs,
-                              x + (origin(padding) + pixel + offset_of(padding, size, tap)) * columns, columns,
-                              sums + tap * outputs * columns, std::min<int64_t>(TILE, pixels - pixel));
+    for (int64_t tap = 0; tap < size * size; tap++) {
+      const int64_t offset = offset_of(padding, size, tap), at = origin(padding) + pixel;
+      primitives<Value>().accumulate(rows + at + (TRANSPOSES_INPUTS<Value> ? 0 : offset), length, number,
+                                     transposed + (at + (TRANSPOSES_INPUTS<Value> ? offset : 0)) * pitch, pitch,
+                                     sums + tap * count_kernel_sums(inputs, outputs),
+                                     std::min<int64_t>(TILE, pixels - pixel));
+    }
 }
 
-void transpose_padded(const Padding &padding, const float *x, int64_t channels, float *y, int64_t columns) {
-  for (int64_t pixel = 0; pixel < padding.length(); pixel += TILE)
-    primitives().transpose(x + pixel, padding.length(), channels, y + pixel * columns, columns);
-}
-
-void unpad(const Padding &padding, const float *y, float *images, int64_t image_stride) {
+template <typename Value>
+void unpad(const Padding &padding, const Value *y, Value *images, int64_t image_stride) {
   for (int64_t image = 0; image < padding.images; image++)
     for (int64_t row = 0; row < padding.height; row++)
       std::memcpy(images + image * image_stride + row * padding.width, y + image * padding.step() + row * padding.pitch(),
-                  static_cast<size_t>(padding.width) * sizeof(float));
+                  static_cast<size_t>(padding.width) * sizeof(Value));
 }
 
-void pack_kernel(const float *kernel, int64_t size, int64_t inputs, int64_t outputs, bool backward, float *packed) {
+template <typename Value>
+void pack_kernel(const float *kernel, int64_t size, int64_t inputs, int64_t outputs, bool backward, Value *packed) {
   const int64_t taps = size * size, tap = inputs * outputs;
   if (backward) {
     pack_weights(kernel, inputs, outputs, taps, outputs, 1, tap, packed);
@@ -152,13 +174,32 @@ void pack_kernel(const float *kernel, int64_t size, int64_t inputs, int64_t outp
   }
 }
 
+template <typename Value>
 void finish_kernel(float *sums, int64_t pieces, int64_t taps, int64_t inputs, int64_t outputs, float *kernel) {
-  const int64_t columns = round_up(inputs, LANES);
-  add_parts(sums, pieces, taps * outputs * columns);
-  for (int64_t tap = 0; tap < taps; tap++)
+  const int64_t each = count_kernel_sums(inputs, outputs);
+  const int64_t step = TRANSPOSES_INPUTS<Value> ? round_up(inputs, LANES) : round_up(outputs, LANES);
+  add_parts(sums, pieces, taps * each);
+  for (int64_t tap = 0; tap < taps; tap++, sums += each)
     for (int64_t input = 0; input < inputs; input++)
       for (int64_t output = 0; output < outputs; output++)
-        *kernel++ = sums[(tap * outputs + output) * columns + input];
+        *kernel++ = TRANSPOSES_INPUTS<Value> ? sums[output * step + input] : sums[input * step + output];
 }
+
+#define INSTANTIATE(Value)                                                                                            \
+  template size_t count_scratch<Value>(const ConvolutionShape &);                                                     \
+  template size_t count_gradient_scratch<Value>(const ConvolutionShape &);                                            \
+  template void convolve(const ConvolutionShape &, const Value *, const float *, Value *, float *);                   \
+  template void differentiate_convolution(const ConvolutionShape &, const Value *, const Value *, const float *,      \
+                                          Value *, float *, float *);                                                 \
+  template void convolve_padded(const Padding &, int64_t, const Value *, int64_t, const Value *, int64_t, bool,       \
+                                Value *);                                                                             \
+  template void accumulate_kernel(const Padding &, int64_t, const Value *, int64_t, const Value *, int64_t, float *,  \
+                                  Value *);                                                                           \
+  template void unpad(const Padding &, const Value *, Value *, int64_t);                                              \
+  template void pack_kernel(const float *, int64_t, int64_t, int64_t, bool, Value *);                                 \
+  template void finish_kernel<Value>(float *, int64_t, int64_t, int64_t, int64_t, float *);
+
+INSTANTIATE(float)
+INSTANTIATE(Bfloat)
 
 }  // namespace native

@@ -1,4 +1,6 @@
-// Convolutions with stride 1 and padding that keeps height and width, float32, on maps (images, channels, height, width).
+// Convolutions with stride 1 and padding that keeps height and width, on maps (images, channels, height, width).
+//
+// Values of maps are float32 or bfloat16. Kernels are float32, and rounded for maps in bfloat16.
 #pragma once
 
 #include <cstddef>
@@ -16,40 +18,57 @@ struct ConvolutionShape {
 constexpr int64_t MAX_SIZE = 15;
 
 // Numbers of floats that the functions below need as working memory, aligned to 64 bytes.
+template <typename Value>
 size_t count_scratch(const ConvolutionShape &shape);
+template <typename Value>
 size_t count_gradient_scratch(const ConvolutionShape &shape);
 
 // Convolves x with a kernel (size, size, inputs, outputs).
-void convolve(const ConvolutionShape &shape, const float *x, const float *kernel, float *y, float *scratch);
+template <typename Value>
+void convolve(const ConvolutionShape &shape, const Value *x, const float *kernel, Value *y, float *scratch);
 
 // Writes the gradients of x (not if dx is null) and of the kernel.
-void differentiate_convolution(const ConvolutionShape &shape, const float *dy, const float *x, const float *kernel,
-                               float *dx, float *d_kernel, float *scratch);
+template <typename Value>
+void differentiate_convolution(const ConvolutionShape &shape, const Value *dy, const Value *x, const float *kernel,
+                               Value *dx, float *d_kernel, float *scratch);
 
 // The parts, for padded maps: `padding.length()` floats a channel, with the first pixel at `origin`.
 
 inline int64_t origin(const Padding &padding) { return padding.lead() + padding.first(); }
 
-// Convolves padded maps with packed weights; y has `padding.pixels()` floats a channel, the first pixel first. With
-// `backward`, computes the gradient of the convolution's input from that of its result.
-void convolve_padded(const Padding &padding, int64_t size, const float *x, int64_t inputs, const float *packed,
-                     int64_t outputs, bool backward, float *y);
+// Convolves padded maps, arranged, with packed weights; y has `padding.pixels()` values a channel, the first pixel first.
+// With `backward`, computes the gradient of the convolution's input from that of its result.
+template <typename Value>
+void convolve_padded(const Padding &padding, int64_t size, const Value *x, int64_t inputs, const Value *packed,
+                     int64_t outputs, bool backward, Value *y);
 
-// Adds to sums (size * size, outputs, columns) the gradient of the kernel, from the padded gradient dy of the result and
-// the padded maps x as (pixels, columns): the inputs, and zeros up to a multiple of LANES.
-void accumulate_kernel(const Padding &padding, int64_t size, const float *dy, int64_t outputs, const float *x,
-                       int64_t columns, float *sums);
-
-// Transposes padded maps for `accumulate_kernel`.
-void transpose_padded(const Padding &padding, const float *x, int64_t channels, float *y, int64_t columns);
+// Adds to `size` * `size` * `count_kernel_sums` sums the gradient of a kernel, from padded maps x and the padded gradient
+// dy of the result. One of both is transposed: in float32 the inputs, of which layers have more than outputs, so that
+// sums fill vectors. In bfloat16 the outputs, because two pixels are kept together, and the inputs are shifted by one.
+// Padded maps have memory for a multiple of LANES channels.
+template <typename Value>
+void accumulate_kernel(const Padding &padding, int64_t size, const Value *dy, int64_t outputs, const Value *x,
+                       int64_t inputs, float *sums, Value *transposed);
+template <typename Value>
+constexpr bool TRANSPOSES_INPUTS = std::is_same_v<Value, float>;
+template <typename Value>
+int64_t count_transposed(const Padding &padding, int64_t inputs, int64_t outputs) {
+  return round_up(TRANSPOSES_INPUTS<Value> ? inputs : outputs, LANES) * padding.length();
+}
+inline int64_t count_kernel_sums(int64_t inputs, int64_t outputs) {
+  return round_up(inputs, LANES) * round_up(outputs, LANES);
+}
 
 // Copies one channel from the result of `convolve_padded` to images that are `image_stride` floats apart.
-void unpad(const Padding &padding, const float *y, float *images, int64_t image_stride);
+template <typename Value>
+void unpad(const Padding &padding, const Value *y, Value *images, int64_t image_stride);
 
 // Packs a kernel (size, size, inputs, outputs) for `convolve_padded`.
-void pack_kernel(const float *kernel, int64_t size, int64_t inputs, int64_t outputs, bool backward, float *packed);
+template <typename Value>
+void pack_kernel(const float *kernel, int64_t size, int64_t inputs, int64_t outputs, bool backward, Value *packed);
 
 // Adds up the sums of all pieces and writes them as a kernel.
+template <typename Value>
 void finish_kernel(float *sums, int64_t pieces, int64_t taps, int64_t inputs, int64_t outputs, float *kernel);
 
 }  // namespace native

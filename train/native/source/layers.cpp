@@ -58,24 +58,27 @@ struct Rectifier {
     const float value = std::fma(x, scale, shift);
     return value <= 0.0f ? 0.0f : value;
   }
-  void run(const float *from, int64_t count, float *to) const {
-    INDEPENDENT for (int64_t i = 0; i < count; ++i) to[i] = at(from[i]);
+  template <typename From, typename To>
+  void run(const From *from, int64_t count, To *to) const {
+    INDEPENDENT for (int64_t i = 0; i < count; ++i) narrow(at(widen(from[i])), to[i]);
   }
 };
 
 // Returns the larger one, or the one that is not a number.
 float larger(float x, float y) { return y > x || y != y ? y : x; }
 
-void average_squares(const MapsShape &shape, const Rectifier &rectifier, const float *from, float *to) {
+template <typename Value>
+void average_squares(const MapsShape &shape, const Rectifier &rectifier, const Value *from, Value *to) {
   const int64_t height = shape.height / 2, width = shape.width / 2;
   for (int64_t row = 0; row < height; ++row)
     for (int64_t start = 0; start < width; start += COLUMNS) {
       const int64_t count = std::min(width - start, COLUMNS);
-      float *y = to + row * width + start, above[2 * COLUMNS], below[2 * COLUMNS];
+      float above[2 * COLUMNS], below[2 * COLUMNS];
+      Value *y = to + row * width + start;
       rectifier.run(from + 2 * (row * shape.width + start), 2 * count, above);
       rectifier.run(from + 2 * (row * shape.width + start) + shape.width, 2 * count, below);
       INDEPENDENT for (int64_t i = 0; i < count; ++i)
-        y[i] = ((above[2 * i] + above[2 * i + 1]) + (below[2 * i] + below[2 * i + 1])) * 0.25f;
+        narrow(((above[2 * i] + above[2 * i + 1]) + (below[2 * i] + below[2 * i + 1])) * 0.25f, y[i]);
     }
 }
 
@@ -87,7 +90,8 @@ struct Window {
       : begin(std::max<int64_t>(2 * number - size % 2, 0)), end(std::min(2 * number - size % 2 + 3, size)) {}
 };
 
-void take_maxima(const MapsShape &shape, const Rectifier &rectifier, const float *from, float *to) {
+template <typename Value>
+void take_maxima(const MapsShape &shape, const Rectifier &rectifier, const Value *from, Value *to) {
   const int64_t height = pool(Pooling::MAXIMUM, shape.height), width = pool(Pooling::MAXIMUM, shape.width);
   for (int64_t row = 0; row < height; ++row)
     for (int64_t start = 0; start < width; start += COLUMNS) {
@@ -102,84 +106,100 @@ void take_maxima(const MapsShape &shape, const Rectifier &rectifier, const float
         INDEPENDENT for (int64_t j = 0; j < last - first; ++j) inside[j] = larger(inside[j], next[j]);
       }
       INDEPENDENT for (int64_t i = 0; i < count; ++i)
-        to[row * width + start + i] = larger(larger(highest[2 * i], highest[2 * i + 1]), highest[2 * i + 2]);
+        narrow(larger(larger(highest[2 * i], highest[2 * i + 1]), highest[2 * i + 2]), to[row * width + start + i]);
     }
 }
 
 // Gives each pixel of one map its share of the gradient of its square.
-void spread_squares(const MapsShape &shape, const float *from, float *to) {
+template <typename Value>
+void spread_squares(const MapsShape &shape, const Value *from, Value *to) {
   const int64_t width = shape.width / 2;
   for (int64_t row = 0; row < shape.height; ++row, to += shape.width) {
     if (row == shape.height / 2 * 2) {
-      std::memset(to, 0, static_cast<size_t>(shape.width) * sizeof(float));
+      std::memset(to, 0, static_cast<size_t>(shape.width) * sizeof(Value));
       continue;
     }
-    INDEPENDENT for (int64_t i = 0; i < width; ++i) to[2 * i] = to[2 * i + 1] = from[row / 2 * width + i] * 0.25f;
-    if (shape.width % 2) to[shape.width - 1] = 0.0f;
+    INDEPENDENT for (int64_t i = 0; i < width; ++i) {
+      Value share;
+      narrow(widen(from[row / 2 * width + i]) * 0.25f, share);
+      to[2 * i] = to[2 * i + 1] = share;
+    }
+    if (shape.width % 2) to[shape.width - 1] = Value{};
   }
 }
 
 // Gives the gradient of each maximum to its pixel.
-void spread_maxima(const MapsShape &shape, const Rectifier &rectifier, const float *x, const float *from, float *to) {
+template <typename Value>
+void spread_maxima(const MapsShape &shape, const Rectifier &rectifier, const Value *x, const Value *from, Value *to) {
   const int64_t height = pool(Pooling::MAXIMUM, shape.height), width = pool(Pooling::MAXIMUM, shape.width);
-  std::memset(to, 0, static_cast<size_t>(shape.pixels()) * sizeof(float));
+  std::memset(to, 0, static_cast<size_t>(shape.pixels()) * sizeof(Value));
   for (int64_t row = 0; row < height; ++row)
     for (int64_t column = 0; column < width; ++column) {
       const Window rows(row, shape.height), columns(column, shape.width);
       int64_t best = rows.begin * shape.width + columns.begin;
-      float highest = rectifier.at(x[best]);
+      float highest = rectifier.at(widen(x[best]));
       for (int64_t i = rows.begin; i < rows.end; ++i)
         for (int64_t j = columns.begin; j < columns.end; ++j) {
-          const float value = rectifier.at(x[i * shape.width + j]);
+          const float value = rectifier.at(widen(x[i * shape.width + j]));
           if (value > highest) highest = value, best = i * shape.width + j;
         }
-      to[best] += from[row * width + column];
+      narrow(widen(to[best]) + widen(from[row * width + column]), to[best]);
     }
 }
 
 }  // namespace
 
-void scale_rectify(const MapsShape &shape, const float *x, const float *gamma, const float *beta, Pooling pooling,
-                   float *y) {
+template <typename Value>
+void scale_rectify(const MapsShape &shape, const Value *x, const float *gamma, const float *beta, Pooling pooling,
+                   Value *y) {
   const int64_t pixels = shape.pixels(), pooled = pool(pooling, shape.height) * pool(pooling, shape.width);
   run_parallel(shape.images * shape.channels, [=](int64_t map) {
     const Rectifier rectifier{gamma[map % shape.channels], beta[map % shape.channels]};
-    const float *from = x + map * pixels;
-    float *to = y + map * pooled;
+    const Value *from = x + map * pixels;
+    Value *to = y + map * pooled;
     if (pooling == Pooling::AVERAGE) return average_squares(shape, rectifier, from, to);
     if (pooling == Pooling::MAXIMUM) return take_maxima(shape, rectifier, from, to);
     rectifier.run(from, pixels, to);
   });
 }
 
-void differentiate_scale_rectify(const MapsShape &shape, const float *dy, const float *x, const float *gamma,
-                                 const float *beta, Pooling pooling, float *dx, float *d_gamma, float *d_beta) {
+template <typename Value>
+void differentiate_scale_rectify(const MapsShape &shape, const Value *dy, const Value *x, const float *gamma,
+                                 const float *beta, Pooling pooling, Value *dx, float *d_gamma, float *d_beta) {
   const int64_t pixels = shape.pixels(), pooled = pool(pooling, shape.height) * pool(pooling, shape.width);
   run_parallel(shape.channels, [=](int64_t channel) {
     const Rectifier rectifier{gamma[channel], beta[channel]};
     double sums[2] = {};
     for (int64_t image = 0; image < shape.images; ++image) {
       const int64_t map = image * shape.channels + channel;
-      const float *from = x + map * pixels, *above = dy + map * pooled;
-      float *to = dx + map * pixels;
+      const Value *from = x + map * pixels, *above = dy + map * pooled;
+      Value *to = dx + map * pixels;
       if (pooling == Pooling::AVERAGE) spread_squares(shape, above, to);
       if (pooling == Pooling::MAXIMUM) spread_maxima(shape, rectifier, from, above, to);
-      const float *upstream = pooling == Pooling::NONE ? above : to;
+      const Value *upstream = pooling == Pooling::NONE ? above : to;
       INDEPENDENT for (int64_t i = 0; i < pixels; ++i)
-        to[i] = std::fma(from[i], rectifier.scale, rectifier.shift) <= 0.0f ? 0.0f : upstream[i];
-      primitives().sum(to, from, pixels, sums);
-      for (int64_t i = 0; i < pixels; ++i) to[i] *= rectifier.scale;
+        narrow(std::fma(widen(from[i]), rectifier.scale, rectifier.shift) <= 0.0f ? 0.0f : widen(upstream[i]), to[i]);
+      primitives<Value>().sum(to, from, pixels, sums);
+      for (int64_t i = 0; i < pixels; ++i) narrow(widen(to[i]) * rectifier.scale, to[i]);
     }
     d_beta[channel] = static_cast<float>(sums[0]);
     d_gamma[channel] = static_cast<float>(sums[1]);
   });
 }
 
+#define INSTANTIATE(Value)                                                                                              \
+  template void scale_rectify(const MapsShape &, const Value *, const float *, const float *, Pooling, Value *);        \
+  template void differentiate_scale_rectify(const MapsShape &, const Value *, const Value *, const float *,             \
+                                            const float *, Pooling, Value *, float *, float *);
+
+INSTANTIATE(float)
+INSTANTIATE(Bfloat)
+
 void average_pixels(const MapsShape &shape, const float *x, float *y) {
   const int64_t pixels = shape.pixels();
   run_parallel(shape.images * shape.channels, [=](int64_t map) {
     double sums[2] = {};
-    primitives().sum(x + map * pixels, x + map * pixels, pixels, sums);
+    primitives<float>().sum(x + map * pixels, x + map * pixels, pixels, sums);
     y[map] = static_cast<float>(sums[0] / static_cast<double>(pixels));
   });
 }

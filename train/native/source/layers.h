@@ -1,4 +1,5 @@
-// The parts of a network outside of convolutions and blocks, float32, on maps (images, channels, height, width).
+// The parts of a network outside of convolutions and blocks, on maps (images, channels, height, width). Values
+// are float32, or bfloat16 in maps that are scaled and rectified.
 //
 // Each sum has one order of additions that depends on the shapes alone. Products of two floats are exact in double, in
 // which sums are made, so fused and separate multiply-adds agree.
@@ -26,12 +27,14 @@ inline int64_t pool(Pooling pooling, int64_t size) {
 }
 
 // y = max(gamma x + beta, 0) by channel, pooled; a value that is not a number stays.
-void scale_rectify(const MapsShape &shape, const float *x, const float *gamma, const float *beta, Pooling pooling,
-                   float *y);
+template <typename Value>
+void scale_rectify(const MapsShape &shape, const Value *x, const float *gamma, const float *beta, Pooling pooling,
+                   Value *y);
 
 // Writes the gradients; without pooling dx may be dy. The gradient of a maximum goes to the first of equal pixels.
-void differentiate_scale_rectify(const MapsShape &shape, const float *dy, const float *x, const float *gamma,
-                                 const float *beta, Pooling pooling, float *dx, float *d_gamma, float *d_beta);
+template <typename Value>
+void differentiate_scale_rectify(const MapsShape &shape, const Value *dy, const Value *x, const float *gamma,
+                                 const float *beta, Pooling pooling, Value *dx, float *d_gamma, float *d_beta);
 
 // Averages all pixels of a map: y (images, channels). `shape` is that of x.
 void average_pixels(const MapsShape &shape, const float *x, float *y);

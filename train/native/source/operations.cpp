@@ -18,6 +18,9 @@ namespace {
 
 constexpr int MAX_RANK = 4;
 
+template <typename Value>
+constexpr int TYPE = std::is_same_v<Value, float> ? TF_FLOAT : std::is_same_v<Value, Bfloat> ? TF_BFLOAT16 : TF_INT32;
+
 // The shape of a tensor of any rank; -1: not known yet.
 struct Shape {
   int rank = -1;
@@ -73,21 +76,23 @@ class Call {
   }
 
   // Makes an output, in the memory of an input of the same shape if nothing else uses that.
-  float *write(int index, const int64_t *sizes, int rank, int reused = -1) {
+  template <typename Value = float>
+  Value *write(int index, const int64_t *sizes, int rank, int reused = -1) {
     int64_t elements = 1;
     for (int axis = 0; axis < rank && !failed(); ++axis)
       if (sizes[axis] < least_ || __builtin_mul_overflow(elements, sizes[axis], &elements) || elements > INT64_MAX / 8)
         fail("output %d would have a size of %lld, or too many elements", index, static_cast<long long>(sizes[axis]));
     if (failed()) return nullptr;
     int forwarded = -1;
-    return take(reused < 0 ? TF_AllocateOutput(context_, index, TF_FLOAT, sizes, rank,
-                                               static_cast<size_t>(elements) * sizeof(float), status_)
-                           : TF_ForwardInputOrAllocateOutput(context_, &reused, 1, index, sizes, rank, &forwarded,
-                                                             status_),
-                true);
+    return take<Value>(reused < 0 ? TF_AllocateOutput(context_, index, TYPE<Value>, sizes, rank,
+                                                      static_cast<size_t>(elements) * sizeof(Value), status_)
+                                  : TF_ForwardInputOrAllocateOutput(context_, &reused, 1, index, sizes, rank, &forwarded,
+                                                                    status_),
+                       true);
   }
-  float *write(int index, std::initializer_list<int64_t> sizes, int reused = -1) {
-    return write(index, sizes.begin(), static_cast<int>(sizes.size()), reused);
+  template <typename Value = float>
+  Value *write(int index, std::initializer_list<int64_t> sizes, int reused = -1) {
+    return write<Value>(index, sizes.begin(), static_cast<int>(sizes.size()), reused);
   }
 
   // Returns working memory until the end of the call, aligned to 64 bytes. A call may ask once.
@@ -99,7 +104,7 @@ class Call {
     const auto elements = static_cast<int64_t>(floats ? floats : 1);
     if (failed()) return nullptr;
     scratch_ = TF_AllocateTemp(context_, TF_FLOAT, &elements, 1, &attributes, status_);
-    return take(scratch_, false);
+    return take<float>(scratch_, false);
   }
 
   // Makes an array; TensorFlow is told if there is no memory.
@@ -111,12 +116,13 @@ class Call {
   }
 
  private:
-  float *take(TF_Tensor *tensor, bool once) {
+  template <typename Value>
+  Value *take(TF_Tensor *tensor, bool once) {
     if (failed() || !tensor) {
       if (!failed()) TF_SetStatus(status_, TF_RESOURCE_EXHAUSTED, "out of memory");
       return nullptr;
     }
-    auto *values = static_cast<float *>(TF_TensorData(tensor));
+    auto *values = static_cast<Value *>(TF_TensorData(tensor));
     if (once) TF_DeleteTensor(tensor);  // the context keeps the values
     return values;
   }
@@ -130,7 +136,7 @@ class Call {
     if (failed()) return nullptr;
     if (rank < 0 && TF_NumDims(tensor) <= MAX_RANK) rank = *filled_rank = TF_NumDims(tensor);
     const auto *values = static_cast<const Value *>(TF_TensorData(tensor));
-    check(index, tensor, sizes, rank, std::is_same<Value, float>::value ? TF_FLOAT : TF_INT32);
+    check(index, tensor, sizes, rank, TYPE<Value>);
     TF_DeleteTensor(tensor);  // the context keeps the values
     return failed() ? nullptr : values;
   }
@@ -187,29 +193,31 @@ std::unique_ptr<Layer[]> read_layers(Call &call, int start, BlockShape &shape) {
   return layers;
 }
 
+template <typename Value>
 void block(Call &call) {
   BlockShape s{};
-  const float *x = call.read(0, {&s.images, &s.first, &s.height, &s.width});
+  const Value *x = call.read<Value>(0, {&s.images, &s.first, &s.height, &s.width});
   const auto layers = read_layers(call, 1, s);
   if (call.failed()) return;
   const int64_t channels = s.channels(s.layers);
-  float *maps = call.write(0, {s.images, channels, s.height, s.width});
-  float *between = call.write(1, {s.layers, s.images, s.inner, s.height, s.width});
+  Value *maps = call.write<Value>(0, {s.images, channels, s.height, s.width});
+  Value *between = call.write<Value>(1, {s.layers, s.images, s.inner, s.height, s.width});
   const StatisticsOut features{call.write(2, {channels}), call.write(3, {channels}), call.write(4, {channels})};
   const StatisticsOut inner{call.write(5, {s.layers, s.inner}), call.write(6, {s.layers, s.inner}),
                             call.write(7, {s.layers, s.inner})};
-  float *scratch = call.borrow(call.failed() ? 0 : count_scratch(s));
+  float *scratch = call.borrow(call.failed() ? 0 : count_scratch<Value>(s));
   if (!call.failed()) run_block(s, x, layers.get(), maps, between, features, inner, scratch);
 }
 
+template <typename Value>
 void block_gradient(Call &call) {
   BlockShape s{};
   int64_t channels = 0;
-  const float *upstream = call.read(0, {&s.images, &channels, &s.height, &s.width});
-  const float *maps = call.read(1, {&s.images, &channels, &s.height, &s.width});
+  const Value *upstream = call.read<Value>(0, {&s.images, &channels, &s.height, &s.width});
+  const Value *maps = call.read<Value>(1, {&s.images, &channels, &s.height, &s.width});
   const auto layers = read_layers(call, 7, s);
   const int64_t count = s.layers;
-  const float *between = call.read(2, {&s.layers, &s.images, &s.inner, &s.height, &s.width});
+  const Value *between = call.read<Value>(2, {&s.layers, &s.images, &s.inner, &s.height, &s.width});
   const float *scale = call.read(3, {&channels});
   const Statistics inner{call.read(4, {&s.layers, &s.inner}), call.read(5, {&s.layers, &s.inner}),
                          call.read(6, {&s.layers, &s.inner})};
@@ -217,7 +225,7 @@ void block_gradient(Call &call) {
   if (!count) s.first = channels;
   if (call.failed()) return;
   if (s.channels(s.layers) != channels) return call.fail("the layers do not make the block's maps");
-  float *dx = call.write(0, {s.images, s.first, s.height, s.width});
+  Value *dx = call.write<Value>(0, {s.images, s.first, s.height, s.width});
   const auto gradients = call.make<LayerGradient>(s.layers);
   for (int64_t i = 0; i < s.layers && !call.failed(); ++i) {
     const int at = 1 + static_cast<int>(i) * WEIGHTS;
@@ -226,14 +234,15 @@ void block_gradient(Call &call) {
                     call.write(at + 3, {s.inner}),       call.write(at + 4, {s.inner}),
                     call.write(at + 5, {3, 3, s.inner, s.growth})};
   }
-  float *scratch = call.borrow(call.failed() ? 0 : count_gradient_scratch(s));
+  float *scratch = call.borrow(call.failed() ? 0 : count_gradient_scratch<Value>(s));
   if (!call.failed())
     differentiate_block(s, upstream, maps, between, scale, inner, layers.get(), dx, gradients.get(), scratch);
 }
 
+template <typename Value>
 void block_inference(Call &call) {
   BlockShape s{};
-  const float *x = call.read(0, {&s.images, &s.first, &s.height, &s.width});
+  const Value *x = call.read<Value>(0, {&s.images, &s.first, &s.height, &s.width});
   const auto layers = read_layers(call, 5, s);
   if (call.failed()) return;
   const int64_t count = s.layers;
@@ -241,8 +250,8 @@ void block_inference(Call &call) {
   const float *mean = call.read(1, {&channels}), *variance = call.read(2, {&channels});
   const float *inner_mean = call.read(3, {&s.layers, &s.inner}), *inner_variance = call.read(4, {&s.layers, &s.inner});
   check_layers(call, s.layers, count);
-  float *maps = call.write(0, {s.images, channels, s.height, s.width});
-  float *scratch = call.borrow(call.failed() ? 0 : count_inference_scratch(s));
+  Value *maps = call.write<Value>(0, {s.images, channels, s.height, s.width});
+  float *scratch = call.borrow(call.failed() ? 0 : count_inference_scratch<Value>(s));
   if (!call.failed()) infer_block(s, x, layers.get(), mean, variance, inner_mean, inner_variance, maps, scratch);
 }
 
@@ -254,43 +263,46 @@ const float *read_kernel(Call &call, int index, ConvolutionShape &s) {
   return kernel;
 }
 
+template <typename Value>
 void convolution(Call &call) {
   ConvolutionShape s{};
-  const float *x = call.read(0, {&s.images, &s.inputs, &s.height, &s.width}), *kernel = read_kernel(call, 1, s);
-  float *y = call.write(0, {s.images, s.outputs, s.height, s.width});
-  float *scratch = call.borrow(call.failed() ? 0 : count_scratch(s));
+  const Value *x = call.read<Value>(0, {&s.images, &s.inputs, &s.height, &s.width});
+  const float *kernel = read_kernel(call, 1, s);
+  Value *y = call.write<Value>(0, {s.images, s.outputs, s.height, s.width});
+  float *scratch = call.borrow(call.failed() ? 0 : count_scratch<Value>(s));
   if (!call.failed()) convolve(s, x, kernel, y, scratch);
 }
 
-template <bool with_dx>
+template <typename Value, bool with_dx>
 void convolution_gradient(Call &call) {
   ConvolutionShape s{};
-  const float *dy = call.read(0, {&s.images, &s.outputs, &s.height, &s.width});
-  const float *x = call.read(1, {&s.images, &s.inputs, &s.height, &s.width}), *kernel = read_kernel(call, 2, s);
+  const Value *dy = call.read<Value>(0, {&s.images, &s.outputs, &s.height, &s.width});
+  const Value *x = call.read<Value>(1, {&s.images, &s.inputs, &s.height, &s.width});
+  const float *kernel = read_kernel(call, 2, s);
   float *d_kernel = call.write(0, {s.size, s.size, s.inputs, s.outputs});
-  float *dx = with_dx ? call.write(1, {s.images, s.inputs, s.height, s.width}) : nullptr;
-  float *scratch = call.borrow(call.failed() ? 0 : count_gradient_scratch(s));
+  Value *dx = with_dx ? call.write<Value>(1, {s.images, s.inputs, s.height, s.width}) : nullptr;
+  float *scratch = call.borrow(call.failed() ? 0 : count_gradient_scratch<Value>(s));
   if (!call.failed()) differentiate_convolution(s, dy, x, kernel, dx, d_kernel, scratch);
 }
 
-template <Pooling pooling>
+template <typename Value, Pooling pooling>
 void rectifier(Call &call) {
   MapsShape s{};
-  const float *x = call.read(0, {&s.images, &s.channels, &s.height, &s.width});
+  const Value *x = call.read<Value>(0, {&s.images, &s.channels, &s.height, &s.width});
   const float *gamma = call.read(1, {&s.channels}), *beta = call.read(2, {&s.channels});
-  float *y = call.write(0, {s.images, s.channels, pool(pooling, s.height), pool(pooling, s.width)});
+  Value *y = call.write<Value>(0, {s.images, s.channels, pool(pooling, s.height), pool(pooling, s.width)});
   if (!call.failed()) scale_rectify(s, x, gamma, beta, pooling, y);
 }
 
-template <Pooling pooling>
+template <typename Value, Pooling pooling>
 void rectifier_gradient(Call &call) {
   MapsShape s{};
-  const float *x = call.read(1, {&s.images, &s.channels, &s.height, &s.width});
+  const Value *x = call.read<Value>(1, {&s.images, &s.channels, &s.height, &s.width});
   const float *gamma = call.read(2, {&s.channels}), *beta = call.read(3, {&s.channels});
   int64_t height = pool(pooling, s.height), width = pool(pooling, s.width);
   if (!call.failed() && (height < 1 || width < 1)) return call.fail("maps of one row or column have no squares");
-  const float *dy = call.read(0, {&s.images, &s.channels, &height, &width});
-  float *dx = call.write(0, {s.images, s.channels, s.height, s.width}, pooling == Pooling::NONE ? 0 : -1);
+  const Value *dy = call.read<Value>(0, {&s.images, &s.channels, &height, &width});
+  Value *dx = call.write<Value>(0, {s.images, s.channels, s.height, s.width}, pooling == Pooling::NONE ? 0 : -1);
   float *d_gamma = call.write(1, {s.channels}), *d_beta = call.write(2, {s.channels});
   if (!call.failed()) differentiate_scale_rectify(s, dy, x, gamma, beta, pooling, dx, d_gamma, d_beta);
 }
@@ -358,63 +370,72 @@ void power(Call &call) {
 
 using Words = std::initializer_list<const char *>;
 
-// Makes an operation known to TensorFlow. Python sets the shapes of its results.
+// Makes a kernel of an operation known to TensorFlow, for a type of maps, or for any if that is 0.
 template <void (*run)(Call &)>
+void define_kernel(const char *name, int type, TSL_Status *status) {
+  TF_KernelBuilder *kernel = TF_NewKernelBuilder(
+      name, "CPU", [](TF_OpKernelConstruction *) -> void * { return nullptr; },
+      [](void *, TF_OpKernelContext *context) {
+        Call call(context);
+        run(call);
+      },
+      [](void *) {});
+  if (type) TF_KernelBuilder_TypeConstraint(kernel, "T", type, status);
+  if (TF_GetCode(status) == TF_OK) TF_RegisterKernelBuilder(name, kernel, status);
+}
+
+// Makes an operation known to TensorFlow; a second function is for maps in bfloat16. Python sets the shapes of results.
+template <void (*run)(Call &), void (*run_bfloat)(Call &) = nullptr>
 void define(const char *name, Words inputs, Words outputs, Words attributes = {}) {
   TSL_Status *status = TF_NewStatus();
   TF_OpDefinitionBuilder *definition = TF_NewOpDefinitionBuilder(name);
+  if (run_bfloat) TF_OpDefinitionBuilderAddAttr(definition, "T: {float, bfloat16}");
   for (const char *text : attributes) TF_OpDefinitionBuilderAddAttr(definition, text);
   for (const char *text : inputs) TF_OpDefinitionBuilderAddInput(definition, text);
   for (const char *text : outputs) TF_OpDefinitionBuilderAddOutput(definition, text);
   TF_OpDefinitionBuilderSetShapeInferenceFunction(definition, TF_ShapeInferenceContextSetUnknownShape);
   TF_RegisterOpDefinition(definition, status);
-  if (TF_GetCode(status) == TF_OK) {
-    TF_KernelBuilder *kernel = TF_NewKernelBuilder(
-        name, "CPU", [](TF_OpKernelConstruction *) -> void * { return nullptr; },
-        [](void *, TF_OpKernelContext *context) {
-          Call call(context);
-          run(call);
-        },
-        [](void *) {});
-    TF_RegisterKernelBuilder(name, kernel, status);
-  }
+  if (TF_GetCode(status) == TF_OK) define_kernel<run>(name, run_bfloat ? TF_FLOAT : 0, status);
+  if constexpr (run_bfloat != nullptr)
+    if (TF_GetCode(status) == TF_OK) define_kernel<run_bfloat>(name, TF_BFLOAT16, status);
   if (TF_GetCode(status) != TF_OK) std::fprintf(stderr, "native kernels: %s: %s\n", name, TF_Message(status));
   TF_DeleteStatus(status);
+}
+
+template <Pooling pooling>
+void define_rectifiers(const char *forward, const char *backward) {
+  define<rectifier<float, pooling>, rectifier<Bfloat, pooling>>(forward, {"x: T", "gamma: float", "beta: float"},
+                                                                {"y: T"});
+  define<rectifier_gradient<float, pooling>, rectifier_gradient<Bfloat, pooling>>(
+      backward, {"dy: T", "x: T", "gamma: float", "beta: float"}, {"dx: T", "d_gamma: float", "d_beta: float"});
 }
 
 __attribute__((constructor)) void define_all() {
   if (!TF_NewOpDefinitionBuilder) return;  // TensorFlow is not loaded
   const Words weights_attribute = {"count: int >= 0"};
   const char *weights = "weights: count * float";
-  define<block>("ToolkitBlock", {"x: float", weights},
-                {"maps: float", "between: float", "mean: float", "variance: float", "scale: float",
-                 "inner_mean: float", "inner_variance: float", "inner_scale: float"},
-                weights_attribute);
-  define<block_gradient>("ToolkitBlockGradient",
-                         {"upstream: float", "maps: float", "between: float", "scale: float", "inner_mean: float",
-                          "inner_variance: float", "inner_scale: float", weights},
-                         {"dx: float", "gradients: count * float"}, weights_attribute);
-  define<block_inference>("ToolkitBlockInference",
-                          {"x: float", "mean: float", "variance: float", "inner_mean: float", "inner_variance: float",
-                           weights},
-                          {"maps: float"}, weights_attribute);
-  define<convolution>("ToolkitConvolution", {"x: float", "kernel: float"}, {"y: float"});
-  define<convolution_gradient<true>>("ToolkitConvolutionGradient", {"dy: float", "x: float", "kernel: float"},
-                                     {"d_kernel: float", "dx: float"});
-  define<convolution_gradient<false>>("ToolkitConvolutionKernelGradient", {"dy: float", "x: float", "kernel: float"},
-                                      {"d_kernel: float"});
-  const Words rectifier_inputs = {"x: float", "gamma: float", "beta: float"};
-  const Words rectifier_gradient_inputs = {"dy: float", "x: float", "gamma: float", "beta: float"};
-  const Words rectifier_gradients = {"dx: float", "d_gamma: float", "d_beta: float"};
-  define<rectifier<Pooling::NONE>>("ToolkitScaleRectify", rectifier_inputs, {"y: float"});
-  define<rectifier<Pooling::AVERAGE>>("ToolkitScaleRectifyAverage", rectifier_inputs, {"y: float"});
-  define<rectifier<Pooling::MAXIMUM>>("ToolkitScaleRectifyMaximum", rectifier_inputs, {"y: float"});
-  define<rectifier_gradient<Pooling::NONE>>("ToolkitScaleRectifyGradient", rectifier_gradient_inputs,
-                                            rectifier_gradients);
-  define<rectifier_gradient<Pooling::AVERAGE>>("ToolkitScaleRectifyAverageGradient", rectifier_gradient_inputs,
-                                               rectifier_gradients);
-  define<rectifier_gradient<Pooling::MAXIMUM>>("ToolkitScaleRectifyMaximumGradient", rectifier_gradient_inputs,
-                                               rectifier_gradients);
+  define<block<float>, block<Bfloat>>("ToolkitBlock", {"x: T", weights},
+                                      {"maps: T", "between: T", "mean: float", "variance: float", "scale: float",
+                                       "inner_mean: float", "inner_variance: float", "inner_scale: float"},
+                                      weights_attribute);
+  define<block_gradient<float>, block_gradient<Bfloat>>(
+      "ToolkitBlockGradient",
+      {"upstream: T", "maps: T", "between: T", "scale: float", "inner_mean: float", "inner_variance: float",
+       "inner_scale: float", weights},
+      {"dx: T", "gradients: count * float"}, weights_attribute);
+  define<block_inference<float>, block_inference<Bfloat>>(
+      "ToolkitBlockInference",
+      {"x: T", "mean: float", "variance: float", "inner_mean: float", "inner_variance: float", weights}, {"maps: T"},
+      weights_attribute);
+  define<convolution<float>, convolution<Bfloat>>("ToolkitConvolution", {"x: T", "kernel: float"}, {"y: T"});
+  const Words convolution_gradient_inputs = {"dy: T", "x: T", "kernel: float"};
+  define<convolution_gradient<float, true>, convolution_gradient<Bfloat, true>>(
+      "ToolkitConvolutionGradient", convolution_gradient_inputs, {"d_kernel: float", "dx: T"});
+  define<convolution_gradient<float, false>, convolution_gradient<Bfloat, false>>(
+      "ToolkitConvolutionKernelGradient", convolution_gradient_inputs, {"d_kernel: float"});
+  define_rectifiers<Pooling::NONE>("ToolkitScaleRectify", "ToolkitScaleRectifyGradient");
+  define_rectifiers<Pooling::AVERAGE>("ToolkitScaleRectifyAverage", "ToolkitScaleRectifyAverageGradient");
+  define_rectifiers<Pooling::MAXIMUM>("ToolkitScaleRectifyMaximum", "ToolkitScaleRectifyMaximumGradient");
   define<average>("ToolkitAveragePixels", {"x: float"}, {"y: float"});
   define<average_gradient>("ToolkitAveragePixelsGradient", {"dy: float", "size: int32"}, {"dx: float"});
   define<dense>("ToolkitDense", {"x: float", "kernel: float", "bias: float"}, {"y: float"});

@@ -1,8 +1,7 @@
 // Compiled once for each instruction set, with NATIVE_PRIMITIVES as the name of the table.
 #include "primitives.h"
 
-#include <cmath>
-
+#include "products.h"
 #include "vectors.h"
 
 namespace {
@@ -21,7 +20,8 @@ constexpr int COLUMNS = 4, ACCUMULATED = 3;  // vectors of a row that are comput
 constexpr int COLUMNS = 2, ACCUMULATED = 2;
 #endif
 
-void rectify_rows(const float *x, int64_t stride, int64_t rows, const float *scale, const float *shift, float *z) {
+template <typename Value>
+void rectify_rows(const Value *x, int64_t stride, int64_t rows, const float *scale, const float *shift, Value *z) {
   for (int64_t row = 0; row < rows; row++, x += stride, z += TILE) {
     const Vector by = broadcast(scale[row]), plus = broadcast(shift[row]);
     prefetch(x + TILE, TILE);
@@ -73,6 +73,8 @@ void multiply(const float *x, int64_t stride, int64_t inputs, const int64_t *off
   }
 }
 
+void arrange(const float *, int64_t, int64_t, int64_t, float *) {}  // they are as they should be
+
 template <int R, int Q>
 inline void accumulate_rows(const float *x, int64_t stride, const float *y, int64_t columns, float *sums,
                             int64_t pixels) {
@@ -116,15 +118,28 @@ void accumulate(const float *x, int64_t stride, int64_t rows, const float *y, in
   for (; row < rows; row++) accumulate_columns<1>(x + row * stride, stride, y, columns, sums + row * columns, pixels);
 }
 
-void differentiate_reader(const float *x, int64_t stride, int64_t rows, const float *gamma, const float *z,
-                          const float *dy, int64_t outputs, const float *weights, float *dx, int64_t dx_stride,
-                          float *d_gamma, float *d_beta) {
+// Computes some rows of a product for one tile, in float32; returns the next rows' weights.
+const float *multiply_tile(const float *x, int64_t inputs, const float *weights, float *y, int64_t rows) {
   static const int64_t here = 0;
-  alignas(64) float dz[ROWS * TILE];
-  for (int64_t start = 0; start < rows; start += ROWS, weights += ROWS * outputs) {
-    const int64_t end = start + ROWS < rows ? start + ROWS : rows;
-    for (int pixel = 0; pixel < TILE; pixel += COLUMNS * Vector::LANES)
-      multiply_rows<COLUMNS>(dy + pixel, TILE, outputs, &here, 1, weights, dz + pixel, TILE, end - start);
+  for (int pixel = 0; pixel < TILE; pixel += COLUMNS * Vector::LANES)
+    multiply_rows<COLUMNS>(x + pixel, TILE, inputs, &here, 1, weights, y + pixel, TILE, rows);
+  return weights + ROWS * inputs;
+}
+
+const Bfloat *multiply_tile(const Bfloat *x, int64_t inputs, const Bfloat *weights, float *y, int64_t rows) {
+  static const int64_t here = 0;
+  return multiply_block(x, TILE, inputs, &here, 1, weights, y, rows, TILE);
+}
+
+template <typename Value>
+void differentiate_reader(const Value *x, int64_t stride, int64_t rows, const float *gamma, const Value *z,
+                          const Value *dy, int64_t outputs, const Value *weights, Value *dx, int64_t dx_stride,
+                          float *d_gamma, float *d_beta) {
+  constexpr int AT_ONCE = sizeof(Value) == sizeof(float) ? ROWS : LANES;
+  alignas(64) float dz[AT_ONCE * TILE];
+  for (int64_t start = 0; start < rows; start += AT_ONCE) {
+    const int64_t end = start + AT_ONCE < rows ? start + AT_ONCE : rows;
+    weights = multiply_tile(dy, outputs, weights, dz, end - start);
     for (int64_t row = start; row < end; row++) {
       const Vector by = broadcast(gamma[row]);
       prefetch(dx + row * dx_stride + TILE, TILE);
@@ -151,18 +166,28 @@ void differentiate_reader(const float *x, int64_t stride, int64_t rows, const fl
   }
 }
 
-void project(const Projection &by, const float *dy, const float *x, int64_t count, float *y) {
-  const Vector scale = broadcast(by.scale), mean_dy = broadcast(by.mean_dy);
-  const Vector slope = broadcast(by.slope), mean_x = broadcast(by.mean_x);
-  int64_t i = 0;
-  for (; i + Vector::LANES <= count; i += Vector::LANES)
-    store(y + i, multiply_add(scale, subtract(load(dy + i), mean_dy),
-                              multiply(slope, subtract(load(x + i), mean_x))));
-  for (; i < count; i++) y[i] = std::fma(by.scale, dy[i] - by.mean_dy, by.slope * (x[i] - by.mean_x));
+// Stores work(first lane, number of lanes) for all vectors of an array.
+template <typename Value, typename Work>
+inline void fill(Value *y, int64_t count, const Work &work) {
+  for (int64_t i = 0; i < count; i += Vector::LANES) store(y + i, work(i, count - i), count - i);
 }
 
-void standardize(const float *x, int64_t count, float mean, float scale, float *y) {
-  for (int64_t i = 0; i < count; i++) y[i] = (x[i] - mean) * scale;
+template <typename Value>
+void project(const Projection &by, const Value *dy, const Value *x, int64_t count, Value *y) {
+  const Vector scale = broadcast(by.scale), mean_dy = broadcast(by.mean_dy);
+  const Vector slope = broadcast(by.slope), mean_x = broadcast(by.mean_x);
+  prefetch(dy + count, static_cast<int>(count));
+  prefetch(x + count, static_cast<int>(count));
+  fill(y, count, [&](int64_t i, int64_t left) {
+    const Vector sloped = multiply(slope, subtract(load(x + i, left), mean_x));
+    return multiply_add(scale, subtract(load(dy + i, left), mean_dy), sloped);
+  });
+}
+
+template <typename Value>
+void standardize(const Value *x, int64_t count, float mean, float scale, Value *y) {
+  const Vector center = broadcast(mean), by = broadcast(scale);
+  fill(y, count, [&](int64_t i, int64_t left) { return multiply(subtract(load(x + i, left), center), by); });
 }
 
 // Transposes 8 rows of 8.
@@ -189,60 +214,61 @@ inline void transpose_8(const float *x, int64_t stride, float *y, int64_t pitch)
   }
 }
 
-void transpose(const float *x, int64_t stride, int64_t rows, float *y, int64_t pitch) {
+// Transposes `pixels` floats of each row, or as many pairs of bfloat16.
+inline void transpose_words(const float *x, int64_t stride, int64_t rows, float *y, int64_t pitch, int pixels) {
   int64_t row = 0;
   for (; row + 8 <= rows; row += 8)
-    for (int pixel = 0; pixel < TILE; pixel += 8)
+    for (int pixel = 0; pixel < pixels; pixel += 8)
       transpose_8(x + row * stride + pixel, stride, y + pixel * pitch + row, pitch);
   for (; row < pitch; row++)
-    for (int pixel = 0; pixel < TILE; pixel++) y[pixel * pitch + row] = row < rows ? x[row * stride + pixel] : 0.0F;
+    for (int pixel = 0; pixel < pixels; pixel++) y[pixel * pitch + row] = row < rows ? x[row * stride + pixel] : 0.0F;
 }
 
-void sum(const float *x, const float *y, int64_t count, double *sums) {
+template <typename Value>
+void transpose(const Value *x, int64_t stride, int64_t rows, Value *y, int64_t pitch) {
+  constexpr int VALUES = sizeof(float) / sizeof(Value);  // in a word
+  transpose_words(reinterpret_cast<const float *>(x), stride / VALUES, rows, reinterpret_cast<float *>(y), pitch,
+                  TILE / VALUES);
+}
+
+template <typename Value>
+void sum(const Value *x, const Value *y, int64_t count, double *sums) {
   Sums plain, product;
-  int64_t i = 0;
-  for (; i + 8 <= count; i += 8) {
-    const __m256 value = _mm256_loadu_ps(x + i);
+  for (int64_t i = 0; i < count; i += 8) {
+    const __m256 value = load_8(x + i, count - i);
     plain.add(value);
-    product.add_product(value, _mm256_loadu_ps(y + i));
+    product.add_product(value, load_8(y + i, count - i));
   }
   double lanes[16];
   plain.store(lanes);
   product.store(lanes + 8);
-  for (int lane = 0; i < count; i++, lane++) {
-    lanes[lane] += x[i];
-    lanes[8 + lane] = std::fma(static_cast<double>(x[i]), static_cast<double>(y[i]), lanes[8 + lane]);
-  }
   for (int which = 0; which < 2; which++) {
     const double *of = lanes + 8 * which;
     sums[which] += ((of[0] + of[4]) + (of[1] + of[5])) + ((of[2] + of[6]) + (of[3] + of[7]));
   }
 }
 
-void pad(const Padding &padding, const float *x, int64_t image_stride, const Norm *norm, float *y) {
+template <typename Value>
+void pad(const Padding &padding, const Value *x, int64_t image_stride, const Norm *norm, Value *y) {
   const auto clear = [&y](int64_t count) {
-    for (int64_t i = 0; i < count; i++) y[i] = 0;
+    for (int64_t i = 0; i < count; i++) y[i] = Value{};
     y += count;
   };
-  const float *end = y + padding.length();
+  const Value *end = y + padding.length();
   const int64_t width = padding.width;
+  const Norm &by = norm ? *norm : Norm{};
+  const Vector mean = broadcast(by.mean), scale = broadcast(by.scale), shift = broadcast(by.shift);
   clear(padding.lead());
   for (int64_t image = 0; image < padding.images; image++) {
     clear(padding.first());
     for (int64_t row = 0; row < padding.height; row++) {
-      const float *from = x + image * image_stride + row * width;
-      int64_t i = 0;
-      if (norm != nullptr) {
-        const Vector mean = broadcast(norm->mean), by = broadcast(norm->scale), plus = broadcast(norm->shift);
-        for (; i + Vector::LANES <= width; i += Vector::LANES)
-          store(y + i, rectify(multiply_add(subtract(load(from + i), mean), by, plus)));
-        for (; i < width; i++) {
-          const float value = std::fma(from[i] - norm->mean, norm->scale, norm->shift);
-          y[i] = 0 > value ? 0 : value;
-        }
+      const Value *from = x + image * image_stride + row * width;
+      if (norm) {
+        fill(y, width, [&](int64_t i, int64_t left) {
+          return rectify(multiply_add(subtract(load(from + i, left), mean), scale, shift));
+        });
       } else {
-        for (; i + Vector::LANES <= width; i += Vector::LANES) store(y + i, load(from + i));
-        for (; i < width; i++) y[i] = from[i];
+        std::memcpy(y, from, static_cast<size_t>(width) * sizeof(Value));
       }
       y += width;
       clear(padding.margin);
@@ -251,24 +277,22 @@ void pad(const Padding &padding, const float *x, int64_t image_stride, const Nor
   clear(end - y);
 }
 
-void pass_where(const float *x, const float *by, int64_t count, float *y) {
-  int64_t i = 0;
-  for (; i + Vector::LANES <= count; i += Vector::LANES) store(y + i, pass(load(x + i), load(by + i)));
-  for (; i < count; i++) y[i] = by[i] <= 0 ? 0 : x[i];
+template <typename Value>
+void pass_where(const Value *x, const Value *by, int64_t count, Value *y) {
+  fill(y, count, [&](int64_t i, int64_t left) { return pass(load(x + i, left), load(by + i, left)); });
+}
+
+template <typename Value>
+constexpr native::PrimitivesOf<Value> make_primitives() {
+  return {rectify_rows<Value>, arrange,          multiply,          accumulate, differentiate_reader<Value>,
+          project<Value>,      standardize<Value>, transpose<Value>, sum<Value>, pad<Value>,
+          pass_where<Value>};
 }
 
 }  // namespace
 
 namespace native {
 
-const Primitives NATIVE_PRIMITIVES = {
-#if defined(__AVX512F__)
-    "avx512",
-#else
-    "avx2",
-#endif
-    rectify_rows, multiply,  accumulate, differentiate_reader, project,
-    standardize,  transpose, sum,        pad,                  pass_where,
-};
+const Instructions NATIVE_PRIMITIVES = {NAME, enter, leave, make_primitives<float>(), make_primitives<Bfloat>()};
 
 }  // namespace native

@@ -2,15 +2,23 @@
 //
 // Each result element is one fixed sequence of operations, the same for every instruction set: vectors run across
 // elements, and a sum over pixels is a fixed number of sums that are added in a fixed order.
+//
+// Values are float32 or bfloat16. Products of bfloat16 are added in float32, in the order of AMX's instruction, which
+// other instruction sets follow: of each DEPTH terms those with even number, from 0 on, and those with odd number; then
+// both are added, and the result to the sum. Its numbers have no denormals, so no kernel has.
 #pragma once
 
 #include <cstdint>
+#include <type_traits>
+
+#include "bfloat.h"
 
 namespace native {
 
 constexpr int TILE = 64;   // pixels that the inner loops take at once
-constexpr int ROWS = 6;    // rows of a product that are computed together
-constexpr int LANES = 16;  // sums over pixels are kept apart by pixel modulo LANES
+constexpr int ROWS = 6;    // rows of a product in float32 that are computed together
+constexpr int LANES = 16;  // sums over pixels are kept apart by pixel modulo LANES; rows and columns of AMX's registers
+constexpr int DEPTH = 32;  // terms that AMX adds at once
 
 constexpr int64_t round_up(int64_t x, int64_t multiple) { return (x + multiple - 1) / multiple * multiple; }
 
@@ -23,8 +31,8 @@ struct Padding {
   int64_t first() const { return margin * pitch(); }                               // where the first pixel is
   int64_t step() const { return (height + margin) * pitch(); }                     // from image to image
   int64_t pixels() const { return round_up(images * step() - first(), LANES); }    // to compute, from the first on
-  int64_t lead() const { return round_up(margin, LANES); }                         // zeros before the sequence
-  // Floats of one channel, with room for reading a tile and a margin beyond the end.
+  int64_t lead() const { return round_up(first() + margin, LANES) - first(); }     // zeros before the sequence
+  // Values of one channel, with room for reading a tile and a margin beyond the end.
   int64_t length() const { return round_up(lead() + 2 * first() + images * step() + TILE, TILE); }
 };
 
@@ -38,58 +46,103 @@ struct Projection {
   float scale, mean_dy, slope, mean_x;
 };
 
-struct Primitives {
-  const char *name;
+template <typename Value>
+struct PrimitivesOf {
+  // z[row][TILE] = max(x * scale + shift, 0), x with `stride` values a row.
+  void (*rectify)(const Value *x, int64_t stride, int64_t rows, const float *scale, const float *shift, Value *z);
 
-  // z[row][TILE] = max(x * scale + shift, 0), x with `stride` floats a row.
-  void (*rectify)(const float *x, int64_t stride, int64_t rows, const float *scale, const float *shift, float *z);
+  // y = the rows of x for `multiply`, see `arrange`.
+  void (*arrange)(const Value *x, int64_t stride, int64_t rows, int64_t count, Value *y);
 
   // y[row][width] = sum over inputs and taps of weight * x[input][offset of the tap + pixel]; width is a multiple of
-  // LANES up to TILE. Weights are packed by `pack_weights`.
-  void (*multiply)(const float *x, int64_t stride, int64_t inputs, const int64_t *offsets, int64_t taps,
-                   const float *weights, int64_t rows, float *y, int64_t y_stride, int64_t width);
+  // LANES up to TILE. x is arranged, weights are packed by `pack_weights`.
+  void (*multiply)(const Value *x, int64_t stride, int64_t inputs, const int64_t *offsets, int64_t taps,
+                   const Value *weights, int64_t rows, Value *y, int64_t y_stride, int64_t width);
 
-  // sums[row][column] += sum over pixels of x[row][pixel] * y[pixel][column]; columns is a multiple of LANES.
-  void (*accumulate)(const float *x, int64_t stride, int64_t rows, const float *y, int64_t columns, float *sums,
+  // sums[row][column] += sum over pixels of x[row][pixel] * y[pixel][column]; columns is a multiple of LANES. In
+  // bfloat16, pixels are rounded up to DEPTH, and x and sums must have memory for a multiple of LANES rows.
+  void (*accumulate)(const Value *x, int64_t stride, int64_t rows, const Value *y, int64_t columns, float *sums,
                      int64_t pixels);
 
   // The gradient of relu(gamma x + beta) and a product after it, for one tile. z is the result of `rectify`, dy
-  // (outputs, TILE). Adds to `dx` its gradient, and to `d_gamma` and `d_beta` (rows, LANES) theirs.
-  void (*differentiate_reader)(const float *x, int64_t stride, int64_t rows, const float *gamma, const float *z,
-                               const float *dy, int64_t outputs, const float *weights, float *dx, int64_t dx_stride,
+  // (outputs, TILE), arranged. Adds to `dx` its gradient, and to `d_gamma` and `d_beta` (rows, LANES) theirs.
+  void (*differentiate_reader)(const Value *x, int64_t stride, int64_t rows, const float *gamma, const Value *z,
+                               const Value *dy, int64_t outputs, const Value *weights, Value *dx, int64_t dx_stride,
                                float *d_gamma, float *d_beta);
 
   // y = scale * (dy - mean_dy) + slope * (x - mean_x), the gradient of a norm for its input.
-  void (*project)(const Projection &by, const float *dy, const float *x, int64_t count, float *y);
+  void (*project)(const Projection &by, const Value *dy, const Value *x, int64_t count, Value *y);
 
   // y = (x - mean) * scale.
-  void (*standardize)(const float *x, int64_t count, float mean, float scale, float *y);
+  void (*standardize)(const Value *x, int64_t count, float mean, float scale, Value *y);
 
-  // y[pixel][row] = x[row][pixel] for TILE pixels; y has `pitch` floats a pixel, a multiple of 8, and all are written.
-  void (*transpose)(const float *x, int64_t stride, int64_t rows, float *y, int64_t pitch);
+  // y[pixel][row] = x[row][pixel] for TILE pixels; y has `pitch` values a pixel, a multiple of 8, and all are written.
+  // In bfloat16, two pixels are kept together: y[pixel / 2][row][pixel % 2].
+  void (*transpose)(const Value *x, int64_t stride, int64_t rows, Value *y, int64_t pitch);
 
   // Adds to sums[0] the sum of x, to sums[1] that of x * y.
-  void (*sum)(const float *x, const float *y, int64_t count, double *sums);
+  void (*sum)(const Value *x, const Value *y, int64_t count, double *sums);
 
-  // Writes one channel of each image, `image_stride` floats apart, into a padded sequence (`lead()` floats before it are
+  // Writes one channel of each image, `image_stride` values apart, into a padded sequence (`lead()` values before it are
   // zeroed too); with a norm, as max((x - mean) * scale + shift, 0).
-  void (*pad)(const Padding &padding, const float *x, int64_t image_stride, const Norm *norm, float *y);
+  void (*pad)(const Padding &padding, const Value *x, int64_t image_stride, const Norm *norm, Value *y);
 
   // y = x where `by` is positive, else 0.
-  void (*pass)(const float *x, const float *by, int64_t count, float *y);
+  void (*pass)(const Value *x, const Value *by, int64_t count, Value *y);
 };
 
-extern const Primitives AVX2, AVX512;
+struct Instructions {
+  const char *name;
+  // Prepare a thread for primitives, and undo it; `enter` returns what `leave` needs.
+  unsigned (*enter)();
+  void (*leave)(unsigned state);
+  PrimitivesOf<float> floats;
+  PrimitivesOf<Bfloat> bfloats;
+};
 
-// The instruction set in use: the widest that this processor has, unless `choose` was called.
-const Primitives &primitives();
+extern const Instructions AVX2, AVX512, AMX;
 
-// Chooses an instruction set by name ("avx2", "avx512"). Returns false if the processor lacks it or there is none.
+// The instruction set in use: the best that this processor has, unless `choose` was called.
+const Instructions &instructions();
+
+// Chooses an instruction set by name ("avx2", "avx512", "amx"). Returns false if the processor or its operating system
+// lacks it, or there is none.
 bool choose(const char *name);
 
+template <typename Value>
+const PrimitivesOf<Value> &primitives() {
+  if constexpr (std::is_same_v<Value, float>) {
+    return instructions().floats;
+  } else {
+    return instructions().bfloats;
+  }
+}
+
 // Packs weight[row][input][tap], found at multiples of the steps, for `multiply`. Rows are filled up with zeros.
+template <typename Value>
 void pack_weights(const float *weights, int64_t rows, int64_t inputs, int64_t taps, int64_t row_step, int64_t input_step,
-                  int64_t tap_step, float *packed);
-inline int64_t count_packed(int64_t rows, int64_t inputs, int64_t taps) { return round_up(rows, ROWS) * inputs * taps; }
+                  int64_t tap_step, Value *packed);
+
+template <typename Value>
+int64_t count_packed(int64_t rows, int64_t inputs, int64_t taps) {
+  if constexpr (std::is_same_v<Value, float>) {
+    return round_up(rows, ROWS) * inputs * taps;
+  } else {
+    return round_up(rows, LANES) * round_up(inputs, DEPTH) * taps;
+  }
+}
+
+// Rows (rows, count) as `multiply` needs them: bfloat16 as y[row / 2][pixel][row % 2], with zeros for rows up to a
+// multiple of DEPTH; float32 as they are, so that they are not copied.
+template <typename Value>
+int64_t count_arranged(int64_t rows, int64_t count) {
+  return std::is_same_v<Value, float> ? 0 : round_up(rows, DEPTH) * count;
+}
+template <typename Value>
+const Value *arrange(const Value *x, int64_t stride, int64_t rows, int64_t count, Value *y) {
+  if constexpr (std::is_same_v<Value, float>) return x;
+  primitives<Value>().arrange(x, stride, rows, count, y);
+  return y;
+}
 
 }  // namespace native

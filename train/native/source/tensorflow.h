@@ -20,7 +20,7 @@ struct TF_OpKernelConstruction;
 struct TF_OpKernelContext;
 struct TF_ShapeInferenceContext;
 
-constexpr int TF_FLOAT = 1, TF_INT32 = 3;                                         // of TF_DataType
+constexpr int TF_FLOAT = 1, TF_INT32 = 3, TF_BFLOAT16 = 14;                   // of TF_DataType
 constexpr int TF_OK = 0, TF_INVALID_ARGUMENT = 3, TF_RESOURCE_EXHAUSTED = 8;  // of TF_Code
 
 TSL_Status *TF_NewStatus() TOOLKIT_WEAK;
@@ -47,6 +47,7 @@ void TF_RegisterOpDefinition(TF_OpDefinitionBuilder *, TSL_Status *) TOOLKIT_WEA
 TF_KernelBuilder *TF_NewKernelBuilder(const char *name, const char *device, void *(*create)(TF_OpKernelConstruction *),
                                       void (*compute)(void *, TF_OpKernelContext *), void (*destroy)(void *))
     TOOLKIT_WEAK;
+void TF_KernelBuilder_TypeConstraint(TF_KernelBuilder *, const char *attribute, int type, TSL_Status *) TOOLKIT_WEAK;
 void TF_RegisterKernelBuilder(const char *name, TF_KernelBuilder *, TSL_Status *) TOOLKIT_WEAK;
 
 int TF_NumInputs(TF_OpKernelContext *) TOOLKIT_WEAK;

@@ -11,6 +11,8 @@
 
 #include <immintrin.h>
 
+#include "primitives.h"
+
 namespace native {
 
 namespace {
@@ -18,6 +20,19 @@ namespace {
 constexpr int SPINS = 4000;  // about 50 microseconds: the regions of one step follow each other faster than that
 
 thread_local int slot = 0;
+
+// Makes this thread ready for primitives.
+class Ready {
+ public:
+  Ready() : instructions_(instructions()), state_(instructions_.enter()) {}
+  Ready(const Ready &) = delete;
+  Ready &operator=(const Ready &) = delete;
+  ~Ready() { instructions_.leave(state_); }
+
+ private:
+  const Instructions &instructions_;
+  const unsigned state_;
+};
 
 class Pool {
  public:
@@ -63,6 +78,7 @@ class Pool {
   // round cannot end, so the work is read only after a piece was taken.
   void take(uint64_t ticket) {
     const uint64_t round = ticket >> 32;
+    const Ready ready;
     while (ticket >> 32 == round && static_cast<uint32_t>(ticket) != 0) {
       if (!ticket_.compare_exchange_weak(ticket, ticket - 1, std::memory_order_acquire)) continue;
       work_(context_, static_cast<uint32_t>(ticket) - 1);
@@ -118,6 +134,7 @@ void run_pieces(int64_t pieces, void (*work)(void *context, int64_t piece), void
   const std::lock_guard<std::mutex> hold(calls);
   if (wanted == 1 || pieces == 1 || pieces > UINT32_MAX) {
     slot = 0;
+    const Ready ready;
     for (int64_t piece = 0; piece < pieces; piece++) work(context, piece);
     return;
   }

@@ -1,7 +1,5 @@
 #include "work.h"
 
-#include <cstring>
-
 namespace native {
 
 namespace {
@@ -25,7 +23,5 @@ void add(Float *parts, int64_t number, int64_t count) {
 void add_parts(float *parts, int64_t number, int64_t count) { add(parts, number, count); }
 
 void add_parts(double *parts, int64_t number, int64_t count) { add(parts, number, count); }
-
-void clear(float *x, int64_t count) { std::memset(x, 0, static_cast<size_t>(count) * sizeof(float)); }
 
 }  // namespace native

@@ -3,6 +3,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <cstring>
 
 #include "primitives.h"
 #include "threads.h"
@@ -37,22 +38,23 @@ struct Split {
 class Arena {
  public:
   explicit Arena(float *base = nullptr) : base_(base) {}
-  float *take(int64_t floats) {
+  template <typename Value = float>
+  Value *take(int64_t values) {
     float *start = base_ == nullptr ? nullptr : base_ + used_;
-    used_ += round_up(floats, 64 / sizeof(float));
-    return start;
+    used_ += round_up(values * sizeof(Value), 64) / sizeof(float);
+    return reinterpret_cast<Value *>(start);
   }
-  double *take_doubles(int64_t doubles) { return reinterpret_cast<double *>(take(2 * doubles)); }
-  Norm *take_norms(int64_t norms) { return reinterpret_cast<Norm *>(take(norms * 3)); }
   // One part for each thread.
+  template <typename Value>
   struct Each {
-    float *base;
-    int64_t floats;
-    float *mine() const { return base + thread_slot() * floats; }
+    Value *base = nullptr;
+    int64_t values = 0;
+    Value *mine() const { return base + thread_slot() * values; }
   };
-  Each take_each(int64_t floats) {
-    floats = round_up(floats, 64 / sizeof(float));
-    return {take(floats * count_threads()), floats};
+  template <typename Value>
+  Each<Value> take_each(int64_t values) {
+    values = round_up(values, 64 / sizeof(Value));
+    return {take<Value>(values * count_threads()), values};
   }
   size_t used() const { return used_; }
 
@@ -61,11 +63,13 @@ class Arena {
   int64_t used_ = 0;
 };
 
-// Adds `parts` arrays of `count` floats, one after the other in memory, in a fixed tree; the result is the first.
+// Adds `parts` arrays of `count` numbers, one after the other in memory, in a fixed tree; the result is the first.
 void add_parts(float *parts, int64_t number, int64_t count);
-// The same for doubles.
 void add_parts(double *parts, int64_t number, int64_t count);
 
-void clear(float *x, int64_t count);
+template <typename Value>
+void clear(Value *x, int64_t count) {
+  std::memset(x, 0, static_cast<size_t>(count) * sizeof(Value));
+}
 
 }  // namespace native

@@ -91,7 +91,7 @@ def differentiate(run: Callable[..., tf.Tensor], inputs: Sequence[Any], upstream
         tensors = [tf.constant(value) for value in inputs]
         tape.watch(tensors)
         y = run(*tensors)
-    upstream = draw([y.shape], seed=1)[0] if upstream is None else upstream
+    upstream = draw([y.shape], seed=1)[0].astype(y.dtype.as_numpy_dtype) if upstream is None else upstream
     return [y.numpy(), *(part.numpy() for part in tape.gradient(y, tensors, tf.constant(upstream)))]
 
 
@@ -185,7 +185,11 @@ def test_a_block_as_in_the_network() -> None:
 
 
 def compare_blocks(
-    shape: tuple[int, int, int, int], count: int, growth: int, form: Formulation = FOR_NATIVE
+    shape: tuple[int, int, int, int],
+    count: int,
+    growth: int,
+    form: Formulation = FOR_NATIVE,
+    dtype_of_maps: str = "float32",
 ) -> dict[str, float]:
     """Return the relative errors of results, statistics and gradients, in training and inference."""
     layers = settle(make_layers(count=count, growth=growth, channels=shape[-1], dtype="float32"), "float32")
@@ -196,7 +200,8 @@ def compare_blocks(
     for tried, dtype in ((form, "float32"), (FOR_CPU, "float64")):
         units = [[type(unit)(*(tf.cast(part, dtype) for part in unit)) for unit in layer] for layer in layers]
         weights = [part for layer in units for unit in layer for part in unit]
-        inputs, upstream = tf.cast(x, dtype), tf.cast(weight, dtype)
+        of_maps = dtype_of_maps if dtype == "float32" else dtype
+        inputs, upstream = (tf.cast(tf.cast(value, dtype_of_maps), of_maps) for value in (x, weight))
         if tried.channels_first:
             inputs, upstream = (tf.transpose(value, [0, 3, 1, 2]) for value in (inputs, upstream))
         with tf.GradientTape() as tape:
@@ -211,6 +216,7 @@ def compare_blocks(
         maps = [block.maps, d_x, inferred]
         if tried.channels_first:
             maps = [tf.transpose(value, [0, 2, 3, 1]) for value in maps]
+        maps = [tf.cast(value, dtype) for value in maps]
         statistics = [*features, *(part for each in block.inner for part in each)]
         results.append({"maps": maps, "statistics": statistics, "gradients": joined})
     found, expected = results
@@ -239,7 +245,7 @@ def run_everything() -> list[Any]:
 def test_bits_do_not_depend_on_threads_or_instructions(kernels: ctypes.CDLL) -> None:
     expected = [np.asarray(value).tobytes() for value in run_everything()]
     tried = []
-    for instructions in (b"avx2", b"avx512"):
+    for instructions in (b"avx2", b"avx512", b"amx"):
         for threads in (1, 2, 3, 7):
             if kernels.toolkit_choose(instructions):
                 operations.set_threads(threads)

@@ -35,6 +35,14 @@ EXACT = {
 WEIGHTS = "0a321e6dd3b0d7cafdca69dfadcc0caaf126180639cef9996b55edac9501c794"
 """Digest of the weights of the tests' small run on digits, on every machine."""
 
+BFLOAT16 = ("--precision", "mixed_bfloat16")
+BFLOAT16_WEIGHTS = "1443203c809b4bb7caa8c9b2fb200ef029edb3eb8ec3ca4ce35ba15768f4565c"
+PRECISIONS = pytest.mark.parametrize(
+    ("options", "expected"),
+    [(NATIVE, WEIGHTS), ((*NATIVE, *BFLOAT16), BFLOAT16_WEIGHTS)],
+    ids=["float32", "bfloat16"],
+)
+
 OTHER_LIBRARIES = {
     "NPY_DISABLE_CPU_FEATURES": "AVX512F AVX512CD AVX512_SKX AVX512_CLX AVX512_CNL AVX512_ICL AVX512_SPR",
     "TF_ENABLE_ONEDNN_OPTS": "0",
@@ -53,8 +61,9 @@ def list_operations(function: Any, *inputs: tf.TensorSpec) -> list[tf.Operation]
         ("digits", {"depth": 16}, 3),
         ("digits", {"depth": 16, "optimizer": "adam", "learning_rate": 0.002}, 3),
         ("cifar10", {"model": "121", "layers": (1, 1, 1, 1), "growth": 4}, 5),
+        ("cifar10", {"model": "121", "layers": (1, 1, 1, 1), "growth": 4, "precision": "mixed_bfloat16"}, 5),
     ],
-    ids=["sgd", "adam", "imagenet"],
+    ids=["sgd", "adam", "imagenet", "bfloat16"],
 )
 def test_no_operation_depends_on_the_processor(dataset: str, changes: dict[str, Any], blocks: int) -> None:
     config = resolve(dataset, kernels="native", **changes)
@@ -86,34 +95,46 @@ def test_variables_are_those_of_stock_kernels() -> None:
         np.testing.assert_array_equal(one.numpy(), other.numpy())
 
 
-def test_weights_are_the_same_on_every_machine(tmp_path: Path, no_drawing: None) -> None:
-    assert json.loads((runs.make(tmp_path, *NATIVE) / "manifest.json").read_text())["weights_sha256"] == WEIGHTS
+@PRECISIONS
+def test_weights_are_the_same_on_every_machine(
+    tmp_path: Path, no_drawing: None, options: tuple[str, ...], expected: str
+) -> None:
+    assert json.loads((runs.make(tmp_path, *options) / "manifest.json").read_text())["weights_sha256"] == expected
 
 
 @pytest.mark.slow
+@PRECISIONS
 @pytest.mark.parametrize("threads", [1, 3])
-def test_a_run_is_the_same_with_other_libraries_and_threads(tmp_path: Path, no_drawing: None, threads: int) -> None:
-    folder = runs.make(tmp_path / "here", *NATIVE)
-    options = [*runs.ARGUMENTS, *NATIVE, "--threads", str(threads), "--out", str(tmp_path / "there")]
-    command = [sys.executable, "-m", "train", *options]
+def test_a_run_is_the_same_with_other_libraries_and_threads(
+    tmp_path: Path, no_drawing: None, threads: int, options: tuple[str, ...], expected: str
+) -> None:
+    folder = runs.make(tmp_path / "here", *options)
+    arguments = [*runs.ARGUMENTS, *options, "--threads", str(threads), "--out", str(tmp_path / "there")]
+    command = [sys.executable, "-m", "train", *arguments]
     subprocess.run(command, env={**os.environ, **OTHER_LIBRARIES}, check=True, capture_output=True)
     other = next((tmp_path / "there").glob("*/manifest.json")).parent
-    assert json.loads((other / "manifest.json").read_text())["weights_sha256"] == WEIGHTS
+    assert json.loads((other / "manifest.json").read_text())["weights_sha256"] == expected
     assert runs.read_lines(other) == runs.read_lines(folder)
 
 
+@PRECISIONS
 def test_weights_do_not_depend_on_threads_or_instructions(
-    tmp_path: Path, no_drawing: None, kernels: ctypes.CDLL, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path,
+    no_drawing: None,
+    kernels: ctypes.CDLL,
+    monkeypatch: pytest.MonkeyPatch,
+    options: tuple[str, ...],
+    expected: str,
 ) -> None:
     found = set()
     # TensorFlow's own threads cannot change any more in this process.
     monkeypatch.setattr(operations, "set_threads", lambda _: None)
-    for number, (instructions, threads) in enumerate([(b"avx2", 1), (b"avx512", 2), (b"avx2", 3)]):
+    for number, (instructions, threads) in enumerate([(b"avx2", 1), (b"avx512", 2), (b"amx", 3)]):
         if kernels.toolkit_choose(instructions):
             kernels.toolkit_set_threads(threads)
-            folder = runs.make(tmp_path / str(number), *NATIVE)
+            folder = runs.make(tmp_path / str(number), *options)
             found.add(json.loads((folder / "manifest.json").read_text())["weights_sha256"])
-    assert found == {WEIGHTS}
+    assert found == {expected}
 
 
 def test_a_run_says_which_kernels_it_used(tmp_path: Path, no_drawing: None, capfd: pytest.CaptureFixture[str]) -> None:
@@ -182,7 +203,7 @@ def test_a_native_run_is_exported_by_stock_kernels(tmp_path: Path, no_drawing: N
 @pytest.mark.parametrize(
     "options",
     [
-        ("--precision", "mixed_bfloat16"),
+        ("--precision", "mixed_float16"),
         ("--precision", "float64"),
         ("--memory", "plain"),
         ("--memory", "recompute"),

@@ -1,0 +1,233 @@
+// Products of bfloat16 with sums in float32: by AMX, or by the same operations in the same order.
+//
+// A row of the left factor has its terms one after the other. The right factor has words of two terms, the columns of a
+// pair of terms one after the other.
+#pragma once
+
+#include <cstdint>
+#include <type_traits>
+#include <utility>
+
+#include "primitives.h"
+#include "vectors.h"
+
+namespace {
+
+// AMX takes denormals as 0 and makes none. So must all arithmetic here, or a sum depends on what computes it.
+unsigned take_arithmetic() {
+  constexpr unsigned DEFAULT = 0x1f80, NO_DENORMALS = 0x8040;  // to nearest, no exceptions
+  const unsigned before = _mm_getcsr();
+  _mm_setcsr(DEFAULT | NO_DENORMALS);
+  return before;
+}
+
+#if defined(__AMX_BF16__)
+
+constexpr char NAME[] = "amx";
+
+unsigned enter() {
+  alignas(64) static const struct {
+    uint8_t palette = 1, rest[15] = {};
+    uint16_t bytes[16] = {64, 64, 64, 64, 64, 64, 64, 64};
+    uint8_t rows[16] = {16, 16, 16, 16, 16, 16, 16, 16};
+  } TILES;
+  asm volatile("ldtilecfg %0" : : "m"(TILES));
+  return take_arithmetic();
+}
+
+void leave(unsigned state) {
+  asm volatile("tilerelease");
+  _mm_setcsr(state);
+}
+
+template <int tile, typename Value>
+void load_tile(const Value *from, int64_t stride) {
+  const int64_t bytes = stride * static_cast<int64_t>(sizeof(Value));
+  asm volatile("tileloadd (%1,%2,1), %%tmm%c0" : : "i"(tile), "r"(from), "r"(bytes) : "memory");
+}
+
+template <int tile>
+void store_tile(float *to, int64_t stride) {
+  asm volatile("tilestored %%tmm%c0, (%1,%2,1)" : : "i"(tile), "r"(to), "r"(stride * 4) : "memory");
+}
+
+// The sums of LANES rows and N * LANES columns, in the first tile registers.
+template <int N>
+class Product {
+ public:
+  Product(float *sums, int64_t stride, int64_t, bool clear) : sums_(sums), stride_(stride) {
+    each([=](auto n) {
+      if (clear) {
+        asm volatile("tilezero %%tmm%c0" : : "i"(decltype(n)::value));
+      } else {
+        load_tile<decltype(n)::value>(sums + n * native::LANES, stride);
+      }
+    });
+  }
+
+  // Adds DEPTH terms to each sum.
+  void run(const Bfloat *left, int64_t left_stride, const float *right, int64_t right_stride) {
+    load_tile<4>(left, left_stride);
+    each([=](auto n) {
+      constexpr int tile = 5 + decltype(n)::value % 3;
+      load_tile<tile>(right + n * native::LANES, right_stride);
+      asm volatile("tdpbf16ps %%tmm%c1, %%tmm4, %%tmm%c0" : : "i"(decltype(n)::value), "i"(tile));
+    });
+  }
+
+  void end() {
+    each([this](auto n) { store_tile<decltype(n)::value>(sums_ + n * native::LANES, stride_); });
+  }
+
+ private:
+  template <typename Work, int... numbers>
+  static void each(const Work &work, std::integer_sequence<int, numbers...>) {
+    (work(std::integral_constant<int, numbers>()), ...);
+  }
+  template <typename Work>
+  static void each(const Work &work) {
+    each(work, std::make_integer_sequence<int, N>());
+  }
+
+  float *sums_;
+  int64_t stride_;
+};
+
+#else
+
+#if defined(__AVX512F__)
+constexpr char NAME[] = "avx512";
+#else
+constexpr char NAME[] = "avx2";
+#endif
+
+unsigned enter() { return take_arithmetic(); }
+
+void leave(unsigned state) { _mm_setcsr(state); }
+
+// The same, with the sums in memory and without the rows that are not wanted.
+template <int N>
+class Product {
+ public:
+  Product(float *sums, int64_t stride, int64_t rows, bool clear) : sums_(sums), stride_(stride), rows_(rows) {
+    for (int64_t row = 0; row < rows && clear; row++)
+      std::memset(sums + row * stride, 0, N * native::LANES * sizeof(float));
+  }
+
+  void run(const Bfloat *left, int64_t left_stride, const float *right, int64_t right_stride) {
+    for (int column = 0; column < N * native::LANES; column += Q * Vector::LANES) {
+      int64_t row = 0;
+      for (; row + 2 <= rows_; row += 2)
+        add_rows<2>(left + row * left_stride, left_stride, right + column, right_stride, sums_ + row * stride_ + column);
+      if (row < rows_) add_rows<1>(left + row * left_stride, left_stride, right + column, right_stride, sums_ + row * stride_ + column);
+    }
+  }
+
+  void end() {}
+
+ private:
+  static constexpr int Q = Vector::LANES == native::LANES ? N : 2;
+
+  template <int R>
+  void add_rows(const Bfloat *left, int64_t left_stride, const float *right, int64_t right_stride, float *sums) const {
+    Vector evens[R][Q], odds[R][Q];
+#pragma GCC unroll 8
+    for (int i = 0; i < R * Q; i++) evens[i / Q][i % Q] = odds[i / Q][i % Q] = broadcast(0);
+    for (int term = 0; term < native::DEPTH; term += 2, right += right_stride) {
+      Vector pairs[Q];
+#pragma GCC unroll 8
+      for (int q = 0; q < Q; q++) pairs[q] = load(right + q * Vector::LANES);
+#pragma GCC unroll 8
+      for (int row = 0; row < R; row++) {
+        float word;
+        std::memcpy(&word, left + row * left_stride + term, sizeof word);
+        const Vector by = broadcast(word);
+#pragma GCC unroll 8
+        for (int q = 0; q < Q; q++) {
+          evens[row][q] = multiply_add(even(by), even(pairs[q]), evens[row][q]);
+          odds[row][q] = multiply_add(odd(by), odd(pairs[q]), odds[row][q]);
+        }
+      }
+    }
+#pragma GCC unroll 8
+    for (int i = 0; i < R * Q; i++) {
+      float *to = sums + i / Q * stride_ + i % Q * Vector::LANES;
+      store(to, add(load(to), add(evens[i / Q][i % Q], odds[i / Q][i % Q])));
+    }
+  }
+
+  float *sums_;
+  int64_t stride_, rows_;
+};
+
+#endif
+
+// Calls work(n) with a number of at most 4 columns of sums as a constant.
+template <typename Work>
+inline void with_columns(int64_t number, const Work &work) {
+  switch (number) {
+    case 1: return work(std::integral_constant<int, 1>());
+    case 2: return work(std::integral_constant<int, 2>());
+    case 3: return work(std::integral_constant<int, 3>());
+    default: return work(std::integral_constant<int, 4>());
+  }
+}
+
+void arrange(const Bfloat *x, int64_t stride, int64_t rows, int64_t count, Bfloat *y) {
+  const int64_t end = native::round_up(rows, native::DEPTH);
+  auto *to = reinterpret_cast<float *>(y);
+  for (int64_t row = 0; row < end; row += 2, to += count, x += 2 * stride) {
+    if (row + 1 < rows) {
+      for (int64_t i = 0; i < count; i += Vector::LANES) store(to + i, pair(x + i, x + stride + i));
+    } else if (row < rows) {
+      static const Bfloat none[Vector::LANES] = {};
+      for (int64_t i = 0; i < count; i += Vector::LANES) store(to + i, pair(x + i, none));
+    } else {
+      std::memset(to, 0, static_cast<size_t>(count) * sizeof(float));
+    }
+  }
+}
+
+// Computes `wanted` of LANES rows of a product for `width` pixels, in float32; returns the next rows' weights.
+const Bfloat *multiply_block(const Bfloat *x, int64_t stride, int64_t inputs, const int64_t *offsets, int64_t taps,
+                             const Bfloat *weights, float *y, int64_t wanted, int64_t width) {
+  using namespace native;
+  const auto *pairs = reinterpret_cast<const float *>(x);
+  with_columns(width / LANES, [&](auto n) {
+    Product<n> product(y, TILE, wanted, true);
+    for (int64_t tap = 0; tap < taps; tap++)
+      for (int64_t input = 0; input < inputs; input += DEPTH, weights += LANES * DEPTH)
+        product.run(weights, DEPTH, pairs + input / 2 * stride + offsets[tap], stride);
+    product.end();
+  });
+  return weights;
+}
+
+void multiply(const Bfloat *x, int64_t stride, int64_t inputs, const int64_t *offsets, int64_t taps,
+              const Bfloat *weights, int64_t rows, Bfloat *y, int64_t y_stride, int64_t width) {
+  using namespace native;
+  alignas(64) float block[LANES * TILE];
+  for (int64_t start = 0; start < rows; start += LANES) {
+    const int64_t wanted = rows - start < LANES ? rows - start : LANES;
+    weights = multiply_block(x, stride, inputs, offsets, taps, weights, block, wanted, width);
+    for (int64_t row = 0; row < wanted; row++)
+      for (int64_t i = 0; i < width; i += Vector::LANES)
+        store(y + (start + row) * y_stride + i, load(block + row * TILE + i));
+  }
+}
+
+void accumulate(const Bfloat *x, int64_t stride, int64_t rows, const Bfloat *y, int64_t columns, float *sums,
+                int64_t pixels) {
+  using namespace native;
+  const auto *pairs = reinterpret_cast<const float *>(y);
+  for (int64_t row = 0; row < rows; row += LANES)
+    for (int64_t column = 0; column < columns; column += 4 * LANES)
+      with_columns((columns - column) / LANES, [&](auto n) {
+        Product<n> product(sums + row * columns + column, columns, rows - row < LANES ? rows - row : LANES, false);
+        for (int64_t pixel = 0; pixel < pixels; pixel += DEPTH)
+          product.run(x + row * stride + pixel, stride, pairs + pixel / 2 * columns + column, columns);
+        product.end();
+      });
+}
+
+}  // namespace
