@@ -154,7 +154,6 @@ def _probe(config: TrainConfig) -> int:
 
 
 def fix_batch_size(config: TrainConfig, recorded: int, threads: int, train: Split) -> TrainConfig:
-    """Fill in the batch size: the configured one, else the recorded one, else the largest that fits."""
     if config.batch_size:
         return config
     found = recorded or choose_batch_size(config, threads, len(train), train.images.nbytes)

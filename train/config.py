@@ -36,7 +36,6 @@ LATER: Final = {"tf32": False, "kernels": "stock"}
 
 
 def digest_fields(fields: Mapping[str, Any]) -> str:
-    """Return the SHA-256 of the fields that affect what a run computes, as hexadecimal text."""
     decisive = {
         name: value for name, value in fields.items() if name not in INCIDENTAL and LATER.get(name, ...) != value
     }
@@ -206,7 +205,6 @@ class TrainConfig:
 
     @property
     def needs_network(self) -> bool:
-        """Whether the data may have to be downloaded: no package contains it, and no local copy is given."""
         return not (self.data_dir or read_table("datasets")[self.dataset].get("embedded", False))
 
     @classmethod

@@ -53,8 +53,6 @@ class DataError(TrainError):
 
 
 class InterruptionError(TrainError):
-    """The job was asked to stop; its state is saved."""
-
     exit_code = 130
 
 

@@ -94,7 +94,6 @@ def write_saved_model(function: Any, model: Any, path: Path) -> Function:
 def write_stable_hlo(
     function: Function, images: NDArray[np.uint8], expected: NDArray[np.floating[Any]], path: Path
 ) -> Function:
-    """Write StableHLO as text, weights included; returns it loaded again as a function."""
     import tensorflow as tf
     from tensorflow.compiler.tf2xla.ops import gen_xla_ops
     from tensorflow.python.framework.convert_to_constants import convert_variables_to_constants_v2

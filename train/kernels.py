@@ -29,7 +29,6 @@ def fix_kernels(config: TrainConfig, recorded: Mapping[str, Any]) -> Choice:
 
 
 def explain_stock(config: TrainConfig) -> str:
-    """Return why native kernels cannot run this configuration here; an empty text if they can."""
     needs = config.explain_stock()
     if needs:
         return f"native ones do not work with {needs}"

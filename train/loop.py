@@ -1,5 +1,3 @@
-"""Runs the training steps. After each step it records and saves what is due."""
-
 import itertools
 import math
 import time

@@ -1,5 +1,3 @@
-"""Records a run: each epoch as CSV, each epoch and every few steps as JSONL and for TensorBoard."""
-
 import contextlib
 import csv
 import io

@@ -98,7 +98,6 @@ def per_class_accuracy(confusion: NDArray[np.int64]) -> list[float | None]:
 
 
 def write_confusion(folder: Path, confusion: NDArray[np.int64], names: Sequence[str]) -> None:
-    """Write ``confusion.csv`` (rows: true class, columns: predicted) and ``confusion.png``."""
     text = io.StringIO()
     text.write(",".join(["true", *names]) + "\n")
     for name, row in zip(names, confusion.tolist(), strict=True):

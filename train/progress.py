@@ -1,5 +1,3 @@
-"""Shows the progress of a run: a bar on a terminal, otherwise a line for each epoch and at least one a minute."""
-
 import contextlib
 import json
 import os

@@ -169,7 +169,6 @@ def name_kernels(environment: Mapping[str, Any]) -> Kernels:
 
 
 def differ_in_machine(before: Mapping[str, Any], after: Mapping[str, Any]) -> bool:
-    """Return whether two environments have other processors or numbers of threads."""
     return any(before.get(name) != after.get(name) for name in OF_MACHINE)
 
 
@@ -246,7 +245,6 @@ def read_state(file: Path) -> SavedState:
 
 
 def read_newest_state(run: Path) -> SavedState | None:
-    """Read the newest checkpoint of a run folder, if there is one; raises an IntegrityError if it is damaged."""
     records = list_checkpoints(run / CHECKPOINTS)
     if not records:
         return None
@@ -257,7 +255,6 @@ def read_newest_state(run: Path) -> SavedState | None:
 
 
 def digest_state(facts: Mapping[str, Any], content: bytes | memoryview) -> str:
-    """Return the SHA-256 of a checkpoint, which its JSON file records, as hexadecimal text."""
     state = hashlib.sha256(json.dumps(facts, sort_keys=True).encode())
     state.update(content)
     return state.hexdigest()
@@ -281,7 +278,6 @@ def digest_weights(saved: SavedState) -> str:
 
 
 def describe_array(name: str, kind: str, shape: tuple[int, ...]) -> bytes:
-    """Return the bytes that precede those of an array in the digest of the weights."""
     return f"{name}:{kind}:{shape};".encode()
 
 

@@ -181,5 +181,4 @@ def _name_cpu() -> str:
 
 
 def choose_threads(config: TrainConfig, recorded: int | None) -> int:
-    """Return the threads of a run: the configured number, else the recorded one, else one for each usable core."""
     return config.threads or recorded or count_cores()

@@ -67,7 +67,6 @@ def name_weights(model: keras.Model) -> dict[str, tf.Variable]:
 
 
 def digest(values: Iterable[tuple[str, NDArray[np.generic]]]) -> str:
-    """Return the SHA-256 of named arrays, in the order of their names, as hexadecimal text."""
     state = hashlib.sha256()
     for name, value in sorted(values, key=lambda item: item[0]):
         array = np.ascontiguousarray(value)

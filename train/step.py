@@ -52,7 +52,6 @@ EvaluationStep = Callable[[tf.Tensor], tf.Tensor]
 
 
 def start(config: TrainConfig, form: Formulation | None = None) -> tuple[State, Rule]:
-    """Build the network; returns the initial state and the update rule."""
     model, rule = build(config, form), optimizer.choose(config)
     return create(model, rule, initial_scale=INITIAL_SCALE if config.precision == "mixed_float16" else 1.0), rule
 

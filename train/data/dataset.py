@@ -110,7 +110,6 @@ _SHOWN: Final = 5
 
 
 def describe_oddities(dataset: Dataset) -> list[str]:
-    """Describe what would make results on this data set meaningless: equal images, classes without examples."""
     return [*_compare_images(dataset), *_count_classes(dataset)]
 
 

@@ -102,7 +102,6 @@ def _read_variable(stream: "_Inflated | _Plain", kind: int) -> tuple[str, Variab
 
 
 def _read_element(stream: "_Inflated | _Plain") -> NDArray[Any]:
-    """Read the numbers of an element. The tag itself contains up to four bytes of numbers."""
     tag = stream.read(8)
     kind, size = struct.unpack("<2I", tag)
     if kind >> 16:

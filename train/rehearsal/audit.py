@@ -68,7 +68,6 @@ class Report:
 
 
 def audit_run(config: TrainConfig) -> list[Report]:
-    """Check the training and the evaluation step of a run. The caller has set up TensorFlow."""
     from train.rehearsal.graphs import trace_run
 
     job = f"{config.model} {config.memory} {config.precision}"
@@ -76,7 +75,6 @@ def audit_run(config: TrainConfig) -> list[Report]:
 
 
 def audit_graph(traced: "TracedGraph", table: KernelTable | None = None) -> Report:
-    """Check a traced graph against a table of kernels, by default that of the CUDA wheel."""
     table = table or read_table()
     auditor = _Auditor(traced, table)
     return Report(traced.name, auditor.count, tuple(auditor.findings), tuple(sorted(auditor.inputs)))

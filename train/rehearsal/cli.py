@@ -84,7 +84,6 @@ def _choose_cache(given: str) -> Path:
 
 
 def rehearse(options: Options) -> "Report":
-    """Compile the emulation, run the job on it while the audit runs, and return the report."""
     # Imported here, because their packages are not needed to read a command line.
     from train.rehearsal import audit, launch, library, report
 

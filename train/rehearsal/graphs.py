@@ -132,7 +132,6 @@ class Placement(NamedTuple):
 
 
 def read_graphs(metadata: Any) -> Iterator[Any]:
-    """Yield the graphs of a RunMetadata after placement and optimisation, one for each device."""
     for function in metadata.function_graphs:
         yield from function.partition_graphs
 

@@ -50,8 +50,6 @@ TRIES: Final = 3
 
 
 class RecordedStep:
-    """A compiled step that records its final graphs in its first call."""
-
     def __init__(self, step: Callable[..., Any]) -> None:
         self.step = step
         self.graphs: list[Any] = []

@@ -82,7 +82,6 @@ def answer(name: str) -> str:
 
 
 def write_stubs(headers: Iterable[str]) -> str:
-    """Return the C source. Its functions are weak, so those of `native` replace them."""
     lines = [
         "#include <stdlib.h>",
         "void ng_count(const char *group, const char *name, long amount);",

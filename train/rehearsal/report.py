@@ -1,5 +1,3 @@
-"""Reports a rehearsal as text and as JSON: its counts, and findings such as an exceeded limit of ``limits.yaml``."""
-
 import dataclasses
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass

@@ -81,7 +81,6 @@ class Body:
         return self.find_kernel(node) is None or any(self.is_homeless(reference) for reference in node.inputs)
 
     def is_homeless(self, reference: str) -> bool:
-        """Return whether a tensor is the handle of a variable that is kept on the host."""
         name = _producer(reference)
         node = self.nodes.get(name)
         if name in self.homeless or node is None:
@@ -122,7 +121,6 @@ class Body:
 
 
 def read_graph(graph: Any, prefix: str = "") -> dict[str, Node]:
-    """Return the nodes of a ``GraphDef`` by name. `prefix` is the path of the calling nodes."""
     nodes: dict[str, Node] = {}
     for each in graph.node:
         arguments, results = _list_arguments(each)
