@@ -4,8 +4,9 @@ import re
 from pathlib import Path
 
 from toolkit import versions
-from toolkit.cli.pins import render
+from toolkit.cli.pins import render, render_grid
 from toolkit.errors import list_exit_codes
+from toolkit.versions.grid import list_cells
 
 README = Path(__file__).parent.parent / "README.md"
 
@@ -15,6 +16,8 @@ def generate(text: str) -> str:
     codes = "\n".join(f"| {code} | {meaning} |" for code, meaning in sorted(list_exit_codes().items()))
     codes += "\n| 128 + n | a job was ended by signal n; 137 most often means that memory ran out |"
     text = _replace(text, "matrix", f"```\n{table}\n```")
+    cells = list(list_cells(versions.load_table()))
+    text = _replace(text, "grid", f"```\n{render_grid(cells, refusals=False)}\n```")
     return _replace(text, "exit-codes", f"| code | meaning |\n|---|---|\n{codes}")
 
 

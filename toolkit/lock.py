@@ -15,6 +15,7 @@ import yaml
 from toolkit import digest, files, project
 from toolkit.errors import CheckError, UsageError
 from toolkit.versions import Spec, Table, load_table, resolve
+from toolkit.versions.proofs import find_patches
 
 FILE = "toolkit.lock.yaml"
 DEFAULT_FILE = "docker/toolkit.lock.yaml"
@@ -192,14 +193,7 @@ def describe_floating(names: Iterable[str]) -> list[str]:
 
 
 def _find_patches(spec: Spec) -> list[Path]:
-    root = project.locate("bazel_patches")
-    found: set[Path] = set()
-    for folder in (root / f"headers/clang-{spec.clang}", root / "tensorflow" / spec.tensorflow):
-        series = folder / "series"
-        if series.exists():
-            lines = (line.partition("#")[0].strip() for line in series.read_text().splitlines())
-            found |= {series, *((folder / line).resolve() for line in lines if line)}
-    return sorted(found)
+    return [*find_patches(f"headers/clang-{spec.clang}"), *find_patches(f"tensorflow/{spec.tensorflow}")]
 
 
 def _find_requirements(spec: Spec, table: Table) -> list[Path]:

@@ -25,7 +25,7 @@ LAYERS = (
     {"doctor", "smoke", "training"},
     {"wheel"},
     {"pipeline"},
-    {"clean", "dotenv", "record", "rehearsal"},
+    {"clean", "dotenv", "proving", "record", "rehearsal"},
     {"cli"},
     {"__main__"},
 )

@@ -7,20 +7,36 @@ import typer
 from toolkit.cli.command import Capabilities, Session, Snapshot, command
 
 if TYPE_CHECKING:
+    from toolkit.versions.grid import Cell
     from toolkit.versions.table import Failure, Table
 
 TENSORFLOW = ("TensorFlow", "Python", "Bazel", "CUDA", "cuDNN", "tested", "sources")
+GRID = {"proven": "+", "failed": "x", "refused": "-", "untried": "?"}
 CUDA = ("CUDA", "driver", "oldest driver", "capabilities", "built here", "sources")
 
 
-@command()
-def matrix(session: Session) -> None:
+@command("base_image", "ca_bundle", engine="docker")
+def matrix(
+    session: Session,
+    grid: Annotated[
+        bool, typer.Option("--grid", help="Show each set: proven, refused with reason, or untried.")
+    ] = False,
+    prove: Annotated[bool, typer.Option("--prove", help="Prove the toolchain of every set, in containers.")] = False,
+    jobs: Annotated[int, typer.Option(min=1, help="Proofs at a time.")] = 1,
+) -> None:
     """Show the version table: TensorFlow, CUDA and its drivers, known failures and what is done about each."""
     from dataclasses import asdict
 
+    from toolkit.versions.grid import list_cells
     from toolkit.versions.table import load_table, split_span
 
     table = load_table()
+    if prove:
+        _prove(session, table, jobs)
+    if grid or prove:
+        cells = list(list_cells(table))
+        session.console.result({"cells": [asdict(cell) for cell in cells]}, render_grid(cells))
+        return
     value = {
         "updated": table.updated,
         "rows": [asdict(row) for row in table.rows()],
@@ -37,6 +53,60 @@ def matrix(session: Session) -> None:
         "sources": {name: asdict(source) for name, source in table.sources.items()},
     }
     session.console.result(value, render(table))
+
+
+def _prove(session: Session, table: "Table", jobs: int) -> None:
+    from toolkit import proving
+    from toolkit.engine.client import connect, select_base
+    from toolkit.errors import CheckError
+    from toolkit.versions.grid import list_groups
+
+    settings = session.settings
+    base = select_base(connect(), settings).reference
+    prover = proving.Prover(base=base, ca_bundle=settings.ca_bundle, folder=Path(settings.state) / "proofs")
+    made = proving.prove_all(list_groups(table), prover, session.console, jobs=jobs)
+    failed = [f"{' '.join(proof.place)}: {', '.join(proof.failed)}" for proof in made if proof.failed]
+    if failed:
+        raise CheckError(
+            "the table has sets that do not compile",
+            why="; ".join(failed),
+            remedy="`toolkit matrix --grid` shows why; refuse them in toolkit/versions/table.yaml",
+        )
+
+
+def render_grid(cells: Sequence["Cell"], *, refusals: bool = True) -> str:
+    """Return a table for each TensorFlow: a row for each CUDA, a column for each capability; then what is refused."""
+    lines: list[str] = []
+    for tensorflow in dict.fromkeys(cell.tensorflow for cell in cells):
+        mine = [cell for cell in cells if cell.tensorflow == tensorflow]
+        lines.append(f"TensorFlow {tensorflow}, Python {', '.join(mine[0].pythons)}")
+        lines += [f"  {line}" for line in _align(list(_list_grid([cell for cell in mine if cell.clang])))]
+        lines += [f"  {line}" for line in _list_refusals(mine)] if refusals else []
+    count = {state: sum(cell.state == state for cell in cells) for state in GRID}
+    legend = ", ".join(f"{mark} {state} ({count[state]})" for state, mark in GRID.items())
+    return "\n".join([*lines, f"{legend}; each for every Python of its TensorFlow"])
+
+
+def _list_grid(cells: Sequence["Cell"]) -> Iterable[Sequence[str]]:
+    columns = sorted({cell.capability for cell in cells}, key=lambda text: (float(text.rstrip("af")), text))
+    yield "CUDA", *columns, "clang", "proven on"
+    for cuda in dict.fromkeys(cell.cuda for cell in cells):
+        row = {cell.capability: cell for cell in cells if cell.cuda == cuda}
+        marks = [GRID[row[column].state] if column in row else "" for column in columns]
+        dates = ", ".join(sorted({cell.date for cell in row.values() if cell.date}))
+        yield cuda, *marks, ", ".join(dict.fromkeys(cell.clang for cell in row.values())), dates or "-"
+
+
+def _list_refusals(cells: Sequence["Cell"]) -> Iterable[str]:
+    open_to_some = {cell.cuda for cell in cells if not cell.why}
+    places: dict[str, list[str]] = {}
+    for cell in cells:
+        if cell.why:
+            why = cell.why.replace(f"CUDA {cell.cuda}", "CUDA").replace(f"capability {cell.capability}", "capability")
+            place = f"{cell.cuda} for {cell.capability}" if cell.cuda in open_to_some else cell.cuda
+            places.setdefault(why, []).append(place)
+    for why, found in places.items():
+        yield f"{', '.join(dict.fromkeys(found))}: {why}"
 
 
 def render(table: "Table") -> str:

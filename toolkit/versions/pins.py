@@ -98,6 +98,7 @@ def _list_requirements(table: Table, packages: Mapping[str, Any]) -> dict[str, l
     extras = packages["project"]["optional-dependencies"]
     sets = {item.requirements: list_packages(table, item) for item in table.published}
     sets |= {row.parts: _list_parts(row) for row in table.cuda_rows.values() if row.parts}
+    sets |= {f"headers-{version}": [f"tensorflow-cpu=={version}"] for version in table.tensorflow_rows}
     rehearsal = table.rehearsal
     nvcc = table.cuda_rows[rehearsal.cuda].components["cuda-nvcc"]
     return {

@@ -59,7 +59,7 @@ def resolve(
     A value of None takes the table's default. Raises UsageError: a value is not a version; UnsupportedError, with every
     reason and the nearest set that can: the set cannot work.
     """
-    asked = read(table, tensorflow=tensorflow, python=python, cuda=cuda, cudnn=cudnn, capabilities=capabilities)
+    asked = _read(table, tensorflow=tensorflow, python=python, cuda=cuda, cudnn=cudnn, capabilities=capabilities)
     _require_none(table, asked, find_reasons(table, asked))
     locked = find_locked(table, asked.tensorflow, asked.python, asked.cuda, asked.cudnn)
     failures = find_failures(table, asked)
@@ -88,14 +88,14 @@ def plan_set(table: Table, tensorflow: str, python: str, cuda: str, cudnn: str) 
             remedy=f"--tensorflow {tensorflow} --python {numbers.find_nearest(python, found.python)}",
         )
     if cuda:
-        asked = read(table, tensorflow=tensorflow, python=python, cuda=cuda, cudnn=cudnn, capabilities=())
+        asked = _read(table, tensorflow=tensorflow, python=python, cuda=cuda, cudnn=cudnn, capabilities=())
         _require_none(table, asked, find_reasons(table, asked), cards=False)
     return found
 
 
 def propose(table: Table, tensorflow: str, python: str, cuda: str | None, cudnn: str | None) -> Asked | None:
     """Return the nearest set that can be built; what is None is chosen. Raises what :func:`resolve` raises."""
-    return suggest(table, read(table, tensorflow=tensorflow, python=python, cuda=cuda, cudnn=cudnn, capabilities=()))
+    return suggest(table, _read(table, tensorflow=tensorflow, python=python, cuda=cuda, cudnn=cudnn, capabilities=()))
 
 
 def find_toolchains(table: Table, asked: Asked) -> list[Toolchain]:
@@ -122,7 +122,7 @@ def find_reasons(table: Table, asked: Asked) -> list[str]:
         reasons.append(f"TensorFlow {row.version} has no Python {asked.python}, only {', '.join(row.python)}")
     reasons += _find_unknown_keys(row, asked)
     reasons += _find_unknown_capabilities(table, asked)
-    reasons += find_refused(table, asked)
+    reasons += _find_refused(table, asked)
     reasons += _find_missing_parts(table, asked)
     return reasons
 
@@ -196,10 +196,18 @@ def _find_unknown_capabilities(table: Table, asked: Asked) -> list[str]:
     ]
     if reasons or find_toolchains(table, asked):
         return reasons
-    # The last of the table compiles the most.
-    newest = table.toolchains[-1]
-    missing = [item for item in asked.numbers if item not in newest.capabilities] or [", ".join(asked.numbers)]
-    return [f"clang {newest.clang} of the toolchain does not know compute capability {item}" for item in missing]
+    served = [item for item in table.toolchains if item.serves(asked.tensorflow, asked.cuda)]
+    # The last of them compiles the most.
+    missing = [item for item in asked.numbers if item not in served[-1].capabilities] or [", ".join(asked.numbers)]
+    return [
+        f"clang {served[-1].clang} of the toolchain does not know compute capability {item}"
+        + "".join(
+            f", and clang {other.clang} is for TensorFlow {other.when['tensorflow']}"
+            for other in table.toolchains
+            if other not in served and item in other.capabilities and "tensorflow" in other.when
+        )
+        for item in missing
+    ]
 
 
 def _find_knowing(table: Table, cuda: str, capability: str) -> str:
@@ -210,7 +218,7 @@ def _find_knowing(table: Table, cuda: str, capability: str) -> str:
     return f"which ended with CUDA {knowing[-1]}" if knowing else "and no CUDA of the table does"
 
 
-def find_refused(table: Table, asked: Asked) -> list[str]:
+def _find_refused(table: Table, asked: Asked) -> list[str]:
     return [
         f"{failure.symptom} ({', '.join(failure.issues)})" for failure in find_failures(table, asked) if failure.refuse
     ]
@@ -240,13 +248,13 @@ def _fit(names: Sequence[str], known: Sequence[str]) -> tuple[str, ...]:
     )
 
 
-def read(
+def _read(
     table: Table,
     *,
     tensorflow: str | None,
     python: str | None,
-    cuda: str | None = None,
-    cudnn: str | None = None,
+    cuda: str | None,
+    cudnn: str | None,
     capabilities: Sequence[str],
 ) -> Asked:
     default = table.default

@@ -130,15 +130,6 @@ class BazelRow:
 
 
 @dataclass(frozen=True, kw_only=True)
-class PublishedCode:
-    """The GPU code of TensorFlow's published wheels."""
-
-    cuda: str  # release that they are built with
-    capabilities: tuple[str, ...]
-    issues: tuple[str, ...]  # reports that their PTX fails
-
-
-@dataclass(frozen=True, kw_only=True)
 class Locked:
     """A locked set, docker/requirements/NAME.txt, that installs a published wheel."""
 
@@ -182,7 +173,6 @@ class Table:
     cudnn_rows: Mapping[str, CudnnRow]
     bazel_rows: Mapping[str, BazelRow]
     published: tuple[Locked, ...]
-    published_code: PublishedCode
     rehearsal: Locked
     failures: tuple[Failure, ...]
 
@@ -214,15 +204,11 @@ class Table:
         return self.tensorflow_rows[version]
 
 
-def read_yaml(path: Path) -> Any:
-    return yaml.load(path.read_bytes(), _Loader)  # noqa: S506 (both loaders are the safe ones)
-
-
 @functools.cache
 def load_table(path: Path = PATH) -> Table:
     """Read the table. Raises ToolkitError: the file is missing or inconsistent, which is a defect of this project."""
     try:
-        return _build(read_yaml(path))
+        return _build(yaml.load(path.read_bytes(), _Loader))  # noqa: S506 (both loaders are the safe ones)
     except (OSError, yaml.YAMLError, LookupError, TypeError, AttributeError, ValueError) as error:
         raise ToolkitError(
             f"the version table {path.name} is broken",
@@ -244,7 +230,6 @@ def _build(data: Mapping[str, Any]) -> Table:
         cudnn_rows={key: CudnnRow(version=key, **_freeze(row)) for key, row in data["cudnn"].items()},
         bazel_rows={key: BazelRow(version=key, **_freeze(row)) for key, row in data["bazel"].items()},
         published=tuple(Locked(**_freeze(item)) for item in data["published"]),
-        published_code=PublishedCode(**_freeze(data["published_code"])),
         rehearsal=Locked(**_freeze(data["rehearsal"])),
         failures=tuple(Failure(**_freeze(item)) for item in data["failures"]),
     )

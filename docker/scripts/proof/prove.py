@@ -1,19 +1,30 @@
-"""Prove that the toolchain compiles for each compute capability asked, and write the evidence down.
+"""Prove that the toolchain compiles TensorFlow's GPU headers for each compute capability asked, and write the evidence
+down.
 
 Run in the stage ``toolchain-proof``, before Bazel: what fails here after seconds would fail there after hours.
 """
 
+import ctypes
 import json
 import os
 import re
 import subprocess
 import sys
 import tempfile
+from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
+import fatbin
 import gpu_rules
 
 HERE = Path(__file__).parent
+HEADERS = Path("/opt/headers")
+"""The headers of TensorFlow's published wheel."""
+PARTS = Path("/opt/cuda-parts/nvidia")
+"""The CUDA release in separate folders, as in the repositories that Bazel downloads."""
+CUDA = Path("/opt/cuda")
+"""The same in one folder."""
 STANDARDS = ("c++17", "gnu++17")
 
 
@@ -49,26 +60,119 @@ def run(*argv: str | Path) -> str:
     return done.stdout
 
 
-def prove_capability(architecture: str, *, clang: str, cuda: Path, work: Path) -> dict[str, str]:
-    """Compile one CUDA file for device and host, assemble it, and read the architecture back from the cubin."""
-    unit, ptx, cubin = HERE / "device.cu", work / "device.ptx", work / "device.cubin"
-    for standard in STANDARDS:
-        common = ("-x", "cuda", f"--cuda-path={cuda}", f"--cuda-gpu-arch=sm_{architecture}", f"-std={standard}", "-O2")
-        quiet = ("-Wno-unknown-cuda-version", "-Werror")
-        run(clang, *common, *quiet, "--cuda-host-only", "-c", unit, "-o", work / "host.o")
-        run(clang, *common, *quiet, "--cuda-device-only", "-S", unit, "-o", ptx)
-        run(cuda / "bin" / "ptxas", f"--gpu-name=sm_{architecture}", ptx, f"--output-file={cubin}")
+@dataclass(frozen=True, kw_only=True)
+class Toolchain:
+    llvm: str  # major version
+    work: Path  # folder for what the compilers write
+    tensorflow: str  # version whose headers are compiled
+    gcc: str = "g++-14"
+
+    @property
+    def clang(self) -> str:
+        return self.name("clang++")
+
+    def name(self, tool: str) -> str:
+        return f"{tool}-{self.llvm}"
+
+    def assemble(self, architecture: str, ptx: Path) -> Path:
+        cubin = ptx.with_suffix(".cubin")
+        run(CUDA / "bin" / "ptxas", f"--gpu-name=sm_{architecture}", ptx, f"--output-file={cubin}")
         read = read_architecture(cubin)
         if str(read) != architecture.rstrip("af"):
             raise ProofError(f"asked for sm_{architecture}, the cubin is for sm_{read}")
-    return {"asked": f"sm_{architecture}", "cubin": f"sm_{read}"}
+        return cubin
 
 
-def prove_host(clang: str, gcc: str, work: Path) -> None:
-    """Check that plain host code keeps ``numeric_limits<__float128>`` under both compilers."""
-    for compiler in (clang, gcc):
-        for standard in STANDARDS:
-            run(compiler, f"-std={standard}", "-Werror", HERE / "host.cc", "-o", work / "host")
+def prove_capability(toolchain: Toolchain, architecture: str) -> Path:
+    """Compile CUDA files for a device, assemble them, and read the architecture back from the cubins.
+
+    Return the cubin of TensorFlow's headers.
+    """
+    ptx = toolchain.work / f"device_{architecture}.ptx"
+    for standard in STANDARDS:
+        flags = list_plain_flags(architecture, standard)
+        run(toolchain.clang, *flags, "--cuda-device-only", "-S", HERE / "device.cu", "-o", ptx)
+        toolchain.assemble(architecture, ptx)
+    kernels = toolchain.work / f"kernels_{architecture}.ptx"
+    flags = [*list_flags(toolchain), f"--cuda-gpu-arch=sm_{architecture}", *list_features(toolchain, ptx.read_text())]
+    run(toolchain.clang, *flags, "--cuda-device-only", "-S", HERE / "kernels.cu", "-o", kernels)
+    return toolchain.assemble(architecture, kernels)
+
+
+def list_plain_flags(architecture: str, standard: str) -> list[str | Path]:
+    flags = ["-x", "cuda", f"--cuda-path={CUDA}", f"--cuda-gpu-arch=sm_{architecture}", f"-std={standard}"]
+    return [*flags, "-O2", "-Wno-unknown-cuda-version", "-Werror"]
+
+
+def list_flags(toolchain: Toolchain) -> list[str | Path]:
+    """Return what compiles a kernel of TensorFlow by upstream's crosstool.
+
+    The CUDA path is the repository of nvcc alone, and the headers of the others are system headers.
+    """
+    own = toolchain.work / "include"
+    link = own / "third_party/gpus/cuda/include"
+    if not link.exists():
+        link.parent.mkdir(parents=True)
+        link.symlink_to(CUDA / "include")
+    parts = [PARTS / name / "include" for name in ("cuda_runtime", "cuda_cccl", "curand", "cuda_nvcc")]
+    folders = [f"-isystem{path}" for path in (*parts, own, HERE / "missing", HEADERS)]
+    flags = ["-x", "cuda", f"--cuda-path={PARTS / 'cuda_nvcc'}", "-std=c++17", "-O2", "-fPIC", "-w", *folders]
+    return [*flags, "-DGOOGLE_CUDA=1", "-DEIGEN_USE_THREADS", "-Wno-unknown-cuda-version"]
+
+
+def list_features(toolchain: Toolchain, ptx: str) -> list[str]:
+    """Return how upstream's rules choose the version of PTX.
+
+    Before 2.20 they leave it to clang, which then takes its newest. Since then they ask for the newest that both clang
+    and ptxas know. Clang writes that one itself (``ptx``) where it sees the whole CUDA release.
+    """
+    if gpu_rules.read_numbers(toolchain.tensorflow) < (2, 20):
+        return []
+    return ["--cuda-feature=+ptx" + read_version(r"\.version (\d+\.\d+)", ptx).replace(".", "")]
+
+
+def prove_library(toolchain: Toolchain, cubins: Sequence[tuple[str, Path]]) -> None:
+    """Link the host code with all cubins as a library by lld and a version script, load it, and read the cubins out."""
+    work = toolchain.work
+    image, unit, library = work / "kernels.fatbin", work / "kernels.o", work / "libkernels.so"
+    contents = [path.read_bytes() for _, path in cubins]
+    image.write_bytes(
+        fatbin.pack([(int(name.rstrip("af")), content) for (name, _), content in zip(cubins, contents, strict=True)])
+    )
+    host = ["--cuda-host-only", f"--cuda-gpu-arch=sm_{cubins[0][0]}", "-Xclang", "-fcuda-include-gpubinary"]
+    run(toolchain.clang, *list_flags(toolchain), *host, "-Xclang", image, "-c", HERE / "kernels.cu", "-o", unit)
+    runtime = PARTS / "cuda_runtime/lib"
+    linker = ["-shared", "-fuse-ld=lld", f"-Wl,--version-script={HERE / 'kernels.lds'}", f"-Wl,-rpath={runtime}"]
+    run(toolchain.clang, *linker, unit, f"-L{runtime}", "-l:libcudart.so.12", "-o", library)
+    ctypes.CDLL(str(library))
+    exported = run(toolchain.name("llvm-nm"), "--dynamic", "--defined-only", "--format=just-symbols", library)
+    section = work / "section"
+    run(toolchain.name("llvm-objcopy"), f"--dump-section=.nv_fatbin={section}", library, work / "copy.so")
+    check_library(exported.split(), section.read_bytes(), contents)
+
+
+def check_library(exported: Sequence[str], section: bytes, cubins: Sequence[bytes]) -> None:
+    """Raises ProofError: a library exports other symbols than its version script names, or holds other cubins."""
+    if list(exported) != ["toolkit_add"]:
+        raise ProofError(f"the library exports {', '.join(exported) or 'nothing'}, not what its version script names")
+    try:
+        found = fatbin.unpack(section)
+    except ValueError as error:
+        raise ProofError(f"the library holds {error}") from error
+    # The packed ones are padded.
+    if [image.rstrip(b"\0") for image in found] != [cubin.rstrip(b"\0") for cubin in cubins]:
+        raise ProofError("the library does not hold the cubins that were put into it")
+
+
+def prove_host(toolchain: Toolchain, architecture: str) -> None:
+    """Check that host code keeps ``numeric_limits<__float128>``: plain code under both compilers, and that of a CUDA
+    file.
+    """
+    for standard in STANDARDS:
+        for compiler in (toolchain.clang, toolchain.gcc):
+            run(compiler, f"-std={standard}", "-Werror", HERE / "host.cc", "-o", toolchain.work / "host")
+        flags = list_plain_flags(architecture, standard)
+        run(toolchain.clang, *flags, "--cuda-host-only", "-c", HERE / "device.cu", "-o", toolchain.work / "host.o")
 
 
 def read_version(pattern: str, text: str) -> str:
@@ -78,41 +182,64 @@ def read_version(pattern: str, text: str) -> str:
     return found[1]
 
 
-def describe(clang: str, gcc: str, cuda: Path) -> dict[str, str]:
+def describe(toolchain: Toolchain) -> dict[str, str]:
     return {
-        "clang": run(clang, "-dumpversion").strip(),
-        "lld": read_version(r"LLD (\d+\.\d+\.\d+)", run(clang.replace("clang++", "ld.lld"), "--version")),
-        "libstdcxx": run(gcc, "-dumpfullversion").strip(),
+        "clang": run(toolchain.clang, "-dumpversion").strip(),
+        "lld": read_version(r"LLD (\d+\.\d+\.\d+)", run(toolchain.name("ld.lld"), "--version")),
+        "libstdcxx": run(toolchain.gcc, "-dumpfullversion").strip(),
         "glibc": run("getconf", "GNU_LIBC_VERSION").split()[-1],
-        "ptxas": read_version(r"V(\d+\.\d+\.\d+)", run(cuda / "bin" / "ptxas", "--version")),
+        "ptxas": read_version(r"V(\d+\.\d+\.\d+)", run(CUDA / "bin" / "ptxas", "--version")),
         "cuda": os.environ["CUDA_VERSION"],
+        "tensorflow": toolchain.tensorflow,
     }
 
 
 def main(report: Path) -> int:
-    """Prove everything, print one line each and write ``report``. Exit codes: 0 proven, 2 usage, 7 not proven."""
-    clang, gcc, cuda = f"clang++-{os.environ['LLVM_VERSION']}", "g++-14", Path("/opt/cuda")
+    """Prove everything, print one line each and write ``report``. Exit codes: 0 proven, 2 usage, 7 not proven.
+
+    With ``PROOF_REPORT_ALL``, a capability that is not proven is written down with its reason, and the others go on.
+    """
+    llvm, tensorflow = os.environ["LLVM_VERSION"], os.environ["TENSORFLOW_VERSION"]
+    all_of_them = bool(os.environ.get("PROOF_REPORT_ALL"))
     try:
         architectures = parse_capabilities(os.environ["COMPUTE_CAPABILITIES"])
     except ValueError as error:
         print(f"toolchain: {error}", file=sys.stderr)
         return 2
     with tempfile.TemporaryDirectory() as folder:
-        work = Path(folder)
+        toolchain = Toolchain(llvm=llvm, work=Path(folder), tensorflow=tensorflow)
+        cubins, failed = [], {}
         try:
-            prove_host(clang, gcc, work)
+            prove_host(toolchain, architectures[0])
             print("toolchain: host code keeps numeric_limits<__float128>")
-            proven = []
             for architecture in architectures:
-                proven.append(prove_capability(architecture, clang=clang, cuda=cuda, work=work))
-                print(f"toolchain: sm_{architecture} compiles for host and device, and assembles")
-            evidence = {"schema": 1, "versions": describe(clang, gcc, cuda), "capabilities": proven}
+                try:
+                    cubins.append((architecture, prove_capability(toolchain, architecture)))
+                    print(f"toolchain: sm_{architecture} compiles for host and device, and assembles")
+                except ProofError as error:
+                    if not all_of_them:
+                        raise
+                    failed[f"sm_{architecture}"] = shorten(str(error))
+                    print(f"toolchain: sm_{architecture} is not proven: {failed[f'sm_{architecture}']}")
+            if cubins:
+                prove_library(toolchain, cubins)
+                print(
+                    "toolchain: TensorFlow's GPU headers compile for the host; the library links, loads and holds all"
+                )
+            proven = [{"asked": f"sm_{name}", "cubin": f"sm_{read_architecture(path)}"} for name, path in cubins]
+            evidence = {"schema": 2, "versions": describe(toolchain), "capabilities": proven, "failed": failed}
         except ProofError as error:
             print(f"toolchain: not proven\n{error}", file=sys.stderr)
             print("  try: bazel_patches/README.md for __float128; `toolkit matrix` for capabilities", file=sys.stderr)
             return 7
     report.write_text(json.dumps(evidence, indent=2) + "\n")
     return 0
+
+
+def shorten(words: str) -> str:
+    """Return the first error in a compiler's output, without folders."""
+    line = next((line for line in words.splitlines() if re.search(r"\b(error|fatal)\b", line)), words.splitlines()[-1])
+    return re.sub(r"/\S+/", "", line).strip()
 
 
 if __name__ == "__main__":

@@ -47,6 +47,7 @@ def test_each_capability_is_compiled_and_read_back(tmp_path: Path) -> None:
 
 def test_clang_22_compiles_for_newer_gpus_with_the_headers_as_they_are(tmp_path: Path) -> None:
     arguments = {"LLVM_VERSION": "22", "CUDA_VERSION": "12.8.1", "COMPUTE_CAPABILITIES": "sm_90a,sm_100,compute_120"}
+    arguments |= {"TENSORFLOW_VERSION": "2.21.0"}
     outcome = stages.build("toolchain-proof", output=tmp_path, arguments=arguments)
     assert outcome.code == 0, outcome.text
     assert "patching file" not in outcome.text
@@ -88,6 +89,21 @@ def test_wrong_headers_stop_the_build(
 def test_capabilities_that_cannot_be_built_are_named(capabilities: str, code: int, words: str) -> None:
     outcome = stages.build("toolchain-proof", arguments={"COMPUTE_CAPABILITIES": capabilities})
     assert outcome.step_code == code, outcome.text
+    assert words in outcome.text
+
+
+@pytest.mark.parametrize(
+    ("tensorflow", "cuda", "llvm", "words"),
+    [
+        ("2.19.0", "12.8.1", "18", "matches function template specialization 'ThreadLoadVolatilePointer'"),
+        ("2.20.0", "12.9.1", "18", "matches function template specialization 'ThreadStoreVolatilePtr'"),
+    ],
+)
+def test_a_cub_that_does_not_match_tensorflow_is_found(tensorflow: str, cuda: str, llvm: str, words: str) -> None:
+    """See tensorflow#90562 and tensorflow#99273: the builds failed after hours."""
+    arguments = {"TENSORFLOW_VERSION": tensorflow, "CUDA_VERSION": cuda, "LLVM_VERSION": llvm}
+    outcome = stages.build("toolchain-proof", arguments=arguments)
+    assert outcome.step_code == 7, outcome.text
     assert words in outcome.text
 
 

@@ -1,6 +1,7 @@
 import struct
 from pathlib import Path
 
+import fatbin
 import prove
 import pytest
 
@@ -48,3 +49,38 @@ def test_what_is_no_cubin_is_refused(tmp_path: Path) -> None:
 def test_a_failing_compiler_is_quoted() -> None:
     with pytest.raises(prove.ProofError, match="a reason"):
         prove.run("python3", "-c", "import sys; sys.exit('a reason')")
+
+
+CUBINS = [b"\x7fELF seventy-five", b"\x7fELF a hundred and twenty"]
+IMAGE = fatbin.pack(list(zip((75, 120), CUBINS, strict=True)))
+
+
+def test_a_library_with_its_cubins_and_its_one_symbol_passes() -> None:
+    prove.check_library(["toolkit_add"], IMAGE, CUBINS)
+
+
+@pytest.mark.parametrize(
+    ("exported", "section", "cubins", "words"),
+    [
+        (["toolkit_add", "_Z18__device_stub__add"], IMAGE, CUBINS, "exports toolkit_add, _Z18__device_stub__add"),
+        ([], IMAGE, CUBINS, "exports nothing"),
+        (["toolkit_add"], b"", CUBINS, "no fat binary"),
+        (["toolkit_add"], bytes(len(IMAGE)), CUBINS, "no fat binary"),
+        (["toolkit_add"], IMAGE, CUBINS[:1], "does not hold the cubins"),
+        (["toolkit_add"], IMAGE.replace(b"seventy", b"damaged"), CUBINS, "does not hold the cubins"),
+    ],
+)
+def test_another_library_is_refused(exported: list[str], section: bytes, cubins: list[bytes], words: str) -> None:
+    with pytest.raises(prove.ProofError, match=words):
+        prove.check_library(exported, section, cubins)
+
+
+@pytest.mark.parametrize(("version", "flags"), [("2.19.1", []), ("2.20.0", ["--cuda-feature=+ptx87"])])
+def test_ptx_is_of_the_version_that_upstreams_rules_choose(version: str, flags: list[str], tmp_path: Path) -> None:
+    toolchain = prove.Toolchain(llvm="22", work=tmp_path, tensorflow=version)
+    assert prove.list_features(toolchain, ".version 8.7\n.target sm_120\n") == flags
+
+
+def test_the_first_error_is_the_reason() -> None:
+    words = "clang -c\nIn file included from /opt/a.h:1:\n/opt/x/gpu_prim.h:41:33: error: no match\n1 error generated."
+    assert prove.shorten(words) == "gpu_prim.h:41:33: error: no match"

@@ -1,0 +1,110 @@
+"""What was proven counts only while its inputs are the same."""
+
+import shutil
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from toolkit import project
+from toolkit.errors import ToolkitError
+from toolkit.versions import grid, load_table, proofs
+
+TABLE = load_table()
+GROUPS = grid.list_groups(TABLE)
+PLACE = ("2.19.0", "12.6.1", "17")
+PROOF = proofs.Proof(
+    tensorflow=PLACE[0],
+    cuda=PLACE[1],
+    clang="17.0.6",
+    date="2026-11-22",
+    digest=proofs.digest_inputs(*PLACE),
+    proven=("7.5", "8.0"),
+    failed={"9.0": "an error"},
+)
+
+
+@pytest.fixture(autouse=True)
+def written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    path = tmp_path / "proven.yaml"
+    monkeypatch.setattr(grid.proofs.read, "__defaults__", (path,))
+    proofs.write([PROOF], path)
+    return path
+
+
+def list_states() -> dict[str, str]:
+    cells = grid.list_cells(TABLE)
+    return {cell.capability: cell.state for cell in cells if (cell.tensorflow, cell.cuda, cell.clang) == PLACE}
+
+
+def test_proofs_are_read_as_they_were_written(written: Path) -> None:
+    assert proofs.read(written) == {PLACE: PROOF}
+
+
+def test_a_cell_is_proven_by_its_proof_alone() -> None:
+    states = list_states()
+    assert {name for name, state in states.items() if state == "proven"} == {"7.5", "8.0"}
+    assert states["9.0"] == "failed"
+    assert states["8.9"] == "untried"
+
+
+def test_a_proof_of_other_inputs_is_void(written: Path) -> None:
+    proofs.write([replace(PROOF, digest="sha256:" + "0" * 64)], written)
+    assert set(list_states().values()) == {"untried"}
+
+
+@pytest.mark.parametrize(
+    ("name", "void"),
+    [
+        ("docker/scripts/proof/kernels.cu", True),
+        ("docker/scripts/proof/prove.py", True),
+        ("docker/scripts/proof/missing/llvm/ADT/ArrayRef.h", True),
+        ("docker/scripts/take-headers", True),
+        ("docker/requirements/toolchain-12.6.1.txt", True),
+        ("docker/requirements/headers-2.19.0.txt", True),
+        ("bazel_patches/headers/glibc-floatn-float128.patch", True),
+        ("bazel_patches/headers/clang-17/series", True),
+        ("bazel_patches/headers/clang-18/series", False),
+        ("docker/requirements/headers-2.20.0.txt", False),
+    ],
+)
+def test_a_change_of_any_input_makes_a_proof_void(
+    name: str, void: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    root = tmp_path / "root"
+    for folder in ("docker", "bazel_patches"):
+        shutil.copytree(project.ROOT / folder, root / folder, ignore=shutil.ignore_patterns("__pycache__"))
+    monkeypatch.setattr(project, "ROOT", root)
+    with (root / name).open("a") as file:
+        file.write("# changed\n")
+    proofs.digest_inputs.cache_clear()
+    try:
+        assert (proofs.digest_inputs(*PLACE) != PROOF.digest) == void
+    finally:
+        proofs.digest_inputs.cache_clear()
+
+
+def test_without_proofs_nothing_is_proven(written: Path) -> None:
+    written.unlink()
+    assert set(list_states().values()) == {"untried"}
+
+
+def test_a_damaged_file_is_named(written: Path) -> None:
+    written.write_text("proofs: [{tensorflow: 2.19.0}]")
+    with pytest.raises(ToolkitError, match=r"proven\.yaml is damaged"):
+        proofs.read(written)
+
+
+def test_each_set_of_the_table_has_one_cell_and_each_refusal_a_reason() -> None:
+    cells = list(grid.list_cells(TABLE))
+    places = [(cell.tensorflow, cell.cuda, cell.capability) for cell in cells]
+    assert len(places) == len(set(places))
+    assert {(row.version, cuda) for row in TABLE.rows() for cuda in row.cuda} == {place[:2] for place in places}
+    assert all(bool(cell.why) == (cell.state in {"refused", "failed"}) for cell in cells)
+    assert all(bool(cell.clang) == (cell.state != "refused") for cell in cells)
+
+
+def test_every_set_that_is_not_refused_is_in_a_group() -> None:
+    assert ("2.21.0", "12.8.1", "22") in GROUPS
+    assert "12.0" in GROUPS["2.21.0", "12.8.1", "22"]
+    assert sum(map(len, GROUPS.values())) == sum(cell.state != "refused" for cell in grid.list_cells(TABLE))
