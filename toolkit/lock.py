@@ -101,6 +101,7 @@ def collect(
         "capabilities": ",".join(spec.capabilities),
         "bazel": spec.bazel,
         "clang": spec.clang,
+        "gcc": spec.gcc,
     }
     return Lock(spec=versions, pins=pins)
 

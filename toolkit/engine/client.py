@@ -18,6 +18,7 @@ from docker.utils import kwargs_from_env
 from toolkit import naming
 from toolkit.errors import CheckError, EngineError, PreflightError
 from toolkit.settings import Settings
+from toolkit.versions import load_table
 
 ANSWER_SECONDS = 20
 """How long a reachable engine may take to answer one request. Streams have no such limit."""
@@ -148,6 +149,22 @@ def select_base(client: docker.DockerClient, settings: Settings, python: str = "
                 remedy="`docker/base/bootstrap` makes a stand-in from Debian's packages, "
                 "`docker load` loads one from a file, --base-image names another, --engine host needs none",
             ) from error
+
+
+def find_distribution(client: docker.DockerClient, base: BaseImage) -> str:
+    """Return the codename of an image's Linux distribution: of its name, else of its files; empty if it is unknown."""
+    named = load_table().find_base(base.reference)
+    if named:
+        return named.codename
+    with translating_errors("looking at the base image"):
+        if base.registered and not client.images.list(base.reference):
+            return ""
+    try:
+        text = read_files(client, base.reference, "/usr/lib/os-release")["os-release"].decode(errors="replace")
+    except (EngineError, KeyError):
+        return ""
+    found = re.search(r'^VERSION_CODENAME="?([a-z]+)', text, re.MULTILINE)
+    return found[1] if found else ""
 
 
 def find_digest(client: docker.DockerClient, reference: str) -> str | None:

@@ -12,7 +12,7 @@ from docker.errors import ImageNotFound, NotFound
 from toolkit import digest, manifest, naming, processes, project
 from toolkit.console import Console
 from toolkit.engine import buildx, container
-from toolkit.engine.client import BaseImage, read_files, require_buildx, translating_errors
+from toolkit.engine.client import BaseImage, find_distribution, read_files, require_buildx, translating_errors
 from toolkit.engine.job import Commands, Environment, EnvironmentPlan, Job, Listener, deadline
 from toolkit.environment import EnvironmentSpec, Platform
 from toolkit.errors import BuildError, EngineError, ToolkitError, UsageError
@@ -28,14 +28,28 @@ _CAUSE = re.compile(rf"^ +(?:error|ERROR|cause): |{processes.OTHER_BYTES.pattern
 
 
 def plan_image(
-    spec: EnvironmentSpec, base: BaseImage, *, state: Path, target: str = "train", ca_bundle: str = "", tag: str = ""
+    spec: EnvironmentSpec,
+    base: BaseImage,
+    *,
+    state: Path,
+    target: str = "train",
+    ca_bundle: str = "",
+    tag: str = "",
+    distribution: str = "",
 ) -> EnvironmentPlan:
-    """Plan an image of a stage of docker/Dockerfile. ``ca_bundle``: PEM file, a secret of the build, in no layer."""
+    """Plan an image of a stage of docker/Dockerfile. ``ca_bundle``: PEM file, a secret of the build, in no layer.
+
+    ``distribution``: codename of the base image's distribution; empty if it is unknown.
+    """
+    table = load_table()
     arguments = {
         "BASE_IMAGE": base.reference,
         "REQUIREMENTS": spec.requirements,
-        "SOURCE_DATE_EPOCH": str(load_table().default.source_date_epoch),
+        "SOURCE_DATE_EPOCH": str(table.default.source_date_epoch),
     }
+    packaged = table.bases.get(distribution, table.default_base).gcc
+    if packaged != table.default_base.gcc:
+        arguments["GCC_VERSION"] = packaged
     inputs = {"base": base.identity, "files": digest.digest_paths(project.ROOT, _list_inputs(spec, target))}
     inputs |= spec.inputs
     content = digest.digest_value(
@@ -114,7 +128,13 @@ class DockerEngine:
 
     def plan(self, spec: EnvironmentSpec) -> EnvironmentPlan:
         return plan_image(
-            spec, self._base, state=self._state, target=self._target, ca_bundle=self._ca_bundle, tag=self._tag
+            spec,
+            self._base,
+            state=self._state,
+            target=self._target,
+            ca_bundle=self._ca_bundle,
+            tag=self._tag,
+            distribution=find_distribution(self._client, self._base),
         )
 
     def find(self, plan: EnvironmentPlan) -> Environment | None:

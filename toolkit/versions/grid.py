@@ -46,7 +46,7 @@ def list_cells(table: Table) -> Iterator[Cell]:
                 if why:
                     yield Cell(**name, pythons=row.python, state="refused", why=why)
                     continue
-                clang = find_toolchains(table, _ask(row, cuda, row.cudnn[-1], capability))[0].clang
+                clang = find_toolchains(table, _ask(table, row, cuda, row.cudnn[-1], capability))[0].clang
                 proof = known.get((row.version, cuda, clang))
                 yield Cell(**name, pythons=row.python, clang=clang, **_look_up(proof, capability, clang))
 
@@ -73,13 +73,19 @@ def _find_reason(table: Table, row: TensorflowRow, cuda: str, capability: str) -
     """Return why no cuDNN of a TensorFlow makes a set that can be built, or an empty string."""
     first = ""
     for cudnn in reversed(row.cudnn):
-        reasons = find_reasons(table, _ask(row, cuda, cudnn, capability))
+        reasons = find_reasons(table, _ask(table, row, cuda, cudnn, capability))
         if not reasons:
             return ""
         first = first or reasons[0]
     return first
 
 
-def _ask(row: TensorflowRow, cuda: str, cudnn: str, capability: str) -> Asked:
-    capabilities = numbers.normalize_capabilities([capability])
-    return Asked(tensorflow=row.version, python=row.python[-1], cuda=cuda, cudnn=cudnn, capabilities=capabilities)
+def _ask(table: Table, row: TensorflowRow, cuda: str, cudnn: str, capability: str) -> Asked:
+    return Asked(
+        tensorflow=row.version,
+        python=row.python[-1],
+        cuda=cuda,
+        cudnn=cudnn,
+        capabilities=numbers.normalize_capabilities([capability]),
+        base=table.default_base.codename,
+    )

@@ -63,6 +63,7 @@ def _list_arguments(table: Table) -> list[str]:
     values = {
         "BASE_IMAGE": default.base_image,
         "LLVM_VERSION": resolve(table).clang,
+        "GCC_VERSION": resolve(table).gcc,
         "CUDA_VERSION": default.cuda,
         "CUDNN_VERSION": default.cudnn,
         "COMPUTE_CAPABILITIES": ",".join(default.capabilities),

@@ -5,7 +5,7 @@ same rules.
 """
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from toolkit.errors import UnsupportedError
 from toolkit.versions import numbers
@@ -22,6 +22,7 @@ class Asked:
     cuda: str
     cudnn: str
     capabilities: tuple[str, ...]
+    base: str  # codename of the base image's distribution
 
     @property
     def numbers(self) -> tuple[str, ...]:
@@ -38,6 +39,7 @@ class Asked:
 class Spec(Asked):
     bazel: str  # version that this TensorFlow is built with
     clang: str  # major version of the toolchain's compiler
+    gcc: str  # major version of the g++ whose C++ library it uses
     requirements: str  # the locked run-time set of this Python, CUDA and cuDNN; empty if none is locked
     # flags that the version of TensorFlow needs, then those that avoid known failures
     bazel_arguments: tuple[str, ...] = ()
@@ -53,13 +55,15 @@ def resolve(
     cuda: str | None = None,
     cudnn: str | None = None,
     capabilities: Sequence[str] = (),
+    base: str | None = None,
 ) -> Spec:
-    """Return the set to build from source.
+    """Return the set to build from source. ``base``: codename of the base image's distribution.
 
     A value of None takes the table's default. Raises UsageError: a value is not a version; UnsupportedError, with every
     reason and the nearest set that can: the set cannot work.
     """
     asked = _read(table, tensorflow=tensorflow, python=python, cuda=cuda, cudnn=cudnn, capabilities=capabilities)
+    asked = replace(asked, base=base or asked.base)
     _require_none(table, asked, find_reasons(table, asked))
     locked = find_locked(table, asked.tensorflow, asked.python, asked.cuda, asked.cudnn)
     failures = find_failures(table, asked)
@@ -68,6 +72,7 @@ def resolve(
         **vars(asked),
         bazel=row.bazel,
         clang=find_toolchains(table, asked)[0].clang,
+        gcc=table.bases[asked.base].gcc,
         requirements=locked.requirements if locked else "",
         bazel_arguments=(*row.flags, *(flag for failure in failures for flag in failure.flags)),
         warnings=(*_warn(table, asked, locked), *(_describe(failure) for failure in failures if failure.when)),
@@ -100,8 +105,13 @@ def propose(table: Table, tensorflow: str, python: str, cuda: str | None, cudnn:
 
 def find_toolchains(table: Table, asked: Asked) -> list[Toolchain]:
     """Return the compilers that compile a whole set, best first."""
-    served = (item for item in table.toolchains if item.serves(asked.tensorflow, asked.cuda))
+    served = _list_toolchains(table, asked.tensorflow, asked.cuda, asked.base)
     return [item for item in served if not {*asked.numbers} - {*item.capabilities}]
+
+
+def _list_toolchains(table: Table, tensorflow: str, cuda: str, base: str) -> list[Toolchain]:
+    packaged = table.bases[base].clang
+    return [item for item in table.toolchains if item.clang in packaged and item.serves(tensorflow, cuda)]
 
 
 def find_failures(table: Table, asked: Asked) -> list[Failure]:
@@ -141,10 +151,12 @@ def _search(table: Table, asked: Asked, tensorflow: str) -> Asked | None:
     python = numbers.find_nearest(asked.python, row.python, prefer=default.python)
     held = {item.cuda: item.cudnn for item in table.published if item.tensorflow == tensorflow}
     for cuda in numbers.sort_by_nearness(asked.cuda, row.cuda, prefer=default.cuda):
-        fitted = _fit(asked.capabilities, _compilable(table, tensorflow, cuda))
+        fitted = _fit(asked.capabilities, _compilable(table, tensorflow, cuda, asked.base))
         nearest = numbers.sort_by_nearness(asked.cudnn, row.cudnn, prefer=default.cudnn) if fitted else []
         for cudnn in sorted(nearest, key=lambda each: (each != asked.cudnn, each != held.get(cuda, ""))):
-            found = Asked(tensorflow=tensorflow, python=python, cuda=cuda, cudnn=cudnn, capabilities=fitted)
+            found = Asked(
+                tensorflow=tensorflow, python=python, cuda=cuda, cudnn=cudnn, capabilities=fitted, base=asked.base
+            )
             if not find_reasons(table, found):
                 return found
     return None
@@ -171,8 +183,13 @@ def _require_none(table: Table, asked: Asked, reasons: list[str], *, cards: bool
     raise UnsupportedError(
         reasons[0],
         why="; ".join(f"also, {each}" for each in reasons[1:]),
-        remedy=f"nearest that works: {nearest.render(cards=cards)}" if nearest else _NO_SET,
+        remedy=f"nearest that works: {nearest.render(cards=cards)}" if nearest else _suggest_base(table, asked),
     )
+
+
+def _suggest_base(table: Table, asked: Asked) -> str:
+    usual = replace(asked, base=table.default_base.codename)
+    return f"--base-image {table.default.base_image}" if usual != asked and suggest(table, usual) else _NO_SET
 
 
 def _find_unknown_keys(row: TensorflowRow, asked: Asked) -> list[str]:
@@ -196,6 +213,11 @@ def _find_unknown_capabilities(table: Table, asked: Asked) -> list[str]:
     ]
     if reasons or find_toolchains(table, asked):
         return reasons
+    elsewhere = find_toolchains(table, replace(asked, base=table.default_base.codename))
+    if elsewhere:
+        row, needed = table.bases[asked.base], ", ".join(item.clang for item in elsewhere)
+        held = f"clang {' and '.join(row.clang)}" if row.clang else "none that can"
+        return [f"{row.name} packages {held}, and this set is compiled by clang {needed}"]
     served = [item for item in table.toolchains if item.serves(asked.tensorflow, asked.cuda)]
     # The last of them compiles the most.
     missing = [item for item in asked.numbers if item not in served[-1].capabilities] or [", ".join(asked.numbers)]
@@ -233,8 +255,8 @@ def _find_missing_parts(table: Table, asked: Asked) -> list[str]:
     ]
 
 
-def _compilable(table: Table, tensorflow: str, cuda: str) -> list[str]:
-    served = {number for item in table.toolchains if item.serves(tensorflow, cuda) for number in item.capabilities}
+def _compilable(table: Table, tensorflow: str, cuda: str, base: str) -> list[str]:
+    served = {number for item in _list_toolchains(table, tensorflow, cuda, base) for number in item.capabilities}
     return [item for item in table.cuda_rows[cuda].capabilities if item in served]
 
 
@@ -266,6 +288,7 @@ def _read(
         cuda=usual_cuda if cuda is None else cuda,
         cudnn=usual_cudnn if cudnn is None else cudnn,
         capabilities=numbers.normalize_capabilities(capabilities or default.capabilities),
+        base=table.default_base.codename,
     )
     for name in ("TensorFlow", "Python", "CUDA", "cuDNN"):
         numbers.parse(getattr(asked, name.lower()), name)

@@ -67,6 +67,18 @@ NEEDED = ("bazel", "clang", "target", "cuda", "cudnn")
 
 
 @dataclass(frozen=True, kw_only=True)
+class BaseRow:
+    """A distribution that a base image may be of."""
+
+    codename: str
+    name: str  # as a reference may spell it, ``debian:12``
+    clang: tuple[str, ...]  # compilers of ``Table.toolchains`` that it packages
+    gcc: str  # major version of the g++ whose C++ library is used
+    glibc: str
+    source: str
+
+
+@dataclass(frozen=True, kw_only=True)
 class TensorflowRow:
     version: str
     tested: bool  # whether this project has run it
@@ -167,6 +179,7 @@ class Table:
     sources: Mapping[str, Source]
     default: Default
     toolchains: tuple[Toolchain, ...]
+    bases: Mapping[str, BaseRow]  # by codename
     tensorflow_rows: Mapping[str, TensorflowRow]  # the complete ones
     incomplete: Mapping[str, TensorflowRow]
     cuda_rows: Mapping[str, CudaRow]
@@ -175,6 +188,19 @@ class Table:
     published: tuple[Locked, ...]
     rehearsal: Locked
     failures: tuple[Failure, ...]
+
+    def find_base(self, reference: str) -> BaseRow | None:
+        """Return the distribution that an image's reference names by a word, or None."""
+        words = re.split(r"[/:@-]", reference)
+        named = (row for row in self.bases.values() if row.codename in words or row.name in reference)
+        return next(named, None)
+
+    @property
+    def default_base(self) -> BaseRow:
+        found = self.find_base(self.default.base_image)
+        if found is None:
+            raise ValueError(f"no distribution of the table is that of {self.default.base_image}")
+        return found
 
     def rows(self) -> tuple[TensorflowRow, ...]:
         return tuple(self.tensorflow_rows[version] for version in reversed(numbers.sort(self.tensorflow_rows)))
@@ -224,6 +250,7 @@ def _build(data: Mapping[str, Any]) -> Table:
         sources={name: Source(what=item["what"], date=str(item["date"])) for name, item in data["sources"].items()},
         default=Default(**_freeze(data["default"])),
         toolchains=tuple(Toolchain(**_list_capabilities(row, data)) for row in data["toolchains"]),
+        bases={key: BaseRow(codename=key, **_freeze(row)) for key, row in data["bases"].items()},
         tensorflow_rows={key: row for key, row in versions.items() if not row.missing},
         incomplete={key: row for key, row in versions.items() if row.missing},
         cuda_rows={key: _build_cuda(key, row, data) for key, row in data["cuda"].items()},

@@ -180,6 +180,7 @@ def _list_arguments(
         "SOURCE_DATE_EPOCH": pins["source-date-epoch"],
         "APT_SNAPSHOT": pins["apt-snapshot"],
         "LLVM_VERSION": spec["clang"],
+        "GCC_VERSION": spec.get("gcc", ""),  # the plans of earlier versions have none
         "CUDA_VERSION": spec["cuda"],
         "CUDNN_VERSION": spec["cudnn"],
         "COMPUTE_CAPABILITIES": spec["capabilities"],

@@ -43,6 +43,7 @@ class EngineImages:
     base: str  # reference of the base image
     digest: str = ""  # its content digest; empty if no engine answered
     pinned: str = ""  # the reference, with its digest if a registry gave one
+    distribution: str = ""  # codename of its Linux distribution; empty if it is unknown
     bazel_digest: str = ""  # content digest of Bazel's image, if Bazel is an image on this machine
     engine: str = ""  # name and version of the engine, or empty
 
@@ -59,6 +60,7 @@ def resolve(settings: Settings, request: WheelRequest, *, lock_file: Path, dry_r
     if request.source:
         require_version(request.source, tensorflow=spec.tensorflow, bazel=spec.bazel)
     images = find_images(settings, required=not dry_run, bazel=request.bazel)
+    spec = resolve_spec(settings, request.capabilities, images.distribution)
     bazel = find_bazel(request.bazel, images.bazel_digest) if request.bazel else None
     present = collect_pins(spec, table, images, locked, request.apt_snapshot)
     if locked:
@@ -70,14 +72,24 @@ def resolve(settings: Settings, request: WheelRequest, *, lock_file: Path, dry_r
     return PlannedWheel(spec=spec, plan=planned, table=table, engine=images.engine)
 
 
-def resolve_spec(settings: Settings, capabilities: Sequence[str]) -> Spec:
+def resolve_spec(settings: Settings, capabilities: Sequence[str], distribution: str = "") -> Spec:
+    """Return the set for these settings. ``distribution``: of the base image, if its name does not tell it."""
+    table = load_table()
+    named = table.find_base(settings.base_image)
+    if distribution and distribution not in table.bases:
+        raise UnsupportedError(
+            f"no wheel is built on {settings.base_image}, whose distribution is {distribution}",
+            why=f"the packages of its compilers are known for {', '.join(table.bases)}",
+            remedy=f"--base-image {table.default.base_image}",
+        )
     return resolve_versions(
-        load_table(),
+        table,
         tensorflow=settings.tensorflow,
         python=settings.python,
         cuda=settings.cuda or None,
         cudnn=settings.cudnn or None,
         capabilities=capabilities,
+        base=distribution or (named.codename if named else None),
     )
 
 
@@ -86,7 +98,7 @@ def find_images(settings: Settings, *, required: bool, bazel: str = "") -> Engin
 
     Raises EngineError: the engine does not answer; PreflightError: it has no base image and can pull none.
     """
-    from toolkit.engine.client import connect, select_base, translating_errors
+    from toolkit.engine.client import connect, find_distribution, select_base, translating_errors
 
     known: dict[str, str] = {}
     try:
@@ -95,6 +107,7 @@ def find_images(settings: Settings, *, required: bool, bazel: str = "") -> Engin
             known["engine"] = f"docker {client.version()['Version']}"
         known["bazel_digest"] = _find_bazel_digest(client, bazel)
         found = select_base(client, settings)
+        known["distribution"] = find_distribution(client, found)
     except (EngineError, PreflightError):
         if required:
             raise

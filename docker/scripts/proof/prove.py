@@ -63,9 +63,9 @@ def run(*argv: str | Path) -> str:
 @dataclass(frozen=True, kw_only=True)
 class Toolchain:
     llvm: str  # major version
+    gcc: str  # name of g++
     work: Path  # folder for what the compilers write
     tensorflow: str  # version whose headers are compiled
-    gcc: str = "g++-14"
 
     @property
     def clang(self) -> str:
@@ -207,7 +207,8 @@ def main(report: Path) -> int:
         print(f"toolchain: {error}", file=sys.stderr)
         return 2
     with tempfile.TemporaryDirectory() as folder:
-        toolchain = Toolchain(llvm=llvm, work=Path(folder), tensorflow=tensorflow)
+        gcc = f"g++-{os.environ['GCC_VERSION']}"
+        toolchain = Toolchain(llvm=llvm, gcc=gcc, work=Path(folder), tensorflow=tensorflow)
         cubins, failed = [], {}
         try:
             prove_host(toolchain, architectures[0])

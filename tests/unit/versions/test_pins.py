@@ -15,14 +15,14 @@ def test_every_file_is_as_the_generator_writes_it() -> None:
 
 
 def test_a_changed_pin_reaches_every_file_that_has_it() -> None:
-    default = replace(TABLE.default, tensorflow="2.20.0", base_image="python:3.12-slim", source_date_epoch=7)
+    default = replace(TABLE.default, tensorflow="2.20.0", base_image="python:3.12-slim-trixie", source_date_epoch=7)
     files = pins.generate(project.ROOT, replace(TABLE, default=default))
     changed = {path.relative_to(project.ROOT).as_posix() for path, text in files.items() if path.read_text() != text}
     assert changed == {"docker/Dockerfile", "compose.yaml", "compose.gpu.yaml", "pyproject.toml"}
     dockerfile = files[project.ROOT / "docker/Dockerfile"]
     row = TABLE.tensorflow_rows["2.20.0"]
-    for line in ("ARG BASE_IMAGE=python:3.12-slim", f"ARG TENSORFLOW_COMMIT={row.commit}", "ARG BAZEL_VERSION=7.4.1"):
-        assert f"\n{line}\n" in dockerfile
+    for name in ("BASE_IMAGE=python:3.12-slim-trixie", f"TENSORFLOW_COMMIT={row.commit}", "BAZEL_VERSION=7.4.1"):
+        assert f"\nARG {name}\n" in dockerfile
 
 
 def test_a_stale_file_fails_the_check_and_is_written(

@@ -77,7 +77,7 @@ def test_another_library_is_refused(exported: list[str], section: bytes, cubins:
 
 @pytest.mark.parametrize(("version", "flags"), [("2.19.1", []), ("2.20.0", ["--cuda-feature=+ptx87"])])
 def test_ptx_is_of_the_version_that_upstreams_rules_choose(version: str, flags: list[str], tmp_path: Path) -> None:
-    toolchain = prove.Toolchain(llvm="22", work=tmp_path, tensorflow=version)
+    toolchain = prove.Toolchain(llvm="22", gcc="g++-14", work=tmp_path, tensorflow=version)
     assert prove.list_features(toolchain, ".version 8.7\n.target sm_120\n") == flags
 
 
