@@ -20,7 +20,7 @@ LAYERS = (
     {"console", "digest", "files", "findings", "manifest", "naming", "plan", "processes", "progress", "project"},
     {"versions"},
     {"lock", "settings"},
-    {"environment", "requirements"},
+    {"environment", "refresh", "requirements"},
     {"engine"},
     {"doctor", "smoke", "training"},
     {"wheel"},

@@ -1,3 +1,4 @@
+import os
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -23,6 +24,9 @@ def matrix(
     ] = False,
     prove: Annotated[bool, typer.Option("--prove", help="Prove the toolchain of every set, in containers.")] = False,
     jobs: Annotated[int, typer.Option(min=1, help="Proofs at a time.")] = 1,
+    refresh: Annotated[
+        bool, typer.Option("--refresh", help="Print what the table's sources say differently, as a patch.")
+    ] = False,
 ) -> None:
     """Show the version table: TensorFlow, CUDA and its drivers, known failures and what is done about each."""
     from dataclasses import asdict
@@ -31,6 +35,9 @@ def matrix(
     from toolkit.versions.table import load_table, split_span
 
     table = load_table()
+    if refresh:
+        _refresh(session, table)
+        return
     if prove:
         _prove(session, table, jobs)
     if grid or prove:
@@ -107,6 +114,36 @@ def _list_refusals(cells: Sequence["Cell"]) -> Iterable[str]:
             places.setdefault(why, []).append(place)
     for why, found in places.items():
         yield f"{', '.join(dict.fromkeys(found))}: {why}"
+
+
+def _refresh(session: Session, table: "Table") -> None:
+    import datetime as dt
+
+    from toolkit import refresh
+    from toolkit.errors import CheckError, PreflightError
+    from toolkit.versions import patch
+    from toolkit.versions.table import PATH
+
+    if session.settings.ca_bundle:
+        os.environ |= dict.fromkeys(("PIP_CERT", "GIT_SSL_CAINFO"), session.settings.ca_bundle)
+    report = refresh.collect(table, dt.datetime.now(dt.UTC).date())
+    for line in report.describe():
+        session.console.say(line)
+    if not report.looked:
+        raise PreflightError(
+            "no source of the version table can be read",
+            why=report.unread[0],
+            remedy="let pip reach a package index, and git TensorFlow's repository",
+        )
+    before = PATH.read_text()
+    drawn = patch.draw(before, patch.apply(before, report.changes))
+    value = {"patch": drawn, "read": report.looked, "unread": report.unread, "notes": report.notes}
+    session.console.result(value, drawn.removesuffix("\n") or "nothing changed")
+    if drawn:
+        raise CheckError(
+            "the version table differs from its sources",
+            remedy="toolkit matrix --refresh > table.patch; git apply table.patch; make pins",
+        )
 
 
 def render(table: "Table") -> str:

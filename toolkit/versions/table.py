@@ -230,12 +230,19 @@ class Table:
         return self.tensorflow_rows[version]
 
 
+BROKEN = (yaml.YAMLError, LookupError, TypeError, AttributeError, ValueError)
+
+
+def read_yaml(text: str | bytes) -> Any:
+    return yaml.load(text, _Loader)  # noqa: S506 (both loaders are the safe ones)
+
+
 @functools.cache
 def load_table(path: Path = PATH) -> Table:
     """Read the table. Raises ToolkitError: the file is missing or inconsistent, which is a defect of this project."""
     try:
-        return _build(yaml.load(path.read_bytes(), _Loader))  # noqa: S506 (both loaders are the safe ones)
-    except (OSError, yaml.YAMLError, LookupError, TypeError, AttributeError, ValueError) as error:
+        return build_table(read_yaml(path.read_bytes()))
+    except (OSError, *BROKEN) as error:
         raise ToolkitError(
             f"the version table {path.name} is broken",
             why=f"{type(error).__name__}: {error}",
@@ -243,7 +250,8 @@ def load_table(path: Path = PATH) -> Table:
         ) from error
 
 
-def _build(data: Mapping[str, Any]) -> Table:
+def build_table(data: Mapping[str, Any]) -> Table:
+    """Return the table of parsed YAML. Raises one of BROKEN: it is no table."""
     versions = {key: TensorflowRow(version=key, **_freeze(row)) for key, row in data["tensorflow"].items()}
     table = Table(
         updated=str(data["updated"]),
