@@ -1,4 +1,5 @@
 import json
+import signal
 import sys
 
 
@@ -17,6 +18,9 @@ def main() -> None:
         if not hasattr(error, "format_message"):
             raise
         code = _report_usage(error)
+    if code == 130:
+        # After an interrupt inside exec(), which makes classes, Python ends by SIGINT itself, unless that is blocked.
+        signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
     sys.exit(code)
 
 

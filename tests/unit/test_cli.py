@@ -106,6 +106,15 @@ def test_a_full_output_is_one_message(run: Run) -> None:
     assert "Traceback" not in done.stderr
 
 
+def test_an_interrupt_while_a_class_is_made_has_its_exit_code(tmp_path: Path) -> None:
+    (tmp_path / "program.py").write_text(
+        "from toolkit import __main__\nfrom toolkit.cli import app\n"
+        "app.app = lambda **_: exec('raise KeyboardInterrupt')\n"
+        "__main__.main()\n"
+    )
+    assert subprocess.run([sys.executable, "-m", "program"], cwd=tmp_path, check=False).returncode == 130
+
+
 def test_errors_are_json_when_json_is_asked_for(run: Run) -> None:
     done = run("up", "--json", "--tensorflow", "9.9.9")
     error = json.loads(done.stdout)["error"]
