@@ -1,5 +1,8 @@
+import os
 import re
 import shlex
+import shutil
+import subprocess
 from pathlib import Path
 from typing import Any
 
@@ -26,9 +29,12 @@ def test_no_rights_that_are_not_asked_for_and_no_endless_jobs(path: Path) -> Non
     workflow = _load(path)
     assert workflow["permissions"] == {}
     assert workflow["concurrency"]["cancel-in-progress"]
-    for job in workflow["jobs"].values():
+    for name, job in workflow["jobs"].items():
         assert job["timeout-minutes"] <= 90
-        assert job["permissions"] == {"contents": "read"}
+        writes = name == "propose"
+        assert job["permissions"] == (
+            {"contents": "write", "pull-requests": "write"} if writes else {"contents": "read"}
+        )
 
 
 @pytest.mark.parametrize("path", WORKFLOWS, ids=lambda path: path.name)
@@ -87,3 +93,76 @@ def test_every_make_target_exists(path: Path) -> None:
         words = shlex.split(step.get("run", ""))
         if words[:1] == ["make"]:
             assert words[1] in targets
+
+
+def test_the_job_that_writes_runs_no_program_of_the_index() -> None:
+    jobs = _load(ROOT / ".github" / "workflows" / "refresh.yml")["jobs"]
+    assert jobs["propose"]["needs"] == "read"
+    used = [step["uses"].partition("@")[0] for step in jobs["propose"]["steps"] if "uses" in step]
+    assert used == ["actions/checkout", "actions/download-artifact"]
+    assert [step["run"] for step in jobs["propose"]["steps"] if "run" in step] == ['.ci/propose "$RUNNER_TEMP/refresh"']
+    assert [step["run"] for step in jobs["read"]["steps"] if "run" in step][-1] == '.ci/refresh "$RUNNER_TEMP/refresh"'
+
+
+class Clone:
+    """A small repository with the scripts of the workflow, stand-ins for the programs they start, and an origin."""
+
+    def __init__(self, folder: Path) -> None:
+        self.root, self.out, self.log = folder / "clone", folder / "out", folder / "log"
+        git = ["git", "-c", "user.name=a", "-c", "user.email=a@example.org"]
+        subprocess.run([*git, "init", "--quiet", "--bare", folder / "origin"], check=True)
+        subprocess.run([*git, "init", "--quiet", self.root], check=True)
+        for name in ("refresh", "propose"):
+            (self.root / ".ci").mkdir(exist_ok=True)
+            shutil.copy(ROOT / ".ci" / name, self.root / ".ci" / name)
+        self.write(".gitignore", "/.venv-dev/\n/bin/\n")
+        self.write("table", "old\n")
+        self.write("README", "old\n")
+        self.write("Makefile", "pins:\n\t@echo pins >>$(LOG)\n")
+        subprocess.run([*git, "-C", self.root, "add", "."], check=True)
+        subprocess.run([*git, "-C", self.root, "commit", "--quiet", "--message", "all"], check=True)
+        subprocess.run(["git", "-C", self.root, "remote", "add", "origin", folder / "origin"], check=True)
+        self.program(".venv-dev/bin/python", 'echo "$*" >>"$LOG"; echo new >README')
+
+    def write(self, name: str, text: str) -> Path:
+        path = self.root / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+        return path
+
+    def program(self, name: str, script: str) -> None:
+        self.write(name, f"#!/bin/sh\n{script}\n").chmod(0o755)
+
+    def run(self, name: str) -> int:
+        variables = {**os.environ, "LOG": str(self.log), "PATH": f"{self.root / 'bin'}:{os.environ['PATH']}"}
+        return subprocess.run([self.root / ".ci" / name, self.out], env=variables, check=False).returncode
+
+    def git(self, *words: str) -> str:
+        return subprocess.run(["git", "-C", self.root, *words], capture_output=True, text=True, check=True).stdout
+
+
+PATCH = "--- a/table\n+++ b/table\n@@ -1 +1 @@\n-old\n+new"
+
+
+@pytest.mark.parametrize("opened", [0, 1])
+def test_a_table_that_differs_becomes_a_pull_request(tmp_path: Path, opened: int) -> None:
+    clone = Clone(tmp_path)
+    clone.program(".venv-dev/bin/toolkit", f"echo 'read: it' >&2; cat <<'.'\n{PATCH}\n.\nexit 7")
+    assert clone.run("refresh") == 0
+    assert clone.log.read_text() == "pins\n-m tests.readme\n"
+    clone.git("checkout", "--quiet", ".")
+    clone.program("bin/gh", f'[ "$2" = list ] && echo {opened} || echo "$*" >>"$LOG"')
+    assert clone.run("propose") == 0
+    assert clone.git("show", "origin/refresh-table:table", "origin/refresh-table:README") == "new\nnew\n"
+    assert f"pr {('create', 'edit')[opened]} " in clone.log.read_text().splitlines()[-1]
+    assert "read: it" in (clone.out / "body").read_text()
+
+
+@pytest.mark.parametrize("code", [0, 4])
+def test_without_a_patch_there_is_no_pull_request(tmp_path: Path, code: int) -> None:
+    clone = Clone(tmp_path)
+    clone.program(".venv-dev/bin/toolkit", f"echo 'nothing changed'; exit {code}")
+    clone.program("bin/gh", "exit 1")
+    assert clone.run("refresh") == code
+    assert clone.run("propose") == 0
+    assert not clone.git("branch", "--remotes")

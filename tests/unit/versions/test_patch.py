@@ -45,7 +45,7 @@ def _list_changes() -> st.SearchStrategy[Change]:
     return st.one_of(rows, cuda, cudnn, new, pick("updated", value=st.dates()))
 
 
-@settings(max_examples=40)
+@settings(max_examples=15)
 @given(changes=st.lists(_list_changes(), max_size=4, unique_by=lambda change: change.path))
 def test_a_patched_table_differs_in_the_named_values_alone(changes: list[Change]) -> None:
     after = patch.apply(TEXT, changes)
