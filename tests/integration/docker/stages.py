@@ -83,6 +83,17 @@ def build_mini(
     return build("wheel-from-source", arguments=arguments, contexts=contexts, **options)
 
 
+def upgrade(mini: Path, version: str) -> None:
+    """Turn a copy of the stand-in tree into one of a later version."""
+    file = mini / "tensorflow/tf_version.bzl"
+    file.write_text(file.read_text().replace('TF_VERSION = "2.19.0"', f'TF_VERSION = "{version}"'))
+    (mini / ".bazelversion").write_text("7.4.1\n")
+    if version >= "2.21":
+        with (mini / ".bazelrc").open("a") as rc:
+            rc.write("build --incompatible_enable_cc_toolchain_resolution\n")
+            rc.write("build --repo_env USE_HERMETIC_CC_TOOLCHAIN=1\n")
+
+
 @contextmanager
 def use_cache() -> Iterator[str]:
     """Name a new cache mount and empty it afterwards: BuildKit does so when a step that mounts it is not cached."""

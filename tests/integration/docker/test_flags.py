@@ -43,25 +43,31 @@ def test_a_flag_left_out_fails_here(line: str, words: str, cache: str, tmp_path:
 @pytest.mark.parametrize("version", ["2.20.0", "2.21.0"])
 def test_a_later_version_gets_the_flags_of_its_row(version: str, cache: str, mini: Path, tmp_path: Path) -> None:
     """Without flags, 2.20 names the wheel X.dev0+selfbuilt and 2.21 downloads a compiler."""
-    edit(mini / "tensorflow/tf_version.bzl", 'TF_VERSION = "2.19.0"', f'TF_VERSION = "{version}"')
-    if version == "2.21.0":
-        with (mini / ".bazelrc").open("a") as rc:
-            rc.write(
-                "build --incompatible_enable_cc_toolchain_resolution\nbuild --repo_env USE_HERMETIC_CC_TOOLCHAIN=1\n"
-            )
+    stages.upgrade(mini, version)
     flags = versions.resolve(versions.load_table(), tensorflow=version).bazel_arguments
-    told = {"BAZEL_ARGUMENTS": " ".join(flags), "TENSORFLOW_VERSION": version}
+    asked = {"TENSORFLOW_VERSION": version, "LLVM_VERSION": "18"}
+    told = {"BAZEL_ARGUMENTS": " ".join(flags), **asked}
     outcome = stages.build_mini(mini, cache=cache, output=tmp_path / "out", arguments=told)
     assert outcome.code == 0, outcome.text
     assert [file.name for file in (tmp_path / "out").glob("*.whl")] == [WHEEL.replace("2.19.0", version)]
 
-    silent = stages.build_mini(mini, cache=cache, output=tmp_path / "silent", arguments={"TENSORFLOW_VERSION": version})
+    silent = stages.build_mini(mini, cache=cache, output=tmp_path / "silent", arguments=asked)
     if version == "2.21.0":
         assert "unless --config=clang_local is given" in silent.text
     else:
         assert [file.name.split("-")[1] for file in (tmp_path / "silent").glob("*.whl")] == [
             f"{version}.dev0+selfbuilt"
         ]
+
+
+def test_without_its_patch_a_later_version_refuses_clang_22(cache: str, mini: Path, patches: Path) -> None:
+    stages.upgrade(mini, "2.21.0")
+    (patches / "tensorflow/2.21.0/series").write_text("")
+    asked = {"TENSORFLOW_VERSION": "2.21.0", "LLVM_VERSION": "22", "CUDA_VERSION": "12.8.1", "CUDNN_VERSION": "9.8.0"}
+    asked |= {"COMPUTE_CAPABILITIES": "compute_120", "BAZEL_ARGUMENTS": "--config=clang_local"}
+    outcome = stages.build_mini(mini, cache=cache, arguments=asked, contexts={"patches": patches})
+    assert outcome.step_code == 1, outcome.text
+    assert "Please add max PTX version supported by Clang major version=22" in outcome.text
 
 
 def test_bazel_brings_no_compiler() -> None:
