@@ -76,6 +76,7 @@ class BaseRow:
     gcc: str  # major version of the g++ whose C++ library is used
     glibc: str
     source: str
+    snapshots: bool = False  # whether its apt reads Debian's snapshot archive
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -63,6 +63,12 @@ def resolve(settings: Settings, request: WheelRequest, *, lock_file: Path, dry_r
     spec = resolve_spec(settings, request.capabilities, images.distribution)
     bazel = find_bazel(request.bazel, images.bazel_digest) if request.bazel else None
     present = collect_pins(spec, table, images, locked, request.apt_snapshot)
+    if present.pins["apt-snapshot"] and not table.bases[spec.base].snapshots:
+        raise UnsupportedError(
+            f"the packages of {table.bases[spec.base].name} cannot be of a given day",
+            why="its apt is older than 3.0, which is the first to read the snapshot archive",
+            remedy=f"leave out --apt-snapshot, or --base-image {table.default.base_image}",
+        )
     if locked:
         lock.require_fit(locked, present)
     pins = _fill(present, locked)

@@ -17,6 +17,8 @@ NOT_RUN = {
     "toolkit build-image": ENGINE,
     "toolkit up cifar10 --engine docker": ENGINE,
     "toolkit verify dist/NAME --rebuild": ENGINE,
+    "toolkit build-wheel --cuda 12.6.1 --cudnn 9.5.0 --base-image": "this folder's lock is of the default base image",
+    "toolkit matrix --prove": "it needs a container engine",
 }
 """Starts of commands that are not run here, each with the reason."""
 

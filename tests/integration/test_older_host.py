@@ -1,0 +1,62 @@
+"""Debian 12 as the base image: its own compilers prove themselves, and its image computes as the default one does.
+
+Debian's Bazel, which builds the stand-in of TensorFlow, does not run on Debian 12. So no wheel is built here.
+"""
+
+import json
+import subprocess
+import sys
+import uuid
+from pathlib import Path
+
+import pytest
+
+from tests.integration.docker import stages
+from tests.unit.train.native.test_runs import WEIGHTS
+from tests.unit.train.runs import ARGUMENTS
+from toolkit import versions
+
+pytestmark = [pytest.mark.engine, pytest.mark.slow, pytest.mark.timeout(1200)]
+
+BASE = "toolkit/base:python3.11-bookworm"
+ROW = versions.load_table().bases["bookworm"]
+
+
+@pytest.fixture(scope="module", autouse=True)
+def base() -> None:
+    subprocess.run([str(stages.ROOT / "docker/base/bootstrap"), "--suite", "bookworm"], check=True)
+
+
+@pytest.mark.parametrize("clang", ROW.clang)
+def test_its_compilers_are_proven(tmp_path: Path, clang: str) -> None:
+    arguments = {"BASE_IMAGE": BASE, "LLVM_VERSION": clang, "GCC_VERSION": ROW.gcc, "COMPUTE_CAPABILITIES": "7.5"}
+    outcome = stages.build("toolchain-proof", output=tmp_path, arguments=arguments)
+    assert outcome.code == 0, outcome.text
+    found = json.loads((tmp_path / "toolchain.json").read_text())["versions"]
+    assert found["clang"].startswith(f"{clang}.")
+    assert found["libstdcxx"].startswith(f"{ROW.gcc}.")
+    assert found["glibc"] == ROW.glibc
+
+
+def test_its_image_passes_the_checks_and_trains_to_the_same_weights(tmp_path: Path) -> None:
+    name = f"toolkit/test:{uuid.uuid4().hex[:8]}"
+    command = [sys.executable, "-m", "toolkit"]
+
+    def run(*arguments: str) -> "subprocess.CompletedProcess[str]":
+        done = subprocess.run([*command, *arguments], cwd=tmp_path, capture_output=True, text=True, check=False)
+        assert done.returncode == 0, done.stdout + done.stderr
+        return done
+
+    run("build-image", "--base-image", BASE, "--tag", name)
+    try:
+        checks = {each["id"]: each for each in json.loads(run("smoke", "--image", name, "--json").stdout)["checks"]}
+        assert checks["libraries.system"]["facts"]["evidence"]["here"]["GLIBC"] == ROW.glibc
+        out = tmp_path / "runs"
+        out.mkdir(mode=0o777)
+        out.chmod(0o777)
+        train = ["docker", "run", "--rm", "--network", "none", "--volume", f"{out}:/runs", name]
+        subprocess.run([*train, *ARGUMENTS, "--kernels", "native", "--out", "/runs"], check=True, capture_output=True)
+        (manifest,) = out.glob("*/manifest.json")
+        assert json.loads(manifest.read_text())["weights_sha256"] == WEIGHTS
+    finally:
+        subprocess.run(["docker", "image", "rm", name], capture_output=True, check=True)
