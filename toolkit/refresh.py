@@ -28,7 +28,7 @@ from toolkit.versions.table import Table, TensorflowRow
 
 PATIENCE_SECONDS = 300
 TABLES = "cuda_redist_versions.bzl"
-HANDWORK = "its Bazel flags, compiler and target, which nobody has read yet"
+HANDWORK = "its Bazel flags, compiler and target"
 TAGS = "tensorflow/tensorflow at the tag of each version: .bazelversion, and the CUDA tables that its WORKSPACE loads"
 
 

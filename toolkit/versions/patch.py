@@ -135,13 +135,12 @@ def _render_row(section: str, key: str, row: Mapping[str, Any]) -> str:
 
 def _render_field(name: str, value: Any) -> str:
     head = f"    {name}: "
+    # Lines break between the items of a list, not within one.
+    items = [_render(each).replace(" ", "\0") for each in value] if isinstance(value, list) else []
+    text = head + (f"[{', '.join(items)}]" if items else _render(value))
     deeper = " " * (len(head) + 1)
-    return (
-        textwrap.fill(
-            head + _render(value), _WIDTH, subsequent_indent=deeper, break_on_hyphens=False, break_long_words=False
-        )
-        + "\n"
-    )
+    filled = textwrap.fill(text, _WIDTH, subsequent_indent=deeper, break_on_hyphens=False, break_long_words=False)
+    return filled.replace("\0", " ") + "\n"
 
 
 def _render(value: Any) -> str:

@@ -98,6 +98,7 @@ def test_a_patch_is_taken_by_git(tmp_path: Path) -> None:
     assert list(found.incomplete) == ["2.21.1", "2.22.0"]
     assert found.incomplete["2.21.1"].missing[0] == "what nobody has read yet"
     assert found.sources["tags"].date == found.sources["index"].date == "2026-12-01"
+    assert all(f'"{each}"' in after for each in found.incomplete["2.21.1"].missing)
     assert max(map(len, after.splitlines())) <= max(map(len, TEXT.splitlines()))
 
 
