@@ -86,7 +86,7 @@ def collect(
         "bazel-sha256": table.bazel_rows[spec.bazel].sha256.get("x86_64", ""),
         "cuda-redist-sha256": table.cuda_rows[spec.cuda].redist,
         "cudnn-redist-sha256": table.cudnn_rows[spec.cudnn].redist,
-        "source-date-epoch": str(table.default.source_date_epoch),
+        "source-date-epoch": str(row.source_date_epoch or table.default.source_date_epoch),
         "recipe": digest.digest_paths(project.ROOT, [project.locate(name) for name in RECIPE]),
     }
     if row.tarball_sha256:

@@ -29,6 +29,13 @@ def test_lock_holds_every_pin_of_the_chain() -> None:
     assert {"recipe", "source-date-epoch", "base-image"} <= pins.keys()
 
 
+def test_a_wheel_has_the_day_of_its_own_version() -> None:
+    newer = versions.resolve(TABLE, tensorflow="2.21.0", cuda="12.8.1", cudnn="9.10.2")
+    epochs = [int(lock.collect(spec, TABLE, **FULL).pins["source-date-epoch"]) for spec in (SPEC, newer)]
+    assert epochs == [TABLE.default.source_date_epoch, TABLE.tensorflow("2.21.0").source_date_epoch]
+    assert epochs[0] < epochs[1]
+
+
 def test_complete_lock_is_r0_and_an_incomplete_one_says_what_floats() -> None:
     assert lock.collect(SPEC, TABLE, **FULL).rung == "R0"
     found = lock.collect(SPEC, TABLE, base_image="debian")

@@ -96,6 +96,7 @@ class TensorflowRow:
     and_cuda: Mapping[str, str] = field(default_factory=dict)
     commit: str = ""  # of the version's tag, if known
     tarball_sha256: str = ""  # of the tag's source archive, if known
+    source_date_epoch: int = 0  # the day of its published wheel, 00:00 UTC; 0: the table's default
     flags: tuple[str, ...] = ()  # Bazel's flags for this version
     beside: tuple[str, ...] = ()  # packages that its wheel no longer brings, and that the training job needs
     candidate: str = ""  # the newest published wheel, while the version itself is not released
