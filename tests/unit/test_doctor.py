@@ -8,7 +8,7 @@ import pytest
 
 from tests.server import reply, serve
 from toolkit import doctor, dotenv
-from toolkit.doctor import machine, services
+from toolkit.doctor import advice, machine, services
 from toolkit.engine.container import IMAGE_USER
 from toolkit.findings import Finding
 from toolkit.settings import Settings, resolve
@@ -73,9 +73,26 @@ def test_the_driver_is_held_against_the_cuda_asked_for(
 ) -> None:
     install("nvidia-smi", f"echo 'Tesla T4, 7.5, {driver}'")
     settings = resolve({"cuda": "12.6.1", "cudnn": "9.5.0"}, environment={})
-    finding = _find(list(machine.check_gpu(settings)), "driver")
+    finding = _find(list(advice.check_gpu(settings)), "driver")
     assert finding.level == level
     assert word in finding.evidence
+
+
+@pytest.mark.parametrize(
+    ("card", "level", "word"),
+    [
+        ("Tesla T4, 7.5, 560.35.03", "ok", "native: sm_70 machine code"),
+        ("NVIDIA GeForce RTX 5090, 12.0, 570.124.06", "warn", "tensorflow#97387"),
+        ("NVIDIA GeForce GTX 980, 5.2, 550.54.14", "warn", "none: their code is for sm_60"),
+    ],
+)
+def test_a_card_is_held_against_the_code_of_the_published_wheels(
+    settings: Settings, install: Callable[[str, str], Path], card: str, level: str, word: str
+) -> None:
+    install("nvidia-smi", f"echo '{card}'")
+    finding = _find(list(advice.check_gpu(settings)), "wheel-0")
+    assert (finding.level, word in finding.evidence) == (level, True)
+    assert ("toolkit build-wheel" in finding.remedy) == (level == "warn")
 
 
 def test_a_source_that_does_not_answer_is_a_warning(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> None:

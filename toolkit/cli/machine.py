@@ -40,6 +40,30 @@ def doctor(
         )
 
 
+@command("tensorflow", "python")
+def advise(
+    session: Session,
+    gpu: Annotated[
+        str, typer.Option(metavar="NAME", help="A card such as `RTX 5090`, or 8.6; by default those of this machine.")
+    ] = "",
+    driver: Annotated[str, typer.Option(metavar="VERSION", help="Its driver, such as 550.54.")] = "",
+) -> None:
+    """Say whether a published TensorFlow wheel has code for a card, and how to build one that has."""
+    from toolkit.doctor import advice, machine
+    from toolkit.versions import load_table, numbers
+    from toolkit.versions.cards import find_capability
+
+    console, settings = session.console, session.settings
+    if driver:
+        numbers.parse(driver, "the driver")
+    if gpu:
+        devices = [machine.Device(name=gpu, capability=find_capability(gpu), driver=driver)]
+    else:
+        devices = machine.require_devices(driver)
+    found = [advice.advise(load_table(), device, settings) for device in devices]
+    console.result({"gpus": [each.to_json() for each in found]}, "\n".join(each.render() for each in found))
+
+
 @command()
 def clean(
     session: Session,

@@ -1,4 +1,4 @@
-from toolkit.doctor import machine, services
+from toolkit.doctor import advice, machine, services
 from toolkit.findings import Finding
 from toolkit.settings import Settings
 
@@ -7,7 +7,7 @@ def examine(settings: Settings, *, offline: bool = False) -> list[Finding]:
     checks = [
         services.check_engine,
         machine.check,
-        machine.check_gpu,
+        advice.check_gpu,
         machine.check_build,
         *([] if offline else [services.check_sources]),
     ]

@@ -8,10 +8,11 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from toolkit.engine.host import NEEDED_BYTES
-from toolkit.errors import ToolkitError
+from toolkit.errors import PreflightError, ToolkitError
 from toolkit.findings import Finding
 from toolkit.settings import Settings
 from toolkit.versions import load_table, numbers, resolve
@@ -88,31 +89,47 @@ def _find_existing(folder: Path) -> Path:
 QUERY = ("nvidia-smi", "--query-gpu=name,compute_cap,driver_version", "--format=csv,noheader")
 
 
-def check_gpu(settings: Settings) -> Iterator[Finding]:
+@dataclass(frozen=True, kw_only=True)
+class Device:
+    name: str
+    capability: str  # ``7.5``
+    driver: str = ""  # version of the driver; empty if it is not known
+
+
+def read_devices() -> list[Device]:
+    """Return the GPUs of this machine, as the driver names them.
+
+    Raises FileNotFoundError: there is no driver; PreflightError: it does not answer.
+    """
     try:
         answer = subprocess.run(QUERY, capture_output=True, text=True, timeout=20, check=False)
-    except (OSError, subprocess.TimeoutExpired):
-        yield Finding(id="gpu", state="absent", evidence="no NVIDIA driver on this machine: everything runs on the CPU")
-        return
+    except (OSError, subprocess.TimeoutExpired) as error:
+        raise FileNotFoundError(QUERY[0]) from error
     if answer.returncode:
         said = (answer.stderr or answer.stdout).strip()
-        yield Finding(
-            id="gpu",
-            state="fail",
-            advisory=True,
-            evidence=f"nvidia-smi failed: {said[:200]}",
+        raise PreflightError(
+            f"nvidia-smi failed: {said[:200]}",
             remedy="the driver and its kernel module disagree, most often after an update: reboot",
         )
-        return
-    devices = [[word.strip() for word in line.split(",")] for line in answer.stdout.strip().splitlines()]
-    for index, (name, capability, driver) in enumerate(device for device in devices if len(device) == 3):
-        summary = f"{name}, compute capability {capability}, driver {driver}"
-        yield Finding(id=f"gpu-{index}", state="ok", evidence=summary)
-        if settings.cuda and index == 0:
-            yield _compare(driver, settings.cuda)
+    lines = [[word.strip() for word in line.split(",")] for line in answer.stdout.strip().splitlines()]
+    return [Device(name=line[0], capability=line[1], driver=line[2]) for line in lines if len(line) == 3]
 
 
-def _compare(driver: str, cuda: str) -> Finding:
+def require_devices(driver: str = "") -> list[Device]:
+    """Return the GPUs of this machine. Raises PreflightError: it has none. ``driver``: to be taken for its own."""
+    try:
+        found = read_devices()
+    except FileNotFoundError:
+        found = []
+    if not found:
+        raise PreflightError(
+            "there is no NVIDIA GPU with a driver on this machine",
+            remedy='name a card: --gpu "RTX 5090" --driver 570.124',
+        )
+    return [replace(device, driver=driver or device.driver) for device in found]
+
+
+def compare_driver(driver: str, cuda: str) -> Finding:
     row = load_table().cuda_rows.get(cuda)
     facts = {"driver": driver, "cuda": cuda}
     if row is None or not row.driver_min:

@@ -62,7 +62,7 @@ def resolve(
     A value of None takes the table's default. Raises UsageError: a value is not a version; UnsupportedError, with every
     reason and the nearest set that can: the set cannot work.
     """
-    asked = _read(table, tensorflow=tensorflow, python=python, cuda=cuda, cudnn=cudnn, capabilities=capabilities)
+    asked = read(table, tensorflow=tensorflow, python=python, cuda=cuda, cudnn=cudnn, capabilities=capabilities)
     asked = replace(asked, base=base or asked.base)
     _require_none(table, asked, find_reasons(table, asked))
     locked = find_locked(table, asked.tensorflow, asked.python, asked.cuda, asked.cudnn)
@@ -93,14 +93,14 @@ def plan_set(table: Table, tensorflow: str, python: str, cuda: str, cudnn: str) 
             remedy=f"--tensorflow {tensorflow} --python {numbers.find_nearest(python, found.python)}",
         )
     if cuda:
-        asked = _read(table, tensorflow=tensorflow, python=python, cuda=cuda, cudnn=cudnn, capabilities=())
+        asked = read(table, tensorflow=tensorflow, python=python, cuda=cuda, cudnn=cudnn, capabilities=())
         _require_none(table, asked, find_reasons(table, asked), cards=False)
     return found
 
 
 def propose(table: Table, tensorflow: str, python: str, cuda: str | None, cudnn: str | None) -> Asked | None:
     """Return the nearest set that can be built; what is None is chosen. Raises what :func:`resolve` raises."""
-    return suggest(table, _read(table, tensorflow=tensorflow, python=python, cuda=cuda, cudnn=cudnn, capabilities=()))
+    return suggest(table, read(table, tensorflow=tensorflow, python=python, cuda=cuda, cudnn=cudnn, capabilities=()))
 
 
 def find_toolchains(table: Table, asked: Asked) -> list[Toolchain]:
@@ -132,7 +132,7 @@ def find_reasons(table: Table, asked: Asked) -> list[str]:
         reasons.append(f"TensorFlow {row.version} has no Python {asked.python}, only {', '.join(row.python)}")
     reasons += _find_unknown_keys(row, asked)
     reasons += _find_unknown_capabilities(table, asked)
-    reasons += _find_refused(table, asked)
+    reasons += find_refused(table, asked)
     reasons += _find_missing_parts(table, asked)
     return reasons
 
@@ -240,7 +240,7 @@ def _find_knowing(table: Table, cuda: str, capability: str) -> str:
     return f"which ended with CUDA {knowing[-1]}" if knowing else "and no CUDA of the table does"
 
 
-def _find_refused(table: Table, asked: Asked) -> list[str]:
+def find_refused(table: Table, asked: Asked) -> list[str]:
     return [
         f"{failure.symptom} ({', '.join(failure.issues)})" for failure in find_failures(table, asked) if failure.refuse
     ]
@@ -270,13 +270,13 @@ def _fit(names: Sequence[str], known: Sequence[str]) -> tuple[str, ...]:
     )
 
 
-def _read(
+def read(
     table: Table,
     *,
     tensorflow: str | None,
     python: str | None,
-    cuda: str | None,
-    cudnn: str | None,
+    cuda: str | None = None,
+    cudnn: str | None = None,
     capabilities: Sequence[str],
 ) -> Asked:
     default = table.default

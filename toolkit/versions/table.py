@@ -144,6 +144,15 @@ class BazelRow:
 
 
 @dataclass(frozen=True, kw_only=True)
+class PublishedCode:
+    """The GPU code of TensorFlow's published wheels."""
+
+    cuda: str  # release that they are built with
+    capabilities: tuple[str, ...]
+    issues: tuple[str, ...]  # reports that their PTX fails
+
+
+@dataclass(frozen=True, kw_only=True)
 class Locked:
     """A locked set, docker/requirements/NAME.txt, that installs a published wheel."""
 
@@ -188,6 +197,7 @@ class Table:
     cudnn_rows: Mapping[str, CudnnRow]
     bazel_rows: Mapping[str, BazelRow]
     published: tuple[Locked, ...]
+    published_code: PublishedCode
     rehearsal: Locked
     failures: tuple[Failure, ...]
 
@@ -267,6 +277,7 @@ def build_table(data: Mapping[str, Any]) -> Table:
         cudnn_rows={key: CudnnRow(version=key, **_freeze(row)) for key, row in data["cudnn"].items()},
         bazel_rows={key: BazelRow(version=key, **_freeze(row)) for key, row in data["bazel"].items()},
         published=tuple(Locked(**_freeze(item)) for item in data["published"]),
+        published_code=PublishedCode(**_freeze(data["published_code"])),
         rehearsal=Locked(**_freeze(data["rehearsal"])),
         failures=tuple(Failure(**_freeze(item)) for item in data["failures"]),
     )

@@ -1,0 +1,136 @@
+import json
+import re
+from typing import Any
+
+import pytest
+
+from tests.command import Run
+from toolkit import versions
+from toolkit.doctor.advice import Advice, advise
+from toolkit.doctor.machine import Device
+from toolkit.errors import UsageError
+from toolkit.settings import resolve
+from toolkit.smoke.inside.gpu_rules import find_coverage
+from toolkit.versions import cards
+
+TABLE = versions.load_table()
+
+
+def ask(capability: str, driver: str = "", **flags: str) -> Advice:
+    return advise(TABLE, Device(name="it", capability=capability, driver=driver), resolve(flags, environment={}))
+
+
+def read_flags(command: str) -> dict[str, Any]:
+    flags = dict(re.findall(r"--(\S+) (\S+)", command))
+    capability = flags.pop("compute-capability", None)
+    return {**flags, **({"capabilities": [capability]} if capability else {})}
+
+
+@pytest.mark.parametrize("capability", sorted({*cards.load_cards().values()}))
+def test_the_advice_for_every_card_can_be_followed_and_runs_on_it(capability: str) -> None:
+    found = ask(capability)
+    if found.build:
+        spec = versions.resolve(TABLE, **read_flags(found.build))
+        assert "machine code" in (find_coverage(spec.capabilities, capability) or "")
+    else:
+        assert capability in {"3.5", "3.7"}
+        assert "no set of the table" in found.remedy
+    if found.run:
+        assert found.published == "native"
+        flags = read_flags(found.run)
+        assert versions.find_locked(TABLE, **flags)
+        assert versions.resolve(TABLE, **flags, capabilities=[capability])
+
+
+@pytest.mark.parametrize(
+    ("capability", "published", "run", "build"),
+    [
+        ("7.5", "native", "--tensorflow 2.21.0", "--cuda 12.6.1 --cudnn 9.5.0 --compute-capability compute_75"),
+        ("6.1", "native", "--cudnn 9.10.2", "compute_61"),
+        ("9.0", "native", "--tensorflow 2.21.0", "compute_90"),
+        ("5.2", "none", "", "--cuda 12.6.1 --cudnn 9.5.0 --compute-capability compute_52"),
+        ("12.0", "ptx", "", "--tensorflow 2.20.0 --python 3.11 --cuda 12.8.1 --cudnn 9.8.0"),
+        ("12.1", "ptx", "", "compute_12"),
+        ("3.5", "none", "", ""),
+    ],
+)
+def test_what_runs_on_a_card(capability: str, published: str, run: str, build: str) -> None:
+    found = ask(capability)
+    assert found.published == published
+    assert (bool(found.run), bool(found.build)) == (bool(run), bool(build))
+    assert run in found.run
+    assert build in found.build
+
+
+def test_versions_that_were_asked_for_are_kept() -> None:
+    found = ask("8.6", tensorflow="2.20.0", python="3.13")
+    assert "--tensorflow 2.20.0 --python 3.13 --cuda 12.8.1 --cudnn 9.8.0" in found.run
+    assert "--tensorflow 2.20.0 --python 3.13" in found.build
+
+
+@pytest.mark.parametrize(
+    ("driver", "said", "remedy"),
+    [
+        ("570.124.06", "the driver runs CUDA 12.8.1", ""),
+        ("550.54", "minor-version compatibility", "own capability"),
+        ("470.82", "too old for CUDA 12.8.1", "570 branch"),
+        ("", "", ""),
+    ],
+)
+def test_the_driver_is_held_against_the_cuda_of_the_command(driver: str, said: str, remedy: str) -> None:
+    found = ask("7.5", driver)
+    assert said in found.driver_says
+    assert remedy in found.remedy
+
+
+@pytest.mark.parametrize(
+    ("name", "capability"),
+    [
+        ("RTX 5090", "12.0"),
+        ("rtx5090", "12.0"),
+        ("NVIDIA GeForce RTX 5090 Laptop GPU", "12.0"),
+        ("NVIDIA A100-SXM4-40GB", "8.0"),
+        ("Tesla T4", "7.5"),
+        ("NVIDIA RTX A2000 12GB", "8.6"),
+        ("A2", "8.6"),
+        ("NVIDIA RTX 6000 Ada Generation", "8.9"),
+        ("Quadro RTX 6000", "7.5"),
+        ("NVIDIA H100 80GB HBM3", "9.0"),
+        ("NVIDIA GeForce GTX TITAN X", "5.2"),
+        ("NVIDIA TITAN X", "6.1"),
+        ("TITAN V", "7.0"),
+        ("GeForce GTX 1080 Ti", "6.1"),
+        ("8.6", "8.6"),
+        ("9.0a", "9.0a"),
+    ],
+)
+def test_a_card_is_found_by_the_names_that_people_and_drivers_use(name: str, capability: str) -> None:
+    assert cards.find_capability(name) == capability
+
+
+@pytest.mark.parametrize("name", ["RTX 9090", "", "Radeon RX 7900", "RTX", "sm_75"])
+def test_an_unknown_card_is_not_guessed(name: str) -> None:
+    with pytest.raises(UsageError, match="no card of this name"):
+        cards.find_capability(name)
+
+
+def test_every_card_is_named_once_and_found_by_its_own_name() -> None:
+    assert all(cards.find_capability(name) == capability for name, capability in cards.load_cards().items())
+    known = {number for row in TABLE.cuda_rows.values() for number in row.capabilities}
+    assert {*cards.load_cards().values()} <= known
+
+
+def test_the_command_answers_without_a_gpu_and_for_one_that_is_named(run: Run) -> None:
+    done = run("advise", "--gpu", "RTX 5090", "--driver", "570.124.06", "--json")
+    assert done.returncode == 0, done.stderr
+    (found,) = json.loads(done.stdout)["gpus"]
+    assert (found["capability"], found["published"], found["run"]) == ("12.0", "ptx", "")
+    assert found["build"].endswith("--cuda 12.8.1 --cudnn 9.8.0 --compute-capability compute_120")
+    assert run.started == []
+    for arguments, code, message in (
+        (["--gpu", "RTX 9090"], 2, "did you mean RTX"),
+        (["--gpu", "T4", "--driver", "new"], 2, "not a version of the driver"),
+        ([], 4, "no NVIDIA GPU"),
+    ):
+        done = run("advise", *arguments, PATH="/nowhere")
+        assert (done.returncode, message in done.stderr) == (code, True), done.stderr

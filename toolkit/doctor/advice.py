@@ -1,0 +1,119 @@
+"""Says which TensorFlow runs on a card: a published wheel as it is, or one that is built for it."""
+
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from toolkit.doctor.machine import Device, compare_driver, read_devices
+from toolkit.errors import PreflightError
+from toolkit.findings import Finding
+from toolkit.settings import Settings
+from toolkit.smoke.inside.gpu_rules import find_coverage
+from toolkit.versions import Locked, Table, load_table, rules
+from toolkit.versions.rules import Asked
+
+
+@dataclass(frozen=True, kw_only=True)
+class Advice:
+    card: str
+    capability: str
+    driver: str  # empty if it is not known
+    published: str  # ``native``, ``ptx`` or ``none``: what the published wheels have for the card
+    why: str
+    run: str  # command that trains with a published wheel; empty if it should not be used
+    build: str  # command that builds a wheel for the card; empty if no set of the table can
+    driver_says: str  # whether the driver runs the CUDA of the command
+    remedy: str  # what to do about the driver; empty if nothing
+
+    def to_json(self) -> dict[str, Any]:
+        return asdict(self)
+
+    def render(self) -> str:
+        shown = [f"{self.card}: compute capability {self.capability}"]
+        shown += [f"  published wheel  {self.published}: {self.why}"]
+        shown += [f"  run it           {self.run}"] if self.run else []
+        shown += [f"  {'or build' if self.run else 'build   '}         {self.build}"] if self.build else []
+        shown += [f"  driver           {self.driver_says}"] if self.driver_says else []
+        return "\n".join([*shown, *([f"  try              {self.remedy}"] if self.remedy else [])])
+
+
+def advise(table: Table, device: Device, settings: Settings) -> Advice:
+    """Return what to run or to build for a card: the newest published TensorFlow, unless one was asked for."""
+    python, named = settings.python, settings.sources["tensorflow"] != "default"
+    asked = rules.read(table, tensorflow=settings.tensorflow, python=python, capabilities=[device.capability])
+    code = table.published_code
+    coverage = find_coverage(code.capabilities, device.capability)
+    published = "none" if coverage is None else "native" if "machine code" in coverage else "ptx"
+    runtime = _find_runtime(table, asked, settings.tensorflow if named else "") if published == "native" else None
+    nearest = rules.suggest(table, asked)
+    cuda = runtime.cuda if runtime else nearest.cuda if nearest else ""
+    driver = compare_driver(device.driver, cuda) if device.driver and cuda else None
+    return Advice(
+        card=device.name,
+        capability=device.capability,
+        driver=device.driver,
+        published=published,
+        why=_explain(published, coverage, table),
+        run=f"toolkit up digits {_list_flags(runtime, python)}" if runtime else "",
+        build=f"toolkit build-wheel {nearest.render()}" if nearest else "",
+        driver_says=driver.evidence if driver else "",
+        remedy=_find_remedy(nearest is None and runtime is None, driver.remedy if driver else ""),
+    )
+
+
+def check_gpu(settings: Settings) -> Iterator[Finding]:
+    """Check the GPUs of this machine, its driver, and whether the published wheels have code for them."""
+    try:
+        devices = read_devices()
+    except FileNotFoundError:
+        yield Finding(id="gpu", state="absent", evidence="no NVIDIA driver on this machine: everything runs on the CPU")
+        return
+    except PreflightError as error:
+        yield Finding(id="gpu", state="fail", advisory=True, evidence=error.what, remedy=error.remedy)
+        return
+    for index, device in enumerate(devices):
+        summary = f"{device.name}, compute capability {device.capability}, driver {device.driver}"
+        yield Finding(id=f"gpu-{index}", state="ok", evidence=summary)
+        if settings.cuda and index == 0:
+            yield compare_driver(device.driver, settings.cuda)
+        found = advise(load_table(), device, settings)
+        yield Finding(
+            id=f"wheel-{index}",
+            state="ok" if found.run else "fail",
+            advisory=True,
+            evidence=f"published wheels: {found.published}: {found.why}",
+            remedy="" if found.run else found.build or found.remedy,
+            facts=found.to_json(),
+        )
+
+
+def _explain(published: str, coverage: str | None, table: Table) -> str:
+    code = table.published_code
+    if published == "none":
+        return f"their code is for {', '.join(code.capabilities)}"
+    if published == "native":
+        return str(coverage)
+    return f"{coverage}; users of capability 12.0 report that this fails ({', '.join(code.issues)})"
+
+
+def _find_runtime(table: Table, asked: Asked, tensorflow: str) -> Locked | None:
+    """Return the CUDA set of the newest TensorFlow, or of the one asked for, that fits Python and card."""
+    for item in reversed(table.published):
+        if tensorflow and item.tensorflow != tensorflow:
+            continue
+        wanted = Asked(**{**vars(asked), "tensorflow": item.tensorflow, "cuda": item.cuda, "cudnn": item.cudnn})
+        if item.cuda and asked.python in item.python and not rules.find_refused(table, wanted):
+            return item
+    return None
+
+
+def _list_flags(item: Locked, python: str) -> str:
+    return f"--tensorflow {item.tensorflow} --python {python} --cuda {item.cuda} --cudnn {item.cudnn}"
+
+
+def _find_remedy(unserved: bool, driver: str) -> str:
+    return (
+        "no set of the table runs on this card: `toolkit up` without --cuda runs on the processor"
+        if unserved
+        else driver
+    )
