@@ -20,6 +20,7 @@ class EnvironmentSpec:
     cudnn: str = ""
     requirements: str = "cpu"  # name of the locked set, a file of docker/requirements without its ending
     wheel: Path | None = None  # a file to install in place of the published wheel
+    instructions: tuple[str, ...] = ()  # of the processor that this wheel needs beyond AVX, as /proc/cpuinfo names them
 
     @property
     def variant(self) -> str:

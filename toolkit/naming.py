@@ -17,6 +17,9 @@ PATHS_VARIABLE = "TOOLKIT_PATHS"
 PLAN_LABEL = f"{LABEL_PREFIX}.plan"
 """Label with the digest of an image's plan. An image with the digest of the present plan is up to date."""
 
+INSTRUCTIONS_LABEL = f"{LABEL_PREFIX}.instructions"
+"""Label with the processor instructions that an image's TensorFlow needs beyond AVX."""
+
 BAZEL_MOUNT = "toolkit-bazel-"
 """Start of the id of each Bazel cache mount in docker/Dockerfile; the name from ``--cache`` follows."""
 

@@ -58,6 +58,11 @@ class Resolved:
         commands = self.engine.commands(self.reference, job)
         return Step(title=job.title, commands=commands, inputs=inputs, outputs=outputs)
 
+    @property
+    def instructions(self) -> tuple[str, ...]:
+        """The processor instructions that its TensorFlow needs beyond AVX, as far as a record tells."""
+        return self.plan.spec.instructions if self.plan else self.existing.instructions if self.existing else ()
+
     @cached_property
     def gpu(self) -> bool:
         asked = self.request.gpu
@@ -103,7 +108,7 @@ def use_wheel(spec: EnvironmentSpec, path: Path, platform: Platform) -> Environm
         glibc=platform.glibc,
         base_python=platform.python,
     )
-    return replace(spec, wheel=path)
+    return replace(spec, wheel=path, instructions=tuple(record.facts.get("instructions", ())) if record else ())
 
 
 def resolve_image(request: Request, reference: str) -> Resolved:
@@ -156,6 +161,8 @@ def smoke_task(
     required: bool = False,
 ) -> Task[Report]:
     """Return the task that runs the checks, or reuses their last report. ``required``: a failed check is an error."""
+
+    ask = replace(ask, instructions=resolved.instructions)
 
     def check() -> Report:
         environment = prepared.result

@@ -35,6 +35,16 @@ def test_wheel_and_its_manifest_fit(dist: Path) -> None:
     assert pipeline.use_wheel(CUDA, wheel, PLACE).wheel == wheel
 
 
+def test_a_wheel_brings_the_instructions_that_its_record_names(dist: Path) -> None:
+    path = dist / "manifest.json"
+    value = json.loads(path.read_text())
+    assert value["facts"]["instructions"] == []
+    value["facts"]["instructions"] = ["avx2", "fma"]
+    path.write_text(json.dumps(value))
+    folder.write_sums(dist)
+    assert pipeline.use_wheel(CUDA, folder.find_wheel(dist), PLACE).instructions == ("avx2", "fma")
+
+
 def test_newer_cudnn_than_the_sets_is_refused_by_the_manifest_beside_the_wheel(dist: Path, tmp_path: Path) -> None:
     record_cudnn(dist, "9.6.0")
     wheel = folder.find_wheel(dist)

@@ -24,6 +24,10 @@ def build_wheel(
     source: Source = "",
     bazel: Bazel = "",
     bazel_argument: Annotated[list[str] | None, typer.Option(metavar="--FLAG", help="For Bazel; repeatable.")] = None,
+    cpu_target: Annotated[
+        Literal["avx", "native", "x86-64-v3", "x86-64-v4"],
+        typer.Option(help="Processors to build for; avx: those of the published wheel, native: those like this one."),
+    ] = "avx",
     jobs: Jobs = 0,
     memory: Annotated[
         int, typer.Option(min=0, metavar="GIB", help="Memory that Bazel may plan with; 0: all of the machine's.")
@@ -53,6 +57,7 @@ def build_wheel(
         source=source,
         bazel=bazel,
         bazel_arguments=bazel_argument or (),
+        cpu_target=cpu_target,
         options=BuildOptions(
             jobs=jobs,
             memory=memory * 1024,

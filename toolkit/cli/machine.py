@@ -49,6 +49,8 @@ def advise(
     driver: Annotated[str, typer.Option(metavar="VERSION", help="Its driver, such as 550.54.")] = "",
 ) -> None:
     """Say whether a published TensorFlow wheel has code for a card, and how to build one that has."""
+    from dataclasses import replace
+
     from toolkit.doctor import advice, machine
     from toolkit.versions import load_table, numbers
     from toolkit.versions.cards import find_capability
@@ -56,12 +58,14 @@ def advise(
     console, settings = session.console, session.settings
     if driver:
         numbers.parse(driver, "the driver")
-    if gpu:
-        devices = [machine.Device(name=gpu, capability=find_capability(gpu), driver=driver)]
-    else:
-        devices = machine.require_devices(driver)
+    try:
+        named = [machine.Device(name=gpu, capability=find_capability(gpu))] if gpu else machine.read_devices()
+    except FileNotFoundError:
+        named = []
+    devices = [replace(device, driver=driver or device.driver) for device in named]
     found = [advice.advise(load_table(), device, settings) for device in devices]
-    console.result({"gpus": [each.to_json() for each in found]}, "\n".join(each.render() for each in found))
+    absent = 'no NVIDIA GPU with a driver on this machine; --gpu "RTX 5090" asks about another'
+    console.result({"gpus": [each.to_json() for each in found]}, "\n".join(each.render() for each in found) or absent)
 
 
 @command()

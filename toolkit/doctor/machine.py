@@ -8,7 +8,7 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 
 from toolkit.engine.host import NEEDED_BYTES
@@ -113,20 +113,6 @@ def read_devices() -> list[Device]:
         )
     lines = [[word.strip() for word in line.split(",")] for line in answer.stdout.strip().splitlines()]
     return [Device(name=line[0], capability=line[1], driver=line[2]) for line in lines if len(line) == 3]
-
-
-def require_devices(driver: str = "") -> list[Device]:
-    """Return the GPUs of this machine. Raises PreflightError: it has none. ``driver``: to be taken for its own."""
-    try:
-        found = read_devices()
-    except FileNotFoundError:
-        found = []
-    if not found:
-        raise PreflightError(
-            "there is no NVIDIA GPU with a driver on this machine",
-            remedy='name a card: --gpu "RTX 5090" --driver 570.124',
-        )
-    return [replace(device, driver=driver or device.driver) for device in found]
 
 
 def compare_driver(driver: str, cuda: str) -> Finding:

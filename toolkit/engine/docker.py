@@ -71,6 +71,7 @@ def plan_image(
         "org.opencontainers.image.base.name": base.reference,
     }
     labels |= {f"{naming.LABEL_PREFIX}.wheel": inputs["wheel"]} if spec.wheel else {}
+    labels |= {naming.INSTRUCTIONS_LABEL: " ".join(spec.instructions)} if spec.instructions else {}
     name = tag or naming.name_image(target, spec.variant, content)
     argv: list[str] = ["docker", "buildx", "build", "--file", str(project.locate("docker/Dockerfile"))]
     argv += ["--target", target, "--tag", name, "--load", "--provenance", "false", "--progress", "rawjson"]
@@ -174,7 +175,14 @@ class DockerEngine:
                 remedy=f"`docker pull {reference}`, or `toolkit build-image` makes one",
             )
         folder = self._state / f"image-adopted-{digest.shorten(str(found.id))}"
-        return Environment(kind="image", digest=str(found.id), reference=reference, folder=folder, reused=True)
+        return Environment(
+            kind="image",
+            digest=str(found.id),
+            reference=reference,
+            folder=folder,
+            reused=True,
+            instructions=tuple(found.labels.get(naming.INSTRUCTIONS_LABEL, "").split()),
+        )
 
     def commands(self, reference: str, job: Job) -> Commands:
         """Return the commands. The first ones make the folders to mount, because the engine rejects missing ones."""
@@ -269,7 +277,12 @@ def _remove(client: docker.DockerClient, name: str) -> None:
 
 def _describe(plan: EnvironmentPlan, found: Any, *, reused: bool) -> Environment:
     return Environment(
-        kind=plan.kind, digest=str(found.id), reference=plan.reference, folder=plan.folder, reused=reused
+        kind=plan.kind,
+        digest=str(found.id),
+        reference=plan.reference,
+        folder=plan.folder,
+        reused=reused,
+        instructions=plan.spec.instructions,
     )
 
 

@@ -161,7 +161,14 @@ def _lock(folder: Path, how: int) -> Iterator[None]:
 
 
 def _describe(plan: EnvironmentPlan, *, reused: bool) -> Environment:
-    return Environment(kind=plan.kind, digest=plan.digest, reference=plan.reference, folder=plan.folder, reused=reused)
+    return Environment(
+        kind=plan.kind,
+        digest=plan.digest,
+        reference=plan.reference,
+        folder=plan.folder,
+        reused=reused,
+        instructions=plan.spec.instructions,
+    )
 
 
 def _list_commands(spec: EnvironmentSpec, folder: Path, ca_bundle: str) -> Commands:

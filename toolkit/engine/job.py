@@ -54,6 +54,7 @@ class Environment:
     reference: str  # image tag or folder
     folder: Path  # where its manifest, logs and smoke reports are kept
     reused: bool  # whether it existed and was up to date
+    instructions: tuple[str, ...] = ()  # of the processor that its TensorFlow needs beyond AVX
 
 
 class Engine(Protocol):

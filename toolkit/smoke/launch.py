@@ -38,6 +38,7 @@ def plan(ask: Ask) -> Job:
         ("--expect-cuda", ask.cuda),
         ("--expect-cudnn", ask.cudnn),
         ("--expect-capability", ask.capability),
+        ("--expect-instructions", ",".join(ask.instructions)),
     ):
         argv += [option, value] if value else []
     argv += _leave_out(ask.skip)

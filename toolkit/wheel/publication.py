@@ -11,7 +11,7 @@ from toolkit import files, lock, manifest
 from toolkit.errors import IntegrityError, PreflightError
 from toolkit.manifest import Manifest
 from toolkit.versions import Table
-from toolkit.wheel import documents, fitness, folder, inspection, log
+from toolkit.wheel import documents, fitness, folder, inspection, log, processor
 from toolkit.wheel import plan as plans
 from toolkit.wheel.plan import WheelPlan
 
@@ -87,6 +87,7 @@ def _describe_inputs(plan: WheelPlan, ran: BuildRun) -> dict[str, Any]:
         "origins": plan.origins,
         "contexts": plan.contexts,
         "arguments": plan.arguments,
+        "instructions": list(processor.list_instructions(plan.arguments.get("BAZEL_ARGUMENTS", "").split())),
         "command": list(ran.command),
         "seconds": round(ran.finished - ran.started, 1),
         "host": dict(ran.host),

@@ -11,6 +11,7 @@ from toolkit.lock import Lock
 from toolkit.settings import Settings
 from toolkit.versions import Spec, Table, load_table
 from toolkit.versions import resolve as resolve_versions
+from toolkit.wheel import processor
 from toolkit.wheel.plan import IMAGE_SCHEME, BuildContext, BuildOptions, WheelPlan, plan
 
 if TYPE_CHECKING:
@@ -27,6 +28,7 @@ class WheelRequest:
     source: str = ""  # source, bazel: folder or URL that replaces the pinned one, or empty
     bazel: str = ""
     bazel_arguments: Sequence[str] = ()  # flags for Bazel
+    cpu_target: processor.Target = "avx"
     options: BuildOptions  # how to build
 
 
@@ -72,7 +74,7 @@ def resolve(settings: Settings, request: WheelRequest, *, lock_file: Path, dry_r
     if locked:
         lock.require_fit(locked, present)
     pins = _fill(present, locked)
-    arguments = [*spec.bazel_arguments, *request.bazel_arguments]
+    arguments = [*spec.bazel_arguments, *processor.list_flags(request.cpu_target), *request.bazel_arguments]
     options = replace(request.options, base=images.pinned)
     planned = plan(pins, options, source=source, bazel=bazel, bazel_arguments=arguments)
     return PlannedWheel(spec=spec, plan=planned, table=table, engine=images.engine)

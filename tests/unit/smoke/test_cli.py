@@ -66,7 +66,7 @@ def test_unmet_expectations_exit_with_seven(bad: subprocess.CompletedProcess[str
     assert bad.returncode == 7
     read = report.parse(bad.stdout)
     assert {check.id for check in read.checks if check.state == "ok"} == {
-        *("libraries.system", "tensorflow.import", "numerics.matmul"),
+        *("cpu.instructions", "libraries.system", "tensorflow.import", "numerics.matmul"),
     }
     assert all(check.state != "skipped" for check in read.checks), "what was asked for is never skipped"
 
@@ -95,8 +95,8 @@ def test_no_tensorflow_fails_and_what_needs_it_is_not_run(tmp_path: Path) -> Non
     assert result.returncode == 7
     assert "absent_library" in only_import(result)["evidence"]["why"]
     checks = report.parse(result.stdout).checks
-    assert [check.state for check in checks] == ["fail", "skipped"]
-    assert "tensorflow.import" in checks[1].evidence
+    assert [check.state for check in checks] == ["ok", "fail", "skipped"]
+    assert "tensorflow.import" in checks[2].evidence
 
 
 def test_an_import_that_crashes_is_a_failure(tmp_path: Path) -> None:
@@ -183,7 +183,7 @@ def test_for_a_person(tmp_path: Path) -> None:
     result = run("--only", "build.info", **fake_tensorflow(tmp_path, '__version__ = "1"'))
     assert "pass  tensorflow.import" in result.stdout
     assert "      tensorflow has no sysconfig.get_build_info\n      try: " in result.stdout
-    assert result.stdout.endswith("1 passed, 1 failed, 0 skipped\n")
+    assert result.stdout.endswith("2 passed, 1 failed, 0 skipped\n")
 
 
 def test_list_needs_no_tensorflow(tmp_path: Path) -> None:
@@ -217,8 +217,9 @@ def test_wrong_usage_exits_with_two(arguments: tuple[str, ...], message: str) ->
 
 
 def test_a_selection_brings_what_it_needs() -> None:
-    assert [check.id for check in select(["xla"])] == ["tensorflow.import", "xla.compiles", "xla.agrees"]
-    assert [check.id for check in select(["*.matmul"])] == ["tensorflow.import", "numerics.matmul"]
+    first = ["cpu.instructions", "tensorflow.import"]
+    assert [check.id for check in select(["xla"])] == [*first, "xla.compiles", "xla.agrees"]
+    assert [check.id for check in select(["*.matmul"])] == [*first, "numerics.matmul"]
 
 
 def test_ids_are_unique_and_needs_come_first() -> None:

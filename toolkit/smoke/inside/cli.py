@@ -48,8 +48,9 @@ def select(patterns: Sequence[str]) -> tuple[Check, ...]:
     if not patterns:
         return CHECKS
     wanted = _find(patterns)
-    needed = wanted | {need for check in CHECKS if check.id in wanted for need in check.needs}
-    return tuple(check for check in CHECKS if check.id in needed)
+    while missing := {need for check in CHECKS if check.id in wanted for need in check.needs} - wanted:
+        wanted |= missing
+    return tuple(check for check in CHECKS if check.id in wanted)
 
 
 def leave_out(patterns: Sequence[str]) -> frozenset[str]:
@@ -94,6 +95,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         cuda=options.cuda,
         cudnn=options.cudnn,
         device=options.device,
+        instructions=tuple(options.instructions.split(",")) if options.instructions else (),
         skip=tuple(options.skip),
     )
     if options.serve:
@@ -148,6 +150,7 @@ def _parser() -> argparse.ArgumentParser:
         ("capability", r"\d+\.\d", "7.5"),
         ("cuda", r"\d+\.\d+(\.\d+)?", "12.6.1"),
         ("cudnn", r"\d+\.\d+(\.\d+)?", "9.5.0"),
+        ("instructions", r"\w+(,\w+)*", "avx2,fma"),
     ):
         parser.add_argument(
             f"--expect-{name}",

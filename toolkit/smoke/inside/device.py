@@ -18,14 +18,15 @@ _NEEDED = {"x86_64": ("avx",)}
 _TOLD = ("sse4_2", "avx", "avx2", "fma", "avx512f", "avx512_vnni", "avx512_bf16", "amx_tile", "asimd", "sve")
 
 
-def instructions(_ask: Ask) -> Evidence:
+def instructions(ask: Ask) -> Evidence:
     machine = platform.machine()
     flags = read_flags()
     evidence = {"machine": machine, "has": [flag for flag in _TOLD if flag in flags]}
-    missing = [flag for flag in _NEEDED.get(machine, ()) if flag not in flags]
+    needed = (*_NEEDED.get(machine, ()), *ask.instructions)
+    missing = [flag for flag in needed if flag not in flags]
     if missing:
         raise Fail(
-            f"this processor lacks {', '.join(missing)}: a published wheel dies of SIGILL on import",
+            f"this processor lacks {', '.join(missing)}, which the wheel is compiled for: it would die of SIGILL",
             remedy="run on a newer processor, let the virtual machine pass the flags through, or build for this one",
             **evidence,
         )

@@ -217,7 +217,8 @@ def _locate(installed: metadata.Distribution, name: str) -> Path:
 
 
 CHECKS = (
-    Check(TENSORFLOW, "TensorFlow imports", imports, timeout=180),
+    # A processor that lacks an instruction kills the import without a word.
+    Check(TENSORFLOW, "TensorFlow imports", imports, timeout=180, needs=("cpu.instructions",)),
     Check("version.tensorflow", "the version asked for is the version installed", version, needs=(TENSORFLOW,)),
     Check("version.wheel", "the wheel is for this Python and this machine", wheel_tags, needs=(TENSORFLOW,)),
     Check("version.dependencies", "what the wheel requires is installed", dependencies, needs=(TENSORFLOW,)),

@@ -1,0 +1,90 @@
+import json
+from pathlib import Path
+
+import pytest
+
+from tests.command import Run
+from toolkit import naming
+from toolkit.engine.client import BaseImage
+from toolkit.engine.docker import plan_image
+from toolkit.environment import EnvironmentSpec
+from toolkit.errors import UnsupportedError
+from toolkit.smoke import launch
+from toolkit.smoke.inside import device
+from toolkit.smoke.inside.check import Ask, Fail
+from toolkit.wheel import processor
+
+V3 = "avx avx2 bmi1 bmi2 f16c fma abm movbe sse4_2 popcnt cx16"
+V4 = f"{V3} avx512f avx512bw avx512cd avx512dq avx512vl"
+
+
+@pytest.mark.parametrize(
+    ("has", "flags"),
+    [
+        (V3, ["-march=x86-64-v3"]),
+        (f"{V3} avx_vnni gfni avx512_bf16", ["-march=x86-64-v3", "-mavxvnni", "-mgfni"]),
+        (V4, ["-march=x86-64-v4"]),
+        (f"{V4} avx512_bf16 amx_tile", ["-march=x86-64-v4", "-mavx512bf16", "-mamx-tile"]),
+    ],
+)
+def test_native_is_written_out_as_what_the_processor_has(
+    monkeypatch: pytest.MonkeyPatch, has: str, flags: list[str]
+) -> None:
+    monkeypatch.setattr(processor, "_read_processor", lambda: frozenset(has.split()))
+    found = processor.list_flags("native")
+    assert found == [f"--copt={flag}" for flag in flags]
+    assert {*processor.list_instructions(found)} <= {*has.split()}
+    assert "avx2" in processor.list_instructions(found)
+
+
+def test_an_older_processor_has_nothing_more_than_the_default(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(processor, "_read_processor", lambda: frozenset(V3.replace("fma ", "").split()))
+    with pytest.raises(UnsupportedError, match="x86-64-v3 needs fma too"):
+        processor.list_flags("native")
+
+
+def test_the_default_adds_no_flag_and_needs_no_more_than_the_published_wheel() -> None:
+    assert processor.list_flags("avx") == []
+    assert processor.list_instructions([]) == ()
+
+
+def test_a_level_needs_its_instructions_also_where_the_user_passed_its_flag() -> None:
+    for flags in (processor.list_flags("x86-64-v3"), ["--copt=-march=x86-64-v3", "--config=mkl"]):
+        assert {*processor.list_instructions(flags)} == {*V3.split()} - {"avx"}
+    assert "avx512vl" in processor.list_instructions(processor.list_flags("x86-64-v4"))
+
+
+def test_the_processor_of_this_machine_is_read(tmp_path: Path) -> None:
+    file = tmp_path / "cpuinfo"
+    file.write_text("processor\t: 0\nflags\t\t: fpu avx avx2\nbugs\t:\n\nprocessor\t: 1\nflags\t\t: fpu\n")
+    assert processor._read_processor(file) == {"fpu", "avx", "avx2"}
+    file.write_text("")
+    assert processor._read_processor(file) == frozenset()
+
+
+def test_another_target_is_another_wheel(run: Run) -> None:
+    names = set()
+    for target in ("avx", "x86-64-v3", "x86-64-v4"):
+        done = run("build-wheel", "--dry-run", "--json", "--cpu-target", target)
+        assert done.returncode == 0, done.stderr
+        (argv,) = json.loads(done.stdout)["commands"]
+        (given,) = (word for word in argv if word.startswith("BAZEL_ARGUMENTS="))
+        assert (f"--copt=-march={target}" in given) == (target != "avx")
+        names.add(argv[argv.index("--output") + 1])
+    assert len(names) == 3
+    assert run("build-wheel", "--dry-run", "--cpu-target", "z80").returncode == 2
+
+
+def test_a_wheel_for_other_processors_is_refused_before_it_is_imported(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(device, "read_flags", lambda: frozenset(V3.split()))
+    assert device.instructions(Ask(instructions=("avx2", "fma")))["machine"]
+    with pytest.raises(Fail, match="lacks avx512f, avx512vl, which the wheel is compiled for"):
+        device.instructions(Ask(instructions=("avx2", "avx512f", "avx512vl")))
+
+
+def test_what_a_wheel_needs_reaches_the_checks_and_the_label_of_an_image(tmp_path: Path) -> None:
+    assert "avx2,fma" in launch.plan(Ask(instructions=("avx2", "fma"))).argv
+    assert "--expect-instructions" not in launch.plan(Ask()).argv
+    spec = EnvironmentSpec(tensorflow="2.19.0", python="3.11", instructions=("avx2", "fma"))
+    (command,) = plan_image(spec, BaseImage(reference="base", identity="sha256:0"), state=tmp_path).commands
+    assert f"{naming.INSTRUCTIONS_LABEL}=avx2 fma" in command
