@@ -64,6 +64,9 @@ struct Rectifier {
   }
 };
 
+float clear_if(bool cleared, float x) { return cleared ? 0.0f : x; }
+Bfloat clear_if(bool cleared, Bfloat x) { return {static_cast<uint16_t>(cleared ? 0 : x.bits)}; }
+
 // Returns the larger one, or the one that is not a number.
 float larger(float x, float y) { return y > x || y != y ? y : x; }
 
@@ -119,10 +122,12 @@ void spread_squares(const MapsShape &shape, const Value *from, Value *to) {
       std::memset(to, 0, static_cast<size_t>(shape.width) * sizeof(Value));
       continue;
     }
-    INDEPENDENT for (int64_t i = 0; i < width; ++i) {
-      Value share;
-      narrow(widen(from[row / 2 * width + i]) * 0.25f, share);
-      to[2 * i] = to[2 * i + 1] = share;
+    for (int64_t start = 0; start < width; start += COLUMNS) {
+      const int64_t count = std::min(width - start, COLUMNS);
+      const Value *above = from + row / 2 * width + start;
+      Value shares[COLUMNS], *below = to + 2 * start;
+      INDEPENDENT for (int64_t i = 0; i < count; ++i) narrow(widen(above[i]) * 0.25f, shares[i]);
+      INDEPENDENT for (int64_t i = 0; i < count; ++i) below[2 * i] = below[2 * i + 1] = shares[i];
     }
     if (shape.width % 2) to[shape.width - 1] = Value{};
   }
@@ -177,8 +182,9 @@ void differentiate_scale_rectify(const MapsShape &shape, const Value *dy, const 
       if (pooling == Pooling::AVERAGE) spread_squares(shape, above, to);
       if (pooling == Pooling::MAXIMUM) spread_maxima(shape, rectifier, from, above, to);
       const Value *upstream = pooling == Pooling::NONE ? above : to;
-      INDEPENDENT for (int64_t i = 0; i < pixels; ++i)
-        narrow(std::fma(widen(from[i]), rectifier.scale, rectifier.shift) <= 0.0f ? 0.0f : widen(upstream[i]), to[i]);
+      INDEPENDENT for (int64_t i = 0; i < pixels; ++i) {
+        to[i] = clear_if(std::fma(widen(from[i]), rectifier.scale, rectifier.shift) <= 0.0f, upstream[i]);
+      }
       primitives<Value>().sum(to, from, pixels, sums);
       for (int64_t i = 0; i < pixels; ++i) narrow(widen(to[i]) * rectifier.scale, to[i]);
     }

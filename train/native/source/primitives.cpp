@@ -214,21 +214,19 @@ inline void transpose_8(const float *x, int64_t stride, float *y, int64_t pitch)
   }
 }
 
-// Transposes `pixels` floats of each row, or as many pairs of bfloat16.
-inline void transpose_words(const float *x, int64_t stride, int64_t rows, float *y, int64_t pitch, int pixels) {
-  int64_t row = 0;
-  for (; row + 8 <= rows; row += 8)
-    for (int pixel = 0; pixel < pixels; pixel += 8)
-      transpose_8(x + row * stride + pixel, stride, y + pixel * pitch + row, pitch);
-  for (; row < pitch; row++)
-    for (int pixel = 0; pixel < pixels; pixel++) y[pixel * pitch + row] = row < rows ? x[row * stride + pixel] : 0.0F;
-}
-
+// Transposes floats, or pairs of bfloat16.
 template <typename Value>
 void transpose(const Value *x, int64_t stride, int64_t rows, Value *y, int64_t pitch) {
-  constexpr int VALUES = sizeof(float) / sizeof(Value);  // in a word
-  transpose_words(reinterpret_cast<const float *>(x), stride / VALUES, rows, reinterpret_cast<float *>(y), pitch,
-                  TILE / VALUES);
+  using Word = float __attribute__((may_alias));
+  constexpr int VALUES = sizeof(Word) / sizeof(Value);
+  const auto *from = reinterpret_cast<const Word *>(x);
+  auto *to = reinterpret_cast<Word *>(y);
+  int64_t row = 0;
+  for (; row + 8 <= rows; row += 8, from += 8 * (stride / VALUES))
+    for (int word = 0; word < TILE / VALUES; word += 8)
+      transpose_8(from + word, stride / VALUES, to + word * pitch + row, pitch);
+  for (; row < pitch; row++, from += stride / VALUES)
+    for (int word = 0; word < TILE / VALUES; word++) to[word * pitch + row] = row < rows ? from[word] : 0.0F;
 }
 
 template <typename Value>

@@ -16,6 +16,9 @@ from train.errors import PreflightError
 from train.native import library, operations
 
 
+CPU = Path("/proc/cpuinfo").read_text(encoding="utf-8").split() if sys.platform == "linux" else []
+
+
 @pytest.fixture
 def fresh(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     library.find.cache_clear()
@@ -204,6 +207,30 @@ def test_it_loads_without_tensorflow() -> None:
         [sys.executable, "-I", "-c", code, str(library.find().path)], capture_output=True, text=True, check=True
     )
     assert done.stdout == "1\n"
+
+
+REFUSED = """
+import ctypes, sys
+
+class Stack(ctypes.Structure):
+    _fields_ = (("start", ctypes.c_void_p), ("flags", ctypes.c_int), ("size", ctypes.c_size_t))
+
+memory = ctypes.create_string_buffer(8192)
+stack = Stack(ctypes.addressof(memory), 0, len(memory))
+assert ctypes.CDLL(None).sigaltstack(ctypes.byref(stack), None) == 0
+library = ctypes.CDLL(sys.argv[1])
+library.toolkit_instructions.restype = ctypes.c_char_p
+print(library.toolkit_choose(b"amx"), library.toolkit_instructions().decode())
+"""
+"""The kernel grants AMX's registers to no process with a stack for signals that is too small for them."""
+
+
+@pytest.mark.skipif("amx_bf16" not in CPU, reason="this processor has no AMX")
+def test_without_permission_for_amx_there_are_other_instructions() -> None:
+    done = subprocess.run(
+        [sys.executable, "-I", "-c", REFUSED, str(library.find().path)], capture_output=True, text=True, check=True
+    )
+    assert done.stdout == "0 avx512\n"
 
 
 @pytest.mark.parametrize("change", ["file", "interface"])
