@@ -15,7 +15,6 @@ from tests.tiers import slow
 from train.errors import PreflightError
 from train.native import library, operations
 
-
 CPU = Path("/proc/cpuinfo").read_text(encoding="utf-8").split() if sys.platform == "linux" else []
 
 
