@@ -27,9 +27,17 @@ def base() -> None:
     subprocess.run([str(stages.ROOT / "docker/base/bootstrap"), "--suite", "bookworm"], check=True)
 
 
+SETS = {
+    "19": {},
+    "22": {"TENSORFLOW_VERSION": "2.21.0", "CUDA_VERSION": "12.8.1"},
+}
+"""What each of its compilers is for; without a value, the default set."""
+
+
 @pytest.mark.parametrize("clang", ROW.clang)
 def test_its_compilers_are_proven(tmp_path: Path, clang: str) -> None:
     arguments = {"BASE_IMAGE": BASE, "LLVM_VERSION": clang, "GCC_VERSION": ROW.gcc, "COMPUTE_CAPABILITIES": "7.5"}
+    arguments |= SETS[clang]
     outcome = stages.build("toolchain-proof", output=tmp_path, arguments=arguments)
     assert outcome.code == 0, outcome.text
     found = json.loads((tmp_path / "toolchain.json").read_text())["versions"]
