@@ -69,6 +69,20 @@ def test_second_build_without_caches_gives_the_same_wheel(built: tuple[Place, di
     assert any(mount.name == CACHE for mount in buildx.find_caches()), "the cache of builds stays"
 
 
+@pytest.mark.slow
+def test_a_wheel_for_newer_processors_says_so(built: tuple[Place, dict[str, Any]], tmp_path: Path) -> None:
+    place = Place(tmp_path)
+    done = place.build("--cpu-target", "x86-64-v3", "--json")
+    assert done.returncode == 0, done.stderr
+    value = json.loads(done.stdout)
+    assert value["plan"] != built[1]["plan"]
+    folder = place.folder / value["folder"]
+    assert "--copt=-march=x86-64-v3" in (folder / "build.json").read_text()
+    assert "avx2" in json.loads((folder / "manifest.json").read_text())["facts"]["instructions"]
+    dry = place.toolkit("smoke", "--wheel", value["folder"], "--cuda", "12.6.1", "--cudnn", "9.5.0", "--dry-run")
+    assert "--expect-instructions avx2,bmi1" in dry.stdout
+
+
 def test_provenance_names_the_bazel_that_ran(built: tuple[Place, dict[str, Any]]) -> None:
     """It is Debian's Bazel, and not the release that the table pins."""
     place, value = built
