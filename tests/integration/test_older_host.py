@@ -15,6 +15,7 @@ from tests.integration.docker import stages
 from tests.unit.train.native.test_runs import WEIGHTS
 from tests.unit.train.runs import ARGUMENTS
 from toolkit import versions
+from toolkit.smoke import report
 
 pytestmark = [pytest.mark.engine, pytest.mark.slow, pytest.mark.timeout(1200)]
 
@@ -57,8 +58,9 @@ def test_its_image_passes_the_checks_and_trains_to_the_same_weights(tmp_path: Pa
 
     run("build-image", "--base-image", BASE, "--tag", name)
     try:
-        checks = {each["id"]: each for each in json.loads(run("smoke", "--image", name, "--json").stdout)["checks"]}
-        assert checks["libraries.system"]["facts"]["evidence"]["here"]["GLIBC"] == ROW.glibc
+        found = report.from_json(json.loads(run("smoke", "--image", name, "--json").stdout))
+        evidence = {check.id: check.facts["evidence"] for check in found.checks}
+        assert evidence["libraries.system"]["here"]["GLIBC"] == ROW.glibc
         out = tmp_path / "runs"
         out.mkdir(mode=0o777)
         out.chmod(0o777)
