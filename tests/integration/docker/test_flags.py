@@ -66,7 +66,7 @@ def test_without_its_patch_a_later_version_refuses_clang_22(cache: str, mini: Pa
     asked = {"TENSORFLOW_VERSION": "2.21.0", "LLVM_VERSION": "22", "CUDA_VERSION": "12.8.1", "CUDNN_VERSION": "9.8.0"}
     asked |= {"COMPUTE_CAPABILITIES": "compute_120", "BAZEL_ARGUMENTS": "--config=clang_local"}
     outcome = stages.build_mini(mini, cache=cache, arguments=asked, contexts={"patches": patches})
-    assert outcome.step_code == 1, outcome.text
+    assert outcome.step_code == 2, outcome.text
     assert "Please add max PTX version supported by Clang major version=22" in outcome.text
 
 
