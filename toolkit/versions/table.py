@@ -116,7 +116,7 @@ class CudaRow:
     redist: str  # sha256 of NVIDIA's redistrib JSON
     capabilities: tuple[str, ...]  # compute capabilities that its ptxas assembles
     sources: tuple[str, ...]
-    driver: str = ""  # Linux driver shipped with it; empty if unknown
+    driver: str = ""  # Linux driver that NVIDIA names for it; empty if unknown
     driver_min: str = ""  # oldest driver that runs it by minor-version compatibility; empty if unknown
     # versions of its run-time wheels; empty if not looked up
     components: Mapping[str, str] = field(default_factory=dict)
