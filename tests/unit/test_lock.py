@@ -45,7 +45,7 @@ def test_complete_lock_is_r0_and_an_incomplete_one_says_what_floats() -> None:
 
 
 def test_unknown_commit_floats_until_somebody_names_it() -> None:
-    other = versions.resolve(TABLE, tensorflow="2.21.0", cudnn="9.8.0")
+    other = versions.resolve(TABLE, tensorflow="2.19.1")
     assert "tensorflow-commit" in lock.collect(other, TABLE, **FULL).floating
     assert not lock.collect(other, TABLE, **FULL, commit="f" * 40).floating
 

@@ -16,9 +16,11 @@ from toolkit import project, refresh
 from toolkit.errors import UnsupportedError
 from toolkit.versions import patch, table
 
-TABLE = table.load_table()
+COMMIT = table.load_table().tensorflow_rows["2.21.0"].commit
+TEXT = table.PATH.read_text().replace(f"    commit: {COMMIT}\n", "")
+TABLE = table.build_table(table.read_yaml(TEXT))
+"""The table without the commit of 2.21.0, which the made repositories cannot have."""
 ROWS = {**TABLE.tensorflow_rows, **TABLE.incomplete}
-TEXT = table.PATH.read_text()
 TODAY = dt.date(2027, 1, 2)
 ASK = refresh._ask
 

@@ -8,6 +8,14 @@ from tests.command import Run
 from toolkit import project
 
 
+def test_a_wheel_for_an_rtx_5090_is_planned_without_a_network(run: Run) -> None:
+    words = ("--tensorflow", "2.21.0", "--cuda", "12.8.1", "--cudnn", "9.8.0", "--compute-capability", "12.0")
+    done = run("build-wheel", *words, "--dry-run")
+    assert done.returncode == 0, done.stderr
+    assert "COMPUTE_CAPABILITIES=compute_120" in done.stdout
+    assert "LLVM_VERSION=22" in done.stdout
+
+
 @pytest.mark.parametrize(
     ("arguments", "code", "message"),
     [
