@@ -99,7 +99,7 @@ def test_a_changed_file_is_compiled_and_nothing_else(result: Path, cache: str, m
         ({"BAZEL_ARGUMENTS": "--config=cuda_version"}, 2, "Config value 'cuda_version' is not defined"),
         ({"BAZEL_ARGUMENTS": "--config=cuda"}, 1, "pass --config=cuda_wheel after --config=cuda"),
         ({"CUDNN_VERSION": "9.5"}, 2, "cuDNN 9.5 is not supported; supported: 8.6, 8.9.4.25"),
-        ({"PYTHON_VERSION": "3.13"}, 1, "there is no requirements_lock for Python 3.13"),
+        ({"PYTHON_VERSION": "3.14"}, 1, "there is no requirements_lock for Python 3.14"),
         ({"BAZEL_JOBS": "many"}, 2, "BAZEL_JOBS must be a positive whole number, not 'many'"),
         ({"CUDNN_VERSION": ""}, 2, "the argument CUDNN_VERSION is empty"),
     ],
