@@ -204,6 +204,11 @@ class TrainConfig:
         return int(facts["coarse_classes" if self.labels == "coarse" else "classes"])
 
     @property
+    def center(self) -> float:
+        """Share of the shorter side that the center crop of an image keeps."""
+        return 1.0
+
+    @property
     def needs_network(self) -> bool:
         return not (self.data_dir or read_table("datasets")[self.dataset].get("embedded", False))
 
@@ -226,6 +231,12 @@ class TrainConfig:
         return {
             name: list(value) if isinstance(value, tuple) else value for name, value in dataclasses.asdict(self).items()
         }
+
+
+def name_classes(config: TrainConfig) -> tuple[str, ...]:
+    """Return the names of a known data set's classes, which are numbers where its files have no names."""
+    names = read_table("data/sources").get(config.dataset, {}).get("names")
+    return tuple(names or (str(number) for number in range(config.classes)))
 
 
 def _require_choice(name: str, value: str, choices: tuple[str, ...]) -> None:

@@ -70,6 +70,9 @@ def _run(config: TrainConfig, dataset: Dataset, stop: process.StopSignal, displa
             "data_sha256": dataset.digest,
             "mean": dataset.mean.tolist(),
             "std": dataset.std.tolist(),
+            "class_names": list(dataset.class_names),
+            "shape": list(config.shape),
+            "center": config.center,
         }
         display.batch_size = min(fixed.batch_size, len(dataset.train))
         for problem in problems:

@@ -19,7 +19,7 @@ from typing import Any, Final, NamedTuple
 import yaml
 
 from train import metrics
-from train.config import INCIDENTAL, Kernels, TrainConfig, digest_fields
+from train.config import INCIDENTAL, Kernels, TrainConfig, digest_fields, name_classes
 from train.errors import DataError, IntegrityError, UsageError
 from train.metrics import EpochRecord
 from train.runtime import MARK
@@ -135,6 +135,30 @@ def read_config(file: Path) -> TrainConfig:
         return TrainConfig.from_dict(values)
     except (OSError, TypeError, AttributeError, KeyError, ValueError, yaml.YAMLError, UsageError) as error:
         raise DataError(f"{file} is not the configuration of a run", why=str(error)) from error
+
+
+@dataclass(frozen=True)
+class Inputs:
+    """What a model takes and what its outputs mean.
+
+    `shape` is height, width and channels of an image of bytes. `mean` and `std` are those of its channels, in byte
+    units. `center` is the share of the shorter side that ``train.images.fit`` keeps.
+    """
+
+    class_names: tuple[str, ...]
+    shape: tuple[int, int, int]
+    mean: tuple[float, ...]
+    std: tuple[float, ...]
+    center: float
+
+
+def read_inputs(environment: Mapping[str, Any], config: TrainConfig) -> Inputs:
+    """Read from the environment of a run, which its manifest and its checkpoints have. Needs no data set."""
+    # Older runs did not record these three; they are of data sets that have a fixed shape.
+    names = environment.get("class_names") or name_classes(config)
+    height, width, channels = environment.get("shape") or config.shape
+    mean, std = (tuple(environment[name]) for name in ("mean", "std"))
+    return Inputs(tuple(names), (height, width, channels), mean, std, environment.get("center", 1.0))
 
 
 def check_config(record: RunRecord) -> str:

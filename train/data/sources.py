@@ -3,7 +3,7 @@ from typing import Any
 
 import numpy as np
 
-from train.config import TrainConfig, read_table
+from train.config import TrainConfig, name_classes, read_table
 from train.data import cifar, download, idx, matlab, tables
 from train.data.dataset import Dataset, Split, check
 from train.errors import DataError, UsageError
@@ -57,8 +57,7 @@ def _load_files(config: TrainConfig) -> Dataset:
         splits, origin = read_local(config, Path(config.data_dir)), f"{config.data_dir}"
     else:
         splits, origin = _read_remote(config)
-    names = read_sources()[config.dataset].get("names") or [str(number) for number in range(config.classes)]
-    return Dataset(splits[0], splits[1], tuple(names), origin)
+    return Dataset(splits[0], splits[1], name_classes(config), origin)
 
 
 def read_local(config: TrainConfig, folder: Path) -> Splits:

@@ -15,7 +15,7 @@ from matplotlib.image import imread
 from tests import loaded
 from tests.tiers import slow
 from tests.unit.train import runs
-from train import compare, export, plot, progress
+from train import compare, export, plot, progress, reader
 from train.cli import parse
 from train.errors import CheckError
 from train.metrics import EpochRecord, Recorder, read_epochs
@@ -49,6 +49,20 @@ def test_the_run_folder_holds_what_is_promised(folder: Path) -> None:
     assert "Param #" in summary
     assert re.search(r"classifier \(\w*Dense\) .* \(None, 10\) .* 280 ", summary)  # 27 channels and a bias, ten times
     assert not list(folder.rglob(".*.*"))
+
+
+def test_a_run_says_what_its_model_takes_and_answers(folder: Path) -> None:
+    run = reader.read_record(folder)
+    config = reader.read_folder_config(folder)
+    inputs = reader.read_inputs(run.environment, config)
+    saved = reader.read_newest_state(folder)
+    assert saved is not None
+    assert inputs == reader.read_inputs(saved.position["environment"], config)
+    assert inputs.class_names == tuple("0123456789")
+    assert (inputs.shape, inputs.center) == ((8, 8, 1), 1.0)
+    assert 0 < inputs.mean[0] < inputs.std[0] < 16
+    old = {name: value for name, value in run.environment.items() if name not in {"class_names", "shape", "center"}}
+    assert reader.read_inputs(old, config) == inputs
 
 
 def test_the_confusion_matrix_counts_the_test_split(folder: Path) -> None:
