@@ -4,9 +4,8 @@ import re
 from pathlib import Path
 
 from toolkit import versions
-from toolkit.cli.pins import render, render_grid
 from toolkit.errors import list_exit_codes
-from toolkit.versions.grid import list_cells
+from toolkit.versions.matrix import list_cells, render, render_grid
 
 README = Path(__file__).parent.parent / "README.md"
 

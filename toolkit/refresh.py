@@ -14,22 +14,25 @@ import sys
 import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
+from contextvars import ContextVar
 from dataclasses import dataclass, field
 from typing import Any
 
 from packaging.requirements import Requirement
 from packaging.version import Version
 
-from toolkit.errors import UsageError
+from toolkit.errors import PreflightError, UsageError
 from toolkit.lock import REPOSITORY
-from toolkit.versions import numbers
+from toolkit.versions import numbers, patch
 from toolkit.versions.patch import Change
-from toolkit.versions.table import Table, TensorflowRow
+from toolkit.versions.table import PATH, Table, TensorflowRow
 
 PATIENCE_SECONDS = 300
 TABLES = "cuda_redist_versions.bzl"
 HANDWORK = "its Bazel flags, compiler and target"
 TAGS = "tensorflow/tensorflow at the tag of each version: .bazelversion, and the CUDA tables that its WORKSPACE loads"
+_certificates: ContextVar[Mapping[str, str]] = ContextVar("certificates", default={})  # noqa: B039 - never changed
+"""Variables by which pip and git trust a CA bundle."""
 
 
 class UnreadableError(Exception):
@@ -57,9 +60,27 @@ class Report:
         return [f"{word}: {each}" for word, items in parts for each in items]
 
 
-def collect(table: Table, today: dt.date, repository: str = REPOSITORY) -> Report:
+def collect(table: Table, today: dt.date, repository: str = REPOSITORY, *, ca_bundle: str = "") -> Report:
     """Return how the table differs from its sources. ``repository``: TensorFlow's, as git takes it."""
     report = Report()
+    with _trusting(ca_bundle):
+        _compare(report, table, today, repository)
+    return report
+
+
+def draw_patch(report: Report) -> str:
+    """Return the patch of the version table; empty if nothing changed. Raises PreflightError: no source was read."""
+    if not report.looked:
+        raise PreflightError(
+            "no source of the version table can be read",
+            why=report.unread[0],
+            remedy="let pip reach a package index, and git TensorFlow's repository",
+        )
+    before = PATH.read_text()
+    return patch.draw(before, patch.apply(before, report.changes))
+
+
+def _compare(report: Report, table: Table, today: dt.date, repository: str) -> None:
     known = {**table.tensorflow_rows, **table.incomplete}
     wheels = _compare_wheels(report, known)
     _compare_components(report, table)
@@ -77,7 +98,6 @@ def collect(table: Table, today: dt.date, repository: str = REPOSITORY) -> Repor
         report.changes.append(Change(("sources", "index", "date"), today))
     if report.changes and tags:
         report.changes.append(Change(("sources", "tags"), {"what": TAGS, "date": today}))
-    return report
 
 
 def _list_changes(
@@ -344,12 +364,21 @@ def _understanding(answer: str) -> Iterator[None]:
         raise UnreadableError(f"an answer that is not understood: {answer.strip()[:60]!r}") from error
 
 
+@contextmanager
+def _trusting(ca_bundle: str) -> Iterator[None]:
+    token = _certificates.set(dict.fromkeys(("PIP_CERT", "GIT_SSL_CAINFO"), ca_bundle) if ca_bundle else {})
+    try:
+        yield
+    finally:
+        _certificates.reset(token)
+
+
 def _ask_pip(*words: str) -> str:
     return _ask(sys.executable, "-m", "pip", "--disable-pip-version-check", "--no-input", "--retries=1", *words)
 
 
 def _ask(*command: str) -> str:
-    environment = {**os.environ, "GIT_TERMINAL_PROMPT": "0"}
+    environment = {**os.environ, **_certificates.get(), "GIT_TERMINAL_PROMPT": "0"}
     try:
         done = subprocess.run(
             command,

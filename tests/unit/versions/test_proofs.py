@@ -8,10 +8,10 @@ import pytest
 
 from toolkit import project
 from toolkit.errors import ToolkitError
-from toolkit.versions import grid, load_table, proofs
+from toolkit.versions import load_table, matrix, proofs
 
 TABLE = load_table()
-GROUPS = grid.list_groups(TABLE)
+GROUPS = matrix.list_groups(TABLE)
 PLACE = ("2.19.0", "12.6.1", "17")
 PROOF = proofs.Proof(
     tensorflow=PLACE[0],
@@ -27,13 +27,13 @@ PROOF = proofs.Proof(
 @pytest.fixture(autouse=True)
 def written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     path = tmp_path / "proven.yaml"
-    monkeypatch.setattr(grid.proofs.read, "__defaults__", (path,))
+    monkeypatch.setattr(proofs.read, "__defaults__", (path,))
     proofs.write([PROOF], path)
     return path
 
 
 def list_states() -> dict[str, str]:
-    cells = grid.list_cells(TABLE)
+    cells = matrix.list_cells(TABLE)
     return {cell.capability: cell.state for cell in cells if (cell.tensorflow, cell.cuda, cell.clang) == PLACE}
 
 
@@ -96,7 +96,7 @@ def test_a_damaged_file_is_named(written: Path) -> None:
 
 
 def test_each_set_of_the_table_has_one_cell_and_each_refusal_a_reason() -> None:
-    cells = list(grid.list_cells(TABLE))
+    cells = list(matrix.list_cells(TABLE))
     places = [(cell.tensorflow, cell.cuda, cell.capability) for cell in cells]
     assert len(places) == len(set(places))
     assert {(row.version, cuda) for row in TABLE.rows() for cuda in row.cuda} == {place[:2] for place in places}
@@ -107,4 +107,4 @@ def test_each_set_of_the_table_has_one_cell_and_each_refusal_a_reason() -> None:
 def test_every_set_that_is_not_refused_is_in_a_group() -> None:
     assert ("2.21.0", "12.8.1", "22") in GROUPS
     assert "12.0" in GROUPS["2.21.0", "12.8.1", "22"]
-    assert sum(map(len, GROUPS.values())) == sum(cell.state != "refused" for cell in grid.list_cells(TABLE))
+    assert sum(map(len, GROUPS.values())) == sum(cell.state != "refused" for cell in matrix.list_cells(TABLE))

@@ -9,8 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from toolkit import project, requirements, versions
+from toolkit import project, versions
 from toolkit.errors import BuildError, UsageError
+from toolkit.versions import sets
 
 TABLE = versions.load_table()
 SET = versions.plan_set(TABLE, "2.18.1", "3.12", "", "")
@@ -31,7 +32,7 @@ def resolve_by(folder: Path, script: str) -> None:
 
 def test_a_set_is_written_beside_what_it_was_resolved_from(folder: Path) -> None:
     resolve_by(folder, 'echo "$@" $PIP_CERT $SSL_CERT_FILE > cpu-2.18.1.txt')
-    found = requirements.make(SET, TABLE, day=DAY, ca_bundle="/ca.pem")
+    found = sets.lock_set(SET, TABLE, day=DAY, ca_bundle="/ca.pem")
     assert found.read_text() == "--exclude-newer 2026-11-21 cpu-2.18.1 /ca.pem /ca.pem\n"
     assert "tensorflow-cpu==2.18.1\n" in (folder / "cpu-2.18.1.in").read_text()
     assert versions.find_locked(TABLE, "2.18.1", "3.12", "", "") == SET
@@ -40,18 +41,18 @@ def test_a_set_is_written_beside_what_it_was_resolved_from(folder: Path) -> None
 def test_a_failure_leaves_nothing_and_is_told_with_the_last_words(folder: Path) -> None:
     resolve_by(folder, "echo no solution; exit 1")
     with pytest.raises(BuildError, match="no solution"):
-        requirements.make(SET, TABLE, day=DAY)
+        sets.lock_set(SET, TABLE, day=DAY)
     assert [path.name for path in folder.iterdir()] == ["lock"]
 
 
 def test_an_interrupt_leaves_nothing(folder: Path) -> None:
     resolve_by(folder, "touch started; sleep 60")
     code = (
-        "from pathlib import Path; from toolkit import project, requirements, versions\n"
+        "from pathlib import Path; from toolkit import project, versions; from toolkit.versions import sets\n"
         f"project.ROOT = Path({str(folder.parents[1])!r}); table = versions.load_table()\n"
-        f"requirements.make(versions.plan_set(table, '2.18.1', '3.12', '', ''), table, day={DAY!r})"
+        f"sets.lock_set(versions.plan_set(table, '2.18.1', '3.12', '', ''), table, day={DAY!r})"
     )
-    process = subprocess.Popen([sys.executable, "-c", code], cwd=Path(__file__).parents[2], stderr=subprocess.DEVNULL)
+    process = subprocess.Popen([sys.executable, "-c", code], cwd=Path(__file__).parents[3], stderr=subprocess.DEVNULL)
     while not (folder / "started").exists():
         assert process.poll() is None
         time.sleep(0.02)
@@ -63,4 +64,4 @@ def test_an_interrupt_leaves_nothing(folder: Path) -> None:
 @pytest.mark.parametrize("day", ["yesterday", "20261121", "2026-11-21; rm", ""])
 def test_what_is_no_day_is_wrong_usage(folder: Path, day: str) -> None:
     with pytest.raises(UsageError, match="not a day"):
-        requirements.make(SET, TABLE, day=day)
+        sets.lock_set(SET, TABLE, day=day)

@@ -4,9 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from toolkit import proving
 from toolkit.console import Console
-from toolkit.errors import BuildError
+from toolkit.errors import BuildError, CheckError
 from toolkit.versions import proofs
 
 GROUP = ("2.21.0", "12.8.1", "22")
@@ -18,7 +17,7 @@ EVIDENCE = {
 
 
 @pytest.fixture
-def prover(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> proving.Prover:
+def prover(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> proofs.Prover:
     """Replace docker by a program that writes the report, and the file of proofs by an empty one."""
     program = tmp_path / "bin/docker"
     program.parent.mkdir()
@@ -33,19 +32,20 @@ def prover(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> proving.Prover:
     monkeypatch.setenv("PATH", f"{program.parent}:{os.environ['PATH']}")
     for function in (proofs.read, proofs.write):
         monkeypatch.setattr(function, "__defaults__", (tmp_path / "proven.yaml",))
-    return proving.Prover(base="base", ca_bundle="", folder=tmp_path / "state")
+    return proofs.Prover(base="base", ca_bundle="", folder=tmp_path / "state")
 
 
-def test_proofs_are_written_with_the_day_on_which_they_were_made(prover: proving.Prover) -> None:
-    made = proving.prove_all({GROUP: ["10.0", "12.0"]}, prover, Console(json=False, verbosity=-1), jobs=1)
-    assert proofs.read() == {GROUP: made[0]}
-    assert made[0].date == "2026-11-22"
-    assert made[0].proven == ("12.0",)
-    assert made[0].failed == {"10.0": "an error"}
-    assert made[0].digest == proofs.digest_inputs(*GROUP)
+def test_proofs_are_written_with_the_day_on_which_they_were_made(prover: proofs.Prover) -> None:
+    with pytest.raises(CheckError, match=r"do not compile\n  why: 2\.21\.0 12\.8\.1 22: 10\.0"):
+        proofs.prove_all({GROUP: ["10.0", "12.0"]}, prover, Console(json=False, verbosity=-1), jobs=1)
+    (made,) = proofs.read().values()
+    assert (made.place, made.date) == (GROUP, "2026-11-22")
+    assert made.proven == ("12.0",)
+    assert made.failed == {"10.0": "an error"}
+    assert made.digest == proofs.digest_inputs(*GROUP)
 
 
-def test_the_container_gets_what_is_to_be_proven(prover: proving.Prover) -> None:
+def test_the_container_gets_what_is_to_be_proven(prover: proofs.Prover) -> None:
     prover.folder.mkdir()
     prover.prove(GROUP, ["10.0", "12.0"])
     said = (prover.folder / "2.21.0-12.8.1-22.log").read_text()
@@ -54,8 +54,8 @@ def test_the_container_gets_what_is_to_be_proven(prover: proving.Prover) -> None
     assert "COMPUTE_CAPABILITIES=10.0,12.0 " in said
 
 
-def test_a_proof_that_does_not_end_is_an_error(prover: proving.Prover, tmp_path: Path) -> None:
+def test_a_proof_that_does_not_end_is_an_error(prover: proofs.Prover, tmp_path: Path) -> None:
     (tmp_path / "bin/docker").write_text("#!/bin/sh\necho broken >&2\nexit 1\n")
     with pytest.raises(BuildError, match="did not come to an end"):
-        proving.prove_all({GROUP: ["12.0"]}, prover, Console(json=False, verbosity=-1), jobs=1)
+        proofs.prove_all({GROUP: ["12.0"]}, prover, Console(json=False, verbosity=-1), jobs=1)
     assert not (tmp_path / "proven.yaml").exists()

@@ -1,0 +1,180 @@
+"""Shows the version table, and each set of TensorFlow, CUDA, capability and Python: proven, refused or untried."""
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Literal, NotRequired, TypedDict
+
+from toolkit.versions import numbers, proofs
+from toolkit.versions.rules import Asked, find_reasons, find_toolchains
+from toolkit.versions.table import Failure, Table, TensorflowRow, split_span
+
+State = Literal["proven", "failed", "refused", "untried"]
+
+_MARKS: Mapping[State, str] = {"proven": "+", "failed": "x", "refused": "-", "untried": "?"}
+_TENSORFLOW = ("TensorFlow", "Python", "Bazel", "CUDA", "cuDNN", "tested", "sources")
+_CUDA = ("CUDA", "driver", "oldest driver", "capabilities", "built here", "sources")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Cell:
+    """A set, for every Python that its TensorFlow has. ``why``: the reason of a refusal or failure."""
+
+    tensorflow: str
+    cuda: str
+    capability: str
+    pythons: tuple[str, ...]
+    state: State
+    clang: str = ""  # major version of its compiler; empty if it is refused
+    why: str = ""
+    date: str = ""  # date, digest: of the proof
+    digest: str = ""
+
+
+class Evidence(TypedDict):
+    state: State
+    why: NotRequired[str]
+    date: NotRequired[str]
+    digest: NotRequired[str]
+
+
+def list_cells(table: Table) -> Iterator[Cell]:
+    """Yield the cells, newest TensorFlow and CUDA first. Whether a toolchain works does not depend on Python."""
+    known = proofs.read()
+    for row in table.rows():
+        for cuda in reversed(row.cuda):
+            # One capability that every compiler knows tells whether the release is refused as a whole.
+            whole = _find_reason(table, row, cuda, "9.0")
+            for capability in table.cuda_rows[cuda].capabilities:
+                name = {"tensorflow": row.version, "cuda": cuda, "capability": capability}
+                why = whole or _find_reason(table, row, cuda, capability)
+                if why:
+                    yield Cell(**name, pythons=row.python, state="refused", why=why)
+                    continue
+                clang = find_toolchains(table, _ask(table, row, cuda, row.cudnn[-1], capability))[0].clang
+                proof = known.get((row.version, cuda, clang))
+                yield Cell(**name, pythons=row.python, clang=clang, **_look_up(proof, capability, clang))
+
+
+def list_groups(table: Table) -> dict[tuple[str, str, str], list[str]]:
+    """Return the capabilities to prove by TensorFlow, CUDA and clang."""
+    groups: dict[tuple[str, str, str], list[str]] = {}
+    for cell in list_cells(table):
+        if cell.clang:
+            groups.setdefault((cell.tensorflow, cell.cuda, cell.clang), []).append(cell.capability)
+    return groups
+
+
+def _look_up(proof: proofs.Proof | None, capability: str, clang: str) -> Evidence:
+    if proof is None or proof.digest != proofs.digest_inputs(proof.tensorflow, proof.cuda, clang):
+        return {"state": "untried"}
+    evidence: Evidence = {"state": "proven", "date": proof.date, "digest": proof.digest}
+    if capability in proof.failed:
+        return {**evidence, "state": "failed", "why": proof.failed[capability]}
+    return evidence if capability in proof.proven else {"state": "untried"}
+
+
+def _find_reason(table: Table, row: TensorflowRow, cuda: str, capability: str) -> str:
+    """Return why no cuDNN of a TensorFlow makes a set that can be built, or an empty string."""
+    first = ""
+    for cudnn in reversed(row.cudnn):
+        reasons = find_reasons(table, _ask(table, row, cuda, cudnn, capability))
+        if not reasons:
+            return ""
+        first = first or reasons[0]
+    return first
+
+
+def _ask(table: Table, row: TensorflowRow, cuda: str, cudnn: str, capability: str) -> Asked:
+    return Asked(
+        tensorflow=row.version,
+        python=row.python[-1],
+        cuda=cuda,
+        cudnn=cudnn,
+        capabilities=numbers.normalize_capabilities([capability]),
+        base=table.default_base.codename,
+    )
+
+
+def render_grid(cells: Sequence[Cell], *, refusals: bool = True) -> str:
+    """Return a table for each TensorFlow: a row for each CUDA, a column for each capability; then what is refused."""
+    lines: list[str] = []
+    for tensorflow in dict.fromkeys(cell.tensorflow for cell in cells):
+        mine = [cell for cell in cells if cell.tensorflow == tensorflow]
+        lines.append(f"TensorFlow {tensorflow}, Python {', '.join(mine[0].pythons)}")
+        lines += [f"  {line}" for line in _align(list(_list_grid([cell for cell in mine if cell.clang])))]
+        lines += [f"  {line}" for line in _list_refusals(mine)] if refusals else []
+    count = {state: sum(cell.state == state for cell in cells) for state in _MARKS}
+    legend = ", ".join(f"{mark} {state} ({count[state]})" for state, mark in _MARKS.items())
+    return "\n".join([*lines, f"{legend}; each for every Python of its TensorFlow"])
+
+
+def _list_grid(cells: Sequence[Cell]) -> Iterable[Sequence[str]]:
+    columns = sorted({cell.capability for cell in cells}, key=lambda text: (float(text.rstrip("af")), text))
+    yield "CUDA", *columns, "clang", "proven on"
+    for cuda in dict.fromkeys(cell.cuda for cell in cells):
+        row = {cell.capability: cell for cell in cells if cell.cuda == cuda}
+        marks = [_MARKS[row[column].state] if column in row else "" for column in columns]
+        dates = ", ".join(sorted({cell.date for cell in row.values() if cell.date}))
+        yield cuda, *marks, ", ".join(dict.fromkeys(cell.clang for cell in row.values())), dates or "-"
+
+
+def _list_refusals(cells: Sequence[Cell]) -> Iterable[str]:
+    open_to_some = {cell.cuda for cell in cells if not cell.why}
+    places: dict[str, list[str]] = {}
+    for cell in cells:
+        if cell.why:
+            why = cell.why.replace(f"CUDA {cell.cuda}", "CUDA").replace(f"capability {cell.capability}", "capability")
+            place = f"{cell.cuda} for {cell.capability}" if cell.cuda in open_to_some else cell.cuda
+            places.setdefault(why, []).append(place)
+    for why, found in places.items():
+        yield f"{', '.join(dict.fromkeys(found))}: {why}"
+
+
+def render(table: Table) -> str:
+    notes = [f"  {name}: {source.what}, {source.date}" for name, source in sorted(table.sources.items())]
+    parts = [
+        [*_align([_TENSORFLOW, *_list_tensorflow(table)]), *_list_incomplete(table)],
+        _align([_CUDA, *_list_cuda(table)]),
+        ["known failures", *(line for failure in table.failures for line in _describe(failure))],
+        [f"updated {table.updated}; sources:", *notes],
+    ]
+    return "\n\n".join("\n".join(lines) for lines in parts)
+
+
+def _list_tensorflow(table: Table) -> Iterable[Sequence[str]]:
+    for row in table.rows():
+        tested, sources = "yes" if row.tested else "no", ", ".join(row.sources)
+        yield row.version, _span(row.python), row.bazel, _span(row.cuda), _span(row.cudnn), tested, sources
+
+
+def _list_incomplete(table: Table) -> Iterable[str]:
+    for row in table.incomplete.values():
+        yield f"{row.version} is refused; it lacks"
+        yield from (f"  {each}" for each in row.lacks)
+
+
+def _list_cuda(table: Table) -> Iterable[Sequence[str]]:
+    for row in table.cuda_rows.values():
+        # Without locked parts the toolchain cannot be tested, so that no wheel is built.
+        built, sources = "yes" if row.parts else "no", ", ".join(row.sources)
+        yield row.version, row.driver or "-", row.driver_min or "-", _span(row.capabilities), built, sources
+
+
+def _describe(failure: Failure) -> Iterable[str]:
+    span = " and ".join(f"{name} {_bound(split_span(span))}" for name, span in failure.when.items())
+    yield f"  {failure.id}{f', {span}' if span else ''}: {failure.symptom} ({', '.join(failure.issues)})"
+    yield f"    answer: {failure.ours}"
+
+
+def _bound(span: Mapping[str, str]) -> str:
+    bounds = (("from", span["since"]), ("before", span["before"]))
+    return " ".join(f"{word} {version}" for word, version in bounds if version)
+
+
+def _align(rows: Sequence[Sequence[str]]) -> list[str]:
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    return ["  ".join(f"{cell:<{width}}" for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows]
+
+
+def _span(versions: Sequence[str]) -> str:
+    return f"{versions[0]} … {versions[-1]}" if len(versions) > 1 else "".join(versions) or "-"
