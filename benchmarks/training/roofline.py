@@ -1,0 +1,159 @@
+"""Prints how fast each layer runs with native kernels, beside what the processor can reach: a roofline by layer.
+
+    python -m benchmarks.training.roofline --batch 64
+
+Each layer runs alone: forward, and forward with backward. The backward time is the difference of the two medians. The
+operations are those of convolutions and products. The bytes are those that the algorithm passes over if no cache holds
+them. A dense layer reads the maps before it, writes and reads those between its convolutions, and writes its own. The
+backward pass reads all of these, and reads and writes their gradients. (Williams, Waterman and Patterson, "Roofline",
+CACM 2009.)
+"""
+
+import argparse
+import json
+import statistics
+import time
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, Final, NamedTuple
+
+import numpy as np
+
+COPIED: Final = 2**28
+"""Bytes of one array in the measurement of the memory's speed: more than any cache holds."""
+
+
+class Work(NamedTuple):
+    """Floating-point operations and bytes of one direction."""
+
+    operations: float
+    bytes: float
+
+
+def count_block(layer: Any, maps: int, pixels: int, width: int) -> tuple[Work, Work]:
+    """Count a dense block forward and backward; `pixels` are those of a batch, `width` the bytes of a value."""
+    forward = backward = moved = returned = 0.0
+    for index in range(layer.count):
+        before, inner, new = maps + index * layer.growth, 4 * layer.growth, layer.growth
+        once = 2 * pixels * (before * inner + 9 * inner * new)
+        forward, backward = forward + once, backward + 2 * once
+        moved += before + 2 * inner + new
+        returned += 3 * before + 4 * inner + 2 * new
+    return Work(forward, moved * pixels * width), Work(backward, returned * pixels * width)
+
+
+def count(layer: Any, x: Any, y: Any) -> tuple[Work, Work]:
+    """Count one layer from its input and output tensors."""
+    sizes, width = x.shape, x.dtype.size
+    ends = int(np.prod(sizes)) * width, int(np.prod(y.shape)) * y.dtype.size
+    passed = Work(0.0, sum(ends)), Work(0.0, 2 * sum(ends))
+    kind = type(layer).__name__
+    if kind == "DenseBlock":
+        return count_block(layer, sizes[1], sizes[0] * sizes[2] * sizes[3], width)
+    if kind in {"NativeConvolution", "NativeDense"}:
+        pixels = int(np.prod(y.shape)) // y.shape[1]
+        once = 2.0 * pixels * int(np.prod(layer.kernel.shape))
+        first = getattr(layer, "first", False)
+        return Work(once, sum(ends)), Work(once * (1 if first else 2), 2 * sum(ends))
+    return passed
+
+
+def measure_copy(threads: int) -> float:
+    """Return how many bytes a second the threads copy, counting those read and those written."""
+    sources = [np.ones(COPIED // threads, np.uint8) for _ in range(threads)]
+    targets = [np.empty_like(source) for source in sources]
+    seconds = []
+    with ThreadPoolExecutor(threads) as pool:
+        for _ in range(7):
+            began = time.perf_counter()
+            list(pool.map(np.copyto, targets, sources))
+            seconds.append(time.perf_counter() - began)
+    return 2 * COPIED / statistics.median(seconds)
+
+
+def make_runs(layer: Any, x: Any) -> tuple[Callable[[], Any], Callable[[], Any]]:
+    """Return functions that run a layer forward, and forward and backward."""
+    import tensorflow as tf
+
+    options = {"training": True} if type(layer).__name__ == "DenseBlock" else {}
+    dy = tf.ones_like(layer(x, **options))
+
+    @tf.function(autograph=False)  # type: ignore[untyped-decorator]
+    def forward(x: tf.Tensor) -> tf.Tensor:
+        return layer(x, **options)
+
+    @tf.function(autograph=False)  # type: ignore[untyped-decorator]
+    def both(x: tf.Tensor, dy: tf.Tensor) -> list[tf.Tensor]:
+        with tf.GradientTape() as tape:
+            tape.watch(x)
+            y = layer(x, **options)
+        sources = [variable.value for variable in layer.trainable_variables]
+        wanted = sources if getattr(layer, "first", False) else [x, *sources]
+        gradients: list[tf.Tensor] = tape.gradient(y, wanted, dy)
+        return gradients
+
+    return lambda: forward(x), lambda: both(x, dy)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
+    parser.add_argument("--model", default="bc-100-12")
+    parser.add_argument("--batch", type=int, default=64)
+    parser.add_argument("--threads", type=int, default=2)
+    parser.add_argument("--precision", default="float32")
+    parser.add_argument("--rounds", type=int, default=9)
+    options = parser.parse_args()
+
+    from train import runtime
+
+    processor = runtime.prepare(options.threads)["devices"][0]
+    import tensorflow as tf
+
+    from train.config import resolve
+    from train.model.densenet import list_layers
+    from train.model.formulation import FOR_NATIVE
+    from train.native import operations
+
+    operations.set_threads(options.threads)
+    config = resolve("cifar10", model=options.model, kernels="native", precision=options.precision)
+    value = tf.random.stateless_normal((options.batch, *config.shape), (1, 2))
+    stages: list[tuple[str, tuple[Work, Work], tuple[Callable[[], Any], Callable[[], Any]]]] = []
+    for layer in list_layers(config, FOR_NATIVE):
+        y = layer(value, training=True) if type(layer).__name__ == "DenseBlock" else layer(value)
+        if type(layer).__name__ != "Permute":
+            value = tf.cast(value, layer.compute_dtype)
+            stages.append((layer.name, count(layer, value, y), make_runs(layer, value)))
+        value = y
+    times: dict[tuple[str, int], list[float]] = {}
+    for number in range(options.rounds + 1):
+        for name, _, runs in stages:
+            for direction, run in enumerate(runs):
+                began = time.perf_counter()
+                run()
+                if number:
+                    times.setdefault((name, direction), []).append(time.perf_counter() - began)
+    square = tf.cast(tf.random.stateless_normal((2048, 2048), (1, 2)), "float32")
+    multiply = tf.function(lambda x: tf.reduce_max(tf.matmul(x, x)))
+    products = []
+    for _ in range(9):
+        began = time.perf_counter()
+        multiply(square).numpy()
+        products.append(time.perf_counter() - began)
+    peak, speed = 2 * 2048**3 / statistics.median(products), measure_copy(options.threads)
+    print(json.dumps({**vars(options), "processor": processor, "product": peak / 1e9, "copy": speed / 1e9}))
+    total = 0.0
+    for name, works, _ in stages:
+        forward, both = (statistics.median(times[name, direction]) for direction in range(2))
+        total += both
+        for direction, work, seconds in zip(("forward", "backward"), works, (forward, both - forward), strict=True):
+            bound = max(work.operations / peak, work.bytes / speed)
+            print(
+                f"| {name} | {direction} | {1e3 * seconds:.1f} | {work.operations / seconds / 1e9:.0f} "
+                f"| {100 * work.operations / seconds / peak:.0f} % | {work.bytes / seconds / 1e9:.0f} "
+                f"| {100 * bound / seconds:.0f} % |"
+            )
+    print(f"all layers: {1e3 * total:.0f} ms, {options.batch / total:.1f} images/s")
+
+
+if __name__ == "__main__":
+    main()
