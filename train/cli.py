@@ -175,19 +175,29 @@ def make_app(function: Callable[..., Any], **settings: Any) -> typer.Typer:
     return app
 
 
-_app = make_app(_collect, context_settings={"help_option_names": ["-h", "--help"]})
+_HELP = {"help_option_names": ["-h", "--help"]}
+_app = make_app(_collect, context_settings=_HELP)
 
 
 def parse(argv: Sequence[str]) -> TrainConfig:
     """Read a command line without loading TensorFlow. Raises a UsageError, or SystemExit after it has printed help."""
-    command = typer.main.get_command(_app)
-    try:
-        result = command.main(list(argv), prog_name="python -m train", standalone_mode=False)
-    except _CommandLineError as error:
-        raise UsageError(error.format_message(), remedy="python -m train --help") from error
+    result = _call(_app, argv, "python -m train")
     if not isinstance(result, TrainConfig):
         raise SystemExit(0)
     return result
+
+
+def run_command(function: Callable[..., int], name: str, argv: Sequence[str]) -> int:
+    """Run a command by its function and arguments; prints its errors, and returns the exit code."""
+    app = make_app(function, context_settings=_HELP)
+    return _explain(lambda: int(_call(app, argv, f"python -m train {name}") or 0))
+
+
+def _call(app: typer.Typer, argv: Sequence[str], program: str) -> Any:
+    try:
+        return typer.main.get_command(app).main(list(argv), prog_name=program, standalone_mode=False)
+    except _CommandLineError as error:
+        raise UsageError(error.format_message(), remedy=f"{program} --help") from error
 
 
 def find_config(argv: Sequence[str]) -> Path | None:
@@ -202,26 +212,34 @@ def find_config(argv: Sequence[str]) -> Path | None:
 
 def main(argv: Sequence[str] | None = None, *, close_network: bool = False) -> int:
     """Run the job; returns the exit code. See ``train.job.run`` for `close_network`."""
-    try:
-        config = parse(sys.argv[1:] if argv is None else argv)
-        result = find_result(config)
-        if result is None:
-            from train.job import run
+    return _explain(lambda: _train(sys.argv[1:] if argv is None else argv, close_network=close_network))
 
-            result = run(config, close_network=close_network)
-        elif config.progress != "quiet":
-            _print(f"{config.run_dir} is complete; nothing to do", sys.stderr)
+
+def _train(argv: Sequence[str], *, close_network: bool) -> int:
+    config = parse(argv)
+    result = find_result(config)
+    if result is None:
+        from train.job import run
+
+        result = run(config, close_network=close_network)
+    elif config.progress != "quiet":
+        _print(f"{config.run_dir} is complete; nothing to do", sys.stderr)
+    if config.json:
+        _print(json_.dumps(result), sys.stdout, as_it_is=True)
+    elif config.progress != "quiet":
+        _print(_describe(config, result), sys.stdout)
+    return 0
+
+
+def _explain(command: Callable[[], int]) -> int:
+    try:
+        return command()
     except TrainError as error:
         _print(f"error: {error}", sys.stderr)
         return error.exit_code
     except KeyboardInterrupt:
         _print("interrupted", sys.stderr)
         return 130
-    if config.json:
-        _print(json_.dumps(result), sys.stdout, as_it_is=True)
-    elif config.progress != "quiet":
-        _print(_describe(config, result), sys.stdout)
-    return 0
 
 
 def _print(text: str, stream: TextIO, *, as_it_is: bool = False) -> None:

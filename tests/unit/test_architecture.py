@@ -23,7 +23,7 @@ LAYERS = (
     {"environment", "refresh"},
     {"engine"},
     {"doctor", "smoke", "training"},
-    {"wheel"},
+    {"inference", "wheel"},
     {"pipeline"},
     {"clean", "dotenv", "record", "rehearsal"},
     {"cli"},

@@ -1,7 +1,7 @@
 import typer
 
 from toolkit import __version__
-from toolkit.cli import build, machine, pins, record, run
+from toolkit.cli import build, machine, pins, record, run, use
 
 app = typer.Typer(
     name="toolkit",
@@ -21,6 +21,7 @@ app.command("build-wheel", short_help="Build TensorFlow from source.")(build.bui
 app.command("build-image", short_help="Build the runtime or the training image.")(build.build_image)
 app.command("smoke", short_help="Check the TensorFlow of an image or of the host.")(run.smoke)
 app.command("train", context_settings=PASS_ON, short_help="Train a DenseNet.")(run.train)
+app.command("predict", short_help="Classify images by the network of a run.")(use.predict)
 app.command("rehearse", context_settings=PASS_ON, short_help="The first steps of training on an emulated GPU.")(
     run.rehearse
 )

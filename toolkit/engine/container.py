@@ -153,6 +153,9 @@ def give(folder: Path, uid: int, gid: int) -> None:
 
 
 def _name_mounts(job: Job) -> dict[str, str]:
-    mounts = [*job.mounts, *(part for part in job.argv if isinstance(part, Mount))]
+    # A file in a mounted folder gets its name from that of the folder. Thousands of names would not fit in a variable.
+    parts = [part for part in job.argv if isinstance(part, Mount)]
+    folders = {mount.target for mount in job.mounts}
+    mounts = [*job.mounts, *(part for part in parts if part.target.rpartition("/")[0] not in folders)]
     names = {mount.target: str(mount.source) for mount in mounts}
     return {naming.PATHS_VARIABLE: json.dumps(names, ensure_ascii=False, sort_keys=True)} if names else {}

@@ -8,8 +8,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from PIL import Image
 
 from tests.integration.docker import stages
+from toolkit import inference
+from toolkit.engine import container
 
 pytestmark = pytest.mark.engine
 
@@ -104,3 +107,22 @@ def test_a_cpu_quota_limits_the_threads(image: str, runs: Path) -> None:
     assert done.returncode == 0, done.stderr
     found = read_manifest(runs)
     assert (found["environment"]["threads"], found["hardware"]["cores"]) == (1, 1)
+
+
+def test_images_are_classified_in_a_container_by_names_of_the_host(image: str, runs: Path, tmp_path: Path) -> None:
+    subprocess.run(command(image, runs, "--epochs", "1"), check=True)
+    photos = tmp_path / "photos"
+    photos.mkdir()
+    Image.new("RGB", (30, 20)).save(photos / "black.png")
+    (photos / "broken.png").touch()
+    place = next(runs.glob("*/manifest.json")).parent
+    job = inference.plan_prediction(place, [str(photos), str(photos / "black.png")], [], ["--json"])
+    done = subprocess.run(
+        container.describe(job, image=image).to_command(), capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 9, done.stderr
+    black, broken, again = json.loads(done.stdout)["predictions"]
+    assert black["image"] == again["image"] == str(photos / "black.png")
+    assert black["guesses"] == again["guesses"]
+    assert len(black["guesses"]) == 5
+    assert (broken["image"], broken["problem"]) == (str(photos / "broken.png"), "it has no bytes")

@@ -1,0 +1,82 @@
+import json
+from pathlib import Path
+
+import pytest
+import yaml
+
+from tests.command import Run
+from toolkit import inference
+from toolkit.engine import container
+from toolkit.errors import UsageError
+from train import progress
+from train.cli import parse
+from train.errors import DataError
+
+
+@pytest.fixture
+def run_folder(tmp_path: Path) -> Path:
+    folder = tmp_path / "runs" / "digits-bc-22-12-0"
+    folder.mkdir(parents=True)
+    (folder / "config.yaml").write_text(yaml.safe_dump(parse(["digits"]).as_dict()))
+    return folder
+
+
+def test_a_container_sees_the_run_and_the_folders_of_the_images_read_only(
+    run_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "photos" / "more").mkdir(parents=True)
+    (tmp_path / "photos" / "linked.png").symlink_to(tmp_path / "photos" / "more" / "real.png")
+    (tmp_path / "photos" / "more" / "real.png").touch()
+    names = ["photos/a.png", "photos/b.png", "photos/more", "photos/linked.png", "nowhere/c.png", "-"]
+    job = inference.plan_prediction(run_folder, names, ["d.png\n", "\n"], ["--top", "2"])
+    asked = container.describe(job, image="image")
+    run = f"/runs/{run_folder.name}"
+    images = (
+        "/images/0/a.png",
+        "/images/0/b.png",
+        "/images/1",
+        "/images/2/real.png",
+        "nowhere/c.png",
+        "/images/3/d.png",
+    )
+    assert asked.argv == ("-P", "-m", "train", "predict", run, *images, "--top", "2")
+    assert asked.mounts == (
+        (str(run_folder), run, True),
+        (str(tmp_path / "photos"), "/images/0", True),
+        (str(tmp_path / "photos/more"), "/images/1", True),
+        (str(tmp_path / "photos/more"), "/images/2", True),
+        (str(tmp_path), "/images/3", True),
+    )
+    assert asked.network == "none"
+    monkeypatch.setenv(progress.VARIABLE, asked.environment[progress.VARIABLE])
+    assert progress.translate("/images/0/a.png /images/1/x.png") == "photos/a.png photos/more/x.png"
+
+
+def test_names_of_thousands_of_images_fit_in_a_container(run_folder: Path, tmp_path: Path) -> None:
+    names = [str(tmp_path / f"{number}.png") for number in range(inference.MOST_IMAGES)]
+    job = inference.plan_prediction(run_folder, names, [], [])
+    asked = container.describe(job, image="image")
+    assert len(asked.mounts) == 2
+    assert len(json.dumps(dict(asked.environment))) < 1000
+    with pytest.raises(UsageError, match="too many"):
+        inference.plan_prediction(run_folder, [*names, "one-more.png"], [], [])
+
+
+def test_what_is_no_run_and_an_empty_list_are_refused(run_folder: Path, tmp_path: Path) -> None:
+    with pytest.raises(DataError, match="is not the folder of a run"):
+        inference.plan_prediction(tmp_path, ["a.png"], [], [])
+    with pytest.raises(UsageError, match="no images"):
+        inference.plan_prediction(run_folder, ["-"], ["\n"], [])
+
+
+def test_the_last_object_that_a_job_prints_is_its_result() -> None:
+    assert inference.find_object(["text", '{"a": 1}', "[2]", ""]) == {"a": 1}
+    assert inference.find_object(["text"]) == {}
+
+
+def test_a_dry_run_prints_the_job_alone(run: Run, run_folder: Path) -> None:
+    done = run("predict", str(run_folder), "a.png", "--top", "3", "--engine", "host", "--dry-run")
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.splitlines()[-1].endswith(f"-P -m train predict {run_folder} a.png --top 3")
+    assert [path.name for path in run.folder.iterdir()] == ["runs"]

@@ -1,0 +1,134 @@
+import importlib
+import io
+import json
+import shutil
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from PIL import Image
+from sklearn import datasets
+
+from tests.unit.train import runs
+from train import network, prediction
+from train.__main__ import start
+from train.errors import DataError
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return runs.make(tmp_path_factory.mktemp("runs"), "--epochs", "6")
+
+
+@pytest.fixture(scope="module")
+def photos(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Digits that are named by what they show, one of them in a folder inside."""
+    folder = tmp_path_factory.mktemp("photos")
+    (folder / "more").mkdir()
+    digits = datasets.load_digits()
+    for index in range(70):
+        place = folder / "more" if index == 3 else folder
+        name = f"{digits.target[index]}-{index:02d}.png"
+        Image.fromarray(digits.images[index].astype(np.uint8)).save(place / name)
+    (folder / "notes.txt").write_text("not an image")
+    return folder
+
+
+def predict(capsys: pytest.CaptureFixture[str], *arguments: object, code: int = 0) -> list[dict[str, Any]]:
+    assert start(["predict", *map(str, arguments), "--json"]) == code
+    found: list[dict[str, Any]] = json.loads(capsys.readouterr().out)["predictions"]
+    return found
+
+
+def test_a_folder_is_classified_as_the_model_does(run: Path, photos: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    found = predict(capsys, run, photos, "--top", "10")
+    assert [each["image"] for each in found] == sorted(map(str, photos.rglob("*.png")))
+    right = [each["guesses"][0]["label"] == Path(each["image"]).name[0] for each in found]
+    assert sum(right) > 60
+    for each in found:
+        shares = [guess["probability"] for guess in each["guesses"]]
+        assert sum(shares) == pytest.approx(1)
+        assert shares == sorted(shares, reverse=True)
+    digits = datasets.load_digits().images[:70, ..., None].astype(np.uint8)
+    live = prediction.compute_probabilities(network.load(run), digits)
+    for each in found:
+        index = int(Path(each["image"]).stem[2:])
+        for guess in each["guesses"]:
+            assert guess["probability"] == pytest.approx(live[index, int(guess["label"])], abs=1e-6)
+
+
+def test_the_table_has_a_line_for_each_image(run: Path, photos: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    named = [str(photos / "0-00.png"), str(photos / "more")]
+    assert start(["predict", str(run), *named, "--top", "2"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert [line.split()[0] for line in lines] == [named[0], str(photos / "more" / "3-03.png")]
+    assert all(line.count("%") == 2 for line in lines)
+
+
+def test_a_list_is_read_from_standard_input(
+    run: Path, photos: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys, "stdin", io.StringIO(f"{photos / '0-00.png'}\n\n{photos / 'more'}\n"))
+    assert [Path(each["image"]).name for each in predict(capsys, run, "-")] == ["0-00.png", "3-03.png"]
+    monkeypatch.setattr(sys, "stdin", io.StringIO("\n"))
+    assert start(["predict", str(run), "-"]) == 2
+    assert "the list on standard input is empty" in capsys.readouterr().err
+
+
+def test_images_that_cannot_be_read_are_named_and_the_others_classified(
+    run: Path, photos: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "broken.png").write_bytes((photos / "0-00.png").read_bytes()[:60])
+    names = (tmp_path / "broken.png", photos / "0-00.png", tmp_path / "missing.png")
+    broken, good, missing = predict(capsys, run, *names, code=9)
+    assert "broken" in broken["problem"]
+    assert "No such file" in missing["problem"]
+    assert broken["guesses"] == missing["guesses"] == []
+    assert good["guesses"][0]["label"] == "0"
+    assert start(["predict", str(run), *map(str, names)]) == 9
+    said = capsys.readouterr()
+    assert f"{tmp_path / 'broken.png'}" in said.out
+    assert "2 of 3 images cannot be read" in said.err
+
+
+@pytest.mark.parametrize("size", [(8, 8), (300, 200), (5, 90)])
+def test_images_of_any_size_and_mode_are_classified(
+    run: Path, size: tuple[int, int], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for mode in ("L", "RGB", "RGBA", "CMYK", "1"):
+        Image.new(mode, size).save(tmp_path / (f"{mode}.tif"))
+    found = predict(capsys, run, tmp_path)
+    assert len(found) == 5
+    assert not any(each["problem"] for each in found)
+
+
+def test_a_folder_without_images_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(DataError, match="holds no images"):
+        prediction.list_images([str(tmp_path)])
+
+
+def test_a_folder_that_is_no_run_and_a_run_without_weights_are_refused(
+    run: Path, photos: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert start(["predict", str(tmp_path), str(photos)]) == 9
+    assert "is not the folder of a run" in capsys.readouterr().err
+    copy = tmp_path / run.name
+    shutil.copytree(run, copy, ignore=shutil.ignore_patterns("*.npz"))
+    assert start(["predict", str(copy), str(photos)]) == 9
+    assert "has no good checkpoint" in capsys.readouterr().err
+
+
+def test_a_wrong_option_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
+    assert start(["predict", "run"]) == 2
+    assert "Missing argument" in capsys.readouterr().err
+    assert start(["predict", "run", "image", "--top", "0"]) == 2
+
+
+def test_hidden_packages_can_be_imported_afterwards(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(network, "OPTIONAL", ("colorsys",))
+    monkeypatch.delitem(sys.modules, "colorsys", raising=False)
+    with network.hiding_optional_packages(), pytest.raises(ImportError):
+        importlib.import_module("colorsys")
+    assert importlib.import_module("colorsys")

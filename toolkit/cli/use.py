@@ -1,0 +1,59 @@
+import sys
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from toolkit.cli.command import DryRun, Gpu, Session, Wheel, command
+
+if TYPE_CHECKING:
+    from toolkit.engine import Job
+
+Run = Annotated[Path, typer.Argument(help="Folder of a run.")]
+Images = Annotated[list[str], typer.Argument(help="Image files, folders of images, or - for a list on standard input.")]
+Top = Annotated[int, typer.Option(min=1, help="Classes shown for each image.")]
+
+
+@command("tensorflow", "python", "cuda", "cudnn", "engine", "base_image", "ca_bundle", remember=True)
+def predict(
+    session: Session,
+    run: Run,
+    image: Images,
+    top: Top = 5,
+    wheel: Wheel = None,
+    gpu: Gpu = None,
+    dry_run: DryRun = False,
+) -> None:
+    """Classify images by the network of a run.
+
+    An image that cannot be read is named, the others are classified, and the exit code is 9.
+    """
+    from toolkit import inference
+
+    listed = sys.stdin if "-" in image else ()
+    job = inference.plan_prediction(run, image, listed, ["--top", str(top)])
+    _use(session, job, wheel=wheel, gpu=gpu, dry_run=dry_run)
+
+
+def _use(session: Session, job: "Job", *, wheel: str | None, gpu: bool | None, dry_run: bool) -> None:
+    """Run a job in the environment of these settings. Its text goes to the user, its JSON into the result."""
+    from toolkit import inference, pipeline
+    from toolkit.errors import JobError
+    from toolkit.plan import Task, run
+
+    console = session.console
+    request = pipeline.Request(settings=session.settings, wheel=wheel, gpu=gpu, dry_run=dry_run)
+    resolved = pipeline.resolve(request, console)
+    prepared = pipeline.environment_task(resolved, console)
+    job = replace(job, gpu=resolved.gpu, argv=(*job.argv, *["--json"] * console.json))
+
+    def use() -> dict[str, Any]:
+        return inference.run(resolved.engine, prepared.result, job, json_=console.json)
+
+    used = Task(resolved.step(job), use)
+    if run([prepared, used], console, dry_run=dry_run) and console.json:
+        code = used.result.pop("exit_code", 0)
+        console.result(used.result, "")
+        if code:
+            raise JobError(job.title, code)

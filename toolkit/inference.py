@@ -1,0 +1,77 @@
+"""Plans the jobs that use a finished run. They see the run and what they read as read-only mounts."""
+
+import json
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Any
+
+from toolkit.engine import Engine, Environment, Job, Mount
+from toolkit.errors import JobError, UsageError
+from toolkit.training import RUNS
+from train.reader import read_folder_config
+
+MOST_IMAGES = 10_000
+"""Images that one command line can name; the kernel limits its length."""
+
+
+def mount_run(run: Path, *, writable: bool = False) -> Mount:
+    """Return the mount of a run's folder. Raises a TrainError if it is not the folder of a run."""
+    read_folder_config(run)
+    return Mount(source=run, target=f"{RUNS}/{run.resolve().name}", writable=writable)
+
+
+def plan_prediction(run: Path, names: Sequence[str], listed: Iterable[str], options: Sequence[str]) -> Job:
+    """Return the job that classifies images: files, all of a folder, and for ``-`` the `listed` ones."""
+    lines = [line for line in (line.rstrip("\r\n") for line in listed) if line] if "-" in names else []
+    names = [name for given in names for name in (lines if given == "-" else [given])]
+    if not names:
+        raise UsageError("there are no images to classify", why="the list on standard input is empty")
+    if len(names) > MOST_IMAGES:
+        raise UsageError(
+            f"{len(names)} images are too many for one command line",
+            why=f"at most {MOST_IMAGES} can be named",
+            remedy="give the folder that holds them",
+        )
+    folder, parents = mount_run(run), dict[Path, Mount]()
+    images = [_mount_image(Path(name), parents) for name in names]
+    return Job(
+        title="predict",
+        argv=("-P", "-m", "train", "predict", folder, *images, *options),
+        mounts=(folder, *parents.values()),
+    )
+
+
+def _mount_image(path: Path, parents: dict[Path, Mount]) -> Mount:
+    """Return the place of a file or a folder. A folder is mounted, and of a file the folder that holds it."""
+    if path.is_symlink():
+        path = path.resolve()
+    parent = path if path.is_dir() else path.parent
+    if not parent.is_dir():  # the job says that the file is missing
+        return Mount(source=path, target=str(path))
+    mount = parents.setdefault(parent, Mount(source=parent, target=f"/images/{len(parents)}"))
+    return mount if path == parent else Mount(source=path, target=f"{mount.target}/{path.name}")
+
+
+def run(engine: Engine, environment: Environment, job: Job, *, json_: bool) -> dict[str, Any]:
+    """Run a job; returns the JSON object that it prints, or an empty one if it prints text, which goes to the user.
+
+    The object of a job that failed has its exit code as `exit_code`. Raises JobError: it failed and printed no object.
+    """
+    lines: list[str] = []
+    code = engine.run(environment, job, lines.append if json_ else None)
+    value = find_object(lines)
+    if code and not value:
+        raise JobError(job.title, code)
+    return value | ({"exit_code": code} if code else {})
+
+
+def find_object(lines: Sequence[str]) -> dict[str, Any]:
+    """Return the last line that is a JSON object; an empty object if there is none."""
+    for line in reversed(lines):
+        try:
+            value = json.loads(line)
+        except ValueError:
+            continue
+        if isinstance(value, dict):
+            return value
+    return {}
