@@ -9,7 +9,7 @@ def main() -> None:
         stream.reconfigure(errors="replace")  # type: ignore[union-attr]
     try:
         # Imported here so that a Ctrl-C during the import is handled too.
-        from toolkit.cli.app import app
+        from toolkit.cli import app
 
         code = app(standalone_mode=False)
     except KeyboardInterrupt:

@@ -6,19 +6,18 @@ from functools import cached_property, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from toolkit import environment as environments
 from toolkit import manifest, training
 from toolkit.console import Console
-from toolkit.engine import Engine, Environment, EnvironmentPlan, Job
-from toolkit.engine.choice import adopt, choose
-from toolkit.environment import EnvironmentSpec, Platform
-from toolkit.errors import IntegrityError
+from toolkit.engine import Engine, Environment, EnvironmentPlan, EnvironmentSpec, Job, Platform
+from toolkit.engine.host import HostEngine
+from toolkit.errors import EngineError, IntegrityError, PreflightError, UnsupportedError, UsageError
 from toolkit.plan import Step, Task
 from toolkit.project import shorten
 from toolkit.settings import Settings
-from toolkit.smoke import launch
+from toolkit.smoke import runner
 from toolkit.smoke.inside.check import Ask
-from toolkit.smoke.report import Report
+from toolkit.smoke.runner import Report
+from toolkit.versions import find_locked, load_table, plan_set
 from train.cli import find_result
 from train.config import TrainConfig
 
@@ -29,6 +28,9 @@ if TYPE_CHECKING:
 DIST = Path("dist")
 """Default folder of finished wheels."""
 
+PUBLISHED = "pypi"
+"""The value of `--wheel` for the published wheel."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class Request:
@@ -38,6 +40,12 @@ class Request:
     target: str = "train"  # stage of docker/Dockerfile, for an image
     tag: str = ""  # name of the image; empty: derived from its plan
     dry_run: bool = False  # only print what would run; no image is pulled
+
+
+@dataclass(frozen=True, kw_only=True)
+class Choice:
+    engine: Engine
+    why: str
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -75,14 +83,104 @@ def resolve(request: Request, console: Console) -> Resolved:
     A missing base image is pulled, except in a dry run. Raises UnsupportedError: the versions are incompatible, or the
     wheel cannot run; IntegrityError: the wheel is damaged; EngineError; PreflightError: there is no base image.
     """
-    spec = environments.resolve(request.settings)
-    wheel = environments.find_wheel(request.wheel)
-    choice = choose(request.settings, target=request.target, tag=request.tag)
+    spec = choose_spec(request.settings)
+    wheel = find_wheel(request.wheel)
+    choice = choose_engine(request.settings, target=request.target, tag=request.tag)
     console.heading("engine", f"{choice.engine.name}: {choice.why}")
     if wheel:
         spec = use_wheel(spec, wheel, choice.engine.find_platform(fetch=not request.dry_run))
     plan = choice.engine.plan(spec)
     return Resolved(request=request, engine=choice.engine, why=choice.why, plan=plan, existing=choice.engine.find(plan))
+
+
+def choose_engine(settings: Settings, *, target: str = "train", tag: str = "") -> Choice:
+    """Choose an engine; ``auto`` means the container engine if it can build on this machine, else the host.
+
+    Raises EngineError or PreflightError: ``docker`` was asked for and does not answer, or has no base image.
+    """
+    if settings.engine == "host":
+        return Choice(engine=make_host_engine(settings), why="asked for")
+    try:
+        return _choose_docker(settings, target=target, tag=tag)
+    except (EngineError, PreflightError) as error:
+        if settings.engine == "docker":
+            raise
+        return Choice(engine=make_host_engine(settings), why=error.what)
+
+
+def adopt_image(settings: Settings, reference: str) -> tuple[Engine, Environment]:
+    """Return the container engine, and an existing image as an environment.
+
+    Raises EngineError: no engine answers; UsageError: it has no image of that name.
+    """
+    from toolkit.engine.client import BaseImage, connect
+    from toolkit.engine.docker import DockerEngine
+
+    engine = DockerEngine(connect(), BaseImage(reference="", identity=""), state=Path(settings.state))
+    return engine, engine.adopt(reference)
+
+
+def make_host_engine(settings: Settings) -> HostEngine:
+    return HostEngine(Path(settings.state), settings.ca_bundle)
+
+
+def _choose_docker(settings: Settings, *, target: str, tag: str) -> Choice:
+    # Imported here because the SDK takes longer to import than `toolkit matrix` takes to run.
+    from toolkit.engine.client import connect, require_buildx, select_base
+    from toolkit.engine.docker import DockerEngine
+
+    client = connect()
+    require_buildx()
+    base = select_base(client, settings, settings.python)
+    engine = DockerEngine(
+        client, base, state=Path(settings.state), ca_bundle=settings.ca_bundle, target=target, tag=tag
+    )
+    return Choice(engine=engine, why=base.why or f"base {base.reference}")
+
+
+def choose_spec(settings: Settings) -> EnvironmentSpec:
+    """Return the published wheel's environment for these settings.
+
+    Raises UnsupportedError: there can be no such set, or it is not locked yet.
+    """
+    table = load_table()
+    asked = (settings.tensorflow, settings.python, settings.cuda, settings.cudnn)
+    locked = find_locked(table, *asked)
+    if locked is None:
+        plan_set(table, *asked)
+        flags = f"--tensorflow {settings.tensorflow} --python {settings.python}"
+        flags += f" --cuda {settings.cuda} --cudnn {settings.cudnn}" if settings.cuda else ""
+        raise UnsupportedError(
+            f"no locked set holds {_name_set(settings.tensorflow, settings.cuda, settings.cudnn)} "
+            f"for Python {settings.python}",
+            why="locked: " + "; ".join(_name_set(item.tensorflow, item.cuda, item.cudnn) for item in table.published),
+            remedy=f"`toolkit lock {flags}` makes it, or choose one of these",
+        )
+    return EnvironmentSpec(
+        tensorflow=settings.tensorflow,
+        python=settings.python,
+        cuda=settings.cuda,
+        cudnn=settings.cudnn,
+        requirements=locked.requirements,
+    )
+
+
+def find_wheel(wheel: str | None) -> Path | None:
+    """Return the file that ``--wheel`` names, or None for the published wheel. Raises UsageError: none, or many."""
+    if wheel is None or wheel == PUBLISHED:
+        return None
+    path = Path(wheel)
+    found = sorted(path.glob("tensorflow*.whl")) if path.is_dir() else [path]
+    if len(found) != 1 or not found[0].is_file():
+        raise UsageError(
+            f"there is no wheel {path}" if not found or not path.is_dir() else f"{path} holds {len(found)} wheels",
+            remedy=f"give the path of one .whl file, or {PUBLISHED} for the published one",
+        )
+    return found[0].resolve()
+
+
+def _name_set(tensorflow: str, cuda: str, cudnn: str) -> str:
+    return f"TensorFlow {tensorflow} with " + (f"CUDA {cuda} and cuDNN {cudnn}" if cuda else "the CPU set")
 
 
 def use_wheel(spec: EnvironmentSpec, path: Path, platform: Platform) -> EnvironmentSpec:
@@ -92,13 +190,13 @@ def use_wheel(spec: EnvironmentSpec, path: Path, platform: Platform) -> Environm
     damaged, or contradicts the checksums or the manifest beside it.
     """
     # The library that reads ELF is slow to load, and only a user's wheel needs it.
-    from toolkit.wheel import fitness, folder, inspection
+    from toolkit.wheel import folder, inspection
 
     for file in (path, path.with_name(manifest.FILE)):
         folder.check_sum(file)
     found = inspection.inspect(path)
     record = _find_record(path, found.digest)
-    fitness.require(
+    inspection.require_runnable(
         found,
         tensorflow=spec.tensorflow,
         python=spec.python,
@@ -113,7 +211,7 @@ def use_wheel(spec: EnvironmentSpec, path: Path, platform: Platform) -> Environm
 
 def resolve_image(request: Request, reference: str) -> Resolved:
     """Return an existing image as the environment. Raises EngineError: no engine; UsageError: no image of that name."""
-    engine, environment = adopt(request.settings, reference)
+    engine, environment = adopt_image(request.settings, reference)
     return Resolved(request=request, engine=engine, why="asked for", plan=None, existing=environment)
 
 
@@ -166,15 +264,15 @@ def smoke_task(
 
     def check() -> Report:
         environment = prepared.result
-        report = None if again else launch.recall(environment, ask)
+        report = None if again else runner.recall(environment, ask)
         reused = report is not None
-        report = report or launch.run(resolved.engine, environment, ask, console)
+        report = report or runner.run(resolved.engine, environment, ask, console)
         console.heading("smoke", f"{report.summary}{' (reused)' if reused else ''}")
         if required:
             report.require_pass()
         return report
 
-    return Task(resolved.step(launch.plan(ask)), check)
+    return Task(resolved.step(runner.plan(ask)), check)
 
 
 def train_task(

@@ -9,11 +9,10 @@ from pathlib import Path
 from typing import Any, Final
 
 from toolkit.console import Console
-from toolkit.engine import Environment, Job, Mount
-from toolkit.engine.choice import make_host_engine
+from toolkit.engine import Environment, EnvironmentSpec, Job, Mount
 from toolkit.engine.host import HostEngine
-from toolkit.environment import EnvironmentSpec
 from toolkit.errors import JobError, UnsupportedError, UsageError
+from toolkit.pipeline import make_host_engine
 from toolkit.plan import Step, Task
 from toolkit.settings import Settings
 from toolkit.versions import load_table

@@ -18,7 +18,7 @@ from tests.integration.test_smoke_images import failures, require_breaks_named
 from tests.unit.wheel.maker import make_wheel
 from toolkit import naming, versions
 from toolkit.digest import digest_file
-from toolkit.smoke import report
+from toolkit.smoke import runner
 
 pytestmark = [pytest.mark.engine, pytest.mark.timeout(900)]
 
@@ -45,9 +45,9 @@ def run(image: str, program: str) -> Any:
     return json.loads(stages.run(image, "-c", program, options=("--entrypoint", "python")))
 
 
-def smoke(place: Place, image: str, *arguments: str) -> tuple[int, report.Report]:
+def smoke(place: Place, image: str, *arguments: str) -> tuple[int, runner.Report]:
     done = place.toolkit("smoke", "--image", image, *CUDA, "--expect-version", "2.19.0", "--json", *arguments)
-    return done.returncode, report.from_json(json.loads(done.stdout))
+    return done.returncode, runner.from_json(json.loads(done.stdout))
 
 
 def test_the_image_holds_the_locked_set_and_nothing_else(image: str) -> None:

@@ -15,7 +15,7 @@ from tests.integration.docker import stages
 from tests.unit.train.native.test_runs import WEIGHTS
 from tests.unit.train.runs import ARGUMENTS
 from toolkit import versions
-from toolkit.smoke import report
+from toolkit.smoke import runner
 
 pytestmark = [pytest.mark.engine, pytest.mark.slow, pytest.mark.timeout(1200)]
 
@@ -58,7 +58,7 @@ def test_its_image_passes_the_checks_and_trains_to_the_same_weights(tmp_path: Pa
 
     run("build-image", "--base-image", BASE, "--tag", name)
     try:
-        found = report.from_json(json.loads(run("smoke", "--image", name, "--json").stdout))
+        found = runner.from_json(json.loads(run("smoke", "--image", name, "--json").stdout))
         evidence = {check.id: check.facts["evidence"] for check in found.checks}
         assert evidence["libraries.system"]["here"]["GLIBC"] == ROW.glibc
         out = tmp_path / "runs"

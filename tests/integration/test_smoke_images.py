@@ -6,16 +6,15 @@ from pathlib import Path
 
 import pytest
 
-from toolkit import environment, naming, settings
+from toolkit import naming, pipeline, settings
 from toolkit.console import Console
-from toolkit.engine.choice import choose
-from toolkit.smoke import report
+from toolkit.smoke import runner
 from toolkit.smoke.inside.cli import CHECKS
-from toolkit.smoke.report import Report
+from toolkit.smoke.runner import Report
 
 pytestmark = [pytest.mark.engine, pytest.mark.slow]
 
-INSIDE = Path(report.__file__).parent / "inside"
+INSIDE = Path(runner.__file__).parent / "inside"
 HARDENED = ("--read-only", "--tmpfs", "/tmp:mode=1777", "--cap-drop", "ALL", "--security-opt", "no-new-privileges")
 NOBODY = ("--network", "none", "--user", "4242:4343", "--env", "HOME=/tmp")
 NVIDIA = "/opt/venv/lib/python3.11/site-packages/nvidia"
@@ -33,8 +32,8 @@ def cpu_image(tmp_path_factory: pytest.TempPathFactory) -> str:
     found = find_image("cpu")
     if found is None:
         asked = settings.resolve({"engine": "docker", "state": str(tmp_path_factory.mktemp("state"))})
-        engine = choose(asked).engine
-        found = engine.prepare(engine.plan(environment.resolve(asked)), Console(verbosity=-1)).digest
+        engine = pipeline.choose_engine(asked).engine
+        found = engine.prepare(engine.plan(pipeline.choose_spec(asked)), Console(verbosity=-1)).digest
     return found
 
 
@@ -61,7 +60,7 @@ def smoke(image: str, *arguments: str, docker: tuple[str, ...] = ()) -> tuple[in
     finally:
         subprocess.run(["docker", "rm", "--force", name], capture_output=True, check=False)
     assert done.stdout, done.stderr
-    return done.returncode, report.parse(done.stdout)
+    return done.returncode, runner.parse(done.stdout)
 
 
 def failures(found: Report) -> Mapping[str, str]:

@@ -6,12 +6,12 @@ import pytest
 
 from tests.command import Run
 from toolkit import versions
+from toolkit.doctor import advice
 from toolkit.doctor.advice import Advice, advise
 from toolkit.doctor.machine import Device
 from toolkit.errors import UsageError
 from toolkit.settings import resolve
 from toolkit.smoke.inside.gpu_rules import find_coverage
-from toolkit.versions import cards
 
 TABLE = versions.load_table()
 
@@ -26,7 +26,7 @@ def read_flags(command: str) -> dict[str, Any]:
     return {**flags, **({"capabilities": [capability]} if capability else {})}
 
 
-@pytest.mark.parametrize("capability", sorted({*cards.load_cards().values()}))
+@pytest.mark.parametrize("capability", sorted({*advice.load_cards().values()}))
 def test_the_advice_for_every_card_can_be_followed_and_runs_on_it(capability: str) -> None:
     found = ask(capability)
     if found.build:
@@ -105,19 +105,19 @@ def test_the_driver_is_held_against_the_cuda_of_the_command(driver: str, said: s
     ],
 )
 def test_a_card_is_found_by_the_names_that_people_and_drivers_use(name: str, capability: str) -> None:
-    assert cards.find_capability(name) == capability
+    assert advice.find_capability(name) == capability
 
 
 @pytest.mark.parametrize("name", ["RTX 9090", "", "Radeon RX 7900", "RTX", "sm_75"])
 def test_an_unknown_card_is_not_guessed(name: str) -> None:
     with pytest.raises(UsageError, match="no card of this name"):
-        cards.find_capability(name)
+        advice.find_capability(name)
 
 
 def test_every_card_is_named_once_and_found_by_its_own_name() -> None:
-    assert all(cards.find_capability(name) == capability for name, capability in cards.load_cards().items())
+    assert all(advice.find_capability(name) == capability for name, capability in advice.load_cards().items())
     known = {number for row in TABLE.cuda_rows.values() for number in row.capabilities}
-    assert {*cards.load_cards().values()} <= known
+    assert {*advice.load_cards().values()} <= known
 
 
 def test_the_command_answers_without_a_gpu_and_for_one_that_is_named(run: Run) -> None:

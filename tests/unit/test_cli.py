@@ -108,9 +108,7 @@ def test_a_full_output_is_one_message(run: Run) -> None:
 
 def test_an_interrupt_while_a_class_is_made_has_its_exit_code(tmp_path: Path) -> None:
     (tmp_path / "program.py").write_text(
-        "from toolkit import __main__\nfrom toolkit.cli import app\n"
-        "app.app = lambda **_: exec('raise KeyboardInterrupt')\n"
-        "__main__.main()\n"
+        "from toolkit import __main__, cli\ncli.app = lambda **_: exec('raise KeyboardInterrupt')\n__main__.main()\n"
     )
     assert subprocess.run([sys.executable, "-m", "program"], cwd=tmp_path, check=False).returncode == 130
 
@@ -166,7 +164,7 @@ def test_matrix_shows_each_release_of_cuda_and_each_known_failure(run: Run) -> N
 def test_the_fast_commands_load_nothing_slow(run: Run) -> None:
     for arguments in (["--help"], ["matrix"], ["up", "--help"]):
         program = (
-            "import sys; from toolkit.cli.app import app\n"
+            "import sys; from toolkit.cli import app\n"
             f"try: app({arguments!r})\n"
             "except SystemExit: pass\n"
             "print(*{'tensorflow', 'docker', 'datasets', 'numpy'} & sys.modules.keys(), file=sys.stderr)"

@@ -11,7 +11,7 @@ import typer.core
 import typer.main
 import yaml
 
-from toolkit.cli.app import app
+from toolkit.cli import app
 
 ROOT = Path(__file__).parents[2]
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from tests.server import reply, serve
-from toolkit import doctor, dotenv
+from toolkit import doctor
 from toolkit.doctor import advice, machine, services
 from toolkit.engine.container import IMAGE_USER
 from toolkit.findings import Finding
@@ -173,21 +173,21 @@ def test_a_source_build_is_never_a_reason_to_stop(settings: Settings, monkeypatc
 def test_compose_gets_the_gpu_only_where_runtime_and_gpu_are_there(settings: Settings) -> None:
     runtime = Finding(id="nvidia-runtime", state="ok", evidence="")
     gpu = Finding(id="gpu-0", state="ok", evidence="")
-    assert dotenv.compose([runtime, gpu], settings)["COMPOSE_FILE"] == "compose.yaml:compose.gpu.yaml"
-    assert dotenv.compose([runtime], settings)["COMPOSE_FILE"] == "compose.yaml"
-    assert dotenv.compose([gpu], settings)["COMPOSE_FILE"] == "compose.yaml"
+    assert doctor.compose_env([runtime, gpu], settings)["COMPOSE_FILE"] == "compose.yaml:compose.gpu.yaml"
+    assert doctor.compose_env([runtime], settings)["COMPOSE_FILE"] == "compose.yaml"
+    assert doctor.compose_env([gpu], settings)["COMPOSE_FILE"] == "compose.yaml"
 
 
 def test_compose_never_runs_as_root(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(os, "getuid", lambda: 0)
-    assert dotenv.compose([], settings)["TOOLKIT_UID"] == str(IMAGE_USER)
+    assert doctor.compose_env([], settings)["TOOLKIT_UID"] == str(IMAGE_USER)
     monkeypatch.setattr(os, "getuid", lambda: 1234)
-    assert dotenv.compose([], settings)["TOOLKIT_UID"] == "1234"
+    assert doctor.compose_env([], settings)["TOOLKIT_UID"] == "1234"
 
 
 def test_lines_of_others_stay_in_the_env_file(tmp_path: Path) -> None:
     path = tmp_path / ".env"
     path.write_text("MINE=1\nTOOLKIT_UID=5\n# a remark\n")
-    dotenv.write({"TOOLKIT_UID": "6"}, path)
-    dotenv.write({"TOOLKIT_UID": "7"}, path)
+    doctor.write_env({"TOOLKIT_UID": "6"}, path)
+    doctor.write_env({"TOOLKIT_UID": "7"}, path)
     assert path.read_text() == "MINE=1\n# a remark\nTOOLKIT_UID=7\n"

@@ -6,7 +6,7 @@ import pytest
 from tests.unit.wheel.test_publication import finish_build, publish
 from toolkit import pipeline
 from toolkit.console import Console
-from toolkit.environment import EnvironmentSpec, Platform
+from toolkit.engine import EnvironmentSpec, Platform
 from toolkit.errors import IntegrityError, UnsupportedError
 from toolkit.settings import resolve
 from toolkit.wheel import folder

@@ -3,10 +3,9 @@ from pathlib import Path
 import pytest
 
 from toolkit import naming
+from toolkit.engine import EnvironmentPlan, EnvironmentSpec
 from toolkit.engine.client import BaseImage
 from toolkit.engine.docker import plan_image
-from toolkit.engine.job import EnvironmentPlan
-from toolkit.environment import EnvironmentSpec
 
 CPU = EnvironmentSpec(tensorflow="2.19.0", python="3.11")
 CUDA = EnvironmentSpec(tensorflow="2.19.0", python="3.11", cuda="12.6.1", cudnn="9.5.0", requirements="cuda-12.6.1")

@@ -5,10 +5,10 @@ import pytest
 
 from toolkit import project, rehearsal
 from toolkit.console import Console
-from toolkit.engine.choice import make_host_engine
+from toolkit.engine import Environment
 from toolkit.engine.host import HostEngine
-from toolkit.engine.job import Environment
 from toolkit.errors import JobError, UnsupportedError, UsageError
+from toolkit.pipeline import make_host_engine
 from toolkit.settings import Settings, resolve
 from toolkit.versions import load_table
 from train.errors import UsageError as TrainUsageError

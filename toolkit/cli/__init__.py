@@ -1,0 +1,47 @@
+import typer
+
+from toolkit import __version__
+from toolkit.cli import build, machine, pins, record, run, use
+
+app = typer.Typer(
+    name="toolkit",
+    help="TensorFlow for one exact GPU stack: build it, prove it, train with it.",
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    # Plain help, because loading rich would take longer than everything else together.
+    rich_markup_mode=None,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+
+# All arguments and options after the data set belong to the training job.
+PASS_ON = {"allow_extra_args": True, "ignore_unknown_options": True}
+
+app.command("up", context_settings=PASS_ON, short_help="The whole chain: wheel, image, smoke, training.")(run.up)
+app.command("build-wheel", short_help="Build TensorFlow from source.")(build.build_wheel)
+app.command("build-image", short_help="Build the runtime or the training image.")(build.build_image)
+app.command("smoke", short_help="Check the TensorFlow of an image or of the host.")(run.smoke)
+app.command("train", context_settings=PASS_ON, short_help="Train a DenseNet.")(run.train)
+app.command("predict", short_help="Classify images by the network of a run.")(use.predict)
+app.command("rehearse", context_settings=PASS_ON, short_help="The first steps of training on an emulated GPU.")(
+    run.rehearse
+)
+app.command("doctor", short_help="What this machine can do, with remedies.")(machine.doctor)
+app.command("advise", short_help="Which TensorFlow runs on a card: published, or built for it.")(machine.advise)
+app.command("matrix", short_help="What works with what, and the sources.")(pins.matrix)
+app.command("lock", short_help="Freeze every pin of the chain, or check them.")(pins.lock)
+app.command("verify", short_help="Check a wheel, an image or a run, and the chain behind it.")(record.verify)
+app.command("reproduce", short_help="Run a finished run again, and compare.")(record.reproduce)
+app.command("clean", short_help="Remove what the toolkit made.")(machine.clean)
+
+
+def _print_version(wanted: bool) -> None:
+    if wanted:
+        typer.echo(f"toolkit {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def _main(
+    version: bool = typer.Option(False, "--version", callback=_print_version, is_eager=True, help="Print the version."),
+) -> None:
+    """TensorFlow for one exact GPU stack: build it, prove it, train with it."""

@@ -14,7 +14,7 @@ def doctor(
     offline: Annotated[bool, typer.Option("--offline", help="Do not check whether downloads can be reached.")] = False,
 ) -> None:
     """Examine this machine: engine, disk, memory, network, GPU. Each finding comes with its remedy."""
-    from toolkit import doctor, dotenv
+    from toolkit import doctor
     from toolkit.findings import render
 
     console, settings = session.console, session.settings
@@ -26,11 +26,11 @@ def doctor(
     ]
     result: dict[str, object] = {"findings": listed}
     if write_env:
-        values = dotenv.compose(findings, settings)
-        dotenv.prepare_outputs()
-        dotenv.write(values)
+        values = doctor.compose_env(findings, settings)
+        doctor.prepare_outputs()
+        doctor.write_env(values)
         result["env"] = values
-        lines.append(f"wrote {dotenv.FILE}: {', '.join(f'{name}={value}' for name, value in values.items())}")
+        lines.append(f"wrote {doctor.ENV_FILE}: {', '.join(f'{name}={value}' for name, value in values.items())}")
     console.result(result, "\n".join(lines))
     failed = [finding for finding in findings if finding.level == "fail"]
     if failed:
@@ -53,13 +53,12 @@ def advise(
 
     from toolkit.doctor import advice, machine
     from toolkit.versions import load_table, numbers
-    from toolkit.versions.cards import find_capability
 
     console, settings = session.console, session.settings
     if driver:
         numbers.parse(driver, "the driver")
     try:
-        named = [machine.Device(name=gpu, capability=find_capability(gpu))] if gpu else machine.read_devices()
+        named = [machine.Device(name=gpu, capability=advice.find_capability(gpu))] if gpu else machine.read_devices()
     except FileNotFoundError:
         named = []
     devices = [replace(device, driver=driver or device.driver) for device in named]

@@ -53,19 +53,19 @@ def verify(
     from pathlib import Path
 
     from toolkit import findings as findings_
+    from toolkit import record as records
     from toolkit.errors import UsageError
     from toolkit.record import rebuild as rebuilds
-    from toolkit.record import verify as targets
     from toolkit.record import wheel
 
     console, settings = session.console, session.settings
-    found = targets.find(target)
+    found = records.find(target)
     accepted = next((rung for rung in rebuilds.RUNGS[1:] if rung == accept), None)
     if accepted is None:
         raise UsageError(f"--accept: there is no rung {accept}", remedy="one of R1, R2, R3")
     if rebuild and found.kind != "wheel":
         raise UsageError("--rebuild is for a wheel", remedy="`toolkit reproduce` runs a run again")
-    findings = targets.verify(found, Path(settings.state))
+    findings = records.verify(found, Path(settings.state))
     console.say(findings_.render(findings).rstrip())
     value: dict[str, object] = {"kind": found.kind, "findings": [item.as_dict() for item in findings]}
     value |= {"image": found.reference} if found.reference else {"folder": str(found.folder)}

@@ -147,9 +147,8 @@ def smoke(
     from toolkit import pipeline
     from toolkit.errors import UsageError
     from toolkit.plan import run
-    from toolkit.smoke import launch
+    from toolkit.smoke import runner
     from toolkit.smoke.inside.check import Ask
-    from toolkit.smoke.report import render, write_junit
 
     console, settings = session.console, session.settings
     # In a named image, the version is checked only if the user named one.
@@ -163,7 +162,7 @@ def smoke(
         skip=tuple(skip or ()),
     )
     if skip:
-        launch.require_known(ask.skip)
+        runner.require_known(ask.skip)
     if image is not None and (wheel or settings.engine == "host"):
         raise UsageError("--image names what is checked: it goes with neither --wheel nor --engine host")
     request = pipeline.Request(settings=settings, wheel=wheel, dry_run=dry_run)
@@ -174,8 +173,8 @@ def smoke(
         return
     report = checked.result
     if junit:
-        write_junit(report, junit)
-    console.result(report.to_json(), render(report).rstrip())
+        runner.write_junit(report, junit)
+    console.result(report.to_json(), runner.render(report).rstrip())
     report.require_pass()
 
 

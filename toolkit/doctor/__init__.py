@@ -1,6 +1,17 @@
+"""Examines this machine, and writes what compose.yaml needs to know of it into ``.env``."""
+
+import os
+from collections.abc import Mapping
+from pathlib import Path
+
+from toolkit import files
 from toolkit.doctor import advice, machine, services
+from toolkit.engine.container import IMAGE_USER, give
 from toolkit.findings import Finding
 from toolkit.settings import Settings
+
+ENV_FILE = Path(".env")
+_OWN = frozenset({"COMPOSE_FILE", "TOOLKIT_UID", "TOOLKIT_GID", "TOOLKIT_BASE_IMAGE", "TOOLKIT_CA_BUNDLE"})
 
 
 def examine(settings: Settings, *, offline: bool = False) -> list[Finding]:
@@ -12,3 +23,36 @@ def examine(settings: Settings, *, offline: bool = False) -> list[Finding]:
         *([] if offline else [services.check_sources]),
     ]
     return [finding for check in checks for finding in check(settings)]
+
+
+def compose_env(findings: list[Finding], settings: Settings) -> dict[str, str]:
+    found = {finding.id: finding for finding in findings}
+    runtime = found.get("nvidia-runtime")
+    gpu = runtime is not None and runtime.state == "ok" and "gpu-0" in found
+    base = found.get("base-image")
+    uid, gid = os.getuid(), os.getgid()
+    values = {
+        "COMPOSE_FILE": "compose.yaml:compose.gpu.yaml" if gpu else "compose.yaml",
+        # A root caller still gets a container without root: see toolkit.engine.container.
+        "TOOLKIT_UID": str(uid or IMAGE_USER),
+        "TOOLKIT_GID": str(gid if uid else IMAGE_USER),
+    }
+    if base is not None and base.state == "ok":
+        values["TOOLKIT_BASE_IMAGE"] = str(base.facts["reference"])
+    if settings.ca_bundle:
+        values["TOOLKIT_CA_BUNDLE"] = str(Path(settings.ca_bundle).resolve())
+    return values
+
+
+def write_env(values: Mapping[str, str], path: Path = ENV_FILE) -> None:
+    """Replace the toolkit's variables in the file; keep all other lines. Raises PreflightError: it is not writable."""
+    kept = path.read_text().splitlines() if path.is_file() else []
+    kept = [line for line in kept if line.partition("=")[0].strip() not in _OWN]
+    files.write_atomically(path, "\n".join([*kept, *(f"{key}={value}" for key, value in values.items())]) + "\n")
+
+
+def prepare_outputs(runs: Path = Path("runs")) -> None:
+    """Make the folder of runs, or raise PreflightError. The engine would make it as root: no container could write."""
+    files.require_writable(runs)
+    if os.getuid() == 0:
+        give(runs, IMAGE_USER, IMAGE_USER)

@@ -1,3 +1,149 @@
-from toolkit.engine.job import Engine, Environment, EnvironmentPlan, Job, Listener, Mount
+"""Defines what an engine is: it makes environments, of locked packages and perhaps a user's wheel, and runs jobs."""
 
-__all__ = ["Engine", "Environment", "EnvironmentPlan", "Job", "Listener", "Mount"]
+import threading
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Protocol
+
+from toolkit import digest, project
+from toolkit.console import Console
+from toolkit.errors import CheckError
+
+
+@dataclass(frozen=True, kw_only=True)
+class Mount:
+    source: Path  # the path on the host; it must exist
+    target: str  # the path inside a container; a job on the host uses ``source``
+    writable: bool = False
+    shared: bool = False  # whether other jobs may write there at the same time
+
+
+@dataclass(frozen=True, kw_only=True)
+class Job:
+    title: str  # a word for logs and container names
+    argv: tuple[str | Mount, ...]  # arguments of the interpreter; a :class:`Mount` among them stands for its path
+    mounts: tuple[Mount, ...] = ()
+    environment: Mapping[str, str] = field(default_factory=dict)
+    network: bool = False
+    gpu: bool = False
+    terminal: bool = False  # whether it may draw on the user's terminal
+    deadline: float = 0  # seconds until it is stopped and counts as failed; 0 for none
+    grace: float = 30  # seconds between asking it to stop and killing it
+
+
+Commands = tuple[tuple[str, ...], ...]
+Listener = Callable[[str], None]
+"""Receives a job's standard output, line by line."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class EnvironmentSpec:
+    tensorflow: str
+    python: str  # ``X.Y``
+    cuda: str = ""  # cuda, cudnn: releases ``X.Y.Z`` of the component wheels; empty for the CPU set
+    cudnn: str = ""
+    requirements: str = "cpu"  # name of the locked set, a file of docker/requirements without its ending
+    wheel: Path | None = None  # a file to install in place of the published wheel
+    instructions: tuple[str, ...] = ()  # of the processor that this wheel needs beyond AVX, as /proc/cpuinfo names them
+
+    @property
+    def variant(self) -> str:
+        """The name of the locked set, as part of image tags and folder names."""
+        return self.requirements
+
+    @property
+    def inputs(self) -> dict[str, str]:
+        wheel = {"wheel": digest.digest_file(self.wheel)} if self.wheel else {}
+        return {"requirements": digest.digest_file(self.locked), **wheel}
+
+    @property
+    def locked(self) -> Path:
+        return project.locate(f"docker/requirements/{self.requirements}.txt")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Platform:
+    """The C library and Python (``X.Y``) that a wheel must run on; empty if they are not known yet."""
+
+    glibc: str = ""
+    python: str = ""
+
+
+@dataclass(frozen=True, kw_only=True)
+class EnvironmentPlan:
+    spec: EnvironmentSpec
+    kind: str  # ``image`` or ``environment``, as its manifest says
+    reference: str  # image tag, or folder of a virtual environment
+    digest: str  # content digest of all inputs
+    folder: Path  # where its manifest and logs are kept
+    inputs: Mapping[str, str]  # digest of each input by name
+    commands: Commands
+
+
+@dataclass(frozen=True, kw_only=True)
+class Environment:
+    kind: str  # ``image`` or ``environment``, as its manifest says
+    digest: str  # content digest of the image, or of the environment's plan
+    reference: str  # image tag or folder
+    folder: Path  # where its manifest, logs and smoke reports are kept
+    reused: bool  # whether it existed and was up to date
+    instructions: tuple[str, ...] = ()  # of the processor that its TensorFlow needs beyond AVX
+
+
+class Engine(Protocol):
+    name: str
+
+    def has_gpu(self) -> bool: ...
+
+    def find_platform(self, *, fetch: bool) -> Platform:
+        """Return what is known of the C library and Python of environments. ``fetch``: pull a missing base image."""
+        ...
+
+    def plan(self, spec: EnvironmentSpec) -> EnvironmentPlan: ...
+
+    def find(self, plan: EnvironmentPlan) -> Environment | None: ...
+
+    def prepare(self, plan: EnvironmentPlan, console: Console) -> Environment:
+        """Make an environment unless it is up to date. Raises PreflightError: too little space; BuildError."""
+        ...
+
+    def commands(self, reference: str, job: Job) -> Commands:
+        """Return the commands that are equivalent to :meth:`run`, for an image tag or an environment's folder."""
+        ...
+
+    def run(self, environment: Environment, job: Job, listener: Listener | None = None) -> int:
+        """Run a job to its end, and return its exit code: 128 + the number of the signal that ended it.
+
+        ``listener`` gets each line of standard output, which otherwise goes to the user. A KeyboardInterrupt stops and
+        removes the job. Raises EngineError: the engine stopped answering; CheckError: the deadline is over.
+        """
+        ...
+
+
+@contextmanager
+def deadline(job: Job, stop: Callable[[], object]) -> Iterator[None]:
+    """Stop a job after its time limit, from another thread: the SDK's streams have none (docker-py#2651).
+
+    Raises CheckError: the job exceeded it.
+    """
+    expired = threading.Event()
+
+    def expire() -> None:
+        expired.set()
+        stop()
+
+    timer = threading.Timer(job.deadline, expire)
+    timer.daemon = True
+    if job.deadline:
+        timer.start()
+    try:
+        yield
+    finally:
+        timer.cancel()
+    if expired.is_set():
+        raise CheckError(
+            f"{job.title} did not end within {job.deadline:.0f} s and was stopped",
+            remedy="try again if the machine was under heavy load; otherwise see the last lines of its output",
+        )

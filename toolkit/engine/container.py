@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from toolkit import naming
-from toolkit.engine.job import Commands, Job, Mount
+from toolkit.engine import Commands, Job, Mount
 from toolkit.plan import quote_fields, repeat
 
 IMAGE_USER = 10001

@@ -11,10 +11,19 @@ from docker.errors import ImageNotFound, NotFound
 
 from toolkit import digest, manifest, naming, processes, project
 from toolkit.console import Console
-from toolkit.engine import buildx, container
+from toolkit.engine import (
+    Commands,
+    Environment,
+    EnvironmentPlan,
+    EnvironmentSpec,
+    Job,
+    Listener,
+    Platform,
+    buildx,
+    container,
+    deadline,
+)
 from toolkit.engine.client import BaseImage, find_distribution, read_files, require_buildx, translating_errors
-from toolkit.engine.job import Commands, Environment, EnvironmentPlan, Job, Listener, deadline
-from toolkit.environment import EnvironmentSpec, Platform
 from toolkit.errors import BuildError, EngineError, ToolkitError, UsageError
 from toolkit.plan import repeat
 from toolkit.versions import load_table

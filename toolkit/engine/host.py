@@ -15,9 +15,18 @@ from typing import Any, Final
 
 from toolkit import __version__, digest, files, manifest, processes, project
 from toolkit.console import Console, StatusLine
+from toolkit.engine import (
+    Commands,
+    Environment,
+    EnvironmentPlan,
+    EnvironmentSpec,
+    Job,
+    Listener,
+    Mount,
+    Platform,
+    deadline,
+)
 from toolkit.engine.container import give_to_parent
-from toolkit.engine.job import Commands, Environment, EnvironmentPlan, Job, Listener, Mount, deadline
-from toolkit.environment import EnvironmentSpec, Platform
 from toolkit.errors import BuildError, PreflightError, ToolkitError
 
 NEEDED_BYTES: Final = {"cpu": 4 << 30, "cuda": 16 << 30}

@@ -1,0 +1,67 @@
+"""Finds what a path or a name means, and verifies it against its record."""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+from toolkit import files
+from toolkit.errors import IntegrityError, UsageError
+from toolkit.findings import Finding
+from toolkit.manifest import FILE
+from toolkit.record import environment, run, wheel
+from train import reader
+
+Kind = Literal["wheel", "environment", "image", "run"]
+
+_REMEDY = "give a folder of dist, of runs or of the state folder, or an image as NAME:TAG"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Target:
+    kind: Kind  # what it is
+    folder: Path  # the folder of its record; the current folder for an image that is given by reference
+    reference: str = ""  # name or id of an image, or empty
+
+
+def find(text: str) -> Target:
+    """Return what a path or an image reference names.
+
+    Raises UsageError: there is nothing of that name; IntegrityError: a folder that is no artifact of a known kind.
+    """
+    path = Path(text)
+    if not path.exists():
+        if ":" in text or "@" in text:
+            return Target(kind="image", folder=Path(), reference=text)
+        raise UsageError(f"there is no {text}", remedy=_REMEDY)
+    folder = path.parent if path.suffix == ".whl" or path.name == FILE else path
+    value = files.read_json(folder / FILE)
+    kind = value.get("kind") if isinstance(value, dict) else None
+    if kind in {"environment", "image", "run"}:
+        return Target(kind=kind, folder=folder)
+    if kind is None and (folder / reader.CHECKPOINTS).is_dir():
+        return Target(kind="run", folder=folder)
+    if kind == "wheel" or path.suffix == ".whl" or any(folder.glob("*.whl")):
+        return Target(kind="wheel", folder=folder)
+    raise IntegrityError(
+        f"{folder} is neither a wheel's folder, an environment, an image's record nor a run",
+        why=f"its {FILE} is missing, cannot be read, or is of a kind that this program does not know",
+        remedy=_REMEDY,
+    )
+
+
+def verify(target: Target, state: Path) -> list[Finding]:
+    """Verify the content of an artifact, and what it was made from.
+
+    Raises IntegrityError: the record is missing or damaged; EngineError: the target is an image and no engine answers.
+    """
+    match target.kind:
+        case "wheel":
+            return wheel.verify(target.folder)
+        case "environment":
+            return environment.verify(target.folder)
+        case "image" if target.reference:
+            return environment.verify_image(target.reference, state)
+        case "image":
+            return environment.verify_image_record(target.folder)
+        case "run":
+            return run.verify(target.folder, state)

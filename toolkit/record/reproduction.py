@@ -10,7 +10,6 @@ from typing import Any
 from toolkit import digest, files, pipeline, plan, training
 from toolkit.console import Console
 from toolkit.engine import Engine, Environment, Job, Mount, host
-from toolkit.engine.choice import adopt, choose
 from toolkit.errors import (
     CheckError,
     EngineError,
@@ -158,10 +157,10 @@ def _find_recorded(link: Mapping[str, Any], settings: Settings) -> tuple[Engine,
         found = Environment(
             kind="environment", digest=str(link["digest"]), reference=shorten(folder), folder=folder, reused=True
         )
-        return choose(replace(settings, engine="host")).engine, found
+        return pipeline.make_host_engine(settings), found
     if link.get("kind") == "image":
         try:
-            container, found = adopt(settings, str(link["digest"]))
+            container, found = pipeline.adopt_image(settings, str(link["digest"]))
         except (UsageError, EngineError):
             return None
         # An image that was built on this machine has a record of its inputs; others have none.

@@ -10,7 +10,7 @@ from toolkit import digest, manifest, project
 from toolkit.errors import IntegrityError, ToolkitError
 from toolkit.findings import Finding, absent, check, prefix
 from toolkit.manifest import Manifest
-from toolkit.wheel import documents, fitness, folder, inspection, log
+from toolkit.wheel import documents, folder, inspection, log
 
 DIST = Path("dist")
 
@@ -51,7 +51,7 @@ def describe_trust(record: Manifest) -> str:
 
 def _check_wheel(record: Manifest, found: inspection.Inspection) -> Iterator[Finding]:
     yield check("digest", record.digest == found.digest, found.digest)
-    mismatches = list(fitness.find_mismatches(found, record.facts["lock"]["spec"]))
+    mismatches = list(inspection.find_mismatches(found, record.facts["lock"]["spec"]))
     yield check("versions", not mismatches, "; ".join(mismatches) or "those of the lock, in record and machine code")
     recorded, seen = record.facts["inspection"], json.loads(json.dumps(asdict(found)))
     changed = sorted(name for name in seen if seen[name] != recorded.get(name))

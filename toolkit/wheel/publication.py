@@ -11,7 +11,7 @@ from toolkit import files, lock, manifest
 from toolkit.errors import IntegrityError, PreflightError
 from toolkit.manifest import Manifest
 from toolkit.versions import Table
-from toolkit.wheel import documents, fitness, folder, inspection, log, processor
+from toolkit.wheel import documents, folder, inspection, log, processor
 from toolkit.wheel import plan as plans
 from toolkit.wheel.plan import WheelPlan
 
@@ -33,7 +33,7 @@ def publish(staging: Path, target: Path, plan: WheelPlan, table: Table, ran: Bui
     folder.check_sums(staging)
     wheel = folder.find_wheel(staging)
     found = inspection.inspect(wheel)
-    fitness.check(found, plan.lock.spec)
+    inspection.require_match(found, plan.lock.spec)
     report = json.loads((staging / "build.json").read_text())
     packages = (staging / "packages.txt").read_text().split()
     bazel = documents.Program(version=report["bazel"], sha256=report["bazel_sha256"])

@@ -10,10 +10,9 @@ from tests.unit.wheel.maker import make_wheel
 from toolkit import manifest, project, training
 from toolkit.console import Console
 from toolkit.digest import digest_file
-from toolkit.engine import Environment, Job, Mount
+from toolkit.engine import Environment, EnvironmentSpec, Job, Mount
 from toolkit.engine import host as module
 from toolkit.engine.host import HostEngine
-from toolkit.environment import EnvironmentSpec
 from toolkit.errors import BuildError, CheckError, IntegrityError, PreflightError
 from toolkit.files import write_json
 from toolkit.pipeline import Request, Resolved, environment_task, train_task

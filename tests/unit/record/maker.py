@@ -9,9 +9,8 @@ from typing import Any
 from unittest import mock
 
 from toolkit import digest, manifest, project
-from toolkit.engine import EnvironmentPlan
+from toolkit.engine import EnvironmentPlan, EnvironmentSpec
 from toolkit.engine.host import REPORT, HostEngine
-from toolkit.environment import EnvironmentSpec
 from toolkit.manifest import Manifest
 from toolkit.record.environment import read_packages
 from train.cli import main

@@ -61,6 +61,6 @@ def test_verify_reads_what_other_commands_remember(tmp_path: Path, monkeypatch: 
     with digest.remembering(tmp_path / ".toolkit"):
         assert digest.digest_file(log) == promised
         folder.check_sums(target)
-    done = CliRunner().invoke(app.app, ["verify", str(target)])
+    done = CliRunner().invoke(app, ["verify", str(target)])
     assert done.exit_code == 8, done.output
     assert "build.log is not what SHA256SUMS says" in done.output

@@ -51,12 +51,12 @@ def test_the_command_fails_for_a_difference_in_code(
 ) -> None:
     monkeypatch.setattr(rebuild, "rebuild", lambda *_, **__: compare(CODE))
     command = ["verify", str(tmp_path / PLAN.name), "--rebuild"]
-    done = CliRunner().invoke(app.app, command)
+    done = CliRunner().invoke(app, command)
     assert done.exit_code == 7, done.output
     assert CODE.name in done.output
     assert "trust" in done.output
-    assert CliRunner().invoke(app.app, [*command, "--accept", "R1"]).exit_code == 0
-    assert CliRunner().invoke(app.app, [*command, "--accept", "R0"]).exit_code == 2
+    assert CliRunner().invoke(app, [*command, "--accept", "R1"]).exit_code == 0
+    assert CliRunner().invoke(app, [*command, "--accept", "R0"]).exit_code == 2
 
 
 def test_services_of_the_first_build_are_not_asked_again() -> None:

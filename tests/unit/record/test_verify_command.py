@@ -5,8 +5,8 @@ import pytest
 
 from tests.command import Run
 from tests.unit.record import maker
+from toolkit import record
 from toolkit.errors import IntegrityError, UsageError
-from toolkit.record import verify
 
 
 @pytest.fixture
@@ -67,16 +67,16 @@ def test_only_a_wheel_is_built_again(toolkit: Run, run: Path) -> None:
 
 
 def test_each_kind_is_told_from_the_others(tmp_path: Path, run: Path) -> None:
-    assert verify.find(str(run)).kind == "run"
+    assert record.find(str(run)).kind == "run"
     (run / "manifest.json").unlink()
-    assert verify.find(str(run)).kind == "run"
-    assert verify.find("toolkit/train:cpu-1").kind == "image"
-    assert verify.find("sha256:" + "0" * 64).kind == "image"
+    assert record.find(str(run)).kind == "run"
+    assert record.find("toolkit/train:cpu-1").kind == "image"
+    assert record.find("sha256:" + "0" * 64).kind == "image"
     (tmp_path / "tensorflow.whl").touch()
-    found = verify.find(str(tmp_path / "tensorflow.whl"))
+    found = record.find(str(tmp_path / "tensorflow.whl"))
     assert (found.kind, found.folder) == ("wheel", tmp_path)
     with pytest.raises(UsageError):
-        verify.find("nowhere")
+        record.find("nowhere")
     (tmp_path / "empty").mkdir()
     with pytest.raises(IntegrityError):
-        verify.find(str(tmp_path / "empty"))
+        record.find(str(tmp_path / "empty"))

@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 
-from toolkit.smoke import report
+from toolkit.smoke import runner
 from toolkit.smoke.inside.cli import CHECKS, select
 
-INSIDE = Path(report.__file__).parent / "inside"
+INSIDE = Path(runner.__file__).parent / "inside"
 
 
 def run(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
@@ -40,14 +40,14 @@ def bad() -> subprocess.CompletedProcess[str]:
 
 def test_a_good_installation_passes(good: subprocess.CompletedProcess[str]) -> None:
     assert good.returncode == 0, good.stdout
-    read = report.parse(good.stdout)
+    read = runner.parse(good.stdout)
     assert read.verdict == "pass"
     assert read.tensorflow == "2.19.0"
     assert [check.id for check in read.checks] == [check.id for check in CHECKS]
 
 
 def test_a_cpu_build_skips_what_is_for_gpus_and_says_why(good: subprocess.CompletedProcess[str]) -> None:
-    skipped = {check.id: check.evidence for check in report.parse(good.stdout).checks if check.state == "skipped"}
+    skipped = {check.id: check.evidence for check in runner.parse(good.stdout).checks if check.state == "skipped"}
     assert set(skipped) == {
         *("build.cuda", "build.capabilities", "libraries.reachable", "libraries.load", "libraries.versions"),
         *("compiler.libdevice", "compiler.ptxas"),
@@ -64,7 +64,7 @@ def test_each_check_is_heard_of_as_it_ends(good: subprocess.CompletedProcess[str
 
 def test_unmet_expectations_exit_with_seven(bad: subprocess.CompletedProcess[str]) -> None:
     assert bad.returncode == 7
-    read = report.parse(bad.stdout)
+    read = runner.parse(bad.stdout)
     assert {check.id for check in read.checks if check.state == "ok"} == {
         *("cpu.instructions", "libraries.system", "tensorflow.import", "numerics.matmul"),
     }
@@ -72,7 +72,7 @@ def test_unmet_expectations_exit_with_seven(bad: subprocess.CompletedProcess[str
 
 
 def test_a_missing_gpu_names_its_cause(bad: subprocess.CompletedProcess[str]) -> None:
-    whys = {check.id: check.evidence for check in report.parse(bad.stdout).checks}
+    whys = {check.id: check.evidence for check in runner.parse(bad.stdout).checks}
     assert whys["device.visible"] == "TensorFlow sees no GPU: this TensorFlow was built without CUDA"
     assert "2.18.0 was asked for, 2.19.0 is installed" in whys["version.tensorflow"]
 
@@ -94,7 +94,7 @@ def test_no_tensorflow_fails_and_what_needs_it_is_not_run(tmp_path: Path) -> Non
     result = run("--json", "--only", "build.info", **fake_tensorflow(tmp_path, "import absent_library"))
     assert result.returncode == 7
     assert "absent_library" in only_import(result)["evidence"]["why"]
-    checks = report.parse(result.stdout).checks
+    checks = runner.parse(result.stdout).checks
     assert [check.state for check in checks] == ["ok", "fail", "skipped"]
     assert "tensorflow.import" in checks[2].evidence
 
@@ -119,7 +119,7 @@ def test_an_import_that_hangs_is_a_failure(tmp_path: Path) -> None:
 
 def test_a_stand_in_passes_what_it_can_and_fails_the_rest(tmp_path: Path) -> None:
     environment = fake_tensorflow(tmp_path, '__version__ = "2.19.0"')
-    read = report.parse(run("--json", **environment).stdout)
+    read = runner.parse(run("--json", **environment).stdout)
     results = {check.id: check.state for check in read.checks}
     assert results.pop("cpu.instructions") == results.pop("tensorflow.import") == "ok"
     by_noun = {name: results.pop(name) for name in list(results) if name.startswith("device.")}
@@ -132,7 +132,7 @@ def test_what_is_left_out_is_reported_as_skipped_and_nothing_else_is(tmp_path: P
     environment = fake_tensorflow(tmp_path, '__version__ = "2.19.0"')
     result = run("--json", "--skip", "xla", "--skip", "*.onednn", "--only", "xla", "cpu", "numerics", **environment)
     assert result.returncode == 7
-    checks = {check.id: check for check in report.parse(result.stdout).checks}
+    checks = {check.id: check for check in runner.parse(result.stdout).checks}
     left_out = {name for name, check in checks.items() if check.evidence == "left out, as --skip asked"}
     assert left_out == {"xla.compiles", "xla.agrees", "cpu.onednn"}
     assert all(checks[name].state == "skipped" for name in left_out)

@@ -4,13 +4,12 @@ from pathlib import Path
 import pytest
 
 from toolkit.console import Console
-from toolkit.engine import Environment, Job
-from toolkit.engine.job import Listener
+from toolkit.engine import Environment, Job, Listener
 from toolkit.errors import UsageError
 from toolkit.findings import Finding
-from toolkit.smoke import launch
+from toolkit.smoke import runner
 from toolkit.smoke.inside.check import Ask
-from toolkit.smoke.report import Report
+from toolkit.smoke.runner import Report
 
 
 class PassingEngine:
@@ -26,14 +25,14 @@ class PassingEngine:
 def test_a_pass_with_checks_left_out_is_not_taken_for_a_whole_one(tmp_path: Path) -> None:
     environment = Environment(kind="image", digest="sha256:0", reference="any", folder=tmp_path, reused=True)
     partial = Ask(version="2.19.0", skip=("numerics",))
-    launch.run(PassingEngine(), environment, partial, Console(verbosity=-1))  # type: ignore[arg-type]
-    assert launch.recall(environment, partial) is not None
-    assert launch.recall(environment, Ask(version="2.19.0")) is None
-    assert launch.recall(environment, Ask(version="2.19.0", skip=("xla",))) is None
+    runner.run(PassingEngine(), environment, partial, Console(verbosity=-1))  # type: ignore[arg-type]
+    assert runner.recall(environment, partial) is not None
+    assert runner.recall(environment, Ask(version="2.19.0")) is None
+    assert runner.recall(environment, Ask(version="2.19.0", skip=("xla",))) is None
 
 
 def test_what_is_left_out_is_one_word_each() -> None:
-    words = launch.plan(Ask(skip=("xla", "--device"))).argv
+    words = runner.plan(Ask(skip=("xla", "--device"))).argv
     assert [word for word in words if str(word).startswith("--skip")] == ["--skip=xla", "--skip=--device"]
 
 
@@ -48,8 +47,8 @@ def test_what_is_left_out_is_one_word_each() -> None:
     ],
 )
 def test_names_that_cannot_be_left_out_are_wrong_usage(patterns: list[str], reason: str) -> None:
-    launch.require_known(["xla", "cpu.onednn", "*.matmul"])
+    runner.require_known(["xla", "cpu.onednn", "*.matmul"])
     with pytest.raises(UsageError) as caught:
-        launch.require_known(patterns)
+        runner.require_known(patterns)
     assert caught.value.what.startswith(reason) or reason in caught.value.what
     assert "usage:" not in caught.value.what

@@ -9,13 +9,13 @@ from hypothesis import strategies as st
 
 from toolkit.errors import CheckError, PreflightError
 from toolkit.findings import Finding
-from toolkit.smoke import report
-from toolkit.smoke.report import Report
+from toolkit.smoke import runner
+from toolkit.smoke.runner import Report
 
 
 def make_check(**fields: Any) -> Finding:
     value = {"title": "t", "result": "fail", "evidence": {}, "remedy": "", "seconds": 0, "timeout": 1, **fields}
-    return report._check(value)
+    return runner._check(value)
 
 
 CHECKS = (
@@ -65,19 +65,19 @@ def read_xml(file: Path) -> ET.Element:
 
 @given(reports)
 def test_json_and_back(value: Report) -> None:
-    assert report.from_json(json.loads(json.dumps(value.to_json()))) == value
+    assert runner.from_json(json.loads(json.dumps(value.to_json()))) == value
 
 
 @given(reports, st.lists(texts, max_size=3))
 def test_a_report_is_found_among_other_lines(value: Report, noise: list[str]) -> None:
     lines = [*noise, json.dumps({"check": {"id": "x"}}), json.dumps({"report": value.to_json()}), "later noise"]
-    assert report.parse("\n".join(lines)) == value
+    assert runner.parse("\n".join(lines)) == value
 
 
 @given(reports)
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=25)
 def test_junit_is_xml_that_says_the_same(tmp_path: Path, value: Report) -> None:
-    report.write_junit(value, tmp_path / "smoke.xml")
+    runner.write_junit(value, tmp_path / "smoke.xml")
     suite = read_xml(tmp_path / "smoke.xml")[0]
     assert int(suite.attrib["tests"]) == len(value.checks) == len(suite.findall("testcase"))
     assert int(suite.attrib["failures"]) == len(suite.findall("testcase/failure")) == len(value.failures)
@@ -87,7 +87,7 @@ def test_junit_is_xml_that_says_the_same(tmp_path: Path, value: Report) -> None:
 @given(reports, st.integers(20, 200))
 @settings(max_examples=25, deadline=None)
 def test_any_report_can_be_shown(value: Report, width: int) -> None:
-    assert report.render(value, width=width).endswith(f"{value.count('skipped')} skipped\n")
+    assert runner.render(value, width=width).endswith(f"{value.count('skipped')} skipped\n")
 
 
 def without(name: str) -> dict[str, Any]:
@@ -120,21 +120,21 @@ def with_check(**changes: Any) -> dict[str, Any]:
 )
 def test_what_is_not_a_report_is_refused_with_the_reason(value: object, why: str) -> None:
     with pytest.raises(CheckError) as caught:
-        report.from_json(value)
+        runner.from_json(value)
     assert why in caught.value.why
     assert caught.value.exit_code == 7
 
 
 def test_an_output_that_breaks_off_names_the_last_check() -> None:
     with pytest.raises(CheckError) as caught:
-        report.parse('{"check": {"id": "version.files"}}\n{"check": {"id": "numer')
+        runner.parse('{"check": {"id": "version.files"}}\n{"check": {"id": "numer')
     assert "version.files" in caught.value.why
 
 
 @pytest.mark.parametrize("output", ["", "Killed\n", "[1]\n", '"report"\n'])
 def test_an_output_without_a_word_of_ours_says_so(output: str) -> None:
     with pytest.raises(CheckError) as caught:
-        report.parse(output)
+        runner.parse(output)
     assert "none of them" in caught.value.why
 
 
@@ -146,7 +146,7 @@ def test_a_failed_report_raises_with_its_reasons() -> None:
 
 
 def test_junit_holds_reason_remedy_and_evidence(tmp_path: Path) -> None:
-    report.write_junit(REPORT, tmp_path / "deep" / "smoke.xml")
+    runner.write_junit(REPORT, tmp_path / "deep" / "smoke.xml")
     cases = read_xml(tmp_path / "deep" / "smoke.xml").findall("testsuite/testcase")
     assert [case.attrib["name"] for case in cases] == [check.id for check in CHECKS]
     failure = cases[1].find("failure")
@@ -157,7 +157,7 @@ def test_junit_holds_reason_remedy_and_evidence(tmp_path: Path) -> None:
 
 def test_control_characters_do_not_break_the_xml(tmp_path: Path) -> None:
     crashed = make_check(id="x.y", evidence={"why": "a\x00\x1b[31mb\ud800"})
-    report.write_junit(assemble([crashed], None), tmp_path / "x.xml")
+    runner.write_junit(assemble([crashed], None), tmp_path / "x.xml")
     failure = read_xml(tmp_path / "x.xml").find("testsuite/testcase/failure")
     assert failure is not None
     assert failure.attrib["message"] == "a\ufffd\ufffd[31mb\ufffd"
@@ -166,13 +166,13 @@ def test_control_characters_do_not_break_the_xml(tmp_path: Path) -> None:
 def test_a_junit_file_that_cannot_be_written_leaves_the_old_one(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("old")
     with pytest.raises(PreflightError):
-        report.write_junit(REPORT, tmp_path / "file" / "smoke.xml")
+        runner.write_junit(REPORT, tmp_path / "file" / "smoke.xml")
     assert (tmp_path / "file").read_text() == "old"
 
 
 def test_the_table_shows_reasons_and_remedies() -> None:
     assert (
-        report.render(REPORT, width=80)
+        runner.render(REPORT, width=80)
         == """\
          check              result              seconds
 ok       tensorflow.import  TensorFlow imports     4.20
@@ -189,11 +189,11 @@ TensorFlow 2.19.0, Python 3.11.7: 1 passed, 1 failed, 1 skipped
 
 def test_a_librarys_last_words_cannot_paint_the_terminal() -> None:
     check = make_check(id="x.y", evidence={"why": "\x1b]0;title\x07 [bold]gone[/bold]"})
-    shown = report.render(assemble([check], None))
+    shown = runner.render(assemble([check], None))
     assert "\x1b" not in shown
     assert "[bold]gone[/bold]" in shown
 
 
 def test_color_is_there_only_when_asked_for() -> None:
-    assert "\x1b[" in report.render(REPORT, color=True)
-    assert "\x1b[" not in report.render(REPORT)
+    assert "\x1b[" in runner.render(REPORT, color=True)
+    assert "\x1b[" not in runner.render(REPORT)

@@ -3,7 +3,7 @@ from dataclasses import replace
 import pytest
 
 from toolkit.errors import CheckError, UnsupportedError
-from toolkit.wheel import fitness
+from toolkit.wheel import inspection
 from toolkit.wheel.inspection import BuildInfo, Inspection
 
 SPEC = {"tensorflow": "2.19.0", "python": "3.11", "cuda": "12.6.1", "cudnn": "9.5.0", "capabilities": "compute_75"}
@@ -24,12 +24,12 @@ GOOD = Inspection(
 
 
 def test_the_right_wheel_passes() -> None:
-    fitness.check(GOOD, SPEC)
-    fitness.require(GOOD, tensorflow="2.19.0", python="3.11", glibc="2.38")
-    fitness.require(GOOD, tensorflow="2.19.0", python="3.11", cuda="12.6.2")
+    inspection.require_match(GOOD, SPEC)
+    inspection.require_runnable(GOOD, tensorflow="2.19.0", python="3.11", glibc="2.38")
+    inspection.require_runnable(GOOD, tensorflow="2.19.0", python="3.11", cuda="12.6.2")
     for built in ("", "9.3.0", "9.5.0", "9.5.1"):
-        fitness.require(GOOD, tensorflow="2.19.0", python="3.11", cudnn="9.5.0", built_cudnn=built)
-    fitness.require(GOOD, tensorflow="2.19.0", python="3.11", glibc="2.41", base_python="3.11")
+        inspection.require_runnable(GOOD, tensorflow="2.19.0", python="3.11", cudnn="9.5.0", built_cudnn=built)
+    inspection.require_runnable(GOOD, tensorflow="2.19.0", python="3.11", glibc="2.41", base_python="3.11")
 
 
 @pytest.mark.parametrize(
@@ -45,7 +45,7 @@ def test_the_right_wheel_passes() -> None:
 )
 def test_each_mismatch_fails_the_check(change: dict[str, str], reason: str) -> None:
     with pytest.raises(CheckError) as caught:
-        fitness.check(GOOD, SPEC | change)
+        inspection.require_match(GOOD, SPEC | change)
     assert reason in caught.value.why
     assert caught.value.exit_code == 7
 
@@ -53,32 +53,32 @@ def test_each_mismatch_fails_the_check(change: dict[str, str], reason: str) -> N
 def test_wheel_without_gpu_code_fails_the_check() -> None:
     """build_info has what was asked of the build; only the libraries show the result."""
     with pytest.raises(CheckError, match="none at all"):
-        fitness.check(replace(GOOD, architectures=()), SPEC)
+        inspection.require_match(replace(GOOD, architectures=()), SPEC)
 
 
 @pytest.mark.parametrize("name", ["libcuda.so.1", "libnvrtc-builtins.so.12.6"])
 def test_wheel_linked_to_the_driver_fails_the_check(name: str) -> None:
     with pytest.raises(CheckError, match="must load by itself"):
-        fitness.check(replace(GOOD, needed=("libc.so.6", name)), SPEC)
+        inspection.require_match(replace(GOOD, needed=("libc.so.6", name)), SPEC)
 
 
 def test_another_name_or_machine_fails_the_check() -> None:
     with pytest.raises(CheckError, match="its name is tensorflow-cpu, not tensorflow"):
-        fitness.check(replace(GOOD, name="tensorflow-cpu"), SPEC)
+        inspection.require_match(replace(GOOD, name="tensorflow-cpu"), SPEC)
     with pytest.raises(CheckError, match="it is for linux_aarch64, not x86_64"):
-        fitness.check(replace(GOOD, platforms=("linux_aarch64",)), SPEC)
-    fitness.check(replace(GOOD, platforms=("manylinux_2_38_x86_64", "manylinux2014_x86_64")), SPEC)
+        inspection.require_match(replace(GOOD, platforms=("linux_aarch64",)), SPEC)
+    inspection.require_match(replace(GOOD, platforms=("manylinux_2_38_x86_64", "manylinux2014_x86_64")), SPEC)
 
 
 def test_cpu_build_fails_the_check() -> None:
     with pytest.raises(CheckError, match="a CPU build"):
-        fitness.check(replace(GOOD, build=BuildInfo()), SPEC)
+        inspection.require_match(replace(GOOD, build=BuildInfo()), SPEC)
 
 
 @pytest.mark.parametrize(("cudnn", "fits"), [("9", True), ("9.5", True), ("9.5.0", True), ("9.3", False), ("", False)])
 def test_cudnn_is_compared_as_far_as_the_build_knows_it(cudnn: str, fits: bool) -> None:
     found = replace(GOOD, build=replace(GOOD.build, cudnn=cudnn))
-    assert (not list(fitness.find_mismatches(found, SPEC))) is fits
+    assert (not list(inspection.find_mismatches(found, SPEC))) is fits
 
 
 @pytest.mark.parametrize(
@@ -97,6 +97,6 @@ def test_cudnn_is_compared_as_far_as_the_build_knows_it(cudnn: str, fits: bool) 
 def test_what_an_image_cannot_run_is_unsupported(wanted: dict[str, str], reason: str) -> None:
     asked = {"tensorflow": "2.19.0", "python": "3.11", "glibc": "2.41"} | wanted
     with pytest.raises(UnsupportedError) as caught:
-        fitness.require(GOOD, **asked)
+        inspection.require_runnable(GOOD, **asked)
     assert reason in caught.value.what
     assert caught.value.exit_code == 3

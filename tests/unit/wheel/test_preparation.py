@@ -80,7 +80,7 @@ def test_what_would_come_out_after_hours_is_refused_at_once(
 @pytest.mark.parametrize("command", [["build-wheel"], ["up", "--from-source"]])
 def test_refusal_does_not_wait_for_what_only_a_build_needs(command: list[str]) -> None:
     program = (
-        "import sys; from toolkit.cli.app import app\n"
+        "import sys; from toolkit.cli import app\n"
         f"try: app({[*command, '--cuda', '12.6', '--cudnn', '9.5.0']!r})\n"
         "except SystemExit as end: print(end.code)\n"
         "print(*{'docker', 'requests', 'urllib.request', 'elftools'} & sys.modules.keys())"

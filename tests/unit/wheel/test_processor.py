@@ -5,11 +5,11 @@ import pytest
 
 from tests.command import Run
 from toolkit import naming
+from toolkit.engine import EnvironmentSpec
 from toolkit.engine.client import BaseImage
 from toolkit.engine.docker import plan_image
-from toolkit.environment import EnvironmentSpec
 from toolkit.errors import UnsupportedError
-from toolkit.smoke import launch
+from toolkit.smoke import runner
 from toolkit.smoke.inside import device
 from toolkit.smoke.inside.check import Ask, Fail
 from toolkit.wheel import processor
@@ -83,8 +83,8 @@ def test_a_wheel_for_other_processors_is_refused_before_it_is_imported(monkeypat
 
 
 def test_what_a_wheel_needs_reaches_the_checks_and_the_label_of_an_image(tmp_path: Path) -> None:
-    assert "avx2,fma" in launch.plan(Ask(instructions=("avx2", "fma"))).argv
-    assert "--expect-instructions" not in launch.plan(Ask()).argv
+    assert "avx2,fma" in runner.plan(Ask(instructions=("avx2", "fma"))).argv
+    assert "--expect-instructions" not in runner.plan(Ask()).argv
     spec = EnvironmentSpec(tensorflow="2.19.0", python="3.11", instructions=("avx2", "fma"))
     (command,) = plan_image(spec, BaseImage(reference="base", identity="sha256:0"), state=tmp_path).commands
     assert f"{naming.INSTRUCTIONS_LABEL}=avx2 fma" in command
