@@ -31,7 +31,7 @@ LAYERS = (
 )
 """The rooms of the toolkit, lowest first. A room imports from its own layer and from those below."""
 
-MODULES = 80
+MODULES = 82
 """The most modules that the toolkit may have."""
 
 UPWARD = {
