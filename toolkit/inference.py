@@ -5,9 +5,11 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
+from toolkit import files
 from toolkit.engine import Engine, Environment, Job, Mount
 from toolkit.errors import JobError, UsageError
-from toolkit.training import RUNS
+from toolkit.training import RUNS, mount_data
+from train.config import TrainConfig
 from train.reader import read_folder_config
 
 MOST_IMAGES = 10_000
@@ -52,11 +54,30 @@ def _mount_image(path: Path, parents: dict[Path, Mount]) -> Mount:
     return mount if path == parent else Mount(source=path, target=f"{mount.target}/{path.name}")
 
 
+def plan_evaluation(run: Path, dataset: str, config: TrainConfig, out: Path | None) -> Job:
+    """Return the job that evaluates a run on the data of a configuration; `out` gets the files."""
+    folder, data = mount_run(run), mount_data(config)
+    argv: list[str | Mount] = ["-P", "-m", "train", "evaluate", folder, *filter(None, [dataset]), *data]
+    mounts = [folder, *(part for part in data if isinstance(part, Mount))]
+    if out:
+        mounts.append(Mount(source=out, target="/out", writable=True))
+        argv += ["--out", mounts[-1]]
+    return Job(
+        title="evaluate",
+        argv=tuple(argv),
+        mounts=tuple(mounts),
+        network=config.needs_network,
+    )
+
+
 def run(engine: Engine, environment: Environment, job: Job, *, json_: bool) -> dict[str, Any]:
     """Run a job; returns the JSON object that it prints, or an empty one if it prints text, which goes to the user.
 
     The object of a job that failed has its exit code as `exit_code`. Raises JobError: it failed and printed no object.
     """
+    for mount in job.mounts:
+        if mount.writable:
+            files.require_writable(mount.source)
     lines: list[str] = []
     code = engine.run(environment, job, lines.append if json_ else None)
     value = find_object(lines)

@@ -42,13 +42,9 @@ def plan(
     out = Mount(source=Path(config.out), target=RUNS)
     mounts = [Mount(source=config.run_dir, target=f"{RUNS}/{config.run_dir.name}", writable=True)]
     # -P: do not import a train.py of the current folder.
-    argv: list[str | Mount] = ["-P", "-m", "train", *arguments, "--out", out]
-    if config.data_dir:
-        mounts.append(Mount(source=Path(config.data_dir), target="/local"))
-        argv += ["--data-dir", mounts[-1]]
-    elif config.needs_network:
-        mounts.append(Mount(source=Path(config.cache_dir), target="/data", writable=True, shared=True))
-        argv += ["--cache-dir", mounts[-1]]
+    data = mount_data(config)
+    mounts += (part for part in data if isinstance(part, Mount))
+    argv: list[str | Mount] = ["-P", "-m", "train", *arguments, "--out", out, *data]
     recorded = find_config(arguments)
     if recorded:
         mounts.append(Mount(source=recorded, target="/config.yaml"))
@@ -64,6 +60,15 @@ def plan(
         terminal=True,
         grace=GRACE_SECONDS,
     )
+
+
+def mount_data(config: TrainConfig) -> list[str | Mount]:
+    """Return the option that names the folder of the data to the job, and its mount; nothing for data of a package."""
+    if config.data_dir:
+        return ["--data-dir", Mount(source=Path(config.data_dir), target="/local")]
+    if config.needs_network:
+        return ["--cache-dir", Mount(source=Path(config.cache_dir), target="/data", writable=True, shared=True)]
+    return []
 
 
 def run(engine: Engine, environment: Environment, job: Job, config: TrainConfig) -> dict[str, Any]:

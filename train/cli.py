@@ -32,7 +32,7 @@ _model, _training, _speed = _group("Model"), _group("Training"), _group("Speed a
 _data, _output = _group("Data"), _group("Output")
 
 
-def _default_cache() -> str:
+def default_cache() -> str:
     return os.environ.get("TOOLKIT_DATA") or str(Path("~/.cache/toolkit/data").expanduser())
 
 
@@ -139,7 +139,7 @@ def _collect(  # noqa: PLR0917
     values["profile"] = _read_pair(profile) if profile else None
     values["recompute_blocks"] = _read_blocks(recompute_blocks) if recompute_blocks else ()
     values["batch_size"] = _read_batch_size(batch_size) if batch_size else None
-    values["cache_dir"] = cache_dir or _default_cache()
+    values["cache_dir"] = cache_dir or default_cache()
     if config is not None:
         return _follow(config, context, values)
     if dataset is None:

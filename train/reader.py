@@ -12,14 +12,14 @@ import json
 import math
 import zipfile
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 import yaml
 
 from train import metrics
-from train.config import INCIDENTAL, Kernels, TrainConfig, digest_fields, name_classes
+from train.config import INCIDENTAL, Kernels, TrainConfig, digest_fields, name_classes, resolve
 from train.errors import DataError, IntegrityError, UsageError
 from train.metrics import EpochRecord
 from train.runtime import MARK
@@ -135,6 +135,14 @@ def read_config(file: Path) -> TrainConfig:
         return TrainConfig.from_dict(values)
     except (OSError, TypeError, AttributeError, KeyError, ValueError, yaml.YAMLError, UsageError) as error:
         raise DataError(f"{file} is not the configuration of a run", why=str(error)) from error
+
+
+def choose_data(run: Path, dataset: str, data_dir: str, cache_dir: str) -> TrainConfig:
+    """Return the configuration of a run with the place of its data, or the configuration of another data set."""
+    config = read_folder_config(run)
+    if dataset and dataset != config.dataset:
+        return resolve(dataset, data_dir=data_dir, cache_dir=cache_dir)
+    return replace(config, data_dir=data_dir or config.data_dir, cache_dir=cache_dir)
 
 
 @dataclass(frozen=True)

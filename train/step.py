@@ -248,7 +248,13 @@ def evaluation_batch(split: Split) -> tf.TensorSpec:
 
 
 def evaluate(step: EvaluationStep, split: Split, stop: Callable[[], str]) -> Evaluation | None:
-    """Evaluate a split, or return None if `stop`, asked before each batch, says so. The last batch is padded."""
+    """Evaluate a split, or return None if `stop`, asked before each batch, says so."""
+    logits = compute_logits(step, split, stop)
+    return None if logits is None else measure(logits, split.labels)
+
+
+def compute_logits(step: EvaluationStep, split: Split, stop: Callable[[], str]) -> NDArray[np.float64] | None:
+    """Return the logits of a split, (examples, classes), or None if `stop` says so. The last batch is padded."""
     parts = []
     size = min(EVALUATION_BATCH, len(split))
     for start in range(0, len(split), size):
@@ -257,14 +263,14 @@ def evaluate(step: EvaluationStep, split: Split, stop: Callable[[], str]) -> Eva
         images = split.images[start : start + size]
         filled = np.concatenate([images, np.zeros((size - len(images), *images.shape[1:]), images.dtype)])
         parts.append(step(tf.constant(filled)).numpy()[: len(images)])
-    logits = np.concatenate(parts).astype(np.float64)
+    logits: NDArray[np.float64] = np.concatenate(parts).astype(np.float64)
+    return logits
+
+
+def measure(logits: NDArray[np.float64], labels: NDArray[np.int32]) -> Evaluation:
     shifted = logits - logits.max(axis=1, keepdims=True)
-    likelihoods = shifted[np.arange(len(split)), split.labels] - _log(_exp(shifted).astype(float).sum(axis=1)).astype(
-        float
-    )
+    likelihoods = shifted[np.arange(len(labels)), labels] - _log(_exp(shifted).astype(float).sum(axis=1)).astype(float)
     predicted = logits.argmax(axis=1)
     classes = logits.shape[1]
-    pairs = np.bincount(split.labels.astype(np.int64) * classes + predicted, minlength=classes**2)
-    return Evaluation(
-        float(-likelihoods.mean()), float((predicted == split.labels).mean()), pairs.reshape(classes, classes)
-    )
+    pairs = np.bincount(labels.astype(np.int64) * classes + predicted, minlength=classes**2)
+    return Evaluation(float(-likelihoods.mean()), float((predicted == labels).mean()), pairs.reshape(classes, classes))

@@ -11,6 +11,7 @@ from toolkit.errors import UsageError
 from train import progress
 from train.cli import parse
 from train.errors import DataError
+from train.reader import choose_data
 
 
 @pytest.fixture
@@ -68,6 +69,22 @@ def test_what_is_no_run_and_an_empty_list_are_refused(run_folder: Path, tmp_path
         inference.plan_prediction(tmp_path, ["a.png"], [], [])
     with pytest.raises(UsageError, match="no images"):
         inference.plan_prediction(run_folder, ["-"], ["\n"], [])
+
+
+def test_an_evaluation_sees_the_data_read_only_and_writes_where_it_is_asked(run_folder: Path, tmp_path: Path) -> None:
+    config = choose_data(run_folder, "cifar10", str(tmp_path), "")
+    asked = container.describe(
+        inference.plan_evaluation(run_folder, "cifar10", config, tmp_path / "out"), image="image"
+    )
+    run = f"/runs/{run_folder.name}"
+    assert asked.argv[2:] == ("train", "evaluate", run, "cifar10", "--data-dir", "/local", "--out", "/out")
+    assert [(target, read_only) for _, target, read_only in asked.mounts] == [
+        (run, True),
+        ("/local", True),
+        ("/out", False),
+    ]
+    own = inference.plan_evaluation(run_folder, "", choose_data(run_folder, "", "", ""), None)
+    assert container.describe(own, image="image").argv[2:] == ("train", "evaluate", run)
 
 
 def test_the_last_object_that_a_job_prints_is_its_result() -> None:

@@ -22,6 +22,7 @@ app.command("build-image", short_help="Build the runtime or the training image."
 app.command("smoke", short_help="Check the TensorFlow of an image or of the host.")(run.smoke)
 app.command("train", context_settings=PASS_ON, short_help="Train a DenseNet.")(run.train)
 app.command("predict", short_help="Classify images by the network of a run.")(use.predict)
+app.command("evaluate", short_help="Measure the network of a run on test images.")(use.evaluate)
 app.command("rehearse", context_settings=PASS_ON, short_help="The first steps of training on an emulated GPU.")(
     run.rehearse
 )

@@ -36,6 +36,25 @@ def predict(
     _use(session, job, wheel=wheel, gpu=gpu, dry_run=dry_run)
 
 
+@command("tensorflow", "python", "cuda", "cudnn", "engine", "base_image", "ca_bundle", remember=True)
+def evaluate(
+    session: Session,
+    run: Run,
+    dataset: Annotated[str, typer.Argument(help="Data set with test images; by default that of the run.")] = "",
+    data_dir: Annotated[str, typer.Option(metavar="DIR", help="Local copy of the data set.")] = "",
+    out: Annotated[Path | None, typer.Option(metavar="DIR", help="Also write the results and their picture.")] = None,
+    wheel: Wheel = None,
+    gpu: Gpu = None,
+    dry_run: DryRun = False,
+) -> None:
+    """Measure accuracy, loss, precision, recall and calibration of a run's network on test images."""
+    from toolkit import inference
+    from train.reader import choose_data
+
+    config = choose_data(run, dataset, data_dir, session.settings.data)
+    _use(session, inference.plan_evaluation(run, dataset, config, out), wheel=wheel, gpu=gpu, dry_run=dry_run)
+
+
 def _use(session: Session, job: "Job", *, wheel: str | None, gpu: bool | None, dry_run: bool) -> None:
     """Run a job in the environment of these settings. Its text goes to the user, its JSON into the result."""
     from toolkit import inference, pipeline
