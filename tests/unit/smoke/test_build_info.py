@@ -5,7 +5,7 @@ import pytest
 
 from tests.unit.smoke.conftest import Site
 from tests.unit.smoke.published import PUBLISHED
-from toolkit.smoke.inside import build_info
+from toolkit.smoke.inside import installation
 from toolkit.smoke.inside.check import Ask, Fail, Skip
 
 ASKED = Ask(cuda="12.6.1", cudnn="9.5.0", capability="7.5")
@@ -13,35 +13,35 @@ CPU = {"is_cuda_build": False, "is_rocm_build": False, "is_tensorrt_build": Fals
 
 
 def test_the_published_wheel_serves_the_founding_set(site: Site) -> None:
-    build_info.consistent(ASKED)
-    build_info.cuda(ASKED)
-    assert build_info.capabilities(ASKED)["covered_by"] == "sm_70 machine code of an earlier minor version"
+    installation.build_info(ASKED)
+    installation.build_cuda(ASKED)
+    assert installation.build_capabilities(ASKED)["covered_by"] == "sm_70 machine code of an earlier minor version"
 
 
 def test_no_build_info_fails(site: Site) -> None:
     del site.module.sysconfig
     with pytest.raises(Fail, match=r"no sysconfig\.get_build_info"):
-        build_info.consistent(Ask())
+        installation.build_info(Ask())
 
 
 def test_a_module_that_contradicts_its_build_info_fails(site: Site) -> None:
     site.module.test.is_built_with_cuda = lambda: False
     with pytest.raises(Fail, match="is_cuda_build=True"):
-        build_info.consistent(Ask())
+        installation.build_info(Ask())
 
 
 @pytest.mark.parametrize("asked", [Ask(cuda="12.6.1"), Ask(cudnn="9.5.0"), Ask(device="gpu")])
 def test_a_cpu_build_where_cuda_was_asked_for_fails(site: Site, asked: Ask) -> None:
     site.build = dict(CPU)
-    for probe in (build_info.consistent, build_info.cuda, build_info.capabilities):
+    for probe in (installation.build_info, installation.build_cuda, installation.build_capabilities):
         with pytest.raises(Fail, match="built without"):
             probe(asked)
 
 
 def test_a_cpu_build_is_skipped_where_nothing_was_asked(site: Site) -> None:
     site.build = dict(CPU)
-    build_info.consistent(Ask())
-    for probe in (build_info.cuda, build_info.capabilities):
+    installation.build_info(Ask())
+    for probe in (installation.build_cuda, installation.build_capabilities):
         with pytest.raises(Skip, match="built without CUDA, and none was asked for"):
             probe(Ask())
 
@@ -59,23 +59,23 @@ def test_a_cpu_build_is_skipped_where_nothing_was_asked(site: Site) -> None:
 def test_an_incompatible_build_fails(site: Site, built: dict[str, Any], why: str) -> None:
     site.build = {**PUBLISHED, **built}
     with pytest.raises(Fail, match=re.escape(why)):
-        build_info.cuda(ASKED)
+        installation.build_cuda(ASKED)
 
 
 def test_a_build_for_an_equal_or_earlier_cudnn_passes(site: Site) -> None:
     for version in ("9", "9.3.0", "9.5.0", "9.5.1"):
         site.build = {**PUBLISHED, "cudnn_version": version}
-        build_info.cuda(ASKED)
+        installation.build_cuda(ASKED)
 
 
 @pytest.mark.parametrize("built", [["sm_80", "compute_90"], ["sm_60"]])
 def test_a_capability_without_kernels_fails(site: Site, built: list[str]) -> None:
     site.build = {**PUBLISHED, "cuda_compute_capabilities": built}
     with pytest.raises(Fail, match=r"no kernel for compute capability 7\.5"):
-        build_info.capabilities(ASKED)
+        installation.build_capabilities(ASKED)
 
 
 def test_a_gpu_build_without_any_capability_fails_unasked(site: Site) -> None:
     site.build = {**PUBLISHED, "cuda_compute_capabilities": []}
     with pytest.raises(Fail, match="lists no compute capabilities"):
-        build_info.capabilities(Ask())
+        installation.build_capabilities(Ask())

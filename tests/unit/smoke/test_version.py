@@ -5,13 +5,13 @@ from pathlib import Path
 import pytest
 
 from tests.unit.smoke.conftest import Site
-from toolkit.smoke.inside import version
+from toolkit.smoke.inside import installation
 from toolkit.smoke.inside.check import Ask, Fail
 
 
 def test_the_asked_version_passes(site: Site) -> None:
     site.install()
-    assert version.version(Ask(version="2.19.0"))["distribution"] == "tensorflow 2.19.0"
+    assert installation.version(Ask(version="2.19.0"))["distribution"] == "tensorflow 2.19.0"
 
 
 @pytest.mark.parametrize(
@@ -25,14 +25,14 @@ def test_the_asked_version_passes(site: Site) -> None:
 def test_spellings_of_one_version_agree(site: Site, asked: str, module: str, installed: str) -> None:
     site.install(version=installed)
     site.module.__version__ = module
-    version.version(Ask(version=asked))
+    installation.version(Ask(version=asked))
 
 
 @pytest.mark.parametrize("asked", ["2.18.0", "2.19.1", "2.19.0+cuda126", "2.19.0rc1", "2.1"])
 def test_another_version_fails(site: Site, asked: str) -> None:
     site.install()
     with pytest.raises(Fail, match=r"was asked for, 2\.19\.0 is installed"):
-        version.version(Ask(version=asked))
+        installation.version(Ask(version=asked))
 
 
 def install_twice(site: Site) -> None:
@@ -60,16 +60,16 @@ def forget_hashes(site: Site) -> None:
     [
         (
             lambda site: site.install(version="2.18.1"),
-            version.version,
+            installation.version,
             "module says 2.19.0, its distribution says 2.18.1",
         ),
-        (install_twice, version.version, "one installed distribution should own"),
-        (lambda site: delattr(site.module, "__version__"), version.version, "has no __version__"),
-        (lambda site: None, version.wheel_tags, "found: none"),
-        (lambda site: site.install(tag="cp39-cp39-linux_x86_64"), version.wheel_tags, "no tag of the wheel fits"),
-        (change_byte, version.files, "0 files missing, 1 changed.*tensorflow/__init__.py"),
-        (lose_file, version.files, "1 files missing.*lost.so"),
-        (forget_hashes, version.files, "no RECORD of its files"),
+        (install_twice, installation.version, "one installed distribution should own"),
+        (lambda site: delattr(site.module, "__version__"), installation.version, "has no __version__"),
+        (lambda site: None, installation.wheel_tags, "found: none"),
+        (lambda site: site.install(tag="cp39-cp39-linux_x86_64"), installation.wheel_tags, "no tag of the wheel fits"),
+        (change_byte, installation.files, "0 files missing, 1 changed.*tensorflow/__init__.py"),
+        (lose_file, installation.files, "1 files missing.*lost.so"),
+        (forget_hashes, installation.files, "no RECORD of its files"),
     ],
 )
 def test_an_installation_that_is_not_whole_fails(
@@ -84,9 +84,9 @@ def test_an_import_error_names_what_is_missing(monkeypatch: pytest.MonkeyPatch) 
     def broken() -> None:
         raise ImportError("libtensorflow_cc.so.2: cannot open shared object file")
 
-    monkeypatch.setattr(version, "load_tensorflow", broken)
+    monkeypatch.setattr(installation, "load_tensorflow", broken)
     with pytest.raises(Fail, match=r"libtensorflow_cc\.so\.2"):
-        version.imports(Ask())
+        installation.imports(Ask())
 
 
 @pytest.mark.parametrize(
@@ -103,7 +103,7 @@ def test_an_import_error_names_what_is_missing(monkeypatch: pytest.MonkeyPatch) 
     ],
 )
 def test_tags(tag: str, good: bool) -> None:
-    assert version.fits(tag, "cp311", "x86_64") is good
+    assert installation.fits(tag, "cp311", "x86_64") is good
 
 
 @pytest.mark.parametrize(
@@ -116,36 +116,36 @@ def test_tags(tag: str, good: bool) -> None:
 def test_an_unmet_requirement_fails(site: Site, requirement: str, why: str) -> None:
     site.install(requires=("packaging", requirement))
     with pytest.raises(Fail, match=why):
-        version.dependencies(Ask())
+        installation.dependencies(Ask())
 
 
 def test_met_and_inapplicable_requirements_pass(site: Site) -> None:
     extra = 'nvidia-cudnn-cu12==9.3.0.75; extra == "and-cuda"'
     site.install(requires=("packaging>=20", 'no-such-thing; sys_platform == "plan9"', extra))
-    assert version.dependencies(Ask()) == {"requirements": 1}
+    assert installation.dependencies(Ask()) == {"requirements": 1}
 
 
 def test_requirements_without_the_means_to_compare_fail(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
     site.install(requires=("packaging",))
     monkeypatch.setitem(sys.modules, "packaging.requirements", None)
     with pytest.raises(Fail, match="packaging is not installed"):
-        version.dependencies(Ask())
+        installation.dependencies(Ask())
 
 
 def test_untouched_files_pass(site: Site) -> None:
     site.install()
-    assert version.files(Ask())["files"] == 1
+    assert installation.files(Ask())["files"] == 1
 
 
 def test_a_promise_is_found_for_the_very_file_only(site: Site, tmp_path: Path) -> None:
     site.install()
     file = Path(site.module.__file__)
-    recorded_hash = version.find_recorded_hash("tensorflow", file)
+    recorded_hash = installation.find_recorded_hash("tensorflow", file)
     assert recorded_hash is not None
-    fingerprint = version.take_fingerprint(file, recorded_hash.mode)
+    fingerprint = installation.take_fingerprint(file, recorded_hash.mode)
     assert fingerprint is not None
     assert (fingerprint.digest, fingerprint.size) == (recorded_hash.value, file.stat().st_size)
     elsewhere = tmp_path / file.name
     elsewhere.write_bytes(file.read_bytes())
-    assert version.find_recorded_hash("tensorflow", elsewhere) is None
-    assert version.find_recorded_hash("no-such-distribution", file) is None
+    assert installation.find_recorded_hash("tensorflow", elsewhere) is None
+    assert installation.find_recorded_hash("no-such-distribution", file) is None

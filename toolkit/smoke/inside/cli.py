@@ -16,11 +16,11 @@ from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any, Final, NoReturn
 
-from . import build_info, compiler, device, libraries, numerics, version
+from . import compiler, device, installation, libraries, numerics
 from .check import TENSORFLOW, Ask, Check, Outcome
 from .supervisor import Supervisor, serve
 
-_IMPORT, *_VERSION = version.CHECKS
+_IMPORT, *_INSTALLATION = installation.CHECKS
 _INSTRUCTIONS, *_PROCESSOR = device.PROCESSOR_CHECKS
 _SYSTEM, *_LIBRARIES = libraries.CHECKS
 
@@ -29,8 +29,7 @@ CHECKS: Final[tuple[Check, ...]] = (
     _INSTRUCTIONS,
     _SYSTEM,
     _IMPORT,
-    *_VERSION,
-    *build_info.CHECKS,
+    *_INSTALLATION,
     *_LIBRARIES,
     *compiler.CHECKS,
     *_PROCESSOR,

@@ -11,7 +11,7 @@ import subprocess
 import tempfile
 from pathlib import Path
 
-from . import build_info, version
+from . import installation
 from .check import TENSORFLOW, Ask, Check, Evidence, Fail, load_tensorflow
 from .gpu_rules import parse_capability, read_cubin_architecture, read_numbers
 from .libraries import NVCC_PACKAGE
@@ -90,7 +90,7 @@ def libdevice(ask: Ask) -> Evidence:
 
     A file from a wheel must also have the hash that the wheel recorded.
     """
-    build_info.require_cuda(ask)
+    installation.require_cuda(ask)
     root, searched = _find("nvvm/libdevice/libdevice.10.bc")
     if root is None:
         raise Fail("libdevice.10.bc is not where TensorFlow looks", remedy=_REMEDY, searched=searched)
@@ -115,7 +115,7 @@ def libdevice(ask: Ask) -> Evidence:
 
 
 def ptxas(ask: Ask) -> Evidence:
-    build_info.require_cuda(ask)
+    installation.require_cuda(ask)
     tool, searched = find_ptxas()
     if tool is None:
         raise Fail("ptxas is not where TensorFlow looks", remedy=_REMEDY, searched=searched)
@@ -177,16 +177,20 @@ def _find(relative: str) -> tuple[Path | None, list[str]]:
 
 
 def _compare_with_record(file: Path) -> str:
-    recorded_hash = version.find_recorded_hash(NVCC_PACKAGE, file)
+    recorded_hash = installation.find_recorded_hash(NVCC_PACKAGE, file)
     if recorded_hash is None:
         return "none: not from a wheel"
-    fingerprint = version.take_fingerprint(file, recorded_hash.mode)
+    fingerprint = installation.take_fingerprint(file, recorded_hash.mode)
     return "equal" if fingerprint and fingerprint.digest == recorded_hash.value else "different"
 
 
 def _capability(ask: Ask) -> int:
     """Return ``7.5`` as 75; without an expectation the earliest capability of the build."""
-    named = [ask.capability] if ask.capability else build_info.info().get("cuda_compute_capabilities") or ["sm_75"]
+    named = (
+        [ask.capability]
+        if ask.capability
+        else installation.read_build_info().get("cuda_compute_capabilities") or ["sm_75"]
+    )
     return min(found.major * 10 + found.minor for found in map(parse_capability, named) if found)
 
 

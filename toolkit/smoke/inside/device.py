@@ -8,7 +8,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-from . import build_info, libraries
+from . import installation, libraries
 from .check import TENSORFLOW, Ask, Check, Evidence, Fail, Skip, find_gpus, load_numpy, load_tensorflow
 from .gpu_rules import find_coverage, read_numbers
 
@@ -120,7 +120,7 @@ def visible(ask: Ask) -> Evidence:
 def capability(ask: Ask) -> Evidence:
     tf, gpu = _first_gpu(ask)
     found = _describe(tf, gpu)
-    built = [str(item) for item in build_info.info().get("cuda_compute_capabilities") or []]
+    built = [str(item) for item in installation.read_build_info().get("cuda_compute_capabilities") or []]
     evidence = {"device": found, "built": built, "asked": ask.capability}
     if ask.capability and found["capability"] != ask.capability:
         text = f"{found['name']} has compute capability {found['capability']}, asked for {ask.capability}"
@@ -183,7 +183,7 @@ def ask_driver(library: Any) -> tuple[Evidence, list[str]]:
         evidence["devices"] = count.value
         if count.value == 0:
             wrong.append("the driver lists no device (is CUDA_VISIBLE_DEVICES empty?)")
-    built = read_numbers(build_info.info().get("cuda_version"))
+    built = read_numbers(installation.read_build_info().get("cuda_version"))
     # A driver serves every toolkit of its own major version (CUDA compatibility guide, minor version compatibility).
     if built and 0 < version.value < built[0] * 1000:
         wrong.append(f"the driver is for CUDA {evidence['cuda_of_driver']}, TensorFlow was built for {built[0]}")
@@ -191,7 +191,7 @@ def ask_driver(library: Any) -> tuple[Evidence, list[str]]:
 
 
 def _absence(ask: Ask) -> list[str]:
-    if not build_info.info().get("is_cuda_build"):
+    if not installation.read_build_info().get("is_cuda_build"):
         return ["this TensorFlow was built without CUDA"]
     causes = []
     for probe in (driver, libraries.load, libraries.versions):
@@ -222,7 +222,7 @@ def _describe(tf: Any, gpu: Any) -> dict[str, str]:
 def _respect(ask: Ask) -> None:
     if ask.device == "cpu":
         raise Skip("--device cpu leaves GPUs alone")
-    if ask.device == "auto" and not build_info.info().get("is_cuda_build"):
+    if ask.device == "auto" and not installation.read_build_info().get("is_cuda_build"):
         raise Skip("this TensorFlow was built without CUDA, and none was asked for")
 
 

@@ -11,7 +11,7 @@ from importlib.machinery import PathFinder
 from pathlib import Path
 from typing import Final
 
-from . import build_info
+from . import installation
 from .check import TENSORFLOW, Ask, Check, Evidence, Fail, Skip, load_tensorflow, require_attribute
 from .elf import read_defined_versions, read_needed_versions, read_search_path, require_whole
 from .gpu_rules import compare_cuda, compare_cudnn, read_numbers
@@ -129,7 +129,7 @@ def reachable(ask: Ask) -> Evidence:
     ``tf.load_op_library`` calls the same ``dlopen`` from the same library, whose RUNPATH decides what is found. This
     runs before the other checks of libraries, because a loaded library is always found.
     """
-    _require_known(build_info.require_cuda(ask))
+    _require_known(installation.require_cuda(ask))
     tf = load_tensorflow()
     open_by_name = require_attribute(tf, "load_op_library")
     missing: dict[str, str] = {}
@@ -153,7 +153,7 @@ def reachable(ask: Ask) -> Evidence:
 
 def load(ask: Ask) -> Evidence:
     """Check that every library of the set loads with all its symbols bound (RTLD_NOW)."""
-    _require_known(build_info.require_cuda(ask))
+    _require_known(installation.require_cuda(ask))
     folders = search_folders()
     loaded: dict[str, str] = {}
     missing: dict[str, str] = {}
@@ -180,7 +180,7 @@ def versions(ask: Ask) -> Evidence:
     ``cudaRuntimeGetVersion`` tells only major and minor (12060 is 12.6). The patch number of the CUDA asked for cannot
     be compared; the evidence has the versions of the component wheels instead. ``cudnnGetVersion`` tells all three.
     """
-    built = build_info.require_cuda(ask)
+    built = installation.require_cuda(ask)
     _require_known(built)
     folders = search_folders()
     cuda = _ask_library("libcudart.so.12", folders, _out_parameter("cudaRuntimeGetVersion"))
