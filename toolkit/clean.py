@@ -12,9 +12,12 @@ from docker.errors import APIError
 from toolkit import files, naming
 from toolkit.engine import buildx
 from toolkit.engine.client import translating_errors
+from train.native.library import find_cache
 
 FOLDERS = re.compile(r"(environment|image|wheel)-[a-z0-9.-]*[0-9a-f]{12}|toolkit-cache")
 """Folder names that only the toolkit uses. Other folders in the state folder are left alone."""
+
+_KERNELS = "kernels-*.so"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -87,6 +90,13 @@ def find_caches(*, with_cache: bool) -> tuple[list[Leftover], list[buildx.CacheM
     ], [each for each in found if each not in removed]
 
 
+def find_kernels() -> list[Leftover]:
+    """Return the native kernels that were built for this user, as one: every clone of the user loads them."""
+    folder = find_cache()
+    size = sum(path.stat().st_size for path in folder.glob(_KERNELS))
+    return [Leftover(kind="kernels", name=f"{folder} ({size / 1e6:.1f} MB)", handle=folder)] if size else []
+
+
 def _is_named_by_toolkit(image: Any, tag: str) -> bool:
     return naming.is_given(tag, image.labels.get(naming.PLAN_LABEL, ""))
 
@@ -133,6 +143,10 @@ def remove(leftover: Leftover) -> str:
                 leftover.handle.remove()
             case "cache":
                 return buildx.remove_cache(leftover.handle)
+            case "kernels":
+                # One by one: a job may be building in this folder.
+                for path in leftover.handle.glob(_KERNELS):
+                    path.unlink(missing_ok=True)
             case _:
                 shutil.rmtree(leftover.handle)
                 leftover.handle.with_name(f"{leftover.handle.name}.lock").unlink(missing_ok=True)

@@ -61,6 +61,18 @@ def test_what_killed_commands_left_is_removed_and_runs_are_kept(run: Run) -> Non
     assert not any(path.exists() for path in left)
 
 
+def test_native_kernels_are_listed_and_removed_with_the_caches(run: Run, tmp_path: Path) -> None:
+    cache = tmp_path / "user/toolkit/kernels"
+    _make(cache, ".build-running")
+    (cache / "kernels-0123.so").write_bytes(bytes(2_000_000))
+    variables = {"XDG_CACHE_HOME": str(tmp_path / "user"), "DOCKER_HOST": "unix:///nonexistent.sock"}
+    named = f"kernels {cache} (2.0 MB)"
+    assert json.loads(run("clean", "--json", **variables).stdout)["left"] == [f"{named}: --with-cache removes them"]
+    assert json.loads(run("clean", "--with-cache", "--json", **variables).stdout)["removed"] == [named]
+    assert [path.name for path in cache.iterdir()] == [".build-running"], "a job may be building there"
+    assert not json.loads(run("clean", "--json", **variables).stdout)["left"]
+
+
 PLAN = "sha256:0123456789ab" + "0" * 52
 
 
@@ -73,6 +85,8 @@ PLAN = "sha256:0123456789ab" + "0" * 52
         ("toolkit/train:compose-cuda-12.6.1", "", True),
         ("toolkit/bazel:debian", "", True),
         (naming.name_standin("3.13"), "", True),
+        ("toolkit/base:python3.11-bookworm", "", True),
+        ("toolkit/base:python3.11-mine", "", False),
         # An image that a user builds FROM one of the toolkit's inherits its labels, whatever its name.
         ("toolkit/my-app:1", PLAN, False),
         ("toolkit/train:mine", PLAN, False),

@@ -74,16 +74,19 @@ def clean(
     with_base: Annotated[bool, typer.Option("--with-base", help="Remove the base stand-in too.")] = False,
     with_cache: Annotated[
         bool,
-        typer.Option("--with-cache", help="Remove Bazel's caches too: hours of compiling, and tens of gigabytes."),
+        typer.Option(
+            "--with-cache",
+            help="Remove Bazel's caches too, hours of compiling and tens of gigabytes, and native kernels.",
+        ),
     ] = False,
     force: Annotated[bool, typer.Option("--force", help="Remove containers in which a job is running, too.")] = False,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only list what would be removed.")] = False,
 ) -> None:
     """Remove the toolkit's images, containers, volumes, environments, unfinished wheels and unfinished reproductions.
 
-    Finished wheels and runs are kept. Bazel's caches and images that a user named are left and listed.
+    Finished wheels and runs are kept. Bazel's caches, native kernels and images that a user named are left and listed.
     """
-    from toolkit.clean import find, find_caches, find_others, remove
+    from toolkit.clean import find, find_caches, find_kernels, find_others, remove
     from toolkit.engine.client import connect
 
     console, settings = session.console, session.settings
@@ -95,11 +98,13 @@ def clean(
     removed, kept = [], []
     caches, left_caches = find_caches(with_cache=with_cache) if client else ([], [])
     left = [f"cache {each.name} ({each.size}): --with-cache removes what Bazel compiled" for each in left_caches]
+    kernels = find_kernels()
+    left += [f"kernels {each.name}: --with-cache removes them" for each in kernels if not with_cache]
     left += (
         [f"image {name}: named by a user; `docker image rm {name}`" for name in find_others(client)] if client else []
     )
     found = find(client, Path(settings.state), results=(out, Path(settings.runs)), with_base=with_base)
-    for item in [*found, *caches]:
+    for item in [*found, *caches, *(kernels if with_cache else ())]:
         reason = "" if force else item.used
         if not reason and not dry_run:
             reason = remove(item)

@@ -91,7 +91,7 @@ def find() -> Library:
     if given or PREBUILT.exists():
         path = Path(given) if given else PREBUILT
         return check(path, origin="prebuilt")
-    return build(_default_cache())
+    return build(find_cache())
 
 
 _REMEDY: Final = "use --kernels stock, or auto to use native kernels where they run"
@@ -225,7 +225,8 @@ def check(path: Path, *, origin: str) -> Library:
     return Library(path, instructions, source, origin)
 
 
-def _default_cache() -> Path:
+def find_cache() -> Path:
+    """Return the folder of the libraries that were built for this user."""
     return Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache").expanduser() / "toolkit" / "kernels"
 
 
