@@ -22,7 +22,7 @@ RUNS = "/runs"
 def read_arguments(arguments: Sequence[str], settings: Settings) -> TrainConfig:
     """Parse the job's arguments. Raises TrainError: one is invalid; DataError: there is no folder of a local copy."""
     config = parse(["--out", settings.runs, "--cache-dir", settings.data, *arguments])
-    if config.data_dir and not Path(config.data_dir).is_dir():
+    if config.data_dir and not (config.own or Path(config.data_dir).is_dir()):
         raise DataError(
             f"the data folder does not exist: {config.data_dir}",
             remedy="give the folder of a local copy of the data set with --data-dir",
@@ -35,8 +35,8 @@ def plan(
 ) -> Job:
     """Return the training job; ``environment`` is recorded as the parent of the run, if it exists already.
 
-    It can see no run but its own, so that simultaneous runs cannot change each other. It gets the download cache and
-    the network only if its data set needs them.
+    It can see no run but its own, so that simultaneous runs cannot change each other. It gets the network only if its
+    data set needs it, and the cache also for the user's own data, which may be unpacked there.
     """
     parent = describe_parent(environment) if environment else {}
     out = Mount(source=Path(config.out), target=RUNS)
@@ -44,7 +44,8 @@ def plan(
     # -P: do not import a train.py of the current folder.
     data = mount_data(config)
     mounts += (part for part in data if isinstance(part, Mount))
-    argv: list[str | Mount] = ["-P", "-m", "train", *arguments, "--out", out, *data]
+    words = [f"./{config.dataset}", *arguments[1:]] if config.data_sha256 else arguments  # in a container, another path
+    argv: list[str | Mount] = ["-P", "-m", "train", *words, "--out", out, *data]
     recorded = find_config(arguments)
     if recorded:
         mounts.append(Mount(source=recorded, target="/config.yaml"))
@@ -63,12 +64,10 @@ def plan(
 
 
 def mount_data(config: TrainConfig) -> list[str | Mount]:
-    """Return the option that names the folder of the data to the job, and its mount; nothing for data of a package."""
-    if config.data_dir:
-        return ["--data-dir", Mount(source=Path(config.data_dir), target="/local")]
-    if config.needs_network:
-        return ["--cache-dir", Mount(source=Path(config.cache_dir), target="/data", writable=True, shared=True)]
-    return []
+    """Return the options that name the data and the cache to the job, and their mounts; nothing for a package's data."""
+    cache = ["--cache-dir", Mount(source=Path(config.cache_dir), target="/data", writable=True, shared=True)]
+    local = ["--data-dir", Mount(source=Path(config.data_dir), target="/local")]
+    return [*(local if config.data_dir else []), *(cache if config.needs_network or config.data_sha256 else [])]
 
 
 def run(engine: Engine, environment: Environment, job: Job, config: TrainConfig) -> dict[str, Any]:

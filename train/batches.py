@@ -13,8 +13,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from train.config import Schedule, TrainConfig, read_table
-from train.data import Dataset
+from train.config import Schedule, TrainConfig
+from train.data import Dataset, Pictures
 from train.order import count_steps, locate, select, stream
 
 
@@ -94,8 +94,8 @@ class Batches:
 
     @property
     def augmentation(self) -> Augmentation | None:
-        facts = read_table("datasets")[self.config.dataset]
-        return Augmentation(facts["pad"], facts["flip"]) if self.config.augment else None
+        flip = self.config.flip and self.config.facts["flip"]
+        return Augmentation(self.config.pad, flip) if self.config.augment else None
 
     def choose(self, step: int) -> tuple[NDArray[np.int64], NDArray[np.uint8]]:
         """Return the indices of a step's training examples, (batch,), and their augmentation, (batch, 3)."""
@@ -106,6 +106,11 @@ class Batches:
         return chosen, draw_augmentation(self.augmentation, self.config.seed, epoch, examples)[chosen]
 
     def make(self, step: int) -> tuple[NDArray[np.uint8], NDArray[np.int32]]:
+        images = self.dataset.train.images
+        if self.augmentation and self.config.resized and isinstance(images, Pictures):
+            chosen, (epoch, _) = self.indices(step), locate(step, len(images), self.config.batch_size)
+            cropped = images.crop(chosen, self.config.seed, epoch, flip=self.augmentation.flip)
+            return cropped, self.dataset.train.labels[chosen]
         chosen, draws = self.choose(step)
         images, labels = self.dataset.train.images[chosen], self.dataset.train.labels[chosen]
         if not self.augmentation:

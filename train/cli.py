@@ -8,6 +8,7 @@ from typing import Annotated, Any, TextIO
 import typer
 
 from train.config import (
+    Crop,
     Kernels,
     Labels,
     Loop,
@@ -66,7 +67,12 @@ def _read_blocks(text: str) -> tuple[int, ...]:
 def _collect(  # noqa: PLR0917
     context: typer.Context,
     dataset: Annotated[
-        str | None, typer.Argument(help="digits, cifar10, cifar100, svhn or fashion_mnist.", metavar="DATASET")
+        str | None,
+        typer.Argument(
+            help="digits, cifar10, cifar100, svhn or fashion_mnist; or the path of a folder, .zip or .tar of your own "
+            "images, by class; or hf:OWNER/NAME[@REVISION].",
+            metavar="DATASET",
+        ),
     ] = None,
     config: Annotated[
         Path | None,
@@ -95,6 +101,10 @@ def _collect(  # noqa: PLR0917
     weight_decay: Annotated[float | None, _training("L2 penalty, added to the gradient.")] = None,
     schedule: Annotated[Schedule | None, _training("Learning rate over time.")] = None,
     augment: Annotated[bool | None, _training("Pad, crop and (where it makes sense) mirror.")] = None,
+    crop: Annotated[
+        Crop, _training("Shift images, or take random parts of them, resized; auto goes by their size.")
+    ] = "auto",
+    flip: Annotated[bool, _training("Mirror images, where the data set does not forbid it.")] = True,
     seed: Annotated[int, _training("Source of all randomness.")] = 0,
     memory: Annotated[Memory, _speed("How dense blocks keep or recompute their maps.")] = "shared",
     recompute_blocks: Annotated[
@@ -121,6 +131,13 @@ def _collect(  # noqa: PLR0917
     validation: Annotated[
         int, _data("Training examples held out; the curves then show them, and the test split is for the end.")
     ] = 0,
+    image_size: Annotated[
+        int, _data("Size of your images for the network; 0 keeps small ones of one size, and makes others 224.")
+    ] = 0,
+    image_column: Annotated[str, _data("Column of the images in your tables.", "NAME")] = "",
+    label_column: Annotated[str, _data("Column of the labels in your tables.", "NAME")] = "",
+    split: Annotated[str, _data("Splits of your data to train and to test on.", "TRAIN[:TEST]")] = "",
+    skip_broken: Annotated[bool, _data("Leave out images that cannot be read, and count them.")] = False,
     data_dir: Annotated[str, _data("Local copy of the data set.", "DIR")] = "",
     cache_dir: Annotated[
         str | None, _data("Where downloads are kept; TOOLKIT_DATA or ~/.cache/toolkit/data.", "DIR")
@@ -162,6 +179,8 @@ def _follow(file: Path, context: typer.Context, values: dict[str, Any]) -> Train
     own = {"out": out, "cache_dir": values["cache_dir"], "progress": values["progress"], "json": values["json"]}
     sources = {name: context.get_parameter_source(name) for name in values}
     given = {name: values[name] for name, source in sources.items() if source and source.name == "COMMANDLINE"}
+    if recorded.data_sha256 and given.get("dataset", recorded.dataset) != recorded.dataset:
+        given = {"data_dir": given.pop("dataset")} | given  # the path of the same data
     return follow(recorded, own | given)
 
 

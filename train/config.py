@@ -4,7 +4,8 @@ import dataclasses
 import hashlib
 import json
 import math
-from collections.abc import Mapping
+import re
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -12,6 +13,7 @@ from typing import Any, Final, Literal, get_args, get_origin, get_type_hints
 
 import yaml
 
+from train import origin, presets
 from train.errors import UsageError
 
 Optimizer = Literal["sgd", "adam"]
@@ -22,6 +24,7 @@ Loop = Literal["function", "fit", "eager"]
 Labels = Literal["fine", "coarse"]
 Kernels = Literal["stock", "native", "auto"]
 Progress = Literal["auto", "plain", "quiet"]
+Crop = Literal["auto", "shift", "resized"]
 
 # Fields that do not change what is computed, only places of files, output and times of saving.
 INCIDENTAL: Final = frozenset(
@@ -31,14 +34,34 @@ INCIDENTAL: Final = frozenset(
 OPEN: Final[Mapping[str, Any]] = {"threads": 0, "batch_size": 0, "kernels": "auto"}
 """Fields that may have these values. The run then chooses the value itself and records it."""
 
-LATER: Final = {"tf32": False, "kernels": "stock"}
+LATER: Final = {
+    "tf32": False,
+    "kernels": "stock",
+    "data_sha256": "",
+    "image_size": 0,
+    "image_column": "",
+    "label_column": "",
+    "split": "",
+    "crop": "auto",
+    "flip": True,
+    "skip_broken": False,
+    "by_size": False,
+}
 """Fields that older runs lack, with the values that these runs used. The digest leaves out fields with these values."""
 
 
+FOUND: Final = frozenset({"image_shape", "class_names"})
+"""Fields that follow from the data. A run fills them in after it has read the data."""
+
+MODEL: Final = frozenset({"model", "stem", "layers", "growth", "bottleneck", "compression"})
+
+
 def digest_fields(fields: Mapping[str, Any]) -> str:
-    decisive = {
-        name: value for name, value in fields.items() if name not in INCIDENTAL and LATER.get(name, ...) != value
-    }
+    # The digest of the files stands for their name, and the rule that chose a model by their size for the model.
+    implied = FOUND | INCIDENTAL
+    implied |= {"dataset"} if fields.get("data_sha256") else set()
+    implied |= MODEL if fields.get("by_size") else set()
+    decisive = {name: value for name, value in fields.items() if name not in implied and LATER.get(name, ...) != value}
     return hashlib.sha256(json.dumps(decisive, sort_keys=True).encode()).hexdigest()
 
 
@@ -61,8 +84,17 @@ class TrainConfig:
     labels: Labels = "fine"
     extra: bool = False
     validation: int = 0
+    data_sha256: str = ""
+    image_column: str = ""
+    label_column: str = ""
+    split: str = ""
+    skip_broken: bool = False
+    image_size: int = 0
+    image_shape: tuple[int, ...] = ()
+    class_names: tuple[str, ...] = ()
 
     model: str
+    by_size: bool = False
     stem: Literal["cifar", "imagenet"]
     layers: tuple[int, ...]
     growth: int
@@ -80,6 +112,8 @@ class TrainConfig:
     epochs: int
     steps: int = 0
     augment: bool = True
+    crop: Crop = "auto"
+    flip: bool = True
     seed: int = 0
 
     memory: Memory = "shared"
@@ -106,15 +140,26 @@ class TrainConfig:
         for name, kind in get_type_hints(TrainConfig).items():
             if get_origin(kind) is Literal:
                 _require_choice(name, getattr(self, name), get_args(kind))
-        _require_choice("dataset", self.dataset, tuple(read_table("datasets")))
+        if not self.own:
+            _require_choice("dataset", self.dataset, tuple(read_table("datasets")))
+            self._refuse_own()
         self._check_numbers()
         self._check_model()
         self._check_combinations()
 
+    def _refuse_own(self) -> None:
+        for name in ("image_size", "image_column", "label_column", "split", "skip_broken"):
+            if getattr(self, name):
+                raise UsageError(
+                    f"--{name.replace('_', '-')} is for your own images",
+                    why=f"the files of {self.dataset} are known",
+                    remedy="give the path of a folder of images, or hf:OWNER/NAME, in place of the name",
+                )
+
     def _check_numbers(self) -> None:
         for name in ("growth", "epochs", "keep", "log_every"):
             _require(name, getattr(self, name), at_least=1)
-        for name in ("steps", "batch_size", "validation", "checkpoint_every", "threads", "seed"):
+        for name in ("steps", "batch_size", "validation", "checkpoint_every", "threads", "seed", "image_size"):
             _require(name, getattr(self, name), at_least=0)
         for name in ("memory_budget", "weight_decay"):
             _require(name, getattr(self, name), at_least=0)
@@ -141,7 +186,7 @@ class TrainConfig:
                 f"--compression {self.compression} leaves no channels",
                 remedy="choose a greater --compression or --growth",
             )
-        if self.stem == "imagenet" and self.shape[0] < 32:
+        if self.stem == "imagenet" and 0 < self.shape[0] < 32:
             raise UsageError(
                 f"model {self.model} needs images of 32x32 and more",
                 why=f"those of {self.dataset} have {self.shape[0]}x{self.shape[1]}",
@@ -157,9 +202,9 @@ class TrainConfig:
                 f"--kernels native does not work with {reason}",
                 remedy="use --kernels stock, or auto to take native kernels where they work",
             )
-        if self.labels == "coarse" and "coarse_classes" not in read_table("datasets")[self.dataset]:
+        if self.labels == "coarse" and "coarse_classes" not in self.facts:
             raise UsageError(f"{self.dataset} has no coarse labels", remedy="--labels coarse is for cifar100")
-        if self.extra and self.dataset != "svhn":
+        if self.extra and (self.own or self.dataset != "svhn"):
             raise UsageError(f"{self.dataset} has no extra split", remedy="--extra is for svhn")
         if self.jit and self.loop == "eager":
             raise UsageError("--jit compiles the step, and --loop eager runs it uncompiled", remedy="leave one out")
@@ -188,9 +233,31 @@ class TrainConfig:
         return next((reason for reason, holds in reasons.items() if holds), "")
 
     @property
+    def own(self) -> bool:
+        """Whether the data is the user's own, not one of the known data sets."""
+        return bool(self.data_sha256) or self.dataset.startswith("hf:")
+
+    @property
+    def facts(self) -> Mapping[str, Any]:
+        """What is known about the data set before it is loaded, as in ``datasets.yaml``."""
+        facts: Mapping[str, Any] = origin.OWN if self.own else read_table("datasets")[self.dataset]
+        return facts
+
+    @property
     def shape(self) -> tuple[int, int, int]:
-        height, width, channels = read_table("datasets")[self.dataset]["shape"]
+        """Height, width and channels of an image; zeros if only the data can tell, and has not been read yet."""
+        height, width, channels = self.image_shape or self.facts.get("shape", (self.image_size, self.image_size, 0))
         return height, width, channels
+
+    @property
+    def pad(self) -> int:
+        """Number of pixels by which an image is shifted at most."""
+        return int(self.facts.get("pad", max(1, self.shape[0] // 8)))
+
+    @property
+    def resized(self) -> bool:
+        """Whether training takes random parts of images, scaled to their size, in place of shifted images."""
+        return self.crop == "resized" or (self.crop == "auto" and self.own and self.shape[0] > origin.SMALL)
 
     def list_channels(self) -> list[int]:
         channels = [2 * self.growth if self.bottleneck or self.stem == "imagenet" else 16]
@@ -200,17 +267,18 @@ class TrainConfig:
 
     @property
     def classes(self) -> int:
-        facts = read_table("datasets")[self.dataset]
-        return int(facts["coarse_classes" if self.labels == "coarse" else "classes"])
+        if self.own:
+            return len(self.class_names)
+        return int(self.facts["coarse_classes" if self.labels == "coarse" else "classes"])
 
     @property
     def center(self) -> float:
         """Share of the shorter side that the center crop of an image keeps."""
-        return 1.0
+        return origin.CENTER if self.resized else 1.0
 
     @property
     def needs_network(self) -> bool:
-        return not (self.data_dir or read_table("datasets")[self.dataset].get("embedded", False))
+        return not (self.data_dir or self.facts.get("embedded", False))
 
     @classmethod
     def from_dict(cls, values: dict[str, Any]) -> "TrainConfig":
@@ -225,7 +293,8 @@ class TrainConfig:
     @property
     def run_dir(self) -> Path:
         """Folder of the run. The same command has the same folder, and so resumes the run."""
-        return Path(self.out) / f"{self.dataset}-{self.model}-{self.digest[:8]}"
+        name = re.sub(r"[^\w.-]+", "-", self.dataset)
+        return Path(self.out) / "-".join([name, *([] if self.by_size else [self.model]), self.digest[:8]])
 
     def as_dict(self) -> dict[str, Any]:
         return {
@@ -234,8 +303,8 @@ class TrainConfig:
 
 
 def name_classes(config: TrainConfig) -> tuple[str, ...]:
-    """Return the names of a known data set's classes, which are numbers where its files have no names."""
-    names = read_table("data/sources").get(config.dataset, {}).get("names")
+    """Return the names of the classes, which are numbers where a known data set's files have no names."""
+    names = config.class_names or read_table("data/sources").get(config.dataset, {}).get("names")
     return tuple(names or (str(number) for number in range(config.classes)))
 
 
@@ -260,28 +329,35 @@ def resolve(dataset: str, **options: Any) -> TrainConfig:
     """Return a configuration; options that are ``None`` come from data set, preset and recipe. Raises a UsageError."""
     given = {name: value for name, value in options.items() if value is not None}
     datasets, recipes = read_table("datasets"), read_table("recipes")
-    _require_choice("dataset", dataset, tuple(datasets))
-    facts = datasets[dataset]
+    if dataset not in datasets and (origin.is_path(dataset) or dataset.startswith("hf:")):
+        facts, place = origin.OWN, origin.identify(dataset, given.get("data_dir", ""), given.get("cache_dir", ""))
+        given |= place | {"by_size": not (MODEL | {"depth"}) & given.keys()}
+    else:
+        _require_choice("dataset", dataset, tuple(datasets))
+        facts = datasets[dataset]
     recipe = given.setdefault("recipe", facts["recipe"])
     _require_choice("recipe", recipe, tuple(recipes))
     filled = recipes[recipe] | {"epochs": facts["epochs"][recipe], "augment": facts["augment"]}
 
-    changed: dict[str, Any] = {name: given.pop(name) for name in _SHAPE if name in given}
+    changed: dict[str, Any] = {name: given.pop(name) for name in presets.SHAPE if name in given}
     model = _resolve_model(given.pop("model", facts["model"]), changed)
-    return TrainConfig(**{"dataset": dataset, **filled, **model, **given})
+    return settle(TrainConfig(**{"dataset": dataset, **filled, **model, **given}))
+
+
+def settle(config: TrainConfig, shape: Sequence[int] = (), names: Sequence[str] = ()) -> TrainConfig:
+    """Fill in what the data says: shape of the images, names of the classes, and the model that follows from them."""
+    if not config.own:
+        return config
+    found: dict[str, Any] = {"image_shape": tuple(shape), "class_names": tuple(names)}
+    if config.by_size and (shape[0] if shape else config.image_size) > origin.SMALL:
+        found |= _resolve_model(origin.OWN["large"], {})
+    return dataclasses.replace(config, **found)
 
 
 def _resolve_model(preset: str, changed: Mapping[str, Any]) -> dict[str, Any]:
-    presets = read_table("presets")
-    _require_choice("model", preset, tuple(presets))
-    shape = presets[preset] | changed
-    if "depth" in changed and "layers" in shape:
-        others = ", ".join(name for name in presets if "layers" in presets[name])
-        raise UsageError(f"the depth of model {preset} is in its name", remedy=f"choose by --model: {others}")
-    if "depth" in shape:
-        shape["layers"] = _count_layers(shape["depth"], bottleneck=shape["bottleneck"])
-    fields = {name: shape[name] for name in ("stem", "growth", "bottleneck", "compression")}
-    return {"model": _name(shape) if changed else preset, "layers": tuple(shape["layers"]), **fields}
+    table = read_table("presets")
+    _require_choice("model", preset, tuple(table))
+    return presets.resolve(table, preset, changed)
 
 
 def follow(config: TrainConfig, options: Mapping[str, Any]) -> TrainConfig:
@@ -291,11 +367,14 @@ def follow(config: TrainConfig, options: Mapping[str, Any]) -> TrainConfig:
     """
     given, changes = dict(options), {}
     if "model" in given and given["model"] != config.model:
-        changed: dict[str, Any] = {name: given.pop(name) for name in _SHAPE if name in given}
+        changed: dict[str, Any] = {name: given.pop(name) for name in presets.SHAPE if name in given}
         given |= _resolve_model(given.pop("model"), changed)
     for name, value in given.items():
         if name == "depth":
-            held, same = list(config.layers), _count_layers(value, bottleneck=config.bottleneck) == list(config.layers)
+            held, same = (
+                list(config.layers),
+                presets.count_layers(value, bottleneck=config.bottleneck) == list(config.layers),
+            )
         else:
             held = getattr(config, name)
             same = value == held
@@ -307,27 +386,3 @@ def follow(config: TrainConfig, options: Mapping[str, Any]) -> TrainConfig:
                 remedy="leave the option out; for another run, leave out --config and give the options themselves",
             )
     return dataclasses.replace(config, **changes)
-
-
-_SHAPE: Final = ("depth", "growth", "bottleneck", "compression")
-
-
-def _count_layers(depth: int, *, bottleneck: bool) -> list[int]:
-    """Return the layers n of each of three dense blocks: the depth is 3 n + 4, or 6 n + 4 with bottleneck."""
-    unit = 6 if bottleneck else 3
-    if depth < 4 + unit or (depth - 4) % unit:
-        below = 4 + max(1, (depth - 4) // unit) * unit
-        raise UsageError(
-            f"no DenseNet{'-BC' if bottleneck else ''} has depth {depth}",
-            why=f"three equal dense blocks need a depth of 4 plus a multiple of {unit}",
-            remedy=f"use --depth {below} or --depth {below + unit}",
-        )
-    return [(depth - 4) // unit] * 3
-
-
-def _name(shape: dict[str, Any]) -> str:
-    imagenet = shape["stem"] == "imagenet"
-    depth = (5 if imagenet else 4) + sum(shape["layers"]) * (2 if shape["bottleneck"] else 1)
-    kind = ("b" if shape["bottleneck"] else "") + ("c" if shape["compression"] < 1 else "")
-    usual = imagenet and kind == "bc"  # models for ImageNet are named by depth alone
-    return "-".join(filter(None, ("" if usual else kind, str(depth), str(shape["growth"]))))

@@ -19,9 +19,6 @@ if TYPE_CHECKING:
 MOST_PIXELS: Final = 80_000_000
 """Largest number of pixels of an image. A small file can hold more, to exhaust the memory of whoever decodes it."""
 
-CENTER: Final = 0.875
-"""Share of the shorter side that a center crop keeps after training with random crops (224 of 256 pixels)."""
-
 BROKEN: Final = (OSError, LookupError, TypeError, ValueError, SyntaxError, MemoryError, ArithmeticError, struct.error)
 """Exceptions that Pillow's readers can raise for damaged bytes."""
 

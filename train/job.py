@@ -15,9 +15,9 @@ import yaml
 
 from train import budget, checkpoint, kernels, plot, process, reader, runtime
 from train.checkpoint import Position
-from train.config import TrainConfig
+from train.config import TrainConfig, settle
 from train.cores import count_cores
-from train.data import Dataset, describe_oddities, load
+from train.data import Dataset, Pictures, describe_oddities, load
 from train.errors import PreflightError, UsageError
 from train.files import sweep, write_text
 from train.progress import Display
@@ -51,6 +51,9 @@ def _close_network() -> None:
 
 
 def _run(config: TrainConfig, dataset: Dataset, stop: process.StopSignal, display: Display) -> dict[str, Any]:
+    config = settle(config, dataset.train.images.shape[1:], dataset.class_names) if config.own else config
+    for note in dataset.notes:
+        display.say(note)
     oddities = describe_oddities(dataset)
     for oddity in oddities:
         display.warn(oddity)
@@ -147,7 +150,7 @@ def _make_loop(
     plot.draw_model(folder / "model.png", config)
     plot.write_summary(folder / "model.txt", model)
     resident = None
-    if form.asynchronous and config.loop == "function":
+    if form.asynchronous and config.loop == "function" and not isinstance(dataset.train.images, Pictures):
         resident = parcels.keep(dataset, batches.augmentation, runtime.read_device_limit())
     training = step.make_train_step(current, rule, config, dataset.mean, dataset.std, form=form)
     return Loop(
@@ -160,7 +163,7 @@ def _make_loop(
         display,
         stop,
         position,
-        late=form.asynchronous,
+        late=form.asynchronous or isinstance(dataset.train.images, Pictures),
         resident=resident is not None,
     )
 
@@ -197,7 +200,13 @@ def _describe(
         resumed_after=position.resumed,
         hardware={"devices": environment["devices"], "cores": count_cores()},
         environment=environment,
-        data={"source": dataset.source, "sha256": dataset.digest, "warnings": oddities},
+        data={
+            "source": dataset.source,
+            "sha256": dataset.digest,
+            "warnings": oddities,
+            "notes": list(dataset.notes),
+            "examples": {"train": len(dataset.train), "test": len(dataset.test)},
+        },
     )
 
 

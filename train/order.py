@@ -10,12 +10,19 @@ from typing import Final, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-Purpose = Literal["order", "augmentation", "split", "dropout", "weights"]
-_PURPOSES: Final[dict[Purpose, int]] = {"order": 1, "augmentation": 2, "split": 3, "dropout": 4, "weights": 5}
+Purpose = Literal["order", "augmentation", "split", "dropout", "weights", "crop"]
+_PURPOSES: Final[dict[Purpose, int]] = {
+    "order": 1,
+    "augmentation": 2,
+    "split": 3,
+    "dropout": 4,
+    "weights": 5,
+    "crop": 6,
+}
 
 
-def stream(seed: int, purpose: Purpose, index: int = 0) -> np.random.Generator:
-    return np.random.Generator(np.random.Philox(key=[seed, _PURPOSES[purpose]], counter=[0, 0, 0, index]))
+def stream(seed: int, purpose: Purpose, index: int = 0, example: int = 0) -> np.random.Generator:
+    return np.random.Generator(np.random.Philox(key=[seed, _PURPOSES[purpose]], counter=[0, example, 0, index]))
 
 
 @lru_cache(maxsize=2)

@@ -10,7 +10,7 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from train.config import TrainConfig, read_table
+from train.config import TrainConfig
 from train.errors import explain_errors
 from train.files import replacing, write_text
 from train.metrics import EpochRecord
@@ -70,13 +70,13 @@ def find_reference(config: TrainConfig) -> float | None:
     """Return the test error in percent that the paper reports for this data and these labels, or None."""
     if config.labels != "fine" or config.extra:
         return None
-    table = read_table("datasets")[config.dataset].get("reference", {})
+    table = config.facts.get("reference", {})
     value = table.get("augmented" if config.augment else "plain")
     return None if value is None else float(value)
 
 
 def _paper_epochs(config: TrainConfig) -> int:
-    return int(read_table("datasets")[config.dataset]["epochs"]["paper"])
+    return int(config.facts["epochs"]["paper"])
 
 
 @explain_errors

@@ -121,7 +121,7 @@ def _require_one_environment(record: RunRecord) -> None:
 def _find_data(record: RunRecord, given: str) -> list[str]:
     recorded = str(record.config.get("data_dir") or "")
     # A path recorded in a container is not a path of this machine.
-    usable = recorded and record.parent.get("kind") != "image" and Path(recorded).is_dir()
+    usable = recorded and record.parent.get("kind") != "image" and Path(recorded).exists()
     if recorded and not given and not usable:
         raise UsageError(
             "the run read a local copy of its data, and it is not known where that is now",

@@ -1,4 +1,5 @@
 from train.data.dataset import Dataset, Split, describe_oddities
+from train.data.pictures import Pictures
 from train.data.sources import load
 
-__all__ = ["Dataset", "Split", "describe_oddities", "load"]
+__all__ = ["Dataset", "Pictures", "Split", "describe_oddities", "load"]

@@ -7,10 +7,17 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
+from train.data.pictures import Pictures
 from train.errors import DataError
 from train.order import stream
 
 _SLICE: Final = 1000
+
+SAMPLE: Final = 2000
+"""Number of images that stand for all of a set that memory does not hold, for mean and deviation."""
+
+LOOK: Final = 16
+"""Number of them that are compared with each other."""
 
 LEAST_DEVIATION: Final = 1e-6
 """Smallest standard deviation, in byte units, which a channel with one value everywhere gets."""
@@ -18,16 +25,27 @@ LEAST_DEVIATION: Final = 1e-6
 
 @dataclass(frozen=True)
 class Split:
-    """Images (count, height, width, channels) as bytes, and their labels (count,) from 0."""
+    """Images (count, height, width, channels) as bytes, and their labels (count,) from 0.
 
-    images: NDArray[np.uint8]
+    The images are an array, or `Pictures`, which are read from their files when they are indexed.
+    """
+
+    images: Any
     labels: NDArray[np.int32]
 
     def __len__(self) -> int:
         return len(self.labels)
 
     def take(self, indices: NDArray[np.int64]) -> "Split":
-        return Split(self.images[indices], self.labels[indices])
+        images = self.images.take(indices) if isinstance(self.images, Pictures) else self.images[indices]
+        return Split(images, self.labels[indices])
+
+    def sample(self, count: int = SAMPLE) -> NDArray[np.uint8]:
+        """Return all images if memory holds them, else a fixed sample, as one array."""
+        if not isinstance(self.images, Pictures):
+            held: NDArray[np.uint8] = self.images
+            return held
+        return self.images[np.sort(stream(0, "split").permutation(len(self))[:count])]
 
 
 @dataclass(frozen=True)
@@ -37,6 +55,8 @@ class Dataset:
     class_names: tuple[str, ...]
     source: str
     validation: Split | None = None
+    warnings: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
 
     @property
     def watched(self) -> Split:
@@ -55,7 +75,7 @@ class Dataset:
     @cached_property
     def _moments(self) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
         # Integer sums are exact in any order. Slices avoid a large copy.
-        images, axes = self.train.images, (0, 1, 2)
+        images, axes = self.train.sample(), (0, 1, 2)
         total = np.zeros(images.shape[-1], np.uint64)
         squares = np.zeros_like(total)
         for start in range(0, len(images), _SLICE):
@@ -71,8 +91,10 @@ class Dataset:
         """SHA-256 of all images and labels, whatever their file format, as hexadecimal text."""
         state = hashlib.sha256()
         for split in (self.train, self.test):
-            arrays: tuple[NDArray[Any], ...] = (split.images, split.labels)
-            for values in arrays:
+            images = split.images
+            if isinstance(images, Pictures):
+                images = np.frombuffer(b"".join(images.digests), np.uint8)
+            for values in (images, split.labels):
                 state.update(f"{values.dtype.str}{values.shape}".encode())
                 state.update(np.ascontiguousarray(values).data)
         return state.hexdigest()
@@ -110,7 +132,7 @@ _SHOWN: Final = 5
 
 
 def describe_oddities(dataset: Dataset) -> list[str]:
-    return [*_compare_images(dataset), *_count_classes(dataset)]
+    return [*dataset.warnings, *_compare_images(dataset), *_count_classes(dataset)]
 
 
 def _name_splits(dataset: Dataset) -> Iterator[tuple[str, Split]]:
@@ -121,21 +143,21 @@ def _name_splits(dataset: Dataset) -> Iterator[tuple[str, Split]]:
 
 
 def _compare_images(dataset: Dataset) -> Iterator[str]:
-    equal = {name: len(split) > 1 and _is_one_image(split) for name, split in _name_splits(dataset)}
+    equal = {name: len(split) > 1 and _is_one_image(split.sample(LOOK)) for name, split in _name_splits(dataset)}
     for name, split in _name_splits(dataset):
         if equal[name]:
-            first = split.images[0]
+            first = split.sample(LOOK)[0]
             pixels = f": every pixel is {first.flat[0]}" if (first == first.flat[0]).all() else ""
             yield f"all {len(split)} {name} images of {dataset.source} are the same{pixels}"
-    for channel, value in enumerate(dataset.train.images[0, 0, 0].tolist()):
+    for channel, value in enumerate(dataset.train.sample(LOOK)[0, 0, 0].tolist()):
         # The sums behind it are exact, so a constant channel has exactly the least deviation.
         if dataset.std[channel] <= LEAST_DEVIATION and not equal["training"]:
             yield f"channel {channel} of all training images of {dataset.source} is {value} in every pixel"
 
 
-def _is_one_image(split: Split) -> bool:
-    starts = range(0, len(split), _SLICE)
-    return all((split.images[start : start + _SLICE] == split.images[0]).all() for start in starts)
+def _is_one_image(images: NDArray[np.uint8]) -> bool:
+    starts = range(0, len(images), _SLICE)
+    return all((images[start : start + _SLICE] == images[0]).all() for start in starts)
 
 
 def _count_classes(dataset: Dataset) -> Iterator[str]:

@@ -18,6 +18,7 @@ from typing import Final
 
 from train.errors import DataError, IntegrityError, PreflightError
 from train.files import replacing
+from train.origin import HUB
 
 TIMEOUT_SECONDS: Final = 15
 CHUNK: Final = 1 << 20
@@ -78,7 +79,7 @@ def check(path: Path, sha256: str) -> None:
 DIGEST: Final = re.compile("[0-9a-f]{64}")
 
 
-def fetch_from_hub(repository: str, patterns: list[str], cache: Path) -> Path:
+def fetch_from_hub(repository: str, patterns: list[str], cache: Path, revision: str | None = None) -> Path:
     """Return a folder with the files of a data set; download them if the cache lacks any.
 
     If a file does not have the digest that the Hub states, the cached data set is removed and an IntegrityError raised.
@@ -91,9 +92,9 @@ def fetch_from_hub(repository: str, patterns: list[str], cache: Path) -> Path:
         disable_progress_bars()
     try:
         try:
-            folder = _snapshot(repository, patterns, cache, local_files_only=True)
+            folder = _snapshot(repository, patterns, cache, revision, local_files_only=True)
         except errors.LocalEntryNotFoundError:
-            folder = _snapshot(repository, patterns, cache)
+            folder = _snapshot(repository, patterns, cache, revision)
     except (errors.HfHubHTTPError, errors.LocalEntryNotFoundError, httpx2.HTTPError, ValueError, KeyError) as error:
         # The client wraps the reason in a message with its own advice.
         raise unreachable(f"the Hugging Face Hub ({repository})", error.__cause__ or error) from error
@@ -107,6 +108,17 @@ def fetch_from_hub(repository: str, patterns: list[str], cache: Path) -> Path:
         shutil.rmtree(cache / _name_cache(repository))
         raise
     return folder
+
+
+def fetch_own(dataset: str, cache: Path) -> tuple[Path, str]:
+    """Return the folder of ``hf:OWNER/NAME/FOLDER@REVISION`` in the cache, and a text that names it."""
+    told = HUB.fullmatch(dataset)
+    if told is None:
+        raise DataError(f"not a data set of the Hub: {dataset}")
+    repository, inside = told["repository"], told["folder"].strip("/")
+    kept = cache / _name_cache(repository)
+    folder = fetch_from_hub(repository, [f"{inside}/*" if inside else "*"], kept, told["revision"])
+    return folder / inside, f"{repository} at {folder.name}"
 
 
 def find_in_hub_cache(repository: str, patterns: list[str], folder: Path) -> Path | None:
@@ -128,12 +140,15 @@ def _name_cache(repository: str) -> str:
     return f"datasets--{repository.replace('/', '--')}"
 
 
-def _snapshot(repository: str, patterns: list[str], cache: Path, *, local_files_only: bool = False) -> Path:
+def _snapshot(
+    repository: str, patterns: list[str], cache: Path, revision: str | None = None, *, local_files_only: bool = False
+) -> Path:
     from huggingface_hub import snapshot_download
 
     folder = snapshot_download(
         repository,
         repo_type="dataset",
+        revision=revision,
         allow_patterns=patterns,
         cache_dir=cache,
         endpoint=os.environ.get("HF_ENDPOINT", "").rstrip("/") or None,

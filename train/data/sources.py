@@ -3,8 +3,8 @@ from typing import Any
 
 import numpy as np
 
-from train.config import TrainConfig, name_classes, read_table
-from train.data import cifar, download, idx, matlab, tables
+from train.config import TrainConfig, name_classes, read_table, settle
+from train.data import cifar, download, idx, matlab, own, tables
 from train.data.dataset import Dataset, Split, check
 from train.errors import DataError, UsageError
 
@@ -20,7 +20,10 @@ def load(config: TrainConfig) -> Dataset:
 
     Raises a DataError if it is missing or unreadable, an IntegrityError if the digest of a file is wrong.
     """
-    if config.dataset == "digits":
+    if config.own:
+        dataset = own.load(config)
+        config = settle(config, dataset.train.images.shape[1:], dataset.class_names)
+    elif config.dataset == "digits":
         if config.data_dir:
             raise UsageError("--data-dir has no meaning for digits", why="they come with scikit-learn")
         dataset = load_digits()
