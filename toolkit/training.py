@@ -64,10 +64,13 @@ def plan(
 
 
 def mount_data(config: TrainConfig) -> list[str | Mount]:
-    """Return the options that name the data and the cache to the job, and their mounts; nothing for a package's data."""
-    cache = ["--cache-dir", Mount(source=Path(config.cache_dir), target="/data", writable=True, shared=True)]
-    local = ["--data-dir", Mount(source=Path(config.data_dir), target="/local")]
-    return [*(local if config.data_dir else []), *(cache if config.needs_network or config.data_sha256 else [])]
+    """Return the options that name data and cache to the job, and their mounts; nothing for data of a package."""
+    found: list[str | Mount] = []
+    if config.data_dir:
+        found += ["--data-dir", Mount(source=Path(config.data_dir), target="/local")]
+    if config.needs_network or config.data_sha256:
+        found += ["--cache-dir", Mount(source=Path(config.cache_dir), target="/data", writable=True, shared=True)]
+    return found
 
 
 def run(engine: Engine, environment: Environment, job: Job, config: TrainConfig) -> dict[str, Any]:
