@@ -76,6 +76,10 @@ def identify(text: str, data_dir: str, cache_dir: str) -> dict[str, Any]:
 
 def digest_path(path: Path, memory: Path) -> str:
     """Return the SHA-256 of an archive, or of the names and contents of a folder's files; raises a DataError."""
+    if not path.exists():
+        raise DataError(
+            f"there is nothing at {path}", remedy="give the path of a folder of images, or a .zip or .tar of one"
+        )
     if path.is_file():
         return digest_files(path.parent, memory, only=path.name)[path.name]
     state = hashlib.sha256()

@@ -1,0 +1,197 @@
+import shutil
+import struct
+import zlib
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from tests.unit.train.own.making import make_image, write_classes, write_image
+from train import origin
+from train.cli import main, parse
+from train.data import Dataset, Pictures, load
+from train.data import own as own_data
+from train.errors import DataError
+
+
+def open_(folder: Path, *options: str) -> Dataset:
+    return load(parse([str(folder), "--cache-dir", str(folder.parent / "cache"), *options]))
+
+
+def make_bomb(path: Path) -> None:
+    Image.new("1", (9_000, 9_000)).save(path)
+
+
+def cut_short(path: Path) -> None:
+    write_image(path, make_image((60, 60)))
+    path.write_bytes(path.read_bytes()[:-800])
+
+
+def lie_about_size(path: Path) -> None:
+    """Write a small PNG whose header says that it is large."""
+    write_image(path)
+    content = path.read_bytes()
+    header = content[12:16] + struct.pack(">II", 60_000, 60_000) + content[24:29]
+    path.write_bytes(content[:12] + header + struct.pack(">I", zlib.crc32(header)) + content[33:])
+
+
+BROKEN: dict[str, tuple[Callable[[Path], object], str]] = {
+    "cut.jpg": (cut_short, "the image is broken"),
+    "empty.png": (lambda path: path.write_bytes(b""), "it has no bytes"),
+    "text.png": (lambda path: path.write_bytes(b"no image at all"), "no image that can be read"),
+    "bomb.png": (make_bomb, "80,000,000"),
+    "lie.png": (lie_about_size, "80,000,000"),
+}
+
+
+@pytest.mark.parametrize("name", BROKEN)
+def test_a_broken_image_among_many_is_named_or_left_out(tmp_path: Path, name: str) -> None:
+    folder, (make, why) = write_classes(tmp_path / "pets", count=10), BROKEN[name]
+    make(folder / "cat" / name)
+    with pytest.raises(DataError, match=f"cat/{name}") as caught:
+        open_(folder)
+    assert why in caught.value.why
+    assert "--skip-broken leaves out all such images" in caught.value.remedy
+    dataset = open_(folder, "--skip-broken")
+    assert len(dataset.train) + len(dataset.test) == 20
+    assert dataset.notes[0].startswith("1 of 21 train images left out; the first: cannot read")
+
+
+def test_broken_images_are_counted(tmp_path: Path) -> None:
+    folder = write_classes(tmp_path / "pets", count=10)
+    for number in range(3):
+        (folder / "cat" / f"broken{number}.png").write_bytes(b"")
+    with pytest.raises(DataError, match="broken0") as caught:
+        open_(folder)
+    assert "2 more of 23 images cannot be used" in caught.value.why
+    assert open_(folder, "--skip-broken").notes[0].startswith("3 of 23")
+
+
+def test_a_set_with_only_broken_images_is_refused(tmp_path: Path) -> None:
+    for name in ("cat", "dog"):
+        (tmp_path / "pets" / name).mkdir(parents=True)
+        (tmp_path / "pets" / name / "0.png").write_bytes(b"")
+    with pytest.raises(DataError, match="has no image that can be used"):
+        open_(tmp_path / "pets", "--skip-broken")
+
+
+@pytest.mark.parametrize("mode", ["CMYK", "I;16", "RGBA", "LA", "P", "1"])
+def test_images_of_other_modes_are_taken(tmp_path: Path, mode: str) -> None:
+    folder = write_classes(tmp_path / "pets")
+    if mode == "I;16":
+        Image.fromarray(np.full((12, 12), 40_000, np.uint16)).save(folder / "cat" / "other.png")
+    else:
+        write_image(folder / "cat" / f"other.{'tif' if mode == 'CMYK' else 'png'}", mode=mode)
+    Image.fromarray(make_image()).save(folder / "dog" / "moving.gif")
+    dataset = open_(folder)
+    assert len(dataset.train) + len(dataset.test) == 12
+
+
+def test_a_photo_is_turned_as_its_exif_data_says(tmp_path: Path) -> None:
+    folder = write_classes(tmp_path / "pets", size=(20, 12))
+    exif = Image.Exif()
+    exif[0x0112] = 6
+    Image.fromarray(make_image((12, 20))).save(folder / "cat" / "turned.jpg", exif=exif)
+    assert open_(folder).train.images.shape[1:] == (20, 12, 3)
+
+
+def test_a_folder_without_images(tmp_path: Path) -> None:
+    (tmp_path / "pets" / "cat").mkdir(parents=True)
+    (tmp_path / "pets" / "cat" / "notes.txt").write_text("nothing", encoding="utf-8")
+    with pytest.raises(DataError, match="there are no images in"):
+        open_(tmp_path / "pets")
+
+
+def test_images_without_a_folder_for_their_class(tmp_path: Path) -> None:
+    write_image(tmp_path / "pets" / "0.png")
+    with pytest.raises(DataError, match=r"0\.png has no label"):
+        open_(tmp_path / "pets")
+
+
+def test_one_class_only(tmp_path: Path) -> None:
+    with pytest.raises(DataError, match="are of one class") as caught:
+        open_(write_classes(tmp_path / "pets", ("cat",)))
+    assert "nothing to tell cat from" in caught.value.why
+
+
+def test_a_class_that_only_the_test_split_has(tmp_path: Path) -> None:
+    write_classes(tmp_path / "pets" / "train")
+    write_classes(tmp_path / "pets" / "test", ("cat", "owl"))
+    with pytest.raises(DataError, match="a class that the training split lacks: owl"):
+        open_(tmp_path / "pets")
+
+
+def test_test_images_that_are_also_training_images(tmp_path: Path) -> None:
+    write_classes(tmp_path / "pets" / "train")
+    write_classes(tmp_path / "pets" / "test")
+    for number in range(2):
+        shutil.copy(tmp_path / f"pets/train/cat/{number}.png", tmp_path / f"pets/test/dog/again{number}.png")
+    (warning,) = open_(tmp_path / "pets").warnings
+    assert warning.startswith("2 of 12 test images of")
+
+
+def test_links_that_never_end_and_links_to_nothing(tmp_path: Path) -> None:
+    folder = write_classes(tmp_path / "pets")
+    (folder / "cat" / "round").symlink_to(folder)
+    with pytest.raises(DataError, match="cat/round leads to a folder that it lies in"):
+        open_(folder)
+    (folder / "cat" / "round").unlink()
+    (folder / "cat" / "gone.png").symlink_to(folder / "nowhere.png")
+    with pytest.raises(DataError, match="is a link to nothing"):
+        open_(folder)
+
+
+def test_links_to_images_and_folders_are_followed(tmp_path: Path) -> None:
+    folder = write_classes(tmp_path / "pets")
+    write_classes(tmp_path / "more", ("owl",))
+    (folder / "owl").symlink_to(tmp_path / "more" / "owl")
+    (folder / "cat" / "again.png").symlink_to(folder / "cat" / "0.png")
+    assert open_(folder).class_names == ("cat", "dog", "owl")
+
+
+def test_a_name_that_is_no_text(tmp_path: Path) -> None:
+    folder = write_classes(tmp_path / "pets")
+    write_image(folder / "cat" / "\udcff.png")
+    with pytest.raises(DataError, match="a name that is no text"):
+        open_(folder)
+
+
+def test_a_path_that_does_not_exist() -> None:
+    with pytest.raises(DataError, match="there is nothing at nowhere/pets"):
+        parse(["nowhere/pets"])
+    assert main(["./nowhere"]) == 9
+
+
+def test_data_that_changed_since_a_run_began(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    folder = write_classes(tmp_path / "pets")
+    arguments = [str(folder), "--depth", "10", "--steps", "1", "--batch-size", "2", "--threads", "2"]
+    arguments += ["--progress", "quiet", "--out", str(tmp_path / "runs"), "--cache-dir", str(tmp_path / "cache")]
+    config = parse(arguments)
+    config.run_dir.mkdir(parents=True)
+    import yaml
+
+    recorded = tmp_path / "config.yaml"
+    recorded.write_text(yaml.safe_dump(config.as_dict()), encoding="utf-8")
+    write_image(folder / "cat" / "more.png")
+    assert main(["--config", str(recorded)]) == 9
+    assert "is not what this run began with" in capsys.readouterr().err
+    assert not list(config.run_dir.iterdir())
+
+
+def test_an_image_that_changes_during_a_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = write_classes(tmp_path / "pets")
+    monkeypatch.setattr(own_data, "BUDGET", 0)
+    images = open_(folder).train.images
+    assert isinstance(images, Pictures)
+    for path in folder.rglob("*.png"):
+        write_image(path)
+    with pytest.raises(DataError, match="is not what it was when the run began"):
+        images[:2]
+
+
+def test_files_that_are_written_now_are_not_remembered(tmp_path: Path) -> None:
+    folder = write_classes(tmp_path / "pets")
+    origin.digest_path(folder, tmp_path / "cache")
+    assert not (tmp_path / "cache").exists()

@@ -1,0 +1,236 @@
+import io
+import json
+import tarfile
+import zipfile
+from pathlib import Path
+from typing import Any
+
+import datasets
+import numpy as np
+import pytest
+from PIL import Image
+
+from tests.unit.train.own.making import make_image, write_classes
+from train.cli import parse
+from train.data import Dataset, archives, load
+from train.errors import DataError
+
+COUNT = 10
+
+
+def make_table(count: int = COUNT, label: Any = None, *, image: str = "picture", name: str = "kind") -> Any:
+    """Make a table of images; labels are of two classes by default."""
+    values = [number % 2 for number in range(count)] if label is None else label
+    features = datasets.Features({image: datasets.Image()})
+    table = datasets.Dataset.from_dict(
+        {image: [Image.fromarray(make_image()) for _ in range(count)]}, features=features
+    )
+    kind = datasets.ClassLabel(names=["cat", "dog"]) if label is None else None
+    return table.add_column(name, values, feature=kind)
+
+
+def open_(folder: Path, *options: str) -> Dataset:
+    return load(parse([str(folder), "--cache-dir", str(folder.parent / "cache"), *options]))
+
+
+def write(folder: Path, kind: str, **splits: Any) -> Path:
+    folder.mkdir(parents=True, exist_ok=True)
+    for split, table in splits.items():
+        if kind == "parquet":
+            table.to_parquet(folder / f"{split}-00000-of-00001.parquet")
+        elif kind == "arrow":
+            table.save_to_disk(folder / "kept")
+            (folder / "kept" / "data-00000-of-00001.arrow").rename(folder / f"{split}.arrow")
+            for path in (folder / "kept").iterdir():
+                path.unlink()
+            (folder / "kept").rmdir()
+    if kind == "saved":
+        datasets.DatasetDict(splits).save_to_disk(folder)
+    return folder
+
+
+@pytest.mark.parametrize("kind", ["parquet", "arrow", "saved"])
+def test_columns_are_found_by_their_types(tmp_path: Path, kind: str) -> None:
+    train = make_table()
+    dataset = open_(write(tmp_path / "my [pets]", kind, train=train, test=make_table(4)))
+    assert dataset.class_names == ("cat", "dog")
+    assert (len(dataset.train), len(dataset.test)) == (COUNT, 4)
+    assert np.array_equal(dataset.train.images[3], np.asarray(train[3]["picture"]))
+    assert dataset.train.labels.tolist() == [number % 2 for number in range(COUNT)]
+
+
+@pytest.mark.parametrize("named", [("train", "validation", "test"), ("training", "dev", "eval")])
+def test_splits_are_found_by_the_names_of_files(tmp_path: Path, named: tuple[str, ...]) -> None:
+    tables = {name: make_table(count) for name, count in zip(named, (10, 6, 4), strict=True)}
+    dataset = open_(write(tmp_path / "pets", "parquet", **tables))
+    assert dataset.validation
+    assert [len(split) for split in (dataset.train, dataset.validation, dataset.test)] == [10, 6, 4]
+
+
+def test_one_saved_table_is_split(tmp_path: Path) -> None:
+    make_table().save_to_disk(tmp_path / "pets")
+    dataset = open_(tmp_path / "pets")
+    assert (len(dataset.train), len(dataset.test)) == (8, 2)
+
+
+def test_folders_named_as_splits_with_numbered_files(tmp_path: Path) -> None:
+    for split, count in (("train", 10), ("test", 4)):
+        (tmp_path / "pets" / "default" / split).mkdir(parents=True)
+        make_table(count).to_parquet(tmp_path / "pets" / "default" / split / "0000.parquet")
+    dataset = open_(tmp_path / "pets")
+    assert (len(dataset.train), len(dataset.test)) == (10, 4)
+
+
+@pytest.mark.parametrize(
+    ("labels", "names"), [(["owl", "cat"] * 5, ("cat", "owl")), ([7, 3] * 5, ("3", "7")), ([True, False] * 5, None)]
+)
+def test_labels_of_other_kinds_get_numbers(tmp_path: Path, labels: list[Any], names: tuple[str, ...] | None) -> None:
+    folder = write(tmp_path / "pets", "parquet", train=make_table(label=labels, name="label"))
+    dataset = open_(folder)
+    assert dataset.class_names == (names or ("False", "True"))
+    assert set(dataset.train.labels) == {0, 1}
+
+
+def test_a_label_that_is_missing_is_named(tmp_path: Path) -> None:
+    labels = ["cat", "owl", None, "owl"]
+    with pytest.raises(DataError, match=r"row 2 of the split train of .* has no label"):
+        open_(write(tmp_path / "pets", "parquet", train=make_table(4, labels, name="label")))
+
+
+def test_labels_that_are_no_classes(tmp_path: Path) -> None:
+    with pytest.raises(DataError, match="holds no classes"):
+        open_(write(tmp_path / "pets", "parquet", train=make_table(4, [0.5, 1.5] * 2, name="label")))
+
+
+def test_columns_that_cannot_be_chosen_are_named(tmp_path: Path) -> None:
+    table = make_table()
+    two = table.add_column("breed", [number % 5 for number in range(COUNT)])
+    two = two.cast_column("breed", datasets.ClassLabel(names=list("abcde")))
+    folder = write(tmp_path / "pets", "parquet", train=two)
+    with pytest.raises(DataError, match="2 columns that can be the label: kind, breed"):
+        open_(folder)
+    assert open_(folder, "--label-column", "breed").class_names == tuple("abcde")
+    with pytest.raises(DataError, match="has no column size"):
+        open_(folder, "--label-column", "size")
+    nothing = write(tmp_path / "no", "parquet", train=table.remove_columns("kind"))
+    with pytest.raises(DataError, match="no columns that can be the label") as caught:
+        open_(nothing)
+    assert "--label-column" in caught.value.remedy
+
+
+def test_splits_that_cannot_be_chosen_are_named(tmp_path: Path) -> None:
+    folder = write(tmp_path / "pets", "parquet", monday=make_table(), tuesday=make_table(4))
+    with pytest.raises(DataError, match="no split to train on"):
+        open_(folder)
+    assert len(open_(folder, "--split", "monday:tuesday").test) == 4
+    with pytest.raises(DataError, match="no split sunday"):
+        open_(folder, "--split", "monday:sunday")
+
+
+def test_a_part_that_is_missing(tmp_path: Path) -> None:
+    make_table().to_parquet(tmp_path / "train-00000-of-00002.parquet")
+    with pytest.raises(DataError, match="holds 1 of 2 files of train"):
+        open_(tmp_path)
+
+
+def test_more_than_one_data_set_in_a_folder(tmp_path: Path) -> None:
+    for name in ("one", "two"):
+        write(tmp_path / "pets" / name, "parquet", train=make_table())
+    with pytest.raises(DataError, match="more than one data set: one, two"):
+        open_(tmp_path / "pets")
+
+
+@pytest.mark.parametrize("kind", ["parquet", "arrow", "saved"])
+def test_damaged_tables(tmp_path: Path, kind: str) -> None:
+    folder = write(tmp_path / "pets", kind, train=make_table())
+    for path in folder.rglob("*.*"):
+        if path.suffix in {".parquet", ".arrow"}:
+            path.write_bytes(path.read_bytes()[:100])
+    with pytest.raises(DataError, match="cannot read"):
+        open_(folder)
+
+
+def pack(folder: Path, archive: Path) -> Path:
+    if archive.suffix == ".zip":
+        with zipfile.ZipFile(archive, "w") as zipped:
+            for path in sorted(folder.rglob("*")):
+                zipped.write(path, path.relative_to(folder.parent))
+    else:
+        with tarfile.open(archive, "w:gz" if archive.name.endswith("gz") else "w") as tar:
+            tar.add(folder, folder.name)
+    return archive
+
+
+@pytest.mark.parametrize("end", ["zip", "tar", "tar.gz", "tgz"])
+def test_archives_are_unpacked_into_the_cache(tmp_path: Path, end: str) -> None:
+    archive = pack(write_classes(tmp_path / "pets"), tmp_path / f"my pets.{end}")
+    expected = open_(tmp_path / "pets")
+    dataset = open_(archive)
+    assert dataset.digest == expected.digest
+    assert parse([str(archive)]).dataset == "my-pets"
+    archives.open_place(archive, tmp_path / "cache", parse([str(archive)]).data_sha256)
+    assert [path.name for path in (tmp_path / "cache" / "unpacked").iterdir()] == [
+        parse([str(archive)]).data_sha256[:32]
+    ]
+
+
+def add(tar: tarfile.TarFile, name: str, content: bytes = b"x", **changes: Any) -> None:
+    member = tarfile.TarInfo(name)
+    member.size = len(content)
+    for field, value in changes.items():
+        setattr(member, field, value)
+    tar.addfile(member, io.BytesIO(content))
+
+
+@pytest.mark.parametrize(
+    ("name", "changes", "what"),
+    [
+        ("../out.png", {}, "a path that leads out of the folder"),
+        ("/out.png", {}, "an absolute path"),
+        ("cat/link.png", {"type": tarfile.SYMTYPE, "linkname": "/etc/passwd", "size": 0}, "a link or a device"),
+        ("cat/link.png", {"type": tarfile.LNKTYPE, "linkname": "../x", "size": 0}, "a link or a device"),
+        ("cat/pipe", {"type": tarfile.FIFOTYPE, "size": 0}, "a link or a device"),
+    ],
+)
+def test_archives_that_would_write_elsewhere(tmp_path: Path, name: str, changes: dict[str, Any], what: str) -> None:
+    archive = tmp_path / "pets.tar"
+    with tarfile.open(archive, "w") as tar:
+        add(tar, "cat/good.png")
+        add(tar, name, **changes)
+    with pytest.raises(DataError, match=what):
+        open_(archive)
+    assert not list((tmp_path / "cache" / "unpacked").iterdir())
+    assert not (tmp_path / "out.png").exists()
+
+
+def test_a_link_in_a_zip(tmp_path: Path) -> None:
+    with zipfile.ZipFile(tmp_path / "pets.zip", "w") as zipped:
+        link = zipfile.ZipInfo("cat/link.png")
+        link.external_attr = 0o120777 << 16
+        zipped.writestr(link, "/etc/passwd")
+    with pytest.raises(DataError, match="a link or a device"):
+        open_(tmp_path / "pets.zip")
+
+
+def test_an_archive_that_fills_the_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(archives, "FREE", 1000)
+    with zipfile.ZipFile(tmp_path / "pets.zip", "w", zipfile.ZIP_DEFLATED) as zipped:
+        zipped.writestr("cat/large.png", bytes(1_000_000))
+    with pytest.raises(DataError, match="unpacks to more than 100 times"):
+        open_(tmp_path / "pets.zip")
+    assert not list((tmp_path / "cache" / "unpacked").iterdir())
+
+
+@pytest.mark.parametrize("content", [b"", b"no archive", b"PK\x05\x06"])
+def test_a_file_that_is_no_archive(tmp_path: Path, content: bytes) -> None:
+    (tmp_path / "pets.zip").write_bytes(content)
+    with pytest.raises(DataError, match="cannot unpack"):
+        open_(tmp_path / "pets.zip")
+
+
+def test_a_data_set_can_ship_no_program(tmp_path: Path) -> None:
+    folder = write(tmp_path / "pets", "parquet", train=make_table())
+    (folder / "pets.py").write_text(f"open({str(tmp_path / 'ran')!r}, 'w')", encoding="utf-8")
+    (folder / "dataset_infos.json").write_text(json.dumps({}), encoding="utf-8")
+    assert len(open_(folder).train) == 8
+    assert not (tmp_path / "ran").exists()
