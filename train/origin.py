@@ -20,6 +20,10 @@ from train.files import write_text
 
 HUB: Final = re.compile(r"hf:(?P<repository>[\w.-]+/[\w.-]+)(?P<folder>(/[\w.-]+)*)(@(?P<revision>[\w./-]+))?")
 ARCHIVES: Final = (".zip", ".tar", ".tar.gz", ".tgz")
+SUFFIXES: Final = frozenset(
+    (*(".jpg", ".jpeg", ".jpe", ".jfif", ".png", ".gif", ".bmp", ".webp", ".tif", ".tiff"),
+     *(".ppm", ".pgm", ".pbm", ".pnm", ".tga", ".jp2", ".avif"))
+)  # fmt: skip
 SMALL: Final = 64
 """Largest size of images that get a small network and are shifted, by default; larger ones are cropped at random."""
 

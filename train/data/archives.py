@@ -11,7 +11,6 @@ from pathlib import Path, PurePosixPath
 from typing import IO, Final, NamedTuple
 
 from train import origin
-from train.data.rows import SUFFIXES
 from train.errors import DataError
 from train.files import writing
 
@@ -32,6 +31,11 @@ class _Member(NamedTuple):
 
 def open_place(place: Path, cache: Path, digest: str) -> Path:
     """Return the folder with the data of a folder or an archive: the innermost around all of it."""
+    if place.is_dir():  # which may hold nothing but an archive
+        names = origin.list_files(place)
+        if len(names) == 1 and names[0].endswith(origin.ARCHIVES):
+            place = place / names[0]
+            digest = origin.digest_path(place, cache)
     folder = _unpack(place, cache / "unpacked" / digest[:32]) if place.is_file() else place
     while True:
         entries = [entry for entry in folder.iterdir() if not entry.name.startswith((".", "__MACOSX"))]
@@ -42,7 +46,7 @@ def open_place(place: Path, cache: Path, digest: str) -> Path:
 
 def _is_around(folder: Path) -> bool:
     names = origin.list_files(folder)
-    return not any("/" not in name and Path(name).suffix.lower() in SUFFIXES for name in names)
+    return not any("/" not in name and Path(name).suffix.lower() in origin.SUFFIXES for name in names)
 
 
 def _unpack(archive: Path, folder: Path) -> Path:

@@ -13,12 +13,13 @@ import shutil
 import sys
 import urllib.error
 import urllib.request
+from fnmatch import fnmatch
 from pathlib import Path
 from typing import Final
 
 from train.errors import DataError, IntegrityError, PreflightError
 from train.files import replacing
-from train.origin import HUB
+from train.origin import ARCHIVES, HUB, SUFFIXES, list_files
 
 TIMEOUT_SECONDS: Final = 15
 CHUNK: Final = 1 << 20
@@ -77,6 +78,7 @@ def check(path: Path, sha256: str) -> None:
 
 
 DIGEST: Final = re.compile("[0-9a-f]{64}")
+BLOB: Final = re.compile("[0-9a-f]{40}")
 
 
 def fetch_from_hub(repository: str, patterns: list[str], cache: Path, revision: str | None = None) -> Path:
@@ -95,6 +97,8 @@ def fetch_from_hub(repository: str, patterns: list[str], cache: Path, revision: 
             folder = _snapshot(repository, patterns, cache, revision, local_files_only=True)
         except errors.LocalEntryNotFoundError:
             folder = _snapshot(repository, patterns, cache, revision)
+    except (errors.RepositoryNotFoundError, errors.RevisionNotFoundError) as error:
+        raise _refuse_name(repository, revision, error) from error
     except (errors.HfHubHTTPError, errors.LocalEntryNotFoundError, httpx2.HTTPError, ValueError, KeyError) as error:
         # The client wraps the reason in a message with its own advice.
         raise unreachable(f"the Hugging Face Hub ({repository})", error.__cause__ or error) from error
@@ -116,9 +120,24 @@ def fetch_own(dataset: str, cache: Path) -> tuple[Path, str]:
     if told is None:
         raise DataError(f"not a data set of the Hub: {dataset}")
     repository, inside = told["repository"], told["folder"].strip("/")
-    kept = cache / _name_cache(repository)
-    folder = fetch_from_hub(repository, [f"{inside}/*" if inside else "*"], kept, told["revision"])
+    start = f"{inside}/" if inside else ""
+    ends = (*SUFFIXES, *ARCHIVES, ".parquet", ".arrow", "dataset_dict.json", "state.json", "dataset_info.json")
+    patterns = [f"{start}*{end}" for end in ends]
+    folder = fetch_from_hub(repository, patterns, cache / "hub", told["revision"])
     return folder / inside, f"{repository} at {folder.name}"
+
+
+def _refuse_name(repository: str, revision: str | None, error: Exception) -> DataError:
+    from huggingface_hub import errors
+
+    link, gated, answer = f"hf:{repository}", isinstance(error, errors.GatedRepoError), getattr(error, "response", None)
+    if isinstance(error, errors.RevisionNotFoundError):
+        return DataError(f"{link} has no revision {revision}", remedy="give a branch, a tag or a commit of it")
+    return DataError(
+        f"{link} needs a login" if gated else f"{link} does not exist, or needs a login",
+        why=f"the Hub answered {answer.status_code if answer is not None else error}",
+        remedy="look at its page on the Hub; for a data set with a login, set HF_TOKEN and use --engine host",
+    )
 
 
 def find_in_hub_cache(repository: str, patterns: list[str], folder: Path) -> Path | None:
@@ -158,11 +177,24 @@ def _snapshot(
 
 
 def _check_hub_files(folder: Path, patterns: list[str]) -> None:
-    files = [path for pattern in patterns for path in sorted(folder.glob(pattern))]
+    names = list_files(folder) if folder.is_dir() else []
+    files = [folder / name for name in names if any(fnmatch(name, pattern) for pattern in patterns)]
     if not files:
-        raise DataError(f"there is no {' or '.join(patterns)} in {folder}")
+        shown = " or ".join(patterns[:3]) + " or others" * (len(patterns) > 3)
+        raise DataError(f"there is no {shown} in {folder}", remedy="choose a data set with Parquet files or images")
     for file in files:
         kept = file.resolve()
-        if not DIGEST.fullmatch(kept.name):
-            raise DataError(f"the Hub states no sha256 for {file}", why=f"it is kept as {kept.name}")
-        check(kept, kept.name)
+        if BLOB.fullmatch(kept.name):
+            _check_blob(kept)
+        elif DIGEST.fullmatch(kept.name):
+            check(kept, kept.name)
+        else:
+            raise DataError(f"the Hub states no digest for {file}", why=f"it is kept as {kept.name}")
+
+
+def _check_blob(path: Path) -> None:
+    """Compare a small file, which is kept in git itself, with git's digest of it."""
+    content = path.read_bytes()
+    found = hashlib.sha1(b"blob %d\0" % len(content) + content, usedforsecurity=False).hexdigest()
+    if found != path.name:
+        raise IntegrityError(f"{path} is not the file we know", why=f"git's digest of it is {found}")

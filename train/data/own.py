@@ -34,9 +34,10 @@ def load(config: TrainConfig) -> Dataset:
                 why="a file was added, removed or changed since then",
                 remedy="give the data as it was, or begin a new run without --config",
             )
-        folder, source = archives.open_place(place, cache, config.data_sha256), str(place)
+        source = str(place)
     else:
-        folder, source = download.fetch_own(config.dataset, cache)
+        place, source = download.fetch_own(config.dataset, cache)
+    folder = archives.open_place(place, cache, config.data_sha256)
     wanted = config.split.split(":") if config.split else []
     tables = rows.open_folder(folder, cache, image=config.image_column, label=config.label_column, given=wanted)
     return _prepare(_choose_splits(tables.splits, wanted, source), tables.names, source, config)

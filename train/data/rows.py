@@ -15,10 +15,6 @@ from train import origin
 from train.errors import DataError
 
 IMAGE, LABEL = "image", "label"
-SUFFIXES: Final = frozenset(
-    (*(".jpg", ".jpeg", ".jpe", ".jfif", ".png", ".gif", ".bmp", ".webp", ".tif", ".tiff"),
-     *(".ppm", ".pgm", ".pbm", ".pnm", ".tga", ".jp2", ".avif"))
-)  # fmt: skip
 SPLITS: Final = {
     **dict.fromkeys(("train", "training"), "train"),
     **dict.fromkeys(("validation", "valid", "val", "dev"), "validation"),
@@ -46,8 +42,11 @@ def open_folder(folder: Path, cache: Path, *, image: str = "", label: str = "", 
         return _choose_columns(_open_saved(folder), folder, image, label)
     for kind in ("parquet", "arrow"):
         if files := [name for name in names if name.endswith(f".{kind}")]:
-            return _choose_columns(_open_files(kind, group_files(files, folder), folder, cache), folder, image, label)
-    return _open_images(folder, [name for name in names if Path(name).suffix.lower() in SUFFIXES], given)
+            groups = group_files(files, folder)
+            wanted = set(given) | set(SPLITS.values()) if given or "train" in groups else groups.keys()
+            groups = {split: paths for split, paths in groups.items() if split in wanted}
+            return _choose_columns(_open_files(kind, groups, folder, cache), folder, image, label)
+    return _open_images(folder, [name for name in names if Path(name).suffix.lower() in origin.SUFFIXES], given)
 
 
 def _open_images(folder: Path, names: list[str], given: Sequence[str]) -> Tables:

@@ -14,7 +14,7 @@ from tests.server import QuietHandler, running
 from tests.unit.train.test_data import assert_same, make_split, write_parquet
 from train.cli import main, parse
 from train.data import Split, download, load
-from train.errors import DataError, IntegrityError, PreflightError
+from train.errors import DataError, IntegrityError, PreflightError, UsageError
 
 COMMIT = "c0ffee" + 34 * "0"
 REPOSITORY = "ufldl-stanford/svhn"
@@ -156,9 +156,62 @@ def test_an_interrupted_download_is_completed(mirror: type[Hub], tmp_path: Path)
 
 
 def test_files_without_a_digest_are_refused(mirror: type[Hub], tmp_path: Path) -> None:
-    mirror.digests = dict.fromkeys(mirror.digests, 40 * "b")
-    with pytest.raises(DataError, match="states no sha256"):
+    mirror.digests = dict.fromkeys(mirror.digests, 39 * "b")
+    with pytest.raises(DataError, match="states no digest"):
         download.fetch_from_hub(REPOSITORY, PATTERNS, tmp_path / "cache")
+
+
+def test_small_files_are_compared_with_the_digest_of_git(mirror: type[Hub], tmp_path: Path) -> None:
+    for name, content in mirror.files.items():
+        mirror.digests[name] = hashlib.sha1(b"blob %d\0" % len(content) + content).hexdigest()  # noqa: S324
+    download.fetch_from_hub(REPOSITORY, PATTERNS, tmp_path / "cache")
+    mirror.digests = dict.fromkeys(mirror.digests, 40 * "b")
+    with pytest.raises(IntegrityError, match="is not the file we know"):
+        download.fetch_from_hub(REPOSITORY, PATTERNS, tmp_path / "other")
+
+
+def test_any_set_of_the_hub_can_be_trained_on(mirror: type[Hub], tmp_path: Path) -> None:
+    config = parse([f"hf:{REPOSITORY}/cropped_digits@main", "--cache-dir", str(tmp_path / "cache")])
+    assert config.needs_network
+    dataset = load(config)
+    assert dataset.source == f"{REPOSITORY} at {COMMIT}"
+    assert (len(dataset.train), len(dataset.test)) == (10, 4)
+    assert config.run_dir.name == f"hf-{REPOSITORY.replace('/', '-')}-cropped_digits-main-{config.digest[:8]}"
+    mirror.asked.clear()
+    assert load(config).digest == dataset.digest
+    assert not mirror.asked
+    other = parse([f"hf:{REPOSITORY}/nothing", "--cache-dir", str(tmp_path / "cache")])
+    with pytest.raises(DataError, match="there is no nothing/"):
+        load(other)
+
+
+@pytest.mark.parametrize(
+    ("code", "what"), [("RepoNotFound", "does not exist, or needs a login"), ("GatedRepo", "needs a login")]
+)
+def test_a_set_of_the_hub_that_is_not_there_or_not_open(
+    mirror: type[Hub], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, code: str, what: str
+) -> None:
+    def refuse(self: Hub) -> None:
+        self.answer(401, headers={"X-Error-Code": code, "X-Error-Message": "no"})
+
+    monkeypatch.setattr(Hub, "do_GET", refuse)
+    arguments = ["hf:some/pets", "--cache-dir", str(tmp_path / "cache"), "--out", str(tmp_path / "runs")]
+    with pytest.raises(DataError, match=f"hf:some/pets {what}") as caught:
+        load(parse(arguments))
+    assert "HF_TOKEN" in caught.value.remedy
+    assert main(arguments) == 9
+    assert not (tmp_path / "runs").exists()
+
+
+def test_a_revision_that_the_hub_lacks(mirror: type[Hub], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Hub, "do_GET", lambda self: self.answer(404, headers={"X-Error-Code": "RevisionNotFound"}))
+    with pytest.raises(DataError, match="hf:some/pets has no revision v9"):
+        load(parse(["hf:some/pets@v9", "--cache-dir", str(tmp_path / "cache")]))
+
+
+def test_a_name_of_another_form() -> None:
+    with pytest.raises(UsageError, match="not a data set of the Hub"):
+        parse(["hf:pets"])
 
 
 def test_a_hub_without_such_files(mirror: type[Hub], tmp_path: Path) -> None:
