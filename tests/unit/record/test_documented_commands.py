@@ -8,6 +8,7 @@ import pytest
 from tests.command import Run
 from tests.unit.record import maker
 from tests.unit.test_docs import COMMANDS
+from tests.unit.train.own.making import write_classes
 from tests.unit.wheel.test_publication import LOCK, finish_build, publish
 from toolkit import project
 from toolkit.wheel.plan import BuildOptions, plan
@@ -54,8 +55,10 @@ def folder(trained: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     publish(finish_build(folder / "staging"), folder / "dist" / "NAME", plan(LOCK, BuildOptions()))
     shutil.copy(project.locate("docker/toolkit.lock.yaml"), folder / "toolkit.lock.yaml")
     shutil.copytree(project.locate("tests/fixtures/mini_tensorflow"), folder / "tensorflow")
-    for name in ("my-copy", "downloads/distdir", "bazel/usr/local/bin"):
+    for name in ("my-copy", "downloads/distdir", "bazel/usr/local/bin", "my-tables"):
         (folder / name).mkdir(parents=True)
+    write_classes(folder / "my-photos")
+    shutil.make_archive(str(folder / "my-photos"), "zip", folder / "my-photos")
     (folder / "bazel/usr/local/bin/bazel").write_text("#!/bin/sh\n")
     (folder / "secrets.bazelrc").write_text("")
     return folder
