@@ -99,7 +99,6 @@ class Bench:
 
 
 def compare(bench: Bench) -> dict[str, list[float]]:
-    """Run all rounds; returns the seconds of each command in each round."""
     seconds: dict[str, list[float]] = {}
 
     def note(name: str, value: float) -> None:

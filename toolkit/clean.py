@@ -66,17 +66,14 @@ def _find_in_engine(client: docker.DockerClient, with_base: bool) -> list[Leftov
 
 
 def find_others(client: docker.DockerClient) -> list[str]:
-    """Return the names of images that have the toolkit's label but belong to the user, who named or derived them."""
+    """Return the names of images with the toolkit's label that a user named or derived."""
     with translating_errors("listing the images that the toolkit did not name"):
         images = client.images.list(filters={"label": f"{naming.OWNER_LABEL}=toolkit"})
     return sorted(tag for item in images for tag in item.tags if not _is_named_by_toolkit(item, tag))
 
 
 def find_caches(*, with_cache: bool) -> tuple[list[Leftover], list[buildx.CacheMount]]:
-    """Return Bazel's cache mounts to remove, and those to keep.
-
-    Without ``with_cache``, only those that ``verify --rebuild`` left are removed, because no build uses them again.
-    """
+    """Return Bazel's cache mounts to remove, those of ``verify --rebuild`` at least, and those to keep."""
     found = buildx.find_caches()
     removed = [each for each in found if with_cache or each.name.startswith(naming.REBUILD_CACHE)]
     return [

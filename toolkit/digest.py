@@ -75,10 +75,7 @@ def digest_file(path: Path) -> str:
 
 
 def recall(key: str, make: Callable[[], Any]) -> Any:
-    """Return the JSON value that ``make`` returns; inside :func:`remembering` it is cached by its key.
-
-    The key must name everything that the value depends on, for example by digests.
-    """
+    """Return the JSON value that ``make`` returns; it is cached by the key, which names all that it depends on."""
     if not _active:
         return make()
     memory, name = _active[-1], f"value:{key}"

@@ -1,7 +1,4 @@
-"""Reads and writes ``toolkit.lock.yaml``: every pin from the base image to the wheel.
-
-A pin that cannot be determined on this machine stays empty; it is never guessed.
-"""
+"""Reads and writes ``toolkit.lock.yaml``: every pin of a build. An unknown pin stays empty; none is guessed."""
 
 import re
 import subprocess
@@ -63,7 +60,6 @@ class Lock:
 
 
 def rank(floating: Collection[str]) -> str:
-    """Return the rung of the reproducibility ladder, given the names of the unpinned inputs."""
     return "below R0" if floating else "R0"
 
 
@@ -166,7 +162,6 @@ def compare(locked: Lock, present: Lock) -> list[str]:
 
 
 def name_set(requirements: str) -> dict[str, str]:
-    """Return the digest of a locked set by its file."""
     name = f"docker/requirements/{requirements}.txt"
     return {name: digest.digest_file(project.locate(name))}
 

@@ -46,10 +46,7 @@ def name_image(target: str, variant: str, plan: str) -> str:
 
 
 def is_given(name: str, plan: str) -> bool:
-    """Return whether the toolkit chose the name of an image; otherwise the image is a user's.
-
-    Neither name nor label is enough: derived images inherit labels, and any name may be chosen.
-    """
+    """Return whether the toolkit chose an image's name. Its label is not enough: derived images inherit labels."""
     if name in SCRIPT_IMAGES or STANDIN_BASE.fullmatch(name) is not None or name.startswith(COMPOSE_IMAGES):
         return True
     targets = tuple(f"{IMAGE_REPOSITORY}/{target}:" for target in ("runtime", "train"))

@@ -94,10 +94,7 @@ def resolve(request: Request, console: Console) -> Resolved:
 
 
 def choose_engine(settings: Settings, *, target: str = "train", tag: str = "") -> Choice:
-    """Choose an engine; ``auto`` means the container engine if it can build on this machine, else the host.
-
-    Raises EngineError or PreflightError: ``docker`` was asked for and does not answer, or has no base image.
-    """
+    """Choose an engine; ``auto``: docker if it can build here, else the host. Raises EngineError or PreflightError."""
     if settings.engine == "host":
         return Choice(engine=make_host_engine(settings), why="asked for")
     try:
@@ -109,10 +106,7 @@ def choose_engine(settings: Settings, *, target: str = "train", tag: str = "") -
 
 
 def adopt_image(settings: Settings, reference: str) -> tuple[Engine, Environment]:
-    """Return the container engine, and an existing image as an environment.
-
-    Raises EngineError: no engine answers; UsageError: it has no image of that name.
-    """
+    """Return the container engine and an existing image. Raises EngineError; UsageError: no image of that name."""
     from toolkit.engine.client import BaseImage, connect
     from toolkit.engine.docker import DockerEngine
 
@@ -139,10 +133,7 @@ def _choose_docker(settings: Settings, *, target: str, tag: str) -> Choice:
 
 
 def choose_spec(settings: Settings) -> EnvironmentSpec:
-    """Return the published wheel's environment for these settings.
-
-    Raises UnsupportedError: there can be no such set, or it is not locked yet.
-    """
+    """Return the published wheel's environment. Raises UnsupportedError: no such set can be, or it is not locked."""
     table = load_table()
     asked = (settings.tensorflow, settings.python, settings.cuda, settings.cudnn)
     locked = find_locked(table, *asked)
@@ -282,10 +273,7 @@ def train_task(
     config: TrainConfig,
     console: Console,
 ) -> Task[dict[str, Any]]:
-    """Return the task that trains, or returns the manifest of the run if it is finished.
-
-    The printed command has an empty ``TOOLKIT_PARENT`` if the environment does not exist yet.
-    """
+    """Return the task that trains, or that returns the manifest of a run that is finished."""
     plan = partial(training.plan, arguments, config, gpu=resolved.gpu, quiet=console.verbosity < 0)
 
     def train() -> dict[str, Any]:
@@ -301,7 +289,6 @@ def train_task(
 
 
 def _find_record(wheel: Path, found: str) -> manifest.Manifest | None:
-    """Return the manifest beside a wheel, or None. Raises IntegrityError: it is the manifest of another wheel."""
     record = manifest.read(wheel.parent)
     if record is None or record.kind != "wheel":
         return None

@@ -103,7 +103,6 @@ def _compare(report: Report, table: Table, today: dt.date, repository: str) -> N
 def _list_changes(
     version: str, row: TensorflowRow | None, origins: Mapping[str, Mapping[str, Any]]
 ) -> Iterator[Change]:
-    """Yield what changes in a row by the fields that each source knows, and which sources it then has."""
     if row is None:
         fields = {name: value for known in origins.values() for name, value in known.items() if value}
         sources = [source for source, known in origins.items() if known]
@@ -121,7 +120,6 @@ def _list_changes(
 
 
 def _compare_wheels(report: Report, known: Mapping[str, TensorflowRow]) -> dict[str, dict[str, Any]]:
-    """Return, by version, the fields of TensorFlow's rows that the package index knows."""
     rows: dict[str, dict[str, Any]] = {}
     pythons = _list_pythons(known)
     with report.reading("package index, tensorflow"):
@@ -153,7 +151,6 @@ def _note_gone(
 
 
 def _list_pythons(rows: Mapping[str, TensorflowRow]) -> list[str]:
-    """Return every Python of the table, and the next one."""
     minors = {numbers.parse(python)[1] for row in rows.values() for python in row.python}
     return [f"3.{minor}" for minor in range(min(minors), max(minors) + 2)]
 
@@ -177,7 +174,6 @@ def _describe_wheel(wheel: str, pythons: Sequence[str], row: TensorflowRow | Non
 
 
 def _compare_components(report: Report, table: Table) -> None:
-    """Compare the components of the CUDA releases whose rows name the metapackage as their source."""
     with report.reading("package index, cuda-toolkit"):
         versions = _list_versions("cuda-toolkit")
         for release, row in table.cuda_rows.items():
@@ -211,7 +207,6 @@ def _compare_cudnn(report: Report, table: Table) -> None:
 def _compare_tags(
     report: Report, table: Table, repository: str, candidates: Mapping[str, str]
 ) -> dict[str, dict[str, Any]]:
-    """Return, by version, the fields of TensorFlow's rows that the repository knows."""
     rows: dict[str, dict[str, Any]] = {}
     tags: Mapping[str, str] = {}
     with report.reading("TensorFlow's repository"):
@@ -232,7 +227,6 @@ def _compare_tags(
 
 
 def _describe_tag(report: Report, table: Table, version: str, found: "Tag") -> dict[str, Any]:
-    """Return the fields of a row that its tag knows. What the table cannot hold is noted."""
     fields: dict[str, Any] = {"cudnn": numbers.sort(found.cudnn)}
     fields["cuda"] = numbers.sort(found.cuda.keys() & table.cuda_rows.keys())
     row = table.tensorflow_rows.get(version)
@@ -302,7 +296,6 @@ def _find_lowest(required: Requirement) -> str:
 
 
 def _list_tags(repository: str) -> dict[str, str]:
-    """Return the commit of each release tag."""
     answer = _ask("git", "ls-remote", repository, "refs/tags/v2.*")
     found = re.findall(r"^([0-9a-f]{40})\trefs/tags/([^^\n]+)(?:\^\{\})?$", answer, re.MULTILINE)
     if not found:
@@ -347,7 +340,6 @@ def _read_releases(text: str, name: str) -> dict[str, str]:
 
 @contextmanager
 def _fetching(repository: str, commit: str) -> Iterator[Callable[[str], str]]:
-    """Fetch a commit without its files, and yield a function that fetches one of them."""
     with tempfile.TemporaryDirectory() as folder:
         git = ("git", "-C", folder)
         _ask(*git, "init", "--quiet", "--bare")

@@ -1,7 +1,4 @@
-"""Plans and runs a rehearsal: the training job on the emulated GPU of ``train.rehearsal``.
-
-It always runs on the host: the emulation is compiled for the installed TensorFlow, and the images have no compiler.
-"""
+"""Plans and runs a rehearsal on the host: its emulated GPU is compiled, and the images have no compiler."""
 
 import json
 from collections.abc import Sequence

@@ -1,7 +1,4 @@
-"""Makes the batches of a run: each depends on its step alone, so there is no state to save.
-
-Images are padded, cropped and mirrored, as in the DenseNet paper ("+"), by (seed, epoch, example) alone.
-"""
+"""Makes the batches of a run: augmented as in the DenseNet paper ("+"), each by its step alone, without state."""
 
 import math
 from collections.abc import Iterator

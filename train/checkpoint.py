@@ -71,10 +71,7 @@ def save(folder: Path, values: Values, position: Position, *, keep: int) -> Path
 
 
 def load(folder: Path) -> tuple[Checkpoint | None, list[str]]:
-    """Return the newest good checkpoint or None, and a message for each newer one that is damaged.
-
-    Raises a PreflightError if a file cannot be read, because that checkpoint may be good.
-    """
+    """Return the newest good checkpoint, or None, and a message for each damaged one; raises a PreflightError."""
     problems: list[str] = []
     for record in reader.list_checkpoints(folder):
         try:

@@ -35,10 +35,7 @@ Function = Callable[[Any], Any]
 
 
 def export(folder: Path, out: Path) -> dict[str, float]:
-    """Export a run; returns the largest relative difference of each format's logits from the model's.
-
-    Raises a CheckError if a difference is too large; then nothing is written.
-    """
+    """Export a run; returns each format's largest relative difference. Raises a CheckError, and writes nothing."""
     config = read_folder_config(folder)
     saved, _ = checkpoint.load(folder / "checkpoints")
     if saved is None:

@@ -28,10 +28,7 @@ if TYPE_CHECKING:
 
 
 def run(config: TrainConfig, *, close_network: bool = False) -> dict[str, Any]:
-    """Train, or resume training; returns the manifest of the finished run. Raises a TrainError.
-
-    `close_network` closes this process's network for good once the data is loaded.
-    """
+    """Train or resume; returns the manifest. `close_network` is called once the data is loaded. Raises a TrainError."""
     read_parent()  # an invalid one is refused before any work
     display = Display(config.progress)
     with process.listen() as stop, display.speaking():

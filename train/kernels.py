@@ -42,5 +42,4 @@ def explain_stock(config: TrainConfig) -> str:
 
 
 def _has_device_files(folder: Path = Path("/dev")) -> bool:
-    """Return whether there may be a GPU. To ask TensorFlow takes seconds."""
     return (folder / "dxg").exists() or next(folder.glob("nvidia*"), None) is not None

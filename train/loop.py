@@ -228,10 +228,7 @@ def run_by_steps(step: TrainStep, batches: Iterator[Batch], report: Report) -> N
 
 
 def run_late(step: TrainStep, batches: Iterable[Batch], report: Report, must_end: Callable[[int], bool]) -> None:
-    """Call the step for each batch, and report it after the next one has begun, so that the device never waits.
-
-    `must_end` returns whether a step, counted from 1, must be reported before the next one begins.
-    """
+    """Run steps, and report each after the next began, or before it if `must_end` (of a step from 1) says so."""
     waiting: deque[Outcome | PackedOutcome] = deque()
     for done, batch in enumerate(batches, start=1):
         waiting.append(step(*batch))

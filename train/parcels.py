@@ -46,10 +46,7 @@ class Resident:
     fill: NDArray[np.uint8]
 
     def unpack(self, parcel: tf.Tensor, batch: int) -> Tensors:
-        """Return the augmented batch of a parcel, as ``Batches.make`` does, in a graph.
-
-        XLA compiles this into one program, which is one launch. As TensorFlow operations it would be about twenty.
-        """
+        """Return the augmented batch of a parcel, as ``Batches.make`` does, in a graph that XLA makes one launch."""
 
         @tf.function(jit_compile=True, autograph=False)  # type: ignore[untyped-decorator]
         def take(images: tf.Tensor, labels: tf.Tensor, parcel: tf.Tensor) -> Tensors:

@@ -24,8 +24,6 @@ COPIED: Final = 2**28
 
 
 class Work(NamedTuple):
-    """Floating-point operations and bytes of one direction."""
-
     operations: float
     bytes: float
 
@@ -43,7 +41,6 @@ def count_block(layer: Any, maps: int, pixels: int, width: int) -> tuple[Work, W
 
 
 def count(layer: Any, x: Any, y: Any) -> tuple[Work, Work]:
-    """Count one layer from its input and output tensors."""
     sizes, width = x.shape, x.dtype.size
     ends = int(np.prod(sizes)) * width, int(np.prod(y.shape)) * y.dtype.size
     passed = Work(0.0, sum(ends)), Work(0.0, 2 * sum(ends))
@@ -72,7 +69,6 @@ def measure_copy(threads: int) -> float:
 
 
 def make_runs(layer: Any, x: Any) -> tuple[Callable[[], Any], Callable[[], Any]]:
-    """Return functions that run a layer forward, and forward and backward."""
     import tensorflow as tf
 
     options = {"training": True} if type(layer).__name__ == "DenseBlock" else {}

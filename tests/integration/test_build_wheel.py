@@ -84,7 +84,6 @@ def test_a_wheel_for_newer_processors_says_so(built: tuple[Place, dict[str, Any]
 
 
 def test_provenance_names_the_bazel_that_ran(built: tuple[Place, dict[str, Any]]) -> None:
-    """It is Debian's Bazel, and not the release that the table pins."""
     place, value = built
     folder = place.folder / value["folder"]
     report = json.loads((folder / "build.json").read_text())

@@ -88,7 +88,6 @@ def test_training_on_digits_gives_up_the_network_and_a_download_is_tried(clone: 
 
 
 def test_a_run_of_the_program_goes_on_through_compose(clone: Path) -> None:
-    """`toolkit` starts the run and is interrupted; compose resumes it as the user in its .env."""
     arguments = ["digits", "--epochs", "15", "--depth", "10", "--seed", "77", "--checkpoint-every", "5"]
     begun = subprocess.Popen(
         [sys.executable, "-m", "toolkit", "train", *arguments, "--engine", "docker"],

@@ -1,7 +1,4 @@
-"""Debian 12 as the base image: its own compilers prove themselves, and its image computes as the default one does.
-
-Debian's Bazel, which builds the stand-in of TensorFlow, does not run on Debian 12. So no wheel is built here.
-"""
+"""Debian 12 as the base image. Debian's Bazel does not run there, so no wheel is built here."""
 
 import json
 import subprocess

@@ -84,7 +84,6 @@ def test_a_missing_gpu_and_a_wrong_version_exit_with_seven(cpu_image: str) -> No
 
 
 def test_too_little_memory_is_a_finding_not_silence(cpu_image: str) -> None:
-    """The kernel kills the worker, which uses most memory; the parent survives and reports it."""
     limit = ("--memory", "120m", "--memory-swap", "120m")
     code, found = smoke(cpu_image, "--only", "numerics.matmul", docker=limit)
     assert code == 7

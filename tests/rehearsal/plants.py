@@ -14,8 +14,6 @@ Step = Callable[..., Any]
 
 
 def _add(extra: Callable[[Any, Any], Any]) -> Callable[[Step], Step]:
-    """Make a step also compute ``extra`` of images and labels; its sum joins the loss so that TensorFlow keeps it."""
-
     def plant(step: Step) -> Step:
         def planted(images: Any, labels: Any, *others: Any) -> Any:
             outcome = step(images, labels, *others)

@@ -141,7 +141,6 @@ def _name(path: Path) -> str:
 
 
 def _draw_graph() -> Mapping[str, set[str]]:
-    """Return the modules that each module of the repository imports, imports inside functions included."""
     paths = {_name(path): path for room in ("toolkit", "train") for path in sorted((ROOT / room).rglob("*.py"))}
     graph: dict[str, set[str]] = {}
     for name, path in paths.items():

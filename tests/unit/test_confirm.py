@@ -182,7 +182,6 @@ def test_a_rehearsal_that_comes_to_no_step_says_so(tmp_path: Path) -> None:
 
 @pytest.mark.rehearse
 def test_the_rehearsal_itself_is_counted(tmp_path: Path) -> None:
-    """The rehearsal runs in TensorFlow's CUDA build, as `toolkit rehearse` runs it in its own environment."""
     command = [os.environ["TOOLKIT_CUDA_PYTHON"], "-m", "train.rehearsal", "--library-cache", str(tmp_path / "library")]
     found = confirm.rehearse(make_plan(tmp_path, command), "digits", "shared")
     assert found["launches"] > 50

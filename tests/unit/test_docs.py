@@ -23,7 +23,6 @@ SERVICES = set(yaml.safe_load((ROOT / "compose.yaml").read_text())["services"])
 
 
 def _find_commands(text: str) -> Iterator[str]:
-    """Yield each line of the fenced blocks that are marked as shell, and each span of code that is a command."""
     fence = re.compile(r"^```sh\n(.*?)^```$", re.MULTILINE | re.DOTALL)
     for block in fence.findall(text):
         yield from block.splitlines()

@@ -106,7 +106,6 @@ def _explain(published: str, coverage: str | None, table: Table) -> str:
 
 
 def _find_runtime(table: Table, asked: Asked, tensorflow: str) -> Locked | None:
-    """Return the CUDA set of the newest TensorFlow, or of the one asked for, that fits Python and card."""
     for item in reversed(table.published):
         if tensorflow and item.tensorflow != tensorflow:
             continue
@@ -130,15 +129,11 @@ def _find_remedy(unserved: bool, driver: str) -> str:
 
 @functools.cache
 def load_cards() -> Mapping[str, str]:
-    """Return the compute capability of each card."""
     return {name: capability for capability, names in read_yaml(_CARDS.read_bytes())["cards"].items() for name in names}
 
 
 def find_capability(text: str) -> str:
-    """Return the capability of a card such as ``RTX 5090`` or ``NVIDIA A100-SXM4-40GB``, or a capability as it is.
-
-    Raises UsageError: the card is not known.
-    """
+    """Return the capability of a card such as ``RTX 5090``, or one as it is. Raises UsageError: it is not known."""
     given = parse_capability(text)
     if given and not given.kind:
         return given.number

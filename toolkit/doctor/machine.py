@@ -97,10 +97,7 @@ class Device:
 
 
 def read_devices() -> list[Device]:
-    """Return the GPUs of this machine, as the driver names them.
-
-    Raises FileNotFoundError: there is no driver; PreflightError: it does not answer.
-    """
+    """Return the GPUs that the driver names. Raises FileNotFoundError: no driver; PreflightError: no answer."""
     try:
         answer = subprocess.run(QUERY, capture_output=True, text=True, timeout=20, check=False)
     except (OSError, subprocess.TimeoutExpired) as error:

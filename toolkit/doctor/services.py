@@ -109,7 +109,7 @@ def _describe_source(name: str, use: str, reason: str | None, remedy: str) -> Fi
 
 
 def _ask(address: str, context: ssl.SSLContext) -> str | None:
-    """Return None if the address answers, else why not. An error status is an answer too."""
+    """Return why an address does not answer, or None. An error status is an answer too."""
     request = urllib.request.Request(address, method="HEAD")  # noqa: S310 - http or https, by all who call
     try:
         urllib.request.urlopen(request, timeout=PATIENCE_SECONDS, context=context).close()  # noqa: S310

@@ -50,7 +50,6 @@ class EnvironmentSpec:
 
     @property
     def variant(self) -> str:
-        """The name of the locked set, as part of image tags and folder names."""
         return self.requirements
 
     @property
@@ -124,10 +123,7 @@ class Engine(Protocol):
 
 @contextmanager
 def deadline(job: Job, stop: Callable[[], object]) -> Iterator[None]:
-    """Stop a job after its time limit, from another thread: the SDK's streams have none (docker-py#2651).
-
-    Raises CheckError: the job exceeded it.
-    """
+    """Stop a job after its time limit, which the SDK's streams lack (docker-py#2651). Raises CheckError then."""
     expired = threading.Event()
 
     def expire() -> None:

@@ -46,10 +46,7 @@ def plan_image(
     tag: str = "",
     distribution: str = "",
 ) -> EnvironmentPlan:
-    """Plan an image of a stage of docker/Dockerfile. ``ca_bundle``: PEM file, a secret of the build, in no layer.
-
-    ``distribution``: codename of the base image's distribution; empty if it is unknown.
-    """
+    """Plan an image. ``ca_bundle``: PEM file, a secret; ``distribution``: the base's codename, or empty."""
     table = load_table()
     arguments = {
         "BASE_IMAGE": base.reference,
@@ -194,7 +191,6 @@ class DockerEngine:
         )
 
     def commands(self, reference: str, job: Job) -> Commands:
-        """Return the commands. The first ones make the folders to mount, because the engine rejects missing ones."""
         return container.list_commands(job, image=reference)
 
     def run(self, environment: Environment, job: Job, listener: Listener | None = None) -> int:
@@ -296,7 +292,6 @@ def _describe(plan: EnvironmentPlan, found: Any, *, reused: bool) -> Environment
 
 
 def _list_inputs(spec: EnvironmentSpec, target: str) -> list[Path]:
-    """Return the files that the stage reads. A change in any of them requires a new image."""
     inputs = [project.locate("docker/Dockerfile"), project.locate("docker/scripts"), spec.locked]
     return [*inputs, project.locate("train")] if target == "train" else inputs
 

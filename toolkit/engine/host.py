@@ -134,10 +134,7 @@ def interpreter(folder: Path) -> Path:
 
 
 def find_cuda(folder: Path) -> dict[str, str]:
-    """Return the variables by which TensorFlow finds the CUDA wheels of an environment; images have links instead.
-
-    By default XLA uses the first ptxas on PATH, which may be of another CUDA, and nothing finds the profiler's library.
-    """
+    """Return the variables by which TensorFlow finds an environment's ptxas and libraries; images have links."""
     found = next(iter(folder.glob("venv/lib/python3.*/site-packages/nvidia")), None)
     if found is None:
         return {}
@@ -211,7 +208,7 @@ def _make(plan: EnvironmentPlan, console: Console) -> None:
 
 
 def _describe_wheel(plan: EnvironmentPlan) -> dict[str, Any]:
-    """Describe the installed wheel, by pip's report: https://pip.pypa.io/en/stable/reference/installation-report/."""
+    """Describe the wheel by pip's report: https://pip.pypa.io/en/stable/reference/installation-report/."""
     if plan.spec.wheel:
         return {"kind": "wheel", "name": plan.spec.wheel.name, "digest": plan.inputs["wheel"]}
     from packaging.utils import canonicalize_name  # slow to load, and not needed where the environment exists

@@ -24,10 +24,7 @@ class Target:
 
 
 def find(text: str) -> Target:
-    """Return what a path or an image reference names.
-
-    Raises UsageError: there is nothing of that name; IntegrityError: a folder that is no artifact of a known kind.
-    """
+    """Return what a path or image names. Raises UsageError: there is none; IntegrityError: it is no artifact."""
     path = Path(text)
     if not path.exists():
         if ":" in text or "@" in text:
@@ -50,10 +47,7 @@ def find(text: str) -> Target:
 
 
 def verify(target: Target, state: Path) -> list[Finding]:
-    """Verify the content of an artifact, and what it was made from.
-
-    Raises IntegrityError: the record is missing or damaged; EngineError: the target is an image and no engine answers.
-    """
+    """Verify an artifact, and what it was made from. Raises IntegrityError: its record is damaged; EngineError."""
     match target.kind:
         case "wheel":
             return wheel.verify(target.folder)

@@ -30,10 +30,7 @@ class Installed:
 
 
 def verify(folder: Path) -> list[Finding]:
-    """Verify an environment: its wheel, its packages and their files, and the origin of the wheel.
-
-    Raises IntegrityError: the folder has no manifest of an environment, or no readable report of pip beside it.
-    """
+    """Verify an environment and its wheel's origin. Raises IntegrityError: it lacks its manifest or pip's report."""
     record = manifest.read(folder)
     report = files.read_json(folder / host.REPORT)
     if record is None or record.kind != "environment" or not isinstance(report, dict):

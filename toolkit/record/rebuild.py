@@ -76,7 +76,6 @@ def rank(differences: list[Difference]) -> Rung:
 
 
 def describe_content(name: str, start: bytes) -> str:
-    """Return the kind of a file. ``start`` has at least its first four bytes."""
     if start[:4] == b"\x7fELF":
         return "machine code"
     if start[:4] == b"\x50\xed\x55\xba" or name.endswith((".fatbin", ".cubin", ".ptx")):
@@ -160,10 +159,7 @@ def require_rung(comparison: Comparison, accepted: Rung = "R2") -> None:
 
 
 def rebuild(path: Path, settings: Settings, *, bazelrc: str, console: Console) -> Comparison:
-    """Build the wheel of a folder again and compare the two.
-
-    Raises BuildError: the second build failed; and what :func:`read_plan` and :func:`require_inputs` raise.
-    """
+    """Build a wheel again and compare. Raises BuildError, and as :func:`read_plan` and :func:`require_inputs`."""
     # A new name gives empty cache mounts.
     name = f"{naming.REBUILD_CACHE}{uuid.uuid4().hex[:12]}"
     plan = change_plan(read_plan(path), ca_bundle=settings.ca_bundle, bazelrc=bazelrc, cache_id=name)
@@ -188,10 +184,7 @@ def rebuild(path: Path, settings: Settings, *, bazelrc: str, console: Console) -
 
 
 def require_inputs(plan: WheelPlan) -> None:
-    """Raise if the inputs have changed since the first build, because a difference would then prove nothing.
-
-    Raises UnsupportedError: this clone's recipe has changed; CheckError: the source tree has changed.
-    """
+    """Raises UnsupportedError: this clone's recipe has changed; CheckError: the source tree has changed."""
     recipe = digest.digest_paths(project.ROOT, [project.locate(name) for name in lock.RECIPE])
     if recipe != plan.lock.pins["recipe"]:
         raise UnsupportedError(
@@ -205,10 +198,7 @@ def require_inputs(plan: WheelPlan) -> None:
 
 
 def read_plan(path: Path) -> WheelPlan:
-    """Return the plan that a wheel was built from; earlier versions kept it only in the manifest.
-
-    Raises IntegrityError: the folder has no manifest of a wheel, or a plan of another wheel.
-    """
+    """Return the plan of a wheel, by plan.json or its manifest. Raises IntegrityError: none, or another wheel's."""
     facts = read_record(path).facts
     plan = plans.read(path) or WheelPlan.from_json({**facts, "digest": facts["plan"]})
     if plan.digest != facts["plan"]:

@@ -42,7 +42,6 @@ class Reproduction:
     resolved: pipeline.Resolved
 
     def choose_folder(self) -> Path:
-        """Return the first unused folder ``RUN-again-NUMBER`` for a second run."""
         base = Path(self.resolved.request.settings.runs) / f"{self.record.folder.resolve().name}-again"
         number = 1
         while (path := base.with_name(f"{base.name}-{number}")).exists():
@@ -172,10 +171,7 @@ def _find_recorded(link: Mapping[str, Any], settings: Settings) -> tuple[Engine,
 def repeat(
     reproduction: Reproduction, console: Console, *, keep: bool = False, dry_run: bool = False
 ) -> Outcome | None:
-    """Repeat a run and compare the two. ``keep``: also keep a second run that is equal.
-
-    Raises PreflightError: software, hardware or data differ from the first run's; JobError: the training job failed.
-    """
+    """Repeat a run and compare. ``keep``: keep an equal one too. Raises PreflightError: inputs differ; JobError."""
     if dry_run:
         tasks, _ = plan_tasks(reproduction, reproduction.choose_folder(), console)
         plan.run(tasks, console, dry_run=True)
@@ -264,10 +260,7 @@ def describe_machine(environment: Mapping[str, Any]) -> str:
 
 
 def require_same_machine(record: RunRecord, found: Mapping[str, Any]) -> None:
-    """Raise PreflightError if processor or GPU, TensorFlow, threads, batch size or data differ from the run's.
-
-    With native kernels, processor and threads may differ, but not the kernels' source.
-    """
+    """Raises PreflightError: what decides the bits differs. Native kernels allow other processors and threads."""
     other = reader.compare_environments(record.environment, found)
     if other:
         raise PreflightError(

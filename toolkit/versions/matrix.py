@@ -74,7 +74,6 @@ def _look_up(proof: proofs.Proof | None, capability: str, clang: str) -> Evidenc
 
 
 def _find_reason(table: Table, row: TensorflowRow, cuda: str, capability: str) -> str:
-    """Return why no cuDNN of a TensorFlow makes a set that can be built, or an empty string."""
     first = ""
     for cudnn in reversed(row.cudnn):
         reasons = find_reasons(table, _ask(table, row, cuda, cudnn, capability))

@@ -95,10 +95,7 @@ def strip_suffix(number: str) -> str:
 
 
 def find_runnable(asked: str, known: Iterable[str]) -> str | None:
-    """Return the known capability whose machine code runs on a card of capability ``asked``, or None.
-
-    It is the same, or the nearest below it of the same major version.
-    """
+    """Return the highest known capability whose machine code runs on a card of capability ``asked``, or None."""
     items = list(known)
     if asked in items:
         return asked

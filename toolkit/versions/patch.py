@@ -31,10 +31,7 @@ class Change:
 
 
 def apply(text: str, changes: Iterable[Change]) -> str:
-    """Return the table's text with the changes.
-
-    Raises ToolkitError: the new text would be no table, or would differ in something else too.
-    """
+    """Return the table's text with the changes. Raises ToolkitError: it would be no table, or differ elsewhere."""
     data, changed = table.read_yaml(text), text
     for change in changes:
         changed = _edit(changed, change)
@@ -86,7 +83,6 @@ def _edit(text: str, change: Change) -> str:
 
 
 def _find_section(text: str, name: str) -> tuple[int, int]:
-    """Return where the rows of a section begin and end."""
     head = re.search(rf"^{name}:\n", text, re.MULTILINE)
     start = head.end() if head else len(text)
     ending = re.compile(r"^(?! )", re.MULTILINE).search(text, start)

@@ -129,10 +129,7 @@ class Prover:
 def prove_all(
     groups: Mapping[tuple[str, str, str], Sequence[str]], prover: Prover, console: Console, *, jobs: int
 ) -> None:
-    """Prove the groups, and write each proof as soon as it is there.
-
-    Raises CheckError: a capability does not compile; BuildError: a container did not come to an end.
-    """
+    """Prove the groups, writing each proof at once. Raises CheckError: a set does not compile; BuildError."""
     files.require_writable(prover.folder)
     known, made = read(), []
     with ThreadPoolExecutor(jobs) as pool:

@@ -81,10 +81,7 @@ def resolve(
 
 
 def plan_set(table: Table, tensorflow: str, python: str, cuda: str, cudnn: str) -> Locked:
-    """Return the run-time set for these versions, whether it is there or not. ``cuda`` is empty for the CPU set.
-
-    Raises UnsupportedError, with the nearest that can: there can be no such set.
-    """
+    """Return the run-time set, there or not; no ``cuda``: the CPU set. Raises UnsupportedError, with the nearest."""
     found = describe_set(table, tensorflow, python, cuda, cudnn)
     if python not in found.python:
         raise UnsupportedError(
@@ -166,7 +163,6 @@ _NO_SET = "no set of the table runs on this card; without --cuda, TensorFlow run
 
 
 def _find_first_tensorflow(table: Table, asked: Asked) -> list[str]:
-    """Return the reason that an older TensorFlow has no set for the cards asked for, if that is so."""
     first = next(version for version in numbers.sort(table.tensorflow_rows) if _search(table, asked, version))
     if numbers.parse(asked.tensorflow) >= numbers.parse(first):
         return []
@@ -175,7 +171,6 @@ def _find_first_tensorflow(table: Table, asked: Asked) -> list[str]:
 
 
 def _require_none(table: Table, asked: Asked, reasons: list[str], *, cards: bool = True) -> None:
-    """Raise UnsupportedError where there are reasons. ``cards``: whether its hint names the compute capabilities."""
     if not reasons:
         return
     nearest = suggest(table, asked)
@@ -296,7 +291,6 @@ def read(
 
 
 def _find_usual(table: Table, tensorflow: str) -> tuple[str, str]:
-    """Return CUDA and cuDNN where none was asked for: those of the default, of a locked set, or the nearest."""
     default, row = table.default, table.tensorflow_rows.get(tensorflow)
     items = [item for item in table.published if item.cuda and item.tensorflow == tensorflow]
     if row is None or any((item.cuda, item.cudnn) == (default.cuda, default.cudnn) for item in items):

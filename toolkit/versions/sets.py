@@ -1,7 +1,4 @@
-"""Names, finds and makes the locked run-time sets, files of docker/requirements.
-
-The table lists those of the repository; `toolkit lock` makes others, by the script that locks those of the repository.
-"""
+"""Names, finds and makes the locked run-time sets, files of docker/requirements, also those not in the table."""
 
 import os
 import re

@@ -1,7 +1,4 @@
-"""Reads the version table: which TensorFlow, CUDA, cuDNN, Python and Bazel work together, with sources.
-
-The data is table.yaml; this module reads it once and checks that it is consistent.
-"""
+"""Reads table.yaml, which versions work together, with sources, and checks that it is consistent."""
 
 import functools
 import re

@@ -152,7 +152,6 @@ def _require_space(folder: Path, error: BuildError) -> None:
 
 
 def _fetch_log(plan: WheelPlan, folder: Path, run: str) -> None:
-    """Copy Bazel's log and events of one run from the cache mount; nothing if Bazel did not start in it."""
     shutil.rmtree(folder, ignore_errors=True)
     # A new RUN_ID makes BuildKit copy again. Any form of --no-cache would first empty the cache mount with the log.
     kept = replace(plan, fresh=False, arguments={**plan.arguments, "LOG_OF": run, "RUN_ID": run})

@@ -30,10 +30,7 @@ def write_sums(folder: Path) -> dict[str, str]:
 
 
 def check_sums(folder: Path) -> dict[str, str]:
-    """Check every file of a folder against its checksums, and return each file's digest by name.
-
-    Raises IntegrityError: the checksums are missing, or files are missing, changed, unlisted or not regular files.
-    """
+    """Check a folder against its checksums; return each file's digest. Raises IntegrityError: they do not match."""
     listed = _read_sums(folder)
     found = _digest_files(folder)
     strange = {path.name for path in folder.iterdir() if not _is_plain(path)}

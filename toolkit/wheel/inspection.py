@@ -1,7 +1,4 @@
-"""Reads the facts of a wheel without installing it, and says whether they are those asked for, and what can run it.
-
-TensorFlow's ``build_info.py``, one assignment of literal pairs, is untrusted code: it is parsed and never executed.
-"""
+"""Reads the facts of a wheel without running its code, and says whether they are those asked for, and what runs it."""
 
 import ast
 from collections.abc import Iterable, Iterator, Mapping

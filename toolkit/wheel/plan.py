@@ -74,10 +74,7 @@ class WheelPlan:
         return rank(self.floating)
 
     def command(self, output: Path, *, target: str = TARGET, run_name: Path | None = None) -> tuple[str, ...]:
-        """Return the command that writes the files of a stage into a folder. ``run_name``: file with the build's name.
-
-        The name is a secret, because a build argument would be part of BuildKit's cache key.
-        """
+        """Return the command of a stage. ``run_name``: file with the build's name, a secret: no part of cache keys."""
         argv = ["docker", "buildx", "build", "--file", str(project.locate("docker/Dockerfile"))]
         argv += ["--target", target, "--output", quote_fields("type=local", f"dest={output}")]
         argv += ["--provenance", "false", "--progress", "rawjson"]

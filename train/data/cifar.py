@@ -1,7 +1,4 @@
-"""Reads CIFAR-10 and CIFAR-100 as published (Krizhevsky, 2009): pickled batches, in an archive or unpacked.
-
-A pickle can run any code, so all names except those in `ALLOWED` are refused ("Restricting globals").
-"""
+"""Reads CIFAR-10 and CIFAR-100 as published (Krizhevsky, 2009), without the code that a pickle could run."""
 
 import hashlib
 import io

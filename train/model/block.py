@@ -61,17 +61,11 @@ Layer = Sequence[Unit]
 
 
 class Block(NamedTuple):
-    """The result of a dense block.
+    """The result of a dense block."""
 
-    Attributes:
-        maps: all maps of the block, normalised but not scaled, because each reader scales them by its own norm.
-        features: statistics of all maps before they were normalised, in consecutive pieces.
-        inner: with bottleneck, for each layer the statistics between its two convolutions.
-    """
-
-    maps: tf.Tensor
-    features: tuple[Statistics, ...]
-    inner: tuple[Statistics, ...]
+    maps: tf.Tensor  # all maps, normalised but not scaled, because each reader scales them by its own norm
+    features: tuple[Statistics, ...]  # of all maps before they were normalised, in consecutive pieces
+    inner: tuple[Statistics, ...]  # with bottleneck, for each layer those between its two convolutions
 
 
 def dense_block(
@@ -196,16 +190,11 @@ class Gathering:
     gathered in a short part, which joins the long one every few layers. Scale, shift and ReLU apply to each part, and a
     convolution is the sum of the parts' convolutions. On a GPU, copies are cheap and each operation on a second part is
     one more launch, so all maps are in one part.
-
-    Attributes:
-        first: channels that the block starts from.
-        growth: channels that each layer adds.
-        form: its `gathered` is the number of layers in the short part; 0 means that there is none.
     """
 
-    first: int
-    growth: int
-    form: Formulation
+    first: int  # channels that the block starts from
+    growth: int  # channels that each layer adds
+    form: Formulation  # its `gathered` is the number of layers in the short part; 0 means that there is none
 
     def list_channels(self, layers: int) -> list[int]:
         """Return the channels of each part after so many layers."""
@@ -271,8 +260,6 @@ def _run_shared(x: tf.Tensor, layers: Sequence[Layer], form: Formulation, *, dro
 
 
 class _Forward:
-    """The forward pass of one block, with what its backward pass needs."""
-
     def __init__(self, x: tf.Tensor, layers: Sequence[Layer], form: Formulation, dropout: Dropout) -> None:
         self.layers, self.form, self.dropout = layers, form, dropout
         growth = layers[0][-1].kernel.shape[-1]
@@ -369,7 +356,6 @@ class _Forward:
 
 
 def _cut(unit: Unit, channels: Sequence[int]) -> list[Unit]:
-    """Split a unit into one for each part of the maps that it reads."""
     if len(channels) == 1:
         return [unit]
     gamma, beta, kernel = (tf.split(weight, channels, axis) for weight, axis in zip(unit, (0, 0, 2), strict=True))

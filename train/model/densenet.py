@@ -101,7 +101,6 @@ def choose_mode(config: TrainConfig, number: int) -> Mode:
 
 
 def build(config: TrainConfig, form: Formulation | None = None) -> keras.Model:
-    """Build the network, by default for the devices of this machine."""
     image = keras.Input(config.shape, name="image", dtype=keras.DTypePolicy(config.precision).variable_dtype)
     value = image
     for layer in list_layers(config, form or formulation.choose(config.kernels)):

@@ -16,39 +16,32 @@ from train.config import Kernels
 
 @dataclass(frozen=True, kw_only=True)
 class Formulation:
-    """The choices that depend on the device.
+    """The choices that depend on the device."""
 
-    Attributes:
-        channels_first: maps are (batch, channels, height, width) instead of (batch, height, width, channels).
-            TensorFlow on a CPU has no convolution with channels first.
-        pointwise_as_product: compute 1x1 convolutions as products of matrices, which needs channels last.
-        gathered: layers whose maps are gathered in a short part before they join the long one, see
-            ``train.model.block.Gathering``; 0 keeps all maps of a block in one part, which takes fewer operations.
-        project_in_readers: each reader of normalised maps subtracts the part of the statistics from its own gradient,
-            instead of one subtraction from the sum over all readers. The result is the same, because the subtraction is
-            linear. In a reader, one cuDNN call does it together with the gradients of scale and shift. The other way
-            needs FusedBatchNormGrad with ``is_training=False``, which has no deterministic kernel for GPUs
-            (tensorflow/core/kernels/fused_batch_norm_op.cu.cc).
-        compile_updates: let XLA compile all updates of weights and running averages into one program, instead of
-            thousands of launches. The rest of the step stays with TensorFlow: XLA has no deterministic gradient of
-            maximum pooling (tensorflow/compiler/tf2xla/kernels/pooling_ops.cc), takes more launches, and compiles for
-            minutes.
-        asynchronous: the device works while the host continues. A batch is therefore one copy to the device, a thread
-            prepares the next one meanwhile, and the results are one copy to the host, which reads it a step later.
-        longest_sum: largest number of values for which a norm's statistics are one sum. For more values, columns are
-            summed first, which needs channels last; see ``train.model.normalization``. None: always one sum.
-        native: use the kernels of ``train.native``. They need channels first, float32 or bfloat16, and blocks with
-            bottleneck.
-    """
-
+    # maps are (batch, channels, height, width) instead of (batch, height, width, channels); TensorFlow on a CPU has no
+    # convolution with channels first
     channels_first: bool
-    pointwise_as_product: bool
+    pointwise_as_product: bool  # compute 1x1 convolutions as products of matrices, which needs channels last
+    # layers whose maps are gathered in a short part before they join the long one, see ``train.model.block.Gathering``;
+    # 0 keeps all maps of a block in one part, which takes fewer operations
     gathered: int
+    # Each reader of normalised maps subtracts the part of the statistics from its own gradient, instead of one
+    # subtraction from the sum over all readers. The result is the same, because the subtraction is linear. In a reader,
+    # one cuDNN call does it together with the gradients of scale and shift. The other way needs FusedBatchNormGrad with
+    # ``is_training=False``, which has no deterministic kernel for GPUs
+    # (tensorflow/core/kernels/fused_batch_norm_op.cu.cc).
     project_in_readers: bool
+    # XLA compiles all updates of weights and running averages into one program, instead of thousands of launches. The
+    # rest of the step stays with TensorFlow: XLA has no deterministic gradient of maximum pooling
+    # (tensorflow/compiler/tf2xla/kernels/pooling_ops.cc), takes more launches, and compiles for minutes.
     compile_updates: bool
+    # The device works while the host continues. A batch is therefore one copy to the device, a thread prepares the next
+    # one meanwhile, and the results are one copy to the host, which reads it a step later.
     asynchronous: bool
+    # largest number of values for which a norm's statistics are one sum; for more, columns are summed first, which
+    # needs channels last, see ``train.model.normalization``; None: always one sum
     longest_sum: int | None
-    native: bool = False
+    native: bool = False  # kernels of ``train.native``: channels first, float32 or bfloat16, blocks with bottleneck
 
     @property
     def axis(self) -> int:
@@ -108,7 +101,6 @@ FOR_NATIVE: Final = Formulation(
 
 
 def choose(kernels: Kernels) -> Formulation:
-    """Return the formulation for these kernels and the devices of this machine."""
     if kernels == "native":
         return FOR_NATIVE
     return FOR_GPU if tf.config.list_physical_devices("GPU") else FOR_CPU

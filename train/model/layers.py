@@ -154,10 +154,7 @@ class ScaleRectify(_Layer):
 
 
 class Pool(keras.layers.Layer):  # type: ignore[misc]  # keras has no types
-    """Maximum or average over windows of size x size pixels with stride 2, which halves height and width.
-
-    Keras' own layers would transpose maps with channels first before and after pooling.
-    """
+    """Maximum or average over windows of size x size pixels with stride 2; Keras' layers would transpose maps."""
 
     def __init__(
         self, kind: Literal["max", "average"], size: int, form: Formulation, padding: str = "VALID", **options: Any
@@ -171,10 +168,7 @@ class Pool(keras.layers.Layer):  # type: ignore[misc]  # keras has no types
 
 
 class NativeConvolution(keras.layers.Conv2D):  # type: ignore[misc]  # keras has no types
-    """A convolution without bias by a native kernel, with stride 1, or 2 if it is the first.
-
-    `first` says that no layer before it has weights, so that nobody needs the gradient of its input.
-    """
+    """A native convolution without bias, stride 1 or 2; the gradient of its input is left out if it is `first`."""
 
     def __init__(self, *arguments: Any, first: bool, **options: Any) -> None:
         super().__init__(*arguments, **options)
@@ -201,8 +195,6 @@ class NativeDense(keras.layers.Dense):  # type: ignore[misc]  # keras has no typ
 
 
 class StatelessDropout(keras.layers.Layer):  # type: ignore[misc]  # keras has no types
-    """Dropout outside dense blocks."""
-
     def __init__(self, rate: float, seed: tf.Variable | None, place: int, form: Formulation, **options: Any) -> None:
         super().__init__(**options)
         self.rate, self.dropout_seed, self.place, self.form = rate, seed, place, form

@@ -158,10 +158,7 @@ def apply_statistics(
     *,
     epsilon: float = EPSILON,
 ) -> tf.Tensor:
-    """Normalise by given statistics, without conversion of their variance, then scale and shift.
-
-    It is one pass over the map, even with a ReLU after it, because TensorFlow's remapper fuses both.
-    """
+    """Normalise by given statistics, then scale and shift: one pass, even with a ReLU, which the remapper fuses."""
     mean, variance = statistics
     if x.dtype == tf.float64:
         scale = tf.math.rsqrt(variance + epsilon) * gamma
@@ -223,7 +220,6 @@ def _has_long_sums(x: tf.Tensor, form: Formulation) -> bool:
 
 
 def _normalize_fused(x: tf.Tensor, gamma: tf.Tensor, beta: tf.Tensor, form: Formulation) -> list[tf.Tensor]:
-    """Return the result, mean, unbiased variance and three reserved spaces."""
     none = tf.zeros([0], gamma.dtype)
     return list(
         tf.raw_ops.FusedBatchNormV3(
@@ -258,10 +254,7 @@ def _normalize_by_columns(
 
 
 def _combine_columns(x: tf.Tensor, form: Formulation) -> Statistics:
-    """Compute mean and biased variance of each channel from those of each column over batch and height.
-
-    The fused operation gets the columns as channels, (width * channels,), at the same cost. Its map is not used.
-    """
+    """Return each channel's mean and biased variance from its columns, which are channels of the fused operation."""
     width, channels = x.shape[2:]
     columns = tf.reshape(x, [-1, 1, 1, width * channels])
     ones = np.ones(width * channels, np.float32)
@@ -273,7 +266,6 @@ def _combine_columns(x: tf.Tensor, form: Formulation) -> Statistics:
 
 
 def _count(x: tf.Tensor, form: Formulation) -> float | tf.Tensor:
-    """Return the number of values that a channel is averaged over, as a float if the shape is known."""
     sizes = [x.shape[axis] for axis in form.reduced]
     if None not in sizes:
         return float(np.prod(sizes))
@@ -281,7 +273,6 @@ def _count(x: tf.Tensor, form: Formulation) -> float | tf.Tensor:
 
 
 def _unbias(x: tf.Tensor, form: Formulation) -> float | tf.Tensor:
-    """Return the ratio of the unbiased to the biased variance."""
     count = _count(x, form)
     return count / (max(count - 1, 1.0) if isinstance(count, float) else tf.maximum(count - 1, 1))
 
@@ -289,7 +280,6 @@ def _unbias(x: tf.Tensor, form: Formulation) -> float | tf.Tensor:
 def _differentiate_known(
     dy: tf.Tensor, x: tf.Tensor, gamma: tf.Tensor, form: Formulation, *, training: bool
 ) -> Gradients:
-    """Return the gradients of a norm with mean 0 and variance 1."""
     ones = np.ones(x.shape[form.axis], gamma.dtype.as_numpy_dtype)
     return Gradients(
         *tf.raw_ops.FusedBatchNormGradV2(
@@ -306,7 +296,6 @@ def _differentiate_known(
 
 
 def _differentiate_by_moments(dy: tf.Tensor, normal: tf.Tensor, gamma: tf.Tensor, form: Formulation) -> Gradients:
-    """Return the gradients of a norm from its result, for a deviation of 1."""
     count = _count(normal, form)
     d_gamma, d_beta = tf.reduce_sum(dy * normal, form.reduced), tf.reduce_sum(dy, form.reduced)
     dx = form.spread(gamma) * (dy - form.spread(d_beta / count) - normal * form.spread(d_gamma / count))

@@ -32,10 +32,7 @@ class Stream(NamedTuple):
 
 
 def derive_streams(seed: tf.Tensor, paths: Sequence[Sequence[int]]) -> list[Stream]:
-    """Return one stream for each path, from a seed, int64 (2,), with values in the range of int32.
-
-    The numbers of a path are folded into the seed one after the other. All paths must be equally long.
-    """
+    """Return a stream for each path, all equally long, from a seed: int64 (2,) with values in the range of int32."""
     first, second = (tf.repeat(tf.cast(part, tf.uint64), len(paths)) for part in tf.unstack(seed))
     for places in zip(*paths, strict=True):
         key, high = _scramble(first, second)
@@ -50,7 +47,6 @@ def derive_streams(seed: tf.Tensor, paths: Sequence[Sequence[int]]) -> list[Stre
 
 
 def _scramble(first: tf.Tensor, second: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-    """Return the key and the upper half of the counter for a seed."""
     words = _generate(tf.constant(SEED_KEY, tf.uint64), (_low(first), _high(first), _low(second), _high(second)))
     return _join(words[0], words[1]), _join(words[2], words[3])
 
@@ -108,19 +104,13 @@ MANTISSA: Final = 23
 
 
 class Dropout(NamedTuple):
-    """A share of values to drop, and the seed that chooses them.
+    """A share of values to drop, and the seed that chooses them."""
 
-    Rate 0 drops nothing and needs no seed.
-
-    Attributes:
-        seed: int32 (2,), with the path folded in; with streams int64 (2,), as the training step has set it.
-        path: numbers that are not folded in yet.
-        streams: stream of each path, if all streams of a block are derived at once.
-    """
-
-    rate: float
+    rate: float  # 0 drops nothing and needs no seed
+    # int32 (2,), with the path folded in; with streams int64 (2,), as the training step has set it
     seed: tf.Tensor | None = None
-    path: tuple[int, ...] = ()
+    path: tuple[int, ...] = ()  # numbers that are not folded in yet
+    # of each path, if all streams of a block are derived at once
     streams: Mapping[tuple[int, ...], Stream] | None = None
 
     def at(self, place: int) -> "Dropout":

@@ -64,26 +64,17 @@ They change only if the kernels' arithmetic does.
 
 @dataclass(frozen=True)
 class Library:
-    """A checked library.
-
-    Attributes:
-        instructions: the instruction set that it uses on this processor.
-        source_sha256: digest of the source that it was built from.
-        origin: which compiler built it, or that it was given.
-    """
+    """A checked library."""
 
     path: Path
-    instructions: str
-    source_sha256: str
-    origin: str
+    instructions: str  # the instruction set that it uses on this processor
+    source_sha256: str  # digest of the source that it was built from
+    origin: str  # which compiler built it, or that it was given
 
 
 @functools.cache
 def find() -> Library:
-    """Return the library: the given one, else that of the package, else one from the cache, else build it.
-
-    Raises a PreflightError if there is none that works here.
-    """
+    """Return the library: given, else of the package, else of the cache, else built. Raises a PreflightError."""
     trouble = explain_processor()
     if trouble:
         raise PreflightError("this processor cannot run the native kernels", why=trouble, remedy=_REMEDY)
@@ -198,10 +189,7 @@ print(json.dumps([chosen.decode(), library.toolkit_source().decode(), results]))
 
 
 def check(path: Path, *, origin: str) -> Library:
-    """Run a small case on each instruction set of this processor, in another process, and compare its bits.
-
-    Raises a PreflightError if the library does not load, is of another source, or computes something else.
-    """
+    """Compare the bits of a small case on each instruction set, in another process; raises a PreflightError."""
     done = subprocess.run(
         [sys.executable, "-I", "-c", _CHECK, str(path), *INSTRUCTIONS], capture_output=True, text=True, check=False
     )

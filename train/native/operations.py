@@ -49,10 +49,7 @@ def set_threads(count: int) -> None:
 
 
 def convolve(x: tf.Tensor, kernel: tf.Tensor, *, first: bool = False) -> tf.Tensor:
-    """Convolve with stride 1 and padding that keeps height and width.
-
-    The gradient of x is left out if this is the `first` layer: nobody needs the gradient of images.
-    """
+    """Convolve with stride 1 and padding that keeps the size; of the `first` layer nobody needs the gradient of x."""
 
     @tf.custom_gradient  # type: ignore[untyped-decorator]
     def run(x: tf.Tensor, kernel: tf.Tensor) -> tuple[tf.Tensor, Gradient]:
@@ -110,7 +107,6 @@ def scale_rectify(x: tf.Tensor, gamma: tf.Tensor, beta: tf.Tensor, *, pooling: P
 
 
 def halve(size: int, pooling: Pooling) -> int:
-    """Return the height or width of maps after pooling."""
     return {"": size, "average": size // 2, "maximum": (size + 1) // 2}[pooling]
 
 

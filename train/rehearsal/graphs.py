@@ -1,7 +1,4 @@
-"""Traces a job's steps, optimized by Grappler as TensorFlow would run them, and finds what does not run on the GPU.
-
-With the CUDA build, Grappler gets the description of a GPU, so that it chooses the layout of maps for a GPU.
-"""
+"""Traces steps, optimized by Grappler as for a described GPU, and finds what does not run on the GPU."""
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -146,10 +143,7 @@ def list_host_operations(graphs: Iterable[Any]) -> list[Placement]:
 
 
 def list_crossings(graphs: Iterable[Any]) -> list[Placement]:
-    """List operations on the GPU whose kernels read in host memory a value that the GPU has computed.
-
-    TensorFlow inserts a pair of nodes with the same ``tensor_name`` into such an edge: ``_Send`` and ``_HostRecv``.
-    """
+    """List operations on the GPU that read a value of the GPU in host memory, by ``_Send`` and ``_HostRecv`` nodes."""
     found = {}
     for graph in graphs:
         makers = {node.attr["tensor_name"].s: node.input[0] for node in graph.node if node.op == "_Send"}

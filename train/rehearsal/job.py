@@ -1,7 +1,4 @@
-"""Runs the rehearsed job in a process with the emulated CUDA libraries, and records what it does.
-
-``python -m train.rehearsal.job REQUEST RECORD``, with two JSON files. The images are random bytes.
-"""
+"""Runs the rehearsed job on random images with emulated CUDA: ``python -m train.rehearsal.job REQUEST RECORD``."""
 
 import json
 import re
@@ -105,10 +102,7 @@ class Hooks:
 
 
 def run(request: Request, record: dict[str, Any], save: Callable[[], None]) -> None:
-    """Run the job and fill the record as far as the job gets; an error of the job is recorded, not raised.
-
-    `save` writes the record, also before training, because TensorFlow may abort the process.
-    """
+    """Run the job and fill the record, errors included; `save` writes it, also before TensorFlow may abort."""
     import tensorflow as tf
 
     runtime.allow_emulation()

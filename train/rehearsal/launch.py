@@ -25,10 +25,7 @@ _FATAL: Final = re.compile(r"^F\d{4} |^\S+ \S+: F |Check failed")
 
 
 def run(request: Request, library: Path, tensorflow: Path, *, program: Sequence[str] = PROGRAM) -> dict[str, Any]:
-    """Run a rehearsal; returns its record, with TensorFlow's log lines about the device as ``log``.
-
-    If the process fails, for example if TensorFlow aborts, the record has an error of kind ``Crash``.
-    """
+    """Run a rehearsal; returns its record and ``log``, with an error of kind ``Crash`` if the process failed."""
     with tempfile.TemporaryDirectory(prefix="rehearsal-") as folder:
         source, target, log = (Path(folder) / name for name in ("request.json", "record.json", "log.txt"))
         source.write_text(request.write(), encoding="utf-8")

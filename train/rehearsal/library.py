@@ -138,10 +138,7 @@ def _headers(tensorflow: Path) -> tuple[Path, Path]:
 
 
 def build(tensorflow: Path, cache: Path) -> Path:
-    """Compile the library unless the cache has it; returns the folder for ``LD_LIBRARY_PATH``.
-
-    Raises a PreflightError if there is no C compiler, if it fails, or if the cache cannot be written.
-    """
+    """Compile the library unless it is cached; returns its folder. Raises a PreflightError if that fails."""
     compiler = _find_compiler()
     texts = _read_headers(tensorflow)
     folder = cache / _digest(compiler, texts)

@@ -44,8 +44,6 @@ needs_debian = pytest.mark.skipif(
 @needs_debian
 @pytest.mark.slow
 def test_one_mirror_state_gives_one_image(tag: str, tmp_path: Path) -> None:
-    """The first of the two builds is usually the image that the other tests use, so only the second is made here."""
-
     def build(name: str) -> Path:
         done = bootstrap("--force", "--tag", tag, "--archive", str(tmp_path / name))
         assert done.returncode == 0, done.stderr

@@ -71,7 +71,6 @@ def test_without_its_patch_a_later_version_refuses_clang_22(cache: str, mini: Pa
 
 
 def test_bazel_brings_no_compiler() -> None:
-    """Debian's package of Bazel depends on gcc, which the image must leave out as Bazel's release does."""
     name = f"toolkit-tests-{uuid.uuid4().hex[:8]}"
     create = ["docker", "create", "--name", name, "toolkit/bazel:debian", "none"]
     subprocess.run(create, check=True, capture_output=True)

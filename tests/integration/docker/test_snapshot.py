@@ -45,7 +45,6 @@ def test_day_that_the_archive_lacks_is_named(archive: snapshot.SnapshotServer, t
 
 
 def test_archive_without_one_of_its_suites_is_an_error(archive: snapshot.SnapshotServer, tmp_path: Path) -> None:
-    """apt alone would warn, and install packages of another day."""
     settings = archive.write_settings(tmp_path)
     gone = "http://127.0.0.1:1/@SNAPSHOTID@/"
     settings.write_text(f'{settings.read_text()}Acquire::Snapshots::URI::Override::Label::Debian-Security "{gone}";\n')

@@ -143,7 +143,6 @@ def test_patches_for_the_source_follow_the_series_of_its_version(cache: str, pat
 
 
 def test_downloads_can_be_brought_along(cache: str, mini: Path, tmp_path: Path) -> None:
-    """The archive's host does not exist."""
     archive = tmp_path / "downloads/distdir/answer-1.0.zip"
     archive.parent.mkdir(parents=True)
     with zipfile.ZipFile(archive, "w") as content:

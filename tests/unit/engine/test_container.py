@@ -167,7 +167,6 @@ def changes(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, int, bool]]:
 def test_root_gives_folders_to_the_containers_user_for_good(
     tmp_path: Path, changes: list[tuple[str, int, bool]]
 ) -> None:
-    """Compose does the same, so it can resume a run that began here."""
     runs = tmp_path / "runs"
     (runs / "run").mkdir(parents=True)
     (runs / "other").mkdir()

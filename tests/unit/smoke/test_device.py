@@ -51,7 +51,6 @@ def test_a_gpu_is_left_alone_where_the_processor_was_asked_for(site: Site) -> No
 
 
 def test_a_gpu_beside_a_cpu_build_is_skipped_unless_asked_for(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A laptop with a GPU and the CPU wheel is a valid installation."""
     monkeypatch.setattr(device, "find_nodes", lambda: ["/dev/nvidia0"])
     hide_gpus(site)
     site.build = {"is_cuda_build": False}

@@ -99,7 +99,6 @@ def test_a_cpu_build_is_skipped(site: Site) -> None:
 def test_the_loaders_order_is_kept(
     cuda_site: Site, gcc: Compiler, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The order is that of TensorFlow's loader: LD_LIBRARY_PATH, then RUNPATH, then the rest."""
     cuda_site.write("elsewhere/libcudnn.so.9", gcc.answering(cudnn=90400))
     cuda_site.write("tensorflow/libtensorflow_cc.so.2", gcc("int tf;", "-Wl,-rpath,$ORIGIN/../elsewhere"))
     with pytest.raises(Fail, match=r"9\.4\.0 is loaded"):

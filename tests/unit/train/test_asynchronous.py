@@ -213,8 +213,6 @@ def test_batches_made_ahead_are_the_same_and_their_errors_come_through() -> None
 def test_a_run_read_late_stops_and_goes_on_as_if_unbroken(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, no_drawing: None
 ) -> None:
-    """The stopped run has its images on the device, the other on the host; the results are the same."""
-
     def train(out: str) -> tuple[str, list[list[str]]]:
         if out == "stopped":
             monkeypatch.setattr(runtime, "read_device_limit", lambda: 10**9)

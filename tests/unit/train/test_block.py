@@ -103,7 +103,6 @@ def test_a_mistake_in_half_precision_is_noticed(monkeypatch: pytest.MonkeyPatch,
 
 
 def test_a_wrong_gradient_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Without the terms for the statistics, the gradient differs and the comparison fails."""
     x, layers = make_input(), make_layers()
     expected = run(x, layers, "plain")
     monkeypatch.setattr(block, "standardize_gradient", lambda dy, _, scale, form: dy * form.spread(scale))

@@ -50,7 +50,6 @@ def test_an_empty_folder_has_no_checkpoint(tmp_path: Path) -> None:
 @settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.data())
 def test_any_flipped_bit_is_noticed(tmp_path: Path, data: st.DataObject) -> None:
-    """For any bit, in arrays or record, the previous checkpoint is loaded and the bad one is named."""
     save(tmp_path, 1)
     newest = save(tmp_path, 2)
     victim = data.draw(st.sampled_from([newest, newest.with_suffix(".json")]))

@@ -117,7 +117,6 @@ def write_rows(path: Path, rows: list[Any], labels: list[Any]) -> None:
 
 @pytest.mark.parametrize("kind", IMAGES)
 def test_an_image_that_is_missing_or_broken_is_named_by_file_and_row(tmp_path: Path, kind: str) -> None:
-    """The row is counted within its own file, and is beyond the first group of rows that is read."""
     row, what = IMAGES[kind]
     place = tables.ROWS + 7
     rows: list[Any] = [encode("RGB")] * (place + 3)

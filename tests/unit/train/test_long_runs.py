@@ -9,7 +9,6 @@ from train.cli import main, parse
 @pytest.mark.slow
 @pytest.mark.usefixtures("no_drawing")
 def test_digits_are_learnt(tmp_path: Path) -> None:
-    """The default command reaches its accuracy on real data with three seeds, in the last epoch."""
     found = []
     for seed in range(3):
         arguments = ["digits", "--seed", str(seed), "--threads", "2", "--progress", "quiet", "--out", str(tmp_path)]

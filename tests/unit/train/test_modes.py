@@ -163,7 +163,6 @@ def count_channels(mode: Any, count: int) -> int:
 
 
 def test_shared_computes_the_statistics_of_a_map_once() -> None:
-    """Mode plain computes them in each layer that reads the map, so their number grows with the square of the depth."""
     between = 16  # channels between a layer's convolutions
     for count in (4, 8):
         assert count_channels("shared", count) == 5 + count * (4 + between)

@@ -42,7 +42,6 @@ def test_a_mask_follows_seed_and_place_and_not_the_batch() -> None:
 
 @pytest.mark.parametrize("rate", RATES)
 def test_a_mask_is_that_of_uniform_numbers(rate: float) -> None:
-    """Runs of earlier versions can still be repeated to the bit."""
     seed = tf.constant([7, 3])
     for place in (2, 1):
         seed = tf.random.experimental.stateless_fold_in(seed, place, alg="philox")

@@ -89,7 +89,6 @@ def test_a_run_that_goes_on_with_something_else_says_so(name: str) -> None:
 
 
 def test_the_memory_of_a_gpu_is_the_budget_where_there_is_one(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The data set is in the host's memory, so it takes nothing of the GPU's."""
     monkeypatch.setattr(budget, "measure_peak", lambda config, threads, size: (500 + 10 * size) * 1_000_000)
     monkeypatch.setattr(budget, "read_device_memory", lambda: 2_500_000_000)
     monkeypatch.setattr(budget, "read_free_memory", lambda: 50_000_000_000)

@@ -78,7 +78,6 @@ def test_hidden_states_agree(reference: dict[str, Any]) -> None:
 @needs_torch
 @pytest.mark.parametrize("memory", ["plain", "shared"])
 def test_a_broken_layer_is_noticed(reference: dict[str, Any], monkeypatch: pytest.MonkeyPatch, memory: Memory) -> None:
-    """The norm gets another epsilon, which a loss curve would not show."""
     monkeypatch.setattr(normalization, "EPSILON", 1e-4)
     assert max(compare_hidden(reference)) > 1e-6
     found, losses = train(memory)
@@ -89,8 +88,6 @@ def test_a_broken_layer_is_noticed(reference: dict[str, Any], monkeypatch: pytes
 
 @needs_torch
 def test_a_broken_rule_is_noticed(reference: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
-    """The rule has momentum without Nesterov's look-ahead."""
-
     def update(weight: Any, gradient: Any, slots: Any, rate: Any, _: Any) -> None:
         slots[0].assign(0.9 * slots[0] + gradient)
         weight.assign_sub(rate * slots[0])

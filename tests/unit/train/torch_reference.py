@@ -109,10 +109,7 @@ def train(file: Any) -> dict[str, Any]:
 
 
 def differentiate_in_float32(file: Any, layout: str) -> dict[str, Any]:
-    """Compute the first step in float32.
-
-    PyTorch sums the statistics of a norm in float64 where maps are contiguous, and in float32 with channels last.
-    """
+    """Compute the first step in float32; with channels last, PyTorch sums a norm's statistics in float32 too."""
     arrays = {name[2:]: file[name].astype(np.float32) for name in file.files if name.startswith("w:")}
     network = Network(arrays, json.loads(str(file["facts"]))["layers"])
     images = torch.tensor(file["images"][0].astype(np.float32).transpose(0, 3, 1, 2))

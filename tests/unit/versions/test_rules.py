@@ -238,7 +238,6 @@ def test_a_version_that_was_not_run_is_built_with_a_warning() -> None:
 
 @pytest.mark.parametrize("row", TABLE.rows(), ids=lambda row: row.version)
 def test_each_buildable_row_resolves(row: table.TensorflowRow) -> None:
-    """For each CUDA of the row that has locked parts, a set with some cuDNN of the row can be built."""
     locked = [cuda for cuda in row.cuda if TABLE.cuda_rows[cuda].parts]
     assert locked
     for cuda in locked:

@@ -118,7 +118,6 @@ ERROR: Build did NOT complete successfully
     ids=["analysis", "action"],
 )
 def test_a_key_line_of_bazel_comes_with_the_lines_that_continue_it(said: str, told: list[str]) -> None:
-    """The frames of a traceback and the command are only in the log."""
     assert logs.find_causes(said) == told
     # The step repeats the same lines with indentation: each is reported once.
     indented = "".join(f"    {line}\n" for line in said.splitlines())

@@ -42,7 +42,6 @@ def test_facts_of_a_cuda_wheel(cuda_wheel: Path) -> None:
 
 
 def test_needs_of_a_real_library(tmp_path: Path) -> None:
-    """PyYAML's own extension module is a real library from a real linker."""
     library = next(Path(yaml.__file__).parent.glob("_yaml*.so"))
     found = inspection.inspect(
         make_wheel(tmp_path, files={MEMBER: CPU_INFO, f"tensorflow/{library.name}": library.read_bytes()})
@@ -172,7 +171,6 @@ def test_no_bytes_crash_the_fat_binary_reader(noise: bytes) -> None:
 
 @given(data=st.data())
 def test_no_damage_crashes_the_inspection(data: st.DataObject, tmp_path_factory: pytest.TempPathFactory) -> None:
-    """With any one byte changed, the wheel is still readable, or an error of the toolkit is raised."""
     folder = tmp_path_factory.mktemp("wheel")
     path = make_wheel(folder, files={MEMBER: CPU_INFO, "tensorflow/x.so": make_elf(make_fatbin(("sm", 75)))})
     content = bytearray(path.read_bytes())

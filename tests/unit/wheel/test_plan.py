@@ -38,7 +38,6 @@ def test_arguments_are_those_of_the_contract() -> None:
 
 
 def test_base_of_a_registry_is_built_upon_by_its_digest() -> None:
-    """A tag could move after it was compared with the lock."""
     pinned = "python:3.11-slim-trixie@sha256:" + "0" * 64
     built = plan(LOCK, BuildOptions(base=pinned))
     assert read_options(built, "--build-arg")["BASE_IMAGE"] == pinned

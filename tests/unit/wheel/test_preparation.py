@@ -17,8 +17,6 @@ MINI = Path(__file__).parents[2] / "fixtures/mini_tensorflow"
 
 
 def test_engine_without_the_base_leaves_its_digest_open_where_nothing_is_built(monkeypatch: pytest.MonkeyPatch) -> None:
-    """`toolkit lock` names what it cannot find out; only a build needs the image."""
-
     def refuse(*_: object) -> None:
         raise PreflightError("the base image is neither on this machine nor can it be pulled")
 

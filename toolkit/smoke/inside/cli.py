@@ -1,7 +1,4 @@
-"""The checks in order, the command line, and the report.
-
-With ``--json`` standard output is JSON Lines: ``{"check": {…}}`` as each check ends, then ``{"report": {…}}``.
-"""
+"""The checks in order, and the command line; ``--json`` prints ``{"check": …}`` lines, then ``{"report": …}``."""
 
 import argparse
 import json
@@ -40,10 +37,7 @@ CHECKS: Final[tuple[Check, ...]] = (
 
 
 def select(patterns: Sequence[str]) -> tuple[Check, ...]:
-    """Return the checks whose ids match a pattern such as ``xla.*`` or ``xla``, with those that they need, in order.
-
-    Without a pattern, all. Raises ValueError with a suggestion: a pattern matches nothing.
-    """
+    """Return the checks that patterns such as ``xla.*`` or ``xla`` match, and what these need. Raises ValueError."""
     if not patterns:
         return CHECKS
     wanted = _find(patterns)
@@ -53,10 +47,7 @@ def select(patterns: Sequence[str]) -> tuple[Check, ...]:
 
 
 def leave_out(patterns: Sequence[str]) -> frozenset[str]:
-    """Return the ids of the checks to report as skipped and not to run.
-
-    Raises ValueError: a pattern matches nothing, or a check that others need: a report with only skips proves nothing.
-    """
+    """Return the checks to report as skipped. Raises ValueError: a pattern matches none, or one that others need."""
     unwanted = _find(patterns)
     foundations = sorted(unwanted & {need for check in CHECKS for need in check.needs})
     if foundations:

@@ -185,7 +185,6 @@ def _compare_with_record(file: Path) -> str:
 
 
 def _capability(ask: Ask) -> int:
-    """Return ``7.5`` as 75; without an expectation the earliest capability of the build."""
     named = (
         [ask.capability]
         if ask.capability

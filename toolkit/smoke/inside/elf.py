@@ -41,10 +41,7 @@ def read_search_path(library: Path) -> list[Path]:
 
 
 def read_needed_versions(library: Path) -> dict[str, str]:
-    """Return the newest version that a library needs of each family of symbols: ``{"GLIBC": "2.38"}``.
-
-    Raises ValueError: it is no 64-bit ELF file.
-    """
+    """Return a library's newest needed version by family: ``{"GLIBC": "2.38"}``. Raises ValueError: no 64-bit ELF."""
     return _read_versions(library, _DT_VERNEED)
 
 

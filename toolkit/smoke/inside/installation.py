@@ -1,7 +1,4 @@
-"""Checks that TensorFlow imports, is the version asked for, has its files, and was built for what was asked.
-
-``libraries.versions`` checks the libraries that it loads, which may differ from those it was built with.
-"""
+"""Checks that TensorFlow imports, is the version asked for, has its files, and was built for what was asked."""
 
 import base64
 import hashlib

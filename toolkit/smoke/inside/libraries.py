@@ -79,10 +79,7 @@ _REMEDY = "install the hash-locked set of the CUDA version, with every component
 
 
 def system(_: Ask) -> Evidence:
-    """Check that the system's C and C++ libraries are as new as those that TensorFlow was linked with.
-
-    It reads the files of TensorFlow without loading them: the loader names only the first version that is missing.
-    """
+    """Check that C and C++ libraries are as new as TensorFlow needs. Reads files: the loader names one version."""
     spec = PathFinder.find_spec("tensorflow")  # also where a broken one is loaded already
     if spec is None or spec.origin is None:
         raise Skip("TensorFlow is not installed")
@@ -114,7 +111,6 @@ def system(_: Ask) -> Evidence:
 
 
 def _read_cxx_version() -> str:
-    """Return the newest version of its symbols that the loaded libstdc++ defines; empty if there is no libstdc++."""
     try:
         ctypes.CDLL("libstdc++.so.6")
     except OSError:

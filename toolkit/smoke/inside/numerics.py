@@ -178,10 +178,7 @@ _TOLERANCE = 1e-5
 
 
 def compiles(ask: Ask) -> Evidence:
-    """Check that ``jit_compile=True`` makes an XLA module, and that what XLA cannot compile is refused.
-
-    The refusal is the control: if ``jit_compile`` were silently ignored, strings would work.
-    """
+    """Check that ``jit_compile=True`` compiles, and, as the control, refuses strings, which XLA cannot compile."""
     tf = load_tensorflow()
     evidence: Evidence = {}
     try:

@@ -119,7 +119,6 @@ print(wrong)
 
 @pytest.mark.rehearse
 def test_every_registered_kernel_is_found_in_the_file() -> None:
-    """Merging registrations into few rows has lost none, and has changed no kernel's host arguments."""
     done = subprocess.run(
         [PYTHON, "-c", _EACH],
         cwd=ROOT,
