@@ -40,18 +40,15 @@ class Plan:
 
 @dataclass(frozen=True)
 class Row:
-    """The results of one data set and memory mode.
-
-    Images per second are of the second run; events on the device are of a step, by kind; peaks are in bytes.
-    """
+    """The results of one data set and memory mode."""
 
     dataset: str
     memory: str
     device: str
     digests: dict[str, str]
-    speed: float
-    seen: dict[str, float]
-    peak: int = 0
+    speed: float  # images per second of the second run
+    seen: dict[str, float]  # events on the device in a step, by kind
+    peak: int = 0  # in bytes
     rehearsed: dict[str, int] = field(default_factory=dict)
     on_gpu: bool = False
 

@@ -23,19 +23,15 @@ Values = dict[str, NDArray[np.generic]]
 
 @dataclass(frozen=True)
 class Position:
-    """The progress of a run: all that it needs to continue, besides the arrays.
-
-    `seconds` leaves out the first step of each process, which builds the graph. The fields from `epoch_seconds` to
-    `seen` are sums over the current epoch. `environment` is what the bits depend on besides the configuration.
-    """
+    """The progress of a run: all that it needs to continue, besides the arrays."""
 
     step: int = 0
-    seconds: float = 0.0
-    epoch_seconds: float = 0.0
+    seconds: float = 0.0  # without the first step of each process, which builds the graph
+    epoch_seconds: float = 0.0  # from here to ``seen``: sums over the current epoch
     loss_sum: float = 0.0
     correct: int = 0
     seen: int = 0
-    environment: dict[str, Any] = field(default_factory=dict)
+    environment: dict[str, Any] = field(default_factory=dict)  # what the bits depend on besides the configuration
     resumed: list[int] = field(default_factory=list)
     config_sha256: str = ""
 

@@ -75,11 +75,7 @@ class Profile:
 
 @dataclass
 class Loop:
-    """A run in progress. Each step advances `position`.
-
-    With `late`, the outcome of a step is read after the next step has begun. With `resident`, the training images are
-    on the device, and a step gets only their indices and augmentation.
-    """
+    """A run in progress. Each step advances `position`."""
 
     config: TrainConfig
     batches: Batches
@@ -90,7 +86,8 @@ class Loop:
     display: Display
     stop: StopSignal
     position: Position
-    late: bool = False
+    late: bool = False  # whether the outcome of a step is read after the next step has begun
+    # whether the training images are on the device, so that a step gets only their indices and augmentation
     resident: bool = False
     evaluation: Evaluation | None = None
     first_step_seconds: float | None = None

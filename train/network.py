@@ -22,19 +22,15 @@ OPTIONAL: Final = ("sklearn", "matplotlib", "pandas")
 
 @dataclass(frozen=True)
 class Network:
-    """A trained network.
-
-    `compute_logits` takes images as bytes, (batch, height, width, channels). `note` says why the bits may differ from
-    those of the run; else it is empty.
-    """
+    """A trained network."""
 
     folder: Path
     config: TrainConfig
     position: checkpoint.Position
     inputs: reader.Inputs
     model: Any
-    compute_logits: "EvaluationStep"
-    note: str = ""
+    compute_logits: "EvaluationStep"  # takes images as bytes, (batch, height, width, channels)
+    note: str = ""  # why the bits may differ from those of the run; else empty
 
 
 def load(folder: Path, *, exact: bool = False) -> Network:

@@ -18,13 +18,10 @@ Update = Callable[[tf.Variable, tf.Tensor, Sequence[tf.Variable], tf.Tensor, tf.
 
 @dataclass(frozen=True)
 class Rule:
-    """An update rule. `slots` names the values kept for each weight, which start at zero.
+    """An update rule."""
 
-    `update` changes weight and slots in place, given (weight, gradient, slots, learning rate, count from 1).
-    """
-
-    slots: tuple[str, ...]
-    update: Update
+    slots: tuple[str, ...]  # names of the values kept for each weight, which start at zero
+    update: Update  # changes weight and slots in place, given (weight, gradient, slots, learning rate, count from 1)
 
 
 def choose(config: TrainConfig) -> Rule:

@@ -35,15 +35,12 @@ def _join(*parts: NDArray[Any]) -> NDArray[np.uint8]:
 
 @dataclass(frozen=True, eq=False)
 class Resident:
-    """The training split in the device's memory: `images` (examples, height, width, channels), `labels` (examples,).
+    """The training split in the device's memory."""
 
-    Before cropping, each side gets `pad` pixels (0 without augmentation) of value `fill`, (channels,).
-    """
-
-    images: tf.Tensor
-    labels: tf.Tensor
-    pad: int
-    fill: NDArray[np.uint8]
+    images: tf.Tensor  # (examples, height, width, channels)
+    labels: tf.Tensor  # (examples,)
+    pad: int  # pixels that each side gets before cropping; 0 without augmentation
+    fill: NDArray[np.uint8]  # their value, (channels,)
 
     def unpack(self, parcel: tf.Tensor, batch: int) -> Tensors:
         """Return the augmented batch of a parcel, as ``Batches.make`` does, in a graph that XLA makes one launch."""

@@ -147,17 +147,13 @@ def choose_data(run: Path, dataset: str, data_dir: str, cache_dir: str) -> Train
 
 @dataclass(frozen=True)
 class Inputs:
-    """What a model takes and what its outputs mean.
-
-    `shape` is height, width and channels of an image of bytes. `mean` and `std` are those of its channels, in byte
-    units. `center` is the share of the shorter side that ``train.images.fit`` keeps.
-    """
+    """What a model takes and what its outputs mean."""
 
     class_names: tuple[str, ...]
-    shape: tuple[int, int, int]
-    mean: tuple[float, ...]
+    shape: tuple[int, int, int]  # height, width and channels of an image of bytes
+    mean: tuple[float, ...]  # mean, std: of its channels, in byte units
     std: tuple[float, ...]
-    center: float
+    center: float  # share of the shorter side that ``train.images.fit`` keeps
 
 
 def read_inputs(environment: Mapping[str, Any], config: TrainConfig) -> Inputs:

@@ -14,18 +14,14 @@ from train.reader import COUNTERS, SLOTS, describe_array
 
 @dataclass(frozen=True)
 class State:
-    """The variables of a run. `slots` are the values that the update rule keeps for each trainable weight.
-
-    `step` counts all steps, `skipped` those whose gradient overflowed. In half precision the loss is multiplied by
-    `loss_scale`; `steady` counts the steps without overflow since the scale last changed.
-    """
+    """The variables of a run."""
 
     model: keras.Model
-    slots: list[list[tf.Variable]]
-    step: tf.Variable
-    loss_scale: tf.Variable
-    steady: tf.Variable
-    skipped: tf.Variable
+    slots: list[list[tf.Variable]]  # the values that the update rule keeps for each trainable weight
+    step: tf.Variable  # counts all steps
+    loss_scale: tf.Variable  # factor of the loss in half precision
+    steady: tf.Variable  # counts the steps without overflow since the scale last changed
+    skipped: tf.Variable  # counts the steps whose gradient overflowed
 
     def name_variables(self) -> dict[str, tf.Variable]:
         named = name_weights(self.model)

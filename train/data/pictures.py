@@ -41,17 +41,13 @@ def _start_pool() -> ThreadPoolExecutor:
 
 @dataclass(frozen=True, eq=False)
 class Pictures:
-    """The images of a table, of any size, as an array of (count, height, width, channels) that is read when indexed.
-
-    `place` names the table in messages. `digests` are those of the images' bytes when the run began. `center` is the
-    share of an image's shorter side that is looked at.
-    """
+    """The images of a table, of any size, as an array of (count, height, width, channels), read when indexed."""
 
     table: Any
-    place: str
-    digests: tuple[bytes, ...] = ()
+    place: str  # names the table in messages
+    digests: tuple[bytes, ...] = ()  # of the images' bytes when the run began
     size: tuple[int, int, int] = (0, 0, 0)
-    center: float = 1.0
+    center: float = 1.0  # share of an image's shorter side that is looked at
 
     def __len__(self) -> int:
         return len(self.table)

@@ -61,27 +61,17 @@ class _Layer(keras.layers.Layer):  # type: ignore[misc]  # keras has no types
 
 
 class DenseBlock(_Layer):
-    """A dense block.
-
-    It returns its maps normalised, but not scaled.
-
-    Args:
-        layers: number of composite layers.
-        growth: maps that each layer adds.
-        bottleneck: whether a 1x1 convolution to 4 * growth maps precedes the 3x3 convolution.
-        dropout_seed: int64 (2,) variable that the training step sets; needed only with dropout.
-        compiled: whether XLA compiles the step.
-    """
+    """A dense block, whose maps are normalised, but not scaled."""
 
     def __init__(
         self,
-        layers: int,
-        growth: int,
+        layers: int,  # composite layers
+        growth: int,  # maps that each layer adds
         *,
-        bottleneck: bool,
+        bottleneck: bool,  # whether a 1x1 convolution to 4 * growth maps precedes the 3x3 convolution
         mode: Mode,
         dropout: float = 0.0,
-        dropout_seed: tf.Variable | None = None,
+        dropout_seed: tf.Variable | None = None,  # int64 (2,), set by the training step; needed only with dropout
         place: int = 0,
         compiled: bool = False,
         **options: Any,

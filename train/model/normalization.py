@@ -22,13 +22,10 @@ EPSILON: Final = 1e-5
 
 
 class Statistics(NamedTuple):
-    """Mean and variance of each channel over batch, height and width: (channels,) each.
-
-    The variance is the unbiased one, which running averages collect. `with_biased_variance` converts it.
-    """
+    """Mean and variance of each channel over batch, height and width: (channels,) each."""
 
     mean: tf.Tensor
-    variance: tf.Tensor
+    variance: tf.Tensor  # unbiased, which running averages collect; `with_biased_variance` converts it
 
 
 class Saved(NamedTuple):

@@ -167,15 +167,12 @@ def raise_to(base: float, exponent: tf.Tensor) -> tf.Tensor:
 
 
 class BlockResult(NamedTuple):
-    """All maps of a block, normalised but not scaled, and the statistics of the batch.
-
-    Mean and unbiased variance of all maps are (channels,). Those between the convolutions are (layers, inner channels).
-    """
+    """All maps of a block, normalised but not scaled, and the statistics of the batch."""
 
     maps: tf.Tensor
-    mean: tf.Tensor
+    mean: tf.Tensor  # mean, unbiased variance: (channels,)
     variance: tf.Tensor
-    inner_mean: tf.Tensor
+    inner_mean: tf.Tensor  # those between the convolutions: (layers, inner channels)
     inner_variance: tf.Tensor
 
 

@@ -21,18 +21,14 @@ GPU: Final = "/job:localhost/replica:0/task:0/device:GPU:0"
 
 @dataclass(frozen=True)
 class TracedGraph:
-    """A traced function: its graph with the functions that it calls, and the references of its outputs.
-
-    `controls` names nodes that run in addition to the outputs, `arguments` the placeholders that the caller fills in
-    each run. `variables` has the placeholders of variables' handles, and the dtype of each variable.
-    """
+    """A traced function: its graph with the functions that it calls, and the references of its outputs."""
 
     name: str
     graph: Any
     outputs: tuple[str, ...]
-    controls: tuple[str, ...]
-    arguments: frozenset[str]
-    variables: dict[str, str]
+    controls: tuple[str, ...]  # names of nodes that run in addition to the outputs
+    arguments: frozenset[str]  # placeholders that the caller fills in each run
+    variables: dict[str, str]  # dtype of each variable by the placeholder of its handle
 
 
 def trace_run(config: TrainConfig) -> tuple[TracedGraph, ...]:

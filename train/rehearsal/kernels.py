@@ -33,16 +33,12 @@ Attributes = Mapping[str, tuple[str, ...]]
 
 @dataclass(frozen=True, kw_only=True, order=True)
 class Kernel:
-    """A registered kernel, or several that differ only in their dtypes.
+    """A registered kernel, or several that differ only in their dtypes."""
 
-    `device` is GPU, or DEFAULT for any device. `host` names the arguments in host memory. `label` is the value that a
-    node's attribute ``_kernel`` must have, mostly empty.
-    """
-
-    device: str
+    device: str  # GPU, or DEFAULT for any device
     constraints: tuple[tuple[str, tuple[str, ...]], ...]
-    host: tuple[str, ...] = ()
-    label: str = ""
+    host: tuple[str, ...] = ()  # names of the arguments in host memory
+    label: str = ""  # the value that a node's attribute ``_kernel`` must have, mostly empty
     priority: int = 0
 
     def fits(self, attributes: Attributes, label: str) -> bool:

@@ -39,19 +39,15 @@ def subtract(later: Counts, earlier: Counts) -> Counts:
 
 @dataclass(frozen=True, kw_only=True)
 class Step:
-    """The counts of one step; copies by direction and size in bytes, `in_use` and `peak` in bytes.
+    """The counts of one step."""
 
-    `launches` of kernels are counted by device; a CUDA graph is one launch. `graph_kernels` counts the kernels in these
-    graphs. Each call of a `library` is at least one more kernel.
-    """
-
-    launches: dict[str, int]
-    graph_kernels: int
-    library: dict[str, int]
-    copies: dict[str, dict[int, int]]
+    launches: dict[str, int]  # of kernels by device; a CUDA graph is one launch
+    graph_kernels: int  # kernels in these graphs
+    library: dict[str, int]  # calls; each is at least one more kernel
+    copies: dict[str, dict[int, int]]  # by direction and size in bytes
     fills: int
     waits: int
-    in_use: int
+    in_use: int  # in_use, peak: bytes
     peak: int
 
     @property

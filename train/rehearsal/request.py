@@ -14,19 +14,16 @@ DRIVER: Final = "12.6"
 
 @dataclass(frozen=True, kw_only=True)
 class Device:
-    """An emulated GPU. `shared` is the largest shared memory of a block, in bytes.
-
-    `threads` and `blocks` are the most that a multiprocessor holds at a time, `driver` the newest CUDA of the driver.
-    """
+    """An emulated GPU."""
 
     name: str
     capability: tuple[int, int]
     multiprocessors: int
     memory: int
-    shared: int
-    threads: int
+    shared: int  # largest shared memory of a block, in bytes
+    threads: int  # threads, blocks: the most that a multiprocessor holds at a time
     blocks: int
-    driver: tuple[int, int]
+    driver: tuple[int, int]  # newest CUDA of the driver
     count: int = 1
 
 

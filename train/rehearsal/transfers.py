@@ -32,34 +32,28 @@ class Copy(NamedTuple):
 
 @dataclass(frozen=True)
 class Node:
-    """A node of a graph, or of a function in it.
-
-    `inputs` are references to the tensors that it reads, `arguments` their names. `results` has argument name and dtype
-    of each output. `functions` names the functions that it calls. `label` chooses among its kernels.
-    """
+    """A node of a graph, or of a function in it."""
 
     name: str
     operation: str
     attributes: Attributes
-    inputs: tuple[str, ...]
-    arguments: tuple[str, ...]
+    inputs: tuple[str, ...]  # references to the tensors that it reads
+    arguments: tuple[str, ...]  # their names
     dtypes: tuple[str, ...]
-    results: tuple[tuple[str, str], ...]
-    functions: tuple[str, ...]
-    label: str = ""
+    results: tuple[tuple[str, str], ...]  # argument name and dtype of each output
+    functions: tuple[str, ...]  # names of the functions that it calls
+    label: str = ""  # chooses among its kernels
 
 
 @dataclass
 class Body:
-    """A graph, or a function called from one. `controls` names nodes that must run in addition to the outputs.
-
-    `homeless` arguments are handles of variables without a GPU kernel; their readers run on the host.
-    """
+    """A graph, or a function called from one."""
 
     nodes: Mapping[str, Node]
     outputs: Sequence[str]
-    controls: Sequence[str]
+    controls: Sequence[str]  # names of nodes that must run in addition to the outputs
     memories: Mapping[str, Memory]
+    # arguments that are handles of variables without a GPU kernel; their readers run on the host
     homeless: frozenset[str] = frozenset()
     table: KernelTable = field(kw_only=True)
 
