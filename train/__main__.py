@@ -3,7 +3,7 @@ from collections.abc import Sequence
 from importlib import import_module
 from typing import Final
 
-COMMANDS: Final = {"evaluate": "train.evaluation", "predict": "train.prediction"}
+COMMANDS: Final = {"evaluate": "train.evaluation", "export": "train.export", "predict": "train.prediction"}
 """Module of each command beside training, by its name."""
 
 

@@ -17,7 +17,6 @@ from tests.tiers import slow
 from tests.unit.train import runs
 from train import compare, export, plot, progress, reader
 from train.cli import parse
-from train.errors import CheckError
 from train.metrics import EpochRecord, Recorder, read_epochs
 from train.plot import per_class_accuracy
 
@@ -156,49 +155,6 @@ def test_eager_steps_give_the_same_numbers(tmp_path: Path) -> None:
     assert found[-1] < found[0]
 
 
-def test_exports_compute_what_the_model_does(folder: Path, tmp_path: Path) -> None:
-    differences = export.export(folder, tmp_path / "export")
-    assert set(differences) == {"savedmodel", "stablehlo"}
-    assert max(differences.values()) < 1e-5
-    assert (tmp_path / "export" / "savedmodel" / "saved_model.pb").exists()
-    assert "stablehlo.convolution" in (tmp_path / "export" / "model.stablehlo.mlir").read_text(encoding="utf-8")
-
-
-def test_a_wrong_export_is_refused(folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    original = export.write_saved_model
-
-    def spoil(function: Any, model: Any, path: Path) -> Any:
-        again = original(function, model, path)
-        return lambda images: again(images) * 1.01
-
-    monkeypatch.setattr(export, "write_saved_model", spoil)
-    with pytest.raises(CheckError, match="savedmodel differs from the model"):
-        export.export(folder, tmp_path / "export")
-    assert not list(tmp_path.iterdir())
-
-
-@pytest.mark.parametrize("precision", [slow("mixed_bfloat16"), slow("mixed_float16"), "float64"])
-def test_every_precision_can_be_exported(tmp_path: Path, precision: str) -> None:
-    exported = export.export(
-        runs.make(tmp_path, "--precision", precision, "--growth", "4", "--dropout", "0.1", "--steps", "2"),
-        tmp_path / "export",
-    )
-    assert len(exported) == 2
-
-
-def test_an_export_never_takes_the_place_of_something_else(
-    folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    (tmp_path / "thesis.txt").write_text("years of work", encoding="utf-8")
-    assert export.main([str(folder), "--out", str(tmp_path)]) == 4
-    assert "holds something else: thesis.txt" in capsys.readouterr().err
-    assert [path.name for path in tmp_path.iterdir()] == ["thesis.txt"]
-    for _ in range(2):  # the second export replaces the first
-        assert export.main([str(folder), "--out", str(tmp_path / "new")]) == 0
-    (tmp_path / "file").write_text("", encoding="utf-8")
-    assert export.main([str(folder), "--out", str(tmp_path / "file" / "below")]) == 4
-
-
 def make_foreign(kind: str, folder: Path, good: Path) -> None:
     folder.mkdir()
     for name in ("config.yaml", "metrics.csv"):
@@ -221,7 +177,7 @@ def test_foreign_folders_are_refused(
     folder: Path, tmp_path: Path, kind: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     make_foreign(kind, tmp_path / "foreign", folder)
-    for program in (plot, compare, export):
+    for program in (plot, compare):
         assert program.main([str(tmp_path / "foreign")]) == 9
         assert "is not the folder of a run" in capsys.readouterr().err
 
@@ -232,7 +188,7 @@ def test_unfinished_runs_are_drawn_as_far_as_they_are(
     begun = tmp_path / "begun"
     begun.mkdir()
     shutil.copy(folder / "config.yaml", begun)
-    for program in (plot, compare, export):
+    for program in (plot, compare):
         assert program.main([str(begun)]) == 9
         assert "Traceback" not in capsys.readouterr().err
     lines = (folder / "metrics.csv").read_bytes().splitlines(keepends=True)
