@@ -12,7 +12,7 @@ import pytest
 
 ROOT = Path(__file__).parents[2]
 INSIDE = ROOT / "toolkit" / "smoke" / "inside"
-PROBE = ROOT / "toolkit" / "record" / "probe.py"
+PROBE = ROOT / "train" / "probe.py"
 
 
 LAYERS = (
@@ -31,7 +31,7 @@ LAYERS = (
 )
 """The rooms of the toolkit, lowest first. A room imports from its own layer and from those below."""
 
-MODULES = 81
+MODULES = 80
 """The most modules that the toolkit may have."""
 
 UPWARD = {
@@ -45,7 +45,7 @@ CYCLES: tuple[set[str], ...] = ()
 
 def _modules(room: str) -> list[Path]:
     found = sorted((ROOT / room).rglob("*.py"))
-    return [path for path in found if not {INSIDE, PROBE} & {path, *path.parents}]
+    return [path for path in found if INSIDE not in path.parents]
 
 
 def _imports(path: Path) -> Iterator[str]:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from toolkit import digest, files, pipeline, plan, training
+from toolkit import digest, files, pipeline, plan, project, training
 from toolkit.console import Console
 from toolkit.engine import Engine, Environment, Job, Mount, host
 from toolkit.errors import (
@@ -32,7 +32,7 @@ from train.config import OPEN, TrainConfig
 from train.errors import DataError
 from train.reader import RunRecord
 
-PROBE = Path(__file__).parent / "probe.py"
+PROBE = project.ROOT / "train" / "probe.py"
 
 
 @dataclass(frozen=True, kw_only=True)
