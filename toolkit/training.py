@@ -68,7 +68,7 @@ def mount_data(config: TrainConfig) -> list[str | Mount]:
     found: list[str | Mount] = []
     if config.data_dir:
         found += ["--data-dir", Mount(source=Path(config.data_dir), target="/local")]
-    if config.needs_network or config.data_sha256:
+    if config.data_dir or config.needs_network:
         found += ["--cache-dir", Mount(source=Path(config.cache_dir), target="/data", writable=True, shared=True)]
     return found
 

@@ -1,6 +1,5 @@
 """Reads CIFAR-10 and CIFAR-100 as published (Krizhevsky, 2009), without the code that a pickle could run."""
 
-import hashlib
 import io
 import pickle
 import tarfile
@@ -11,8 +10,9 @@ from typing import Any, Final
 import numpy as np
 
 from train.config import Labels
+from train.data import download
 from train.data.dataset import Split
-from train.errors import DataError, IntegrityError
+from train.errors import DataError
 
 ALLOWED: Final = frozenset(
     {
@@ -75,19 +75,7 @@ def read_folder(dataset: str, labels: Labels, folder: Path, md5: Mapping[str, st
     """Read training and test split from unpacked batches, after checking their MD5 sums, the only published digests."""
 
     def read(name: str) -> bytes:
-        try:
-            content = (folder / name).read_bytes()
-        except OSError as error:
-            raise DataError(f"cannot read {folder / name}", why=error.strerror or str(error)) from error
-        # Digest the bytes that are unpickled next, because the file may change between two reads.
-        found = hashlib.md5(content, usedforsecurity=False).hexdigest()
-        if found != md5[name]:
-            raise IntegrityError(
-                f"{folder / name} is not the file we know",
-                why=f"its MD5 sum is {found}, not {md5[name]}",
-                remedy="unpack the archive again",
-            )
-        return content
+        return download.read_checked(folder / name, md5[name], "md5")
 
     return _read(dataset, labels, read, str(folder))
 

@@ -63,16 +63,30 @@ def unreachable(what: str, error: BaseException) -> DataError:
     )
 
 
+def read_checked(path: Path, digest: str, algorithm: str = "sha256") -> bytes:
+    """Return the content of a file, whose digest is that of the very bytes; raises an IntegrityError for another."""
+    try:
+        content = path.read_bytes()
+    except OSError as error:
+        raise DataError(f"cannot read {path}", why=error.strerror or str(error)) from error
+    _compare(path, hashlib.new(algorithm, content, usedforsecurity=False).hexdigest(), digest, algorithm)
+    return content
+
+
 def check(path: Path, sha256: str) -> None:
     try:
         with path.open("rb") as file:
             found = hashlib.file_digest(file, "sha256").hexdigest()
     except OSError as error:
         raise DataError(f"cannot read {path}", why=error.strerror or str(error)) from error
-    if found != sha256:
+    _compare(path, found, sha256)
+
+
+def _compare(path: Path, found: str, known: str, algorithm: str = "sha256") -> None:
+    if found != known:
         raise IntegrityError(
             f"{path} is not the file we know",
-            why=f"its sha256 is {found}, not {sha256}",
+            why=f"its {algorithm} is {found}, not {known}",
             remedy="remove it and run again, or get another copy",
         )
 

@@ -12,7 +12,7 @@ from train import origin
 from train.config import TrainConfig, settle
 from train.data import archives, download, rows
 from train.data.dataset import Dataset, Split
-from train.data.pictures import CHUNK, Pictures
+from train.data.pictures import Pictures
 from train.errors import DataError
 from train.order import stream
 
@@ -93,7 +93,7 @@ def _prepare(tables: Mapping[str, Any], names: tuple[str, ...], source: str, con
     for use, part in parts.items():
         pictures = replace(part.pictures, size=size, center=config.center)
         array = held and not (use == "train" and config.resized and config.augment)
-        splits[use] = Split(_read(pictures) if array else pictures, part.labels)
+        splits[use] = Split(pictures.read() if array else pictures, part.labels)
     return Dataset(
         splits["train"], splits["test"], names, source, splits.get("validation"), tuple(warnings), tuple(notes)
     )
@@ -127,7 +127,7 @@ def _look(use: str, table: Any, source: str, notes: list[str], *, skip: bool) ->
     if not len(good):
         raise DataError(f"the {use} split of {source} has no image that can be used")
     pictures = replace(pictures, digests=tuple(one.digest for one in found))
-    labels = np.asarray(table.with_format("arrow")[:][rows.LABEL].to_numpy(), np.int32)
+    labels = rows.read_labels(table).astype(np.int32)
     pictures = pictures.take(good) if troubles else pictures
     return _Part(pictures, labels[good], {one.shape for one in found if not one.trouble})
 
@@ -173,10 +173,3 @@ def _compare(parts: Mapping[str, _Part], source: str) -> list[str]:
         for use, count in shared.items()
         if use != "train" and count
     ]
-
-
-def _read(pictures: Pictures) -> NDArray[np.uint8]:
-    array = np.empty(pictures.shape, np.uint8)
-    for start in range(0, len(array), CHUNK):
-        array[start : start + CHUNK] = pictures[start : start + CHUNK]
-    return array

@@ -70,6 +70,23 @@ class Pictures:
         indices = range(*chosen.indices(len(self))) if isinstance(chosen, slice) else chosen
         return self._map(indices, lambda _, image: images.fit(image, self.size, self.center))
 
+    def read(self, *, exactly: bool = False) -> NDArray[np.uint8]:
+        """Return all images as one array; with `exactly`, raise a DataError if one has another shape."""
+
+        def use(index: int, image: Any) -> NDArray[np.uint8]:
+            shape = (image.height, image.width, len(image.getbands()))
+            if exactly and shape != self.size:
+                raise DataError(
+                    f"cannot use row {index} of {self.place}", why=f"the image has shape {shape}, not {self.size}"
+                )
+            return images.fit(image, self.size, self.center)
+
+        array = np.empty(self.shape, np.uint8)
+        for start in range(0, len(self), CHUNK):
+            part = range(start, min(start + CHUNK, len(self)))
+            array[start : part.stop] = self._map(part, use)
+        return array
+
     def crop(self, chosen: NDArray[np.int64], seed: int, epoch: int, *, flip: bool) -> NDArray[np.uint8]:
         """Return random parts of some images, scaled to `size`: a function of (seed, epoch, example) alone."""
 

@@ -11,6 +11,9 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
+import numpy as np
+from numpy.typing import NDArray
+
 from train import origin
 from train.errors import DataError
 
@@ -39,13 +42,13 @@ def open_folder(folder: Path, cache: Path, *, image: str = "", label: str = "", 
     """
     names = origin.list_files(folder)
     if "dataset_dict.json" in names or "state.json" in names:
-        return _choose_columns(_open_saved(folder), folder, image, label)
+        return choose_columns(open_saved(folder), folder, image, label)
     for kind in ("parquet", "arrow"):
         if files := [name for name in names if name.endswith(f".{kind}")]:
             groups = group_files(files, folder)
             wanted = set(given) | set(SPLITS.values()) if given or "train" in groups else groups.keys()
             groups = {split: paths for split, paths in groups.items() if split in wanted}
-            return _choose_columns(_open_files(kind, groups, folder, cache), folder, image, label)
+            return choose_columns(open_files(kind, groups, folder, cache), folder, image, label)
     return _open_images(folder, [name for name in names if Path(name).suffix.lower() in origin.SUFFIXES], given)
 
 
@@ -115,7 +118,18 @@ def group_files(names: Iterable[str], folder: Path) -> dict[str, list[Path]]:
     return dict(found)
 
 
-def _open_saved(folder: Path) -> dict[str, Any]:
+def find_parquet(folder: Path, split: str) -> list[Path]:
+    """Return the Parquet files of a split in the layouts of the Hub; raises a DataError if a part is missing."""
+    patterns = (f"{split}-*.parquet", f"{split}.parquet", f"{split}/*.parquet")
+    places = (sorted(folder.glob(parent + pattern)) for parent in ("", "data/", "*/") for pattern in patterns)
+    files = next(filter(None, places), [])
+    told = re.search(r"-of-(\d+)\.", files[0].name) if files else None
+    if told and int(told[1]) != len(files):
+        raise DataError(f"{files[0].parent} holds {len(files)} of {int(told[1])} files of {split}")
+    return files
+
+
+def open_saved(folder: Path) -> dict[str, Any]:
     import datasets
 
     with explain(folder):
@@ -123,7 +137,7 @@ def _open_saved(folder: Path) -> dict[str, Any]:
         return dict(loaded) if isinstance(loaded, datasets.DatasetDict) else {"train": loaded}
 
 
-def _open_files(kind: str, files: Mapping[str, list[Path]], folder: Path, cache: Path) -> dict[str, Any]:
+def open_files(kind: str, files: Mapping[str, list[Path]], folder: Path, cache: Path) -> dict[str, Any]:
     import datasets
 
     datasets.disable_progress_bars()
@@ -150,8 +164,11 @@ def explain(place: object) -> Iterator[None]:
         ) from error
 
 
-def _choose_columns(tables: Mapping[str, Any], folder: Path, image: str, label: str) -> Tables:
-    """Return the tables with the two columns that are named, or have the types of images and labels."""
+def choose_columns(tables: Mapping[str, Any], folder: Path, image: str, label: str, *, whole: bool = False) -> Tables:
+    """Return the tables with the two columns that are named, or have the types of images and labels.
+
+    With `whole`, labels must be whole numbers, and stay as they are.
+    """
     import datasets
 
     features = next(iter(tables.values())).features
@@ -169,7 +186,7 @@ def _choose_columns(tables: Mapping[str, Any], folder: Path, image: str, label: 
             part = table.select_columns([image, label] if image != label else [image])
             part = part.rename_columns({image: IMAGE, label: LABEL})
             chosen[split] = part.cast_column(IMAGE, datasets.Image(decode=False))
-    return _number_labels(chosen, folder)
+    return _check_labels(chosen, folder) if whole else _number_labels(chosen, folder)
 
 
 def _is_image(kind: Any) -> bool:
@@ -189,13 +206,26 @@ def _choose(what: str, found: list[str], features: Mapping[str, Any], folder: Pa
     )
 
 
-def _number_labels(tables: Mapping[str, Any], folder: Path) -> Tables:
-    """Replace labels of any kind by numbers from 0, in the order of their names or values."""
+def read_labels(table: Any) -> NDArray[np.int64]:
+    labels: NDArray[np.int64] = table.with_format("arrow")[:][LABEL].to_numpy()
+    return labels
+
+
+def _check_labels(tables: Mapping[str, Any], folder: Path) -> Tables:
+    import pyarrow as pa
+
+    for table in tables.values():
+        kind = table.data.column(LABEL).type
+        if not pa.types.is_integer(kind):
+            raise DataError(f"cannot read {folder}", why=f"its labels are of type {kind}, not whole numbers")
+    _require_labels({split: list(table[LABEL]) for split, table in tables.items()}, tables, folder)
+    return Tables(tables, ())
+
+
+def _require_labels(columns: Mapping[str, list[Any]], tables: Mapping[str, Any], folder: Path) -> None:
     import datasets
 
-    columns = {split: table.with_format("arrow")[:][LABEL].to_pylist() for split, table in tables.items()}
-    kind = next(iter(tables.values())).features[LABEL]
-    named = isinstance(kind, datasets.ClassLabel)
+    named = isinstance(next(iter(tables.values())).features[LABEL], datasets.ClassLabel)
     for split, column in columns.items():
         missing = [row for row, value in enumerate(column) if value is None or (named and value == -1)]
         if missing:
@@ -204,6 +234,16 @@ def _number_labels(tables: Mapping[str, Any], folder: Path) -> Tables:
                 why=f"{len(missing)} of {len(column)} rows have none; rows are counted from 0",
                 remedy="leave these rows out, or name other splits by --split",
             )
+
+
+def _number_labels(tables: Mapping[str, Any], folder: Path) -> Tables:
+    """Replace labels of any kind by numbers from 0, in the order of their names or values."""
+    import datasets
+
+    columns = {split: table.with_format("arrow")[:][LABEL].to_pylist() for split, table in tables.items()}
+    _require_labels(columns, tables, folder)
+    kind = next(iter(tables.values())).features[LABEL]
+    named = isinstance(kind, datasets.ClassLabel)
     if named:
         return Tables(tables, tuple(kind.names))
     values = sorted({value for column in columns.values() for value in column})

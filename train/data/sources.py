@@ -1,11 +1,13 @@
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from train.config import TrainConfig, name_classes, read_table, settle
-from train.data import cifar, download, idx, matlab, own, tables
+from train.data import cifar, download, idx, matlab, own, rows
 from train.data.dataset import Dataset, Split, check
+from train.data.pictures import Pictures
 from train.errors import DataError, UsageError
 
 Splits = tuple[Split, Split]
@@ -77,10 +79,10 @@ def read_local(config: TrainConfig, folder: Path) -> Splits:
 
 
 def _read_tables(config: TrainConfig, folder: Path) -> Splits | None:
-    if tables.find_parquet(folder, "train"):
+    if rows.find_parquet(folder, "train"):
         return _read_parquet(config, folder)
-    if tables.find_saved(folder, "train"):
-        return _read_saved(config, folder)
+    if (folder / "dataset_dict.json").is_file():
+        return _read_rows(config, folder, rows.open_saved(folder))
     facts = read_sources()[config.dataset]["hub"]
     cached = download.find_in_hub_cache(facts["repository"], _patterns(config), folder)
     return _read_parquet(config, cached / facts["folder"]) if cached else None
@@ -139,36 +141,37 @@ def _patterns(config: TrainConfig) -> list[str]:
 
 
 def _read_parquet(config: TrainConfig, folder: Path) -> Splits:
+    names = [name for names in _parts(config) for name in names]
+    files = {name: rows.find_parquet(folder, name) for name in names}
+    missing = [name for name in names if not files[name]]
+    if missing:
+        raise DataError(f"{folder} holds no {missing[0]}-*.parquet")
+    return _read_rows(config, folder, rows.open_files("parquet", files, folder, Path(config.cache_dir)))
+
+
+def _read_rows(config: TrainConfig, folder: Path, found: Mapping[str, Any]) -> Splits:
+    import datasets
+
     columns = read_sources()[config.dataset]["columns"]
 
-    def find(name: str) -> list[Path]:
-        files = tables.find_parquet(folder, name)
-        if not files:
-            raise DataError(f"{folder} holds no {name}-*.parquet")
-        return files
-
     def read(names: tuple[str, ...]) -> Split:
-        files = [file for name in names for file in find(name)]
-        return tables.read_parquet(files, columns["image"], columns[config.labels])
+        missing = [name for name in names if name not in found]
+        if missing:
+            raise DataError(f"{folder} holds no split {missing[0]}")
+        with rows.explain(folder):
+            joined = datasets.concatenate_datasets([found[name] for name in names])
+        use = names[0]
+        chosen = rows.choose_columns({use: joined}, folder, columns["image"], columns[config.labels], whole=True)
+        pictures = Pictures(chosen.splits[use], f"the {use} split of {folder}", size=config.shape)
+        labels = rows.read_labels(chosen.splits[use])
+        # A label out of range stays out of range.
+        return Split(pictures.read(exactly=True), np.clip(labels, -1, np.iinfo(np.int32).max).astype(np.int32))
 
     train, test = _parts(config)
     return read(train), read(test)
 
 
-def _read_saved(config: TrainConfig, folder: Path) -> Splits:
-    columns = read_sources()[config.dataset]["columns"]
-
-    def find(name: str) -> Path:
-        found = tables.find_saved(folder, name)
-        if not found:
-            raise DataError(f"{folder} holds no split {name}")
-        return found
-
-    train, test = ([find(name) for name in names] for names in _parts(config))
-    image, label = columns["image"], columns[config.labels]
-    return tables.read_saved(train, image, label), tables.read_saved(test, image, label)
-
-
 def _read_matlab(config: TrainConfig, folder: Path) -> Splits:
     train, test = ([folder / f"{name}_32x32.mat" for name in names] for names in _parts(config))
-    return matlab.read(train), matlab.read(test)
+    digests = read_sources()["svhn"]["matlab"]
+    return matlab.read(train, digests), matlab.read(test, digests)

@@ -27,7 +27,6 @@ from train.data import (
     idx,
     load,
     sources,
-    tables,
 )
 from train.data.dataset import check
 from train.errors import DataError, IntegrityError
@@ -184,19 +183,34 @@ def test_idx_files_of_fashion_mnist(tmp_path: Path, compress: bool, place: str) 
 
 @pytest.mark.parametrize("compress", [True, False])
 @pytest.mark.parametrize("kind", [np.uint8, np.float64])
-def test_matlab_files_of_svhn(tmp_path: Path, kind: Any, compress: bool) -> None:
+def test_matlab_files_of_svhn(tmp_path: Path, kind: Any, compress: bool, table: dict[str, Any]) -> None:
     from scipy.io import savemat
 
     splits = {name: make_split(count) for name, count in (("train", 10), ("test", 4), ("extra", 6))}
     for name, split in splits.items():
         labels = np.where(split.labels == 0, 10, split.labels)[:, None].astype(kind)
         content = {"X": split.images.transpose(1, 2, 3, 0), "y": labels}
-        savemat(tmp_path / f"{name}_32x32.mat", content, do_compression=compress)
+        path = tmp_path / f"{name}_32x32.mat"
+        savemat(path, content, do_compression=compress)
+        table["svhn"]["matlab"][path.name] = hashlib.sha256(path.read_bytes()).hexdigest()
     dataset = load(parse(["svhn", "--data-dir", str(tmp_path)]))
     assert_same(dataset.train, splits["train"])
     assert_same(dataset.test, splits["test"])
     more = load(parse(["svhn", "--extra", "--data-dir", str(tmp_path)]))
     assert_same(more.train.take(np.arange(10, 16)), splits["extra"])
+
+
+def test_a_matlab_file_that_was_not_published_is_never_parsed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    import scipy.io
+
+    def refuse(*_: Any, **__: Any) -> None:
+        raise AssertionError
+
+    monkeypatch.setattr(scipy.io, "loadmat", refuse)
+    for name in ("train", "test"):
+        (tmp_path / f"{name}_32x32.mat").write_bytes(b"anything")
+    with pytest.raises(IntegrityError, match=r"train_32x32\.mat is not the file we know"):
+        load(parse(["svhn", "--data-dir", str(tmp_path)]))
 
 
 class Evil:
@@ -245,9 +259,10 @@ def test_a_corrupt_parquet_file(tmp_path: Path, content: bytes) -> None:
 
 
 def test_a_parquet_file_with_other_columns(tmp_path: Path) -> None:
-    path = write_parquet(tmp_path, "train-0.parquet", make_split(3), "picture", "label")
-    with pytest.raises(DataError, match="cannot read"):
-        tables.read_parquet([path], "img", "label")
+    for name in ("train", "test"):
+        write_parquet(tmp_path, f"{name}-0.parquet", make_split(3), "picture", "label")
+    with pytest.raises(DataError, match="has no column img in its split train"):
+        load(parse(["cifar10", "--data-dir", str(tmp_path)]))
 
 
 def test_a_folder_without_data_says_what_was_looked_for(tmp_path: Path) -> None:

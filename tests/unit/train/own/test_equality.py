@@ -1,0 +1,91 @@
+"""The same images as files and under a known name give the same weights, and files resume to the bit."""
+
+import io
+import json
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from tests import loaded
+from tests.unit.train.test_data import write_parquet
+from train import images
+from train.cli import main, parse
+from train.config import read_table
+from train.data import Split, sources
+
+pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("no_drawing")]
+
+ROOT = Path(__file__).parents[4]
+CIFAR = ROOT.parent / "shared" / "data" / "cifar10"
+NAMES = read_table("data/sources")["cifar10"]["names"]
+COUNTS = {"train": 60, "test": 20}
+"""Images of each class."""
+
+OPTIONS = ("--depth", "10", "--recipe", "quick", "--epochs", "4", "--batch-size", "64", "--threads", "2")
+OPTIONS += ("--checkpoint-every", "3", "--progress", "plain")
+
+
+def read_pixels(split: str) -> Split:
+    """Return images of CIFAR-10 if this machine has them, else digits of the same shape."""
+    if not CIFAR.is_dir():
+        whole = getattr(sources.load_digits(), split)
+        grown = [images.fit(np.asarray(image * 15, np.uint8), (32, 32, 3)) for image in whole.images]
+        return Split(np.stack(grown), whole.labels)
+    import pyarrow.parquet as pq
+
+    table = pq.read_table(next(CIFAR.rglob(f"{split}-*.parquet")))
+    rows = table.slice(0, 3000).to_pylist()
+    array = np.stack([np.asarray(Image.open(io.BytesIO(row["img"]["bytes"]))) for row in rows])
+    return Split(array, np.array([row["label"] for row in rows], np.int32))
+
+
+def order_by_class(split: Split, count: int) -> Split:
+    return split.take(np.concatenate([np.flatnonzero(split.labels == label)[:count] for label in range(10)]))
+
+
+@pytest.fixture(scope="module")
+def places(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
+    """Write the same images as PNG files by class and as the Parquet files of a known data set."""
+    folder = tmp_path_factory.mktemp("made")
+    for name, count in COUNTS.items():
+        split = order_by_class(read_pixels(name), count)
+        write_parquet(folder / "tables", f"{name}-00000-of-00001.parquet", split, "img", "label")
+        for number, (image, label) in enumerate(zip(split.images, split.labels, strict=True)):
+            path = folder / "photos" / name / NAMES[label] / f"{number:05d}.png"
+            path.parent.mkdir(parents=True, exist_ok=True)
+            Image.fromarray(image).save(path)
+    return folder / "photos", folder / "tables"
+
+
+def run(out: Path, dataset: str, *options: str) -> dict[str, Any]:
+    arguments = [dataset, *OPTIONS, *options, "--out", str(out), "--cache-dir", str(out / "cache")]
+    assert main(arguments) == 0
+    manifest: dict[str, Any] = json.loads((parse(arguments).run_dir / "manifest.json").read_text(encoding="utf-8"))
+    return manifest
+
+
+def test_files_give_the_weights_of_the_known_data_set(places: tuple[Path, Path], tmp_path: Path) -> None:
+    photos, tables = places
+    own, known = run(tmp_path, str(photos)), run(tmp_path, "cifar10", "--data-dir", str(tables))
+    assert own["data"]["sha256"] == known["data"]["sha256"]
+    assert own["weights_sha256"] == known["weights_sha256"]
+    assert own["result"]["test_accuracy"] == known["result"]["test_accuracy"]
+    assert own["environment"]["class_names"] == known["environment"]["class_names"]
+
+
+@pytest.mark.parametrize("options", [(), ("--crop", "resized", "--image-size", "24")])
+def test_killed_runs_on_files_end_with_the_same_bits(
+    places: tuple[Path, Path], tmp_path: Path, options: tuple[str, ...]
+) -> None:
+    whole = run(tmp_path / "whole", str(places[0]), *options)
+    arguments = [str(places[0]), *OPTIONS, *options, "--out", str(tmp_path / "killed")]
+    words = [loaded.start(), "-m", "tests.unit.train.killing", "0", "3", *arguments]
+    done = subprocess.run(words, check=True, capture_output=True, text=True)
+    assert "killed 3\n" in done.stdout
+    killed = json.loads((parse(arguments).run_dir / "manifest.json").read_text(encoding="utf-8"))
+    assert killed["resumed_after"]
+    assert killed["weights_sha256"] == whole["weights_sha256"]
