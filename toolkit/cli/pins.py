@@ -94,41 +94,14 @@ def lock(
     The run-time set of these versions (without --cuda the CPU set) is named too. If the clone has none, it is resolved
     from the version table, with hashes, and written to docker/requirements.
     """
-    from dataclasses import replace
-
     from toolkit import lock as locking
-    from toolkit.errors import CheckError
-    from toolkit.versions import find_locked, load_table, plan_set
     from toolkit.wheel import request as requests
 
-    console, settings = session.console, session.settings
-    path, table = Path(locking.FILE), load_table()
-    runtime = plan_set(table, settings.tensorflow, settings.python, settings.cuda, settings.cudnn)
-    spec = requests.resolve_spec(settings, compute_capability or ())
-    locked = locking.read(path)
-    if check and locked is None:
-        raise CheckError(f"there is no {path}", remedy="write it: toolkit lock")
-    if not check and not find_locked(table, settings.tensorflow, settings.python, settings.cuda, settings.cudnn):
-        from toolkit.versions import sets
-
-        with console.timed("set", runtime.requirements):
-            sets.lock_set(runtime, table, day=exclude_newer or table.updated, ca_bundle=settings.ca_bundle)
-        spec = requests.resolve_spec(settings, compute_capability or ())
-    images = requests.find_images(settings, required=False)
-    # Only the writer of the old lock knows why its day was chosen, so a new lock keeps it.
-    present = requests.collect_pins(spec, table, images, locked, apt_snapshot)
-    if check:
-        assert locked is not None  # noqa: S101 - raised above
-        locking.require_fit(locked, present)
-        shown = locked
-    else:
-        if not present.pins["tensorflow-commit"]:
-            commit = locking.ask_commit(spec.tensorflow)
-            present = replace(present, pins={**present.pins, "tensorflow-commit": commit})
-        named = locking.name_set(runtime.requirements)
-        present = replace(present, sets={name: value for name, value in named.items() if name not in present.pins})
-        locking.write(path, present)
-        shown = present
+    console, path = session.console, Path(locking.FILE)
+    request = requests.LockRequest(
+        settings=session.settings, capabilities=compute_capability or (), apt_snapshot=apt_snapshot, day=exclude_newer
+    )
+    shown = requests.check_lock(request, path) if check else requests.write_lock(request, path, console)
     lines = [f"{path}: {len(shown.pins) - len(shown.floating)} of {len(shown.pins)} pins, inputs {shown.rung}"]
     lines += [f"  run-time set {name}" for name in shown.sets]
     console.result(

@@ -6,11 +6,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from toolkit import digest, lock
-from toolkit.errors import EngineError, PreflightError, UnsupportedError, UsageError
+from toolkit.console import Console
+from toolkit.errors import CheckError, EngineError, PreflightError, UnsupportedError, UsageError
 from toolkit.lock import Lock
 from toolkit.settings import Settings
-from toolkit.versions import Spec, Table, load_table
+from toolkit.versions import Spec, Table, find_locked, load_table, plan_set
 from toolkit.versions import resolve as resolve_versions
+from toolkit.versions.sets import lock_set
 from toolkit.wheel import processor
 from toolkit.wheel.plan import IMAGE_SCHEME, BuildContext, BuildOptions, WheelPlan, plan
 
@@ -134,6 +136,55 @@ def collect_pins(spec: Spec, table: Table, images: EngineImages, locked: Lock | 
         apt_snapshot=apt_snapshot or pins.get("apt-snapshot", ""),
         commit=pins.get("tensorflow-commit", ""),
     )
+
+
+@dataclass(frozen=True, kw_only=True)
+class LockRequest:
+    settings: Settings
+    capabilities: Sequence[str] = ()
+    apt_snapshot: str = ""
+    day: str = ""  # packages that are newer are not taken into a new run-time set; empty: the table's day
+
+    @property
+    def versions(self) -> tuple[str, str, str, str]:
+        return self.settings.tensorflow, self.settings.python, self.settings.cuda, self.settings.cudnn
+
+
+def check_lock(request: LockRequest, path: Path) -> Lock:
+    """Return the lock in a file. Raises CheckError: there is none, or it differs from the present pins."""
+    plan_set(load_table(), *request.versions)
+    resolve_spec(request.settings, request.capabilities)
+    locked = lock.read(path)
+    if locked is None:
+        raise CheckError(f"there is no {path}", remedy="write it: toolkit lock")
+    lock.require_fit(locked, _collect_present(request, locked))
+    return locked
+
+
+def write_lock(request: LockRequest, path: Path, console: Console) -> Lock:
+    """Write a lock and return it. The run-time set of its versions is made first, if the clone has none."""
+    table, settings = load_table(), request.settings
+    runtime = plan_set(table, *request.versions)
+    resolve_spec(settings, request.capabilities)
+    locked = lock.read(path)
+    if not find_locked(table, *request.versions):
+        with console.timed("set", runtime.requirements):
+            lock_set(runtime, table, day=request.day or table.updated, ca_bundle=settings.ca_bundle)
+    present = _collect_present(request, locked)
+    if not present.pins["tensorflow-commit"]:
+        commit = lock.ask_commit(present.spec["tensorflow"])
+        present = replace(present, pins={**present.pins, "tensorflow-commit": commit})
+    named = lock.name_set(runtime.requirements)
+    present = replace(present, sets={name: value for name, value in named.items() if name not in present.pins})
+    lock.write(path, present)
+    return present
+
+
+def _collect_present(request: LockRequest, locked: Lock | None) -> Lock:
+    spec = resolve_spec(request.settings, request.capabilities)
+    images = find_images(request.settings, required=False)
+    # Only the writer of the old lock knows why its day was chosen, so a new lock keeps it.
+    return collect_pins(spec, load_table(), images, locked, request.apt_snapshot)
 
 
 def find_source(text: str) -> BuildContext:
