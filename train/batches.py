@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from train.config import Schedule, TrainConfig
 from train.data import Dataset, Pictures
+from train.mixing import cut_out, draw_places, mix
 from train.order import count_steps, locate, select, stream
 
 
@@ -50,8 +51,11 @@ def augment(images: Images, draws: NDArray[np.uint8], pad: int, fill: NDArray[np
 WARM_UP = 0.3
 
 
-def rate_at(schedule: Schedule, highest: float, step: int, total: int) -> float:
-    done = step / max(1, total)
+def rate_at(schedule: Schedule, highest: float, step: int, total: int, *, warm_up: int = 0) -> float:
+    """Return the learning rate of a step. It first rises for `warm_up` steps (Goyal et al., arXiv 1706.02677)."""
+    if step < warm_up:
+        return highest * (step + 1) / warm_up
+    done = (step - warm_up) / max(1, total - warm_up)
     match schedule:
         case "constant":
             return highest
@@ -102,21 +106,29 @@ class Batches:
         epoch, _ = locate(step, examples, self.config.batch_size)
         return chosen, draw_augmentation(self.augmentation, self.config.seed, epoch, examples)[chosen]
 
-    def make(self, step: int) -> tuple[NDArray[np.uint8], NDArray[np.int32]]:
+    def make(self, step: int) -> tuple[NDArray[np.uint8], NDArray[np.int32] | NDArray[np.float32]]:
+        """Return the images of a step, and their labels (batch,), or with mixup their targets (batch, classes)."""
+        config, examples = self.config, len(self.dataset.train)
+        epoch, _ = locate(step, examples, config.batch_size)
+        chosen, fill = self.indices(step), np.rint(self.dataset.mean).astype(np.uint8)
+        images, labels = self._augment(step, epoch, fill), self.dataset.train.labels[chosen]
+        if config.cutout:
+            images = cut_out(images, draw_places(config.seed, epoch, chosen, examples), config.cutout, fill)
+        if not config.mixup:
+            return images, labels
+        return mix(images, np.eye(config.classes, dtype=np.float32)[labels], config.mixup, config.seed, step)
+
+    def _augment(self, step: int, epoch: int, fill: NDArray[np.uint8]) -> NDArray[np.uint8]:
         images = self.dataset.train.images
         if self.augmentation and self.config.resized and isinstance(images, Pictures):
-            chosen, (epoch, _) = self.indices(step), locate(step, len(images), self.config.batch_size)
-            cropped = images.crop(chosen, self.config.seed, epoch, flip=self.augmentation.flip)
-            return cropped, self.dataset.train.labels[chosen]
+            return images.crop(self.indices(step), self.config.seed, epoch, flip=self.augmentation.flip)
         chosen, draws = self.choose(step)
-        images, labels = self.dataset.train.images[chosen], self.dataset.train.labels[chosen]
-        if not self.augmentation:
-            return images, labels
-        fill = np.rint(self.dataset.mean).astype(np.uint8)
-        return augment(images, draws, self.augmentation.pad, fill), labels
+        found: NDArray[np.uint8] = images[chosen]
+        return augment(found, draws, self.augmentation.pad, fill) if self.augmentation else found
 
     def rate(self, step: int) -> float:
-        return rate_at(self.config.schedule, self.config.learning_rate, step, self.total)
+        warm_up = round(self.config.warm_up * self.steps_per_epoch)
+        return rate_at(self.config.schedule, self.config.learning_rate, step, self.total, warm_up=warm_up)
 
     def iterate(self, start: int, *, resident: bool = False) -> Iterator[Batch]:
         """Yield each batch from step `start` on, as `make` returns it, or as `choose` does with `resident`."""

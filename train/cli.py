@@ -8,6 +8,7 @@ from typing import Annotated, Any, TextIO
 import typer
 
 from train.config import (
+    ClassWeights,
     Crop,
     Kernels,
     Labels,
@@ -98,13 +99,32 @@ def _collect(  # noqa: PLR0917
     optimizer: Annotated[Optimizer | None, _training("Update rule.")] = None,
     learning_rate: Annotated[float | None, _training("Highest learning rate.")] = None,
     momentum: Annotated[float | None, _training("Momentum, or Adam's first decay.")] = None,
-    weight_decay: Annotated[float | None, _training("L2 penalty, added to the gradient.")] = None,
+    weight_decay: Annotated[
+        float | None, _training("L2 penalty, added to the gradient; adamw shrinks weights.")
+    ] = None,
     schedule: Annotated[Schedule | None, _training("Learning rate over time.")] = None,
     augment: Annotated[bool | None, _training("Pad, crop and (where it makes sense) mirror.")] = None,
     crop: Annotated[
         Crop, _training("Shift images, or take random parts of them, resized; auto goes by their size.")
     ] = "auto",
     flip: Annotated[bool, _training("Mirror images, where the data set does not forbid it.")] = True,
+    warm_up: Annotated[float, _training("Epochs in which the learning rate rises to its highest.")] = 0.0,
+    label_smoothing: Annotated[float, _training("Share of a target that all classes get.")] = 0.0,
+    class_weights: Annotated[
+        ClassWeights, _training("balanced: the fewer images a class has, the more each of them counts.")
+    ] = "equal",
+    cutout: Annotated[int, _training("Fill a square of so many pixels in each training image.")] = 0,
+    mixup: Annotated[
+        float, _training("Mix pairs of images; the parameter of the beta distribution, such as 0.2.")
+    ] = 0.0,
+    decay_norms: Annotated[bool, _training("Weight decay also of norms and biases.")] = True,
+    clip_norm: Annotated[float, _training("Highest norm of the gradient of all weights; 0 means any.")] = 0.0,
+    accumulate: Annotated[int, _training("Parts of a batch that are run one after the other, to save memory.")] = 1,
+    ema: Annotated[
+        float, _training("Evaluate running averages of the weights, which keep this share at each step, such as 0.999.")
+    ] = 0.0,
+    best: Annotated[bool, _training("End with the weights of the epoch with the best validation accuracy.")] = False,
+    patience: Annotated[int, _training("Stop after so many epochs without a better validation accuracy.")] = 0,
     seed: Annotated[int, _training("Source of all randomness.")] = 0,
     memory: Annotated[Memory, _speed("How dense blocks keep or recompute their maps.")] = "shared",
     recompute_blocks: Annotated[

@@ -16,13 +16,14 @@ import yaml
 from train import origin, presets
 from train.errors import UsageError
 
-Optimizer = Literal["sgd", "adam"]
+Optimizer = Literal["sgd", "adam", "adamw"]
 Schedule = Literal["steps", "one-cycle", "cosine", "constant"]
 Memory = Literal["plain", "recompute", "shared"]
 Precision = Literal["float32", "mixed_float16", "mixed_bfloat16", "float64"]
 Loop = Literal["function", "fit", "eager"]
 Labels = Literal["fine", "coarse"]
 Kernels = Literal["stock", "native", "auto"]
+ClassWeights = Literal["equal", "balanced"]
 Progress = Literal["auto", "plain", "quiet"]
 Crop = Literal["auto", "shift", "resized"]
 
@@ -46,6 +47,17 @@ LATER: Final = {
     "flip": True,
     "skip_broken": False,
     "by_size": False,
+    "warm_up": 0.0,
+    "label_smoothing": 0.0,
+    "class_weights": "equal",
+    "cutout": 0,
+    "mixup": 0.0,
+    "decay_norms": True,
+    "clip_norm": 0.0,
+    "accumulate": 1,
+    "ema": 0.0,
+    "best": False,
+    "patience": 0,
 }
 """Fields that older runs lack, with the values that these runs used. The digest leaves out fields with these values."""
 
@@ -115,6 +127,17 @@ class TrainConfig:
     crop: Crop = "auto"
     flip: bool = True
     seed: int = 0
+    warm_up: float = 0.0
+    label_smoothing: float = 0.0
+    class_weights: ClassWeights = "equal"
+    cutout: int = 0
+    mixup: float = 0.0
+    decay_norms: bool = True
+    clip_norm: float = 0.0
+    accumulate: int = 1
+    ema: float = 0.0
+    best: bool = False
+    patience: int = 0
 
     memory: Memory = "shared"
     recompute_blocks: tuple[int, ...] = ()
@@ -157,11 +180,22 @@ class TrainConfig:
                 )
 
     def _check_numbers(self) -> None:
-        for name in ("growth", "epochs", "keep", "log_every"):
+        for name in ("growth", "epochs", "keep", "log_every", "accumulate"):
             _require(name, getattr(self, name), at_least=1)
-        for name in ("steps", "batch_size", "validation", "checkpoint_every", "threads", "seed", "image_size"):
+        counts = (
+            "steps",
+            "batch_size",
+            "validation",
+            "checkpoint_every",
+            "threads",
+            "seed",
+            "image_size",
+            "cutout",
+            "patience",
+        )
+        for name in counts:
             _require(name, getattr(self, name), at_least=0)
-        for name in ("memory_budget", "weight_decay"):
+        for name in ("memory_budget", "weight_decay", "warm_up", "mixup", "clip_norm"):
             _require(name, getattr(self, name), at_least=0)
             if not math.isfinite(getattr(self, name)):
                 raise UsageError(f"--{name.replace('_', '-')} must be a number, not {getattr(self, name)}")
@@ -169,10 +203,15 @@ class TrainConfig:
             raise UsageError(f"--seed must be less than {2**31}, not {self.seed}")
         if not 0 < self.learning_rate < 100:
             raise UsageError(f"the learning rate must be between 0 and 100, not {self.learning_rate}")
-        if not 0 <= self.dropout < 1:
-            raise UsageError(f"--dropout is the share of values dropped, in [0, 1), not {self.dropout}")
-        if not 0 <= self.momentum < 1:
-            raise UsageError(f"--momentum must lie in [0, 1), not {self.momentum}")
+        shares = {
+            "dropout": "is the share of values dropped",
+            "label_smoothing": "is the share of a target that all classes get",
+            "ema": "is the share of its old value that an average keeps at each step",
+            "momentum": "is the share of the last update that is kept",
+        }
+        for name, meaning in shares.items():
+            if not 0 <= getattr(self, name) < 1:
+                raise UsageError(f"--{name.replace('_', '-')} {meaning}, in [0, 1), not {getattr(self, name)}")
         if not 0 < self.compression <= 1:
             raise UsageError(
                 f"--compression is the share of channels a transition keeps, in (0, 1], not {self.compression}"
@@ -206,6 +245,20 @@ class TrainConfig:
             raise UsageError(f"{self.dataset} has no coarse labels", remedy="--labels coarse is for cifar100")
         if self.extra and (self.own or self.dataset != "svhn"):
             raise UsageError(f"{self.dataset} has no extra split", remedy="--extra is for svhn")
+        if self.warm_up and self.schedule == "one-cycle":
+            raise UsageError("--warm-up and --schedule one-cycle both begin with a low rate", remedy="leave one out")
+        if self.batch_size % self.accumulate or (self.accumulate > 1 and not self.batch_size):
+            raise UsageError(
+                f"--accumulate {self.accumulate} cuts a batch into that many equal parts",
+                why=f"the batch size is {self.batch_size or 'auto'}",
+                remedy=f"give a --batch-size that {self.accumulate} divides",
+            )
+        if (self.best or self.patience) and not self.validation:
+            raise UsageError(
+                f"--{'best' if self.best else 'patience'} chooses an epoch, and needs images held out for that",
+                why="the choice by test images would make their accuracy look better than it is",
+                remedy="give --validation N",
+            )
         if self.jit and self.loop == "eager":
             raise UsageError("--jit compiles the step, and --loop eager runs it uncompiled", remedy="leave one out")
         if self.jit and self.stem == "imagenet":

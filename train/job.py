@@ -1,6 +1,5 @@
 import fcntl
 import json
-import math
 import os
 import platform
 import sys
@@ -89,6 +88,8 @@ def _run(config: TrainConfig, dataset: Dataset, stop: process.StopSignal, displa
         result = _describe(config, loop, evaluation, environment, oddities)
         if dataset.validation:
             result["result"] |= {"validation_accuracy": watched.accuracy, "validation_loss": watched.loss}
+        if loop.position.best:
+            result["result"]["best_epoch"] = loop.position.best[0]
         plot.write_confusion(folder, evaluation.confusion, dataset.class_names)
         write_text(folder / reader.MANIFEST, json.dumps(result, indent=1, ensure_ascii=False) + "\n")
         return result
@@ -147,9 +148,13 @@ def _make_loop(
     plot.draw_model(folder / "model.png", config)
     plot.write_summary(folder / "model.txt", model)
     resident = None
-    if form.asynchronous and config.loop == "function" and not isinstance(dataset.train.images, Pictures):
+    is_plain = not (isinstance(dataset.train.images, Pictures) or config.cutout or config.mixup)
+    if form.asynchronous and config.loop == "function" and is_plain:
         resident = parcels.keep(dataset, batches.augmentation, runtime.read_device_limit())
-    training = step.make_train_step(current, rule, config, dataset.mean, dataset.std, form=form)
+    if batches.size % config.accumulate:
+        raise UsageError(f"--accumulate {config.accumulate} does not divide the batch of {batches.size} images")
+    weights = dataset.balance(config.classes) if config.class_weights == "balanced" else ()
+    training = step.make_train_step(current, rule, config, dataset.mean, dataset.std, form=form, class_weights=weights)
     return Loop(
         config,
         batches,
@@ -187,13 +192,13 @@ def _describe(
             "test_accuracy": evaluation.accuracy,
             "test_loss": evaluation.loss,
             "per_class_accuracy": plot.per_class_accuracy(evaluation.confusion),
-            "epochs": math.ceil(position.step / loop.batches.steps_per_epoch),
+            "epochs": loop.epoch,
             "steps": position.step,
             "train_seconds": position.seconds,
             "first_step_seconds": loop.first_step_seconds,
             **({} if peak is None else {"device_peak_bytes": peak}),
         },
-        weights_sha256=digest_weights(loop.state.model),
+        weights_sha256=digest_weights(loop.state.weights),
         resumed_after=position.resumed,
         hardware={"devices": environment["devices"], "cores": count_cores()},
         environment=environment,

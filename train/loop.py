@@ -3,6 +3,7 @@ import math
 import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Protocol, Self
@@ -73,6 +74,10 @@ class Profile:
                 tf.profiler.experimental.stop()
 
 
+class _EarlyEnd(Exception):  # noqa: N818  # it is no error
+    """Ends the loop over batches before the last step."""
+
+
 @dataclass
 class Loop:
     """A run in progress. Each step advances `position`."""
@@ -114,19 +119,44 @@ class Loop:
                 self._close_step(recorder)
             profile.move(start)
             self._began = time.monotonic()
-            batches, count = self.batches.iterate(start, resident=self.resident), self.batches.total - start
-            if self.config.loop == "fit":
-                run_by_fit(self.train_step, batches, report, count)
-            elif self.late:
-                run_late(self.train_step, make_ahead(batches), report, must_end)
-            else:
-                run_by_steps(self.train_step, batches, report)
+            batches = self.batches.iterate(start, resident=self.resident)
+            count = 0 if self.is_over else self.batches.total - start
+            with suppress(_EarlyEnd):
+                if not count:
+                    pass
+                elif self.config.loop == "fit":
+                    run_by_fit(self.train_step, batches, report, count)
+                elif self.late:
+                    run_late(self.train_step, make_ahead(batches), report, must_end)
+                else:
+                    run_by_steps(self.train_step, batches, report)
+        return self._finish()
+
+    def _finish(self) -> Evaluation:
+        """Evaluate the last state if that is not done yet, or take back the best one, and save it."""
+        if self.config.best:
+            self.state.restore_best()
+            self._save()
+            return self.evaluate(self.batches.dataset.watched)
         return self.evaluation or self.evaluate(self.batches.dataset.watched)
+
+    @property
+    def epoch(self) -> int:
+        """The number of the epoch that the last step was in, counted from 1."""
+        return math.ceil(self.position.step / self.batches.steps_per_epoch)
+
+    @property
+    def is_over(self) -> bool:
+        """Whether the run ends here: after its last step, or after too many epochs without a better one."""
+        now = self.position
+        waited = self.epoch - now.best[0] if now.best else 0
+        return now.step == self.batches.total or (0 < self.config.patience <= waited and not now.seen)
 
     def evaluate(self, split: Split) -> Evaluation:
         """Evaluate the model on a split. If asked to stop, save the state and raise an InterruptionError."""
         self.display.begin("evaluating")
-        found = evaluate(self.evaluation_step, split, self.stop)
+        with self.state.evaluating():
+            found = evaluate(self.evaluation_step, split, self.stop)
         if found is None:
             raise self._save_and_stop(self.stop())
         return found
@@ -168,7 +198,9 @@ class Loop:
             self._save()
         elif self._is_saved(step):
             self._save()
-        reason = "" if step == self.batches.total else self.stop()
+        if self.is_over and step < self.batches.total:
+            raise _EarlyEnd
+        reason = "" if self.is_over else self.stop()
         if reason:
             raise self._save_and_stop(reason)
 
@@ -182,7 +214,7 @@ class Loop:
     def _close_epoch(self, evaluation: Evaluation, recorder: Recorder) -> None:
         now = self.position
         record = EpochRecord(
-            epoch=math.ceil(now.step / self.batches.steps_per_epoch),
+            epoch=self.epoch,
             step=now.step,
             learning_rate=self.batches.rate(now.step - 1),
             train_loss=now.loss_sum / now.seen,
@@ -196,6 +228,11 @@ class Loop:
         plot.draw_records(recorder.epochs, self.config, self.folder / "curves.png")
         self.display.show_epoch(record, math.ceil(self.batches.total / self.batches.steps_per_epoch))
         self.position = replace(now, epoch_seconds=0.0, loss_sum=0.0, correct=0, seen=0)
+        found = [evaluation.accuracy, evaluation.loss]
+        if (self.config.best or self.config.patience) and (not now.best or found[0] > now.best[1]):
+            self.position = replace(self.position, best=[self.epoch, *found])
+            if self.config.best:
+                self.state.keep_best()
 
     def _save(self) -> None:
         values, step = self.state.read(), self.position.step
@@ -235,8 +272,6 @@ def run_late(step: TrainStep, batches: Iterable[Batch], report: Report, must_end
 
 
 def run_by_fit(step: TrainStep, batches: Iterator[Batch], report: Report, count: int) -> None:
-    if not count:
-        return
     first = next(batches)
     signature = tuple(tf.TensorSpec.from_tensor(tf.constant(value)) for value in first)
     data = tf.data.Dataset.from_generator(lambda: itertools.chain([first], batches), output_signature=signature)

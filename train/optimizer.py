@@ -15,6 +15,9 @@ from train.native import operations
 
 Update = Callable[[tf.Variable, tf.Tensor, Sequence[tf.Variable], tf.Tensor, tf.Tensor], None]
 
+DecayOf = Callable[[tf.Variable], float]
+"""Returns the weight decay of a weight."""
+
 
 @dataclass(frozen=True)
 class Rule:
@@ -26,10 +29,17 @@ class Rule:
 
 def choose(config: TrainConfig) -> Rule:
     native = config.kernels == "native"
+
+    def decay_of(weight: tf.Variable) -> float:
+        # Kernels have two dimensions and more; biases, and scale and shift of norms, have one.
+        return config.weight_decay if config.decay_norms or weight.shape.rank > 1 else 0.0
+
     if native and config.optimizer == "sgd":
-        return make_native_sgd(config.momentum, config.weight_decay)
+        return make_native_sgd(config.momentum, decay_of)
     rule = make_sgd(config.momentum) if config.optimizer == "sgd" else make_adam(config.momentum, native=native)
-    return _penalize(rule, config.weight_decay)
+    if not config.weight_decay:
+        return rule
+    return _decouple(rule, decay_of) if config.optimizer == "adamw" else _penalize(rule, decay_of)
 
 
 def make_sgd(momentum: float) -> Rule:
@@ -51,14 +61,14 @@ def make_sgd(momentum: float) -> Rule:
     return Rule(("velocity",), update)
 
 
-def make_native_sgd(momentum: float, decay: float) -> Rule:
+def make_native_sgd(momentum: float, decay_of: DecayOf) -> Rule:
     """Return the rule of `make_sgd` with a penalty, whose bits do not depend on how TensorFlow was compiled."""
 
     def update(
         weight: tf.Variable, gradient: tf.Tensor, slots: Sequence[tf.Variable], rate: tf.Tensor, count: tf.Tensor
     ) -> None:
         del count
-        operations.update_by_momentum(weight, slots[0], gradient, rate, momentum=momentum, decay=decay)
+        operations.update_by_momentum(weight, slots[0], gradient, rate, momentum=momentum, decay=decay_of(weight))
 
     return Rule(("velocity",), update)
 
@@ -87,13 +97,28 @@ def make_adam(first_decay: float, *, native: bool = False) -> Rule:
     return Rule(("first", "second"), update)
 
 
-def _penalize(rule: Rule, decay: float) -> Rule:
-    if not decay:
-        return rule
+def _penalize(rule: Rule, decay_of: DecayOf) -> Rule:
+    def update(
+        weight: tf.Variable, gradient: tf.Tensor, slots: Sequence[tf.Variable], rate: tf.Tensor, count: tf.Tensor
+    ) -> None:
+        decay = decay_of(weight)
+        rule.update(weight, gradient + decay * weight if decay else gradient, slots, rate, count)
+
+    return Rule(rule.slots, update)
+
+
+def _decouple(rule: Rule, decay_of: DecayOf) -> Rule:
+    """Return the rule with weights that shrink by rate times decay, apart from their gradient: AdamW.
+
+    Loshchilov and Hutter, arXiv 1711.05101, algorithm 2, with the learning rate as the schedule's multiplier.
+    """
 
     def update(
         weight: tf.Variable, gradient: tf.Tensor, slots: Sequence[tf.Variable], rate: tf.Tensor, count: tf.Tensor
     ) -> None:
-        rule.update(weight, gradient + decay * weight, slots, rate, count)
+        decay = decay_of(weight)
+        if decay:
+            weight.assign_sub(rate * decay * weight)
+        rule.update(weight, gradient, slots, rate, count)
 
     return Rule(rule.slots, update)

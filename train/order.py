@@ -10,7 +10,7 @@ from typing import Final, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-Purpose = Literal["order", "augmentation", "split", "dropout", "weights", "crop"]
+Purpose = Literal["order", "augmentation", "split", "dropout", "weights", "crop", "cutout", "mixup"]
 _PURPOSES: Final[dict[Purpose, int]] = {
     "order": 1,
     "augmentation": 2,
@@ -18,6 +18,8 @@ _PURPOSES: Final[dict[Purpose, int]] = {
     "dropout": 4,
     "weights": 5,
     "crop": 6,
+    "cutout": 7,
+    "mixup": 8,
 }
 
 

@@ -12,16 +12,20 @@ from train.data import Dataset
 from train.runtime import fits_device
 
 Tensors = tuple[tf.Tensor, tf.Tensor, tf.Tensor]
-"""Images, labels as int64 (GPUs have few kernels for int32), and the learning rate as float32."""
+"""Images, labels as int64 (GPUs have few kernels for int32) or targets, and the learning rate as float32."""
 
 
 def pack(images: Any, labels: Any, rate: Any) -> NDArray[np.uint8]:
-    return _join(np.asarray(images, np.uint8), np.asarray(labels, np.int64), np.asarray([rate], np.float32))
+    narrow = np.asarray(labels, np.int64 if np.ndim(labels) == 1 else np.float32)
+    return _join(np.asarray(images, np.uint8), narrow, np.asarray([rate], np.float32))
 
 
-def unpack(parcel: tf.Tensor, shape: tuple[int, ...]) -> Tensors:
-    count, end = int(np.prod(shape)), int(np.prod(shape)) + 8 * shape[0]
-    labels = tf.bitcast(tf.reshape(parcel[count:end], [shape[0], 8]), tf.int64)
+def unpack(parcel: tf.Tensor, shape: tuple[int, ...], classes: int = 0) -> Tensors:
+    """Return the tensors of a parcel with images of this shape, and targets (batch, classes) if there are classes."""
+    dtype, sizes = (tf.float32, [shape[0], classes, 4]) if classes else (tf.int64, [shape[0], 8])
+    count = int(np.prod(shape))
+    end = count + int(np.prod(sizes))
+    labels = tf.bitcast(tf.reshape(parcel[count:end], sizes), dtype)
     return tf.reshape(parcel[:count], shape), labels, tf.bitcast(parcel[end : end + 4], tf.float32)
 
 

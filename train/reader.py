@@ -214,21 +214,23 @@ def check_epochs(record: RunRecord) -> str:
     # With a validation split, each epoch evaluates that split. The test split is then evaluated once, at the end.
     watched = "validation" if "validation_accuracy" in result else "test"
     last = epochs[-1]
+    evaluated = epochs[int(result["best_epoch"]) - 1] if record.config.get("best") else last
     for name, found, recorded in (
         ("steps", last.step, result["steps"]),
-        ("accuracy", last.test_accuracy, result[f"{watched}_accuracy"]),
-        ("loss", last.test_loss, result[f"{watched}_loss"]),
+        ("accuracy", evaluated.test_accuracy, result[f"{watched}_accuracy"]),
+        ("loss", evaluated.test_loss, result[f"{watched}_loss"]),
         ("seconds", last.seconds, result["train_seconds"]),
     ):
         if found != recorded:
-            raise IntegrityError(f"{name} of the last epoch is {found} in {metrics.CSV}, {recorded} in the manifest")
+            which = "last" if evaluated is last else "best"
+            raise IntegrityError(f"{name} of the {which} epoch is {found} in {metrics.CSV}, {recorded} in the manifest")
     drawn = [line for line in lines if line["kind"] == "epoch"]
     for epoch, line in zip(epochs, drawn, strict=False):
         if any(line[name] != value for name, value in asdict(epoch).items()):
             raise IntegrityError(f"epoch {epoch.epoch} of {metrics.CSV} is not that of {metrics.LINES}")
     if len(drawn) != len(epochs):
         raise IntegrityError(f"{metrics.LINES} has {len(drawn)} epochs, {metrics.CSV} has {len(epochs)}")
-    return f"{len(epochs)} epochs, {watched} accuracy {last.test_accuracy:.2%} at the end, as in the manifest"
+    return f"{len(epochs)} epochs, {watched} accuracy {evaluated.test_accuracy:.2%} at the end, as in the manifest"
 
 
 def check_confusion(record: RunRecord) -> str:

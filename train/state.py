@@ -1,5 +1,6 @@
 import hashlib
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 import keras
@@ -14,7 +15,11 @@ from train.reader import COUNTERS, SLOTS, describe_array
 
 @dataclass(frozen=True)
 class State:
-    """The variables of a run."""
+    """The variables of a run.
+
+    If there are running averages (Polyak and Juditsky, SIAM J. Control Optim. 30, 1992), a run evaluates them, and they
+    are its weights in a checkpoint, which keeps those of the model as slots.
+    """
 
     model: keras.Model
     slots: list[list[tf.Variable]]  # the values that the update rule keeps for each trainable weight
@@ -22,13 +27,52 @@ class State:
     loss_scale: tf.Variable  # factor of the loss in half precision
     steady: tf.Variable  # counts the steps without overflow since the scale last changed
     skipped: tf.Variable  # counts the steps whose gradient overflowed
+    ema: float  # the share of its value that a running average keeps at each step
+    averages: dict[str, tf.Variable]  # running averages of all weights, or none
+    best: dict[str, tf.Variable]  # the weights of the best epoch, or none
+
+    @property
+    def weights(self) -> dict[str, tf.Variable]:
+        """The weights that the run evaluates."""
+        return self.averages or name_weights(self.model)
 
     def name_variables(self) -> dict[str, tf.Variable]:
-        named = name_weights(self.model)
+        named = dict(self.weights)
         for variable, slots in zip(self.model.trainable_variables, self.slots, strict=True):
             named |= {f"{SLOTS}{variable.path}/{index}": slot for index, slot in enumerate(slots)}
+        if self.averages:
+            named |= {f"{SLOTS}{path}/trained": weight for path, weight in name_weights(self.model).items()}
+        named |= {f"{SLOTS}{path}/best": weight for path, weight in self.best.items()}
         counters = {name: getattr(self, name) for name in COUNTERS}
         return named | counters
+
+    def average(self) -> None:
+        """Move the running averages after a step."""
+        weights = name_weights(self.model)
+        for path, average in self.averages.items():
+            average.assign(average * self.ema + weights[path] * (1 - self.ema))
+
+    def keep_best(self) -> None:
+        """Take the weights that the run evaluates as those of the best epoch."""
+        for path, weight in self.weights.items():
+            self.best[path].assign(weight)
+
+    def restore_best(self) -> None:
+        for path, weight in self.weights.items():
+            weight.assign(self.best[path])
+
+    @contextmanager
+    def evaluating(self) -> Iterator[None]:
+        """Give the model the weights that the run evaluates, and then its own again."""
+        weights = name_weights(self.model)
+        own = {path: weight.read_value() for path, weight in weights.items()} if self.averages else {}
+        for path in own:
+            weights[path].assign(self.averages[path])
+        try:
+            yield
+        finally:
+            for path, value in own.items():
+                weights[path].assign(value)
 
     def read(self) -> dict[str, NDArray[np.generic]]:
         return {name: variable.numpy() for name, variable in self.name_variables().items()}
@@ -43,7 +87,15 @@ class State:
             variable.assign(values[name])
 
 
-def create(model: keras.Model, rule: Rule, *, initial_scale: float) -> State:
+def create(
+    model: keras.Model, rule: Rule, *, initial_scale: float, ema: float = 0.0, keeps_best: bool = False
+) -> State:
+    """Make the state before the first step. Averages begin as the initial weights."""
+
+    def copy(*, wanted: bool) -> dict[str, tf.Variable]:
+        weights = name_weights(model) if wanted else {}
+        return {path: tf.Variable(weight.read_value(), trainable=False) for path, weight in weights.items()}
+
     slots = [
         [tf.Variable(tf.zeros_like(variable.value), trainable=False) for _ in rule.slots]
         for variable in model.trainable_variables
@@ -55,6 +107,9 @@ def create(model: keras.Model, rule: Rule, *, initial_scale: float) -> State:
         tf.Variable(initial_scale, dtype=tf.float32, trainable=False),
         tf.Variable(0, dtype=tf.int64, trainable=False),
         tf.Variable(0, dtype=tf.int64, trainable=False),
+        ema,
+        copy(wanted=ema > 0),
+        copy(wanted=keeps_best),
     )
 
 
@@ -71,5 +126,5 @@ def digest(values: Iterable[tuple[str, NDArray[np.generic]]]) -> str:
     return state.hexdigest()
 
 
-def digest_weights(model: keras.Model) -> str:
-    return digest((name, variable.numpy()) for name, variable in name_weights(model).items())
+def digest_weights(weights: Mapping[str, tf.Variable]) -> str:
+    return digest((name, variable.numpy()) for name, variable in weights.items())

@@ -1,5 +1,5 @@
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, NamedTuple
 
@@ -11,10 +11,10 @@ from numpy.typing import NDArray
 from train import optimizer, parcels
 from train.config import TrainConfig
 from train.data import Split
+from train.loss import count_correct, make_loss
 from train.model import formulation
 from train.model.densenet import build, dropout_seed
 from train.model.formulation import Formulation
-from train.native import operations
 from train.optimizer import Rule
 from train.state import State, create
 
@@ -53,7 +53,8 @@ EvaluationStep = Callable[[tf.Tensor], tf.Tensor]
 
 def start(config: TrainConfig, form: Formulation | None = None) -> tuple[State, Rule]:
     model, rule = build(config, form), optimizer.choose(config)
-    return create(model, rule, initial_scale=INITIAL_SCALE if config.precision == "mixed_float16" else 1.0), rule
+    scale = INITIAL_SCALE if is_scaled(config) else 1.0
+    return create(model, rule, initial_scale=scale, ema=config.ema, keeps_best=config.best), rule
 
 
 def make_train_step(
@@ -64,19 +65,73 @@ def make_train_step(
     std: NDArray[np.float64],
     *,
     form: Formulation | None = None,
+    class_weights: Sequence[float] = (),
 ) -> TrainStep:
-    """Return a function of images as bytes, labels and learning rate that runs a training step on the state.
+    """Return a function of images as bytes, labels or targets, and rate that runs a training step on the state.
 
     With mixed_float16, a step whose gradients overflow halves the scale of the loss and changes no weight and no slot.
     It still updates the running averages of the normalization, because they come from the forward pass.
+
+    With accumulation, the batch is cut into parts, one after the other, and the gradient is the mean over parts. Each
+    part is normalized by its own statistics, so the result is not that of the whole batch.
     """
     form = form or formulation.choose(config.kernels)
     model, weights = state.model, [variable.value for variable in state.model.trainable_variables]
     seed = dropout_seed(model)
-    scaled = config.precision == "mixed_float16"
+    scaled = is_scaled(config)
     together = form.compile_updates and not config.jit
     # These kernels are cast together. Otherwise each cast would be a launch.
     kernels, dtype = _list_cast_kernels(model) if together else [], keras.DTypePolicy(config.precision).compute_dtype
+
+    update = _make_update(state, rule, config, form)
+    apply = tf.function(update, jit_compile=True, autograph=False) if together else update
+
+    @tf.function(jit_compile=True, autograph=False)  # type: ignore[untyped-decorator]
+    def cast_together(values: list[tf.Tensor]) -> list[tf.Tensor]:
+        return [tf.cast(value, dtype) for value in values]
+
+    measure_loss, parts = make_loss(config, form, class_weights), config.accumulate
+
+    def differentiate(images: tf.Tensor, labels: tf.Tensor, part: tf.Tensor | int = 0) -> Gradients:
+        if seed is not None:
+            number = state.step.read_value()
+            if parts > 1:
+                number = number * parts + tf.cast(part, tf.int64)
+            seed.assign(tf.stack([tf.constant(config.seed, tf.int64), number]))
+        scale = state.loss_scale.read_value()
+        halves = cast_together([kernel.value for kernel in kernels]) if kernels else []
+        with _replace(kernels, halves), tf.GradientTape() as tape:
+            tape.watch(halves)
+            logits = model(normalize_images(images, mean, std, model.input.dtype, form), training=True)
+            loss = measure_loss(labels, logits)
+            target = loss * scale if scaled else loss
+        used = {kernel.path: half for kernel, half in zip(kernels, halves, strict=True)}
+        sources = [used.get(variable.path, variable.value) for variable in model.trainable_variables]
+        return Gradients(loss, count_correct(labels, logits), tape.gradient(target, sources))
+
+    def step(images: tf.Tensor, labels: tf.Tensor, rate: tf.Tensor) -> Outcome:
+        state.step.assign_add(1)
+        if parts == 1:
+            loss, correct, gradients = differentiate(images, labels)
+        else:
+            loss, correct, gradients = accumulate(differentiate, images, labels, parts, weights)
+        finite = apply(gradients, rate)
+        return Outcome(loss, correct, finite)
+
+    return step
+
+
+def is_scaled(config: TrainConfig) -> bool:
+    """Return whether the loss is scaled, so that gradients in half precision do not vanish."""
+    return config.precision == "mixed_float16"
+
+
+Update = Callable[[list[tf.Tensor], tf.Tensor], tf.Tensor]
+
+
+def _make_update(state: State, rule: Rule, config: TrainConfig, form: Formulation) -> Update:
+    """Return a function of gradients and rate that changes the state, and returns whether the gradients are finite."""
+    scaled, weights = is_scaled(config), [variable.value for variable in state.model.trainable_variables]
 
     def update(gradients: list[tf.Tensor], rate: tf.Tensor) -> tf.Tensor:
         finite = tf.constant(True)
@@ -86,6 +141,8 @@ def make_train_step(
             gradients = [gradient / scale for gradient in gradients]
             finite = tf.reduce_all([tf.reduce_all(tf.math.is_finite(gradient)) for gradient in gradients])
             _adapt_scale(state, finite)
+        if config.clip_norm:
+            gradients = clip(gradients, config.clip_norm)
 
         def move() -> None:
             rate_, count = tf.cast(rate, weights[0].dtype), state.step - state.skipped
@@ -103,33 +160,57 @@ def make_train_step(
                 variable.assign(tf.where(finite, variable.read_value(), old))
         else:
             tf.cond(finite, move, lambda: None)
+        state.average()
         return finite
 
-    apply = tf.function(update, jit_compile=True, autograph=False) if together else update
+    return update
 
-    @tf.function(jit_compile=True, autograph=False)  # type: ignore[untyped-decorator]
-    def cast_together(values: list[tf.Tensor]) -> list[tf.Tensor]:
-        return [tf.cast(value, dtype) for value in values]
 
-    def step(images: tf.Tensor, labels: tf.Tensor, rate: tf.Tensor) -> Outcome:
-        state.step.assign_add(1)
-        if seed is not None:
-            seed.assign(tf.stack([tf.constant(config.seed, tf.int64), state.step.read_value()]))
-        scale = state.loss_scale.read_value()
-        halves = cast_together([kernel.value for kernel in kernels]) if kernels else []
-        with _replace(kernels, halves), tf.GradientTape() as tape:
-            tape.watch(halves)
-            logits = model(normalize_images(images, mean, std, model.input.dtype, form), training=True)
-            loss = _measure_loss(labels, logits, form)
-            target = loss * scale if scaled else loss
-        used = {kernel.path: half for kernel, half in zip(kernels, halves, strict=True)}
-        sources = [used.get(variable.path, variable.value) for variable in model.trainable_variables]
-        finite = apply(tape.gradient(target, sources), rate)
-        labels = tf.cast(labels, tf.int64)  # GPUs have no kernel that compares int32, so the host would do it
-        correct = tf.reduce_sum(tf.cast(tf.argmax(logits, axis=-1) == labels, tf.int64))
-        return Outcome(loss, correct, finite)
+class Gradients(NamedTuple):
+    """Mean loss of a batch, number of correct answers, and the gradient of the loss for each weight."""
 
-    return step
+    loss: tf.Tensor
+    correct: tf.Tensor
+    gradients: list[tf.Tensor]
+
+
+def accumulate(
+    differentiate: Callable[[tf.Tensor, tf.Tensor, tf.Tensor], Gradients],
+    images: tf.Tensor,
+    labels: tf.Tensor,
+    parts: int,
+    weights: Sequence[tf.Variable],
+) -> Gradients:
+    """Return the mean loss, the number of correct answers and the mean gradients of parts of a batch, run in turn."""
+    size = images.shape[0] // parts
+    dtype = weights[0].dtype
+
+    def add(index: tf.Tensor, loss: tf.Tensor, correct: tf.Tensor, sums: list[tf.Tensor]) -> tuple[Any, ...]:
+        rows = slice(index * size, (index + 1) * size)
+        part = tf.ensure_shape(images[rows], [size, *images.shape[1:]])
+        chosen = tf.ensure_shape(labels[rows], [size, *labels.shape[1:]])
+        found, right, gradients = differentiate(part, chosen, index)
+        sums = [total + tf.cast(gradient, total.dtype) / parts for total, gradient in zip(sums, gradients, strict=True)]
+        return index + 1, loss + tf.cast(found, dtype) / parts, correct + right, sums
+
+    start = (tf.constant(0), tf.zeros([], dtype), tf.zeros([], tf.int64), [tf.zeros_like(weight) for weight in weights])
+    _, loss, correct, sums = tf.while_loop(lambda index, *_: index < parts, add, start, parallel_iterations=1)
+    return Gradients(loss, correct, sums)
+
+
+def clip(gradients: Sequence[tf.Tensor], norm: float) -> list[tf.Tensor]:
+    """Scale gradients so that the norm of all of them is at most `norm` (Pascanu et al., arXiv 1211.5063).
+
+    The squares are summed in pairs, pairs of pairs and so on, so that their order does not depend on the processor.
+    """
+    flat = tf.concat([tf.reshape(tf.cast(gradient, tf.float64), [-1]) for gradient in gradients], axis=0)
+    count = flat.shape[0]
+    squares = tf.pad(tf.square(flat), [[0, 2 ** math.ceil(math.log2(count)) - count]])
+    while squares.shape[0] > 1:
+        half = squares.shape[0] // 2
+        squares = squares[:half] + squares[half:]
+    factor = tf.minimum(tf.constant(1.0, tf.float64), norm / tf.sqrt(squares[0]))
+    return [gradient * tf.cast(factor, gradient.dtype) for gradient in gradients]
 
 
 def _list_cast_kernels(model: keras.Model) -> list[keras.Variable]:
@@ -142,17 +223,6 @@ def _replace(variables: list[keras.Variable], values: list[tf.Tensor]) -> keras.
     for variable, value in zip(variables, values, strict=True):
         scope.add_update((variable, value))  # the constructor would cast the values back
     return scope
-
-
-def _measure_loss(labels: tf.Tensor, logits: tf.Tensor, form: Formulation) -> tf.Tensor:
-    if form.native:
-        return operations.measure_loss(labels, logits)
-    if not form.asynchronous:
-        return tf.reduce_mean(tf.nn.sparse_softmax_cross_entropy_with_logits(labels, logits))
-    # Deterministic TensorFlow would gather the likelihoods, and the gradient of that operation sorts on a GPU.
-    likelihoods = tf.nn.log_softmax(logits)
-    chosen = tf.one_hot(tf.cast(labels, tf.int64), logits.shape[-1], dtype=logits.dtype)
-    return tf.reduce_mean(-tf.reduce_sum(chosen * likelihoods, axis=-1))
 
 
 def _adapt_scale(state: State, finite: tf.Tensor) -> None:
@@ -213,7 +283,9 @@ def compile_train_step(
 
     @tf.function(jit_compile=config.jit, autograph=False)  # type: ignore[untyped-decorator]
     def run(parcel: tf.Tensor, batch: int) -> tf.Tensor:
-        tensors = resident.unpack(parcel, batch) if resident else parcels.unpack(parcel, (batch, *config.shape))
+        classes = config.classes if config.mixup else 0
+        shape = (batch, *config.shape)
+        tensors = resident.unpack(parcel, batch) if resident else parcels.unpack(parcel, shape, classes)
         outcome = step(*tensors)
         return tf.stack([tf.cast(part, outcome.loss.dtype) for part in outcome])
 

@@ -86,6 +86,12 @@ class Dataset:
         mean = total / count
         return mean, np.sqrt(np.maximum(squares / count - mean**2, LEAST_DEVIATION**2))
 
+    def balance(self, classes: int) -> tuple[float, ...]:
+        """Return a weight for each class, with which all classes count the same and the mean over images is 1."""
+        counts = np.bincount(self.train.labels, minlength=classes)
+        present = np.count_nonzero(counts)
+        return tuple((len(self.train) / (present * np.maximum(counts, 1))).tolist())
+
     @cached_property
     def digest(self) -> str:
         """SHA-256 of all images and labels, whatever their file format, as hexadecimal text."""

@@ -138,12 +138,12 @@ def apply_dense(x: tf.Tensor, kernel: tf.Tensor, bias: tf.Tensor) -> tf.Tensor:
     return run(x, tf.convert_to_tensor(kernel), tf.convert_to_tensor(bias))
 
 
-def measure_loss(labels: tf.Tensor, logits: tf.Tensor) -> tf.Tensor:
-    """Return the mean over images of the negative log likelihood of each label, int32 (images,)."""
+def measure_loss(targets: tf.Tensor, logits: tf.Tensor) -> tf.Tensor:
+    """Return the mean over images of the cross entropy with targets, float32 (images, classes)."""
 
     @tf.custom_gradient  # type: ignore[untyped-decorator]
     def run(logits: tf.Tensor) -> tuple[tf.Tensor, Gradient]:
-        found = load().toolkit_cross_entropy(logits=logits, labels=labels)
+        found = load().toolkit_cross_entropy(logits=logits, targets=targets)
         gradient = _shape(found.gradient, logits.shape)
         return _shape(found.loss, []), lambda upstream: upstream * gradient
 

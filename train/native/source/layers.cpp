@@ -250,18 +250,22 @@ void differentiate_dense(const DenseShape &shape, const float *dy, const float *
   });
 }
 
-void cross_entropy(int64_t images, int64_t classes, const float *logits, const int32_t *labels, float *loss,
+void cross_entropy(int64_t images, int64_t classes, const float *logits, const float *targets, float *loss,
                    float *gradient) {
   double total = 0.0;
-  for (int64_t image = 0; image < images; ++image, logits += classes, gradient += classes) {
+  for (int64_t image = 0; image < images; ++image, logits += classes, targets += classes, gradient += classes) {
     float largest = logits[0];
     for (int64_t i = 1; i < classes; ++i) largest = logits[i] > largest ? logits[i] : largest;
     double sum = 0.0;
     for (int64_t i = 0; i < classes; ++i) sum += exponentiate(static_cast<double>(logits[i]) - largest);
-    total += logarithm(sum) - (static_cast<double>(logits[labels[image]]) - largest);
+    double weight = 0.0;
+    for (int64_t i = 0; i < classes; ++i) {
+      weight += targets[i];
+      if (targets[i] > 0) total += targets[i] * (logarithm(sum) - (static_cast<double>(logits[i]) - largest));
+    }
     for (int64_t i = 0; i < classes; ++i) {
       const double likelihood = exponentiate(static_cast<double>(logits[i]) - largest) / sum;
-      gradient[i] = static_cast<float>((likelihood - (i == labels[image])) / static_cast<double>(images));
+      gradient[i] = static_cast<float>((weight * likelihood - targets[i]) / static_cast<double>(images));
     }
   }
   *loss = static_cast<float>(total / static_cast<double>(images));

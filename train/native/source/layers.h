@@ -49,9 +49,9 @@ void run_dense(const DenseShape &shape, const float *x, const float *kernel, con
 void differentiate_dense(const DenseShape &shape, const float *dy, const float *x, const float *kernel, float *dx,
                          float *d_kernel, float *d_bias);
 
-// Writes the mean over images of the negative log likelihood of each label, and its gradient for the logits (images,
-// classes). Labels are below `classes`.
-void cross_entropy(int64_t images, int64_t classes, const float *logits, const int32_t *labels, float *loss,
+// Writes the mean over images of the cross entropy with `targets`, and its gradient for the logits. Both are (images,
+// classes).
+void cross_entropy(int64_t images, int64_t classes, const float *logits, const float *targets, float *loss,
                    float *gradient);
 
 // A step of gradient descent with Nesterov momentum and a penalty on the weights: g = gradient + decay weight,

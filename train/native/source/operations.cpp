@@ -1,5 +1,6 @@
 // TensorFlow's operations around the kernels. Each checks its inputs before it touches their values; what is wrong
 // becomes an error of the operation. Nothing here throws.
+#include <cmath>
 #include <cstdarg>
 #include <cstdio>
 #include <initializer_list>
@@ -341,14 +342,16 @@ void dense_gradient(Call &call) {
   if (!call.failed()) differentiate_dense(s, dy, x, kernel, dx, d_kernel, d_bias);
 }
 
-void loss_of_labels(Call &call) {
+void loss(Call &call) {
   int64_t images = 0, classes = 0;
-  const float *logits = call.read(0, {&images, &classes});
-  const auto *labels = call.read<int32_t>(1, {&images});
-  for (int64_t i = 0; i < images && !call.failed(); ++i)
-    if (labels[i] < 0 || labels[i] >= classes) call.fail("label %d of %lld classes", labels[i], static_cast<long long>(classes));
-  float *loss = call.write(0, {}), *gradient = call.write(1, {images, classes});
-  if (!call.failed()) cross_entropy(images, classes, logits, labels, loss, gradient);
+  const float *logits = call.read(0, {&images, &classes}), *targets = call.read(1, {&images, &classes});
+  for (int64_t i = 0; i < images && !call.failed(); ++i) {
+    float sum = 0.0f;
+    for (int64_t j = 0; j < classes && sum >= 0; ++j) sum += targets[i * classes + j] >= 0 ? targets[i * classes + j] : NAN;
+    if (!(sum > 0)) call.fail("image %lld has no target, or a negative one", static_cast<long long>(i));
+  }
+  float *mean = call.write(0, {}), *gradient = call.write(1, {images, classes});
+  if (!call.failed()) cross_entropy(images, classes, logits, targets, mean, gradient);
 }
 
 void momentum(Call &call) {
@@ -446,7 +449,7 @@ __attribute__((constructor)) void define_all() {
                     "decay: float"},
                    {"new_weight: float", "new_velocity: float"});
   define<power>("ToolkitPower", {"base: float", "exponent: int32"}, {"y: float"});
-  define<loss_of_labels>("ToolkitCrossEntropy", {"logits: float", "labels: int32"}, {"loss: float", "gradient: float"});
+  define<loss>("ToolkitCrossEntropy", {"logits: float", "targets: float"}, {"loss: float", "gradient: float"});
 }
 
 }  // namespace

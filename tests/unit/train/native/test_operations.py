@@ -147,10 +147,12 @@ def test_the_loss(n: int, c: int, scale: float) -> None:
     (logits,) = draw([(n, c)])
     logits *= scale
     labels = np.random.default_rng(2).integers(0, c, n).astype(np.int32)
-    loss, gradient = differentiate(lambda x: operations.measure_loss(tf.constant(labels), x), [logits], np.float32(1))
     exact = logits.astype(np.float64)
-    np.testing.assert_allclose(loss, references.measure_loss(exact, labels), rtol=BOUND, atol=1e-12)
-    np.testing.assert_allclose(gradient, references.measure_loss_gradient(exact, labels), rtol=BOUND, atol=1e-12)
+    for targets in (np.eye(c, dtype="f")[labels], np.random.default_rng(3).random((n, c), "f") + np.float32(0.01)):
+        loss, gradient = differentiate(lambda x, t=targets: operations.measure_loss(t, x), [logits], np.float32(1))
+        np.testing.assert_allclose(loss, references.measure_loss(exact, targets), rtol=BOUND, atol=1e-12)
+        expected = references.measure_loss_gradient(exact, targets)
+        np.testing.assert_allclose(gradient, expected, rtol=BOUND, atol=1e-6 * np.abs(targets).max())
 
 
 @given(base=st.floats(0, 1, width=32), exponent=st.integers(0, 10**6))
@@ -233,7 +235,9 @@ def run_everything() -> list[Any]:
     for operation in OPERATIONS.values():
         found += differentiate(operation.run, draw(operation.shape(5, 19, 11, 9, 14)))
     (logits,) = draw([(7, 5)])
-    found += differentiate(lambda x: operations.measure_loss(tf.range(7) % 5, x), [logits], np.float32(1))
+    found += differentiate(
+        lambda x: operations.measure_loss(tf.one_hot(tf.range(7) % 5, 5), x), [logits], np.float32(1)
+    )
     layers = make_layers(count=3, growth=5, channels=7, dtype="float32")
     weights = [part.numpy() for layer in layers for unit in layer for part in unit]
     (x,) = draw([(40, 7, 9, 11)])
@@ -277,7 +281,7 @@ def test_what_is_no_number_passes_through() -> None:
     assert np.isnan(y[0, :, 1:4, 2:4]).all()
     assert np.isnan(y).sum() == 2 * 6
     logits = np.array([[0, np.nan], [1, 2]], np.float32)
-    assert np.isnan(operations.measure_loss(tf.constant([0, 1]), tf.constant(logits)).numpy())
+    assert np.isnan(operations.measure_loss(tf.eye(2), tf.constant(logits)).numpy())
     layers = make_layers(count=2, growth=2, channels=3, dtype="float32")
     weights = [part for layer in layers for unit in layer for part in unit]
     block = operations.run_block(tf.constant(x), weights)
@@ -347,9 +351,12 @@ WRONG = {
     "sizes": (call("average_pixels_gradient", dy=MAPS[..., 0, 0], size=[2, 2, 2]), "input 1 has size 3 on axis 0"),
     "no size": (call("average_pixels_gradient", dy=MAPS[..., 0, 0], size=[0, 4]), "size of 0"),
     "huge": (call("average_pixels_gradient", dy=MAPS[..., 0, 0], size=[2**31 - 1, 2**31 - 1]), "too many elements"),
-    "label": (call("cross_entropy", logits=np.ones((2, 3), "f"), labels=[0, 3]), "label 3 of 3 classes"),
-    "negative label": (call("cross_entropy", logits=np.ones((2, 3), "f"), labels=[-1, 0]), "label -1"),
-    "labels": (call("cross_entropy", logits=np.ones((2, 3), "f"), labels=[0]), "input 1 has size 1"),
+    "no target": (call("cross_entropy", logits=ONES[None], targets=0 * ONES[None]), "image 0 has no target"),
+    "negative target": (
+        call("cross_entropy", logits=np.eye(3), targets=[[1.0, 0, 0], [2, 0, -1], [0, 0, 1]]),
+        "image 1",
+    ),
+    "targets": (call("cross_entropy", logits=ONES[None], targets=np.ones((2, 3), "f")), "input 1 has size 2"),
     "momentum": (
         call("momentum", weight=[1.0], velocity=[1.0, 2.0], gradient=[1.0], rate=1.0, momentum=1.0, decay=1.0),
         "input 1 has size 2",
