@@ -279,7 +279,6 @@ class TrainConfig:
             f"--precision {self.precision}": self.precision not in {"float32", "mixed_bfloat16"},
             f"--memory {self.memory}: they have one way to keep maps": self.memory != "shared",
             "--recompute-blocks: they have one way to keep maps": bool(self.recompute_blocks),
-            "--dropout": bool(self.dropout),
             "--jit": self.jit,
             f"model {self.model}, which has no bottleneck": not self.bottleneck,
         }

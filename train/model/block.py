@@ -83,7 +83,7 @@ def dense_block(
     the caller, which needs another kind of barrier.
     """
     if form.native:
-        return _run_native(x, layers)
+        return _run_native(x, layers, dropout)
     if mode == "shared":
         return _run_shared(x, layers, form, dropout=dropout, compiled=compiled)
     maps, inner = x, []
@@ -150,8 +150,9 @@ def dense_block_inference(
     return normal
 
 
-def _run_native(x: tf.Tensor, layers: Sequence[Layer]) -> Block:
-    maps, *features, inner_mean, inner_variance = operations.run_block(x, _flatten(layers))
+def _run_native(x: tf.Tensor, layers: Sequence[Layer], dropout: Dropout) -> Block:
+    found = operations.run_block(x, _flatten(layers), rate=dropout.rate, seed=dropout.numbers)
+    maps, *features, inner_mean, inner_variance = found
     inner = zip(tf.unstack(inner_mean), tf.unstack(inner_variance), strict=True)
     return Block(maps, (Statistics(*features),), tuple(Statistics(*pair) for pair in inner))
 

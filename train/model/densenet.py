@@ -66,7 +66,9 @@ def list_layers(config: TrainConfig, form: Formulation) -> list[keras.layers.Lay
         )
         layers.append(
             ScaleRectify(
-                pooling="average" if form.native and number < len(config.layers) else "", name=f"scale{number}", **own
+                pooling="average" if form.native and not config.dropout and number < len(config.layers) else "",
+                name=f"scale{number}",
+                **own,
             )
         )
         if number < len(config.layers):

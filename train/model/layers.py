@@ -153,6 +153,8 @@ class Pool(keras.layers.Layer):  # type: ignore[misc]  # keras has no types
         self.kind, self.size, self.form, self.padding = kind, size, form, padding
 
     def call(self, x: tf.Tensor) -> tf.Tensor:
+        if self.form.native:
+            return operations.average_squares(x)
         pool = tf.nn.max_pool2d if self.kind == "max" else tf.nn.avg_pool2d
         return pool(x, self.size, 2, self.padding, data_format=self.form.data_format)
 

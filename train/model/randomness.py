@@ -16,6 +16,7 @@ import numpy as np
 import tensorflow as tf
 
 from train.model.formulation import Formulation
+from train.native import operations
 
 ROUNDS: Final = 10
 MULTIPLIERS: Final = (0xD2511F53, 0xCD9E8D57)
@@ -112,12 +113,13 @@ class Dropout(NamedTuple):
     path: tuple[int, ...] = ()  # numbers that are not folded in yet
     # of each path, if all streams of a block are derived at once
     streams: Mapping[tuple[int, ...], Stream] | None = None
+    native: bool = False  # native kernels drop the values, by seed and path
 
     def at(self, place: int) -> "Dropout":
         """Return the dropout of one numbered part of the network; parts get independent masks."""
         if not self.rate:
             return self
-        if self.streams is not None:
+        if self.streams is not None or self.native:
             return self._replace(path=(*self.path, place))
         return Dropout(self.rate, tf.random.experimental.stateless_fold_in(self.seed, place, alg=ALGORITHM))
 
@@ -156,7 +158,14 @@ class Dropout(NamedTuple):
 
     def apply(self, x: tf.Tensor, form: Formulation) -> tf.Tensor:
         """Drop values of x. The gradient drops the same values."""
+        if self.native:
+            return operations.drop(x, self.rate, self.numbers)
         return x * self.mask(x, form) if self.rate else x
+
+    @property
+    def numbers(self) -> tf.Tensor:
+        """Seed and path, int32 (any,), as native kernels take them."""
+        return tf.concat([self.seed, tf.constant(self.path, tf.int32)], 0) if self.rate else tf.zeros([1], tf.int32)
 
 
 NONE = Dropout(0.0)
@@ -168,4 +177,4 @@ def make_dropout(rate: float, seed: tf.Variable | None, form: Formulation) -> Dr
         return NONE
     if form.compile_updates:
         return Dropout(rate, tf.convert_to_tensor(seed), streams={})
-    return Dropout(rate, tf.cast(seed, tf.int32))
+    return Dropout(rate, tf.cast(seed, tf.int32), native=form.native)

@@ -110,6 +110,40 @@ def halve(size: int, pooling: Pooling) -> int:
     return {"": size, "average": size // 2, "maximum": (size + 1) // 2}[pooling]
 
 
+def drop(x: tf.Tensor, rate: float, seed: Sequence[int] | tf.Tensor) -> tf.Tensor:
+    """Set a share of the values to 0, and divide the others by the rest.
+
+    The numbers of `seed`, int32 (any,), and the place of a value decide whether it stays.
+    """
+
+    @tf.custom_gradient  # type: ignore[untyped-decorator]
+    def run(x: tf.Tensor) -> tuple[tf.Tensor, Gradient]:
+        def differentiate(dy: tf.Tensor) -> tf.Tensor:
+            return _shape(load().toolkit_dropout(x=dy, rate=rate, seed=seed), x.shape)
+
+        return _shape(load().toolkit_dropout(x=x, rate=rate, seed=seed), x.shape), differentiate
+
+    return run(x)
+
+
+def average_squares(x: tf.Tensor) -> tf.Tensor:
+    """Average 2x2 pixels, without the last row or column of an odd size. Each step is rounded as IEEE 754 says."""
+    odd = [[0, 0], [0, 0], [0, x.shape[2] % 2], [0, x.shape[3] % 2]]
+    height, width = x.shape[2] // 2 * 2, x.shape[3] // 2 * 2
+
+    @tf.custom_gradient  # type: ignore[untyped-decorator]
+    def run(x: tf.Tensor) -> tuple[tf.Tensor, Gradient]:
+        def differentiate(dy: tf.Tensor) -> tf.Tensor:
+            columns = tf.stack([dy * 0.25] * 2, axis=4)
+            squares = tf.reshape(tf.stack([columns] * 2, axis=3), [-1, x.shape[1], height, width])
+            return _shape(tf.pad(squares, odd), x.shape)
+
+        rows = x[:, :, 0:height:2, :width] + x[:, :, 1:height:2, :width]
+        return (rows[..., 0::2] + rows[..., 1::2]) * 0.25, differentiate
+
+    return run(x)
+
+
 def average_pixels(x: tf.Tensor) -> tf.Tensor:
     """Average all pixels of each map: (images, channels)."""
 
@@ -176,13 +210,19 @@ class BlockResult(NamedTuple):
     inner_variance: tf.Tensor
 
 
-def run_block(x: tf.Tensor, weights: Sequence[tf.Tensor]) -> BlockResult:
-    """Run a dense block in training. A layer has six weights: gamma, beta and kernel of each of its convolutions."""
+def run_block(
+    x: tf.Tensor, weights: Sequence[tf.Tensor], *, rate: float = 0.0, seed: Sequence[int] | tf.Tensor = (0,)
+) -> BlockResult:
+    """Run a dense block in training. A layer has six weights: gamma, beta and kernel of each of its convolutions.
+
+    The results of all convolutions are dropped as by `drop`, with the layer's number after the seed, and then 0 for the
+    first convolution and 1 for the second.
+    """
     layers, channels = len(weights) // 6, _count_channels(x, weights)
 
     @tf.custom_gradient  # type: ignore[untyped-decorator]
     def run(x: tf.Tensor, *weights: tf.Tensor) -> tuple[tuple[tf.Tensor, ...], Gradient]:
-        found = load().toolkit_block(x=x, weights=weights)
+        found = load().toolkit_block(x=x, rate=rate, seed=seed, weights=weights)
         inner = weights[2].shape[3] if weights else 0
         maps = _shape(found.maps, [x.shape[0], channels, *x.shape[2:]])
         statistics = _shape_all(
@@ -200,6 +240,8 @@ def run_block(x: tf.Tensor, weights: Sequence[tf.Tensor]) -> BlockResult:
                 inner_mean=found.inner_mean,
                 inner_variance=found.inner_variance,
                 inner_scale=found.inner_scale,
+                rate=rate,
+                seed=seed,
                 weights=weights,
             )
             return _shape_all([dx, *gradients], [x.shape, *(weight.shape for weight in weights)])

@@ -202,7 +202,7 @@ EVERYTHING = (
     "3",
 )
 EVERYTHING += ("--mixup", "0.2", "--no-decay-norms", "--clip-norm", "1", "--accumulate", "2", "--ema", "0.9", "--best")
-EVERYTHING += ("--class-weights", "balanced", "--checkpoint-every", "2")
+EVERYTHING += ("--class-weights", "balanced", "--dropout", "0.1", "--checkpoint-every", "2")
 CASES = [
     (*EVERYTHING, "--optimizer", "adamw", "--learning-rate", "0.002"),
     slow((*EVERYTHING, "--kernels", "stock")),

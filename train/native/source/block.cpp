@@ -93,6 +93,15 @@ void write(const Plan &plan, const Planes<Value> &planes, int64_t channels, cons
   });
 }
 
+// Drops values of some channels.
+template <typename Value>
+void drop(const Plan &plan, const Dropout &dropout, const Planes<Value> &x, int64_t x_channel, int64_t channels,
+          int64_t first, int64_t images) {
+  for (int64_t image = first; image < first + images; image++)
+    for (int64_t channel = 0; channel < channels; channel++)
+      dropout.at(image).at(channel).apply(x.at(image, x_channel + channel), 0, plan.pixels);
+}
+
 template <typename Work>
 void each_tile(const Plan &plan, int64_t first, int64_t images, const Work &work) {
   for (int64_t start = 0; start < images * plan.pixels; start += TILE)
@@ -361,11 +370,14 @@ struct Backward {
     const int64_t length = padding.length(), pixels = padding.pixels();
     const Planes<Value> d_between{memory.d_between, shape.inner, plan.pixels};
     Value *d_padded = memory.d_padded.mine(), *padded = memory.padded.mine(), *result = memory.d_rectified.mine();
+    const Dropout dropout = shape.drop_second(shape.layer(channel));
     for (int64_t i = 0; i < shape.growth; i++) {
-      for (int64_t image = 0; image < images; image++)
+      for (int64_t image = 0; image < images; image++) {
+        Value *d_new = memory.d_new.mine() + image * plan.pixels;
         primitives<Value>().project(projections[i], gradient.at(first + image, channel + i),
-                             maps.at(first + image, channel + i), plan.pixels,
-                             memory.d_new.mine() + image * plan.pixels);
+                                    maps.at(first + image, channel + i), plan.pixels, d_new);
+        dropout.at(first + image).at(i).apply(d_new, 0, plan.pixels);
+      }
       primitives<Value>().pad(padding, memory.d_new.mine(), plan.pixels, nullptr, d_padded + i * length);
     }
     for (int64_t i = 0; i < shape.inner; i++)
@@ -397,6 +409,7 @@ struct Backward {
       by[i] = {static_cast<float>(scale), static_cast<float>(static_cast<double>(out.beta2[i]) / count),
                static_cast<float>(-slope), mean[i]};
     }
+    const Dropout dropout = shape.drop_first(shape.layer(channels));
     pack_weights(layer.kernel1, channels, inner, 1, inner, 1, 0, memory.packed1);
     run_parallel(plan.split.pieces, [&](int64_t piece) {
       float *d_kernel = memory.d_kernel1 + piece * kernel_sums;
@@ -409,9 +422,12 @@ struct Backward {
       each_tile(plan, first, images, [&](const Tile &tile) {
         if (tile.count < TILE) clear(d_inner, inner * TILE);
         tile.each_part(plan.pixels, [&](int64_t image, int64_t pixel, int64_t position, int64_t number) {
-          for (int64_t i = 0; i < inner; i++)
+          for (int64_t i = 0; i < inner; i++) {
+            Value *segment = d_inner + i * TILE + position;
             primitives<Value>().project(by[i], d_between.at(image, i) + pixel, between.at(image, i) + pixel, number,
-                                 d_inner + i * TILE + position);
+                                        segment);
+            dropout.at(image).at(i).apply(segment, pixel, number);
+          }
         });
         primitives<Value>().transpose(d_inner, TILE, inner, memory.columns1.mine(), plan.columns);
         const auto *d_arranged = arrange(d_inner, TILE, inner, TILE, memory.arranged1.mine());
@@ -484,6 +500,7 @@ void run_block(const BlockShape &shape, const Value *x, const Layer *layers, Val
     run_parallel(split.pieces, [&](int64_t piece) {
       const int64_t first = split.begin(piece);
       memory.reader.run(plan, maps, channels, layers[index], between, 0, first, split.end(piece) - first);
+      drop(plan, shape.drop_first(index), between, 0, shape.inner, first, split.end(piece) - first);
       memory.sums.add(piece, between, 0, between, 0, shape.inner);
     });
     finish_statistics(plan, memory.sums.total(shape.inner), shape.inner, inner, at);
@@ -491,6 +508,7 @@ void run_block(const BlockShape &shape, const Value *x, const Layer *layers, Val
     run_parallel(split.pieces, [&](int64_t piece) {
       split.each_band(piece, [&](int64_t first, int64_t images) {
         memory.grower.run(plan, constant(between), 0, maps, channels, first, images);
+        drop(plan, shape.drop_second(index), maps, channels, shape.growth, first, images);
       });
       memory.sums.add(piece, maps, channels, maps, channels, shape.growth);
     });

@@ -2,11 +2,14 @@
 //
 // A layer reads all earlier maps of its block: norm, ReLU, 1x1 convolution to `inner` maps, norm, ReLU, 3x3 convolution
 // to `growth` maps (Huang et al., arXiv 1608.06993). All readers of a map use the same batch statistics, so maps are
-// normalised once, and each reader scales, shifts and rectifies them again in both directions. Values of maps are float32 or bfloat16, all else is float32.
+// normalised once, and each reader scales, shifts and rectifies them again in both directions. Values of maps are float32
+// or bfloat16, all else is float32.
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
+
+#include "dropout.h"
 
 namespace native {
 
@@ -16,9 +19,14 @@ struct BlockShape {
   int64_t layers;
   int64_t inner;   // channels between a layer's convolutions
   int64_t growth;  // channels that each layer adds
+  Dropout dropout = {};  // in training
 
+  // Of the results of a layer's convolutions.
+  Dropout drop_first(int64_t layer) const { return dropout.at(layer).at(0); }
+  Dropout drop_second(int64_t layer) const { return dropout.at(layer).at(1); }
   int64_t pixels() const { return height * width; }
   int64_t channels(int64_t layer) const { return first + layer * growth; }  // that a layer reads; layers: all
+  int64_t layer(int64_t channels) const { return (channels - first) / growth; }
 };
 
 // The weights of a layer, or their gradients. Kernels are (height, width, inputs, outputs), as TensorFlow stores them.

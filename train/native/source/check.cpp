@@ -97,7 +97,8 @@ uint64_t run_case(Case &c) {
   const MapsShape m{3, 7, 5, 6};
   const float *gamma = c.make(7), *beta = c.make(7);
   const Value *above = c.make<Value>(7 * pixels);
-  Value *rectified = c.result<Value>(7 * pixels);
+  Value *rectified = c.result<Value>(7 * pixels), *kept = c.result<Value>(7 * pixels);
+  drop(m, Dropout(0.25f).at(3).at(-1), above, kept);
   float *averages = c.result(21);
   for (const Pooling pooling : {Pooling::NONE, Pooling::AVERAGE, Pooling::MAXIMUM}) {
     const int64_t pooled = 21 * pool(pooling, m.height) * pool(pooling, m.width);

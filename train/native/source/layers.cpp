@@ -201,6 +201,19 @@ void differentiate_scale_rectify(const MapsShape &shape, const Value *dy, const 
 INSTANTIATE(float)
 INSTANTIATE(Bfloat)
 
+template <typename Value>
+void drop(const MapsShape &shape, const Dropout &dropout, const Value *x, Value *y) {
+  const int64_t pixels = shape.pixels();
+  std::copy(x, x + shape.images * shape.channels * pixels, y);
+  run_parallel(shape.images, [=](int64_t image) {
+    for (int64_t channel = 0; channel < shape.channels; ++channel)
+      dropout.at(image).at(channel).apply(y + (image * shape.channels + channel) * pixels, 0, pixels);
+  });
+}
+
+template void drop(const MapsShape &, const Dropout &, const float *, float *);
+template void drop(const MapsShape &, const Dropout &, const Bfloat *, Bfloat *);
+
 void average_pixels(const MapsShape &shape, const float *x, float *y) {
   const int64_t pixels = shape.pixels();
   run_parallel(shape.images * shape.channels, [=](int64_t map) {

@@ -7,6 +7,8 @@
 
 #include <cstdint>
 
+#include "dropout.h"
+
 namespace native {
 
 struct MapsShape {
@@ -35,6 +37,10 @@ void scale_rectify(const MapsShape &shape, const Value *x, const float *gamma, c
 template <typename Value>
 void differentiate_scale_rectify(const MapsShape &shape, const Value *dy, const Value *x, const float *gamma,
                                  const float *beta, Pooling pooling, Value *dx, float *d_gamma, float *d_beta);
+
+// y = x without the values that are dropped.
+template <typename Value>
+void drop(const MapsShape &shape, const Dropout &dropout, const Value *x, Value *y);
 
 // Averages all pixels of a map: y (images, channels). `shape` is that of x.
 void average_pixels(const MapsShape &shape, const float *x, float *y);

@@ -194,11 +194,24 @@ std::unique_ptr<Layer[]> read_layers(Call &call, int start, BlockShape &shape) {
   return layers;
 }
 
+// Reads a rate, and the numbers that decide what is dropped.
+Dropout read_dropout(Call &call, int start) {
+  int64_t count = 0;
+  const float *rate = call.read(start, {});
+  const auto *seed = call.read<int32_t>(start + 1, {&count});
+  if (call.failed()) return {};
+  if (!(*rate >= 0 && *rate < 1)) return call.fail("the share to drop must lie in [0, 1), not %g", static_cast<double>(*rate)), Dropout();
+  Dropout dropout(*rate);
+  for (int64_t i = 0; i < count; ++i) dropout = dropout.at(seed[i]);
+  return dropout;
+}
+
 template <typename Value>
 void block(Call &call) {
   BlockShape s{};
   const Value *x = call.read<Value>(0, {&s.images, &s.first, &s.height, &s.width});
-  const auto layers = read_layers(call, 1, s);
+  s.dropout = read_dropout(call, 1);
+  const auto layers = read_layers(call, 3, s);
   if (call.failed()) return;
   const int64_t channels = s.channels(s.layers);
   Value *maps = call.write<Value>(0, {s.images, channels, s.height, s.width});
@@ -216,7 +229,8 @@ void block_gradient(Call &call) {
   int64_t channels = 0;
   const Value *upstream = call.read<Value>(0, {&s.images, &channels, &s.height, &s.width});
   const Value *maps = call.read<Value>(1, {&s.images, &channels, &s.height, &s.width});
-  const auto layers = read_layers(call, 7, s);
+  s.dropout = read_dropout(call, 7);
+  const auto layers = read_layers(call, 9, s);
   const int64_t count = s.layers;
   const Value *between = call.read<Value>(2, {&s.layers, &s.images, &s.inner, &s.height, &s.width});
   const float *scale = call.read(3, {&channels});
@@ -306,6 +320,15 @@ void rectifier_gradient(Call &call) {
   Value *dx = call.write<Value>(0, {s.images, s.channels, s.height, s.width}, pooling == Pooling::NONE ? 0 : -1);
   float *d_gamma = call.write(1, {s.channels}), *d_beta = call.write(2, {s.channels});
   if (!call.failed()) differentiate_scale_rectify(s, dy, x, gamma, beta, pooling, dx, d_gamma, d_beta);
+}
+
+template <typename Value>
+void dropout(Call &call) {
+  MapsShape s{};
+  const Value *x = call.read<Value>(0, {&s.images, &s.channels, &s.height, &s.width});
+  const Dropout dropped = read_dropout(call, 1);
+  Value *y = call.write<Value>(0, {s.images, s.channels, s.height, s.width});
+  if (!call.failed()) drop(s, dropped, x, y);
 }
 
 void average(Call &call) {
@@ -417,14 +440,14 @@ __attribute__((constructor)) void define_all() {
   if (!TF_NewOpDefinitionBuilder) return;  // TensorFlow is not loaded
   const Words weights_attribute = {"count: int >= 0"};
   const char *weights = "weights: count * float";
-  define<block<float>, block<Bfloat>>("ToolkitBlock", {"x: T", weights},
+  define<block<float>, block<Bfloat>>("ToolkitBlock", {"x: T", "rate: float", "seed: int32", weights},
                                       {"maps: T", "between: T", "mean: float", "variance: float", "scale: float",
                                        "inner_mean: float", "inner_variance: float", "inner_scale: float"},
                                       weights_attribute);
   define<block_gradient<float>, block_gradient<Bfloat>>(
       "ToolkitBlockGradient",
       {"upstream: T", "maps: T", "between: T", "scale: float", "inner_mean: float", "inner_variance: float",
-       "inner_scale: float", weights},
+       "inner_scale: float", "rate: float", "seed: int32", weights},
       {"dx: T", "gradients: count * float"}, weights_attribute);
   define<block_inference<float>, block_inference<Bfloat>>(
       "ToolkitBlockInference",
@@ -439,6 +462,7 @@ __attribute__((constructor)) void define_all() {
   define_rectifiers<Pooling::NONE>("ToolkitScaleRectify", "ToolkitScaleRectifyGradient");
   define_rectifiers<Pooling::AVERAGE>("ToolkitScaleRectifyAverage", "ToolkitScaleRectifyAverageGradient");
   define_rectifiers<Pooling::MAXIMUM>("ToolkitScaleRectifyMaximum", "ToolkitScaleRectifyMaximumGradient");
+  define<dropout<float>, dropout<Bfloat>>("ToolkitDropout", {"x: T", "rate: float", "seed: int32"}, {"y: T"});
   define<average>("ToolkitAveragePixels", {"x: float"}, {"y: float"});
   define<average_gradient>("ToolkitAveragePixelsGradient", {"dy: float", "size: int32"}, {"dx: float"});
   define<dense>("ToolkitDense", {"x: float", "kernel: float", "bias: float"}, {"y: float"});

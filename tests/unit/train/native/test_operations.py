@@ -16,7 +16,7 @@ from tests.unit.train.references import measure
 from train.model.block import dense_block, dense_block_inference
 from train.model.formulation import FOR_CPU, FOR_NATIVE, Formulation
 from train.model.normalization import Statistics
-from train.model.randomness import NONE
+from train.model.randomness import NONE, Dropout
 from train.native import operations
 
 BOUND = 2e-6
@@ -186,12 +186,57 @@ def test_a_block_as_in_the_network() -> None:
     assert errors["maps"] < BOUND
 
 
+class MaskedByNativeKernels(Dropout):
+    def apply(self, x: tf.Tensor, form: Formulation) -> tf.Tensor:
+        assert not form.channels_first
+        ones = tf.ones(tf.TensorShape(x.shape[i] for i in (0, 3, 1, 2)))
+        mask = operations.drop(ones, self.rate, self.numbers)
+        return x * tf.cast(tf.transpose(mask, [0, 2, 3, 1]), x.dtype)
+
+
+@pytest.mark.parametrize("shape", [(5, 8, 8, 6), (6, 5, 7, 3)], ids=["whole tiles", "split tiles"])
+def test_a_block_with_dropout(shape: tuple[int, int, int, int]) -> None:
+    errors = compare_blocks(shape, 3, 4, rate=0.25)
+    assert max(errors.values()) < BLOCK_BOUND, errors
+
+
+def test_dropout_keeps_its_share_and_depends_on_every_number() -> None:
+    ones = tf.ones((20, 30, 16, 16))
+    kept = operations.drop(ones, 0.25, [1, 2, 3]).numpy()
+    assert set(np.unique(kept)) == {np.float32(0), np.float32(1 / 0.75)}
+    share = (kept > 0).mean(axis=(2, 3))
+    assert kept.mean() == pytest.approx(1.0, abs=0.01)
+    assert np.abs(share - 0.75).max() < 0.15, "each map keeps its share"
+    assert share.std() == pytest.approx(np.sqrt(0.25 * 0.75 / 256), rel=0.15), "as independent draws would vary"
+    flat = (kept > 0).reshape(600, 256)
+    agreement = np.corrcoef(flat)[np.triu_indices(600, 1)]
+    assert np.abs(agreement).max() < 0.4, "no two maps have the same mask"
+    for other in ([0, 2, 3], [1, 0, 3], [1, 2, 0], [1, 2]):
+        assert 0.3 < (operations.drop(ones, 0.25, other).numpy() != kept).mean() < 0.45
+    dy = operations.drop(ones, 0.25, [1, 2, 3])
+    found = differentiate(lambda x: operations.drop(x, 0.25, [1, 2, 3]), [ones.numpy()], ones.numpy())
+    assert np.array_equal(found[-1], dy.numpy())
+    assert np.array_equal(operations.drop(ones, 0.0, [1]).numpy(), ones.numpy())
+
+
+def test_squares_are_averaged() -> None:
+    (x,) = draw([(2, 3, 7, 5)])
+    expected = x[:, :, :6, :4].reshape(2, 3, 3, 2, 2, 2).mean(axis=(3, 5))
+    (dy,) = draw([(2, 3, 3, 2)])
+    y, dx = differentiate(operations.average_squares, [x], dy)
+    np.testing.assert_allclose(y, expected, rtol=1e-6, atol=1e-7)
+    spread = np.zeros_like(x)
+    spread[:, :, :6, :4] = (dy / 4).repeat(2, axis=2).repeat(2, axis=3)
+    assert np.array_equal(dx, spread)
+
+
 def compare_blocks(
     shape: tuple[int, int, int, int],
     count: int,
     growth: int,
     form: Formulation = FOR_NATIVE,
     dtype_of_maps: str = "float32",
+    rate: float = 0.0,
 ) -> dict[str, float]:
     """Return the relative errors of results, statistics and gradients, in training and inference."""
     layers = settle(make_layers(count=count, growth=growth, channels=shape[-1], dtype="float32"), "float32")
@@ -200,6 +245,8 @@ def compare_blocks(
     weight = numbers.normal(size=(*shape[:3], shape[3] + count * growth)).astype("f")
     results = []
     for tried, dtype in ((form, "float32"), (FOR_CPU, "float64")):
+        kind = Dropout if tried.native else MaskedByNativeKernels
+        dropout = kind(rate, tf.constant([3, 7]), native=True) if rate else NONE
         units = [[type(unit)(*(tf.cast(part, dtype) for part in unit)) for unit in layer] for layer in layers]
         weights = [part for layer in units for unit in layer for part in unit]
         of_maps = dtype_of_maps if dtype == "float32" else dtype
@@ -208,7 +255,7 @@ def compare_blocks(
             inputs, upstream = (tf.transpose(value, [0, 3, 1, 2]) for value in (inputs, upstream))
         with tf.GradientTape() as tape:
             tape.watch([inputs, *weights])
-            block = dense_block(inputs, units, "plain" if dtype == "float64" else "shared", tried, dropout=NONE)
+            block = dense_block(inputs, units, "plain" if dtype == "float64" else "shared", tried, dropout=dropout)
         d_x, *gradients = tape.gradient(block.maps, [inputs, *weights], upstream)
         # Scale and shift of a unit together: if the next norm removes a shift, the gradient of the shift is 0.
         parts = [gradients[start : start + 3] for start in range(0, len(gradients), 3)]
@@ -296,7 +343,7 @@ def wrong_block(**changes: Any) -> Callable[[], Any]:
         for place, shape in changes.get("weights", {}).items():
             weights[place] = tf.zeros(shape)
         return operations.load().toolkit_block(
-            x=tf.zeros(changes.get("x", (2, 3, 4, 4))), weights=weights[: changes.get("count")]
+            x=tf.zeros(changes.get("x", (2, 3, 4, 4))), rate=0.0, seed=[0], weights=weights[: changes.get("count")]
         )
 
     return run
@@ -318,7 +365,7 @@ def wrong_gradient(count: int | None = None, **changes: tuple[int, ...]) -> Call
         layers = make_layers(count=2, growth=2, channels=3, dtype="float32")
         weights = [part for layer in layers for unit in layer for part in unit]
         inputs = {name: tf.ones(shape) for name, shape in (shapes | changes).items()}
-        return operations.load().toolkit_block_gradient(weights=weights[:count], **inputs)
+        return operations.load().toolkit_block_gradient(rate=0.0, seed=[0], weights=weights[:count], **inputs)
 
     return run
 
@@ -357,14 +404,15 @@ WRONG = {
         "image 1",
     ),
     "targets": (call("cross_entropy", logits=ONES[None], targets=np.ones((2, 3), "f")), "input 1 has size 2"),
+    "share": (call("dropout", x=MAPS, rate=1.0, seed=[0]), "the share to drop must lie in"),
     "momentum": (
         call("momentum", weight=[1.0], velocity=[1.0, 2.0], gradient=[1.0], rate=1.0, momentum=1.0, decay=1.0),
         "input 1 has size 2",
     ),
     "weights": (wrong_block(count=11), "a block with 11 weights"),
-    "first kernel": (wrong_block(weights={2: (1, 1, 4, 8)}), "input 3 has size 4 on axis 2, not 3"),
-    "second kernel": (wrong_block(weights={5: (3, 3, 7, 2)}), "input 6 has size 7 on axis 2, not 8"),
-    "second layer": (wrong_block(weights={6: (4,)}), "input 7 has size 4 on axis 0, not 5"),
+    "first kernel": (wrong_block(weights={2: (1, 1, 4, 8)}), "input 5 has size 4 on axis 2, not 3"),
+    "second kernel": (wrong_block(weights={5: (3, 3, 7, 2)}), "input 8 has size 7 on axis 2, not 8"),
+    "second layer": (wrong_block(weights={6: (4,)}), "input 9 has size 4 on axis 0, not 5"),
     "wide layer": (
         wrong_block(count=6, weights={2: (1, 1, 3, 4097), 3: (4097,), 4: (4097,), 5: (3, 3, 4097, 2)}),
         "too wide: 4097, then 2 channels",

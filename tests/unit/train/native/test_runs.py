@@ -60,11 +60,12 @@ def list_operations(function: Any, *inputs: tf.TensorSpec) -> list[tf.Operation]
     [
         ("digits", {"depth": 16}, 3),
         ("digits", {"depth": 16, "optimizer": "adam", "learning_rate": 0.002}, 3),
+        ("digits", {"depth": 16, "dropout": 0.2}, 3),
         ("digits", {"depth": 16, "label_smoothing": 0.1, "mixup": 0.2, "clip_norm": 1.0, "ema": 0.9}, 3),
         ("cifar10", {"model": "121", "layers": (1, 1, 1, 1), "growth": 4}, 5),
         ("cifar10", {"model": "121", "layers": (1, 1, 1, 1), "growth": 4, "precision": "mixed_bfloat16"}, 5),
     ],
-    ids=["sgd", "adam", "other options", "imagenet", "bfloat16"],
+    ids=["sgd", "adam", "dropout", "other options", "imagenet", "bfloat16"],
 )
 def test_no_operation_depends_on_the_processor(dataset: str, changes: dict[str, Any], blocks: int) -> None:
     config = resolve(dataset, kernels="native", **changes)
@@ -210,7 +211,6 @@ def test_a_native_run_is_exported_by_stock_kernels(tmp_path: Path, no_drawing: N
         ("--memory", "plain"),
         ("--memory", "recompute"),
         ("--recompute-blocks", "1"),
-        ("--dropout", "0.2"),
         ("--jit",),
         ("--no-bottleneck",),
     ],
