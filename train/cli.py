@@ -14,6 +14,7 @@ from train.config import (
     Labels,
     Loop,
     Memory,
+    Normalize,
     Optimizer,
     Precision,
     Progress,
@@ -147,7 +148,10 @@ def _collect(  # noqa: PLR0917
         int, _speed("Threads inside an operation; 0 means all cores that may be used. They decide the last bits.")
     ] = 0,
     labels: Annotated[Labels, _data("Which labels of cifar100.")] = "fine",
-    extra: Annotated[bool, _data("Also train on svhn's extra split.")] = False,
+    extra: Annotated[bool | None, _data("Also train on svhn's extra split, as the paper does.")] = None,
+    normalize: Annotated[
+        Normalize | None, _data("Mean 0 and deviation 1 by channel, or bytes divided by 255, as in the paper for svhn.")
+    ] = None,
     validation: Annotated[
         int, _data("Training examples held out; the curves then show them, and the test split is for the end.")
     ] = 0,

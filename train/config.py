@@ -23,6 +23,7 @@ Precision = Literal["float32", "mixed_float16", "mixed_bfloat16", "float64"]
 Loop = Literal["function", "fit", "eager"]
 Labels = Literal["fine", "coarse"]
 Kernels = Literal["stock", "native", "auto"]
+Normalize = Literal["channels", "range"]
 ClassWeights = Literal["equal", "balanced"]
 Progress = Literal["auto", "plain", "quiet"]
 Crop = Literal["auto", "shift", "resized"]
@@ -47,6 +48,7 @@ LATER: Final = {
     "flip": True,
     "skip_broken": False,
     "by_size": False,
+    "normalize": "channels",
     "warm_up": 0.0,
     "label_smoothing": 0.0,
     "class_weights": "equal",
@@ -95,6 +97,7 @@ class TrainConfig:
     dataset: str
     labels: Labels = "fine"
     extra: bool = False
+    normalize: Normalize = "channels"
     validation: int = 0
     data_sha256: str = ""
     image_column: str = ""
@@ -389,7 +392,9 @@ def resolve(dataset: str, **options: Any) -> TrainConfig:
         facts = datasets[dataset]
     recipe = given.setdefault("recipe", facts["recipe"])
     _require_choice("recipe", recipe, tuple(recipes))
-    filled = recipes[recipe] | {"epochs": facts["epochs"][recipe], "augment": facts["augment"]}
+    filled = recipes[recipe] | {"epochs": facts["epochs"][recipe], "augment": facts["augment"]} | facts.get(recipe, {})
+    if given.get("augment", filled["augment"]):
+        filled["dropout"] = 0.0
 
     changed: dict[str, Any] = {name: given.pop(name) for name in presets.SHAPE if name in given}
     model = _resolve_model(given.pop("model", facts["model"]), changed)

@@ -57,6 +57,7 @@ class Dataset:
     validation: Split | None = None
     warnings: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
+    divided: bool = False  # the network gets bytes divided by 255
 
     @property
     def watched(self) -> Split:
@@ -65,12 +66,14 @@ class Dataset:
 
     @cached_property
     def mean(self) -> NDArray[np.float64]:
-        """Mean of the training images in byte units: (channels,)."""
-        return self._moments[0]
+        """What normalization subtracts, in byte units: (channels,)."""
+        mean, _ = self._moments
+        return 0 * mean if self.divided else mean
 
     @cached_property
     def std(self) -> NDArray[np.float64]:
-        return self._moments[1]
+        """What normalization divides by, in byte units: (channels,)."""
+        return 0 * self.deviations + 255 if self.divided else self.deviations
 
     @cached_property
     def _moments(self) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
@@ -85,6 +88,11 @@ class Dataset:
         count = images[..., 0].size
         mean = total / count
         return mean, np.sqrt(np.maximum(squares / count - mean**2, LEAST_DEVIATION**2))
+
+    @property
+    def deviations(self) -> NDArray[np.float64]:
+        """Standard deviation of the training images in byte units: (channels,)."""
+        return self._moments[1]
 
     def balance(self, classes: int) -> tuple[float, ...]:
         """Return a weight for each class, with which all classes count the same and the mean over images is 1."""
@@ -157,7 +165,7 @@ def _compare_images(dataset: Dataset) -> Iterator[str]:
             yield f"all {len(split)} {name} images of {dataset.source} are the same{pixels}"
     for channel, value in enumerate(dataset.train.sample(LOOK)[0, 0, 0].tolist()):
         # The sums behind it are exact, so a constant channel has exactly the least deviation.
-        if dataset.std[channel] <= LEAST_DEVIATION and not equal["training"]:
+        if dataset.deviations[channel] <= LEAST_DEVIATION and not equal["training"]:
             yield f"channel {channel} of all training images of {dataset.source} is {value} in every pixel"
 
 

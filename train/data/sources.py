@@ -1,4 +1,5 @@
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -31,7 +32,7 @@ def load(config: TrainConfig) -> Dataset:
         dataset = load_digits()
     else:
         dataset = _load_files(config)
-    dataset = check(dataset, config.shape, config.classes)
+    dataset = replace(check(dataset, config.shape, config.classes), divided=config.normalize == "range")
     return dataset.hold_out(config.validation, config.seed) if config.validation else dataset
 
 

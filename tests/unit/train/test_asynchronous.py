@@ -47,6 +47,14 @@ def test_a_batch_comes_out_of_its_parcel_as_it_went_in() -> None:
         assert np.array_equal(part.numpy(), expected)
 
 
+def test_a_batch_with_targets_is_one_parcel() -> None:
+    images, _, rate = make_batch(5)
+    targets = np.random.default_rng(0).random((5, 10), dtype=np.float32)
+    found = parcels.unpack(tf.constant(parcels.pack(images, targets, rate)), images.shape, classes=10)
+    for part, expected in zip(found, (images, targets, rate), strict=True):
+        assert np.array_equal(part.numpy(), expected)
+
+
 @pytest.mark.parametrize("options", [["fashion_mnist"], ["digits"], ["svhn"], ["cifar10"], ["cifar10", "--no-augment"]])
 def test_a_batch_made_on_the_device_is_that_of_the_host(options: list[str]) -> None:
     config = parse([*options, "--batch-size", "40"])

@@ -193,7 +193,7 @@ def test_matlab_files_of_svhn(tmp_path: Path, kind: Any, compress: bool, table: 
         path = tmp_path / f"{name}_32x32.mat"
         savemat(path, content, do_compression=compress)
         table["svhn"]["matlab"][path.name] = hashlib.sha256(path.read_bytes()).hexdigest()
-    dataset = load(parse(["svhn", "--data-dir", str(tmp_path)]))
+    dataset = load(parse(["svhn", "--no-extra", "--data-dir", str(tmp_path)]))
     assert_same(dataset.train, splits["train"])
     assert_same(dataset.test, splits["test"])
     more = load(parse(["svhn", "--extra", "--data-dir", str(tmp_path)]))
@@ -267,7 +267,7 @@ def test_a_parquet_file_with_other_columns(tmp_path: Path) -> None:
 
 def test_a_folder_without_data_says_what_was_looked_for(tmp_path: Path) -> None:
     with pytest.raises(DataError) as caught:
-        load(parse(["svhn", "--data-dir", str(tmp_path)]))
+        load(parse(["svhn", "--no-extra", "--data-dir", str(tmp_path)]))
     assert "train_32x32.mat" in caught.value.why
     assert "train-*.parquet" in caught.value.why
 

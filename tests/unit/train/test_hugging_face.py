@@ -101,7 +101,7 @@ def mirror(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[type[Hub
 
 
 def test_the_mirror_that_is_named_is_asked_once(mirror: type[Hub], tmp_path: Path) -> None:
-    config = parse(["svhn", "--cache-dir", str(tmp_path / "cache")])
+    config = parse(["svhn", "--no-extra", "--cache-dir", str(tmp_path / "cache")])
     dataset = load(config)
     assert dataset.source == f"{REPOSITORY} at {COMMIT}"
     assert (len(dataset.train), len(dataset.test)) == (10, 4)
@@ -113,11 +113,11 @@ def test_the_mirror_that_is_named_is_asked_once(mirror: type[Hub], tmp_path: Pat
 
 
 def test_a_cache_of_the_hubs_client_is_a_local_copy(mirror: type[Hub], tmp_path: Path) -> None:
-    dataset = load(parse(["svhn", "--cache-dir", str(tmp_path / "cache")]))
+    dataset = load(parse(["svhn", "--no-extra", "--cache-dir", str(tmp_path / "cache")]))
     mirror.asked.clear()
     cache = tmp_path / "cache" / "svhn"
     for folder in (cache, cache / "datasets--ufldl-stanford--svhn"):
-        assert load(parse(["svhn", "--data-dir", str(folder)])).digest == dataset.digest
+        assert load(parse(["svhn", "--no-extra", "--data-dir", str(folder)])).digest == dataset.digest
     with pytest.raises(DataError, match="does not hold ufldl-stanford/svhn whole"):
         load(parse(["svhn", "--extra", "--data-dir", str(cache)]))
     assert not mirror.asked
@@ -140,7 +140,7 @@ def test_a_file_that_was_altered_in_the_cache_is_noticed(mirror: type[Hub], tmp_
     victim = folder / "cropped_digits" / "test-00000-of-00001.parquet"
     victim.resolve().write_bytes(b"altered")
     with pytest.raises(IntegrityError, match="is not the file we know"):
-        load(parse(["svhn", "--data-dir", str(tmp_path / "cache")]))
+        load(parse(["svhn", "--no-extra", "--data-dir", str(tmp_path / "cache")]))
     assert victim.exists()  # files in a user's folder are never removed
 
 
@@ -234,7 +234,20 @@ def test_a_cache_that_cannot_be_written(mirror: type[Hub], tmp_path: Path) -> No
 
 
 def test_a_run_says_where_its_data_came_from(mirror: type[Hub], tmp_path: Path) -> None:
-    arguments = ["svhn", "--depth", "10", "--steps", "1", "--batch-size", "2", "--threads", "2", "--progress", "quiet"]
+    arguments = [
+        "svhn",
+        "--no-extra",
+        "--depth",
+        "10",
+        "--steps",
+        "1",
+        "--batch-size",
+        "2",
+        "--threads",
+        "2",
+        "--progress",
+        "quiet",
+    ]
     arguments += ["--cache-dir", str(tmp_path / "cache"), "--out", str(tmp_path / "runs")]
     assert main(arguments) == 0
     manifest = json.loads((parse(arguments).run_dir / "manifest.json").read_text(encoding="utf-8"))

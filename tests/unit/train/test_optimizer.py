@@ -50,8 +50,20 @@ def test_the_recipe_of_the_paper() -> None:
         config = resolve(dataset, recipe="paper")
         assert (config.optimizer, config.learning_rate, config.momentum) == ("sgd", 0.1, 0.9)
         assert (config.batch_size, config.weight_decay, config.epochs) == (64, 1e-4, epochs)
+        assert (config.dropout, config.extra, config.normalize) == (
+            (0.2, True, "range") if dataset == "svhn" else (0.0, False, "channels")
+        )
         rates = [rate_at(config.schedule, config.learning_rate, number, TOTAL) for number in range(TOTAL)]
         assert rates == pytest.approx([0.1] * 200 + [0.01] * 100 + [0.001] * 100)
+
+
+def test_the_papers_dropout_is_for_images_that_are_not_augmented() -> None:
+    assert resolve("cifar10", augment=False).dropout == 0.2
+    assert resolve("cifar10", augment=False, dropout=0.1).dropout == 0.1
+    assert resolve("cifar10", augment=False, recipe="quick").dropout == 0.0
+    assert resolve("svhn", augment=True).dropout == 0.0
+    assert not resolve("svhn", extra=False).extra
+    assert resolve("svhn", recipe="quick").normalize == "channels"
 
 
 def test_other_schedules() -> None:

@@ -70,6 +70,12 @@ def test_balanced_weights_make_classes_count_the_same() -> None:
     assert (weights * counts)[:3] == pytest.approx([len(few.train) / 3] * 3)
 
 
+def test_bytes_may_be_divided_by_their_range() -> None:
+    data = load(configure(normalize="range"))
+    assert (data.mean.tolist(), data.std.tolist()) == ([0.0], [255.0])
+    assert load(configure()).std[0] == pytest.approx(6, abs=1)
+
+
 def test_a_square_is_cut_out_around_its_place() -> None:
     images = np.full((3, 8, 8, 1), 7, np.uint8)
     places = np.array([[0.5, 0.5], [0.0, 0.0], [0.99, 0.25]])
