@@ -57,6 +57,7 @@ def _mount_image(path: Path, parents: dict[Path, Mount]) -> Mount:
 def plan_evaluation(run: Path, dataset: str, config: TrainConfig, out: Path | None) -> Job:
     """Return the job that evaluates a run on the data of a configuration; `out` gets the files."""
     folder, data = mount_run(run), mount_data(config)
+    dataset = f"./{config.dataset}" if dataset and config.data_sha256 else dataset  # in a container, another path
     argv: list[str | Mount] = ["-P", "-m", "train", "evaluate", folder, *filter(None, [dataset]), *data]
     mounts = [folder, *(part for part in data if isinstance(part, Mount))]
     if out:

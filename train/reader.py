@@ -19,7 +19,7 @@ from typing import Any, Final, NamedTuple
 import yaml
 
 from train import metrics
-from train.config import INCIDENTAL, Kernels, TrainConfig, digest_fields, name_classes, resolve
+from train.config import INCIDENTAL, Kernels, TrainConfig, digest_fields, name_classes, read_table, resolve
 from train.errors import DataError, IntegrityError, UsageError
 from train.metrics import EpochRecord
 from train.runtime import MARK
@@ -141,7 +141,9 @@ def choose_data(run: Path, dataset: str, data_dir: str, cache_dir: str) -> Train
     """Return the configuration of a run with the place of its data, or the configuration of another data set."""
     config = read_folder_config(run)
     if dataset and dataset != config.dataset:
-        return resolve(dataset, data_dir=data_dir, cache_dir=cache_dir)
+        # A user's own images are scaled to what the network takes.
+        own = {} if dataset in read_table("datasets") else {"image_size": config.shape[0], "crop": config.crop}
+        return resolve(dataset, data_dir=data_dir, cache_dir=cache_dir, **own)
     return replace(config, data_dir=data_dir or config.data_dir, cache_dir=cache_dir)
 
 

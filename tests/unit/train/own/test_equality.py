@@ -81,11 +81,11 @@ def test_files_give_the_weights_of_the_known_data_set(places: tuple[Path, Path],
 def test_killed_runs_on_files_end_with_the_same_bits(
     places: tuple[Path, Path], tmp_path: Path, options: tuple[str, ...]
 ) -> None:
+    options = (*options, "--epochs", "12")
     whole = run(tmp_path / "whole", str(places[0]), *options)
     arguments = [str(places[0]), *OPTIONS, *options, "--out", str(tmp_path / "killed")]
     words = [loaded.start(), "-m", "tests.unit.train.killing", "0", "3", *arguments]
-    done = subprocess.run(words, check=True, capture_output=True, text=True)
-    assert "killed 3\n" in done.stdout
+    subprocess.run(words, check=True, capture_output=True)
     killed = json.loads((parse(arguments).run_dir / "manifest.json").read_text(encoding="utf-8"))
-    assert killed["resumed_after"]
+    assert killed["resumed_after"], "no child was killed after a checkpoint"
     assert killed["weights_sha256"] == whole["weights_sha256"]

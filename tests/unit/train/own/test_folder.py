@@ -10,6 +10,7 @@ from train.cli import main, parse
 from train.data import Dataset, Pictures, load
 from train.data import own as own_data
 from train.errors import UsageError
+from train.reader import choose_data
 
 FAST = ("--depth", "10", "--epochs", "1", "--batch-size", "4", "--threads", "2", "--progress", "plain")
 
@@ -185,3 +186,13 @@ def test_random_parts_follow_from_seed_epoch_and_example(tmp_path: Path) -> None
     assert np.array_equal(pictures.crop(np.array([1]), 0, 2, flip=True)[0], both[1])
     assert not np.array_equal(pictures.crop(np.array([1]), 0, 3, flip=True)[0], both[1])
     assert not np.array_equal(pictures.crop(np.array([1]), 1, 2, flip=True)[0], both[1])
+
+
+def test_a_run_is_evaluated_on_other_images_of_its_classes(tmp_path: Path) -> None:
+    out, cache = tmp_path / "runs", tmp_path / "cache"
+    arguments = [str(write_classes(tmp_path / "pets", count=10)), *FAST, "--out", str(out), "--cache-dir", str(cache)]
+    assert main(arguments) == 0
+    for split in ("train", "test"):
+        write_classes(tmp_path / "others" / split, size=(30, 40))
+    config = choose_data(parse(arguments).run_dir, str(tmp_path / "others"), "", str(cache))
+    assert load(config).test.images.shape == (10, 12, 12, 3)
