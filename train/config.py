@@ -174,8 +174,8 @@ class TrainConfig:
         self._check_combinations()
 
     def _refuse_own(self) -> None:
-        for name in ("image_size", "image_column", "label_column", "split", "skip_broken"):
-            if getattr(self, name):
+        for name in ("image_size", "image_column", "label_column", "split", "skip_broken", "crop"):
+            if getattr(self, name) != LATER[name]:
                 raise UsageError(
                     f"--{name.replace('_', '-')} is for your own images",
                     why=f"the files of {self.dataset} are known",

@@ -19,6 +19,9 @@ if TYPE_CHECKING:
 MOST_PIXELS: Final = 80_000_000
 """Largest number of pixels of an image. A small file can hold more, to exhaust the memory of whoever decodes it."""
 
+RULES: Final = 1
+"""Number of the rules below. A change of what they accept or return raises it, and images are looked at again."""
+
 BROKEN: Final = (OSError, LookupError, TypeError, ValueError, SyntaxError, MemoryError, ArithmeticError, struct.error)
 """Exceptions that Pillow's readers can raise for damaged bytes."""
 

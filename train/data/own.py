@@ -1,5 +1,8 @@
 """Loads a user's own images from a folder, an archive or the Hub, and refuses what cannot be trained on."""
 
+import contextlib
+import hashlib
+import zipfile
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -8,12 +11,13 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from train import origin
+from train import images, origin
 from train.config import TrainConfig, settle
 from train.data import archives, download, rows
 from train.data.dataset import Dataset, Split
-from train.data.pictures import Pictures
-from train.errors import DataError
+from train.data.pictures import Found, Pictures
+from train.errors import DataError, PreflightError
+from train.files import replacing
 from train.order import stream
 
 HELD_OUT: Final = 0.2
@@ -80,7 +84,7 @@ class _Part:
 
 def _prepare(tables: Mapping[str, Any], names: tuple[str, ...], source: str, config: TrainConfig) -> Dataset:
     notes: list[str] = []
-    parts = {use: _look(use, table, source, notes, skip=config.skip_broken) for use, table in tables.items()}
+    parts = {use: _look(use, table, source, notes, config) for use, table in tables.items()}
     if "test" not in parts:
         parts |= _hold_out(parts["train"], notes)
     _check_classes(parts, names, source)
@@ -109,12 +113,16 @@ def choose_size(shapes: set[tuple[int, ...]], given: int) -> tuple[int, int, int
     return given or origin.LARGE, given or origin.LARGE, channels
 
 
-def _look(use: str, table: Any, source: str, notes: list[str], *, skip: bool) -> _Part:
-    """Decode each image once, and leave out those that cannot be used, if asked to."""
+def _look(use: str, table: Any, source: str, notes: list[str], config: TrainConfig) -> _Part:
+    """Decode each image once, and leave out those that cannot be used, if asked to. What was seen is remembered."""
     pictures = Pictures(table, f"the {use} split of {source}")
-    found = list(pictures.look())
+    key = (config.data_sha256 or source, use, config.split, config.image_column, images.RULES, len(table))
+    kept = Path(config.cache_dir) / "seen" / f"{hashlib.sha256(repr(key).encode()).hexdigest()[:32]}.npz"
+    found = _recall(kept) or list(pictures.look())
     troubles = [one.trouble for one in found if one.trouble]
-    if troubles and not skip:
+    if not troubles:
+        _remember(kept, found)
+    if troubles and not config.skip_broken:
         more = f"; {len(troubles) - 1} more of {len(found)} images cannot be used" if len(troubles) > 1 else ""
         raise DataError(
             troubles[0].what,
@@ -130,6 +138,22 @@ def _look(use: str, table: Any, source: str, notes: list[str], *, skip: bool) ->
     labels = rows.read_labels(table).astype(np.int32)
     pictures = pictures.take(good) if troubles else pictures
     return _Part(pictures, labels[good], {one.shape for one in found if not one.trouble})
+
+
+def _recall(path: Path) -> list[Found]:
+    try:
+        with np.load(path) as arrays:
+            return [
+                Found(digest.tobytes(), tuple(shape.tolist())) for digest, shape in zip(*arrays.values(), strict=True)
+            ]
+    except (OSError, ValueError, KeyError, TypeError, EOFError, zipfile.BadZipFile):
+        return []
+
+
+def _remember(path: Path, found: list[Found]) -> None:
+    digests = np.frombuffer(b"".join(one.digest for one in found), np.uint8).reshape(-1, 32)
+    with contextlib.suppress(PreflightError), replacing(path) as file:
+        np.savez(file, digests=digests, shapes=np.array([one.shape for one in found]))
 
 
 def _hold_out(part: _Part, notes: list[str]) -> dict[str, _Part]:

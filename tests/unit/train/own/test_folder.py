@@ -134,7 +134,7 @@ def test_a_changed_file_is_read_again_and_others_are_not(tmp_path: Path, monkeyp
 
 
 def test_options_for_own_images_are_refused_for_known_ones() -> None:
-    for option in ("--image-size 32", "--split a:b", "--skip-broken", "--image-column x"):
+    for option in ("--crop resized", "--image-size 32", "--split a:b", "--skip-broken", "--image-column x"):
         with pytest.raises(UsageError, match="is for your own images"):
             parse(["digits", *option.split()])
 
@@ -196,3 +196,15 @@ def test_a_run_is_evaluated_on_other_images_of_its_classes(tmp_path: Path) -> No
         write_classes(tmp_path / "others" / split, size=(30, 40))
     config = choose_data(parse(arguments).run_dir, str(tmp_path / "others"), "", str(cache))
     assert load(config).test.images.shape == (10, 12, 12, 3)
+
+
+def test_what_was_seen_is_remembered(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = write_classes(tmp_path / "pets")
+    first = open_(folder)
+    monkeypatch.setattr(Pictures, "look", lambda _: pytest.fail("the images were decoded again"))
+    again = open_(folder)
+    assert again.digest == first.digest
+    for path in (tmp_path / "cache" / "seen").iterdir():
+        path.write_bytes(path.read_bytes()[:200])
+    monkeypatch.undo()
+    assert open_(folder).digest == first.digest
