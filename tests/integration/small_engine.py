@@ -1,7 +1,4 @@
-"""A second engine on its own disk, which a test can fill. Only root can start one.
-
-It uses the first engine's bridge, whose firewall rules let its containers reach the network, and makes no rules.
-"""
+"""A second engine on its own disk, which a test can fill; root starts it on the first engine's bridge."""
 
 import contextlib
 import ipaddress

@@ -1,5 +1,3 @@
-"""Images of another TensorFlow and another Python than the founding set's, from the published wheels."""
-
 import json
 import subprocess
 import uuid

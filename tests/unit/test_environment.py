@@ -22,7 +22,6 @@ def dist(tmp_path: Path) -> Path:
 
 
 def record_cudnn(dist: Path, version: object) -> None:
-    """Record another cuDNN in the manifest; the wheel itself tells only the major number."""
     path = dist / "manifest.json"
     value = json.loads(path.read_text())
     value["facts"]["lock"]["spec"]["cudnn"] = version

@@ -268,11 +268,7 @@ PROGRAM: Final = ("-P", "-c", "from train.rehearsal.audit import answer; raise S
 
 @contextmanager
 def running(request: Request, *, program: Sequence[str] = PROGRAM) -> Iterator[Callable[[], dict[str, Any]]]:
-    """Start the audit in a process that ends with the block, and yield a function that waits for its result.
-
-    The result has ``graphs``, a list of `Report` as plain values, or ``error``; no graphs if XLA compiles the whole
-    job.
-    """
+    """Audit in a process that ends with the block; yield a function that returns its ``graphs`` or its ``error``."""
     path = os.pathsep.join(filter(None, [str(Path(__file__).parents[2]), os.environ.get("PYTHONPATH")]))
     with tempfile.TemporaryFile("w+", encoding="utf-8") as source:
         source.write(request.write())

@@ -172,11 +172,7 @@ def _describe(error: BaseException) -> dict[str, str]:
 
 
 def find_largest_batch(counted: CountedStep, size: int) -> dict[str, Any]:
-    """Find the largest batch whose step fits the device, for a step that has run with batches of `size`.
-
-    Returns the allocator's ``limit`` in bytes, the ``tried`` sizes with their peaks in bytes (0 if the size did not
-    fit), and the ``largest`` size.
-    """
+    """Find the largest batch for a step that ran with `size`: ``limit``, ``tried`` sizes and peaks, ``largest``."""
     limit = runtime.read_device_limit()
     tried = {size: int(counted.steps[-1]["memory"]["peak"])}
     other = max(UNIT, size // 2) if size > UNIT else 2 * UNIT

@@ -84,7 +84,6 @@ def build_mini(
 
 
 def upgrade(mini: Path, version: str) -> None:
-    """Turn a copy of the stand-in tree into one of a later version."""
     file = mini / "tensorflow/tf_version.bzl"
     file.write_text(file.read_text().replace('TF_VERSION = "2.19.0"', f'TF_VERSION = "{version}"'))
     (mini / ".bazelversion").write_text("7.4.1\n")

@@ -32,7 +32,6 @@ ARGUMENTS = {"train": ["digits"], "rehearse": ["digits"], "verify": ["dist/NAME"
 
 
 def read(line: str) -> list[str] | None:
-    """Return the arguments with which to run a documented `toolkit` command here; None for another program."""
     words = shlex.split(re.sub(r"\[[^]]*\]", "", line), comments=True)
     if not words or not re.fullmatch(r"(\.venv/bin/)?toolkit", words[0]):
         return None
@@ -47,7 +46,6 @@ LINES = sorted({line for line in COMMANDS.values() if read(line)})
 
 @pytest.fixture(scope="module")
 def folder(trained: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Make a user's folder with all that the commands name; no command changes what another needs."""
     folder = tmp_path_factory.mktemp("documented")
     maker.make_environment(folder / "state")
     shutil.copytree(trained, folder / "runs" / "NAME")

@@ -59,8 +59,6 @@ def test_a_run_gives_its_weights_again_and_leaves_nothing(toolkit: Run, run: Pat
 
 
 def claim_another_seed(run: Path) -> None:
-    """Change the seed throughout the record: it stays consistent, but names another run."""
-
     def change(value: dict[str, Any]) -> None:
         value["config"]["seed"] = 4
         value["config_sha256"] = digest_fields(value["config"])

@@ -42,8 +42,6 @@ def test_the_weights_are_read_without_tensorflow_as_the_job_reads_them(run: Path
 
 
 def edit_manifest(**parts: Any) -> Callable[[Path], None]:
-    """Change parts of the manifest; a name has two underscores between the keys that lead to the part."""
-
     def change(value: dict[str, Any]) -> None:
         for keys, new in parts.items():
             *outer, last = keys.split("__")

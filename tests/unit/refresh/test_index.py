@@ -154,7 +154,6 @@ def test_the_command_fails_where_no_source_can_be_read(run: Run, index: Index, m
 
 @pytest.fixture
 def served(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """The only index of pip: a folder."""
     for name in ("PIP_FIND_LINKS", "PIP_EXTRA_INDEX_URL"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("PIP_CONFIG_FILE", "/dev/null")

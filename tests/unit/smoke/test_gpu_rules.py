@@ -66,7 +66,6 @@ def cubin(flags: int, machine: int = 190, abi: int = 7) -> bytes:
     ],
 )
 def test_a_cubin_tells_its_architecture(flags: int, abi: int, architecture: int) -> None:
-    """ptxas 12.6.68 and 13.0.88 write these flags."""
     assert gpu_rules.read_cubin_architecture(cubin(flags, abi=abi)) == architecture
 
 

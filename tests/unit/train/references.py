@@ -58,10 +58,7 @@ def choose_large_maps() -> TrainConfig:
 
 
 def make_large_maps() -> Arrays:
-    """Make weights in float32 for `choose_large_maps`, normalised images and labels.
-
-    All shifts are far from 0: near 0 a ReLU can pass a gradient in float64 and stop it in float32.
-    """
+    """Make weights, images and labels; shifts are far from 0, where a ReLU's gradient depends on the precision."""
     numbers = np.random.default_rng(1)
     config = choose_large_maps()
     weights = read_weights(build(config))

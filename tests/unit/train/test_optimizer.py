@@ -12,7 +12,6 @@ TOTAL = 400
 
 
 def follow(**options: Any) -> list[float]:
-    """Return a weight after each of five steps; it starts at 1 and has the gradients 0.5, 1.0, 1.5 …"""
     rule = optimizer.choose(resolve("cifar10", **options))
     weight = tf.Variable(np.ones(1))
     slots = [tf.Variable(np.zeros(1)) for _ in rule.slots]

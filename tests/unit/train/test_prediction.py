@@ -24,7 +24,6 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def photos(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Digits that are named by what they show, one of them in a folder inside."""
     folder = tmp_path_factory.mktemp("photos")
     (folder / "more").mkdir()
     digits = datasets.load_digits()

@@ -1,5 +1,3 @@
-"""The distribution of the base image decides which compilers there are."""
-
 import json
 from typing import Any
 

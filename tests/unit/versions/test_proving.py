@@ -18,7 +18,6 @@ EVIDENCE = {
 
 @pytest.fixture
 def prover(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> proofs.Prover:
-    """Replace docker by a program that writes the report, and the file of proofs by an empty one."""
     program = tmp_path / "bin/docker"
     program.parent.mkdir()
     program.write_text(

@@ -110,7 +110,6 @@ def test_secrets_are_files_and_never_arguments(tmp_path: Path) -> None:
 
 
 def test_the_name_of_a_run_is_no_part_of_the_cache_key_of_the_step() -> None:
-    """The key has the arguments of a step, but not its secrets."""
     planned = plan(LOCK, BuildOptions())
     argv = planned.command(Path("out"), run_name=Path("name"))
     assert argv == (*planned.command(Path("out"))[:-1], "--secret", "id=run,src=name", argv[-1])

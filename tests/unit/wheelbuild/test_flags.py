@@ -30,7 +30,6 @@ def identify(flag: str) -> str:
 
 
 def list_emitted(downloads: Path) -> list[str]:
-    """Return every flag that the wheel stage can get: with all options, for all versions and all known failures."""
     (downloads / "distdir").mkdir()
     plain = Request(**{**vars(FULL), "extra": ()})
     files = {"cache": Path("/cache"), "logging": Path("/log"), "credentials": Path("/rc"), "trust": Path("/ca")}
@@ -41,7 +40,6 @@ def list_emitted(downloads: Path) -> list[str]:
 
 
 def configure(folder: Path, script: list[str], answers: dict[str, str]) -> "subprocess.CompletedProcess[str]":
-    """Run a configure script in ``folder``, with a Bazel and a clang that only print their versions."""
     for name, words in (("bin/bazel", "bazel 6.5.0"), ("llvm/bin/clang", "Debian clang version 17.0.6 (22+b2)")):
         program = folder / name
         program.parent.mkdir(parents=True, exist_ok=True)

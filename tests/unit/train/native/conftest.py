@@ -20,7 +20,6 @@ def native() -> None:
 
 @pytest.fixture
 def kernels() -> Iterator[ctypes.CDLL]:
-    """Yield the library, whose threads and instruction set a test may change."""
     operations.load()
     loaded = ctypes.CDLL(str(library.find().path))
     loaded.toolkit_instructions.restype = ctypes.c_char_p

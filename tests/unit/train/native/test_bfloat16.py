@@ -104,7 +104,6 @@ def test_bits_do_not_depend_on_threads_or_instructions(kernels: ctypes.CDLL) -> 
 
 @pytest.mark.parametrize("kind", ["small numbers", "all numbers", "no numbers"])
 def test_sums_of_any_terms_have_the_same_bits(kernels: ctypes.CDLL, kind: str) -> None:
-    """Compare AMX, where there is one, with the other instruction sets."""
     numbers = np.random.default_rng(7)
     for shape in ((1, 70, 8, 12), (3, 33, 5, 7)):
         x, dy = (numbers.integers(0, 2**16, shape, np.uint16) for _ in range(2))

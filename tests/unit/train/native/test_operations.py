@@ -238,7 +238,6 @@ def compare_blocks(
     dtype_of_maps: str = "float32",
     rate: float = 0.0,
 ) -> dict[str, float]:
-    """Return the relative errors of results, statistics and gradients, in training and inference."""
     layers = settle(make_layers(count=count, growth=growth, channels=shape[-1], dtype="float32"), "float32")
     numbers = np.random.default_rng(5)
     x = (numbers.normal(size=shape) * numbers.uniform(0.5, 2, shape[-1]) + numbers.normal(size=shape[-1])).astype("f")

@@ -1,5 +1,3 @@
-"""Makes folders of images as users have them."""
-
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 

@@ -30,7 +30,6 @@ def cut_short(path: Path) -> None:
 
 
 def lie_about_size(path: Path) -> None:
-    """Write a small PNG whose header says that it is large."""
     write_image(path)
     content = path.read_bytes()
     header = content[12:16] + struct.pack(">II", 60_000, 60_000) + content[24:29]

@@ -19,7 +19,6 @@ COUNT = 10
 
 
 def make_table(count: int = COUNT, label: Any = None, *, image: str = "picture", name: str = "kind") -> Any:
-    """Make a table of images; labels are of two classes by default."""
     values = [number % 2 for number in range(count)] if label is None else label
     features = datasets.Features({image: datasets.Image()})
     table = datasets.Dataset.from_dict(
