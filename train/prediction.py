@@ -13,7 +13,7 @@ import numpy as np
 import typer
 from numpy.typing import NDArray
 
-from train import images
+from train import images, origin
 from train.cli import run_command
 from train.cores import count_cores
 from train.errors import DataError, UsageError
@@ -23,8 +23,6 @@ if TYPE_CHECKING:
     from train.network import Network
 
 BATCH: Final = 64
-SUFFIXES: Final = (".png", ".jpg", ".jpeg", ".gif", ".bmp", ".tif", ".tiff", ".webp")
-"""Endings of the files that are images, where a folder is given."""
 
 
 @dataclass(frozen=True)
@@ -52,10 +50,11 @@ def list_images(names: Iterable[str], listed: Iterable[str] = ()) -> list[Path]:
         if name == "-":
             found += list_images(filter(None, (line.rstrip("\r\n") for line in listed)))
         elif os.path.isdir(name):  # noqa: PTH112
-            below = sorted(path for path in Path(name).rglob("*") if path.suffix.lower() in SUFFIXES)
+            below = sorted(path for path in Path(name).rglob("*") if path.suffix.lower() in origin.SUFFIXES)
             if not below:
                 raise DataError(
-                    f"{name} holds no images", why=f"no file below it ends with one of {', '.join(SUFFIXES)}"
+                    f"{name} holds no images",
+                    why=f"no file below it ends with one of {', '.join(sorted(origin.SUFFIXES))}",
                 )
             found += below
         else:

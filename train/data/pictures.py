@@ -1,6 +1,7 @@
 """Reads images batch by batch from where they lie, so that a set of any size takes little memory."""
 
 import hashlib
+import math
 from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
@@ -147,8 +148,9 @@ def draw_box(numbers: np.random.Generator, width: int, height: int) -> tuple[ima
     mirrored = bool(numbers.integers(2))
     for _ in range(ATTEMPTS):
         area = width * height * numbers.uniform(*AREA)
-        ratio = np.exp(numbers.uniform(*np.log(RATIO)))
-        across, down = round(float(np.sqrt(area * ratio))), round(float(np.sqrt(area / ratio)))
+        # NumPy's functions choose their algorithm by the processor, and round differently.
+        ratio = math.exp(numbers.uniform(math.log(RATIO[0]), math.log(RATIO[1])))
+        across, down = round(math.sqrt(area * ratio)), round(math.sqrt(area / ratio))
         if 0 < across <= width and 0 < down <= height:
             left, top = int(numbers.integers(width - across + 1)), int(numbers.integers(height - down + 1))
             return (left, top, left + across, top + down), mirrored
