@@ -72,15 +72,17 @@ def test_what_is_no_run_and_an_empty_list_are_refused(run_folder: Path, tmp_path
 
 
 def test_an_evaluation_sees_the_data_read_only_and_writes_where_it_is_asked(run_folder: Path, tmp_path: Path) -> None:
-    config = choose_data(run_folder, "cifar10", str(tmp_path), "")
+    config = choose_data(run_folder, "cifar10", str(tmp_path), str(tmp_path / "cache"))
     asked = container.describe(
         inference.plan_evaluation(run_folder, "cifar10", config, tmp_path / "out"), image="image"
     )
     run = f"/runs/{run_folder.name}"
-    assert asked.argv[2:] == ("train", "evaluate", run, "cifar10", "--data-dir", "/local", "--out", "/out")
+    place = ("--data-dir", "/local", "--cache-dir", "/data")  # tables are unpacked into the cache
+    assert asked.argv[2:] == ("train", "evaluate", run, "cifar10", *place, "--out", "/out")
     assert [(target, read_only) for _, target, read_only in asked.mounts] == [
         (run, True),
         ("/local", True),
+        ("/data", False),
         ("/out", False),
     ]
     own = inference.plan_evaluation(run_folder, "", choose_data(run_folder, "", "", ""), None)
