@@ -50,6 +50,9 @@ def plan(
     if recorded:
         mounts.append(Mount(source=recorded, target="/config.yaml"))
         argv += ["--config", mounts[-1]]
+    if config.init_from:
+        mounts.append(Mount(source=Path(config.init_from), target="/init"))
+        argv += ["--init-from", mounts[-1]]
     argv += ["--progress", "quiet"] if quiet else []
     return Job(
         title="train",

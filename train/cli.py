@@ -59,6 +59,14 @@ def _read_batch_size(text: str) -> int:
     return int(text)
 
 
+def _read_freeze(text: str) -> int:
+    if text == "all":
+        return -1
+    if not text.isdecimal():
+        raise UsageError(f"not a number of blocks: {text!r}", remedy="give a number, or all")
+    return int(text)
+
+
 def _read_blocks(text: str) -> tuple[int, ...]:
     try:
         return tuple(sorted({int(part) for part in text.split(",")}))
@@ -127,6 +135,15 @@ def _collect(  # noqa: PLR0917
     best: Annotated[bool, _training("End with the weights of the epoch with the best validation accuracy.")] = False,
     patience: Annotated[int, _training("Stop after so many epochs without a better validation accuracy.")] = 0,
     seed: Annotated[int, _training("Source of all randomness.")] = 0,
+    init_from: Annotated[
+        str | None, _training("Start from the weights of this run; a new classifier where the classes differ.", "RUN")
+    ] = None,
+    freeze: Annotated[
+        str,
+        _training(
+            "Dense blocks, from the first on, that keep their initial weights; all trains the classifier.", "N|all"
+        ),
+    ] = "0",
     memory: Annotated[Memory, _speed("How dense blocks keep or recompute their maps.")] = "shared",
     recompute_blocks: Annotated[
         str | None, _speed("Only these dense blocks save memory, as 1,2; the others run plain.", "N,…")
@@ -181,6 +198,12 @@ def _collect(  # noqa: PLR0917
     values["recompute_blocks"] = _read_blocks(recompute_blocks) if recompute_blocks else ()
     values["batch_size"] = _read_batch_size(batch_size) if batch_size else None
     values["cache_dir"] = cache_dir or default_cache()
+    values["freeze"] = _read_freeze(freeze)
+    if init_from and config is None:
+        from train import initial  # only ``--init-from`` needs it
+
+        trunk = initial.describe(Path(init_from))
+        values |= {"init_sha256": trunk.pop("init_sha256"), "trunk": trunk}
     if config is not None:
         return _follow(config, context, values)
     if dataset is None:

@@ -7,8 +7,8 @@ from typing import Annotated, Any
 import typer
 
 from train.cli import make_app
-from train.config import INCIDENTAL
 from train.errors import explain_errors
+from train.fields import INCIDENTAL
 from train.files import replacing
 from train.reader import Run, read_run
 

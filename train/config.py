@@ -1,20 +1,19 @@
 """Defines the configuration of a run: one frozen object, complete and checked before TensorFlow is loaded."""
 
 import dataclasses
-import hashlib
-import json
 import math
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from typing import Any, Final, Literal, get_args, get_origin, get_type_hints
+from typing import Any, Literal, get_args, get_origin, get_type_hints
 
 import yaml
 
 from train import origin, presets
 from train.errors import UsageError
+from train.fields import INCIDENTAL, LATER, MODEL, OPEN, digest_fields
 
 Optimizer = Literal["sgd", "adam", "adamw"]
 Schedule = Literal["steps", "one-cycle", "cosine", "constant"]
@@ -27,56 +26,6 @@ Normalize = Literal["channels", "range"]
 ClassWeights = Literal["equal", "balanced"]
 Progress = Literal["auto", "plain", "quiet"]
 Crop = Literal["auto", "shift", "resized"]
-
-# Fields that do not change what is computed, only places of files, output and times of saving.
-INCIDENTAL: Final = frozenset(
-    {"out", "data_dir", "cache_dir", "progress", "json", "keep", "checkpoint_every", "log_every", "profile"}
-)
-
-OPEN: Final[Mapping[str, Any]] = {"threads": 0, "batch_size": 0, "kernels": "auto"}
-"""Fields that may have these values. The run then chooses the value itself and records it."""
-
-LATER: Final = {
-    "tf32": False,
-    "kernels": "stock",
-    "data_sha256": "",
-    "image_size": 0,
-    "image_column": "",
-    "label_column": "",
-    "split": "",
-    "crop": "auto",
-    "flip": True,
-    "skip_broken": False,
-    "by_size": False,
-    "normalize": "channels",
-    "warm_up": 0.0,
-    "label_smoothing": 0.0,
-    "class_weights": "equal",
-    "cutout": 0,
-    "mixup": 0.0,
-    "decay_norms": True,
-    "clip_norm": 0.0,
-    "accumulate": 1,
-    "ema": 0.0,
-    "best": False,
-    "patience": 0,
-}
-"""Fields that older runs lack, with the values that these runs used. The digest leaves out fields with these values."""
-
-
-FOUND: Final = frozenset({"image_shape", "class_names"})
-"""Fields that follow from the data. A run fills them in after it has read the data."""
-
-MODEL: Final = frozenset({"model", "stem", "layers", "growth", "bottleneck", "compression"})
-
-
-def digest_fields(fields: Mapping[str, Any]) -> str:
-    # The digest of the files stands for their name, and the rule that chose a model by their size for the model.
-    implied = FOUND | INCIDENTAL
-    implied |= {"dataset"} if fields.get("data_sha256") else set()
-    implied |= MODEL if fields.get("by_size") else set()
-    decisive = {name: value for name, value in fields.items() if name not in implied and LATER.get(name, ...) != value}
-    return hashlib.sha256(json.dumps(decisive, sort_keys=True).encode()).hexdigest()
 
 
 @cache
@@ -141,6 +90,9 @@ class TrainConfig:
     ema: float = 0.0
     best: bool = False
     patience: int = 0
+    init_from: str = ""
+    init_sha256: str = ""
+    freeze: int = 0
 
     memory: Memory = "shared"
     recompute_blocks: tuple[int, ...] = ()
@@ -234,6 +186,8 @@ class TrainConfig:
                 why=f"those of {self.dataset} have {self.shape[0]}x{self.shape[1]}",
                 remedy="use a CIFAR preset such as bc-100-12",
             )
+        if not -1 <= self.freeze <= len(self.layers):
+            raise UsageError(f"--freeze {self.freeze} is not a number of blocks; the model has {len(self.layers)}")
         wrong = [block for block in self.recompute_blocks if not 1 <= block <= len(self.layers)]
         if wrong:
             raise UsageError(f"--recompute-blocks names block {wrong[0]}; the model has blocks 1 to {len(self.layers)}")
@@ -270,6 +224,8 @@ class TrainConfig:
                 why="XLA has no deterministic gradient of the maximum pooling that it begins with",
                 remedy="leave out --jit, or use a CIFAR preset such as bc-100-12",
             )
+        if self.freeze and not self.init_sha256:
+            raise UsageError("--freeze keeps weights that were trained before", remedy="say which by --init-from")
         if self.recompute_blocks and self.memory == "plain":
             raise UsageError(
                 "--recompute-blocks says where to save memory, and --memory plain saves none",
@@ -313,6 +269,11 @@ class TrainConfig:
     def resized(self) -> bool:
         """Whether training takes random parts of images, scaled to their size, in place of shifted images."""
         return self.crop == "resized" or (self.crop == "auto" and self.own and self.shape[0] > origin.SMALL)
+
+    @property
+    def frozen(self) -> int:
+        """Number of dense blocks that are not trained, nor what comes before them; in all, only the classifier is."""
+        return len(self.layers) if self.freeze == -1 else self.freeze
 
     def list_channels(self) -> list[int]:
         channels = [2 * self.growth if self.bottleneck or self.stem == "imagenet" else 16]
@@ -383,10 +344,13 @@ def _require(name: str, value: float, *, at_least: int) -> None:
 def resolve(dataset: str, **options: Any) -> TrainConfig:
     """Return a configuration; options that are ``None`` come from data set, preset and recipe. Raises a UsageError."""
     given = {name: value for name, value in options.items() if value is not None}
+    trunk: dict[str, Any] = given.pop("trunk", {})  # the model that the run starts from
+    if (MODEL | {"depth"}) & given.keys():
+        trunk = {}
     datasets, recipes = read_table("datasets"), read_table("recipes")
     if dataset not in datasets and (origin.is_path(dataset) or dataset.startswith("hf:")):
         facts, place = origin.OWN, origin.identify(dataset, given.get("data_dir", ""), given.get("cache_dir", ""))
-        given |= place | {"by_size": not (MODEL | {"depth"}) & given.keys()}
+        given |= place | {"by_size": not (MODEL | {"depth"}) & given.keys() and not trunk}
     else:
         _require_choice("dataset", dataset, tuple(datasets))
         facts = datasets[dataset]
@@ -397,7 +361,7 @@ def resolve(dataset: str, **options: Any) -> TrainConfig:
         filled["dropout"] = 0.0
 
     changed: dict[str, Any] = {name: given.pop(name) for name in presets.SHAPE if name in given}
-    model = _resolve_model(given.pop("model", facts["model"]), changed)
+    model = trunk or _resolve_model(given.pop("model", facts["model"]), changed)
     return settle(TrainConfig(**{"dataset": dataset, **filled, **model, **given}))
 
 

@@ -10,9 +10,10 @@ from importlib import metadata
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
+import numpy as np
 import yaml
 
-from train import budget, checkpoint, kernels, plot, process, reader, runtime
+from train import budget, checkpoint, initial, kernels, plot, process, reader, runtime
 from train.checkpoint import Position
 from train.config import TrainConfig, settle
 from train.cores import count_cores
@@ -59,6 +60,10 @@ def _run(config: TrainConfig, dataset: Dataset, stop: process.StopSignal, displa
             checkpoint.require_same_run(saved, config.digest, dataset.digest)
         recorded = saved.position.environment if saved else {}
         display.begin("preparing" if config.batch_size else "finding the batch size")
+        start = initial.load(config) if config.init_sha256 and not saved else None
+        known = start or (reader.read_inputs(recorded, config) if config.init_sha256 else None)
+        if known and len(known.mean) == config.shape[-1]:
+            dataset = replace(dataset, moments=(np.array(known.mean), np.array(known.std)), divided=False)
         threads = runtime.choose_threads(config, recorded.get("threads"))
         chosen, reason = kernels.fix_kernels(config, recorded)
         if reason:
@@ -82,6 +87,9 @@ def _run(config: TrainConfig, dataset: Dataset, stop: process.StopSignal, displa
         loop = _make_loop(fixed, dataset, folder, position=position, display=display, stop=stop)
         if saved:
             _resume(loop, saved, environment)
+        elif start:
+            taken = initial.assign(loop.state.model, start, dataset.class_names)
+            display.say(f"starts from {config.init_from}: {taken}")
         display.begin("making the graph of the first step")
         watched = loop.run()
         evaluation = loop.evaluate(dataset.test) if dataset.validation else watched

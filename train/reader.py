@@ -19,8 +19,9 @@ from typing import Any, Final, NamedTuple
 import yaml
 
 from train import metrics
-from train.config import INCIDENTAL, Kernels, TrainConfig, digest_fields, name_classes, read_table, resolve
+from train.config import Kernels, TrainConfig, name_classes, read_table, resolve
 from train.errors import DataError, IntegrityError, UsageError
+from train.fields import INCIDENTAL, digest_fields
 from train.metrics import EpochRecord
 from train.runtime import MARK
 

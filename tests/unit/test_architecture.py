@@ -73,7 +73,7 @@ def _reaches(path: Path, forbidden: tuple[str, ...]) -> list[str]:
 
 @pytest.mark.parametrize("path", _modules("toolkit"), ids=lambda path: str(path.relative_to(ROOT)))
 def test_the_toolkit_never_imports_tensorflow(path: Path) -> None:
-    names = ("cli", "config", "cores", "errors", "metrics", "native.library", "reader", "rehearsal.cli")
+    names = ("cli", "config", "cores", "errors", "fields", "metrics", "native.library", "reader", "rehearsal.cli")
     allowed_of_train = tuple(f"train.{name}" for name in names)
     assert not _reaches(path, ("tensorflow", "keras", "datasets", "numpy"))
     shared = ("toolkit.smoke.inside.gpu_rules.", "toolkit.smoke.inside.check.Ask")

@@ -28,8 +28,9 @@ from toolkit.record.comparison import Comparison
 from toolkit.record.wheel import flatten
 from toolkit.settings import Settings
 from train import reader
-from train.config import OPEN, TrainConfig
+from train.config import TrainConfig
 from train.errors import DataError
+from train.fields import OPEN
 from train.reader import RunRecord
 
 PROBE = project.ROOT / "train" / "probe.py"

@@ -10,8 +10,8 @@ from toolkit.errors import EngineError, ToolkitError
 from toolkit.findings import Finding, absent, check, prefix
 from toolkit.record import environment
 from train import metrics, reader
-from train.config import digest_fields
 from train.errors import IntegrityError
+from train.fields import digest_fields
 from train.reader import RunRecord, SavedState
 
 

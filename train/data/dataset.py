@@ -58,6 +58,7 @@ class Dataset:
     warnings: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
     divided: bool = False  # the network gets bytes divided by 255
+    moments: tuple[NDArray[np.float64], NDArray[np.float64]] | None = None  # in place of those of the training images
 
     @property
     def watched(self) -> Split:
@@ -77,6 +78,8 @@ class Dataset:
 
     @cached_property
     def _moments(self) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+        if self.moments:
+            return self.moments
         # Integer sums are exact in any order. Slices avoid a large copy.
         images, axes = self.train.sample(), (0, 1, 2)
         total = np.zeros(images.shape[-1], np.uint64)

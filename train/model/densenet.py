@@ -85,6 +85,7 @@ def list_layers(config: TrainConfig, form: Formulation) -> list[keras.layers.Lay
     average, dense = keras.layers.GlobalAveragePooling2D, keras.layers.Dense
     if form.native:
         average, dense = NativeAveragePooling, NativeDense
+    _freeze(layers, config.frozen)
     return [
         *layers,
         average(data_format=form.keras_format, name="average", dtype=head),
@@ -95,6 +96,14 @@ def list_layers(config: TrainConfig, form: Formulation) -> list[keras.layers.Lay
             dtype=head,
         ),
     ]
+
+
+def _freeze(layers: list[keras.layers.Layer], blocks: int) -> None:
+    """Let the layers up to the first so many dense blocks, with what follows each, keep their weights."""
+    names = [layer.name for layer in layers]
+    end = names.index(f"block{blocks + 1}") if f"block{blocks + 1}" in names else len(layers)
+    for layer in layers[: end if blocks else 0]:
+        layer.trainable = False
 
 
 def choose_mode(config: TrainConfig, number: int) -> Mode:

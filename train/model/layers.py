@@ -99,9 +99,11 @@ class DenseBlock(_Layer):
     def call(self, x: tf.Tensor, *, training: bool = False) -> tf.Tensor:
         """Run the block; in training, also update the running averages."""
         layers = [[Unit(*(variable.value for variable in unit)) for unit in units] for units in self.units]
-        if not training:
+        if not (training and self.trainable):  # a frozen block keeps its running averages, and uses them
             features, inner = _read(self.features), [_read(statistics) for statistics in self.inner]
-            return dense_block_inference(x, layers, features, inner, self.form)
+            # TensorFlow watches every variable, but nothing before a frozen block is trained.
+            maps = dense_block_inference(x, layers, features, inner, self.form)
+            return tf.stop_gradient(maps) if training else maps
         dropout = make_dropout(self.rate, self.dropout_seed, self.form).at(self.place)
         dropout = dropout.derive([(i, j) for i in range(self.count) for j in range(1 + self.bottleneck)])
         block = dense_block(x, layers, self.mode, self.form, dropout=dropout, compiled=self.compiled)

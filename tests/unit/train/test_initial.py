@@ -1,0 +1,134 @@
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from tests.tiers import slow
+from tests.unit.train import runs
+from toolkit import training
+from toolkit.engine import container
+from train import checkpoint, initial, network
+from train.cli import main, parse
+from train.errors import DataError, IntegrityError, UsageError
+from train.model.densenet import build
+from train.state import digest_weights, name_weights
+
+OPTIONS = ("--checkpoint-every", "4")
+
+
+@pytest.fixture
+def source(finished: Path) -> Path:
+    return runs.find_folder(finished, *OPTIONS)
+
+
+def read(folder: Path) -> dict[str, np.ndarray]:
+    saved, _ = checkpoint.load(folder / "checkpoints")
+    assert saved
+    return saved.values
+
+
+def test_a_run_starts_from_the_weights_of_another(source: Path) -> None:
+    config = parse(["digits", "--init-from", str(source)])
+    assert (config.model, config.layers) == ("bc-10-12", (1, 1, 1))
+    start = initial.load(config)
+    model = build(config)
+    assert initial.assign(model, start, start.class_names) == "all weights"
+    assert digest_weights(model) == runs.read_manifest(source.parent, *OPTIONS)["weights_sha256"]
+    trained = network.load(source)
+    assert (start.mean, start.std) == (trained.inputs.mean, trained.inputs.std)
+
+
+def test_other_classes_get_a_new_classifier(source: Path) -> None:
+    config = parse(["digits", "--init-from", str(source)])
+    start, model = initial.load(config), build(config)
+    before = {name: variable.numpy() for name, variable in name_weights(model).items()}
+    others = tuple(f"other {number}" for number in range(10))
+    assert "but the classifier's, for 10 other classes" in initial.assign(model, start, others)
+    for name, variable in name_weights(model).items():
+        same = before if name.startswith("classifier/") else start.values
+        assert np.array_equal(variable.numpy(), same[name])
+
+
+@pytest.mark.parametrize(
+    ("freeze", "kept", "options"),
+    [
+        ("1", ("stem/", "block1/", "scale1/", "transition1/"), ()),
+        slow("1", ("stem/", "block1/", "scale1/", "transition1/"), ("--kernels", "stock")),
+        slow("all", ("stem/", "block", "scale", "transition"), ("--optimizer", "adam", "--learning-rate", "0.01")),
+    ],
+)
+def test_frozen_blocks_keep_their_weights_and_averages(
+    source: Path, tmp_path: Path, freeze: str, kept: tuple[str, ...], options: tuple[str, ...]
+) -> None:
+    folder = runs.make(tmp_path, "--init-from", str(source), "--freeze", freeze, "--steps", "2", *options)
+    before, after = read(source), read(folder)
+    weights = name_weights(build(parse(["digits", "--init-from", str(source)])))
+    for name in weights:
+        assert np.array_equal(before[name], after[name]) == name.startswith(kept), name
+    slots = {name.split("/", 1)[1] for name in after if name.startswith("slots/")}
+    assert slots
+    assert not any(name.startswith(kept) for name in slots)
+
+
+def test_a_run_that_starts_from_another_resumes_to_the_bit(source: Path, tmp_path: Path) -> None:
+    options = ("--init-from", str(source), "--steps", "4", "--checkpoint-every", "2")
+    folder = runs.make(tmp_path, *options)
+    expected = runs.read_digest(tmp_path, *options)
+    (folder / "manifest.json").unlink()
+    for path in (folder / "checkpoints").glob("step-00000004.*"):
+        path.unlink()
+    assert runs.run(tmp_path, *options) == 0
+    manifest = runs.read_manifest(tmp_path, *options)
+    assert manifest["resumed_after"] == [2]
+    assert manifest["weights_sha256"] == expected
+    assert manifest["environment"]["mean"] == list(network.load(source).inputs.mean)
+
+
+def test_the_digest_of_a_run_names_the_weights_and_not_their_place(source: Path, tmp_path: Path) -> None:
+    shutil.copytree(source, tmp_path / "elsewhere")
+    config = parse(["digits", "--init-from", str(source)])
+    assert parse(["digits", "--init-from", str(tmp_path / "elsewhere")]).digest == config.digest
+    assert parse(["digits", "--depth", "10"]).digest != config.digest
+    assert parse(["digits", "--init-from", str(source), "--freeze", "1"]).digest != config.digest
+
+
+def test_other_weights_than_recorded_are_refused(source: Path, tmp_path: Path) -> None:
+    folder = runs.make(tmp_path, "--init-from", str(source), "--steps", "1")
+    config = parse(["--config", str(folder / "config.yaml"), "--init-from", str(folder)])
+    with pytest.raises(IntegrityError, match="are not those that this run begins with"):
+        initial.load(config)
+
+
+def test_weights_that_do_not_fit_are_refused(source: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    argv = ["digits", "--init-from", str(source), "--depth", "16", "--out", str(tmp_path / "out")]
+    assert main(argv) == DataError.exit_code
+    assert "do not fit the model" in capsys.readouterr().err
+    assert main(["digits", "--init-from", str(tmp_path)]) == DataError.exit_code
+    assert "is not the folder of a run" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (("--freeze", "1"), "say which by --init-from"),
+        (("--freeze", "some"), "not a number of blocks"),
+    ],
+)
+def test_a_wrong_use_of_freeze_is_refused(options: tuple[str, ...], message: str) -> None:
+    with pytest.raises(UsageError) as error:
+        parse(["digits", *options])
+    assert message in str(error.value)
+
+
+def test_more_frozen_blocks_than_there_are_are_refused(source: Path) -> None:
+    with pytest.raises(UsageError, match="the model has 3"):
+        parse(["digits", "--init-from", str(source), "--freeze", "4"])
+
+
+def test_a_container_sees_the_run_that_it_starts_from_read_only(source: Path) -> None:
+    arguments = ["digits", "--init-from", str(source)]
+    job = training.plan(arguments, parse(arguments), None, gpu=False)
+    asked = container.describe(job, image="image")
+    assert asked.argv[-2:] == ("--init-from", "/init")
+    assert (str(source.resolve()), "/init", True) in asked.mounts
