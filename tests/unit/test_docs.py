@@ -34,6 +34,8 @@ def _check(line: str) -> None:
     match shlex.split(line, comments=True):
         case ["toolkit" | ".venv/bin/toolkit", "clean" | "up" | "train" | "rehearse" as name, *_] if "[" in line:
             assert name in _commands()
+        case ["find", *words] if "|" in words:
+            _check(shlex.join(words[words.index("|") + 1 :]))
         case ["toolkit", "--help"]:
             pass
         case ["toolkit" | ".venv/bin/toolkit", name, *options]:
@@ -75,7 +77,7 @@ def test_every_command_can_be_parsed(place: str) -> None:
 
 def test_each_page_by_task_shows_commands() -> None:
     pages = {place.partition(":")[0] for place in COMMANDS}
-    assert pages >= {"README.md", "build.md", "train.md", "reproduce.md", "offline.md", "gpu.md"}
+    assert pages >= {"README.md", "build.md", "train.md", "reproduce.md", "offline.md", "gpu.md", "use.md"}
 
 
 @pytest.mark.parametrize(
