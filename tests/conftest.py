@@ -17,6 +17,9 @@ NEEDS = {
 hypothesis.settings.register_profile("toolkit", deadline=None)
 hypothesis.settings.load_profile("toolkit")
 
+_SHARING = ("tests/integration/docker/", "tests/integration/", "tests/rehearsal/")
+"""Folders whose tests share fixtures: builds of stages, the commands that use an engine, and rehearsals."""
+
 
 def _engine_answers() -> bool:
     if shutil.which("docker") is None:
@@ -33,13 +36,13 @@ def usual_signals() -> None:
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
-    """Let one process run tests that share fixtures: those of one file, all rehearsals, and all that use the engine."""
+    """Let one process run tests that share fixtures: those of one file, or of one folder in `_SHARING`."""
     from xdist.scheduler import LoadScopeScheduling
 
     class ByFile(LoadScopeScheduling):
         def _split_scope(self, nodeid: str) -> str:
             file = nodeid.partition("::")[0]
-            return next((folder for folder in ("tests/integration/", "tests/rehearsal/") if folder in file), file)
+            return next((folder for folder in _SHARING if folder in file), file)
 
     return ByFile(config, log)
 
