@@ -189,7 +189,8 @@ def describe_floating(names: Iterable[str]) -> list[str]:
 
 
 def _find_patches(spec: Spec) -> list[Path]:
-    return [*find_patches(f"headers/clang-{spec.clang}"), *find_patches(f"tensorflow/{spec.tensorflow}")]
+    folders = (f"headers/clang-{spec.clang}", f"kernels/{spec.tensorflow}-{spec.cuda}", f"tensorflow/{spec.tensorflow}")
+    return [path for folder in folders for path in find_patches(folder)]
 
 
 def _find_requirements(spec: Spec, table: Table) -> list[Path]:

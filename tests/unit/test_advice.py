@@ -49,7 +49,7 @@ def test_the_advice_for_every_card_can_be_followed_and_runs_on_it(capability: st
         ("6.1", "native", "--cudnn 9.10.2", "compute_61"),
         ("9.0", "native", "--tensorflow 2.21.0", "compute_90"),
         ("5.2", "none", "", "--cuda 12.6.1 --cudnn 9.5.0 --compute-capability compute_52"),
-        ("12.0", "ptx", "", "--tensorflow 2.21.0 --python 3.11 --cuda 12.8.1 --cudnn 9.10.2"),
+        ("12.0", "ptx", "", "--tensorflow 2.20.0 --python 3.11 --cuda 12.8.1 --cudnn 9.8.0"),
         ("12.1", "ptx", "", "compute_12"),
         ("3.5", "none", "", ""),
     ],
@@ -125,7 +125,7 @@ def test_the_command_answers_without_a_gpu_and_for_one_that_is_named(run: Run) -
     assert done.returncode == 0, done.stderr
     (found,) = json.loads(done.stdout)["gpus"]
     assert (found["capability"], found["published"], found["run"]) == ("12.0", "ptx", "")
-    assert found["build"].endswith("--cuda 12.8.1 --cudnn 9.10.2 --compute-capability compute_120")
+    assert found["build"].endswith("--cuda 12.8.1 --cudnn 9.8.0 --compute-capability compute_120")
     assert run.started == []
     done = run("advise", PATH="/nowhere")
     assert (done.returncode, "no NVIDIA GPU" in done.stdout) == (0, True)

@@ -25,7 +25,7 @@ from tests.unit.wheel.maker import CPU_INFO, MEMBER, hash_for_record, make_wheel
         (["up", "--tensorflow", "2.18.0"], 3, "`toolkit lock --tensorflow 2.18.0 --python 3.11` makes it"),
         (["up", "--tensorflow", "2.22.0"], 3, "keras-nightly"),
         (["up", "--python", "3.13"], 3, "--tensorflow 2.19.0 --python 3.12"),
-        (["up", "--cuda", "12.8.0", "--cudnn", "9.7.0"], 3, "tensorflow#90562"),
+        (["up", "--cuda", "12.9.1", "--cudnn", "9.7.0"], 3, "has no CUDA 12.9.1"),
         (["up", "--wheel", "nowhere.whl"], 2, "there is no wheel"),
         (["up", "--ca-bundle", "nowhere.pem"], 2, "does not exist"),
         (["doctor", "--ca-bundle", str(Path(__file__))], 2, "holds no certificate"),

@@ -45,9 +45,10 @@ def test_complete_lock_is_r0_and_an_incomplete_one_says_what_floats() -> None:
 
 
 def test_unknown_commit_floats_until_somebody_names_it() -> None:
-    other = versions.resolve(TABLE, tensorflow="2.19.1")
-    assert "tensorflow-commit" in lock.collect(other, TABLE, **FULL).floating
-    assert not lock.collect(other, TABLE, **FULL, commit="f" * 40).floating
+    rows = {**TABLE.tensorflow_rows, "2.19.0": replace(TABLE.tensorflow("2.19.0"), commit="")}
+    unknown = replace(TABLE, tensorflow_rows=rows)
+    assert "tensorflow-commit" in lock.collect(SPEC, unknown, **FULL).floating
+    assert not lock.collect(SPEC, unknown, **FULL, commit="f" * 40).floating
 
 
 def test_the_lock_of_the_default_set_in_the_repository_fits() -> None:

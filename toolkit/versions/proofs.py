@@ -1,7 +1,7 @@
 """Proves toolchains in containers, and reads which were proven: ``proven.yaml``, which `toolkit matrix --prove` writes.
 
 A proof is void as soon as one of its inputs changes: the proof's own files, the locked parts of CUDA, the locked wheel
-whose headers are compiled, or the patches of the system's headers.
+whose headers are compiled, or the patches of the system's headers and of TensorFlow's.
 """
 
 import functools
@@ -63,7 +63,8 @@ def digest_inputs(tensorflow: str, cuda: str, clang: str) -> str:
     """Return the digest of what a proof depends on; ``clang`` is its major version."""
     locks = (f"docker/requirements/toolchain-{cuda}.txt", f"docker/requirements/headers-{tensorflow}.txt")
     paths = [project.ROOT / name for name in (*_FILES, *locks)]
-    return digest.digest_paths(project.ROOT, [*paths, *find_patches(f"headers/clang-{clang}")])
+    patches = [*find_patches(f"headers/clang-{clang}"), *find_patches(f"kernels/{tensorflow}-{cuda}")]
+    return digest.digest_paths(project.ROOT, [*paths, *patches])
 
 
 def find_patches(folder: str) -> list[Path]:

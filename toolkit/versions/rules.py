@@ -147,7 +147,14 @@ def _search(table: Table, asked: Asked, tensorflow: str) -> Asked | None:
     row, default = table.tensorflow_rows[tensorflow], table.default
     python = numbers.find_nearest(asked.python, row.python, prefer=default.python)
     held = {item.cuda: item.cudnn for item in table.published if item.tensorflow == tensorflow}
-    for cuda in numbers.sort_by_nearness(asked.cuda, row.cuda, prefer=default.cuda):
+    near = numbers.sort_by_nearness(asked.cuda, row.cuda, prefer=default.cuda)
+    minors = [each.rpartition(".")[0] for each in near]
+    places = {
+        each: (minors.index(minor), each != asked.cuda, each not in held)
+        for each, minor in zip(near, minors, strict=True)
+    }
+    # Of the releases of one minor version, one with a run-time set here comes first.
+    for cuda in sorted(near, key=places.__getitem__):
         fitted = _fit(asked.capabilities, _compilable(table, tensorflow, cuda, asked.base))
         nearest = numbers.sort_by_nearness(asked.cudnn, row.cudnn, prefer=default.cudnn) if fitted else []
         for cudnn in sorted(nearest, key=lambda each: (each != asked.cudnn, each != held.get(cuda, ""))):

@@ -5,9 +5,11 @@ Run in the stage ``toolchain-proof``, before Bazel: what fails here after second
 """
 
 import ctypes
+import hashlib
 import json
 import os
 import re
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -25,6 +27,9 @@ PARTS = Path("/opt/cuda-parts/nvidia")
 """The CUDA release in separate folders, as in the repositories that Bazel downloads."""
 CUDA = Path("/opt/cuda")
 """The same in one folder."""
+LIBDEVICE = "nvvm/libdevice/libdevice.10.bc"
+KEPT = Path("/var/cache/proof")
+"""What was compiled in other proofs."""
 STANDARDS = ("c++17", "gnu++17")
 
 
@@ -60,12 +65,17 @@ def run(*argv: str | Path) -> str:
     return done.stdout
 
 
+def digest_file(path: Path) -> str:
+    return hashlib.sha256(path.read_bytes()).hexdigest()
+
+
 @dataclass(frozen=True, kw_only=True)
 class Toolchain:
     llvm: str  # major version
     gcc: str  # name of g++
     work: Path  # folder for what the compilers write
     tensorflow: str  # version whose headers are compiled
+    kept: Path | None = None  # folder of what was compiled before
 
     @property
     def clang(self) -> str:
@@ -73,6 +83,20 @@ class Toolchain:
 
     def name(self, tool: str) -> str:
         return f"{tool}-{self.llvm}"
+
+    def compile(self, source: Path, ptx: Path, *flags: str | Path) -> None:
+        """Compile a file for a device, or take what the same compiler made of the same text with the same flags."""
+        argv = [self.clang, *flags, "--cuda-device-only", source]
+        if self.kept is None:
+            run(*argv, "-S", "-o", ptx)
+            return
+        inputs = (run(*argv, "-E"), repr(argv), run(self.clang, "--version"), digest_file(CUDA / LIBDEVICE))
+        kept = self.kept / hashlib.sha256("\0".join(inputs).encode()).hexdigest()
+        if not kept.exists():
+            run(*argv, "-S", "-o", ptx)
+            shutil.copyfile(ptx, kept.with_suffix(f".{os.getpid()}"))
+            kept.with_suffix(f".{os.getpid()}").rename(kept)
+        shutil.copyfile(kept, ptx)
 
     def assemble(self, architecture: str, ptx: Path) -> Path:
         cubin = ptx.with_suffix(".cubin")
@@ -91,11 +115,11 @@ def prove_capability(toolchain: Toolchain, architecture: str) -> Path:
     ptx = toolchain.work / f"device_{architecture}.ptx"
     for standard in STANDARDS:
         flags = list_plain_flags(architecture, standard)
-        run(toolchain.clang, *flags, "--cuda-device-only", "-S", HERE / "device.cu", "-o", ptx)
+        toolchain.compile(HERE / "device.cu", ptx, *flags)
         toolchain.assemble(architecture, ptx)
     kernels = toolchain.work / f"kernels_{architecture}.ptx"
     flags = [*list_flags(toolchain), f"--cuda-gpu-arch=sm_{architecture}", *list_features(toolchain, ptx.read_text())]
-    run(toolchain.clang, *flags, "--cuda-device-only", "-S", HERE / "kernels.cu", "-o", kernels)
+    toolchain.compile(HERE / "kernels.cu", kernels, *flags)
     return toolchain.assemble(architecture, kernels)
 
 
@@ -198,6 +222,7 @@ def main(report: Path) -> int:
     """Prove everything, print one line each and write ``report``. Exit codes: 0 proven, 2 usage, 7 not proven.
 
     With ``PROOF_REPORT_ALL``, a capability that is not proven is written down with its reason, and the others go on.
+    What another proof compiled is then not compiled again.
     """
     llvm, tensorflow = os.environ["LLVM_VERSION"], os.environ["TENSORFLOW_VERSION"]
     all_of_them = bool(os.environ.get("PROOF_REPORT_ALL"))
@@ -208,7 +233,8 @@ def main(report: Path) -> int:
         return 2
     with tempfile.TemporaryDirectory() as folder:
         gcc = f"g++-{os.environ['GCC_VERSION']}"
-        toolchain = Toolchain(llvm=llvm, gcc=gcc, work=Path(folder), tensorflow=tensorflow)
+        kept = KEPT if all_of_them else None
+        toolchain = Toolchain(llvm=llvm, gcc=gcc, work=Path(folder), tensorflow=tensorflow, kept=kept)
         cubins, failed = [], {}
         try:
             prove_host(toolchain, architectures[0])

@@ -163,9 +163,10 @@ def prepare_redactor(credentials: Path, environment: dict[str, str]) -> redactio
 
 
 def prepare_source(wanted: request.Request, environment: dict[str, str]) -> int:
-    patches = BUILD / "patches" / "tensorflow" / wanted.tensorflow
-    if code := subprocess.run([BUILD / "apply-patches", patches, SOURCE], check=False).returncode:
-        return code
+    for folder in (f"kernels/{wanted.tensorflow}-{wanted.cuda}", f"tensorflow/{wanted.tensorflow}"):
+        patches = BUILD / "patches" / folder
+        if code := subprocess.run([BUILD / "apply-patches", patches, SOURCE], check=False).returncode:
+            return code
     if subprocess.run(["./configure"], cwd=SOURCE, env=environment, stdin=subprocess.DEVNULL, check=False).returncode:
         print("wheel: ./configure failed; its words are above", file=sys.stderr)
         return 2

@@ -11,6 +11,8 @@ ROOT = Path(__file__).parents[3]
 STANDIN = "toolkit/base:python3.11-trixie"
 MINI = ROOT / "tests" / "fixtures" / "mini_tensorflow"
 EPOCH = "1741132800"
+RULES_OF_2_20 = "5653e5a0ca87c1272069b4b24864e55ce7f129a1"
+"""The commit of rules_ml_toolchain that TensorFlow 2.20 pins."""
 HARDENED = (
     "--read-only",
     "--tmpfs=/tmp",
@@ -87,7 +89,10 @@ def upgrade(mini: Path, version: str) -> None:
     file = mini / "tensorflow/tf_version.bzl"
     file.write_text(file.read_text().replace('TF_VERSION = "2.19.0"', f'TF_VERSION = "{version}"'))
     (mini / ".bazelversion").write_text("7.4.1\n")
-    if version >= "2.21":
+    if version.startswith("2.20."):
+        pins = mini / "tensorflow/workspace0.bzl"
+        pins.write_text(pins.read_text().replace("09961bd590a5d3627b0044cd71b69b8cb9ba3145", RULES_OF_2_20))
+    if version >= "2.20":
         with (mini / ".bazelrc").open("a") as rc:
             rc.write("build --incompatible_enable_cc_toolchain_resolution\n")
             rc.write("build --repo_env USE_HERMETIC_CC_TOOLCHAIN=1\n")

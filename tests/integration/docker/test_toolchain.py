@@ -95,6 +95,7 @@ def test_capabilities_that_cannot_be_built_are_named(capabilities: str, code: in
 @pytest.mark.parametrize(
     ("tensorflow", "cuda", "llvm", "words"),
     [
+        # The row of 12.8.1 has no patch: TensorFlow 2.19 has only 12.8.0 in its tables.
         ("2.19.0", "12.8.1", "18", "matches function template specialization 'ThreadLoadVolatilePointer'"),
         ("2.20.0", "12.9.1", "18", "matches function template specialization 'ThreadStoreVolatilePtr'"),
     ],
@@ -105,6 +106,13 @@ def test_a_cub_that_does_not_match_tensorflow_is_found(tensorflow: str, cuda: st
     outcome = stages.build("toolchain-proof", arguments=arguments)
     assert outcome.step_code == 7, outcome.text
     assert words in outcome.text
+
+
+def test_a_patch_of_tensorflows_headers_makes_cub_match(tmp_path: Path) -> None:
+    arguments = {"TENSORFLOW_VERSION": "2.19.0", "CUDA_VERSION": "12.8.0", "LLVM_VERSION": "18"}
+    outcome = stages.build("toolchain-proof", output=tmp_path, arguments=arguments)
+    assert outcome.code == 0, outcome.text
+    assert "patching file tensorflow/core/kernels/gpu_prim.h" in outcome.text
 
 
 def test_an_unknown_cuda_has_no_locked_parts() -> None:

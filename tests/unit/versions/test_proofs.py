@@ -66,6 +66,7 @@ def test_a_proof_of_other_inputs_is_void(written: Path) -> None:
         ("bazel_patches/headers/clang-17/series", True),
         ("bazel_patches/headers/clang-18/series", False),
         ("docker/requirements/headers-2.20.0.txt", False),
+        ("bazel_patches/kernels/cub-loads-from-constants.patch", False),
     ],
 )
 def test_a_change_of_any_input_makes_a_proof_void(
@@ -75,11 +76,15 @@ def test_a_change_of_any_input_makes_a_proof_void(
     for folder in ("docker", "bazel_patches"):
         shutil.copytree(project.ROOT / folder, root / folder, ignore=shutil.ignore_patterns("__pycache__"))
     monkeypatch.setattr(project, "ROOT", root)
+    patched = ("2.19.0", "12.8.0", "18")
+    with_patch = proofs.digest_inputs(*patched)
     with (root / name).open("a") as file:
         file.write("# changed\n")
     proofs.digest_inputs.cache_clear()
     try:
         assert (proofs.digest_inputs(*PLACE) != PROOF.digest) == void
+        if name.startswith("bazel_patches/kernels/"):
+            assert proofs.digest_inputs(*patched) != with_patch
     finally:
         proofs.digest_inputs.cache_clear()
 

@@ -28,15 +28,16 @@ def read_flags(remedy: str) -> dict[str, str | list[str]]:
     ("asked", "reason", "nearest"),
     [
         ({"cuda": "12.6"}, "full x.y.z is needed", "--cuda 12.6.1 --cudnn 9.5.0"),
-        ({"cuda": "12.8.0"}, "tensorflow#90562", "--cuda 12.6.1 --cudnn 9.5.0"),
+        ({"cuda": "12.8.1"}, "no CUDA 12.8.1 in its tables", "--tensorflow 2.19.0 --python 3.11 --cuda 12.8.0"),
+        ({"cuda": "12.8.0", "cudnn": "9.7.0", "capabilities": ["12.0"]}, "22 is for TensorFlow >=2.20", "compute_120"),
         ({"cudnn": "9.11.0"}, "tables", "--cuda 12.6.1 --cudnn 9.5.0"),
         ({"cudnn": "9.5"}, "full x.y.z is needed", "--cudnn 9.5.0"),
         ({"capabilities": ["3.5"]}, "compute capability 3.5, which ended with CUDA 11.8", "no set of the table runs"),
         ({"capabilities": ["3.5"]}, "TensorFlow 2.14 was the last", "no set of the table runs"),
         ({"capabilities": ["7.5", "3.7"]}, "Kepler", "no set of the table runs"),
-        ({"capabilities": ["12.0"]}, "which begins with CUDA 12.8.0", "--tensorflow 2.21.0"),
-        ({"capabilities": ["12.0"]}, "cuDNN 9.7 is the first", "--cuda 12.8.1 --cudnn 9.10.2"),
-        ({"capabilities": ["12.0"]}, "TensorFlow 2.21.0 is the first", "--compute-capability compute_120"),
+        ({"capabilities": ["12.0"]}, "which begins with CUDA 12.8.0", "--tensorflow 2.20.0"),
+        ({"capabilities": ["12.0"]}, "cuDNN 9.7 is the first", "--cuda 12.8.1 --cudnn 9.8.0"),
+        ({"capabilities": ["12.0"]}, "TensorFlow 2.20.0 is the first", "--compute-capability compute_120"),
         ({"capabilities": ["4.0"]}, "capability 4.0, and no CUDA of the table does", "no set of the table runs"),
         ({"cudnn": "9.5.0.50"}, "cuDNN 9.5.0 is the release; 9.5.0.50 is the number of a wheel", "--cudnn 9.5.0"),
         ({"tensorflow": "2.21.0", "cudnn": "9.5.1"}, "containers#6417", "--tensorflow 2.21.0"),
@@ -46,7 +47,12 @@ def read_flags(remedy: str) -> dict[str, str | list[str]]:
         ({"cuda": "11.8"}, "CUDA 11", "--cuda 12.4.1"),
         ({"tensorflow": "2.18.0", "cudnn": "8.9.6"}, "cuDNN 8", "--tensorflow 2.18.0"),
         ({"tensorflow": "2.17.0", "cudnn": "9.4.0"}, "before 2.18", "--tensorflow 2.18.0"),
-        ({"tensorflow": "2.20.0", "cuda": "12.8.0", "capabilities": ["12.0"]}, "12.8.0 are not locked", "compute_120"),
+        ({"tensorflow": "2.20.0", "cuda": "12.9.1", "capabilities": ["12.0"]}, "no CUDA 12.9.1", "--cuda 12.8.1"),
+        (
+            {"tensorflow": "2.21.0", "cuda": "12.9.0", "capabilities": ["12.0"]},
+            "12.9.0 are not locked",
+            "--cuda 12.9.1",
+        ),
         ({"tensorflow": "2.21.0", "cuda": "12.9.1", "capabilities": ["12.0f"]}, "clang 22", "compute_120"),
         ({"tensorflow": "2.21.0", "cuda": "13.0.0"}, "do not compile with CUDA 13", "--cuda 12.9.1"),
     ],
@@ -98,7 +104,9 @@ def test_gpus_before_turing_may_use_an_older_cudnn(capabilities: list[str]) -> N
         ({}, "17"),
         ({"tensorflow": "2.18.0", "cuda": "12.4.1", "cudnn": "9.4.0"}, "17"),
         ({"capabilities": ["9.0a"]}, "18"),
+        ({"cuda": "12.8.0", "cudnn": "9.7.0"}, "18"),
         ({"tensorflow": "2.20.0", "cuda": "12.8.1"}, "18"),
+        ({"tensorflow": "2.20.0", "cuda": "12.8.1", "cudnn": "9.8.0", "capabilities": ["10.0", "12.0"]}, "22"),
         ({"tensorflow": "2.21.0", "cuda": "12.8.1", "cudnn": "9.8.0", "capabilities": ["12.0"]}, "22"),
         ({"tensorflow": "2.21.0", "cuda": "12.9.1", "cudnn": "9.8.0", "capabilities": ["7.5", "10.3"]}, "22"),
     ],
@@ -166,7 +174,7 @@ ISSUES = {
     "P16": (63298, 68702),
     "P17": (39560, 1628),
 }
-"""Issue numbers of the known upstream failures. P13 has a commit instead, and P10 is refused."""
+"""Issue numbers of the known upstream failures. P13 has a commit instead, and P10 touches CUDA 12.8 alone."""
 
 
 def test_each_known_failure_that_touches_the_default_set_is_shown_once_with_its_issues() -> None:
@@ -220,7 +228,7 @@ def test_flags_that_answer_known_failures_reach_the_build() -> None:
     [
         ("2.18.0", ()),
         ("2.19.0", ()),
-        ("2.20.0", ("--repo_env=ML_WHEEL_TYPE=release", "--repo_env=USE_PYWRAP_RULES=True")),
+        ("2.20.0", ("--config=clang_local", "--repo_env=ML_WHEEL_TYPE=release", "--repo_env=USE_PYWRAP_RULES=True")),
         ("2.21.0", ("--config=clang_local", "--repo_env=ML_WHEEL_TYPE=release")),
     ],
 )

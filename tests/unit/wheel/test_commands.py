@@ -20,7 +20,7 @@ def test_a_wheel_for_an_rtx_5090_is_planned_without_a_network(run: Run) -> None:
     ("arguments", "code", "message"),
     [
         (["--cuda", "12.6", "--cudnn", "9.5.0"], 3, "--cuda 12.6.1 --cudnn 9.5.0"),
-        (["--cuda", "12.8.0", "--cudnn", "9.5.0"], 3, "tensorflow#90562"),
+        (["--cuda", "12.9.1", "--cudnn", "9.5.0"], 3, "has no CUDA 12.9.1"),
         (["--cuda", "12.6.1", "--cudnn", "9.11.0", "--compute-capability", "7.0"], 3, "GPUs before Turing"),
         (["--cuda", "12.6.1", "--cudnn", "8.9.7.29"], 3, "nothing with it since 2.17"),
         (["--compute-capability", "10.0"], 3, "does not know compute capability 10.0"),

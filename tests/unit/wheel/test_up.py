@@ -52,7 +52,7 @@ def test_wheel_that_is_built_is_found_and_the_rest_is_for_its_cuda(run: Run) -> 
         (("--from-source", "--wheel", "pypi"), 2, "exclude each other"),
         (("--source", str(MINI)), 2, "add --from-source"),
         (("--jobs", "2"), 2, "add --from-source"),
-        (("--from-source", "--cuda", "12.8.0", "--cudnn", "9.7.0"), 3, "tensorflow#90562"),
+        (("--from-source", "--cuda", "12.9.1", "--cudnn", "9.7.0"), 3, "has no CUDA 12.9.1"),
         (("--from-source", "--compute-capability", "10.0"), 3, "does not know compute capability 10.0"),
         (("--from-source", "--engine", "host"), 5, "no container engine answers"),
     ],

@@ -1,3 +1,4 @@
+import os
 import struct
 from pathlib import Path
 
@@ -79,6 +80,52 @@ def test_another_library_is_refused(exported: list[str], section: bytes, cubins:
 def test_ptx_is_of_the_version_that_upstreams_rules_choose(version: str, flags: list[str], tmp_path: Path) -> None:
     toolchain = prove.Toolchain(llvm="22", gcc="g++-14", work=tmp_path, tensorflow=version)
     assert prove.list_features(toolchain, ".version 8.7\n.target sm_120\n") == flags
+
+
+COMPILER = """#!/bin/sh
+for word; do last=$word; done
+case " $* " in
+  *" -E "*) cat {folder}/source.cu ;;
+  *" --version "*) echo clang 22 ;;
+  *) echo compiled >> {folder}/log; echo ptx > "$last" ;;
+esac
+"""
+
+
+@pytest.fixture
+def keeping(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> prove.Toolchain:
+    """Return a toolchain whose compiler counts its runs."""
+    (tmp_path / "clang++-22").write_text(COMPILER.format(folder=tmp_path))
+    (tmp_path / "clang++-22").chmod(0o755)
+    (tmp_path / "source.cu").write_text("text")
+    (tmp_path / "nvvm/libdevice").mkdir(parents=True)
+    (tmp_path / prove.LIBDEVICE).write_bytes(b"bitcode")
+    (tmp_path / "kept").mkdir()
+    monkeypatch.setattr(prove, "CUDA", tmp_path)
+    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+    return prove.Toolchain(llvm="22", gcc="g++-14", work=tmp_path, tensorflow="2.21.0", kept=tmp_path / "kept")
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "flag", "runs"),
+    [
+        ("source.cu", "text", "--cuda-gpu-arch=sm_75", 1),
+        ("source.cu", "other text", "--cuda-gpu-arch=sm_75", 2),
+        ("source.cu", "text", "--cuda-gpu-arch=sm_80", 2),
+        (prove.LIBDEVICE, "other bitcode", "--cuda-gpu-arch=sm_75", 2),
+        ("clang++-22", COMPILER.replace("clang 22", "clang 22.1"), "--cuda-gpu-arch=sm_75", 2),
+    ],
+)
+def test_only_the_same_text_with_the_same_flags_is_not_compiled_again(
+    keeping: prove.Toolchain, name: str, text: str, flag: str, runs: int
+) -> None:
+    folder, output = keeping.work, keeping.work / "out.ptx"
+    keeping.compile(folder / "source.cu", output, "--cuda-gpu-arch=sm_75")
+    (folder / name).write_text(text.replace("{folder}", str(folder)))
+    output.unlink()
+    keeping.compile(folder / "source.cu", output, flag)
+    assert output.read_text() == "ptx\n"
+    assert (folder / "log").read_text().count("compiled") == runs
 
 
 def test_the_first_error_is_the_reason() -> None:

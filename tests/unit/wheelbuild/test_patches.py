@@ -1,0 +1,44 @@
+import hashlib
+import importlib.util
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from toolkit import project
+
+APPLY = project.ROOT / "docker/scripts/apply-patches"
+KERNELS = project.ROOT / "bazel_patches/kernels"
+HEADER = "tensorflow/core/kernels/gpu_prim.h"
+UPSTREAM = "bef22b50ada12c7068b47ba86af47c49f14c9bfc"
+"""Of the file in TensorFlow's tree. Patch 0040 of conda-forge's feedstock, for 2.19.1, names its first digits."""
+
+
+@pytest.fixture
+def tree(tmp_path: Path) -> Path:
+    """Return a tree with the header as TensorFlow's wheel publishes it."""
+    found = importlib.util.find_spec("tensorflow")
+    assert found is not None
+    assert found.submodule_search_locations is not None
+    (tmp_path / HEADER).parent.mkdir(parents=True)
+    shutil.copy(Path(found.submodule_search_locations[0]) / "include" / HEADER, tmp_path / HEADER)
+    return tmp_path
+
+
+def test_the_published_header_is_the_one_of_the_source_tree(tree: Path) -> None:
+    content = (tree / HEADER).read_bytes()
+    assert hashlib.sha1(b"blob %d\0" % len(content) + content, usedforsecurity=False).hexdigest() == UPSTREAM
+
+
+@pytest.mark.parametrize("folder", sorted(path.parent.name for path in KERNELS.glob("*/series")))
+def test_the_patches_of_a_set_fit_its_headers(folder: str, tree: Path) -> None:
+    done = subprocess.run([APPLY, KERNELS / folder, tree], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout
+    assert (tree / HEADER).read_text().count("const volatile uint16_t") == 2
+
+
+def test_a_set_that_needs_none_is_left_as_it_is(tree: Path) -> None:
+    before = (tree / HEADER).read_bytes()
+    subprocess.run([APPLY, KERNELS / "2.19.0-12.6.1", tree], check=True)
+    assert (tree / HEADER).read_bytes() == before
