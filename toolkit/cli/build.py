@@ -7,6 +7,7 @@ from toolkit.cli.command import (
     Bazel,
     Bazelrc,
     Capabilities,
+    CpuTarget,
     DryRun,
     Jobs,
     Session,
@@ -24,10 +25,7 @@ def build_wheel(
     source: Source = "",
     bazel: Bazel = "",
     bazel_argument: Annotated[list[str] | None, typer.Option(metavar="--FLAG", help="For Bazel; repeatable.")] = None,
-    cpu_target: Annotated[
-        Literal["avx", "native", "x86-64-v3", "x86-64-v4"],
-        typer.Option(help="Processors to build for; avx: those of the published wheel, native: those like this one."),
-    ] = "avx",
+    cpu_target: CpuTarget = "avx",
     jobs: Jobs = 0,
     memory: Annotated[
         int, typer.Option(min=0, metavar="GIB", help="Memory that Bazel may plan with; 0: all of the machine's.")

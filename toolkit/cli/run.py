@@ -6,6 +6,7 @@ import typer
 from toolkit.cli.command import (
     Bazel,
     Capabilities,
+    CpuTarget,
     Dataset,
     DryRun,
     Gpu,
@@ -43,6 +44,7 @@ def up(
     compute_capability: Capabilities = None,
     source: Source = "",
     bazel: Bazel = "",
+    cpu_target: CpuTarget = "avx",
     jobs: Jobs = 0,
     gpu: Gpu = None,
     dry_run: DryRun = False,
@@ -70,14 +72,16 @@ def up(
         from toolkit.wheel.request import WheelRequest
 
         options = BuildOptions(jobs=jobs, ca_bundle=settings.ca_bundle)
-        wanted = WheelRequest(capabilities=compute_capability or (), source=source, bazel=bazel, options=options)
+        wanted = WheelRequest(
+            capabilities=compute_capability or (), source=source, bazel=bazel, cpu_target=cpu_target, options=options
+        )
         built = _build_wheel(session, request, wanted)
         if built is None:
             return
         request, settings = built, built.settings
-    elif compute_capability or source or bazel or jobs:
+    elif compute_capability or source or bazel or jobs or cpu_target != "avx":
         raise UsageError(
-            "--compute-capability, --source, --bazel and --jobs are for a wheel that is built",
+            "--compute-capability, --source, --bazel, --cpu-target and --jobs are for a wheel that is built",
             remedy="add --from-source",
         )
     resolved = pipeline.resolve(request, console)

@@ -13,7 +13,8 @@ MINI = Path(__file__).parents[2] / "fixtures/mini_tensorflow"
 
 
 def test_dry_run_without_the_wheel_prints_its_build_and_says_what_is_missing(run: Run) -> None:
-    done = run("up", "digits", "--from-source", "--jobs", "3", "--compute-capability", "8.0", "--dry-run")
+    asked = ("--jobs", "3", "--compute-capability", "8.0", "--cpu-target", "x86-64-v3", "--dry-run")
+    done = run("up", "digits", "--from-source", *asked)
     assert done.returncode == 0, done.stderr
     (line,) = done.stdout.splitlines()
     argv = shlex.split(line)
@@ -21,7 +22,8 @@ def test_dry_run_without_the_wheel_prints_its_build_and_says_what_is_missing(run
     assert {"BAZEL_JOBS=3", "COMPUTE_CAPABILITIES=compute_80", "CUDA_VERSION=12.6.1"} <= set(argv)
     assert "the next steps depend on the wheel" in done.stderr
     assert "P13: " in done.stderr
-    wheel = run("build-wheel", "--jobs", "3", "--compute-capability", "8.0", "--dry-run")
+    assert "--copt=-march=x86-64-v3" in done.stdout
+    wheel = run("build-wheel", *asked)
     assert wheel.stdout == done.stdout, "the very build of `toolkit build-wheel`"
 
 
@@ -52,6 +54,7 @@ def test_wheel_that_is_built_is_found_and_the_rest_is_for_its_cuda(run: Run) -> 
         (("--from-source", "--wheel", "pypi"), 2, "exclude each other"),
         (("--source", str(MINI)), 2, "add --from-source"),
         (("--jobs", "2"), 2, "add --from-source"),
+        (("--cpu-target", "x86-64-v3"), 2, "add --from-source"),
         (("--from-source", "--cuda", "12.9.1", "--cudnn", "9.7.0"), 3, "has no CUDA 12.9.1"),
         (("--from-source", "--compute-capability", "10.0"), 3, "does not know compute capability 10.0"),
         (("--from-source", "--engine", "host"), 5, "no container engine answers"),
