@@ -89,6 +89,7 @@ def _run(config: TrainConfig, dataset: Dataset, stop: process.StopSignal, displa
             _resume(loop, saved, environment)
         elif start:
             taken = initial.assign(loop.state.model, start, dataset.class_names)
+            loop.state.restart_averages()
             display.say(f"starts from {config.init_from}: {taken}")
         display.begin("making the graph of the first step")
         watched = loop.run()

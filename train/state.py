@@ -52,6 +52,12 @@ class State:
         for path, average in self.averages.items():
             average.assign(average * self.ema + weights[path] * (1 - self.ema))
 
+    def restart_averages(self) -> None:
+        """Begin the running averages anew from the weights."""
+        for path, weight in name_weights(self.model).items():
+            if path in self.averages:
+                self.averages[path].assign(weight)
+
     def keep_best(self) -> None:
         """Take the weights that the run evaluates as those of the best epoch."""
         for path, weight in self.weights.items():
