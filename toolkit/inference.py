@@ -22,8 +22,13 @@ def mount_run(run: Path, *, writable: bool = False) -> Mount:
     return Mount(source=run, target=f"{RUNS}/{run.resolve().name}", writable=writable)
 
 
-def plan_prediction(run: Path, names: Sequence[str], listed: Iterable[str], options: Sequence[str]) -> Job:
-    """Return the job that classifies images: files, all of a folder, and for ``-`` the `listed` ones."""
+def plan_prediction(
+    run: Path, names: Sequence[str], listed: Iterable[str], options: Sequence[str], explain: Path | None = None
+) -> Job:
+    """Return the job that classifies images: files, all of a folder, and for ``-`` the `listed` ones.
+
+    The folder `explain` gets a picture of each.
+    """
     lines = [line for line in (line.rstrip("\r\n") for line in listed) if line] if "-" in names else []
     names = [name for given in names for name in (lines if given == "-" else [given])]
     if not names:
@@ -36,10 +41,12 @@ def plan_prediction(run: Path, names: Sequence[str], listed: Iterable[str], opti
         )
     folder, parents = mount_run(run), dict[Path, Mount]()
     images = [_mount_image(Path(name), parents) for name in names]
+    pictures = [Mount(source=explain, target="/explain", writable=True)] if explain else []
+    named: list[str | Mount] = ["--explain", *pictures] if pictures else []
     return Job(
         title="predict",
-        argv=("-P", "-m", "train", "predict", folder, *images, *options),
-        mounts=(folder, *parents.values()),
+        argv=("-P", "-m", "train", "predict", folder, *images, *options, *named),
+        mounts=(folder, *parents.values(), *pictures),
     )
 
 

@@ -13,7 +13,7 @@ import numpy as np
 import typer
 from numpy.typing import NDArray
 
-from train import images, origin
+from train import explanation, images, origin
 from train.cli import run_command
 from train.cores import count_cores
 from train.errors import DataError, UsageError
@@ -62,8 +62,8 @@ def list_images(names: Iterable[str], listed: Iterable[str] = ()) -> list[Path]:
     return found
 
 
-def predict(network: "Network", files: Sequence[Path], top: int) -> Iterator[Prediction]:
-    """Yield the prediction of each file, in order. A few batches of images are in memory at a time."""
+def predict(network: "Network", files: Sequence[Path], top: int, explain: Path | None = None) -> Iterator[Prediction]:
+    """Yield the prediction of each file, in order, and draw it into the folder `explain`. One batch is in memory."""
 
     def read(path: Path) -> NDArray[np.uint8] | DataError:
         try:
@@ -77,12 +77,14 @@ def predict(network: "Network", files: Sequence[Path], top: int) -> Iterator[Pre
             decoded = list(pool.map(read, paths))
             good = [image for image in decoded if not isinstance(image, DataError)]
             shares = iter(compute_probabilities(network, np.stack(good)) if good else ())
-            for path, image in zip(paths, decoded, strict=True):
+            for number, (path, image) in enumerate(zip(paths, decoded, strict=True), start=start + 1):
                 if isinstance(image, DataError):
                     yield Prediction(str(path), problem=image.why or image.what)
                     continue
                 share = next(shares)
                 best = np.argsort(-share, kind="stable")[:top].tolist()
+                if explain:
+                    explanation.draw(network, image, best[0], explain / f"{number:04}-{path.stem}.png")
                 yield Prediction(
                     str(path), tuple(Guess(network.inputs.class_names[index], float(share[index])) for index in best)
                 )
@@ -109,6 +111,9 @@ def collect(
         list[str], typer.Argument(help="Image files, folders of images, or - for a list on standard input.")
     ],
     top: Annotated[int, typer.Option(min=1, help="Classes shown for each image.")] = 5,
+    explain: Annotated[
+        Path | None, typer.Option(help="Draw what spoke for the best class of each image (Grad-CAM).", metavar="DIR")
+    ] = None,
     json: Annotated[bool, typer.Option("--json", help="Print the result as one JSON object.")] = False,
 ) -> int:
     """Classify images by the network of a run. An image that cannot be read is named, and the exit code is then 9."""
@@ -118,7 +123,7 @@ def collect(
     from train import network
 
     found, width = [], max(len(translate(str(file))) for file in files)
-    for prediction in predict(network.load(run), files, top):
+    for prediction in predict(network.load(run), files, top, explain):
         shown = Prediction(translate(prediction.image), prediction.guesses, translate(prediction.problem))
         found.append(shown)
         if not json:

@@ -50,6 +50,11 @@ def test_a_container_sees_the_run_and_the_folders_of_the_images_read_only(
         (str(tmp_path), "/images/3", True),
     )
     assert asked.network == "none"
+    drawn = container.describe(
+        inference.plan_prediction(run_folder, names[:1], [], [], tmp_path / "drawn"), image="image"
+    )
+    assert drawn.argv[-2:] == ("--explain", "/explain")
+    assert drawn.mounts[-1] == (str(tmp_path / "drawn"), "/explain", False)
     monkeypatch.setenv(progress.VARIABLE, asked.environment[progress.VARIABLE])
     assert progress.translate("/images/0/a.png /images/1/x.png") == "photos/a.png photos/more/x.png"
 

@@ -21,6 +21,9 @@ def predict(
     run: Run,
     image: Images,
     top: Top = 5,
+    explain: Annotated[
+        Path | None, typer.Option(metavar="DIR", help="Draw what spoke for the best class of each image (Grad-CAM).")
+    ] = None,
     wheel: Wheel = None,
     gpu: Gpu = None,
     dry_run: DryRun = False,
@@ -32,7 +35,7 @@ def predict(
     from toolkit import inference
 
     listed = sys.stdin if "-" in image else ()
-    job = inference.plan_prediction(run, image, listed, ["--top", str(top)])
+    job = inference.plan_prediction(run, image, listed, ["--top", str(top)], explain)
     _use(session, job, wheel=wheel, gpu=gpu, dry_run=dry_run)
 
 

@@ -12,7 +12,7 @@ from PIL import Image
 from sklearn import datasets
 
 from tests.unit.train import runs
-from train import network, prediction
+from train import explanation, network, prediction, step
 from train.__main__ import start
 from train.errors import DataError
 
@@ -90,6 +90,37 @@ def test_images_that_cannot_be_read_are_named_and_the_others_classified(
     said = capsys.readouterr()
     assert f"{tmp_path / 'broken.png'}" in said.out
     assert "2 of 3 images cannot be read" in said.err
+
+
+def test_an_explanation_is_drawn_for_each_image(
+    run: Path, photos: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    predict(capsys, run, photos / "0-00.png", photos / "more", "--explain", tmp_path / "drawn")
+    drawn = sorted((tmp_path / "drawn").iterdir())
+    assert [path.name for path in drawn] == ["0001-0-00.png", "0002-3-03.png"]
+    with Image.open(drawn[0]) as picture:
+        assert (picture.size, picture.mode) == ((224, 224), "RGB")
+
+
+def test_the_heat_is_that_of_the_gradient(run: Path) -> None:
+    import keras
+    import tensorflow as tf
+
+    trained = network.load(run)
+    image = datasets.load_digits().images[3][..., None].astype(np.uint8)
+    parts = keras.Model(trained.model.input, [trained.model.get_layer("scale3").output, trained.model.output])
+    with tf.GradientTape() as tape:
+        images = step.normalize_images(
+            image[None], *map(np.asarray, (trained.inputs.mean, trained.inputs.std)), "float32"
+        )
+        tape.watch(images)
+        maps, logits = parts(images)
+        score = logits[0, 3]
+    weights = tf.reduce_mean(tape.gradient(score, maps), axis=(1, 2))
+    expected = tf.nn.relu(tf.reduce_sum(maps * weights, axis=-1))[0].numpy()
+    assert expected.max() > 0
+    found = explanation.compute_heat(trained, image, 3)
+    assert found == pytest.approx(expected / expected.max(), abs=1e-5)
 
 
 @pytest.mark.parametrize("size", [(8, 8), (300, 200), (5, 90)])
