@@ -4,6 +4,7 @@ import shutil
 from pathlib import Path
 
 import pytest
+from PIL import Image
 
 from tests.command import Run
 from tests.unit.record import maker
@@ -23,10 +24,16 @@ NOT_RUN = {
 }
 """Starts of commands that are not run here, each with the reason."""
 
-DRY = {"up", "build-wheel", "smoke", "train", "rehearse", "reproduce", "clean"}
+DRY = {"evaluate", "up", "build-wheel", "smoke", "train", "rehearse", "reproduce", "clean"}
 """Commands that run with --dry-run. Doctor runs with --offline, because tests use no network."""
 
-STANDINS = {"DATASET": "digits", "TARGET": "dist/NAME", "RUN": "runs/NAME", "dist/4aed4ca4f6b1": "dist/NAME"}
+STANDINS = {
+    "DATASET": "digits",
+    "IMAGE…": "photo.jpg",
+    "TARGET": "dist/NAME",
+    "RUN": "runs/NAME",
+    "dist/4aed4ca4f6b1": "dist/NAME",
+}
 ARGUMENTS = {"train": ["digits"], "rehearse": ["digits"], "verify": ["dist/NAME"], "reproduce": ["runs/NAME"]}
 """Arguments that prose leaves out when it names a command."""
 
@@ -59,6 +66,9 @@ def folder(trained: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     shutil.make_archive(str(folder / "my-photos"), "zip", folder / "my-photos")
     (folder / "bazel/usr/local/bin/bazel").write_text("#!/bin/sh\n")
     (folder / "secrets.bazelrc").write_text("")
+    (folder / "photos").mkdir()
+    for name in ("photo.jpg", "photos/first.jpg"):
+        Image.new("RGB", (40, 30), "teal").save(folder / name)
     return folder
 
 
