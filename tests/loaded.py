@@ -44,7 +44,6 @@ def start() -> Path:
 
 
 def make(interpreter: str, variables: Mapping[str, str]) -> Path:
-    """Start a server, and return its stand-in. `variables` hold what a library reads while it is loaded."""
     folder = tempfile.mkdtemp(prefix="loaded-")
     atexit.register(shutil.rmtree, folder, ignore_errors=True)
     python, log = Path(folder) / "python", Path(folder) / "log"

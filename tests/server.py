@@ -39,7 +39,6 @@ def running(server: Server) -> Iterator[Server]:
 
 @contextmanager
 def serve(**handlers: Handler) -> Iterator[str]:
-    """Serve until the block ends, with one handler for each HTTP method; yield host and port."""
     methods = {f"do_{method}": handle for method, handle in handlers.items()}
     # With HTTP/1.0 a handler that sends nothing ends the connection.
     kind = type("Server", (QuietHandler,), {**methods, "protocol_version": "HTTP/1.0"})

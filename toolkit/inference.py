@@ -51,7 +51,6 @@ def plan_prediction(
 
 
 def _mount_image(path: Path, parents: dict[Path, Mount]) -> Mount:
-    """Return the place of a file or a folder. A folder is mounted, and of a file the folder that holds it."""
     if path.is_symlink():
         path = path.resolve()
     parent = path if path.is_dir() else path.parent

@@ -258,7 +258,6 @@ class Tag:
 
 
 def _list_wheels(name: str, pythons: Sequence[str]) -> dict[str, list[str]]:
-    """Return, by version, for which of these Pythons the index has a wheel."""
     _list_versions(name)
     found: dict[str, list[str]] = {}
     for python in pythons:

@@ -197,7 +197,6 @@ def _scale(image: Any, axis: int, size: int, share: Any) -> Any:
 
 
 def _freeze(function: Any, pixels: Any) -> Any:
-    """Return the graph of a function of images with its variables as constants."""
     import tensorflow as tf
     from tensorflow.python.framework.convert_to_constants import convert_variables_to_constants_v2
 

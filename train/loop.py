@@ -75,7 +75,7 @@ class Profile:
 
 
 class _EarlyEnd(Exception):  # noqa: N818  # it is no error
-    """Ends the loop over batches before the last step."""
+    pass
 
 
 @dataclass

@@ -130,7 +130,6 @@ Update = Callable[[list[tf.Tensor], tf.Tensor], tf.Tensor]
 
 
 def _make_update(state: State, rule: Rule, config: TrainConfig, form: Formulation) -> Update:
-    """Return a function of gradients and rate that changes the state, and returns whether the gradients are finite."""
     scaled, weights = is_scaled(config), [variable.value for variable in state.model.trainable_variables]
 
     def update(gradients: list[tf.Tensor], rate: tf.Tensor) -> tf.Tensor:

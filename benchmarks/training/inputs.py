@@ -121,7 +121,6 @@ def measure(name: str, folder: str, seconds: float) -> dict[str, float]:
 
 
 def _read_peak() -> float:
-    """Return the peak memory of this process and of the largest of its workers, in MB."""
     kinds = (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)
     return sum(resource.getrusage(kind).ru_maxrss for kind in kinds) / 1e3
 

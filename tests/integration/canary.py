@@ -18,7 +18,6 @@ def find_engine_root() -> Path:
 
 
 def list_files(*folders: Path, since: float) -> list[Path]:
-    """Return the files in these folders that have changed since then (seconds since 1970)."""
     # `find` takes a second for the engine's 350,000 files, Python five.
     argv = ["find", *folders, "-type", "f", "-newerct", f"@{since}", "-print0"]
     # Its exit code is 1 if the engine removes files meanwhile.
@@ -33,7 +32,6 @@ def search(word: str, files: list[Path]) -> list[Path]:
 
 @contextmanager
 def watch_processes(word: str) -> Iterator[list[str]]:
-    """Collect the command lines and environments of all processes that show a word while the block runs."""
     seen: list[str] = []
     done = threading.Event()
     watcher = threading.Thread(target=_watch, args=(word.encode(), seen, done), daemon=True)

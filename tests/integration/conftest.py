@@ -32,7 +32,6 @@ def built(bazel: None, tmp_path_factory: pytest.TempPathFactory) -> tuple[Place,
 
 @pytest.fixture(scope="session")
 def compiler() -> Iterator[str]:
-    """Make a base image that has the toolchain's packages, with headers that are not patched yet."""
     with tempfile.TemporaryDirectory() as empty:
         outcome = stages.build("toolchain", tag=COMPILER, contexts={"patches": empty})
     assert outcome.code == 0, outcome.text

@@ -50,7 +50,6 @@ class Place:
         raise AssertionError(process.communicate()[1])
 
     def hold_packer(self) -> bytes:
-        """Make the last action wait, so that a test can interrupt it; return its script's unique path."""
         folder, name = self.source / "tensorflow/tools/pip_package", f"build_wheel_{uuid.uuid4().hex}.py"
         edit(folder / "BUILD", "build_wheel.py", name)
         edit(folder / "build_wheel.py", "\nmain()\n", "\ntime.sleep(600)\nmain()\n")

@@ -66,7 +66,6 @@ class SmallEngine:
 
 @contextlib.contextmanager
 def start(folder: Path, *, gib: int) -> Iterator[SmallEngine]:
-    """Start an engine with a new, sparse disk, in a folder with a short path, and remove both in the end."""
     image, disk = folder / "disk.img", folder / "disk"
     disk.mkdir()
     with image.open("wb") as stream:

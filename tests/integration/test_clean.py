@@ -20,8 +20,6 @@ pytestmark = pytest.mark.engine
 
 @dataclass
 class Made:
-    """An image and a container of the toolkit, and a user's image made from it under two names."""
-
     ours: str
     container: str
     derived: str

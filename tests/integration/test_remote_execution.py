@@ -21,7 +21,6 @@ def service() -> Iterator[str]:
 
 @pytest.fixture
 def place(tmp_path: Path) -> Place:
-    """Make a tree with a new source file, and an action that must run locally, as TensorFlow has two."""
     place = Place(tmp_path)
     with (place.source / "tensorflow/core/kernels/BUILD").open("a") as build:
         build.write(

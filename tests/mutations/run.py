@@ -41,7 +41,6 @@ def read() -> list[Mutation]:
 
 
 def run(mutations: Sequence[Mutation], copy: Path, *, root: Path = ROOT) -> list[str]:
-    """Try each mutation in a copy of the tree; return a line for each that is stale or that no test noticed."""
     _copy(root, copy)
     problems = []
     for mutation in mutations:

@@ -14,7 +14,6 @@ def run(tmp_path: Path) -> Run:
 
 @pytest.fixture
 def install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str, str], Path]:
-    """Return a function that writes a shell script into a folder that comes first on PATH."""
     folder = tmp_path / "programs"
     monkeypatch.setenv("PATH", f"{folder}{os.pathsep}{os.environ['PATH']}")
 

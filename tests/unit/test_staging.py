@@ -24,7 +24,6 @@ with files.stage(Path(sys.argv[1]), sys.argv[2]) as place:
 
 
 def hold(dist: Path, child_seconds: int = 0) -> tuple["subprocess.Popen[str]", int]:
-    """Start a process that makes a wheel and whose child holds the folder too; return it and the child's id."""
     argv = [sys.executable, "-c", HOLDER, str(dist), NAME, str(child_seconds)]
     process = subprocess.Popen(argv, stdout=subprocess.PIPE, text=True)
     assert process.stdout is not None

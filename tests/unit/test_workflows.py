@@ -105,8 +105,6 @@ def test_the_job_that_writes_runs_no_program_of_the_index() -> None:
 
 
 class Clone:
-    """A small repository with the scripts of the workflow, stand-ins for the programs they start, and an origin."""
-
     def __init__(self, folder: Path) -> None:
         self.root, self.out, self.log = folder / "clone", folder / "out", folder / "log"
         git = ["git", "-c", "user.name=a", "-c", "user.email=a@example.org"]

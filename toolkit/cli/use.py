@@ -59,7 +59,6 @@ def evaluate(
 
 
 def _use(session: Session, job: "Job", *, wheel: str | None, gpu: bool | None, dry_run: bool) -> None:
-    """Run a job in the environment of these settings. Its text goes to the user, its JSON into the result."""
     from toolkit import inference, pipeline
     from toolkit.errors import JobError
     from toolkit.plan import Task, run

@@ -91,7 +91,6 @@ def _check_checkpoint(record: RunRecord) -> tuple[SavedState | None, list[Findin
 
 
 def _check_environment(record: RunRecord, saved: SavedState | None) -> Finding:
-    """Compare the environment in the manifest with that in the checkpoint, which a digest protects."""
     if record.value.get("data", {}).get("sha256") != record.environment.get("data_sha256"):
         return check("environment", False, "the manifest has two digests of the data")
     if saved is None:

@@ -111,7 +111,6 @@ def _edit_row(row: str, fields: list[str], value: Any) -> str:
 
 
 def _find_value(text: str, before: str, name: str) -> tuple[int, int]:
-    """Return where a field's value begins and ends; (-1, -1) if there is no such field."""
     match = re.search(rf"{before}{re.escape(name)}: *", text, re.MULTILINE)
     if not match:
         return -1, -1

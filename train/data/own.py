@@ -48,7 +48,6 @@ def load(config: TrainConfig) -> Dataset:
 
 
 def _choose_splits(tables: Mapping[str, Any], wanted: list[str], source: str) -> dict[str, Any]:
-    """Return the tables to train on, to validate on and to test on, where there are any."""
     if wanted:
         missing = [name for name in wanted if rows.SPLITS.get(name, name) not in tables]
         if missing or len(wanted) > 2:

@@ -237,7 +237,6 @@ def _require_labels(columns: Mapping[str, list[Any]], tables: Mapping[str, Any],
 
 
 def _number_labels(tables: Mapping[str, Any], folder: Path) -> Tables:
-    """Replace labels of any kind by numbers from 0, in the order of their names or values."""
     import datasets
 
     columns = {split: table.with_format("arrow")[:][LABEL].to_pylist() for split, table in tables.items()}

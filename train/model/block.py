@@ -164,7 +164,6 @@ def _flatten(layers: Sequence[Layer]) -> list[tf.Tensor]:
 def _run_layer(
     maps: tf.Tensor, weights: Sequence[tf.Tensor], form: Formulation, dropout: Dropout
 ) -> tuple[tf.Tensor, ...]:
-    """Run one layer in training; returns its new maps, then mean and variance between its convolutions."""
     units = [Unit(*weights[start : start + 3]) for start in range(0, len(weights), 3)]
     new, between = maps, ()
     for index, unit in enumerate(units):
@@ -326,7 +325,6 @@ class _Forward:
     def _differentiate_layer(
         self, index: int, maps: Parts, kept: Sequence[tf.Tensor], gradient: tf.Tensor
     ) -> tuple[Parts, list[tf.Tensor]]:
-        """Return the gradients of the maps that a layer read, and of its weights."""
         masks, form = self.dropout.at(index), self.form
         weights: list[tf.Tensor] = []
         for unit in self.layers[index][1:]:
@@ -351,7 +349,6 @@ class _Forward:
     def _differentiate_convolution(
         self, rectified: tf.Tensor, kernel: tf.Tensor, upstream: tf.Tensor
     ) -> tuple[tf.Tensor, tf.Tensor]:
-        """Return the gradients for the map before the ReLU, and for the kernel of the convolution after it."""
         d_rectified, d_kernel = convolve_gradient(upstream, rectified, kernel, self.form)
         return tf.raw_ops.ReluGrad(gradients=d_rectified, features=rectified), d_kernel
 

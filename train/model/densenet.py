@@ -99,7 +99,6 @@ def list_layers(config: TrainConfig, form: Formulation) -> list[keras.layers.Lay
 
 
 def _freeze(layers: list[keras.layers.Layer], blocks: int) -> None:
-    """Let the layers up to the first so many dense blocks, with what follows each, keep their weights."""
     names = [layer.name for layer in layers]
     end = names.index(f"block{blocks + 1}") if f"block{blocks + 1}" in names else len(layers)
     for layer in layers[: end if blocks else 0]:

@@ -53,7 +53,6 @@ def _scramble(first: tf.Tensor, second: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor
 
 
 def _generate(key: tf.Tensor, counter: tuple[tf.Tensor, ...]) -> tuple[tf.Tensor, ...]:
-    """Return four random words of Philox4x32-10."""
     keys = [_low(key), _high(key)]
     a, b, c, d = counter
     for _ in range(ROUNDS):

@@ -79,7 +79,6 @@ def _run_to_end(command: list[str], environment: dict[str, str], log: Any) -> in
 
 
 def _describe_crash(code: int, lines: list[str]) -> dict[str, str]:
-    """Describe a crash by TensorFlow's last message, which may take two lines, or by the end of the log."""
     end = f"ended by {signal.Signals(-code).name}" if code < 0 else f"exit code {code}"
     fatal = next((index for index, line in enumerate(lines) if _FATAL.search(line)), None)
     words = lines[-6:] if fatal is None else [_strip(lines[fatal]), *lines[fatal + 1 : fatal + 2]]

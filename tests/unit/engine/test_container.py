@@ -151,7 +151,6 @@ def test_no_argument_becomes_two(arguments: list[str]) -> None:
 
 @pytest.fixture
 def changes(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, int, bool]]:
-    """Record name, new owner and ``follow_symlinks`` of each change of owner that root makes."""
     made: list[tuple[str, int, bool]] = []
 
     def chown(path: Path, uid: int, _gid: int, *, follow_symlinks: bool) -> None:

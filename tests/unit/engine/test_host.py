@@ -78,7 +78,6 @@ def test_an_interrupt_gives_the_job_its_grace(engine: HostEngine, environment: E
 
 @pytest.fixture
 def wheelhouse(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Make a project whose locked set names one tiny package, which pip finds in a folder."""
     root = tmp_path / "project"
     (root / "docker" / "requirements").mkdir(parents=True)
     monkeypatch.setattr(project, "ROOT", root)

@@ -48,7 +48,6 @@ def describe_environment(state: Path) -> dict[str, Any]:
 
 
 def make_environment(state: Path, python: Path | None = None) -> Path:
-    """Make an environment with one small package and the records of pip and the toolkit; `python` is its Python."""
     planned = plan_environment(state)
     packages = planned.folder / "venv" / "lib" / "python3.11" / "site-packages"
     info = packages / "tensorflow_cpu-2.19.0.dist-info"
@@ -78,7 +77,6 @@ def borrow_environment(state: Path) -> Path:
 
 
 def write_records(planned: EnvironmentPlan, others: Mapping[str, str] | None = None) -> None:
-    """Write the records of pip and the toolkit; `others` maps packages besides TensorFlow to versions."""
     hashes = {"sha256": WHEEL_DIGEST.removeprefix("sha256:")}
     tensorflow = {
         "metadata": {"name": "tensorflow-cpu", "version": "2.19.0"},

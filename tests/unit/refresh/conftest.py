@@ -9,7 +9,6 @@ from toolkit.lock import REPOSITORY
 
 @pytest.fixture
 def index(monkeypatch: pytest.MonkeyPatch) -> Index:
-    """An index, and a machine from which git reaches nothing."""
     given = Index()
     monkeypatch.setattr(refresh, "_ask", given)
     redirect(monkeypatch, {"https://": "file:///nowhere/"})

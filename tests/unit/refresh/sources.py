@@ -70,8 +70,6 @@ class Index:
 
 
 class Upstream:
-    """A repository of TensorFlow whose 2.21.0 says what the table says, with the tables in the tree."""
-
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self.cuda, self.cudnn = dict(CUDA), dict(CUDNN)

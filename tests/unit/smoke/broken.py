@@ -55,7 +55,6 @@ def noise(tf: Any) -> Iterator[None]:
 
 @contextmanager
 def compiler(tf: Any, treat: Callable[[Any], Any], **forced: Any) -> Iterator[None]:
-    """Apply ``treat`` to the functions that ``tf.function`` compiles by XLA; ``forced`` overrides its options."""
     right = tf.function
 
     def function(body: Any, jit_compile: bool | None = None) -> Any:

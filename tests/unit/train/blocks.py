@@ -66,7 +66,6 @@ def run(
     scale: float = 1.0,
     compute: Callable[..., Block] = dense_block,
 ) -> dict[str, Any]:
-    """Compute loss, maps, statistics and all gradients of a block, channels last; `scale` is of the backward pass."""
     dropout = Dropout(rate, tf.constant([1, 2])) if rate else NONE
     weights = [tensor for units in layers for unit in units for tensor in unit]
     # Give every value another weight in the loss, and scale by a norm that reads the block, as in the network.

@@ -58,7 +58,6 @@ def choose_large_maps() -> TrainConfig:
 
 
 def make_large_maps() -> Arrays:
-    """Make weights, images and labels; shifts are far from 0, where a ReLU's gradient depends on the precision."""
     numbers = np.random.default_rng(1)
     config = choose_large_maps()
     weights = read_weights(build(config))
@@ -80,7 +79,6 @@ def make_small_maps() -> Arrays:
 
 
 def describe_step(config: TrainConfig, given: Arrays) -> Arrays:
-    """Describe one step for PyTorch, with the float32 numbers as float64; PyTorch also computes it in float32."""
     wide = {name: value.astype(np.float64) for name, value in given.items() if name.startswith("w:")}
     facts = {"layers": config.layers, "steps": 1, "rate": RATE, "decay": 0.0, "layouts": LAYOUTS}
     batch = {"images": given["images"].astype(np.float64)[None], "labels": given["labels"][None]}
@@ -89,7 +87,6 @@ def describe_step(config: TrainConfig, given: Arrays) -> Arrays:
 
 @functools.cache
 def ask_torch() -> dict[str, Arrays]:
-    """Run PyTorch for all tests: `digits` trains and evaluates, `large` and `small` take one step."""
     images, labels = make_batch()
     digits = resolve("digits", precision="float64")
     jobs = {

@@ -259,8 +259,7 @@ class Terminal:
         self.text += text
         return len(text)
 
-    def flush(self) -> None:
-        """Do nothing: the text is complete already."""
+    def flush(self) -> None: ...
 
 
 def test_the_bar_shows_rate_and_remaining_time(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -22,7 +22,6 @@ PAPER_MILLIONS = {"40-12": 1.0, "100-12": 7.0, "100-24": 27.2, "bc-100-12": 0.8,
 
 
 def count(preset: str, classes: int) -> int:
-    """Count parameters by the paper's text: convolutions have no bias, norms have two parameters a channel."""
     config = resolve("cifar10", model=preset)
     imagenet = config.stem == "imagenet"
     channels = 2 * config.growth if config.bottleneck else 16

@@ -13,7 +13,6 @@ RATES = (0.1, 0.2, 0.5)
 
 
 def draw(rate: float, form: Formulation, *, seed: int = 7, batch: int = 5, place: int = 2, **options: Any) -> Any:
-    """Return which values stay, with channels last, for a seed that the compiler does not know."""
     variable = tf.Variable([seed, 3], dtype=tf.int64)
 
     def compute() -> tf.Tensor:

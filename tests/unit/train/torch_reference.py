@@ -38,7 +38,6 @@ class Network:
         return value.transpose(order) if order else value
 
     def norm(self, x: torch.Tensor, name: str, running: str, start: int = 0) -> torch.Tensor:
-        """Apply batch norm; in training, update the running averages from channel `start` on."""
         p = self.parameters
         averages = [p[f"{running}_{kind}"] for kind in ("mean", "variance")]
         if self.training:

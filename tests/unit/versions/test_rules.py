@@ -263,7 +263,6 @@ CARDS = sorted({number for row in TABLE.cuda_rows.values() for number in row.cap
 
 
 def require_sound(asked: dict[str, Any]) -> None:
-    """Require that the set can be built, or that the error's hint can, and that its code runs on every card."""
     try:
         found = versions.resolve(TABLE, **asked)
     except UnsupportedError as error:

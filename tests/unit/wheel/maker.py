@@ -28,7 +28,6 @@ def make_wheel(
     files: Mapping[str, bytes | str] | None = None,
     record: Mapping[str, str | None] | None = None,
 ) -> Path:
-    """Write a wheel. ``record`` changes RECORD: another hash for a file, or None to leave its line out."""
     info = f"{name.replace('-', '_')}-{version}.dist-info"
     content = {name: text.encode() if isinstance(text, str) else text for name, text in (files or {}).items()}
     if files is None:
@@ -67,7 +66,6 @@ def make_fatbin(*entries: tuple[str, int], body: bytes = b"\0" * 24) -> bytes:
 def make_elf(
     section: bytes = b"", *, name: bytes = b".nv_fatbin", machine: int = 62, flags: int = 0, abi: int = 0
 ) -> bytes:
-    """Make a 64-bit ELF file with one named section; machine 62 is x86_64, 190 is CUDA."""
     names = b"\0" + name + b"\0.shstrtab\0"
     at_names = 64 + len(section)
     table = at_names + len(names) + (-(at_names + len(names)) % 8)

@@ -33,7 +33,6 @@ def compose(request: Request = FULL, downloads: Path = Path("/none"), trust: Pat
 
 
 def expand(flags: list[str]) -> Iterator[str]:
-    """Yield the flags with each configuration replaced by its lines of the stand-in's .bazelrc, as Bazel does."""
     rc = [shlex.split(line, comments=True) for line in RC.read_text().splitlines()]
     for flag in flags:
         if not flag.startswith("--config="):

@@ -17,7 +17,6 @@ UPSTREAM = "bef22b50ada12c7068b47ba86af47c49f14c9bfc"
 
 @pytest.fixture
 def tree(tmp_path: Path) -> Path:
-    """Return a tree with the header as TensorFlow's wheel publishes it."""
     found = importlib.util.find_spec("tensorflow")
     assert found is not None
     assert found.submodule_search_locations is not None

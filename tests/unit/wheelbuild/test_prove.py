@@ -94,7 +94,6 @@ esac
 
 @pytest.fixture
 def keeping(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> prove.Toolchain:
-    """Return a toolchain whose compiler counts its runs."""
     (tmp_path / "clang++-22").write_text(COMPILER.format(folder=tmp_path))
     (tmp_path / "clang++-22").chmod(0o755)
     (tmp_path / "source.cu").write_text("text")

@@ -106,11 +106,11 @@ class _WorkerError(Exception):
 
 
 class _HungError(_WorkerError):
-    """It did not answer before the deadline, and was killed."""
+    pass
 
 
 class _DiedError(_WorkerError):
-    """It ended by itself."""
+    pass
 
 
 class _Worker:

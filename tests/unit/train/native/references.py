@@ -25,7 +25,6 @@ def convolve_gradient(dy: Array, x: Array, kernel: Array) -> list[Array]:
 
 
 def shift(x: Array, down: int, right: int) -> Array:
-    """Return maps whose pixel (i, j) is that at (i + down, j + right) of x, or 0 outside."""
     height, width = x.shape[2:]
     margin = max(abs(down), abs(right))
     padded = np.pad(x, ((0, 0), (0, 0), (margin, margin), (margin, margin)))
@@ -60,7 +59,6 @@ def rectify_average_gradient(dy: Array, x: Array, gamma: Array, beta: Array) -> 
 
 
 def list_windows(x: Array) -> Array:
-    """Return the pixels of all windows of 3x3 in steps of 2, one window after the other on the last axis."""
     before = [size % 2 for size in x.shape[2:]]
     padded = np.pad(x, ((0, 0), (0, 0), (before[0], 1), (before[1], 1)), constant_values=-1)
     sizes = [(size + 1) // 2 for size in x.shape[2:]]

@@ -29,7 +29,6 @@ ON_MAPS = [name for name in OPERATIONS if name not in {"average_pixels", "dense"
 
 
 def draw_rounded(name: str, shape: tuple[int, int, int, int, int]) -> list[Any]:
-    """Draw maps in bfloat16, and float32 for the rest, which kernels of convolutions are rounded from."""
     x, *rest = draw(OPERATIONS[name].shape(*shape))
     return [x.astype(BFLOAT), *(part.astype(BFLOAT).astype("f") if part.ndim == 4 else part for part in rest)]
 

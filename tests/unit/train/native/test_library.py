@@ -28,7 +28,6 @@ def fresh(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 @pytest.fixture
 def quick(monkeypatch: pytest.MonkeyPatch) -> list[Path]:
-    """Copy the library that exists instead of compiling it; return the folders in which it was 'compiled'."""
     made, folders = library.find().path, []
 
     def copy(_: str, folder: Path) -> Path:

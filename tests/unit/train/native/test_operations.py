@@ -26,8 +26,6 @@ BLOCK_BOUND = 7e-6
 
 
 class Operation(NamedTuple):
-    """A native function, its reference and the reference of its gradient; `shape` makes the shapes of its inputs."""
-
     run: Callable[..., tf.Tensor]
     reference: Callable[..., Any]
     gradient: Callable[..., list[Any]]

@@ -12,7 +12,6 @@ SANITIZERS = ("-fsanitize=address,undefined", "-fno-sanitize-recover=all")
 
 
 def build(folder: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, str]:
-    """Build the library with sanitizers; return an environment in which Python can load it."""
     compiler = library.find_compiler()
     found = [library._run([compiler, f"-print-file-name={name}.so"]).strip() for name in ("libasan", "libubsan")]
     if not all(Path(path).is_absolute() for path in found):

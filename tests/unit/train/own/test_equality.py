@@ -30,7 +30,6 @@ OPTIONS += ("--checkpoint-every", "3", "--progress", "plain")
 
 
 def read_pixels(split: str) -> Split:
-    """Return images of CIFAR-10 if this machine has them, else digits of the same shape."""
     if not CIFAR.is_dir():
         whole = getattr(sources.load_digits(), split)
         grown = [images.fit(np.asarray(image * 15, np.uint8), (32, 32, 3)) for image in whole.images]
@@ -49,7 +48,6 @@ def order_by_class(split: Split, count: int) -> Split:
 
 @pytest.fixture(scope="module")
 def places(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
-    """Write the same images as PNG files by class and as the Parquet files of a known data set."""
     folder = tmp_path_factory.mktemp("made")
     for name, count in COUNTS.items():
         split = order_by_class(read_pixels(name), count)
