@@ -20,10 +20,9 @@ from train.config import (
     Progress,
     Schedule,
     TrainConfig,
-    follow,
-    resolve,
 )
 from train.errors import DataError, TrainError, UsageError
+from train.options import follow, resolve
 from train.progress import translate
 
 

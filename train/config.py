@@ -3,7 +3,7 @@
 import dataclasses
 import math
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -11,9 +11,9 @@ from typing import Any, Literal, get_args, get_origin, get_type_hints
 
 import yaml
 
-from train import origin, presets
+from train import origin
 from train.errors import UsageError
-from train.fields import INCIDENTAL, LATER, MODEL, OPEN, digest_fields
+from train.fields import LATER, digest_fields
 
 Optimizer = Literal["sgd", "adam", "adamw"]
 Schedule = Literal["steps", "one-cycle", "cosine", "constant"]
@@ -117,9 +117,9 @@ class TrainConfig:
     def __post_init__(self) -> None:
         for name, kind in get_type_hints(TrainConfig).items():
             if get_origin(kind) is Literal:
-                _require_choice(name, getattr(self, name), get_args(kind))
+                require_choice(name, getattr(self, name), get_args(kind))
         if not self.own:
-            _require_choice("dataset", self.dataset, tuple(read_table("datasets")))
+            require_choice("dataset", self.dataset, tuple(read_table("datasets")))
             self._refuse_own()
         self._check_numbers()
         self._check_model()
@@ -324,7 +324,8 @@ def name_classes(config: TrainConfig) -> tuple[str, ...]:
     return tuple(names or (str(number) for number in range(config.classes)))
 
 
-def _require_choice(name: str, value: str, choices: tuple[str, ...]) -> None:
+def require_choice(name: str, value: str, choices: tuple[str, ...]) -> None:
+    """Raise a UsageError that lists the choices and names the nearest if the value is none of them."""
     if value not in choices:
         import difflib  # slow to load, and only needed for this message
 
@@ -339,71 +340,3 @@ def _require_choice(name: str, value: str, choices: tuple[str, ...]) -> None:
 def _require(name: str, value: float, *, at_least: int) -> None:
     if value < at_least:
         raise UsageError(f"--{name.replace('_', '-')} must be at least {at_least}, not {value}")
-
-
-def resolve(dataset: str, **options: Any) -> TrainConfig:
-    """Return a configuration; options that are ``None`` come from data set, preset and recipe. Raises a UsageError."""
-    given = {name: value for name, value in options.items() if value is not None}
-    trunk: dict[str, Any] = given.pop("trunk", {})  # the model that the run starts from
-    if (MODEL | {"depth"}) & given.keys():
-        trunk = {}
-    datasets, recipes = read_table("datasets"), read_table("recipes")
-    if dataset not in datasets and (origin.is_path(dataset) or dataset.startswith("hf:")):
-        facts, place = origin.OWN, origin.identify(dataset, given.get("data_dir", ""), given.get("cache_dir", ""))
-        given |= place | {"by_size": not (MODEL | {"depth"}) & given.keys() and not trunk}
-    else:
-        _require_choice("dataset", dataset, tuple(datasets))
-        facts = datasets[dataset]
-    recipe = given.setdefault("recipe", facts["recipe"])
-    _require_choice("recipe", recipe, tuple(recipes))
-    filled = recipes[recipe] | {"epochs": facts["epochs"][recipe], "augment": facts["augment"]} | facts.get(recipe, {})
-    if given.get("augment", filled["augment"]):
-        filled["dropout"] = 0.0
-
-    changed: dict[str, Any] = {name: given.pop(name) for name in presets.SHAPE if name in given}
-    model = trunk or _resolve_model(given.pop("model", facts["model"]), changed)
-    return settle(TrainConfig(**{"dataset": dataset, **filled, **model, **given}))
-
-
-def settle(config: TrainConfig, shape: Sequence[int] = (), names: Sequence[str] = ()) -> TrainConfig:
-    """Fill in what the data says: shape of the images, names of the classes, and the model that follows from them."""
-    if not config.own:
-        return config
-    found: dict[str, Any] = {"image_shape": tuple(shape), "class_names": tuple(names)}
-    if config.by_size and (shape[0] if shape else config.image_size) > origin.SMALL:
-        found |= _resolve_model(origin.OWN["large"], {})
-    return dataclasses.replace(config, **found)
-
-
-def _resolve_model(preset: str, changed: Mapping[str, Any]) -> dict[str, Any]:
-    table = read_table("presets")
-    _require_choice("model", preset, tuple(table))
-    return presets.resolve(table, preset, changed)
-
-
-def follow(config: TrainConfig, options: Mapping[str, Any]) -> TrainConfig:
-    """Return a recorded configuration, changed in the `INCIDENTAL` fields and in `OPEN` ones that are left open.
-
-    Raises a UsageError if an option contradicts another field.
-    """
-    given, changes = dict(options), {}
-    if "model" in given and given["model"] != config.model:
-        changed: dict[str, Any] = {name: given.pop(name) for name in presets.SHAPE if name in given}
-        given |= _resolve_model(given.pop("model"), changed)
-    for name, value in given.items():
-        if name == "depth":
-            held, same = (
-                list(config.layers),
-                presets.count_layers(value, bottleneck=config.bottleneck) == list(config.layers),
-            )
-        else:
-            held = getattr(config, name)
-            same = value == held
-        if name in INCIDENTAL or (name in OPEN and held == OPEN[name]):
-            changes[name] = value
-        elif not same:
-            raise UsageError(
-                f"--{name.replace('_', '-')} {value} contradicts the configuration of --config, which has {held}",
-                remedy="leave the option out; for another run, leave out --config and give the options themselves",
-            )
-    return dataclasses.replace(config, **changes)

@@ -15,11 +15,12 @@ import yaml
 
 from train import budget, checkpoint, initial, kernels, plot, process, reader, runtime
 from train.checkpoint import Position
-from train.config import TrainConfig, settle
+from train.config import TrainConfig
 from train.cores import count_cores
 from train.data import Dataset, Pictures, describe_oddities, load
 from train.errors import PreflightError, UsageError
 from train.files import sweep, write_text
+from train.options import settle
 from train.progress import Display
 
 if TYPE_CHECKING:

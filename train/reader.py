@@ -19,10 +19,11 @@ from typing import Any, Final, NamedTuple
 import yaml
 
 from train import metrics
-from train.config import Kernels, TrainConfig, name_classes, read_table, resolve
+from train.config import Kernels, TrainConfig, name_classes, read_table
 from train.errors import DataError, IntegrityError, UsageError
 from train.fields import INCIDENTAL, digest_fields
 from train.metrics import EpochRecord
+from train.options import resolve
 from train.runtime import MARK
 
 MANIFEST, CONFIG, CONFUSION, CHECKPOINTS = "manifest.json", "config.yaml", "confusion.csv", "checkpoints"

@@ -21,9 +21,10 @@ from benchmarks.training.run import ROOT
 from train import runtime
 from train.batches import Batches
 from train.cli import parse
-from train.config import Kernels, Memory, TrainConfig, resolve
+from train.config import Kernels, Memory, TrainConfig
 from train.data import load
 from train.native import operations
+from train.options import resolve
 
 HERE = Path(__file__).parent
 STEPS, RATE, WINDOW = 300, 0.1, 20

@@ -43,8 +43,8 @@ def write_photos(folder: Path, count: int) -> None:
 def ours(folder: str) -> Iterator[object]:
     from train.batches import Batches
     from train.cli import parse
-    from train.config import settle
     from train.data import load
+    from train.options import settle
 
     words = [folder, "--image-size", str(SIZE), "--batch-size", str(BATCH), "--cache-dir", f"{folder}.cache"]
     config = parse(words)

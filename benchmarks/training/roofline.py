@@ -105,10 +105,10 @@ def main() -> None:
     processor = runtime.prepare(options.threads)["devices"][0]
     import tensorflow as tf
 
-    from train.config import resolve
     from train.model.densenet import list_layers
     from train.model.formulation import FOR_NATIVE
     from train.native import operations
+    from train.options import resolve
 
     operations.set_threads(options.threads)
     config = resolve("cifar10", model=options.model, kernels="native", precision=options.precision)

@@ -12,12 +12,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from train import images, origin
-from train.config import TrainConfig, settle
+from train.config import TrainConfig
 from train.data import archives, download, rows
 from train.data.dataset import Dataset, Split
 from train.data.pictures import Found, Pictures
 from train.errors import DataError, PreflightError
 from train.files import replacing
+from train.options import settle
 from train.order import stream
 
 HELD_OUT: Final = 0.2

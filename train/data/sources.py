@@ -5,11 +5,12 @@ from typing import Any
 
 import numpy as np
 
-from train.config import TrainConfig, name_classes, read_table, settle
+from train.config import TrainConfig, name_classes, read_table
 from train.data import cifar, download, idx, matlab, own, rows
 from train.data.dataset import Dataset, Split, check
 from train.data.pictures import Pictures
 from train.errors import DataError, UsageError
+from train.options import settle
 
 Splits = tuple[Split, Split]
 

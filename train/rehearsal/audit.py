@@ -26,8 +26,9 @@ from typing import TYPE_CHECKING, Any, Final, Literal, get_args
 
 import yaml
 
-from train.config import Memory, Precision, TrainConfig, resolve
+from train.config import Memory, Precision, TrainConfig
 from train.errors import CheckError, UsageError, explain_errors
+from train.options import resolve
 from train.rehearsal.kernels import KernelTable, read_table
 from train.rehearsal.request import Request
 from train.rehearsal.transfers import CALLS, ON_HOST, Body, Node, read_graph

@@ -6,7 +6,8 @@ import numpy as np
 
 from benchmarks.training.peers import make_batch
 from train import runtime
-from train.config import TrainConfig, resolve
+from train.config import TrainConfig
+from train.options import resolve
 
 
 def load(threads: int) -> None:

@@ -15,8 +15,9 @@ import numpy as np
 import pytest
 
 from train import state
-from train.config import TrainConfig, resolve
+from train.config import TrainConfig
 from train.model.densenet import build
+from train.options import resolve
 
 PYTHON: Final = os.environ.get("TOOLKIT_TORCH_PYTHON") or (sys.executable if importlib.util.find_spec("torch") else "")
 needs_torch = pytest.mark.skipif(

@@ -11,12 +11,12 @@ from tests.unit.train.test_formulation import FOR_GPU_CHANNELS_LAST, configure, 
 from train import job, loop, optimizer, parcels, runtime, state, step
 from train.batches import Batch, Batches, make_ahead
 from train.cli import parse
-from train.config import resolve
 from train.data import Dataset, Split
 from train.errors import InterruptionError
 from train.model import formulation, layers, randomness
 from train.model.densenet import build
 from train.model.formulation import FOR_CPU, Formulation
+from train.options import resolve
 from train.process import StopSignal
 
 

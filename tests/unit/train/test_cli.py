@@ -9,8 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from train.cli import main, parse
-from train.config import TrainConfig, read_table, resolve
+from train.config import TrainConfig, read_table
 from train.errors import DataError, PreflightError, UsageError
+from train.options import resolve
 
 
 @pytest.mark.parametrize(

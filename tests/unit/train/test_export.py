@@ -13,9 +13,9 @@ from tests.tiers import slow
 from tests.unit.train import runs
 from train import checkpoint, export, images, network, portable, prediction, step
 from train.__main__ import start
-from train.config import resolve
 from train.errors import CheckError, PreflightError, UsageError
 from train.model.densenet import build
+from train.options import resolve
 from train.reader import Inputs
 
 OPTIONS = ("--checkpoint-every", "4")

@@ -6,7 +6,7 @@ import tensorflow as tf
 
 from train import optimizer, state, step
 from train.batches import rate_at
-from train.config import resolve
+from train.options import resolve
 
 TOTAL = 400
 

@@ -15,12 +15,13 @@ from tests.tiers import slow
 from tests.unit.train import runs
 from train import checkpoint, mixing, optimizer, reader, state, step
 from train.batches import Batches, rate_at
-from train.config import TrainConfig, resolve
+from train.config import TrainConfig
 from train.data import load
 from train.errors import UsageError
 from train.loss import count_correct, make_loss
 from train.model import formulation
 from train.model.formulation import FOR_CPU, FOR_GPU, FOR_NATIVE
+from train.options import resolve
 from train.reader import SLOTS
 
 LABELS = np.array([0, 2, 1, 2], np.int32)

@@ -8,8 +8,8 @@ import tensorflow as tf
 
 from train import budget, job, runtime
 from train.cli import parse
-from train.config import resolve
 from train.fields import digest_fields
+from train.options import resolve
 
 
 class Said:

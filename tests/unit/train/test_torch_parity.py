@@ -16,9 +16,10 @@ from tests.unit.train.references import (
     set_weights,
 )
 from train import optimizer, state, step
-from train.config import Memory, resolve
+from train.config import Memory
 from train.model import block, normalization
 from train.model.densenet import build
+from train.options import resolve
 
 
 @pytest.fixture

@@ -10,14 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.unit.train.blocks import UNITS, make_layers
-from tests.unit.train.native.test_operations import (
-    BOUND,
-    OPERATIONS,
-    compare_blocks,
-    differentiate,
-    draw,
-    measure_terms,
-)
+from tests.unit.train.native.comparison import BOUND, compare_blocks, differentiate, draw, measure_terms
+from tests.unit.train.native.test_operations import OPERATIONS
 from train.model.formulation import FOR_CPU, FOR_NATIVE
 from train.native import library, operations
 

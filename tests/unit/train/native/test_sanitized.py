@@ -27,7 +27,7 @@ def build(folder: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, str]:
 @pytest.mark.slow
 def test_operations_with_sanitizers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     environment = build(tmp_path, monkeypatch)
-    tests = [f"tests/unit/train/native/test_{name}.py" for name in ("operations", "bfloat16")]
+    tests = [f"tests/unit/train/native/test_{name}.py" for name in ("operations", "blocks", "refusals", "bfloat16")]
     words = ["-m", "pytest", "-q", "-n0", "-p", "no:cacheprovider", *tests]
     done = subprocess.run(
         [sys.executable, *words], cwd=ROOT, env=environment, capture_output=True, text=True, check=False

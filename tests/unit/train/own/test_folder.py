@@ -162,7 +162,7 @@ def test_images_that_memory_does_not_hold_give_the_same_batches(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     from train.batches import Batches
-    from train.config import settle
+    from train.options import settle
 
     folder = write_classes(tmp_path / "pets", count=10)
     held = open_(folder)

@@ -6,7 +6,8 @@ from typing import Any, get_args
 import pytest
 import tensorflow as tf
 
-from train.config import Memory, Precision, resolve
+from train.config import Memory, Precision
+from train.options import resolve
 from train.rehearsal import audit, graphs
 
 SCALAR, VECTOR, MAPS = tf.TensorSpec(()), tf.TensorSpec((64,)), tf.TensorSpec((8, 4, 4, 16))
