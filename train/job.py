@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 import yaml
 
-from train import budget, checkpoint, initial, kernels, plot, process, reader, runtime
+from train import budget, card, checkpoint, initial, kernels, plot, process, reader, runtime
 from train.checkpoint import Position
 from train.config import TrainConfig
 from train.cores import count_cores
@@ -101,6 +101,7 @@ def _run(config: TrainConfig, dataset: Dataset, stop: process.StopSignal, displa
         if loop.position.best:
             result["result"]["best_epoch"] = loop.position.best[0]
         plot.write_confusion(folder, evaluation.confusion, dataset.class_names)
+        card.write(folder, result)
         write_text(folder / reader.MANIFEST, json.dumps(result, indent=1, ensure_ascii=False) + "\n")
         return result
 
