@@ -26,6 +26,8 @@ SHOWN: Final = 20
 PICTURES: Final = {
     "curves.png": "Loss and error by epoch",
     "confusion.png": "Predicted classes of each true class",
+    reader.MISTAKES: "Test images with the highest loss",
+    reader.SAMPLES: "Images of training",
 }
 """Pictures of a run's folder that the card shows, with what they show."""
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 import yaml
 
-from train import budget, card, checkpoint, initial, kernels, plot, process, reader, runtime
+from train import budget, card, checkpoint, gallery, initial, kernels, plot, process, reader, runtime
 from train.checkpoint import Position
 from train.config import TrainConfig
 from train.cores import count_cores
@@ -92,6 +92,9 @@ def _run(config: TrainConfig, dataset: Dataset, stop: process.StopSignal, displa
             taken = initial.assign(loop.state.model, start, dataset.class_names)
             loop.state.restart_averages()
             display.say(f"starts from {config.init_from}: {taken}")
+        if not saved:
+            display.begin("drawing samples")
+            gallery.draw_samples(folder, loop.batches)
         display.begin("making the graph of the first step")
         watched = loop.run()
         evaluation = loop.evaluate(dataset.test) if dataset.validation else watched
@@ -101,6 +104,8 @@ def _run(config: TrainConfig, dataset: Dataset, stop: process.StopSignal, displa
         if loop.position.best:
             result["result"]["best_epoch"] = loop.position.best[0]
         plot.write_confusion(folder, evaluation.confusion, dataset.class_names)
+        gallery.draw_mistakes(folder, dataset.test, evaluation, dataset.class_names, loop.position.step)
+        result["pictures"] = gallery.digest_pictures(folder)
         card.write(folder, result)
         write_text(folder / reader.MANIFEST, json.dumps(result, indent=1, ensure_ascii=False) + "\n")
         return result

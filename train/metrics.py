@@ -118,6 +118,19 @@ class Recorder:
         write_text(self.csv, _format_csv(self.epochs))
 
 
+def add_picture(folder: Path, name: str, picture: Any, step: int) -> None:
+    """Show a picture, (height, width, 3) as bytes, in TensorBoard; it replaces an earlier one of this name."""
+    import tensorflow as tf
+
+    with writing(folder, tf.errors.OpError):
+        for old in (folder / "tb").glob(f"*.{name}"):
+            old.unlink()
+        board = tf.summary.create_file_writer(str(folder / "tb"), filename_suffix=f".{name}")
+        with board.as_default(step=step):
+            tf.summary.image(name, picture[None])
+        board.close()
+
+
 def _format_csv(records: list[EpochRecord]) -> str:
     text = io.StringIO()
     writer = csv.DictWriter(text, [field.name for field in fields(EpochRecord)], lineterminator="\n")

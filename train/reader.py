@@ -27,6 +27,7 @@ from train.options import resolve
 from train.runtime import MARK
 
 MANIFEST, CONFIG, CONFUSION, CHECKPOINTS = "manifest.json", "config.yaml", "confusion.csv", "checkpoints"
+SAMPLES, MISTAKES = "samples.png", "mistakes.png"
 SCHEMA: Final = 1
 
 SLOTS: Final = "slots/"
@@ -251,6 +252,15 @@ def check_confusion(record: RunRecord) -> str:
     if shares != record.result["per_class_accuracy"]:
         raise IntegrityError("the accuracy of a class is not that of the manifest")
     return f"{sum(right)} of {total} recognized, as in the manifest"
+
+
+def check_pictures(record: RunRecord) -> str:
+    """Compare the pictures that only the data could give again with the digests of the manifest."""
+    recorded = dict(record.value["pictures"])
+    for name, digest in recorded.items():
+        if hashlib.sha256((record.folder / name).read_bytes()).hexdigest() != digest:
+            raise IntegrityError(f"{name} is not the picture that the run drew")
+    return f"{', '.join(recorded)}, as in the manifest"
 
 
 @dataclass(frozen=True)

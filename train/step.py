@@ -305,13 +305,26 @@ EVALUATION_BATCH: Final = 256
 _exp, _log = np.frompyfunc(math.exp, 1, 1), np.frompyfunc(math.log, 1, 1)
 
 
+WORST: Final = 40
+"""Number of examples that an evaluation names."""
+
+
+class Doubt(NamedTuple):
+    """An example with a high loss, its predicted class and the probability of that class."""
+
+    example: int
+    predicted: int
+    probability: float
+
+
 @dataclass(frozen=True)
 class Evaluation:
-    """Mean loss, accuracy, and the confusion matrix (true class, predicted class) with counts."""
+    """Mean loss, accuracy, the confusion matrix (true class, predicted class) with counts, and the worst examples."""
 
     loss: float
     accuracy: float
     confusion: NDArray[np.int64]
+    worst: tuple[Doubt, ...]
 
 
 def evaluation_batch(split: Split) -> tf.TensorSpec:
@@ -340,8 +353,15 @@ def compute_logits(step: EvaluationStep, split: Split, stop: Callable[[], str]) 
 
 def measure(logits: NDArray[np.float64], labels: NDArray[np.int32]) -> Evaluation:
     shifted = logits - logits.max(axis=1, keepdims=True)
-    likelihoods = shifted[np.arange(len(labels)), labels] - _log(_exp(shifted).astype(float).sum(axis=1)).astype(float)
+    sums = _exp(shifted).astype(float).sum(axis=1)
+    likelihoods = shifted[np.arange(len(labels)), labels] - _log(sums).astype(float)
     predicted = logits.argmax(axis=1)
     classes = logits.shape[1]
     pairs = np.bincount(labels.astype(np.int64) * classes + predicted, minlength=classes**2)
-    return Evaluation(float(-likelihoods.mean()), float((predicted == labels).mean()), pairs.reshape(classes, classes))
+    worst = np.argsort(likelihoods, kind="stable")[:WORST].tolist()
+    return Evaluation(
+        float(-likelihoods.mean()),
+        float((predicted == labels).mean()),
+        pairs.reshape(classes, classes),
+        tuple(Doubt(each, int(predicted[each]), float(1 / sums[each])) for each in worst),
+    )

@@ -39,7 +39,7 @@ def describe_unfinished(folder: Path) -> str:
 def verify_own(record: RunRecord) -> list[Finding]:
     status = record.value.get("status")
     saved, findings = _check_checkpoint(record)
-    emulated = ", ".join(record.emulated)
+    emulated, pictures = ", ".join(record.emulated), record.value.get("pictures")
     return [
         check("manifest", status == "complete", f"schema {record.value['schema']}, {status}"),
         _compare("config", reader.check_config, record),
@@ -48,6 +48,12 @@ def verify_own(record: RunRecord) -> list[Finding]:
         *([check("device", False, f"the GPU was emulated and has computed nothing: {emulated}")] if emulated else []),
         _compare("metrics", reader.check_epochs, record, metrics.CSV, metrics.LINES),
         _compare("confusion", reader.check_confusion, record, reader.CONFUSION),
+        # Older runs drew none.
+        *(
+            [_compare("pictures", reader.check_pictures, record, *(pictures if isinstance(pictures, dict) else ()))]
+            if pictures
+            else []
+        ),
     ]
 
 

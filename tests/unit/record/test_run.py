@@ -16,7 +16,7 @@ from train import reader
 from train.errors import IntegrityError
 from train.reader import read_record
 
-OWN = ["manifest", "config", "checkpoint", "weights", "environment", "metrics", "confusion"]
+OWN = ["manifest", "config", "checkpoint", "weights", "environment", "metrics", "confusion", "pictures"]
 CHAIN = ["parent", *(f"environment.{name}" for name in ("manifest", "wheel", "packages", "files", "lock"))]
 
 
@@ -152,6 +152,9 @@ ZERO = "0" * 64
         (lambda run: shutil.rmtree(run / "checkpoints"), dict.fromkeys(OWN[2:5], "absent")),
         (lambda run: (run / "metrics.jsonl").unlink(), {"metrics": "absent"}),
         (lambda run: (run / "confusion.csv").unlink(), {"confusion": "absent"}),
+        (lambda run: (run / "samples.png").write_bytes(b"another"), {"pictures": "fail"}),
+        (lambda run: (run / "mistakes.png").unlink(), {"pictures": "absent"}),
+        (edit_manifest(pictures=[1]), {"pictures": "fail"}),
     ],
 )
 def test_what_was_changed_is_found_by_its_name(
@@ -175,7 +178,7 @@ def test_what_is_not_on_this_machine_is_neither_right_nor_wrong(run: Path, tmp_p
     findings = audit.verify(run, tmp_path / "nowhere")
     assert {item.id: item.state for item in findings if item.state != "ok"} == {"parent": "absent"}
     findings_.require(findings, remedy="")
-    with pytest.raises(CheckError, match="1 of 8"):
+    with pytest.raises(CheckError, match="1 of 9"):
         findings_.require(findings, remedy="", strict=True)
 
 

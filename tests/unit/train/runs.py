@@ -5,8 +5,10 @@ from pathlib import Path
 from typing import Any
 from unittest import mock
 
+import numpy as np
 from matplotlib.figure import Figure
 
+from train import gallery
 from train.cli import main, parse
 
 BATCH, STEPS, EPOCHS = 240, 5, 3
@@ -27,7 +29,8 @@ def without_drawing() -> Iterator[None]:
     def write(_: Figure, file: Any, **options: Any) -> None:
         file.write(b"\x89PNG\r\n" + bytes(40_000))
 
-    with mock.patch.object(Figure, "savefig", write):
+    sheet = np.zeros((8, 8, 3), np.uint8)
+    with mock.patch.object(Figure, "savefig", write), mock.patch.object(gallery, "render", return_value=sheet):
         yield
 
 
