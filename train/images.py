@@ -1,6 +1,7 @@
 """Decodes images of any format and mode into bytes, and fits them to a shape by a fixed rule."""
 
 import io
+import math
 import struct
 import warnings
 from functools import cache
@@ -27,6 +28,11 @@ BROKEN: Final = (OSError, LookupError, TypeError, ValueError, SyntaxError, Memor
 
 Box = tuple[float, float, float, float]
 """Left, top, right and bottom edge of a part of an image, in pixels."""
+
+AREA: Final = (0.08, 1.0)
+RATIO: Final = (3 / 4, 4 / 3)
+ATTEMPTS: Final = 10
+"""Share and proportions of a random part of an image (Szegedy et al., arXiv 1409.4842, section 6)."""
 
 
 def decode(source: Path | bytes, name: str = "") -> NDArray[np.uint8]:
@@ -83,6 +89,24 @@ def cut(image: "Image | NDArray[np.uint8]", box: Box, shape: tuple[int, int, int
     if (image.width, image.height) != (width, height) or box != (0, 0, width, height):
         image = image.resize((width, height), _import_pillow().Resampling.BILINEAR, box=box)
     return np.asarray(image).reshape(shape)
+
+
+def draw_box(numbers: np.random.Generator, width: int, height: int) -> tuple[Box, bool]:
+    """Return a random part of an image and whether to mirror it."""
+    mirrored = bool(numbers.integers(2))
+    for _ in range(ATTEMPTS):
+        area = width * height * numbers.uniform(*AREA)
+        # NumPy's functions choose their algorithm by the processor, and round differently.
+        ratio = math.exp(numbers.uniform(math.log(RATIO[0]), math.log(RATIO[1])))
+        across, down = round(math.sqrt(area * ratio)), round(math.sqrt(area / ratio))
+        if 0 < across <= width and 0 < down <= height:
+            left, top = int(numbers.integers(width - across + 1)), int(numbers.integers(height - down + 1))
+            return (left, top, left + across, top + down), mirrored
+    half_width, half_height = min(width, height * RATIO[1]) / 2, min(height, width / RATIO[0]) / 2
+    middle = width / 2, height / 2
+    return (
+        middle[0] - half_width, middle[1] - half_height, middle[0] + half_width, middle[1] + half_height
+    ), mirrored  # fmt: skip
 
 
 def _wrap(image: "Image | NDArray[np.uint8]") -> "Image":

@@ -105,7 +105,7 @@ def digest_files(folder: Path, memory: Path, *, only: str = "") -> dict[str, str
     if (size := sum(stats[name].st_size for name in new)) > SLOW_BYTES:
         print(f"reading {size / 1e9:.1f} GB in {folder} for their digest", file=sys.stderr)
     for name, stat in stats.items():
-        digest = _digest(folder / name) if name in new else known[name][2]
+        digest = digest_file(folder / name) if name in new else known[name][2]
         found[name] = [stat.st_size, stat.st_mtime_ns, digest]
     limit = time.time_ns() - RECENT_SECONDS * 10**9
     remembered = {name: entry for name, entry in found.items() if entry[1] < limit}
@@ -121,10 +121,10 @@ def _name_place(folder: Path) -> str:
     return f"{stat.st_dev}:{stat.st_ino}"
 
 
-def _digest(path: Path) -> str:
+def digest_file(path: Path, algorithm: str = "sha256") -> str:
     try:
         with path.open("rb") as file:
-            return hashlib.file_digest(file, "sha256").hexdigest()
+            return hashlib.file_digest(file, algorithm).hexdigest()
     except OSError as error:
         raise DataError(f"cannot read {path}", why=error.strerror or str(error)) from error
 

@@ -14,7 +14,6 @@ import numpy as np
 
 from train.__main__ import start
 from train.cli import parse
-from train.data.tables import find_parquet
 
 FEW, SEED, MODEL = 1000, 0, "bc-22-12"
 
@@ -28,7 +27,8 @@ def split(source: Path, out: Path) -> tuple[Path, Path]:
     import pyarrow as pa
     import pyarrow.parquet as pq
 
-    train, test = (pa.concat_tables(map(pq.read_table, find_parquet(source, name))) for name in ("train", "test"))
+    tables = (map(pq.read_table, sorted(source.rglob(f"{name}-*.parquet"))) for name in ("train", "test"))
+    train, test = map(pa.concat_tables, tables)
     labels = train["label"].to_numpy()
     generator = np.random.default_rng(SEED)
     each = FEW // len(np.unique(labels))

@@ -1,4 +1,5 @@
-from train.data.dataset import Dataset, Split, describe_oddities
+from train.data.checks import describe_oddities
+from train.data.dataset import Dataset, Split
 from train.data.pictures import Pictures
 from train.data.sources import load
 

@@ -19,7 +19,7 @@ from typing import Final
 
 from train.errors import DataError, IntegrityError, PreflightError
 from train.files import replacing
-from train.origin import ARCHIVES, HUB, SUFFIXES, list_files
+from train.origin import ARCHIVES, HUB, SUFFIXES, digest_file, list_files
 
 TIMEOUT_SECONDS: Final = 15
 CHUNK: Final = 1 << 20
@@ -63,36 +63,29 @@ def unreachable(what: str, error: BaseException) -> DataError:
     )
 
 
-def read_checked(path: Path, digest: str, algorithm: str = "sha256") -> bytes:
+def read_checked(path: Path, digest: str) -> bytes:
     """Return the content of a file, whose digest is that of the very bytes; raises an IntegrityError for another."""
     try:
         content = path.read_bytes()
     except OSError as error:
         raise DataError(f"cannot read {path}", why=error.strerror or str(error)) from error
-    _compare(path, hashlib.new(algorithm, content, usedforsecurity=False).hexdigest(), digest, algorithm)
+    if digest:
+        algorithm = "md5" if len(digest) == 32 else "sha256"
+        _compare(path, hashlib.new(algorithm, content, usedforsecurity=False).hexdigest(), digest)
     return content
 
 
 def check(path: Path, sha256: str) -> None:
-    try:
-        with path.open("rb") as file:
-            found = hashlib.file_digest(file, "sha256").hexdigest()
-    except OSError as error:
-        raise DataError(f"cannot read {path}", why=error.strerror or str(error)) from error
-    _compare(path, found, sha256)
+    _compare(path, digest_file(path), sha256)
 
 
-def _compare(path: Path, found: str, known: str, algorithm: str = "sha256") -> None:
+def _compare(path: Path, found: str, known: str) -> None:
     if found != known:
         raise IntegrityError(
             f"{path} is not the file we know",
-            why=f"its {algorithm} is {found}, not {known}",
+            why=f"its digest is {found}, not {known}",
             remedy="remove it and run again, or get another copy",
         )
-
-
-DIGEST: Final = re.compile("[0-9a-f]{64}")
-BLOB: Final = re.compile("[0-9a-f]{40}")
 
 
 def fetch_from_hub(repository: str, patterns: list[str], cache: Path, revision: str | None = None) -> Path:
@@ -198,17 +191,12 @@ def _check_hub_files(folder: Path, patterns: list[str]) -> None:
         raise DataError(f"there is no {shown} in {folder}", remedy="choose a data set with Parquet files or images")
     for file in files:
         kept = file.resolve()
-        if BLOB.fullmatch(kept.name):
-            _check_blob(kept)
-        elif DIGEST.fullmatch(kept.name):
+        if re.fullmatch("[0-9a-f]{64}", kept.name):
             check(kept, kept.name)
+        elif re.fullmatch("[0-9a-f]{40}", kept.name):  # a small file, which is kept in git itself
+            content = kept.read_bytes()
+            _compare(
+                kept, hashlib.sha1(b"blob %d\0" % len(content) + content, usedforsecurity=False).hexdigest(), kept.name
+            )
         else:
             raise DataError(f"the Hub states no digest for {file}", why=f"it is kept as {kept.name}")
-
-
-def _check_blob(path: Path) -> None:
-    """Compare a small file, which is kept in git itself, with git's digest of it."""
-    content = path.read_bytes()
-    found = hashlib.sha1(b"blob %d\0" % len(content) + content, usedforsecurity=False).hexdigest()
-    if found != path.name:
-        raise IntegrityError(f"{path} is not the file we know", why=f"git's digest of it is {found}")

@@ -1,38 +1,26 @@
 """Reads images batch by batch from where they lie, so that a set of any size takes little memory."""
 
 import hashlib
-import math
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cache
 from pathlib import Path
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
 
 from train import images
 from train.cores import count_cores
-from train.data.rows import IMAGE
 from train.errors import DataError
 from train.order import stream
 
+IMAGE: Final = "image"
+"""Name of the column of a table with the images, which are not decoded there."""
+
 CHUNK: Final = 256
 """Images that are read at a time."""
-
-AREA: Final = (0.08, 1.0)
-RATIO: Final = (3 / 4, 4 / 3)
-ATTEMPTS: Final = 10
-"""Share and proportions of a random part of an image (Szegedy et al., arXiv 1409.4842, section 6)."""
-
-
-class Found(NamedTuple):
-    """What a first look at an image tells: SHA-256 of its bytes, its shape, or why it cannot be used."""
-
-    digest: bytes
-    shape: tuple[int, ...] = ()
-    trouble: DataError | None = None
 
 
 @cache
@@ -46,9 +34,13 @@ class Pictures:
 
     table: Any
     place: str  # names the table in messages
-    digests: tuple[bytes, ...] = ()  # of the images' bytes when the run began
+    digests: NDArray[np.uint8] = field(default_factory=lambda: np.empty((0, 32), np.uint8))
+    """SHA-256 of the images' bytes when the run began, if they have been looked at: (count, 32)."""
+    shapes: NDArray[np.int32] = field(default_factory=lambda: np.empty((0, 3), np.int32))
+    """Their shapes in their files, before scaling: (count, 3)."""
     size: tuple[int, int, int] = (0, 0, 0)
     center: float = 1.0  # share of an image's shorter side that is looked at
+    exactly: bool = False  # the images must have this size in their files
 
     def __len__(self) -> int:
         return len(self.table)
@@ -62,75 +54,64 @@ class Pictures:
         """Number of bytes that are held: none."""
         return 0
 
-    def take(self, indices: NDArray[np.int64]) -> "Pictures":
-        digests = tuple(self.digests[index] for index in indices)
-        return replace(self, table=self.table.select(indices), digests=digests)
+    def take(self, indices: NDArray[np.int64], axis: int = 0) -> "Pictures":
+        """Return some images, as `take` of an array does along its first axis."""
+        digests, shapes = self.digests.take(indices, axis), self.shapes.take(indices, axis)
+        return replace(self, table=self.table.select(indices), digests=digests, shapes=shapes)
 
     def __getitem__(self, chosen: Any) -> NDArray[np.uint8]:
         """Return the central parts of some images, scaled to `size`."""
         indices = range(*chosen.indices(len(self))) if isinstance(chosen, slice) else chosen
-        return self._map(indices, lambda _, image: images.fit(image, self.size, self.center))
-
-    def read(self, *, exactly: bool = False) -> NDArray[np.uint8]:
-        """Return all images as one array; with `exactly`, raise a DataError if one has another shape."""
-
-        def use(index: int, image: Any) -> NDArray[np.uint8]:
-            shape = (image.height, image.width, len(image.getbands()))
-            if exactly and shape != self.size:
-                raise DataError(
-                    f"cannot use row {index} of {self.place}", why=f"the image has shape {shape}, not {self.size}"
-                )
-            return images.fit(image, self.size, self.center)
-
-        array = np.empty(self.shape, np.uint8)
-        for start in range(0, len(self), CHUNK):
-            part = range(start, min(start + CHUNK, len(self)))
-            array[start : part.stop] = self._map(part, use)
-        return array
+        return self._read(indices, lambda _, image: images.fit(image, self.size, self.center))
 
     def crop(self, chosen: NDArray[np.int64], seed: int, epoch: int, *, flip: bool) -> NDArray[np.uint8]:
         """Return random parts of some images, scaled to `size`: a function of (seed, epoch, example) alone."""
 
         def cut(index: int, image: Any) -> NDArray[np.uint8]:
-            box, mirrored = draw_box(stream(seed, "crop", epoch, index), image.width, image.height)
+            box, mirrored = images.draw_box(stream(seed, "crop", epoch, index), image.width, image.height)
             part = images.cut(image, box, self.size)
             return part[:, ::-1] if flip and mirrored else part
 
-        return self._map(chosen, cut)
+        return self._read(chosen, cut)
 
-    def _map(self, indices: Iterable[int], use: Callable[[int, Any], Any]) -> NDArray[np.uint8]:
-        numbers = [int(index) for index in indices]
+    def look(self) -> tuple["Pictures", list[DataError | None]]:
+        """Decode each image once. Return the images with their digests and shapes, and what is wrong with each."""
+        digests, shapes = np.zeros((len(self), 32), np.uint8), np.zeros((len(self), 3), np.int32)
 
+        def see(index: int, row: Any) -> DataError | None:
+            try:
+                content, name = self._open(index, row)
+                digests[index] = list(hashlib.sha256(content).digest())
+                shapes[index] = _measure(images.load(content, name))
+            except DataError as error:
+                return error
+            return None
+
+        return replace(self, digests=digests, shapes=shapes), list(self._visit(range(len(self)), see))
+
+    def _visit(self, indices: Sequence[int] | NDArray[np.int64], use: Callable[[int, Any], Any]) -> Iterator[Any]:
+        for start in range(0, len(indices), CHUNK):
+            numbers = [int(index) for index in indices[start : start + CHUNK]]
+            yield from _start_pool().map(use, numbers, self.table[numbers][IMAGE])
+
+    def _read(self, indices: Sequence[int] | NDArray[np.int64], use: Callable[[int, Any], Any]) -> NDArray[np.uint8]:
         def make(index: int, row: Any) -> Any:
-            content, name = self._read(index, row)
-            if self.digests and hashlib.sha256(content).digest() != self.digests[index]:
+            content, name = self._open(index, row)
+            if len(self.digests) and hashlib.sha256(content).digest() != self.digests[index].tobytes():
                 raise DataError(f"{name} is not what it was when the run began", remedy="begin the run anew")
-            return use(index, images.load(content, name))
+            image = images.load(content, name)
+            if self.exactly and (shape := _measure(image)) != self.size:
+                raise DataError(
+                    f"cannot use row {index} of {self.place}", why=f"the image has shape {shape}, not {self.size}"
+                )
+            return use(index, image)
 
-        rows = self.table[numbers][IMAGE] if numbers else []
-        parts = list(_start_pool().map(make, numbers, rows))
-        return np.stack(parts) if parts else np.empty((0, *self.size), np.uint8)
+        array = np.empty((len(indices), *self.size), np.uint8)
+        for place, pixels in zip(array, self._visit(indices, make), strict=True):
+            place[...] = pixels
+        return array
 
-    def look(self) -> Iterable[Found]:
-        """Read and decode each image once, in order."""
-
-        def see(index: int, row: Any) -> Found:
-            try:
-                content, name = self._read(index, row)
-            except DataError as error:
-                return Found(b"", trouble=error)
-            digest = hashlib.sha256(content).digest()
-            try:
-                image = images.load(content, name)
-            except DataError as error:
-                return Found(digest, trouble=error)
-            return Found(digest, (image.height, image.width, len(image.getbands())))
-
-        for start in range(0, len(self), CHUNK):
-            numbers = range(start, min(start + CHUNK, len(self)))
-            yield from _start_pool().map(see, numbers, self.table[start : start + CHUNK][IMAGE])
-
-    def _read(self, index: int, row: Any) -> tuple[bytes, str]:
+    def _open(self, index: int, row: Any) -> tuple[bytes, str]:
         name = f"the image in row {index} of {self.place}"
         if row is None:
             raise DataError(f"{name} is missing", remedy="leave the row out, or give --skip-broken")
@@ -143,19 +124,5 @@ class Pictures:
             raise DataError(f"cannot read {path or name}", why=error.strerror or str(error)) from error
 
 
-def draw_box(numbers: np.random.Generator, width: int, height: int) -> tuple[images.Box, bool]:
-    """Return a random part of an image and whether to mirror it."""
-    mirrored = bool(numbers.integers(2))
-    for _ in range(ATTEMPTS):
-        area = width * height * numbers.uniform(*AREA)
-        # NumPy's functions choose their algorithm by the processor, and round differently.
-        ratio = math.exp(numbers.uniform(math.log(RATIO[0]), math.log(RATIO[1])))
-        across, down = round(math.sqrt(area * ratio)), round(math.sqrt(area / ratio))
-        if 0 < across <= width and 0 < down <= height:
-            left, top = int(numbers.integers(width - across + 1)), int(numbers.integers(height - down + 1))
-            return (left, top, left + across, top + down), mirrored
-    half_width, half_height = min(width, height * RATIO[1]) / 2, min(height, width / RATIO[0]) / 2
-    middle = width / 2, height / 2
-    return (
-        middle[0] - half_width, middle[1] - half_height, middle[0] + half_width, middle[1] + half_height
-    ), mirrored  # fmt: skip
+def _measure(image: Any) -> tuple[int, int, int]:
+    return image.height, image.width, len(image.getbands())

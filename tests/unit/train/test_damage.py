@@ -15,7 +15,7 @@ from tests.tiers import slow
 from tests.unit.train.test_data import make_split, write_idx, write_parquet
 from tests.unit.train.test_hugging_face import make_saved
 from train.cli import parse
-from train.data import Split, idx, load
+from train.data import Split, load, published, sources
 from train.errors import DataError
 
 TRIALS = (10, slow(150))
@@ -38,7 +38,8 @@ def make_layout(kind: str, folder: Path) -> Callable[[Path], Split]:
     for name, array in (("images-idx3", split.images[..., 0]), ("labels-idx1", split.labels.astype(np.uint8))):
         for prefix in ("train", "t10k"):
             write_idx(folder / f"{prefix}-{name}-ubyte{end}", array, compress=compress)
-    return lambda place: idx.read_folder(place)[0]
+    facts = sources.read_sources()["fashion_mnist"]
+    return lambda place: published.read(facts, place, {"train": ["train"]}, "fine")["train"]
 
 
 def spoil(path: Path, numbers: random.Random) -> None:

@@ -121,8 +121,8 @@ def test_a_changed_file_is_read_again_and_others_are_not(tmp_path: Path, monkeyp
     folder, read = write_classes(tmp_path / "pets"), []
     for path in folder.rglob("*.png"):
         os.utime(path, (1, 1))
-    digest = origin._digest
-    monkeypatch.setattr(origin, "_digest", lambda path: (read.append(path), digest(path))[1])
+    digest = origin.digest_file
+    monkeypatch.setattr(origin, "digest_file", lambda path, *_: (read.append(path), digest(path))[1])
     first = origin.digest_path(folder, tmp_path / "cache")
     assert len(read) == 10
     read.clear()

@@ -1,0 +1,224 @@
+"""Opens folders of images, tables and ``save_to_disk`` by the package `datasets`, which runs nothing that they ship."""
+
+import glob
+import re
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from train import origin
+from train.data.dataset import Split
+from train.data.pictures import IMAGE, Pictures
+from train.errors import DataError, TrainError
+
+LABELS: Final = ("label", "labels", "class", "target", "fine_label")
+SPLITS: Final = {
+    **dict.fromkeys(("train", "training"), "train"),
+    **dict.fromkeys(("validation", "valid", "val", "dev"), "validation"),
+    **dict.fromkeys(("test", "testing", "eval"), "test"),
+}
+PART: Final = re.compile(r"(?P<name>.*?)[-_.]?\d*(-of-(?P<count>\d+))?")
+
+Parts = Mapping[str, Sequence[str]]
+"""Names of the splits that make up the training and the test split; without them, they are chosen by their names."""
+
+Found = Mapping[str, list[Any]]
+"""What makes up each split: tables, paths of files, or images with their labels."""
+
+
+@contextmanager
+def explain(place: object, doing: str = "read", remedy: str = "get the data again") -> Iterator[None]:
+    """Turn whatever a reader raises for damaged files into a DataError."""
+    try:
+        yield
+    except TrainError:
+        raise
+    except Exception as error:
+        reason = str(error.__cause__ or error).partition("\n")[0] or type(error).__name__
+        raise DataError(f"cannot {doing} {place}", why=reason, remedy=remedy) from error
+
+
+def open_folder(
+    folder: Path, cache: Path, source: str, parts: Parts, *, image: str = "", label: str = "", numbered: bool = False
+) -> tuple[dict[str, Split], tuple[str, ...]]:
+    """Return the splits of a folder, with images that are not decoded yet, and the names of the classes.
+
+    `image` and `label` name columns; without them they are found by their types. With `numbered`, labels must be whole
+    numbers, and stay as they are. Raises a DataError that says what is wrong.
+    """
+    import datasets
+
+    datasets.disable_progress_bars()
+    kind, found = _find_splits(folder, {name for names in parts.values() for name in names})
+    uses = choose_splits(found, parts, source)
+    with explain(source):
+        tables = {use: _join(kind, [part for name in uses[use] for part in found[name]], cache) for use in uses}
+    features = next(iter(tables.values())).features
+    image = image or _choose("image", [name for name, kind in features.items() if _is_image(kind)], features, source)
+    classes = [name for name, kind in features.items() if isinstance(kind, datasets.ClassLabel)]
+    others = [name for name, kind in features.items() if name in LABELS and isinstance(kind, datasets.Value)]
+    label = label or _choose("label", classes or others, features, source)
+    pictures, columns = {}, {}
+    for use, table in tables.items():
+        if missing := {image, label} - set(table.features):
+            shown = ", ".join(table.features)
+            raise DataError(f"{source} has no column {missing.pop()} in its split {use}", why=f"it has {shown}")
+        with explain(source):
+            columns[use] = table.select_columns([label])[:][label]
+            renamed = table.select_columns([image]).rename_columns({image: IMAGE})
+            raw = renamed.cast_column(IMAGE, datasets.Image(decode=False))
+        pictures[use] = Pictures(raw, f"the {use} split of {source}")
+    labels, names = _number(columns, features[label], source, numbered=numbered)
+    return {use: Split(pictures[use], labels[use]) for use in uses}, names
+
+
+def _find_splits(folder: Path, given: set[str]) -> tuple[str, Found]:
+    """Return the kind of a folder, and what makes up each of its splits."""
+    import datasets
+
+    names = origin.list_files(folder)
+    if "dataset_dict.json" in names or "state.json" in names:
+        with explain(folder):
+            loaded = datasets.load_from_disk(str(folder))
+        loaded = loaded if isinstance(loaded, datasets.DatasetDict) else {"train": loaded}
+        return "saved", {name: [table] for name, table in loaded.items()}
+    for kind in ("parquet", "arrow"):
+        if files := [name for name in names if name.endswith(f".{kind}")]:
+            return kind, _group_files(files, folder)
+    return "images", _group_images(
+        folder, [name for name in names if Path(name).suffix.lower() in origin.SUFFIXES], given
+    )
+
+
+def _join(kind: str, parts: list[Any], cache: Path) -> Any:
+    import datasets
+
+    if kind == "saved":
+        return datasets.concatenate_datasets(parts)
+    if kind == "images":
+        paths, labels = zip(*parts, strict=True)
+        features = datasets.Features({IMAGE: datasets.Image(decode=False), LABELS[0]: datasets.Value("string")})
+        return datasets.Dataset.from_dict({IMAGE: list(paths), LABELS[0]: list(labels)}, features)
+    files = [glob.escape(str(path)) for path in parts]
+    return datasets.load_dataset(kind, data_files=files, split="train", cache_dir=str(cache / "arrow"))
+
+
+def _name_split(name: str) -> str:
+    return SPLITS.get(name.lower(), name)
+
+
+def _group_files(names: list[str], folder: Path) -> Found:
+    """Group the files of tables by the split that their names tell, or that their folders tell if they are numbered."""
+    found: dict[str, list[Any]] = defaultdict(list)
+    homes = set()
+    for path in (folder / name for name in names):
+        told, home = PART.fullmatch(path.stem), path.parent
+        assert told  # noqa: S101 - each part may be empty
+        kind, count = told["name"], told["count"]
+        if home.name.lower() in SPLITS and home != folder:
+            kind, count, home = home.name, None, home.parent
+        found[_name_split(kind or "train")].append(path)
+        homes.add(str(home.relative_to(folder)))
+        present = len(list(path.parent.glob(f"{glob.escape(told['name'])}*-of-{count}.*"))) if count else 0
+        if count and present != int(count):
+            raise DataError(f"{path.parent} holds {present} of {int(count)} files of {kind}")
+    if len(homes) > 1:
+        shown = ", ".join(sorted(homes))
+        raise DataError(f"{folder} holds more than one data set: {shown}", remedy="give one of these folders")
+    return found
+
+
+def _group_images(folder: Path, names: list[str], given: set[str]) -> Found:
+    if not names:
+        raise DataError(
+            f"there are no images in {folder}",
+            why="it holds neither files of images nor Parquet or Arrow files",
+            remedy="give a folder with one folder of images for each class",
+        )
+    parts = [name.split("/") for name in names]
+    split = all(part[0].lower() in {*SPLITS, *given} for part in parts) and max(map(len, parts)) > 2
+    found: dict[str, list[Any]] = defaultdict(list)
+    for name, part in zip(names, parts, strict=True):
+        kind, *inside = part if split else ("train", *part)
+        if len(inside) < 2:
+            raise DataError(
+                f"{folder / name} has no label",
+                why="an image's label is the name of the folder that it lies in",
+                remedy="put the images of each class into a folder of its own",
+            )
+        if name.encode(errors="replace").decode() != name:
+            raise DataError(
+                f"{folder / name} has a name that is no text", why="its bytes are not UTF-8", remedy="rename it"
+            )
+        found[_name_split(kind)].append((str(folder / name), inside[0]))
+    return found
+
+
+def choose_splits(found: Found, parts: Parts, source: str) -> dict[str, list[str]]:
+    """Return the names of the splits for each use; raises a DataError that names those that there are."""
+    shown = f"its splits are {', '.join(found)}"
+    uses = {use: [name if name in found else _name_split(name) for name in names] for use, names in parts.items()}
+    if missing := [name for names in uses.values() for name in names if name not in found]:
+        raise DataError(
+            f"{source} holds no split {missing[0]}", why=shown, remedy="name its splits by --split TRAIN:TEST"
+        )
+    if uses or len(found) == 1:
+        return uses or {"train": list(found)}
+    if "train" not in found:
+        raise DataError(f"{source} has no split to train on", why=shown, remedy="name them by --split TRAIN:TEST")
+    uses = {use: [use] for use in ("train", "validation", "test") if use in found}
+    return uses if "test" in uses or "validation" not in uses else {"train": ["train"], "test": ["validation"]}
+
+
+def _is_image(kind: Any) -> bool:
+    import datasets
+
+    raw = isinstance(kind, Mapping) and {"bytes", "path"} == set(kind)
+    return raw or isinstance(kind, datasets.Image) or (isinstance(kind, datasets.Value) and kind.dtype == "binary")
+
+
+def _choose(what: str, found: list[str], features: Mapping[str, Any], source: str) -> str:
+    if len(found) == 1:
+        return found[0]
+    raise DataError(
+        f"{source} has {len(found) or 'no'} columns that can be the {what}" + f": {', '.join(found)}" * bool(found),
+        why=f"its columns are {', '.join(features)}",
+        remedy=f"name the column by --{what}-column",
+    )
+
+
+def _number(
+    columns: Mapping[str, list[Any]], kind: Any, source: str, *, numbered: bool
+) -> tuple[dict[str, NDArray[np.int32]], tuple[str, ...]]:
+    """Return the labels of each split as numbers from 0, and the names of the classes."""
+    names = getattr(kind, "names", [])
+    for split, column in columns.items():
+        missing = [row for row, value in enumerate(column) if value is None or (names and value == -1)]
+        if missing:
+            raise DataError(
+                f"row {missing[0]} of the split {split} of {source} has no label",
+                why=f"{len(missing)} of {len(column)} rows have none; rows are counted from 0",
+                remedy="leave these rows out, or name other splits by --split",
+            )
+    with explain(source):
+        values = sorted({value for column in columns.values() for value in column})
+        if numbered or names:
+            if not all(type(value) is int for value in values):
+                raise DataError(f"cannot read {source}", why=f"its labels are of type {kind}, not whole numbers")
+            # A label out of range stays out of range.
+            limits = -1, np.iinfo(np.int32).max
+            return {split: np.clip(column, *limits).astype(np.int32) for split, column in columns.items()}, tuple(names)
+    if not all(isinstance(value, str | int) for value in values):
+        raise DataError(
+            f"the label column of {source} holds no classes",
+            why=f"its values are of type {type(values[0]).__name__}",
+            remedy="name a column of whole numbers or texts by --label-column",
+        )
+    places = {value: number for number, value in enumerate(values)}
+    labels = {split: np.array([places[value] for value in column], np.int32) for split, column in columns.items()}
+    return labels, tuple(map(str, values))
