@@ -8,7 +8,7 @@ from typing import Any
 from toolkit import files
 from toolkit.engine import Engine, Environment, Job, Mount
 from toolkit.errors import JobError, UsageError
-from toolkit.training import RUNS, mount_data
+from toolkit.training import HUB, RUNS, mount_data
 from train.config import TrainConfig
 from train.reader import read_folder_config
 
@@ -74,6 +74,7 @@ def plan_evaluation(run: Path, dataset: str, config: TrainConfig, out: Path | No
         argv=tuple(argv),
         mounts=tuple(mounts),
         network=config.needs_network,
+        inherit=HUB if config.needs_network else (),
     )
 
 

@@ -18,6 +18,9 @@ GRACE_SECONDS = 60
 
 RUNS = "/runs"
 
+HUB = ("HF_TOKEN", "HUGGING_FACE_HUB_TOKEN", "HF_ENDPOINT", "HF_HUB_DOWNLOAD_TIMEOUT", "HF_HUB_ETAG_TIMEOUT")
+"""Variables that the Hub's client reads: who the user is, and which server to ask."""
+
 
 def read_arguments(arguments: Sequence[str], settings: Settings) -> TrainConfig:
     """Parse the job's arguments. Raises TrainError: one is invalid; DataError: there is no folder of a local copy."""
@@ -60,6 +63,7 @@ def plan(
         mounts=tuple(mounts),
         environment={"TOOLKIT_PARENT": json.dumps(parent, sort_keys=True)},
         network=config.needs_network,
+        inherit=HUB if config.needs_network else (),
         gpu=gpu,
         terminal=True,
         grace=GRACE_SECONDS,

@@ -31,10 +31,12 @@ def search(word: str, files: list[Path]) -> list[Path]:
 
 
 @contextmanager
-def watch_processes(word: str) -> Iterator[list[str]]:
+def watch_processes(word: str, *names: str) -> Iterator[list[str]]:
+    """Yield a list that gets each process with the word in these files of ``/proc``, by default both that may."""
     seen: list[str] = []
     done = threading.Event()
-    watcher = threading.Thread(target=_watch, args=(word.encode(), seen, done), daemon=True)
+    kinds = names or ("cmdline", "environ")
+    watcher = threading.Thread(target=_watch, args=(word.encode(), seen, done, kinds), daemon=True)
     watcher.start()
     try:
         yield seen
@@ -43,10 +45,10 @@ def watch_processes(word: str) -> Iterator[list[str]]:
         watcher.join()
 
 
-def _watch(word: bytes, seen: list[str], done: threading.Event) -> None:
+def _watch(word: bytes, seen: list[str], done: threading.Event, names: tuple[str, ...]) -> None:
     while not done.wait(0.1):
         for folder in Path("/proc").glob("[0-9]*"):
-            for name in ("cmdline", "environ"):
+            for name in names:
                 with suppress(OSError):
                     if word in (text := (folder / name).read_bytes()):
                         seen.append(f"{folder}/{name}: {text!r}")

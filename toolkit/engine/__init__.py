@@ -26,6 +26,7 @@ class Job:
     argv: tuple[str | Mount, ...]  # arguments of the interpreter; a :class:`Mount` among them stands for its path
     mounts: tuple[Mount, ...] = ()
     environment: Mapping[str, str] = field(default_factory=dict)
+    inherit: tuple[str, ...] = ()  # names of this program's variables that the job gets too; values may be secrets
     network: bool = False
     gpu: bool = False
     terminal: bool = False  # whether it may draw on the user's terminal

@@ -35,6 +35,7 @@ class Container:
     mounts: tuple[tuple[str, str, bool], ...] = ()  # source, target and whether it is read-only, of each bind mount
     labels: Mapping[str, str] = field(default_factory=dict)
     environment: Mapping[str, str] = field(default_factory=dict)
+    inherit: tuple[str, ...] = ()  # names of variables whose values, which may be secrets, are never printed
     network: str = "none"  # ``none`` or ``bridge``
     read_only: bool = True
     # options of each temporary file system by path
@@ -58,7 +59,7 @@ class Container:
             "command": list(self.argv),
             "labels": dict(self.labels),
             "user": self.user,
-            "environment": dict(self.environment),
+            "environment": dict(self.environment) | {name: os.environ[name] for name in self.inherit},
             # Not the short form, in which a path cannot have a colon.
             "mounts": [
                 BindMount(target, source, type="bind", read_only=read_only) for source, target, read_only in self.mounts
@@ -88,6 +89,7 @@ class Container:
             for source, target, read_only in self.mounts
         ]
         argv += [f"--env={name}={value}" for name, value in self.environment.items()]
+        argv += [f"--env={name}" for name in self.inherit]
         argv += ["--gpus", "all"] if self.gpus else []
         argv += ["--tty"] if self.terminal else []
         return [*argv, "--entrypoint", self.entrypoint, self.image, *self.argv]
@@ -102,6 +104,7 @@ def describe(job: Job, *, image: str, terminal: bool = False) -> Container:
         mounts=tuple((str(mount.source.resolve()), mount.target, not mount.writable) for mount in job.mounts),
         labels={naming.OWNER_LABEL: "toolkit", naming.JOB_LABEL: job.title},
         environment={**job.environment, **_name_mounts(job)},
+        inherit=tuple(name for name in job.inherit if name in os.environ),
         network="bridge" if job.network else "none",
         terminal=terminal,
         gpus=job.gpu,

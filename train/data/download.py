@@ -143,7 +143,7 @@ def _refuse_name(repository: str, revision: str | None, error: Exception) -> Dat
     return DataError(
         f"{link} needs a login" if gated else f"{link} does not exist, or needs a login",
         why=f"the Hub answered {answer.status_code if answer is not None else error}",
-        remedy="look at its page on the Hub; for a data set with a login, set HF_TOKEN and use --engine host",
+        remedy="look at its page on the Hub; for a data set with a login, set HF_TOKEN",
     )
 
 

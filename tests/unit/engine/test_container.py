@@ -142,6 +142,15 @@ def test_the_printed_command_is_what_the_engine_is_asked(container: Container) -
     assert read_command(container.to_command()) == asked
 
 
+def test_a_secret_is_handed_over_by_its_name(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HF_TOKEN", "canary")
+    monkeypatch.delenv("HF_ENDPOINT", raising=False)
+    asked = describe(_job(inherit=("HF_TOKEN", "HF_ENDPOINT")), image="i")
+    assert asked.to_sdk()["environment"] == {"HF_TOKEN": "canary"}
+    assert [word for word in asked.to_command() if word.startswith("--env")] == ["--env=HF_TOKEN"]
+    assert "canary" not in repr(asked)
+
+
 @given(st.lists(st.text()))
 def test_no_argument_becomes_two(arguments: list[str]) -> None:
     asked = describe(_job(argv=tuple(arguments)), image="i")
