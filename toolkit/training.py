@@ -56,6 +56,9 @@ def plan(
     if config.init_from:
         mounts.append(Mount(source=Path(config.init_from), target="/init"))
         argv += ["--init-from", mounts[-1]]
+    if config.continue_from:
+        mounts.append(Mount(source=Path(config.continue_from), target="/continued"))
+        argv += ["--continue", mounts[-1]]
     argv += ["--progress", "quiet"] if quiet else []
     return Job(
         title="train",

@@ -108,6 +108,8 @@ def _introduce(config: TrainConfig, inputs: reader.Inputs, manifest: Mapping[str
     if "validation_accuracy" in result:
         yield f"| accuracy on validation images | {result['validation_accuracy']:.2%} |"
     yield f"| trained for | {result['epochs']} epochs, {result['steps']} steps of {batch_size} images |"
+    if "continued_after" in manifest:
+        yield f"| of these, by the run that it goes on from | {manifest['continued_after']} steps |"
     if "best_epoch" in result:
         yield f"| weights of epoch | {result['best_epoch']}, the best by validation |"
 

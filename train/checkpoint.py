@@ -34,6 +34,7 @@ class Position:
     environment: dict[str, Any] = field(default_factory=dict)  # what the bits depend on besides the configuration
     resumed: list[int] = field(default_factory=list)
     config_sha256: str = ""
+    continued: int = 0  # the last step of the run that this one goes on from
     best: list[float] = field(default_factory=list)  # the best epoch: its number, validation accuracy and loss
 
 

@@ -137,6 +137,16 @@ def _collect(  # noqa: PLR0917
     init_from: Annotated[
         str | None, _training("Start from the weights of this run; a new classifier where the classes differ.", "RUN")
     ] = None,
+    continue_from: Annotated[
+        str | None,
+        typer.Option(
+            "--continue",
+            help="Go on with this finished run up to a greater --epochs or --steps, as a new run. Other options are "
+            "those of the run, but --schedule and --learning-rate may change.",
+            metavar="RUN",
+            rich_help_panel="Training",
+        ),
+    ] = None,
     freeze: Annotated[
         str,
         _training(
@@ -198,6 +208,8 @@ def _collect(  # noqa: PLR0917
     values["batch_size"] = _read_batch_size(batch_size) if batch_size else None
     values["cache_dir"] = cache_dir or default_cache()
     values["freeze"] = _read_freeze(freeze)
+    if init_from and continue_from:
+        raise UsageError("--init-from begins a run anew, and --continue goes on with one", remedy="leave one out")
     if init_from and config is None:
         from train import initial  # only ``--init-from`` needs it
 
@@ -205,6 +217,8 @@ def _collect(  # noqa: PLR0917
         values |= {"init_sha256": trunk.pop("init_sha256"), "trunk": trunk}
     if config is not None:
         return _follow(config, context, values)
+    if continue_from:
+        return _extend(Path(continue_from), context, values)
     if dataset is None:
         raise UsageError(
             "Missing argument: DATASET", remedy="name a data set, or give --config the config.yaml of a run"
@@ -222,9 +236,26 @@ def _follow(file: Path, context: typer.Context, values: dict[str, Any]) -> Train
         raise UsageError(error.what, why=error.why, remedy="give the config.yaml or manifest.json of a run") from error
     parent = file.absolute().parent
     out = values["out"] if parent.name != recorded.run_dir.name else str(parent.parent)
-    own = {"out": out, "cache_dir": values["cache_dir"], "progress": values["progress"], "json": values["json"]}
+    return _change(recorded, {**values, "out": out}, _find_given(context, values))
+
+
+def _extend(run: Path, context: typer.Context, values: dict[str, Any]) -> TrainConfig:
+    from train import continuation  # only ``--continue`` needs it
+
+    given = _find_given(context, values)
+    recorded = continuation.extend(run, given)
+    kept = {name: value for name, value in given.items() if name not in {*continuation.CHANGED, "continue_from"}}
+    return _change(recorded, values, kept)
+
+
+def _find_given(context: typer.Context, values: dict[str, Any]) -> dict[str, Any]:
     sources = {name: context.get_parameter_source(name) for name in values}
-    given = {name: values[name] for name, source in sources.items() if source and source.name == "COMMANDLINE"}
+    return {name: values[name] for name, source in sources.items() if source and source.name == "COMMANDLINE"}
+
+
+def _change(recorded: TrainConfig, values: dict[str, Any], given: dict[str, Any]) -> TrainConfig:
+    """Return a recorded configuration with the output of this command, and the options that were given."""
+    own = {name: values[name] for name in ("out", "cache_dir", "progress", "json")}
     if recorded.data_sha256 and given.get("dataset", recorded.dataset) != recorded.dataset:
         given = {"data_dir": given.pop("dataset")} | given  # the path of the same data
     return follow(recorded, own | given)

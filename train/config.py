@@ -92,6 +92,8 @@ class TrainConfig:
     patience: int = 0
     init_from: str = ""
     init_sha256: str = ""
+    continue_from: str = ""
+    continue_sha256: str = ""
     freeze: int = 0
 
     memory: Memory = "shared"

@@ -17,6 +17,7 @@ INCIDENTAL: Final = frozenset(
         "log_every",
         "profile",
         "init_from",
+        "continue_from",
     }
 )
 """Fields that do not change what is computed, only places of files, output and times of saving."""
@@ -50,6 +51,7 @@ LATER: Final = {
     "best": False,
     "patience": 0,
     "init_sha256": "",
+    "continue_sha256": "",
     "freeze": 0,
 }
 """Fields that older runs lack, with the values that these runs used. The digest leaves out fields with these values."""

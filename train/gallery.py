@@ -45,13 +45,13 @@ class Tile:
     lines: tuple[tuple[str, str], ...]
 
 
-def draw_samples(folder: Path, batches: "Batches") -> None:
-    """Draw images of the first step as the network gets them, each with its label, or with both labels of a mixture."""
-    images, labels = (part[:COUNT] for part in batches.make(0))
+def draw_samples(folder: Path, batches: "Batches", step: int = 0) -> None:
+    """Draw images of a step as the network gets them, each with its label, or with both labels of a mixture."""
+    images, labels = (part[:COUNT] for part in batches.make(step))
     lines = [_describe_target(label, batches.dataset.class_names) for label in labels]
     tiles = [Tile(image, text) for image, text in zip(images, lines, strict=True)]
     changed = "augmented" if batches.config.augment else "not augmented"
-    _write(folder, SAMPLES, tiles, f"the first {len(tiles)} images of training, {changed}", 0)
+    _write(folder, SAMPLES, tiles, f"the first {len(tiles)} images of training, {changed}", step)
 
 
 def _describe_target(label: Any, names: Sequence[str]) -> tuple[tuple[str, str], ...]:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 import yaml
 
-from train import budget, card, checkpoint, gallery, initial, kernels, plot, process, reader, runtime
+from train import budget, card, checkpoint, continuation, gallery, initial, kernels, plot, process, reader, runtime
 from train.checkpoint import Position
 from train.config import TrainConfig
 from train.cores import count_cores
@@ -57,6 +57,8 @@ def _run(config: TrainConfig, dataset: Dataset, stop: process.StopSignal, displa
         display.warn(oddity)
     with lock_run_folder(config) as folder:
         saved, problems = checkpoint.load(folder / "checkpoints")
+        continued = bool(config.continue_sha256 and not saved)
+        saved = continuation.load(config, folder) if continued else saved
         if saved:
             checkpoint.require_same_run(saved, config.digest, dataset.digest)
         recorded = saved.position.environment if saved else {}
@@ -87,14 +89,14 @@ def _run(config: TrainConfig, dataset: Dataset, stop: process.StopSignal, displa
         position = Position(environment=environment, config_sha256=config.digest)
         loop = _make_loop(fixed, dataset, folder, position=position, display=display, stop=stop)
         if saved:
-            _resume(loop, saved, environment)
+            _resume(loop, saved, environment, continued=continued)
         elif start:
             taken = initial.assign(loop.state.model, start, dataset.class_names)
             loop.state.restart_averages()
             display.say(f"starts from {config.init_from}: {taken}")
-        if not saved:
+        if continued or not saved:
             display.begin("drawing samples")
-            gallery.draw_samples(folder, loop.batches)
+            gallery.draw_samples(folder, loop.batches, loop.position.step)
         display.begin("making the graph of the first step")
         watched = loop.run()
         evaluation = loop.evaluate(dataset.test) if dataset.validation else watched
@@ -186,12 +188,18 @@ def _make_loop(
     )
 
 
-def _resume(loop: "Loop", saved: checkpoint.Checkpoint, environment: dict[str, Any]) -> None:
+def _resume(loop: "Loop", saved: checkpoint.Checkpoint, environment: dict[str, Any], *, continued: bool) -> None:
     names = runtime.RECORDED_NATIVE if loop.config.kernels == "native" else runtime.RECORDED
     _note_changes(saved.position.environment, environment, loop.display, names=names)
     loop.state.write(saved.values)
-    loop.position = replace(saved.position, resumed=[*saved.position.resumed, saved.position.step])
-    loop.display.say(f"resumed after step {saved.position.step} of {loop.batches.total}")
+    step = saved.position.step
+    if continued:
+        continuation.require_whole_epochs(step, loop.batches.steps_per_epoch)
+        loop.position = saved.position
+        loop.display.say(f"goes on from {loop.config.continue_from} after step {step} to {loop.batches.total}")
+        return
+    loop.position = replace(saved.position, resumed=[*saved.position.resumed, step])
+    loop.display.say(f"resumed after step {step} of {loop.batches.total}")
 
 
 def _describe(
@@ -216,6 +224,7 @@ def _describe(
         },
         weights_sha256=digest_weights(loop.state.weights),
         resumed_after=position.resumed,
+        **({"continued_after": position.continued} if position.continued else {}),
         hardware={"devices": environment["devices"], "cores": count_cores()},
         environment=environment,
         data={

@@ -72,7 +72,8 @@ def follow(config: TrainConfig, options: Mapping[str, Any]) -> TrainConfig:
             changes[name] = value
         elif not same:
             raise UsageError(
-                f"--{name.replace('_', '-')} {value} contradicts the configuration of --config, which has {held}",
-                remedy="leave the option out; for another run, leave out --config and give the options themselves",
+                f"--{name.replace('_', '-')} {value} contradicts the recorded configuration, which has {held}",
+                remedy="leave the option out; for another run, leave out --config or --continue and give the options "
+                "themselves",
             )
     return dataclasses.replace(config, **changes)

@@ -304,15 +304,18 @@ def digest_state(facts: Mapping[str, Any], content: bytes | memoryview) -> str:
     return state.hexdigest()
 
 
-def digest_weights(saved: SavedState) -> str:
-    """Return the SHA-256 of a checkpoint's weights and running averages, equal to that of ``train.state.digest``."""
+def digest_weights(saved: SavedState, *, everything: bool = False) -> str:
+    """Return the SHA-256 of a checkpoint's weights and running averages, equal to that of ``train.state.digest``.
+
+    With `everything`, it is that of all variables, of the optimizer too.
+    """
     state = hashlib.sha256()
     try:
         with zipfile.ZipFile(io.BytesIO(saved.content)) as archive:
             if damaged := archive.testzip():
                 raise IntegrityError(f"{damaged} in {saved.path.name} is damaged", why="its checksum does not match")
             for name, index in sorted((name, index) for index, name in enumerate(saved.names)):
-                if name not in COUNTERS and not name.startswith(SLOTS):
+                if everything or (name not in COUNTERS and not name.startswith(SLOTS)):
                     kind, shape, data = _read_array(archive.read(f"{index:05d}.npy"))
                     state.update(describe_array(name, kind, shape))
                     state.update(data)
