@@ -20,6 +20,7 @@ from toolkit.smoke.runner import Report
 from toolkit.versions import find_locked, load_table, plan_set
 from train.cli import find_result
 from train.config import TrainConfig
+from train.reader import find_change
 
 if TYPE_CHECKING:
     from toolkit.wheel.build import BuiltWheel
@@ -282,6 +283,8 @@ def train_task(
             if config.progress != "quiet":
                 console.say(f"{shorten(config.run_dir)} is complete; nothing to do")
             return finished
+        if (change := find_change(config)) and config.progress != "quiet":  # the job in a container sees no other run
+            console.say(change)
         environment = prepared.result
         return training.run(resolved.engine, environment, plan(environment), config)
 

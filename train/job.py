@@ -33,6 +33,8 @@ def run(config: TrainConfig, *, close_network: bool = False) -> dict[str, Any]:
     read_parent()  # an invalid one is refused before any work
     display = Display(config.progress)
     with process.listen() as stop, display.speaking():
+        if change := reader.find_change(config):
+            display.say(change)
         if close_network and not config.needs_network:
             _close_network()
         display.begin("loading the data")

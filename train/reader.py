@@ -12,6 +12,7 @@ import json
 import math
 import zipfile
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, Final, NamedTuple
@@ -138,6 +139,21 @@ def read_config(file: Path) -> TrainConfig:
         return TrainConfig.from_dict(values)
     except (OSError, TypeError, AttributeError, KeyError, ValueError, yaml.YAMLError, UsageError) as error:
         raise DataError(f"{file} is not the configuration of a run", why=str(error)) from error
+
+
+def find_change(config: TrainConfig) -> str:
+    """Return a note if a run of the same command began with other files than this run, which has not begun; else ""."""
+    if not config.data_sha256 or config.run_dir.exists():
+        return ""
+    for file in sorted(config.run_dir.parent.glob(f"{config.run_dir.name[:-8]}*/{CONFIG}")):
+        with suppress(DataError):
+            other = read_config(file)
+            if (
+                other.dataset == config.dataset
+                and replace(other, data_sha256=config.data_sha256).digest == config.digest
+            ):
+                return f"{config.dataset} has changed since {file.parent} began; this is a new run, in {config.run_dir}"
+    return ""
 
 
 def choose_data(run: Path, dataset: str, data_dir: str, cache_dir: str) -> TrainConfig:

@@ -14,6 +14,7 @@ from train.cli import main, parse
 from train.data import Dataset, Pictures, load
 from train.data import own as own_data
 from train.errors import DataError
+from train.reader import find_change
 
 
 def open_(folder: Path, *options: str) -> Dataset:
@@ -177,6 +178,13 @@ def test_data_that_changed_since_a_run_began(tmp_path: Path, capsys: pytest.Capt
     assert main(["--config", str(recorded)]) == 9
     assert "is not what this run began with" in capsys.readouterr().err
     assert not list(config.run_dir.iterdir())
+    (config.run_dir / "config.yaml").write_text(recorded.read_text(encoding="utf-8"), encoding="utf-8")
+    assert find_change(config) == ""  # which goes on with its own data
+    changed = parse(arguments)
+    assert main([*arguments[:-4], "--progress", "plain", *arguments[-4:]]) == 0
+    assert f"pets has changed since {config.run_dir} began; this is a new run, in" in capsys.readouterr().err
+    assert find_change(changed) == ""
+    assert find_change(parse([*arguments, "--seed", "7"])) == ""
 
 
 def test_an_image_that_changes_during_a_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
