@@ -32,35 +32,21 @@ def fetch(url: str, sha256: str, path: Path) -> Path:
         check(path, sha256)
         return path
     try:
-        with open_url(url) as response, replacing(path) as file:
-            state = hashlib.sha256()
+        state, opener = hashlib.sha256(), urllib.request.build_opener()
+        opener.addheaders = [("User-Agent", "tensorflow-toolkit")]
+        with opener.open(url, timeout=TIMEOUT_SECONDS) as response, replacing(path) as file:
             while chunk := response.read(CHUNK):
                 state.update(chunk)
                 file.write(chunk)
-            if state.hexdigest() != sha256:
-                raise IntegrityError(
-                    f"{url} is not the file we know",
-                    why=f"its sha256 is {state.hexdigest()}, not {sha256}",
-                    remedy="try again later, or give a local copy by --data-dir",
-                )
+            _compare(url, state.hexdigest(), sha256)
     except NETWORK_ERRORS as error:
-        raise unreachable(url, error) from error
+        raise _unreachable(url, error) from error
     return path
 
 
-def open_url(url: str) -> http.client.HTTPResponse:
-    request = urllib.request.Request(url, headers={"User-Agent": "tensorflow-toolkit"})  # noqa: S310
-    response: http.client.HTTPResponse = urllib.request.build_opener().open(request, timeout=TIMEOUT_SECONDS)
-    return response
-
-
-def unreachable(what: str, error: BaseException) -> DataError:
-    reason = getattr(error, "reason", None) or error
-    return DataError(
-        f"cannot get the data from {what}",
-        why=f"{reason}",
-        remedy="check the network, or give the folder of a local copy by --data-dir; digits needs neither",
-    )
+def _unreachable(what: str, error: BaseException) -> DataError:
+    advice = "check the network, or give the folder of a local copy by --data-dir; digits needs neither"
+    return DataError(f"cannot get the data from {what}", why=str(getattr(error, "reason", "") or error), remedy=advice)
 
 
 def read_checked(path: Path, digest: str) -> bytes:
@@ -79,12 +65,12 @@ def check(path: Path, sha256: str) -> None:
     _compare(path, digest_file(path), sha256)
 
 
-def _compare(path: Path, found: str, known: str) -> None:
+def _compare(place: Path | str, found: str, known: str) -> None:
     if found != known:
         raise IntegrityError(
-            f"{path} is not the file we know",
+            f"{place} is not the file we know",
             why=f"its digest is {found}, not {known}",
-            remedy="remove it and run again, or get another copy",
+            remedy="remove what was kept of it and try again, or give another copy by --data-dir",
         )
 
 
@@ -108,7 +94,7 @@ def fetch_from_hub(repository: str, patterns: list[str], cache: Path, revision: 
         raise _refuse_name(repository, revision, error) from error
     except (errors.HfHubHTTPError, errors.LocalEntryNotFoundError, httpx2.HTTPError, ValueError, KeyError) as error:
         # The client wraps the reason in a message with its own advice.
-        raise unreachable(f"the Hugging Face Hub ({repository})", error.__cause__ or error) from error
+        raise _unreachable(f"the Hugging Face Hub ({repository})", error.__cause__ or error) from error
     except OSError as error:
         raise PreflightError(
             f"cannot write to {cache}", why=error.strerror or str(error), remedy="choose another with --cache-dir"
@@ -194,9 +180,7 @@ def _check_hub_files(folder: Path, patterns: list[str]) -> None:
         if re.fullmatch("[0-9a-f]{64}", kept.name):
             check(kept, kept.name)
         elif re.fullmatch("[0-9a-f]{40}", kept.name):  # a small file, which is kept in git itself
-            content = kept.read_bytes()
-            _compare(
-                kept, hashlib.sha1(b"blob %d\0" % len(content) + content, usedforsecurity=False).hexdigest(), kept.name
-            )
+            content = b"blob %d\0" % kept.stat().st_size + kept.read_bytes()
+            _compare(kept, hashlib.sha1(content, usedforsecurity=False).hexdigest(), kept.name)
         else:
             raise DataError(f"the Hub states no digest for {file}", why=f"it is kept as {kept.name}")

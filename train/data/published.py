@@ -24,20 +24,13 @@ from train.origin import ARCHIVES
 Arrays = tuple[NDArray[Any] | None, NDArray[Any] | None]
 """Images and labels of a file, or None."""
 
-ALLOWED: Final = frozenset(
-    {
-        ("numpy", "ndarray"),
-        ("numpy", "dtype"),
-        ("numpy.core.multiarray", "_reconstruct"),
-        ("numpy._core.multiarray", "_reconstruct"),
-        ("_codecs", "encode"),
-    }
-)
+_ARRAYS: Final = ("numpy.core.multiarray._reconstruct", "numpy._core.multiarray._reconstruct")
+ALLOWED: Final = {"numpy.ndarray", "numpy.dtype", "_codecs.encode", *_ARRAYS}
 
 
 class _Unpickler(pickle.Unpickler):
     def find_class(self, module: str, name: str) -> Any:
-        if (module, name) not in ALLOWED:
+        if f"{module}.{name}" not in ALLOWED:
             raise pickle.UnpicklingError(f"it asks for {module}.{name}, which no data set needs")
         return super().find_class(module, name)
 
@@ -49,7 +42,7 @@ def read_pickle(content: bytes, label: str) -> Arrays:
     return images, np.asarray(batch[label.encode()])
 
 
-def read_idx(content: bytes, _: str = "") -> Arrays:
+def read_idx(content: bytes, _: str) -> Arrays:
     """Read gray images, or labels, from a file of bytes with up to three dimensions."""
     zero, kind, dimensions = struct.unpack_from(">HBB", content)
     start = 4 + 4 * dimensions
@@ -73,21 +66,14 @@ def read_matlab(content: bytes, _: str) -> Arrays:
     return found["X"].transpose(3, 0, 1, 2), found["y"].ravel() % 10
 
 
-READERS: Final[Mapping[str, Callable[[bytes, str], Arrays]]] = {
-    "pickle": read_pickle,
-    "idx": read_idx,
-    "matlab": read_matlab,
-}
+READERS: Final = {"pickle": read_pickle, "idx": read_idx, "matlab": read_matlab}
 
 
 def read(facts: Mapping[str, Any], folder: Path, parts: Parts, label: str) -> dict[str, Split]:
     """Return the splits from the authors' files in a folder, packed or not; none if it does not hold them."""
     published = facts["published"]
-    files = {
-        use: {name: digest for part in parts[use] for name, digest in published["splits"][part].items()}
-        for use in parts
-    }
-    open_file = _find(facts, folder, next(iter(files["train"])))
+    files = {use: [file for part in parts[use] for file in published["splits"][part].items()] for use in parts}
+    open_file = _find(facts, folder, files["train"][0][0])
     if not open_file:
         return {}
     reader, key = READERS[published["reader"]], published.get("labels", {}).get(label, "")
@@ -96,8 +82,8 @@ def read(facts: Mapping[str, Any], folder: Path, parts: Parts, label: str) -> di
         with explain(f"{folder}: {name}", remedy="get the file again"):
             return reader(open_file(name, digest), key)
 
-    def join(kept: Mapping[str, str]) -> Split:
-        images, labels = zip(*(read_file(*file) for file in kept.items()), strict=True)
+    def join(kept: list[tuple[str, str]]) -> Split:
+        images, labels = zip(*(read_file(*file) for file in kept), strict=True)
         with explain(folder, remedy="get the file again"):
             pixels, numbers = (np.concatenate([one for one in each if one is not None]) for each in (images, labels))
             return Split(np.ascontiguousarray(pixels), numbers.astype(np.int32))
@@ -106,10 +92,8 @@ def read(facts: Mapping[str, Any], folder: Path, parts: Parts, label: str) -> di
 
 
 def _find(facts: Mapping[str, Any], folder: Path, first: str) -> Callable[[str, str], bytes] | None:
-    for place in (
-        folder,
-        *(found for pattern in facts["published"]["places"] for found in sorted(folder.glob(pattern))),
-    ):
+    found = (place for pattern in facts["published"]["places"] for place in sorted(folder.glob(pattern)))
+    for place in (folder, *found):
         if (place / first).is_file() or (place / f"{first}.gz").is_file():
             return lambda name, digest: _open(place / name, digest)
     for name, file in facts.get("files", {}).items():

@@ -65,9 +65,9 @@ def open_folder(
     label = label or _choose("label", classes or others, features, source)
     pictures, columns = {}, {}
     for use, table in tables.items():
-        if missing := {image, label} - set(table.features):
+        if missing := [name for name in (image, label) if name not in table.features]:
             shown = ", ".join(table.features)
-            raise DataError(f"{source} has no column {missing.pop()} in its split {use}", why=f"it has {shown}")
+            raise DataError(f"{source} has no column {missing[0]} in its split {use}", why=f"it has {shown}")
         with explain(source):
             columns[use] = table.select_columns([label])[:][label]
             renamed = table.select_columns([image]).rename_columns({image: IMAGE})
@@ -90,9 +90,8 @@ def _find_splits(folder: Path, given: set[str]) -> tuple[str, Found]:
     for kind in ("parquet", "arrow"):
         if files := [name for name in names if name.endswith(f".{kind}")]:
             return kind, _group_files(files, folder)
-    return "images", _group_images(
-        folder, [name for name in names if Path(name).suffix.lower() in origin.SUFFIXES], given
-    )
+    pictures = [name for name in names if Path(name).suffix.lower() in origin.SUFFIXES]
+    return "images", _group_images(folder, pictures, given)
 
 
 def _join(kind: str, parts: list[Any], cache: Path) -> Any:
@@ -152,9 +151,8 @@ def _group_images(folder: Path, names: list[str], given: set[str]) -> Found:
                 remedy="put the images of each class into a folder of its own",
             )
         if name.encode(errors="replace").decode() != name:
-            raise DataError(
-                f"{folder / name} has a name that is no text", why="its bytes are not UTF-8", remedy="rename it"
-            )
+            what = f"{folder / name} has a name that is no text"
+            raise DataError(what, why="its bytes are not UTF-8", remedy="rename it")
         found[_name_split(kind)].append((str(folder / name), inside[0]))
     return found
 
@@ -164,9 +162,7 @@ def choose_splits(found: Found, parts: Parts, source: str) -> dict[str, list[str
     shown = f"its splits are {', '.join(found)}"
     uses = {use: [name if name in found else _name_split(name) for name in names] for use, names in parts.items()}
     if missing := [name for names in uses.values() for name in names if name not in found]:
-        raise DataError(
-            f"{source} holds no split {missing[0]}", why=shown, remedy="name its splits by --split TRAIN:TEST"
-        )
+        raise DataError(f"{source} holds no split {missing[0]}", why=shown, remedy="name them by --split TRAIN:TEST")
     if uses or len(found) == 1:
         return uses or {"train": list(found)}
     if "train" not in found:

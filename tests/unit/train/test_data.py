@@ -247,7 +247,7 @@ def test_no_bytes_make_the_reader_of_idx_crash(content: bytes) -> None:
     for candidate in (content, header + content):
         try:
             with explain("noise"):
-                images, labels = published.read_idx(candidate)
+                images, labels = published.read_idx(candidate, "")
         except DataError:
             continue
         (array,) = [each for each in (images, labels) if each is not None]
