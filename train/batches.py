@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from train import randaugment
 from train.config import Schedule, TrainConfig
 from train.data import Dataset, Pictures
 from train.mixing import cut_out, draw_places, mix
@@ -112,6 +113,9 @@ class Batches:
         epoch, _ = locate(step, examples, config.batch_size)
         chosen, fill = self.indices(step), np.rint(self.dataset.mean).astype(np.uint8)
         images, labels = self._augment(step, epoch, fill), self.dataset.train.labels[chosen]
+        if config.randaugment:
+            draws = randaugment.draw(config.seed, epoch, examples, config.randaugment)[chosen]
+            images = randaugment.change(images, draws, config.magnitude, fill)
         if config.cutout:
             images = cut_out(images, draw_places(config.seed, epoch, chosen, examples), config.cutout, fill)
         if not config.mixup:

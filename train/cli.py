@@ -122,6 +122,10 @@ def _collect(  # noqa: PLR0917
         ClassWeights, _training("balanced: the fewer images a class has, the more each of them counts.")
     ] = "equal",
     cutout: Annotated[int, _training("Fill a square of so many pixels in each training image.")] = 0,
+    randaugment: Annotated[
+        int, _training("Change each training image by so many random operations (RandAugment's N), such as 2.")
+    ] = 0,
+    magnitude: Annotated[int, _training("Strength of these operations (RandAugment's M), up to 30.")] = 9,
     mixup: Annotated[
         float, _training("Mix pairs of images; the parameter of the beta distribution, such as 0.2.")
     ] = 0.0,

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from typing import Any, Literal, get_args, get_origin, get_type_hints
+from typing import Any, Final, Literal, get_args, get_origin, get_type_hints
 
 import yaml
 
@@ -26,6 +26,9 @@ Normalize = Literal["channels", "range"]
 ClassWeights = Literal["equal", "balanced"]
 Progress = Literal["auto", "plain", "quiet"]
 Crop = Literal["auto", "shift", "resized"]
+
+STRONGEST: Final = 30
+"""Highest magnitude of RandAugment, at which each operation is as strong as AutoAugment's strongest."""
 
 
 @cache
@@ -83,6 +86,8 @@ class TrainConfig:
     label_smoothing: float = 0.0
     class_weights: ClassWeights = "equal"
     cutout: int = 0
+    randaugment: int = 0
+    magnitude: int = 9
     mixup: float = 0.0
     decay_norms: bool = True
     clip_norm: float = 0.0
@@ -148,6 +153,8 @@ class TrainConfig:
             "seed",
             "image_size",
             "cutout",
+            "randaugment",
+            "magnitude",
             "patience",
         )
         for name in counts:
@@ -156,6 +163,8 @@ class TrainConfig:
             _require(name, getattr(self, name), at_least=0)
             if not math.isfinite(getattr(self, name)):
                 raise UsageError(f"--{name.replace('_', '-')} must be a number, not {getattr(self, name)}")
+        if self.magnitude > STRONGEST:
+            raise UsageError(f"--magnitude is at most {STRONGEST}, not {self.magnitude}")
         if self.seed >= 2**31:
             raise UsageError(f"--seed must be less than {2**31}, not {self.seed}")
         if not 0 < self.learning_rate < 100:

@@ -43,6 +43,8 @@ LATER: Final = {
     "label_smoothing": 0.0,
     "class_weights": "equal",
     "cutout": 0,
+    "randaugment": 0,
+    "magnitude": 9,
     "mixup": 0.0,
     "decay_norms": True,
     "clip_norm": 0.0,

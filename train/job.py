@@ -168,7 +168,7 @@ def _make_loop(
     plot.draw_model(folder / "model.png", config)
     plot.write_summary(folder / "model.txt", model)
     resident = None
-    is_plain = not (isinstance(dataset.train.images, Pictures) or config.cutout or config.mixup)
+    is_plain = not (isinstance(dataset.train.images, Pictures) or config.cutout or config.mixup or config.randaugment)
     if form.asynchronous and config.loop == "function" and is_plain:
         resident = parcels.keep(dataset, batches.augmentation, runtime.read_device_limit())
     if batches.size % config.accumulate:

@@ -10,7 +10,7 @@ from typing import Final, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-Purpose = Literal["order", "augmentation", "split", "dropout", "weights", "crop", "cutout", "mixup"]
+Purpose = Literal["order", "augmentation", "split", "dropout", "weights", "crop", "cutout", "mixup", "randaugment"]
 _PURPOSES: Final[dict[Purpose, int]] = {
     "order": 1,
     "augmentation": 2,
@@ -20,6 +20,7 @@ _PURPOSES: Final[dict[Purpose, int]] = {
     "crop": 6,
     "cutout": 7,
     "mixup": 8,
+    "randaugment": 9,
 }
 
 

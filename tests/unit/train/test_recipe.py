@@ -209,7 +209,7 @@ EVERYTHING = (
     "3",
 )
 EVERYTHING += ("--mixup", "0.2", "--no-decay-norms", "--clip-norm", "1", "--accumulate", "2", "--ema", "0.9", "--best")
-EVERYTHING += ("--class-weights", "balanced", "--dropout", "0.1", "--checkpoint-every", "2")
+EVERYTHING += ("--class-weights", "balanced", "--dropout", "0.1", "--checkpoint-every", "2", "--randaugment", "2")
 CASES = [
     (*EVERYTHING, "--optimizer", "adamw", "--learning-rate", "0.002"),
     slow((*EVERYTHING, "--kernels", "stock")),
@@ -265,7 +265,15 @@ def test_a_run_stops_and_ends_with_its_best_epoch(tmp_path: Path, monkeypatch: p
 def test_options_that_are_off_leave_the_digest_as_it_was() -> None:
     config = configure()
     assert configure(warm_up=0.0, ema=0.0, accumulate=1, decay_norms=True).digest == config.digest
-    for name, value in {"cutout": 2, "mixup": 0.1, "ema": 0.9, "label_smoothing": 0.1, "clip_norm": 1.0}.items():
+    assert configure(randaugment=0, magnitude=9).digest == config.digest
+    for name, value in {
+        "cutout": 2,
+        "randaugment": 2,
+        "mixup": 0.1,
+        "ema": 0.9,
+        "label_smoothing": 0.1,
+        "clip_norm": 1.0,
+    }.items():
         assert configure(**{name: value}).digest != config.digest, name
 
 
@@ -279,6 +287,8 @@ def test_options_that_are_off_leave_the_digest_as_it_was() -> None:
         ({"ema": 1.0}, "--ema is the share of its old value"),
         ({"label_smoothing": -0.1}, "--label-smoothing is the share of a target"),
         ({"mixup": -1.0}, "--mixup must be at least 0"),
+        ({"randaugment": -1}, "--randaugment must be at least 0"),
+        ({"magnitude": 31}, "--magnitude is at most 30, not 31"),
         ({"class_weights": "even"}, "unknown class weights: 'even'"),
     ],
 )
