@@ -23,8 +23,8 @@ SIZE, BATCH, DIFFERENT = 224, 32, 400
 CLASSES = 10
 
 
-def write_photos(folder: Path, count: int) -> None:
-    """Write smooth noise, which JPEG compresses about as much as photographs: 35 kB each."""
+def write_photos(folder: Path, count: int, size: tuple[int, int] = (320, 256)) -> None:
+    """Write smooth noise, which JPEG compresses about as much as photographs: 35 kB each of 320x256 pixels."""
     from PIL import Image
 
     numbers, kept = np.random.default_rng(0), []
@@ -32,8 +32,8 @@ def write_photos(folder: Path, count: int) -> None:
         path = folder / f"class{index % CLASSES}" / f"{index:06d}.jpg"
         path.parent.mkdir(parents=True, exist_ok=True)
         if index < DIFFERENT:
-            coarse = numbers.integers(0, 256, (64, 80, 3)).astype(np.uint8)
-            image = Image.fromarray(coarse).resize((320, 256), Image.Resampling.BICUBIC)
+            coarse = numbers.integers(0, 256, (size[1] // 4, size[0] // 4, 3)).astype(np.uint8)
+            image = Image.fromarray(coarse).resize(size, Image.Resampling.BICUBIC)
             image.save(path, quality=90)
             kept.append(path)
         else:
