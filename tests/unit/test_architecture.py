@@ -34,6 +34,9 @@ LAYERS = (
 MODULES = 80
 """The most modules that the toolkit may have."""
 
+DATA_LINES = 1163
+"""The most lines that the readers of all sources of data, with their checks and the input pipeline, may have."""
+
 UPWARD = {
     ("versions", "toolkit.smoke.inside.gpu_rules"),  # stands alone, because images and build stages also get a copy
 }
@@ -133,6 +136,11 @@ def test_no_shell_runs_a_string() -> None:
 def test_the_toolkit_has_few_modules() -> None:
     paths = sorted((ROOT / "toolkit").rglob("*.py"))
     assert len(paths) <= MODULES, "a new concept may raise it by one; first look for the module that it belongs to"
+
+
+def test_the_sources_of_data_are_read_by_little_code() -> None:
+    lines = sum(len(path.read_text().splitlines()) for path in (ROOT / "train" / "data").rglob("*.py"))
+    assert lines <= DATA_LINES, "a new source is a row of sources.yaml, or a few lines of a reader"
 
 
 def test_no_module_is_long() -> None:
