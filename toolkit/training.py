@@ -39,7 +39,7 @@ def plan(
     """Return the training job; ``environment`` is recorded as the parent of the run, if it exists already.
 
     It can see no run but its own, so that simultaneous runs cannot change each other. It gets the network only if its
-    data set needs it, and the cache also for the user's own data, which may be unpacked there.
+    data set or a sink of its records needs it, and the cache also for the user's own data, which may be unpacked there.
     """
     parent = describe_parent(environment) if environment else {}
     out = Mount(source=Path(config.out), target=RUNS)
@@ -65,7 +65,7 @@ def plan(
         argv=tuple(argv),
         mounts=tuple(mounts),
         environment={"TOOLKIT_PARENT": json.dumps(parent, sort_keys=True)},
-        network=config.needs_network,
+        network=config.needs_network or bool(config.log_to),
         inherit=HUB if config.needs_network else (),
         gpu=gpu,
         terminal=True,

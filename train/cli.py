@@ -200,6 +200,9 @@ def _collect(  # noqa: PLR0917
     keep: Annotated[int, _output("Checkpoints kept.")] = 2,
     checkpoint_every: Annotated[int, _output("Also save every so many steps, not only after an epoch.")] = 0,
     log_every: Annotated[int, _output("Steps between step records.")] = 10,
+    log_to: Annotated[
+        str, _output("Also send records to mlflow, wandb or both, as their environment variables say.", "NAME,…")
+    ] = "",
     profile: Annotated[str | None, _output("Profile these steps for TensorBoard.", "FIRST:LAST")] = None,
     progress: Annotated[Progress, _output("Bar on a terminal, plain lines, or nothing.")] = "auto",
     json: Annotated[bool, _output("Print the result as one JSON object.")] = False,
@@ -211,6 +214,7 @@ def _collect(  # noqa: PLR0917
     values["recompute_blocks"] = _read_blocks(recompute_blocks) if recompute_blocks else ()
     values["batch_size"] = _read_batch_size(batch_size) if batch_size else None
     values["cache_dir"] = cache_dir or default_cache()
+    values["log_to"] = tuple(filter(None, log_to.split(",")))
     values["freeze"] = _read_freeze(freeze)
     if init_from and continue_from:
         raise UsageError("--init-from begins a run anew, and --continue goes on with one", remedy="leave one out")

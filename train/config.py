@@ -114,6 +114,7 @@ class TrainConfig:
     keep: int = 2
     checkpoint_every: int = 0
     log_every: int = 10
+    log_to: tuple[str, ...] = ()
     profile: tuple[int, int] | None = None
     out: str = "runs"
     data_dir: str = ""
@@ -125,6 +126,8 @@ class TrainConfig:
         for name, kind in get_type_hints(TrainConfig).items():
             if get_origin(kind) is Literal:
                 require_choice(name, getattr(self, name), get_args(kind))
+        for sink in self.log_to:
+            require_choice("log_to", sink, ("mlflow", "wandb"))
         if not self.own:
             require_choice("dataset", self.dataset, tuple(read_table("datasets")))
             self._refuse_own()

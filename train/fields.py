@@ -15,6 +15,7 @@ INCIDENTAL: Final = frozenset(
         "keep",
         "checkpoint_every",
         "log_every",
+        "log_to",
         "profile",
         "init_from",
         "continue_from",

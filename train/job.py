@@ -13,7 +13,20 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 import yaml
 
-from train import budget, card, checkpoint, continuation, gallery, initial, kernels, plot, process, reader, runtime
+from train import (
+    budget,
+    card,
+    checkpoint,
+    continuation,
+    gallery,
+    initial,
+    kernels,
+    plot,
+    process,
+    reader,
+    runtime,
+    sinks,
+)
 from train.checkpoint import Position
 from train.config import TrainConfig
 from train.cores import count_cores
@@ -35,6 +48,7 @@ def run(config: TrainConfig, *, close_network: bool = False) -> dict[str, Any]:
     with process.listen() as stop, display.speaking():
         if change := reader.find_change(config):
             display.say(change)
+        close_network = close_network and not config.log_to
         if close_network and not config.needs_network:
             _close_network()
         display.begin("loading the data")
@@ -57,7 +71,7 @@ def _run(config: TrainConfig, dataset: Dataset, stop: process.StopSignal, displa
     oddities = describe_oddities(dataset)
     for oddity in oddities:
         display.warn(oddity)
-    with lock_run_folder(config) as folder:
+    with lock_run_folder(config) as folder, sinks.sending(config, folder, display) as sent:
         saved, problems = checkpoint.load(folder / "checkpoints")
         continued = bool(config.continue_sha256 and not saved)
         saved = continuation.load(config, folder) if continued else saved
@@ -100,19 +114,30 @@ def _run(config: TrainConfig, dataset: Dataset, stop: process.StopSignal, displa
             display.begin("drawing samples")
             gallery.draw_samples(folder, loop.batches, loop.position.step)
         display.begin("making the graph of the first step")
+        loop.listener = sent.add
         watched = loop.run()
-        evaluation = loop.evaluate(dataset.test) if dataset.validation else watched
-        result = _describe(config, loop, evaluation, environment, oddities)
-        if dataset.validation:
-            result["result"] |= {"validation_accuracy": watched.accuracy, "validation_loss": watched.loss}
-        if loop.position.best:
-            result["result"]["best_epoch"] = loop.position.best[0]
-        plot.write_confusion(folder, evaluation.confusion, dataset.class_names)
-        gallery.draw_mistakes(folder, dataset.test, evaluation, dataset.class_names, loop.position.step)
-        result["pictures"] = gallery.digest_pictures(folder)
-        card.write(folder, result)
-        write_text(folder / reader.MANIFEST, json.dumps(result, indent=1, ensure_ascii=False) + "\n")
+        result = _conclude(config, loop, watched, environment, oddities)
+        sent.finish(result["result"], [folder / card.CARD, *(folder / name for name in card.PICTURES)])
         return result
+
+
+def _conclude(
+    config: TrainConfig, loop: "Loop", watched: "Evaluation", environment: dict[str, Any], oddities: list[str]
+) -> dict[str, Any]:
+    """Write what a run leaves at its end, the manifest last, and return the manifest."""
+    dataset, folder = loop.batches.dataset, loop.folder
+    evaluation = loop.evaluate(dataset.test) if dataset.validation else watched
+    result = _describe(config, loop, evaluation, environment, oddities)
+    if dataset.validation:
+        result["result"] |= {"validation_accuracy": watched.accuracy, "validation_loss": watched.loss}
+    if loop.position.best:
+        result["result"]["best_epoch"] = loop.position.best[0]
+    plot.write_confusion(folder, evaluation.confusion, dataset.class_names)
+    gallery.draw_mistakes(folder, dataset.test, evaluation, dataset.class_names, loop.position.step)
+    result["pictures"] = gallery.digest_pictures(folder)
+    card.write(folder, result)
+    write_text(folder / reader.MANIFEST, json.dumps(result, indent=1, ensure_ascii=False) + "\n")
+    return result
 
 
 @contextmanager

@@ -19,7 +19,7 @@ from train.config import TrainConfig
 from train.data import Split
 from train.errors import CheckError, InterruptionError
 from train.files import writing
-from train.metrics import EpochRecord, Recorder
+from train.metrics import EpochRecord, Listener, Recorder
 from train.process import StopSignal
 from train.progress import Display
 from train.state import State
@@ -94,13 +94,17 @@ class Loop:
     late: bool = False  # whether the outcome of a step is read after the next step has begun
     # whether the training images are on the device, so that a step gets only their indices and augmentation
     resident: bool = False
+    listener: Listener | None = None
     evaluation: Evaluation | None = None
     first_step_seconds: float | None = None
     _began: float = field(default=0.0, init=False)
 
     def run(self) -> Evaluation:
         start = self.position.step
-        with Recorder(self.folder, start) as recorder, Profile(self.config.profile, self.folder / "tb") as profile:
+        with (
+            Recorder(self.folder, start, self.listener) as recorder,
+            Profile(self.config.profile, self.folder / "tb") as profile,
+        ):
 
             def report(outcome: Outcome | PackedOutcome, *, last: bool = True) -> None:
                 self._account(outcome, recorder)

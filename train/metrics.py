@@ -2,6 +2,7 @@ import contextlib
 import csv
 import io
 import json
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import Any, Self
@@ -46,6 +47,10 @@ def parse_epoch(row: dict[str, str]) -> EpochRecord:
     return EpochRecord(**{name: kind(row[name]) for name, kind in kinds.items()})
 
 
+Listener = Callable[[str, int, Mapping[str, float]], None]
+"""Is told of each record: its kind, ``step`` or ``epoch``, the step, and its numbers by name."""
+
+
 class Recorder:
     """Appends records to the files of a run, each at once. Methods raise a PreflightError if they cannot write.
 
@@ -53,9 +58,10 @@ class Recorder:
     of an uninterrupted run, except for times.
     """
 
-    def __init__(self, folder: Path, step: int) -> None:
+    def __init__(self, folder: Path, step: int, listener: Listener | None = None) -> None:
         import tensorflow as tf
 
+        self._listener = listener
         self.folder, self.csv, self.jsonl = folder, folder / CSV, folder / LINES
         known = read_epochs(self.csv) if self.csv.exists() else []
         self.epochs = [record for record in known if record.step <= step]
@@ -100,6 +106,8 @@ class Recorder:
             for name, value in values.items():
                 tf.summary.scalar(f"{kind}/{name}", value)
             self._board.flush()
+        if self._listener:
+            self._listener(kind, step, values)
 
     def _writing(self) -> contextlib.AbstractContextManager[None]:
         import tensorflow as tf
