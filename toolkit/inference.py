@@ -78,6 +78,18 @@ def plan_evaluation(run: Path, dataset: str, config: TrainConfig, out: Path | No
     )
 
 
+def plan_export(run: Path, out: Path, formats: Sequence[str]) -> Job:
+    """Return the job that exports a run into the folder `out`, which it replaces, so that it can write beside it."""
+    folder, out = mount_run(run), out.absolute()
+    place = Mount(source=out, target=f"/out/{out.name}")
+    options = [word for name in formats for word in ("--format", name)]
+    return Job(
+        title="export",
+        argv=("-P", "-m", "train", "export", folder, "--out", place, *options),
+        mounts=(folder, Mount(source=out.parent, target="/out", writable=True)),
+    )
+
+
 def run(engine: Engine, environment: Environment, job: Job, *, json_: bool) -> dict[str, Any]:
     """Run a job; returns the JSON object that it prints, or an empty one if it prints text, which goes to the user.
 

@@ -53,7 +53,7 @@ def plan(
     if recorded:
         mounts.append(Mount(source=recorded, target="/config.yaml"))
         argv += ["--config", mounts[-1]]
-    if config.init_from:
+    if config.init_from and not config.fetches_weights:
         mounts.append(Mount(source=Path(config.init_from), target="/init"))
         argv += ["--init-from", mounts[-1]]
     if config.continue_from:

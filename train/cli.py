@@ -139,7 +139,12 @@ def _collect(  # noqa: PLR0917
     patience: Annotated[int, _training("Stop after so many epochs without a better validation accuracy.")] = 0,
     seed: Annotated[int, _training("Source of all randomness.")] = 0,
     init_from: Annotated[
-        str | None, _training("Start from the weights of this run; a new classifier where the classes differ.", "RUN")
+        str | None,
+        _training(
+            "Start from the weights of a run, of a file of keras.applications, or keras:densenet121 (169, 201); other "
+            "classes get a new classifier.",
+            "RUN|FILE|NAME",
+        ),
     ] = None,
     continue_from: Annotated[
         str | None,
@@ -221,8 +226,8 @@ def _collect(  # noqa: PLR0917
     if init_from and config is None:
         from train import initial  # only ``--init-from`` needs it
 
-        trunk = initial.describe(Path(init_from))
-        values |= {"init_sha256": trunk.pop("init_sha256"), "trunk": trunk}
+        trunk = initial.describe(init_from)
+        values |= {name: trunk.pop(name) for name in ("init_sha256", "padding")} | {"trunk": trunk}
     if config is not None:
         return _follow(config, context, values)
     if continue_from:

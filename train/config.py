@@ -26,9 +26,15 @@ Normalize = Literal["channels", "range"]
 ClassWeights = Literal["equal", "balanced"]
 Progress = Literal["auto", "plain", "quiet"]
 Crop = Literal["auto", "shift", "resized"]
+Padding = Literal["same", "even"]
+Format = Literal["keras", "saved-model", "tflite", "stablehlo", "onnx"]
+FORMATS: tuple[Format, ...] = get_args(Format)
 
 STRONGEST: Final = 30
 """Highest magnitude of RandAugment, at which each operation is as strong as AutoAugment's strongest."""
+
+NAMED: Final = "keras:"
+"""Start of names of weights of ``keras.applications``."""
 
 
 @cache
@@ -63,6 +69,7 @@ class TrainConfig:
     model: str
     by_size: bool = False
     stem: Literal["cifar", "imagenet"]
+    padding: Padding = "same"
     layers: tuple[int, ...]
     growth: int
     bottleneck: bool
@@ -307,8 +314,13 @@ class TrainConfig:
         return origin.CENTER if self.resized else 1.0
 
     @property
+    def fetches_weights(self) -> bool:
+        """Whether the weights to start from are named, not those of a folder or file."""
+        return self.init_from.startswith(NAMED)
+
+    @property
     def needs_network(self) -> bool:
-        return not (self.data_dir or self.facts.get("embedded", False))
+        return self.fetches_weights or not (self.data_dir or self.facts.get("embedded", False))
 
     @classmethod
     def from_dict(cls, values: dict[str, Any]) -> "TrainConfig":

@@ -1,4 +1,4 @@
-"""Exports the network of a run for other programs: ``python -m train export RUN --format FORMAT``.
+"""Exports the network of a run for other programs: ``toolkit export RUN --format FORMAT``.
 
 A format is published only if its file, loaded again, gives the probabilities of the run's own network for parts of real
 photographs. All formats take images as bytes but the SavedModel, which takes encoded files and does the rest itself.
@@ -9,7 +9,7 @@ import json as json_
 import shutil
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Final, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import numpy as np
 import typer
@@ -17,15 +17,14 @@ from numpy.typing import NDArray
 
 from train import images, network
 from train.cli import run_command
-from train.config import Precision
-from train.errors import CheckError, PreflightError, UsageError
+from train.config import FORMATS, Format, Precision, require_choice
+from train.errors import CheckError, PreflightError
 from train.files import replacing_folder, write_text, writing
+from train.progress import translate
 from train.reader import Inputs
 
 if TYPE_CHECKING:
     from train.network import Network
-
-Format = Literal["keras", "saved-model", "tflite", "stablehlo", "onnx"]
 
 FILES: Final[dict[Format, str]] = {
     "keras": "model.keras",
@@ -292,15 +291,14 @@ def collect(
     json: Annotated[bool, typer.Option("--json", help="Print the result as one JSON object.")] = False,
 ) -> int:
     """Export the network of a run for other programs, and check what was written on real photographs."""
-    unknown = [name for name in formats or () if name not in FILES]
-    if unknown:
-        raise UsageError(f"unknown format: {unknown[0]!r}", why=f"known are {', '.join(FILES)}")
+    for name in formats or ():
+        require_choice("format", name, FORMATS)
     out = out or run / "export"
     found = export(run, out, [name for name in FILES if (name in formats if formats else name != "onnx")])
     if json:
-        print(json_.dumps({"folder": str(out), "differences": found}))
+        print(json_.dumps({"folder": translate(str(out)), "differences": found}))
     for name, difference in found.items() if not json else ():
-        print(f"{out / FILES[name]}  differs from the run by {difference:.1e}")
+        print(translate(f"{out / FILES[name]}  differs from the run by {difference:.1e}"))
     return 0
 
 

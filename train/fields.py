@@ -56,6 +56,7 @@ LATER: Final = {
     "init_sha256": "",
     "continue_sha256": "",
     "freeze": 0,
+    "padding": "same",
 }
 """Fields that older runs lack, with the values that these runs used. The digest leaves out fields with these values."""
 

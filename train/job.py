@@ -53,6 +53,7 @@ def run(config: TrainConfig, *, close_network: bool = False) -> dict[str, Any]:
             _close_network()
         display.begin("loading the data")
         dataset = load(config)
+        initial.fetch(config)
         if close_network and config.needs_network:
             _close_network()
         return _run(config, dataset, stop, display)
@@ -109,7 +110,7 @@ def _run(config: TrainConfig, dataset: Dataset, stop: process.StopSignal, displa
         elif start:
             taken = initial.assign(loop.state.model, start, dataset.class_names)
             loop.state.restart_averages()
-            display.say(f"starts from {config.init_from}: {taken}")
+            display.say(f"starts from {start.origin}: {taken}")
         if continued or not saved:
             display.begin("drawing samples")
             gallery.draw_samples(folder, loop.batches, loop.position.step)

@@ -38,6 +38,7 @@ def settle(config: TrainConfig, shape: Sequence[int] = (), names: Sequence[str] 
     """Fill in what the data says: shape of the images, names of the classes, and the model that follows from them."""
     if not config.own:
         return config
+    shape = (*shape[:2], 3) if shape and config.padding == "even" else shape  # Keras' networks take colour
     found: dict[str, Any] = {"image_shape": tuple(shape), "class_names": tuple(names)}
     if config.by_size and (shape[0] if shape else config.image_size) > origin.SMALL:
         found |= _resolve_model(origin.OWN["large"], {})

@@ -10,7 +10,7 @@ import keras
 import numpy as np
 from numpy.typing import NDArray
 
-from train.model.normalization import EPSILON
+from train.model import EPSILON
 
 if TYPE_CHECKING:
     from train.network import Network
@@ -31,9 +31,14 @@ def build(network: "Network") -> keras.Model:
     x = layers.Rescaling(scale, offset, name="normalize")(image)
     wide = config.stem == "imagenet"
     filters = config.list_channels()
-    x = layers.Conv2D(filters[0], 7 if wide else 3, 2 if wide else 1, "same", use_bias=False, name="stem")(x)
+    even = wide and config.padding == "even"
+    padding = "valid" if even else "same"
+    x = layers.ZeroPadding2D(3, name="stem_pad")(x) if even else x
+    x = layers.Conv2D(filters[0], 7 if wide else 3, 2 if wide else 1, padding, use_bias=False, name="stem")(x)
     if wide:
-        x = layers.MaxPooling2D(3, 2, "same", name="stem_pool")(_normalize(x, "stem_norm"))
+        x = _normalize(x, "stem_norm")
+        x = layers.ZeroPadding2D(1, name="stem_pool_pad")(x) if even else x
+        x = layers.MaxPooling2D(3, 2, padding, name="stem_pool")(x)
     for number, count in enumerate(config.layers, start=1):
         for index in range(1, count + 1):
             name, new = f"block{number}_layer{index}", x

@@ -163,7 +163,7 @@ def choose_data(run: Path, dataset: str, data_dir: str, cache_dir: str) -> Train
         # A user's own images are scaled to what the network takes.
         own = {} if dataset in read_table("datasets") else {"image_size": config.shape[0], "crop": config.crop}
         return resolve(dataset, data_dir=data_dir, cache_dir=cache_dir, **own)
-    return replace(config, data_dir=data_dir or config.data_dir, cache_dir=cache_dir)
+    return replace(config, data_dir=data_dir or config.data_dir, cache_dir=cache_dir, init_from="")
 
 
 @dataclass(frozen=True)

@@ -1,8 +1,9 @@
 """Compares fine-tuning with training from scratch on 1,000 images of CIFAR-10.
 
-    python -m benchmarks.training.transfer --data-dir DIR --out DIR
+    python -m benchmarks.training.transfer --data-dir DIR --out DIR [--steps 20]
 
-The network to start from is trained on the other 49,000 training images. All test on the 10,000 test images.
+DIR has CIFAR-10 in Hugging Face's tables. The network to start from is trained on the other 49,000 training images. All
+test on the 10,000 test images. ``--steps`` shortens each training, to see that the benchmark works.
 """
 
 import argparse
@@ -27,8 +28,10 @@ def split(source: Path, out: Path) -> tuple[Path, Path]:
     import pyarrow as pa
     import pyarrow.parquet as pq
 
-    tables = (map(pq.read_table, sorted(source.rglob(f"{name}-*.parquet"))) for name in ("train", "test"))
-    train, test = map(pa.concat_tables, tables)
+    files = {name: sorted(source.rglob(f"{name}-*.parquet")) for name in ("train", "test")}
+    if not all(files.values()):
+        raise SystemExit(f"{source} has no tables train-*.parquet and test-*.parquet")
+    train, test = (pa.concat_tables(map(pq.read_table, files[name])) for name in ("train", "test"))
     labels = train["label"].to_numpy()
     generator = np.random.default_rng(SEED)
     each = FEW // len(np.unique(labels))
@@ -56,11 +59,13 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--data-dir", type=Path, required=True)
     parser.add_argument("--out", type=Path, required=True)
+    parser.add_argument("--steps", type=int, default=0)
     options = parser.parse_args()
+    short = ("--steps", str(options.steps)) if options.steps else ()
     few, others = split(options.data_dir, options.out / "data")
-    base, found = train(others, options.out / "base", *BASE)
-    _, scratch = train(few, options.out / "scratch", *SCRATCH)
-    _, tuned = train(few, options.out / "tuned", *TUNED, "--init-from", str(base))
+    base, found = train(others, options.out / "base", *BASE, *short)
+    _, scratch = train(few, options.out / "scratch", *SCRATCH, *short)
+    _, tuned = train(few, options.out / "tuned", *TUNED, *short, "--init-from", str(base))
     rows = {"base": found, "scratch": scratch, "tuned": tuned}
     report = {
         name: {"test_accuracy": each["test_accuracy"], "seconds": each["train_seconds"]} for name, each in rows.items()

@@ -94,6 +94,21 @@ def test_an_evaluation_sees_the_data_read_only_and_writes_where_it_is_asked(run_
     assert container.describe(own, image="image").argv[2:] == ("train", "evaluate", run)
 
 
+def test_an_export_sees_the_run_read_only_and_writes_beside_the_folder_that_it_replaces(
+    run_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked = container.describe(
+        inference.plan_export(run_folder, run_folder / "export", ["tflite", "keras"]), image="image"
+    )
+    run = f"/runs/{run_folder.name}"
+    assert asked.argv[2:5] == ("train", "export", run)
+    assert asked.argv[5:] == ("--out", "/out/export", "--format", "tflite", "--format", "keras")
+    assert asked.mounts == ((str(run_folder), run, True), (str(run_folder), "/out", False))
+    assert asked.network == "none"
+    monkeypatch.setenv(progress.VARIABLE, asked.environment[progress.VARIABLE])
+    assert progress.translate("/out/export/model.tflite") == f"{run_folder}/export/model.tflite"
+
+
 def test_the_last_object_that_a_job_prints_is_its_result() -> None:
     assert inference.find_object(["text", '{"a": 1}', "[2]", ""]) == {"a": 1}
     assert inference.find_object(["text"]) == {}

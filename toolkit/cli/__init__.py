@@ -23,6 +23,7 @@ app.command("smoke", short_help="Check the TensorFlow of an image or of the host
 app.command("train", context_settings=PASS_ON, short_help="Train a DenseNet.")(run.train)
 app.command("predict", short_help="Classify images by the network of a run.")(use.predict)
 app.command("evaluate", short_help="Measure the network of a run on test images.")(use.evaluate)
+app.command("export", short_help="Write the network of a run for other programs.")(use.export)
 app.command("rehearse", context_settings=PASS_ON, short_help="The first steps of training on an emulated GPU.")(
     run.rehearse
 )

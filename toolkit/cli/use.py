@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from toolkit.cli.command import DryRun, Gpu, Session, Wheel, command
+from train.config import FORMATS, require_choice
 
 if TYPE_CHECKING:
     from toolkit.engine import Job
@@ -56,6 +57,30 @@ def evaluate(
 
     config = choose_data(run, dataset, data_dir, session.settings.data)
     _use(session, inference.plan_evaluation(run, dataset, config, out), wheel=wheel, gpu=gpu, dry_run=dry_run)
+
+
+@command("tensorflow", "python", "cuda", "cudnn", "engine", "base_image", "ca_bundle", remember=True)
+def export(
+    session: Session,
+    run: Run,
+    formats: Annotated[
+        list[str] | None,
+        typer.Option("--format", metavar="FORMAT", help=f"{', '.join(FORMATS)}; repeatable; by default all but onnx."),
+    ] = None,
+    out: Annotated[
+        Path | None, typer.Option(metavar="DIR", help="Folder to write; by default export in the run's.")
+    ] = None,
+    wheel: Wheel = None,
+    gpu: Gpu = None,
+    dry_run: DryRun = False,
+) -> None:
+    """Export the network of a run for other programs, and compare each file with it on real photographs."""
+    from toolkit import inference
+
+    for name in formats or ():
+        require_choice("format", name, FORMATS)
+    job = inference.plan_export(run, out or run / "export", formats or ())
+    _use(session, job, wheel=wheel, gpu=gpu, dry_run=dry_run)
 
 
 def _use(session: Session, job: "Job", *, wheel: str | None, gpu: bool | None, dry_run: bool) -> None:

@@ -26,19 +26,19 @@ CHUNK: Final = 1 << 20
 NETWORK_ERRORS: Final = (urllib.error.URLError, http.client.HTTPException, TimeoutError, ConnectionError)
 
 
-def fetch(url: str, sha256: str, path: Path) -> Path:
+def fetch(url: str, digest: str, path: Path) -> Path:
     """Return `path`, after a download if the file is missing; raises an IntegrityError if its digest is wrong."""
     if path.exists():
-        check(path, sha256)
+        check(path, digest)
         return path
     try:
-        state, opener = hashlib.sha256(), urllib.request.build_opener()
+        state, opener = hashlib.new("md5" if len(digest) == 32 else "sha256"), urllib.request.build_opener()
         opener.addheaders = [("User-Agent", "tensorflow-toolkit")]
         with opener.open(url, timeout=TIMEOUT_SECONDS) as response, replacing(path) as file:
             while chunk := response.read(CHUNK):
                 state.update(chunk)
                 file.write(chunk)
-            _compare(url, state.hexdigest(), sha256)
+            _compare(url, state.hexdigest(), digest)
     except NETWORK_ERRORS as error:
         raise _unreachable(url, error) from error
     return path

@@ -56,7 +56,7 @@ def load(config: TrainConfig) -> Dataset:
     held = sum(map(len, splits.values())) * int(np.prod(size)) <= BUDGET
     warnings = find_overlap(splits, source)
     for use, split in splits.items():
-        pictures = replace(split.images, size=size, center=config.center)
+        pictures = replace(split.images, size=config.shape, center=config.center)
         array = held and not (use == "train" and config.resized and config.augment)
         splits[use] = Split(pictures[:] if array else pictures, split.labels)
     return Dataset(splits["train"], splits["test"], names, source, splits.get("validation"), warnings, tuple(notes))

@@ -25,10 +25,10 @@ from typing import Any, Literal, NamedTuple, cast
 
 import tensorflow as tf
 
+from train.model import EPSILON
 from train.model.convolution import convolve, convolve_gradient
 from train.model.formulation import Formulation
 from train.model.normalization import (
-    EPSILON,
     Saved,
     Statistics,
     apply_statistics,

@@ -36,17 +36,23 @@ def list_layers(config: TrainConfig, form: Formulation) -> list[keras.layers.Lay
             "dtype": policy,
         }
         if form.native:
-            return NativeConvolution(channels, size, strides, "same", first=name == "stem", **options)
-        return keras.layers.Conv2D(channels, size, strides, "same", **options)
+            return NativeConvolution(channels, size, strides, "same", first=name == "stem", even=even, **options)
+        return keras.layers.Conv2D(channels, size, strides, "valid" if even and strides > 1 else "same", **options)
 
-    channels = config.list_channels()
+    def pad(pixels: int, name: str) -> list[keras.layers.Layer]:
+        options: dict[str, Any] = {"data_format": form.keras_format, "name": name, "dtype": policy}
+        return [keras.layers.ZeroPadding2D(pixels, **options)] if even and not form.native else []
+
+    channels, even = config.list_channels(), config.padding == "even"
     own: dict[str, Any] = {"seed": config.seed, "form": form, "dtype": policy}
     layers = [keras.layers.Permute((3, 1, 2), name="channels_first", dtype=policy)] if form.channels_first else []
     if config.stem == "imagenet":
-        layers += [convolve(channels[0], 7, "stem", strides=2)]
+        layers += [*pad(3, "stem_pad"), convolve(channels[0], 7, "stem", strides=2)]
         layers += [DenseBlock(0, 0, bottleneck=False, mode="plain", name="stem_norm", **own)]
-        layers += [ScaleRectify(pooling="maximum" if form.native else "", name="stem_scale", **own)]
-        layers += [] if form.native else [Pool("max", 3, form, "SAME", name="stem_pool", dtype=policy)]
+        layers += [ScaleRectify(pooling="maximum" if form.native else "", even=even, name="stem_scale", **own)]
+        layers += pad(1, "stem_pool_pad")  # zeros, which no map is less than after its ReLU
+        padding = "VALID" if even else "SAME"
+        layers += [] if form.native else [Pool("max", 3, form, padding, name="stem_pool", dtype=policy)]
     else:
         layers += [convolve(channels[0], 3, "stem")]
     for number, count in enumerate(config.layers, start=1):

@@ -125,9 +125,9 @@ class ScaleRectify(_Layer):
     after it; only a native kernel can do both.
     """
 
-    def __init__(self, *, pooling: operations.Pooling = "", **options: Any) -> None:
+    def __init__(self, *, pooling: operations.Pooling = "", even: bool = False, **options: Any) -> None:
         super().__init__(**options)
-        self.pooling = pooling
+        self.pooling, self.even = pooling, even
 
     def build(self, shape: tuple[int | None, ...]) -> None:
         channels = int(shape[self.form.axis] or 0)
@@ -136,7 +136,7 @@ class ScaleRectify(_Layer):
 
     def call(self, x: tf.Tensor) -> tf.Tensor:
         if self.pooling:
-            return operations.scale_rectify(x, self.gamma.value, self.beta.value, pooling=self.pooling)
+            return operations.scale_rectify(x, self.gamma.value, self.beta.value, pooling=self.pooling, even=self.even)
         return scale_rectify(x, self.gamma.value, self.beta.value, self.form)
 
     def compute_output_shape(self, shape: tuple[int | None, ...]) -> tuple[int | None, ...]:
@@ -164,9 +164,9 @@ class Pool(keras.layers.Layer):  # type: ignore[misc]  # keras has no types
 class NativeConvolution(keras.layers.Conv2D):  # type: ignore[misc]  # keras has no types
     """A native convolution without bias, stride 1 or 2; the gradient of its input is left out if it is `first`."""
 
-    def __init__(self, *arguments: Any, first: bool, **options: Any) -> None:
+    def __init__(self, *arguments: Any, first: bool, even: bool = False, **options: Any) -> None:
         super().__init__(*arguments, **options)
-        self.first = first
+        self.first, self.even = first, even
 
     def add_weight(self, *arguments: Any, **options: Any) -> keras.Variable:
         """Make a weight that keeps its own dtype: the kernels round it, and its gradient is float32."""
@@ -174,7 +174,7 @@ class NativeConvolution(keras.layers.Conv2D):  # type: ignore[misc]  # keras has
 
     def call(self, x: tf.Tensor) -> tf.Tensor:
         if self.strides == (2, 2):
-            return operations.convolve_by_two(x, self.kernel.value)
+            return operations.convolve_by_two(x, self.kernel.value, even=self.even)
         return operations.convolve(x, self.kernel.value, first=self.first)
 
 

@@ -10,15 +10,14 @@ rounding does. For long sums, the operation therefore computes the statistics of
 combined (Chan, Golub and LeVeque, "Algorithms for computing the sample variance", 1983).
 """
 
-from typing import Any, Final, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import tensorflow as tf
 
+from train.model import EPSILON
 from train.model.formulation import Formulation
 from train.native import operations
-
-EPSILON: Final = 1e-5
 
 
 class Statistics(NamedTuple):

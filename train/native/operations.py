@@ -65,12 +65,25 @@ def convolve(x: tf.Tensor, kernel: tf.Tensor, *, first: bool = False) -> tf.Tens
     return run(x, tf.convert_to_tensor(kernel))
 
 
-def convolve_by_two(x: tf.Tensor, kernel: tf.Tensor) -> tf.Tensor:
-    """Convolve images with stride 2, padded as TensorFlow's SAME; there is no gradient of x.
+def turn(x: tf.Tensor, *, even: bool) -> tuple[tf.Tensor, list[int]]:
+    """Reverse the axes that TensorFlow's SAME pads by one pixel more at the end, for `even` padding; returns them too.
+
+    With a stride of 2 the windows are then those of equal padding on both sides, whose last pixel no window reaches.
+    """
+    axes = [axis for axis in (2, 3) if even and x.shape[axis] % 2 == 0]
+    return tf.reverse(x, axes) if axes else x, axes
+
+
+def convolve_by_two(x: tf.Tensor, kernel: tf.Tensor, *, even: bool = False) -> tf.Tensor:
+    """Convolve images with stride 2, padded as TensorFlow's SAME, or alike on both sides; there is no gradient of x.
 
     Squares of 2x2 pixels become channels, so that a convolution with stride 1 and half the kernel's size does it. The
     kernel's height and width are 3, 7, 11 ...
     """
+    x, axes = turn(x, even=even)
+    if axes:
+        kernel = tf.reverse(kernel, [axis - 2 for axis in axes])
+        return tf.reverse(convolve_by_two(x, kernel), axes)
     x = tf.pad(x, [[0, 0], [0, 0], [x.shape[2] % 2, 0], [x.shape[3] % 2, 0]])
     images, channels, height, width = x.shape
     x = tf.reshape(x, [-1, channels, height // 2, 2, width // 2, 2])
@@ -85,12 +98,17 @@ def convolve_by_two(x: tf.Tensor, kernel: tf.Tensor) -> tf.Tensor:
 Pooling = Literal["", "average", "maximum"]
 
 
-def scale_rectify(x: tf.Tensor, gamma: tf.Tensor, beta: tf.Tensor, *, pooling: Pooling = "") -> tf.Tensor:
+def scale_rectify(
+    x: tf.Tensor, gamma: tf.Tensor, beta: tf.Tensor, *, pooling: Pooling = "", even: bool = False
+) -> tf.Tensor:
     """Return max(gamma x + beta, 0) by channel.
 
     `pooling` halves height and width: by the ``average`` of 2x2 pixels, without the last row or column of an odd size,
-    or by the ``maximum`` of 3x3 pixels in steps of 2, padded as TensorFlow's SAME.
+    or by the ``maximum`` of 3x3 pixels in steps of 2, padded as TensorFlow's SAME, or by `even` on both sides.
     """
+    x, axes = turn(x, even=even and pooling == "maximum")
+    if axes:
+        return tf.reverse(scale_rectify(x, gamma, beta, pooling=pooling), axes)
     forward = f"toolkit_scale_rectify_{pooling}".rstrip("_")
 
     @tf.custom_gradient  # type: ignore[untyped-decorator]

@@ -24,7 +24,7 @@ NOT_RUN = {
 }
 """Starts of commands that are not run here, each with the reason."""
 
-DRY = {"evaluate", "up", "build-wheel", "smoke", "train", "rehearse", "reproduce", "clean"}
+DRY = {"evaluate", "export", "up", "build-wheel", "smoke", "train", "rehearse", "reproduce", "clean"}
 """Commands that run with --dry-run. Doctor runs with --offline, because tests use no network."""
 
 STANDINS = {
@@ -66,6 +66,8 @@ def folder(trained: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     shutil.make_archive(str(folder / "my-photos"), "zip", folder / "my-photos")
     (folder / "bazel/usr/local/bin/bazel").write_text("#!/bin/sh\n")
     (folder / "secrets.bazelrc").write_text("")
+    names = " ".join(f"conv{block}_block{count}_1_conv" for block, count in enumerate((6, 12, 48, 32), start=2))
+    (folder / "densenet201_weights_tf_dim_ordering_tf_kernels_notop.h5").write_text(names)
     (folder / "photos").mkdir()
     for name in ("photo.jpg", "photos/first.jpg"):
         Image.new("RGB", (40, 30), "teal").save(folder / name)

@@ -98,17 +98,39 @@ def test_large_shapes(name: str, shape: tuple[int, int, int, int, int]) -> None:
 
 @settings(max_examples=25)
 @given(n=st.integers(1, 3), h=st.integers(1, 20), w=st.integers(1, 20), size=st.sampled_from([3, 7]))
-def test_a_convolution_with_stride_2(n: int, h: int, w: int, size: int) -> None:
+@pytest.mark.parametrize("even", [False, True])
+def test_a_convolution_with_stride_2(n: int, h: int, w: int, size: int, even: bool) -> None:
     x, kernel = draw([(n, 3, h, w), (size, size, 3, 5)])
-    found = differentiate(lambda kernel: operations.convolve_by_two(x, kernel), [kernel])
+    found = differentiate(lambda kernel: operations.convolve_by_two(x, kernel, even=even), [kernel])
     upstream = draw([found[0].shape], seed=1)[0].astype(np.float64).transpose(0, 2, 3, 1)
     exact, kernel = x.astype(np.float64).transpose(0, 2, 3, 1), tf.constant(kernel, tf.float64)
     with tf.GradientTape() as tape:
         tape.watch(kernel)
-        y = tf.nn.conv2d(exact, kernel, 2, "SAME")
+        y = tf.nn.conv2d(*((pad(exact, size // 2), kernel, 2, "VALID") if even else (exact, kernel, 2, "SAME")))
     gradient = tape.gradient(y, kernel, tf.constant(upstream))
     assert measure_terms(found[0], y.numpy().transpose(0, 3, 1, 2)) < BOUND
     assert measure_terms(found[1], gradient.numpy()) < BOUND
+
+
+def pad(x: Any, pixels: int) -> tf.Tensor:
+    return tf.pad(x, [[0, 0], [pixels] * 2, [pixels] * 2, [0, 0]])
+
+
+@settings(max_examples=25)
+@given(n=st.integers(1, 3), c=st.integers(1, 9), h=st.integers(1, 12), w=st.integers(1, 12))
+def test_a_maximum_with_even_padding(n: int, c: int, h: int, w: int) -> None:
+    inputs = draw([(n, c, h, w), (c,), (c,)])
+    found = differentiate(functools.partial(operations.scale_rectify, pooling="maximum", even=True), inputs)
+    exact = [tf.constant(value, tf.float64) for value in (inputs[0].transpose(0, 2, 3, 1), *inputs[1:])]
+    upstream = draw([found[0].shape], seed=1)[0].astype(np.float64).transpose(0, 2, 3, 1)
+    with tf.GradientTape() as tape:
+        tape.watch(exact)
+        y = tf.nn.max_pool2d(pad(tf.nn.relu(exact[0] * exact[1] + exact[2]), 1), 3, 2, "VALID")
+    dx, *others = tape.gradient(y, exact, tf.constant(upstream))
+    expected = [y.numpy().transpose(0, 3, 1, 2), dx.numpy().transpose(0, 3, 1, 2), *(each.numpy() for each in others)]
+    for each, value in zip(found, expected, strict=True):
+        assert each.shape == value.shape
+        assert measure_terms(each, value) < BOUND
 
 
 @settings(max_examples=25)
