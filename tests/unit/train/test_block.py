@@ -25,7 +25,7 @@ def test_modes_agree(mode: Mode, bottleneck: bool, rate: float, dtype: str) -> N
 
 @pytest.mark.parametrize("dtype", ["float64", slow("float32")])
 @pytest.mark.parametrize("jit", [False, True])
-@pytest.mark.parametrize("mode", ["plain", "recompute", "shared"])
+@pytest.mark.parametrize("mode", [slow("plain"), slow("recompute"), "shared"])
 def test_modes_agree_compiled(mode: Mode, jit: bool, dtype: str) -> None:
     x, layers = make_input(dtype), make_layers(count=2 if jit else 3, dtype=dtype)  # XLA takes seconds for each layer
     expected = run(x, layers, "plain", rate=0.2)
