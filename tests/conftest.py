@@ -47,6 +47,27 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
     return ByFile(config, log)
 
 
+class _Failures:
+    """Names each failure at once: a run of an hour that is cut short has then said what failed."""
+
+    def __init__(self, terminal: Any) -> None:
+        self._terminal = terminal
+
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        if report.failed:
+            lines = report.longreprtext.strip().splitlines()
+            reason = next((line for line in lines if line.startswith("E ")), lines[-1] if lines else "")
+            self._terminal.ensure_newline()
+            self._terminal.write_line(f"{report.when} of {report.nodeid} failed: {reason[:500]}")
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_configure(config: pytest.Config) -> None:
+    terminal = config.pluginmanager.get_plugin("terminalreporter")
+    if terminal:  # not in the worker processes
+        config.pluginmanager.register(_Failures(terminal))
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     available = {"engine": _engine_answers, "rehearse": lambda: bool(os.environ.get("TOOLKIT_CUDA_PYTHON"))}
     for name, (required, reason) in NEEDS.items():
