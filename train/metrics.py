@@ -134,7 +134,7 @@ def add_picture(folder: Path, name: str, picture: Any, step: int) -> None:
         for old in (folder / "tb").glob(f"*.{name}"):
             old.unlink()
         board = tf.summary.create_file_writer(str(folder / "tb"), filename_suffix=f".{name}")
-        with board.as_default(step=step):
+        with tf.device("CPU:0"), board.as_default(step=step):
             tf.summary.image(name, picture[None])
         board.close()
 
