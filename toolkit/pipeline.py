@@ -145,7 +145,8 @@ def choose_spec(settings: Settings) -> EnvironmentSpec:
         raise UnsupportedError(
             f"no locked set holds {_name_set(settings.tensorflow, settings.cuda, settings.cudnn)} "
             f"for Python {settings.python}",
-            why="locked: " + "; ".join(_name_set(item.tensorflow, item.cuda, item.cudnn) for item in table.published),
+            why="locked: "
+            + "; ".join(dict.fromkeys(_name_set(item.tensorflow, item.cuda, item.cudnn) for item in table.published)),
             remedy=f"`toolkit lock {flags}` makes it, or choose one of these",
         )
     return EnvironmentSpec(

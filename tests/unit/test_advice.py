@@ -84,6 +84,21 @@ def test_the_driver_is_held_against_the_cuda_of_the_command(driver: str, said: s
 
 
 @pytest.mark.parametrize(
+    ("capability", "driver", "said"),
+    [
+        ("12.0", "550.54", "driver 550.54 is too old for compute capability 12.0, which needs 570.26"),
+        ("12.0", "570.86.10", "minor-version compatibility"),
+        ("12.1", "570.124.06", "too old for compute capability 12.1"),
+        ("8.9", "550.54", "minor-version compatibility"),
+    ],
+)
+def test_no_driver_is_called_enough_for_a_card_that_is_newer(capability: str, driver: str, said: str) -> None:
+    found = ask(capability, driver)
+    assert said in found.driver_says
+    assert found.remedy
+
+
+@pytest.mark.parametrize(
     ("name", "capability"),
     [
         ("RTX 5090", "12.0"),

@@ -56,7 +56,7 @@ def advise(table: Table, device: Device, settings: Settings) -> Advice:
     runtime = _find_runtime(table, asked, settings.tensorflow if named else "") if published == "native" else None
     nearest = rules.suggest(table, asked)
     cuda = runtime.cuda if runtime else nearest.cuda if nearest else ""
-    driver = compare_driver(device.driver, cuda) if device.driver and cuda else None
+    driver = compare_driver(device.driver, cuda, device.capability) if device.driver and cuda else None
     return Advice(
         card=device.name,
         capability=device.capability,
@@ -84,7 +84,7 @@ def check_gpu(settings: Settings) -> Iterator[Finding]:
         summary = f"{device.name}, compute capability {device.capability}, driver {device.driver}"
         yield Finding(id=f"gpu-{index}", state="ok", evidence=summary)
         if settings.cuda and index == 0:
-            yield compare_driver(device.driver, settings.cuda)
+            yield compare_driver(device.driver, settings.cuda, device.capability)
         found = advise(load_table(), device, settings)
         yield Finding(
             id=f"wheel-{index}",

@@ -112,9 +112,19 @@ def read_devices() -> list[Device]:
     return [Device(name=line[0], capability=line[1], driver=line[2]) for line in lines if len(line) == 3]
 
 
-def compare_driver(driver: str, cuda: str) -> Finding:
+def compare_driver(driver: str, cuda: str, capability: str = "") -> Finding:
+    """Check that a driver runs a CUDA release and, where it is given, knows a card of that capability."""
     row = load_table().cuda_rows.get(cuda)
     facts = {"driver": driver, "cuda": cuda}
+    first = _find_first_driver(capability)
+    if first and numbers.parse(driver) < numbers.parse(first):
+        return Finding(
+            id="driver",
+            state="fail",
+            evidence=f"driver {driver} is too old for compute capability {capability}, which needs {first}",
+            remedy=f"install a driver of the {first.partition('.')[0]} branch or a newer one",
+            facts=facts,
+        )
     if row is None or not row.driver_min:
         return Finding(
             id="driver",
@@ -138,6 +148,13 @@ def compare_driver(driver: str, cuda: str) -> Finding:
         remedy=f"install a driver of the {row.driver.partition('.')[0]} branch, or ask for an older CUDA",
         facts=facts,
     )
+
+
+def _find_first_driver(capability: str) -> str:
+    """Return the driver of the first CUDA release that knows a capability; empty for those that every release knows."""
+    rows = load_table().cuda_rows.values()
+    known = [capability in row.capabilities for row in rows]
+    return "" if not any(known) or known[0] else list(rows)[known.index(True)].driver
 
 
 JOB_BYTES = 2 << 30
