@@ -1,12 +1,15 @@
 import contextlib
+import json
 import os
+import re
 import shutil
 import subprocess
 import sys
 import time
 import uuid
+from collections.abc import Collection, Iterator
 from pathlib import Path
-from typing import IO
+from typing import IO, Any
 
 from tests.integration.docker import stages
 from tests.integration.docker.test_wheel import edit, find_process
@@ -37,6 +40,16 @@ class Place:
         variables = self.variables | {"PYTHONPATH": str(self.root)}
         return subprocess.run(argv, cwd=self.folder, env=variables, capture_output=True, text=True, check=False)
 
+    @contextlib.contextmanager
+    def image(self, *arguments: str) -> Iterator[dict[str, Any]]:
+        """Build an image and yield what the command says of it. Remove it, and what BuildKit kept of it, at the end."""
+        before, name = list_layers(), f"toolkit/test:{uuid.uuid4().hex[:8]}"
+        done = self.toolkit("build-image", *arguments, "--tag", name, "--json")
+        assert done.returncode == 0, done.stderr
+        yield json.loads(done.stdout)
+        subprocess.run(["docker", "image", "rm", name], capture_output=True, check=True)
+        forget_large_layers(before)
+
     @property
     def results(self) -> list[str]:
         return sorted(path.name for path in (self.folder / "dist").glob("*"))
@@ -55,3 +68,27 @@ class Place:
         edit(folder / "build_wheel.py", "\nmain()\n", "\ntime.sleep(600)\nmain()\n")
         (folder / "build_wheel.py").rename(folder / name)
         return f"tensorflow/tools/pip_package/{name}".encode()
+
+
+def list_layers() -> dict[str, tuple[str, bool]]:
+    """List what BuildKit keeps of steps: for each layer the one below it, and whether it has a gigabyte."""
+    argv = ["docker", "buildx", "du", "--verbose", "--filter", "type=regular"]
+    said = subprocess.run(argv, capture_output=True, text=True, check=True).stdout
+    entries = (dict(re.findall(r"^(\w+):\s+(\S+)", "ID:" + entry, re.MULTILINE)) for entry in said.split("ID:")[1:])
+    return {entry["ID"]: (entry.get("Parent", ""), entry["Size"].endswith("GB")) for entry in entries}
+
+
+def forget_large_layers(before: Collection[str]) -> None:
+    """Remove the new layers with gigabytes. BuildKit removes none on which another stands, so these go first."""
+    layers = {name: layer for name, layer in list_layers().items() if name not in before}
+
+    def forget(name: str) -> None:
+        for above, (below, _) in layers.items():
+            if below == name:
+                forget(above)
+        argv = ["docker", "buildx", "prune", "--all", "--force", "--filter", f"id={name}"]
+        subprocess.run(argv, capture_output=True, check=True)
+
+    for name, (_, large) in layers.items():
+        if large:
+            forget(name)

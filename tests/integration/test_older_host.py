@@ -1,4 +1,4 @@
-"""Debian 12 as the base image. Debian's Bazel does not run there, so no wheel is built here."""
+"""Debian 12 as the base image: its compilers, a stand-in wheel that they built, and an image of the published one."""
 
 import json
 import subprocess
@@ -9,10 +9,13 @@ from pathlib import Path
 import pytest
 
 from tests.integration.docker import stages
+from tests.integration.place import Place
+from tests.integration.test_smoke_images import INSIDE
 from tests.unit.train.native.test_runs import WEIGHTS
 from tests.unit.train.runs import ARGUMENTS
 from toolkit import versions
 from toolkit.smoke import runner
+from toolkit.versions import numbers
 
 pytestmark = [pytest.mark.engine, pytest.mark.slow, pytest.mark.timeout(1200)]
 
@@ -42,6 +45,26 @@ def test_its_compilers_are_proven(tmp_path: Path, clang: str) -> None:
     assert found["clang"].startswith(f"{clang}.")
     assert found["libstdcxx"].startswith(f"{ROW.gcc}.")
     assert found["glibc"] == ROW.glibc
+
+
+@pytest.mark.usefixtures("bazel")
+def test_a_wheel_of_its_compilers_needs_no_newer_c_library(tmp_path: Path) -> None:
+    """Check the wheel on the base image itself, by the check of smoke that runs before TensorFlow is imported."""
+    done = Place(tmp_path).build("--base-image", BASE, "--json")
+    assert done.returncode == 0, done.stderr
+    folder = tmp_path / json.loads(done.stdout)["folder"]
+    built = json.loads((folder / "toolchain.json").read_text())["versions"]
+    assert (built["clang"].partition(".")[0], built["glibc"]) == (ROW.clang[0], ROW.glibc)
+    mounts = ("--volume", f"{folder}:/wheel:ro", "--volume", f"{INSIDE}:/inside:ro", "--env", "PYTHONPATH=/tmp/site")
+    command = "python3 -m pip install -q --no-index --no-deps --target /tmp/site /wheel/*.whl"
+    command += " && python3 /inside --json --only libraries.system"
+    argv = ["docker", "run", "--rm", "--network=none", *mounts, BASE, "sh", "-c", command]
+    checked = subprocess.run(argv, capture_output=True, text=True, check=False)
+    assert checked.returncode == 0, checked.stdout + checked.stderr
+    (found,) = (check for check in runner.parse(checked.stdout).checks if check.id == "libraries.system")
+    told = found.facts["evidence"]
+    assert told["here"]["GLIBC"] == ROW.glibc
+    assert numbers.parse(told["needed"]["GLIBC"]) <= numbers.parse(ROW.glibc)
 
 
 def test_its_image_passes_the_checks_and_trains_to_the_same_weights(tmp_path: Path) -> None:

@@ -17,6 +17,7 @@ from typing import Any
 from train.cores import count_cores  # mounted beside this package
 from wheelbuild import arguments, bazel, journal, machine, redaction, request, result, service
 from wheelbuild.journal import Journal
+from wheelbuild.trust import compose_store
 
 BUILD = Path("/build")
 CACHE = Path("/var/cache/bazel")
@@ -42,13 +43,11 @@ def prepare_environment() -> dict[str, str]:
 
 
 def prepare_trust() -> Path | None:
-    """Turn the secret ``ca`` into a store that Bazel's Java reads; it needs Java's own attribute, ``-jdktrust``."""
     bundle = SECRETS / "ca"
     if not bundle.is_file():
         return None
-    store = PRIVATE / "trust.p12"
-    export = ["openssl", "pkcs12", "-export", "-nokeys", "-jdktrust", "anyExtendedKeyUsage", "-passout", "pass:toolkit"]
-    subprocess.run([*export, "-in", str(bundle), "-out", str(store)], check=True)
+    store = PRIVATE / "trust.jks"
+    store.write_bytes(compose_store(bundle.read_text(encoding="utf-8")))
     return store
 
 

@@ -7,6 +7,7 @@ Bazel takes the last value of a flag, and a ``--config`` stands for its flags at
 from pathlib import Path
 
 from wheelbuild.request import Request
+from wheelbuild.trust import PASSWORD
 
 TARGET = "//tensorflow/tools/pip_package:wheel"
 
@@ -16,7 +17,7 @@ def compose_startup(*, cache: Path, logging: Path, credentials: Path | None, tru
 
     ``command.log``, ``java.log`` and heap dumps, which would hold the values of rc files, are switched off.
     ``logging``: properties for Java's logging. ``cache``: the cache mount; the output base must outlive the container
-    (tensorflow#39560). ``credentials``: rc file of the user. ``trust``: PKCS #12 store of authorities.
+    (tensorflow#39560). ``credentials``: rc file of the user. ``trust``: store of authorities, as Java reads it.
     """
     options = [
         f"--output_user_root={cache / 'root'}",
@@ -29,7 +30,7 @@ def compose_startup(*, cache: Path, logging: Path, credentials: Path | None, tru
     if trust:
         options += [
             f"--host_jvm_args=-Djavax.net.ssl.trustStore={trust}",
-            "--host_jvm_args=-Djavax.net.ssl.trustStorePassword=toolkit",
+            f"--host_jvm_args=-Djavax.net.ssl.trustStorePassword={PASSWORD}",
         ]
     return options
 

@@ -1,0 +1,65 @@
+"""Images of the run-time sets with CUDA that are shipped, from the published wheels, checked without a GPU.
+
+An image has 5 to 7 GB and takes minutes, so only that of the founding set is built by default. `TOOLKIT_CUDA_SETS=all`
+builds each, one after the other, or those whose names it lists. Each is removed again, with what BuildKit kept of it.
+"""
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.integration.place import Place
+from tests.integration.test_other_sets import train_once
+from tests.integration.test_smoke_images import failures, require_breaks_named, smoke
+from toolkit import versions
+
+pytestmark = [pytest.mark.engine, pytest.mark.slow, pytest.mark.timeout(1800)]
+
+TABLE = versions.load_table()
+SETS = [item for item in TABLE.published if item.cuda]
+WANTED = os.environ.get("TOOLKIT_CUDA_SETS", "cuda-12.6.1")
+NEEDS_GPU = {f"device.{name}" for name in ("driver", "visible", "capability", "operation", "memory")}
+
+
+@pytest.fixture(scope="module", params=SETS, ids=lambda item: item.requirements)
+def item(request: pytest.FixtureRequest) -> versions.Locked:
+    found: versions.Locked = request.param
+    if WANTED != "all" and found.requirements not in WANTED.split(","):
+        pytest.skip("TOOLKIT_CUDA_SETS=all builds this image too")
+    return found
+
+
+@pytest.fixture(scope="module")
+def image(item: versions.Locked, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    asked = ("--tensorflow", item.tensorflow, "--cuda", item.cuda, "--cudnn", item.cudnn)
+    with Place(tmp_path_factory.mktemp("cuda")).image(*asked) as made:
+        print(f"{item.requirements}: {made['bytes']} bytes")
+        yield made["image"]
+
+
+def test_the_image_holds_what_was_asked_for(item: versions.Locked, image: str) -> None:
+    asked = ("--expect-version", item.tensorflow, "--expect-cuda", item.cuda, "--expect-cudnn", item.cudnn)
+    code, found = smoke(image, *asked, "--expect-capability", "7.5")
+    assert (code, found.verdict) == (0, "pass"), failures(found)
+    assert {check.id for check in found.checks if check.state == "skipped"} == NEEDS_GPU
+    evidence = {check.id: check.facts["evidence"] for check in found.checks}
+    cuda, cudnn = ([int(part) for part in version.split(".")] for version in (item.cuda, item.cudnn))
+    told = evidence["libraries.versions"]
+    assert told["cudaRuntimeGetVersion"] == cuda[0] * 1000 + cuda[1] * 10
+    assert told["cudnnGetVersion"] == cudnn[0] * 10000 + cudnn[1] * 100 + cudnn[2]
+    assert evidence["libraries.reachable"]["missing"] == {}
+    assert evidence["compiler.ptxas"]["version"] == TABLE.cuda_rows[item.cuda].components["cuda-nvcc"]
+    assert evidence["compiler.ptxas"]["assembled_for"] == "sm_75"
+    assert "lines of PTX for compute_75" in evidence["compiler.libdevice"]["linked"]
+
+
+def test_the_image_trains_on_the_processor(image: str) -> None:
+    assert "test accuracy" in train_once(image)
+
+
+def test_every_break_in_the_image_is_named(item: versions.Locked, image: str, tmp_path: Path) -> None:
+    if item != SETS[0]:
+        pytest.skip("the faults are those of the founding set")
+    require_breaks_named(image, tmp_path)
