@@ -86,8 +86,9 @@ def build_mini(
 
 
 def upgrade(mini: Path, version: str) -> None:
-    file = mini / "tensorflow/tf_version.bzl"
-    file.write_text(file.read_text().replace('TF_VERSION = "2.19.0"', f'TF_VERSION = "{version}"'))
+    for name in ("tf_version.bzl", "__init__.py"):
+        file = mini / "tensorflow" / name
+        file.write_text(file.read_text().replace('= "2.19.0"', f'= "{version}"'))
     (mini / ".bazelversion").write_text("7.4.1\n")
     if version.startswith("2.20."):
         pins = mini / "tensorflow/workspace0.bzl"
