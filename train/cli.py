@@ -372,7 +372,7 @@ def find_result(config: TrainConfig) -> dict[str, Any] | None:
 def _describe(config: TrainConfig, manifest: dict[str, Any]) -> str:
     result = manifest["result"]
     return (
-        f"{config.dataset} by {config.model}: test accuracy {result['test_accuracy']:.2%}, "
+        f"{config.dataset} by {manifest['config']['model']}: test accuracy {result['test_accuracy']:.2%}, "
         f"{result['epochs']} epochs, {result['steps']} steps in {result['train_seconds']:.0f} s\n"
         f"{config.run_dir / 'curves.png'}"
     )

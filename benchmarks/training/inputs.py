@@ -88,6 +88,7 @@ def distorted(folder: str) -> Iterator[object]:
             min_object_covered=0.0,
             area_range=(0.08, 1.0),
             aspect_ratio_range=(3 / 4, 4 / 3),
+            use_image_if_no_bounding_boxes=True,
         )
         window = tf.concat([begin[:2], size[:2]], 0)
         image = tf.image.resize(tf.image.decode_and_crop_jpeg(content, window, channels=3), (SIZE, SIZE))
