@@ -13,7 +13,7 @@ from train.cli import main, parse
 from train.errors import DataError, IntegrityError, UsageError
 
 SHORT = ("--epochs", "1", "--schedule", "constant", "--ema", "0.5")
-LONG = ("--epochs", "3", "--schedule", "constant", "--ema", "0.5")
+LONG = ("--epochs", "2", "--schedule", "constant", "--ema", "0.5")
 
 
 @pytest.fixture(scope="module")
@@ -22,37 +22,40 @@ def short(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def go_on(source: Path, *options: str) -> tuple[str, ...]:
-    return ("--continue", str(source), "--epochs", "3", *options)
+    return ("--continue", str(source), "--epochs", "2", *options)
 
 
-def test_a_constant_rate_gives_the_weights_of_an_unbroken_run(short: Path, tmp_path: Path) -> None:
-    unbroken, folder = runs.make(tmp_path / "unbroken", *LONG), runs.make(tmp_path, *go_on(short))
-    manifest = runs.read_manifest(tmp_path, *go_on(short))
-    assert manifest["weights_sha256"] == runs.read_digest(tmp_path / "unbroken", *LONG)
-    assert runs.read_lines(folder) == runs.read_lines(unbroken), "the records of both runs together"
-    assert (manifest["continued_after"], manifest["resumed_after"]) == (runs.STEPS, [])
-    assert {finding.state for finding in verify_own(reader.read_record(folder))} == {"ok"}
-    assert f"the run that it goes on from | {runs.STEPS} steps" in (folder / "README.md").read_text(encoding="utf-8")
+@pytest.fixture(scope="module")
+def longer(short: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return runs.make(tmp_path_factory.mktemp("longer"), *go_on(short, "--checkpoint-every", "2"))
 
 
-def test_it_resumes_to_the_bit_without_the_first_run(short: Path, tmp_path: Path) -> None:
-    source = tmp_path / "runs" / short.name
-    shutil.copytree(short, source)
-    folder = runs.make(tmp_path, *go_on(source))
-    expected = runs.read_digest(tmp_path, *go_on(source))
+def test_a_constant_rate_gives_the_weights_of_an_unbroken_run(longer: Path, tmp_path: Path) -> None:
+    unbroken, record = runs.make(tmp_path, *LONG), reader.read_record(longer)
+    assert record.value["weights_sha256"] == runs.read_digest(tmp_path, *LONG)
+    assert runs.read_lines(longer) == runs.read_lines(unbroken), "the records of both runs together"
+    assert (record.value["continued_after"], record.resumed) == (runs.STEPS, ())
+    assert {finding.state for finding in verify_own(record)} == {"ok"}
+    assert f"the run that it goes on from | {runs.STEPS} steps" in (longer / "README.md").read_text(encoding="utf-8")
+
+
+@pytest.mark.usefixtures("no_drawing")
+def test_it_resumes_to_the_bit_without_the_first_run(longer: Path, tmp_path: Path) -> None:
+    folder = tmp_path / longer.name
+    shutil.copytree(longer, folder)
+    change_config(folder, "continue_from: /", "continue_from: /gone/")
     (folder / "manifest.json").unlink()
-    for path in (folder / "checkpoints").glob(f"step-{3 * runs.STEPS:08}.*"):
+    for path in (folder / "checkpoints").glob(f"step-{2 * runs.STEPS:08}.*"):
         path.unlink()
-    shutil.rmtree(source)
     assert main(["--config", str(folder / "config.yaml")]) == 0
-    manifest = json.loads((folder / "manifest.json").read_text(encoding="utf-8"))
-    assert (manifest["resumed_after"], manifest["continued_after"]) == ([2 * runs.STEPS], runs.STEPS)
-    assert manifest["weights_sha256"] == expected
+    before, after = reader.read_record(longer).value, reader.read_record(folder).value
+    assert (after["resumed_after"], after["continued_after"]) == ([2 * runs.STEPS - 2], runs.STEPS)
+    assert after["weights_sha256"] == before["weights_sha256"]
 
 
 def test_the_schedule_is_that_of_the_new_length(short: Path) -> None:
     config = parse(["digits", *go_on(short, "--schedule", "cosine", "--learning-rate", "0.1")])
-    assert (config.schedule, config.learning_rate, config.epochs, config.ema) == ("cosine", 0.1, 3, 0.5)
+    assert (config.schedule, config.learning_rate, config.epochs, config.ema) == ("cosine", 0.1, 2, 0.5)
     assert parse(["--continue", str(short), "--steps", "12"]).steps == 12
     assert config.digest != parse(["digits", *go_on(short)]).digest != parse(["digits", *LONG]).digest
 

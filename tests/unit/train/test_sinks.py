@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from tests.tiers import slow
 from tests.unit.train import runs
 from toolkit import training
 from train import sinks
@@ -68,7 +69,7 @@ def test_a_sink_gets_every_record_and_changes_nothing(
     assert notebook.ends == [True]
 
 
-@pytest.mark.parametrize("when", ["open", "log", "keep", "end"])
+@pytest.mark.parametrize("when", ["open", slow("log"), "keep", "end"])
 def test_a_sink_that_fails_costs_one_warning(
     expected: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], when: str
 ) -> None:
