@@ -95,6 +95,10 @@ def reproduce(
     data_dir: Annotated[
         str, typer.Option(metavar="DIR", help="Where the local copy of the data is now, for a run that read one.")
     ] = "",
+    source: Annotated[
+        str,
+        typer.Option(metavar="PATH", help="Where the run or file is now that it began with or went on from."),
+    ] = "",
     wheel: Wheel = None,
     gpu: Gpu = None,
     keep: Annotated[bool, typer.Option("--keep", help="Keep the second run although it is equal.")] = False,
@@ -117,7 +121,7 @@ def reproduce(
 
     console = session.console
     request = pipeline.Request(settings=session.settings, wheel=wheel, gpu=gpu, dry_run=dry_run)
-    repeated = reproduction.resolve(run, request, data_dir=data_dir, console=console)
+    repeated = reproduction.resolve(run, request, data_dir=data_dir, source=source, console=console)
     record = repeated.record
     if not dry_run:
         console.heading("run", shlex.join(["toolkit", "train", *repeated.arguments]))

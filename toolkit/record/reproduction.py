@@ -5,7 +5,7 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Final, NamedTuple
 
 from toolkit import digest, files, pipeline, plan, project, training
 from toolkit.console import Console
@@ -28,7 +28,7 @@ from toolkit.record.comparison import Comparison
 from toolkit.record.wheel import flatten
 from toolkit.settings import Settings
 from train import reader
-from train.config import TrainConfig
+from train.config import NAMED, TrainConfig
 from train.errors import DataError
 from train.fields import OPEN
 from train.reader import RunRecord
@@ -58,12 +58,16 @@ class Outcome:
     kept: Path | None = None  # folder of the second run; None if it was removed
 
 
-def resolve(target: Path, request: pipeline.Request, *, data_dir: str, console: Console) -> Reproduction:
-    """Read a run's manifest and decide how to repeat it. ``data_dir``: the local copy of its data.
+def resolve(
+    target: Path, request: pipeline.Request, *, data_dir: str, source: str = "", console: Console
+) -> Reproduction:
+    """Read a run's manifest and decide how to repeat it.
+
+    ``data_dir`` is the local copy of its data, ``source`` the run or file whose weights it began with.
 
     Raises IntegrityError: there is no manifest of a run; CheckError: it is not finished, or its folder or environment
     does not match its record; PreflightError: it was made in more than one environment; UnsupportedError: this clone
-    cannot repeat it; UsageError: its local copy of the data is not known here.
+    cannot repeat it; UsageError: it is not known where one of these two is now.
     """
     folder = target.parent if target.name == FILE else target
     if run.is_unfinished(folder):
@@ -78,7 +82,7 @@ def resolve(target: Path, request: pipeline.Request, *, data_dir: str, console: 
         remedy=f"a run that does not match its record cannot be reproduced; for details: toolkit verify {folder}",
     )
     _require_one_environment(record)
-    arguments = (*_choose_arguments(record), *_find_data(record, data_dir))
+    arguments = (*_choose_arguments(record), *_find_places(record, data_dir, source))
     resolved = _choose_environment(record.parent, request, console)
     # A job with CUDA packages uses every GPU that it sees, so give GPUs only if the first run had such packages.
     cuda = any(name.startswith("nvidia-") for name in record.value.get("software", {}))
@@ -118,18 +122,42 @@ def _require_one_environment(record: RunRecord) -> None:
         )
 
 
-def _find_data(record: RunRecord, given: str) -> list[str]:
-    recorded = str(record.config.get("data_dir") or "")
+class _Place(NamedTuple):
+    """A folder or file that a run read, and the options that say where it is now."""
+
+    field: str  # of the configuration
+    what: str
+    option: str  # of `toolkit reproduce`
+    passed: str  # the option of the training job
+
+
+DATA: Final = _Place("data_dir", "a local copy of its data", "--data-dir", "--data-dir")
+SOURCES: Final = (
+    _Place("init_from", "the weights that it began with", "--source", "--init-from"),
+    _Place("continue_from", "the run that it went on from", "--source", "--continue"),
+)
+
+
+def _find_places(record: RunRecord, data_dir: str, source: str) -> list[str]:
+    arguments = _find(record, DATA, data_dir)
+    for place in SOURCES:
+        if not str(record.config.get(place.field) or "").startswith(NAMED):  # else the job fetches it by its digest
+            arguments += _find(record, place, source if record.config.get(place.field) else "")
+    return arguments
+
+
+def _find(record: RunRecord, place: _Place, given: str) -> list[str]:
+    recorded = str(record.config.get(place.field) or "")
     # A path recorded in a container is not a path of this machine.
     usable = recorded and record.parent.get("kind") != "image" and Path(recorded).exists()
     if recorded and not given and not usable:
         raise UsageError(
-            "the run read a local copy of its data, and it is not known where that is now",
+            f"the run read {place.what}, and it is not known where that is now",
             why=f"the job read it from {recorded}",
-            remedy="give it with --data-dir; the digest of what is read must be the recorded one",
+            remedy=f"give it with {place.option}; the digest of what is read must be the recorded one",
         )
     found = given or (recorded if usable else "")
-    return ["--data-dir", found] if found else []
+    return [place.passed, found] if found else []
 
 
 def _choose_environment(link: Mapping[str, Any], request: pipeline.Request, console: Console) -> pipeline.Resolved:

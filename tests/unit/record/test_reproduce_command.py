@@ -184,6 +184,10 @@ def read_elsewhere(run: Path) -> None:
     maker.change_json(run / "manifest.json", lambda value: value["config"].update(data_dir="/nowhere"))
 
 
+def begin_elsewhere(run: Path) -> None:
+    maker.change_json(run / "manifest.json", lambda value: value["config"].update(init_from="/init"))
+
+
 def upgrade_environment(run: Path) -> None:
     folder = maker.plan_environment(run.parent.parent / "state").folder
     maker.change_json(folder / "pip-report.json", lambda value: value["install"][0]["metadata"].update(version="0"))
@@ -201,6 +205,7 @@ def use_image(run: Path) -> None:
         (break_record, 7, "weights: "),
         (remove, 8, "no readable manifest of a run"),
         (read_elsewhere, 2, "--data-dir"),
+        (begin_elsewhere, 2, "--source"),
         (upgrade_environment, 7, "packages: "),
         (use_image, 5, "no container engine answers"),
     ],
@@ -230,6 +235,15 @@ def test_a_dry_run_prints_the_question_and_the_job(toolkit: Run, run: Path) -> N
     assert job[job.index("--config") + 1] == str(run / "config.yaml")
     assert job[job.index("--out") + 1] == str(run.parent / f"{run.name}-again-1")
     assert names(run) == before
+
+
+def test_the_job_gets_what_the_run_began_with(toolkit: Run, run: Path, tmp_path: Path) -> None:
+    begin_elsewhere(run)
+    done = toolkit("reproduce", str(run), "--dry-run", "--source", str(tmp_path))
+    assert done.returncode == 0, done.stderr
+    for line in done.stdout.splitlines():
+        words = shlex.split(line)
+        assert words[words.index("--init-from") + 1] == str(tmp_path)
 
 
 def test_an_interrupt_leaves_nothing_and_says_that_nothing_goes_on(
