@@ -32,7 +32,6 @@ STANDINS = {
     "IMAGE…": "photo.jpg",
     "TARGET": "dist/NAME",
     "RUN": "runs/NAME",
-    "dist/4aed4ca4f6b1": "dist/NAME",
 }
 ARGUMENTS = {"train": ["digits"], "rehearse": ["digits"], "verify": ["dist/NAME"], "reproduce": ["runs/NAME"]}
 """Arguments that prose leaves out when it names a command."""
