@@ -21,10 +21,11 @@ NOT_RUN = {
     "toolkit verify dist/NAME --rebuild": ENGINE,
     "toolkit build-wheel --cuda 12.6.1 --cudnn 9.5.0 --base-image": "this folder's lock is of the default base image",
     "toolkit matrix --prove": "it needs a container engine",
+    "toolkit matrix --refresh": "it asks the package index; tests/unit/refresh runs it",
 }
 """Starts of commands that are not run here, each with the reason."""
 
-DRY = {"evaluate", "export", "up", "build-wheel", "smoke", "train", "rehearse", "reproduce", "clean"}
+DRY = {"predict", "evaluate", "export", "up", "build-wheel", "smoke", "train", "rehearse", "reproduce", "clean"}
 """Commands that run with --dry-run. Doctor runs with --offline, because tests use no network."""
 
 STANDINS = {
