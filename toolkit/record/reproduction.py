@@ -140,9 +140,12 @@ SOURCES: Final = (
 
 def _find_places(record: RunRecord, data_dir: str, source: str) -> list[str]:
     arguments = _find(record, DATA, data_dir)
-    for place in SOURCES:
-        if not str(record.config.get(place.field) or "").startswith(NAMED):  # else the job fetches it by its digest
-            arguments += _find(record, place, source if record.config.get(place.field) else "")
+    begun = [place for place in SOURCES if record.config.get(place.field)]
+    if source and not begun:
+        raise UsageError("the run began with no weights of another run or file", remedy="leave out --source")
+    for place in begun:
+        if not str(record.config[place.field]).startswith(NAMED):  # else the job fetches it by its digest
+            arguments += _find(record, place, source)
     return arguments
 
 

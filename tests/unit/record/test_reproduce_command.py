@@ -246,6 +246,11 @@ def test_the_job_gets_what_the_run_began_with(toolkit: Run, run: Path, tmp_path:
         assert words[words.index("--init-from") + 1] == str(tmp_path)
 
 
+def test_a_source_is_refused_where_the_run_had_none(toolkit: Run, run: Path, tmp_path: Path) -> None:
+    done = toolkit("reproduce", str(run), "--dry-run", "--source", str(tmp_path))
+    assert (done.returncode, "leave out --source" in done.stderr) == (2, True)
+
+
 def test_an_interrupt_leaves_nothing_and_says_that_nothing_goes_on(
     run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
