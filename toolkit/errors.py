@@ -64,6 +64,11 @@ class DataError(ToolkitError):
     meaning = "data set missing, unreadable or corrupt"
 
 
+class WorkerError(ToolkitError):
+    exit_code = 10
+    meaning = "a worker of a training run was lost, or did not come"
+
+
 class InterruptionError(ToolkitError):
     exit_code = 130
     meaning = "interrupted"

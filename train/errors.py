@@ -52,6 +52,12 @@ class DataError(TrainError):
     exit_code = 9
 
 
+class WorkerError(TrainError):
+    """A worker of this run was lost, or did not come in time."""
+
+    exit_code = 10
+
+
 class InterruptionError(TrainError):
     exit_code = 130
 
