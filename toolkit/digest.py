@@ -60,13 +60,13 @@ def digest_bytes(data: bytes) -> str:
 def digest_file(path: Path) -> str:
     before = path.stat()
     if not _active or before.st_size < _LARGE:
-        return _read(path)
+        return read_file(path)
     memory, name = _active[-1], f"file:{path.resolve()}"
     identity = _identify(before)
     known = memory.known.get(name)
     if isinstance(known, dict) and known.get("identity") == identity and _is_digest(known.get("digest")):
         return str(known["digest"])
-    found = _read(path)
+    found = read_file(path)
     # A file that was changed a moment ago may change again without a new time stamp.
     if _identify(path.stat()) == identity and time.time_ns() - before.st_mtime_ns > _CLOCK_NS:
         memory.known[name] = {"identity": identity, "digest": found}
@@ -110,7 +110,8 @@ def shorten(digest: str) -> str:
     return digest.removeprefix("sha256:")[:SHORT]
 
 
-def _read(path: Path) -> str:
+def read_file(path: Path) -> str:
+    """Return the digest of the bytes that a file has now, whatever is cached."""
     with path.open("rb") as stream:
         return "sha256:" + hashlib.file_digest(stream, "sha256").hexdigest()
 

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from toolkit import files
+from toolkit import files, signing
 
 SCHEMA = 1
 FILE = "manifest.json"
@@ -31,6 +31,7 @@ class Manifest:
 
 
 def write(folder: Path, manifest: Manifest) -> None:
+    signing.discard(folder)
     files.write_json(folder / FILE, manifest.describe())
 
 

@@ -32,6 +32,10 @@ app.command("advise", short_help="Which TensorFlow runs on a card: published, or
 app.command("matrix", short_help="What works with what, and the sources.")(pins.matrix)
 app.command("lock", short_help="Freeze every pin of the chain, or check them.")(pins.lock)
 app.command("verify", short_help="Check a wheel, an image or a run, and the chain behind it.")(record.verify)
+app.command("sign", short_help="Sign a wheel, an image, a smoke report or a run.")(record.sign)
+keys = typer.Typer(no_args_is_help=True, help="Keys for signatures.", rich_markup_mode=None)
+keys.command("new", short_help="Make a key pair.")(record.make_key)
+app.add_typer(keys, name="key")
 app.command("reproduce", short_help="Run a finished run again, and compare.")(record.reproduce)
 app.command("clean", short_help="Remove what the toolkit made.")(machine.clean)
 

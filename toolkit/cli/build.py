@@ -11,10 +11,13 @@ from toolkit.cli.command import (
     DryRun,
     Jobs,
     Session,
+    Sign,
     Snapshot,
     Source,
     Wheel,
     command,
+    load_key,
+    sign,
 )
 
 
@@ -40,6 +43,7 @@ def build_wheel(
     cache: Annotated[str, typer.Option(metavar="NAME", help="Name of the build caches.")] = "tensorflow",
     apt_snapshot: Snapshot = "",
     out: Annotated[Path, typer.Option(metavar="DIR", help="Folder of finished wheels.")] = Path("dist"),
+    sign_: Sign = "",
     dry_run: DryRun = False,
 ) -> None:
     """Build a TensorFlow wheel. What cannot work is refused at once; an up-to-date wheel is not built again."""
@@ -48,7 +52,7 @@ def build_wheel(
     from toolkit.wheel.plan import BuildOptions
     from toolkit.wheel.request import WheelRequest
 
-    console, settings = session.console, session.settings
+    console, settings, key = session.console, session.settings, load_key(sign_)
     request = WheelRequest(
         capabilities=compute_capability or (),
         apt_snapshot=apt_snapshot,
@@ -72,6 +76,7 @@ def build_wheel(
     if not run([task], console, dry_run=dry_run):
         return
     plan, built = planned.plan, task.result
+    sign(session, key, (built.folder, not built.reused))
     folder, spec, ran = project.shorten(built.folder), plan.lock.spec, built.record.facts["bazel"]
     console.result(
         {
@@ -99,18 +104,20 @@ def build_image(
     tag: Annotated[
         str, typer.Option(metavar="NAME", help="Name of the image; by default one made from its plan.")
     ] = "",
+    sign_: Sign = "",
     dry_run: DryRun = False,
 ) -> None:
     """Build an image with the training job and TensorFlow, from a wheel or from the published set."""
     from toolkit import manifest, pipeline
     from toolkit.plan import run
 
-    console = session.console
+    console, key = session.console, load_key(sign_)
     request = pipeline.Request(settings=session.settings, wheel=wheel, target=target, tag=tag, dry_run=dry_run)
     prepared = pipeline.environment_task(pipeline.resolve(request, console), console)
     if not run([prepared], console, dry_run=dry_run):
         return
     environment = prepared.result
+    sign(session, key, (environment.folder, not environment.reused))
     record = manifest.read(environment.folder)
     size = record.facts["bytes"] if record else 0
     console.result(

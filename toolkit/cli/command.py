@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
@@ -14,6 +14,9 @@ from toolkit.console import Console
 from toolkit.errors import InterruptionError, JobError, ToolkitError
 from toolkit.settings import Settings, resolve
 from train.errors import TrainError
+
+if TYPE_CHECKING:
+    from securesystemslib.signer import CryptoSigner
 
 SETTINGS = {
     "tensorflow": Annotated[str | None, typer.Option(metavar="X.Y.Z", help="Version of TensorFlow.")],
@@ -55,6 +58,10 @@ CpuTarget = Annotated[
 ]
 Jobs = Annotated[int, typer.Option(min=0, help="Parallel actions of Bazel; 0: by cores and memory.")]
 Snapshot = Annotated[str, typer.Option(metavar="DAY", help="Day of Debian's archive: 20261121T000000Z.")]
+Sign = Annotated[
+    str,
+    typer.Option("--sign", metavar="KEY", help="Sign what it makes: the file of a private key, or env:NAME."),
+]
 Bazelrc = Annotated[str, typer.Option(metavar="FILE", help="Credentials of a remote cache or executor; in no layer.")]
 
 
@@ -103,6 +110,22 @@ def _resolve(console: Console, flags: Mapping[str, str | None]) -> Settings:
     for name, item in settings.describe().items():
         console.detail(f"{name} = {item['value'] or '(none)'}  [{item['from']}]")
     return settings
+
+
+def sign(session: Session, key: "CryptoSigner | None", *made: tuple[Path, bool]) -> None:
+    """Sign what a command made: folders and smoke reports, each with whether it is new."""
+    from toolkit import record
+    from toolkit.record import attestation
+
+    for target, fresh in made if key else ():
+        done = attestation.sign(record.find(str(target)), Path(session.settings.state), key, fresh=fresh)
+        session.console.heading("sign", done)
+
+
+def load_key(text: str) -> "CryptoSigner | None":
+    from toolkit import signing
+
+    return signing.load_signer(text) if text else None
 
 
 def _remembering(settings: Settings) -> AbstractContextManager[None]:

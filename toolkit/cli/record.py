@@ -7,6 +7,7 @@ from toolkit.cli.command import Bazelrc, DryRun, Gpu, Session, Wheel, command
 
 REMEDIES = {
     "wheel": "build the wheel again",
+    "smoke": "`toolkit smoke` writes it again",
     "environment": "remove its folder; the next command makes it again",
     "image": "`toolkit build-image` makes it again",
     "run": "`toolkit reproduce` runs it again; a copy of the folder may still be whole",
@@ -20,12 +21,19 @@ def verify(
         str,
         typer.Argument(
             help="A wheel's folder (dist/NAME), a run's (runs/NAME), an environment's or image's below the state "
-            "folder, or an image as NAME:TAG."
+            "folder, a smoke report in it, or an image as NAME:TAG."
         ),
     ],
     strict: Annotated[
         bool, typer.Option("--strict", help="Fail too where a link of the chain is not on this machine.")
     ] = False,
+    trust: Annotated[
+        list[Path] | None,
+        typer.Option(
+            metavar="PUBKEY|POLICY",
+            help="A public key, or a policy of who may sign what: require signatures; repeatable.",
+        ),
+    ] = None,
     rebuild: Annotated[
         bool, typer.Option("--rebuild", help="Build a wheel again without any cache, and explain each difference.")
     ] = False,
@@ -43,7 +51,8 @@ def verify(
 
     Each finding is ok, fail, or absent: a link of the chain is not on this machine and cannot be checked. Exit code 0:
     nothing failed, and with --strict nothing is absent either; 7: a finding failed; 8: the record itself is missing or
-    damaged. Nothing is signed: whoever can write a folder can write a record that fits it.
+    damaged, or with --trust a signature is. Without --trust no signature is checked: whoever can write a folder can
+    write a record that fits it.
 
     Results of a Bazel cache or executor are taken as they are: whoever can write there is trusted. For a wheel, the
     line `trust` says how many results came from where. --rebuild uses none of them, and ends with 7 if a file differs
@@ -54,29 +63,38 @@ def verify(
 
     from toolkit import findings as findings_
     from toolkit import record as records
+    from toolkit import signing
     from toolkit.errors import UsageError
+    from toolkit.record import attestation, wheel
     from toolkit.record import rebuild as rebuilds
-    from toolkit.record import wheel
 
     console, settings = session.console, session.settings
+    policy = signing.read_policy(trust or ())
     found = records.find(target)
     accepted = next((rung for rung in rebuilds.RUNGS[1:] if rung == accept), None)
     if accepted is None:
         raise UsageError(f"--accept: there is no rung {accept}", remedy="one of R1, R2, R3")
     if rebuild and found.kind != "wheel":
         raise UsageError("--rebuild is for a wheel", remedy="`toolkit reproduce` runs a run again")
-    findings = records.verify(found, Path(settings.state))
+    signatures = attestation.check_chain(found, Path(settings.state), policy) if policy else []
+    # What is forged is not read any further.
+    sound = all(item.state == "ok" for item in signatures)
+    findings = [*signatures, *(records.verify(found, Path(settings.state)) if sound else ())]
     console.say(findings_.render(findings).rstrip())
     value: dict[str, object] = {"kind": found.kind, "findings": [item.as_dict() for item in findings]}
     value |= {"image": found.reference} if found.reference else {"folder": str(found.folder)}
-    if found.kind == "wheel" and found.folder:
+    if found.kind == "wheel" and sound:
         record = wheel.read_record(found.folder)
         console.heading("trust", wheel.describe_trust(record))
         counts = ("executed", "cached_by", "reused", "remote")
         value["trust"] = {name: record.facts["bazel"].get(name) for name in counts}
-    text = f"{found.reference or found.folder}: {findings_.summarize(findings)}"
+    if not policy and not found.reference:
+        value["signature"] = signing.describe(found.place)
+        console.heading("signature", signing.describe(found.place))
+    text = f"{found.reference or found.place}: {findings_.summarize(findings)}"
     if not rebuild:
         console.result(value, text)
+    attestation.require(signatures)
     findings_.require(findings, remedy=REMEDIES[found.kind], strict=strict)
     if rebuild:
         comparison = rebuilds.rebuild(found.folder, settings, bazelrc=bazelrc, console=console)
@@ -144,3 +162,39 @@ def reproduce(
             why=reproduction.describe_difference(record, outcome),
             remedy=f"compare the curves: python -m train.compare {record.folder} {outcome.kept}",
         )
+
+
+@command()
+def sign(
+    session: Session,
+    target: Annotated[str, typer.Argument(help="What `toolkit verify` takes.")],
+    key: Annotated[str, typer.Option("--key", metavar="KEY", help="The file of a private key, or env:NAME.")],
+    replace: Annotated[
+        bool, typer.Option("--replace", help="Replace the signatures of what was there before.")
+    ] = False,
+) -> None:
+    """Verify a wheel, environment, image, smoke report or run, and sign it if it holds.
+
+    The envelope attestation.dsse.json lies beside it. Further keys add their signatures to it. What has changed since
+    it was signed is refused.
+    """
+    from toolkit import record, signing
+    from toolkit.record import attestation
+
+    signer = signing.load_signer(key)
+    found = record.find(target)
+    done = attestation.sign(found, Path(session.settings.state), signer, replace=replace)
+    session.console.result({"key": signer.public_key.keyid, "done": done}, done)
+
+
+@command()
+def make_key(
+    session: Session,
+    file: Annotated[Path, typer.Argument(help="File of the private key; the public one is FILE.pub.")],
+) -> None:
+    """Make an ed25519 key pair. The private key is not encrypted, and only its owner can read it."""
+    from toolkit import signing
+
+    made = signing.make_key(file)
+    public = f"{file}.pub"
+    session.console.result({"key": made, "private": str(file), "public": public}, f"{public}  key {made[:8]}")

@@ -1,4 +1,5 @@
 from dataclasses import replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
@@ -13,9 +14,12 @@ from toolkit.cli.command import (
     Jobs,
     JUnit,
     Session,
+    Sign,
     Source,
     Wheel,
     command,
+    load_key,
+    sign,
 )
 
 if TYPE_CHECKING:
@@ -47,6 +51,7 @@ def up(
     cpu_target: CpuTarget = "avx",
     jobs: Jobs = 0,
     gpu: Gpu = None,
+    sign_: Sign = "",
     dry_run: DryRun = False,
 ) -> None:
     """Run the whole chain: wheel, image or environment, smoke checks, training, report.
@@ -63,7 +68,7 @@ def up(
     start = monotonic()
     console, settings = session.console, session.settings
     arguments = [dataset, *context.args]
-    config = training.read_arguments(arguments, settings)
+    config, key = training.read_arguments(arguments, settings), load_key(sign_)
     if from_source and wheel:
         raise UsageError("--from-source and --wheel exclude each other", remedy="leave one of them out")
     request = pipeline.Request(settings=settings, wheel=wheel, gpu=gpu, dry_run=dry_run)
@@ -96,7 +101,11 @@ def up(
     trained = pipeline.train_task(resolved, prepared, arguments, config, console)
     if not run([prepared, checked, trained], console, dry_run=dry_run):
         return
-    environment, seconds = prepared.result, monotonic() - start
+    environment = prepared.result
+    built_wheel = [(Path(str(request.wheel)), False)] if from_source else []
+    sign(session, key, *built_wheel, (environment.folder, not environment.reused))
+    sign(session, key, (checked.result.place, False), (config.run_dir, False))
+    seconds = monotonic() - start
     value = {
         "settings": settings.describe(),
         "engine": {"name": resolved.engine.name, "why": resolved.why},
@@ -145,6 +154,7 @@ def smoke(
     skip: Skip = None,
     wheel: Wheel = None,
     junit: JUnit = None,
+    sign_: Sign = "",
     dry_run: DryRun = False,
 ) -> None:
     """Check that the TensorFlow in an image is the one asked for, is complete, and computes correctly."""
@@ -155,6 +165,7 @@ def smoke(
     from toolkit.smoke.inside.check import Ask
 
     console, settings = session.console, session.settings
+    key = load_key(sign_)
     # In a named image, the version is checked only if the user named one.
     said = image is None or settings.sources["tensorflow"] != "default"
     ask = Ask(
@@ -169,6 +180,12 @@ def smoke(
         runner.require_known(ask.skip)
     if image is not None and (wheel or settings.engine == "host"):
         raise UsageError("--image names what is checked: it goes with neither --wheel nor --engine host")
+    if image is not None and key:
+        raise UsageError(
+            "--sign is for a report of what the toolkit made",
+            why="a report is signed together with the record of its image, and --image may name any image",
+            remedy="name the versions instead of the image",
+        )
     request = pipeline.Request(settings=settings, wheel=wheel, dry_run=dry_run)
     resolved = pipeline.resolve(request, console) if image is None else pipeline.resolve_image(request, image)
     prepared = pipeline.environment_task(resolved, console)
@@ -178,6 +195,7 @@ def smoke(
     report = checked.result
     if junit:
         runner.write_junit(report, junit)
+    sign(session, key, (prepared.result.folder, not prepared.result.reused), (report.place, True))
     console.result(report.to_json(), runner.render(report).rstrip())
     report.require_pass()
 
@@ -189,6 +207,7 @@ def train(
     dataset: Dataset,
     wheel: Wheel = None,
     gpu: Gpu = None,
+    sign_: Sign = "",
     dry_run: DryRun = False,
 ) -> None:
     """Train a DenseNet. Options that are not listed here go to the job itself: see `python -m train --help`."""
@@ -197,12 +216,13 @@ def train(
 
     console, settings = session.console, session.settings
     arguments = [dataset, *context.args]
-    config = training.read_arguments(arguments, settings)
+    config, key = training.read_arguments(arguments, settings), load_key(sign_)
     request = pipeline.Request(settings=settings, wheel=wheel, gpu=gpu, dry_run=dry_run)
     resolved = pipeline.resolve(request, console)
     prepared = pipeline.environment_task(resolved, console)
     trained = pipeline.train_task(resolved, prepared, arguments, config, console)
     if run([prepared, trained], console, dry_run=dry_run):
+        sign(session, key, (prepared.result.folder, not prepared.result.reused), (config.run_dir, False))
         console.result(trained.result, training.describe(config, trained.result))
 
 

@@ -2,18 +2,17 @@
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
 
 from toolkit import files
 from toolkit.errors import IntegrityError, UsageError
 from toolkit.findings import Finding
 from toolkit.manifest import FILE
 from toolkit.record import environment, run, wheel
+from toolkit.signing import Kind
+from toolkit.smoke import runner
 from train import reader
 
-Kind = Literal["wheel", "environment", "image", "run"]
-
-_REMEDY = "give a folder of dist, of runs or of the state folder, or an image as NAME:TAG"
+_REMEDY = "give a folder of dist, of runs or of the state folder, a report of it, or an image as NAME:TAG"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -21,6 +20,12 @@ class Target:
     kind: Kind  # what it is
     folder: Path  # the folder of its record; the current folder for an image that is given by reference
     reference: str = ""  # name or id of an image, or empty
+    report: str = ""  # name of a report of smoke checks in the folder, or empty
+
+    @property
+    def place(self) -> Path:
+        """What is signed: the folder, or the report."""
+        return self.folder / self.report
 
 
 def find(text: str) -> Target:
@@ -30,6 +35,8 @@ def find(text: str) -> Target:
         if ":" in text or "@" in text:
             return Target(kind="image", folder=Path(), reference=text)
         raise UsageError(f"there is no {text}", remedy=_REMEDY)
+    if path.is_file() and path.name.startswith(runner.REPORT) and path.suffix == ".json":
+        return Target(kind="smoke", folder=path.parent, report=path.name)
     folder = path.parent if path.suffix == ".whl" or path.name == FILE else path
     value = files.read_json(folder / FILE)
     kind = value.get("kind") if isinstance(value, dict) else None
@@ -53,6 +60,8 @@ def verify(target: Target, state: Path) -> list[Finding]:
             return wheel.verify(target.folder)
         case "environment":
             return environment.verify(target.folder)
+        case "smoke":
+            return environment.verify_report(target.place)
         case "image" if target.reference:
             return environment.verify_image(target.reference, state)
         case "image":

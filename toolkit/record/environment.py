@@ -15,9 +15,22 @@ from toolkit import digest, files, manifest, naming
 from toolkit.engine import host
 from toolkit.engine.client import InspectedImage, inspect
 from toolkit.errors import EngineError, IntegrityError
-from toolkit.findings import Finding, absent, check
+from toolkit.findings import Finding, absent, check, prefix
 from toolkit.manifest import Manifest
 from toolkit.record.wheel import verify_origin
+from toolkit.smoke import runner
+
+
+def verify_report(path: Path) -> list[Finding]:
+    """Verify a report of smoke checks and its environment or image. Raises CheckError: the report is not valid."""
+    report = runner.from_json(files.read_json(path))
+    findings = [check("report", report.verdict == "pass", report.summary)]
+    record = manifest.read(path.parent)
+    if record is None:
+        return [*findings, absent("parent", f"{path.parent} has no manifest of what was checked")]
+    found = verify_image_record(path.parent) if record.kind == "image" else verify(path.parent)
+    return [*findings, *prefix(record.kind, found)]
+
 
 BROUGHT = frozenset({"pip", "setuptools"})
 """Packages that ``python -m venv`` installs itself."""
@@ -132,6 +145,12 @@ def find_image_record(identity: str, state: Path) -> Path | None:
         if record and record.kind == "image" and record.digest == identity:
             return path.parent
     return None
+
+
+def locate_image(reference: str, state: Path) -> Path | None:
+    """Return the folder of the record of an image, given by name. Raises EngineError: no engine answers."""
+    found = inspect(reference)
+    return find_image_record(found.id, state) if found else None
 
 
 def verify_image(reference: str, state: Path) -> list[Finding]:

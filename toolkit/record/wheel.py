@@ -27,6 +27,7 @@ def verify(path: Path) -> list[Finding]:
         _check_audit(record, wheel),
         _check_provenance(path, wheel, found.digest),
         _check_bill(path, found.digest),
+        _check_lock_of(record),
     ]
 
 
@@ -47,6 +48,11 @@ def describe_trust(record: Manifest) -> str:
     if ran.get("cached") or ran.get("reused") or ran.get("remote"):
         return f"{said}: those who can write these caches, or run the executor, are trusted; --rebuild checks them"
     return f"{said}: only the machine that built it is trusted"
+
+
+def _check_lock_of(record: Manifest) -> Finding:
+    found, named = digest.digest_value(record.facts["lock"]), (record.parent or {}).get("digest")
+    return check("lock", found == named, found if found == named else f"{found} in the manifest, which names {named}")
 
 
 def _check_wheel(record: Manifest, found: inspection.Inspection) -> Iterator[Finding]:

@@ -5,12 +5,12 @@ import re
 import subprocess
 import sys
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, Final, Literal
 from xml.etree import ElementTree as ET
 
-from toolkit import digest, files, findings
+from toolkit import digest, files, findings, signing
 from toolkit.console import Console, StatusLine
 from toolkit.engine import Engine, Environment, Job, Mount
 from toolkit.errors import CheckError, UsageError
@@ -26,6 +26,9 @@ DEADLINE_SECONDS = 1800
 
 SCHEMA: Final = 1
 
+REPORT: Final = "smoke-"
+"""Start of the name of a report, in the folder of its environment."""
+
 _STATES: Final[Mapping[str, State]] = {"pass": "ok", "fail": "fail", "skip": "skipped"}
 """State of a finding by the result of a check."""
 
@@ -40,6 +43,7 @@ class Report:
     # in the order in which they ran; the facts of each hold the check's ``evidence`` and ``timeout``
     checks: tuple[Finding, ...]
     verdict: Literal["pass", "fail"]  # ``pass`` unless a check failed
+    place: Path = Path()  # the file that keeps it
 
     @property
     def failures(self) -> tuple[Finding, ...]:
@@ -245,15 +249,17 @@ def run(engine: Engine, environment: Environment, ask: Ask, console: Console) ->
             why="the checks are a Python program, and run by the Python whose TensorFlow they check",
             remedy="give an image that holds TensorFlow",
         )
-    report = parse("\n".join(lines))
+    report = replace(parse("\n".join(lines)), place=_path(environment, ask))
+    signing.discard(_path(environment, ask))
     files.write_json(_path(environment, ask), report.to_json())
     return report
 
 
 def recall(environment: Environment, ask: Ask) -> Report | None:
     """Return the saved report for the same checks, environment and expectation, if its verdict is ``pass``."""
-    value = files.read_json(_path(environment, ask))
-    report = from_json(value) if value is not None else None
+    path = _path(environment, ask)
+    value = files.read_json(path)
+    report = replace(from_json(value), place=path) if value is not None else None
     return report if report and report.verdict == "pass" else None
 
 
@@ -265,7 +271,7 @@ def _leave_out(patterns: Sequence[str]) -> list[str]:
 def _path(environment: Environment, ask: Ask) -> Path:
     # With the checks that are left out, so that a report without them is never reused for a run with them.
     key = digest.digest_value([environment.digest, digest.digest_paths(INSIDE, [INSIDE]), asdict(ask)])
-    return environment.folder / f"smoke-{digest.shorten(key)}.json"
+    return environment.folder / f"{REPORT}{digest.shorten(key)}.json"
 
 
 def _read_progress(line: str) -> str:

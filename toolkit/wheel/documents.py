@@ -1,7 +1,8 @@
 """Makes a wheel's provenance and its bill of materials in CycloneDX 1.6.
 
-The provenance (https://slsa.dev/spec/v1.0/provenance) is an unsigned in-toto statement, so it does not prove its author
-(https://github.com/in-toto/attestation; its package is not used, because it needs protobuf).
+The provenance (https://slsa.dev/spec/v1.0/provenance) is an in-toto statement about the wheel alone
+(https://github.com/in-toto/attestation; its package is not used, because it needs protobuf). What `--sign` signs has
+the same predicate and every file of the folder.
 """
 
 import uuid

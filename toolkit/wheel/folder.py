@@ -5,6 +5,7 @@ from pathlib import Path
 
 from toolkit import digest, files
 from toolkit.errors import BuildError, IntegrityError
+from toolkit.signing import ENVELOPE
 
 SUMS = "SHA256SUMS"
 _LINE = re.compile(r"([0-9a-f]{64}) [ *]([^/\0]+)")
@@ -84,7 +85,9 @@ def _read_sums(folder: Path) -> dict[str, str]:
 
 
 def _digest_files(folder: Path) -> dict[str, str]:
-    return {path.name: digest.digest_file(path) for path in folder.iterdir() if _is_plain(path) and path.name != SUMS}
+    # Whoever signs adds the envelope later.
+    listed = (path for path in folder.iterdir() if _is_plain(path) and path.name not in {SUMS, ENVELOPE})
+    return {path.name: digest.digest_file(path) for path in listed}
 
 
 def _is_plain(path: Path) -> bool:

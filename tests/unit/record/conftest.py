@@ -3,7 +3,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.unit.record import maker
+from tests.unit.record import maker, signed
 
 
 @pytest.fixture(scope="session")
@@ -22,3 +22,13 @@ def run(trained: Path, tmp_path: Path) -> Path:
 def state(tmp_path: Path) -> Path:
     maker.make_environment(tmp_path / "state")
     return tmp_path / "state"
+
+
+@pytest.fixture(scope="session")
+def signed_once(trained: Path, tmp_path_factory: pytest.TempPathFactory) -> signed.World:
+    return signed.make(tmp_path_factory.mktemp("signed"), trained)
+
+
+@pytest.fixture
+def world(signed_once: signed.World, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> signed.World:
+    return signed.copy(signed_once, tmp_path / "world", monkeypatch)

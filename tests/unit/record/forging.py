@@ -1,0 +1,201 @@
+"""Ways to forge a link of a signed chain. Each makes a function that changes a `World`."""
+
+import json
+import os
+import shutil
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from tests.unit.record import maker
+from tests.unit.record.signed import (
+    CHECK,
+    IDENTITY,
+    OTHER,
+    STATE,
+    TAG,
+    World,
+    change_envelope,
+    flip,
+    read_payload,
+)
+from tests.unit.wheel.test_publication import PLAN, RAN_AT, TABLE, finish_build
+from toolkit import manifest, signing
+from toolkit.record import attestation, find
+from toolkit.wheel import documents, folder, publication
+
+ZERO = "sha256:" + "0" * 64
+Forge = Callable[[World], object]
+
+
+def change(kind: str, edit: Callable[[dict[str, Any]], object], name: str = manifest.FILE) -> Forge:
+    return lambda world: maker.change_json(getattr(world, kind) / name, edit)
+
+
+def fit(forge: Forge) -> Forge:
+    """Make the sums and the manifest fit a forged wheel folder, as a careful forger does."""
+
+    def both(world: World) -> None:
+        forge(world)
+        folder.write_sums(world.wheel)
+
+    return both
+
+
+def flip_in(kind: str, name: str) -> Forge:
+    return lambda world: flip(next(getattr(world, kind).glob(name)))
+
+
+def envelope(kind: str, edit: Callable[[dict[str, Any]], object]) -> Forge:
+    return lambda world: change_envelope(getattr(world, kind), edit)
+
+
+def write_envelope(content: bytes) -> Forge:
+    return lambda world: signing.locate(world.wheel).write_bytes(content)
+
+
+def rewrite(edit: Callable[[bytes], bytes]) -> Forge:
+    def forge(world: World) -> None:
+        path = signing.locate(world.wheel)
+        path.write_bytes(edit(path.read_bytes()))
+
+    return forge
+
+
+def strip(kind: str) -> Forge:
+    return lambda world: signing.discard(getattr(world, kind))
+
+
+def sign_by(kind: str, who: str) -> Forge:
+    return lambda world: world.sign(getattr(world, kind), who)
+
+
+def restate(edit: Callable[[dict[str, Any]], object]) -> Forge:
+    """Sign another statement about the wheel by the trusted key."""
+
+    def forge(world: World) -> None:
+        value = read_payload(world.wheel)
+        edit(value)
+        world.sign_bytes(world.wheel, json.dumps(value).encode())
+
+    return forge
+
+
+def restate_text(edit: Callable[[str], str]) -> Forge:
+    def forge(world: World) -> None:
+        world.sign_bytes(world.wheel, edit(json.dumps(read_payload(world.wheel))).encode())
+
+    return forge
+
+
+def claim_key(world: World) -> None:
+    world.sign(world.wheel, "stranger")
+    name = world.signers["builder"].public_key.keyid
+    change_envelope(world.wheel, lambda value: value["signatures"][0].update(keyid=name))
+
+
+def swap_signatures(world: World) -> None:
+    other = json.loads(signing.locate(world.image).read_text())["signatures"]
+    change_envelope(world.wheel, lambda value: value.update(signatures=other))
+
+
+def replay(world: World) -> Path:
+    """Publish the same wheel once more, one hour before, and sign it."""
+    older = world.root / "older"
+    ran = replace(RAN_AT, started=RAN_AT.started - 3600)
+    publication.publish(finish_build(world.root / "again"), older, PLAN, TABLE, ran)
+    world.sign(older, "builder")
+    return older
+
+
+def replay_envelope(world: World) -> None:
+    shutil.copy(signing.locate(replay(world)), signing.locate(world.wheel))
+
+
+def replay_provenance(world: World) -> None:
+    shutil.copy(replay(world) / documents.PROVENANCE, world.wheel)
+
+
+def name_other_wheel(world: World) -> None:
+    statement = attestation.describe(find(str(world.wheel)), STATE)
+    other = {**statement.subjects, world.archive.name: ZERO}
+    world.sign(world.wheel, "builder", replace(statement, subjects=other))
+
+
+def edit_lock(world: World) -> None:
+    change("wheel", lambda value: value["facts"]["lock"]["pins"].update({"bazel-sha256": "0" * 64}))(world)
+    folder.write_sums(world.wheel)
+
+
+def link_out(kind: str, name: str) -> Forge:
+    def forge(world: World) -> None:
+        path = getattr(world, kind) / name
+        outside = path.rename(world.root / "outside")
+        path.symlink_to(outside)
+
+    return forge
+
+
+def link_hard(world: World) -> None:
+    other = world.root / "other.log"
+    other.write_text("INFO: Build completed\n")
+    (world.wheel / "build.log").unlink()
+    os.link(other, world.wheel / "build.log")
+
+
+def copy_report(world: World) -> None:
+    """Put the report of one environment beside an image."""
+    for path in (world.report, signing.locate(world.report)):
+        shutil.copy(path, world.image)
+
+
+def turn_report(world: World) -> None:
+    failed = {**CHECK, "result": "fail"}
+    maker.change_json(world.report, lambda value: value.update(checks=[failed], verdict="fail"))
+    world.sign(world.report, "checker")
+    maker.change_json(world.report, lambda value: value.update(checks=[CHECK], verdict="pass"))
+
+
+def change_package(world: World, *, record: bool) -> None:
+    packages = next(world.environment.glob("venv/lib/*/site-packages"))
+    (packages / "tensorflow.py").write_text("import os\n")
+    if record:
+        path = packages / "tensorflow_cpu-2.19.0.dist-info" / "RECORD"
+        path.write_text(path.read_text().partition("\n")[2])
+
+
+def move_tag(world: World) -> None:
+    world.images[TAG] = replace(world.images.pop(IDENTITY), id=OTHER)
+
+
+def relabel(world: World) -> None:
+    world.images[IDENTITY] = replace(world.images[IDENTITY], labels={})
+
+
+def change_step(world: World) -> None:
+    """Change the loss of one step, which no other record repeats."""
+    path = world.run / "metrics.jsonl"
+    lines = path.read_text().splitlines()
+    index = next(index for index, line in enumerate(lines) if json.loads(line)["kind"] == "step")
+    lines[index] = json.dumps({**json.loads(lines[index]), "loss": 0.001})
+    path.write_text("\n".join(lines) + "\n")
+
+
+def take_weights(world: World) -> None:
+    """Take the checkpoint of another run, and say so in the manifest."""
+    maker.change_checkpoint(world.run, lambda facts, content: facts["position"].update(note="other"))
+    change("run", lambda value: value.update(weights_sha256="0" * 64))(world)
+
+
+def add_checkpoint(world: World) -> None:
+    for path in (world.run / "checkpoints").glob("step-*"):
+        shutil.copy(path, path.with_name(f"step-00000099{path.suffix}"))
+
+
+def sign_wheel_badly(world: World) -> None:
+    world.sign(world.wheel, "stranger")
+
+
+def sign_report_badly(world: World) -> None:
+    world.sign(world.report, "stranger")

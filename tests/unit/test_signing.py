@@ -1,0 +1,165 @@
+"""Keys, policies, and what must never be seen of a private key."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import yaml
+
+from tests.command import Run
+from tests.unit.wheel.test_publication import finish_build, publish
+from toolkit import signing
+from toolkit.errors import IntegrityError, PreflightError, UsageError
+from toolkit.signing import Statement
+
+STATEMENT = Statement(kind="run", subjects={"x": "sha256:" + "0" * 64}, predicate_type="x", predicate={})
+
+
+@pytest.fixture
+def key(tmp_path: Path) -> Path:
+    signing.make_key(tmp_path / "key")
+    return tmp_path / "key"
+
+
+def test_a_key_is_private_and_never_overwritten(key: Path) -> None:
+    before = key.read_bytes()
+    assert oct(key.stat().st_mode & 0o777) == "0o600"
+    assert key.with_name("key.pub").read_text().startswith("-----BEGIN PUBLIC KEY-----")
+    with pytest.raises(UsageError, match="exists"):
+        signing.make_key(key)
+    key.with_name("key.pub").rename(key.with_name("other.pub"))
+    with pytest.raises(UsageError, match="exists"):
+        signing.make_key(key.with_name("other"))
+    assert key.read_bytes() == before
+    assert not key.with_name("other").exists()
+    with pytest.raises(PreflightError, match="cannot write"):
+        signing.make_key(key.with_name("none") / "key")
+    assert {path.name for path in key.parent.iterdir()} == {"key", "other.pub"}
+
+
+def test_a_key_of_a_variable_is_taken_from_it(key: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SIGNING_KEY", key.read_text())
+    signer = signing.load_signer("env:SIGNING_KEY")
+    assert "SIGNING_KEY" not in os.environ, "processes that it starts would inherit it"
+    assert signer.public_key == signing.load_signer(str(key)).public_key
+    with pytest.raises(UsageError, match="env:SIGNING_KEY is no private key"):
+        signing.load_signer("env:SIGNING_KEY")
+
+
+def make_with_openssl(folder: Path, *words: str) -> Path:
+    path = folder / "made.pem"
+    subprocess.run(["openssl", "genpkey", *words, "-out", str(path)], check=True, capture_output=True)
+    return path
+
+
+def test_only_a_key_that_can_sign_is_taken(key: Path, tmp_path: Path) -> None:
+    assert signing.load_signer(str(make_with_openssl(tmp_path, "-algorithm", "ed25519")))
+    for words in (
+        ("-algorithm", "ed25519", "-aes256", "-pass", "pass:x"),
+        ("-algorithm", "rsa", "-pkeyopt", "rsa_keygen_bits:2048"),
+        ("-algorithm", "x25519"),
+    ):
+        with pytest.raises(UsageError, match="is no private key that can sign"):
+            signing.load_signer(str(make_with_openssl(tmp_path, *words)))
+    with pytest.raises(UsageError, match="is no private key that can sign"):
+        signing.load_signer(str(key.with_name("key.pub")))
+    with pytest.raises(UsageError, match="cannot read the key"):
+        signing.load_signer(str(tmp_path / "none"))
+    with pytest.raises(UsageError, match="given as an argument") as caught:
+        signing.load_signer(key.read_text())
+    assert key.read_text().splitlines()[1] not in str(caught.value)
+
+
+GOOD = {"name": "builder", "key": "key.pub", "may": ["wheel"]}
+
+
+@pytest.mark.parametrize(
+    ("value", "why"),
+    [
+        ({"signers": []}, "neither a public key"),
+        ({"signers": [GOOD], "other": 1}, "neither a public key"),
+        ([GOOD], "neither a public key"),
+        ({"signers": [{**GOOD, "names": []}]}, "name, key and may, and nothing else"),
+        ({"signers": [{"name": "builder", "key": "key.pub"}]}, "name, key and may, and nothing else"),
+        ({"signers": [{**GOOD, "may": ["wheel", "all"]}]}, "has all; it can have wheel, environment, image"),
+        ({"signers": [{**GOOD, "may": []}]}, "name, key and may, and nothing else"),
+        ({"signers": [{**GOOD, "may": [{}]}]}, "has {}"),
+    ],
+)
+def test_a_policy_says_who_may_sign_what_and_nothing_else(key: Path, value: object, why: str) -> None:
+    path = key.with_name("policy.yaml")
+    path.write_text(yaml.safe_dump(value))
+    with pytest.raises(UsageError, match="is no policy") as caught:
+        signing.read_policy([path])
+    assert why in caught.value.why
+
+
+def test_a_policy_names_public_keys_beside_it(key: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = key.with_name("policy.yaml")
+    path.write_text(yaml.safe_dump({"signers": [GOOD]}))
+    (signatory,) = signing.read_policy([path])
+    assert (signatory.name, signatory.may) == ("builder", ("wheel",))
+    (all_,) = signing.read_policy([key.with_name("key.pub")])
+    assert (all_.key, all_.may) == (signatory.key, signing.KINDS)
+    for name, message in (("key", "is no public ed25519 key"), ("none.pub", "cannot read the key")):
+        path.write_text(yaml.safe_dump({"signers": [{**GOOD, "key": name}]}))
+        with pytest.raises(UsageError, match=message):
+            signing.read_policy([path])
+    path.write_text("signers: [")
+    with pytest.raises(UsageError, match="is no policy"):
+        signing.read_policy([path])
+
+
+def test_an_envelope_keeps_each_signature_of_one_statement(key: Path, tmp_path: Path) -> None:
+    record = tmp_path / "record"
+    record.mkdir()
+    signing.make_key(tmp_path / "other")
+    first, second = (signing.load_signer(str(tmp_path / name)) for name in ("key", "other"))
+    assert signing.describe(record) == "none"
+    signing.write(record, STATEMENT, first, replace=False)
+    assert signing.is_signed(record, STATEMENT, first)
+    assert not signing.is_signed(record, STATEMENT, second)
+    signing.write(record, STATEMENT, second, replace=False)
+    assert signing.is_signed(record, STATEMENT, first)
+    changed = Statement(kind="run", subjects={}, predicate_type="x", predicate={})
+    with pytest.raises(IntegrityError, match="has changed since it was signed"):
+        signing.write(record, changed, first, replace=False)
+    signing.write(record, changed, first, replace=True)
+    assert not signing.is_signed(record, STATEMENT, second)
+    signing.locate(record).write_text("{")
+    assert "cannot be read" in signing.describe(record)
+
+
+def test_the_envelopes_of_a_folder_and_of_its_files_are_told_apart(tmp_path: Path) -> None:
+    assert signing.locate(tmp_path).name == "attestation.dsse.json"
+    assert signing.locate(tmp_path / "smoke-1.json").name == "attestation-smoke-1.dsse.json"
+
+
+def test_the_command_starts_without_the_library() -> None:
+    code = "import sys, toolkit.cli, toolkit.manifest, toolkit.signing; print('securesystemslib' in sys.modules)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout == "False\n"
+
+
+def test_a_private_key_is_written_nowhere_else(key: Path, tmp_path: Path) -> None:
+    """Look for the key in all that commands print, start and write."""
+    secret = key.read_text().splitlines()[1]
+    place = tmp_path / "place"
+    place.mkdir()
+    toolkit = Run(place)
+    publish(finish_build(place / "staging"), place / "dist")
+    texts = []
+    for words in (("sign", "dist", "--key", str(key)), ("sign", "dist", "--key", "env:KEY", "--verbose", "--json")):
+        done = toolkit(*words, KEY=key.read_text())
+        assert done.returncode == 0, done.stderr
+        texts += [done.stdout, done.stderr, *toolkit.started]
+    for words in (("verify", "dist", "--trust", str(key)), ("sign", "dist", "--key", key.read_text())):
+        done = toolkit(*words)
+        assert done.returncode == 2, done.stderr
+        texts += [done.stdout, done.stderr]
+    texts += [path.read_text(errors="replace") for path in place.rglob("*") if path.is_file()]
+    raw = signing.load_signer(str(key)).private_bytes.decode().splitlines()[1]
+    assert raw == secret
+    assert all(secret not in text for text in texts)

@@ -1,0 +1,380 @@
+"""Signs in-toto statements as DSSE envelopes with ed25519 keys, and checks them by a policy of who may sign what.
+
+Formats: https://github.com/in-toto/attestation (Statement v1) and https://github.com/secure-systems-lab/dsse. The
+signature covers the statement, and the statement names each file by its SHA-256. Keys, signatures and envelopes are
+those of `securesystemslib`, imported inside functions because it is slow to load.
+"""
+
+import json
+import os
+import re
+import tempfile
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final, Literal, get_args
+
+import yaml
+
+from toolkit import files
+from toolkit.errors import IntegrityError, PreflightError, UsageError
+from toolkit.findings import Finding, check
+
+if TYPE_CHECKING:
+    from securesystemslib.dsse import Envelope
+    from securesystemslib.signer import CryptoSigner, SSlibKey
+
+Kind = Literal["wheel", "environment", "image", "smoke", "run"]
+KINDS: Final[tuple[str, ...]] = get_args(Kind)
+
+ENVELOPE: Final = "attestation.dsse.json"
+PAYLOAD: Final = "application/vnd.in-toto+json"
+STATEMENT: Final = "https://in-toto.io/Statement/v1"
+
+LARGEST: Final = 16 << 20
+"""Bytes of the largest envelope that is read; one of an environment with 100 packages has 30 kB."""
+
+_FIELDS: Final = {"_type", "subject", "predicateType", "predicate"}
+_FROM_VARIABLE: Final = "env:"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Statement:
+    kind: Kind  # what it is about; a policy names it
+    subjects: Mapping[str, str]  # digest of each file or image by name, as ``sha256:...``
+    predicate_type: str  # a URI
+    predicate: Mapping[str, Any]
+
+    @property
+    def build_type(self) -> object:
+        """The type of a SLSA provenance, which tells statements of the same predicate type apart; else None."""
+        return self.predicate.get("buildDefinition", {}).get("buildType")
+
+    def encode(self) -> bytes:
+        """Return its JSON. Equal statements have equal bytes, so that several keys can sign them."""
+        value = {
+            "_type": STATEMENT,
+            "subject": [
+                {"name": name, "digest": {"sha256": value.removeprefix("sha256:")}}
+                for name, value in sorted(self.subjects.items())
+            ],
+            "predicateType": self.predicate_type,
+            "predicate": self.predicate,
+        }
+        return json.dumps(value, sort_keys=True, separators=(",", ":")).encode()
+
+
+@dataclass(frozen=True, kw_only=True)
+class Signatory:
+    name: str
+    key: "SSlibKey"  # the public key
+    may: tuple[str, ...]  # the kinds that it may sign
+
+
+Policy = tuple[Signatory, ...]
+
+
+def locate(record: Path) -> Path:
+    """Return where the envelope of a folder or of one file is."""
+    if record.is_dir():
+        return record / ENVELOPE
+    return record.with_name(ENVELOPE.replace(".", f"-{record.stem}.", 1))
+
+
+def discard(record: Path) -> None:
+    """Remove the envelope of what is about to change."""
+    locate(record).unlink(missing_ok=True)
+
+
+def make_key(path: Path) -> str:
+    """Write a new key pair, the public key to ``PATH.pub``, and return its id.
+
+    Raises UsageError: one of the files exists; PreflightError: they cannot be written.
+    """
+    from securesystemslib.signer import CryptoSigner
+
+    public = path.with_name(f"{path.name}.pub")
+    for file in (path, public):
+        if file.exists() or file.is_symlink():
+            raise UsageError(f"{file} exists", why="a key is never overwritten", remedy="choose another name")
+    made = CryptoSigner.generate_ed25519()
+    try:
+        _write_private(path, made.private_bytes)
+    except OSError as error:
+        raise PreflightError(
+            f"cannot write {path}", why=error.strerror or str(error), remedy="choose another folder"
+        ) from error
+    files.write_atomically(public, _encode_public(made.private_bytes))
+    return str(made.public_key.keyid)
+
+
+def _write_private(path: Path, content: bytes) -> None:
+    handle, name = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)  # with mode 0600
+    try:
+        with os.fdopen(handle, "wb") as stream:
+            stream.write(content)
+            stream.flush()
+            os.fsync(stream.fileno())
+        os.link(name, path)  # unlike a rename, it does not overwrite
+    finally:
+        Path(name).unlink()
+
+
+def _encode_public(private: bytes) -> bytes:
+    from cryptography.hazmat.primitives import serialization
+
+    key = serialization.load_pem_private_key(private, None).public_key()
+    encoded: bytes = key.public_bytes(serialization.Encoding.PEM, serialization.PublicFormat.SubjectPublicKeyInfo)
+    return encoded
+
+
+def load_signer(text: str) -> "CryptoSigner":
+    """Read a private key from a file or, for ``env:NAME``, from a variable, which is then removed.
+
+    The processes that this one starts do not inherit it. Raises UsageError: it is missing, or no unencrypted ed25519
+    key; no message has a part of the key.
+    """
+    from cryptography.exceptions import UnsupportedAlgorithm
+    from cryptography.hazmat.primitives.serialization import load_pem_private_key
+    from securesystemslib.signer import CryptoSigner
+
+    if "PRIVATE KEY" in text:
+        raise UsageError(
+            "a key was given as an argument", why="every user can read arguments", remedy="give its file, or env:NAME"
+        )
+    if text.startswith(_FROM_VARIABLE):
+        content = os.environ.pop(text.removeprefix(_FROM_VARIABLE), "").encode(errors="replace")
+    else:
+        content = _read_bytes(Path(text))
+    try:
+        key = load_pem_private_key(content, None)
+        signer = CryptoSigner(key)
+    except (TypeError, ValueError, UnsupportedAlgorithm):
+        signer = None
+    if signer is None or signer.public_key.keytype != "ed25519":
+        raise UsageError(
+            f"{text} is no private key that can sign",
+            why="an ed25519 key is needed, in PEM (PKCS#8), without a password",
+            remedy="`toolkit key new FILE` makes one",
+        )
+    return signer
+
+
+def _read_bytes(path: Path) -> bytes:
+    try:
+        return path.read_bytes()
+    except OSError as error:
+        raise UsageError(
+            f"cannot read the key {path}", why=error.strerror or str(error), remedy="give its file, or env:NAME"
+        ) from error
+
+
+def read_policy(paths: Iterable[Path]) -> Policy:
+    """Read public keys, which may sign everything, and policies. Raises UsageError: a file is neither."""
+    policy: list[Signatory] = []
+    for path in paths:
+        content = _read_bytes(path)
+        if content.lstrip().startswith(b"-----BEGIN"):
+            policy.append(Signatory(name=path.name, key=_read_key(path, content), may=KINDS))
+        else:
+            policy += _read_signatories(path, content)
+    return tuple(policy)
+
+
+def _read_signatories(path: Path, content: bytes) -> list[Signatory]:
+    try:
+        value = yaml.safe_load(content)
+    except (yaml.YAMLError, UnicodeDecodeError, RecursionError) as error:
+        raise _refuse(path, str(error).partition("\n")[0]) from error
+    match value:
+        case {"signers": [_, *_] as entries} if len(value) == 1:
+            return [_read_signatory(path, entry) for entry in entries]
+    raise _refuse(path, "it is neither a public key in PEM nor a list `signers` alone")
+
+
+def _read_signatory(path: Path, entry: object) -> Signatory:
+    match entry:
+        case {"name": str(name), "key": str(key), "may": [_, *_] as may, **rest} if not rest:
+            unknown = [str(kind) for kind in may if kind not in KINDS]
+            if unknown:
+                raise _refuse(path, f"`may` of {name} has {', '.join(unknown)}; it can have {', '.join(KINDS)}")
+            file = path.parent / key
+            return Signatory(name=name, key=_read_key(file, _read_bytes(file)), may=tuple(may))
+    raise _refuse(path, f"a signer has name, key and may, and nothing else: {str(entry)[:120]}")
+
+
+def _refuse(path: Path, why: str) -> UsageError:
+    return UsageError(f"{path} is no policy", why=why, remedy="docs/trust.md has an example")
+
+
+def _read_key(path: Path, content: bytes) -> "SSlibKey":
+    from cryptography.exceptions import UnsupportedAlgorithm
+    from cryptography.hazmat.primitives.serialization import load_pem_public_key
+    from securesystemslib.signer import SSlibKey
+
+    try:
+        key = SSlibKey.from_crypto(load_pem_public_key(content))
+    except (ValueError, UnsupportedAlgorithm):
+        key = None
+    if key is None or key.keytype != "ed25519":
+        raise UsageError(f"{path} is no public ed25519 key in PEM", remedy="give the file that ends in .pub")
+    return key
+
+
+def is_signed(record: Path, statement: Statement, signer: "CryptoSigner") -> bool:
+    """Return whether this key has signed this statement."""
+    try:
+        envelope = _read_envelope(locate(record))
+    except IntegrityError:
+        return False
+    return envelope.payload == statement.encode() and _holds(envelope, signer.public_key)
+
+
+def write(record: Path, statement: Statement, signer: "CryptoSigner", *, replace: bool) -> None:
+    """Sign a statement, beside other signatures of the same statement.
+
+    ``replace``: an envelope of another statement is replaced. Raises IntegrityError: there is one, or a damaged one.
+    """
+    from securesystemslib.dsse import Envelope
+
+    path, payload = locate(record), statement.encode()
+    envelope = Envelope(payload, PAYLOAD, {})
+    if path.exists() and not replace:
+        envelope = _read_envelope(path)
+    if envelope.payload != payload:
+        raise IntegrityError(
+            f"{record} has changed since it was signed",
+            why=f"the statement in {path.name} is of something else",
+            remedy=f"find out why; `toolkit sign {record} --replace` signs what is there now",
+        )
+    envelope.sign(signer)
+    files.write_json(path, envelope.to_dict())
+
+
+def verify(record: Path, expected: Statement, policy: Policy) -> Finding:
+    """Check the envelope beside a thing against what the thing is now."""
+    try:
+        envelope = _read_envelope(locate(record))
+        names = _require_signatory(envelope, expected.kind, policy)
+        _compare(_read_statement(envelope.payload, expected.kind), expected)
+    except IntegrityError as error:
+        return check("signature", False, error.what)
+    return check("signature", True, f"{', '.join(names)} signed {len(expected.subjects)} digests")
+
+
+def describe(record: Path) -> str:
+    """Say in a few words who signed, without a check."""
+    path = locate(record)
+    if not path.exists():
+        return "none"
+    try:
+        ids = [each[:8] for each in _read_envelope(path).signatures]
+    except IntegrityError as error:
+        return error.what
+    return f"by key {', '.join(ids)}, not checked: --trust names the keys to trust"
+
+
+def _require_signatory(envelope: "Envelope", kind: str, policy: Policy) -> list[str]:
+    known = [each for each in policy if each.key.keyid in envelope.signatures]
+    if not known:
+        ids = ", ".join(each[:8] for each in envelope.signatures)
+        raise IntegrityError(f"signed by key {ids}, which is not trusted")
+    for each in known:
+        if not _holds(envelope, each.key):
+            raise IntegrityError(f"the signature is not that of {each.name} for this statement")
+    names = [each.name for each in known if kind in each.may]
+    if not names:
+        said = "; ".join(f"{each.name} may sign {', '.join(each.may)}" for each in known)
+        raise IntegrityError(f"{said}: not {kind}")
+    return list(dict.fromkeys(names))
+
+
+def _holds(envelope: "Envelope", key: "SSlibKey") -> bool:
+    from securesystemslib.exceptions import VerificationError
+
+    try:
+        envelope.verify([key], 1)
+    except VerificationError:
+        return False
+    return True
+
+
+def _compare(found: Statement, expected: Statement) -> None:
+    if (found.predicate_type, found.build_type) != (expected.predicate_type, expected.build_type):
+        raise IntegrityError(f"the statement is not of a {expected.kind}: {found.build_type or found.predicate_type}")
+    wrong = []
+    for name in sorted(found.subjects.keys() | expected.subjects.keys()):
+        if name not in found.subjects:
+            wrong.append(f"{name} is not signed")
+        elif name not in expected.subjects:
+            wrong.append(f"{name} was signed and is not here")
+        elif found.subjects[name] != expected.subjects[name]:
+            wrong.append(f"{name} is not what was signed")
+    if wrong:
+        more = f" and {len(wrong) - 5} more" * (len(wrong) > 5)
+        raise IntegrityError("; ".join(wrong[:5]) + more)
+
+
+def _read_envelope(path: Path) -> "Envelope":
+    """Read an envelope strictly. Raises IntegrityError: it is no regular file, or not exactly an envelope."""
+    from securesystemslib.dsse import Envelope
+
+    if path.is_symlink() or not path.is_file() or path.stat().st_size > LARGEST:
+        raise IntegrityError(f"{path.name} is no regular file, or one of more than {LARGEST >> 20} MiB")
+    value = _parse(path.read_bytes(), path.name)
+    match value:
+        case {"payload": str(payload), "payloadType": type_, "signatures": [_, *_] as listed, **rest} if (
+            not rest and all(_is_signature(each) for each in listed)
+        ):
+            if type_ != PAYLOAD:
+                raise IntegrityError(f"{path.name} has the payload type {type_!r}, not {PAYLOAD}")
+            try:
+                return Envelope.from_dict({"payload": payload, "payloadType": type_, "signatures": listed})
+            except (ValueError, KeyError, TypeError) as error:
+                raise IntegrityError(f"{path.name} cannot be read: {error}") from error
+    raise IntegrityError(f"{path.name} is no envelope of payload, payloadType and signatures alone")
+
+
+def _is_signature(value: object) -> bool:
+    return (
+        isinstance(value, dict) and value.keys() == {"keyid", "sig"} and all(isinstance(v, str) for v in value.values())
+    )
+
+
+def _read_statement(payload: bytes, kind: Kind) -> Statement:
+    value = _parse(payload, "the statement")
+    if not isinstance(value, dict) or value.keys() != _FIELDS or value["_type"] != STATEMENT:
+        raise IntegrityError("the payload is no in-toto statement v1")
+    subjects: dict[str, str] = {}
+    for entry in value["subject"] if isinstance(value["subject"], list) else ():
+        match entry:
+            case {"name": str(name), "digest": {"sha256": str(found), **others}} if (
+                len(entry) == 2 and not others and name not in subjects and re.fullmatch("[0-9a-f]{64}", found)
+            ):
+                subjects[name] = f"sha256:{found}"
+            case _:
+                raise IntegrityError(f"a subject is not named once with a sha256 alone: {str(entry)[:120]}")
+    predicate = value["predicate"]
+    if not isinstance(predicate, dict) or not isinstance(predicate.get("buildDefinition", {}), dict):
+        raise IntegrityError("the predicate of the statement is no object")
+    return Statement(kind=kind, subjects=subjects, predicate_type=str(value["predicateType"]), predicate=predicate)
+
+
+def _parse(text: bytes, name: str) -> object:
+    """Parse JSON in which no key stands twice and no number is NaN or infinite. Raises IntegrityError."""
+    try:
+        value: object = json.loads(text.decode(), object_pairs_hook=_take_once, parse_constant=_refuse_constant)
+    except (ValueError, RecursionError) as error:
+        raise IntegrityError(f"{name} cannot be read: {str(error)[:120]}") from error
+    return value
+
+
+def _take_once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    value = dict(pairs)
+    if len(value) != len(pairs):
+        raise ValueError("a key stands twice")
+    return value
+
+
+def _refuse_constant(word: str) -> None:
+    raise ValueError(f"{word} is no number")
