@@ -27,8 +27,8 @@ def file(tmp_path: Path) -> Path:
 @pytest.fixture
 def reads(monkeypatch: pytest.MonkeyPatch) -> list[Path]:
     found: list[Path] = []
-    real = digest._read
-    monkeypatch.setattr(digest, "_read", lambda path: found.append(path) or real(path))
+    real = digest.read_file
+    monkeypatch.setattr(digest, "read_file", lambda path: found.append(path) or real(path))
     return found
 
 
