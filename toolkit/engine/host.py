@@ -84,10 +84,13 @@ class HostEngine:
         Raises BuildError: pip failed; IntegrityError: a package is not the locked one; PreflightError: too little disk.
         """
         files.require_writable(plan.folder.parent)
-        with making(plan.folder):
+        with using(plan.folder):  # which jobs may do at the same time
             found = self.find(plan)
-            if found is None:
-                _make(plan, console)
+        if found is None:
+            with making(plan.folder):
+                found = self.find(plan)
+                if found is None:
+                    _make(plan, console)
         return found or _describe(plan, reused=False)
 
     def commands(self, reference: str, job: Job) -> Commands:

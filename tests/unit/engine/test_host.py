@@ -106,12 +106,16 @@ def _lock(wheelhouse: Path, digest: str | None = None) -> None:
 
 
 def test_an_environment_is_made_once_and_again_where_it_is_not_whole(
-    engine: HostEngine, wheelhouse: Path, linked_pip: None
+    engine: HostEngine, wheelhouse: Path, linked_pip: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    def refuse(_: Path) -> None:
+        raise AssertionError("it would wait for the end of the job")
 
     _lock(wheelhouse)
     first = _prepare(engine)
-    second = _prepare(engine)
+    with module.using(first.folder), monkeypatch.context() as patch:  # as the job of another command does
+        patch.setattr(module, "making", refuse)
+        second = _prepare(engine)
     assert (first.reused, second.reused) == (False, True)
     record = manifest.read(first.folder)
     assert record is not None
