@@ -47,6 +47,7 @@ class Container:
     init: bool = True
     terminal: bool = False
     gpus: bool = False
+    cores: str = ""  # that it may use, as 0,1; empty for all
 
     def to_sdk(self) -> dict[str, Any]:
         from docker.types import DeviceRequest
@@ -71,6 +72,7 @@ class Container:
             "cap_drop": list(self.cap_drop),
             "security_opt": list(self.security_opt),
             "pids_limit": self.pids_limit,
+            "cpuset_cpus": self.cores or None,
             "init": self.init,
             "tty": self.terminal,
             "device_requests": [DeviceRequest(count=-1, capabilities=[["gpu"]])] if self.gpus else None,
@@ -82,6 +84,7 @@ class Container:
         argv += ["--user", self.user, *repeat("--cap-drop", self.cap_drop)]
         argv += [*repeat("--security-opt", self.security_opt), "--network", self.network]
         argv += ["--pids-limit", str(self.pids_limit), "--shm-size", self.shm_size]
+        argv += ["--cpuset-cpus", self.cores] if self.cores else []
         argv += [f"--tmpfs={path}:{options}" for path, options in self.tmpfs.items()]
         argv += [f"--label={name}={value}" for name, value in self.labels.items()]
         argv += [
@@ -108,7 +111,14 @@ def describe(job: Job, *, image: str, terminal: bool = False) -> Container:
         network="bridge" if job.network else "none",
         terminal=terminal,
         gpus=job.gpu,
+        cores=list_cores(),
     )
+
+
+def list_cores() -> str:
+    """Return the cores in this program's affinity mask, which a container does not inherit; empty if it has all."""
+    cores = os.sched_getaffinity(0)
+    return ",".join(map(str, sorted(cores))) if len(cores) < (os.cpu_count() or 1) else ""
 
 
 def list_commands(job: Job, *, image: str) -> Commands:

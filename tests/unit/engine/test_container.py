@@ -88,6 +88,7 @@ def containers(draw: st.DrawFn) -> Container:
         init=draw(st.booleans()),
         terminal=draw(st.booleans()),
         gpus=draw(st.booleans()),
+        cores=draw(st.sampled_from(["", "0", "2,3"])),
     )
 
 
@@ -95,7 +96,7 @@ def read_command(argv: Sequence[str]) -> dict[str, Any]:
     parser = argparse.ArgumentParser(allow_abbrev=False, add_help=False)
     for name in ("rm", "read-only", "init", "tty"):
         parser.add_argument(f"--{name}", action="store_true")
-    for name in ("user", "network", "shm-size", "entrypoint", "gpus"):
+    for name in ("user", "network", "shm-size", "entrypoint", "gpus", "cpuset-cpus"):
         parser.add_argument(f"--{name}")
     parser.add_argument("--pids-limit", type=int)
     for name in ("cap-drop", "security-opt", "tmpfs", "label", "mount", "env"):
@@ -124,6 +125,7 @@ def read_command(argv: Sequence[str]) -> dict[str, Any]:
         "cap_drop": read.cap_drop,
         "security_opt": read.security_opt,
         "pids_limit": read.pids_limit,
+        "cpuset_cpus": read.cpuset_cpus,
         "init": read.init,
         "tty": read.tty,
         "gpus": read.gpus,
@@ -221,3 +223,13 @@ def test_only_root_changes_owners(
     container.give_to_container([mount])
     container.give_to_parent([mount])
     assert changes == []
+
+
+def test_a_container_gets_the_cores_of_the_command_that_starts_it() -> None:
+    cores = os.sched_getaffinity(0)
+    try:
+        os.sched_setaffinity(0, {min(cores)})
+        assert describe(_job(), image="i").cores == ("" if os.cpu_count() == 1 else str(min(cores)))
+    finally:
+        os.sched_setaffinity(0, cores)
+    assert len(cores) < (os.cpu_count() or 1) or not describe(_job(), image="i").cores
