@@ -21,6 +21,7 @@ app.command("build-wheel", short_help="Build TensorFlow from source.")(build.bui
 app.command("build-image", short_help="Build the runtime or the training image.")(build.build_image)
 app.command("smoke", short_help="Check the TensorFlow of an image or of the host.")(run.smoke)
 app.command("train", context_settings=PASS_ON, short_help="Train a DenseNet.")(run.train)
+app.command("sweep", short_help="Train a family of runs side by side, and compare them.")(run.sweep)
 app.command("predict", short_help="Classify images by the network of a run.")(use.predict)
 app.command("evaluate", short_help="Measure the network of a run on test images.")(use.evaluate)
 app.command("export", short_help="Write the network of a run for other programs.")(use.export)

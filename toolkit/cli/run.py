@@ -226,6 +226,62 @@ def train(
         console.result(trained.result, training.describe(config, trained.result))
 
 
+@command("tensorflow", "python", "cuda", "cudnn", "engine", "base_image", "ca_bundle", remember=True)
+def sweep(
+    session: Session,
+    file: Annotated[Path, typer.Argument(help="YAML with dataset, options, and a grid or a list of options.")],
+    slots: Annotated[int, typer.Option(min=1, help="Members at the same time; they share out the cores.")] = 1,
+    member: Annotated[
+        int | None, typer.Option(min=0, metavar="I", help="Run this member alone, as one task of an array of jobs.")
+    ] = None,
+    summarise: Annotated[bool, typer.Option("--summarise", help="Compare what is complete, and run nothing.")] = False,
+    limit: Annotated[int, typer.Option(min=1, help="Most members that a sweep may have.")] = 100,
+    wheel: Wheel = None,
+    gpu: Gpu = None,
+    dry_run: DryRun = False,
+) -> None:
+    """Train every member of a sweep, and compare them: mean, deviation and best over seeds, and a picture.
+
+    Members are runs as `toolkit train` makes them. The same command again goes on, and leaves complete ones alone.
+    """
+    from toolkit import pipeline, training
+    from toolkit import sweep as sweeps
+    from toolkit.errors import UsageError
+    from toolkit.plan import run
+    from toolkit.processes import share_cores
+    from train.compare import render
+
+    console, settings = session.console, session.settings
+    if summarise and member is not None:
+        raise UsageError("--member runs one member, and --summarise runs none", remedy="leave one of them out")
+    planned = sweeps.read(file, settings, limit=limit)
+    options = [*(["--wheel", wheel] if wheel else []), *([] if gpu is None else ["--gpu" if gpu else "--no-gpu"])]
+    if dry_run:
+        sweeps.show(planned, planned.members if member is None else [planned.pick(member)], options, console)
+        return
+    share_cores(slots)  # refused before anything is made
+    one = None if member is None else planned.pick(member)
+    resolved = pipeline.resolve(pipeline.Request(settings=settings, wheel=wheel, gpu=gpu), console)
+    if resolved.gpu and slots > 1:
+        raise UsageError(
+            f"--slots {slots} is for processors: each job takes every GPU",
+            remedy="leave it out, say --no-gpu, or run an array of jobs, each with a GPU of its own",
+        )
+    prepared = pipeline.environment_task(resolved, console)
+    if one:
+        trained = pipeline.train_task(resolved, prepared, one.arguments, one.config, console)
+        run([prepared, trained], console)
+        console.result(trained.result, training.describe(one.config, trained.result))
+        return
+    run([prepared], console)
+    variables = sweeps.pass_on(settings, resolved.engine.name)
+    codes = {} if summarise else sweeps.run(planned, options, variables, slots, console)
+    if planned.find_results():
+        value = sweeps.summarize(planned, codes, resolved.engine, prepared.result)
+        console.result(value, f"{render(value['points'])}\n{planned.folder / sweeps.PICTURE}")
+    sweeps.require_complete(planned, codes, console)
+
+
 @command("tensorflow", "engine", "ca_bundle")
 def rehearse(
     session: Session,
