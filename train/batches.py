@@ -3,7 +3,7 @@
 import math
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any
 
@@ -78,6 +78,7 @@ Batch = tuple[NDArray[Any], NDArray[Any], NDArray[Any]]
 class Batches:
     dataset: Dataset
     config: TrainConfig
+    rows: slice = field(default_factory=lambda: slice(None))  # the part of each batch that this worker makes
 
     @property
     def size(self) -> int:
@@ -99,9 +100,13 @@ class Batches:
         flip = self.config.flip and self.config.facts["flip"]
         return Augmentation(self.config.pad, flip) if self.config.augment else None
 
+    def _take(self, step: int) -> NDArray[np.int64]:
+        chosen = self.indices(step)
+        return chosen if self.config.mixup else chosen[self.rows]  # mixup needs the whole batch
+
     def choose(self, step: int) -> tuple[NDArray[np.int64], NDArray[np.uint8]]:
         """Return the indices of a step's training examples, (batch,), and their augmentation, (batch, 3)."""
-        chosen, examples = self.indices(step), len(self.dataset.train)
+        chosen, examples = self._take(step), len(self.dataset.train)
         if not self.augmentation:
             return chosen, np.zeros((len(chosen), 3), np.uint8)
         epoch, _ = locate(step, examples, self.config.batch_size)
@@ -111,7 +116,7 @@ class Batches:
         """Return the images of a step, and their labels (batch,), or with mixup their targets (batch, classes)."""
         config, examples = self.config, len(self.dataset.train)
         epoch, _ = locate(step, examples, config.batch_size)
-        chosen, fill = self.indices(step), np.rint(self.dataset.mean).astype(np.uint8)
+        chosen, fill = self._take(step), np.rint(self.dataset.mean).astype(np.uint8)
         images, labels = self._augment(step, epoch, fill), self.dataset.train.labels[chosen]
         if config.randaugment:
             draws = randaugment.draw(config.seed, epoch, examples, config.randaugment)[chosen]
@@ -120,12 +125,14 @@ class Batches:
             images = cut_out(images, draw_places(config.seed, epoch, chosen, examples), config.cutout, fill)
         if not config.mixup:
             return images, labels
-        return mix(images, np.eye(config.classes, dtype=np.float32)[labels], config.mixup, config.seed, step)
+        targets = np.eye(config.classes, dtype=np.float32)[labels]
+        mixed, shared = mix(images, targets, config.mixup, config.seed, step)
+        return mixed[self.rows], shared[self.rows]
 
     def _augment(self, step: int, epoch: int, fill: NDArray[np.uint8]) -> NDArray[np.uint8]:
         images = self.dataset.train.images
         if self.augmentation and self.config.resized and isinstance(images, Pictures):
-            return images.crop(self.indices(step), self.config.seed, epoch, flip=self.augmentation.flip)
+            return images.crop(self._take(step), self.config.seed, epoch, flip=self.augmentation.flip)
         chosen, draws = self.choose(step)
         found: NDArray[np.uint8] = images[chosen]
         return augment(found, draws, self.augmentation.pad, fill) if self.augmentation else found

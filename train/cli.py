@@ -7,6 +7,7 @@ from typing import Annotated, Any, TextIO
 
 import typer
 
+from train.cluster import read_cluster
 from train.config import (
     ClassWeights,
     Crop,
@@ -132,6 +133,7 @@ def _collect(  # noqa: PLR0917
     decay_norms: Annotated[bool, _training("Weight decay also of norms and biases.")] = True,
     clip_norm: Annotated[float, _training("Highest norm of the gradient of all weights; 0 means any.")] = 0.0,
     accumulate: Annotated[int, _training("Parts of a batch that are run one after the other, to save memory.")] = 1,
+    shards: Annotated[int, _training("Parts of a batch that workers share; their number does not change the run.")] = 1,
     ema: Annotated[
         float, _training("Evaluate running averages of the weights, which keep this share at each step, such as 0.999.")
     ] = 0.0,
@@ -325,17 +327,22 @@ def main(argv: Sequence[str] | None = None, *, close_network: bool = False) -> i
 
 
 def _train(argv: Sequence[str], *, close_network: bool) -> int:
-    config = parse(argv)
-    result = find_result(config)
+    config, cluster = parse(argv), read_cluster()
+    result = find_result(config) if not cluster or cluster.is_chief else None
     if result is None:
         from train.job import run
 
         result = run(config, close_network=close_network)
-    elif config.progress != "quiet":
-        _print(f"{config.run_dir} is complete; nothing to do", sys.stderr)
-    if config.json:
+    else:
+        if cluster:
+            from train.workers import dismiss
+
+            dismiss(cluster)
+        if config.progress != "quiet":
+            _print(f"{config.run_dir} is complete; nothing to do", sys.stderr)
+    if config.json and result:
         _print(json_.dumps(result), sys.stdout, as_it_is=True)
-    elif config.progress != "quiet":
+    elif config.progress != "quiet" and result:
         _print(_describe(config, result), sys.stdout)
     return 0
 

@@ -99,6 +99,7 @@ class TrainConfig:
     decay_norms: bool = True
     clip_norm: float = 0.0
     accumulate: int = 1
+    shards: int = 1
     ema: float = 0.0
     best: bool = False
     patience: int = 0
@@ -152,7 +153,7 @@ class TrainConfig:
                 )
 
     def _check_numbers(self) -> None:
-        for name in ("growth", "epochs", "keep", "log_every", "accumulate"):
+        for name in ("growth", "epochs", "keep", "log_every", "accumulate", "shards"):
             _require(name, getattr(self, name), at_least=1)
         counts = (
             "steps",
@@ -225,11 +226,19 @@ class TrainConfig:
             raise UsageError(f"{self.dataset} has no extra split", remedy="--extra is for svhn")
         if self.warm_up and self.schedule == "one-cycle":
             raise UsageError("--warm-up and --schedule one-cycle both begin with a low rate", remedy="leave one out")
-        if self.batch_size % self.accumulate or (self.accumulate > 1 and not self.batch_size):
+        for name, parts in (("accumulate", self.accumulate), ("shards", self.shards)):
+            if self.batch_size % parts or (parts > 1 and not self.batch_size):
+                raise UsageError(
+                    f"--{name} {parts} cuts a batch into that many equal parts",
+                    why=f"the batch size is {self.batch_size or 'auto'}",
+                    remedy=f"give a --batch-size that {parts} divides",
+                )
+        if self.shards > 1 and (self.accumulate > 1 or self.loop == "fit" or self.jit):
+            other = "--accumulate" if self.accumulate > 1 else "--loop fit" if self.loop == "fit" else "--jit"
             raise UsageError(
-                f"--accumulate {self.accumulate} cuts a batch into that many equal parts",
-                why=f"the batch size is {self.batch_size or 'auto'}",
-                remedy=f"give a --batch-size that {self.accumulate} divides",
+                f"--shards and {other} do not work together",
+                why="one worker runs its shards one after the other, by calls of the same graph",
+                remedy="leave one out",
             )
         if (self.best or self.patience) and not self.validation:
             raise UsageError(

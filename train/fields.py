@@ -50,6 +50,7 @@ LATER: Final = {
     "decay_norms": True,
     "clip_norm": 0.0,
     "accumulate": 1,
+    "shards": 1,
     "ema": 0.0,
     "best": False,
     "patience": 0,

@@ -4,8 +4,9 @@ import os
 import platform
 import sys
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import replace
+from functools import partial
 from importlib import metadata
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -26,8 +27,10 @@ from train import (
     reader,
     runtime,
     sinks,
+    workers,
 )
 from train.checkpoint import Position
+from train.cluster import Cluster, read_cluster
 from train.config import TrainConfig
 from train.cores import count_cores
 from train.data import Dataset, Pictures, describe_oddities, load
@@ -38,25 +41,37 @@ from train.progress import Display
 
 if TYPE_CHECKING:
     from train.loop import Loop
-    from train.step import Evaluation
+    from train.optimizer import Rule
+    from train.parcels import Resident
+    from train.state import State
+    from train.step import Evaluation, TrainStep
 
 
 def run(config: TrainConfig, *, close_network: bool = False) -> dict[str, Any]:
-    """Train or resume; returns the manifest. `close_network` is called once the data is loaded. Raises a TrainError."""
+    """Train or resume; returns the manifest. `close_network` is called once the data is loaded. Raises a TrainError.
+
+    A worker that is not the chief returns an empty manifest.
+    """
     read_parent()  # an invalid one is refused before any work
-    display = Display(config.progress)
+    cluster = read_cluster()
+    if cluster:
+        cluster.share(config.shards)
+    is_chief = not cluster or cluster.is_chief
+    display = Display(config.progress if is_chief else "quiet")
     with process.listen() as stop, display.speaking():
-        if change := reader.find_change(config):
+        if is_chief and (change := reader.find_change(config)):
             display.say(change)
-        close_network = close_network and not config.log_to
+        close_network = close_network and not config.log_to and not cluster
         if close_network and not config.needs_network:
             _close_network()
         display.begin("loading the data")
         dataset = load(config)
+        if cluster and not cluster.is_chief:
+            return _follow(config, dataset, stop, cluster)
         initial.fetch(config)
         if close_network and config.needs_network:
             _close_network()
-        return _run(config, dataset, stop, display)
+        return _run(config, dataset, stop, display, cluster=cluster)
 
 
 def _close_network() -> None:
@@ -65,14 +80,21 @@ def _close_network() -> None:
         print(f"note: the network stays open to this job: {trouble}", file=sys.stderr)
 
 
-def _run(config: TrainConfig, dataset: Dataset, stop: process.StopSignal, display: Display) -> dict[str, Any]:
+def _run(
+    config: TrainConfig,
+    dataset: Dataset,
+    stop: process.StopSignal,
+    display: Display,
+    *,
+    cluster: Cluster | None,
+) -> dict[str, Any]:
     config = settle(config, dataset.train.images.shape[1:], dataset.class_names) if config.own else config
     for note in dataset.notes:
         display.say(note)
     oddities = describe_oddities(dataset)
     for oddity in oddities:
         display.warn(oddity)
-    with lock_run_folder(config) as folder, sinks.sending(config, folder, display) as sent:
+    with lock_run_folder(config) as folder, sinks.sending(config, folder, display) as sent, ExitStack() as stack:
         saved, problems = checkpoint.load(folder / "checkpoints")
         continued = bool(config.continue_sha256 and not saved)
         saved = continuation.load(config, folder) if continued else saved
@@ -89,7 +111,8 @@ def _run(config: TrainConfig, dataset: Dataset, stop: process.StopSignal, displa
         if reason:
             display.say(reason)
         fixed = budget.fix_batch_size(chosen, recorded.get("batch_size", 0), threads, dataset.train)
-        environment = runtime.prepare(threads, tf32=config.tf32, kernels=fixed.kernels) | {
+        connect = partial(workers.configure, cluster) if cluster else None
+        environment = runtime.prepare(threads, tf32=config.tf32, kernels=fixed.kernels, connect=connect) | {
             "batch_size": fixed.batch_size,
             "data_sha256": dataset.digest,
             "mean": dataset.mean.tolist(),
@@ -97,6 +120,7 @@ def _run(config: TrainConfig, dataset: Dataset, stop: process.StopSignal, displa
             "class_names": list(dataset.class_names),
             "shape": list(config.shape),
             "center": config.center,
+            **({"workers": len(cluster.addresses) if cluster else 1} if config.shards > 1 else {}),
         }
         display.batch_size = min(fixed.batch_size, len(dataset.train))
         for problem in problems:
@@ -104,7 +128,11 @@ def _run(config: TrainConfig, dataset: Dataset, stop: process.StopSignal, displa
         if problems and not saved:
             display.say("no good checkpoint is left: the run begins anew")
         position = Position(environment=environment, config_sha256=config.digest)
-        loop = _make_loop(fixed, dataset, folder, position=position, display=display, stop=stop)
+        crew = workers.Crew(cluster, stop) if cluster else None
+        if crew:
+            display.begin("waiting for the other workers")
+            stack.enter_context(crew.meeting(_list_digests(config, dataset, environment)))
+        loop = _make_loop(fixed, dataset, folder, position=position, display=display, stop=stop, crew=crew)
         if saved:
             _resume(loop, saved, environment, continued=continued)
         elif start:
@@ -116,10 +144,39 @@ def _run(config: TrainConfig, dataset: Dataset, stop: process.StopSignal, displa
             gallery.draw_samples(folder, loop.batches, loop.position.step)
         display.begin("making the graph of the first step")
         loop.listener = sent.add
-        watched = loop.run()
+        if crew:
+            crew.share(
+                loop.state.read(), {name: environment[name] for name in ("mean", "std")} | {"step": loop.position.step}
+            )
+        with workers.ending(loop.end, crew):
+            watched = loop.run()
         result = _conclude(config, loop, watched, environment, oddities)
         sent.finish(result["result"], [folder / card.CARD, *(folder / name for name in card.PICTURES)])
         return result
+
+
+def _list_digests(config: TrainConfig, dataset: Dataset, environment: dict[str, Any]) -> list[str]:
+    return [config.digest, dataset.digest, workers.digest_code(), workers.digest_environment(environment)]
+
+
+def _follow(config: TrainConfig, dataset: Dataset, stop: process.StopSignal, cluster: Cluster) -> dict[str, Any]:
+    """Run steps as a worker that is not the chief: with the chief's state, and without a folder of its own."""
+    config = settle(config, dataset.train.images.shape[1:], dataset.class_names) if config.own else config
+    fixed = kernels.fix_kernels(config, {}).config
+    threads = runtime.choose_threads(config, None)
+    connect = partial(workers.configure, cluster)
+    environment = runtime.prepare(threads, tf32=config.tf32, kernels=fixed.kernels, connect=connect)
+    crew = workers.Crew(cluster, stop)
+    with crew.meeting(_list_digests(config, dataset, environment)) as done:
+        if not done:
+            from train import shards
+
+            values, facts = crew.share({}, {})
+            dataset = replace(dataset, moments=(np.array(facts["mean"]), np.array(facts["std"])), divided=False)
+            training = shards.prepare(fixed, dataset, crew)
+            training.state.write(values)
+            shards.follow(training, dataset, facts["step"], stop)
+    return {}
 
 
 def _conclude(
@@ -173,39 +230,41 @@ def _make_loop(
     position: Position,
     display: Display,
     stop: process.StopSignal,
+    crew: workers.Crew | None,
 ) -> "Loop":
     # These modules import TensorFlow, whose threads must be set first. The caller has done that.
-    from train import parcels, step
+    from train import parcels, shards, step
     from train.batches import Batches
     from train.loop import Loop
     from train.model import formulation
     from train.model.densenet import count_parameters
 
     form = formulation.choose(config.kernels)
-    current, rule = step.start(config, form)
+    sharded = shards.prepare(config, dataset, crew) if config.shards > 1 else None
+    current, rule = (sharded.state, sharded.rule) if sharded else step.start(config, form)
     model = current.model
-    batches = Batches(dataset, config)
+    batches = sharded.choose_batches(dataset) if sharded else Batches(dataset, config)
     display.say(
         f"{config.dataset}: {len(dataset.train)} to train on, {len(dataset.test)} to test on, from {dataset.source}\n"
         f"{config.model}: {count_parameters(model):,} trainable parameters; {batches.total} steps of "
         f"{batches.size} images, {position.environment['threads']} threads"
         + (", native kernels" if form.native else "")
+        + (f", {config.shards} shards on {len(crew.cluster.addresses) if crew else 1} workers" if sharded else "")
     )
     plot.draw_model(folder / "model.png", config)
     plot.write_summary(folder / "model.txt", model)
     resident = None
     is_plain = not (isinstance(dataset.train.images, Pictures) or config.cutout or config.mixup or config.randaugment)
+    is_plain = is_plain and not sharded
     if form.asynchronous and config.loop == "function" and is_plain:
         resident = parcels.keep(dataset, batches.augmentation, runtime.read_device_limit())
     if batches.size % config.accumulate:
         raise UsageError(f"--accumulate {config.accumulate} does not divide the batch of {batches.size} images")
-    weights = dataset.balance(config.classes) if config.class_weights == "balanced" else ()
-    training = step.make_train_step(current, rule, config, dataset.mean, dataset.std, form=form, class_weights=weights)
     return Loop(
         config,
         batches,
         current,
-        step.compile_train_step(training, config, resident=resident),
+        sharded or _compile_step(config, dataset, current, rule, resident),
         step.compile_evaluation_step(step.make_evaluation_step(model, dataset.mean, dataset.std, form=form), config),
         folder,
         display,
@@ -213,7 +272,18 @@ def _make_loop(
         position,
         late=form.asynchronous or isinstance(dataset.train.images, Pictures),
         resident=resident is not None,
+        sharded=sharded,
     )
+
+
+def _compile_step(
+    config: TrainConfig, dataset: Dataset, state: "State", rule: "Rule", resident: "Resident | None"
+) -> "TrainStep":
+    from train import step
+
+    weights = dataset.balance(config.classes) if config.class_weights == "balanced" else ()
+    training = step.make_train_step(state, rule, config, dataset.mean, dataset.std, class_weights=weights)
+    return step.compile_train_step(training, config, resident=resident)
 
 
 def _resume(loop: "Loop", saved: checkpoint.Checkpoint, environment: dict[str, Any], *, continued: bool) -> None:

@@ -22,6 +22,7 @@ from train.files import writing
 from train.metrics import EpochRecord, Listener, Recorder
 from train.process import StopSignal
 from train.progress import Display
+from train.shards import ShardedStep
 from train.state import State
 from train.step import (
     Evaluation,
@@ -94,6 +95,7 @@ class Loop:
     late: bool = False  # whether the outcome of a step is read after the next step has begun
     # whether the training images are on the device, so that a step gets only their indices and augmentation
     resident: bool = False
+    sharded: ShardedStep | None = None  # the step, if it has shards
     listener: Listener | None = None
     evaluation: Evaluation | None = None
     first_step_seconds: float | None = None
@@ -140,7 +142,7 @@ class Loop:
         """Evaluate the last state if that is not done yet, or take back the best one, and save it."""
         if self.config.best:
             self.state.restore_best()
-            self._save()
+            self._save(compare=False)  # only the chief has the best weights
             return self.evaluate(self.batches.dataset.watched)
         return self.evaluation or self.evaluate(self.batches.dataset.watched)
 
@@ -238,12 +240,19 @@ class Loop:
             if self.config.best:
                 self.state.keep_best()
 
-    def _save(self) -> None:
+    def end(self, code: int) -> None:
+        """Tell the other workers that the run ends with this exit code."""
+        if self.sharded:
+            self.sharded.end(code)
+
+    def _save(self, *, compare: bool = True) -> None:
         values, step = self.state.read(), self.position.step
         # A gradient can overflow where the loss did not. Such weights must not replace good ones.
         for name, value in values.items():
             if not np.isfinite(value).all():
                 raise self._refuse(f"{name} holds no numbers any more after step {step}", step - 1)
+        if self.sharded and compare:
+            self.sharded.compare(values, step)
         checkpoint.save(self.folder / "checkpoints", values, self.position, keep=self.config.keep)
 
     def _refuse(self, what: str, step: int) -> CheckError:

@@ -23,10 +23,12 @@ class StopSignal:
 
     def __init__(self) -> None:
         self.reason = ""
+        self.heard = ""  # the same of another worker
+        self.number = 0  # of the signal
         self.saving = False
 
     def __call__(self) -> str:
-        return self.reason
+        return self.reason or self.heard
 
     def begin_saving(self) -> None:
         """From now on, let the first signal wait for the end of a step, because there is work to save."""
@@ -36,7 +38,7 @@ class StopSignal:
         del frame
         if self.reason or not self.saving:
             raise KeyboardInterrupt
-        self.reason = signal.Signals(number).name
+        self.number, self.reason = number, signal.Signals(number).name
 
 
 @contextmanager

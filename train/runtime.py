@@ -3,7 +3,7 @@
 import ctypes
 import os
 import platform
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from importlib import metadata
 from pathlib import Path
 from typing import Any, Final
@@ -74,14 +74,18 @@ RECORDED_NATIVE: Final = ("tensorflow", "numpy", "kernels")
 """The same for a run with native kernels, which depends on neither processor nor threads."""
 
 
-def prepare(threads: int, *, tf32: bool = False, kernels: Kernels = "stock") -> dict[str, Any]:
+def prepare(
+    threads: int, *, tf32: bool = False, kernels: Kernels = "stock", connect: Callable[[], None] | None = None
+) -> dict[str, Any]:
     """Load TensorFlow and fix the settings that change its last bits; call this before any other use of it.
 
     Returns what the bits depend on besides the configuration. The number of `threads` changes the rounding of sums.
     With `tf32`, GPUs round the factors of float32 products to 10 bits of mantissa, TensorFlow's default from compute
-    capability 8.0 on. Raises a PreflightError if native kernels were asked for and cannot run here.
+    capability 8.0 on. `connect` is called before TensorFlow makes its devices. Raises a PreflightError if native
+    kernels were asked for and cannot run here.
     """
-    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
+    # TensorFlow also logs what a collective raises.
+    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3" if connect else "2")
     import tensorflow as tf
 
     tf.config.threading.set_intra_op_parallelism_threads(threads)
@@ -96,6 +100,8 @@ def prepare(threads: int, *, tf32: bool = False, kernels: Kernels = "stock") -> 
         tf.config.optimizer.set_experimental_options({"layout_optimizer": False})
     for device in graphics:
         tf.config.experimental.set_memory_growth(device, enable=True)
+    if connect:
+        connect()
     found = _prepare_native(threads, graphics=bool(graphics)) if kernels == "native" else {}
     return {
         "threads": threads,

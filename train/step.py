@@ -76,27 +76,48 @@ def make_train_step(
     part is normalized by its own statistics, so the result is not that of the whole batch.
     """
     form = form or formulation.choose(config.kernels)
-    model, weights = state.model, [variable.value for variable in state.model.trainable_variables]
-    seed = dropout_seed(model)
-    scaled = is_scaled(config)
-    together = form.compile_updates and not config.jit
-    # These kernels are cast together. Otherwise each cast would be a launch.
-    kernels, dtype = _list_cast_kernels(model) if together else [], keras.DTypePolicy(config.precision).compute_dtype
+    weights, parts = [variable.value for variable in state.model.trainable_variables], config.accumulate
+    apply = make_update(state, rule, config, form)
+    differentiate = make_differentiate(state, config, mean, std, form=form, class_weights=class_weights)
 
-    update = _make_update(state, rule, config, form)
-    apply = tf.function(update, jit_compile=True, autograph=False) if together else update
+    def step(images: tf.Tensor, labels: tf.Tensor, rate: tf.Tensor) -> Outcome:
+        state.step.assign_add(1)
+        number = state.step.read_value()
+        if parts == 1:
+            loss, correct, gradients = differentiate(images, labels, number)
+        else:
+
+            def run_part(images: tf.Tensor, labels: tf.Tensor, part: tf.Tensor) -> Gradients:
+                return differentiate(images, labels, number * parts + tf.cast(part, tf.int64))
+
+            loss, correct, gradients = accumulate(run_part, images, labels, parts, weights)
+        finite = apply(gradients, rate)
+        return Outcome(loss, correct, finite)
+
+    return step
+
+
+def make_differentiate(
+    state: State,
+    config: TrainConfig,
+    mean: NDArray[np.float64],
+    std: NDArray[np.float64],
+    *,
+    form: Formulation,
+    class_weights: Sequence[float] = (),
+) -> "Differentiate":
+    """Return a function of images, labels and a number that seeds the dropout, int64 (), to `Gradients`."""
+    model, seed, scaled = state.model, dropout_seed(state.model), is_scaled(config)
+    # These kernels are cast together. Otherwise each cast would be a launch.
+    kernels = _list_cast_kernels(model) if form.compile_updates and not config.jit else []
+    dtype, measure_loss = keras.DTypePolicy(config.precision).compute_dtype, make_loss(config, form, class_weights)
 
     @tf.function(jit_compile=True, autograph=False)  # type: ignore[untyped-decorator]
     def cast_together(values: list[tf.Tensor]) -> list[tf.Tensor]:
         return [tf.cast(value, dtype) for value in values]
 
-    measure_loss, parts = make_loss(config, form, class_weights), config.accumulate
-
-    def differentiate(images: tf.Tensor, labels: tf.Tensor, part: tf.Tensor | int = 0) -> Gradients:
+    def differentiate(images: tf.Tensor, labels: tf.Tensor, number: tf.Tensor) -> Gradients:
         if seed is not None:
-            number = state.step.read_value()
-            if parts > 1:
-                number = number * parts + tf.cast(part, tf.int64)
             seed.assign(tf.stack([tf.constant(config.seed, tf.int64), number]))
         scale = state.loss_scale.read_value()
         halves = cast_together([kernel.value for kernel in kernels]) if kernels else []
@@ -109,16 +130,7 @@ def make_train_step(
         sources = [used.get(variable.path, variable.value) for variable in model.trainable_variables]
         return Gradients(loss, count_correct(labels, logits), tape.gradient(target, sources))
 
-    def step(images: tf.Tensor, labels: tf.Tensor, rate: tf.Tensor) -> Outcome:
-        state.step.assign_add(1)
-        if parts == 1:
-            loss, correct, gradients = differentiate(images, labels)
-        else:
-            loss, correct, gradients = accumulate(differentiate, images, labels, parts, weights)
-        finite = apply(gradients, rate)
-        return Outcome(loss, correct, finite)
-
-    return step
+    return differentiate
 
 
 def is_scaled(config: TrainConfig) -> bool:
@@ -129,7 +141,8 @@ def is_scaled(config: TrainConfig) -> bool:
 Update = Callable[[list[tf.Tensor], tf.Tensor], tf.Tensor]
 
 
-def _make_update(state: State, rule: Rule, config: TrainConfig, form: Formulation) -> Update:
+def make_update(state: State, rule: Rule, config: TrainConfig, form: Formulation) -> Update:
+    """Return a function that changes weights and slots by gradients and rate, and says whether these are finite."""
     scaled, weights = is_scaled(config), [variable.value for variable in state.model.trainable_variables]
 
     def update(gradients: list[tf.Tensor], rate: tf.Tensor) -> tf.Tensor:
@@ -162,6 +175,9 @@ def _make_update(state: State, rule: Rule, config: TrainConfig, form: Formulatio
         state.average()
         return finite
 
+    if form.compile_updates and not config.jit:
+        compiled: Update = tf.function(update, jit_compile=True, autograph=False)
+        return compiled
     return update
 
 
@@ -173,8 +189,11 @@ class Gradients(NamedTuple):
     gradients: list[tf.Tensor]
 
 
+Differentiate = Callable[[tf.Tensor, tf.Tensor, tf.Tensor], Gradients]
+
+
 def accumulate(
-    differentiate: Callable[[tf.Tensor, tf.Tensor, tf.Tensor], Gradients],
+    differentiate: Differentiate,
     images: tf.Tensor,
     labels: tf.Tensor,
     parts: int,

@@ -1,0 +1,249 @@
+import json
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from tests.tiers import slow
+from train import cluster, data, shards, step, workers
+from train.config import TrainConfig
+from train.errors import CheckError, UsageError
+from train.model import formulation
+from train.options import resolve
+from train.process import StopSignal
+
+SIZE, PARTS = 24, 3
+ADDRESSES = ("one:1", "two:2", "three:3")
+
+
+def configure(**options: Any) -> TrainConfig:
+    given: dict[str, Any] = {"depth": 10, "kernels": "stock", "batch_size": SIZE, "shards": PARTS} | options
+    return resolve("digits", **given)
+
+
+def make_step(config: TrainConfig, crew: workers.Crew | None = None) -> shards.ShardedStep:
+    return shards.prepare(config, data.load(config), crew)
+
+
+def make_crew(count: int, index: int) -> workers.Crew:
+    return workers.Crew(cluster.Cluster(ADDRESSES[:count], index), StopSignal())
+
+
+def draw() -> tuple[Any, Any, Any]:
+    generator = np.random.default_rng(0)
+    images = generator.integers(0, 17, (SIZE, 8, 8, 1)).astype(np.uint8)
+    return images, (np.arange(SIZE) % 10).astype(np.int32), np.float32(0.1)
+
+
+def read(variables: Sequence[tf.Variable]) -> list[Any]:
+    return [variable.numpy() for variable in variables]
+
+
+def test_shards_are_added_in_order_and_averages_merged() -> None:
+    """The reference differentiates each part by itself, and adds in NumPy."""
+    config = configure(loop="eager")
+    images, labels, rate = draw()
+    sharded, alone = make_step(config), make_step(config)
+    found: list[Any] = []
+
+    def keep(gradients: list[tf.Tensor], _: tf.Tensor) -> tf.Tensor:
+        found.extend(gradient.numpy() for gradient in gradients)
+        return tf.constant(True)
+
+    sharded.update = keep
+    outcome = sharded(images, labels, rate)
+    start, each, results = read(alone.averages), SIZE // PARTS, []
+    for part in range(PARTS):
+        for average, value in zip(alone.averages, start, strict=True):
+            average.assign(value)
+        rows = slice(part * each, (part + 1) * each)
+        loss, _, gradients = alone.differentiate(tf.constant(images[rows]), tf.constant(labels[rows]), tf.constant(0))
+        results.append([*(gradient.numpy() for gradient in gradients), *read(alone.averages), loss.numpy()])
+
+    def add(order: Sequence[int]) -> list[Any]:
+        totals = []
+        for values in zip(*(results[part] for part in order), strict=True):
+            total = values[0]
+            for value in values[1:]:
+                total = total + value
+            totals.append(total * np.float32(1 / PARTS))
+        return totals
+
+    expected = add(range(PARTS))
+    together = [*found, *read(sharded.averages), outcome.loss.numpy()]
+    assert all(np.array_equal(*pair) for pair in zip(together, expected, strict=True))
+    assert not all(np.array_equal(*pair) for pair in zip(together, add([2, 1, 0]), strict=True)), "the order is seen"
+    assert not np.array_equal(start[0], sharded.averages[0].numpy())
+
+
+@pytest.mark.parametrize("loop", ["eager", slow("function")])
+def test_rows_do_not_depend_on_the_workers_that_compute_them(loop: str) -> None:
+    config, batch = configure(dropout=0.3, loop=loop), draw()
+    whole = make_step(config).compute(*batch[:2]).numpy()
+    each = SIZE // PARTS
+    for index in range(PARTS):
+        member = make_step(config, make_crew(PARTS, index))
+        part = slice(index * each, (index + 1) * each)
+        assert np.array_equal(member.compute(batch[0][part], batch[1][part]).numpy(), whole[index : index + 1])
+    same = [np.concatenate([value[:each]] * PARTS) for value in batch[:2]]
+    rows = make_step(config).compute(*same).numpy()
+    assert not np.array_equal(rows[0], rows[1]), "shards draw their own dropout"
+
+
+@pytest.mark.parametrize("loop", ["eager", slow("function")])
+def test_shards_of_one_worker_train_the_weights_of_accumulated_parts(loop: str) -> None:
+    """Only running averages differ: parts move them one after the other."""
+    batch, divided = draw(), {"batch_size": SIZE, "loop": loop}
+    sharded = make_step(configure(shards=4, **divided))
+    config = configure(shards=1, accumulate=4, **divided)
+    form, dataset = formulation.choose("stock"), data.load(config)
+    state, rule = step.start(config, form)
+    run = step.compile_train_step(step.make_train_step(state, rule, config, dataset.mean, dataset.std), config)
+    for _ in range(2):
+        first, second = sharded(*batch), run(*map(tf.constant, batch))
+    assert first.read() == second.read()
+    weights = [[each.value for each in one.model.trainable_variables] for one in (sharded.state, state)]
+    assert all(np.array_equal(*pair) for pair in zip(*map(read, weights), strict=True))
+
+
+def test_an_overflow_changes_no_weight_on_any_worker() -> None:
+    config, (images, labels, rate) = configure(precision="mixed_float16", loop="eager"), draw()
+    sharded = make_step(config)
+    rows = sharded.compute(images, labels).numpy()
+    rows[1, 0] = np.inf
+    before = read(sharded.weights)
+    assert not sharded.apply(tf.constant(rows), rate).finite
+    assert all(np.array_equal(*pair) for pair in zip(before, read(sharded.weights), strict=True))
+    assert sharded.state.loss_scale.numpy() == step.INITIAL_SCALE / 2
+
+
+@pytest.mark.parametrize("options", [{}, {"mixup": 0.4, "cutout": 2}])
+def test_parts_of_workers_make_up_the_batch(options: dict[str, Any]) -> None:
+    config = configure(augment=True, **options)
+    dataset = data.load(config)
+    form = formulation.choose("stock")
+    state, rule = step.start(config, form)
+
+    def choose(crew: workers.Crew | None) -> Any:
+        sharded = shards.ShardedStep(state, rule, config, dataset.mean, dataset.std, form=form, crew=crew)
+        return sharded.choose_batches(dataset).make(70)
+
+    parts = [choose(make_crew(PARTS, index)) for index in range(PARTS)]
+    for place, whole in enumerate(choose(None)):
+        assert np.array_equal(np.concatenate([part[place] for part in parts]), whole)
+
+
+def test_one_shard_leaves_the_digest_as_it_was_and_more_do_not() -> None:
+    config = configure(shards=1)
+    assert config.digest == resolve("digits", depth=10, kernels="stock", batch_size=SIZE).digest
+    assert len({config.digest, configure(shards=2).digest, configure(shards=3).digest}) == 3
+
+
+@pytest.mark.parametrize(
+    ("options", "what"),
+    [
+        ({"shards": 5}, "--shards 5 cuts a batch into that many equal parts"),
+        ({"batch_size": 0}, "--shards 3 cuts a batch"),
+        ({"shards": 0}, "--shards must be at least 1"),
+        ({"accumulate": 2}, "--shards and --accumulate do not work together"),
+        ({"loop": "fit"}, "--shards and --loop fit do not work together"),
+        ({"jit": True}, "--shards and --jit do not work together"),
+    ],
+)
+def test_shards_that_make_no_sense_are_refused(options: dict[str, Any], what: str) -> None:
+    with pytest.raises(UsageError, match=what):
+        configure(**options)
+
+
+def test_a_batch_of_a_small_data_set_must_divide_too() -> None:
+    config = configure(batch_size=3000)
+    sharded, dataset = make_step(config), data.load(config)
+    train = replace(dataset.train, images=dataset.train.images[:-1], labels=dataset.train.labels[:-1])
+    with pytest.raises(UsageError, match="does not divide the batch of 1436 images"):
+        sharded.choose_batches(replace(dataset, train=train))
+
+
+def describe(count: int, index: int, **changes: Any) -> str:
+    named = {"worker": [f"host{number}:1" for number in range(count)]}
+    return json.dumps({"cluster": named, "task": {"type": "worker", "index": index}} | changes)
+
+
+def test_workers_are_read_from_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(cluster.VARIABLE, describe(2, 1))
+    found = cluster.read_cluster()
+    assert found is not None
+    assert (found.name(1), found.is_chief, found.share(4)) == ("worker 1 (host1:1)", False, range(2, 4))
+    assert cluster.read_cluster(describe(1, 0)) is None
+    monkeypatch.delenv(cluster.VARIABLE)
+    assert cluster.read_cluster() is None
+    with pytest.raises(UsageError, match="2 workers cannot share 3 shards equally"):
+        found.share(3)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "{",
+        "[]",
+        "{}",
+        describe(2, 2),
+        describe(2, 0, task={"type": "chief", "index": 0}),
+        describe(2, 0, cluster={"worker": ["host"], "chief": ["host:1"]}),
+        describe(2, 0, cluster={"worker": ["host", "host:1"]}),
+    ],
+)
+def test_a_wrong_description_of_workers_is_refused(text: str) -> None:
+    with pytest.raises(UsageError, match="TF_CONFIG does not name workers"):
+        cluster.read_cluster(text)
+
+
+@pytest.mark.parametrize("kind", range(len(workers.KINDS)))
+def test_a_worker_with_another_digest_is_refused_by_name(kind: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    crew = make_crew(3, 2)
+    rows = ["0" * 8 + "ab" * 32 * len(workers.KINDS) for _ in ADDRESSES]
+    monkeypatch.setattr(crew, "_gather_digests", lambda *_, **__: rows)
+    assert crew._compare_digests([], done=False) is False
+    place = 8 + 64 * kind
+    rows[1] = rows[1][:place] + "cd" * 32 + rows[1][place + 64 :]
+    with pytest.raises(CheckError, match=rf"worker 1 \(two:2\) has other {workers.KINDS[kind]}: its digest is cdcd"):
+        crew._compare_digests([], done=False)
+    rows[0] = "01000000" + rows[0][8:]
+    assert crew._compare_digests([], done=False) is True
+
+
+def test_a_worker_with_other_weights_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    crew, rows = make_crew(3, 0), ["ab", "ab", "cd"]
+    monkeypatch.setattr(crew, "_gather_digests", lambda *_, **__: rows)
+    with pytest.raises(CheckError, match=r"worker 2 \(three:3\) has other weights than the chief after step 7"):
+        crew.compare("ab", 7)
+    rows[2] = "ab"
+    crew.compare("ab", 7)
+
+
+def test_digests_see_threads_of_stock_kernels_only() -> None:
+    some, native = {"tensorflow": "2", "threads": 1}, {"kernels": "ab", "threads": 1}
+    assert workers.digest_environment(some) != workers.digest_environment(some | {"threads": 2})
+    assert workers.digest_environment(native) == workers.digest_environment(native | {"threads": 2})
+    assert len(workers.digest_code()) == 64
+
+
+def test_a_request_to_stop_is_heard_with_the_name_of_its_worker() -> None:
+    crew = make_crew(3, 0)
+    crew.hear([0, 0, 0])
+    assert not crew.stop()
+    crew.hear([0, 15, 2])
+    assert crew.stop() == "SIGTERM at worker 1 (two:2)"
+
+
+def test_the_end_of_a_run_reaches_the_others_with_its_code() -> None:
+    codes: list[int] = []
+    with workers.ending(codes.append, None):
+        pass
+    with pytest.raises(CheckError), workers.ending(codes.append, None):
+        raise CheckError("it diverged")
+    assert codes == [0, 7]
+    with pytest.raises(CheckError, match="the chief ended the run after step 3"):
+        shards._end(7, 3)

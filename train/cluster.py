@@ -1,0 +1,59 @@
+"""Reads which workers train one run, from TensorFlow's own environment variable TF_CONFIG. Worker 0 is the chief."""
+
+import json
+import os
+from dataclasses import dataclass
+from typing import Final
+
+from train.errors import UsageError
+
+VARIABLE: Final = "TF_CONFIG"
+
+
+@dataclass(frozen=True)
+class Cluster:
+    """The workers of a run: the address of each, host:port, and the number of this one."""
+
+    addresses: tuple[str, ...]
+    index: int
+
+    @property
+    def is_chief(self) -> bool:
+        return self.index == 0
+
+    def name(self, index: int) -> str:
+        return f"worker {index} ({self.addresses[index]})"
+
+    def share(self, shards: int) -> range:
+        """Return the shards of this worker. Raises a UsageError if the workers cannot share them equally."""
+        count = len(self.addresses)
+        if shards % count:
+            raise UsageError(
+                f"{count} workers cannot share {shards} shards equally",
+                remedy=f"give a --shards that {count} divides; it decides the weights, the number of workers does not",
+            )
+        each = shards // count
+        return range(each * self.index, each * (self.index + 1))
+
+
+def read_cluster(text: str | None = None) -> Cluster | None:
+    """Read TF_CONFIG; returns None if it is not set or has one worker. Raises a UsageError."""
+    text = os.environ.get(VARIABLE, "") if text is None else text
+    if not text:
+        return None
+    try:
+        value = json.loads(text)
+        addresses, task = value["cluster"]["worker"], value["task"]
+        good = list(value["cluster"]) == ["worker"] and task["type"] == "worker"
+        good = good and all(isinstance(each, str) and ":" in each for each in addresses)
+        good = good and isinstance(task["index"], int) and 0 <= task["index"] < len(addresses)
+        trouble = "" if good else "it must have workers only, each as host:port, and the index of one of them"
+    except (ValueError, KeyError, TypeError) as error:
+        trouble = f"{type(error).__name__}: {error}"
+    if trouble:
+        raise UsageError(
+            f"{VARIABLE} does not name workers",
+            why=trouble,
+            remedy='write it as {"cluster": {"worker": ["host:port", ...]}, "task": {"type": "worker", "index": 0}}',
+        )
+    return Cluster(tuple(addresses), task["index"]) if len(addresses) > 1 else None

@@ -1,0 +1,176 @@
+"""Runs a step as shards: equal parts of a batch, each differentiated by itself, whose results are added in order.
+
+One worker runs all shards one after the other; more workers share them. Each shard is a call of the same graph, its
+results are one row, and rows are added from the first shard to the last. So the bits do not depend on the workers. A
+sum that the workers build up together (all-reduce) would depend on their number.
+"""
+
+import itertools
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+from numpy.typing import NDArray
+
+from train.batches import Batches
+from train.checkpoint import Values
+from train.config import TrainConfig
+from train.data import Dataset
+from train.errors import CheckError, TrainError, UsageError
+from train.model import formulation
+from train.model.formulation import Formulation
+from train.optimizer import Rule
+from train.process import StopSignal
+from train.reader import SLOTS
+from train.state import State, digest
+from train.step import Outcome, make_differentiate, make_update, start
+from train.workers import Crew
+
+STEP, COMPARE, END = 0, 1, 1000
+"""What the chief's rows are for: a step, a comparison of weights, or the end, to which its exit code is added."""
+
+
+class ShardedStep:
+    """A training step over shards. A call takes the images and labels of this worker's shards, and the rate."""
+
+    def __init__(
+        self,
+        state: State,
+        rule: Rule,
+        config: TrainConfig,
+        mean: NDArray[np.float64],
+        std: NDArray[np.float64],
+        *,
+        form: Formulation,
+        class_weights: Sequence[float] = (),
+        crew: Crew | None = None,
+    ) -> None:
+        self.state, self.rule, self.config, self.crew = state, rule, config, crew
+        self.own = crew.cluster.share(config.shards) if crew else range(config.shards)
+        self.weights = [variable.value for variable in state.model.trainable_variables]
+        # A frozen layer has its weights among these variables too, but it is not trained.
+        self.averages = [
+            each.value for layer in state.model.layers if layer.trainable for each in layer.non_trainable_variables
+        ]
+        self.differentiate = make_differentiate(state, config, mean, std, form=form, class_weights=class_weights)
+        self.update = make_update(state, rule, config, form)
+        wrap: Callable[..., Any] = (lambda run: run) if config.loop == "eager" else tf.function(autograph=False)
+        self._run_shard, self._apply = wrap(self._run_shard), wrap(self._apply)  # type: ignore[method-assign]
+
+    def choose_batches(self, dataset: Dataset) -> Batches:
+        """Return the batches with the examples of this worker's shards. Raises a UsageError."""
+        batches, shards = Batches(dataset, self.config), self.config.shards
+        if batches.size % shards:
+            raise UsageError(f"--shards {shards} does not divide the batch of {batches.size} images")
+        each = batches.size // shards
+        return replace(batches, rows=slice(each * self.own.start, each * self.own.stop))
+
+    def __call__(self, images: Any, labels: Any, rate: Any) -> Outcome:
+        rows = self.compute(images, labels)
+        if self.crew:
+            rows, asked = self.crew.exchange(rows, STEP)
+            self.crew.hear(asked)
+        return self.apply(rows, rate)
+
+    def compute(self, images: Any, labels: Any) -> tf.Tensor:
+        """Return one row for each of this worker's shards. Changes no variable."""
+        size, first = len(images) // len(self.own), self.own.start
+        return tf.stack(
+            [
+                self._run_shard(
+                    tf.constant(images[size * (shard - first) : size * (shard - first + 1)]),
+                    tf.constant(labels[size * (shard - first) : size * (shard - first + 1)]),
+                    tf.constant(shard, tf.int64),
+                )
+                for shard in self.own
+            ]
+        )
+
+    def apply(self, rows: tf.Tensor, rate: Any) -> Outcome:
+        """Change the state by the rows of all shards."""
+        outcome: Outcome = self._apply(rows, tf.constant(rate))
+        return outcome
+
+    def make_empty(self) -> tf.Tensor:
+        values = sum(int(each.shape.num_elements()) for each in [*self.weights, *self.averages]) + 2
+        return tf.zeros([len(self.own), values], self.weights[0].dtype)
+
+    def _run_shard(self, images: tf.Tensor, labels: tf.Tensor, shard: tf.Tensor) -> tf.Tensor:
+        before = [average.read_value() for average in self.averages]
+        number = (self.state.step.read_value() + 1) * self.config.shards + shard
+        loss, correct, gradients = self.differentiate(images, labels, number)
+        after = [average.read_value() for average in self.averages]
+        for average, value in zip(self.averages, before, strict=True):
+            average.assign(value)  # each shard begins with the averages of the last step
+        dtype = self.weights[0].dtype
+        return tf.concat([tf.reshape(tf.cast(part, dtype), [-1]) for part in (*gradients, *after, loss, correct)], 0)
+
+    def _apply(self, rows: tf.Tensor, rate: tf.Tensor) -> Outcome:
+        self.state.step.assign_add(1)
+        first, *rest = tf.unstack(rows, self.config.shards)
+        total = sum(rest, first)
+        mean = total * tf.constant(1 / self.config.shards, total.dtype)
+        variables = [*self.weights, *self.averages]
+        flat = tf.split(mean[:-2], [variable.shape.num_elements() for variable in variables])
+        parts = [tf.reshape(part, variable.shape) for part, variable in zip(flat, variables, strict=True)]
+        gradients, averages = parts[: len(self.weights)], parts[len(self.weights) :]
+        for average, value in zip(self.averages, averages, strict=True):
+            average.assign(value)
+        finite = self.update(gradients, rate)
+        return Outcome(mean[-2], tf.cast(total[-1], tf.int64), finite)
+
+    def compare(self, values: Values, step: int) -> None:
+        """Compare the values with those of the other workers. Raises a CheckError that names a worker."""
+        if self.crew:
+            _, asked = self.crew.exchange(self.make_empty(), COMPARE)
+            self.crew.hear(asked)
+            self.crew.compare(digest_values(values), step)
+
+    def end(self, code: int) -> None:
+        """Tell the other workers that the run ends with an exit code."""
+        if self.crew:
+            self.crew.exchange(self.make_empty(), END + code)
+
+
+def prepare(config: TrainConfig, dataset: Dataset, crew: Crew | None) -> ShardedStep:
+    """Make the network before its first step, and the step with the shards of this worker."""
+    form = formulation.choose(config.kernels)
+    state, rule = start(config, form)
+    weights = dataset.balance(config.classes) if config.class_weights == "balanced" else ()
+    return ShardedStep(state, rule, config, dataset.mean, dataset.std, form=form, class_weights=weights, crew=crew)
+
+
+def digest_values(values: Values) -> str:
+    """Digest what each worker has: all but the weights of the best epoch, which only the chief keeps."""
+    return digest((name, value) for name, value in values.items() if not (name.startswith(SLOTS) and "/best" in name))
+
+
+def follow(step: ShardedStep, dataset: Dataset, done: int, stop: StopSignal) -> None:
+    """Run the steps after those that are `done` as a worker that is not the chief, until the chief ends the run.
+
+    Raises an InterruptionError if the run was stopped, another TrainError if it failed.
+    """
+    crew = step.crew
+    assert crew is not None  # noqa: S101 - for the type checker: only a worker follows
+    for batch in itertools.chain(step.choose_batches(dataset).iterate(done), itertools.repeat(None)):
+        own = step.compute(*batch[:2]) if batch else step.make_empty()
+        rows, (order, *_) = crew.exchange(own, stop.number)
+        while order == COMPARE:
+            crew.compare(digest_values(step.state.read()), done)
+            rows, (order, *_) = crew.exchange(own, stop.number)
+        if order >= END:
+            return _end(order - END, done)
+        assert batch is not None  # noqa: S101 - the chief has as many steps
+        step.apply(rows, batch[2])
+        done += 1
+        stop.begin_saving()
+    return None
+
+
+def _end(code: int, done: int) -> None:
+    if code:
+        kinds: list[type[TrainError]] = TrainError.__subclasses__()
+        kind = next((kind for kind in kinds if kind.exit_code == code), CheckError)
+        raise kind(f"the chief ended the run after step {done}", why="its own message says the reason")
