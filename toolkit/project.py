@@ -11,8 +11,8 @@ def locate(name: str) -> Path:
     if not path.exists():
         raise UsageError(
             f"{name} is missing beside the toolkit package",
-            why="toolkit builds from its own clone: the Dockerfile, the locked sets and the training job are there",
-            remedy="run it from a whole clone of the repository",
+            why="toolkit builds from its own files: the Dockerfile, the locked sets and the training job are there",
+            remedy="install the package again, or run it from a whole clone of the repository",
         )
     return path
 
