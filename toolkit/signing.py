@@ -10,6 +10,7 @@ import os
 import re
 import tempfile
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Literal, get_args
@@ -249,6 +250,10 @@ def write(record: Path, statement: Statement, signer: "CryptoSigner", *, replace
         )
     envelope.sign(signer)
     files.write_json(path, envelope.to_dict())
+    # A run of a container belongs to the user of the image.
+    owner = path.parent.stat()
+    with suppress(OSError):
+        os.chown(path, owner.st_uid, owner.st_gid)
 
 
 def verify(record: Path, expected: Statement, policy: Policy) -> Finding:

@@ -15,7 +15,7 @@ import pytest
 from tests.integration.docker.test_wheel import edit
 from tests.integration.place import CACHE, Place
 from tests.integration.relay import Relay
-from toolkit import versions
+from toolkit import signing, versions
 from toolkit.engine import buildx
 
 pytestmark = [pytest.mark.engine, pytest.mark.timeout(1200), pytest.mark.usefixtures("bazel")]
@@ -38,9 +38,12 @@ def test_result_is_said_as_one_object_and_progress_as_events(built: tuple[Place,
 
 def test_up_to_date_wheel_is_not_built_again(built: tuple[Place, dict[str, Any]]) -> None:
     place, value = built
-    done = place.build("--json")
+    signing.make_key(place.folder / "key")
+    done = place.build("--json", "--sign", "key")
     again = json.loads(done.stdout)
     assert (again["reused"], again["digest"]) == (True, value["digest"])
+    verified = place.toolkit("verify", value["folder"], "--trust", "key.pub")
+    assert verified.returncode == 0, verified.stderr
 
 
 def test_result_is_verified_and_a_changed_byte_is_not(built: tuple[Place, dict[str, Any]], tmp_path: Path) -> None:

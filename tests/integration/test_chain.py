@@ -9,7 +9,7 @@ from pathlib import Path
 import docker
 import pytest
 
-from toolkit import naming
+from toolkit import naming, signing
 from toolkit.engine.container import IMAGE_USER
 
 pytestmark = [pytest.mark.engine, pytest.mark.timeout(1200)]
@@ -44,8 +44,10 @@ def _containers() -> list[str]:
 
 
 @pytest.fixture(scope="module")
-def chain(variables: dict[str, str]) -> dict[str, object]:
-    done = _toolkit(variables, "up", "digits", "--epochs", "4", "--json")
+def chain(variables: dict[str, str], folder: Path) -> dict[str, object]:
+    signing.make_key(folder / "key")
+    signed = variables | {"SIGNING_KEY": (folder / "key").read_text()}
+    done = _toolkit(signed, "up", "digits", "--epochs", "4", "--sign", "env:SIGNING_KEY", "--json")
     assert done.returncode == 0, done.stderr
     value: dict[str, object] = json.loads(done.stdout)
     return value
@@ -58,6 +60,16 @@ def test_the_chain_runs_and_each_link_names_the_one_before(chain: dict[str, obje
     assert run["parent"]["digest"] == image["digest"]
     assert image["parent"]["kind"] == "lock"
     assert chain["smoke"]["verdict"] == "pass"  # type: ignore[index]
+
+
+def test_each_link_is_signed(chain: dict[str, object], folder: Path, variables: dict[str, str]) -> None:
+    run = next(folder.glob("runs/*/manifest.json"))
+    done = _toolkit(variables, "verify", str(run), "--trust", str(folder / "key.pub"), "--json")
+    assert done.returncode == 0, done.stderr
+    found = [item["id"] for item in json.loads(done.stdout)["findings"] if item["id"].endswith("signature")]
+    assert found == ["signature", "image.signature", "smoke.signature"]
+    line = (folder / "key").read_text().splitlines()[1].encode()
+    assert [path for path in folder.rglob("*") if path.is_file() and line in path.read_bytes()] == [folder / "key"]
 
 
 def test_host_and_container_train_the_same_weights(chain: dict[str, object], folder: Path) -> None:

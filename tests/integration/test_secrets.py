@@ -11,6 +11,7 @@ import pytest
 from tests.integration import canary
 from tests.integration.docker.test_wheel import change, edit
 from tests.integration.place import Place
+from toolkit import signing
 
 pytestmark = [
     pytest.mark.engine,
@@ -35,7 +36,7 @@ class Trap:
         rc = str(self.place.folder / "secrets" / "bazelrc")
         return ["--bazelrc", rc, "--bazel-argument", f"--define=x={self.public}"]
 
-    def check(self, *, wheel: bool) -> None:
+    def check(self, *, wheel: bool, key: str = "") -> None:
         root = canary.find_engine_root()
         engine = [root / "overlay2", root / "buildkit", root / "containers", root / "image"]
         ours = [self.place.folder / name for name in ("state", "dist")]
@@ -47,6 +48,7 @@ class Trap:
             assert (True, "build.json") in names, "the layer of the stage was looked into"
             assert (False, "manifest.json") in names
         assert canary.search(self.secret, files) == []
+        assert not key or canary.search(key, files) == []
         assert self.seen == []
 
 
@@ -71,10 +73,20 @@ def trap(tmp_path: Path) -> Iterator[Trap]:
 
 
 def test_a_build_that_went_well_leaves_no_secret(trap: Trap) -> None:
-    done = trap.place.build(*trap.arguments, "--verbose")
+    signing.make_key(trap.place.folder / "secrets" / "key")
+    text = (trap.place.folder / "secrets" / "key").read_text()
+    key = text.splitlines()[1]
+    trap.place.variables["SIGNING_KEY"] = text
+    with canary.watch_processes(key) as seen:
+        done = trap.place.build(*trap.arguments, "--verbose", "--sign", "env:SIGNING_KEY")
     assert done.returncode == 0, done.stderr
     assert trap.secret not in done.stdout + done.stderr
-    trap.check(wheel=True)
+    assert key not in done.stdout + done.stderr
+    holders = {line.partition(":")[0] for line in seen}
+    assert len(holders) == 1, "the command itself, and no process that it started"
+    assert next(iter(holders)).endswith("/environ")
+    trap.check(wheel=True, key=key)
+    assert next(trap.place.folder.glob("dist/*/attestation.dsse.json"))
     log = next((trap.place.folder / "dist").glob("*/build.log")).read_text()
     assert "--remote_header=Authorization=[redacted]" in log, "the rc file was announced"
 
