@@ -279,6 +279,8 @@ def sweep(
     if planned.find_results():
         value = sweeps.summarize(planned, codes, resolved.engine, prepared.result)
         console.result(value, f"{render(value['points'])}\n{planned.folder / sweeps.PICTURE}")
+    elif console.json:
+        console.result({"sweep": str(planned.folder), "members": sweeps.describe_members(planned, codes)}, "")
     sweeps.require_complete(planned, codes, console)
 
 

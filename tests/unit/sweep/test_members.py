@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 import yaml
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.command import Run
@@ -31,6 +31,7 @@ def sweeps(draw: st.DrawFn) -> dict[str, Any]:
     }
 
 
+@settings(max_examples=40)
 @given(sweeps())
 def test_each_entry_of_the_list_meets_each_point_of_the_grid_once(value: dict[str, Any]) -> None:
     read_back = yaml.safe_load(yaml.safe_dump(value, sort_keys=False))
@@ -100,11 +101,20 @@ def test_a_sweep_that_cannot_run_is_refused(tmp_path: Path, value: object, messa
     assert message in str(caught.value)
 
 
-@pytest.mark.parametrize("text", ["dataset: [", "\x00", None])
-def test_a_file_that_is_no_yaml_is_refused(tmp_path: Path, text: str | None) -> None:
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("dataset: [", "cannot read"),
+        ("\x00", "cannot read"),
+        ("{[1]: 2}", "cannot read"),
+        (None, "cannot read"),
+        ("dataset: digits\ngrid: {seed: [0], epochs: [1], seed: [2]}", "has a key twice: seed"),
+    ],
+)
+def test_a_file_that_says_nothing_or_two_things_is_refused(tmp_path: Path, text: str | None, message: str) -> None:
     if text is not None:
         (tmp_path / "x.yaml").write_text(text)
-    with pytest.raises(UsageError, match="cannot read"):
+    with pytest.raises(UsageError, match=message):
         read(tmp_path / "x.yaml", resolve({}), limit=1)
 
 

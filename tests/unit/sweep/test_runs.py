@@ -152,3 +152,23 @@ def test_a_folder_that_cannot_be_written_is_said_before_a_member_starts(commands
     done = commands("sweep", write(commands.folder, seeds(0)), TOOLKIT_RUNS="file")
     assert done.returncode == 4
     assert "cannot write to file/sweep-seeds" in done.stderr
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="mounting a small disk needs root")
+def test_a_full_disk_fails_members_with_one_reason_and_space_heals_them(commands: Commands) -> None:
+    runs, file = commands.folder / "runs", write(commands.folder, seeds(0, 1))
+    runs.mkdir()
+    argv = ["mount", "-t", "tmpfs", "-o", "size=300k", "tmpfs", str(runs)]
+    if subprocess.run(argv, check=False, capture_output=True).returncode:
+        pytest.skip("mounting is not allowed here")
+    try:
+        full = commands("sweep", file, "--json")
+        assert full.returncode == 4, full.stderr
+        members = json.loads(full.stdout)["members"]
+        assert [each["exit_code"] for each in members] == [4, 4]
+        assert all("No space left on device" in each["reason"] for each in members)
+        assert not list(runs.glob("sweep-*/manifest.json"))
+        subprocess.run(["mount", "-o", "remount,size=9m", str(runs)], check=True)
+        assert commands("sweep", file).returncode == 0
+    finally:
+        subprocess.run(["umount", str(runs)], check=True)
