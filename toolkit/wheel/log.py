@@ -26,7 +26,7 @@ _CAUSE = re.compile(
     r"^\s*wheel: (?:the remote executor|no action ran|the rc file|the disk is full)|" + processes.DISK_FULL.pattern
 )
 # Lines that Bazel and BuildKit print for every failure. They name no cause.
-_EMPTY = re.compile(r"did NOT complete successfully|failed to solve: process|the target bazel-log")
+_EMPTY = re.compile(r"did NOT complete successfully|failed to solve: process|the target bazel-log|build interrupted")
 _KEY = re.compile(r"(?:ERROR|FATAL):")
 """Start of a Bazel error. The cause is often in the lines after it."""
 _MESSAGE = re.compile(
@@ -83,7 +83,7 @@ _CODES: dict[int, tuple[type[ToolkitError], str, str]] = {
     34: (
         BuildError,
         "the remote executor does not answer, or refuses the work",
-        "look at --remote-executor and at the credentials in --bazelrc; without the option everything is built here",
+        "look at --remote-executor and the credentials in --bazelrc, then run this again: what is finished is kept",
     ),
     137: (
         BuildError,

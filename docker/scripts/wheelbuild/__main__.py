@@ -1,7 +1,8 @@
 """Build a TensorFlow wheel: patch, configure, run Bazel, hand over one wheel and what belongs to it.
 
 Exit codes: 0 done, 1 a patch does not apply, 2 usage, 3 not exactly one wheel, 6 nothing ran on the remote executor, 28
-the disk is full, 34 the remote executor does not answer, 137 a compiler was killed for memory, otherwise Bazel's own.
+the disk is full, 34 the remote executor does not answer or stopped answering, 137 a compiler was killed for memory,
+otherwise Bazel's own.
 """
 
 import errno
@@ -18,6 +19,7 @@ from train.cores import count_cores  # mounted beside this package
 from wheelbuild import arguments, bazel, journal, machine, redaction, request, result, service
 from wheelbuild.journal import Journal
 from wheelbuild.trust import compose_store
+from wheelbuild.watchdog import Watchdog
 
 BUILD = Path("/build")
 CACHE = Path("/var/cache/bazel")
@@ -67,6 +69,10 @@ def prepare_logging() -> Path:
 
 def explain_failure(ended: bazel.Ended, wanted: request.Request, kills: int, log: str) -> int:
     code = ended.code
+    if ended.trouble:
+        print(f"wheel: the remote executor {ended.trouble}", file=sys.stderr)
+        print("  try: this again once it answers; finished actions are kept", file=sys.stderr)
+        return REMOTE_FAILED
     lines = log.splitlines()
     # The first error is the cause; with --keep_going or many jobs it is far from the end.
     first = next((number for number, line in enumerate(lines) if line.startswith(("ERROR:", "FATAL:"))), -20)
@@ -132,7 +138,10 @@ def build(wanted: request.Request, kept: Journal) -> int:
     argv += arguments.compose_build(wanted, cache=CACHE, events=RAW_EVENTS, downloads=BUILD / "downloads", trust=trust)
     print(f"wheel: {wanted.jobs} jobs, {wanted.memory} MiB\n+ {' '.join(argv)}", flush=True)
     began, kills = time.monotonic(), machine.count_kills()
-    ended = bazel.run(argv, environment=environment, folder=SOURCE, log=kept.log, redact=redactor.redact)
+    watchdog = Watchdog(wanted.remote_executor) if wanted.remote_executor else None
+    ended = bazel.run(
+        argv, environment=environment, folder=SOURCE, log=kept.log, redact=redactor.redact, watchdog=watchdog
+    )
     seconds = time.monotonic() - began
     kept.write_events(RAW_EVENTS, redactor.redact_event)
     log = kept.log.read_text(errors="replace")

@@ -1,5 +1,6 @@
 """Runs Bazel: everything that it says is kept, what a user needs now is shown."""
 
+import contextlib
 import hashlib
 import re
 import shutil
@@ -8,6 +9,8 @@ import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+
+from wheelbuild.watchdog import Watchdog
 
 SHOWN = re.compile(
     r"\[[\d,]+ / [\d,]+\]|ERROR:|FAILED:|FATAL:|WARNING: (?:Remote|Reading|Writing)|Analyzing:|INFO: (?:Elapsed|\d)"
@@ -30,6 +33,7 @@ _PROCESSES = re.compile(r"INFO: \d+ process(?:es)?: (.+)\.$", re.MULTILINE)
 class Ended:
     code: int  # Bazel's exit code (https://bazel.build/run/scripts#exit-codes)
     full: str = ""  # the first line about a full disk; it may be in no log, which is on that disk too
+    trouble: str = ""  # why the watchdog ended it
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -53,6 +57,7 @@ def run(
     folder: Path,
     log: Path,
     redact: Callable[[str], str] = str,
+    watchdog: Watchdog | None = None,
 ) -> Ended:
     """Run Bazel with these variables and no others, and mask secrets in each line before it is logged or shown."""
     process = subprocess.Popen(
@@ -67,8 +72,11 @@ def run(
     )
     full = ""
     # Without a buffer: what a full disk refuses would be tried again at the end, and fail there.
-    with log.open("wb", buffering=0) as kept:
+    watching = watchdog.watching(process) if watchdog else contextlib.nullcontext()
+    with log.open("wb", buffering=0) as kept, watching:
         for said in process.stdout or ():
+            if watchdog:
+                watchdog.hear(said)
             line = redact(said)
             try:
                 kept.write(line.encode())
@@ -80,7 +88,8 @@ def run(
             if SHOWN.match(line):
                 sys.stdout.write(line)
                 sys.stdout.flush()
-    return Ended(code=process.wait(), full=full)
+        code = process.wait()
+    return Ended(code=code, full=full, trouble=watchdog.trouble if watchdog and code else "")
 
 
 def identify(environment: Mapping[str, str], folder: Path) -> Program:

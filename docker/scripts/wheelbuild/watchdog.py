@@ -1,0 +1,110 @@
+"""Ends Bazel when it waits for a remote executor that is gone.
+
+Bazel 7.7.1 waits without an end for an executor that freezes, or that dies before it has the inputs of an action;
+``--remote_timeout`` and ``--remote_retries`` do not help. Keepalive pings of Bazel's own (``--grpc_keepalive_time``)
+would: but a server may close a connection that pings more often than once in five minutes, which is gRPC's default.
+
+A build is alive while Bazel says something new, while an action runs on this machine, or while the executor answers:
+a long action says nothing for many minutes, and its executor answers all the time.
+"""
+
+import re
+import signal
+import subprocess
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from time import monotonic
+
+from wheelbuild import service
+
+SILENCE = 30
+"""Seconds without any sign of life after which a build is ended. Bazel's own retries give up within 15."""
+
+STALL = 4 * 3600
+"""Seconds in which Bazel says nothing new, although the executor answers: longer than any action of TensorFlow."""
+
+GRACE = 10
+"""Seconds that Bazel has to end by itself, with its caches written."""
+
+_SECONDS = re.compile(r"\b\d+s\b")
+_HERE = re.compile(r";\s*\d+s (?!remote)[a-z]")
+"""An action that runs by a strategy of this machine, in a progress line: ``Compiling x.cc; 12s local``."""
+
+
+class Watchdog:
+    """Watches one run of Bazel.
+
+    ``ask`` returns why the executor does not answer, or an empty text. ``trouble`` says why the run was ended.
+    """
+
+    def __init__(
+        self,
+        executor: str,
+        *,
+        silence: float = SILENCE,
+        stall: float = STALL,
+        grace: float = GRACE,
+        ask: Callable[[str], str] = service.find_trouble,
+        clock: Callable[[], float] = monotonic,
+    ) -> None:
+        self.trouble = ""
+        self._executor, self._silence, self._stall, self._grace = executor, silence, stall, grace
+        self._ask, self._clock = ask, clock
+        self._said = ""
+        self._here = False
+        self._moved = self._lived = clock()
+        self._over = threading.Event()
+
+    def hear(self, line: str) -> None:
+        """Take a line of Bazel. One that differs from the last only in its seconds is nothing new."""
+        said = _SECONDS.sub("", line)
+        if said != self._said:
+            self._said, self._moved = said, self._clock()
+        self._here = bool(_HERE.search(line))
+
+    def look(self) -> bool:
+        """Look for a sign of life, and set ``trouble`` if there was none for too long; False: no answer."""
+        alive = self._here or self._clock() - self._moved < self._silence / 6
+        reason = "" if alive else self._ask(self._executor)
+        now = self._clock()
+        if not reason:
+            self._lived = now
+        silent = now - max(self._moved, self._lived)
+        if silent >= self._silence:
+            self.trouble = f"stopped answering {silent:.0f} s ago: {reason}"
+        elif now - self._moved > self._stall:
+            self.trouble = f"answers, but no action ended in {self._stall / 60:.0f} minutes"
+        return not reason
+
+    @contextmanager
+    def watching(self, process: "subprocess.Popen[str]") -> Iterator[None]:
+        self._moved = self._lived = self._clock()
+        thread = threading.Thread(target=self._watch, args=(process,), daemon=True)
+        thread.start()
+        try:
+            yield
+        finally:
+            self._over.set()
+            thread.join()
+
+    def _watch(self, process: "subprocess.Popen[str]") -> None:
+        well = True
+        while not self._over.wait(self._silence / (2 if well else 6)):
+            well = self.look()
+            if self.trouble:
+                _end(process, self._grace)
+                return
+
+
+def _end(process: "subprocess.Popen[str]", grace: float) -> None:
+    """End Bazel: it cancels the build at the first interrupt, and kills its server at the third."""
+    for signals, seconds in ((1, grace), (2, grace / 2)):
+        for _ in range(signals):
+            process.send_signal(signal.SIGINT)
+        try:
+            process.wait(seconds)
+        except subprocess.TimeoutExpired:
+            continue
+        return
+    process.kill()
