@@ -19,6 +19,7 @@ from toolkit.cli.command import (
     load_key,
     sign,
 )
+from toolkit.errors import UsageError
 
 
 @command("tensorflow", "python", "cuda", "cudnn", "base_image", "ca_bundle", engine="docker")
@@ -36,7 +37,7 @@ def build_wheel(
     remote_cache: Annotated[str, typer.Option(metavar="URL", help="An existing Bazel cache.")] = "",
     remote_executor: Annotated[str, typer.Option(metavar="URL", help="An existing Bazel executor.")] = "",
     remote_instance_name: Annotated[
-        str, typer.Option(metavar="NAME", help="Instance of these services; some need one.")
+        str, typer.Option(metavar="NAME", help="Instance of these services; by default toolkit/{toolchain}, a digest.")
     ] = "",
     bazelrc: Bazelrc = "",
     downloads: Annotated[str, typer.Option(metavar="DIR", help="Folder with what Bazel would fetch.")] = "",
@@ -100,7 +101,13 @@ def build_wheel(
 def build_image(
     session: Session,
     wheel: Wheel = None,
-    target: Annotated[Literal["runtime", "train"], typer.Option(help="Stage of docker/Dockerfile.")] = "train",
+    target: Annotated[
+        Literal["runtime", "train", "bazel-worker"],
+        typer.Option(
+            help="Stage of docker/Dockerfile; bazel-worker: for the workers of a build farm, without a wheel."
+        ),
+    ] = "train",
+    apt_snapshot: Snapshot = "",
     tag: Annotated[
         str, typer.Option(metavar="NAME", help="Name of the image; by default one made from its plan.")
     ] = "",
@@ -111,6 +118,13 @@ def build_image(
     from toolkit import manifest, pipeline
     from toolkit.plan import run
 
+    if target == "bazel-worker":
+        if wheel or sign_:
+            raise UsageError("a worker's image has no wheel, and no record to sign", remedy="leave out --wheel and --sign")
+        _build_worker(session, apt_snapshot, tag=tag, dry_run=dry_run)
+        return
+    if apt_snapshot:
+        raise UsageError("--apt-snapshot is for --target bazel-worker", remedy="leave it out")
     console, key = session.console, load_key(sign_)
     request = pipeline.Request(settings=session.settings, wheel=wheel, target=target, tag=tag, dry_run=dry_run)
     prepared = pipeline.environment_task(pipeline.resolve(request, console), console)
@@ -129,4 +143,24 @@ def build_image(
             "manifest": str(environment.folder / manifest.FILE),
         },
         f"{environment.reference}  {environment.digest}  {size / 1e9:.2f} GB",
+    )
+
+
+def _build_worker(session: Session, apt_snapshot: str, *, tag: str, dry_run: bool) -> None:
+    from toolkit.lock import FILE
+    from toolkit.plan import run
+    from toolkit.wheel import request, worker
+    from toolkit.wheel.plan import BuildOptions
+
+    console, settings = session.console, session.settings
+    asked = request.WheelRequest(apt_snapshot=apt_snapshot, options=BuildOptions(ca_bundle=settings.ca_bundle))
+    planned = request.resolve(settings, asked, lock_file=Path(FILE), dry_run=dry_run)
+    task = worker.plan_task(planned, Path(settings.state), console, tag=tag)
+    if not run([task], console, dry_run=dry_run):
+        return
+    made = task.result
+    console.result(
+        {"image": made.reference, "digest": made.digest, "toolchain": made.toolchain},
+        f"{made.reference}  {made.digest}\n"
+        f"toolchain {made.toolchain}: build-wheel asks for the instance toolkit/{made.toolchain}",
     )

@@ -32,7 +32,7 @@ class BuildOptions:
     memory: int = 0  # MiB that Bazel may plan with; 0: all of the machine's
     remote_cache: str = ""  # remote_cache, remote_executor: URL of an existing service, or empty
     remote_executor: str = ""
-    remote_instance: str = ""  # name of an instance of these services, or empty
+    remote_instance: str = ""  # name of an instance of these services; empty: one made from the toolchain
     bazelrc: str = ""  # rc file with credentials for these services; it enters no layer
     ca_bundle: str = ""  # PEM file for networks that intercept https; it enters no layer
     downloads: str = ""  # folder with the files that Bazel would download, for machines without a network
@@ -75,13 +75,20 @@ class WheelPlan:
 
     def command(self, output: Path, *, target: str = TARGET, run_name: Path | None = None) -> tuple[str, ...]:
         """Return the command of a stage. ``run_name``: file with the build's name, a secret: no part of cache keys."""
+        secrets = self.secrets | ({"run": str(run_name)} if run_name else {})
+        return self._compose(target, ["--output", quote_fields("type=local", f"dest={output}")], secrets)
+
+    def image_command(self, target: str, tag: str, labels: Mapping[str, str]) -> tuple[str, ...]:
+        """Return the command of a stage that becomes an image on the engine."""
+        result = ["--tag", tag, "--load", *repeat("--label", (f"{name}={value}" for name, value in labels.items()))]
+        return self._compose(target, result, self.secrets)
+
+    def _compose(self, target: str, result: Sequence[str], secrets: Mapping[str, str]) -> tuple[str, ...]:
         argv = ["docker", "buildx", "build", "--file", str(project.locate("docker/Dockerfile"))]
-        argv += ["--target", target, "--output", quote_fields("type=local", f"dest={output}")]
-        argv += ["--provenance", "false", "--progress", "rawjson"]
+        argv += ["--target", target, *result, "--provenance", "false", "--progress", "rawjson"]
         argv += ["--no-cache"] if self.fresh else []
         argv += repeat("--build-arg", (f"{name}={value}" for name, value in self.arguments.items()))
         argv += repeat("--build-context", (f"{name}={value}" for name, value in self.contexts.items()))
-        secrets = self.secrets | ({"run": str(run_name)} if run_name else {})
         argv += repeat("--secret", (quote_fields(f"id={name}", f"src={path}") for name, path in secrets.items()))
         return (*argv, str(project.ROOT))
 

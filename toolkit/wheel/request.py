@@ -1,7 +1,7 @@
 import re
 import subprocess
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -31,7 +31,7 @@ class WheelRequest:
     bazel: str = ""
     bazel_arguments: Sequence[str] = ()  # flags for Bazel
     cpu_target: processor.Target = "avx"
-    options: BuildOptions  # how to build
+    options: BuildOptions = field(default_factory=BuildOptions)  # how to build
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -136,7 +136,9 @@ def build(wanted: request.Request, kept: Journal) -> int:
     )
     argv = ["bazel", *startup]
     argv += arguments.compose_build(wanted, cache=CACHE, events=RAW_EVENTS, downloads=BUILD / "downloads", trust=trust)
-    print(f"wheel: {wanted.jobs} jobs, {wanted.memory} MiB\n+ {' '.join(argv)}", flush=True)
+    print(
+        f"wheel: {wanted.jobs} jobs, {wanted.memory} MiB, toolchain {wanted.toolchain}\n+ {' '.join(argv)}", flush=True
+    )
     began, kills = time.monotonic(), machine.count_kills()
     watchdog = Watchdog(wanted.remote_executor) if wanted.remote_executor else None
     ended = bazel.run(
@@ -154,6 +156,7 @@ def build(wanted: request.Request, kept: Journal) -> int:
         "bazel_path": program.path,
         "bazel_sha256": program.sha256,
         "argv": argv,
+        "toolchain": wanted.toolchain,
         "configure": configuration,
         "jobs": wanted.jobs,
         "memory_mib": wanted.memory,
@@ -208,7 +211,10 @@ def hand_over(wheel: Path, kept: Journal, facts: dict[str, Any]) -> None:
 
 def main() -> int:
     try:
-        wanted = request.read_request(os.environ, cores=count_cores(), memory=machine.read_memory())
+        toolchain = (BUILD / "toolchain/toolchain").read_text().strip()
+        wanted = request.read_request(
+            os.environ, cores=count_cores(), memory=machine.read_memory(), toolchain=toolchain
+        )
         run = journal.read_run(SECRETS / "run", os.environ)
     except (request.UsageError, ValueError) as error:
         print(f"wheel: {error}", file=sys.stderr)

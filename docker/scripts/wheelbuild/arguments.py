@@ -10,6 +10,11 @@ from wheelbuild.request import Request
 from wheelbuild.trust import PASSWORD
 
 TARGET = "//tensorflow/tools/pip_package:wheel"
+TOOLCHAIN = "{toolchain}"
+"""Place for the toolchain's name. Its files are no inputs of actions, so a cache cannot tell toolchains apart."""
+
+INSTANCE = f"toolkit/{TOOLCHAIN}"
+"""Instance name of a gRPC service, unless another is asked for."""
 
 
 def compose_startup(*, cache: Path, logging: Path, credentials: Path | None, trust: Path | None) -> list[str]:
@@ -64,7 +69,7 @@ def compose_build(request: Request, *, cache: Path, events: Path, downloads: Pat
     if request.epoch:
         flags.append(f"--action_env=SOURCE_DATE_EPOCH={request.epoch}")
     if request.remote_cache:
-        flags.append(f"--remote_cache={request.remote_cache}")
+        flags.append(f"--remote_cache={request.remote_cache.replace(TOOLCHAIN, request.toolchain)}")
     if request.remote_executor:
         # TensorFlow's rc file sets `--spawn_strategy=standalone`, with which the executor is never used. `local` is for
         # actions that are marked to run here (`no-remote-exec`: the wheel needs two); all others stay remote.
@@ -73,8 +78,8 @@ def compose_build(request: Request, *, cache: Path, events: Path, downloads: Pat
             "--spawn_strategy=remote,local",
             "--noremote_local_fallback",
         ]
-    if request.remote_instance:
-        flags.append(f"--remote_instance_name={request.remote_instance}")
+    if request.remote_executor or request.remote_cache.startswith("grpc"):
+        flags.append(f"--remote_instance_name={name_instance(request)}")
     if trust and (request.remote_cache or request.remote_executor):
         flags.append("--tls_certificate=/run/secrets/ca")
     flags += request.extra
@@ -87,6 +92,10 @@ def compose_build(request: Request, *, cache: Path, events: Path, downloads: Pat
         f"--repo_env=CC={locate_clang(request)}",
         f"--repo_env=BAZEL_COMPILER={locate_clang(request)}",
     ]
+
+
+def name_instance(request: Request) -> str:
+    return (request.remote_instance or INSTANCE).replace(TOOLCHAIN, request.toolchain)
 
 
 def locate_clang(request: Request) -> str:

@@ -11,6 +11,7 @@ class Request:
     """The wheel that is wanted and the means to build it, from the arguments of the Dockerfile.
 
     ``memory``: MiB for Bazel. ``progress``: seconds between two lines. ``epoch``: the time stamp of the wheel's files.
+    ``toolchain``: the name of the compilers, a digest.
     """
 
     tensorflow: str
@@ -27,9 +28,10 @@ class Request:
     remote_cache: str = ""
     remote_executor: str = ""
     remote_instance: str = ""
+    toolchain: str = ""
 
 
-def read_request(environment: Mapping[str, str], *, cores: int, memory: int) -> Request:
+def read_request(environment: Mapping[str, str], *, cores: int, memory: int, toolchain: str = "") -> Request:
     """Read the arguments of the Dockerfile, and fit open ones to this machine's cores and memory (MiB).
 
     One compiler of TensorFlow takes up to 2 GiB (tensorflow#41480), so the default is one job for 2 GiB. Raises
@@ -62,4 +64,5 @@ def read_request(environment: Mapping[str, str], *, cores: int, memory: int) -> 
         remote_cache=environment.get("REMOTE_CACHE", ""),
         remote_executor=environment.get("REMOTE_EXECUTOR", ""),
         remote_instance=environment.get("REMOTE_INSTANCE_NAME", ""),
+        toolchain=toolchain,
     )

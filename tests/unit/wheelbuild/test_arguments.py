@@ -23,6 +23,7 @@ FULL = Request(
     remote_cache="grpcs://cache.example",
     remote_executor="grpcs://executor.example",
     remote_instance="main",
+    toolchain="0123456789abcdef",
 )
 
 
@@ -108,8 +109,27 @@ def test_an_executor_is_used_whatever_the_rc_file_of_tensorflow_says() -> None:
     """Upstream: ``build --spawn_strategy=standalone`` (google/tsl 62a91642, .bazelrc, line 81)."""
     flags = compose()
     assert "--spawn_strategy=remote,local" in flags
-    assert "--remote_instance_name=main" in flags
     assert "--nobuild_event_json_file_path_conversion" in flags
+
+
+def test_instance_carries_the_name_of_the_toolchain_unless_another_is_asked_for() -> None:
+    """With one name for two toolchains, a service would serve the results of the first to the second."""
+    for asked, name in (
+        ("", "toolkit/0123456789abcdef"),
+        ("a/{toolchain}/b", "a/0123456789abcdef/b"),
+        ("main", "main"),
+    ):
+        flags = compose(Request(**{**vars(FULL), "remote_instance": asked}))
+        assert [flag for flag in flags if "instance" in flag] == [f"--remote_instance_name={name}"]
+    other = Request(**{**vars(FULL), "remote_instance": "", "toolchain": "fedcba9876543210"})
+    assert "--remote_instance_name=toolkit/fedcba9876543210" in compose(other)
+
+
+def test_http_cache_has_no_instances_but_its_url_may_name_the_toolchain() -> None:
+    plain = {**vars(FULL), "remote_executor": "", "remote_instance": ""}
+    flags = compose(Request(**{**plain, "remote_cache": "https://cache.example/{toolchain}"}))
+    assert "--remote_cache=https://cache.example/0123456789abcdef" in flags
+    assert not any("instance" in flag for flag in flags)
 
 
 def test_configure_is_told_to_use_clang_for_device_code() -> None:

@@ -11,14 +11,13 @@ from tests.integration.docker import stages
 
 IMAGE = "toolkit/executor:tests"
 PORT = 50070
-INSTANCE = "main"
 
 
 def build() -> None:
-    prover = "toolkit/prover:tests"
-    outcome = stages.build("toolchain-prover", tag=prover)
+    worker = "toolkit/worker:tests"
+    outcome = stages.build("bazel-worker", tag=worker)
     assert outcome.code == 0, outcome.text
-    argv = ["docker", "buildx", "build", "--quiet", "--build-context", f"prover=docker-image://{prover}"]
+    argv = ["docker", "buildx", "build", "--quiet", "--build-context", f"worker=docker-image://{worker}"]
     argv += ["--tag", IMAGE, "--label", "io.github.tensorflow-toolkit.owner=toolkit", "--load"]
     subprocess.run([*argv, Path(__file__).parent], check=True, capture_output=True)
 

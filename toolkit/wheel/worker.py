@@ -1,0 +1,46 @@
+"""Makes the image in which a build farm runs Bazel's actions: each tool is at the path where the build has it."""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from toolkit import naming
+from toolkit.console import Console
+from toolkit.engine import buildx
+from toolkit.engine.client import connect, inspect, read_files, require_buildx
+from toolkit.errors import EngineError
+from toolkit.plan import Step, Task
+from toolkit.wheel.request import PlannedWheel
+
+TARGET = "bazel-worker"
+NAME = "/etc/toolkit/toolchain"
+"""File of the image with the toolchain's name. The build has the same, and makes the instance name of it."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Worker:
+    reference: str
+    digest: str
+    toolchain: str  # name of the toolchain, 16 hex digits
+
+
+def plan_task(planned: PlannedWheel, state: Path, console: Console, *, tag: str) -> Task[Worker]:
+    """Return the task that makes the image of a wheel's workers. ``tag``: its name; empty: made from the plan."""
+    plan = planned.plan
+    name = tag or naming.name_image(TARGET, f"cuda-{plan.lock.spec['cuda']}", plan.digest)
+    command = plan.image_command(TARGET, name, {naming.OWNER_LABEL: "toolkit", naming.PLAN_LABEL: plan.digest})
+
+    def make() -> Worker:
+        require_buildx()
+        buildx.build(command, log=state / f"image-{TARGET}-{plan.name}" / "build.log", console=console)
+        return find(name)
+
+    return Task(Step(title="worker", commands=(command,), inputs={"lock": plan.lock.digest}, outputs=(name,)), make)
+
+
+def find(reference: str) -> Worker:
+    """Return a worker's image. Raises EngineError: the engine has none of that name."""
+    found = inspect(reference)
+    if found is None:
+        raise EngineError(f"the engine has no image {reference}", remedy="set DOCKER_HOST to the engine of buildx")
+    (name,) = read_files(connect(), found.id, NAME).values()
+    return Worker(reference=reference, digest=found.id, toolchain=name.decode().strip())
