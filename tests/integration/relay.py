@@ -1,29 +1,29 @@
-"""A socket between a client and the engine that a test can cut, as if the engine died during a build."""
+"""A socket between a client and a server that a test can listen at and cut, as if the server died."""
 
 import socket
 import threading
+from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 
 ENGINE = Path("/var/run/docker.sock")
 
 
 class Relay:
-    def __init__(self, path: Path) -> None:
-        self.path = path
-        self._listener = socket.socket(socket.AF_UNIX)
-        self._listener.bind(str(path))
-        self._listener.listen()
+    """``connect`` reaches the server; ``hear`` gets what a client says before the server does."""
+
+    def __init__(
+        self, listener: socket.socket, connect: Callable[[], socket.socket], hear: Callable[[bytes], object] = len
+    ) -> None:
+        self._listener, self._connect, self._hear = listener, connect, hear
         self._open: list[socket.socket] = []
         threading.Thread(target=self._accept, daemon=True).start()
 
     def cut(self) -> None:
-        self.path.unlink(missing_ok=True)
+        """Close everything for good."""
+        for end in (self._listener, *self._open):
+            _shut(end)
         self._listener.close()
-        for end in self._open:
-            try:
-                end.shutdown(socket.SHUT_RDWR)
-            except OSError:
-                continue
 
     def _accept(self) -> None:
         while True:
@@ -31,17 +31,44 @@ class Relay:
                 client, _ = self._listener.accept()
             except OSError:
                 return
-            engine = socket.socket(socket.AF_UNIX)
-            engine.connect(str(ENGINE))
-            self._open += [client, engine]
-            for source, target in ((client, engine), (engine, client)):
-                threading.Thread(target=_pass_on, args=(source, target), daemon=True).start()
+            threading.Thread(target=self._join, args=(client,), daemon=True).start()
+
+    def _join(self, client: socket.socket) -> None:
+        try:
+            server = self._connect()
+        except OSError:
+            client.close()
+            return
+        self._open += [client, server]
+        threading.Thread(target=_pass_on, args=(server, client, len), daemon=True).start()
+        _pass_on(client, server, self._hear)
 
 
-def _pass_on(source: socket.socket, target: socket.socket) -> None:
+def relay_engine(path: Path) -> Relay:
+    listener = socket.socket(socket.AF_UNIX)
+    listener.bind(str(path))
+    listener.listen()
+
+    def connect() -> socket.socket:
+        engine = socket.socket(socket.AF_UNIX)
+        engine.connect(str(ENGINE))
+        return engine
+
+    return Relay(listener, connect)
+
+
+def _pass_on(source: socket.socket, target: socket.socket, hear: Callable[[bytes], object]) -> None:
     try:
         while data := source.recv(1 << 16):
+            hear(data)
             target.sendall(data)
         target.shutdown(socket.SHUT_WR)
     except OSError:
-        return
+        # The other end must hear of it: a client of a dead server would wait.
+        _shut(source)
+        _shut(target)
+
+
+def _shut(end: socket.socket) -> None:
+    with suppress(OSError):
+        end.shutdown(socket.SHUT_RDWR)

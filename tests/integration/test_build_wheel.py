@@ -14,7 +14,7 @@ import pytest
 
 from tests.integration.docker.test_wheel import edit
 from tests.integration.place import CACHE, Place
-from tests.integration.relay import Relay
+from tests.integration.relay import relay_engine
 from toolkit import signing, versions
 from toolkit.engine import buildx
 
@@ -191,8 +191,9 @@ def test_full_disk_leaves_no_half_wheel(place: Place, small_disk: Path) -> None:
 
 def test_engine_that_dies_is_named(place: Place) -> None:
     packer = place.hold_packer()
-    relay = Relay(place.folder / "engine.sock")
-    place.variables["DOCKER_HOST"] = f"unix://{relay.path}"
+    socket = place.folder / "engine.sock"
+    relay = relay_engine(socket)
+    place.variables["DOCKER_HOST"] = f"unix://{socket}"
     process = place.start()
     place.wait_for(process, packer)
     relay.cut()

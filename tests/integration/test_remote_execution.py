@@ -15,8 +15,8 @@ pytestmark = [pytest.mark.engine, pytest.mark.timeout(900), pytest.mark.usefixtu
 
 @pytest.fixture(scope="module")
 def service() -> Iterator[str]:
-    with justbuild.serve() as url:
-        yield url
+    with justbuild.serve() as farm:
+        yield farm.url
 
 
 @pytest.fixture
@@ -44,24 +44,21 @@ def build(place: Place, *arguments: str) -> tuple[dict[str, Any], dict[str, int]
 def test_actions_run_remotely_and_their_results_serve_as_a_cache(
     service: str, new_cache: Callable[[], str], place: Place, tmp_path: Path
 ) -> None:
-    name = ("--remote-instance-name", justbuild.INSTANCE)
-    first, ran = build(place, "--cache", new_cache(), "--remote-executor", service, *name)
+    first, ran = build(place, "--cache", new_cache(), "--remote-executor", service)
     assert ran["remote"] >= 8
     assert ran.keys() - {"internal", "total", "remote"} == {"local"}
     assert ran["local"] == 1, "the marked action, and no other"
     assert first["actions"]["remote"] == ran["remote"]
 
-    second, ran = build(
-        place, "--cache", new_cache(), "--remote-cache", service, *name, "--out", str(tmp_path / "second")
-    )
+    second, ran = build(place, "--cache", new_cache(), "--remote-cache", service, "--out", str(tmp_path / "second"))
     assert ran["remote cache hit"] >= 8
     assert second["actions"]["cached_by"] == {"remote cache hit": ran["remote cache hit"]}
     assert second["digest"] == first["digest"]
 
 
 def test_executor_that_nothing_used_is_an_error(service: str, new_cache: Callable[[], str], place: Place) -> None:
-    name = ("--remote-instance-name", justbuild.INSTANCE, "--bazel-argument", "--spawn_strategy=standalone")
-    done = place.build("--cache", new_cache(), "--remote-executor", service, *name)
+    here = ("--bazel-argument", "--spawn_strategy=standalone")
+    done = place.build("--cache", new_cache(), "--remote-executor", service, *here)
     assert done.returncode == 6, done.stderr
     assert "error: nothing ran on the remote executor" in done.stderr
     assert "wheel: no action ran on the remote executor, and" in done.stderr

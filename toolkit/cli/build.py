@@ -37,7 +37,7 @@ def build_wheel(
     remote_cache: Annotated[str, typer.Option(metavar="URL", help="An existing Bazel cache.")] = "",
     remote_executor: Annotated[str, typer.Option(metavar="URL", help="An existing Bazel executor.")] = "",
     remote_instance_name: Annotated[
-        str, typer.Option(metavar="NAME", help="Instance of these services; by default toolkit/{toolchain}, a digest.")
+        str, typer.Option(metavar="NAME", help="Instance of these services; by default toolkit-{toolchain}, a digest.")
     ] = "",
     bazelrc: Bazelrc = "",
     downloads: Annotated[str, typer.Option(metavar="DIR", help="Folder with what Bazel would fetch.")] = "",
@@ -162,5 +162,5 @@ def _build_worker(session: Session, apt_snapshot: str, *, tag: str, dry_run: boo
     console.result(
         {"image": made.reference, "digest": made.digest, "toolchain": made.toolchain},
         f"{made.reference}  {made.digest}\n"
-        f"toolchain {made.toolchain}: build-wheel asks for the instance toolkit/{made.toolchain}",
+        f"toolchain {made.toolchain}: build-wheel asks for the instance toolkit-{made.toolchain}",
     )

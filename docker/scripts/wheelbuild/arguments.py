@@ -13,8 +13,8 @@ TARGET = "//tensorflow/tools/pip_package:wheel"
 TOOLCHAIN = "{toolchain}"
 """Place for the toolchain's name. Its files are no inputs of actions, so a cache cannot tell toolchains apart."""
 
-INSTANCE = f"toolkit/{TOOLCHAIN}"
-"""Instance name of a gRPC service, unless another is asked for."""
+INSTANCE = f"toolkit-{TOOLCHAIN}"
+"""Instance name of a gRPC service, unless another is asked for. Without a slash, which justbuild does not take."""
 
 
 def compose_startup(*, cache: Path, logging: Path, credentials: Path | None, trust: Path | None) -> list[str]:

@@ -115,14 +115,14 @@ def test_an_executor_is_used_whatever_the_rc_file_of_tensorflow_says() -> None:
 def test_instance_carries_the_name_of_the_toolchain_unless_another_is_asked_for() -> None:
     """With one name for two toolchains, a service would serve the results of the first to the second."""
     for asked, name in (
-        ("", "toolkit/0123456789abcdef"),
+        ("", "toolkit-0123456789abcdef"),
         ("a/{toolchain}/b", "a/0123456789abcdef/b"),
         ("main", "main"),
     ):
         flags = compose(Request(**{**vars(FULL), "remote_instance": asked}))
         assert [flag for flag in flags if "instance" in flag] == [f"--remote_instance_name={name}"]
     other = Request(**{**vars(FULL), "remote_instance": "", "toolchain": "fedcba9876543210"})
-    assert "--remote_instance_name=toolkit/fedcba9876543210" in compose(other)
+    assert "--remote_instance_name=toolkit-fedcba9876543210" in compose(other)
 
 
 def test_http_cache_has_no_instances_but_its_url_may_name_the_toolchain() -> None:

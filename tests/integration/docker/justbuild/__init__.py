@@ -2,15 +2,82 @@
 
 import socket
 import subprocess
+import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 from tests.integration.docker import stages
+from tests.integration.relay import Relay
 
 IMAGE = "toolkit/executor:tests"
 PORT = 50070
+STORE = "/srv/just"
+
+
+class Farm:
+    """A server in a container, and a relay with an address that outlives it; ``name`` is the container's."""
+
+    def __init__(self, *options: str) -> None:
+        self.name = _call("run", "--detach", *options, IMAGE)
+        self._address = ""
+        self._calls: dict[bytes, Callable[[], object]] = {}
+        listener = socket.create_server((stages.find_gateway(), 0))
+        self.url = f"grpc://{listener.getsockname()[0]}:{listener.getsockname()[1]}"
+        self._relay = Relay(listener, lambda: socket.create_connection((self._address, PORT), timeout=60), self._hear)
+        self.wait()
+
+    def wait(self, seconds: float = 60) -> None:
+        """Wait until the server takes connections."""
+        self._address = _call("inspect", "--format", "{{.NetworkSettings.IPAddress}}", self.name)
+        end = time.monotonic() + seconds
+        while True:
+            try:
+                socket.create_connection((self._address, PORT), timeout=1).close()
+            except OSError:
+                if time.monotonic() > end:
+                    raise
+                time.sleep(0.2)
+            else:
+                return
+
+    def kill(self) -> None:
+        _call("kill", self.name)
+
+    def start(self) -> None:
+        _call("start", self.name)
+        self.wait()
+
+    def freeze(self) -> None:
+        _call("pause", self.name)
+
+    def thaw(self) -> None:
+        _call("unpause", self.name)
+
+    def run(self, *argv: str) -> str:
+        return _call("exec", self.name, *argv)
+
+    def when(self, call: bytes, action: Callable[[], object]) -> threading.Event:
+        """Carry out an action at the next first use of a call on a connection; the event says that it is done."""
+        done = threading.Event()
+
+        def act() -> None:
+            action()
+            done.set()
+
+        self._calls[call] = act
+        return done
+
+    def close(self) -> None:
+        self._relay.cut()
+        subprocess.run(["docker", "rm", "--force", "--volumes", self.name], check=False, capture_output=True)
+
+    def _hear(self, said: bytes) -> None:
+        # HTTP/2 names a call in plain text at its first use on a connection, and by a number from then on.
+        for call in [call for call in self._calls if call in said]:
+            if action := self._calls.pop(call, None):
+                threading.Thread(target=action, daemon=True).start()
 
 
 def build() -> None:
@@ -23,28 +90,15 @@ def build() -> None:
 
 
 @contextmanager
-def serve() -> Iterator[str]:
+def serve(*options: str) -> Iterator[Farm]:
+    """Start a server. ``options``: of ``docker run``."""
     build()
-    argv = ["docker", "run", "--rm", "--detach", IMAGE]
-    name = subprocess.run(argv, check=True, capture_output=True, text=True).stdout.strip()
+    farm = Farm(*options)
     try:
-        template = "{{.NetworkSettings.IPAddress}}"
-        argv = ["docker", "inspect", "--format", template, name]
-        address = subprocess.run(argv, check=True, capture_output=True, text=True).stdout.strip()
-        _wait(address)
-        yield f"grpc://{address}:{PORT}"
+        yield farm
     finally:
-        subprocess.run(["docker", "rm", "--force", name], check=False, capture_output=True)
+        farm.close()
 
 
-def _wait(address: str, seconds: float = 60) -> None:
-    end = time.monotonic() + seconds
-    while True:
-        try:
-            socket.create_connection((address, PORT), timeout=1).close()
-        except OSError:
-            if time.monotonic() > end:
-                raise
-            time.sleep(0.2)
-        else:
-            return
+def _call(*argv: str) -> str:
+    return subprocess.run(["docker", *argv], check=True, capture_output=True, text=True).stdout.strip()
