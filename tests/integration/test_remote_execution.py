@@ -1,4 +1,5 @@
 import json
+import subprocess
 import uuid
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -63,3 +64,21 @@ def test_executor_that_nothing_used_is_an_error(service: str, new_cache: Callabl
     assert "error: nothing ran on the remote executor" in done.stderr
     assert "wheel: no action ran on the remote executor, and" in done.stderr
     assert place.results == []
+
+
+def test_another_toolchain_gets_nothing_that_the_service_keeps_for_this_one(
+    service: str, new_cache: Callable[[], str], place: Place, clone: Path
+) -> None:
+    tag = "toolkit/test:worker"
+    done = place.toolkit("build-image", "--target", "bazel-worker", "--tag", tag, "--json")
+    assert done.returncode == 0, done.stderr
+    toolchain = json.loads(done.stdout)["toolchain"]
+    build(place, "--cache", new_cache(), "--remote-executor", service)
+    log = next((place.folder / "state").glob("wheel-*/build.log")).read_text()
+    assert f"--remote_instance_name=toolkit-{toolchain} " in log
+
+    place.root = clone
+    edit(clone / "docker/scripts/name-toolchain", "sha256(found)", 'sha256(found + b"another")')
+    _, ran = build(place, "--cache", new_cache(), "--remote-executor", service, "--out", "other")
+    assert ran["remote"] >= 8
+    subprocess.run(["docker", "image", "rm", tag], check=True, capture_output=True)

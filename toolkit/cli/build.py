@@ -120,7 +120,9 @@ def build_image(
 
     if target == "bazel-worker":
         if wheel or sign_:
-            raise UsageError("a worker's image has no wheel, and no record to sign", remedy="leave out --wheel and --sign")
+            raise UsageError(
+                "a worker's image has no wheel, and no record to sign", remedy="leave out --wheel and --sign"
+            )
         _build_worker(session, apt_snapshot, tag=tag, dry_run=dry_run)
         return
     if apt_snapshot:

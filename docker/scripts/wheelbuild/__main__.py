@@ -95,15 +95,17 @@ def explain_full_disk(said: str) -> int:
     return errno.ENOSPC
 
 
-def report_places(processes: dict[str, int]) -> int:
+def report_places(processes: dict[str, int], *, other_cache: bool) -> int:
     """Print where the actions of a build with a remote executor ran; returns the exit code of the step.
 
     If actions ran, all of them on this machine, the executor was not used: an error, which nothing else would show.
+    Hits in its own cache are a use of it, and leave the actions that are marked to run here. ``other_cache``: the cache
+    is not its own.
     """
     places = bazel.count_places(processes)
     said = f"{places.remote} on the remote executor, {places.cached} from a cache, {places.here} on this machine"
     print(f"wheel: actions: {said}", flush=True)
-    if places.remote or not places.here:
+    if places.remote or not places.here or (not other_cache and processes.get("remote cache hit")):
         return 0
     print(f"wheel: no action ran on the remote executor, and {places.here} ran on this machine", file=sys.stderr)
     print("  try: remove --spawn_strategy and --strategy from the rc file and the arguments", file=sys.stderr)
@@ -185,7 +187,7 @@ def prepare_source(wanted: request.Request, environment: dict[str, str]) -> int:
 
 
 def finish(wanted: request.Request, kept: Journal, facts: dict[str, Any]) -> int:
-    if wanted.remote_executor and (code := report_places(facts["processes"])):
+    if wanted.remote_executor and (code := report_places(facts["processes"], other_cache=bool(wanted.remote_cache))):
         return code
     try:
         wheel = result.find_wheel(kept.events)

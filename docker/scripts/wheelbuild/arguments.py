@@ -10,8 +10,11 @@ from wheelbuild.request import Request
 from wheelbuild.trust import PASSWORD
 
 TARGET = "//tensorflow/tools/pip_package:wheel"
+VARIABLE = "TOOLKIT_TOOLCHAIN"
+"""Variable of actions with the toolchain's name."""
+
 TOOLCHAIN = "{toolchain}"
-"""Place for the toolchain's name. Its files are no inputs of actions, so a cache cannot tell toolchains apart."""
+"""Place for the toolchain's name, whose files are no inputs of actions: a cache would take all for one."""
 
 INSTANCE = f"toolkit-{TOOLCHAIN}"
 """Instance name of a gRPC service, unless another is asked for. Without a slash, which justbuild does not take."""
@@ -69,7 +72,7 @@ def compose_build(request: Request, *, cache: Path, events: Path, downloads: Pat
     if request.epoch:
         flags.append(f"--action_env=SOURCE_DATE_EPOCH={request.epoch}")
     if request.remote_cache:
-        flags.append(f"--remote_cache={request.remote_cache.replace(TOOLCHAIN, request.toolchain)}")
+        flags.append(f"--remote_cache={request.remote_cache}")
     if request.remote_executor:
         # TensorFlow's rc file sets `--spawn_strategy=standalone`, with which the executor is never used. `local` is for
         # actions that are marked to run here (`no-remote-exec`: the wheel needs two); all others stay remote.
@@ -78,6 +81,9 @@ def compose_build(request: Request, *, cache: Path, events: Path, downloads: Pat
             "--spawn_strategy=remote,local",
             "--noremote_local_fallback",
         ]
+    if request.remote_executor or request.remote_cache:
+        # A part of each action, and so of its key; justbuild ignores the instance name and platform properties.
+        flags += [f"--{option}={VARIABLE}={request.toolchain}" for option in ("action_env", "host_action_env")]
     if request.remote_executor or request.remote_cache.startswith("grpc"):
         flags.append(f"--remote_instance_name={name_instance(request)}")
     if trust and (request.remote_cache or request.remote_executor):

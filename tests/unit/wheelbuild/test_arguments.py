@@ -125,11 +125,12 @@ def test_instance_carries_the_name_of_the_toolchain_unless_another_is_asked_for(
     assert "--remote_instance_name=toolkit-fedcba9876543210" in compose(other)
 
 
-def test_http_cache_has_no_instances_but_its_url_may_name_the_toolchain() -> None:
-    plain = {**vars(FULL), "remote_executor": "", "remote_instance": ""}
-    flags = compose(Request(**{**plain, "remote_cache": "https://cache.example/{toolchain}"}))
-    assert "--remote_cache=https://cache.example/0123456789abcdef" in flags
-    assert not any("instance" in flag for flag in flags)
+def test_actions_of_any_remote_service_name_the_toolchain() -> None:
+    plain = {**vars(FULL), "remote_executor": "", "remote_cache": "https://cache.example"}
+    for options in (vars(FULL), plain):
+        for option in ("action_env", "host_action_env"):
+            assert f"--{option}=TOOLKIT_TOOLCHAIN=0123456789abcdef" in compose(Request(**options))
+    assert not any("instance" in flag for flag in compose(Request(**plain)))
 
 
 def test_configure_is_told_to_use_clang_for_device_code() -> None:

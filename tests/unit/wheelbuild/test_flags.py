@@ -24,7 +24,7 @@ ANSWERS = arguments.compose_configure(FULL, python=sys.executable)
 
 
 def identify(flag: str) -> str:
-    if flag.startswith(("--repo_env=", "--action_env=")):
+    if flag.startswith(("--repo_env=", "--action_env=", "--host_action_env=")):
         return "=".join(flag.split("=")[:2])
     return flag if flag.startswith(("--config=", "--copt=", "--linkopt=")) else flag.partition("=")[0]
 
