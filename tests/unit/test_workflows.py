@@ -10,9 +10,12 @@ import pytest
 import yaml
 
 from tests.conftest import NEEDS
+from toolkit import __version__
 
 ROOT = Path(__file__).parents[2]
 WORKFLOWS = sorted((ROOT / ".github" / "workflows").glob("*.yml"))
+
+ATTEST = {"id-token": "write", "attestations": "write"}
 
 
 def _load(path: Path) -> dict[str, Any]:
@@ -21,7 +24,7 @@ def _load(path: Path) -> dict[str, Any]:
 
 
 def _steps(path: Path) -> list[dict[str, Any]]:
-    return [step for job in _load(path)["jobs"].values() for step in job["steps"]]
+    return [step for job in _load(path)["jobs"].values() for step in job.get("steps", [])]
 
 
 @pytest.mark.parametrize("path", WORKFLOWS, ids=lambda path: path.name)
@@ -30,11 +33,9 @@ def test_no_rights_that_are_not_asked_for_and_no_endless_jobs(path: Path) -> Non
     assert workflow["permissions"] == {}
     assert workflow["concurrency"]["cancel-in-progress"]
     for name, job in workflow["jobs"].items():
-        assert job["timeout-minutes"] <= 90
-        writes = name == "propose"
-        assert job["permissions"] == (
-            {"contents": "write", "pull-requests": "write"} if writes else {"contents": "read"}
-        )
+        assert "uses" in job or job["timeout-minutes"] <= 90
+        more = {"propose": {"contents": "write", "pull-requests": "write"}, "build": ATTEST}
+        assert job["permissions"] == {"contents": "read"} | more.get(name, {})
 
 
 @pytest.mark.parametrize("path", WORKFLOWS, ids=lambda path: path.name)
@@ -42,6 +43,26 @@ def test_actions_are_pinned_to_commits(path: Path) -> None:
     for step in _steps(path):
         if "uses" in step:
             assert re.fullmatch(r"[\w./-]+@[0-9a-f]{40}", step["uses"])
+
+
+def test_a_release_is_built_by_a_workflow_of_its_own_and_attested_whole() -> None:
+    release, build = (_load(ROOT / ".github" / "workflows" / f"{name}.yml") for name in ("release", "build"))
+    assert [job["uses"] for job in release["jobs"].values()] == ["./.github/workflows/build.yml"]
+    # YAML 1.1 reads the key `on` as true.
+    assert list(build[True]) == ["workflow_call"], "nothing else can start it"
+    assert build["jobs"]["build"]["runs-on"] == "ubuntu-24.04"
+    *_, attest, upload = build["jobs"]["build"]["steps"]
+    assert attest["with"]["subject-path"].rstrip("*") == upload["with"]["path"]
+
+
+def test_the_package_of_a_tag_has_its_version(tmp_path: Path) -> None:
+    done = [
+        subprocess.run([ROOT / ".ci" / "package", tag, tmp_path], capture_output=True, text=True, check=False)
+        for tag in (f"v{__version__}", "v0.0.0")
+    ]
+    assert [each.returncode for each in done] == [0, 2]
+    assert "the tag is v0.0.0, and the package has version" in done[1].stderr
+    assert [path.name for path in tmp_path.iterdir()] == [f"tensorflow_toolkit-{__version__}-py3-none-any.whl"]
 
 
 def test_no_test_is_skipped_for_want_of_an_engine_or_of_tensorflow_for_gpus() -> None:
