@@ -141,7 +141,7 @@ def _run(
             display.say(f"starts from {start.origin}: {taken}")
         if continued or not saved:
             display.begin("drawing samples")
-            gallery.draw_samples(folder, loop.batches, loop.position.step)
+            gallery.draw_samples(folder, replace(loop.batches, rows=slice(None)), loop.position.step)
         display.begin("making the graph of the first step")
         loop.listener = sent.add
         if crew:
@@ -156,7 +156,7 @@ def _run(
 
 
 def _list_digests(config: TrainConfig, dataset: Dataset, environment: dict[str, Any]) -> list[str]:
-    return [config.digest, dataset.digest, workers.digest_code(), workers.digest_environment(environment)]
+    return [dataset.digest, config.digest, workers.digest_code(), workers.digest_environment(environment)]
 
 
 def _follow(config: TrainConfig, dataset: Dataset, stop: process.StopSignal, cluster: Cluster) -> dict[str, Any]:

@@ -2,8 +2,8 @@
 
 Tensors are gathered through the memory of the hosts.
 
-A thread asks each other worker every second for a sign of life, by the health check of the collectives. gRPC's own
-threads answer it, so a worker may be busy for hours, but a frozen or unreachable one does not answer.
+A thread asks for a sign of life every second, by the health check of the collectives. gRPC's own threads answer it, so
+a worker may be busy for hours, but a frozen or unreachable one does not answer.
 """
 
 import hashlib
@@ -52,7 +52,7 @@ _DIRECT: Final = "no_grpc_proxy"
 GROUP, ROWS, HELLO, DIGEST, LENGTH, CONTENT = range(1, 7)
 """Keys of the group of all workers, and of each kind of exchange."""
 
-KINDS: Final = ("configuration", "data", "code", "environment")
+KINDS: Final = ("data", "configuration", "code", "environment")
 """What all workers must have in common, as digests that they exchange before the first step."""
 
 CODE: Final = (".py", ".yaml", ".cpp", ".h")
@@ -268,8 +268,8 @@ class Crew:
             return "it has ended, or its machine is down"
         return ""
 
-    def _look_for_lost(self) -> None:
-        for index in self.others:
+    def _look_for_lost(self, others: Sequence[int]) -> None:
+        for index in others:
             reason = self.lost.get(index) or self._ask(index, SILENCE)
             if reason:
                 self.lost[index] = reason
@@ -278,8 +278,10 @@ class Crew:
         import tensorflow as tf
         from tensorflow.python.eager import context
 
+        # The chief looks at all others, and they look at it: with many workers, all pairs would be too many.
+        watched = self.others if self.cluster.is_chief else [0]
         while not self._ended.wait(PERIOD):
-            self._look_for_lost()
+            self._look_for_lost(watched)
             if self.lost and not self._ended.is_set():
                 context.context().abort_collective_ops(tf.errors.UNAVAILABLE, "a worker was lost")
                 return
@@ -294,7 +296,7 @@ class Crew:
         except tf.errors.OpError as error:
             deadline = time.monotonic() + SILENCE
             while not self.lost and time.monotonic() < deadline:
-                self._look_for_lost()
+                self._look_for_lost(self.others)
                 time.sleep(0.1)
             lost = dict(self.lost)
             raise WorkerError(
