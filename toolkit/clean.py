@@ -14,7 +14,7 @@ from toolkit.engine import buildx
 from toolkit.engine.client import translating_errors
 from train.native.library import find_cache
 
-FOLDERS = re.compile(r"(environment|image|wheel)-[a-z0-9.-]*[0-9a-f]{12}|toolkit-cache")
+FOLDERS = re.compile(r"(environment|image|wheel)-[a-z0-9.-]*[0-9a-f]{12}|workers-.*-[0-9a-f]{8}|toolkit-cache")
 """Folder names that only the toolkit uses. Other folders in the state folder are left alone."""
 
 _KERNELS = "kernels-*.so"
@@ -62,7 +62,13 @@ def _find_in_engine(client: docker.DockerClient, with_base: bool) -> list[Leftov
         volumes = [
             Leftover(kind="volume", name=str(item.name), handle=item) for item in client.volumes.list(filters=owned)
         ]
-    return [*containers, *images, *volumes]
+        networks = [
+            Leftover(
+                kind="network", name=str(item.name), handle=item, used="containers use it" if item.containers else ""
+            )
+            for item in client.networks.list(filters=jobs, greedy=True)
+        ]
+    return [*containers, *images, *volumes, *networks]
 
 
 def find_others(client: docker.DockerClient) -> list[str]:
@@ -136,7 +142,7 @@ def remove(leftover: Leftover) -> str:
             case "image":
                 # By name, without force: other names of the image and containers made from it stay.
                 leftover.handle.client.images.remove(leftover.name)
-            case "volume":
+            case "volume" | "network":
                 leftover.handle.remove()
             case "cache":
                 return buildx.remove_cache(leftover.handle)

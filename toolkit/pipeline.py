@@ -1,6 +1,6 @@
 """Plans the tasks that commands share: wheel, environment, smoke, train."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from pathlib import Path
@@ -274,8 +274,10 @@ def train_task(
     arguments: Sequence[str],
     config: TrainConfig,
     console: Console,
+    *,
+    run: Callable[[Engine, Environment, Job, TrainConfig], dict[str, Any]] = training.run,
 ) -> Task[dict[str, Any]]:
-    """Return the task that trains, or that returns the manifest of a run that is finished."""
+    """Return the task that trains by ``run``, or that returns the manifest of a run that is finished."""
     plan = partial(training.plan, arguments, config, gpu=resolved.gpu, quiet=console.verbosity < 0)
 
     def train() -> dict[str, Any]:
@@ -287,7 +289,7 @@ def train_task(
         if (change := find_change(config)) and config.progress != "quiet":  # the job in a container sees no other run
             console.say(change)
         environment = prepared.result
-        return training.run(resolved.engine, environment, plan(environment), config)
+        return run(resolved.engine, environment, plan(environment), config)
 
     return Task(resolved.step(plan(resolved.existing), str(config.run_dir)), train)
 

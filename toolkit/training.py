@@ -1,5 +1,5 @@
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -83,14 +83,23 @@ def mount_data(config: TrainConfig) -> list[str | Mount]:
     return found
 
 
-def run(engine: Engine, environment: Environment, job: Job, config: TrainConfig) -> dict[str, Any]:
-    """Run the job, and return the run's manifest. Raises JobError: it failed; PreflightError: a folder is read-only."""
+def run(
+    engine: Engine,
+    environment: Environment,
+    job: Job,
+    config: TrainConfig,
+    execute: Callable[[], int] | None = None,
+) -> dict[str, Any]:
+    """Run the job, and return the run's manifest. Raises JobError: it failed; PreflightError: a folder is read-only.
+
+    ``execute`` runs it in another way, and returns its exit code.
+    """
     for mount in job.mounts:
         if mount.writable:
             files.require_writable(mount.source)
     try:
         # The printed result is ignored, because the manifest has it too.
-        code = engine.run(environment, job, lambda _line: None)
+        code = execute() if execute else engine.run(environment, job, lambda _line: None)
     finally:
         # A job that failed before it began leaves an empty folder.
         if not any(config.run_dir.iterdir()):

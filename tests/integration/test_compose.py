@@ -30,8 +30,10 @@ def clone(tmp_path_factory: pytest.TempPathFactory) -> Path:
     _run(folder, "docker", "compose", "down", "--volumes")
 
 
-def _run(folder: Path, *argv: str) -> subprocess.CompletedProcess[str]:
-    variables = {name: value for name, value in os.environ.items() if not name.startswith("TOOLKIT_")}
+def _run(folder: Path, *argv: str, **more: str) -> subprocess.CompletedProcess[str]:
+    variables = {
+        name: value for name, value in os.environ.items() if not name.startswith("TOOLKIT_") or name == "TOOLKIT_JOB"
+    }
     # Name another project: `down --volumes` must not remove data that a user has downloaded.
     variables["COMPOSE_PROJECT_NAME"] = f"toolkit-test-{folder.parent.name}"
     return subprocess.run(argv, cwd=folder, env=variables, capture_output=True, text=True, check=False)
@@ -107,6 +109,20 @@ def test_a_run_of_the_program_goes_on_through_compose(clone: Path) -> None:
     record = json.loads((run / "manifest.json").read_text())
     assert record["status"] == "complete"
     assert record["resumed_after"]
+
+
+def test_scaled_workers_find_each_other(clone: Path) -> None:
+    job = ["digits", "--shards", "2", "--depth", "10", "--epochs", "1"]
+    try:
+        done = _run(clone, "docker", "compose", "up", "--scale", "worker=2", "worker", TOOLKIT_JOB=" ".join(job))
+        assert done.returncode == 0, done.stderr
+        states = _run(clone, "docker", "compose", "ps", "--all", "--format", "{{.Name}} {{.ExitCode}}", "worker").stdout
+    finally:
+        _run(clone, "docker", "compose", "rm", "--stop", "--force", "worker")
+    assert [line.rpartition("-")[2] for line in sorted(states.splitlines())] == ["1 0", "2 0"], done.stdout
+    record = json.loads((parse([*job, "--out", str(clone / "runs")]).run_dir / "manifest.json").read_text())
+    assert record["status"] == "complete"
+    assert record["weights_sha256"]
 
 
 def test_tensorboard_shows_the_runs(clone: Path) -> None:

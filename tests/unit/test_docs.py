@@ -38,6 +38,9 @@ def _check(line: str) -> None:
             _check(shlex.join(words[words.index("|") + 1 :]))
         case ["toolkit", "--help"]:
             pass
+        case ["toolkit", "launch", name, *options]:
+            with _commands()["launch"].commands[name].make_context(name, options):
+                pass
         case ["toolkit" | ".venv/bin/toolkit", name, *options]:
             # This parses and checks every option, and runs nothing.
             with _commands()[name].make_context(name, _fill(name, options)):
@@ -48,6 +51,9 @@ def _check(line: str) -> None:
             assert importlib.util.find_spec(module) is not None
         case [".venv/bin/python" | "python", script, *_] if script.endswith(".py"):
             assert (ROOT / script).is_file()
+        case ["docker", "compose", "up", "--scale", scaled, service]:
+            assert service in SERVICES
+            assert scaled.partition("=")[0] == service
         case ["docker", "compose", "up", service] | ["docker", "compose", "run", "--rm", service, *_]:
             assert service in SERVICES or service == "-v"
         case (

@@ -1,7 +1,7 @@
 import typer
 
 from toolkit import __version__
-from toolkit.cli import build, machine, pins, record, run, use
+from toolkit.cli import build, launch, machine, pins, record, run, use
 
 app = typer.Typer(
     name="toolkit",
@@ -22,6 +22,13 @@ app.command("build-image", short_help="Build the runtime or the training image."
 app.command("smoke", short_help="Check the TensorFlow of an image or of the host.")(run.smoke)
 app.command("train", context_settings=PASS_ON, short_help="Train a DenseNet.")(run.train)
 app.command("sweep", short_help="Train a family of runs side by side, and compare them.")(run.sweep)
+workers = typer.Typer(no_args_is_help=True, help="Train with several workers: here, by Slurm, or in Kubernetes.")
+workers.command("local", context_settings=PASS_ON, short_help="Containers or processes of this machine.")(launch.local)
+workers.command("slurm", context_settings=PASS_ON, short_help="A job of a Slurm cluster.")(launch.slurm)
+workers.command("kubernetes", context_settings=PASS_ON, short_help="A Job of Kubernetes, or a TrainJob of Kubeflow.")(
+    launch.kubernetes
+)
+app.add_typer(workers, name="launch", short_help="Train with several workers: here, by Slurm, or in Kubernetes.")
 app.command("predict", short_help="Classify images by the network of a run.")(use.predict)
 app.command("evaluate", short_help="Measure the network of a run on test images.")(use.evaluate)
 app.command("export", short_help="Write the network of a run for other programs.")(use.export)

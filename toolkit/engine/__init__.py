@@ -2,7 +2,7 @@
 
 import threading
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol
@@ -21,6 +21,17 @@ class Mount:
 
 
 @dataclass(frozen=True, kw_only=True)
+class Cluster:
+    """Where several simultaneous jobs find each other."""
+
+    addresses: tuple[str, ...]  # ``host:port`` of each job; in containers, the host is the container's name
+    network: str = ""  # name of the containers' own network; empty on the host
+    outside: bool = False  # whether other networks can be reached from it
+    make: "Commands" = ()  # the commands that make this network, and that remove it
+    remove: "Commands" = ()
+
+
+@dataclass(frozen=True, kw_only=True)
 class Job:
     title: str  # a word for logs and container names
     argv: tuple[str | Mount, ...]  # arguments of the interpreter; a :class:`Mount` among them stands for its path
@@ -29,6 +40,10 @@ class Job:
     inherit: tuple[str, ...] = ()  # names of this program's variables that the job gets too; values may be secrets
     network: bool = False
     gpu: bool = False
+    device: int | None = None  # the only GPU that it gets; None for all
+    cluster: Cluster | None = None  # the jobs that run beside it
+    index: int = 0  # its place in the cluster
+    log: Path | None = None  # file for its output and messages, which otherwise go to the user
     terminal: bool = False  # whether it may draw on the user's terminal
     deadline: float = 0  # seconds until it is stopped and counts as failed; 0 for none
     grace: float = 30  # seconds between asking it to stop and killing it
@@ -37,6 +52,9 @@ class Job:
 Commands = tuple[tuple[str, ...], ...]
 Listener = Callable[[str], None]
 """Receives a job's standard output, line by line."""
+
+Stop = Callable[[float], object]
+"""Asks a running job to end, and kills it after so many seconds."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -113,11 +131,26 @@ class Engine(Protocol):
         """Return the commands that are equivalent to :meth:`run`, for an image tag or an environment's folder."""
         ...
 
-    def run(self, environment: Environment, job: Job, listener: Listener | None = None) -> int:
+    def plan_cluster(self, count: int, *, outside: bool) -> Cluster:
+        """Choose addresses for simultaneous jobs. ``outside``: whether they reach other networks too."""
+        ...
+
+    def join(self, cluster: Cluster) -> AbstractContextManager[None]:
+        """Make the network of a cluster, and remove it at the end. Raises EngineError: it cannot be made."""
+        ...
+
+    def run(
+        self,
+        environment: Environment,
+        job: Job,
+        listener: Listener | None = None,
+        started: Callable[[Stop], object] | None = None,
+    ) -> int:
         """Run a job to its end, and return its exit code: 128 + the number of the signal that ended it.
 
-        ``listener`` gets each line of standard output, which otherwise goes to the user. A KeyboardInterrupt stops and
-        removes the job. Raises EngineError: the engine stopped answering; CheckError: the deadline is over.
+        ``listener`` gets each line of standard output, which otherwise goes to the user. ``started`` gets a function
+        that stops the job from another thread. A KeyboardInterrupt stops and removes the job. Raises EngineError: the
+        engine stopped answering; CheckError: the deadline is over.
         """
         ...
 

@@ -14,11 +14,14 @@ from pathlib import Path
 from typing import Any
 
 from toolkit import naming
-from toolkit.engine import Commands, Job, Mount
+from toolkit.engine import Cluster, Commands, Job, Mount
 from toolkit.plan import quote_fields, repeat
 
 IMAGE_USER = 10001
 """Uid and gid of the user in the project's images."""
+
+PORT = 2222
+"""Where the jobs of a cluster listen, each in its own container."""
 
 TEMPORARY = {"/tmp": "rw,nosuid,nodev,size=2g,mode=1777"}  # noqa: S108 - a tmpfs inside the container
 
@@ -28,7 +31,9 @@ class Container:
     """A container with only the rights that its job needs. The defaults apply to every job."""
 
     image: str
-    name: str  # left out of the printed command, so that it can be run twice
+    name: str  # left out of the printed command, so that it can be run twice, unless other jobs look for it
+    joins: bool = False  # whether other jobs look for it by its name
+    detach: bool = False  # whether the printed command returns at once
     argv: tuple[str, ...]  # arguments of ``entrypoint``
     user: str  # ``uid:gid``
     entrypoint: str = "python"
@@ -36,7 +41,7 @@ class Container:
     labels: Mapping[str, str] = field(default_factory=dict)
     environment: Mapping[str, str] = field(default_factory=dict)
     inherit: tuple[str, ...] = ()  # names of variables whose values, which may be secrets, are never printed
-    network: str = "none"  # ``none`` or ``bridge``
+    network: str = "none"  # ``none``, ``bridge`` or the name of a network
     read_only: bool = True
     # options of each temporary file system by path
     tmpfs: Mapping[str, str] = field(default_factory=lambda: dict(TEMPORARY))
@@ -47,12 +52,14 @@ class Container:
     init: bool = True
     terminal: bool = False
     gpus: bool = False
+    device: int | None = None  # the only GPU; None for all
     cores: str = ""  # that it may use, as 0,1; empty for all
 
     def to_sdk(self) -> dict[str, Any]:
         from docker.types import DeviceRequest
         from docker.types import Mount as BindMount
 
+        chosen = {"count": -1} if self.device is None else {"device_ids": [str(self.device)]}
         return {
             "image": self.image,
             "name": self.name,
@@ -75,11 +82,12 @@ class Container:
             "cpuset_cpus": self.cores or None,
             "init": self.init,
             "tty": self.terminal,
-            "device_requests": [DeviceRequest(count=-1, capabilities=[["gpu"]])] if self.gpus else None,
+            "device_requests": [DeviceRequest(capabilities=[["gpu"]], **chosen)] if self.gpus else None,
         }
 
     def to_command(self) -> list[str]:
-        argv = ["docker", "run", "--rm"]
+        argv = ["docker", "run", "--rm", *["--detach"] * self.detach]
+        argv += ["--name", self.name] if self.joins else []
         argv += [option for option, given in (("--read-only", self.read_only), ("--init", self.init)) if given]
         argv += ["--user", self.user, *repeat("--cap-drop", self.cap_drop)]
         argv += [*repeat("--security-opt", self.security_opt), "--network", self.network]
@@ -93,25 +101,47 @@ class Container:
         ]
         argv += [f"--env={name}={value}" for name, value in self.environment.items()]
         argv += [f"--env={name}" for name in self.inherit]
-        argv += ["--gpus", "all"] if self.gpus else []
+        argv += ["--cpuset-cpus", self.cores] if self.cores else []
+        argv += ["--gpus", "all" if self.device is None else f"device={self.device}"] if self.gpus else []
         argv += ["--tty"] if self.terminal else []
         return [*argv, "--entrypoint", self.entrypoint, self.image, *self.argv]
 
 
 def describe(job: Job, *, image: str, terminal: bool = False) -> Container:
+    cluster = job.cluster
     return Container(
         image=image,
-        name=f"toolkit-{job.title}-{uuid.uuid4().hex[:8]}",
+        name=cluster.addresses[job.index].partition(":")[0] if cluster else name_job(job.title),
+        joins=cluster is not None,
+        detach=job.log is not None,
         argv=tuple(part.target if isinstance(part, Mount) else part for part in job.argv),
         user=container_user(),
         mounts=tuple((str(mount.source.resolve()), mount.target, not mount.writable) for mount in job.mounts),
         labels={naming.OWNER_LABEL: "toolkit", naming.JOB_LABEL: job.title},
         environment={**job.environment, **_name_mounts(job)},
         inherit=tuple(name for name in job.inherit if name in os.environ),
-        network="bridge" if job.network else "none",
+        network=cluster.network if cluster else "bridge" if job.network else "none",
         terminal=terminal,
         gpus=job.gpu,
+        device=job.device,
         cores=list_cores(),
+    )
+
+
+def name_job(title: str) -> str:
+    return f"toolkit-{title}-{uuid.uuid4().hex[:8]}"
+
+
+def plan_cluster(count: int, *, outside: bool) -> Cluster:
+    name = name_job("launch")
+    labels = ("--label", f"{naming.OWNER_LABEL}=toolkit", "--label", f"{naming.JOB_LABEL}=launch")
+    make = ("docker", "network", "create", *(() if outside else ("--internal",)), *labels, name)
+    return Cluster(
+        addresses=tuple(f"{name}-{index}:{PORT}" for index in range(count)),
+        network=name,
+        outside=outside,
+        make=(make,),
+        remove=(("docker", "network", "rm", name),),
     )
 
 

@@ -2,9 +2,11 @@
 
 import re
 import sys
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, nullcontext, suppress
+from functools import partial
 from pathlib import Path
-from typing import Any, TextIO
+from typing import Any, BinaryIO, TextIO
 
 import docker
 from docker.errors import ImageNotFound, NotFound
@@ -12,6 +14,7 @@ from docker.errors import ImageNotFound, NotFound
 from toolkit import digest, manifest, naming, processes, project
 from toolkit.console import Console
 from toolkit.engine import (
+    Cluster,
     Commands,
     Environment,
     EnvironmentPlan,
@@ -19,6 +22,7 @@ from toolkit.engine import (
     Job,
     Listener,
     Platform,
+    Stop,
     buildx,
     container,
     deadline,
@@ -193,8 +197,28 @@ class DockerEngine:
     def commands(self, reference: str, job: Job) -> Commands:
         return container.list_commands(job, image=reference)
 
-    def run(self, environment: Environment, job: Job, listener: Listener | None = None) -> int:
-        return run(self._client, job, image=environment.digest, listener=listener)
+    def plan_cluster(self, count: int, *, outside: bool) -> Cluster:
+        return container.plan_cluster(count, outside=outside)
+
+    @contextmanager
+    def join(self, cluster: Cluster) -> Iterator[None]:
+        labels = {naming.OWNER_LABEL: "toolkit", naming.JOB_LABEL: "launch"}
+        with translating_errors("making a network"):
+            made = self._client.networks.create(cluster.network, internal=not cluster.outside, labels=labels)
+        try:
+            yield
+        finally:
+            with translating_errors(f"removing the network {cluster.network}"), suppress(NotFound):
+                made.remove()
+
+    def run(
+        self,
+        environment: Environment,
+        job: Job,
+        listener: Listener | None = None,
+        started: Callable[[Stop], object] | None = None,
+    ) -> int:
+        return run(self._client, job, image=environment.digest, listener=listener, started=started)
 
     def _find(self, reference: str) -> Any | None:
         with translating_errors("looking for an image"):
@@ -224,9 +248,16 @@ class DockerEngine:
         manifest.write(plan.folder, manifest.Manifest(kind="image", digest=str(found.id), parent=parent, facts=facts))
 
 
-def run(client: docker.DockerClient, job: Job, *, image: str, listener: Listener | None = None) -> int:
+def run(
+    client: docker.DockerClient,
+    job: Job,
+    *,
+    image: str,
+    listener: Listener | None = None,
+    started: Callable[[Stop], object] | None = None,
+) -> int:
     # A terminal has only one stream: all output goes to the user, and none to the listener.
-    terminal = job.terminal and sys.stderr.isatty()
+    terminal = job.terminal and not job.log and sys.stderr.isatty()
     container.give_to_container(job.mounts)
     with translating_errors(f"running {job.title}"):
         described = container.describe(job, image=image, terminal=terminal)
@@ -234,22 +265,35 @@ def run(client: docker.DockerClient, job: Job, *, image: str, listener: Listener
             created = client.containers.create(**described.to_sdk())
             stream: Any = created.attach(stream=True, logs=True, demux=not terminal)  # type: ignore[call-overload]
             created.start()
-            with deadline(job, lambda: client.api.kill(described.name)):
-                _follow(stream, terminal=terminal, listener=listener)
+            if started:
+                started(partial(_stop, client, described.name))
+            with (
+                deadline(job, lambda: client.api.kill(described.name)),
+                job.log.open("wb") if job.log else nullcontext() as log,
+            ):
+                _follow(stream, terminal=terminal, listener=listener, log=log)
                 return int(created.wait(timeout=job.grace)["StatusCode"])
         except KeyboardInterrupt:
-            with suppress(NotFound):
-                client.api.stop(described.name, timeout=int(job.grace))
+            _stop(client, described.name, job.grace)
             raise
         finally:
             # By its name, which is known even if the interrupt came during creation.
             _remove(client, described.name)
 
 
-def _follow(stream: Any, *, terminal: bool, listener: Listener | None) -> None:
+def _stop(client: docker.DockerClient, name: str, grace: float) -> None:
+    with suppress(NotFound):
+        client.api.stop(name, timeout=int(grace))
+
+
+def _follow(stream: Any, *, terminal: bool, listener: Listener | None, log: BinaryIO | None) -> None:
     rest = b""
     for chunk in stream:
         out, err = (None, chunk) if terminal else chunk
+        if log:
+            log.write((out or b"") + (err or b""))
+            log.flush()
+            continue
         if out and listener:
             *lines, rest = (rest + out).split(b"\n")
             for line in lines:

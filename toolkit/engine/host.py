@@ -6,16 +6,18 @@ import os
 import platform
 import re
 import shutil
+import socket
 import subprocess
 import sys
-from collections.abc import Iterator
-from contextlib import AbstractContextManager, contextmanager
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, TextIO
 
 from toolkit import __version__, digest, files, manifest, processes, project
 from toolkit.console import Console, StatusLine
 from toolkit.engine import (
+    Cluster,
     Commands,
     Environment,
     EnvironmentPlan,
@@ -24,6 +26,7 @@ from toolkit.engine import (
     Listener,
     Mount,
     Platform,
+    Stop,
     deadline,
 )
 from toolkit.engine.container import give_to_parent
@@ -101,26 +104,52 @@ class HostEngine:
             "PYTHONDONTWRITEBYTECODE": "1",
             "PYTHONPATH": str(project.ROOT),
             **job.environment,
+            **({} if job.device is None else {"CUDA_VISIBLE_DEVICES": str(job.device)}),
         }
         named = [f"{name}={value}" for name, value in variables.items()]
         return (("env", *named, str(interpreter(folder)), *arguments),)
 
-    def run(self, environment: Environment, job: Job, listener: Listener | None = None) -> int:
-        with using(environment.folder):
+    def plan_cluster(self, count: int, *, outside: bool) -> Cluster:  # noqa: ARG002 - jobs share the host's network
+        """Choose ports that are free now, of the address that no other machine reaches."""
+        with ExitStack() as stack:
+            taken = [stack.enter_context(socket.create_server(("127.0.0.1", 0))) for _ in range(count)]
+            return Cluster(addresses=tuple(f"127.0.0.1:{each.getsockname()[1]}" for each in taken))
+
+    def join(self, cluster: Cluster) -> AbstractContextManager[None]:  # noqa: ARG002 - the host's network exists
+        return nullcontext()
+
+    def run(
+        self,
+        environment: Environment,
+        job: Job,
+        listener: Listener | None = None,
+        started: Callable[[Stop], object] | None = None,
+    ) -> int:
+        with using(environment.folder), job.log.open("w") if job.log else nullcontext() as log:
             try:
-                return self._run(environment, job, listener)
+                return self._run(environment, job, listener, started, log)
             finally:
                 give_to_parent(job.mounts)
 
-    def _run(self, environment: Environment, job: Job, listener: Listener | None) -> int:
+    def _run(
+        self,
+        environment: Environment,
+        job: Job,
+        listener: Listener | None,
+        started: Callable[[Stop], object] | None,
+        log: TextIO | None,
+    ) -> int:
         process = subprocess.Popen(
             self.commands(environment.reference, job)[0],
             stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE if listener else None,
+            stdout=log or (subprocess.PIPE if listener else None),
+            stderr=subprocess.STDOUT if log else None,
             text=True,
             # In its own session the job gets a Ctrl-C only from this program, and not also from the terminal.
             start_new_session=True,
         )
+        if started:
+            started(lambda grace: processes.stop(process, grace=grace))
         with deadline(job, lambda: processes.stop(process, grace=job.grace)):
             try:
                 for line in process.stdout or ():

@@ -71,7 +71,9 @@ FOLDER = st.text(st.characters(exclude_categories=["C"]), min_size=1).map("/".__
 def containers(draw: st.DrawFn) -> Container:
     return Container(
         image=draw(WORD.filter(lambda word: not word.startswith("-"))),
-        name=draw(WORD),
+        name=draw(WORD.filter(lambda word: not word.startswith("-"))),
+        joins=draw(st.booleans()),
+        detach=draw(st.booleans()),
         argv=draw(st.lists(st.text()).map(tuple)),
         user=draw(st.sampled_from(["1000:1000", "10001:10001"])),
         entrypoint=draw(st.sampled_from(["python", "sh"])),
@@ -88,15 +90,16 @@ def containers(draw: st.DrawFn) -> Container:
         init=draw(st.booleans()),
         terminal=draw(st.booleans()),
         gpus=draw(st.booleans()),
+        device=draw(st.sampled_from([None, 0, 3])),
         cores=draw(st.sampled_from(["", "0", "2,3"])),
     )
 
 
 def read_command(argv: Sequence[str]) -> dict[str, Any]:
     parser = argparse.ArgumentParser(allow_abbrev=False, add_help=False)
-    for name in ("rm", "read-only", "init", "tty"):
+    for name in ("rm", "read-only", "init", "tty", "detach"):
         parser.add_argument(f"--{name}", action="store_true")
-    for name in ("user", "network", "shm-size", "entrypoint", "gpus", "cpuset-cpus"):
+    for name in ("user", "network", "shm-size", "entrypoint", "gpus", "cpuset-cpus", "name"):
         parser.add_argument(f"--{name}")
     parser.add_argument("--pids-limit", type=int)
     for name in ("cap-drop", "security-opt", "tmpfs", "label", "mount", "env"):
@@ -129,19 +132,29 @@ def read_command(argv: Sequence[str]) -> dict[str, Any]:
         "init": read.init,
         "tty": read.tty,
         "gpus": read.gpus,
+        "name": read.name,
+        "detach": read.detach,
     }
 
 
 @given(containers())
 def test_the_printed_command_is_what_the_engine_is_asked(container: Container) -> None:
     asked = container.to_sdk()
-    assert asked.pop("name") == container.name
+    name, printed = asked.pop("name"), read_command(container.to_command())
+    assert name == container.name
+    assert printed.pop("name") == (name if container.joins else None)
+    assert printed.pop("detach") == container.detach
     asked["mounts"] = [
         (mount["Type"], mount["Source"], mount["Target"], mount["ReadOnly"]) for mount in asked["mounts"]
     ]
     devices = asked.pop("device_requests")
-    asked["gpus"] = "all" if devices and (devices[0]["Count"], devices[0]["Capabilities"]) == (-1, [["gpu"]]) else None
-    assert read_command(container.to_command()) == asked
+    expected = None if not container.gpus else "all" if container.device is None else f"device={container.device}"
+    if devices:
+        assert devices[0]["Capabilities"] == [["gpu"]]
+        assert (devices[0]["Count"] == -1) == (container.device is None)
+        assert devices[0]["DeviceIDs"] == ([] if container.device is None else [str(container.device)])
+    asked["gpus"] = expected if devices else None
+    assert printed == asked
 
 
 def test_a_secret_is_handed_over_by_its_name(monkeypatch: pytest.MonkeyPatch) -> None:

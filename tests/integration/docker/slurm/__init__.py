@@ -1,0 +1,68 @@
+"""A real Slurm with two machines in one container, with the training image's Python and job, and this ``toolkit``."""
+
+import subprocess
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from tests.integration.docker import stages
+
+IMAGE = "toolkit/slurm:tests"
+HOSTS = {"farm": "127.0.0.1", "node1": "127.0.0.2", "node2": "127.0.0.3"}
+
+
+class Farm:
+    """Run commands in the cluster, whose folder ``/work`` is ``folder``."""
+
+    def __init__(self, name: str, folder: Path) -> None:
+        self.name = name
+        self.folder = folder
+
+    def __call__(self, *argv: str) -> subprocess.CompletedProcess[str]:
+        command = ["docker", "exec", "--workdir", "/work", self.name, *argv]
+        return subprocess.run(command, capture_output=True, text=True, check=False)
+
+    def wait_for_checkpoint(self, newest: str, seconds: float = 300) -> str:
+        """Return the newest checkpoint once it is not ``newest``."""
+        end = time.monotonic() + seconds
+        while True:
+            found = max((path.name for path in self.folder.glob("runs/*/checkpoints/*.json")), default="")
+            if found > newest:
+                return found
+            assert time.monotonic() < end, self.read_log()
+            time.sleep(0.05)
+
+    def wait(self, job: str, seconds: float = 300) -> str:
+        """Return what Slurm says of a job that has ended."""
+        end = time.monotonic() + seconds
+        while True:
+            said = self("scontrol", "show", "job", job).stdout
+            if not any(f"JobState={state}" in said for state in ("PENDING", "RUNNING", "COMPLETING", "REQUEUED")):
+                return said + self.read_log()
+            assert time.monotonic() < end, said + self.read_log()
+            time.sleep(0.2)
+
+    def read_log(self) -> str:
+        return "".join(path.read_text(errors="replace") for path in self.folder.glob("*.log"))
+
+
+@contextmanager
+def start(train: str, folder: Path) -> Iterator[Farm]:
+    argv = ["docker", "buildx", "build", "--quiet", "--build-context", f"train=docker-image://{train}"]
+    argv += ["--tag", IMAGE, "--label", "io.github.tensorflow-toolkit.owner=toolkit", "--load"]
+    subprocess.run([*argv, Path(__file__).parent], check=True, capture_output=True)
+    argv = ["docker", "run", "--rm", "--detach", "--init", "--hostname", "farm", "--network", "none"]
+    argv += ["--cap-add", "NET_ADMIN", *(f"--add-host={name}:{address}" for name, address in HOSTS.items())]
+    argv += [f"--volume={stages.ROOT / part}:/opt/toolkit/{part}:ro" for part in ("toolkit", "docker")]
+    argv += [f"--volume={folder}:/work", IMAGE]
+    name = subprocess.run(argv, check=True, capture_output=True, text=True).stdout.strip()
+    try:
+        with subprocess.Popen(["docker", "logs", "--follow", name], stdout=subprocess.PIPE, text=True) as log:
+            assert log.stdout
+            assert any(line.strip() == "ready" for line in log.stdout)
+            log.terminate()
+        yield Farm(name, folder)
+    finally:
+        subprocess.run(["docker", "rm", "--force", name], check=False, capture_output=True)
+        subprocess.run(["docker", "image", "rm", IMAGE], check=False, capture_output=True)

@@ -1,0 +1,231 @@
+"""Writes what a batch system reads to start the workers of a training run: a Slurm script, or Kubernetes' objects."""
+
+import re
+import shlex
+import shutil
+import subprocess
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from toolkit import naming, project
+from toolkit.engine import Job
+from toolkit.engine.container import IMAGE_USER
+from toolkit.errors import PreflightError, UsageError
+from toolkit.training import GRACE_SECONDS
+from train.config import TrainConfig
+from train.errors import CheckError, DataError, IntegrityError
+from train.errors import UsageError as JobUsageError
+from train.peers import PORT
+
+RESTARTS = 100
+"""How often a job goes back to the queue, so that one which never saves anything ends."""
+
+PERMANENT = sorted(each.exit_code for each in (JobUsageError, CheckError, IntegrityError, DataError))
+"""Exit codes of failures that would happen again."""
+
+_REGISTRY = re.compile(r"(localhost|[\w-]+(\.[\w-]+)+|[\w.-]+:\d+)/.+")
+"""An image with the name of its registry; without one, a name is of an image on this machine."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Resources:
+    """What a worker gets; what is empty is left to the scheduler."""
+
+    cpus: int = 0
+    memory: str = ""  # as the scheduler writes it: 16G for Slurm, 16Gi for Kubernetes
+    gpus: int = 0
+
+
+@dataclass(frozen=True, kw_only=True)
+class SlurmRequest:
+    nodes: int
+    resources: Resources  # its GPUs are those of a node, each with a worker of its own
+    partition: str = ""
+    account: str = ""
+    time: str = ""  # limit, as 1-12:00:00
+    port: int = PORT
+
+    @property
+    def workers(self) -> int:
+        return self.nodes * max(1, self.resources.gpus)
+
+
+def start_peers(job: Job, scheduler: str) -> Job:
+    """Return the job of each worker, which finds its place by the scheduler's variables."""
+    module = job.argv.index("train")
+    return replace(job, argv=(*job.argv[:module], "train.peers", scheduler, *job.argv[module + 1 :]))
+
+
+def place(command: Sequence[str], interpreter: str) -> tuple[str, ...]:
+    """Return a host job's command with its files named from the root, and perhaps another interpreter."""
+    first = next(index for index, word in enumerate(command) if word.endswith("/bin/python"))
+    python = interpreter or str(Path(command[first]).absolute())
+    return (*command[:first], python, *command[first + 1 :])
+
+
+def write_slurm(name: str, command: Sequence[str], request: SlurmRequest) -> str:
+    """Return the script. ``command`` runs one worker; it is the same on all nodes."""
+    resources = request.resources
+    tasks = ["--ntasks-per-node", str(max(1, resources.gpus))]
+    tasks += ["--cpus-per-task", str(resources.cpus)] if resources.cpus else []
+    tasks += ["--gpus-per-task", "1"] if resources.gpus else []
+    settings = {
+        "job-name": name,
+        "nodes": str(request.nodes),
+        "mem": resources.memory,
+        "partition": request.partition,
+        "account": request.account,
+        "time": request.time,
+        "chdir": str(Path.cwd()),
+        "output": f"{name}-%j.log",
+        "open-mode": "append",
+        # USR1, to the script alone: a SIGTERM can also mean that the job was cancelled.
+        "signal": f"B:USR1@{2 * GRACE_SECONDS}",
+    }
+    given = [f"--{key}={shlex.quote(value)}" for key, value in settings.items() if value]
+    directives = [*given, "--requeue", *(f"{key}={value}" for key, value in zip(tasks[::2], tasks[1::2], strict=True))]
+    # A worker that fails must not take worker 0 with it, which says what happened: the others get time to end.
+    options = [*tasks, "--distribution=block", "--kill-on-bad-exit=0", f"--wait={GRACE_SECONDS}"]
+    parts = {
+        "directives": "\n".join(f"#SBATCH {each}" for each in directives),
+        "port": str(request.port),
+        "options": shlex.join(options),
+        "command": shlex.join(command),
+        "restarts": str(RESTARTS),
+    }
+    text = project.locate("toolkit/launch/slurm.sh").read_text()
+    return re.sub(r"@(\w+)@", lambda found: parts[found[1]], text)
+
+
+def require_slurm() -> None:
+    """Raise a PreflightError where no job can be submitted."""
+    if shutil.which("sbatch") is None:
+        raise PreflightError(
+            "sbatch is not on this machine",
+            why="only a machine of a Slurm cluster can submit jobs to it",
+            remedy="run this there, or print the script with --dry-run",
+        )
+
+
+def submit(script: Path) -> str:
+    """Submit a script, and return the job's number. Raises PreflightError: Slurm refuses it."""
+    done = subprocess.run(["sbatch", "--parsable", str(script)], capture_output=True, text=True, check=False)
+    if done.returncode:
+        raise PreflightError(
+            "Slurm refuses the job", why=done.stderr.strip(), remedy=f"the script is {project.shorten(script)}"
+        )
+    return done.stdout.strip().partition(";")[0]
+
+
+@dataclass(frozen=True, kw_only=True)
+class KubernetesRequest:
+    kind: str  # ``job`` or ``trainjob``
+    image: str
+    workers: int
+    resources: Resources
+    runs: str  # persistent volume claim of the runs
+    data: str = ""  # claim of the downloaded data; empty: each worker downloads it for itself
+    namespace: str = ""
+
+
+def require_portable(config: TrainConfig, request: KubernetesRequest) -> None:
+    """Raise a UsageError if a pod could not find the image, or a file that the options name."""
+    if not _REGISTRY.fullmatch(request.image):
+        raise UsageError(
+            f"the image {request.image} is in no registry",
+            why="each node of the cluster must be able to pull it",
+            remedy="push it, and give its name with the registry, as HOST/NAME:TAG",
+        )
+    local = [config.data_dir, config.data_sha256 and config.dataset, config.continue_from]
+    local += [config.init_from] if not config.fetches_weights else []
+    if any(local):
+        raise UsageError(
+            f"{next(filter(None, local))} is a path on this machine",
+            why="a pod sees the image and its volumes alone",
+            remedy="use a known data set or hf:OWNER/NAME",
+        )
+
+
+def name_object(config: TrainConfig) -> str:
+    """Return a name for a run's objects: that of its folder, as Kubernetes allows names, short enough for a suffix."""
+    name = re.sub(r"[^a-z0-9]+", "-", config.run_dir.name.lower())[-38:]
+    return f"train-{name.strip('-')}"
+
+
+def describe_kubernetes(
+    config: TrainConfig, arguments: Sequence[str], request: KubernetesRequest
+) -> list[dict[str, Any]]:
+    """Return the objects that train: a headless Service and an indexed Job, or a Kubeflow TrainJob and its runtime."""
+    import yaml  # takes a tenth of the time of `toolkit --help`
+
+    parts = yaml.safe_load(project.locate("toolkit/launch/kubernetes.yaml").read_text())
+    name, count = name_object(config), request.workers
+    metadata = {"name": name, "labels": {"app.kubernetes.io/name": name, naming.OWNER_LABEL: "toolkit"}}
+    metadata |= {"namespace": request.namespace} if request.namespace else {}
+    host = f"{name}-{{index}}.{name}" if request.kind == "job" else f"{name}-node-0-{{index}}.{name}"
+    worker = {
+        "image": request.image,
+        "command": ["python", "-P", "-m", "train.peers", "kubernetes"],
+        "args": [*arguments, "--out", "/runs", "--cache-dir", "/data", "--progress", "plain"],
+        "env": [
+            {"name": "TOOLKIT_WORKERS", "value": str(count)},
+            {"name": "TOOLKIT_PEER", "value": f"{host}:{PORT}"},
+        ],
+    }
+    resources = _describe_resources(request.resources)
+    pod = _fill_pod(parts["pod"], metadata, request)
+    policy = parts["podFailurePolicy"]
+    policy["rules"][1]["onExitCodes"]["values"] = PERMANENT
+    if request.kind == "job":
+        pod["spec"]["subdomain"] = name
+        pod["spec"]["containers"][0] |= {**worker, "resources": resources, "ports": [{"containerPort": PORT}]}
+        service, job = parts["service"], parts["job"]
+        service["spec"]["selector"] = {"job-name": name}
+        service["spec"]["ports"][0]["port"] = PORT
+        job["spec"] |= {"completions": count, "parallelism": count, "backoffLimit": RESTARTS * count}
+        job["spec"] |= {"podFailurePolicy": policy, "template": pod}
+        return [service | {"metadata": metadata}, job | {"metadata": metadata}]
+    runtime, job = parts["runtime"], parts["trainjob"]
+    pod["spec"]["containers"][0]["image"] = request.image
+    runtime["spec"]["mlPolicy"]["numNodes"] = count
+    jobset = runtime["spec"]["template"]["spec"]
+    jobset["failurePolicy"]["maxRestarts"] = RESTARTS
+    jobset["replicatedJobs"][0]["template"]["spec"] |= {"podFailurePolicy": policy, "template": pod}
+    job["spec"]["runtimeRef"]["name"] = name
+    job["spec"]["trainer"] = {**worker, "numNodes": count, "resourcesPerNode": resources}
+    return [runtime | {"metadata": metadata}, job | {"metadata": metadata}]
+
+
+def print_objects(objects: Sequence[dict[str, Any]]) -> str:
+    import yaml
+
+    class Plain(yaml.SafeDumper):
+        def ignore_aliases(self, data: Any) -> bool:  # noqa: ARG002
+            return True
+
+    return yaml.dump_all(objects, Dumper=Plain, sort_keys=False, width=120, explicit_start=True)
+
+
+def _fill_pod(pod: dict[str, Any], metadata: dict[str, Any], request: KubernetesRequest) -> dict[str, Any]:
+    pod["metadata"]["labels"] = metadata["labels"]
+    spec = pod["spec"]
+    spec["terminationGracePeriodSeconds"] = GRACE_SECONDS
+    spec["securityContext"] |= {"runAsUser": IMAGE_USER, "runAsGroup": IMAGE_USER, "fsGroup": IMAGE_USER}
+    for name, claim in (("runs", request.runs), ("data", request.data)):
+        spec["containers"][0]["volumeMounts"].append({"name": name, "mountPath": f"/{name}"})
+        kind = {"persistentVolumeClaim": {"claimName": claim}} if claim else {"emptyDir": {}}
+        spec["volumes"].append({"name": name, **kind})
+    return pod
+
+
+def _describe_resources(resources: Resources) -> dict[str, dict[str, str]]:
+    """Return requests and limits; they are equal, so that a pod is not ended for what another one uses."""
+    amounts = {
+        "cpu": str(resources.cpus) if resources.cpus else "",
+        "memory": resources.memory,
+        "nvidia.com/gpu": str(resources.gpus) if resources.gpus else "",
+    }
+    given = {name: amount for name, amount in amounts.items() if amount}
+    return {"requests": given, "limits": given} if given else {}
