@@ -16,7 +16,7 @@ from tests.integration.docker import stages
 from tests.integration.place import Place
 from tests.integration.test_smoke_images import failures, require_breaks_named
 from tests.unit.wheel.maker import make_wheel
-from toolkit import naming, versions
+from toolkit import naming, signing, versions
 from toolkit.digest import digest_file
 from toolkit.smoke import runner
 
@@ -34,7 +34,9 @@ Built = tuple[Place, dict[str, Any]]
 def image(built: Built) -> Iterator[str]:
     place, value = built
     name = f"toolkit/test:{uuid.uuid4().hex[:8]}"
-    done = place.toolkit("build-image", "--wheel", value["folder"], *CUDA, "--tag", name, "--json")
+    signing.make_key(place.folder / "image-key")
+    words = ("--tag", name, "--sign", "image-key", "--json")
+    done = place.toolkit("build-image", "--wheel", value["folder"], *CUDA, *words)
     assert done.returncode == 0, done.stderr
     assert json.loads(done.stdout)["reused"] is False
     yield name
@@ -58,6 +60,18 @@ def test_the_image_holds_the_locked_set_and_nothing_else(image: str) -> None:
     )
     locked = re.findall(r"^([\w.-]+)==(\S+)", LOCKED.read_text(), re.MULTILINE)
     assert sorted(map(tuple, installed)) == sorted(locked)
+
+
+def test_the_image_is_signed_and_its_wheel_is_asked_for_too(built: Built, image: str) -> None:
+    place, value = built
+    words = ("verify", image, "--trust", "image-key.pub")
+    signing.discard(place.folder / value["folder"])
+    done = place.toolkit(*words)
+    assert done.returncode == 8, done.stderr
+    assert "wheel.signature: the wheel is not signed" in done.stderr
+    signed = place.toolkit("sign", value["folder"], "--key", "image-key")
+    assert signed.returncode == 0, signed.stderr
+    assert place.toolkit(*words).returncode == 0
 
 
 def test_the_components_are_those_of_the_cuda_asked_for(image: str) -> None:

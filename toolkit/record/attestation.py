@@ -99,7 +99,8 @@ def _check(target: Target, state: Path, policy: Policy) -> Finding:
     try:
         place = find_folder(target, state) / target.report
         if not signing.locate(place).exists():
-            return findings.absent("signature", f"the {target.kind} is not signed: {place}")
+            noun = "report" if target.kind == "smoke" else target.kind
+            return findings.absent("signature", f"the {noun} is not signed: {place}")
         return signing.verify(place, describe(target, state), policy)
     except (ToolkitError, TrainError) as error:
         return check("signature", False, error.what)

@@ -1,14 +1,19 @@
 """`--sign` of the commands that make something."""
 
 import json
+import sys
 from pathlib import Path
 
 import pytest
+from typer.testing import CliRunner
 
 from tests import loaded
 from tests.command import Run
-from tests.unit.record import maker
+from tests.unit.record import maker, signed
 from toolkit import signing
+from toolkit.cli import app
+from toolkit.engine import Environment, Job, Listener
+from toolkit.engine.host import HostEngine
 
 
 @pytest.fixture
@@ -53,3 +58,24 @@ def test_a_report_about_any_image_is_not_signed(toolkit: Run) -> None:
     done = toolkit("smoke", "--image", "x", "--sign", "key")
     assert done.returncode == 2, done.stderr
     assert "--sign is for a report of what the toolkit made" in done.stderr
+
+
+def test_a_report_is_signed_until_it_is_written_anew(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def answer(_engine: HostEngine, _environment: Environment, _job: Job, listener: Listener) -> int:
+        listener(json.dumps({"report": signed.REPORT}))
+        return 0
+
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(HostEngine, "run", answer)
+    signing.make_key(tmp_path / "key")
+    folder = maker.make_environment(tmp_path / ".toolkit", Path(sys.executable))
+    words = ["smoke", "--engine", "host"]
+    done = CliRunner().invoke(app, [*words, "--sign", "key"])
+    assert done.exit_code == 0, done.output
+    report = next(folder.glob("smoke-*.json"))
+    trusted = ["verify", str(report), "--trust", "key.pub"]
+    assert CliRunner().invoke(app, trusted).exit_code == 0
+    assert CliRunner().invoke(app, words).exit_code == 0
+    again = CliRunner().invoke(app, trusted)
+    assert again.exit_code == 8, again.output
+    assert "signature: the report is not signed" in again.output
