@@ -72,8 +72,8 @@ class Slots:
     variables: Mapping[str, str]  # that the commands get besides those of this program
     held: int  # descriptor of a lock that the commands inherit
     grace: float  # seconds between asking a command to stop and killing it
-    begin: Callable[[int, Path], None]  # told of each start, and of its log
-    end: Callable[[int, int], None]  # told of each end, and of its exit code
+    begin: Callable[[int, Path], None]  # told of each start, and of its log; one at a time
+    end: Callable[[int, int], None]  # told of each end, and of its exit code; one at a time
     _running: list["subprocess.Popen[str]"] = field(default_factory=list)
     _door: threading.Lock = field(default_factory=threading.Lock)
     _stopped: bool = False
@@ -116,9 +116,10 @@ class Slots:
                     pass_fds=[self.held],
                 )
                 self._running.append(process)
-            self.begin(number, command.log)
+                self.begin(number, command.log)
             code = shell_code(process.wait())
-        self.end(number, code)
+        with self._door:
+            self.end(number, code)
         return code
 
     def _stop(self) -> None:

@@ -12,6 +12,7 @@ import docker
 import pytest
 
 from tests.integration.docker import slurm, stages
+from tests.unit.record import maker
 from toolkit import naming
 from train.cli import parse
 from train.errors import InterruptionError, WorkerError
@@ -122,3 +123,21 @@ def test_slurm_says_why_it_refuses_a_job(farm: slurm.Farm) -> None:
     assert done.returncode == 4
     assert "Slurm refuses the job" in done.stderr
     assert "invalid partition" in done.stderr
+
+
+def test_an_array_of_jobs_runs_the_members_of_a_sweep(farm: slurm.Farm) -> None:
+    options = {"depth": 10, "epochs": 1, "steps": 3, "kernels": "stock", "threads": 1}
+    (farm.folder / "seeds.yaml").write_text(
+        json.dumps({"dataset": "digits", "options": options, "grid": {"seed": [0, 1]}})
+    )
+    planned = maker.plan_environment(farm.folder / ".toolkit")  # of the cluster's Python, which has the locked set
+    planned.folder.mkdir(parents=True)
+    (planned.folder / "venv").symlink_to("/opt/venv")
+    maker.write_records(planned)
+    member = "python -m toolkit sweep seeds.yaml --member $SLURM_ARRAY_TASK_ID"
+    words = ("--wait", "--array=0-1", "--output=%a.log", "--wrap", member)
+    done = farm("env", "TOOLKIT_ENGINE=host", "sbatch", *words)
+    assert done.returncode == 0, farm.read_log()
+    done = farm("python", "-m", "toolkit", "sweep", "seeds.yaml", "--summarise", "--engine", "host", "--json")
+    assert done.returncode == 0, done.stderr
+    assert [each["status"] for each in json.loads(done.stdout)["members"]] == ["complete", "complete"]
