@@ -53,10 +53,10 @@ class CheckError(ToolkitError):
 
 
 class IntegrityError(ToolkitError):
-    """A file is not what its digest says."""
+    """A file is not what its digest or its signature says."""
 
     exit_code = 8
-    meaning = "integrity: a hash does not match"
+    meaning = "integrity: a hash or a signature does not match"
 
 
 class DataError(ToolkitError):

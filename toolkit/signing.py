@@ -19,7 +19,7 @@ import yaml
 
 from toolkit import files
 from toolkit.errors import IntegrityError, PreflightError, UsageError
-from toolkit.findings import Finding, check
+from toolkit.findings import Finding, check, printable
 
 if TYPE_CHECKING:
     from securesystemslib.dsse import Envelope
@@ -56,8 +56,8 @@ class Statement:
         value = {
             "_type": STATEMENT,
             "subject": [
-                {"name": name, "digest": {"sha256": value.removeprefix("sha256:")}}
-                for name, value in sorted(self.subjects.items())
+                {"name": name, "digest": {"sha256": digest.removeprefix("sha256:")}}
+                for name, digest in sorted(self.subjects.items())
             ],
             "predicateType": self.predicate_type,
             "predicate": self.predicate,
@@ -275,8 +275,8 @@ def describe(record: Path) -> str:
     try:
         ids = [each[:8] for each in _read_envelope(path).signatures]
     except IntegrityError as error:
-        return error.what
-    return f"by key {', '.join(ids)}, not checked: --trust names the keys to trust"
+        return printable(error.what)
+    return f"by key {printable(', '.join(ids))}, not checked: --trust names the keys to trust"
 
 
 def _require_signatory(envelope: "Envelope", kind: str, policy: Policy) -> list[str]:

@@ -156,8 +156,10 @@ def _reporting(console: Console) -> Iterator[None]:
 
 
 def _report(console: Console, error: ToolkitError | TrainError) -> typer.Exit:
+    from toolkit.findings import printable
+
     if not (isinstance(error, JobError) and error.reported):
-        console.fail(str(error))
+        console.fail(printable(str(error)))  # with names that whoever forged a file has chosen
     console.close({"code": error.exit_code, "what": error.what, "why": error.why, "remedy": error.remedy})
     return typer.Exit(error.exit_code)
 

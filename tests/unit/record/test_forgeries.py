@@ -34,7 +34,7 @@ from tests.unit.record.forging import (
     turn_report,
     write_envelope,
 )
-from tests.unit.record.signed import IMAGE, OTHER, TAG, World
+from tests.unit.record.signed import IMAGE, OTHER, TAG, World, change_envelope
 from toolkit import signing
 from toolkit.wheel import documents
 
@@ -260,6 +260,15 @@ def test_each_forgery_is_named(world: World, name: str) -> None:
     assert done.exit_code == code, done.output
     assert evidence in done.output
     assert "Traceback" not in done.output
+
+
+def test_a_forged_name_does_not_reach_the_terminal(world: World) -> None:
+    (world.wheel / "\x1b[2J").touch()
+    change_envelope(world.wheel, lambda value: value["signatures"][0].update(keyid="\x1b[2J"))
+    for trust in (("policy.yaml",), ()):
+        done = world.verify(world.wheel, trust=trust)
+        assert done.exit_code == 8
+        assert "\x1b" not in done.output
 
 
 def test_there_are_fifty() -> None:
