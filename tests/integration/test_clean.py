@@ -71,6 +71,20 @@ def test_ours_are_found_and_removed_and_what_others_built_on_them_stays(made: Ma
     assert client.containers.get(made.stranger)
 
 
+def test_the_network_of_a_killed_launch_is_removed(tmp_path: Path) -> None:
+    client = docker.from_env()
+    name = f"toolkit-test-{uuid.uuid4().hex[:12]}"
+    _docker("network", "create", "--internal", "--label", f"{naming.JOB_LABEL}=launch", name)
+    _docker("create", "--name", name, "--network", name, stages.STANDIN)
+    try:
+        (found,) = (item for item in clean.find(client, tmp_path) if item.name == name)
+        assert clean.remove(found) == ""
+        assert name not in {item.name for item in clean.find(client, tmp_path)}
+    finally:
+        _docker("rm", "--force", name)
+        subprocess.run(["docker", "network", "rm", name], capture_output=True, check=False)
+
+
 def test_the_base_stand_in_stays_unless_asked_for(tmp_path: Path) -> None:
     client = docker.from_env()
     if not client.images.list(naming.name_standin("3.11")):

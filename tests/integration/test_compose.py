@@ -31,9 +31,7 @@ def clone(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def _run(folder: Path, *argv: str, **more: str) -> subprocess.CompletedProcess[str]:
-    variables = {
-        name: value for name, value in os.environ.items() if not name.startswith("TOOLKIT_") or name == "TOOLKIT_JOB"
-    }
+    variables = {name: value for name, value in os.environ.items() if not name.startswith("TOOLKIT_")} | more
     # Name another project: `down --volumes` must not remove data that a user has downloaded.
     variables["COMPOSE_PROJECT_NAME"] = f"toolkit-test-{folder.parent.name}"
     return subprocess.run(argv, cwd=folder, env=variables, capture_output=True, text=True, check=False)
@@ -122,7 +120,10 @@ def test_scaled_workers_find_each_other(clone: Path) -> None:
     assert [line.rpartition("-")[2] for line in sorted(states.splitlines())] == ["1 0", "2 0"], done.stdout
     record = json.loads((parse([*job, "--out", str(clone / "runs")]).run_dir / "manifest.json").read_text())
     assert record["status"] == "complete"
-    assert record["weights_sha256"]
+    alone = [*job, "--out", "/tmp/alone", "--progress", "quiet", "--json"]
+    done = _run(clone, "docker", "compose", "run", "--rm", "-T", "train", *alone)
+    assert done.returncode == 0, done.stderr
+    assert record["weights_sha256"] == json.loads(done.stdout.splitlines()[-1])["weights_sha256"]
 
 
 def test_tensorboard_shows_the_runs(clone: Path) -> None:

@@ -18,6 +18,7 @@ def _make(folder: Path, name: str) -> Path:
 
 def test_only_names_of_ours_are_found(tmp_path: Path) -> None:
     ours = [NAME, "environment-cuda-12.6.1-0123456789ab", "image-train-cpu-0123456789ab", "wheel-0123456789ab"]
+    ours += ["workers-digits-bc-22-12-f17b0ed5"]
     for name in (*ours, "extension", "digits-bc-22-12-f17b0ed5", "environment-mine"):
         _make(tmp_path, name)
     for name in ("poetry.lock", "Cargo.lock"):
