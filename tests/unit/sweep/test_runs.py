@@ -129,9 +129,10 @@ def test_a_stopped_sweep_leaves_checkpoints_and_goes_on(commands: Commands, aske
 
 
 def test_members_of_a_killed_sweep_end_before_it_goes_on(commands: Commands) -> None:
-    file = write(commands.folder, seeds(0, 1))
+    options = {**OPTIONS, "steps": 200}
+    file = write(commands.folder, seeds(0, 1, **options))
     with starting(commands, file) as sweep:
-        wait(lambda: list(commands.folder.glob("runs/sweep-*/logs/0.log")))
+        wait(lambda: "engine" in read_logs(commands.folder))
         sweep.kill()
     with starting(commands, file) as again:
         said = again.communicate(timeout=120)[1]
@@ -139,7 +140,7 @@ def test_members_of_a_killed_sweep_end_before_it_goes_on(commands: Commands) -> 
     assert "waiting for their end" in said
     assert "2 members, 1 complete" in said
     reference = commands(
-        "train", "digits", *(f"--{name}={value}" for name, value in OPTIONS.items()), TOOLKIT_RUNS="other"
+        "train", "digits", *(f"--{name}={value}" for name, value in options.items()), TOOLKIT_RUNS="other"
     )
     assert reference.returncode == 0, reference.stderr
     (alone,) = commands.folder.glob("other/digits-*/manifest.json")
