@@ -110,6 +110,7 @@ def make_key(path: Path) -> str:
 
 
 def _write_private(path: Path, content: bytes) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
     handle, name = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)  # with mode 0600
     try:
         with os.fdopen(handle, "wb") as stream:

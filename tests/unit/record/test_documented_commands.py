@@ -4,6 +4,7 @@ import shutil
 from pathlib import Path
 
 import pytest
+import yaml
 from PIL import Image
 
 from tests.command import Run
@@ -11,7 +12,8 @@ from tests.unit.record import maker
 from tests.unit.test_docs import COMMANDS
 from tests.unit.train.own.making import write_classes
 from tests.unit.wheel.test_publication import LOCK, finish_build, publish
-from toolkit import project
+from toolkit import project, signing
+from toolkit.record import attestation, find
 from toolkit.wheel.plan import BuildOptions, plan
 
 ENGINE = "needs a container engine; tests/integration runs it"
@@ -20,6 +22,7 @@ NOT_RUN = {
     "toolkit up cifar10 --engine docker": ENGINE,
     "toolkit verify dist/NAME --rebuild": ENGINE,
     "toolkit build-wheel --cuda 12.6.1 --cudnn 9.5.0 --base-image": "this folder's lock is of the default base image",
+    "toolkit key new": "tests/unit/test_signing.py makes keys",
     "toolkit matrix --prove": "it needs a container engine",
     "toolkit matrix --refresh": "it asks the package index; tests/unit/refresh runs it",
 }
@@ -33,6 +36,7 @@ STANDINS = {
     "IMAGE…": "photo.jpg",
     "TARGET": "dist/NAME",
     "RUN": "runs/NAME",
+    "KEY": "keys/builder",
 }
 ARGUMENTS = {"train": ["digits"], "rehearse": ["digits"], "verify": ["dist/NAME"], "reproduce": ["runs/NAME"]}
 """Arguments that prose leaves out when it names a command."""
@@ -51,6 +55,17 @@ def read(line: str) -> list[str] | None:
 LINES = sorted({line for line in COMMANDS.values() if read(line)})
 
 
+def sign(folder: Path) -> None:
+    """Sign the chain by one key, which may sign everything."""
+    (folder / "keys").mkdir()
+    signing.make_key(folder / "keys" / "builder")
+    signer = signing.load_signer(str(folder / "keys" / "builder"))
+    for path in (folder / "dist" / "NAME", folder / "runs" / "NAME", next((folder / "state").glob("environment-*"))):
+        attestation.sign(find(str(path)), folder / "state", signer, fresh=True)
+    entry = {"name": "builder", "key": "keys/builder.pub", "may": list(signing.KINDS)}
+    (folder / "policy.yaml").write_text(yaml.safe_dump({"signers": [entry]}))
+
+
 @pytest.fixture(scope="module")
 def folder(trained: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("documented")
@@ -58,6 +73,7 @@ def folder(trained: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     shutil.copytree(trained, folder / "runs" / "NAME")
     (folder / "dist").mkdir()
     publish(finish_build(folder / "staging"), folder / "dist" / "NAME", plan(LOCK, BuildOptions()))
+    sign(folder)
     shutil.copy(project.locate("docker/toolkit.lock.yaml"), folder / "toolkit.lock.yaml")
     shutil.copytree(project.locate("tests/fixtures/mini_tensorflow"), folder / "tensorflow")
     for name in ("my-copy", "downloads/distdir", "bazel/usr/local/bin", "my-tables"):
@@ -78,7 +94,8 @@ def folder(trained: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_the_command_does_what_the_page_says(folder: Path, line: str) -> None:
     arguments = read(line)
     assert arguments
-    done = Run(folder)(*arguments, TOOLKIT_STATE=str(folder / "state"))
+    key = (folder / "keys" / "builder").read_text()
+    done = Run(folder)(*arguments, TOOLKIT_STATE=str(folder / "state"), SIGNING_KEY=key)
     # The doctor's exit code 4 says that this machine lacks something; the command itself worked.
     assert done.returncode in ({0, 4} if arguments[0] == "doctor" else {0}), done.stderr
     assert done.stdout
