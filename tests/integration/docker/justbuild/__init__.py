@@ -20,43 +20,29 @@ class Farm:
     """A server in a container, and a relay with an address that outlives it; ``name`` is the container's."""
 
     def __init__(self, *options: str) -> None:
-        self.name = _call("run", "--detach", *options, IMAGE)
+        self.name = call("run", "--detach", *options, IMAGE)
         self._address = ""
         self._calls: dict[bytes, Callable[[], object]] = {}
         listener = socket.create_server((stages.find_gateway(), 0))
         self.url = f"grpc://{listener.getsockname()[0]}:{listener.getsockname()[1]}"
         self._relay = Relay(listener, lambda: socket.create_connection((self._address, PORT), timeout=60), self._hear)
-        self.wait()
-
-    def wait(self, seconds: float = 60) -> None:
-        """Wait until the server takes connections."""
-        self._address = _call("inspect", "--format", "{{.NetworkSettings.IPAddress}}", self.name)
-        end = time.monotonic() + seconds
-        while True:
-            try:
-                socket.create_connection((self._address, PORT), timeout=1).close()
-            except OSError:
-                if time.monotonic() > end:
-                    raise
-                time.sleep(0.2)
-            else:
-                return
+        self._address = wait_for(self.name, PORT)
 
     def kill(self) -> None:
-        _call("kill", self.name)
+        call("kill", self.name)
 
     def start(self) -> None:
-        _call("start", self.name)
-        self.wait()
+        call("start", self.name)
+        self._address = wait_for(self.name, PORT)
 
     def freeze(self) -> None:
-        _call("pause", self.name)
+        call("pause", self.name)
 
     def thaw(self) -> None:
-        _call("unpause", self.name)
+        call("unpause", self.name)
 
     def run(self, *argv: str) -> str:
-        return _call("exec", self.name, *argv)
+        return call("exec", self.name, *argv)
 
     def when(self, call: bytes, action: Callable[[], object]) -> threading.Event:
         """Carry out an action at the next first use of a call on a connection; the event says that it is done."""
@@ -100,5 +86,20 @@ def serve(*options: str) -> Iterator[Farm]:
         farm.close()
 
 
-def _call(*argv: str) -> str:
+def wait_for(name: str, port: int, seconds: float = 60) -> str:
+    """Wait until the server in a container takes connections, and return the container's address."""
+    address = call("inspect", "--format", "{{.NetworkSettings.IPAddress}}", name)
+    end = time.monotonic() + seconds
+    while True:
+        try:
+            socket.create_connection((address, port), timeout=1).close()
+        except OSError:
+            if time.monotonic() > end:
+                raise
+            time.sleep(0.2)
+        else:
+            return address
+
+
+def call(*argv: str) -> str:
     return subprocess.run(["docker", *argv], check=True, capture_output=True, text=True).stdout.strip()
