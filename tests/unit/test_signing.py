@@ -48,21 +48,21 @@ def test_a_key_of_a_variable_is_taken_from_it(key: Path, monkeypatch: pytest.Mon
         signing.load_signer("env:SIGNING_KEY")
 
 
-def make_with_openssl(folder: Path, *words: str) -> Path:
-    path = folder / "made.pem"
-    subprocess.run(["openssl", "genpkey", *words, "-out", str(path)], check=True, capture_output=True)
-    return path
-
-
 def test_only_a_key_that_can_sign_is_taken(key: Path, tmp_path: Path) -> None:
-    assert signing.load_signer(str(make_with_openssl(tmp_path, "-algorithm", "ed25519")))
-    for words in (
-        ("-algorithm", "ed25519", "-aes256", "-pass", "pass:x"),
-        ("-algorithm", "rsa", "-pkeyopt", "rsa_keygen_bits:2048"),
-        ("-algorithm", "x25519"),
+    from cryptography.hazmat.primitives import serialization
+    from cryptography.hazmat.primitives.asymmetric import ed25519, rsa, x25519
+
+    locked = serialization.BestAvailableEncryption(b"password")
+    for made, lock in (
+        (ed25519.Ed25519PrivateKey.generate(), locked),
+        (rsa.generate_private_key(65537, 2048), serialization.NoEncryption()),
+        (x25519.X25519PrivateKey.generate(), serialization.NoEncryption()),
     ):
+        path = tmp_path / "made.pem"
+        form = (serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8)
+        path.write_bytes(made.private_bytes(*form, lock))
         with pytest.raises(UsageError, match="is no private key that can sign"):
-            signing.load_signer(str(make_with_openssl(tmp_path, *words)))
+            signing.load_signer(str(path))
     with pytest.raises(UsageError, match="is no private key that can sign"):
         signing.load_signer(str(key.with_name("key.pub")))
     with pytest.raises(UsageError, match="cannot read the key"):
