@@ -275,9 +275,9 @@ def train_task(
     config: TrainConfig,
     console: Console,
     *,
-    run: Callable[[Engine, Environment, Job, TrainConfig], dict[str, Any]] = training.run,
+    run: Callable[[Engine, Environment, Job, TrainConfig], dict[str, Any]] | None = None,
 ) -> Task[dict[str, Any]]:
-    """Return the task that trains by ``run``, or that returns the manifest of a run that is finished."""
+    """Return the task that trains by ``run`` or else as one job, or that returns the manifest of a run that is finished."""
     plan = partial(training.plan, arguments, config, gpu=resolved.gpu, quiet=console.verbosity < 0)
 
     def train() -> dict[str, Any]:
@@ -289,7 +289,7 @@ def train_task(
         if (change := find_change(config)) and config.progress != "quiet":  # the job in a container sees no other run
             console.say(change)
         environment = prepared.result
-        return run(resolved.engine, environment, plan(environment), config)
+        return (run or training.run)(resolved.engine, environment, plan(environment), config)
 
     return Task(resolved.step(plan(resolved.existing), str(config.run_dir)), train)
 

@@ -55,7 +55,7 @@ def slurm(
     interpreter: Annotated[
         str, typer.Option(metavar="FILE", help="Python on the machines, with TensorFlow, in place of an environment.")
     ] = "",
-    dry_run: Annotated[bool, typer.Option("--dry-run", "--print", help="Print the script; submit nothing.")] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Print the script; submit nothing.")] = False,
 ) -> None:
     """Train with several workers in a Slurm job that goes on after its time limit, a requeue or a lost machine.
 

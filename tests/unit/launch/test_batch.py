@@ -222,7 +222,7 @@ def test_the_script_saves_and_goes_back_to_the_queue_before_the_limit(
 
 
 def test_a_machine_without_slurm_can_print_and_not_submit(run: Run) -> None:
-    done = run("launch", "slurm", "digits", "--shards", "2", "--print", "--interpreter", "/opt/python")
+    done = run("launch", "slurm", "digits", "--shards", "2", "--dry-run", "--interpreter", "/opt/python")
     assert done.returncode == 0, done.stderr
     assert "/opt/python -P -m train.peers slurm digits --shards 2" in done.stdout
     done = run("launch", "slurm", "digits", "--shards", "2", PATH="/nowhere")

@@ -25,10 +25,13 @@ NOT_RUN = {
     "toolkit key new": "tests/unit/test_signing.py makes keys",
     "toolkit matrix --prove": "it needs a container engine",
     "toolkit matrix --refresh": "it asks the package index; tests/unit/refresh runs it",
+    "toolkit launch local cifar100 --shards 4 --workers 4 --gpu": "it needs GPUs",
+    "toolkit launch slurm cifar100 --shards 8 --nodes 4": "it needs a cluster; tests/integration runs it",
 }
 """Starts of commands that are not run here, each with the reason."""
 
 DRY = {"predict", "evaluate", "export", "up", "build-wheel", "smoke", "train", "rehearse", "reproduce", "clean"}
+DRY |= {"sweep", "launch local"}
 """Commands that run with --dry-run. Doctor runs with --offline, because tests use no network."""
 
 STANDINS = {
@@ -36,6 +39,7 @@ STANDINS = {
     "IMAGE…": "photo.jpg",
     "TARGET": "dist/NAME",
     "RUN": "runs/NAME",
+    "FILE": "rates.yaml",
     "KEY": "keys/builder",
 }
 ARGUMENTS = {"train": ["digits"], "rehearse": ["digits"], "verify": ["dist/NAME"], "reproduce": ["runs/NAME"]}
@@ -46,9 +50,10 @@ def read(line: str) -> list[str] | None:
     words = shlex.split(re.sub(r"\[[^]]*\]", "", line), comments=True)
     if not words or not re.fullmatch(r"(\.venv/bin/)?toolkit", words[0]):
         return None
-    name, *options = (STANDINS.get(word, word) for word in words[1:])
+    name, *options = (STANDINS.get(word, word).removeprefix("~/") for word in words[1:])
     options = options or ARGUMENTS.get(name, [])
-    extra = ["--dry-run"] if name in DRY else ["--offline"] if name == "doctor" else []
+    extra = ["--dry-run"] if {name, " ".join([name, *options[:1]])} & DRY else ["--offline"] if name == "doctor" else []
+    extra += ["--shards=2"] if options == ["local", "digits"] else []
     return [name, *options, *(word for word in extra if word not in options)]
 
 
@@ -84,6 +89,7 @@ def folder(trained: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     (folder / "secrets.bazelrc").write_text("")
     names = " ".join(f"conv{block}_block{count}_1_conv" for block, count in enumerate((6, 12, 48, 32), start=2))
     (folder / "densenet201_weights_tf_dim_ordering_tf_kernels_notop.h5").write_text(names)
+    (folder / "rates.yaml").write_text("{dataset: digits, grid: {learning-rate: [0.05, 0.1], seed: [0, 1, 2]}}")
     (folder / "photos").mkdir()
     for name in ("photo.jpg", "photos/first.jpg"):
         Image.new("RGB", (40, 30), "teal").save(folder / name)
