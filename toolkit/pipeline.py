@@ -277,7 +277,7 @@ def train_task(
     *,
     run: Callable[[Engine, Environment, Job, TrainConfig], dict[str, Any]] | None = None,
 ) -> Task[dict[str, Any]]:
-    """Return the task that trains by ``run`` or else as one job, or that returns the manifest of a run that is finished."""
+    """Return the task that trains, by ``run`` or as one job, or that returns the manifest of a finished run."""
     plan = partial(training.plan, arguments, config, gpu=resolved.gpu, quiet=console.verbosity < 0)
 
     def train() -> dict[str, Any]:
