@@ -110,7 +110,7 @@ class HostEngine:
         return (("env", *named, str(interpreter(folder)), *arguments),)
 
     def plan_cluster(self, count: int, *, outside: bool) -> Cluster:  # noqa: ARG002 - jobs share the host's network
-        """Choose ports that are free now, of the address that no other machine reaches."""
+        """Choose ports that are free now. TensorFlow listens there on all addresses of this machine."""
         with ExitStack() as stack:
             taken = [stack.enter_context(socket.create_server(("127.0.0.1", 0))) for _ in range(count)]
             return Cluster(addresses=tuple(f"127.0.0.1:{each.getsockname()[1]}" for each in taken))
