@@ -90,11 +90,11 @@ def test_workers_in_containers_are_lost_stopped_and_fewer_and_give_the_same_weig
     assert not find_leftovers()
 
 
-@pytest.fixture
-def farm(tmp_path: Path) -> Iterator[slurm.Farm]:
+@pytest.fixture(scope="module")
+def farm(tmp_path_factory: pytest.TempPathFactory) -> Iterator[slurm.Farm]:
     outcome = stages.build("train", tag=IMAGE)
     assert outcome.code == 0, outcome.text
-    with slurm.start(IMAGE, tmp_path) as found:
+    with slurm.start(IMAGE, tmp_path_factory.mktemp("farm")) as found:
         yield found
     subprocess.run(["docker", "image", "rm", IMAGE], capture_output=True, check=False)
 

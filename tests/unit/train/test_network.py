@@ -109,7 +109,7 @@ def test_a_program_that_calls_the_job_keeps_its_network(port: int, tmp_path: Pat
     program = """
 from train import job
 from train.cli import main
-job.load, job._run = lambda config: None, lambda config, dataset, requests, display: {"result": {}}
+job.load, job._run = lambda config: None, lambda *_, **__: {"result": {}}
 main([*sys.argv[2:], "--progress", "quiet"])
 print(reach())
 """
