@@ -85,7 +85,7 @@ from train.errors import CheckError
 def load(config):
     print(reach())
     return None
-def begin(config, dataset, requests, display):
+def begin(*_, **__):
     print(reach())
     raise CheckError("enough")
 job.load, job._run = load, begin
