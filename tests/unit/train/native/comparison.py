@@ -34,9 +34,13 @@ def differentiate(run: Callable[..., tf.Tensor], inputs: Sequence[Any], upstream
     return [y.numpy(), *(part.numpy() for part in tape.gradient(y, tensors, tf.constant(upstream)))]
 
 
-def measure_terms(found: Any, expected: Any) -> float:
-    """Return the norm of the difference relative to that of the terms, about 1: a sum that cancels is less exact."""
-    return float(np.linalg.norm(found - expected) / max(np.linalg.norm(expected), 0.1 * math.sqrt(expected.size)))
+def measure_terms(found: Any, expected: Any, summed: int = 0) -> float:
+    """Return the norm of the difference relative to that of the terms, about 1: a sum that cancels is less exact.
+
+    `summed` is the number of elements that the sums of a parameter's gradient share.
+    """
+    least = 0.1 * math.sqrt(max(expected.size, summed))
+    return float(np.linalg.norm(found - expected) / max(np.linalg.norm(expected), least))
 
 
 class MaskedByNativeKernels(Dropout):

@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import pytest
 import tensorflow as tf
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from tests.tiers import slow
@@ -83,7 +83,7 @@ def test_every_shape(name: str, n: int, c: int, h: int, w: int, d: int) -> None:
     expected = [operation.reference(*exact), *operation.gradient(upstream, *exact)]
     for found, value in zip([y, *gradients], expected, strict=True):
         assert found.shape == value.shape
-        assert measure_terms(found, value) < BOUND
+        assert measure_terms(found, value, y.size) < BOUND
 
 
 @pytest.mark.parametrize("shape", [(2, 130, 40, 33, 70), (40, 3, 32, 32, 24)], ids=str)
@@ -110,7 +110,7 @@ def test_a_convolution_with_stride_2(n: int, h: int, w: int, size: int, even: bo
         y = tf.nn.conv2d(*((pad(exact, size // 2), kernel, 2, "VALID") if even else (exact, kernel, 2, "SAME")))
     gradient = tape.gradient(y, kernel, tf.constant(upstream))
     assert measure_terms(found[0], y.numpy().transpose(0, 3, 1, 2)) < BOUND
-    assert measure_terms(found[1], gradient.numpy()) < BOUND
+    assert measure_terms(found[1], gradient.numpy(), found[0].size) < BOUND
 
 
 def pad(x: Any, pixels: int) -> tf.Tensor:
@@ -119,6 +119,7 @@ def pad(x: Any, pixels: int) -> tf.Tensor:
 
 @settings(max_examples=25)
 @given(n=st.integers(1, 3), c=st.integers(1, 9), h=st.integers(1, 12), w=st.integers(1, 12))
+@example(n=1, c=2, h=12, w=9)  # its sums nearly cancel
 def test_a_maximum_with_even_padding(n: int, c: int, h: int, w: int) -> None:
     inputs = draw([(n, c, h, w), (c,), (c,)])
     found = differentiate(functools.partial(operations.scale_rectify, pooling="maximum", even=True), inputs)
@@ -131,7 +132,7 @@ def test_a_maximum_with_even_padding(n: int, c: int, h: int, w: int) -> None:
     expected = [y.numpy().transpose(0, 3, 1, 2), dx.numpy().transpose(0, 3, 1, 2), *(each.numpy() for each in others)]
     for each, value in zip(found, expected, strict=True):
         assert each.shape == value.shape
-        assert measure_terms(each, value) < BOUND
+        assert measure_terms(each, value, inputs[0].size) < BOUND
 
 
 @settings(max_examples=25)
