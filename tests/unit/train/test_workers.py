@@ -1,88 +1,24 @@
-"""Real processes on the loopback of this machine; each takes some seconds to start, so they are slow."""
+"""The weights do not depend on the workers. Each takes some seconds to start, so these tests are slow."""
 
 import json
 import os
-import shutil
-import signal
 import subprocess
-import sys
-import time
-from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
 
-import numpy as np
 import pytest
 
 from tests import loaded
 from tests.native import find_obstacle
-from tests.unit.train import crew, runs
-from tests.unit.train.own.making import write_image
+from tests.unit.train import runs
+from tests.unit.train.workers import DIGITS, train, write_pictures
 from train.cli import parse
-from train.cluster import VARIABLE
-from train.workers import WAIT
 
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("no_drawing")]
-
-DIGITS = ("digits", "--depth", "10", "--shards", "4", "--batch-size", "64", "--threads", "1", "--progress", "plain")
-ENDLESS = (*DIGITS, "--epochs", "9999", "--checkpoint-every", "5")
-LIMIT = 240.0
-ROOT = Path(__file__).parents[3]
-
-
-class Ended(NamedTuple):
-    code: int
-    output: str
-
-
-def start(
-    described: str, *arguments: str, wait: int = 120, before: Sequence[str] = (), cwd: Path = ROOT
-) -> subprocess.Popen[str]:
-    environment = os.environ | {VARIABLE: described, WAIT: str(wait)}
-    words, streams = [*before, sys.executable, "-m", "train", *arguments], (subprocess.PIPE, subprocess.STDOUT)
-    return subprocess.Popen(words, cwd=cwd, env=environment, stdout=streams[0], stderr=streams[1], text=True)
-
-
-def end(*processes: subprocess.Popen[str]) -> list[Ended]:
-    deadline, found = time.monotonic() + LIMIT, []
-    try:
-        for process in processes:
-            output, _ = process.communicate(timeout=max(1.0, deadline - time.monotonic()))
-            found.append(Ended(process.returncode, output))
-    finally:
-        for process in processes:
-            process.kill()
-    return found
-
-
-def train(count: int, *arguments: str) -> dict[str, Any]:
-    """Train with so many workers; only the chief may leave anything."""
-    out = Path(arguments[arguments.index("--out") + 1])
-    places = [out, *(out.with_name(f"{out.name}-{index}") for index in range(1, count))]
-    started = [
-        start(text, *arguments[:-1], str(place)) for text, place in zip(crew.describe(count), places, strict=True)
-    ]
-    for ended in end(*started):
-        assert ended.code == 0, ended.output
-    assert not any(place.exists() for place in places[1:])
-    manifest: dict[str, Any] = json.loads((parse(arguments).run_dir / "manifest.json").read_text())
-    return manifest
-
-
-def wait_for(folder: Path, step: int) -> None:
-    deadline = time.monotonic() + LIMIT
-    while crew.find_step(folder) < step:
-        assert time.monotonic() < deadline, f"no checkpoint of step {step} in {folder}"
-        time.sleep(0.02)
 
 
 @pytest.fixture(scope="module")
 def pictures(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder, generator = tmp_path_factory.mktemp("pictures"), np.random.default_rng(0)
-    for name in ("a", "b", "c"):
-        for number in range(40):
-            write_image(folder / name / f"{number}.png", generator.integers(0, 256, (32, 32, 3), dtype=np.uint8))
-    return folder
+    return write_pictures(tmp_path_factory.mktemp("pictures"))
 
 
 @pytest.mark.parametrize(("job", "kernels"), [("digits", "native"), ("pictures", "stock")])
@@ -146,141 +82,3 @@ def test_killed_workers_end_with_the_same_bits(tmp_path: Path) -> None:
     whole = parse([*options, "--out", str(tmp_path / "unbroken")]).run_dir
     assert runs.read_lines(folder) == runs.read_lines(whole)
     assert not list(folder.rglob("*.part")), "no half-written file stays"
-
-
-@pytest.mark.parametrize("frozen", [0, 1])
-def test_a_frozen_worker_is_named_in_bounded_time(frozen: int, tmp_path: Path) -> None:
-    options = (*ENDLESS, "--out", str(tmp_path))
-    started = [start(text, *options) for text in crew.describe(2)]
-    wait_for(parse(options).run_dir, 5)
-    started[frozen].send_signal(signal.SIGSTOP)
-    (other,) = end(started[1 - frozen])
-    started[frozen].kill()
-    assert other.code == 10, other.output
-    assert f"error: worker {frozen} (" in other.output
-    assert "it has not answered for 10 s: frozen, or cut off from the network" in other.output
-
-
-@pytest.mark.parametrize("asked", [0, 1])
-def test_a_request_to_stop_one_worker_stops_all_after_the_same_step(asked: int, tmp_path: Path) -> None:
-    options = (*ENDLESS, "--out", str(tmp_path))
-    started = [start(text, *options) for text in crew.describe(2)]
-    wait_for(parse(options).run_dir, 5)
-    started[asked].terminate()
-    chief, other = end(*started)
-    step = crew.find_step(parse(options).run_dir)
-    assert (chief.code, other.code) == (130, 130), chief.output + other.output
-    assert f"stopped by SIGTERM{' at worker 1 (' if asked else ' after'}" in chief.output
-    assert f"after step {step} of" in chief.output
-    assert f"the chief ended the run after step {step}" in other.output
-
-
-def test_a_loss_that_is_no_number_ends_all_workers(tmp_path: Path) -> None:
-    options = (*ENDLESS, "--optimizer", "sgd", "--learning-rate", "99", "--schedule", "constant", "--weight-decay", "9")
-    chief, other = end(*(start(text, *options, "--out", str(tmp_path)) for text in crew.describe(2)))
-    assert (chief.code, other.code) == (7, 7), chief.output + other.output
-    assert "why: training diverged" in chief.output
-    assert "the chief ended the run" in other.output
-
-
-def test_a_worker_that_never_comes_is_named(tmp_path: Path) -> None:
-    described = crew.describe(2)[0]
-    (chief,) = end(start(described, *DIGITS, "--steps", "5", "--out", str(tmp_path), wait=2))
-    assert chief.code == 10
-    address = json.loads(described)["cluster"]["worker"][1]
-    assert f"error: worker 1 ({address}) did not come within 2 s" in chief.output
-
-
-def test_a_late_worker_is_waited_for_and_a_finished_run_is_not_repeated(tmp_path: Path) -> None:
-    options = (*DIGITS, "--steps", "5", "--out", str(tmp_path))
-    first, second = crew.describe(2)
-    chief = start(first, *options)
-    time.sleep(8)
-    for ended in end(chief, start(second, *options)):
-        assert ended.code == 0, ended.output
-    again = end(*(start(text, *options) for text in crew.describe(2)))
-    assert [ended.code for ended in again] == [0, 0]
-    assert "is complete; nothing to do" in again[0].output
-
-
-def test_other_code_is_refused_by_name(tmp_path: Path) -> None:
-    shutil.copytree(ROOT / "train", tmp_path / "train")
-    with (tmp_path / "train" / "loss.py").open("a") as file:
-        file.write("# another line\n")
-    common = (*DIGITS, "--steps", "5", "--out", str(tmp_path / "out"))
-    first, second = crew.describe(2)
-    chief, other = end(start(first, *common), start(second, *common, cwd=tmp_path))
-    assert (chief.code, other.code) == (7, 7), chief.output + other.output
-    assert "worker 1 (127.0.0.1:" in chief.output
-    assert "has other code: its digest is" in chief.output
-
-
-def test_other_data_is_refused_by_name(pictures: Path, tmp_path: Path) -> None:
-    shutil.copytree(pictures, tmp_path / "copy")
-    write_image(tmp_path / "copy" / "a" / "more.png")
-    options = ("--image-size", "8", "--depth", "10", "--shards", "2", "--batch-size", "16", "--threads", "1")
-    first, second = crew.describe(2)
-    places = ((first, pictures), (second, tmp_path / "copy"))
-    chief, other = end(
-        *(start(text, str(data), *options, "--steps", "5", "--out", str(tmp_path / "out")) for text, data in places)
-    )
-    assert (chief.code, other.code) == (7, 7), chief.output + other.output
-    assert "worker 1 (127.0.0.1:" in chief.output
-    assert "has other data: its digest is" in chief.output
-
-
-def test_other_options_are_refused_by_name(tmp_path: Path) -> None:
-    common = (*DIGITS, "--steps", "5", "--out", str(tmp_path / "out"))
-    first, second = crew.describe(2)
-    chief, follower = end(start(first, *common), start(second, *common, "--seed", "1"))
-    assert (chief.code, follower.code) == (7, 7), chief.output + follower.output
-    assert "has other configuration: its digest is" in chief.output
-
-
-class Veth(NamedTuple):
-    """Two ends of a cable: one here, one in a network namespace."""
-
-    name: str
-
-    @property
-    def inside(self) -> list[str]:
-        return ["ip", "netns", "exec", self.name]
-
-    def open(self) -> bool:
-        near, far = f"{self.name}a", f"{self.name}b"
-        commands = [
-            f"ip netns add {self.name}",
-            f"ip link add {near} type veth peer name {far} netns {self.name}",
-            f"ip address add 10.213.77.1/30 dev {near}",
-            f"ip link set {near} up",
-            f"ip -n {self.name} address add 10.213.77.2/30 dev {far}",
-            f"ip -n {self.name} link set {far} up",
-            f"ip -n {self.name} link set lo up",
-        ]
-        return all(subprocess.run(each.split(), check=False, capture_output=True).returncode == 0 for each in commands)
-
-    def cut(self) -> None:
-        subprocess.run(["ip", "link", "set", f"{self.name}a", "down"], check=True)
-
-    def close(self) -> None:
-        subprocess.run(["ip", "netns", "del", self.name], check=False, capture_output=True)
-
-
-def test_a_cut_network_is_noticed_on_both_sides(tmp_path: Path) -> None:
-    cable = Veth(f"cut{os.getpid() % 10000}")
-    try:
-        if not shutil.which("ip") or not cable.open():
-            pytest.skip("this machine makes no network namespaces")
-        addresses = ["10.213.77.1:23451", "10.213.77.2:23451"]
-        tasks = [{"type": "worker", "index": index} for index in range(2)]
-        near, far = (json.dumps({"cluster": {"worker": addresses}, "task": task}) for task in tasks)
-        options = (*ENDLESS, "--out", str(tmp_path))
-        started = start(near, *options), start(far, *options, before=cable.inside)
-        wait_for(parse(options).run_dir, 5)
-        cable.cut()
-        chief, other = end(*started)
-    finally:
-        cable.close()
-    assert (chief.code, other.code) == (10, 10), chief.output + other.output
-    assert "error: worker 1 (10.213.77.2:23451) was lost" in chief.output
-    assert "error: worker 0 (10.213.77.1:23451) was lost" in other.output
