@@ -1,7 +1,8 @@
-"""Reads which workers train one run, from TensorFlow's own environment variable TF_CONFIG. Worker 0 is the chief."""
+"""Reads and writes TensorFlow's variable TF_CONFIG, which names the workers of a run. Worker 0 is the chief."""
 
 import json
 import os
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -26,14 +27,25 @@ class Cluster:
 
     def share(self, shards: int) -> range:
         """Return the shards of this worker. Raises a UsageError if the workers cannot share them equally."""
-        count = len(self.addresses)
-        if shards % count:
-            raise UsageError(
-                f"{count} workers cannot share {shards} shards equally",
-                remedy=f"give a --shards that {count} divides; it decides the weights, the number of workers does not",
-            )
-        each = shards // count
+        each = share(shards, len(self.addresses))
         return range(each * self.index, each * (self.index + 1))
+
+
+def share(shards: int, workers: int) -> int:
+    """Return how many shards each worker has. Raises a UsageError if the workers cannot share them equally."""
+    if shards % workers:
+        raise UsageError(
+            f"{workers} workers cannot share {shards} shards equally",
+            why="the number of shards decides the weights, and each worker has as many of them as the others",
+            remedy=f"give --shards {workers} or a multiple, or as many workers as divide {shards}",
+        )
+    return shards // workers
+
+
+def describe(addresses: Sequence[str], index: int) -> dict[str, str]:
+    """Return the variables of a worker. ``addresses``: ``host:port`` of all workers; ``index``: its place, from 0."""
+    task = {"type": "worker", "index": index}
+    return {VARIABLE: json.dumps({"cluster": {"worker": list(addresses)}, "task": task})}
 
 
 def read_cluster(text: str | None = None) -> Cluster | None:

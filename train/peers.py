@@ -4,7 +4,6 @@
 ``kubernetes`` or ``compose``.
 """
 
-import json
 import os
 import socket
 import subprocess
@@ -15,6 +14,7 @@ from ipaddress import ip_address
 from typing import Final
 
 from train.__main__ import start
+from train.cluster import describe
 from train.errors import PreflightError, UsageError, explain_errors
 
 PORT: Final = 2222
@@ -22,12 +22,6 @@ PORT: Final = 2222
 
 SETTLED_SECONDS: Final = 5.0
 """How long the number of compose's replicas must stay the same, if TOOLKIT_WORKERS does not tell it."""
-
-
-def describe(addresses: Sequence[str], index: int) -> dict[str, str]:
-    """Return the variables of a worker. ``addresses``: ``host:port`` of all workers; ``index``: its place, from 0."""
-    task = {"type": "worker", "index": index}
-    return {"TF_CONFIG": json.dumps({"cluster": {"worker": list(addresses)}, "task": task})}
 
 
 def find_slurm(variables: Mapping[str, str] = os.environ) -> dict[str, str]:

@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 
 from train import runtime
-from train.cluster import VARIABLE, read_cluster
+from train.cluster import describe, read_cluster
 from train.options import resolve
 from train.process import StopSignal
 from train.workers import KINDS, Crew, configure
@@ -60,10 +60,9 @@ def run_team(options: argparse.Namespace, batch: int, count: int) -> dict[str, A
     addresses = [f"127.0.0.1:{FIRST_PORT + index}" for index in range(count)]
     children = []
     for index in range(count):
-        described = {"cluster": {"worker": addresses}, "task": {"type": "worker", "index": index}}
         words = [sys.executable, "-m", "benchmarks.training.workers", "--model", options.model]
         words += ["--batches", str(batch), "--steps", str(options.steps), "--threads", str(2 // count)]
-        variables = os.environ | {VARIABLE: json.dumps(described)}
+        variables = os.environ | describe(addresses, index)
         children.append(subprocess.Popen(words, env=variables, stdout=subprocess.PIPE, text=True))
     found: dict[str, Any]
     found, *_ = [json.loads(child.communicate()[0]) for child in children]

@@ -24,13 +24,14 @@ def local(
     Options that are not listed here go to the job, as --shards: see `python -m train --help`.
     """
     from toolkit import pipeline, training
-    from toolkit.launch import plan_task, require_workers
+    from toolkit.launch.local import plan_task
     from toolkit.plan import run
+    from train.cluster import share
 
     console, settings = session.console, session.settings
     arguments = [dataset, *context.args]
     config = training.read_arguments(arguments, settings)
-    require_workers(config, workers)
+    share(config.shards, workers)
     request = pipeline.Request(settings=settings, wheel=wheel, gpu=gpu, dry_run=dry_run)
     resolved = pipeline.resolve(request, console)
     prepared = pipeline.environment_task(resolved, console)
@@ -62,7 +63,8 @@ def slurm(
     Machines share this folder. Options that are not listed here go to the job: see `python -m train --help`.
     """
     from toolkit import files, pipeline, training
-    from toolkit.launch import batch, require_workers
+    from toolkit.launch import batch
+    from train.cluster import share
 
     console, settings = session.console, session.settings
     arguments = [dataset, *context.args]
@@ -71,7 +73,7 @@ def slurm(
     request = batch.SlurmRequest(
         nodes=nodes, resources=resources, partition=partition, account=account, time=time, port=port
     )
-    require_workers(config, request.workers)
+    share(config.shards, request.workers)
     if not dry_run:
         batch.require_slurm()
     resolved = pipeline.resolve(pipeline.Request(settings=settings, gpu=bool(gpus), dry_run=dry_run), console)
@@ -113,7 +115,8 @@ def kubernetes(
     Options that are not listed here go to the job: see `python -m train --help`.
     """
     from toolkit import training
-    from toolkit.launch import batch, require_workers
+    from toolkit.launch import batch
+    from train.cluster import share
 
     arguments = [dataset, *context.args]
     config = training.read_arguments(arguments, session.settings)
@@ -126,7 +129,7 @@ def kubernetes(
         data=data_claim,
         namespace=namespace,
     )
-    require_workers(config, workers)
+    share(config.shards, workers)
     batch.require_portable(config, request)
     objects = batch.describe_kubernetes(config, arguments, request)
     session.console.result({"objects": objects}, batch.print_objects(objects).rstrip())

@@ -12,12 +12,13 @@ from pathlib import Path
 import pytest
 
 from tests.command import Run
-from toolkit import launch, training
+from toolkit import training
 from toolkit.engine import Environment, Job
 from toolkit.engine.container import describe, list_commands, plan_cluster
 from toolkit.engine.host import HostEngine
 from toolkit.errors import JobError
-from toolkit.launch import Crew, divide, share_cores
+from toolkit.launch import local
+from toolkit.launch.local import Crew, divide, share_cores
 from train.cli import parse
 
 Make = Callable[..., Crew]
@@ -154,7 +155,7 @@ def test_the_printed_containers_find_each_other(tmp_path: Path) -> None:
 
 
 def test_more_workers_than_gpus_are_refused(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(launch, "count_gpus", lambda: 1)
+    monkeypatch.setattr(local, "count_gpus", lambda: 1)
     done = run("launch", "local", "digits", "--shards", "2", "--engine", "host", "--gpu", "--dry-run")
     assert done.returncode == 4
     assert "2 workers need a GPU each, and this machine has 1" in done.stderr
@@ -174,5 +175,5 @@ def test_a_dry_run_prints_a_command_for_each_worker(run: Run) -> None:
 def test_shards_that_workers_cannot_share_are_refused_first(run: Run, how: str) -> None:
     done = run("launch", *how.split(), "3", "digits", "--shards", "4")
     assert done.returncode == 2
-    assert "3 workers cannot share 4 shards evenly" in done.stderr
+    assert "3 workers cannot share 4 shards equally" in done.stderr
     assert not list(run.folder.iterdir())

@@ -1,0 +1,180 @@
+"""Runs the workers of one training run side by side, by one engine on this machine.
+
+Worker 0 has the terminal and the run folder. The output of the others goes to files.
+"""
+
+import os
+from collections.abc import Sequence
+from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
+from dataclasses import dataclass, field, replace
+from functools import partial
+from pathlib import Path
+from threading import Lock
+from time import monotonic
+from typing import Any
+
+from toolkit import pipeline, training
+from toolkit.console import Console
+from toolkit.engine import Cluster, Engine, Environment, Job, Stop
+from toolkit.errors import JobError, PreflightError
+from toolkit.pipeline import Resolved
+from toolkit.plan import Task
+from train.cluster import describe
+from train.config import TrainConfig
+
+NOTICE_SECONDS = 20.0
+"""Time for the other workers to end by themselves after one has ended: worker 0 notices, and says what it saved."""
+
+TAIL_LINES = 15
+
+
+def plan_task(
+    resolved: Resolved,
+    prepared: Task[Environment],
+    arguments: Sequence[str],
+    config: TrainConfig,
+    console: Console,
+    *,
+    workers: int,
+) -> Task[dict[str, Any]]:
+    """Return the task that trains with several workers, or that returns the manifest of a finished run.
+
+    Raises PreflightError: there are fewer GPUs than workers.
+    """
+    if resolved.gpu and (found := count_gpus()) < workers:
+        raise PreflightError(
+            f"{workers} workers need a GPU each, and this machine has {found}",
+            remedy=f"give --workers {found}, or --no-gpu" if found else "give --no-gpu",
+        )
+    engine = resolved.engine
+    cluster = engine.plan_cluster(workers, outside=config.needs_network or bool(config.log_to))
+    logs = Path(resolved.request.settings.state) / f"workers-{config.run_dir.name}"
+
+    def run(engine: Engine, environment: Environment, job: Job, config: TrainConfig) -> dict[str, Any]:
+        logs.mkdir(parents=True, exist_ok=True)
+        with engine.join(cluster):
+            crew = Crew(engine, environment, divide(job, cluster, logs))
+            return training.run(engine, environment, job, config, crew.run)
+
+    task = pipeline.train_task(resolved, prepared, arguments, config, console, run=run)
+    quiet = console.verbosity < 0
+    single = training.plan(arguments, config, resolved.existing, gpu=resolved.gpu, quiet=quiet)
+    commands = [
+        command
+        for job in reversed(divide(single, cluster, logs))
+        for command in engine.commands(resolved.reference, job)
+    ]
+    step = replace(task.step, commands=(*cluster.make, *commands, *cluster.remove))
+    return Task(step, task.action)
+
+
+def divide(job: Job, cluster: Cluster, logs: Path) -> list[Job]:
+    """Return the job of each worker: all but the first see no run folder, and write to a file in ``logs``."""
+    count = len(cluster.addresses)
+    alone = [mount for mount in job.mounts if mount.writable and not mount.shared]
+    return [
+        replace(
+            job,
+            title="train" if index == 0 else f"worker {index}",
+            mounts=tuple(mount for mount in job.mounts if index == 0 or mount not in alone),
+            environment={**job.environment, **describe(cluster.addresses, index)},
+            cluster=cluster,
+            index=index,
+            device=index if job.gpu else None,
+            log=logs / f"worker-{index}.log" if index else None,
+            terminal=index == 0 and job.terminal,
+        )
+        for index in range(count)
+    ]
+
+
+def share_cores(cores: Sequence[int], count: int, index: int) -> tuple[int, ...]:
+    """Return the cores of one of ``count`` workers. Where there are fewer cores than workers, some get the same."""
+    if len(cores) < count:
+        return (cores[index % len(cores)],)
+    first, last = (len(cores) * number // count for number in (index, index + 1))
+    return tuple(cores[first:last])
+
+
+def count_gpus() -> int:
+    return len(list(Path("/dev").glob("nvidia[0-9]*")))
+
+
+@dataclass
+class Crew:
+    """The running workers of one run. When one of them has ended, the others are ended too."""
+
+    engine: Engine
+    environment: Environment
+    jobs: Sequence[Job]
+    notice: float = NOTICE_SECONDS
+    _cores: Sequence[int] = field(default_factory=lambda: sorted(os.sched_getaffinity(0)))
+    _stops: dict[int, Stop] = field(default_factory=dict)
+    _grace: float | None = None  # seconds that workers get to end, once they are asked to
+    _lock: Lock = field(default_factory=Lock)
+    _pool: ThreadPoolExecutor = field(init=False)
+
+    def run(self) -> int:
+        """Run all workers to their end, and return the exit code of worker 0.
+
+        Raises JobError: another worker was the first to fail; KeyboardInterrupt, after all were asked to end.
+        """
+        # A thread for each worker, and two that may stop it.
+        with ThreadPoolExecutor(3 * len(self.jobs)) as self._pool:
+            running = {self._pool.submit(self._run, index): index for index in range(len(self.jobs))}
+            try:
+                return self._wait(running)
+            except BaseException:
+                self._stop(self.jobs[0].grace)
+                try:
+                    wait(running)
+                except KeyboardInterrupt:
+                    self._stop(0)
+                raise
+
+    def _run(self, index: int) -> int:
+        # Of this thread: the process that it starts inherits the cores, and its container gets them.
+        os.sched_setaffinity(0, share_cores(self._cores, len(self.jobs), index))
+        # The printed result is ignored, because the manifest has it too.
+        return self.engine.run(self.environment, self.jobs[index], lambda _line: None, partial(self._take, index))
+
+    def _take(self, index: int, stop: Stop) -> None:
+        with self._lock:
+            self._stops[index] = stop
+            if self._grace is not None:
+                self._pool.submit(stop, self._grace)
+
+    def _stop(self, grace: float) -> None:
+        with self._lock:
+            self._grace = grace
+            for stop in self._stops.values():
+                self._pool.submit(stop, grace)
+
+    def _wait(self, running: dict[Future[int], int]) -> int:
+        codes: dict[int, int] = {}
+        failed: int | None = None
+        ended: set[int] = set()  # workers that ended by themselves
+        end = float("inf")
+        while len(codes) < len(self.jobs):
+            pending = [future for future, index in running.items() if index not in codes]
+            limit = None if end == float("inf") else max(0.0, end - monotonic())
+            done, _ = wait(pending, timeout=limit, return_when=FIRST_COMPLETED)
+            for future in sorted(done, key=running.__getitem__):
+                index, code = running[future], future.result()
+                codes[index] = code
+                ended |= {index} if self._grace is None else set()
+                failed = index if code and failed is None else failed
+                if code or index == 0:
+                    end = min(end, monotonic() + self.notice)
+            if not done:
+                self._stop(self.jobs[0].grace)
+                end = float("inf")
+        if failed and codes[0]:
+            raise self._explain(failed, codes[failed], codes[0] if 0 in ended else codes[failed])
+        return codes[0]
+
+    def _explain(self, index: int, code: int, result: int) -> JobError:
+        log = self.jobs[index].log
+        lines = log.read_text(errors="replace").splitlines()[-TAIL_LINES:] if log else []
+        said = "\n    ".join([f"worker {index} ended first, with exit code {code}; its last lines:", *lines])
+        return JobError("training", result, why=f"{said}\n    the whole output is {log}")
