@@ -10,7 +10,7 @@ PYTEST := .venv-dev/bin/python -m pytest -n 2 --no-loadscope-reorder
 export PYTHONDONTWRITEBYTECODE :=
 
 .DEFAULT_GOAL := help
-.PHONY: help run test test-all mutations lint pins lock clean
+.PHONY: help run test test-all test-weekly mutations lint pins lock clean
 
 help: ## say what there is
 	@sed -n 's/^\([a-z-]*\):.*## /  make \1\t/p' $(MAKEFILE_LIST) | expand -t 18
@@ -22,7 +22,10 @@ test: .venv-dev/ready ## the fast tests: no engine, no GPU, no network
 	@$(PYTEST) -m "not (engine or rehearse or slow)"
 
 test-all: .venv-dev/ready ## all tests: also slow ones, real containers and rehearsals
-	@$(PYTEST)
+	@$(PYTEST) -m "not weekly"
+
+test-weekly: .venv-dev/ready ## more kills, services that send wrong bytes, and the largest images: an hour, with an engine
+	@$(PYTEST) -m weekly
 
 mutations: .venv-dev/ready ## break the code on purpose, once for each entry of a list: each time a test must fail
 	@.venv-dev/bin/python -m tests.mutations

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from tests.integration.docker import stages
+from tests.integration.docker.test_wheel import change
 from tests.integration.place import Place
 from tests.integration.small_engine import SmallEngine, start
 
@@ -50,6 +51,14 @@ def own_engine(bazel: None, compiler: str) -> Iterator[SmallEngine]:
 def small_engine(own_engine: SmallEngine) -> SmallEngine:
     own_engine.forget()
     return own_engine
+
+
+@pytest.fixture
+def place(tmp_path: Path) -> Place:
+    """Return a folder to build in, with sources of which no cache has results."""
+    place = Place(tmp_path)
+    change(place.source)
+    return place
 
 
 @pytest.fixture

@@ -1,10 +1,9 @@
 """Images of the run-time sets with CUDA that are shipped, from the published wheels, checked without a GPU.
 
-An image has 5 to 7 GB and takes minutes, so each run of all tests builds that of the founding set. `TOOLKIT_CUDA_SETS`
-lists others, or is `all`, as in the weekly workflow. Each is removed again, with what BuildKit kept of it.
+An image has 5 to 7 GB and takes minutes, so each run of all tests builds that of the founding set, and the others are
+weekly. Each is removed again, with what BuildKit kept of it.
 """
 
-import os
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -13,18 +12,17 @@ import pytest
 from tests.integration.place import Place
 from tests.integration.test_other_sets import train_once
 from tests.integration.test_smoke_images import failures, require_breaks_named, smoke
+from tests.tiers import weekly
 from toolkit import versions
 
 pytestmark = [pytest.mark.engine, pytest.mark.slow, pytest.mark.timeout(1800)]
 
 TABLE = versions.load_table()
-SETS = [item for item in TABLE.published if item.cuda]
-WANTED = os.environ.get("TOOLKIT_CUDA_SETS", "cuda-12.6.1").split(",")
-CHOSEN = [item for item in SETS if WANTED == ["all"] or item.requirements in WANTED]
+FOUNDING, *OTHERS = sorted((item for item in TABLE.published if item.cuda), key=lambda item: item.tensorflow)
 NEEDS_GPU = {f"device.{name}" for name in ("driver", "visible", "capability", "operation", "memory")}
 
 
-@pytest.fixture(scope="module", params=CHOSEN, ids=lambda item: item.requirements)
+@pytest.fixture(scope="module", params=[FOUNDING, *map(weekly, OTHERS)], ids=lambda item: item.requirements)
 def item(request: pytest.FixtureRequest) -> versions.Locked:
     found: versions.Locked = request.param
     return found
@@ -58,11 +56,6 @@ def test_the_image_trains_on_the_processor(image: str) -> None:
     assert "test accuracy" in train_once(image)
 
 
-@pytest.mark.parametrize("item", CHOSEN[:1], indirect=True, ids=lambda item: item.requirements)
+@pytest.mark.parametrize("item", [FOUNDING], indirect=True, ids=lambda item: item.requirements)
 def test_every_break_in_the_image_is_named(image: str, tmp_path: Path) -> None:
     require_breaks_named(image, tmp_path)
-
-
-def test_each_name_is_of_a_set() -> None:
-    assert CHOSEN
-    assert WANTED == ["all"] or len(CHOSEN) == len(WANTED)

@@ -1,38 +1,59 @@
-"""What a build does when its executor fails. ``TOOLKIT_FARM_KILLS`` says how many kills at random moments are tried."""
+"""What a build does when its executor or its cache server fails, or sends wrong bytes."""
 
 import json
-import os
 import random
 import shutil
 import subprocess
 import time
+import uuid
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
-from tests.integration.docker import justbuild
-from tests.integration.docker.test_wheel import change, edit
+from tests.integration.docker import justbuild, webdav
+from tests.integration.docker.test_wheel import edit
 from tests.integration.place import Place
+from tests.integration.test_poisoned_cache import note
+from tests.tiers import weekly
 
 pytestmark = [pytest.mark.engine, pytest.mark.slow, pytest.mark.timeout(3600), pytest.mark.usefixtures("bazel")]
 
-KILLS = int(os.environ.get("TOOLKIT_FARM_KILLS", "1"))
 CALLS = (b"FindMissingBlobs", b"ByteStream/Write", b"Execution/Execute", b"ByteStream/Read")
 """The first of each are before the upload, during it, during execution, and during the download of an output."""
+
+SWAP = """
+import pathlib, sys
+words = [word.encode() for word in sys.argv[1:]]
+for path in filter(pathlib.Path.is_file, pathlib.Path("/srv/just").rglob("*")):
+    content = path.read_bytes()
+    if content[:4] == b"\\x7fELF" and b".rela" in content and words[0] in content:
+        path.chmod(0o644)
+        path.write_bytes(content.replace(*words))
+"""
+"""Replaces a word in every object file, as if another source had been compiled."""
+
+SPOIL = """
+import pathlib
+for path in pathlib.Path("/srv/just").rglob("*"):
+    if path.is_file() and path.read_bytes()[:2] == b"PK":
+        path.chmod(0o644)
+        path.write_bytes(path.read_bytes()[:-1] + b"x")
+"""
+
+DAMAGE = """
+import pathlib
+files = sorted(path for path in pathlib.Path("/srv/cache/cas").rglob("*") if path.is_file())
+for number, path in enumerate(files):
+    content = path.read_bytes()
+    path.write_bytes([content[:10], content[:-1] + b"x", content][number % 3])
+"""
 
 
 @pytest.fixture
 def farm() -> Iterator[justbuild.Farm]:
     with justbuild.serve() as farm:
         yield farm
-
-
-@pytest.fixture
-def place(tmp_path: Path) -> Place:
-    place = Place(tmp_path)
-    change(place.source)  # in no cache
-    return place
 
 
 def require_failure(done: subprocess.CompletedProcess[str], place: Place, reason: str = "") -> None:
@@ -48,12 +69,13 @@ def require_wheel(done: subprocess.CompletedProcess[str]) -> str:
     return str(json.loads(done.stdout)["digest"])
 
 
+@pytest.mark.parametrize("kills", [1, weekly(20)])
 def test_kills_at_random_moments_leave_no_wrong_wheel_and_the_next_run_goes_on(
-    new_cache: Callable[[], str], place: Place
+    new_cache: Callable[[], str], place: Place, kills: int
 ) -> None:
     local = require_wheel(place.build("--json", "--cache", new_cache(), "--out", "local"))
-    for number in range(KILLS):
-        dice = random.Random(f"{number} of {KILLS}")  # noqa: S311
+    for number in range(kills):
+        dice = random.Random(f"{number} of {kills}")  # noqa: S311
         call, delay, cache = dice.choice(CALLS), dice.uniform(0, 2), new_cache()
         with justbuild.serve() as farm:
             killed = farm.when(call, lambda farm=farm, delay=delay: (time.sleep(delay), farm.kill()))  # type: ignore[misc]
@@ -91,3 +113,55 @@ def test_frozen_executor_ends_the_build_and_a_slow_action_does_not(
 def test_full_disk_of_the_executor_is_named(new_cache: Callable[[], str], place: Place) -> None:
     with justbuild.serve("--tmpfs", f"{justbuild.STORE}:size=128k,exec") as farm:
         require_failure(place.build("--json", "--cache", new_cache(), "--remote-executor", farm.url), place)
+
+
+@pytest.mark.weekly
+def test_wrong_bytes_of_an_output_end_the_build_and_of_an_input_are_found_by_a_second_build(
+    new_cache: Callable[[], str], place: Place
+) -> None:
+    with justbuild.serve() as farm:
+
+        def build(out: str) -> subprocess.CompletedProcess[str]:
+            return place.build("--json", "--cache", new_cache(), "--remote-executor", farm.url, "--out", out)
+
+        good, bad = uuid.uuid4().hex, uuid.uuid4().hex
+        note(place, good)
+        digest = require_wheel(build("good"))
+        farm.run("python3", "-c", SWAP, good, bad)
+        edit(place.source / "tensorflow/core/kernels/version_script.lds", "{", "/* linked again */ {")
+        done = build("wrong")
+        assert require_wheel(done) != digest, "Bazel cannot know"
+        checked = place.toolkit("verify", json.loads(done.stdout)["folder"], "--rebuild")
+        assert checked.returncode == 7, checked.stderr
+        assert "error: the second build gave another wheel" in checked.stderr
+
+        farm.run("python3", "-c", SPOIL)
+        require_failure(build("dist"), place)
+
+
+@pytest.mark.weekly
+def test_cache_server_serves_hits_and_costs_nothing_but_time_when_it_is_broken(
+    new_cache: Callable[[], str], place: Place
+) -> None:
+    with webdav.serve() as (url, name):
+
+        def run(out: str, *more: str) -> subprocess.CompletedProcess[str]:
+            return place.build("--json", "--cache", new_cache(), "--remote-cache", url, "--out", out, *more)
+
+        def build(out: str, *more: str) -> tuple[str, int]:
+            done = run(out, *more)
+            return require_wheel(done), json.loads(done.stdout)["actions"]["cached"]
+
+        digest, hits = build("first")
+        assert hits == 0
+        assert build("second") == (digest, 15)
+        justbuild.call("exec", name, "python3", "-c", DAMAGE)
+        # Bazel 7 takes a result without its bytes, and asks for them when it is too late to compile.
+        late = run("dist")
+        assert (late.returncode, place.results) == (6, []), late.stderr
+        assert "because of a remote cache error" in late.stderr
+        again, hits = build("damaged", "--bazel-argument", "--remote_download_outputs=all")
+        assert again == digest
+        assert hits < 15
+        justbuild.call("exec", name, "chmod", "000", "/srv/cache", "/srv/temporary")
+        assert build("refusing") == (digest, 0)

@@ -3,12 +3,10 @@
 import json
 import re
 import time
-from pathlib import Path
 
 import pytest
 
 from tests.integration.docker import executor
-from tests.integration.docker.test_wheel import change
 from tests.integration.place import Place
 
 pytestmark = [pytest.mark.engine, pytest.mark.timeout(600), pytest.mark.usefixtures("bazel")]
@@ -16,13 +14,6 @@ pytestmark = [pytest.mark.engine, pytest.mark.timeout(600), pytest.mark.usefixtu
 SECRET = "canary-of-the-tests"  # noqa: S105
 PADDING = "=="
 """The end of a base64 value, which Bazel's JSON escapes."""
-
-
-@pytest.fixture
-def place(tmp_path: Path) -> Place:
-    place = Place(tmp_path)
-    change(place.source)  # in no cache
-    return place
 
 
 def test_executor_hears_bazel_and_the_credentials_and_a_refusal_ends_the_build(place: Place) -> None:

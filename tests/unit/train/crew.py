@@ -1,4 +1,4 @@
-"""Run the workers of one training job as processes of this machine, and hurt them.
+"""Runs the workers of one training job as processes of this machine.
 
     python -m tests.unit.train.crew SEED KILLS ARGUMENTS…
 
@@ -11,18 +11,28 @@ import os
 import random
 import signal
 import socket
+import subprocess
 import sys
 import tempfile
 import time
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any, NamedTuple
 
+import numpy as np
+
+from tests.unit.train.own.making import write_image
 from tests.unit.train.runs import without_drawing
+from train import cluster
 from train.cli import main, parse
 from train.cluster import VARIABLE
 from train.workers import WAIT
 
 COUNTS, LONGEST = (2, 4, 1), 120.0
+DIGITS = ("digits", "--depth", "10", "--shards", "4", "--batch-size", "64", "--threads", "1", "--progress", "plain")
+ENDLESS = (*DIGITS, "--epochs", "9999", "--checkpoint-every", "5")
+LIMIT = 240.0
+ROOT = Path(__file__).parents[3]
 
 
 def describe(count: int) -> list[str]:
@@ -31,11 +41,10 @@ def describe(count: int) -> list[str]:
     addresses = [f"127.0.0.1:{holder.getsockname()[1]}" for holder in holders]
     for holder in holders:
         holder.close()
-    tasks = [{"type": "worker", "index": index} for index in range(count)]
-    return [json.dumps({"cluster": {"worker": addresses}, "task": task}) for task in tasks]
+    return [cluster.describe(addresses, index)[VARIABLE] for index in range(count)]
 
 
-def start(count: int, arguments: Sequence[str], logs: Path) -> list[int]:
+def fork(count: int, arguments: Sequence[str], logs: Path) -> list[int]:
     children = []
     for index, described in enumerate(describe(count)):
         child = os.fork()
@@ -70,11 +79,63 @@ def find_step(folder: Path) -> int:
     return max((int(path.stem.removeprefix("step-")) for path in (folder / "checkpoints").glob("*.json")), default=0)
 
 
+class Ended(NamedTuple):
+    code: int
+    output: str
+
+
+def start(
+    described: str, *arguments: str, wait: int = 120, before: Sequence[str] = (), cwd: Path = ROOT
+) -> subprocess.Popen[str]:
+    environment = os.environ | {VARIABLE: described, WAIT: str(wait)}
+    words, streams = [*before, sys.executable, "-m", "train", *arguments], (subprocess.PIPE, subprocess.STDOUT)
+    return subprocess.Popen(words, cwd=cwd, env=environment, stdout=streams[0], stderr=streams[1], text=True)
+
+
+def end(*processes: subprocess.Popen[str]) -> list[Ended]:
+    deadline, found = time.monotonic() + LIMIT, []
+    try:
+        for process in processes:
+            output, _ = process.communicate(timeout=max(1.0, deadline - time.monotonic()))
+            found.append(Ended(process.returncode, output))
+    finally:
+        for process in processes:
+            process.kill()
+    return found
+
+
+def train(count: int, *arguments: str) -> dict[str, Any]:
+    """Train with so many workers; only the chief may leave anything."""
+    out = Path(arguments[arguments.index("--out") + 1])
+    places = [out, *(out.with_name(f"{out.name}-{index}") for index in range(1, count))]
+    started = [start(text, *arguments[:-1], str(place)) for text, place in zip(describe(count), places, strict=True)]
+    for ended in end(*started):
+        assert ended.code == 0, ended.output
+    assert not any(place.exists() for place in places[1:])
+    manifest: dict[str, Any] = json.loads((parse(arguments).run_dir / "manifest.json").read_text())
+    return manifest
+
+
+def wait_for(folder: Path, step: int) -> None:
+    deadline = time.monotonic() + LIMIT
+    while find_step(folder) < step:
+        assert time.monotonic() < deadline, f"no checkpoint of step {step} in {folder}"
+        time.sleep(0.02)
+
+
+def write_pictures(folder: Path) -> Path:
+    generator = np.random.default_rng(0)
+    for name in ("a", "b", "c"):
+        for number in range(40):
+            write_image(folder / name / f"{number}.png", generator.integers(0, 256, (32, 32, 3), dtype=np.uint8))
+    return folder
+
+
 def run_and_kill(numbers: random.Random, arguments: list[str], count: int, logs: Path) -> str:
     """Kill a worker some steps after the newest checkpoint; returns what is wrong with the others' end."""
     folder = parse(arguments).run_dir
     target, victim = find_step(folder) + numbers.randint(1, 20), numbers.randrange(count)
-    children = start(count, arguments, logs)
+    children = fork(count, arguments, logs)
     deadline = time.monotonic() + LONGEST
     while find_step(folder) < target and time.monotonic() < deadline:
         time.sleep(0.005)

@@ -11,9 +11,9 @@ from typing import NamedTuple
 
 import pytest
 
-from tests.unit.train import crew
+from tests.unit.train.crew import DIGITS, ENDLESS, ROOT, describe, end, find_step, start, wait_for, write_pictures
 from tests.unit.train.own.making import write_image
-from tests.unit.train.workers import DIGITS, ENDLESS, ROOT, end, start, wait_for, write_pictures
+from train import cluster
 from train.cli import parse
 
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("no_drawing")]
@@ -22,7 +22,7 @@ pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("no_drawing")]
 @pytest.mark.parametrize("frozen", [0, 1])
 def test_a_frozen_worker_is_named_in_bounded_time(frozen: int, tmp_path: Path) -> None:
     options = (*ENDLESS, "--out", str(tmp_path))
-    started = [start(text, *options) for text in crew.describe(2)]
+    started = [start(text, *options) for text in describe(2)]
     wait_for(parse(options).run_dir, 5)
     started[frozen].send_signal(signal.SIGSTOP)
     (other,) = end(started[1 - frozen])
@@ -35,11 +35,11 @@ def test_a_frozen_worker_is_named_in_bounded_time(frozen: int, tmp_path: Path) -
 @pytest.mark.parametrize("asked", [0, 1])
 def test_a_request_to_stop_one_worker_stops_all_after_the_same_step(asked: int, tmp_path: Path) -> None:
     options = (*ENDLESS, "--out", str(tmp_path))
-    started = [start(text, *options) for text in crew.describe(2)]
+    started = [start(text, *options) for text in describe(2)]
     wait_for(parse(options).run_dir, 5)
     started[asked].terminate()
     chief, other = end(*started)
-    step = crew.find_step(parse(options).run_dir)
+    step = find_step(parse(options).run_dir)
     assert (chief.code, other.code) == (130, 130), chief.output + other.output
     assert f"stopped by SIGTERM{' at worker 1 (' if asked else ' after'}" in chief.output
     assert f"after step {step} of" in chief.output
@@ -48,14 +48,14 @@ def test_a_request_to_stop_one_worker_stops_all_after_the_same_step(asked: int, 
 
 def test_a_loss_that_is_no_number_ends_all_workers(tmp_path: Path) -> None:
     options = (*ENDLESS, "--optimizer", "sgd", "--learning-rate", "99", "--schedule", "constant", "--weight-decay", "9")
-    chief, other = end(*(start(text, *options, "--out", str(tmp_path)) for text in crew.describe(2)))
+    chief, other = end(*(start(text, *options, "--out", str(tmp_path)) for text in describe(2)))
     assert (chief.code, other.code) == (7, 7), chief.output + other.output
     assert "why: training diverged" in chief.output
     assert "the chief ended the run" in other.output
 
 
 def test_a_worker_that_never_comes_is_named(tmp_path: Path) -> None:
-    described = crew.describe(2)[0]
+    described = describe(2)[0]
     (chief,) = end(start(described, *DIGITS, "--steps", "5", "--out", str(tmp_path), wait=2))
     assert chief.code == 10
     address = json.loads(described)["cluster"]["worker"][1]
@@ -64,12 +64,12 @@ def test_a_worker_that_never_comes_is_named(tmp_path: Path) -> None:
 
 def test_a_late_worker_is_waited_for_and_a_finished_run_is_not_repeated(tmp_path: Path) -> None:
     options = (*DIGITS, "--steps", "5", "--out", str(tmp_path))
-    first, second = crew.describe(2)
+    first, second = describe(2)
     chief = start(first, *options)
     time.sleep(8)
     for ended in end(chief, start(second, *options)):
         assert ended.code == 0, ended.output
-    again = end(*(start(text, *options) for text in crew.describe(2)))
+    again = end(*(start(text, *options) for text in describe(2)))
     assert [ended.code for ended in again] == [0, 0]
     assert "is complete; nothing to do" in again[0].output
 
@@ -79,7 +79,7 @@ def test_other_code_is_refused_by_name(tmp_path: Path) -> None:
     with (tmp_path / "train" / "loss.py").open("a") as file:
         file.write("# another line\n")
     common = (*DIGITS, "--steps", "5", "--out", str(tmp_path / "out"))
-    first, second = crew.describe(2)
+    first, second = describe(2)
     chief, other = end(start(first, *common), start(second, *common, cwd=tmp_path))
     assert (chief.code, other.code) == (7, 7), chief.output + other.output
     assert "worker 1 (127.0.0.1:" in chief.output
@@ -91,7 +91,7 @@ def test_other_data_is_refused_by_name(tmp_path: Path) -> None:
     shutil.copytree(pictures, tmp_path / "copy")
     write_image(tmp_path / "copy" / "a" / "more.png")
     options = ("--image-size", "8", "--depth", "10", "--shards", "2", "--batch-size", "16", "--threads", "1")
-    first, second = crew.describe(2)
+    first, second = describe(2)
     places = ((first, pictures), (second, tmp_path / "copy"))
     chief, other = end(
         *(start(text, str(data), *options, "--steps", "5", "--out", str(tmp_path / "out")) for text, data in places)
@@ -103,7 +103,7 @@ def test_other_data_is_refused_by_name(tmp_path: Path) -> None:
 
 def test_other_options_are_refused_by_name(tmp_path: Path) -> None:
     common = (*DIGITS, "--steps", "5", "--out", str(tmp_path / "out"))
-    first, second = crew.describe(2)
+    first, second = describe(2)
     chief, follower = end(start(first, *common), start(second, *common, "--seed", "1"))
     assert (chief.code, follower.code) == (7, 7), chief.output + follower.output
     assert "has other configuration: its digest is" in chief.output
@@ -144,8 +144,7 @@ def test_a_cut_network_is_noticed_on_both_sides(tmp_path: Path) -> None:
         if not shutil.which("ip") or not cable.open():
             pytest.skip("this machine makes no network namespaces")
         addresses = ["10.213.77.1:23451", "10.213.77.2:23451"]
-        tasks = [{"type": "worker", "index": index} for index in range(2)]
-        near, far = (json.dumps({"cluster": {"worker": addresses}, "task": task}) for task in tasks)
+        near, far = (cluster.describe(addresses, index)[cluster.VARIABLE] for index in range(2))
         options = (*ENDLESS, "--out", str(tmp_path))
         started = start(near, *options), start(far, *options, before=cable.inside)
         wait_for(parse(options).run_dir, 5)

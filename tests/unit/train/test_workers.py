@@ -1,7 +1,6 @@
 """The weights do not depend on the workers. Each takes some seconds to start, so these tests are slow."""
 
 import json
-import os
 import subprocess
 from pathlib import Path
 
@@ -9,8 +8,9 @@ import pytest
 
 from tests import loaded
 from tests.native import find_obstacle
+from tests.tiers import weekly
 from tests.unit.train import runs
-from tests.unit.train.workers import DIGITS, train, write_pictures
+from tests.unit.train.crew import DIGITS, train, write_pictures
 from train.cli import parse
 
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("no_drawing")]
@@ -59,9 +59,9 @@ def test_averages_and_early_ends_are_the_chiefs(tmp_path: Path) -> None:
     assert found[0]["result"]["best_epoch"] == found[1]["result"]["best_epoch"]
 
 
-def test_killed_workers_end_with_the_same_bits(tmp_path: Path) -> None:
-    """Kills of any worker, the chief too, resumed with one, two or four. TOOLKIT_KILLS says how many."""
-    kills = os.environ.get("TOOLKIT_KILLS", "6")
+@pytest.mark.parametrize("kills", [6, weekly(20)])
+def test_killed_workers_end_with_the_same_bits(tmp_path: Path, kills: int) -> None:
+    """Kills of any worker, the chief too, resumed with one, two or four."""
     options = (*DIGITS, "--epochs", "30", "--checkpoint-every", "5")
     expected = train(1, *options, "--out", str(tmp_path / "unbroken"))
     words = [
@@ -69,14 +69,14 @@ def test_killed_workers_end_with_the_same_bits(tmp_path: Path) -> None:
         "-m",
         "tests.unit.train.crew",
         "0",
-        kills,
+        str(kills),
         *options,
         "--out",
         str(tmp_path / "killed"),
     ]
     done = subprocess.run(words, check=False, capture_output=True, text=True)
     assert done.returncode == 0, done.stdout + done.stderr
-    assert done.stdout.count("killed after step") == int(kills)
+    assert done.stdout.count("killed after step") == kills
     folder = parse([*options, "--out", str(tmp_path / "killed")]).run_dir
     assert json.loads((folder / "manifest.json").read_text())["weights_sha256"] == expected["weights_sha256"]
     whole = parse([*options, "--out", str(tmp_path / "unbroken")]).run_dir
