@@ -15,7 +15,7 @@ from docker.context import ContextAPI
 from docker.errors import APIError, DockerException, ImageNotFound
 from docker.utils import kwargs_from_env
 
-from toolkit import naming
+from toolkit import naming, processes
 from toolkit.errors import CheckError, EngineError, PreflightError
 from toolkit.settings import Settings
 from toolkit.versions import load_table
@@ -175,7 +175,7 @@ def find_digest(client: docker.DockerClient, reference: str) -> str | None:
 
 def read_files(client: docker.DockerClient, reference: str, folder: str) -> dict[str, bytes]:
     """Return the content of a file, or of each file in a folder, of an image, by name. No program of the image runs."""
-    with translating_errors("reading files of an image"):
+    with translating_errors("reading files of an image"), processes.deferring_interrupts():
         container = client.containers.create(
             reference, "true", labels={naming.OWNER_LABEL: "toolkit", naming.JOB_LABEL: "files"}
         )

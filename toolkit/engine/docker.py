@@ -203,13 +203,13 @@ class DockerEngine:
     @contextmanager
     def join(self, cluster: Cluster) -> Iterator[None]:
         labels = {naming.OWNER_LABEL: "toolkit", naming.JOB_LABEL: "launch"}
-        with translating_errors("making a network"):
-            made = self._client.networks.create(cluster.network, internal=not cluster.outside, labels=labels)
         try:
+            with translating_errors("making a network"), processes.deferring_interrupts():
+                self._client.networks.create(cluster.network, internal=not cluster.outside, labels=labels)
             yield
         finally:
             with translating_errors(f"removing the network {cluster.network}"), suppress(NotFound):
-                made.remove()
+                self._client.api.remove_network(cluster.network)
 
     def run(
         self,
@@ -262,7 +262,8 @@ def run(
     with translating_errors(f"running {job.title}"):
         described = container.describe(job, image=image, terminal=terminal)
         try:
-            created = client.containers.create(**described.to_sdk())
+            with processes.deferring_interrupts():
+                created = client.containers.create(**described.to_sdk())
             stream: Any = created.attach(stream=True, logs=True, demux=not terminal)  # type: ignore[call-overload]
             created.start()
             if started:
@@ -277,7 +278,7 @@ def run(
             _stop(client, described.name, job.grace)
             raise
         finally:
-            # By its name, which is known even if the interrupt came during creation.
+            # By its name, which is known even if the engine's answer was lost.
             _remove(client, described.name)
 
 
