@@ -24,7 +24,7 @@ test: .venv-dev/ready ## the fast tests: no engine, no GPU, no network
 test-all: .venv-dev/ready ## all tests: also slow ones, real containers and rehearsals
 	@$(PYTEST) -m "not weekly"
 
-test-weekly: .venv-dev/ready ## more kills, services that send wrong bytes, and the largest images: an hour, with an engine
+test-weekly: .venv-dev/ready ## what takes longest: more kills, wrong bytes, large images; an hour, with all that CI has
 	@$(PYTEST) -m weekly
 
 mutations: .venv-dev/ready ## break the code on purpose, once for each entry of a list: each time a test must fail

@@ -41,9 +41,9 @@ def compiler() -> Iterator[str]:
 
 
 @pytest.fixture(scope="session")
-def own_engine(bazel: None, compiler: str) -> Iterator[SmallEngine]:
+def own_engine(bazel: None) -> Iterator[SmallEngine]:
     with tempfile.TemporaryDirectory() as folder, start(Path(folder), gib=8) as engine:
-        engine.load(stages.STANDIN, "toolkit/bazel:debian", compiler)
+        engine.load(stages.STANDIN, "toolkit/bazel:debian")
         yield engine
 
 

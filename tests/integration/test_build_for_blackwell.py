@@ -34,6 +34,7 @@ def test_a_wheel_for_capability_12_0_is_built_by_the_proven_toolchain(tmp_path: 
     build(Place(tmp_path), "2.20.0", "--cuda", "12.8.1", "--cudnn", "9.8.0")
 
 
+@pytest.mark.weekly
 def test_the_image_of_such_a_wheel_passes_all_that_the_stand_in_can_answer(tmp_path: Path) -> None:
     place, asked = Place(tmp_path), ("--cuda", "12.8.1", "--cudnn", "9.10.2")
     folder = build(place, "2.21.0", *asked)

@@ -5,13 +5,13 @@ from pathlib import Path
 
 import pytest
 
-from tests.integration.conftest import COMPILER
 from tests.integration.place import Place
 from tests.integration.small_engine import SmallEngine
 from toolkit.engine import buildx
 
 pytestmark = [
     pytest.mark.engine,
+    pytest.mark.weekly,
     pytest.mark.timeout(600),
     pytest.mark.skipif(os.geteuid() != 0, reason="only root may mount"),
 ]
@@ -29,10 +29,11 @@ def list_cache_mounts(engine: SmallEngine) -> str:
 
 
 def test_full_disk_is_named_and_what_the_next_run_compiles_outlives_the_command_that_frees_space(
-    small_engine: SmallEngine, place: Place
+    small_engine: SmallEngine, place: Place, compiler: str
 ) -> None:
+    small_engine.load(compiler)
     place.variables |= small_engine.variables
-    base = ("--base-image", COMPILER)
+    base = ("--base-image", compiler)
     with small_engine.filled(leave_mib=100):
         done = place.build(*base)
     # The message says what failed, why and what to do; the exit code is the README's; `dist` has no partial result.

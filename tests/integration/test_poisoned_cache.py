@@ -12,6 +12,7 @@ from tests.integration.place import Place
 pytestmark = [
     pytest.mark.engine,
     pytest.mark.slow,
+    pytest.mark.weekly,
     pytest.mark.timeout(1200),
     pytest.mark.usefixtures("bazel"),
 ]

@@ -1,6 +1,9 @@
+from collections.abc import Callable
+
 import pytest
 
 from tests.rehearsal.conftest import Outcome
+from tests.tiers import slow, weekly
 
 T4 = ("--gpu", "t4", "--warmup", "2", "--measured", "2")
 LARGE = ("synthetic", "--shape", "224x224x3", "--classes", "1000", "--model", "121", "--batch-size", "32")
@@ -8,8 +11,8 @@ HALF = ("--precision", "mixed_float16")
 JOBS = [("--memory", mode, *precision) for mode in ("plain", "recompute", "shared") for precision in ((), HALF)]
 
 
-def case(*words: str, options: tuple[str, ...] = ("--no-find-batch",)) -> object:
-    return pytest.param(("none", *words, *T4, *options), id=" ".join(words))
+def case(*words: str, options: tuple[str, ...] = ("--no-find-batch",), tier: Callable[..., object] = slow) -> object:
+    return tier(("none", *words, *T4, *options), id=" ".join(words))
 
 
 FIND_BATCH = case("cifar10", *JOBS[0], options=())
@@ -21,8 +24,8 @@ FIND_BATCH = case("cifar10", *JOBS[0], options=())
         FIND_BATCH,
         *(case("cifar10", *job) for job in JOBS[1:]),
         # XLA compiles each layer, which takes two minutes for all layers of the usual model.
-        *(case("cifar10", *job, "--jit", "--depth", "22") for job in JOBS[:-1]),
-        case("cifar10", *JOBS[-1], "--jit"),
+        *(case("cifar10", *job, "--jit", "--depth", "22") for job in JOBS),
+        case("cifar10", *JOBS[-1], "--jit", tier=weekly),
         # ImageNet's models have no --jit: the job refuses it for their stem.
         *(case(*LARGE, *precision) for precision in ((), HALF)),
     ],
