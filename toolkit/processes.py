@@ -18,6 +18,9 @@ DISK_FULL = re.compile(
 )
 """How the kernel and apt report a full disk."""
 
+EXECUTOR_FULL = "wheel: the disk of the remote executor is full"
+"""How the build's step says that a full disk is not the engine's."""
+
 OTHER_BYTES = re.compile(
     r"(?i:hash mismatch)|digest mismatch|[Cc]hecksum was \S+ but wanted|DO NOT MATCH THE HASHES|Expected sha256"
 )

@@ -69,6 +69,15 @@ def require_wheel(done: subprocess.CompletedProcess[str]) -> str:
     return str(json.loads(done.stdout)["digest"])
 
 
+def add_action(place: Place, command: str) -> None:
+    """Let the library wait for a command."""
+    rules = place.source / "tensorflow/core/kernels/BUILD"
+    edit(rules, 'deps = [":reduce_"', 'deps = [":added"] + [":reduce_"')
+    with rules.open("a") as build:
+        build.write(f'genrule(name = "add", outs = ["add.h"], cmd = "{command}")\n')
+        build.write('cc_library(name = "added", hdrs = ["add.h"])\n')
+
+
 @pytest.mark.parametrize("kills", [1, weekly(20)])
 def test_kills_at_random_moments_leave_no_wrong_wheel_and_the_next_run_goes_on(
     new_cache: Callable[[], str], place: Place, kills: int
@@ -97,11 +106,7 @@ def test_frozen_executor_ends_the_build_and_a_slow_action_does_not(
 ) -> None:
     place.root = clone
     edit(clone / "docker/scripts/wheelbuild/watchdog.py", "SILENCE = 30", "SILENCE = 4")
-    rules = place.source / "tensorflow/core/kernels/BUILD"
-    edit(rules, 'deps = [":reduce_"', 'deps = [":slow"] + [":reduce_"')
-    with rules.open("a") as build:
-        build.write('genrule(name = "late", outs = ["late.h"], cmd = "sleep 10; echo > $@")\n')
-        build.write('cc_library(name = "slow", hdrs = ["late.h"])\n')
+    add_action(place, "sleep 10; echo > $@")
     frozen = farm.when(b"Execution/Execute", farm.freeze)
     command = ("--json", "--cache", new_cache(), "--remote-executor", farm.url)
     require_failure(place.build(*command), place, "wheel: the remote executor stopped answering")
@@ -110,9 +115,36 @@ def test_frozen_executor_ends_the_build_and_a_slow_action_does_not(
     require_wheel(place.build(*command))
 
 
-def test_full_disk_of_the_executor_is_named(new_cache: Callable[[], str], place: Place) -> None:
-    with justbuild.serve("--tmpfs", f"{justbuild.STORE}:size=128k,exec") as farm:
-        require_failure(place.build("--json", "--cache", new_cache(), "--remote-executor", farm.url), place)
+def test_full_store_of_the_executor_refuses_the_work(new_cache: Callable[[], str], place: Place) -> None:
+    with justbuild.serve("--tmpfs", f"{justbuild.STORE}:size=1m,exec") as farm:
+        farm.run("sh", "-c", f"cat /dev/zero > {justbuild.STORE}/full || true")
+        done = place.build("--json", "--cache", new_cache(), "--remote-executor", farm.url)
+        require_failure(done, place, "Error while uploading artifact")
+
+
+@pytest.mark.weekly
+@pytest.mark.parametrize(
+    ("folder", "command", "error"),
+    [
+        ("/tmp", "cat /dev/zero > /tmp/full", "the remote executor's disk is full"),
+        # What the action says has no room there either.
+        (justbuild.STORE, "cat /dev/zero > $@ || { rm $@; exit 1; }", "an action failed without a word"),
+    ],
+    ids=["temporary", "store"],
+)
+def test_full_disk_that_an_action_meets_is_named_as_the_executors_and_the_next_run_goes_on(
+    new_cache: Callable[[], str], place: Place, folder: str, command: str, error: str
+) -> None:
+    add_action(place, command)
+    with justbuild.serve("--tmpfs", f"{folder}:size=16m,exec") as farm:
+        options = ("--json", "--cache", new_cache(), "--remote-executor", farm.url, "--jobs", "1")
+        done = place.build(*options)
+        assert done.returncode == 6, done.stderr
+        assert f"error: {error}" in done.stderr
+        assert (done.stderr.count("\n  try: "), place.results) == (1, [])
+        farm.run("rm", "--force", "/tmp/full")
+        edit(place.source / "tensorflow/core/kernels/BUILD", command, "echo > $@")
+        require_wheel(place.build(*options))
 
 
 @pytest.mark.weekly

@@ -167,7 +167,7 @@ def _explain(transcript: Transcript, log: Path, code: int) -> ToolkitError:
         return EngineError("the container engine went away during the build", remedy="start it and run this again")
     said = [*transcript.tail, *(transcript.failed or ())[1:]]
     full = [line.strip() for line in said if processes.DISK_FULL.search(line)]
-    if full:
+    if full and processes.EXECUTOR_FULL not in text:
         return PreflightError(FULL_DISK, why=full[-1], remedy=FULL_DISK_REMEDY)
     name, reason = transcript.failed or ("docker buildx build", f"exit code {code}")
     lines = "\n    ".join([reason, *transcript.tail[-12:]])

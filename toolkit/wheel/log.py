@@ -23,7 +23,7 @@ _STAGE = re.compile(r"\[([a-z][a-z-]*)(?: \d+/\d+)?\]")
 _CAUSE = re.compile(
     r"\berror:|^\s*(?:ERROR|FATAL|fatal|proof|apply-patches|install-packages)\b.*:|^\s*E: |[Hh]ash mismatch|"
     r"was killed for memory|"
-    r"^\s*wheel: (?:the remote executor|no action ran|the rc file|the disk is full)|" + processes.DISK_FULL.pattern
+    r"^\s*wheel: (?:the remote executor|no action ran|the rc file|the disk)|" + processes.DISK_FULL.pattern
 )
 # Lines that Bazel and BuildKit print for every failure. They name no cause.
 _EMPTY = re.compile(r"did NOT complete successfully|failed to solve: process|the target bazel-log|build interrupted")
@@ -42,6 +42,7 @@ _CAUSES = 8
 _CONTINUED = 6
 _WIDTH = 300
 
+_KEPT = "what is finished is kept"
 _NO_SPACE: tuple[type[ToolkitError], str, str] = (PreflightError, buildx.FULL_DISK, buildx.FULL_DISK_REMEDY)
 
 _SAID: tuple[tuple[re.Pattern[str], type[ToolkitError], str, str], ...] = (
@@ -50,6 +51,12 @@ _SAID: tuple[tuple[re.Pattern[str], type[ToolkitError], str, str], ...] = (
         IntegrityError,
         "a download is not what was pinned",
         "the source or a proxy changed it: try another network, then run `toolkit lock`",
+    ),
+    (
+        re.compile(r"wheel: the remote executor may have a full disk"),
+        BuildError,
+        "an action failed without a word",
+        "look at the disk and the log of the remote executor, then run this again: " + _KEPT,
     ),
     (
         re.compile(r"error reading from server|rpc error: code = Unavailable|the daemon is not running"),
@@ -80,10 +87,11 @@ _CODES: dict[int, tuple[type[ToolkitError], str, str]] = {
         "remove --spawn_strategy and --strategy from --bazelrc and --bazel-argument, or build without an executor",
     ),
     28: _NO_SPACE,
+    29: (BuildError, "the remote executor's disk is full", "free space there, then run this again: " + _KEPT),
     34: (
         BuildError,
         "the remote executor does not answer, or refuses the work",
-        "look at --remote-executor and the credentials in --bazelrc, then run this again: what is finished is kept",
+        "look at --remote-executor, its disk, and the credentials in --bazelrc, then run this again: " + _KEPT,
     ),
     137: (
         BuildError,
@@ -264,9 +272,10 @@ def describe_duration(seconds: float) -> str:
 def explain(error: BuildError, logs: Iterable[Path]) -> ToolkitError:
     """Return a build's failure as an error of its kind. ``logs``: the most useful first; missing ones are skipped."""
     present = [path for path in logs if path.is_file()]
-    causes = find_causes("\n".join([*(path.read_text(errors="replace") for path in present), error.why]))
+    said = "\n".join([*(path.read_text(errors="replace") for path in present), error.why])
+    causes = find_causes(said)
     why = "\n       ".join(causes) or error.why
-    if any(processes.DISK_FULL.search(line) for line in causes):
+    if processes.EXECUTOR_FULL not in said and any(processes.DISK_FULL.search(line) for line in causes):
         # Checked before the exit code: any program may fail on a full disk, each with its own code.
         kind, what, remedy = _NO_SPACE
         return kind(what, why=why, remedy=remedy)

@@ -1,8 +1,8 @@
 """Build a TensorFlow wheel: patch, configure, run Bazel, hand over one wheel and what belongs to it.
 
 Exit codes: 0 done, 1 a patch does not apply, 2 usage, 3 not exactly one wheel, 6 nothing ran on the remote executor, 28
-the disk is full, 34 the remote executor does not answer or stopped answering, 137 a compiler was killed for memory,
-otherwise Bazel's own.
+the disk is full, 29 that of the remote executor, 34 the remote executor does not answer or stopped answering, 137 a
+compiler was killed for memory, otherwise Bazel's own.
 """
 
 import errno
@@ -35,6 +35,10 @@ NOTHING_REMOTE = 6
 
 REMOTE_FAILED = 34
 """Bazel's own code for a remote executor that fails, used for one that cannot be reached, too."""
+
+REMOTE_FULL = 29
+NEARLY_FULL = 1 << 30
+"""Bytes. With fewer left here, a full disk is thought to be this one, although actions ran on an executor."""
 
 
 def prepare_environment() -> dict[str, str]:
@@ -83,12 +87,19 @@ def explain_failure(ended: bazel.Ended, wanted: request.Request, kills: int, log
         print(f"  try: BAZEL_JOBS={max(1, wanted.jobs // 2)}; compiled files are kept", file=sys.stderr)
         return 137
     if ended.full:
-        return explain_full_disk(ended.full)
+        return explain_full_disk(ended.full, executor=wanted.remote_executor)
+    if wanted.remote_executor and bazel.SILENT.search(log):
+        print("wheel: the remote executor may have a full disk: the action that failed said nothing", file=sys.stderr)
     # Where all actions are cached, Bazel ends with the code of what it does next: 38, the events cannot be uploaded.
     return REMOTE_FAILED if bazel.REFUSED in log else code
 
 
-def explain_full_disk(said: str) -> int:
+def explain_full_disk(said: str, executor: str = "") -> int:
+    left = min(shutil.disk_usage(folder).free for folder in (CACHE, "/"))
+    if executor and left >= NEARLY_FULL and not bazel.FULL_HERE.search(said):
+        print(f"wheel: the disk of the remote executor is full: {said}", file=sys.stderr)
+        print("  try: free space there; finished actions are kept", file=sys.stderr)
+        return REMOTE_FULL
     free = ", ".join(f"{folder} {shutil.disk_usage(folder).free >> 20} MiB" for folder in (CACHE, "/"))
     print(f"wheel: the disk is full: {said}\n  free now: {free}", file=sys.stderr)
     print("  try: free space in the engine; compiled files are kept", file=sys.stderr)

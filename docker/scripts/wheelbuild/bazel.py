@@ -23,6 +23,12 @@ KILLED = re.compile(r"\(Killed\)|\(Exit 137\)|: Killed\b|[Ss]ignal 9\b|[Ss]erver
 FULL = re.compile(r"[Nn]o space left on device|[Dd]isk quota exceeded")
 """How the kernel words it when a disk is full, whichever program passes it on."""
 
+FULL_HERE = re.compile(rf"IOException: (?:{FULL.pattern})|\((?:{FULL.pattern})\)")
+"""How Bazel itself words it, which writes on this machine."""
+
+SILENT = re.compile(r"^ERROR: .* failed: error executing .*\n(?:Target |ERROR: |INFO: |\[[\d,]+ / )", re.MULTILINE)
+"""A failed action of which no word is left, as on an executor whose disk had no room for them."""
+
 REFUSED = "Failed to query remote execution capabilities"
 """How Bazel words it when the remote executor does not answer its first question, or not well."""
 
