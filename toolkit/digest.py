@@ -7,6 +7,7 @@ Inside :func:`remembering`, :func:`digest_file` caches digests of large files by
 import hashlib
 import json
 import os
+import re
 import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
@@ -64,7 +65,7 @@ def digest_file(path: Path) -> str:
     memory, name = _active[-1], f"file:{path.resolve()}"
     identity = _identify(before)
     known = memory.known.get(name)
-    if isinstance(known, dict) and known.get("identity") == identity and _is_digest(known.get("digest")):
+    if isinstance(known, dict) and known.get("identity") == identity and is_digest(known.get("digest")):
         return str(known["digest"])
     found = read_file(path)
     # A file that was changed a moment ago may change again without a new time stamp.
@@ -120,5 +121,5 @@ def _identify(found: os.stat_result) -> list[int]:
     return [found.st_size, found.st_mtime_ns, found.st_ctime_ns, found.st_ino, found.st_dev]
 
 
-def _is_digest(value: object) -> bool:
-    return isinstance(value, str) and value.startswith("sha256:") and len(value) == len("sha256:") + 64
+def is_digest(value: object) -> bool:
+    return isinstance(value, str) and re.fullmatch("sha256:[0-9a-f]{64}", value) is not None

@@ -69,6 +69,11 @@ class WorkerError(ToolkitError):
     meaning = "a worker of a training run was lost, or did not come"
 
 
+class RegistryError(ToolkitError):
+    exit_code = 11
+    meaning = "a registry of wheels does not answer, or refuses"
+
+
 class InterruptionError(ToolkitError):
     exit_code = 130
     meaning = "interrupted"

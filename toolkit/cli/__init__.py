@@ -18,6 +18,7 @@ PASS_ON = {"allow_extra_args": True, "ignore_unknown_options": True}
 
 app.command("up", context_settings=PASS_ON, short_help="The whole chain: wheel, image, smoke, training.")(run.up)
 app.command("build-wheel", short_help="Build TensorFlow from source.")(build.build_wheel)
+app.command("push", short_help="Push a wheel and its records to an OCI registry.")(build.push)
 app.command("build-image", short_help="Build the runtime or the training image.")(build.build_image)
 app.command("smoke", short_help="Check the TensorFlow of an image or of the host.")(run.smoke)
 app.command("train", context_settings=PASS_ON, short_help="Train a DenseNet.")(run.train)

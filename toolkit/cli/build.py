@@ -1,5 +1,6 @@
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
@@ -20,6 +21,11 @@ from toolkit.cli.command import (
     sign,
 )
 from toolkit.errors import UsageError
+
+if TYPE_CHECKING:
+    from toolkit.wheel.build import BuiltWheel
+    from toolkit.wheel.plan import WheelPlan
+    from toolkit.wheel.request import WheelRequest
 
 
 @command("tensorflow", "python", "cuda", "cudnn", "base_image", "ca_bundle", engine="docker")
@@ -44,10 +50,31 @@ def build_wheel(
     cache: Annotated[str, typer.Option(metavar="NAME", help="Name of the build caches.")] = "tensorflow",
     apt_snapshot: Snapshot = "",
     out: Annotated[Path, typer.Option(metavar="DIR", help="Folder of finished wheels.")] = Path("dist"),
+    from_: Annotated[
+        str,
+        typer.Option(
+            "--from", metavar="REGISTRY/REPO", help="Ask this registry first: a wheel of the same plan is downloaded."
+        ),
+    ] = "",
+    trust: Annotated[
+        list[Path] | None,
+        typer.Option(
+            metavar="PUBKEY|POLICY", help="With --from: whose signature a wheel must have, as for verify; repeatable."
+        ),
+    ] = None,
+    allow_unsigned: Annotated[
+        bool, typer.Option("--allow-unsigned", help="With --from, in place of --trust: take any wheel of the plan.")
+    ] = False,
     sign_: Sign = "",
     dry_run: DryRun = False,
 ) -> None:
-    """Build a TensorFlow wheel. What cannot work is refused at once; an up-to-date wheel is not built again."""
+    """Build a TensorFlow wheel. What cannot work is refused at once; an up-to-date wheel is not built again.
+
+    With --from, nothing is built where the registry has the wheel. If it has none, the wheel is built. If it fails
+    (exit code 11), or if what it has is not signed or not whole (8), nothing is built either, and nothing is kept. A
+    wheel that was downloaded is not signed with --sign, because it was not built here. With a toolkit.lock.yaml it can
+    be downloaded without a container engine.
+    """
     from toolkit import pipeline, project
     from toolkit.plan import run
     from toolkit.wheel.plan import BuildOptions
@@ -73,11 +100,15 @@ def build_wheel(
             cache_id=cache,
         ),
     )
-    planned, task = pipeline.plan_wheel(settings, request, console, out=out, dry_run=dry_run)
-    if not run([task], console, dry_run=dry_run):
-        return
-    plan, built = planned.plan, task.result
-    sign(session, key, (built.folder, not built.reused))
+    pulled = _pull(session, request, from_, trust or (), allow_unsigned=allow_unsigned, out=out, dry_run=dry_run)
+    if pulled:
+        plan, built = pulled
+    else:
+        planned, task = pipeline.plan_wheel(settings, request, console, out=out, dry_run=dry_run)
+        if not run([task], console, dry_run=dry_run):
+            return
+        plan, built = planned.plan, task.result
+        sign(session, key, (built.folder, not built.reused))
     folder, spec, ran = project.shorten(built.folder), plan.lock.spec, built.record.facts["bazel"]
     console.result(
         {
@@ -86,6 +117,7 @@ def build_wheel(
             "folder": str(built.folder),
             "plan": plan.digest,
             "reused": built.reused,
+            "pulled": pulled is not None,
             "rung": plan.rung,
             "floating": list(plan.floating),
             "seconds": built.record.facts["seconds"],
@@ -95,6 +127,83 @@ def build_wheel(
         f"check it:   toolkit verify {folder}\n"
         f"install it: toolkit build-image --wheel {folder} --cuda {spec['cuda']} --cudnn {spec['cudnn']}",
     )
+
+
+def _pull(
+    session: Session,
+    request: "WheelRequest",
+    text: str,
+    trust: Sequence[Path],
+    *,
+    allow_unsigned: bool,
+    out: Path,
+    dry_run: bool,
+) -> "tuple[WheelPlan, BuiltWheel] | None":
+    """Return the wheel that a registry has, unless it is in ``out`` already."""
+    if not text:
+        if trust or allow_unsigned:
+            raise UsageError("--trust and --allow-unsigned are for --from", remedy="leave them out, or name a registry")
+        return None
+    if bool(trust) == allow_unsigned:
+        raise UsageError(
+            "--from needs --trust or --allow-unsigned, and not both",
+            why="whoever can write to the registry could otherwise choose the wheel",
+            remedy="--trust KEY.pub, or a policy of who may sign what",
+        )
+    from toolkit import signing
+    from toolkit.engine import registry
+    from toolkit.lock import FILE
+    from toolkit.record import exchange
+    from toolkit.wheel import build
+    from toolkit.wheel import request as requests
+
+    settings, console = session.settings, session.console
+    repository, policy = registry.parse(text), signing.read_policy(trust)
+    # No engine is needed to download. Without one and without a lock, the base image is unknown, and so is the tag.
+    plan = requests.resolve(settings, request, lock_file=Path(FILE), dry_run=True).plan
+    if dry_run:
+        console.heading("registry", f"{repository}:{exchange.name_tag(plan.digest)} would be asked for first")
+    if dry_run or build.find(plan, out):
+        return None
+    found = exchange.pull(
+        repository,
+        plan,
+        dist=out,
+        state=Path(settings.state),
+        policy=policy,
+        ca_bundle=settings.ca_bundle,
+        console=console,
+    )
+    if found is None:
+        console.heading("registry", f"{repository} has no {exchange.name_tag(plan.digest)}: the wheel is built here")
+        return None
+    console.heading("wheel", f"pulled {found.wheel.name}")
+    return plan, found
+
+
+@command("ca_bundle")
+def push(
+    session: Session,
+    folder: Annotated[Path, typer.Argument(help="A wheel's folder: dist/NAME.")],
+    repository: Annotated[str, typer.Argument(metavar="REGISTRY/REPO", help="Where to; the plan's digest is the tag.")],
+    replace: Annotated[
+        bool, typer.Option("--replace", help="Replace another wheel of the same plan, if the registry has one.")
+    ] = False,
+) -> None:
+    """Push a wheel with its records and signatures to an OCI registry, where build-wheel --from finds it.
+
+    The folder is verified first. User and password are those of `docker login`. Plain http is used for this machine
+    alone, and only where the name begins with http://. Exit code 11: the registry does not answer, or refuses.
+    """
+    from toolkit import signing
+    from toolkit.engine import registry
+    from toolkit.record import exchange
+
+    console, settings = session.console, session.settings
+    where = registry.parse(repository)
+    console.heading("signature", signing.describe(folder))
+    done = exchange.push(folder, where, ca_bundle=settings.ca_bundle, replace=replace, console=console)
+    console.result({"reference": done}, done)
 
 
 @command("tensorflow", "python", "cuda", "cudnn", "base_image", "ca_bundle", engine="docker", remember=True)

@@ -64,7 +64,7 @@ def publish(staging: Path, target: Path, plan: WheelPlan, table: Table, ran: Bui
     plans.write(staging, plan, plan.step(target.parent))
     manifest.write(staging, record)
     folder.write_sums(staging)
-    _move(staging, target)
+    move(staging, target)
     return record
 
 
@@ -99,7 +99,8 @@ def _read_outcome(path: Path) -> dict[str, Any]:
         return log.read_events(stream).record()
 
 
-def _move(staging: Path, target: Path) -> None:
+def move(staging: Path, target: Path) -> None:
+    """Give a complete folder its name, in place of an incomplete one. Raises PreflightError."""
     try:
         if target.exists():
             # It has no complete manifest, or the build would not have run.

@@ -1,0 +1,65 @@
+import os
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.unit.exchange import oci
+from tests.unit.exchange.world import LOG, World
+from tests.unit.wheel.test_publication import finish_build, publish
+from toolkit import signing
+from toolkit.engine import registry as client
+from toolkit.record import attestation, exchange, find
+from toolkit.wheel import folder
+
+
+@pytest.fixture(scope="session")
+def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    root = tmp_path_factory.mktemp("exchange")
+    staging = finish_build(root / "staging")
+    (staging / "build.log").write_bytes(LOG)
+    folder.write_sums(staging)
+    publish(staging, root / "made")
+    for name in ("builder", "stranger"):
+        signing.make_key(root / name)
+    attestation.sign(find(str(root / "made")), root, signing.load_signer(str(root / "builder")), fresh=True)
+    return root
+
+
+@pytest.fixture(scope="session")
+def servers() -> Iterator[tuple[oci.Registry, oci.Registry]]:
+    with oci.serve() as registry, oci.serve() as storage:
+        yield registry, storage
+
+
+@pytest.fixture(scope="session")
+def pushed(made: Path, servers: tuple[oci.Registry, oci.Registry]) -> oci.Registry:
+    World(made, servers[0]).push()
+    kept = oci.Registry()
+    kept.copy(servers[0])
+    return kept
+
+
+@pytest.fixture
+def storage(servers: tuple[oci.Registry, oci.Registry], pushed: oci.Registry) -> oci.Registry:
+    servers[1].copy(pushed)
+    return servers[1]
+
+
+@pytest.fixture
+def world(
+    made: Path,
+    pushed: oci.Registry,
+    servers: tuple[oci.Registry, oci.Registry],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> World:
+    """Return a place and a registry that has its wheel. That a wheel's records hold is shown by one test alone."""
+    shutil.copytree(made, tmp_path / "world", copy_function=os.link)
+    monkeypatch.setattr(client, "PAUSE", 0)
+    monkeypatch.setattr(exchange.wheel, "verify", lambda _folder: [])
+    monkeypatch.setenv("DOCKER_CONFIG", str(tmp_path / "docker"))
+    monkeypatch.setenv("HTTP_PROXY", "http://127.0.0.1:1")
+    servers[0].copy(pushed)
+    return World(tmp_path / "world", servers[0])

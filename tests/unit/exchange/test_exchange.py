@@ -1,0 +1,239 @@
+"""`push` and `build-wheel --from` with an honest registry."""
+
+import json
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from tests.command import Run
+from tests.server import QuietHandler
+from tests.unit.exchange import oci
+from tests.unit.exchange.world import WHEEL, World, ask_password, log_in, read
+from tests.unit.wheel.test_publication import PLAN, finish_build, publish
+from toolkit import signing
+from toolkit.cli import app
+from toolkit.engine import registry as client
+from toolkit.errors import CheckError, IntegrityError, PreflightError, RegistryError, UsageError
+from toolkit.record import attestation, exchange, find
+from toolkit.settings import resolve
+from toolkit.wheel import build, request
+
+
+def test_a_pushed_wheel_is_an_artifact_with_a_layer_for_each_file(world: World) -> None:
+    value = world.registry.manifest
+    assert next(iter(world.registry.tags)) == f"plan-{PLAN.digest.removeprefix('sha256:')}"
+    assert value["artifactType"] == exchange.KIND
+    assert value["config"]["mediaType"] == "application/vnd.oci.empty.v1+json"
+    kinds = {layer["annotations"][client.TITLE]: layer["mediaType"] for layer in value["layers"]}
+    assert kinds.keys() == read(world.made).keys()
+    assert kinds["sbom.cdx.json"] == "application/vnd.cyclonedx+json"
+    assert kinds["provenance.intoto.json"] == "application/vnd.in-toto+json"
+    assert kinds[signing.ENVELOPE] == "application/vnd.dsse.envelope.v1+json"
+    assert kinds["build.log"] == "text/plain"
+
+
+def test_a_pulled_wheel_is_the_pushed_one_and_is_verified(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.undo()
+    monkeypatch.setenv("DOCKER_CONFIG", str(world.root))
+    found = world.pull()
+    assert found is not None
+    assert found.folder == world.dist / PLAN.name
+    assert read(found.folder) == read(world.made)
+    assert [path.name for path in world.dist.iterdir()] == [PLAN.name]
+    assert oct(found.folder.stat().st_mode & 0o777) == "0o755"
+    monkeypatch.chdir(world.root)
+    done = CliRunner().invoke(app, ["verify", str(found.folder), "--trust", "builder.pub"])
+    assert done.exit_code == 0, done.output
+    assert build.find(PLAN, world.dist) is not None
+
+
+def test_what_another_command_pulled_meanwhile_is_taken(world: World) -> None:
+    first = world.pull()
+    world.forget()
+    assert world.pull() == first
+    assert world.list_asked() == []
+
+
+def test_a_second_push_sends_no_file_again(world: World) -> None:
+    before = dict(world.registry.tags)
+    world.forget()
+    world.push()
+    assert world.registry.tags == before
+    assert [each for each in world.registry.asked if each[0] == "POST"] == []
+
+
+def test_another_wheel_of_the_plan_is_replaced_on_purpose_only(world: World) -> None:
+    other = world.root / "other"
+    publish(finish_build(world.root / "staging-2"), other)
+    with pytest.raises(CheckError, match="has another wheel of this plan"):
+        world.push(other)
+    world.push(other, replace=True)
+    with pytest.raises(IntegrityError, match="not signed as --trust asks") as caught:
+        world.pull()
+    assert caught.value.why == "it has no signature"
+    assert world.pull(trust=None) is not None
+
+
+def test_a_further_signature_is_pushed_to_the_same_wheel(world: World) -> None:
+    attestation.sign(find(str(world.made)), world.root, signing.load_signer(str(world.root / "stranger")))
+    world.push()
+    assert world.pull("stranger.pub") is not None
+
+
+def test_a_changed_wheel_is_not_pushed(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.undo()
+    (world.made / "build.log").unlink()
+    world.forget()
+    with pytest.raises(IntegrityError, match="has changed since it was made"):
+        world.push()
+    assert world.registry.asked == []
+
+
+def cut_at(world: World, *places: int) -> None:
+    """Cut the connection at these bytes of the log, one after the other."""
+    left, content = list(places), world.registry.blobs[world.registry.find("build.log")[1]]
+
+    def cut(request: QuietHandler) -> bool:
+        if left:
+            oci.send(request, content, upto=left.pop(0))
+            return True
+        return False
+
+    world.lie(cut, about="build.log")
+
+
+def test_a_download_goes_on_where_it_was_cut(world: World) -> None:
+    places = (1_100_000, 2_200_000, 2_200_001, 2_200_002)
+    cut_at(world, *places)
+    assert world.pull() is not None
+    assert [each[2] for each in world.list_asked("build.log")] == [None, *(f"bytes={at}-" for at in places)]
+
+
+def test_a_download_that_does_not_go_on_is_given_up(world: World) -> None:
+    cut_at(world, 100, 101, 102, 103)
+    with pytest.raises(RegistryError, match="broke off"):
+        world.pull()
+    assert len(world.list_asked("build.log")) == client.ATTEMPTS
+
+
+def test_the_next_command_goes_on_where_the_last_one_was_cut(world: World) -> None:
+    size = len(world.registry.blobs[world.registry.find(WHEEL)[1]])
+    content = world.registry.blobs[world.registry.find(WHEEL)[1]]
+    world.lie(lambda request: oci.send(request, content, upto=size // 2) is None)
+    with pytest.raises(RegistryError) as caught:
+        world.pull()
+    assert "it goes on from there" in caught.value.remedy
+    world.registry.fault = lambda request: False
+    world.forget()
+    assert world.pull() is not None
+    assert [each[2] for each in world.list_asked()] == [f"bytes={size // 2}-"]
+    assert list((world.root / "state").rglob("*.part")) == []
+
+
+def test_a_registry_without_ranges_sends_the_whole_file_again(world: World) -> None:
+    content, first = world.registry.blobs[world.registry.find(WHEEL)[1]], [100]
+
+    def answer(request: QuietHandler) -> bool:
+        oci.send(request, content, ranges=False, upto=first.pop() if first else None)
+        return True
+
+    world.lie(answer)
+    assert world.pull() is not None
+
+
+def test_a_full_disk_is_told_before_the_download(world: World) -> None:
+    place, _ = world.registry.find(signing.ENVELOPE)
+    world.registry.change(lambda value: value["layers"][place].update(size=10**18))
+    with pytest.raises(PreflightError, match="has room for"):
+        world.pull()
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "registry",
+        "https://user:canary-word@host/x",
+        "host/X",
+        "host/x:tag",
+        "http://192.0.2.1/x",
+        "ftp://host/x",
+        "host/",
+    ],
+)
+def test_other_names_are_refused(text: str) -> None:
+    with pytest.raises(UsageError) as caught:
+        client.parse(text)
+    assert "canary" not in str(caught.value)
+
+
+def test_names_of_repositories() -> None:
+    assert client.parse("ghcr.io/team/tf").base == "https://ghcr.io"
+    assert client.parse("[::1]:5000/tf").host == "[::1]:5000"
+    assert client.parse("http://localhost:5000/a__b/c-d").name == "a__b/c-d"
+
+
+WORDS = ("build-wheel", "--trust", "builder.pub")
+
+
+def test_the_command_downloads_without_an_engine_and_tells_no_secret(
+    world: World, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    log_in(tmp_path, world.registry.address)
+    world.registry.fault = ask_password
+    words, key = (*WORDS, "--from", world.registry.reference, "--verbose", "--json"), world.root / "builder"
+    run, docker = Run(world.root), str(tmp_path / "docker")
+    absent = run(*words, DOCKER_CONFIG=docker)
+    assert absent.returncode == 5, "it would have been built"
+    assert "team/tensorflow has no plan-" in absent.stderr
+    monkeypatch.setenv("DOCKER_HOST", "tcp://127.0.0.1:1")
+    asked = request.resolve(resolve({}), request.WheelRequest(), lock_file=Path("none"), dry_run=True).plan
+    publish(finish_build(world.root / "staging-2"), world.root / "own", asked)
+    push = run("push", "own", world.registry.reference, DOCKER_CONFIG=docker)
+    unsigned = run(*words, DOCKER_CONFIG=docker)
+    assert (push.returncode, unsigned.returncode) == (0, 8), push.stderr + unsigned.stderr
+    assert "it has no signature" in unsigned.stderr
+    assert not (world.root / "dist").exists() or list(world.dist.iterdir()) == []
+    attestation.sign(find(str(world.root / "own")), world.root, signing.load_signer(str(key)))
+    assert run("push", "own", world.registry.reference, DOCKER_CONFIG=docker).returncode == 0
+    done = run(*words, "--sign", "builder", DOCKER_CONFIG=docker)
+    assert done.returncode == 0, done.stderr
+    said = json.loads(done.stdout)
+    assert (said["pulled"], said["plan"], said["folder"]) == (True, asked.digest, f"dist/{asked.name}")
+    assert "builder.pub signed 10 digests" in done.stderr
+    assert read(world.root / said["folder"]) == read(world.root / "own")
+    assert run.started == []
+    secrets = [b"canary-word", b"dXNlcjpjYW5hcnktd29yZA", key.read_bytes().splitlines()[1]]
+    written = {path for path in tmp_path.rglob("*") if path.is_file()} - {key, tmp_path / "docker" / "config.json"}
+    assert [path for path in written if any(secret in path.read_bytes() for secret in secrets)] == []
+    assert not any(
+        secret.decode() in each.stdout + each.stderr for each in (push, unsigned, done) for secret in secrets
+    )
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (("--from", "host/x"), "--from needs --trust or --allow-unsigned"),
+        (("--from", "host/x", "--trust", "builder.pub", "--allow-unsigned"), "and not both"),
+        (("--trust", "builder.pub"), "are for --from"),
+        (("--allow-unsigned",), "are for --from"),
+        (("--from", "host/x", "--trust", "build.log"), "cannot read the key build.log"),
+        (("--from", "http://host/x", "--allow-unsigned"), "plain http to host"),
+    ],
+)
+def test_wrong_options_of_the_command(
+    world: World, monkeypatch: pytest.MonkeyPatch, words: tuple[str, ...], message: str
+) -> None:
+    monkeypatch.chdir(world.root)
+    done = CliRunner().invoke(app, ["build-wheel", *words])
+    assert done.exit_code == 2, done.output
+    assert message in done.output
+
+
+def test_a_dry_run_asks_no_registry(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(world.root)
+    done = CliRunner().invoke(app, [*WORDS, "--from", world.registry.reference, "--dry-run"])
+    assert done.exit_code == 0, done.output
+    assert "would be asked for first" in done.output
+    assert world.registry.asked == []

@@ -1,0 +1,150 @@
+"""What a registry on this machine may answer in place of a wheel."""
+
+import threading
+from collections.abc import Callable
+
+import pytest
+
+from tests.server import QuietHandler
+from tests.unit.exchange import oci
+from tests.unit.exchange.world import WHEEL, Lie, World, flip
+from tests.unit.wheel.test_publication import PLAN, finish_build, publish
+from toolkit import files, manifest, signing
+from toolkit.engine import registry as client
+from toolkit.errors import IntegrityError, ToolkitError
+from toolkit.record import attestation, find
+from toolkit.wheel.plan import BuildOptions, plan
+
+
+def forge(title: str) -> Lie:
+    def put(world: World) -> None:
+        _, value = world.registry.find(title)
+        world.registry.put(title, flip(world.registry.blobs[value]))
+
+    return put
+
+
+def serve_bytes(change: Callable[[bytes], bytes]) -> Lie:
+    def lie(world: World) -> None:
+        content = change(world.registry.blobs[world.registry.find(WHEEL)[1]])
+        world.lie(lambda request: oci.send(request, content) is None)
+
+    return lie
+
+
+def serve_status(status: int, body: bytes = b"", *, about: str = WHEEL, **headers: str) -> Lie:
+    def lie(world: World) -> None:
+        world.lie(lambda request: request.answer(status, body, headers=headers) is None, about=about)
+
+    return lie
+
+
+def serve_slowly(world: World) -> None:
+    def drip(request: QuietHandler) -> bool:
+        request.send_response(200)
+        request.end_headers()
+        over = threading.Event()
+        while not over.wait(0.02):
+            try:
+                request.wfile.write(b"x")
+            except OSError:
+                break
+        return True
+
+    world.lie(drip)
+
+
+def serve_nothing(world: World) -> None:
+    done = threading.Event()
+    world.lie(lambda request: not done.wait(1))
+
+
+def serve_other_plan(world: World) -> None:
+    other = plan(PLAN.lock, BuildOptions(), bazel_arguments=["--copt=-O3"], source=None)
+    publish(finish_build(world.root / "staging-2"), world.root / "other", other)
+    attestation.sign(find(str(world.root / "other")), world.root, signing.load_signer(str(world.root / "builder")))
+    ((tag, _),) = world.registry.tags.items()
+    world.registry.tags.clear()
+    world.push(world.root / "other")
+    world.registry.tags = {tag: next(iter(world.registry.tags.values()))}
+
+
+def name_file(title: str) -> Lie:
+    return lambda world: world.registry.change(
+        lambda value: value["layers"][0]["annotations"].update({client.TITLE: title})
+    )
+
+
+def drop(title: str) -> Lie:
+    return lambda world: world.registry.change(lambda value: value["layers"].pop(world.registry.find(title)[0]))
+
+
+REDIRECT = "leads to an address without TLS"
+LIES: dict[str, tuple[Lie, int, str]] = {
+    "byte of the wheel flipped": (serve_bytes(flip), 8, "sent other bytes than its manifest names"),
+    "more bytes than named": (serve_bytes(lambda content: content + b"x"), 8, "sent other bytes"),
+    "fewer bytes than named": (serve_bytes(lambda content: content[:-1]), 11, r"sent [\d,]+ of the [\d,]+ bytes"),
+    "forged wheel": (forge(WHEEL), 8, "not signed as --trust asks"),
+    "forged log": (forge("build.log"), 8, "not signed as --trust asks"),
+    "forged manifest": (forge(manifest.FILE), 8, "not signed as --trust asks"),
+    "signature removed": (drop(signing.ENVELOPE), 8, "not signed as --trust asks"),
+    "log removed": (drop("build.log"), 8, "not signed as --trust asks"),
+    "wheel removed": (drop(WHEEL), 8, "is not one wheel and its records"),
+    "wheel of another plan": (serve_other_plan, 8, "has the wheel of another plan"),
+    "name out of the folder": (name_file("../x"), 8, "is not what was asked for"),
+    "two files of one name": (name_file("build.log"), 8, "is not what was asked for"),
+    "hidden name": (name_file(".x"), 8, "is not what was asked for"),
+    "another artifact": (
+        lambda world: world.registry.change(lambda value: value.update(artifactType="x")),
+        8,
+        "is not what was asked for",
+    ),
+    "no manifest": (serve_status(200, b"[" * 100_000, about=""), 8, "is not what was asked for"),
+    "huge manifest": (serve_status(200, b" " * (5 << 20), about=""), 8, "more than 4 MiB"),
+    "digest of another manifest": (
+        lambda world: world.lie(
+            lambda request: (
+                request.answer(
+                    200, next(iter(world.registry.tags.values())), headers={"Docker-Content-Digest": oci.digest(b"x")}
+                )
+                is None
+            ),
+            about="",
+        ),
+        8,
+        "is not what was asked for",
+    ),
+    "error 500 for the manifest": (serve_status(500, about=""), 11, "answered 500 when it was asked for plan-"),
+    "error 500 for the wheel": (serve_status(500), 11, "answered 500 when it was asked for tensorflow"),
+    "wheel gone": (serve_status(404), 11, "answered 404 when it was asked for tensorflow"),
+    "no registry": (serve_status(404, b"<html>", about=""), 11, "is no registry"),
+    "slow": (serve_slowly, 11, "broke off"),
+    "frozen": (serve_nothing, 11, "failed"),
+    "redirect without TLS": (serve_status(307, Location="http://192.0.2.1/x"), 11, REDIRECT),
+    "redirect to a file": (serve_status(307, Location="file:///etc/passwd"), 11, REDIRECT),
+    "redirect to nowhere": (serve_status(307, Location="https://[x"), 11, "failed"),
+    "redirect in a circle": (serve_status(307, Location=""), 11, "redirects in a circle"),
+}
+
+
+@pytest.mark.parametrize("name", LIES)
+def test_a_lie_is_one_clear_error_and_leaves_nothing(world: World, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+    lie, code, message = LIES[name]
+    lie(world)
+    if name in {"slow", "frozen"}:
+        monkeypatch.setattr(client, "PATIENCE", 0.1)
+        monkeypatch.setattr(client, "ATTEMPTS", 1)
+    world.forget()
+    with pytest.raises(ToolkitError, match=message) as caught:
+        world.pull()
+    assert caught.value.exit_code == code
+    assert list(world.dist.glob("*")) == []
+    assert files.find_staging(world.dist) == []
+    if message.startswith("not signed"):
+        assert world.list_asked() == [], "the wheel was not even fetched"
+
+
+def test_a_key_that_is_not_trusted_is_named(world: World) -> None:
+    with pytest.raises(IntegrityError) as caught:
+        world.pull("stranger.pub")
+    assert "which is not trusted" in caught.value.why

@@ -1,0 +1,79 @@
+import base64
+import json
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from tests.server import QuietHandler
+from tests.unit.exchange import oci
+from tests.unit.wheel.test_publication import PLAN
+from toolkit import console, signing
+from toolkit.engine import registry as client
+from toolkit.record import exchange
+from toolkit.wheel.build import BuiltWheel
+
+WHEEL = ".whl"
+LOG = bytes(range(256)) * 12_000
+"""Three megabytes, so that a download can be cut after it has gone on."""
+
+Lie = Callable[["World"], object]
+
+
+@dataclass
+class World:
+    root: Path
+    registry: oci.Registry
+
+    @property
+    def made(self) -> Path:
+        return self.root / "made"
+
+    @property
+    def dist(self) -> Path:
+        return self.root / "dist"
+
+    def push(self, folder: Path | None = None, *, replace: bool = False) -> str:
+        where = client.parse(self.registry.reference)
+        return exchange.push(folder or self.made, where, ca_bundle="", replace=replace, console=console.Console())
+
+    def pull(self, trust: str | None = "builder.pub", where: str = "") -> BuiltWheel | None:
+        return exchange.pull(
+            client.parse(where or self.registry.reference),
+            PLAN,
+            dist=self.dist,
+            state=self.root / "state",
+            policy=signing.read_policy([self.root / trust] if trust else []),
+            ca_bundle="",
+            console=console.Console(),
+        )
+
+    def lie(self, answer: oci.Fault, *, about: str = WHEEL) -> None:
+        """Let a function answer when a file is read, or with `about` empty the manifest."""
+        end = self.registry.find(about)[1] if about else "manifests/" + next(iter(self.registry.tags))
+        self.registry.fault = lambda request: request.path.endswith(end) and answer(request)
+
+    def forget(self) -> None:
+        self.registry.asked.clear()
+
+    def list_asked(self, title: str = WHEEL) -> list[tuple[str, str, str | None, str | None]]:
+        return [each for each in self.registry.asked if each[1].endswith(self.registry.find(title)[1])]
+
+
+def log_in(tmp_path: Path, host: str, **entry: str) -> None:
+    (tmp_path / "docker").mkdir()
+    auth = base64.b64encode(b"user:canary-word").decode()
+    (tmp_path / "docker" / "config.json").write_text(json.dumps({"auths": {host: entry or {"auth": auth}}}))
+
+
+def read(place: Path) -> dict[str, bytes]:
+    return {path.name: path.read_bytes() for path in place.iterdir()}
+
+
+def flip(content: bytes) -> bytes:
+    return content[:-1] + bytes([content[-1] ^ 1])
+
+
+def ask_password(request: QuietHandler, header: str = 'Basic realm="x"', wanted: str = "Basic ") -> bool:
+    if request.headers.get("Authorization", "").startswith(wanted):
+        return False
+    return request.answer(401, b'{"errors": []}', headers={"WWW-Authenticate": header}) is None

@@ -1,0 +1,159 @@
+"""Pushes the folder of a wheel to a registry, and pulls it by the digest of its plan.
+
+The signature is checked before the wheel is fetched, because it names the digest of every file.
+"""
+
+import fcntl
+import shutil
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Final
+
+from toolkit import digest, files, findings, signing
+from toolkit.console import Console
+from toolkit.engine.registry import Client, Layer, Repository
+from toolkit.errors import CheckError, IntegrityError
+from toolkit.record import rebuild, wheel
+from toolkit.signing import ENVELOPE, Policy, Statement
+from toolkit.wheel import build, documents, publication
+from toolkit.wheel.build import BuiltWheel
+from toolkit.wheel.plan import WheelPlan
+
+KIND: Final = "application/vnd.tensorflow-toolkit.wheel.v1"
+"""The type of the artifact."""
+
+_MEDIA_TYPES: Final = {
+    ".whl": "application/zip",
+    ".cdx.json": "application/vnd.cyclonedx+json",
+    ".intoto.json": signing.PAYLOAD,
+    ".dsse.json": "application/vnd.dsse.envelope.v1+json",
+    ".json": "application/json",
+    "": "text/plain",
+}
+"""By the end of a file's name; the first that fits."""
+
+
+def name_tag(plan: str) -> str:
+    return f"plan-{plan.removeprefix('sha256:')}"
+
+
+def push(folder: Path, repository: Repository, *, ca_bundle: str, replace: bool, console: Console) -> str:
+    """Verify a wheel's folder and push it; return its reference.
+
+    ``replace``: even where the tag has another wheel. Raises CheckError: it has, or the folder does not hold;
+    IntegrityError: the folder is damaged; RegistryError.
+    """
+    findings.require(wheel.verify(folder), remedy="only what holds is pushed; build the wheel again")
+    tag = name_tag(rebuild.read_plan(folder).digest)
+    paths = sorted(folder.iterdir())
+    layers = [Layer(title=path.name, digest=digest.read_file(path), size=path.stat().st_size) for path in paths]
+    client = Client(repository, ca_bundle)
+    before = None if replace else client.find(tag, KIND)
+    if before is not None and _list_subjects(before) != _list_subjects(layers):
+        raise CheckError(
+            f"{repository} has another wheel of this plan",
+            why=f"the files of {tag} differ from those here",
+            remedy="pull and compare it, or replace it: --replace",
+        )
+    with console.timed("push", f"{sum(layer.size for layer in layers) / 1e6:.1f} MB to {repository}"):
+        for layer, path in zip(layers, paths, strict=True):
+            client.upload(layer.digest, path)
+        client.publish(tag, KIND, layers, [_find_type(layer.title) for layer in layers])
+    return f"{repository}:{tag}"
+
+
+def pull(
+    repository: Repository,
+    plan: WheelPlan,
+    *,
+    dist: Path,
+    state: Path,
+    policy: Policy,
+    ca_bundle: str,
+    console: Console,
+) -> BuiltWheel | None:
+    """Put the wheel of a plan into ``dist`` and return it; None if the registry has none.
+
+    An empty policy takes a wheel without a signature. Raises IntegrityError: a signature or a digest does not hold, or
+    the wheel is of another plan; CheckError: its record does not hold; RegistryError. ``dist`` is then unchanged, and
+    what has come of the wheel waits in ``state`` for the next command.
+    """
+    client, tag = Client(repository, ca_bundle), name_tag(plan.digest)
+    layers = client.find(tag, KIND)
+    if layers is None:
+        return None
+    archive, records = _sort(layers)
+    kept = state / f"wheel-{plan.name}"
+    files.require_writable(dist)
+    files.require_writable(kept)
+    with (kept / "pull.lock").open("w") as lock, files.stage(dist, plan.name) as staging:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if found := build.find(plan, dist):
+            return found  # another command has pulled it meanwhile
+        signed = _fetch_records(client, records, layers, staging.path, policy)
+        _require_plan(staging.path, plan, repository)
+        console.heading("registry", f"{repository}:{tag}, {signed}")
+        part = kept / f"{digest.shorten(archive.digest)}.part"
+        with console.timed("pull", f"{archive.title}, {archive.size / 1e6:.1f} MB"):
+            client.download(archive, part)
+        shutil.move(part, staging.path / archive.title)
+        findings.require(wheel.verify(staging.path), remedy="tell whoever signed it; without --from it is built here")
+        publication.move(staging.path, dist / plan.name)
+    return build.find(plan, dist)
+
+
+def _sort(layers: Iterable[Layer]) -> tuple[Layer, list[Layer]]:
+    """Return the wheel and the other files. Raises IntegrityError: there is no one wheel."""
+    found = sorted(layers, key=lambda layer: not layer.title.endswith(".whl"))
+    if [layer.title.endswith(".whl") for layer in found[:2]] != [True, False]:
+        raise IntegrityError("the artifact in the registry is not one wheel and its records")
+    return found[0], found[1:]
+
+
+def _fetch_records(
+    client: Client, records: Sequence[Layer], layers: Sequence[Layer], folder: Path, policy: Policy
+) -> str:
+    """Fetch all but the wheel, and say who signed. What is not signed as it should be is not read."""
+    envelopes = [layer for layer in records if layer.title == ENVELOPE]
+    for layer in envelopes:
+        client.download(layer, folder / ENVELOPE)
+    signed = _require_signature(folder, layers, policy) if policy else "taken without a signature"
+    for layer in records:
+        if layer not in envelopes:
+            client.download(layer, folder / layer.title)
+    return signed
+
+
+def _require_signature(folder: Path, layers: Sequence[Layer], policy: Policy) -> str:
+    statement = Statement(
+        kind="wheel",
+        subjects=_list_subjects(layers),
+        predicate_type=documents.PREDICATE,
+        predicate={"buildDefinition": {"buildType": documents.BUILD_TYPE}},
+    )
+    found = signing.verify(folder, statement, policy)
+    if found.state != "ok":
+        raise IntegrityError(
+            "the wheel in the registry is not signed as --trust asks",
+            why=found.evidence if (folder / ENVELOPE).exists() else "it has no signature",
+            remedy="ask whoever pushed it; without --from it is built here",
+        )
+    return found.evidence
+
+
+def _require_plan(folder: Path, plan: WheelPlan, repository: Repository) -> None:
+    record = wheel.read_record(folder)
+    if (record.facts.get("plan"), record.facts.get("lock")) != (plan.digest, plan.lock.describe()):
+        raise IntegrityError(
+            f"{repository} has the wheel of another plan under this one's tag",
+            why=f"its manifest names {record.facts.get('plan')}; {plan.digest} was asked for",
+            remedy="tell whoever pushed it; without --from it is built here",
+        )
+
+
+def _list_subjects(layers: Iterable[Layer]) -> dict[str, str]:
+    return {layer.title: layer.digest for layer in layers if layer.title != ENVELOPE}
+
+
+def _find_type(name: str) -> str:
+    return next(kind for end, kind in _MEDIA_TYPES.items() if name.endswith(end))
