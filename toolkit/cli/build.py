@@ -192,8 +192,8 @@ def push(
 ) -> None:
     """Push a wheel with its records and signatures to an OCI registry, where build-wheel --from finds it.
 
-    The folder is verified first. User and password are those of `docker login`. Plain http is used for this machine
-    alone, and only where the name begins with http://. Exit code 11: the registry does not answer, or refuses.
+    The folder's sums are checked first. User and password are those of `docker login`. Plain http is used for this
+    machine alone, and only where the name begins with http://. Exit code 11: the registry does not answer, or refuses.
     """
     from toolkit import signing
     from toolkit.engine import registry

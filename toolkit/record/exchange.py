@@ -13,9 +13,11 @@ from toolkit import digest, files, findings, signing
 from toolkit.console import Console
 from toolkit.engine.registry import Client, Layer, Repository
 from toolkit.errors import CheckError, IntegrityError
+from toolkit.manifest import Manifest
 from toolkit.record import rebuild, wheel
 from toolkit.signing import ENVELOPE, Policy, Statement
 from toolkit.wheel import build, documents, publication
+from toolkit.wheel import folder as folders
 from toolkit.wheel.build import BuiltWheel
 from toolkit.wheel.plan import WheelPlan
 
@@ -38,15 +40,18 @@ def name_tag(plan: str) -> str:
 
 
 def push(folder: Path, repository: Repository, *, ca_bundle: str, replace: bool, console: Console) -> str:
-    """Verify a wheel's folder and push it; return its reference.
+    """Check the sums of a wheel's folder and push it; return its reference.
 
-    ``replace``: even where the tag has another wheel. Raises CheckError: it has, or the folder does not hold;
-    IntegrityError: the folder is damaged; RegistryError.
+    ``replace``: even where the tag has another wheel. Raises CheckError: it has; IntegrityError: the folder has changed
+    since it was made; RegistryError.
     """
-    findings.require(wheel.verify(folder), remedy="only what holds is pushed; build the wheel again")
+    digests = folders.check_sums(folder)
     tag = name_tag(rebuild.read_plan(folder).digest)
     paths = sorted(folder.iterdir())
-    layers = [Layer(title=path.name, digest=digest.read_file(path), size=path.stat().st_size) for path in paths]
+    layers = [
+        Layer(title=path.name, digest=digests.get(path.name) or digest.read_file(path), size=path.stat().st_size)
+        for path in paths
+    ]
     client = Client(repository, ca_bundle)
     before = None if replace else client.find(tag, KIND)
     if before is not None and _list_subjects(before) != _list_subjects(layers):
@@ -74,9 +79,9 @@ def pull(
 ) -> BuiltWheel | None:
     """Put the wheel of a plan into ``dist`` and return it; None if the registry has none.
 
-    An empty policy takes a wheel without a signature. Raises IntegrityError: a signature or a digest does not hold, or
-    the wheel is of another plan; CheckError: its record does not hold; RegistryError. ``dist`` is then unchanged, and
-    what has come of the wheel waits in ``state`` for the next command.
+    An empty policy takes a wheel without a signature, and verifies it. Raises IntegrityError: a signature or a digest
+    does not hold, or the wheel is of another plan; CheckError: a wheel without a signature does not hold;
+    RegistryError. ``dist`` is then unchanged, and what has come of the wheel waits in ``state`` for the next command.
     """
     client, tag = Client(repository, ca_bundle), name_tag(plan.digest)
     layers = client.find(tag, KIND)
@@ -91,15 +96,16 @@ def pull(
         if found := build.find(plan, dist):
             return found  # another command has pulled it meanwhile
         signed = _fetch_records(client, records, layers, staging.path, policy)
-        _require_plan(staging.path, plan, repository)
+        record = _require_plan(staging.path, plan, archive, repository)
         console.heading("registry", f"{repository}:{tag}, {signed}")
         part = kept / f"{digest.shorten(archive.digest)}.part"
         with console.timed("pull", f"{archive.title}, {archive.size / 1e6:.1f} MB"):
             client.download(archive, part)
         shutil.move(part, staging.path / archive.title)
-        findings.require(wheel.verify(staging.path), remedy="tell whoever signed it; without --from it is built here")
+        if not policy:  # whoever signed has verified it: that takes minutes
+            findings.require(wheel.verify(staging.path), remedy="tell whoever pushed it; without --from it is built")
         publication.move(staging.path, dist / plan.name)
-    return build.find(plan, dist)
+    return BuiltWheel(folder=dist / plan.name, record=record, reused=True)
 
 
 def _sort(layers: Iterable[Layer]) -> tuple[Layer, list[Layer]]:
@@ -141,14 +147,17 @@ def _require_signature(folder: Path, layers: Sequence[Layer], policy: Policy) ->
     return found.evidence
 
 
-def _require_plan(folder: Path, plan: WheelPlan, repository: Repository) -> None:
+def _require_plan(folder: Path, plan: WheelPlan, archive: Layer, repository: Repository) -> Manifest:
     record = wheel.read_record(folder)
-    if (record.facts.get("plan"), record.facts.get("lock")) != (plan.digest, plan.lock.describe()):
+    found = (record.facts.get("plan"), record.facts.get("lock"), record.digest)
+    if found != (plan.digest, plan.lock.describe(), archive.digest):
         raise IntegrityError(
-            f"{repository} has the wheel of another plan under this one's tag",
-            why=f"its manifest names {record.facts.get('plan')}; {plan.digest} was asked for",
+            f"{repository} has another wheel under the tag of this plan",
+            why=f"its manifest names the plan {found[0]} and the wheel {found[2]}; {plan.digest} was asked for, and "
+            f"{archive.digest} is there",
             remedy="tell whoever pushed it; without --from it is built here",
         )
+    return record
 
 
 def _list_subjects(layers: Iterable[Layer]) -> dict[str, str]:

@@ -1,4 +1,3 @@
-import os
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
@@ -10,7 +9,7 @@ from tests.unit.exchange.world import LOG, World
 from tests.unit.wheel.test_publication import finish_build, publish
 from toolkit import signing
 from toolkit.engine import registry as client
-from toolkit.record import attestation, exchange, find
+from toolkit.record import attestation, find
 from toolkit.wheel import folder
 
 
@@ -55,10 +54,8 @@ def world(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> World:
-    """Return a place and a registry that has its wheel. That a wheel's records hold is shown by one test alone."""
-    shutil.copytree(made, tmp_path / "world", copy_function=os.link)
+    shutil.copytree(made, tmp_path / "world")
     monkeypatch.setattr(client, "PAUSE", 0)
-    monkeypatch.setattr(exchange.wheel, "verify", lambda _folder: [])
     monkeypatch.setenv("DOCKER_CONFIG", str(tmp_path / "docker"))
     monkeypatch.setenv("HTTP_PROXY", "http://127.0.0.1:1")
     servers[0].copy(pushed)

@@ -8,11 +8,13 @@ import pytest
 from tests.server import QuietHandler
 from tests.unit.exchange import oci
 from tests.unit.exchange.world import WHEEL, Lie, World, flip
+from tests.unit.record.maker import change_json
 from tests.unit.wheel.test_publication import PLAN, finish_build, publish
 from toolkit import files, manifest, signing
 from toolkit.engine import registry as client
 from toolkit.errors import IntegrityError, ToolkitError
 from toolkit.record import attestation, find
+from toolkit.wheel import folder
 from toolkit.wheel.plan import BuildOptions, plan
 
 
@@ -69,6 +71,14 @@ def serve_other_plan(world: World) -> None:
     world.registry.tags = {tag: next(iter(world.registry.tags.values()))}
 
 
+def serve_other_wheel(world: World) -> None:
+    change_json(world.made / manifest.FILE, lambda value: value.update(digest=oci.digest(b"x")))
+    folder.write_sums(world.made)
+    signer = signing.load_signer(str(world.root / "builder"))
+    attestation.sign(find(str(world.made)), world.root, signer, fresh=True)
+    world.push(replace=True)
+
+
 def name_file(title: str) -> Lie:
     return lambda world: world.registry.change(
         lambda value: value["layers"][0]["annotations"].update({client.TITLE: title})
@@ -90,7 +100,8 @@ LIES: dict[str, tuple[Lie, int, str]] = {
     "signature removed": (drop(signing.ENVELOPE), 8, "not signed as --trust asks"),
     "log removed": (drop("build.log"), 8, "not signed as --trust asks"),
     "wheel removed": (drop(WHEEL), 8, "is not one wheel and its records"),
-    "wheel of another plan": (serve_other_plan, 8, "has the wheel of another plan"),
+    "manifest of another wheel": (serve_other_wheel, 8, "has another wheel under the tag"),
+    "wheel of another plan": (serve_other_plan, 8, "has another wheel under the tag"),
     "name out of the folder": (name_file("../x"), 8, "is not what was asked for"),
     "two files of one name": (name_file("build.log"), 8, "is not what was asked for"),
     "hidden name": (name_file(".x"), 8, "is not what was asked for"),

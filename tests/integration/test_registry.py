@@ -1,0 +1,126 @@
+"""Push and pull through Debian's docker-registry, with TLS of an own authority and a login."""
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from tests.integration import canary
+from tests.integration.docker import distribution, stages
+from tests.unit.wheel.test_publication import finish_build, publish
+from toolkit import digest, signing
+from toolkit.record import attestation, find
+from toolkit.settings import resolve
+from toolkit.wheel import request
+from toolkit.wheel.plan import WheelPlan
+
+pytestmark = [pytest.mark.engine, pytest.mark.slow]
+
+NAME = "team/tensorflow"
+
+
+@dataclass(frozen=True)
+class Machines:
+    """Two folders that stand for two machines, with the keys of both and the registry between them."""
+
+    root: Path
+    registry: distribution.Registry
+    plan: WheelPlan
+
+    def __call__(self, machine: str, *words: str, **variables: str) -> subprocess.CompletedProcess[str]:
+        folder = self.root / machine
+        given = {name: value for name, value in os.environ.items() if not name.startswith("TOOLKIT_")}
+        given |= {"PYTHONPATH": str(stages.ROOT), "DOCKER_CONFIG": str(folder / "docker"), "NO_COLOR": "1"}
+        given |= {"TOOLKIT_CA_BUNDLE": str(self.registry.authority), **variables}
+        argv = [sys.executable, "-m", "toolkit", *words]
+        return subprocess.run(argv, cwd=folder, env=given, capture_output=True, text=True, check=False)
+
+    @property
+    def where(self) -> str:
+        return f"{self.registry.host}/{NAME}"
+
+    @property
+    def take(self) -> tuple[str, ...]:
+        return ("build-wheel", "--from", self.where, "--trust", "../key.pub", "--verbose")
+
+
+@contextmanager
+def connect(root: Path, change: Callable[[Path], object] = str) -> Iterator[Machines]:
+    """Make a wheel on the first machine, and the others. ``change``: of its folder before it is signed."""
+    asked = request.resolve(resolve({}), request.WheelRequest(), lock_file=Path("none")).plan
+    signing.make_key(root / "key")
+    made = root / "first" / "dist" / asked.name
+    made.parent.mkdir(parents=True)
+    publish(finish_build(root / "staging"), made, asked)
+    change(made)
+    attestation.sign(find(str(made)), root, signing.load_signer(str(root / "key")), fresh=True)
+    with distribution.serve(root) as registry:
+        found = Machines(root, registry, asked)
+        registry.log_in(root / "first" / "docker")
+        for name in ("second", "third"):
+            (root / name).mkdir()
+            registry.log_in(root / name / "docker", "" if name == "second" else "wrong")
+        yield found
+
+
+@pytest.fixture(scope="module")
+def machines(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Machines]:
+    with connect(tmp_path_factory.mktemp("machines")) as found:
+        yield found
+
+
+def test_a_second_machine_gets_the_wheel_of_the_first(machines: Machines) -> None:
+    password, name = machines.registry.password, machines.plan.name
+    key = (machines.root / "key").read_text().splitlines()[1]
+    absent = machines("second", *machines.take, DOCKER_HOST="tcp://127.0.0.1:1")
+    assert absent.returncode == 5, "it would have been built"
+    with canary.watch_processes(password, "cmdline") as seen:
+        done = machines("first", "push", f"dist/{name}", machines.where)
+        assert done.returncode == 0, done.stderr
+        pulled = machines("second", *machines.take, "--json")
+        assert pulled.returncode == 0, pulled.stderr
+    assert json.loads(pulled.stdout)["pulled"] is True
+    assert seen == []
+    first, second = (machines.root / machine / "dist" / name for machine in ("first", "second"))
+    assert {path.name: path.read_bytes() for path in first.iterdir()} == {
+        path.name: path.read_bytes() for path in second.iterdir()
+    }
+    checked = machines("second", "verify", f"dist/{name}", "--trust", "../key.pub")
+    assert checked.returncode == 0, checked.stderr
+    again = machines("first", "push", f"dist/{name}", machines.where)
+    assert again.returncode == 0, again.stderr
+    files = [path for path in machines.root.rglob("*") if path.is_file() and path.name not in {"key", "config.json"}]
+    assert canary.search(password, files) == canary.search(key, files) == []
+    said = "".join(each.stdout + each.stderr for each in (absent, done, pulled, again))
+    assert password not in said
+    assert key not in said
+
+
+def test_a_download_goes_on_in_the_next_command(machines: Machines) -> None:
+    dist = machines.root / "first" / "dist" / machines.plan.name
+    assert machines("first", "push", str(dist), machines.where).returncode == 0
+    wheel = next(dist.glob("*.whl"))
+    value = digest.read_file(wheel)
+    part = machines.root / "second" / ".toolkit" / f"wheel-{machines.plan.name}" / f"{digest.shorten(value)}.part"
+    part.parent.mkdir(parents=True, exist_ok=True)
+    part.write_bytes(wheel.read_bytes()[:1000])
+    done = machines("second", *machines.take, "--out", "other")
+    assert done.returncode == 0, done.stderr
+    assert machines.registry.list_answers("GET", value)[-1] == 206
+    assert not part.exists()
+
+
+def test_who_may_not_read_is_told_what_to_do(machines: Machines) -> None:
+    wrong = machines("third", *machines.take)
+    assert wrong.returncode == 11, wrong.stderr
+    assert f"try: `docker login {machines.registry.host}`" in wrong.stderr
+    strange = machines("second", *machines.take, "--out", "third", TOOLKIT_CA_BUNDLE="", SSL_CERT_FILE="")
+    assert strange.returncode == 11, strange.stderr
+    assert "certificate verify failed" in strange.stderr
+    assert not (machines.root / "third" / "dist").exists()
