@@ -17,6 +17,9 @@ PATHS_VARIABLE = "TOOLKIT_PATHS"
 PLAN_LABEL = f"{LABEL_PREFIX}.plan"
 """Label with the digest of an image's plan. An image with the digest of the present plan is up to date."""
 
+LOCK_LABEL, WHEEL_LABEL = f"{LABEL_PREFIX}.lock", f"{LABEL_PREFIX}.wheel"
+"""Labels with the digest of the locked set of an image, and of the user's wheel if it has one."""
+
 INSTRUCTIONS_LABEL = f"{LABEL_PREFIX}.instructions"
 """Label with the processor instructions that an image's TensorFlow needs beyond AVX."""
 

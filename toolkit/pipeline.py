@@ -95,9 +95,14 @@ def resolve(request: Request, console: Console) -> Resolved:
 
 
 def choose_engine(settings: Settings, *, target: str = "train", tag: str = "") -> Choice:
-    """Choose an engine; ``auto``: docker if it can build here, else the host. Raises EngineError or PreflightError."""
+    """Choose an engine; ``auto``: apptainer if there is an archive, else docker if it can build here, else the host.
+
+    Raises EngineError or PreflightError.
+    """
     if settings.engine == "host":
         return Choice(engine=make_host_engine(settings), why="asked for")
+    if settings.engine == "apptainer" or (settings.engine == "auto" and settings.archive):
+        return Choice(engine=make_apptainer_engine(settings), why="asked for")
     try:
         return _choose_docker(settings, target=target, tag=tag)
     except (EngineError, PreflightError) as error:
@@ -117,6 +122,12 @@ def adopt_image(settings: Settings, reference: str) -> tuple[Engine, Environment
 
 def make_host_engine(settings: Settings) -> HostEngine:
     return HostEngine(Path(settings.state), settings.ca_bundle)
+
+
+def make_apptainer_engine(settings: Settings) -> Engine:
+    from toolkit.engine.apptainer import ApptainerEngine
+
+    return ApptainerEngine(Path(settings.state), settings.archive)
 
 
 def _choose_docker(settings: Settings, *, target: str, tag: str) -> Choice:
@@ -232,7 +243,7 @@ def environment_task(resolved: Resolved, console: Console) -> Task[Environment]:
 
     def make() -> Environment:
         spec = plan.spec
-        origin = spec.wheel.name if spec.wheel else f"published, {spec.variant} set"
+        origin = plan.origin or (spec.wheel.name if spec.wheel else f"published, {spec.variant} set")
         console.heading("wheel", f"TensorFlow {spec.tensorflow}, {origin}")
         environment = resolved.engine.prepare(plan, console)
         done = "reused" if environment.reused else "made"

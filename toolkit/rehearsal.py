@@ -28,7 +28,7 @@ def choose_spec(settings: Settings) -> EnvironmentSpec:
             why=f"the emulated GPU is for TensorFlow {locked.tensorflow} and Python {', '.join(locked.python)}",
             remedy="leave --tensorflow out",
         )
-    if settings.engine == "docker":
+    if settings.engine in {"docker", "apptainer"}:
         raise UsageError(
             "a rehearsal runs on the host",
             why="the emulated GPU is compiled for the TensorFlow at hand, and the images have no compiler",

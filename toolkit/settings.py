@@ -10,7 +10,7 @@ from typing import Literal, get_args
 
 from toolkit.errors import UsageError
 
-EngineName = Literal["auto", "docker", "host"]
+EngineName = Literal["auto", "docker", "apptainer", "host"]
 STANDARD_CA_VARIABLES = ("SSL_CERT_FILE", "PIP_CERT", "REQUESTS_CA_BUNDLE")
 
 
@@ -29,6 +29,7 @@ class Settings:
     cuda: str = ""  # cuda, cudnn: release ``X.Y.Z``, or empty for the CPU set
     cudnn: str = ""
     engine: EngineName = "auto"
+    archive: str = ""  # file of `docker save` with the training image, for apptainer; empty for none
     # the Debian image with Python that all stages start from
     base_image: str = field(default_factory=lambda: _read_default("base_image"))
     ca_bundle: str = ""  # PEM file of extra certificate authorities, for networks that intercept https; empty for none
@@ -105,7 +106,7 @@ def _require_text(name: str, value: object, source: str) -> str:
 
 def _check(settings: Settings) -> None:
     for name in _NAMES:
-        if not getattr(settings, name) and name not in {"cuda", "cudnn", "ca_bundle"}:
+        if not getattr(settings, name) and name not in {"cuda", "cudnn", "archive", "ca_bundle"}:
             raise UsageError(
                 f"{name} is empty (from {settings.sources[name]})", remedy="give it a value, or leave it out"
             )

@@ -43,7 +43,7 @@ LAYERS = (
 )
 """The rooms of the toolkit, lowest first. A room imports from its own layer and from those below."""
 
-MODULES = 90
+MODULES = 91
 """The most modules that the toolkit may have."""
 
 DATA_LINES = 1163

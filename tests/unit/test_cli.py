@@ -19,7 +19,7 @@ from tests.unit.wheel.maker import CPU_INFO, MEMBER, hash_for_record, make_wheel
         (["up", "cifra10"], 2, "did you mean cifar10"),
         (["train", "digits", "--no-such-option"], 2, "--no-such-option"),
         (["train", "digits", "--epochs", "0"], 2, "at least 1"),
-        (["up", "--engine", "podman"], 2, "one of auto, docker, host"),
+        (["up", "--engine", "podman"], 2, "one of auto, docker, apptainer, host"),
         (["up", "--cuda", "12.6.1"], 2, "without --cudnn"),
         (["up", "--tensorflow", "2.19.7"], 3, "--tensorflow 2.19.1"),
         (["up", "--tensorflow", "2.18.0"], 3, "`toolkit lock --tensorflow 2.18.0 --python 3.11` makes it"),

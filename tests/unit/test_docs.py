@@ -57,7 +57,7 @@ def _check(line: str) -> None:
         case ["docker", "compose", "up", service] | ["docker", "compose", "run", "--rm", service, *_]:
             assert service in SERVICES or service == "-v"
         case (
-            ["docker", "builder" | "load" | "login" | "pull", *_]
+            ["docker", "builder" | "load" | "login" | "pull" | "save", *_]
             | ["export", *_]
             | ["cosign", "verify-blob-attestation", *_]
             | []

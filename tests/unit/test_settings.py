@@ -36,7 +36,7 @@ def test_certificates_come_from_the_variables_that_clients_read(tmp_path: Path) 
         ("python: 3.10", 'write it in quotes: python: "3.1"'),
         ("- a list", "not a mapping"),
         ("engine: [", "cannot read"),
-        ("engine: podman", "one of auto, docker, host"),
+        ("engine: podman", "one of auto, docker, apptainer, host"),
         ("cuda: 12.6.1", "--cuda was given without --cudnn"),
         ("cuda: 12.6.1", "give both, such as --cuda 12.6.1 --cudnn 9.5.0"),
         ('cudnn: "9.5"', "--cudnn was given without --cuda, and 9.5 is not a full x.y.z"),

@@ -23,7 +23,8 @@ SETTINGS = {
     "python": Annotated[str | None, typer.Option(metavar="X.Y", help="Version of Python.")],
     "cuda": Annotated[str | None, typer.Option(metavar="X.Y.Z", help="CUDA release, exactly.")],
     "cudnn": Annotated[str | None, typer.Option(metavar="X.Y.Z", help="cuDNN release, exactly.")],
-    "engine": Annotated[str | None, typer.Option(metavar="auto|docker|host", help="Where things run.")],
+    "engine": Annotated[str | None, typer.Option(metavar="auto|docker|apptainer|host", help="Where things run.")],
+    "archive": Annotated[str | None, typer.Option(metavar="FILE", help="`docker save` of the image, for apptainer.")],
     "base_image": Annotated[str | None, typer.Option(metavar="REF", help="Base image of all stages.")],
     "ca_bundle": Annotated[str | None, typer.Option(metavar="FILE", help="PEM file for networks that re-sign https.")],
 }

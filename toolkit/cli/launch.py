@@ -9,7 +9,7 @@ Cpus = Annotated[int, typer.Option(min=0, help="Cores of each worker.")]
 Memory = Annotated[str, typer.Option(metavar="SIZE", help="Memory, as the scheduler writes it.")]
 
 
-@command("tensorflow", "python", "cuda", "cudnn", "engine", "base_image", "ca_bundle", remember=True)
+@command("tensorflow", "python", "cuda", "cudnn", "engine", "archive", "base_image", "ca_bundle", remember=True)
 def local(
     session: Session,
     context: typer.Context,

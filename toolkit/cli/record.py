@@ -106,7 +106,7 @@ def verify(
         rebuilds.require_rung(comparison, accepted)
 
 
-@command("tensorflow", "python", "cuda", "cudnn", "engine", "base_image", "ca_bundle")
+@command("tensorflow", "python", "cuda", "cudnn", "engine", "archive", "base_image", "ca_bundle")
 def reproduce(
     session: Session,
     run: Annotated[Path, typer.Argument(help="A finished run's folder, or the manifest.json in it.")],

@@ -36,7 +36,7 @@ Skip = Annotated[
 Card = Annotated[str, typer.Option("--gpu", metavar="NAME", help="t4, p100, v100, a100, l4, rtx4090, rtx5090 or h100.")]
 
 
-@command("tensorflow", "python", "cuda", "cudnn", "engine", "base_image", "ca_bundle", remember=True)
+@command("tensorflow", "python", "cuda", "cudnn", "engine", "archive", "base_image", "ca_bundle", remember=True)
 def up(
     session: Session,
     context: typer.Context,
@@ -144,7 +144,7 @@ def _build_wheel(session: Session, request: "Request", wanted: "WheelRequest") -
     return replace(request, settings=settings, wheel=str(found.folder))
 
 
-@command("tensorflow", "python", "cuda", "cudnn", "engine", "base_image", "ca_bundle", remember=True)
+@command("tensorflow", "python", "cuda", "cudnn", "engine", "archive", "base_image", "ca_bundle", remember=True)
 def smoke(
     session: Session,
     image: Image = None,
@@ -178,8 +178,8 @@ def smoke(
     )
     if skip:
         runner.require_known(ask.skip)
-    if image is not None and (wheel or settings.engine == "host"):
-        raise UsageError("--image names what is checked: it goes with neither --wheel nor --engine host")
+    if image is not None and (wheel or settings.engine in {"apptainer", "host"}):
+        raise UsageError(f"--image names what Docker has: it goes with neither --wheel nor --engine {settings.engine}")
     if image is not None and key:
         raise UsageError(
             "--sign is for a report of what the toolkit made",
@@ -200,7 +200,7 @@ def smoke(
     report.require_pass()
 
 
-@command("tensorflow", "python", "cuda", "cudnn", "engine", "base_image", "ca_bundle", remember=True)
+@command("tensorflow", "python", "cuda", "cudnn", "engine", "archive", "base_image", "ca_bundle", remember=True)
 def train(
     session: Session,
     context: typer.Context,
@@ -226,7 +226,7 @@ def train(
         console.result(trained.result, training.describe(config, trained.result))
 
 
-@command("tensorflow", "python", "cuda", "cudnn", "engine", "base_image", "ca_bundle", remember=True)
+@command("tensorflow", "python", "cuda", "cudnn", "engine", "archive", "base_image", "ca_bundle", remember=True)
 def sweep(
     session: Session,
     file: Annotated[Path, typer.Argument(help="YAML with dataset, options, and a grid or a list of options.")],

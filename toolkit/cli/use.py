@@ -16,7 +16,7 @@ Images = Annotated[list[str], typer.Argument(help="Image files, folders of image
 Top = Annotated[int, typer.Option(min=1, help="Classes shown for each image.")]
 
 
-@command("tensorflow", "python", "cuda", "cudnn", "engine", "base_image", "ca_bundle", remember=True)
+@command("tensorflow", "python", "cuda", "cudnn", "engine", "archive", "base_image", "ca_bundle", remember=True)
 def predict(
     session: Session,
     run: Run,
@@ -40,7 +40,7 @@ def predict(
     _use(session, job, wheel=wheel, gpu=gpu, dry_run=dry_run)
 
 
-@command("tensorflow", "python", "cuda", "cudnn", "engine", "base_image", "ca_bundle", remember=True)
+@command("tensorflow", "python", "cuda", "cudnn", "engine", "archive", "base_image", "ca_bundle", remember=True)
 def evaluate(
     session: Session,
     run: Run,
@@ -59,7 +59,7 @@ def evaluate(
     _use(session, inference.plan_evaluation(run, dataset, config, out), wheel=wheel, gpu=gpu, dry_run=dry_run)
 
 
-@command("tensorflow", "python", "cuda", "cudnn", "engine", "base_image", "ca_bundle", remember=True)
+@command("tensorflow", "python", "cuda", "cudnn", "engine", "archive", "base_image", "ca_bundle", remember=True)
 def export(
     session: Session,
     run: Run,

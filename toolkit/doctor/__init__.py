@@ -17,6 +17,7 @@ _OWN = frozenset({"COMPOSE_FILE", "TOOLKIT_UID", "TOOLKIT_GID", "TOOLKIT_BASE_IM
 def examine(settings: Settings, *, offline: bool = False) -> list[Finding]:
     checks = [
         services.check_engine,
+        services.check_apptainer,
         machine.check,
         advice.check_gpu,
         machine.check_build,

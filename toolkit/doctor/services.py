@@ -52,6 +52,16 @@ def check_engine(settings: Settings) -> Iterator[Finding]:
         )
 
 
+def check_apptainer(settings: Settings) -> Iterator[Finding]:
+    from toolkit.engine.apptainer import find_version
+
+    try:
+        yield Finding(id="apptainer", state="ok", evidence=f"{find_version()}, and users can run images")
+    except ToolkitError as error:
+        evidence, advisory = f"{error.what}: {error.why}", settings.engine != "apptainer"
+        yield Finding(id="apptainer", state="fail", advisory=advisory, evidence=evidence, remedy=error.remedy)
+
+
 def _check_plugin(name: str, use: str) -> Finding:
     from toolkit.engine.client import OLDEST_BUILDX, is_old_buildx
 

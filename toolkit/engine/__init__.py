@@ -98,6 +98,7 @@ class EnvironmentPlan:
     folder: Path  # where its manifest and logs are kept
     inputs: Mapping[str, str]  # digest of each input by name
     commands: Commands
+    origin: str = ""  # where its TensorFlow comes from, if that is neither a wheel nor the locked set
 
 
 @dataclass(frozen=True, kw_only=True)

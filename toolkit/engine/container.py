@@ -118,7 +118,7 @@ def describe(job: Job, *, image: str, terminal: bool = False) -> Container:
         user=container_user(),
         mounts=tuple((str(mount.source.resolve()), mount.target, not mount.writable) for mount in job.mounts),
         labels={naming.OWNER_LABEL: "toolkit", naming.JOB_LABEL: job.title},
-        environment={**job.environment, **_name_mounts(job)},
+        environment={**job.environment, **name_mounts(job)},
         inherit=tuple(name for name in job.inherit if name in os.environ),
         network=cluster.network if cluster else "bridge" if job.network else "none",
         terminal=terminal,
@@ -195,7 +195,8 @@ def give(folder: Path, uid: int, gid: int) -> None:
             os.chown(path, uid, gid, follow_symlinks=False)
 
 
-def _name_mounts(job: Job) -> dict[str, str]:
+def name_mounts(job: Job) -> dict[str, str]:
+    """Return the variable that tells a job the paths of its mounts on the host; nothing if it has none."""
     # A file in a mounted folder gets its name from that of the folder. Thousands of names would not fit in a variable.
     parts = [part for part in job.argv if isinstance(part, Mount)]
     folders = {mount.target for mount in job.mounts}

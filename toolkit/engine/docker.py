@@ -77,10 +77,10 @@ def plan_image(
         f"{naming.LABEL_PREFIX}.tensorflow": spec.tensorflow,
         f"{naming.LABEL_PREFIX}.cuda": spec.cuda,
         f"{naming.LABEL_PREFIX}.cudnn": spec.cudnn,
-        f"{naming.LABEL_PREFIX}.lock": inputs["requirements"],
+        naming.LOCK_LABEL: inputs["requirements"],
         "org.opencontainers.image.base.name": base.reference,
     }
-    labels |= {f"{naming.LABEL_PREFIX}.wheel": inputs["wheel"]} if spec.wheel else {}
+    labels |= {naming.WHEEL_LABEL: inputs["wheel"]} if spec.wheel else {}
     labels |= {naming.INSTRUCTIONS_LABEL: " ".join(spec.instructions)} if spec.instructions else {}
     name = tag or naming.name_image(target, spec.variant, content)
     argv: list[str] = ["docker", "buildx", "build", "--file", str(project.locate("docker/Dockerfile"))]

@@ -9,10 +9,11 @@ import shutil
 import socket
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
+from functools import partial
 from pathlib import Path
-from typing import Any, Final, TextIO
+from typing import Any, Final
 
 from toolkit import __version__, digest, files, manifest, processes, project
 from toolkit.console import Console, StatusLine
@@ -48,7 +49,7 @@ class HostEngine:
         self._ca_bundle = ca_bundle
 
     def has_gpu(self) -> bool:
-        return Path("/dev/nvidia0").exists()
+        return has_gpu()
 
     def find_platform(self, *, fetch: bool) -> Platform:  # noqa: ARG002 - there is nothing to fetch
         """Return the C library of this machine. The Python stays empty: the spec chooses it."""
@@ -86,15 +87,7 @@ class HostEngine:
 
         Raises BuildError: pip failed; IntegrityError: a package is not the locked one; PreflightError: too little disk.
         """
-        files.require_writable(plan.folder.parent)
-        with using(plan.folder):  # which jobs may do at the same time
-            found = self.find(plan)
-        if found is None:
-            with making(plan.folder):
-                found = self.find(plan)
-                if found is None:
-                    _make(plan, console)
-        return found or _describe(plan, reused=False)
+        return prepare(plan, partial(self.find, plan), partial(_make, plan, console))
 
     def commands(self, reference: str, job: Job) -> Commands:
         arguments = [str(part.source) if isinstance(part, Mount) else part for part in job.argv]
@@ -110,10 +103,7 @@ class HostEngine:
         return (("env", *named, str(interpreter(folder)), *arguments),)
 
     def plan_cluster(self, count: int, *, outside: bool) -> Cluster:  # noqa: ARG002 - jobs share the host's network
-        """Choose ports that are free now. TensorFlow listens there on all addresses of this machine."""
-        with ExitStack() as stack:
-            taken = [stack.enter_context(socket.create_server(("127.0.0.1", 0))) for _ in range(count)]
-            return Cluster(addresses=tuple(f"127.0.0.1:{each.getsockname()[1]}" for each in taken))
+        return choose_ports(count)
 
     def join(self, cluster: Cluster) -> AbstractContextManager[None]:  # noqa: ARG002 - the host's network exists
         return nullcontext()
@@ -125,22 +115,51 @@ class HostEngine:
         listener: Listener | None = None,
         started: Callable[[Stop], object] | None = None,
     ) -> int:
-        with using(environment.folder), job.log.open("w") if job.log else nullcontext() as log:
+        with using(environment.folder):
             try:
-                return self._run(environment, job, listener, started, log)
+                return follow(self.commands(environment.reference, job)[0], job, listener, started)
             finally:
                 give_to_parent(job.mounts)
 
-    def _run(
-        self,
-        environment: Environment,
-        job: Job,
-        listener: Listener | None,
-        started: Callable[[Stop], object] | None,
-        log: TextIO | None,
-    ) -> int:
+
+def has_gpu() -> bool:
+    return Path("/dev/nvidia0").exists()
+
+
+def choose_ports(count: int) -> Cluster:
+    """Choose ports that are free now. TensorFlow listens there on all addresses of this machine."""
+    with ExitStack() as stack:
+        taken = [stack.enter_context(socket.create_server(("127.0.0.1", 0))) for _ in range(count)]
+        return Cluster(addresses=tuple(f"127.0.0.1:{each.getsockname()[1]}" for each in taken))
+
+
+def prepare(plan: EnvironmentPlan, find: Callable[[], Environment | None], make: Callable[[], object]) -> Environment:
+    """Make what ``find`` does not find, while no other command makes or uses it."""
+    files.require_writable(plan.folder.parent)
+    with using(plan.folder):  # which jobs may do at the same time
+        found = find()
+    if found is None:
+        with making(plan.folder):
+            found = find()
+            if found is None:
+                make()
+    return found or _describe(plan, reused=False)
+
+
+def follow(
+    argv: Sequence[str],
+    job: Job,
+    listener: Listener | None,
+    started: Callable[[Stop], object] | None,
+    *,
+    variables: Mapping[str, str] | None = None,
+    stop: Callable[..., object] = processes.stop,
+) -> int:
+    """Run a job's command to its end, as :meth:`Engine.run` does. ``stop`` ends its process within ``grace`` s."""
+    with job.log.open("w") if job.log else nullcontext() as log:
         process = subprocess.Popen(
-            self.commands(environment.reference, job)[0],
+            argv,
+            env=variables,
             stdin=subprocess.DEVNULL,
             stdout=log or (subprocess.PIPE if listener else None),
             stderr=subprocess.STDOUT if log else None,
@@ -149,15 +168,15 @@ class HostEngine:
             start_new_session=True,
         )
         if started:
-            started(lambda grace: processes.stop(process, grace=grace))
-        with deadline(job, lambda: processes.stop(process, grace=job.grace)):
+            started(lambda grace: stop(process, grace=grace))
+        with deadline(job, lambda: stop(process, grace=job.grace)):
             try:
                 for line in process.stdout or ():
                     if listener:
                         listener(line.rstrip("\n"))
                 return processes.shell_code(process.wait())
             except BaseException:
-                processes.stop(process, grace=job.grace)
+                stop(process, grace=job.grace)
                 raise
 
 
@@ -224,7 +243,7 @@ def _list_commands(spec: EnvironmentSpec, folder: Path, ca_bundle: str) -> Comma
 
 def _make(plan: EnvironmentPlan, console: Console) -> None:
     spec, folder = plan.spec, plan.folder
-    _require_space(folder.parent, NEEDED_BYTES["cuda" if spec.cuda else "cpu"])
+    require_space(folder.parent, NEEDED_BYTES["cuda" if spec.cuda else "cpu"])
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir()
     if spec.wheel:
@@ -300,7 +319,8 @@ def _find_python(version: str) -> str:
     return found
 
 
-def _require_space(folder: Path, needed: int) -> None:
+def require_space(folder: Path, needed: int) -> None:
+    """Raise a PreflightError if the disk of a folder has fewer free bytes than needed."""
     free = shutil.disk_usage(folder).free
     if free < needed:
         raise PreflightError(

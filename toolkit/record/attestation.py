@@ -139,7 +139,8 @@ def _follow_parent(parent: Mapping[str, Any], state: Path) -> Iterator[tuple[str
         case "environment":
             folder = run.find_environment(parent, state)
         case "image":
-            folder = environment.find_image_record(str(parent.get("digest")), state)
+            reference = str(parent.get("reference"))
+            folder = environment.find_image_record(str(parent.get("digest")), state, reference=reference)
         case _:
             return
     if folder:

@@ -13,6 +13,7 @@ from packaging.utils import canonicalize_name
 
 from toolkit import digest, files, manifest, naming
 from toolkit.engine import host
+from toolkit.engine.apptainer import SIF, ApptainerEngine
 from toolkit.engine.client import InspectedImage, inspect
 from toolkit.errors import EngineError, IntegrityError
 from toolkit.findings import Finding, absent, check, prefix
@@ -136,15 +137,19 @@ def _digest(path: Path) -> str:
     return base64.urlsafe_b64encode(value).rstrip(b"=").decode()
 
 
-LOCK, WHEEL = f"{naming.LABEL_PREFIX}.lock", f"{naming.LABEL_PREFIX}.wheel"
-
-
-def find_image_record(identity: str, state: Path) -> Path | None:
+def find_image_record(identity: str, state: Path, *, reference: str = "") -> Path | None:
+    """Return the folder of the record of an image: of Apptainer's, if the reference is one, else of Docker's."""
+    packed = reference.endswith(f"/{SIF}")
     for path in sorted(state.glob(f"image-*/{manifest.FILE}")):
         record = manifest.read(path.parent)
-        if record and record.kind == "image" and record.digest == identity:
+        if record and record.kind == "image" and record.digest == identity and is_packed(record) == packed:
             return path.parent
     return None
+
+
+def is_packed(record: Manifest) -> bool:
+    """Return whether an image is Apptainer's, and not Docker's."""
+    return bool(record.facts.get("engine") == ApptainerEngine.name)
 
 
 def locate_image(reference: str, state: Path) -> Path | None:
@@ -178,6 +183,8 @@ def verify_image_record(folder: Path) -> list[Finding]:
     record = manifest.read(folder)
     if record is None or record.kind != "image":
         raise IntegrityError(f"{folder} has no manifest of an image", remedy="`toolkit build-image` makes one")
+    if is_packed(record):
+        return _verify_sif(folder / SIF, record)
     found = inspect(record.digest)
     if found:
         return _compare_image(found, record)
@@ -188,12 +195,20 @@ def verify_image_record(folder: Path) -> list[Finding]:
     return [absent("id", f"the engine has no image {record.digest}, by the name of {tag}")]
 
 
+def _verify_sif(path: Path, record: Manifest) -> list[Finding]:
+    if not path.is_file():
+        return [absent("sif", f"there is no {path}; the image is {record.digest}")]
+    found, promised = digest.read_file(path), record.facts["sif"]
+    text = found if found == promised else f"{path} has {found}, and its record says {promised}"
+    return [check("sif", found == promised, text), *verify_origin(record.parent or {})]
+
+
 def _compare_image(found: InspectedImage, record: Manifest) -> list[Finding]:
     recorded = dict(record.facts["labels"])
     changed = sorted(name for name in {*recorded, *found.labels} if recorded.get(name) != found.labels.get(name))
     plan = found.labels.get(naming.PLAN_LABEL)
     parent = record.parent or {}
-    named = found.labels.get(WHEEL if parent.get("kind") == "wheel" else LOCK)
+    named = found.labels.get(naming.WHEEL_LABEL if parent.get("kind") == "wheel" else naming.LOCK_LABEL)
     return [
         check("id", True, found.id),
         check("labels", not changed, f"changed: {', '.join(changed)}" if changed else f"{len(recorded)}, as recorded"),
@@ -232,5 +247,5 @@ def _strip_tag(reference: str) -> str:
 def _check_own_labels(found: InspectedImage) -> Iterator[Finding]:
     owned = found.labels.get(naming.OWNER_LABEL) == "toolkit"
     yield check("labels", owned, "built by the toolkit, as it says" if owned else "not an image of the toolkit")
-    if found.labels.get(LOCK):
-        yield from verify_origin({"kind": "lock", "name": "its label", "digest": found.labels[LOCK]})
+    if found.labels.get(naming.LOCK_LABEL):
+        yield from verify_origin({"kind": "lock", "name": "its label", "digest": found.labels[naming.LOCK_LABEL]})

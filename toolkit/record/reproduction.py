@@ -9,7 +9,7 @@ from typing import Any, Final, NamedTuple
 
 from toolkit import digest, files, pipeline, plan, project, training
 from toolkit.console import Console
-from toolkit.engine import Engine, Environment, Job, Mount, host
+from toolkit.engine import Engine, Environment, Job, Mount, apptainer, host
 from toolkit.errors import (
     CheckError,
     EngineError,
@@ -190,7 +190,11 @@ def _find_recorded(link: Mapping[str, Any], settings: Settings) -> tuple[Engine,
         )
         return pipeline.make_host_engine(settings), found
     if link.get("kind") == "image":
+        reference = str(link.get("reference"))
+        place = environment.find_image_record(str(link["digest"]), Path(settings.state), reference=reference)
         try:
+            if place and (kept := apptainer.find(place)):
+                return pipeline.make_apptainer_engine(settings), kept
             container, found = pipeline.adopt_image(settings, str(link["digest"]))
         except (UsageError, EngineError):
             return None

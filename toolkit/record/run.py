@@ -5,6 +5,7 @@ from typing import Any
 from packaging.utils import InvalidWheelFilename, parse_wheel_filename
 
 from toolkit import digest, manifest, naming
+from toolkit.engine.apptainer import SIF
 from toolkit.engine.client import inspect
 from toolkit.errors import EngineError, ToolkitError
 from toolkit.findings import Finding, absent, check, prefix
@@ -148,6 +149,14 @@ def _verify_environment(link: Mapping[str, Any], state: Path, tensorflow: str) -
 
 def _verify_image(link: Mapping[str, Any], state: Path, tensorflow: str) -> list[Finding]:
     identity, reference = str(link.get("digest")), str(link.get("reference"))
+    if reference.endswith(f"/{SIF}"):
+        folder = environment.find_image_record(identity, state, reference=reference)
+        record = manifest.read(folder) if folder else None
+        if folder is None or record is None:
+            return [absent("parent", f"image {reference} {identity}")]
+        held = record.facts["labels"].get(f"{naming.LABEL_PREFIX}.tensorflow", "")
+        version = _check_version(f"image {identity}", held, tensorflow)
+        return [version, *prefix("image", environment.verify_image_record(folder))]
     try:
         found = inspect(identity)
         other = None if found else inspect(reference)

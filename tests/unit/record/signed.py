@@ -118,7 +118,7 @@ def _make_environment(state: Path, link: dict[str, Any]) -> None:
 
 def _make_image(world: World) -> None:
     link = {"kind": "lock", "name": "cpu.txt", "digest": maker.lock_digest()}
-    labels = {naming.OWNER_LABEL: "toolkit", naming.PLAN_LABEL: "sha256:plan", environment.LOCK: link["digest"]}
+    labels = {naming.OWNER_LABEL: "toolkit", naming.PLAN_LABEL: "sha256:plan", naming.LOCK_LABEL: link["digest"]}
     found = InspectedImage(id=IDENTITY, tags=(TAG,), labels=labels, layers=("sha256:1", "sha256:2"))
     base = InspectedImage(id=OTHER, tags=("base",), labels={}, layers=("sha256:1",))
     world.images = {IDENTITY: found, TAG: found, OTHER: base}

@@ -29,7 +29,7 @@ class World:
 @pytest.fixture
 def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> World:
     made = World(tmp_path)
-    labels = {naming.OWNER_LABEL: "toolkit", naming.PLAN_LABEL: "sha256:plan", environment.LOCK: maker.lock_digest()}
+    labels = {naming.OWNER_LABEL: "toolkit", naming.PLAN_LABEL: "sha256:plan", naming.LOCK_LABEL: maker.lock_digest()}
     found = InspectedImage(id=IDENTITY, tags=(TAG,), labels=labels, layers=("sha256:1", "sha256:2", "sha256:3"))
     base = InspectedImage(id=BASE, tags=("base",), labels={}, layers=("sha256:1", "sha256:2"))
     made.images = {IDENTITY: found, TAG: found, BASE: base}

@@ -1,0 +1,48 @@
+"""A host with a real Apptainer, without Docker: a container with this ``toolkit``, whose folder ``/work`` is shared."""
+
+import subprocess
+import sysconfig
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from tests.integration.docker import stages
+
+IMAGE = "toolkit/apptainer:tests"
+NAMESPACES = ("--security-opt=seccomp=unconfined", "--security-opt=systempaths=unconfined", "--device=/dev/fuse")
+"""What Docker must allow so that Apptainer can make containers in a container; a machine of its own has it."""
+
+
+class Host:
+    def __init__(self, name: str) -> None:
+        self.name = name
+
+    def __call__(self, *argv: str) -> subprocess.CompletedProcess[str]:
+        """Run the toolkit."""
+        return self.execute("python3.11", "-m", "toolkit", *argv)
+
+    def execute(self, *argv: str) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(["docker", "exec", self.name, *argv], capture_output=True, text=True, check=False)
+
+    def list_jobs(self) -> str:
+        """Return the processes that are left of jobs."""
+        return self.execute("pgrep", "--list-full", "Apptainer|appinit|squashfuse|python").stdout
+
+
+@contextmanager
+def start(folder: Path, *options: str) -> Iterator[Host]:
+    argv = ["docker", "buildx", "build", "--quiet", "--build-context", f"base=docker-image://{stages.STANDIN}"]
+    argv += ["--tag", IMAGE, "--label", "io.github.tensorflow-toolkit.owner=toolkit", "--load"]
+    subprocess.run([*argv, Path(__file__).parent], check=True, capture_output=True)
+    argv = ["docker", "run", "--rm", "--detach", "--init", "--network", "none", *options]
+    argv += [f"--volume={stages.ROOT / part}:/opt/toolkit/{part}:ro" for part in ("toolkit", "train", "docker")]
+    argv += [f"--volume={sysconfig.get_path('purelib')}:/packages:ro", f"--volume={folder}:/work", IMAGE]
+    done = subprocess.run([*argv, "sleep", "infinity"], check=True, capture_output=True, text=True)
+    name = done.stdout.strip()
+    try:
+        if NAMESPACES[-1] in options:
+            subprocess.run(["docker", "exec", "--user", "0", name, "chmod", "666", "/dev/fuse"], check=True)
+        yield Host(name)
+    finally:
+        subprocess.run(["docker", "rm", "--force", name], check=False, capture_output=True)
+        subprocess.run(["docker", "image", "rm", IMAGE], check=False, capture_output=True)

@@ -1,0 +1,307 @@
+import gzip
+import io
+import json
+import os
+import signal
+import tarfile
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+import pytest
+
+from tests.command import Run
+from toolkit import digest, manifest, naming
+from toolkit.console import Console
+from toolkit.digest import digest_bytes
+from toolkit.engine import Cluster, EnvironmentSpec, Job, Mount
+from toolkit.engine import apptainer as module
+from toolkit.engine.apptainer import SIF, ApptainerEngine, describe, read_archive
+from toolkit.errors import BuildError, CheckError, EngineError, IntegrityError, PreflightError, ToolkitError, UsageError
+from toolkit.record import environment as record
+from toolkit.record import run as run_record
+from toolkit.settings import resolve
+
+Install = Callable[[str, str], Path]
+SPEC = EnvironmentSpec(tensorflow="2.19.0", python="3.11")
+QUIET = Console(verbosity=-1)
+LABELS = {
+    naming.OWNER_LABEL: "toolkit",
+    naming.LOCK_LABEL: SPEC.inputs["requirements"],
+    f"{naming.LABEL_PREFIX}.tensorflow": "2.19.0",
+    naming.INSTRUCTIONS_LABEL: "avx2 fma",
+}
+PROGRAM = """
+case $1 in
+--version) echo apptainer version 1.4.5 ;;
+buildcfg) echo /nowhere ;;
+build) shift 2; echo "$APPTAINER_TMPDIR" > "$(dirname "$1")/../asked"; cp "${2#*:}" "$1" ;;
+*) shift 2; while [ "$1" != env ]; do shift; done; "$@" ;;
+esac
+"""
+"""Takes apptainer's commands, and runs jobs on the host."""
+
+
+def write_archive(
+    path: Path,
+    labels: Mapping[str, str] = LABELS,
+    *,
+    layer: bytes = b"layer",
+    promised: bytes = b"layer",
+    images: int = 1,
+) -> Path:
+    config = json.dumps({"config": {"Labels": dict(labels)}, "rootfs": {"diff_ids": [digest_bytes(promised)]}}).encode()
+    entry = {"Config": "blobs/config", "RepoTags": ["toolkit/train:cpu-1"], "Layers": ["blobs/layer"]}
+    parts = {"blobs/config": config, "blobs/layer": layer, "manifest.json": json.dumps([entry] * images).encode()}
+    with tarfile.open(path, "w") as stored:
+        for name, content in parts.items():
+            member = tarfile.TarInfo(name)
+            member.size = len(content)
+            stored.addfile(member, io.BytesIO(content))
+    return path
+
+
+@pytest.fixture
+def engine(tmp_path: Path, install: Install) -> ApptainerEngine:
+    install("apptainer", PROGRAM)
+    install("unshare", "exit 0")
+    return ApptainerEngine(tmp_path / "state", str(write_archive(tmp_path / "train.tar")))
+
+
+def make(tmp_path: Path, install: Install, archive: Path, build: str = "exit 1") -> None:
+    install("apptainer", f"case $1 in --version) echo apptainer version 1.4.5 ;; *) {build} ;; esac")
+    install("unshare", "exit 0")
+    engine = ApptainerEngine(tmp_path / "state", str(archive))
+    engine.prepare(engine.plan(SPEC), QUIET)
+
+
+def test_an_image_is_made_once_and_recorded(engine: ApptainerEngine, tmp_path: Path) -> None:
+    plan = engine.plan(SPEC)
+    first = engine.prepare(plan, QUIET)
+    assert not first.reused
+    assert first.instructions == plan.spec.instructions == ("avx2", "fma")
+    assert engine.find(plan) == engine.prepare(plan, QUIET)
+    with tarfile.open(tmp_path / "train.tar") as stored:
+        config = stored.extractfile("blobs/config")
+        assert config
+        assert first.digest == digest_bytes(config.read())
+    found = manifest.read(first.folder)
+    assert found
+    assert found.parent == {
+        "kind": "lock",
+        "name": "a label of toolkit/train:cpu-1",
+        "digest": LABELS[naming.LOCK_LABEL],
+    }
+    asked = (tmp_path / "state/asked").read_text().strip()
+    assert Path(asked).parent == tmp_path / "state"
+    assert sorted(path.name for path in first.folder.iterdir()) == ["build.log", SIF, manifest.FILE]
+    assert not list((tmp_path / "state").glob(".*"))
+
+
+def test_an_image_that_has_changed_fails_its_verification(engine: ApptainerEngine) -> None:
+    made = engine.prepare(engine.plan(SPEC), QUIET)
+    assert all(item.state == "ok" for item in record.verify_image_record(made.folder))
+    link = {"kind": "image", "digest": made.digest, "reference": str(made.folder / SIF)}
+    held = run_record.verify_parent(link, made.folder.parent, tensorflow="2.19.0")
+    assert [item.state for item in held if item.id in {"parent", "image.sif"}] == ["ok", "ok"]
+    (made.folder / SIF).write_bytes(b"other")
+    assert {item.id: item.state for item in record.verify_image_record(made.folder)}["sif"] == "fail"
+    (made.folder / SIF).unlink()
+    assert record.verify_image_record(made.folder)[0].state == "absent"
+    (made.folder / manifest.FILE).unlink()
+    assert run_record.verify_parent(link, made.folder.parent, tensorflow="2.19.0")[0].state == "absent"
+
+
+def test_a_job_gets_what_is_named_and_nothing_else(tmp_path: Path) -> None:
+    comma = tmp_path / "a,b"
+    job = Job(
+        title="train",
+        argv=("-m", "train", Mount(source=tmp_path, target="/runs")),
+        mounts=(Mount(source=comma, target="/runs/a", writable=True), Mount(source=tmp_path, target="/data")),
+        environment={"WORD": "$HOME"},
+        inherit=("HF_TOKEN",),
+        gpu=True,
+        device=1,
+    )
+    argv = describe("x.sif", job)
+    assert argv[:3] == ("apptainer", "--quiet", "exec")
+    options, rest = argv[: argv.index("x.sif")], argv[argv.index("x.sif") + 1 :]
+    assert {"--containall", "--no-home", "--no-eval", "--net", "--nv"} <= {*options}
+    assert f'type=bind,"source={comma}",destination=/runs/a' in options
+    assert f"type=bind,source={tmp_path},destination=/data,ro" in options
+    assert rest[0] == "env"
+    assert {"HOME=/tmp", "WORD=$HOME", "CUDA_VISIBLE_DEVICES=1"} <= {*rest}
+    assert rest[-4:] == ("python", "-m", "train", "/runs")
+    assert not any("HF_TOKEN" in word for word in argv)
+
+
+@pytest.mark.parametrize(
+    "job", [Job(title="a", argv=(), network=True), Job(title="a", argv=(), cluster=Cluster(addresses=("a:1",)))]
+)
+def test_a_job_that_needs_the_network_gets_it_and_no_gpu(job: Job) -> None:
+    assert not {"--net", "--nv"} & {*describe("x.sif", job)}
+
+
+def test_a_secret_reaches_the_job(engine: ApptainerEngine, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HF_TOKEN", "secret")
+    made = engine.prepare(engine.plan(SPEC), QUIET)
+    heard: list[str] = []
+    argv = ("-c", "import os; print(os.environ['APPTAINERENV_HF_TOKEN'], os.environ['HOME'])")
+    assert engine.run(made, Job(title="a", argv=argv, inherit=("HF_TOKEN",)), heard.append) == 0
+    assert heard == ["secret /tmp"]
+
+
+def test_only_the_program_is_asked_to_stop_because_it_hands_the_signal_on(
+    engine: ApptainerEngine, install: Install, tmp_path: Path
+) -> None:
+    made = engine.prepare(engine.plan(SPEC), QUIET)
+    install(
+        "apptainer",
+        f'trap \'echo asked > {tmp_path}/asked\' TERM; while [ "$1" != env ]; do shift; done; "$@" & wait; wait',
+    )
+    program = (
+        "import signal, time; from pathlib import Path\n"
+        f"signal.signal(signal.SIGTERM, lambda *_: Path({str(tmp_path / 'twice')!r}).touch())\n"
+        "print('ready', flush=True)\nwhile True: time.sleep(60)"
+    )
+
+    def interrupt(_line: str) -> None:
+        os.kill(os.getpid(), signal.SIGINT)
+
+    with pytest.raises(KeyboardInterrupt):
+        engine.run(made, Job(title="a", argv=("-c", program), grace=0.5), interrupt)
+    assert (tmp_path / "asked").exists()
+    assert not (tmp_path / "twice").exists()
+
+
+def test_a_job_past_its_deadline_is_killed(engine: ApptainerEngine) -> None:
+    made = engine.prepare(engine.plan(SPEC), QUIET)
+    argv = ("-c", "import signal, time; signal.signal(signal.SIGTERM, signal.SIG_IGN); time.sleep(60)")
+    with pytest.raises(CheckError, match="did not end within"):
+        engine.run(made, Job(title="a", argv=argv, deadline=0.3, grace=0.3))
+
+
+def test_what_the_program_itself_refuses_is_no_failure_of_the_job(engine: ApptainerEngine, install: Install) -> None:
+    made = engine.prepare(engine.plan(SPEC), QUIET)
+    install("apptainer", "exit 255")
+    with pytest.raises(EngineError, match="could not run smoke"):
+        engine.run(made, Job(title="smoke", argv=()))
+
+
+@pytest.mark.parametrize(
+    ("said", "kind", "text"),
+    [
+        (
+            "write /small/bundle-temp-2/temp-oci-4/blobs/sha256/8: no space left on device",
+            PreflightError,
+            "disk filled",
+        ),
+        ("while searching for mksquashfs: not found", BuildError, "exit code 255"),
+    ],
+)
+def test_a_failed_build_says_why_and_leaves_no_image(
+    tmp_path: Path, install: Install, said: str, kind: type[ToolkitError], text: str
+) -> None:
+    build = f'echo "$3" > {tmp_path}/target; touch "$3"; echo "FATAL:   While performing build: {said}"; exit 255'
+    with pytest.raises(kind, match=text) as caught:
+        make(tmp_path, install, write_archive(tmp_path / "train.tar"), build)
+    assert said in caught.value.why
+    assert not Path((tmp_path / "target").read_text().strip()).exists()
+    assert not list(tmp_path.glob(f"state/*/{SIF}"))
+
+
+def test_a_damaged_layer_is_found_because_apptainer_does_not_look(tmp_path: Path, install: Install) -> None:
+    archive = write_archive(tmp_path / "train.tar", layer=b"lay3r")
+    with pytest.raises(IntegrityError, match="damaged") as caught:
+        make(tmp_path, install, archive)
+    assert digest_bytes(b"lay3r") in caught.value.why
+
+
+def test_a_compressed_layer_counts_by_its_content(tmp_path: Path) -> None:
+    archive = write_archive(tmp_path / "train.tar", layer=gzip.compress(b"layer"))
+    module.verify_archive(archive, read_archive(archive))
+    damaged = write_archive(tmp_path / "train.tar", layer=gzip.compress(b"layer")[:-3])
+    with pytest.raises(IntegrityError, match="damaged"):
+        module.verify_archive(damaged, read_archive(damaged))
+
+
+def test_too_little_disk_is_said_before_the_build(
+    tmp_path: Path, install: Install, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "_COPIES", 1 << 40)
+    with pytest.raises(PreflightError, match="too little disk"):
+        make(tmp_path, install, write_archive(tmp_path / "train.tar"))
+
+
+def cut(path: Path) -> None:
+    path.write_bytes(path.read_bytes()[:1500])
+
+
+def join(path: Path) -> None:
+    write_archive(path, images=2)
+
+
+@pytest.mark.parametrize("spoil", [Path.unlink, cut, join, lambda path: path.write_text("no archive")])
+def test_a_file_that_is_no_archive_is_refused(tmp_path: Path, spoil: Callable[[Path], object]) -> None:
+    archive = write_archive(tmp_path / "train.tar")
+    spoil(archive)
+    with pytest.raises(UsageError, match="is not an archive of one image"):
+        read_archive(archive)
+
+
+@pytest.mark.parametrize(
+    ("labels", "spec", "text"),
+    [
+        ({}, SPEC, "no labels of the toolkit"),
+        (LABELS, EnvironmentSpec(tensorflow="2.20.0", python="3.11"), "other versions"),
+        (LABELS, EnvironmentSpec(tensorflow="2.19.0", python="3.11", wheel=Path("a.whl")), "--wheel"),
+    ],
+)
+def test_an_image_of_something_else_is_refused(
+    tmp_path: Path, engine: ApptainerEngine, labels: Mapping[str, str], spec: EnvironmentSpec, text: str
+) -> None:
+    write_archive(tmp_path / "train.tar", labels)
+    with pytest.raises(UsageError, match=text):
+        engine.plan(spec)
+
+
+def test_an_archive_must_be_given(engine: ApptainerEngine, tmp_path: Path) -> None:
+    del engine
+    with pytest.raises(UsageError, match="needs the archive"):
+        ApptainerEngine(tmp_path, "").plan(SPEC)
+
+
+def test_a_machine_without_the_program_or_namespaces_is_refused(
+    tmp_path: Path, install: Install, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    install("apptainer", "exit 1")
+    with pytest.raises(EngineError, match="no apptainer"):
+        ApptainerEngine(tmp_path, "")
+    install("apptainer", PROGRAM.replace("/nowhere", str(tmp_path)))
+    install("unshare", "exit 1")
+    monkeypatch.setattr(os, "getuid", lambda: 1000)
+    with pytest.raises(EngineError, match="cannot run images for you"):
+        ApptainerEngine(tmp_path, "")
+    starter = tmp_path / "apptainer/bin/starter-suid"
+    starter.parent.mkdir(parents=True)
+    starter.touch()
+    assert module.find_version() == "1.4.5"
+
+
+def test_the_commands_of_a_plan_are_printed(run: Run, engine: ApptainerEngine, tmp_path: Path) -> None:
+    del engine
+    done = run("up", "digits", "--archive", str(tmp_path / "train.tar"), "--dry-run", "--json")
+    assert done.returncode == 0, done.stderr
+    commands = json.loads(done.stdout)["commands"]
+    words = [argv[: argv.index("env")][:3] if "env" in argv else argv[:2] for argv in commands]
+    assert words[:3] == [["mkdir", "--parents"], ["apptainer", "build"], ["apptainer", "--quiet", "exec"]]
+    folder = f"image-apptainer-{digest.shorten(read_archive(tmp_path / 'train.tar').identity)}"
+    assert commands[2].count(f".toolkit/{folder}/{SIF}") == 1
+
+
+def test_an_archive_chooses_the_engine_unless_another_is_named(engine: ApptainerEngine, tmp_path: Path) -> None:
+    from toolkit.pipeline import choose_engine
+
+    archive = str(tmp_path / "train.tar")
+    del engine
+    assert choose_engine(resolve({"archive": archive}, environment={})).engine.name == "apptainer"
+    assert choose_engine(resolve({"archive": archive, "engine": "host"}, environment={})).engine.name == "host"

@@ -1,0 +1,362 @@
+"""Implements the engine for hosts without Docker: Apptainer runs the training image, from an archive of `docker save`.
+
+https://apptainer.org/docs/user/main/docker_and_oci.html lists how its containers differ from Docker's by default, and
+https://github.com/moby/moby/tree/master/image/spec describes the archive.
+"""
+
+import gzip
+import hashlib
+import json
+import os
+import re
+import shutil
+import signal
+import subprocess
+import tarfile
+import zlib
+from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
+from typing import Any, Final
+
+from toolkit import digest, files, manifest, naming, processes, project
+from toolkit.console import Console, StatusLine
+from toolkit.engine import (
+    Cluster,
+    Commands,
+    Environment,
+    EnvironmentPlan,
+    EnvironmentSpec,
+    Job,
+    Listener,
+    Mount,
+    Platform,
+    Stop,
+    host,
+)
+from toolkit.engine.container import name_mounts
+from toolkit.errors import BuildError, EngineError, IntegrityError, PreflightError, ToolkitError, UsageError
+from toolkit.plan import quote_fields
+
+SIF: Final = "image.sif"
+"""Name of the image in its folder, which the record of a run keeps."""
+
+REFUSED: Final = 255
+"""Exit code of apptainer itself when it cannot start a job."""
+
+_COPIES: Final = 3
+"""Space for an image by the size of its archive: the unpacked layers, their files, and the image."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Archive:
+    """An image in an archive of `docker save`."""
+
+    name: str
+    identity: str  # digest of the image's configuration, which names its layers: the engine's image id
+    labels: Mapping[str, str]
+    layers: Mapping[str, str]  # the digest that each layer has when unpacked, by its name in the archive
+
+
+def read_archive(path: Path) -> Archive:
+    """Read what an archive says of its image. Raises UsageError: there is none, or it is no archive of one image."""
+    try:
+        with tarfile.open(path) as stored:
+            (entry,) = json.loads(_read(stored, "manifest.json"))
+            said = _read(stored, entry["Config"])
+        config = json.loads(said)
+        return Archive(
+            name=(entry.get("RepoTags") or [path.name])[0],
+            identity=digest.digest_bytes(said),
+            labels=config["config"].get("Labels") or {},
+            layers=dict(zip(entry["Layers"], config["rootfs"]["diff_ids"], strict=True)),
+        )
+    except (OSError, EOFError, tarfile.TarError, ValueError, LookupError, TypeError, AttributeError) as error:
+        raise UsageError(
+            f"{path} is not an archive of one image",
+            why=getattr(error, "strerror", None) or str(error),
+            remedy="`docker save --output FILE NAME` writes one, and is complete when the command has ended",
+        ) from error
+
+
+def verify_archive(path: Path, archive: Archive) -> None:
+    """Raise an IntegrityError if a layer is not the one that the image names, which apptainer does not check."""
+    with tarfile.open(path) as stored:
+        for name, promised in archive.layers.items():
+            found = _digest_layer(stored, name)
+            if found != promised:
+                raise IntegrityError(
+                    f"{path} is damaged",
+                    why=f"its layer {name} has {found}, and the image names {promised}",
+                    remedy="copy it again, or write it again by `docker save`",
+                )
+
+
+def _digest_layer(stored: tarfile.TarFile, name: str) -> str:
+    try:
+        stream: Any = stored.extractfile(name)
+        if stream.peek(2)[:2] == b"\x1f\x8b":
+            stream = gzip.GzipFile(fileobj=stream)
+        return "sha256:" + hashlib.file_digest(stream, "sha256").hexdigest()
+    except (OSError, EOFError, tarfile.TarError, zlib.error, LookupError, AttributeError) as error:
+        return f"no content ({error})"
+
+
+def _read(stored: tarfile.TarFile, name: str) -> bytes:
+    member = stored.extractfile(name)
+    if member is None:
+        raise LookupError(f"{name} is not a file in it")
+    return member.read()
+
+
+def find_version() -> str:
+    """Return what the program says of its version. Raises EngineError: there is none, or users cannot run images."""
+    try:
+        answer = subprocess.run(["apptainer", "--version"], capture_output=True, text=True, check=True, timeout=20)
+    except (OSError, subprocess.SubprocessError) as error:
+        other = shutil.which("singularity")
+        raise EngineError(
+            "there is no apptainer on this machine",
+            why=f"{other} is another program, with which this was never tried" if other else str(error),
+            remedy="load its module or install it, or use --engine host",
+        ) from error
+    if os.getuid() and not _has_namespaces() and not _has_setuid():
+        raise EngineError(
+            "apptainer cannot run images for you",
+            why="this machine gives users no namespaces of their own, and apptainer has no setuid part here",
+            remedy="ask an administrator for user namespaces or the package apptainer-suid, or use --engine host",
+        )
+    return answer.stdout.strip().removeprefix("apptainer version ")
+
+
+def _has_namespaces() -> bool:
+    return not subprocess.run(["unshare", "--user", "true"], capture_output=True, check=False).returncode
+
+
+def _has_setuid() -> bool:
+    said = subprocess.run(["apptainer", "buildcfg", "LIBEXECDIR"], capture_output=True, text=True, check=False).stdout
+    return Path(said.strip(), "apptainer", "bin", "starter-suid").is_file()
+
+
+class ApptainerEngine:
+    name = "apptainer"
+
+    def __init__(self, state: Path, archive: str) -> None:
+        self._state = state.resolve()
+        self._archive = Path(archive)
+        self._version = find_version()
+
+    def has_gpu(self) -> bool:
+        return host.has_gpu()
+
+    def find_platform(self, *, fetch: bool) -> Platform:  # noqa: ARG002 - the archive is here, and has its own wheel
+        return Platform()
+
+    def plan(self, spec: EnvironmentSpec) -> EnvironmentPlan:
+        """Plan the image. Raises UsageError: no archive, not one of the toolkit's, or of other versions; a wheel."""
+        if spec.wheel or not self._archive.name:
+            raise UsageError(
+                "--wheel is for engines that build"
+                if spec.wheel
+                else "--engine apptainer needs the archive of an image",
+                why="apptainer runs an image that another machine has built, with the TensorFlow in it",
+                remedy="where Docker is: `toolkit build-image`, `docker save --output FILE NAME`; here: --archive FILE",
+            )
+        archive = read_archive(self._archive)
+        _require_same(archive, spec, self._archive)
+        folder = self._state / f"image-apptainer-{digest.shorten(archive.identity)}"
+        build = (
+            "apptainer",
+            "build",
+            "--disable-cache",
+            str(folder / SIF),
+            f"docker-archive:{self._archive.resolve()}",
+        )
+        instructions = tuple(archive.labels.get(naming.INSTRUCTIONS_LABEL, "").split())
+        return EnvironmentPlan(
+            spec=replace(spec, instructions=instructions),
+            kind="image",
+            reference=project.shorten(folder / SIF),
+            digest=archive.identity,
+            folder=folder,
+            inputs={"image": archive.identity},
+            commands=(("mkdir", "--parents", str(folder)), build),
+            origin=f"of {archive.name} in {self._archive}",
+        )
+
+    def find(self, plan: EnvironmentPlan) -> Environment | None:
+        return find(plan.folder)
+
+    def prepare(self, plan: EnvironmentPlan, console: Console) -> Environment:
+        """Make the image, with its manifest last, so that an incomplete one is made again.
+
+        Raises BuildError: apptainer failed; IntegrityError: the archive is damaged; PreflightError: too little disk.
+        """
+        return host.prepare(plan, partial(find, plan.folder), partial(self._make, plan, console))
+
+    def commands(self, reference: str, job: Job) -> Commands:
+        writable = [str(mount.source.resolve()) for mount in job.mounts if mount.writable]
+        make = (("mkdir", "--parents", *writable),) if writable else ()
+        return (*make, describe(reference, job))
+
+    def plan_cluster(self, count: int, *, outside: bool) -> Cluster:  # noqa: ARG002 - jobs share the host's network
+        return host.choose_ports(count)
+
+    def join(self, cluster: Cluster) -> AbstractContextManager[None]:  # noqa: ARG002 - the host's network exists
+        return nullcontext()
+
+    def run(
+        self,
+        environment: Environment,
+        job: Job,
+        listener: Listener | None = None,
+        started: Callable[[Stop], object] | None = None,
+    ) -> int:
+        # Their values may be secrets, which no argument may hold.
+        secrets = {f"APPTAINERENV_{name}": os.environ[name] for name in job.inherit if name in os.environ}
+        argv = self.commands(environment.reference, job)[-1]
+        with host.using(environment.folder):
+            code = host.follow(argv, job, listener, started, variables={**os.environ, **secrets}, stop=_stop)
+        if code == REFUSED:
+            raise EngineError(
+                f"apptainer could not run {job.title}",
+                why="it has said why",
+                remedy="`toolkit doctor` checks apptainer; --engine host needs no container",
+            )
+        return code
+
+    def _make(self, plan: EnvironmentPlan, console: Console) -> None:
+        archive, log = read_archive(self._archive), plan.folder / "build.log"
+        host.require_space(self._state, _COPIES * self._archive.stat().st_size)
+        verify_archive(self._archive, archive)
+        shutil.rmtree(plan.folder, ignore_errors=True)
+        plan.folder.mkdir()
+        # Everything is written there, because /tmp is often small, and removed even if this program is killed.
+        with files.stage(self._state, digest.shorten(plan.digest)) as staging:
+            made, argv = staging.path / SIF, plan.commands[-1]
+            status = StatusLine(console, "image")
+            status.show("apptainer unpacks and packs it, which takes minutes")
+            try:
+                code = _build((*argv[:-2], str(made), argv[-1]), staging, log)
+            finally:
+                status.clear()
+            if code:
+                raise _explain(log, code)
+            facts = _describe(archive, made, self._version)
+            made.replace(plan.folder / SIF)
+        wheel, lock = archive.labels.get(naming.WHEEL_LABEL), archive.labels.get(naming.LOCK_LABEL)
+        parent = {"kind": "wheel" if wheel else "lock", "name": f"a label of {archive.name}", "digest": wheel or lock}
+        manifest.write(plan.folder, manifest.Manifest(kind="image", digest=plan.digest, parent=parent, facts=facts))
+
+
+def find(folder: Path) -> Environment | None:
+    """Return the image in a folder, if it was made completely."""
+    record = manifest.read(folder)
+    if record is None or record.kind != "image" or not (folder / SIF).is_file():
+        return None
+    return Environment(
+        kind="image",
+        digest=record.digest,
+        reference=project.shorten(folder / SIF),
+        folder=folder,
+        reused=True,
+        instructions=tuple(record.facts["labels"].get(naming.INSTRUCTIONS_LABEL, "").split()),
+    )
+
+
+def describe(reference: str, job: Job) -> tuple[str, ...]:
+    """Return the command of a job that gets no more than a container of Docker: no files, variables or network.
+
+    What of these it needs is named. Without ``--no-eval``, apptainer would evaluate values as a shell does.
+    """
+    argv = ["apptainer", "--quiet", "exec", "--containall", "--no-home", "--no-eval", "--pwd", "/"]
+    argv += [] if job.network or job.cluster else ["--net", "--network", "none"]
+    argv += ["--nv"] if job.gpu else []
+    for mount in job.mounts:
+        fields = (f"source={mount.source.resolve()}", f"destination={mount.target}", *["ro"] * (not mount.writable))
+        argv += ["--mount", quote_fields("type=bind", *fields)]
+    # Apptainer lets no one choose HOME, and the home that it names does not exist in the image.
+    variables = {"HOME": "/tmp", **job.environment, **name_mounts(job)}  # noqa: S108 - a tmpfs of the container
+    variables |= {} if job.device is None else {"CUDA_VISIBLE_DEVICES": str(job.device)}
+    arguments = (part.target if isinstance(part, Mount) else part for part in job.argv)
+    return (*argv, reference, "env", *(f"{name}={value}" for name, value in variables.items()), "python", *arguments)
+
+
+def _stop(process: subprocess.Popen[str], *, grace: float) -> None:
+    """Ask a job to stop, and kill it after ``grace`` seconds.
+
+    Only apptainer gets the signal: it hands it on, and the job takes a second one for impatience. It is not killed
+    itself, because its file system, a process of its own, would stay.
+    """
+    process.terminate()
+    try:
+        process.wait(grace)
+    except subprocess.TimeoutExpired:
+        for children in Path(f"/proc/{process.pid}/task").glob("*/children"):
+            for child in children.read_text().split():
+                os.kill(int(child), signal.SIGKILL)
+        processes.stop(process, grace=10)
+
+
+def _require_same(archive: Archive, spec: EnvironmentSpec, path: Path) -> None:
+    names = {"tensorflow": spec.tensorflow, "cuda": spec.cuda, "cudnn": spec.cudnn}
+    held = {name: archive.labels.get(f"{naming.LABEL_PREFIX}.{name}", "") for name in names}
+    if archive.labels.get(naming.OWNER_LABEL) != "toolkit" or not held["tensorflow"]:
+        raise UsageError(
+            f"the image {archive.name} in {path} has no labels of the toolkit",
+            why="the job and the checks need an image of `toolkit build-image`",
+            remedy="save such an image",
+        )
+    if held != names:
+        options = " ".join(f"--{name} {value}" for name, value in held.items() if value)
+        raise UsageError(
+            f"the image in {path} has other versions than those asked for",
+            why=f"asked for: {', '.join(f'{name} {value or None}' for name, value in names.items())}",
+            remedy=f"give {options}, or the archive of another image",
+        )
+
+
+def _build(argv: tuple[str, ...], staging: files.Staging, log: Path) -> int:
+    variables = {**os.environ, "APPTAINER_TMPDIR": str(staging.path), "APPTAINER_CACHEDIR": str(staging.path)}
+    with log.open("w") as stream:
+        process = subprocess.Popen(
+            argv,
+            env=variables,
+            stdin=subprocess.DEVNULL,
+            stdout=stream,
+            stderr=subprocess.STDOUT,
+            text=True,
+            start_new_session=True,
+            pass_fds=[staging.lock],
+        )
+        try:
+            return process.wait()
+        except BaseException:
+            processes.stop(process, grace=10)
+            raise
+
+
+def _describe(archive: Archive, made: Path, version: str) -> dict[str, Any]:
+    return {
+        "tag": archive.name,
+        "plan": archive.labels.get(naming.PLAN_LABEL),
+        "labels": dict(archive.labels),
+        "bytes": made.stat().st_size,
+        "sif": digest.read_file(made),
+        "apptainer": version,
+        "engine": ApptainerEngine.name,
+    }
+
+
+def _explain(log: Path, code: int) -> ToolkitError:
+    lines = [re.sub(r"\x1b\[\d*m", "", line) for line in log.read_text(errors="replace").splitlines()]
+    said = "\n       ".join(line for line in lines if line.startswith("FATAL")) or "\n       ".join(lines[-5:])
+    if any(processes.DISK_FULL.search(line) for line in lines):
+        return PreflightError(
+            "the disk filled up while apptainer made the image",
+            why=said,
+            remedy="free space, or set TOOLKIT_STATE to a larger disk",
+        )
+    return BuildError(f"apptainer build failed with exit code {code}", why=said, remedy=f"the whole log is {log}")
