@@ -26,7 +26,10 @@ if TYPE_CHECKING:
     from securesystemslib.signer import CryptoSigner, SSlibKey
 
 Kind = Literal["wheel", "environment", "image", "smoke", "run"]
-KINDS: Final[tuple[str, ...]] = get_args(Kind)
+Signed = Literal[Kind, "rebuild"]
+"""What a statement is about: a thing, or how a second build of a wheel compares with it."""
+
+KINDS: Final[tuple[str, ...]] = get_args(Signed)
 
 ENVELOPE: Final = "attestation.dsse.json"
 PAYLOAD: Final = "application/vnd.in-toto+json"
@@ -41,7 +44,7 @@ _FROM_VARIABLE: Final = "env:"
 
 @dataclass(frozen=True, kw_only=True)
 class Statement:
-    kind: Kind  # what it is about; a policy names it
+    kind: Signed  # what it is about; a policy names it
     subjects: Mapping[str, str]  # digest of each file or image by name, as ``sha256:...``
     predicate_type: str  # a URI
     predicate: Mapping[str, Any]
@@ -80,6 +83,11 @@ def locate(record: Path) -> Path:
     if record.is_dir():
         return record / ENVELOPE
     return record.with_name(ENVELOPE.replace(".", f"-{record.stem}.", 1))
+
+
+def is_envelope(name: str) -> bool:
+    """Return whether a file in a wheel's folder is an envelope, which may come after the wheel was signed."""
+    return name == ENVELOPE or re.fullmatch(r"attestation-rebuild-[0-9a-f]{8}\.dsse\.json", name) is not None
 
 
 def discard(record: Path) -> None:
@@ -260,12 +268,18 @@ def write(record: Path, statement: Statement, signer: "CryptoSigner", *, replace
 def verify(record: Path, expected: Statement, policy: Policy) -> Finding:
     """Check the envelope beside a thing against what the thing is now."""
     try:
-        envelope = _read_envelope(locate(record))
-        names = _require_signatory(envelope, expected.kind, policy)
-        _compare(_read_statement(envelope.payload, expected.kind), expected)
+        signatories, found = read(record, expected.kind, policy)
+        _compare(found, expected)
     except IntegrityError as error:
         return check("signature", False, error.what)
-    return check("signature", True, f"{', '.join(names)} signed {len(expected.subjects)} digests")
+    names = ", ".join(dict.fromkeys(each.name for each in signatories))
+    return check("signature", True, f"{names} signed {len(expected.subjects)} digests")
+
+
+def read(record: Path, kind: Signed, policy: Policy) -> tuple[Policy, Statement]:
+    """Return a statement, and who of the policy signed it. Raises IntegrityError: nobody who may."""
+    envelope = _read_envelope(locate(record))
+    return _require_signatory(envelope, kind, policy), _read_statement(envelope.payload, kind)
 
 
 def describe(record: Path) -> str:
@@ -280,7 +294,7 @@ def describe(record: Path) -> str:
     return f"by key {printable(', '.join(ids))}, not checked: --trust names the keys to trust"
 
 
-def _require_signatory(envelope: "Envelope", kind: str, policy: Policy) -> list[str]:
+def _require_signatory(envelope: "Envelope", kind: str, policy: Policy) -> Policy:
     known = [each for each in policy if each.key.keyid in envelope.signatures]
     if not known:
         ids = ", ".join(each[:8] for each in envelope.signatures)
@@ -288,11 +302,10 @@ def _require_signatory(envelope: "Envelope", kind: str, policy: Policy) -> list[
     for each in known:
         if not _holds(envelope, each.key):
             raise IntegrityError(f"the signature is not that of {each.name} for this statement")
-    names = [each.name for each in known if kind in each.may]
-    if not names:
+    if not (found := tuple(each for each in known if kind in each.may)):
         said = "; ".join(f"{each.name} may sign {', '.join(each.may)}" for each in known)
         raise IntegrityError(f"{said}: not {kind}")
-    return list(dict.fromkeys(names))
+    return found
 
 
 def _holds(envelope: "Envelope", key: "SSlibKey") -> bool:
@@ -347,7 +360,7 @@ def _is_signature(value: object) -> bool:
     )
 
 
-def _read_statement(payload: bytes, kind: Kind) -> Statement:
+def _read_statement(payload: bytes, kind: Signed) -> Statement:
     value = _parse(payload, "the statement")
     if not isinstance(value, dict) or value.keys() != _FIELDS or value["_type"] != STATEMENT:
         raise IntegrityError("the payload is no in-toto statement v1")

@@ -3,7 +3,7 @@ from typing import Annotated
 
 import typer
 
-from toolkit.cli.command import Bazelrc, DryRun, Gpu, Session, Wheel, command
+from toolkit.cli.command import Bazelrc, DryRun, Gpu, Session, Wheel, command, load_key
 
 REMEDIES = {
     "wheel": "build the wheel again",
@@ -46,6 +46,12 @@ def verify(
         ),
     ] = "R2",
     bazelrc: Bazelrc = "",
+    sign_: Annotated[
+        str,
+        typer.Option(
+            "--sign", metavar="KEY", help="With --rebuild: sign what the second build gave, beside the wheel."
+        ),
+    ] = "",
 ) -> None:
     """Check that a wheel, an environment, an image or a run is what its record says, and the chain behind it.
 
@@ -56,7 +62,9 @@ def verify(
 
     Results of a Bazel cache or executor are taken as they are: whoever can write there is trusted. For a wheel, the
     line `trust` says how many results came from where. --rebuild uses none of them, and ends with 7 if a file differs
-    that is not on the list of harmless ones; --accept R1 accepts it.
+    that is not on the list of harmless ones; --accept R1 accepts it. With --sign it leaves a signed statement of the
+    rung and of the files that differ. --trust counts the keys of the builder and of such statements for a wheel, and
+    fails (exit code 7) where one of them is below the accepted rung.
     """
     from dataclasses import asdict
     from pathlib import Path
@@ -76,10 +84,16 @@ def verify(
         raise UsageError(f"--accept: there is no rung {accept}", remedy="one of R1, R2, R3")
     if rebuild and found.kind != "wheel":
         raise UsageError("--rebuild is for a wheel", remedy="`toolkit reproduce` runs a run again")
+    if sign_ and not rebuild:
+        raise UsageError("--sign is for --rebuild", remedy="`toolkit sign` signs what is there")
+    key = load_key(sign_)
     signatures = attestation.check_chain(found, Path(settings.state), policy) if policy else []
     # What is forged is not read any further.
     sound = all(item.state == "ok" for item in signatures)
-    findings = [*signatures, *(records.verify(found, Path(settings.state)) if sound else ())]
+    builders = (
+        [rebuilds.count_builders(found.folder, policy, accepted)] if policy and sound and found.kind == "wheel" else []
+    )
+    findings = [*signatures, *builders, *(records.verify(found, Path(settings.state)) if sound else ())]
     console.say(findings_.render(findings).rstrip())
     value: dict[str, object] = {"kind": found.kind, "findings": [item.as_dict() for item in findings]}
     value |= {"image": found.reference} if found.reference else {"folder": str(found.folder)}
@@ -100,6 +114,8 @@ def verify(
         comparison = rebuilds.rebuild(found.folder, settings, bazelrc=bazelrc, console=console)
         for each in comparison.differences:
             console.heading(each.kind, f"{each.name or 'the wheel'}: {each.detail}")
+        if key:
+            console.heading("sign", f"signed: {rebuilds.sign(found.folder, comparison, key)}")
         value |= {"rung": comparison.rung, "differences": [asdict(each) for each in comparison.differences]}
         value |= {"inputs": comparison.inputs, "seconds": comparison.seconds}
         console.result(value, f"{text}; built again in {comparison.seconds:.0f} s: {comparison.summary}")

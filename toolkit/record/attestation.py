@@ -10,7 +10,7 @@ from toolkit.errors import IntegrityError, ToolkitError
 from toolkit.findings import Finding, check, prefix
 from toolkit.manifest import Manifest
 from toolkit.record import Target, environment, run, verify, wheel
-from toolkit.signing import ENVELOPE, Policy, Statement
+from toolkit.signing import Policy, Statement
 from toolkit.smoke import runner
 from toolkit.wheel import documents
 from train import metrics, reader
@@ -150,7 +150,7 @@ def _follow_parent(parent: Mapping[str, Any], state: Path) -> Iterator[tuple[str
 
 
 def _describe_wheel(folder: Path) -> Statement:
-    names = [path.name for path in folder.iterdir() if path.name != ENVELOPE]
+    names = [path.name for path in folder.iterdir() if not signing.is_envelope(path.name)]
     statement = files.read_json(folder / documents.PROVENANCE)
     predicate = statement.get("predicate") if isinstance(statement, dict) else None
     if not isinstance(predicate, dict):

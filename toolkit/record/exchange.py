@@ -15,7 +15,7 @@ from toolkit.engine.registry import Client, Layer, Repository
 from toolkit.errors import CheckError, IntegrityError
 from toolkit.manifest import Manifest
 from toolkit.record import rebuild, wheel
-from toolkit.signing import ENVELOPE, Policy, Statement
+from toolkit.signing import ENVELOPE, Policy, Statement, is_envelope
 from toolkit.wheel import build, documents, publication
 from toolkit.wheel import folder as folders
 from toolkit.wheel.build import BuiltWheel
@@ -60,9 +60,12 @@ def push(folder: Path, repository: Repository, *, ca_bundle: str, replace: bool,
             why=f"the files of {tag} differ from those here",
             remedy="pull and compare it, or replace it: --replace",
         )
+    # Signatures of others are kept: the registry has the files that they are about.
+    others = [layer for layer in before or () if layer.title not in {path.name for path in paths}]
     with console.timed("push", f"{sum(layer.size for layer in layers) / 1e6:.1f} MB to {repository}"):
         for layer, path in zip(layers, paths, strict=True):
             client.upload(layer.digest, path)
+        layers = sorted([*layers, *others], key=lambda layer: layer.title)
         client.publish(tag, KIND, layers, [_find_type(layer.title) for layer in layers])
     return f"{repository}:{tag}"
 
@@ -161,7 +164,7 @@ def _require_plan(folder: Path, plan: WheelPlan, archive: Layer, repository: Rep
 
 
 def _list_subjects(layers: Iterable[Layer]) -> dict[str, str]:
-    return {layer.title: layer.digest for layer in layers if layer.title != ENVELOPE}
+    return {layer.title: layer.digest for layer in layers if not is_envelope(layer.title)}
 
 
 def _find_type(name: str) -> str:

@@ -10,19 +10,24 @@ import time
 import uuid
 import zipfile
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Literal
+from typing import TYPE_CHECKING, Final, Literal
 
-from toolkit import digest, files, lock, naming, project
+from toolkit import digest, files, lock, naming, project, signing
 from toolkit.console import Console
 from toolkit.engine import buildx
 from toolkit.errors import BuildError, CheckError, IntegrityError, UnsupportedError
+from toolkit.findings import Finding
 from toolkit.record.wheel import read_record
 from toolkit.settings import Settings
+from toolkit.signing import Policy, Statement
 from toolkit.wheel import folder, log, request
 from toolkit.wheel import plan as plans
 from toolkit.wheel.plan import WheelPlan
+
+if TYPE_CHECKING:
+    from securesystemslib.signer import CryptoSigner
 
 Rung = Literal["below R1", "R1", "R2", "R3"]
 RUNGS: tuple[Rung, ...] = ("below R1", "R1", "R2", "R3")
@@ -30,6 +35,9 @@ RUNGS: tuple[Rung, ...] = ("below R1", "R1", "R2", "R3")
 
 HARMLESS = re.compile(r"[^/]+\.dist-info/RECORD")
 """Files whose content may differ between two builds of one plan."""
+
+PREDICATE: Final = "urn:x-tensorflow-toolkit:rebuild:v1"
+"""The type of the statement of a second build: its rung, the files that differ, and the Debian packages that do."""
 
 _PIECE = 1 << 20
 
@@ -181,6 +189,73 @@ def rebuild(path: Path, settings: Settings, *, bazelrc: str, console: Console) -
         inputs=tuple(sorted(inputs)),
         seconds=round(time.monotonic() - started, 1),
     )
+
+
+def sign(path: Path, comparison: Comparison, signer: "CryptoSigner") -> Path:
+    """Write beside a wheel what its second build gave, signed, in place of this key's earlier statement."""
+    record = path / f"rebuild-{signer.public_key.keyid[:8]}"
+    predicate = {
+        "rung": comparison.rung,
+        "differences": [asdict(each) for each in comparison.differences],
+        "packages": list(comparison.inputs),
+    }
+    subjects = _name_wheel(path)
+    statement = Statement(kind="rebuild", subjects=subjects, predicate_type=PREDICATE, predicate=predicate)
+    signing.write(record, statement, signer, replace=True)
+    return signing.locate(record)
+
+
+def count_builders(path: Path, policy: Policy, accepted: Rung = "R2") -> Finding:
+    """Return which trusted keys stand for a signed wheel: those of its builder, and of who built it again.
+
+    It fails where a second build is below the accepted rung. What no trusted key signed is not counted.
+    """
+    agreeing = {each.key.keyid: each.name for each in signing.read(path, "wheel", policy)[0]}
+    said, differing, left_out = [", ".join(agreeing.values())], False, []
+    for envelope in sorted(filter(signing.is_envelope, (each.name for each in path.iterdir()))):
+        if envelope == signing.ENVELOPE:
+            continue
+        record = path / envelope.removeprefix("attestation-").removesuffix(".dsse.json")
+        try:
+            signatories, found = signing.read(record, "rebuild", policy)
+            rung = _read_rung(found, path)
+        except IntegrityError as error:
+            left_out.append(error.what)
+            continue
+        names = ", ".join(each.name for each in signatories)
+        said.append(f"{names} again: {rung}, {_MEANING[rung]}")
+        if RUNGS.index(rung) >= RUNGS.index(accepted):
+            agreeing |= {each.key.keyid: each.name for each in signatories}
+        else:
+            differing = True
+            said.append(_name_files(found.predicate.get("differences")))
+    said += [f"not counted: {why}" for why in left_out]
+    return Finding(
+        id="builders",
+        state="fail" if differing else "ok",
+        evidence=f"{len(agreeing)} independent: {'; '.join(filter(None, said))}",
+        facts={"keys": sorted(agreeing)},
+    )
+
+
+def _read_rung(found: Statement, path: Path) -> Rung:
+    rung = next((each for each in RUNGS if each == found.predicate.get("rung")), None)
+    if found.predicate_type != PREDICATE or found.subjects != _name_wheel(path) or rung is None:
+        raise IntegrityError("a statement is of another wheel")
+    return rung
+
+
+def _name_files(differences: object) -> str:
+    names = (
+        [str(each.get("name")) for each in differences if isinstance(each, dict)]
+        if isinstance(differences, list)
+        else []
+    )
+    return ", ".join(names[:_NAMED]) + f" and {len(names) - _NAMED} more" * (len(names) > _NAMED)
+
+
+def _name_wheel(path: Path) -> dict[str, str]:
+    return {folder.find_wheel(path).name: read_record(path).digest}
 
 
 def require_inputs(plan: WheelPlan) -> None:

@@ -5,7 +5,7 @@ from pathlib import Path
 
 from toolkit import digest, files
 from toolkit.errors import BuildError, IntegrityError
-from toolkit.signing import ENVELOPE
+from toolkit.signing import is_envelope
 
 SUMS = "SHA256SUMS"
 _LINE = re.compile(r"([0-9a-f]{64}) [ *]([^/\0]+)")
@@ -86,7 +86,7 @@ def _read_sums(folder: Path) -> dict[str, str]:
 
 def _digest_files(folder: Path) -> dict[str, str]:
     # Whoever signs adds the envelope later.
-    listed = (path for path in folder.iterdir() if _is_plain(path) and path.name not in {SUMS, ENVELOPE})
+    listed = (path for path in folder.iterdir() if _is_plain(path) and path.name != SUMS and not is_envelope(path.name))
     return {path.name: digest.digest_file(path) for path in listed}
 
 

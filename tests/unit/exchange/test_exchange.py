@@ -16,7 +16,7 @@ from toolkit import manifest, signing
 from toolkit.cli import app
 from toolkit.engine import registry as client
 from toolkit.errors import CheckError, IntegrityError, PreflightError, RegistryError, UsageError
-from toolkit.record import attestation, exchange, find
+from toolkit.record import attestation, exchange, find, rebuild
 from toolkit.settings import resolve
 from toolkit.wheel import build, folder, request
 
@@ -84,6 +84,19 @@ def test_a_further_signature_is_pushed_to_the_same_wheel(world: World) -> None:
     attestation.sign(find(str(world.made)), world.root, signing.load_signer(str(world.root / "stranger")))
     world.push()
     assert world.pull("stranger.pub") is not None
+
+
+def test_statements_of_second_builders_come_together_in_the_registry(world: World) -> None:
+    same = rebuild.Comparison(rung="R3", differences=(), inputs=(), seconds=1)
+    for name in ("builder", "stranger"):
+        made = rebuild.sign(world.made, same, signing.load_signer(str(world.root / name)))
+        world.push()
+        made.unlink()
+    found = world.pull()
+    assert found is not None
+    assert len(list(found.folder.glob("attestation-rebuild-*.dsse.json"))) == 2
+    policy = signing.read_policy([world.root / "builder.pub", world.root / "stranger.pub"])
+    assert rebuild.count_builders(found.folder, policy).evidence.startswith("2 independent")
 
 
 def test_a_changed_wheel_is_not_pushed(world: World) -> None:

@@ -23,6 +23,7 @@ NOT_RUN = {
     "toolkit verify dist/NAME --rebuild": ENGINE,
     "toolkit build-wheel --cuda 12.6.1 --cudnn 9.5.0 --base-image": "this folder's lock is of the default base image",
     "toolkit key new": "tests/unit/test_signing.py makes keys",
+    "toolkit push": "it needs a registry; tests/integration runs it",
     "toolkit matrix --prove": "it needs a container engine",
     "toolkit matrix --refresh": "it asks the package index; tests/unit/refresh runs it",
     "toolkit launch local cifar100 --shards 4 --workers 4 --gpu": "it needs GPUs",

@@ -1,0 +1,143 @@
+"""Signed statements of second builds, and how many builders stand for a wheel."""
+
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import yaml
+from typer.testing import CliRunner
+
+from tests.unit.record.maker import change_json
+from tests.unit.wheel.test_publication import PLAN, finish_build, publish
+from toolkit import signing
+from toolkit.cli import app
+from toolkit.findings import Finding
+from toolkit.record import attestation, find, rebuild
+from toolkit.record.rebuild import Comparison, Difference, Rung, rank
+from toolkit.wheel import folder
+
+NAMES = ("builder", "second", "third", "stranger")
+CODE = Difference(name="tensorflow/libtensorflow_cc.so.2", kind="content", detail="machine code: 1 of 9 bytes")
+SAME = Comparison(rung="R3", differences=(), inputs=(), seconds=1)
+OTHER = Comparison(rung=rank([CODE]), differences=(CODE,), inputs=("bash=5.3",), seconds=1)
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    root = tmp_path_factory.mktemp("builders")
+    publish(finish_build(root / "staging"), root / PLAN.name)
+    for name in NAMES:
+        signing.make_key(root / name)
+    attestation.sign(find(str(root / PLAN.name)), root, signing.load_signer(str(root / "builder")), fresh=True)
+    may = {"builder": ["wheel", "rebuild"], "second": ["rebuild"], "third": ["wheel"]}
+    entries = [{"name": name, "key": f"{name}.pub", "may": kinds} for name, kinds in may.items()]
+    (root / "policy.yaml").write_text(yaml.safe_dump({"signers": entries}))
+    return root
+
+
+@pytest.fixture
+def wheel(made: Path, tmp_path: Path) -> Path:
+    """Return the folder of a signed wheel. Keys and policy are in the folder above."""
+    return Path(shutil.copytree(made, tmp_path / "place")) / PLAN.name
+
+
+def state(wheel: Path, who: str, comparison: Comparison = SAME) -> Path:
+    return rebuild.sign(wheel, comparison, signing.load_signer(str(wheel.parent / who)))
+
+
+def count(wheel: Path, accepted: Rung = "R2") -> Finding:
+    return rebuild.count_builders(wheel, signing.read_policy([wheel.parent / "policy.yaml"]), accepted)
+
+
+def test_each_trusted_key_counts_once(wheel: Path) -> None:
+    assert count(wheel).evidence == "1 independent: builder"
+    state(wheel, "builder")
+    assert count(wheel).evidence.startswith("1 independent: builder; builder again: R3")
+    state(wheel, "second")
+    state(wheel, "second")
+    found = count(wheel)
+    assert found.state == "ok"
+    assert "2 independent" in found.evidence
+    assert "second again: R3, the same wheel, to the byte" in found.evidence
+    assert len(found.facts["keys"]) == 2
+    folder.check_sums(wheel)
+
+
+def test_a_second_build_that_differs_fails_unless_accepted(wheel: Path) -> None:
+    state(wheel, "second", OTHER)
+    found = count(wheel)
+    assert found.state == "fail"
+    assert (
+        "second again: R1, the same file list; some contents differ; tensorflow/libtensorflow_cc.so.2" in found.evidence
+    )
+    assert found.evidence.startswith("1 independent")
+    assert count(wheel, "R1").evidence.startswith("2 independent")
+
+
+def replay(wheel: Path) -> None:
+    publish(finish_build(wheel.parent / "again", "compute_75"), wheel.parent / "other")
+    change_json(wheel.parent / "other" / "manifest.json", lambda value: value.update(digest="sha256:" + "0" * 64))
+    shutil.copy(state(wheel.parent / "other", "second"), wheel)
+
+
+def rename(wheel: Path) -> None:
+    path = state(wheel, "second")
+    path.rename(path.with_name("attestation-rebuild-00000000.dsse.json"))
+
+
+FORGERIES: dict[str, tuple[Callable[[Path], object], str]] = {
+    "unknown key": (lambda wheel: state(wheel, "stranger"), "which is not trusted"),
+    "key for wheels": (lambda wheel: state(wheel, "third"), "third may sign wheel: not rebuild"),
+    "another wheel": (replay, "a statement is of another wheel"),
+    "statement changed": (
+        lambda wheel: change_json(
+            state(wheel, "second"), lambda value: value.update(payload=value["payload"][:-4] + "fQo=")
+        ),
+        "the signature is not that of second",
+    ),
+    "link": (
+        lambda wheel: (wheel / "attestation-rebuild-00000000.dsse.json").symlink_to(state(wheel, "stranger")),
+        "is no regular file",
+    ),
+    "signature of the wheel": (
+        lambda wheel: shutil.copy(wheel / signing.ENVELOPE, wheel / "attestation-rebuild-00000000.dsse.json"),
+        "a statement is of another wheel",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", FORGERIES)
+def test_what_no_trusted_key_signed_is_not_counted(wheel: Path, name: str) -> None:
+    forge, why = FORGERIES[name]
+    forge(wheel)
+    found = count(wheel)
+    assert found.evidence.startswith("1 independent: builder; not counted: ")
+    assert why in found.evidence
+
+
+def test_a_statement_under_another_name_counts_once(wheel: Path) -> None:
+    rename(wheel)
+    state(wheel, "second")
+    assert count(wheel).evidence.startswith("2 independent")
+
+
+def test_the_command_writes_a_statement_and_counts_it(wheel: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(wheel.parent)
+    monkeypatch.setattr(rebuild, "rebuild", lambda *_, **__: OTHER)
+    done = CliRunner().invoke(app, ["verify", wheel.name, "--rebuild", "--sign", "second"])
+    assert done.exit_code == 7, done.output
+    assert "signed: " in done.output
+    words = ["verify", wheel.name, "--trust", "policy.yaml"]
+    differs = CliRunner().invoke(app, words)
+    assert differs.exit_code == 7, differs.output
+    assert "builders: 1 independent" in differs.output
+    accepted = CliRunner().invoke(app, [*words, "--accept", "R1"])
+    assert accepted.exit_code == 0, accepted.output
+    assert "2 independent" in accepted.output
+
+
+def test_the_command_signs_a_second_build_alone(wheel: Path) -> None:
+    done = CliRunner().invoke(app, ["verify", str(wheel), "--sign", str(wheel.parent / "second")])
+    assert done.exit_code == 2, done.output
+    assert "--sign is for --rebuild" in done.output
