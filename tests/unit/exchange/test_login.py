@@ -52,7 +52,7 @@ def test_a_token_is_fetched_where_the_registry_asks_for_one(
 def test_no_password_goes_where_there_is_no_tls(world: World, tmp_path: Path, realm: str) -> None:
     log_in(tmp_path, world.registry.address)
     world.registry.fault = lambda request: ask_password(request, f'Bearer realm="{realm}"')
-    with pytest.raises(RegistryError, match="without TLS"):
+    with pytest.raises(RegistryError, match="leads to an address without TLS"):
         world.pull()
 
 
