@@ -1,17 +1,18 @@
 """What a build does when its executor or its cache server fails, or sends wrong bytes."""
 
 import json
+import os
 import random
 import shutil
 import subprocess
-import time
 import uuid
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 
 import pytest
 
-from tests.integration.docker import justbuild, webdav
+from tests.integration.docker import farms, webdav
 from tests.integration.docker.test_wheel import edit
 from tests.integration.place import Place
 from tests.integration.test_poisoned_cache import note
@@ -51,8 +52,8 @@ for number, path in enumerate(files):
 
 
 @pytest.fixture
-def farm() -> Iterator[justbuild.Farm]:
-    with justbuild.serve() as farm:
+def farm() -> Iterator[farms.Farm]:
+    with farms.serve() as farm:
         yield farm
 
 
@@ -69,12 +70,18 @@ def require_wheel(done: subprocess.CompletedProcess[str]) -> str:
     return str(json.loads(done.stdout)["digest"])
 
 
-def add_action(place: Place, command: str) -> None:
+def add_large_input(place: Place, size: int) -> None:
+    """Let the library wait for a command with a file of so many MiB."""
+    add_action(place, "cksum < $< > $@", srcs='["large"]')
+    (place.source / "tensorflow/core/kernels/large").write_bytes(os.urandom(size << 20))
+
+
+def add_action(place: Place, command: str, srcs: str = "[]") -> None:
     """Let the library wait for a command."""
     rules = place.source / "tensorflow/core/kernels/BUILD"
     edit(rules, 'deps = [":reduce_"', 'deps = [":added"] + [":reduce_"')
     with rules.open("a") as build:
-        build.write(f'genrule(name = "add", outs = ["add.h"], cmd = "{command}")\n')
+        build.write(f'genrule(name = "add", srcs = {srcs}, outs = ["add.h"], cmd = "{command}")\n')
         build.write('cc_library(name = "added", hdrs = ["add.h"])\n')
 
 
@@ -86,8 +93,8 @@ def test_kills_at_random_moments_leave_no_wrong_wheel_and_the_next_run_goes_on(
     for number in range(kills):
         dice = random.Random(f"{number} of {kills}")  # noqa: S311
         call, delay, cache = dice.choice(CALLS), dice.uniform(0, 2), new_cache()
-        with justbuild.serve() as farm:
-            killed = farm.when(call, lambda farm=farm, delay=delay: (time.sleep(delay), farm.kill()))  # type: ignore[misc]
+        with farms.serve() as farm:
+            killed = farm.when(call, partial(farm.kill, delay))
             command = ("--json", "--cache", cache, "--remote-executor", farm.url)
             done = place.build(*command)
             print(number, call.decode(), f"{delay:.2f} s", "killed" if killed.is_set() else "", done.returncode)
@@ -102,7 +109,7 @@ def test_kills_at_random_moments_leave_no_wrong_wheel_and_the_next_run_goes_on(
 
 
 def test_frozen_executor_ends_the_build_and_a_slow_action_does_not(
-    farm: justbuild.Farm, new_cache: Callable[[], str], place: Place, clone: Path
+    farm: farms.Farm, new_cache: Callable[[], str], place: Place, clone: Path
 ) -> None:
     place.root = clone
     edit(clone / "docker/scripts/wheelbuild/watchdog.py", "SILENCE = 30", "SILENCE = 4")
@@ -116,10 +123,49 @@ def test_frozen_executor_ends_the_build_and_a_slow_action_does_not(
 
 
 def test_full_store_of_the_executor_refuses_the_work(new_cache: Callable[[], str], place: Place) -> None:
-    with justbuild.serve("--tmpfs", f"{justbuild.STORE}:size=1m,exec") as farm:
-        farm.run("sh", "-c", f"cat /dev/zero > {justbuild.STORE}/full || true")
+    with farms.serve("--tmpfs", f"{farms.STORE}:size=1m,exec") as farm:
+        farm.run("sh", "-c", f"cat /dev/zero > {farms.STORE}/full || true")
         done = place.build("--json", "--cache", new_cache(), "--remote-executor", farm.url)
         require_failure(done, place, "Error while uploading artifact")
+
+
+@pytest.mark.weekly
+def test_kill_in_the_middle_of_an_upload_ends_the_build_and_the_next_run_goes_on(
+    farm: farms.Farm, new_cache: Callable[[], str], place: Place
+) -> None:
+    add_large_input(place, 32)
+    killed = farm.when_sent(16 << 20, farm.kill)
+    command = ("--json", "--cache", new_cache(), "--remote-executor", farm.url)
+    require_failure(place.build(*command), place)
+    assert killed.is_set()
+    farm.start()
+    require_wheel(place.build(*command))
+
+
+@pytest.mark.weekly
+def test_slow_line_ends_well_although_one_file_takes_longer_than_a_call_may_last(
+    farm: farms.Farm, new_cache: Callable[[], str], place: Place
+) -> None:
+    add_large_input(place, 6)
+    farm.rate = 64 << 10
+    require_wheel(place.build("--json", "--cache", new_cache(), "--remote-executor", farm.url))
+
+
+@pytest.mark.weekly
+def test_restart_of_casd_while_an_action_runs_is_survived_or_named(new_cache: Callable[[], str], place: Place) -> None:
+    seconds = f"20.{uuid.uuid4().int}"
+    add_action(place, f"sleep {seconds}; echo > $@")
+    with farms.serve(*farms.CASD) as farm:
+        command = ("--json", "--cache", new_cache(), "--remote-executor", farm.url)
+        process = place.start(*command)
+        place.wait_for(process, seconds.encode())
+        farm.kill()
+        farm.start()
+        output, errors = process.communicate()
+        print("ended with", process.returncode)
+        if process.returncode:
+            require_failure(subprocess.CompletedProcess(command, process.returncode, output, errors), place)
+        assert require_wheel(place.build(*command)) == require_wheel(place.build("--json", "--cache", new_cache()))
 
 
 @pytest.mark.weekly
@@ -128,7 +174,7 @@ def test_full_store_of_the_executor_refuses_the_work(new_cache: Callable[[], str
     [
         ("/tmp", "cat /dev/zero > /tmp/full", "the remote executor's disk is full"),
         # What the action says has no room there either.
-        (justbuild.STORE, "cat /dev/zero > $@ || { rm $@; exit 1; }", "an action failed without a word"),
+        (farms.STORE, "cat /dev/zero > $@ || { rm $@; exit 1; }", "an action failed without a word"),
     ],
     ids=["temporary", "store"],
 )
@@ -136,7 +182,7 @@ def test_full_disk_that_an_action_meets_is_named_as_the_executors_and_the_next_r
     new_cache: Callable[[], str], place: Place, folder: str, command: str, error: str
 ) -> None:
     add_action(place, command)
-    with justbuild.serve("--tmpfs", f"{folder}:size=16m,exec") as farm:
+    with farms.serve("--tmpfs", f"{folder}:size=16m,exec") as farm:
         options = ("--json", "--cache", new_cache(), "--remote-executor", farm.url, "--jobs", "1")
         done = place.build(*options)
         assert done.returncode == 6, done.stderr
@@ -151,7 +197,7 @@ def test_full_disk_that_an_action_meets_is_named_as_the_executors_and_the_next_r
 def test_wrong_bytes_of_an_output_end_the_build_and_of_an_input_are_found_by_a_second_build(
     new_cache: Callable[[], str], place: Place
 ) -> None:
-    with justbuild.serve() as farm:
+    with farms.serve() as farm:
 
         def build(out: str) -> subprocess.CompletedProcess[str]:
             return place.build("--json", "--cache", new_cache(), "--remote-executor", farm.url, "--out", out)
@@ -168,7 +214,7 @@ def test_wrong_bytes_of_an_output_end_the_build_and_of_an_input_are_found_by_a_s
         assert "error: the second build gave another wheel" in checked.stderr
 
         farm.run("python3", "-c", SPOIL)
-        require_failure(build("dist"), place)
+        require_failure(build("dist"), place, "does not match received digest")
 
 
 @pytest.mark.weekly
@@ -187,7 +233,7 @@ def test_cache_server_serves_hits_and_costs_nothing_but_time_when_it_is_broken(
         digest, hits = build("first")
         assert hits == 0
         assert build("second") == (digest, 15)
-        justbuild.call("exec", name, "python3", "-c", DAMAGE)
+        farms.call("exec", name, "python3", "-c", DAMAGE)
         # Bazel 7 takes a result without its bytes, and asks for them when it is too late to compile.
         late = run("dist")
         assert (late.returncode, place.results) == (6, []), late.stderr
@@ -195,5 +241,5 @@ def test_cache_server_serves_hits_and_costs_nothing_but_time_when_it_is_broken(
         again, hits = build("damaged", "--bazel-argument", "--remote_download_outputs=all")
         assert again == digest
         assert hits < 15
-        justbuild.call("exec", name, "chmod", "000", "/srv/cache", "/srv/temporary")
+        farms.call("exec", name, "chmod", "000", "/srv/cache", "/srv/temporary")
         assert build("refusing") == (digest, 0)

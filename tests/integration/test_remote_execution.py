@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from tests.integration.docker import justbuild
+from tests.integration.docker import farms
 from tests.integration.docker.test_wheel import edit
 from tests.integration.place import Place
 
@@ -16,7 +16,7 @@ pytestmark = [pytest.mark.engine, pytest.mark.timeout(900), pytest.mark.usefixtu
 
 @pytest.fixture(scope="module")
 def service() -> Iterator[str]:
-    with justbuild.serve() as farm:
+    with farms.serve() as farm:
         yield farm.url
 
 
@@ -55,6 +55,18 @@ def test_actions_run_remotely_and_their_results_serve_as_a_cache(
     assert ran["remote cache hit"] >= 8
     assert second["actions"]["cached_by"] == {"remote cache hit": ran["remote cache hit"]}
     assert second["digest"] == first["digest"]
+
+
+def test_casd_gives_the_wheel_of_a_build_here_and_then_keeps_all_results(
+    built: tuple[Place, dict[str, Any]], new_cache: Callable[[], str], tmp_path: Path
+) -> None:
+    place = Place(tmp_path)
+    with farms.serve(*farms.CASD) as farm:
+        first, ran = build(place, "--cache", new_cache(), "--remote-executor", farm.url)
+        assert ran.keys() == {"internal", "total", "remote"}
+        again, _ = build(place, "--cache", new_cache(), "--remote-executor", farm.url, "--out", "again")
+    assert (again["actions"]["cached"], again["actions"]["remote"]) == (ran["remote"], 0)
+    assert first["digest"] == again["digest"] == built[1]["digest"]
 
 
 def test_executor_that_nothing_used_is_an_error(service: str, new_cache: Callable[[], str], place: Place) -> None:

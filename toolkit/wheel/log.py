@@ -319,4 +319,6 @@ def find_causes(said: str) -> list[str]:
 
 
 def _cut(line: str) -> str:
-    return line if len(line) <= _WIDTH else f"{line[:_WIDTH]}…"
+    # Bazel names the action first, and what it met last.
+    half = _WIDTH // 2
+    return line if len(line) <= _WIDTH else f"{line[:half]}…{line[-half:]}"

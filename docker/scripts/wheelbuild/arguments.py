@@ -80,6 +80,8 @@ def compose_build(request: Request, *, cache: Path, events: Path, downloads: Pat
             f"--remote_executor={request.remote_executor}",
             "--spawn_strategy=remote,local",
             "--noremote_local_fallback",
+            # Seconds of a call. With Bazel's 60, a file that needs longer on its line is sent again and again.
+            "--remote_timeout=1800",
         ]
     if request.remote_executor or request.remote_cache:
         # A part of each action, and so of its key; justbuild ignores the instance name and platform properties.

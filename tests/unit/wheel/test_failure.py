@@ -138,10 +138,11 @@ def test_the_remedy_for_a_full_disk_keeps_the_cache_mounts_of_bazel() -> None:
 
 
 def test_causes_are_few_and_short() -> None:
-    said = "\n".join(f"x.cc:{at}: error: {'y' * 1000}" for at in range(100))
+    said = "\n".join(f"x.cc:{at}: error: {'y' * 1000} does not match" for at in range(100))
     causes = logs.find_causes(said)
     assert len(causes) == 8
     assert all(len(line) <= 301 for line in causes)
+    assert all(line.startswith("x.cc:") and line.endswith("y does not match") for line in causes)
 
 
 def test_a_failure_without_words_stays_what_it_was() -> None:

@@ -6,7 +6,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from tests.integration.docker import stages
-from tests.integration.docker.justbuild import call, wait_for
+from tests.integration.docker.farms import call, wait_for
 
 IMAGE = "toolkit/webdav:tests"
 PORT = 9090

@@ -1,5 +1,6 @@
-"""A real remote executor for Bazel: Debian's justbuild, which accepts no results from clients, in its own container."""
+"""Real remote executors for Bazel, each in its own container: Debian's justbuild, and buildbox-casd."""
 
+import os
 import socket
 import subprocess
 import threading
@@ -14,6 +15,9 @@ from tests.integration.relay import Relay
 IMAGE = "toolkit/executor:tests"
 PORT = 50070
 STORE = "/srv/just"
+"""Folder of justbuild, which is what the image starts. It accepts no results from clients."""
+CASD = ("--privileged", "--entrypoint", "start-casd")
+"""Options for buildbox-casd, which starts actions by bubblewrap."""
 
 
 class Farm:
@@ -23,12 +27,16 @@ class Farm:
         self.name = call("run", "--detach", *options, IMAGE)
         self._address = ""
         self._calls: dict[bytes, Callable[[], object]] = {}
+        self._limits: list[tuple[int, Callable[[], object]]] = []
+        self._sent = 0
+        self.rate = 0  # bytes/s of each connection to the server; 0: as fast as it goes
         listener = socket.create_server((stages.find_gateway(), 0))
         self.url = f"grpc://{listener.getsockname()[0]}:{listener.getsockname()[1]}"
         self._relay = Relay(listener, lambda: socket.create_connection((self._address, PORT), timeout=60), self._hear)
         self._address = wait_for(self.name, PORT)
 
-    def kill(self) -> None:
+    def kill(self, delay: float = 0) -> None:
+        time.sleep(delay)
         call("kill", self.name)
 
     def start(self) -> None:
@@ -46,13 +54,13 @@ class Farm:
 
     def when(self, call: bytes, action: Callable[[], object]) -> threading.Event:
         """Carry out an action at the next first use of a call on a connection; the event says that it is done."""
-        done = threading.Event()
+        done, self._calls[call] = _announce(action)
+        return done
 
-        def act() -> None:
-            action()
-            done.set()
-
-        self._calls[call] = act
+    def when_sent(self, size: int, action: Callable[[], object]) -> threading.Event:
+        """Carry out an action when clients have sent more bytes. What comes next waits until the event is set."""
+        done, act = _announce(action)
+        self._limits.append((size, act))
         return done
 
     def close(self) -> None:
@@ -60,10 +68,25 @@ class Farm:
         subprocess.run(["docker", "rm", "--force", "--volumes", self.name], check=False, capture_output=True)
 
     def _hear(self, said: bytes) -> None:
+        if self.rate:
+            time.sleep(len(said) / self.rate)
+        self._sent += len(said)
+        if self._limits and self._sent > self._limits[0][0]:
+            self._limits.pop()[1]()
         # HTTP/2 names a call in plain text at its first use on a connection, and by a number from then on.
         for call in [call for call in self._calls if call in said]:
             if action := self._calls.pop(call, None):
                 threading.Thread(target=action, daemon=True).start()
+
+
+def _announce(action: Callable[[], object]) -> tuple[threading.Event, Callable[[], object]]:
+    done = threading.Event()
+
+    def act() -> None:
+        action()
+        done.set()
+
+    return done, act
 
 
 def build() -> None:
@@ -71,6 +94,8 @@ def build() -> None:
     outcome = stages.build("bazel-worker", tag=worker)
     assert outcome.code == 0, outcome.text
     argv = ["docker", "buildx", "build", "--quiet", "--build-context", f"worker=docker-image://{worker}"]
+    trusted = ["--secret", f"id=ca,src={os.environ['SSL_CERT_FILE']}"] if "SSL_CERT_FILE" in os.environ else []
+    argv += ["--build-context", f"scripts={stages.ROOT}/docker/scripts", *trusted]
     argv += ["--tag", IMAGE, "--label", "io.github.tensorflow-toolkit.owner=toolkit", "--load"]
     subprocess.run([*argv, Path(__file__).parent], check=True, capture_output=True)
 
