@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tests.integration.docker import stages
-from tests.integration.docker.justbuild import call, wait_for
+from tests.integration.docker.farms import call, wait_for
 
 IMAGE = "toolkit/registry:tests"
 PORT = 5000
