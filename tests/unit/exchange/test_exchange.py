@@ -11,8 +11,8 @@ from tests.server import QuietHandler
 from tests.unit.exchange import oci
 from tests.unit.exchange.world import WHEEL, World, ask_password, log_in, read
 from tests.unit.record.maker import change_json
-from tests.unit.wheel.test_publication import PLAN, finish_build, publish
-from toolkit import manifest, signing
+from tests.unit.wheel.test_publication import PLAN, TABLE, finish_build, publish
+from toolkit import lock, manifest, signing, versions
 from toolkit.cli import app
 from toolkit.engine import registry as client
 from toolkit.errors import CheckError, IntegrityError, PreflightError, RegistryError, UsageError
@@ -193,18 +193,25 @@ def test_names_of_repositories() -> None:
 WORDS = ("build-wheel", "--trust", "builder.pub")
 
 
-def test_the_command_downloads_without_an_engine_and_tells_no_secret(
+def test_with_a_lock_the_command_downloads_without_an_engine_and_tells_no_secret(
     world: World, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     log_in(tmp_path, world.registry.address)
     world.registry.fault = ask_password
     words, key = (*WORDS, "--from", world.registry.reference, "--verbose", "--json"), world.root / "builder"
-    run, docker = Run(world.root), str(tmp_path / "docker")
+    run, docker, pins = Run(world.root), str(tmp_path / "docker"), world.root / lock.FILE
+    base = {
+        "base_image": TABLE.default.base_image,
+        "base_digest": oci.digest(b"base"),
+        "apt_snapshot": "20261121T000000Z",
+    }
+    lock.write(pins, lock.collect(versions.resolve(TABLE), TABLE, **base))
     absent = run(*words, DOCKER_CONFIG=docker)
     assert absent.returncode == 5, "it would have been built"
     assert "team/tensorflow has no plan-" in absent.stderr
     monkeypatch.setenv("DOCKER_HOST", "tcp://127.0.0.1:1")
-    asked = request.resolve(resolve({}), request.WheelRequest(), lock_file=Path("none"), dry_run=True).plan
+    asked = request.resolve(resolve({}), request.WheelRequest(), lock_file=pins, dry_run=True).plan
+    assert asked.floating == ()
     publish(finish_build(world.root / "staging-2"), world.root / "own", asked)
     push = run("push", "own", world.registry.reference, DOCKER_CONFIG=docker)
     unsigned = run(*words, DOCKER_CONFIG=docker)
