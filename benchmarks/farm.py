@@ -72,14 +72,14 @@ def describe(overhead: float) -> str:
 
 def measure(rounds: int = 2) -> dict[str, list[float]]:
     """Return seconds of Bazel's execution phase for an action, one at a time: here, and on justbuild beside it."""
-    from tests.integration.docker import justbuild, stages
+    from tests.integration.docker import farms, stages
     from tests.integration.docker.test_wheel import change
     from tests.integration.place import Place
 
     found: dict[str, list[float]] = {"here": [], "farm": []}
     for _ in range(rounds):
         # A farm of its own, because a farm keeps what it did.
-        with tempfile.TemporaryDirectory() as folder, justbuild.serve() as farm:
+        with tempfile.TemporaryDirectory() as folder, farms.serve() as farm:
             place = Place(Path(folder))
             change(place.source)
             for name, options in (("here", ()), ("farm", ("--remote-executor", farm.url))):
