@@ -51,9 +51,12 @@ for number, path in enumerate(files):
 """
 
 
+BOTH = pytest.mark.parametrize("farm", [(), farms.CASD], ids=["justbuild", "casd"], indirect=True)
+
+
 @pytest.fixture
-def farm() -> Iterator[farms.Farm]:
-    with farms.serve() as farm:
+def farm(request: pytest.FixtureRequest) -> Iterator[farms.Farm]:
+    with farms.serve(*getattr(request, "param", ())) as farm:
         yield farm
 
 
@@ -129,6 +132,7 @@ def test_full_store_of_the_executor_refuses_the_work(new_cache: Callable[[], str
         require_failure(done, place, "Error while uploading artifact")
 
 
+@BOTH
 @pytest.mark.weekly
 def test_kill_in_the_middle_of_an_upload_ends_the_build_and_the_next_run_goes_on(
     farm: farms.Farm, new_cache: Callable[[], str], place: Place
