@@ -17,6 +17,7 @@ from toolkit.record import attestation, find
 from toolkit.wheel.plan import BuildOptions, plan
 
 ENGINE = "needs a container engine; tests/integration runs it"
+APPTAINER = "needs apptainer; tests/integration runs it"
 NOT_RUN = {
     "toolkit build-image": ENGINE,
     "toolkit up cifar10 --engine docker": ENGINE,
@@ -24,6 +25,9 @@ NOT_RUN = {
     "toolkit build-wheel --cuda 12.6.1 --cudnn 9.5.0 --base-image": "this folder's lock is of the default base image",
     "toolkit key new": "tests/unit/test_signing.py makes keys",
     "toolkit push": "it needs a registry; tests/integration runs it",
+    "toolkit smoke --archive": APPTAINER,
+    "toolkit train cifar100 --archive": APPTAINER,
+    "toolkit up digits --archive": APPTAINER,
     "toolkit matrix --prove": "it needs a container engine",
     "toolkit matrix --refresh": "it asks the package index; tests/unit/refresh runs it",
     "toolkit launch local cifar100 --shards 4 --workers 4 --gpu": "it needs GPUs",
