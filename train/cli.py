@@ -134,6 +134,7 @@ def _collect(  # noqa: PLR0917
     clip_norm: Annotated[float, _training("Highest norm of the gradient of all weights; 0 means any.")] = 0.0,
     accumulate: Annotated[int, _training("Parts of a batch that are run one after the other, to save memory.")] = 1,
     shards: Annotated[int, _training("Parts of a batch that workers share; their number does not change the run.")] = 1,
+    sync_norm: Annotated[bool, _training("Norms take mean and variance of all shards: of the whole batch.")] = False,
     ema: Annotated[
         float, _training("Evaluate running averages of the weights, which keep this share at each step, such as 0.999.")
     ] = 0.0,

@@ -100,6 +100,7 @@ class TrainConfig:
     clip_norm: float = 0.0
     accumulate: int = 1
     shards: int = 1
+    sync_norm: bool = False
     ema: float = 0.0
     best: bool = False
     patience: int = 0
@@ -142,6 +143,7 @@ class TrainConfig:
         self._check_numbers()
         self._check_model()
         self._check_combinations()
+        self._check_shards()
 
     def _refuse_own(self) -> None:
         for name in ("image_size", "image_column", "label_column", "split", "skip_broken", "crop"):
@@ -233,13 +235,6 @@ class TrainConfig:
                     why=f"the batch size is {self.batch_size or 'auto'}",
                     remedy=f"give a --batch-size that {parts} divides",
                 )
-        if self.shards > 1 and (self.accumulate > 1 or self.loop == "fit" or self.jit):
-            other = "--accumulate" if self.accumulate > 1 else "--loop fit" if self.loop == "fit" else "--jit"
-            raise UsageError(
-                f"--shards and {other} do not work together",
-                why="one worker runs its shards one after the other, by calls of the same graph",
-                remedy="leave one out",
-            )
         if (self.best or self.patience) and not self.validation:
             raise UsageError(
                 f"--{'best' if self.best else 'patience'} chooses an epoch, and needs images held out for that",
@@ -262,6 +257,21 @@ class TrainConfig:
                 remedy="use --memory shared or recompute",
             )
 
+    def _check_shards(self) -> None:
+        if self.shards > 1 and (self.accumulate > 1 or self.loop == "fit" or self.jit):
+            other = "--accumulate" if self.accumulate > 1 else "--loop fit" if self.loop == "fit" else "--jit"
+            raise UsageError(
+                f"--shards and {other} do not work together",
+                why="one worker runs its shards one after the other, by calls of the same graph",
+                remedy="leave one out",
+            )
+        if self.sync_norm and self.shards == 1:
+            raise UsageError(
+                "--sync-norm lets norms take mean and variance of all shards, and there is one",
+                why="the norms of one shard have those of the whole batch anyway",
+                remedy="give --shards, or leave --sync-norm out",
+            )
+
     def explain_stock(self) -> str:
         """Return which option needs stock kernels; an empty text if native ones can run this configuration."""
         reasons = {
@@ -269,6 +279,7 @@ class TrainConfig:
             f"--memory {self.memory}: they have one way to keep maps": self.memory != "shared",
             "--recompute-blocks: they have one way to keep maps": bool(self.recompute_blocks),
             "--jit": self.jit,
+            "--sync-norm": self.sync_norm,
             f"model {self.model}, which has no bottleneck": not self.bottleneck,
         }
         return next((reason for reason, holds in reasons.items() if holds), "")

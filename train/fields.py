@@ -51,6 +51,7 @@ LATER: Final = {
     "clip_norm": 0.0,
     "accumulate": 1,
     "shards": 1,
+    "sync_norm": False,
     "ema": 0.0,
     "best": False,
     "patience": 0,

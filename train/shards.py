@@ -6,7 +6,8 @@ sum that the workers build up together (all-reduce) would depend on their number
 """
 
 import itertools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, nullcontext
 from dataclasses import replace
 from typing import Any
 
@@ -18,15 +19,16 @@ from train.batches import Batches
 from train.checkpoint import Values
 from train.config import TrainConfig
 from train.data import Dataset
-from train.errors import CheckError, TrainError, UsageError
+from train.errors import CheckError, PreflightError, TrainError, UsageError
 from train.model import formulation
 from train.model.formulation import Formulation
+from train.model.lockstep import Lockstep
 from train.optimizer import Rule
 from train.process import StopSignal
 from train.reader import SLOTS
 from train.state import State, digest
 from train.step import Outcome, make_differentiate, make_update, start
-from train.workers import Crew
+from train.workers import FREE, Crew
 
 STEP, COMPARE, END = 0, 1, 1000
 """What the chief's rows are for: a step, a comparison of weights, or the end, to which its exit code is added."""
@@ -52,12 +54,20 @@ class ShardedStep:
         self.weights = [variable.value for variable in state.model.trainable_variables]
         # A frozen layer has its weights among these variables too, but it is not trained.
         self.averages = [
-            each.value for layer in state.model.layers if layer.trainable for each in layer.non_trainable_variables
+            each.value
+            for layer in state.model.layers
+            if layer.trainable and not form.lockstep  # then all shards have the same, which one of them moves
+            for each in layer.non_trainable_variables
         ]
         self.differentiate = make_differentiate(state, config, mean, std, form=form, class_weights=class_weights)
         self.update = make_update(state, rule, config, form)
         wrap: Callable[..., Any] = (lambda run: run) if config.loop == "eager" else tf.function(autograph=False)
-        self._run_shard, self._apply = wrap(self._run_shard), wrap(self._apply)  # type: ignore[method-assign]
+        self.lockstep = form.lockstep
+        self._apply = wrap(self._apply)  # type: ignore[method-assign]
+        if self.lockstep:
+            self._run_together = wrap(self._run_together)  # type: ignore[method-assign]
+        else:
+            self._run_shard = wrap(self._run_shard)  # type: ignore[method-assign]
 
     def choose_batches(self, dataset: Dataset) -> Batches:
         """Return the batches with the examples of this worker's shards. Raises a UsageError."""
@@ -68,6 +78,9 @@ class ShardedStep:
         return replace(batches, rows=slice(each * self.own.start, each * self.own.stop))
 
     def __call__(self, images: Any, labels: Any, rate: Any) -> Outcome:
+        if self.crew and self.lockstep:
+            _, asked = self.crew.exchange(self.make_empty(), STEP)
+            self.crew.hear(asked)
         rows = self.compute(images, labels)
         if self.crew:
             rows, asked = self.crew.exchange(rows, STEP)
@@ -75,7 +88,10 @@ class ShardedStep:
         return self.apply(rows, rate)
 
     def compute(self, images: Any, labels: Any) -> tf.Tensor:
-        """Return one row for each of this worker's shards. Changes no variable."""
+        """Return one row for each of this worker's shards. Changes no variable but running averages in lockstep."""
+        if self.lockstep:
+            with _keeping_graphs(), self.crew.explaining() if self.crew else nullcontext():
+                return self._run_together(tf.constant(images), tf.constant(labels))
         size, first = len(images) // len(self.own), self.own.start
         return tf.stack(
             [
@@ -94,8 +110,21 @@ class ShardedStep:
         return outcome
 
     def make_empty(self) -> tf.Tensor:
+        """Return rows that carry nothing but the number of an exchange."""
+        if self.lockstep:
+            return tf.zeros([len(self.own), 0])
         values = sum(int(each.shape.num_elements()) for each in [*self.weights, *self.averages]) + 2
         return tf.zeros([len(self.own), values], self.weights[0].dtype)
+
+    def _run_together(self, images: tf.Tensor, labels: tf.Tensor) -> tf.Tensor:
+        assert self.lockstep  # noqa: S101 - for the type checker
+        size, first = images.shape[0] // len(self.own), self.own.start
+
+        def run(place: int) -> tf.Tensor:
+            part = slice(size * place, size * (place + 1))
+            return self._run_shard(images[part], labels[part], tf.constant(first + place, tf.int64))
+
+        return tf.stack(self.lockstep.run(run))
 
     def _run_shard(self, images: tf.Tensor, labels: tf.Tensor, shard: tf.Tensor) -> tf.Tensor:
         before = [average.read_value() for average in self.averages]
@@ -134,12 +163,38 @@ class ShardedStep:
             self.crew.exchange(self.make_empty(), END + code)
 
 
+@contextmanager
+def _keeping_graphs() -> Iterator[None]:
+    """Run graphs as they are made. TensorFlow rewrites equal shards of a graph in ways that depend on their number."""
+    tf.config.optimizer.set_experimental_options({"disable_meta_optimizer": True})
+    try:
+        yield
+    finally:
+        tf.config.optimizer.set_experimental_options({"disable_meta_optimizer": False})
+
+
 def prepare(config: TrainConfig, dataset: Dataset, crew: Crew | None) -> ShardedStep:
     """Make the network before its first step, and the step with the shards of this worker."""
-    form = formulation.choose(config.kernels)
+    form = choose_form(config, crew)
     state, rule = start(config, form)
     weights = dataset.balance(config.classes) if config.class_weights == "balanced" else ()
     return ShardedStep(state, rule, config, dataset.mean, dataset.std, form=form, class_weights=weights, crew=crew)
+
+
+def choose_form(config: TrainConfig, crew: Crew | None) -> Formulation:
+    """Choose the operations of a sharded step: with ``--sync-norm`` shards in lockstep. Raises a PreflightError."""
+    form = formulation.choose(config.kernels)
+    if not config.sync_norm:
+        return form
+    if form.channels_first:
+        raise PreflightError(
+            "--sync-norm does not work on GPUs",
+            why="it has been made for processors, and has never been run on a GPU",
+            remedy="hide the GPUs by CUDA_VISIBLE_DEVICES=-1, or leave --sync-norm out",
+        )
+    own = len(crew.cluster.share(config.shards)) if crew else config.shards
+    gather = (lambda value, number: crew.gather(value, FREE + number)) if crew else None
+    return replace(form, lockstep=Lockstep(own, config.shards, gather))
 
 
 def digest_values(values: Values) -> str:
@@ -155,7 +210,8 @@ def follow(step: ShardedStep, dataset: Dataset, done: int, stop: StopSignal) -> 
     crew = step.crew
     assert crew is not None  # noqa: S101 - for the type checker: only a worker follows
     for batch in itertools.chain(step.choose_batches(dataset).iterate(done), itertools.repeat(None)):
-        own = step.compute(*batch[:2]) if batch else step.make_empty()
+        # In lockstep, a worker computes nothing without the others, so the order comes first.
+        own = step.compute(*batch[:2]) if batch and not step.lockstep else step.make_empty()
         rows, (order, *_) = crew.exchange(own, stop.number)
         while order == COMPARE:
             crew.compare(digest_values(step.state.read()), done)
@@ -163,6 +219,8 @@ def follow(step: ShardedStep, dataset: Dataset, done: int, stop: StopSignal) -> 
         if order >= END:
             return _end(order - END, done)
         assert batch is not None  # noqa: S101 - the chief has as many steps
+        if step.lockstep:
+            rows, _ = crew.exchange(step.compute(*batch[:2]), stop.number)
         step.apply(rows, batch[2])
         done += 1
         stop.begin_saving()

@@ -118,7 +118,9 @@ def make_differentiate(
 
     def differentiate(images: tf.Tensor, labels: tf.Tensor, number: tf.Tensor) -> Gradients:
         if seed is not None:
-            seed.assign(tf.stack([tf.constant(config.seed, tf.int64), number]))
+            seed.assign(numbers := tf.stack([tf.constant(config.seed, tf.int64), number]))
+            if form.lockstep:
+                form.lockstep.local.seed = numbers
         scale = state.loss_scale.read_value()
         halves = cast_together([kernel.value for kernel in kernels]) if kernels else []
         with _replace(kernels, halves), tf.GradientTape() as tape:

@@ -49,8 +49,8 @@ LINGER: Final = 30.0
 _DIRECT: Final = "no_grpc_proxy"
 """gRPC's environment variable with the hosts that it reaches without a proxy."""
 
-GROUP, ROWS, HELLO, DIGEST, LENGTH, CONTENT = range(1, 7)
-"""Keys of the group of all workers, and of each kind of exchange."""
+GROUP, ROWS, ORDER, HELLO, DIGEST, LENGTH, CONTENT, FREE = range(1, 9)
+"""Keys of the group of all workers, and of each kind of exchange; those from the last on are free."""
 
 KINDS: Final = ("data", "configuration", "code", "environment")
 """What all workers must have in common, as digests that they exchange before the first step."""
@@ -153,12 +153,12 @@ class Crew:
             thread.join()
 
     def exchange(self, rows: "tf.Tensor", number: int) -> tuple["tf.Tensor", list[int]]:
-        """Return the rows of all workers in order, and the number that each has added."""
+        """Return the rows of all workers in order, and the number that each has added; rows may be of no values."""
         import tensorflow as tf
 
         # The number travels with the rows, as one more value of each.
         column = tf.fill([rows.shape[0], 1], tf.cast(number, rows.dtype))
-        found = self._gather(tf.concat([rows, column], 1), ROWS)
+        found = self._gather(tf.concat([rows, column], 1), ROWS if rows.shape[1] else ORDER)
         numbers = found[:: int(rows.shape[0]), -1].numpy()
         return found[:, :-1], [int(each) for each in numbers]
 
@@ -192,7 +192,7 @@ class Crew:
         count = len(self.cluster.addresses)
 
         def send(part: bytes, words: int, key: int) -> bytes:
-            with self._explaining(), tf.device("CPU:0"):
+            with self.explaining(), tf.device("CPU:0"):
                 if not self.cluster.is_chief:
                     found = collective_ops.broadcast_recv_v2([words], tf.int32, count, GROUP, key).numpy()
                     return bytes(found.tobytes())
@@ -206,12 +206,17 @@ class Crew:
             found = json.loads(arrays["about"].tobytes())
             return {name: arrays[str(index)] for index, name in enumerate(found["names"])}, found["facts"]
 
-    def _gather(self, value: "tf.Tensor", key: int) -> "tf.Tensor":
+    def gather(self, value: "tf.Tensor", key: int) -> "tf.Tensor":
+        """Return the values of all workers in order, also in a graph. At any time, each key has one exchange."""
         import tensorflow as tf
         from tensorflow.python.ops import collective_ops
 
-        with self._explaining(), tf.device("CPU:0"):
-            found = collective_ops.all_gather_v2(tf.identity(value), len(self.cluster.addresses), GROUP, key)
+        with tf.device("CPU:0"):
+            return collective_ops.all_gather_v2(tf.identity(value), len(self.cluster.addresses), GROUP, key)
+
+    def _gather(self, value: "tf.Tensor", key: int) -> "tf.Tensor":
+        with self.explaining():
+            found = self.gather(value, key)
             found.numpy()  # waits for the result, and raises its error here
             return found
 
@@ -287,7 +292,7 @@ class Crew:
                 return
 
     @contextmanager
-    def _explaining(self) -> Iterator[None]:
+    def explaining(self) -> Iterator[None]:
         """Turn a failed collective into a WorkerError that names who was lost."""
         import tensorflow as tf
 

@@ -12,6 +12,7 @@ from typing import Final, Literal
 import tensorflow as tf
 
 from train.config import Kernels
+from train.model.lockstep import Lockstep
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -41,7 +42,13 @@ class Formulation:
     # largest number of values for which a norm's statistics are one sum; for more, columns are summed first, which
     # needs channels last, see ``train.model.normalization``; None: always one sum
     longest_sum: int | None
+    lockstep: Lockstep | None = None  # norms take the statistics of all shards, which run side by side
     native: bool = False  # kernels of ``train.native``: channels first, float32 or bfloat16, blocks with bottleneck
+
+    @property
+    def shards(self) -> int:
+        """The number of shards that a norm takes its statistics of."""
+        return self.lockstep.shards if self.lockstep else 1
 
     @property
     def axis(self) -> int:

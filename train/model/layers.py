@@ -107,6 +107,8 @@ class DenseBlock(_Layer):
         dropout = make_dropout(self.rate, self.dropout_seed, self.form).at(self.place)
         dropout = dropout.derive([(i, j) for i in range(self.count) for j in range(1 + self.bottleneck)])
         block = dense_block(x, layers, self.mode, self.form, dropout=dropout, compiled=self.compiled)
+        if self.form.lockstep and not self.form.lockstep.leads:
+            return block.maps  # all shards have the same statistics
         averages = [variable.value for statistics in (self.features, *self.inner) for variable in statistics]
         pieces = [list(part) for part in zip(*block.features, strict=True)]
         values = [*pieces, *([value] for statistics in block.inner for value in statistics)]

@@ -7,9 +7,12 @@ to the bit. Keras' mean and variance are not, with two inter-op threads. The ope
 On a CPU the fused operation adds all values of a channel one after the other. For 65,536 values, mean and variance lose
 up to seven bits. Such an error moves some values across 0. A ReLU of such a value changes the gradient far more than
 rounding does. For long sums, the operation therefore computes the statistics of each column of the maps, and these are
-combined (Chan, Golub and LeVeque, "Algorithms for computing the sample variance", 1983).
+combined (Chan, Golub and LeVeque, "Algorithms for computing the sample variance", 1983). The statistics of shards that
+run in lockstep are combined in the same way. They all have the same number of values.
 """
 
+from functools import reduce
+from operator import add
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -58,9 +61,11 @@ def normalize(
     x: tf.Tensor, gamma: tf.Tensor, beta: tf.Tensor, form: Formulation
 ) -> tuple[tf.Tensor, Statistics, Saved]:
     """Normalise maps by the batch's own statistics, then scale by gamma and shift by beta, (channels,) each."""
+    if form.lockstep:
+        return _normalize_by_parts(x, gamma, beta, form)
     if x.dtype != tf.float64:
         if _has_long_sums(x, form):
-            return _normalize_by_columns(x, gamma, beta, form)
+            return _normalize_by_parts(x, gamma, beta, form)
         y, mean, variance, *spaces = _normalize_fused(x, gamma, beta, form)
         return y, Statistics(mean, variance), Saved(tuple(spaces))
     mean = tf.reduce_mean(x, form.reduced)
@@ -73,6 +78,10 @@ def normalize(
 def normalize_gradient(
     dy: tf.Tensor, x: tf.Tensor, gamma: tf.Tensor, statistics: Statistics, saved: Saved, *, form: Formulation
 ) -> Gradients:
+    if form.lockstep:
+        known, ones = with_biased_variance(x, statistics, form), tf.ones_like(gamma)
+        normal = apply_statistics(x, ones, 0 * ones, known, form)
+        return _differentiate_together(dy, normal, gamma * rsqrt(x, statistics, form), form)
     if saved.spaces:
         first, second, *third = saved.spaces
         options = {"reserve_space_3": third[0]} if third else {}
@@ -140,6 +149,8 @@ def scale_by_deviation(dy: tf.Tensor, statistics: Statistics, form: Formulation)
 
 def standardize_gradient(dy: tf.Tensor, normal: tf.Tensor, scale: tf.Tensor, form: Formulation) -> tf.Tensor:
     """Return the gradient of `standardize` for x, given its result and the `rsqrt` of its variance as scale."""
+    if form.lockstep:
+        return _differentiate_together(dy, normal, scale, form).x
     if normal.dtype == tf.float64:
         return _differentiate_by_moments(dy, normal, scale, form).x
     return _differentiate_known(dy, normal, scale, form, training=True).x
@@ -231,22 +242,38 @@ def _normalize_fused(x: tf.Tensor, gamma: tf.Tensor, beta: tf.Tensor, form: Form
     )
 
 
-def _normalize_by_columns(
+def _normalize_by_parts(
     x: tf.Tensor, gamma: tf.Tensor, beta: tf.Tensor, form: Formulation
 ) -> tuple[tf.Tensor, Statistics, Saved]:
     @tf.custom_gradient  # type: ignore[untyped-decorator]
     def run(x: tf.Tensor, gamma: tf.Tensor, beta: tf.Tensor) -> Any:
-        mean, variance = _combine_columns(x, form)
+        mean, variance = _combine(x, form)
         y = apply_statistics(x, gamma, beta, Statistics(mean, variance), form)
 
         def differentiate(dy: tf.Tensor, *_: tf.Tensor) -> Gradients:
             # The loss does not use the returned statistics, so their upstream gradients are ignored.
-            return normalize_gradient(dy, x, gamma, Statistics(mean, variance), Saved((mean, variance)), form=form)
+            known = Statistics(mean, variance * _unbias(x, form))
+            return normalize_gradient(dy, x, gamma, known, Saved((mean, variance)), form=form)
 
         return (y, mean, variance), differentiate
 
     y, mean, variance = run(x, tf.convert_to_tensor(gamma), tf.convert_to_tensor(beta))
     return y, Statistics(mean, variance * _unbias(x, form)), Saved((mean, variance))
+
+
+def _combine(x: tf.Tensor, form: Formulation) -> Statistics:
+    """Return each channel's mean and biased variance, of all shards if they are in lockstep."""
+    if x.dtype == tf.float64:
+        mean = tf.reduce_mean(x, form.reduced)
+        own = Statistics(mean, tf.reduce_mean(tf.square(x - form.spread(mean)), form.reduced))
+    else:
+        own = _combine_columns(x, form)
+    if not form.lockstep:
+        return own
+    means, variances = zip(*map(tf.unstack, form.lockstep.exchange(tf.stack(own))), strict=True)
+    mean = reduce(add, means) / len(means)
+    parts = [variance + tf.square(each - mean) for each, variance in zip(means, variances, strict=True)]
+    return Statistics(mean, reduce(add, parts) / len(parts))
 
 
 def _combine_columns(x: tf.Tensor, form: Formulation) -> Statistics:
@@ -256,7 +283,7 @@ def _combine_columns(x: tf.Tensor, form: Formulation) -> Statistics:
     ones = np.ones(width * channels, np.float32)
     _, mean, variance, *_ = _normalize_fused(columns, tf.constant(ones), tf.constant(0 * ones), form)
     means = tf.reshape(mean, [width, channels])
-    variances = tf.reshape(variance / _unbias(columns, form), [width, channels])
+    variances = tf.reshape(variance / _unbias(columns, form, shards=1), [width, channels])
     mean = tf.reduce_mean(means, 0)
     return Statistics(mean, tf.reduce_mean(variances + tf.square(means - mean), 0))
 
@@ -268,8 +295,8 @@ def _count(x: tf.Tensor, form: Formulation) -> float | tf.Tensor:
     return tf.cast(tf.reduce_prod(tf.gather(tf.shape(x), form.reduced)), statistics_dtype(x.dtype))
 
 
-def _unbias(x: tf.Tensor, form: Formulation) -> float | tf.Tensor:
-    count = _count(x, form)
+def _unbias(x: tf.Tensor, form: Formulation, *, shards: int | None = None) -> float | tf.Tensor:
+    count = _count(x, form) * (shards or form.shards)
     return count / (max(count - 1, 1.0) if isinstance(count, float) else tf.maximum(count - 1, 1))
 
 
@@ -296,3 +323,11 @@ def _differentiate_by_moments(dy: tf.Tensor, normal: tf.Tensor, gamma: tf.Tensor
     d_gamma, d_beta = tf.reduce_sum(dy * normal, form.reduced), tf.reduce_sum(dy, form.reduced)
     dx = form.spread(gamma) * (dy - form.spread(d_beta / count) - normal * form.spread(d_gamma / count))
     return Gradients(dx, d_gamma, d_beta)
+
+
+def _differentiate_together(dy: tf.Tensor, normal: tf.Tensor, scale: tf.Tensor, form: Formulation) -> Gradients:
+    """Do as `_differentiate_by_moments` with the sums of all shards. Scale and shift get the gradients of this one."""
+    assert form.lockstep  # noqa: S101 - for the type checker
+    own, count = scale_shift_gradient(dy, normal, scale, form), _count(normal, form) * form.shards
+    d_gamma, d_beta = tf.unstack(form.lockstep.add(tf.stack(own[1:])) / count)
+    return own._replace(x=own.x - scale_shift(normal, scale * d_gamma, scale * d_beta, form))

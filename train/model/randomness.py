@@ -174,6 +174,8 @@ def make_dropout(rate: float, seed: tf.Variable | None, form: Formulation) -> Dr
     """Return the dropout of a step. The variable `seed` is int64, because XLA for GPUs has no int32 variables."""
     if not rate:
         return NONE
+    if form.lockstep:
+        seed = form.lockstep.local.seed  # while other shards run, the variable holds theirs
     if form.compile_updates:
         return Dropout(rate, tf.convert_to_tensor(seed), streams={})
     return Dropout(rate, tf.cast(seed, tf.int32), native=form.native)
