@@ -1,12 +1,14 @@
 """Measure what workers cost: two workers of one thread against one of two threads, on made-up images of CIFAR's size.
 
-    python -m benchmarks.training.workers [--model bc-100-12] [--batches 32 64] [--steps 10]
+    python -m benchmarks.training.workers [--model bc-100-12] [--batches 32 64] [--steps 10] [--ways native stock sync]
 
-Prints a line of JSON for each batch size and kind of team: images a second, the median seconds of a step, and those of
-an exchange alone, which is repeated while no worker computes. In a step, an exchange also waits for the slowest worker.
+A way is native or stock kernels, or stock ones with ``--sync-norm``. Prints a line of JSON for each batch size, way and
+team: images a second, the median seconds of a step, and those of what workers exchange in a step, which is repeated
+while no worker computes. In a step, an exchange also waits for the slowest worker.
 """
 
 import argparse
+import itertools
 import json
 import os
 import statistics
@@ -15,7 +17,7 @@ import sys
 import time
 from contextlib import nullcontext
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any, Literal, get_args
 
 import numpy as np
 
@@ -23,21 +25,46 @@ from train import runtime
 from train.cluster import describe, read_cluster
 from train.options import resolve
 from train.process import StopSignal
-from train.workers import KINDS, Crew, configure
+from train.workers import FREE, KINDS, Crew, configure
 
+if TYPE_CHECKING:
+    from train.config import Kernels
+
+Way = Literal["native", "stock", "sync"]
 FIRST_PORT, WARM_UP, EXCHANGES = 23470, 2, 20
+TEAMS = ((1, 2), (2, 1), (1, 1)) * 2
+"""Workers, and threads of each."""
 
 
-def measure(model: str, batch: int, steps: int, threads: int) -> dict[str, Any]:
+def measure(model: str, batch: int, steps: int, threads: int, way: Way) -> dict[str, Any]:
     cluster = read_cluster()
-    runtime.prepare(threads, kernels="native", connect=partial(configure, cluster) if cluster else None)
-    from train import step
-    from train.model import formulation
-    from train.shards import STEP, ShardedStep
+    kernels: Kernels = "native" if way == "native" else "stock"
+    runtime.prepare(threads, kernels=kernels, connect=partial(configure, cluster) if cluster else None)
+    import tensorflow as tf
 
-    config = resolve("cifar10", model=model, batch_size=batch, shards=2, kernels="native")
-    form, unit = formulation.choose("native"), np.ones(3)
+    from train import step
+    from train.shards import STEP, ShardedStep, choose_form
+
+    config = resolve("cifar10", model=model, batch_size=batch, shards=2, kernels=kernels, sync_norm=way == "sync")
     crew = Crew(cluster, StopSignal()) if cluster else None
+    form, unit = choose_form(config, crew), np.ones(3)
+    shapes: list[Any] = []
+
+    def gather(value: Any, number: int) -> Any:
+        shapes.append(value.shape)
+        return crew.gather(value, FREE + number)  # type: ignore[union-attr]  # there is one
+
+    if crew and form.lockstep:
+        form.lockstep.gather = gather
+
+    @tf.function(autograph=False)  # type: ignore[untyped-decorator]
+    def gather_all() -> Any:
+        found = tf.zeros([])
+        for number, shape in enumerate(shapes):
+            with tf.control_dependencies([found]):
+                found = crew.gather(tf.zeros(shape), FREE + number)  # type: ignore[union-attr]
+        return found
+
     times: list[float] = []
     exchanges: list[float] = [0.0]
     with crew.meeting(["0" * 64] * len(KINDS)) if crew else nullcontext():
@@ -49,24 +76,29 @@ def measure(model: str, batch: int, steps: int, threads: int) -> dict[str, Any]:
             began = time.perf_counter()
             sharded(images, labels, np.float32(0)).read()
             times.append(time.perf_counter() - began)
+        rows = tf.zeros([len(sharded.own), sum(map(tf.size, [*sharded.weights, *sharded.averages])) + 2])
         for _ in range(EXCHANGES if crew else 0):
             began = time.perf_counter()
-            crew.exchange(sharded.make_empty(), STEP)  # type: ignore[union-attr]  # there is one
+            if form.lockstep:
+                crew.exchange(sharded.make_empty(), STEP)  # type: ignore[union-attr]
+                gather_all()
+            crew.exchange(rows, STEP)  # type: ignore[union-attr]
             exchanges.append(time.perf_counter() - began)
-    return {"step": statistics.median(times[WARM_UP:]), "exchange": statistics.median(exchanges)}
+    found = {"step": statistics.median(times[WARM_UP:]), "exchange": statistics.median(exchanges)}
+    return found | {"first_step": times[0], "gathers": len(shapes)}
 
 
-def run_team(options: argparse.Namespace, batch: int, count: int) -> dict[str, Any]:
+def run_team(options: argparse.Namespace, batch: int, way: Way, count: int, threads: int) -> dict[str, Any]:
     addresses = [f"127.0.0.1:{FIRST_PORT + index}" for index in range(count)]
     children = []
     for index in range(count):
         words = [sys.executable, "-m", "benchmarks.training.workers", "--model", options.model]
-        words += ["--batches", str(batch), "--steps", str(options.steps), "--threads", str(2 // count)]
+        words += ["--batches", str(batch), "--ways", way, "--steps", str(options.steps), "--threads", str(threads)]
         variables = os.environ | describe(addresses, index)
         children.append(subprocess.Popen(words, env=variables, stdout=subprocess.PIPE, text=True))
     found: dict[str, Any]
     found, *_ = [json.loads(child.communicate()[0]) for child in children]
-    about = {"model": options.model, "batch": batch, "workers": count, "threads": 2 // count}
+    about = {"model": options.model, "batch": batch, "way": way, "workers": count, "threads": threads}
     share = found["exchange"] / found["step"]
     return {**about, "images_per_second": batch / found["step"], **found, "communication": share}
 
@@ -75,15 +107,15 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--model", default="bc-100-12")
     parser.add_argument("--batches", type=int, nargs="+", default=[32, 64])
+    parser.add_argument("--ways", nargs="+", default=get_args(Way), choices=get_args(Way))
     parser.add_argument("--steps", type=int, default=10)
     parser.add_argument("--threads", type=int, default=0, help="be one worker with so many threads")
     options = parser.parse_args()
     if options.threads:
-        print(json.dumps(measure(options.model, options.batches[0], options.steps, options.threads)))
+        print(json.dumps(measure(options.model, options.batches[0], options.steps, options.threads, options.ways[0])))
         return
-    for batch in options.batches:
-        for count in (1, 2, 1, 2):
-            print(json.dumps(run_team(options, batch, count)), flush=True)
+    for batch, way, team in itertools.product(options.batches, options.ways, TEAMS):
+        print(json.dumps(run_team(options, batch, way, *team)), flush=True)
 
 
 if __name__ == "__main__":
