@@ -8,24 +8,16 @@ import shutil
 import sys
 import tempfile
 import time
-from functools import partial
+from collections.abc import Iterator
 from pathlib import Path
 
-from tests.integration.test_registry import Machines, connect
-from tests.unit.record.maker import change_json
-from toolkit import digest, manifest
-from toolkit.wheel import folder
+from tests.integration.test_registry import Machines, connect, replace_wheel
 
 
-def replace(wheel: Path, made: Path) -> None:
-    """Put another wheel into a folder, and its digest into the records that a download reads."""
-    place = folder.find_wheel(made)
-    shutil.copyfile(wheel, place)
-    facts = {"file": place.name, "bytes": place.stat().st_size}
-    value = digest.read_file(place)
-    change_json(made / manifest.FILE, lambda record: record.update(digest=value))
-    change_json(made / manifest.FILE, lambda record: record["facts"]["inspection"].update(facts))
-    folder.write_sums(made)
+def read(wheel: Path) -> Iterator[bytes]:
+    with wheel.open("rb") as stream:
+        while piece := stream.read(1 << 20):
+            yield piece
 
 
 def time_command(machines: Machines, machine: str, *words: str) -> float:
@@ -36,7 +28,10 @@ def time_command(machines: Machines, machine: str, *words: str) -> float:
 
 
 def measure(wheel: Path) -> None:
-    with tempfile.TemporaryDirectory() as root, connect(Path(root), partial(replace, wheel)) as machines:
+    with (
+        tempfile.TemporaryDirectory() as root,
+        connect(Path(root), lambda made: replace_wheel(made, read(wheel))) as machines,
+    ):
         pushed = time_command(machines, "first", "push", f"dist/{machines.plan.name}", machines.where)
         print(f"{wheel.stat().st_size / 1e6:.0f} MB pushed in {pushed:.1f} s")
         for _ in range(3):

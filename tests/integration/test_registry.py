@@ -4,7 +4,7 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,11 +13,12 @@ import pytest
 
 from tests.integration import canary
 from tests.integration.docker import distribution, stages
+from tests.unit.record.maker import change_json
 from tests.unit.wheel.test_publication import finish_build, publish
-from toolkit import digest, signing
+from toolkit import digest, manifest, signing
 from toolkit.record import attestation, find
 from toolkit.settings import resolve
-from toolkit.wheel import request
+from toolkit.wheel import folder, request
 from toolkit.wheel.plan import WheelPlan
 
 pytestmark = [pytest.mark.engine, pytest.mark.slow]
@@ -34,12 +35,21 @@ class Machines:
     plan: WheelPlan
 
     def __call__(self, machine: str, *words: str, **variables: str) -> subprocess.CompletedProcess[str]:
-        folder = self.root / machine
+        process = self.start(machine, *words, **variables)
+        output, errors = process.communicate()
+        return subprocess.CompletedProcess(process.args, process.returncode, output, errors)
+
+    def start(self, machine: str, *words: str, **variables: str) -> "subprocess.Popen[str]":
+        home = self.root / machine
         given = {name: value for name, value in os.environ.items() if not name.startswith("TOOLKIT_")}
-        given |= {"PYTHONPATH": str(stages.ROOT), "DOCKER_CONFIG": str(folder / "docker"), "NO_COLOR": "1"}
+        given |= {"PYTHONPATH": str(stages.ROOT), "DOCKER_CONFIG": str(home / "docker"), "NO_COLOR": "1"}
         given |= {"TOOLKIT_CA_BUNDLE": str(self.registry.authority), **variables}
         argv = [sys.executable, "-m", "toolkit", *words]
-        return subprocess.run(argv, cwd=folder, env=given, capture_output=True, text=True, check=False)
+        return subprocess.Popen(argv, cwd=home, env=given, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+
+    def find_part(self, value: str) -> Path:
+        """Return where the second machine keeps what has come of a wheel."""
+        return self.root / "second" / ".toolkit" / f"wheel-{self.plan.name}" / f"{digest.shorten(value)}.part"
 
     @property
     def where(self) -> str:
@@ -67,6 +77,18 @@ def connect(root: Path, change: Callable[[Path], object] = str) -> Iterator[Mach
             (root / name).mkdir()
             registry.log_in(root / name / "docker", "" if name == "second" else "wrong")
         yield found
+
+
+def replace_wheel(made: Path, content: Iterable[bytes]) -> None:
+    """Put other bytes in the place of a wheel, and their digest into the records that a download reads."""
+    place = folder.find_wheel(made)
+    with place.open("wb") as stream:
+        stream.writelines(content)
+    value = digest.read_file(place)
+    change_json(made / manifest.FILE, lambda record: record.update(digest=value))
+    size = {"bytes": place.stat().st_size}
+    change_json(made / manifest.FILE, lambda record: record["facts"]["inspection"].update(size))
+    folder.write_sums(made)
 
 
 @pytest.fixture(scope="module")
@@ -107,7 +129,7 @@ def test_a_download_goes_on_in_the_next_command(machines: Machines) -> None:
     assert machines("first", "push", str(dist), machines.where).returncode == 0
     wheel = next(dist.glob("*.whl"))
     value = digest.read_file(wheel)
-    part = machines.root / "second" / ".toolkit" / f"wheel-{machines.plan.name}" / f"{digest.shorten(value)}.part"
+    part = machines.find_part(value)
     part.parent.mkdir(parents=True, exist_ok=True)
     part.write_bytes(wheel.read_bytes()[:1000])
     done = machines("second", *machines.take, "--out", "other")
@@ -124,3 +146,25 @@ def test_who_may_not_read_is_told_what_to_do(machines: Machines) -> None:
     assert strange.returncode == 11, strange.stderr
     assert "certificate verify failed" in strange.stderr
     assert not (machines.root / "third" / "dist").exists()
+
+
+@pytest.mark.weekly
+def test_a_killed_download_goes_on(tmp_path: Path) -> None:
+    pieces = (os.urandom(1 << 20) for _ in range(300))
+    with connect(tmp_path, lambda made: replace_wheel(made, pieces)) as machines:
+        dist = machines.root / "first" / "dist" / machines.plan.name
+        assert machines("first", "push", str(dist), machines.where).returncode == 0
+        value = digest.read_file(folder.find_wheel(dist))
+        part, process = machines.find_part(value), machines.start("second", *machines.take)
+        while not part.exists() or part.stat().st_size < 10 << 20:
+            assert process.poll() is None, process.communicate()
+        process.kill()
+        process.communicate()
+        came, place = part.stat().st_size, machines.root / "second" / "dist"
+        assert came < 300 << 20
+        assert [path for path in place.iterdir() if not path.name.startswith(".")] == []
+        done = machines("second", *machines.take)
+        assert done.returncode == 0, done.stderr
+        assert machines.registry.list_answers("GET", value)[-1] == 206
+        assert [path.name for path in place.iterdir()] == [machines.plan.name]
+        assert digest.read_file(folder.find_wheel(place / machines.plan.name)) == value
