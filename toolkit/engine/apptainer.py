@@ -114,14 +114,20 @@ def _read(stored: tarfile.TarFile, name: str) -> bytes:
 def find_version() -> str:
     """Return what the program says of its version. Raises EngineError: there is none, or users cannot run images."""
     try:
-        answer = subprocess.run(["apptainer", "--version"], capture_output=True, text=True, check=True, timeout=20)
-    except (OSError, subprocess.SubprocessError) as error:
+        answer = subprocess.run(["apptainer", "--version"], capture_output=True, text=True, check=False)
+    except OSError as error:
         other = shutil.which("singularity")
         raise EngineError(
             "there is no apptainer on this machine",
             why=f"{other} is another program, with which this was never tried" if other else str(error),
             remedy="load its module or install it, or use --engine host",
         ) from error
+    if answer.returncode:
+        raise EngineError(
+            "apptainer does not run for you",
+            why=_strip_colors(answer.stderr).strip(),
+            remedy="a user must be known to /etc/passwd or the directory of users; or use --engine host",
+        )
     if os.getuid() and not _has_namespaces() and not _has_setuid():
         raise EngineError(
             "apptainer cannot run images for you",
@@ -279,9 +285,22 @@ def describe(reference: str, job: Job) -> tuple[str, ...]:
         argv += ["--mount", quote_fields("type=bind", *fields)]
     # Apptainer lets no one choose HOME, and the home that it names does not exist in the image.
     variables = {"HOME": "/tmp", **job.environment, **name_mounts(job)}  # noqa: S108 - a tmpfs of the container
-    variables |= {} if job.device is None else {"CUDA_VISIBLE_DEVICES": str(job.device)}
+    gpus = choose_gpus(job)
+    variables |= {"CUDA_VISIBLE_DEVICES": gpus} if gpus else {}
     arguments = (part.target if isinstance(part, Mount) else part for part in job.argv)
     return (*argv, reference, "env", *(f"{name}={value}" for name, value in variables.items()), "python", *arguments)
+
+
+def choose_gpus(job: Job) -> str:
+    """Return the GPUs that a job may use, as CUDA_VISIBLE_DEVICES has them; empty for all.
+
+    A scheduler gives each of its jobs some, by this variable of the caller. Not every cluster hides the others.
+    """
+    granted = os.environ.get("CUDA_VISIBLE_DEVICES", "")
+    if job.device is None:
+        return granted if job.gpu else ""
+    names = granted.split(",")
+    return names[job.device] if granted and job.device < len(names) else str(job.device)
 
 
 def _stop(process: subprocess.Popen[str], *, grace: float) -> None:
@@ -351,7 +370,7 @@ def _describe(archive: Archive, made: Path, version: str) -> dict[str, Any]:
 
 
 def _explain(log: Path, code: int) -> ToolkitError:
-    lines = [re.sub(r"\x1b\[\d*m", "", line) for line in log.read_text(errors="replace").splitlines()]
+    lines = _strip_colors(log.read_text(errors="replace")).splitlines()
     said = "\n       ".join(line for line in lines if line.startswith("FATAL")) or "\n       ".join(lines[-5:])
     if any(processes.DISK_FULL.search(line) for line in lines):
         return PreflightError(
@@ -360,3 +379,7 @@ def _explain(log: Path, code: int) -> ToolkitError:
             remedy="free space, or set TOOLKIT_STATE to a larger disk",
         )
     return BuildError(f"apptainer build failed with exit code {code}", why=said, remedy=f"the whole log is {log}")
+
+
+def _strip_colors(text: str) -> str:
+    return re.sub(r"\x1b\[\d*m", "", text)

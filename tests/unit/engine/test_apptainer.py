@@ -135,6 +135,17 @@ def test_a_job_gets_what_is_named_and_nothing_else(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
+    ("granted", "device", "found"), [("", None, ""), ("", 1, "1"), ("4,6", None, "4,6"), ("4,6", 1, "6"), ("4", 1, "1")]
+)
+def test_a_job_gets_the_gpus_that_the_scheduler_granted(
+    granted: str, device: int | None, found: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", granted)
+    assert module.choose_gpus(Job(title="a", argv=(), gpu=True, device=device)) == found
+    assert module.choose_gpus(Job(title="a", argv=())) == ""
+
+
+@pytest.mark.parametrize(
     "job", [Job(title="a", argv=(), network=True), Job(title="a", argv=(), cluster=Cluster(addresses=("a:1",)))]
 )
 def test_a_job_that_needs_the_network_gets_it_and_no_gpu(job: Job) -> None:
@@ -273,9 +284,14 @@ def test_an_archive_must_be_given(engine: ApptainerEngine, tmp_path: Path) -> No
 def test_a_machine_without_the_program_or_namespaces_is_refused(
     tmp_path: Path, install: Install, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    install("apptainer", "exit 1")
-    with pytest.raises(EngineError, match="no apptainer"):
+    with monkeypatch.context() as changed:
+        changed.setenv("PATH", str(tmp_path))
+        with pytest.raises(EngineError, match="no apptainer"):
+            ApptainerEngine(tmp_path, "")
+    install("apptainer", "printf '\\033[31mFATAL:  \\033[0m user: unknown userid 12345' >&2; exit 255")
+    with pytest.raises(EngineError, match="does not run for you") as caught:
         ApptainerEngine(tmp_path, "")
+    assert caught.value.why == "FATAL:   user: unknown userid 12345"
     install("apptainer", PROGRAM.replace("/nowhere", str(tmp_path)))
     install("unshare", "exit 1")
     monkeypatch.setattr(os, "getuid", lambda: 1000)
