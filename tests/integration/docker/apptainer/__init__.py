@@ -9,7 +9,10 @@ from pathlib import Path
 from tests.integration.docker import stages
 
 IMAGE = "toolkit/apptainer:tests"
-NAMESPACES = ("--security-opt=seccomp=unconfined", "--security-opt=systempaths=unconfined", "--device=/dev/fuse")
+NAMESPACES = (
+    *(f"--security-opt={part}=unconfined" for part in ("apparmor", "seccomp", "systempaths")),
+    "--device=/dev/fuse",
+)
 """What Docker must allow so that Apptainer can make containers in a container; a machine of its own has it."""
 
 
