@@ -146,6 +146,7 @@ def test_kill_in_the_middle_of_an_upload_ends_the_build_and_the_next_run_goes_on
     require_wheel(place.build(*command))
 
 
+@BOTH
 @pytest.mark.weekly
 def test_slow_line_ends_well_although_one_file_takes_longer_than_a_call_may_last(
     farm: farms.Farm, new_cache: Callable[[], str], place: Place
