@@ -88,15 +88,15 @@ def add_action(place: Place, command: str, srcs: str = "[]") -> None:
         build.write('cc_library(name = "added", hdrs = ["add.h"])\n')
 
 
-@pytest.mark.parametrize("kills", [1, weekly(20)])
+@pytest.mark.parametrize(("kills", "server"), [(1, ()), weekly(20, ()), weekly(5, farms.CASD, id="casd")])
 def test_kills_at_random_moments_leave_no_wrong_wheel_and_the_next_run_goes_on(
-    new_cache: Callable[[], str], place: Place, kills: int
+    new_cache: Callable[[], str], place: Place, kills: int, server: tuple[str, ...]
 ) -> None:
     local = require_wheel(place.build("--json", "--cache", new_cache(), "--out", "local"))
     for number in range(kills):
         dice = random.Random(f"{number} of {kills}")  # noqa: S311
         call, delay, cache = dice.choice(CALLS), dice.uniform(0, 2), new_cache()
-        with farms.serve() as farm:
+        with farms.serve(*server) as farm:
             killed = farm.when(call, partial(farm.kill, delay))
             command = ("--json", "--cache", cache, "--remote-executor", farm.url)
             done = place.build(*command)
