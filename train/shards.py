@@ -2,7 +2,8 @@
 
 One worker runs all shards one after the other; more workers share them. Each shard is a call of the same graph, its
 results are one row, and rows are added from the first shard to the last. So the bits do not depend on the workers. A
-sum that the workers build up together (all-reduce) would depend on their number.
+sum that the workers build up together (all-reduce) would depend on their number. With ``--sync-norm``, the shards
+of a worker run side by side in one graph, see ``train.model.lockstep``.
 """
 
 import itertools
