@@ -9,6 +9,7 @@ from pathlib import Path
 import docker
 import pytest
 
+from tests.tiers import weekly
 from toolkit import naming, signing
 from toolkit.engine.container import IMAGE_USER
 
@@ -128,7 +129,7 @@ def test_data_out_of_reach_is_a_data_error(chain: dict[str, object], variables: 
     assert not list((folder / "runs").glob("cifar100-*"))
 
 
-@pytest.mark.parametrize("asked", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+@pytest.mark.parametrize("asked", [signal.SIGINT, weekly(signal.SIGTERM), weekly(signal.SIGHUP)])
 def test_an_interrupt_stops_the_container_and_the_run_goes_on_later(
     chain: dict[str, object], variables: dict[str, str], folder: Path, asked: signal.Signals
 ) -> None:

@@ -1,7 +1,7 @@
 """Images of the run-time sets with CUDA that are shipped, from the published wheels, checked without a GPU.
 
-An image has 5 to 7 GB and takes minutes, so each run of all tests builds that of the founding set, and the others are
-weekly. Each is removed again, with what BuildKit kept of it.
+They are built weekly, because an image has 5 to 7 GB and takes minutes. Each is removed again, with what BuildKit kept
+of it.
 """
 
 from collections.abc import Iterator
@@ -12,17 +12,16 @@ import pytest
 from tests.integration.place import Place
 from tests.integration.test_other_sets import train_once
 from tests.integration.test_smoke_images import failures, require_breaks_named, smoke
-from tests.tiers import weekly
 from toolkit import versions
 
-pytestmark = [pytest.mark.engine, pytest.mark.slow, pytest.mark.timeout(1800)]
+pytestmark = [pytest.mark.engine, pytest.mark.weekly, pytest.mark.timeout(1800)]
 
 TABLE = versions.load_table()
 FOUNDING, *OTHERS = sorted((item for item in TABLE.published if item.cuda), key=lambda item: item.tensorflow)
 NEEDS_GPU = {f"device.{name}" for name in ("driver", "visible", "capability", "operation", "memory")}
 
 
-@pytest.fixture(scope="module", params=[FOUNDING, *map(weekly, OTHERS)], ids=lambda item: item.requirements)
+@pytest.fixture(scope="module", params=[FOUNDING, *OTHERS], ids=lambda item: item.requirements)
 def item(request: pytest.FixtureRequest) -> versions.Locked:
     found: versions.Locked = request.param
     return found

@@ -43,6 +43,7 @@ needs_debian = pytest.mark.skipif(
 
 @needs_debian
 @pytest.mark.slow
+@pytest.mark.weekly
 def test_one_mirror_state_gives_one_image(tag: str, tmp_path: Path) -> None:
     def build(name: str) -> Path:
         done = bootstrap("--force", "--tag", tag, "--archive", str(tmp_path / name))

@@ -56,6 +56,7 @@ def test_a_later_version_gets_the_flags_of_its_row(version: str, cache: str, min
     assert "unless --config=clang_local is given" in silent.text
 
 
+@pytest.mark.weekly
 def test_without_its_patch_a_later_version_refuses_clang_22(cache: str, mini: Path, patches: Path) -> None:
     stages.upgrade(mini, "2.21.0")
     (patches / "tensorflow/2.21.0/series").write_text("")

@@ -125,6 +125,7 @@ def test_slurm_says_why_it_refuses_a_job(farm: slurm.Farm) -> None:
     assert "invalid partition" in done.stderr
 
 
+@pytest.mark.weekly
 def test_an_array_of_jobs_runs_the_members_of_a_sweep(farm: slurm.Farm) -> None:
     options = {"depth": 10, "epochs": 1, "steps": 3, "kernels": "stock", "threads": 1}
     (farm.folder / "seeds.yaml").write_text(

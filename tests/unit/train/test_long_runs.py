@@ -7,6 +7,7 @@ from train.cli import main, parse
 
 
 @pytest.mark.slow
+@pytest.mark.weekly
 @pytest.mark.usefixtures("no_drawing")
 def test_digits_are_learnt(tmp_path: Path) -> None:
     found = []

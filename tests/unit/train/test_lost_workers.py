@@ -11,6 +11,7 @@ from typing import NamedTuple
 
 import pytest
 
+from tests.tiers import weekly
 from tests.unit.train.crew import DIGITS, ENDLESS, ROOT, describe, end, find_step, start, wait_for, write_pictures
 from tests.unit.train.own.making import write_image
 from train import cluster
@@ -19,7 +20,7 @@ from train.cli import parse
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("no_drawing")]
 
 
-@pytest.mark.parametrize("frozen", [0, 1])
+@pytest.mark.parametrize("frozen", [weekly(0), 1])
 def test_a_frozen_worker_is_named_in_bounded_time(frozen: int, tmp_path: Path) -> None:
     options = (*ENDLESS, "--out", str(tmp_path))
     started = [start(text, *options) for text in describe(2)]

@@ -59,7 +59,7 @@ def test_averages_and_early_ends_are_the_chiefs(tmp_path: Path) -> None:
     assert found[0]["result"]["best_epoch"] == found[1]["result"]["best_epoch"]
 
 
-@pytest.mark.parametrize("kills", [6, weekly(20)])
+@pytest.mark.parametrize("kills", [3, weekly(20)])
 def test_killed_workers_end_with_the_same_bits(tmp_path: Path, kills: int) -> None:
     """Kills of any worker, the chief too, resumed with one, two or four."""
     options = (*DIGITS, "--epochs", "30", "--checkpoint-every", "5")

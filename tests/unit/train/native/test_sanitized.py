@@ -25,6 +25,7 @@ def build(folder: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, str]:
 
 
 @pytest.mark.slow
+@pytest.mark.weekly
 def test_operations_with_sanitizers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     environment = build(tmp_path, monkeypatch)
     tests = [f"tests/unit/train/native/test_{name}.py" for name in ("operations", "blocks", "refusals", "bfloat16")]

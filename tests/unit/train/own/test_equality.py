@@ -76,7 +76,7 @@ def test_files_give_the_weights_of_the_known_data_set(places: tuple[Path, Path],
     assert own["environment"]["class_names"] == known["environment"]["class_names"]
 
 
-@pytest.mark.parametrize("options", [(), weekly(("--crop", "resized", "--image-size", "24"))])
+@pytest.mark.parametrize("options", [weekly(()), weekly(("--crop", "resized", "--image-size", "24"))])
 def test_killed_runs_on_files_end_with_the_same_bits(
     places: tuple[Path, Path], tmp_path: Path, options: tuple[str, ...]
 ) -> None:
