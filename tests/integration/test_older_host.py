@@ -11,14 +11,13 @@ import pytest
 from tests.integration.docker import stages
 from tests.integration.place import Place
 from tests.integration.test_smoke_images import INSIDE
-from tests.tiers import weekly
 from tests.unit.train.native.test_runs import WEIGHTS
 from tests.unit.train.runs import ARGUMENTS
 from toolkit import versions
 from toolkit.smoke import runner
 from toolkit.versions import numbers
 
-pytestmark = [pytest.mark.engine, pytest.mark.slow, pytest.mark.timeout(1200)]
+pytestmark = [pytest.mark.engine, pytest.mark.slow, pytest.mark.weekly, pytest.mark.timeout(1200)]
 
 BASE = "toolkit/base:python3.11-bookworm"
 ROW = versions.load_table().bases["bookworm"]
@@ -36,7 +35,7 @@ SETS = {
 """What each of its compilers is for; without a value, the default set."""
 
 
-@pytest.mark.parametrize("clang", [ROW.clang[0], *map(weekly, ROW.clang[1:])])
+@pytest.mark.parametrize("clang", ROW.clang)
 def test_its_compilers_are_proven(tmp_path: Path, clang: str) -> None:
     arguments = {"BASE_IMAGE": BASE, "LLVM_VERSION": clang, "GCC_VERSION": ROW.gcc, "COMPUTE_CAPABILITIES": "7.5"}
     arguments |= SETS[clang]
@@ -68,7 +67,6 @@ def test_a_wheel_of_its_compilers_needs_no_newer_c_library(tmp_path: Path) -> No
     assert numbers.parse(told["needed"]["GLIBC"]) <= numbers.parse(ROW.glibc)
 
 
-@pytest.mark.weekly
 def test_its_image_passes_the_checks_and_trains_to_the_same_weights(tmp_path: Path) -> None:
     name = f"toolkit/test:{uuid.uuid4().hex[:8]}"
     command = [sys.executable, "-m", "toolkit"]

@@ -1,7 +1,6 @@
 """Images of the CPU sets that are shipped, from the published wheels.
 
-Every one for which `docker/base/bootstrap` makes a base is built: 3.12 is in no Debian. All but the newest are built
-weekly.
+Every one for which `docker/base/bootstrap` makes a base is built, once a week: 3.12 is in no Debian.
 """
 
 import json
@@ -13,22 +12,16 @@ import pytest
 
 from tests.integration.docker import stages
 from tests.integration.place import Place
-from tests.tiers import slow, weekly
 from toolkit import versions
-from toolkit.versions import numbers
 
-pytestmark = [pytest.mark.engine, pytest.mark.timeout(1800)]
+pytestmark = [pytest.mark.engine, pytest.mark.weekly, pytest.mark.timeout(1800)]
 
 SETS = versions.load_table().published
 BASES = ("3.11", "3.13")
-CPU = sorted(
-    ((item.tensorflow, python) for item in SETS for python in item.python if python in BASES and not item.cuda),
-    key=lambda names: [numbers.parse(name) for name in names],
-)
-CASES = [tier(item, id="-".join(item)) for item in CPU for tier in [slow if item == CPU[-1] else weekly]]
+CPU = [(item.tensorflow, python) for item in SETS for python in item.python if python in BASES and not item.cuda]
 
 
-@pytest.fixture(params=CASES)
+@pytest.fixture(params=CPU, ids="-".join)
 def image(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[tuple[Place, tuple[str, ...], str]]:
     tensorflow, python = request.param
     subprocess.run([stages.ROOT / "docker/base/bootstrap", "--python", python], check=True)

@@ -29,8 +29,7 @@ FIND_BATCH = case("cifar10", *JOBS[0], options=())
         case("cifar10", *JOBS[-1], "--jit", "--depth", "22"),
         case("cifar10", *JOBS[-1], "--jit", tier=weekly),
         # ImageNet's models have no --jit: the job refuses it for their stem.
-        case(*LARGE, tier=weekly),
-        case(*LARGE, *HALF),
+        *(case(*LARGE, *precision, tier=weekly) for precision in ((), HALF)),
     ],
 )
 def test_the_job_stays_within_its_limits(outcome: Outcome) -> None:

@@ -117,6 +117,7 @@ def test_configure_that_would_ask_fails(cache: str, mini: Path) -> None:
     assert "TF_A_NEW_QUESTION is not answered" in outcome.text
 
 
+@pytest.mark.weekly
 def test_patches_for_the_source_follow_the_series_of_its_version(cache: str, patches: Path, tmp_path: Path) -> None:
     folder = patches / "tensorflow/2.19.0"
     (folder / "digits.patch").write_text(
