@@ -36,7 +36,7 @@ from toolkit.engine import (
     Stop,
     host,
 )
-from toolkit.engine.container import name_mounts
+from toolkit.engine.container import make_folders, name_mounts
 from toolkit.errors import BuildError, EngineError, IntegrityError, PreflightError, ToolkitError, UsageError
 from toolkit.plan import quote_fields
 
@@ -203,9 +203,7 @@ class ApptainerEngine:
         return host.prepare(plan, partial(find, plan.folder), partial(self._make, plan, console))
 
     def commands(self, reference: str, job: Job) -> Commands:
-        writable = [str(mount.source.resolve()) for mount in job.mounts if mount.writable]
-        make = (("mkdir", "--parents", *writable),) if writable else ()
-        return (*make, describe(reference, job))
+        return (*make_folders(job), describe(reference, job))
 
     def plan_cluster(self, count: int, *, outside: bool) -> Cluster:  # noqa: ARG002 - jobs share the host's network
         return host.choose_ports(count)

@@ -101,7 +101,6 @@ class Container:
         ]
         argv += [f"--env={name}={value}" for name, value in self.environment.items()]
         argv += [f"--env={name}" for name in self.inherit]
-        argv += ["--cpuset-cpus", self.cores] if self.cores else []
         argv += ["--gpus", "all" if self.device is None else f"device={self.device}"] if self.gpus else []
         argv += ["--tty"] if self.terminal else []
         return [*argv, "--entrypoint", self.entrypoint, self.image, *self.argv]
@@ -154,10 +153,15 @@ def list_cores() -> str:
 def list_commands(job: Job, *, image: str) -> Commands:
     """Return the commands that run a job by hand: make the writable folders, as root change their owner, and run."""
     container = describe(job, image=image)
-    writable = [str(mount.source.resolve()) for mount in job.mounts if mount.writable]
-    make = (("mkdir", "--parents", *writable),) if writable else ()
-    hand_over = (("chown", "--recursive", container.user, *writable),) if writable and os.getuid() == 0 else ()
+    make = make_folders(job)
+    hand_over = [("chown", "--recursive", container.user, *folders) for _, _, *folders in make if os.getuid() == 0]
     return (*make, *hand_over, tuple(container.to_command()))
+
+
+def make_folders(job: Job) -> Commands:
+    """Return the command that makes the folders in which a job writes; none if it writes in none."""
+    writable = [str(mount.source.resolve()) for mount in job.mounts if mount.writable]
+    return (("mkdir", "--parents", *writable),) if writable else ()
 
 
 def container_user() -> str:

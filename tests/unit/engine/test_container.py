@@ -107,6 +107,8 @@ def read_command(argv: Sequence[str]) -> dict[str, Any]:
     parser.add_argument("image")
     parser.add_argument("command", nargs=argparse.REMAINDER)
     assert list(argv[:2]) == ["docker", "run"]
+    options = argv[: argv.index("--entrypoint")]
+    assert options.count("--cpuset-cpus") <= 1, "the parser takes the last one, as docker does"
     read = parser.parse_args(argv[2:])
     mounts = []
     for line in read.mount:
