@@ -19,7 +19,7 @@ run: .venv/ready ## the main job: wheel, smoke checks, training on real digits, 
 	@.venv/bin/toolkit up digits
 
 test: .venv-dev/ready ## the fast tests: no engine, no GPU, no network
-	@$(PYTEST) -m "not (engine or rehearse or slow)"
+	@$(PYTEST) -m "not (engine or rehearse or slow or weekly)"
 
 test-all: .venv-dev/ready ## all tests: also slow ones, real containers and rehearsals
 	@$(PYTEST) -m "not weekly"

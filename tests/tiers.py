@@ -8,4 +8,4 @@ def slow(*values: object, **options: Any) -> Any:
 
 
 def weekly(*values: object, **options: Any) -> Any:
-    return pytest.param(*values, marks=[pytest.mark.slow, pytest.mark.weekly], **options)
+    return pytest.param(*values, marks=pytest.mark.weekly, **options)

@@ -32,7 +32,6 @@ def place(tmp_path: Path) -> Place:
     return Place(tmp_path)
 
 
-@pytest.mark.slow
 @pytest.mark.weekly
 def test_day_is_built_with_and_recorded(place: Place, tmp_path: Path, compiler: str) -> None:
     """The base lacks one package, because installing all of them takes a minute."""

@@ -17,7 +17,7 @@ from toolkit import versions
 from toolkit.smoke import runner
 from toolkit.versions import numbers
 
-pytestmark = [pytest.mark.engine, pytest.mark.slow, pytest.mark.weekly, pytest.mark.timeout(1200)]
+pytestmark = [pytest.mark.engine, pytest.mark.weekly, pytest.mark.timeout(1200)]
 
 BASE = "toolkit/base:python3.11-bookworm"
 ROW = versions.load_table().bases["bookworm"]

@@ -11,7 +11,6 @@ from tests.integration.place import Place
 
 pytestmark = [
     pytest.mark.engine,
-    pytest.mark.slow,
     pytest.mark.weekly,
     pytest.mark.timeout(1200),
     pytest.mark.usefixtures("bazel"),

@@ -42,7 +42,6 @@ needs_debian = pytest.mark.skipif(
 
 
 @needs_debian
-@pytest.mark.slow
 @pytest.mark.weekly
 def test_one_mirror_state_gives_one_image(tag: str, tmp_path: Path) -> None:
     def build(name: str) -> Path:

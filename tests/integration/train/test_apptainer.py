@@ -17,7 +17,7 @@ from tests.integration.docker.apptainer import NAMESPACES, Host
 from toolkit.engine.container import IMAGE_USER
 from toolkit.errors import EngineError, IntegrityError, InterruptionError
 
-pytestmark = [pytest.mark.engine, pytest.mark.slow, pytest.mark.weekly, pytest.mark.timeout(1800)]
+pytestmark = [pytest.mark.engine, pytest.mark.weekly, pytest.mark.timeout(1800)]
 
 TRAIN = "toolkit/train:apptainer-tests"
 OPTIONS = ("digits", "--depth", "10", "--epochs", "15", "--checkpoint-every", "20")

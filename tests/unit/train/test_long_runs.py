@@ -6,7 +6,6 @@ import pytest
 from train.cli import main, parse
 
 
-@pytest.mark.slow
 @pytest.mark.weekly
 @pytest.mark.usefixtures("no_drawing")
 def test_digits_are_learnt(tmp_path: Path) -> None:

@@ -112,7 +112,6 @@ def test_it_takes_stock_kernels_and_no_gpu(monkeypatch: pytest.MonkeyPatch) -> N
         shards.choose_form(config, None)
 
 
-@pytest.mark.slow
 @pytest.mark.weekly
 @pytest.mark.usefixtures("no_drawing")
 def test_a_lost_worker_is_named_and_one_worker_goes_on_to_the_bits_of_two(tmp_path: Path) -> None:

@@ -69,7 +69,6 @@ def test_an_emulated_processor_gives_the_same_bits(emulator: str, tmp_path: Path
     assert results == {"avx2": library.EXPECTED}
 
 
-@pytest.mark.slow
 @pytest.mark.weekly
 def test_an_emulated_processor_trains_the_same_weights(emulator: str, tmp_path: Path) -> None:
     """TensorFlow and NumPy see the other processor too, and choose their functions by it."""

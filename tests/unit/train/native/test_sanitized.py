@@ -24,7 +24,6 @@ def build(folder: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, str]:
     return os.environ | own | {"TOOLKIT_REQUIRE_NATIVE": "1"}
 
 
-@pytest.mark.slow
 @pytest.mark.weekly
 def test_operations_with_sanitizers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     environment = build(tmp_path, monkeypatch)
