@@ -8,7 +8,6 @@ those of `securesystemslib`, imported inside functions because it is slow to loa
 import json
 import os
 import re
-import tempfile
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
@@ -17,13 +16,14 @@ from typing import TYPE_CHECKING, Any, Final, Literal, get_args
 
 import yaml
 
-from toolkit import files
-from toolkit.errors import IntegrityError, PreflightError, UsageError
+from toolkit import files, keys
+from toolkit.errors import IntegrityError, UsageError
 from toolkit.findings import Finding, check, printable
+from toolkit.keys import Signer
 
 if TYPE_CHECKING:
     from securesystemslib.dsse import Envelope
-    from securesystemslib.signer import CryptoSigner, SSlibKey
+    from securesystemslib.signer import SSlibKey
 
 Kind = Literal["wheel", "environment", "image", "smoke", "run"]
 Signed = Literal[Kind, "rebuild"]
@@ -39,7 +39,6 @@ LARGEST: Final = 16 << 20
 """Bytes of the largest envelope that is read; one of an environment with 100 packages has 30 kB."""
 
 _FIELDS: Final = {"_type", "subject", "predicateType", "predicate"}
-_FROM_VARIABLE: Final = "env:"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -95,97 +94,13 @@ def discard(record: Path) -> None:
     locate(record).unlink(missing_ok=True)
 
 
-def make_key(path: Path) -> str:
-    """Write a new key pair, the public key to ``PATH.pub``, and return its id.
-
-    Raises UsageError: one of the files exists; PreflightError: they cannot be written.
-    """
-    from securesystemslib.signer import CryptoSigner
-
-    public = path.with_name(f"{path.name}.pub")
-    for file in (path, public):
-        if file.exists() or file.is_symlink():
-            raise UsageError(f"{file} exists", why="a key is never overwritten", remedy="choose another name")
-    made = CryptoSigner.generate_ed25519()
-    try:
-        _write_private(path, made.private_bytes)
-    except OSError as error:
-        raise PreflightError(
-            f"cannot write {path}", why=error.strerror or str(error), remedy="choose another folder"
-        ) from error
-    files.write_atomically(public, _encode_public(made.private_bytes))
-    return str(made.public_key.keyid)
-
-
-def _write_private(path: Path, content: bytes) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    handle, name = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)  # with mode 0600
-    try:
-        with os.fdopen(handle, "wb") as stream:
-            stream.write(content)
-            stream.flush()
-            os.fsync(stream.fileno())
-        os.link(name, path)  # unlike a rename, it does not overwrite
-    finally:
-        Path(name).unlink()
-
-
-def _encode_public(private: bytes) -> bytes:
-    from cryptography.hazmat.primitives import serialization
-
-    key = serialization.load_pem_private_key(private, None).public_key()
-    encoded: bytes = key.public_bytes(serialization.Encoding.PEM, serialization.PublicFormat.SubjectPublicKeyInfo)
-    return encoded
-
-
-def load_signer(text: str) -> "CryptoSigner":
-    """Read a private key from a file or, for ``env:NAME``, from a variable, which is then removed.
-
-    The processes that this one starts do not inherit it. Raises UsageError: it is missing, or no unencrypted ed25519
-    key; no message has a part of the key.
-    """
-    from cryptography.exceptions import UnsupportedAlgorithm
-    from cryptography.hazmat.primitives.serialization import load_pem_private_key
-    from securesystemslib.signer import CryptoSigner
-
-    if "PRIVATE KEY" in text:
-        raise UsageError(
-            "a key was given as an argument", why="every user can read arguments", remedy="give its file, or env:NAME"
-        )
-    if text.startswith(_FROM_VARIABLE):
-        content = os.environ.pop(text.removeprefix(_FROM_VARIABLE), "").encode(errors="replace")
-    else:
-        content = _read_bytes(Path(text))
-    try:
-        key = load_pem_private_key(content, None)
-        signer = CryptoSigner(key)
-    except (TypeError, ValueError, UnsupportedAlgorithm):
-        signer = None
-    if signer is None or signer.public_key.keytype != "ed25519":
-        raise UsageError(
-            f"{text} is no private key that can sign",
-            why="an ed25519 key is needed, in PEM (PKCS#8), without a password",
-            remedy="`toolkit key new FILE` makes one",
-        )
-    return signer
-
-
-def _read_bytes(path: Path) -> bytes:
-    try:
-        return path.read_bytes()
-    except OSError as error:
-        raise UsageError(
-            f"cannot read the key {path}", why=error.strerror or str(error), remedy="give its file, or env:NAME"
-        ) from error
-
-
 def read_policy(paths: Iterable[Path]) -> Policy:
     """Read public keys, which may sign everything, and policies. Raises UsageError: a file is neither."""
     policy: list[Signatory] = []
     for path in paths:
-        content = _read_bytes(path)
-        if content.lstrip().startswith(b"-----BEGIN"):
-            policy.append(Signatory(name=path.name, key=_read_key(path, content), may=KINDS))
+        content = keys.read_file(path)
+        if content.lstrip().startswith((b"-----BEGIN", b"ssh-")):
+            policy.append(Signatory(name=path.name, key=keys.read_public(path, content), may=KINDS))
         else:
             policy += _read_signatories(path, content)
     return tuple(policy)
@@ -209,7 +124,7 @@ def _read_signatory(path: Path, entry: object) -> Signatory:
             if unknown:
                 raise _refuse(path, f"`may` of {name} has {', '.join(unknown)}; it can have {', '.join(KINDS)}")
             file = path.parent / key
-            return Signatory(name=name, key=_read_key(file, _read_bytes(file)), may=tuple(may))
+            return Signatory(name=name, key=keys.read_public(file, keys.read_file(file)), may=tuple(may))
     raise _refuse(path, f"a signer has name, key and may, and nothing else: {str(entry)[:120]}")
 
 
@@ -217,21 +132,7 @@ def _refuse(path: Path, why: str) -> UsageError:
     return UsageError(f"{path} is no policy", why=why, remedy="docs/trust.md has an example")
 
 
-def _read_key(path: Path, content: bytes) -> "SSlibKey":
-    from cryptography.exceptions import UnsupportedAlgorithm
-    from cryptography.hazmat.primitives.serialization import load_pem_public_key
-    from securesystemslib.signer import SSlibKey
-
-    try:
-        key = SSlibKey.from_crypto(load_pem_public_key(content))
-    except (ValueError, UnsupportedAlgorithm):
-        key = None
-    if key is None or key.keytype != "ed25519":
-        raise UsageError(f"{path} is no public ed25519 key in PEM", remedy="give the file that ends in .pub")
-    return key
-
-
-def is_signed(record: Path, statement: Statement, signer: "CryptoSigner") -> bool:
+def is_signed(record: Path, statement: Statement, signer: Signer) -> bool:
     """Return whether this key has signed this statement."""
     try:
         envelope = _read_envelope(locate(record))
@@ -240,7 +141,7 @@ def is_signed(record: Path, statement: Statement, signer: "CryptoSigner") -> boo
     return envelope.payload == statement.encode() and _holds(envelope, signer.public_key)
 
 
-def write(record: Path, statement: Statement, signer: "CryptoSigner", *, replace: bool) -> None:
+def write(record: Path, statement: Statement, signer: Signer, *, replace: bool) -> None:
     """Sign a statement, beside other signatures of the same statement.
 
     ``replace``: an envelope of another statement is replaced. Raises IntegrityError: there is one, or a damaged one.

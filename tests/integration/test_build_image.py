@@ -16,7 +16,7 @@ from tests.integration.docker import stages
 from tests.integration.place import Place
 from tests.integration.test_smoke_images import failures, require_breaks_named
 from tests.unit.wheel.maker import make_wheel
-from toolkit import naming, signing, versions
+from toolkit import keys, naming, signing, versions
 from toolkit.digest import digest_file
 from toolkit.smoke import runner
 
@@ -34,7 +34,7 @@ Built = tuple[Place, dict[str, Any]]
 def image(built: Built) -> Iterator[str]:
     place, value = built
     name = f"toolkit/test:{uuid.uuid4().hex[:8]}"
-    signing.make_key(place.folder / "image-key")
+    keys.make(place.folder / "image-key")
     words = ("--tag", name, "--sign", "image-key", "--json")
     done = place.toolkit("build-image", "--wheel", value["folder"], *CUDA, *words)
     assert done.returncode == 0, done.stderr

@@ -15,7 +15,7 @@ import pytest
 from tests.integration.docker.test_wheel import edit
 from tests.integration.place import CACHE, Place
 from tests.integration.relay import relay_engine
-from toolkit import signing, versions
+from toolkit import keys, versions
 from toolkit.engine import buildx
 
 pytestmark = [pytest.mark.engine, pytest.mark.timeout(1200), pytest.mark.usefixtures("bazel")]
@@ -38,7 +38,7 @@ def test_result_is_said_as_one_object_and_progress_as_events(built: tuple[Place,
 
 def test_up_to_date_wheel_is_not_built_again(built: tuple[Place, dict[str, Any]]) -> None:
     place, value = built
-    signing.make_key(place.folder / "key")
+    keys.make(place.folder / "key")
     done = place.build("--json", "--sign", "key")
     again = json.loads(done.stdout)
     assert (again["reused"], again["digest"]) == (True, value["digest"])

@@ -10,7 +10,7 @@ import docker
 import pytest
 
 from tests.tiers import weekly
-from toolkit import naming, signing
+from toolkit import keys, naming
 from toolkit.engine.container import IMAGE_USER
 
 pytestmark = [pytest.mark.engine, pytest.mark.timeout(1200)]
@@ -46,7 +46,7 @@ def _containers() -> list[str]:
 
 @pytest.fixture(scope="module")
 def chain(variables: dict[str, str], folder: Path) -> dict[str, object]:
-    signing.make_key(folder / "key")
+    keys.make(folder / "key")
     signed = variables | {"SIGNING_KEY": (folder / "key").read_text()}
     done = _toolkit(signed, "up", "digits", "--epochs", "4", "--sign", "env:SIGNING_KEY", "--json")
     assert done.returncode == 0, done.stderr

@@ -9,7 +9,7 @@ import pytest
 from tests.integration.docker import stages
 from tests.unit.record.maker import change_json
 from tests.unit.wheel.test_publication import finish_build, publish
-from toolkit import signing
+from toolkit import keys, signing
 from toolkit.record import attestation, find
 
 pytestmark = pytest.mark.engine
@@ -37,9 +37,9 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("signed")
     publish(finish_build(folder / "staging"), folder / "dist")
     for name in ("first", "second", "stranger"):
-        signing.make_key(folder / name)
+        keys.make(folder / name)
     for name in ("first", "second"):
-        attestation.sign(find(str(folder / "dist")), folder, signing.load_signer(str(folder / name)))
+        attestation.sign(find(str(folder / "dist")), folder, keys.load(str(folder / name)))
     folder.chmod(0o755)
     return folder
 

@@ -15,7 +15,7 @@ from tests.integration import canary
 from tests.integration.docker import distribution, stages
 from tests.unit.record.maker import change_json
 from tests.unit.wheel.test_publication import finish_build, publish
-from toolkit import digest, manifest, signing
+from toolkit import digest, keys, manifest
 from toolkit.record import attestation, find
 from toolkit.settings import resolve
 from toolkit.wheel import folder, request
@@ -64,12 +64,12 @@ class Machines:
 def connect(root: Path, change: Callable[[Path], object] = str) -> Iterator[Machines]:
     """Make a wheel on the first machine, and the others. ``change``: of its folder before it is signed."""
     asked = request.resolve(resolve({}), request.WheelRequest(), lock_file=Path("none")).plan
-    signing.make_key(root / "key")
+    keys.make(root / "key")
     made = root / "first" / "dist" / asked.name
     made.parent.mkdir(parents=True)
     publish(finish_build(root / "staging"), made, asked)
     change(made)
-    attestation.sign(find(str(made)), root, signing.load_signer(str(root / "key")), fresh=True)
+    attestation.sign(find(str(made)), root, keys.load(str(root / "key")), fresh=True)
     with distribution.serve(root) as registry:
         found = Machines(root, registry, asked)
         registry.log_in(root / "first" / "docker")

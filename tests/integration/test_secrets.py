@@ -12,7 +12,7 @@ import pytest
 from tests.integration import canary
 from tests.integration.docker.test_wheel import change, edit
 from tests.integration.place import Place
-from toolkit import signing
+from toolkit import keys
 
 pytestmark = [
     pytest.mark.engine,
@@ -74,7 +74,7 @@ def trap(tmp_path: Path) -> Iterator[Trap]:
 
 
 def test_a_build_that_went_well_leaves_no_secret(trap: Trap) -> None:
-    signing.make_key(trap.place.folder / "secrets" / "key")
+    keys.make(trap.place.folder / "secrets" / "key")
     text = (trap.place.folder / "secrets" / "key").read_text()
     key = text.splitlines()[1]
     trap.place.variables["SIGNING_KEY"] = text

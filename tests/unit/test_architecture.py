@@ -28,6 +28,7 @@ LAYERS = (
         "processes",
         "progress",
         "project",
+        "keys",
         "signing",
     },
     {"versions"},
@@ -43,7 +44,7 @@ LAYERS = (
 )
 """The rooms of the toolkit, lowest first. A room imports from its own layer and from those below."""
 
-MODULES = 91
+MODULES = 92
 """The most modules that the toolkit may have."""
 
 DATA_LINES = 1163

@@ -10,7 +10,7 @@ import yaml
 
 from tests.command import Run
 from tests.unit.wheel.test_publication import finish_build, publish
-from toolkit import signing
+from toolkit import keys, signing
 from toolkit.errors import IntegrityError, PreflightError, UsageError
 from toolkit.signing import Statement
 
@@ -19,7 +19,7 @@ STATEMENT = Statement(kind="run", subjects={"x": "sha256:" + "0" * 64}, predicat
 
 @pytest.fixture
 def key(tmp_path: Path) -> Path:
-    signing.make_key(tmp_path / "key")
+    keys.make(tmp_path / "key")
     return tmp_path / "key"
 
 
@@ -28,24 +28,24 @@ def test_a_key_is_private_and_never_overwritten(key: Path) -> None:
     assert oct(key.stat().st_mode & 0o777) == "0o600"
     assert key.with_name("key.pub").read_text().startswith("-----BEGIN PUBLIC KEY-----")
     with pytest.raises(UsageError, match="exists"):
-        signing.make_key(key)
+        keys.make(key)
     key.with_name("key.pub").rename(key.with_name("other.pub"))
     with pytest.raises(UsageError, match="exists"):
-        signing.make_key(key.with_name("other"))
+        keys.make(key.with_name("other"))
     assert key.read_bytes() == before
     assert not key.with_name("other").exists()
     with pytest.raises(PreflightError, match="cannot write"):
-        signing.make_key(key / "key")
+        keys.make(key / "key")
     assert {path.name for path in key.parent.iterdir()} == {"key", "other.pub"}
 
 
 def test_a_key_of_a_variable_is_taken_from_it(key: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SIGNING_KEY", key.read_text())
-    signer = signing.load_signer("env:SIGNING_KEY")
+    signer = keys.load("env:SIGNING_KEY")
     assert "SIGNING_KEY" not in os.environ, "processes that it starts would inherit it"
-    assert signer.public_key == signing.load_signer(str(key)).public_key
+    assert signer.public_key == keys.load(str(key)).public_key
     with pytest.raises(UsageError, match="env:SIGNING_KEY is no private key"):
-        signing.load_signer("env:SIGNING_KEY")
+        keys.load("env:SIGNING_KEY")
 
 
 def test_only_a_key_that_can_sign_is_taken(key: Path, tmp_path: Path) -> None:
@@ -62,13 +62,13 @@ def test_only_a_key_that_can_sign_is_taken(key: Path, tmp_path: Path) -> None:
         form = (serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8)
         path.write_bytes(made.private_bytes(*form, lock))
         with pytest.raises(UsageError, match="is no private key that can sign"):
-            signing.load_signer(str(path))
+            keys.load(str(path))
     with pytest.raises(UsageError, match="is no private key that can sign"):
-        signing.load_signer(str(key.with_name("key.pub")))
+        keys.load(str(key.with_name("key.pub")))
     with pytest.raises(UsageError, match="cannot read the key"):
-        signing.load_signer(str(tmp_path / "none"))
+        keys.load(str(tmp_path / "none"))
     with pytest.raises(UsageError, match="given as an argument") as caught:
-        signing.load_signer(key.read_text())
+        keys.load(key.read_text())
     assert key.read_text().splitlines()[1] not in str(caught.value)
 
 
@@ -115,8 +115,8 @@ def test_a_policy_names_public_keys_beside_it(key: Path, monkeypatch: pytest.Mon
 def test_an_envelope_keeps_each_signature_of_one_statement(key: Path, tmp_path: Path) -> None:
     record = tmp_path / "record"
     record.mkdir()
-    signing.make_key(tmp_path / "other")
-    first, second = (signing.load_signer(str(tmp_path / name)) for name in ("key", "other"))
+    keys.make(tmp_path / "other")
+    first, second = (keys.load(str(tmp_path / name)) for name in ("key", "other"))
     assert signing.describe(record) == "none"
     signing.write(record, STATEMENT, first, replace=False)
     assert signing.is_signed(record, STATEMENT, first)
@@ -160,6 +160,6 @@ def test_a_private_key_is_written_nowhere_else(key: Path, tmp_path: Path) -> Non
         assert done.returncode == 2, done.stderr
         texts += [done.stdout, done.stderr]
     texts += [path.read_text(errors="replace") for path in place.rglob("*") if path.is_file()]
-    raw = signing.load_signer(str(key)).private_bytes.decode().splitlines()[1]
+    raw = keys.load(str(key)).private_bytes.decode().splitlines()[1]
     assert raw == secret
     assert all(secret not in text for text in texts)

@@ -16,7 +16,7 @@ from toolkit.settings import Settings, resolve
 from train.errors import TrainError
 
 if TYPE_CHECKING:
-    from securesystemslib.signer import CryptoSigner
+    from toolkit.keys import Signer
 
 SETTINGS = {
     "tensorflow": Annotated[str | None, typer.Option(metavar="X.Y.Z", help="Version of TensorFlow.")],
@@ -61,7 +61,11 @@ Jobs = Annotated[int, typer.Option(min=0, help="Parallel actions of Bazel; 0: by
 Snapshot = Annotated[str, typer.Option(metavar="DAY", help="Day of Debian's archive: 20261121T000000Z.")]
 Sign = Annotated[
     str,
-    typer.Option("--sign", metavar="KEY", help="Sign what it makes: the file of a private key, or env:NAME."),
+    typer.Option(
+        "--sign",
+        metavar="KEY",
+        help="Sign what it makes: the file of a private key, env:NAME, or agent:NAME of an ssh-agent.",
+    ),
 ]
 Bazelrc = Annotated[str, typer.Option(metavar="FILE", help="Credentials of a remote cache or executor; in no layer.")]
 
@@ -113,20 +117,22 @@ def _resolve(console: Console, flags: Mapping[str, str | None]) -> Settings:
     return settings
 
 
-def sign(session: Session, key: "CryptoSigner | None", *made: tuple[Path, bool]) -> None:
+def sign(session: Session, key: "Signer | None", *made: tuple[Path, bool]) -> None:
     """Sign what a command made: folders and smoke reports, each with whether it is new."""
     from toolkit import record
     from toolkit.record import attestation
 
-    for target, fresh in made if key else ():
+    if key is None:
+        return
+    for target, fresh in made:
         done = attestation.sign(record.find(str(target)), Path(session.settings.state), key, fresh=fresh)
         session.console.heading("sign", done)
 
 
-def load_key(text: str) -> "CryptoSigner | None":
-    from toolkit import signing
+def load_key(text: str) -> "Signer | None":
+    from toolkit import keys
 
-    return signing.load_signer(text) if text else None
+    return keys.load(text) if text else None
 
 
 def _remembering(settings: Settings) -> AbstractContextManager[None]:

@@ -184,7 +184,9 @@ def reproduce(
 def sign(
     session: Session,
     target: Annotated[str, typer.Argument(help="What `toolkit verify` takes.")],
-    key: Annotated[str, typer.Option("--key", metavar="KEY", help="The file of a private key, or env:NAME.")],
+    key: Annotated[
+        str, typer.Option("--key", metavar="KEY", help="The file of a private key, env:NAME or agent:NAME.")
+    ],
     replace: Annotated[
         bool, typer.Option("--replace", help="Replace the signatures of what was there before.")
     ] = False,
@@ -194,10 +196,10 @@ def sign(
     The envelope attestation.dsse.json lies beside it. Further keys add their signatures to it. What has changed since
     it was signed is refused.
     """
-    from toolkit import record, signing
+    from toolkit import keys, record
     from toolkit.record import attestation
 
-    signer = signing.load_signer(key)
+    signer = keys.load(key)
     found = record.find(target)
     done = attestation.sign(found, Path(session.settings.state), signer, replace=replace)
     session.console.result({"key": signer.public_key.keyid, "done": done}, done)
@@ -209,8 +211,8 @@ def make_key(
     file: Annotated[Path, typer.Argument(help="File of the private key; the public one is FILE.pub.")],
 ) -> None:
     """Make an ed25519 key pair. The private key is not encrypted, and only its owner can read it."""
-    from toolkit import signing
+    from toolkit import keys
 
-    made = signing.make_key(file)
+    made = keys.make(file)
     public = f"{file}.pub"
     session.console.result({"key": made, "private": str(file), "public": public}, f"{public}  key {made[:8]}")

@@ -17,7 +17,7 @@ from train import metrics, reader
 from train.errors import TrainError
 
 if TYPE_CHECKING:
-    from securesystemslib.signer import CryptoSigner
+    from toolkit.keys import Signer
 
 TEST_RESULT: Final = "https://in-toto.io/attestation/test-result/v0.1"
 PLAN: Final = "toolkit-plan-sha256"
@@ -61,7 +61,7 @@ def find_folder(target: Target, state: Path) -> Path:
     return folder
 
 
-def sign(target: Target, state: Path, signer: "CryptoSigner", *, fresh: bool = False, replace: bool = False) -> str:
+def sign(target: Target, state: Path, signer: "Signer", *, fresh: bool = False, replace: bool = False) -> str:
     """Sign a thing; return what was done. What was not made just now (``fresh``) is verified first.
 
     Raises CheckError: it does not hold; IntegrityError: its record is damaged, or it was signed and has changed.

@@ -27,7 +27,7 @@ from toolkit.wheel import plan as plans
 from toolkit.wheel.plan import WheelPlan
 
 if TYPE_CHECKING:
-    from securesystemslib.signer import CryptoSigner
+    from toolkit.keys import Signer
 
 Rung = Literal["below R1", "R1", "R2", "R3"]
 RUNGS: tuple[Rung, ...] = ("below R1", "R1", "R2", "R3")
@@ -191,7 +191,7 @@ def rebuild(path: Path, settings: Settings, *, bazelrc: str, console: Console) -
     )
 
 
-def sign(path: Path, comparison: Comparison, signer: "CryptoSigner") -> Path:
+def sign(path: Path, comparison: Comparison, signer: "Signer") -> Path:
     """Write beside a wheel what its second build gave, signed, in place of this key's earlier statement."""
     record = path / f"rebuild-{signer.public_key.keyid[:8]}"
     predicate = {

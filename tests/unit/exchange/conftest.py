@@ -7,7 +7,7 @@ import pytest
 from tests.unit.exchange import oci
 from tests.unit.exchange.world import LOG, World
 from tests.unit.wheel.test_publication import finish_build, publish
-from toolkit import signing
+from toolkit import keys
 from toolkit.engine import registry as client
 from toolkit.record import attestation, find
 from toolkit.wheel import folder
@@ -21,8 +21,8 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder.write_sums(staging)
     publish(staging, root / "made")
     for name in ("builder", "stranger"):
-        signing.make_key(root / name)
-    attestation.sign(find(str(root / "made")), root, signing.load_signer(str(root / "builder")), fresh=True)
+        keys.make(root / name)
+    attestation.sign(find(str(root / "made")), root, keys.load(str(root / "builder")), fresh=True)
     return root
 
 

@@ -12,7 +12,7 @@ from tests.unit.exchange import oci
 from tests.unit.exchange.world import WHEEL, World, ask_password, log_in, read
 from tests.unit.record.maker import change_json
 from tests.unit.wheel.test_publication import PLAN, TABLE, finish_build, publish
-from toolkit import lock, manifest, signing, versions
+from toolkit import keys, lock, manifest, signing, versions
 from toolkit.cli import app
 from toolkit.engine import registry as client
 from toolkit.errors import CheckError, IntegrityError, PreflightError, RegistryError, UsageError
@@ -81,7 +81,7 @@ def test_a_wheel_that_nobody_signed_is_verified_by_its_record(world: World) -> N
 
 
 def test_a_further_signature_is_pushed_to_the_same_wheel(world: World) -> None:
-    attestation.sign(find(str(world.made)), world.root, signing.load_signer(str(world.root / "stranger")))
+    attestation.sign(find(str(world.made)), world.root, keys.load(str(world.root / "stranger")))
     world.push()
     assert world.pull("stranger.pub") is not None
 
@@ -89,7 +89,7 @@ def test_a_further_signature_is_pushed_to_the_same_wheel(world: World) -> None:
 def test_statements_of_second_builders_come_together_in_the_registry(world: World) -> None:
     same = rebuild.Comparison(rung="R3", differences=(), inputs=(), seconds=1)
     for name in ("builder", "stranger"):
-        made = rebuild.sign(world.made, same, signing.load_signer(str(world.root / name)))
+        made = rebuild.sign(world.made, same, keys.load(str(world.root / name)))
         world.push()
         made.unlink()
     found = world.pull()
@@ -218,7 +218,7 @@ def test_with_a_lock_the_command_downloads_without_an_engine_and_tells_no_secret
     assert (push.returncode, unsigned.returncode) == (0, 8), push.stderr + unsigned.stderr
     assert "it has no signature" in unsigned.stderr
     assert not (world.root / "dist").exists() or list(world.dist.iterdir()) == []
-    attestation.sign(find(str(world.root / "own")), world.root, signing.load_signer(str(key)))
+    attestation.sign(find(str(world.root / "own")), world.root, keys.load(str(key)))
     assert run("push", "own", world.registry.reference, DOCKER_CONFIG=docker).returncode == 0
     done = run(*words, "--sign", "builder", DOCKER_CONFIG=docker)
     assert done.returncode == 0, done.stderr

@@ -10,7 +10,7 @@ from tests.unit.exchange import oci
 from tests.unit.exchange.world import WHEEL, Lie, World, flip
 from tests.unit.record.maker import change_json
 from tests.unit.wheel.test_publication import PLAN, finish_build, publish
-from toolkit import files, manifest, signing
+from toolkit import files, keys, manifest, signing
 from toolkit.engine import registry as client
 from toolkit.errors import IntegrityError, ToolkitError
 from toolkit.record import attestation, find
@@ -64,7 +64,7 @@ def serve_nothing(world: World) -> None:
 def serve_other_plan(world: World) -> None:
     other = plan(PLAN.lock, BuildOptions(), bazel_arguments=["--copt=-O3"], source=None)
     publish(finish_build(world.root / "staging-2"), world.root / "other", other)
-    attestation.sign(find(str(world.root / "other")), world.root, signing.load_signer(str(world.root / "builder")))
+    attestation.sign(find(str(world.root / "other")), world.root, keys.load(str(world.root / "builder")))
     ((tag, _),) = world.registry.tags.items()
     world.registry.tags.clear()
     world.push(world.root / "other")
@@ -74,7 +74,7 @@ def serve_other_plan(world: World) -> None:
 def serve_other_wheel(world: World) -> None:
     change_json(world.made / manifest.FILE, lambda value: value.update(digest=oci.digest(b"x")))
     folder.write_sums(world.made)
-    signer = signing.load_signer(str(world.root / "builder"))
+    signer = keys.load(str(world.root / "builder"))
     attestation.sign(find(str(world.made)), world.root, signer, fresh=True)
     world.push(replace=True)
 

@@ -10,7 +10,7 @@ from typer.testing import CliRunner
 
 from tests.unit.record.maker import change_json
 from tests.unit.wheel.test_publication import PLAN, finish_build, publish
-from toolkit import signing
+from toolkit import keys, signing
 from toolkit.cli import app
 from toolkit.findings import Finding
 from toolkit.record import attestation, find, rebuild
@@ -28,8 +28,8 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
     root = tmp_path_factory.mktemp("builders")
     publish(finish_build(root / "staging"), root / PLAN.name)
     for name in NAMES:
-        signing.make_key(root / name)
-    attestation.sign(find(str(root / PLAN.name)), root, signing.load_signer(str(root / "builder")), fresh=True)
+        keys.make(root / name)
+    attestation.sign(find(str(root / PLAN.name)), root, keys.load(str(root / "builder")), fresh=True)
     may = {"builder": ["wheel", "rebuild"], "second": ["rebuild"], "third": ["wheel"]}
     entries = [{"name": name, "key": f"{name}.pub", "may": kinds} for name, kinds in may.items()]
     (root / "policy.yaml").write_text(yaml.safe_dump({"signers": entries}))
@@ -43,7 +43,7 @@ def wheel(made: Path, tmp_path: Path) -> Path:
 
 
 def state(wheel: Path, who: str, comparison: Comparison = SAME) -> Path:
-    return rebuild.sign(wheel, comparison, signing.load_signer(str(wheel.parent / who)))
+    return rebuild.sign(wheel, comparison, keys.load(str(wheel.parent / who)))
 
 
 def count(wheel: Path, accepted: Rung = "R2") -> Finding:

@@ -12,7 +12,7 @@ from tests.unit.record import maker
 from tests.unit.test_docs import COMMANDS
 from tests.unit.train.own.making import write_classes
 from tests.unit.wheel.test_publication import LOCK, finish_build, publish
-from toolkit import project, signing
+from toolkit import keys, project, signing
 from toolkit.record import attestation, find
 from toolkit.wheel.plan import BuildOptions, plan
 
@@ -68,8 +68,8 @@ LINES = sorted({line for line in COMMANDS.values() if read(line)})
 def sign(folder: Path) -> None:
     """Sign the chain by one key, which may sign everything."""
     (folder / "keys").mkdir()
-    signing.make_key(folder / "keys" / "builder")
-    signer = signing.load_signer(str(folder / "keys" / "builder"))
+    keys.make(folder / "keys" / "builder")
+    signer = keys.load(str(folder / "keys" / "builder"))
     for path in (folder / "dist" / "NAME", folder / "runs" / "NAME", next((folder / "state").glob("environment-*"))):
         attestation.sign(find(str(path)), folder / "state", signer, fresh=True)
     entry = {"name": "builder", "key": "keys/builder.pub", "may": list(signing.KINDS)}

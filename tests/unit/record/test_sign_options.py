@@ -10,7 +10,7 @@ from typer.testing import CliRunner
 from tests import loaded
 from tests.command import Run
 from tests.unit.record import maker, signed
-from toolkit import signing
+from toolkit import keys
 from toolkit.cli import app
 from toolkit.engine import Environment, Job, Listener
 from toolkit.engine.host import HostEngine
@@ -18,7 +18,7 @@ from toolkit.engine.host import HostEngine
 
 @pytest.fixture
 def toolkit(tmp_path: Path) -> Run:
-    signing.make_key(tmp_path / "key")
+    keys.make(tmp_path / "key")
     return Run(tmp_path)
 
 
@@ -67,7 +67,7 @@ def test_a_report_is_signed_until_it_is_written_anew(tmp_path: Path, monkeypatch
 
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(HostEngine, "run", answer)
-    signing.make_key(tmp_path / "key")
+    keys.make(tmp_path / "key")
     folder = maker.make_environment(tmp_path / ".toolkit", Path(sys.executable))
     words = ["smoke", "--engine", "host"]
     done = CliRunner().invoke(app, [*words, "--sign", "key"])
