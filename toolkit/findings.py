@@ -48,8 +48,9 @@ def prefix(name: str, findings: Iterable[Finding]) -> list[Finding]:
 
 
 def summarize(findings: Sequence[Finding]) -> str:
-    count = {state: sum(item.state == state for item in findings) for state in ("ok", "fail", "absent")}
+    count = {state: sum(item.state == state for item in findings) for state in ("ok", "fail", "absent", "skipped")}
     parts = [f"{count['ok']} of {len(findings)} findings hold"]
+    parts += [f"{count['skipped']} not looked for"] if count["skipped"] else []
     parts += [f"{count['absent']} not on this machine"] if count["absent"] else []
     parts += [f"{count['fail']} do not hold"] if count["fail"] else []
     return ", ".join(parts)

@@ -93,7 +93,11 @@ def verify(
     builders = (
         [rebuilds.count_builders(found.folder, policy, accepted)] if policy and sound and found.kind == "wheel" else []
     )
-    findings = [*signatures, *builders, *(records.verify(found, Path(settings.state)) if sound else ())]
+    findings = [
+        *signatures,
+        *builders,
+        *(records.verify(found, Path(settings.state), signed=bool(policy)) if sound else ()),
+    ]
     console.say(findings_.render(findings).rstrip())
     value: dict[str, object] = {"kind": found.kind, "findings": [item.as_dict() for item in findings]}
     value |= {"image": found.reference} if found.reference else {"folder": str(found.folder)}

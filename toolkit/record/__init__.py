@@ -53,11 +53,14 @@ def find(text: str) -> Target:
     )
 
 
-def verify(target: Target, state: Path) -> list[Finding]:
-    """Verify an artifact, and what it was made from. Raises IntegrityError: its record is damaged; EngineError."""
+def verify(target: Target, state: Path, *, signed: bool = False) -> list[Finding]:
+    """Verify an artifact, and what it was made from. Raises IntegrityError: its record is damaged; EngineError.
+
+    ``signed``: whoever is trusted has signed what the record says of it.
+    """
     match target.kind:
         case "wheel":
-            return wheel.verify(target.folder)
+            return wheel.verify(target.folder, unread="the record of what it holds is signed" if signed else "")
         case "environment":
             return environment.verify(target.folder)
         case "smoke":

@@ -14,7 +14,7 @@ from typer.testing import CliRunner, Result
 
 from tests.unit.record import maker
 from tests.unit.wheel.test_publication import finish_build, publish
-from toolkit import manifest, naming, signing
+from toolkit import keys, manifest, naming, signing
 from toolkit.cli import app
 from toolkit.engine.client import InspectedImage
 from toolkit.record import attestation, environment, find
@@ -97,7 +97,7 @@ def make(root: Path, trained: Path) -> World:
     world.report.write_text(json.dumps(REPORT))
     _make_image(world)
     for name, signer in world.signers.items():
-        (root / f"{name}.pub").write_bytes(signing._encode_public(signer.private_bytes))
+        (root / f"{name}.pub").write_bytes(keys._encode_public(signer.private_bytes))
     entries = [{"name": name, "key": f"{name}.pub", "may": may} for name, may in MAY.items()]
     (root / "policy.yaml").write_text(yaml.safe_dump({"signers": entries}))
     records = (world.wheel, world.environment, world.image, world.report, world.run)

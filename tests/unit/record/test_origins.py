@@ -8,8 +8,8 @@ from tests.unit.record import maker
 from tests.unit.wheel.test_publication import finish_build, publish
 from toolkit import digest
 from toolkit.cli import app
-from toolkit.record import wheel
-from toolkit.wheel import folder
+from toolkit.record import Target, verify, wheel
+from toolkit.wheel import folder, inspection
 
 ZERO = "sha256:" + "0" * 64
 
@@ -33,13 +33,26 @@ def test_a_wheel_of_our_own_is_looked_for_and_looked_at(tmp_path: Path, monkeypa
     link = {"kind": "wheel", "name": "a wheel", "digest": record.digest}
     findings = wheel.verify_origin(link)
     assert [item.id for item in findings][:3] == ["origin", "wheel.sums", "wheel.digest"]
-    assert {item.state for item in findings} == {"ok"}
+    assert {item.id for item in findings if item.state != "ok"} == {"wheel.inspection"}
     assert [item.state for item in wheel.verify_origin({**link, "digest": ZERO})] == ["absent"]
     with (tmp_path / "dist" / "one" / "build.log").open("a") as log:
         log.write("x")
     (damaged,) = wheel.verify_origin(link)
     assert (damaged.id, damaged.state) == ("origin", "fail")
     assert "build.log is not what SHA256SUMS says" in damaged.evidence
+
+
+@pytest.mark.parametrize("signed", [False, True])
+def test_the_code_of_a_wheel_is_read_unless_its_record_is_signed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, signed: bool
+) -> None:
+    publish(finish_build(tmp_path / "staging"), tmp_path / "dist")
+    read: list[Path] = []
+    audit = inspection.audit
+    monkeypatch.setattr(inspection, "audit", lambda path: [audit(path), read.append(path)][0])
+    findings = verify(Target(kind="wheel", folder=tmp_path / "dist"), tmp_path, signed=signed)
+    skipped = {item.id for item in findings if item.state == "skipped"}
+    assert (bool(read), skipped) == (not signed, {"inspection"} if signed else set())
 
 
 def test_verify_reads_what_other_commands_remember(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
