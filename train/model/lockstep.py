@@ -66,7 +66,10 @@ class Lockstep:
         self._values.append(value)
         if place == self.own - 1:
             values = tf.stack(self._values)
-            self._exchanged = tf.unstack(self.gather(values, self._exchanges) if self.gather else values, self.shards)
+            # No gradient is taken through them. TensorFlow looks for variables in all that a custom gradient needs:
+            # without this, in all earlier layers of all other shards.
+            values = tf.stop_gradient(self.gather(values, self._exchanges) if self.gather else values)
+            self._exchanged = tf.unstack(values, self.shards)
             self._values, self._exchanges = [], self._exchanges + 1
         self._turns[(place + 1) % self.own].release()
         self._await_turn(place)
