@@ -45,6 +45,7 @@ def test_each_capability_is_compiled_and_read_back(tmp_path: Path) -> None:
     assert evidence["versions"]["cuda"] == "12.6.1"
 
 
+@pytest.mark.weekly
 def test_clang_22_compiles_for_newer_gpus_with_the_headers_as_they_are(tmp_path: Path) -> None:
     arguments = {"LLVM_VERSION": "22", "CUDA_VERSION": "12.8.1", "COMPUTE_CAPABILITIES": "sm_90a,sm_100,compute_120"}
     arguments |= {"TENSORFLOW_VERSION": "2.21.0"}
