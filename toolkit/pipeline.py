@@ -10,7 +10,7 @@ from toolkit import manifest, training
 from toolkit.console import Console
 from toolkit.engine import Engine, Environment, EnvironmentPlan, EnvironmentSpec, Job, Platform
 from toolkit.engine.host import HostEngine
-from toolkit.errors import EngineError, IntegrityError, PreflightError, UnsupportedError, UsageError
+from toolkit.errors import EngineError, IntegrityError, PreflightError, ToolkitError, UnsupportedError, UsageError
 from toolkit.plan import Step, Task
 from toolkit.project import shorten
 from toolkit.settings import Settings
@@ -41,6 +41,8 @@ class Request:
     target: str = "train"  # stage of docker/Dockerfile, for an image
     tag: str = ""  # name of the image; empty: derived from its plan
     dry_run: bool = False  # only print what would run; no image is pulled
+    # raises an error unless what lies there, and is of this digest, may be reused; by default everything may
+    require_trusted: Callable[[Path, str], object] = lambda _place, _identity: None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -91,7 +93,20 @@ def resolve(request: Request, console: Console) -> Resolved:
     if wheel:
         spec = use_wheel(spec, wheel, choice.engine.find_platform(fetch=not request.dry_run))
     plan = choice.engine.plan(spec)
-    return Resolved(request=request, engine=choice.engine, why=choice.why, plan=plan, existing=choice.engine.find(plan))
+    existing = choice.engine.find(plan)
+    if existing and not _is_trusted(request, existing.folder, existing, console):
+        plan, existing = replace(plan, again=True), None
+    return Resolved(request=request, engine=choice.engine, why=choice.why, plan=plan, existing=existing)
+
+
+def _is_trusted(request: Request, place: Path, environment: Environment, console: Console) -> bool:
+    """Return whether an environment, or a report about it, may be reused; say why not."""
+    try:
+        request.require_trusted(place, environment.digest)
+    except ToolkitError as error:
+        console.heading("trust", f"{shorten(place)} is made anew: {error.why or error.what}")
+        return False
+    return True
 
 
 def choose_engine(settings: Settings, *, target: str = "train", tag: str = "") -> Choice:
@@ -269,6 +284,8 @@ def smoke_task(
     def check() -> Report:
         environment = prepared.result
         report = None if again else runner.recall(environment, ask)
+        if report and not _is_trusted(resolved.request, report.place, environment, console):
+            report = None
         reused = report is not None
         report = report or runner.run(resolved.engine, environment, ask, console)
         console.heading("smoke", f"{report.summary}{' (reused)' if reused else ''}")
@@ -288,7 +305,12 @@ def train_task(
     *,
     run: Callable[[Engine, Environment, Job, TrainConfig], dict[str, Any]] | None = None,
 ) -> Task[dict[str, Any]]:
-    """Return the task that trains, by ``run`` or as one job, or that returns the manifest of a finished run."""
+    """Return the task that trains, by ``run`` or as one job, or that returns the manifest of a finished run.
+
+    Raises what ``require_trusted`` of the request raises of a finished run.
+    """
+    if find_result(config) is not None:
+        resolved.request.require_trusted(config.run_dir, "")
     plan = partial(training.plan, arguments, config, gpu=resolved.gpu, quiet=console.verbosity < 0)
 
     def train() -> dict[str, Any]:

@@ -1,23 +1,27 @@
-from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
 from toolkit.cli.command import (
+    AllowUnsigned,
     Bazel,
     Bazelrc,
     Capabilities,
     CpuTarget,
     DryRun,
+    From,
     Jobs,
+    Origin,
     Session,
     Sign,
     Snapshot,
     Source,
+    Trust,
     Wheel,
     command,
     load_key,
+    read_origin,
     sign,
 )
 from toolkit.errors import UsageError
@@ -50,21 +54,9 @@ def build_wheel(
     cache: Annotated[str, typer.Option(metavar="NAME", help="Name of the build caches.")] = "tensorflow",
     apt_snapshot: Snapshot = "",
     out: Annotated[Path, typer.Option(metavar="DIR", help="Folder of finished wheels.")] = Path("dist"),
-    from_: Annotated[
-        str,
-        typer.Option(
-            "--from", metavar="REGISTRY/REPO", help="Ask this registry first: a wheel of the same plan is downloaded."
-        ),
-    ] = "",
-    trust: Annotated[
-        list[Path] | None,
-        typer.Option(
-            metavar="PUBKEY|POLICY", help="With --from: whose signature a wheel must have, as for verify; repeatable."
-        ),
-    ] = None,
-    allow_unsigned: Annotated[
-        bool, typer.Option("--allow-unsigned", help="With --from, in place of --trust: take any wheel of the plan.")
-    ] = False,
+    from_: From = "",
+    trust: Trust = None,
+    allow_unsigned: AllowUnsigned = False,
     sign_: Sign = "",
     dry_run: DryRun = False,
 ) -> None:
@@ -72,8 +64,8 @@ def build_wheel(
 
     With --from, nothing is built where the registry has the wheel. If it has none, the wheel is built. If it fails
     (exit code 11), or if what it has is not signed or not whole (8), nothing is built either, and nothing is kept. A
-    wheel that was downloaded is not signed with --sign, because it was not built here. With a toolkit.lock.yaml it can
-    be downloaded without a container engine.
+    wheel that is there from before must be signed too (8). Then --sign signs only a wheel that this command built. With
+    a toolkit.lock.yaml it can be downloaded without a container engine.
     """
     from toolkit import pipeline, project
     from toolkit.plan import run
@@ -81,6 +73,7 @@ def build_wheel(
     from toolkit.wheel.request import WheelRequest
 
     console, settings, key = session.console, session.settings, load_key(sign_)
+    origin = read_origin(session, from_, trust, allow_unsigned=allow_unsigned)
     request = WheelRequest(
         capabilities=compute_capability or (),
         apt_snapshot=apt_snapshot,
@@ -100,14 +93,14 @@ def build_wheel(
             cache_id=cache,
         ),
     )
-    pulled = _pull(session, request, from_, trust or (), allow_unsigned=allow_unsigned, out=out, dry_run=dry_run)
-    if pulled:
-        plan, built = pulled
+    found = find_wheel(session, request, origin, out=out, dry_run=dry_run)
+    if found:
+        plan, built, pulled = found
     else:
         planned, task = pipeline.plan_wheel(settings, request, console, out=out, dry_run=dry_run)
         if not run([task], console, dry_run=dry_run):
             return
-        plan, built = planned.plan, task.result
+        plan, built, pulled = planned.plan, task.result, False
         sign(session, key, (built.folder, not built.reused))
     folder, spec, ran = project.shorten(built.folder), plan.lock.spec, built.record.facts["bazel"]
     console.result(
@@ -117,7 +110,7 @@ def build_wheel(
             "folder": str(built.folder),
             "plan": plan.digest,
             "reused": built.reused,
-            "pulled": pulled is not None,
+            "pulled": pulled,
             "rung": plan.rung,
             "floating": list(plan.floating),
             "seconds": built.record.facts["seconds"],
@@ -129,28 +122,15 @@ def build_wheel(
     )
 
 
-def _pull(
-    session: Session,
-    request: "WheelRequest",
-    text: str,
-    trust: Sequence[Path],
-    *,
-    allow_unsigned: bool,
-    out: Path,
-    dry_run: bool,
-) -> "tuple[WheelPlan, BuiltWheel] | None":
-    """Return the wheel that a registry has, unless it is in ``out`` already."""
-    if not text:
-        if trust or allow_unsigned:
-            raise UsageError("--trust and --allow-unsigned are for --from", remedy="leave them out, or name a registry")
+def find_wheel(
+    session: Session, request: "WheelRequest", origin: Origin, *, out: Path, dry_run: bool
+) -> "tuple[WheelPlan, BuiltWheel, bool] | None":
+    """Return a wheel that --from finds, and whether it was downloaded; None: there is none, or no registry is asked.
+
+    Raises IntegrityError: a wheel that is in ``out`` already is not signed as --trust asks.
+    """
+    if not origin.registry:
         return None
-    if bool(trust) == allow_unsigned:
-        raise UsageError(
-            "--from needs --trust or --allow-unsigned, and not both",
-            why="whoever can write to the registry could otherwise choose the wheel",
-            remedy="--trust KEY.pub, or a policy of who may sign what",
-        )
-    from toolkit import signing
     from toolkit.engine import registry
     from toolkit.lock import FILE
     from toolkit.record import exchange
@@ -158,19 +138,22 @@ def _pull(
     from toolkit.wheel import request as requests
 
     settings, console = session.settings, session.console
-    repository, policy = registry.parse(text), signing.read_policy(trust)
+    repository = registry.parse(origin.registry)
     # No engine is needed to download. Without one and without a lock, the base image is unknown, and so is the tag.
     plan = requests.resolve(settings, request, lock_file=Path(FILE), dry_run=True).plan
     if dry_run:
         console.heading("registry", f"{repository}:{exchange.name_tag(plan.digest)} would be asked for first")
-    if dry_run or build.find(plan, out):
         return None
+    if here := build.find(plan, out):
+        origin.require_trusted(here.folder, "")
+        console.heading("wheel", f"reused {here.wheel.name}")
+        return plan, here, False
     found = exchange.pull(
         repository,
         plan,
         dist=out,
         state=Path(settings.state),
-        policy=policy,
+        policy=origin.policy,
         ca_bundle=settings.ca_bundle,
         console=console,
     )
@@ -178,7 +161,7 @@ def _pull(
         console.heading("registry", f"{repository} has no {exchange.name_tag(plan.digest)}: the wheel is built here")
         return None
     console.heading("wheel", f"pulled {found.wheel.name}")
-    return plan, found
+    return plan, found, True
 
 
 @command("ca_bundle")

@@ -2,7 +2,7 @@ import functools
 import inspect
 import signal
 import traceback
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,12 +11,13 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import typer
 
 from toolkit.console import Console
-from toolkit.errors import InterruptionError, JobError, ToolkitError
+from toolkit.errors import InterruptionError, JobError, ToolkitError, UsageError
 from toolkit.settings import Settings, resolve
 from train.errors import TrainError
 
 if TYPE_CHECKING:
     from toolkit.keys import Signer
+    from toolkit.signing import Policy
 
 SETTINGS = {
     "tensorflow": Annotated[str | None, typer.Option(metavar="X.Y.Z", help="Version of TensorFlow.")],
@@ -66,6 +67,21 @@ Sign = Annotated[
         metavar="KEY",
         help="Sign what it makes: the file of a private key, env:NAME, or agent:NAME of an ssh-agent.",
     ),
+]
+From = Annotated[
+    str,
+    typer.Option(
+        "--from", metavar="REGISTRY/REPO", help="Ask this registry first: a wheel of the same plan is downloaded."
+    ),
+]
+Trust = Annotated[
+    list[Path] | None,
+    typer.Option(
+        metavar="PUBKEY|POLICY", help="A public key, or a policy of who may sign what: require signatures; repeatable."
+    ),
+]
+AllowUnsigned = Annotated[
+    bool, typer.Option("--allow-unsigned", help="With --from, in place of --trust: take any wheel of the plan.")
 ]
 Bazelrc = Annotated[str, typer.Option(metavar="FILE", help="Credentials of a remote cache or executor; in no layer.")]
 
@@ -127,6 +143,40 @@ def sign(session: Session, key: "Signer | None", *made: tuple[Path, bool]) -> No
     for target, fresh in made:
         done = attestation.sign(record.find(str(target)), Path(session.settings.state), key, fresh=fresh)
         session.console.heading("sign", done)
+
+
+@dataclass(frozen=True)
+class Origin:
+    """Whose signatures are asked for, and the registry that may have the wheel."""
+
+    registry: str  # empty: none is asked
+    policy: "Policy"  # empty: nobody's
+    require_trusted: Callable[[Path, str], object]  # of what is reused, as in toolkit.pipeline.Request
+
+
+def read_origin(
+    session: Session, registry: str, trust: Sequence[Path] | None, *, allow_unsigned: bool, reuses: bool = False
+) -> Origin:
+    """Return what --from, --trust and --allow-unsigned ask for. Raises UsageError: they do not go together.
+
+    ``reuses``: whether --trust is for what the command reuses too, and may stand alone.
+    """
+    if not registry and (allow_unsigned or (trust and not reuses)):
+        raise UsageError("--trust and --allow-unsigned are for --from", remedy="leave them out, or name a registry")
+    if registry and bool(trust) == allow_unsigned:
+        raise UsageError(
+            "--from needs --trust or --allow-unsigned, and not both",
+            why="whoever can write to the registry could otherwise choose the wheel",
+            remedy="--trust KEY.pub, or a policy of who may sign what",
+        )
+    if not trust:
+        return Origin(registry, (), lambda _place, _identity: None)
+    from toolkit import signing
+    from toolkit.record import attestation
+
+    policy = signing.read_policy(trust)
+    state = Path(session.settings.state)
+    return Origin(registry, policy, functools.partial(attestation.require_trusted, state=state, policy=policy))
 
 
 def load_key(text: str) -> "Signer | None":

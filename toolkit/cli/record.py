@@ -3,7 +3,7 @@ from typing import Annotated
 
 import typer
 
-from toolkit.cli.command import Bazelrc, DryRun, Gpu, Session, Wheel, command, load_key
+from toolkit.cli.command import Bazelrc, DryRun, Gpu, Session, Trust, Wheel, command, load_key
 
 REMEDIES = {
     "wheel": "build the wheel again",
@@ -27,13 +27,7 @@ def verify(
     strict: Annotated[
         bool, typer.Option("--strict", help="Fail too where a link of the chain is not on this machine.")
     ] = False,
-    trust: Annotated[
-        list[Path] | None,
-        typer.Option(
-            metavar="PUBKEY|POLICY",
-            help="A public key, or a policy of who may sign what: require signatures; repeatable.",
-        ),
-    ] = None,
+    trust: Trust = None,
     rebuild: Annotated[
         bool, typer.Option("--rebuild", help="Build a wheel again without any cache, and explain each difference.")
     ] = False,

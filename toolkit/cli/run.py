@@ -4,21 +4,27 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
+from toolkit.cli.build import find_wheel
 from toolkit.cli.command import (
+    AllowUnsigned,
     Bazel,
     Capabilities,
     CpuTarget,
     Dataset,
     DryRun,
+    From,
     Gpu,
     Jobs,
     JUnit,
+    Origin,
     Session,
     Sign,
     Source,
+    Trust,
     Wheel,
     command,
     load_key,
+    read_origin,
     sign,
 )
 
@@ -50,11 +56,18 @@ def up(
     bazel: Bazel = "",
     cpu_target: CpuTarget = "avx",
     jobs: Jobs = 0,
+    from_: From = "",
+    trust: Trust = None,
+    allow_unsigned: AllowUnsigned = False,
     gpu: Gpu = None,
     sign_: Sign = "",
     dry_run: DryRun = False,
 ) -> None:
     """Run the whole chain: wheel, image or environment, smoke checks, training, report.
+
+    --from is as for build-wheel: it asks a registry for the wheel, and builds it where there is none. With --trust, an
+    environment, an image or a report that is there from before is made anew unless it is signed, and such a wheel or
+    finished run is refused (exit code 8).
 
     Options that are not listed here go to the training job: see `python -m train --help`.
     """
@@ -69,10 +82,15 @@ def up(
     console, settings = session.console, session.settings
     arguments = [dataset, *context.args]
     config, key = training.read_arguments(arguments, settings), load_key(sign_)
-    if from_source and wheel:
-        raise UsageError("--from-source and --wheel exclude each other", remedy="leave one of them out")
-    request = pipeline.Request(settings=settings, wheel=wheel, gpu=gpu, dry_run=dry_run)
-    if from_source:
+    origin = read_origin(session, from_, trust, allow_unsigned=allow_unsigned, reuses=True)
+    if (from_source or from_) and wheel:
+        option = "--from" if from_ else "--from-source"
+        raise UsageError(f"{option} and --wheel exclude each other", remedy="leave one of them out")
+    request = pipeline.Request(
+        settings=settings, wheel=wheel, gpu=gpu, dry_run=dry_run, require_trusted=origin.require_trusted
+    )
+    ours = False
+    if from_source or from_:
         from toolkit.wheel.plan import BuildOptions
         from toolkit.wheel.request import WheelRequest
 
@@ -80,15 +98,18 @@ def up(
         wanted = WheelRequest(
             capabilities=compute_capability or (), source=source, bazel=bazel, cpu_target=cpu_target, options=options
         )
-        built = _build_wheel(session, request, wanted)
+        built = _build_wheel(session, request, wanted, origin)
         if built is None:
             return
-        request, settings = built, built.settings
+        request, ours = built
+        settings = request.settings
     elif compute_capability or source or bazel or jobs or cpu_target != "avx":
         raise UsageError(
             "--compute-capability, --source, --bazel, --cpu-target and --jobs are for a wheel that is built",
             remedy="add --from-source",
         )
+    elif named := pipeline.find_wheel(wheel):
+        origin.require_trusted(named.parent, "")
     resolved = pipeline.resolve(request, console)
     ask = Ask(
         version=settings.tensorflow,
@@ -102,7 +123,7 @@ def up(
     if not run([prepared, checked, trained], console, dry_run=dry_run):
         return
     environment = prepared.result
-    built_wheel = [(Path(str(request.wheel)), False)] if from_source else []
+    built_wheel = [(Path(str(request.wheel)), False)] if ours else []
     sign(session, key, *built_wheel, (environment.folder, not environment.reused))
     sign(session, key, (checked.result.place, False), (config.run_dir, False))
     seconds = monotonic() - start
@@ -122,26 +143,38 @@ def up(
     console.result(value, f"{training.describe(config, trained.result)}\nwhole chain: {seconds:.0f} s")
 
 
-def _build_wheel(session: Session, request: "Request", wanted: "WheelRequest") -> "Request | None":
-    """Build or reuse the wheel, and return the request that installs it; None if a dry run ends here."""
+def _build_wheel(
+    session: Session, request: "Request", wanted: "WheelRequest", origin: Origin
+) -> "tuple[Request, bool] | None":
+    """Download, build or reuse the wheel; None if a dry run ends here.
+
+    Returns the request that installs it, and whether --sign is for it too.
+    """
     from toolkit import pipeline
     from toolkit.plan import run
-
-    console = session.console
-    planned, task = pipeline.plan_wheel(request.settings, wanted, console, dry_run=request.dry_run)
     from toolkit.wheel import build
 
-    found = build.find(planned.plan, pipeline.DIST)
-    if request.dry_run and found is None:
-        console.say("the next steps depend on the wheel: run this again when it is built")
-        run([task], console, dry_run=True)
-        return None
-    if not request.dry_run:
-        run([task], console)
-        found = task.result
-    assert found is not None  # noqa: S101 - built, or found in a dry run
-    settings = replace(request.settings, cuda=planned.spec.cuda, cudnn=planned.spec.cudnn)
-    return replace(request, settings=settings, wheel=str(found.folder))
+    console, out = session.console, pipeline.DIST
+    had = find_wheel(session, wanted, origin, out=out, dry_run=request.dry_run)
+    if had:
+        plan, found, _ = had
+    else:
+        planned, task = pipeline.plan_wheel(request.settings, wanted, console, dry_run=request.dry_run)
+        plan, here = planned.plan, build.find(planned.plan, out)
+        if here:
+            origin.require_trusted(here.folder, "")
+        if request.dry_run and here is None:
+            console.say("the next steps depend on the wheel: run this again when it is built")
+            run([task], console, dry_run=True)
+            return None
+        if not request.dry_run:
+            run([task], console)
+            here = task.result
+        assert here is not None  # noqa: S101 - built, or found in a dry run
+        found = here
+    spec = plan.lock.spec
+    settings = replace(request.settings, cuda=spec["cuda"], cudnn=spec["cudnn"])
+    return replace(request, settings=settings, wheel=str(found.folder)), had is None
 
 
 @command("tensorflow", "python", "cuda", "cudnn", "engine", "archive", "base_image", "ca_bundle", remember=True)

@@ -134,13 +134,13 @@ def choose_ports(count: int) -> Cluster:
 
 
 def prepare(plan: EnvironmentPlan, find: Callable[[], Environment | None], make: Callable[[], object]) -> Environment:
-    """Make what ``find`` does not find, while no other command makes or uses it."""
+    """Make what ``find`` does not find, or what is not trusted, while no other command makes or uses it."""
     files.require_writable(plan.folder.parent)
     with using(plan.folder):  # which jobs may do at the same time
-        found = find()
+        found = None if plan.again else find()
     if found is None:
         with making(plan.folder):
-            found = find()
+            found = None if plan.again else find()
             if found is None:
                 make()
     return found or _describe(plan, reused=False)

@@ -9,7 +9,7 @@ from toolkit.engine import host
 from toolkit.errors import IntegrityError, ToolkitError
 from toolkit.findings import Finding, check, prefix
 from toolkit.manifest import Manifest
-from toolkit.record import Target, environment, run, verify, wheel
+from toolkit.record import Target, environment, find, run, verify, wheel
 from toolkit.signing import Policy, Statement
 from toolkit.smoke import runner
 from toolkit.wheel import documents
@@ -82,6 +82,23 @@ def check_chain(target: Target, state: Path, policy: Policy) -> list[Finding]:
     for name, link in _follow(target, state):
         found += prefix(name, [_check(link, state, policy)])
     return found
+
+
+def require_trusted(place: Path, identity: str, *, state: Path, policy: Policy) -> None:
+    """Raise an error unless a thing is signed, and what its record says, as ``verify --trust`` finds it.
+
+    ``identity``: the digest of its environment or image, or empty. The links behind it are not asked for. Raises
+    IntegrityError: a signature is missing or does not hold, or it is of another image; CheckError: another finding
+    fails; what :func:`toolkit.record.find` and :func:`toolkit.record.verify` raise.
+    """
+    target = find(str(place))
+    record = manifest.read(target.folder)
+    if identity and record and record.digest != identity:  # whoever can name images can name another one so
+        raise IntegrityError(f"the record in {target.folder} is of {record.digest}, not of {identity}")
+    require([_check(target, state, policy)])
+    own = target.kind == "run"
+    found = run.verify_own(reader.read_record(target.folder)) if own else verify(target, state, signed=True)
+    findings.require(found, remedy=f"`toolkit verify {place}` lists all findings")
 
 
 def require(found: list[Finding]) -> None:

@@ -3,12 +3,16 @@ import signal
 from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 from docker.errors import NotFound
 
-from toolkit.engine import Job
-from toolkit.engine.docker import _explain, run
+from toolkit import naming
+from toolkit.console import Console
+from toolkit.engine import EnvironmentPlan, EnvironmentSpec, Job, buildx, docker
+from toolkit.engine.client import BaseImage
+from toolkit.engine.docker import DockerEngine, _explain, run
 from toolkit.errors import BuildError, IntegrityError, ToolkitError
 
 ERROR = BuildError("the build failed at [venv 1/1]", why=" 189 | >>> --mount=type=bind", remedy="the whole log is x")
@@ -36,6 +40,30 @@ def test_the_installers_words_are_the_reason(tmp_path: Path, said: str, kind: ty
     log.write_text(f"[venv 1/1] RUN install\n{said}Dockerfile:183\n 189 | >>> --mount=type=bind\n")
     found = _explain(ERROR, log)
     assert (type(found), found.why) == (kind, why)
+
+
+@pytest.mark.parametrize("again", [False, True])
+def test_an_image_that_is_not_trusted_is_built_although_it_is_there(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, again: bool
+) -> None:
+    image = SimpleNamespace(id="sha256:a", labels={naming.PLAN_LABEL: "sha256:plan"}, attrs={"Size": 1})
+    client: Any = SimpleNamespace(images=SimpleNamespace(get=lambda _name: image))
+    built: list[object] = []
+    monkeypatch.setattr(buildx, "build", lambda command, **_options: built.append(command))
+    monkeypatch.setattr(docker, "require_buildx", lambda: None)
+    engine = DockerEngine(client, BaseImage(reference="base", identity="sha256:b"), state=tmp_path, target="runtime")
+    plan = EnvironmentPlan(
+        spec=EnvironmentSpec(tensorflow="2.19.0", python="3.11"),
+        kind="image",
+        reference="toolkit/runtime:one",
+        digest="sha256:plan",
+        folder=tmp_path / "image",
+        inputs={"requirements": "sha256:c"},
+        commands=(("build",),),
+        again=again,
+    )
+    assert engine.prepare(plan, Console()).reused != again
+    assert built == [("build",)] * again
 
 
 JOB = Job(title="test", argv=("-c", "pass"))

@@ -2,6 +2,7 @@
 
 import json
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from typer.testing import CliRunner
@@ -14,7 +15,10 @@ from tests.unit.record.maker import change_json
 from tests.unit.wheel.test_publication import PLAN, TABLE, finish_build, publish
 from toolkit import keys, lock, manifest, signing, versions
 from toolkit.cli import app
+from toolkit.console import Console
+from toolkit.engine import EnvironmentPlan
 from toolkit.engine import registry as client
+from toolkit.engine.host import HostEngine
 from toolkit.errors import CheckError, IntegrityError, PreflightError, RegistryError, UsageError
 from toolkit.record import attestation, exchange, find, rebuild
 from toolkit.settings import resolve
@@ -235,29 +239,66 @@ def test_with_a_lock_the_command_downloads_without_an_engine_and_tells_no_secret
     )
 
 
+@pytest.mark.parametrize("command", ["build-wheel", "up"])
 @pytest.mark.parametrize(
     ("words", "message"),
     [
         (("--from", "host/x"), "--from needs --trust or --allow-unsigned"),
         (("--from", "host/x", "--trust", "builder.pub", "--allow-unsigned"), "and not both"),
-        (("--trust", "builder.pub"), "are for --from"),
+        (("--trust", "builder.pub", "--allow-unsigned"), "are for --from"),
         (("--allow-unsigned",), "are for --from"),
         (("--from", "host/x", "--trust", "build.log"), "cannot read the key build.log"),
         (("--from", "http://host/x", "--allow-unsigned"), "plain http to host"),
     ],
 )
-def test_wrong_options_of_the_command(
-    world: World, monkeypatch: pytest.MonkeyPatch, words: tuple[str, ...], message: str
+def test_wrong_options_of_the_commands(
+    world: World, monkeypatch: pytest.MonkeyPatch, words: tuple[str, ...], message: str, command: str
 ) -> None:
     monkeypatch.chdir(world.root)
-    done = CliRunner().invoke(app, ["build-wheel", *words])
+    done = CliRunner().invoke(app, [command, *words])
     assert done.exit_code == 2, done.output
     assert message in done.output
 
 
-def test_a_dry_run_asks_no_registry(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_trust_alone_is_for_what_up_reuses(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(world.root)
-    done = CliRunner().invoke(app, [*WORDS, "--from", world.registry.reference, "--dry-run"])
+    done = CliRunner().invoke(app, list(WORDS))
+    assert (done.exit_code, "are for --from" in done.output) == (2, True)
+    assert CliRunner().invoke(app, ["up", *WORDS[1:], "--engine", "host", "--dry-run"]).exit_code == 0
+
+
+@pytest.mark.parametrize("command", ["build-wheel", "up"])
+def test_a_dry_run_asks_no_registry(world: World, monkeypatch: pytest.MonkeyPatch, command: str) -> None:
+    monkeypatch.chdir(world.root)
+    words = [command, *WORDS[1:], "--from", world.registry.reference, "--dry-run"]
+    done = CliRunner().invoke(app, words, env={"DOCKER_HOST": "tcp://127.0.0.1:1"})
     assert done.exit_code == 0, done.output
     assert "would be asked for first" in done.output
     assert world.registry.asked == []
+
+
+def test_up_installs_the_wheel_of_the_registry(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Up to the environment, which is made of the network's packages."""
+    wheels: list[Path | None] = []
+
+    def prepare(_engine: HostEngine, plan: EnvironmentPlan, _console: Console) -> None:
+        wheels.append(plan.spec.wheel)
+        raise PreflightError("no network")
+
+    monkeypatch.setattr(HostEngine, "prepare", prepare)
+    monkeypatch.setattr(request, "resolve", lambda *_given, **_options: SimpleNamespace(plan=PLAN))
+    monkeypatch.chdir(world.root)
+    words = ("up", "--from", world.registry.reference, "--engine", "host", "--trust")
+    for trusted, code, asks in (
+        ("stranger.pub", 8, True),
+        ("builder.pub", 4, True),
+        ("builder.pub", 4, False),  # what is in dist is not asked for again
+        ("stranger.pub", 8, False),
+    ):
+        world.forget()
+        done = CliRunner().invoke(app, [*words, trusted])
+        assert (done.exit_code, bool(world.registry.asked)) == (code, asks), done.output
+    (archive,) = set(wheels)
+    assert archive is not None
+    assert (len(wheels), archive.parent.resolve()) == (2, world.dist / PLAN.name)
+    assert read(archive.parent) == read(world.made)

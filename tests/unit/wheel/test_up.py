@@ -52,6 +52,7 @@ def test_wheel_that_is_built_is_found_and_the_rest_is_for_its_cuda(run: Run) -> 
     ("arguments", "code", "message"),
     [
         (("--from-source", "--wheel", "pypi"), 2, "exclude each other"),
+        (("--from", "host/x", "--allow-unsigned", "--wheel", "pypi"), 2, "exclude each other"),
         (("--source", str(MINI)), 2, "add --from-source"),
         (("--jobs", "2"), 2, "add --from-source"),
         (("--cpu-target", "x86-64-v3"), 2, "add --from-source"),
