@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from tests.integration import canary
-from tests.integration.docker import distribution, stages
+from tests.integration.docker import distribution, stages, tokens
 from tests.unit.record.maker import change_json
 from tests.unit.wheel.test_publication import finish_build, publish
 from toolkit import digest, keys, manifest
@@ -61,7 +61,9 @@ class Machines:
 
 
 @contextmanager
-def connect(root: Path, change: Callable[[Path], object] = str) -> Iterator[Machines]:
+def connect(
+    root: Path, change: Callable[[Path], object] = str, service: tokens.Service | None = None
+) -> Iterator[Machines]:
     """Make a wheel on the first machine, and the others. ``change``: of its folder before it is signed."""
     asked = request.resolve(resolve({}), request.WheelRequest(), lock_file=Path("none")).plan
     keys.make(root / "key")
@@ -70,7 +72,7 @@ def connect(root: Path, change: Callable[[Path], object] = str) -> Iterator[Mach
     publish(finish_build(root / "staging"), made, asked)
     change(made)
     attestation.sign(find(str(made)), root, keys.load(str(root / "key")), fresh=True)
-    with distribution.serve(root) as registry:
+    with distribution.serve(root, service) as registry:
         found = Machines(root, registry, asked)
         registry.log_in(root / "first" / "docker")
         for name in ("second", "third"):

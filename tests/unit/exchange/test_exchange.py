@@ -1,6 +1,7 @@
 """`push` and `build-wheel --from` with an honest registry."""
 
 import json
+from contextlib import nullcontext
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -101,6 +102,24 @@ def test_statements_of_second_builders_come_together_in_the_registry(world: Worl
     assert len(list(found.folder.glob("attestation-rebuild-*.dsse.json"))) == 2
     policy = signing.read_policy([world.root / "builder.pub", world.root / "stranger.pub"])
     assert rebuild.count_builders(found.folder, policy).evidence.startswith("2 independent")
+
+
+@pytest.mark.parametrize("breaks", [1, 2])
+def test_an_upload_that_breaks_is_tried_once_more(world: World, breaks: int) -> None:
+    left = [None] * breaks
+
+    def cut(request: QuietHandler) -> bool:
+        if request.command != "PUT" or not left:
+            return False
+        left.pop()
+        request.close_connection = True
+        return True
+
+    world.registry.blobs.clear()
+    world.registry.fault = cut
+    with nullcontext() if breaks == 1 else pytest.raises(RegistryError, match="failed"):
+        world.push()
+    assert left == []
 
 
 def test_a_changed_wheel_is_not_pushed(world: World) -> None:

@@ -10,8 +10,9 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from tests.integration.docker import stages
+from tests.integration.docker import stages, tokens
 from tests.integration.docker.farms import call, wait_for
+from toolkit.plan import repeat
 
 IMAGE = "toolkit/registry:tests"
 PORT = 5000
@@ -45,17 +46,23 @@ class Registry:
 
 
 @contextmanager
-def serve(folder: Path) -> Iterator[Registry]:
-    """Start a registry. ``folder`` gets the certificate of its authority."""
+def serve(folder: Path, service: tokens.Service | None = None) -> Iterator[Registry]:
+    """Start a registry, which takes a password or the tokens of a service. ``folder`` gets the authorities of both."""
     argv = ["docker", "buildx", "build", "--quiet", "--build-context", f"base=docker-image://{stages.STANDIN}"]
     argv += ["--tag", IMAGE, "--label", "io.github.tensorflow-toolkit.owner=toolkit", "--load"]
     subprocess.run([*argv, Path(__file__).parent], check=True, capture_output=True)
-    password = f"canary{uuid.uuid4().hex}"
-    argv, variables = ["docker", "run", "--detach", "--env", "PASSWORD", IMAGE], {**os.environ, "PASSWORD": password}
-    name = subprocess.run(argv, env=variables, check=True, capture_output=True, text=True).stdout.strip()
+    given = {"PASSWORD": service.password if service else f"canary{uuid.uuid4().hex}"}
+    if service:
+        given |= {"REGISTRY_AUTH_TOKEN_REALM": service.realm, "REGISTRY_AUTH_TOKEN_ISSUER": tokens.ISSUER}
+        given |= {"TOKENS": service.authority}
+    argv = ["docker", "run", "--detach", *repeat("--env", given), IMAGE]
+    name = subprocess.run(argv, env={**os.environ, **given}, check=True, capture_output=True, text=True).stdout.strip()
     try:
         host = f"{wait_for(name, PORT)}:{PORT}"
-        call("cp", f"{name}:/srv/authority.pem", str(folder / "authority.pem"))
-        yield Registry(name=name, host=host, password=password, authority=folder / "authority.pem")
+        authority = folder / "authority.pem"
+        call("cp", f"{name}:/srv/authority.pem", str(authority))
+        if service:
+            authority.write_text(authority.read_text() + service.authority)
+        yield Registry(name=name, host=host, password=given["PASSWORD"], authority=authority)
     finally:
         subprocess.run(["docker", "rm", "--force", "--volumes", name], check=False, capture_output=True)
