@@ -329,12 +329,10 @@ def train_task(
 
 def _find_record(wheel: Path, found: str) -> manifest.Manifest | None:
     record = manifest.read(wheel.parent)
-    if record is None or record.kind != "wheel":
-        return None
-    if record.digest != found:
+    if record and (record.kind, record.digest) != ("wheel", found):
         raise IntegrityError(
             f"{wheel.name} is not the wheel of the manifest beside it",
-            why=f"the manifest is of {record.digest}, and the wheel is {found}",
+            why=f"the manifest is of the {record.kind} {record.digest}, and the wheel is {found}",
             remedy="build the wheel again; to use this wheel without its manifest, copy it to a folder of its own",
         )
     return record

@@ -166,11 +166,14 @@ def write(record: Path, statement: Statement, signer: Signer, *, replace: bool) 
         os.chown(path, owner.st_uid, owner.st_gid)
 
 
-def verify(record: Path, expected: Statement, policy: Policy) -> Finding:
-    """Check the envelope beside a thing against what the thing is now."""
+def verify(record: Path, expected: Statement, policy: Policy, *, whole: bool = True) -> Finding:
+    """Check the envelope beside a thing against what the thing is now.
+
+    ``whole``: its predicate too, and not the type and the digests alone.
+    """
     try:
         signatories, found = read(record, expected.kind, policy)
-        _compare(found, expected)
+        _compare(found, expected, whole=whole)
     except IntegrityError as error:
         return check("signature", False, error.what)
     names = ", ".join(dict.fromkeys(each.name for each in signatories))
@@ -219,7 +222,7 @@ def _holds(envelope: "Envelope", key: "SSlibKey") -> bool:
     return True
 
 
-def _compare(found: Statement, expected: Statement) -> None:
+def _compare(found: Statement, expected: Statement, *, whole: bool) -> None:
     if (found.predicate_type, found.build_type) != (expected.predicate_type, expected.build_type):
         raise IntegrityError(f"the statement is not of a {expected.kind}: {found.build_type or found.predicate_type}")
     wrong = []
@@ -233,6 +236,14 @@ def _compare(found: Statement, expected: Statement) -> None:
     if wrong:
         more = f" and {len(wrong) - 5} more" * (len(wrong) > 5)
         raise IntegrityError("; ".join(wrong[:5]) + more)
+    if whole and found.encode() != expected.encode():
+        raise IntegrityError(f"the statement says otherwise than the files: {_name_difference(found, expected)}")
+
+
+def _name_difference(found: Statement, expected: Statement) -> str:
+    first, second = found.predicate, expected.predicate
+    names = sorted(name for name in {*first, *second} if first.get(name) != second.get(name))
+    return ", ".join(names) or "a number or a truth value is of another type"
 
 
 def _read_envelope(path: Path) -> "Envelope":

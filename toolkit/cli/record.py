@@ -87,9 +87,11 @@ def verify(
     builders = (
         [rebuilds.count_builders(found.folder, policy, accepted)] if policy and sound and found.kind == "wheel" else []
     )
+    reports = attestation.check_reports(found, Path(settings.state)) if policy and sound else []
     findings = [
         *signatures,
         *builders,
+        *reports,
         *(records.verify(found, Path(settings.state), signed=bool(policy)) if sound else ()),
     ]
     console.say(findings_.render(findings).rstrip())
@@ -103,7 +105,7 @@ def verify(
     if not policy and not found.reference:
         value["signature"] = signing.describe(found.place)
         console.heading("signature", signing.describe(found.place))
-    text = f"{found.reference or found.place}: {findings_.summarize(findings)}"
+    text = f"{found.kind} {found.reference or found.place}: {findings_.summarize(findings)}"
     if not rebuild:
         console.result(value, text)
     attestation.require(signatures)

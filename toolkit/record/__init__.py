@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Final
 
 from toolkit import files
 from toolkit.errors import IntegrityError, UsageError
@@ -11,6 +12,12 @@ from toolkit.record import environment, run, wheel
 from toolkit.signing import Kind
 from toolkit.smoke import runner
 from train import reader
+
+_RECORDED: Final[tuple[Kind, ...]] = ("wheel", "environment", "image", "run")
+"""The kinds of manifests."""
+
+_MARKS: Final[dict[str, Kind]] = {"*.whl": "wheel", reader.CHECKPOINTS: "run", "venv": "environment"}
+"""What only a folder of this kind holds. A forger chooses the manifest, and this is what the folder is used for."""
 
 _REMEDY = "give a folder of dist, of runs or of the state folder, a report of it, or an image as NAME:TAG"
 
@@ -29,7 +36,11 @@ class Target:
 
 
 def find(text: str) -> Target:
-    """Return what a path or image names. Raises UsageError: there is none; IntegrityError: it is no artifact."""
+    """Return what a path or image names.
+
+    Raises UsageError: there is none; IntegrityError: it is no artifact, or it holds something else than its manifest
+    says.
+    """
     path = Path(text)
     if not path.exists():
         if ":" in text or "@" in text:
@@ -39,18 +50,22 @@ def find(text: str) -> Target:
         return Target(kind="smoke", folder=path.parent, report=path.name)
     folder = path.parent if path.suffix == ".whl" or path.name == FILE else path
     value = files.read_json(folder / FILE)
-    kind = value.get("kind") if isinstance(value, dict) else None
-    if kind in {"environment", "image", "run"}:
-        return Target(kind=kind, folder=folder)
-    if kind is None and (folder / reader.CHECKPOINTS).is_dir():
-        return Target(kind="run", folder=folder)
-    if kind == "wheel" or path.suffix == ".whl" or any(folder.glob("*.whl")):
-        return Target(kind="wheel", folder=folder)
-    raise IntegrityError(
-        f"{folder} is neither a wheel's folder, an environment, an image's record nor a run",
-        why=f"its {FILE} is missing, cannot be read, or is of a kind that this program does not know",
-        remedy=_REMEDY,
-    )
+    said = value.get("kind") if isinstance(value, dict) else None
+    held = [kind for mark, kind in _MARKS.items() if any(folder.glob(mark))]
+    kind = next((each for each in _RECORDED if each == said), next(iter(held), None))
+    if kind is None:
+        raise IntegrityError(
+            f"{folder} is neither a wheel's folder, an environment, an image's record nor a run",
+            why=f"its {FILE} is missing, cannot be read, or is of a kind that this program does not know",
+            remedy=_REMEDY,
+        )
+    if strange := [each for each in held if each != kind]:
+        raise IntegrityError(
+            f"{folder} holds what belongs to the kind {strange[0]}, and its {FILE} is of the kind {kind}",
+            why=f"a record of the kind {kind} does not cover it",
+            remedy="fetch or make the folder again",
+        )
+    return Target(kind=kind, folder=folder)
 
 
 def verify(target: Target, state: Path, *, signed: bool = False) -> list[Finding]:

@@ -101,6 +101,12 @@ def require_trusted(place: Path, identity: str, *, state: Path, policy: Policy) 
     findings.require(found, remedy=f"`toolkit verify {place}` lists all findings")
 
 
+def check_reports(target: Target, state: Path) -> list[Finding]:
+    """Return whether the checks passed in each signed report behind a thing."""
+    reports = [link.place for _, link in _follow(target, state) if link.kind == "smoke"]
+    return prefix("smoke", [environment.check_report(path) for path in reports])
+
+
 def require(found: list[Finding]) -> None:
     """Raise IntegrityError unless all signatures hold."""
     missing = [f"{item.id}: {item.evidence}" for item in found if item.state != "ok"]
@@ -168,15 +174,11 @@ def _follow_parent(parent: Mapping[str, Any], state: Path) -> Iterator[tuple[str
 
 def _describe_wheel(folder: Path) -> Statement:
     names = [path.name for path in folder.iterdir() if not signing.is_envelope(path.name)]
-    statement = files.read_json(folder / documents.PROVENANCE)
-    predicate = statement.get("predicate") if isinstance(statement, dict) else None
-    if not isinstance(predicate, dict):
-        raise IntegrityError(f"{folder} has no readable {documents.PROVENANCE}", remedy="build the wheel again")
     return Statement(
         kind="wheel",
         subjects=_digest_files(folder, names),
         predicate_type=documents.PREDICATE,
-        predicate=predicate,
+        predicate=wheel.read_predicate(folder),
     )
 
 
@@ -279,7 +281,7 @@ def _digest_files(folder: Path, names: Iterable[str]) -> dict[str, str]:
     root, found = folder.resolve(), {}
     for name in names:
         path = root / name
-        if not path.is_file() or path.resolve() != path:
+        if not path.is_file() or path.resolve() != path or not path.is_relative_to(root):
             raise IntegrityError(f"{name} is no regular file in {folder}", remedy="a link is not signed: copy the file")
         found[name] = digest.read_file(path)
     return found

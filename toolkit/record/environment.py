@@ -24,13 +24,18 @@ from toolkit.smoke import runner
 
 def verify_report(path: Path) -> list[Finding]:
     """Verify a report of smoke checks and its environment or image. Raises CheckError: the report is not valid."""
-    report = runner.from_json(files.read_json(path))
-    findings = [check("report", report.verdict == "pass", report.summary)]
+    findings = [check_report(path)]
     record = manifest.read(path.parent)
     if record is None:
         return [*findings, absent("parent", f"{path.parent} has no manifest of what was checked")]
     found = verify_image_record(path.parent) if record.kind == "image" else verify(path.parent)
     return [*findings, *prefix(record.kind, found)]
+
+
+def check_report(path: Path) -> Finding:
+    """Return whether the checks of a report passed. Raises CheckError: the report is not valid."""
+    report = runner.from_json(files.read_json(path))
+    return check("report", report.verdict == "pass", report.summary)
 
 
 BROUGHT = frozenset({"pip", "setuptools"})

@@ -5,9 +5,9 @@ The signature is checked before the wheel is fetched, because it names the diges
 
 import fcntl
 import shutil
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 from toolkit import digest, files, findings, signing
 from toolkit.console import Console
@@ -130,17 +130,22 @@ def _fetch_records(
     for layer in records:
         if layer not in envelopes:
             client.download(layer, folder / layer.title)
+    if policy:
+        _require_signature(folder, layers, policy, wheel.read_predicate(folder))
     return signed
 
 
-def _require_signature(folder: Path, layers: Sequence[Layer], policy: Policy) -> str:
+def _require_signature(
+    folder: Path, layers: Sequence[Layer], policy: Policy, predicate: Mapping[str, Any] | None = None
+) -> str:
+    """Say who signed these files, and with a predicate also this one. Raises IntegrityError: nobody who may."""
     statement = Statement(
         kind="wheel",
         subjects=_list_subjects(layers),
         predicate_type=documents.PREDICATE,
-        predicate={"buildDefinition": {"buildType": documents.BUILD_TYPE}},
+        predicate=predicate or {"buildDefinition": {"buildType": documents.BUILD_TYPE}},
     )
-    found = signing.verify(folder, statement, policy)
+    found = signing.verify(folder, statement, policy, whole=predicate is not None)
     if found.state != "ok":
         raise IntegrityError(
             "the wheel in the registry is not signed as --trust asks",

@@ -206,12 +206,15 @@ def sign(path: Path, comparison: Comparison, signer: "Signer") -> Path:
 
 
 def count_builders(path: Path, policy: Policy, accepted: Rung = "R2") -> Finding:
-    """Return which trusted keys stand for a signed wheel: those of its builder, and of who built it again.
+    """Return how many builds stand for a signed wheel: its own, and each by trusted keys that have not counted yet.
 
-    It fails where a second build is below the accepted rung. What no trusted key signed is not counted.
+    All signatures of one statement are one build, because whoever signs what is there has built nothing. It fails
+    where a second build is below the accepted rung. What no trusted key signed is not counted.
     """
-    agreeing = {each.key.keyid: each.name for each in signing.read(path, "wheel", policy)[0]}
-    said, differing, left_out = [", ".join(agreeing.values())], False, []
+    counted = {each.key.keyid: each.name for each in signing.read(path, "wheel", policy)[0]}
+    builder, *others = counted.values()
+    builds, differing, left_out = 1, False, []
+    said = [builder + (f", also signed by {', '.join(others)}" if others else "")]
     for envelope in sorted(filter(signing.is_envelope, (each.name for each in path.iterdir()))):
         if envelope == signing.ENVELOPE:
             continue
@@ -225,7 +228,9 @@ def count_builders(path: Path, policy: Policy, accepted: Rung = "R2") -> Finding
         names = ", ".join(each.name for each in signatories)
         said.append(f"{names} again: {rung}, {_MEANING[rung]}")
         if RUNGS.index(rung) >= RUNGS.index(accepted):
-            agreeing |= {each.key.keyid: each.name for each in signatories}
+            keys = {each.key.keyid: each.name for each in signatories}
+            builds += counted.keys().isdisjoint(keys)
+            counted |= keys
         else:
             differing = True
             said.append(_name_files(found.predicate.get("differences")))
@@ -233,8 +238,8 @@ def count_builders(path: Path, policy: Policy, accepted: Rung = "R2") -> Finding
     return Finding(
         id="builders",
         state="fail" if differing else "ok",
-        evidence=f"{len(agreeing)} independent: {'; '.join(filter(None, said))}",
-        facts={"keys": sorted(agreeing)},
+        evidence=f"{builds} independent: {'; '.join(filter(None, said))}",
+        facts={"builds": builds, "keys": sorted(counted)},
     )
 
 

@@ -6,7 +6,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from toolkit import digest, manifest, project
+from toolkit import digest, files, manifest, project
 from toolkit.errors import IntegrityError, ToolkitError
 from toolkit.findings import Finding, absent, check, prefix
 from toolkit.manifest import Manifest
@@ -42,6 +42,14 @@ def read_record(path: Path) -> Manifest:
             f"{path} has no manifest of a wheel", remedy="give a folder that `toolkit build-wheel` made"
         )
     return record
+
+
+def read_predicate(path: Path) -> Mapping[str, Any]:
+    """Return the predicate of a wheel's provenance, which is signed too. Raises IntegrityError: there is none."""
+    predicate = _read(path / documents.PROVENANCE).get("predicate")
+    if not isinstance(predicate, dict):
+        raise IntegrityError(f"{path} has no readable {documents.PROVENANCE}", remedy="build the wheel again")
+    return predicate
 
 
 def describe_trust(record: Manifest) -> str:
@@ -90,10 +98,7 @@ def _check_bill(path: Path, value: str) -> Finding:
 
 
 def _read(path: Path) -> Mapping[str, Any]:
-    try:
-        value = json.loads(path.read_text())
-    except (OSError, ValueError):
-        return {}
+    value = files.read_json(path)
     return value if isinstance(value, dict) else {}
 
 

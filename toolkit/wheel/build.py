@@ -45,7 +45,7 @@ class BuiltWheel:
 def find(plan: WheelPlan, dist: Path) -> BuiltWheel | None:
     folder = dist / plan.name
     record = manifest.read(folder)
-    if record is None or record.facts.get("plan") != plan.digest:
+    if record is None or record.kind != "wheel" or record.facts.get("plan") != plan.digest:
         return None
     # Only the size is compared, because hashing a real wheel takes seconds. `toolkit verify` does it.
     sizes = [path.stat().st_size for path in folder.glob("*.whl")]

@@ -2,6 +2,7 @@
 
 import threading
 from collections.abc import Callable
+from dataclasses import replace
 
 import pytest
 
@@ -79,6 +80,15 @@ def serve_other_wheel(world: World) -> None:
     world.push(replace=True)
 
 
+def serve_other_commit(world: World) -> None:
+    """Put another provenance into the statement that the builder signs, about the files of before."""
+    statement = attestation.describe(find(str(world.made)), world.root)
+    build = {**statement.predicate["buildDefinition"], "resolvedDependencies": []}
+    lying = replace(statement, predicate={**statement.predicate, "buildDefinition": build})
+    signing.write(world.made, lying, keys.load(str(world.root / "builder")), replace=True)
+    world.push(replace=True)
+
+
 def name_file(title: str) -> Lie:
     return lambda world: world.registry.change(
         lambda value: value["layers"][0]["annotations"].update({client.TITLE: title})
@@ -102,6 +112,7 @@ LIES: dict[str, tuple[Lie, int, str]] = {
     "wheel removed": (drop(WHEEL), 8, "is not one wheel and its records"),
     "manifest of another wheel": (serve_other_wheel, 8, "has another wheel under the tag"),
     "wheel of another plan": (serve_other_plan, 8, "has another wheel under the tag"),
+    "another commit in the statement": (serve_other_commit, 8, "not signed as --trust asks"),
     "name out of the folder": (name_file("../x"), 8, "is not what was asked for"),
     "two files of one name": (name_file("build.log"), 8, "is not what was asked for"),
     "hidden name": (name_file(".x"), 8, "is not what was asked for"),

@@ -144,6 +144,34 @@ def link_hard(world: World) -> None:
     os.link(other, world.wheel / "build.log")
 
 
+def wrap(kind: str, source: str) -> Forge:
+    """Put the signed record of one thing into the folder of another."""
+
+    def forge(world: World) -> None:
+        for name in (manifest.FILE, signing.ENVELOPE):
+            shutil.copy(getattr(world, source) / name, getattr(world, kind))
+
+    return forge
+
+
+def say_otherwise(kind: str, who: str, edit: Callable[[dict[str, Any]], object]) -> Forge:
+    """Let a trusted key sign another predicate about the right files."""
+
+    def forge(world: World) -> None:
+        value = read_payload(getattr(world, kind))
+        edit(value["predicate"])
+        world.sign_bytes(getattr(world, kind), json.dumps(value).encode(), who)
+
+    return forge
+
+
+def fail_report(world: World) -> None:
+    """Sign a report of failed checks, as an honest checker does."""
+    failed = {**CHECK, "result": "fail"}
+    maker.change_json(world.report, lambda value: value.update(checks=[failed], verdict="fail"))
+    world.sign(world.report, "checker")
+
+
 def copy_report(world: World) -> None:
     """Put the report of one environment beside an image."""
     for path in (world.report, signing.locate(world.report)):
@@ -151,9 +179,7 @@ def copy_report(world: World) -> None:
 
 
 def turn_report(world: World) -> None:
-    failed = {**CHECK, "result": "fail"}
-    maker.change_json(world.report, lambda value: value.update(checks=[failed], verdict="fail"))
-    world.sign(world.report, "checker")
+    fail_report(world)
     maker.change_json(world.report, lambda value: value.update(checks=[CHECK], verdict="pass"))
 
 

@@ -75,6 +75,14 @@ def test_a_second_build_that_differs_fails_unless_accepted(wheel: Path) -> None:
     assert count(wheel, "R1").evidence.startswith("2 independent")
 
 
+def test_all_signatures_of_a_statement_are_one_build(wheel: Path) -> None:
+    second = state(wheel, "second")
+    attestation.sign(find(str(wheel)), wheel.parent, keys.load(str(wheel.parent / "third")))
+    assert count(wheel).evidence.startswith("2 independent: builder, also signed by third; second again: R3")
+    second.unlink()
+    assert count(wheel).evidence == "1 independent: builder, also signed by third"
+
+
 def replay(wheel: Path) -> None:
     publish(finish_build(wheel.parent / "again", "compute_75"), wheel.parent / "other")
     change_json(wheel.parent / "other" / "manifest.json", lambda value: value.update(digest="sha256:" + "0" * 64))

@@ -1,5 +1,7 @@
 """Forgeries of a signed chain: `verify --trust` must name each."""
 
+import shutil
+
 import pytest
 
 from tests.unit.record.forging import (
@@ -13,6 +15,7 @@ from tests.unit.record.forging import (
     copy_report,
     edit_lock,
     envelope,
+    fail_report,
     fit,
     flip_in,
     link_hard,
@@ -25,6 +28,7 @@ from tests.unit.record.forging import (
     restate,
     restate_text,
     rewrite,
+    say_otherwise,
     sign_by,
     sign_report_badly,
     sign_wheel_badly,
@@ -32,6 +36,7 @@ from tests.unit.record.forging import (
     swap_signatures,
     take_weights,
     turn_report,
+    wrap,
     write_envelope,
 )
 from tests.unit.record.signed import IMAGE, OTHER, TAG, World, change_envelope
@@ -89,6 +94,15 @@ FORGERIES: dict[str, tuple[str, Forge, int, str]] = {
         "sbom.cdx.json was signed and is not here",
     ),
     "folder in place of a file": ("wheel", lambda world: (world.wheel / "x").mkdir(), 8, "x is no regular file"),
+    "record of an image round a wheel": ("wheel", wrap("wheel", "image"), 8, "what belongs to the kind wheel"),
+    "record of an image round a wheel's file": ("archive", wrap("wheel", "image"), 8, "what belongs to the kind wheel"),
+    "record of an environment round a wheel": ("wheel", wrap("wheel", "environment"), 8, "belongs to the kind wheel"),
+    "a run round a wheel": (
+        "run",
+        lambda world: shutil.copy(world.archive, world.run),
+        8,
+        "what belongs to the kind wheel",
+    ),
     # A forged signature.
     "stripped signature": ("wheel", strip("wheel"), 8, "signature: the wheel is not signed"),
     "no signatures": ("wheel", envelope("wheel", lambda value: value.update(signatures=[])), 8, "is no envelope"),
@@ -167,6 +181,12 @@ FORGERIES: dict[str, tuple[str, Forge, int, str]] = {
         8,
         "the statement is not of a wheel",
     ),
+    "another commit in the statement": (
+        "wheel",
+        say_otherwise("wheel", "builder", lambda value: value["buildDefinition"].update(resolvedDependencies=[])),
+        8,
+        "the statement says otherwise than the files: buildDefinition",
+    ),
     "no statement": ("wheel", lambda world: world.sign_bytes(world.wheel, b"[]"), 8, "no in-toto statement"),
     "key twice in the statement": (
         "wheel",
@@ -189,6 +209,12 @@ FORGERIES: dict[str, tuple[str, Forge, int, str]] = {
     # A forged report of checks.
     "failed checks turned": ("report", turn_report, 8, "smoke-0123456789ab.json is not what was signed"),
     "report of something else": (f"{IMAGE}/smoke-0123456789ab.json", copy_report, 8, "environment was signed"),
+    "another result in the statement": (
+        "report",
+        say_otherwise("report", "checker", lambda value: value.update(result="FAILED")),
+        8,
+        "the statement says otherwise than the files: result",
+    ),
     "report signed by the builder": ("report", sign_by("report", "builder"), 8, "not smoke"),
     # A forged environment or image.
     "package changed": ("environment", lambda world: change_package(world, record=False), 7, "files: 1 of"),
@@ -213,7 +239,20 @@ FORGERIES: dict[str, tuple[str, Forge, int, str]] = {
         8,
         f"{TAG} is not what was signed",
     ),
+    "record of an image in an environment": (
+        "environment",
+        wrap("environment", "image"),
+        8,
+        "what belongs to the kind environment",
+    ),
     # A forged run.
+    "record of an image in a run": ("run", wrap("run", "image"), 8, "what belongs to the kind run"),
+    "other parameters in the statement": (
+        "run",
+        say_otherwise("run", "trainer", lambda value: value["buildDefinition"].update(externalParameters={})),
+        8,
+        "the statement says otherwise than the files: buildDefinition",
+    ),
     "byte flipped in the weights": ("run", flip_in("run", "checkpoints/*44.npz"), 8, "44.npz is not what was signed"),
     "byte flipped in the metrics": ("run", flip_in("run", "metrics.csv"), 8, "metrics.csv is not what was signed"),
     "loss of a step changed": ("run", change_step, 8, "metrics.jsonl is not what was signed"),
@@ -241,6 +280,12 @@ FORGERIES: dict[str, tuple[str, Forge, int, str]] = {
         8,
         "../../policy.yaml is no regular file",
     ),
+    "picture with an absolute path": (
+        "run",
+        change("run", lambda value: value["pictures"].update({"/etc/passwd": ""})),
+        8,
+        "/etc/passwd is no regular file",
+    ),
     "metrics gone": ("run", lambda world: (world.run / "metrics.csv").unlink(), 8, "metrics.csv was signed and is not"),
     "run signed by the builder": ("run", sign_by("run", "builder"), 8, "not run"),
     # A link behind a whole run.
@@ -248,6 +293,7 @@ FORGERIES: dict[str, tuple[str, Forge, int, str]] = {
     "forged wheel behind a run": ("run", flip_in("wheel", "build.log"), 8, "wheel.signature: build.log"),
     "strange wheel behind a run": ("run", sign_wheel_badly, 8, "wheel.signature: signed by key"),
     "unsigned environment behind a run": ("run", strip("environment"), 8, "environment.signature: the environment is"),
+    "failed report behind a run": ("run", fail_report, 7, "smoke.report: 0 passed, 1 failed"),
     "strange report behind a run": ("run", sign_report_badly, 8, "smoke.signature: signed by key"),
 }
 

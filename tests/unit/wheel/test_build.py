@@ -59,6 +59,13 @@ def test_incomplete_result_is_not_found(tmp_path: Path, missing: str) -> None:
     assert build.find(PLAN, tmp_path) is None
 
 
+def test_record_of_another_kind_is_not_that_of_the_wheel(tmp_path: Path) -> None:
+    publish(finish_build(tmp_path / "staging"), tmp_path / PLAN.name)
+    path = tmp_path / PLAN.name / "manifest.json"
+    path.write_text(path.read_text().replace('"kind": "wheel"', '"kind": "image"'))
+    assert build.find(PLAN, tmp_path) is None
+
+
 def test_result_that_was_cut_off_is_not_found(tmp_path: Path) -> None:
     publish(finish_build(tmp_path / "staging"), tmp_path / PLAN.name)
     wheel = next((tmp_path / PLAN.name).glob("*.whl"))
