@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any, BinaryIO
 
 from toolkit.errors import PreflightError
 
@@ -28,9 +29,9 @@ def write_atomically(path: Path, data: str | bytes) -> None:
         with os.fdopen(handle, "wb") as stream:
             stream.write(content)
             stream.flush()
+            # mkstemp makes files private, but other users should read these. By name, chmod would follow a link.
+            os.fchmod(stream.fileno(), 0o644)
             os.fsync(stream.fileno())
-        # mkstemp makes files private, but other users should read these.
-        temporary.chmod(0o644)
         temporary.replace(path)
     except OSError as error:
         if temporary is not None:
@@ -47,10 +48,45 @@ def write_json(path: Path, value: object) -> None:
 def read_json(path: Path) -> object | None:
     """Return the JSON value in a record or cache. None means missing or unreadable: it is then made again."""
     try:
-        value: object = json.loads(path.read_text())
-    except (OSError, ValueError):
+        value: object = json.loads(path.read_text()) if path.is_file() else None  # reading a named pipe would not end
+    except (OSError, ValueError, RecursionError):
         return None
     return value
+
+
+def parse_yaml(text: str | bytes) -> object:
+    """Return the value of a YAML document in which no key stands twice: readers of YAML keep the last one.
+
+    Raises ValueError: it cannot be read.
+    """
+    import yaml  # takes a tenth of the time of `toolkit --help`
+
+    def read_mapping(loader: Any, node: Any) -> dict[Any, Any]:
+        names = [loader.construct_object(name) for name, _ in node.value]
+        if twice := [name for name in names if names.count(name) > 1]:
+            raise ValueError(f"it has a key twice: {twice[0]}")
+        return dict(zip(names, (loader.construct_object(value, deep=True) for _, value in node.value), strict=True))
+
+    class Loader(yaml.SafeLoader):
+        """Refuses a key that stands twice."""
+
+    Loader.add_constructor("tag:yaml.org,2002:map", read_mapping)
+    try:
+        return yaml.load(text, Loader)  # noqa: S506 (it is a safe one)
+    except (yaml.YAMLError, UnicodeDecodeError, TypeError, RecursionError) as error:
+        raise ValueError(str(error) or type(error).__name__) from error
+
+
+def open_own(path: Path) -> BinaryIO:
+    """Open a file to read and change it; a missing one is made. Raises PreflightError: it is a link or read-only."""
+    try:
+        return os.fdopen(os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o644), "r+b")
+    except OSError as error:
+        raise PreflightError(
+            f"cannot write {path}",
+            why="it is a link, which this program did not make" if path.is_symlink() else error.strerror or str(error),
+            remedy="look at it and remove it" if path.is_symlink() else "choose another folder, or change its owner",
+        ) from error
 
 
 def require_writable(folder: Path) -> None:

@@ -135,13 +135,15 @@ def read_public(path: Path, content: bytes) -> "SSlibKey":
     from cryptography.hazmat.primitives.serialization import load_pem_public_key, load_ssh_public_key
     from securesystemslib.signer import SSlibKey
 
-    load = load_ssh_public_key if content.startswith(b"ssh-") else load_pem_public_key
+    openssh = content.startswith(b"ssh-")
+    load = load_ssh_public_key if openssh else load_pem_public_key
+    count = len(content.strip().splitlines()) if openssh else content.count(b"-----BEGIN")
     try:
         key = SSlibKey.from_crypto(load(content))
     except (ValueError, UnsupportedAlgorithm):
         key = None
-    if key is None or key.keytype != "ed25519":
-        raise UsageError(f"{path} is no public ed25519 key", remedy="give the file that ends in .pub")
+    if count != 1 or key is None or key.keytype != "ed25519":
+        raise UsageError(f"{path} is not one public ed25519 key", remedy="give the file that ends in .pub")
     return key
 
 
@@ -204,11 +206,16 @@ def _list_keys() -> list[_AgentKey]:
     try:
         parts = list(_split(answer[4:]))
         pairs = zip(parts[::2], parts[1::2], strict=True)
-        return [
-            _AgentKey(blob, comment.decode(errors="replace")) for blob, comment in pairs if next(_split(blob)) == _TYPE
-        ]
-    except (ValueError, StopIteration) as error:
+        return [_AgentKey(blob, comment.decode(errors="replace")) for blob, comment in pairs if _is_ed25519(blob)]
+    except ValueError as error:
         raise _fail("its list of keys cannot be read") from error
+
+
+def _is_ed25519(blob: bytes) -> bool:
+    match list(_split(blob)):
+        case [kind, key]:
+            return kind == _TYPE and len(key) == 32
+    return False
 
 
 def _ask(kind: int, body: bytes, expected: int) -> bytes:

@@ -38,8 +38,9 @@ def write(folder: Path, manifest: Manifest) -> None:
 def read(folder: Path) -> Manifest | None:
     """Return the manifest of a folder, or None if there is no complete one of this schema."""
     value = files.read_json(folder / FILE)
-    if not isinstance(value, dict) or value.get("schema") != SCHEMA or not {"kind", "digest"} <= value.keys():
-        return None
-    return Manifest(
-        kind=value["kind"], digest=value["digest"], parent=value.get("parent"), facts=value.get("facts", {})
-    )
+    match value:
+        case {"schema": schema, "kind": str(kind), "digest": str(digest), **rest} if schema == SCHEMA:
+            parent, facts = rest.get("parent"), rest.get("facts", {})
+            if isinstance(facts, dict) and (parent is None or isinstance(parent, dict)):
+                return Manifest(kind=kind, digest=digest, parent=parent, facts=facts)
+    return None

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Literal, get_args
 
+from toolkit import files
 from toolkit.errors import UsageError
 
 EngineName = Literal["auto", "docker", "apptainer", "host"]
@@ -77,11 +78,9 @@ def resolve(
 
 
 def _read(path: Path) -> Mapping[str, object]:
-    import yaml  # takes a tenth of the time of `toolkit --help`
-
     try:
-        content = yaml.safe_load(path.read_text())
-    except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
+        content = files.parse_yaml(path.read_bytes())
+    except (OSError, ValueError) as error:
         raise UsageError(f"cannot read {path}", why=str(error), remedy="correct the file, or move it away") from error
     if content is None:
         return {}

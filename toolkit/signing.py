@@ -6,6 +6,7 @@ those of `securesystemslib`, imported inside functions because it is slow to loa
 """
 
 import json
+import math
 import os
 import re
 from collections.abc import Iterable, Mapping
@@ -13,8 +14,6 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Literal, get_args
-
-import yaml
 
 from toolkit import files, keys
 from toolkit.errors import IntegrityError, UsageError
@@ -108,11 +107,11 @@ def read_policy(paths: Iterable[Path]) -> Policy:
 
 def _read_signatories(path: Path, content: bytes) -> list[Signatory]:
     try:
-        value = yaml.safe_load(content)
-    except (yaml.YAMLError, UnicodeDecodeError, RecursionError) as error:
+        value = files.parse_yaml(content)
+    except ValueError as error:
         raise _refuse(path, str(error).partition("\n")[0]) from error
     match value:
-        case {"signers": [_, *_] as entries} if len(value) == 1:
+        case {"signers": [_, *_] as entries, **rest} if not rest:
             return [_read_signatory(path, entry) for entry in entries]
     raise _refuse(path, "it is neither a public key in PEM nor a list `signers` alone")
 
@@ -163,7 +162,7 @@ def write(record: Path, statement: Statement, signer: Signer, *, replace: bool) 
     # A run of a container belongs to the user of the image.
     owner = path.parent.stat()
     with suppress(OSError):
-        os.chown(path, owner.st_uid, owner.st_gid)
+        os.chown(path, owner.st_uid, owner.st_gid, follow_symlinks=False)
 
 
 def verify(record: Path, expected: Statement, policy: Policy, *, whole: bool = True) -> Finding:
@@ -294,7 +293,9 @@ def _read_statement(payload: bytes, kind: Signed) -> Statement:
 def _parse(text: bytes, name: str) -> object:
     """Parse JSON in which no key stands twice and no number is NaN or infinite. Raises IntegrityError."""
     try:
-        value: object = json.loads(text.decode(), object_pairs_hook=_take_once, parse_constant=_refuse_constant)
+        value: object = json.loads(
+            text.decode(), object_pairs_hook=_take_once, parse_constant=_read_number, parse_float=_read_number
+        )
     except (ValueError, RecursionError) as error:
         raise IntegrityError(f"{name} cannot be read: {str(error)[:120]}") from error
     return value
@@ -307,5 +308,8 @@ def _take_once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     return value
 
 
-def _refuse_constant(word: str) -> None:
-    raise ValueError(f"{word} is no number")
+def _read_number(word: str) -> float:
+    value = float(word)
+    if not math.isfinite(value):
+        raise ValueError(f"{word} is no number")
+    return value

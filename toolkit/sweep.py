@@ -115,21 +115,9 @@ def _digest(members: Sequence[Member]) -> str:
 
 
 def _load(file: Path) -> object:
-    import yaml  # takes a tenth of the time of `toolkit --help`
-
-    def read_mapping(loader: Any, node: Any) -> dict[Any, Any]:
-        names = [loader.construct_object(name) for name, _ in node.value]
-        if twice := [name for name in names if names.count(name) > 1]:  # YAML readers keep the last one
-            raise UsageError(f"{file} has a key twice: {twice[0]}", remedy="leave one of them out")
-        return dict(zip(names, (loader.construct_object(value, deep=True) for _, value in node.value), strict=True))
-
-    class Loader(yaml.SafeLoader):
-        """Refuses a key that is there twice."""
-
-    Loader.add_constructor("tag:yaml.org,2002:map", read_mapping)
     try:
-        return yaml.load(file.read_text(encoding="utf-8"), Loader)  # noqa: S506 (it is a safe one)
-    except (OSError, ValueError, TypeError, yaml.YAMLError) as error:
+        return files.parse_yaml(file.read_bytes())
+    except (OSError, ValueError) as error:
         raise UsageError(f"cannot read {file}", why=str(error), remedy="give the YAML file of a sweep") from error
 
 

@@ -10,12 +10,12 @@ import hashlib
 import io
 import json
 import math
-import zipfile
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, Final, NamedTuple
+from zipfile import BadZipFile, ZipFile
 
 import yaml
 
@@ -50,11 +50,11 @@ OF_MACHINE: Final = ("threads", "devices")
 
 STEM: Final = "step-" + "[0-9]" * 8
 _PARTS: Final = {"config": dict, "config_sha256": str, "result": dict, "weights_sha256": str, "environment": dict}
-BAD_CHECKPOINT: Final = (OSError, ValueError, KeyError, TypeError, AttributeError, SyntaxError, zipfile.BadZipFile)
-"""Exceptions that reading a damaged checkpoint can raise."""
-
-BAD_METRICS: Final = (OSError, ValueError, KeyError, TypeError, ZeroDivisionError, IndexError)
+BAD_METRICS: Final = (OSError, ValueError, LookupError, TypeError, ArithmeticError, RecursionError)
 """Exceptions that reading damaged metrics can raise."""
+
+BAD_CHECKPOINT: Final = (*BAD_METRICS, AttributeError, SyntaxError, BadZipFile)
+"""Exceptions that reading a damaged checkpoint can raise."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -93,8 +93,9 @@ def read_record(target: Path) -> RunRecord:
     """Read the manifest of a finished run, given its folder or the manifest's path; raises an IntegrityError."""
     folder = target.parent if target.name == MANIFEST else target
     try:
-        value = json.loads((folder / MANIFEST).read_text(encoding="utf-8"))
-    except (OSError, ValueError):
+        # Reading a named pipe would not end.
+        value = json.loads((folder / MANIFEST).read_text(encoding="utf-8")) if (folder / MANIFEST).is_file() else None
+    except (OSError, ValueError, RecursionError):
         value = None
     if not isinstance(value, dict) or (value.get("schema"), value.get("kind")) != (SCHEMA, "run"):
         raise IntegrityError(
@@ -102,6 +103,8 @@ def read_record(target: Path) -> RunRecord:
             remedy="give the folder of a finished run, as `toolkit train` leaves it",
         )
     lacking = [name for name, kind in _PARTS.items() if not isinstance(value.get(name), kind)]
+    if not isinstance(value.get("parent") or {}, dict):
+        lacking.append("a parent that is an object")
     if lacking:
         raise IntegrityError(f"the manifest of {folder} lacks {', '.join(lacking)}")
     return RunRecord(folder=folder, value=value)
@@ -137,7 +140,7 @@ def read_config(file: Path) -> TrainConfig:
         if isinstance(values, dict) and values.get("kind") == "run":
             values = values["config"]
         return TrainConfig.from_dict(values)
-    except (OSError, TypeError, AttributeError, KeyError, ValueError, yaml.YAMLError, UsageError) as error:
+    except (*BAD_CHECKPOINT, yaml.YAMLError, UsageError) as error:
         raise DataError(f"{file} is not the configuration of a run", why=str(error)) from error
 
 
@@ -194,7 +197,7 @@ def check_config(record: RunRecord) -> str:
         written = yaml.safe_load((record.folder / CONFIG).read_text(encoding="utf-8"))
     except FileNotFoundError:
         return f"{recorded}; {CONFIG} is not here"
-    except (OSError, ValueError, yaml.YAMLError) as error:
+    except (OSError, ValueError, RecursionError, yaml.YAMLError) as error:
         raise IntegrityError(f"{CONFIG} cannot be read: {error}") from error
     if not isinstance(written, dict):
         raise IntegrityError(f"{CONFIG} is no configuration")
@@ -327,7 +330,7 @@ def digest_weights(saved: SavedState, *, everything: bool = False) -> str:
     """
     state = hashlib.sha256()
     try:
-        with zipfile.ZipFile(io.BytesIO(saved.content)) as archive:
+        with ZipFile(io.BytesIO(saved.content)) as archive:
             if damaged := archive.testzip():
                 raise IntegrityError(f"{damaged} in {saved.path.name} is damaged", why="its checksum does not match")
             for name, index in sorted((name, index) for index, name in enumerate(saved.names)):

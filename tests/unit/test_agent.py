@@ -104,7 +104,15 @@ def test_agent_that_gives_no_signature_is_named(
     assert not list(tmp_path.glob("*.json"))
 
 
-@pytest.mark.parametrize("listed", [struct.pack(">BI", 12, 0), struct.pack(">BI", 12, 2) + 2 * LIST[5:]])
+@pytest.mark.parametrize(
+    "listed",
+    [
+        struct.pack(">BI", 12, 0),
+        struct.pack(">BI", 12, 2) + 2 * LIST[5:],
+        struct.pack(">BI", 12, 1) + keys._join(keys._join(b"ssh-ed25519"), b"without a key"),
+        struct.pack(">BI", 12, 1) + keys._join(keys._join(b"ssh-ed25519", b"short"), b"me@here"),
+    ],
+)
 def test_which_key_is_meant_must_be_clear(address: Path, listed: bytes) -> None:
     with serve(address, lambda _: frame(listed)), pytest.raises(UsageError, match="ed25519 key"):
         keys.load("agent:")

@@ -1,4 +1,5 @@
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -7,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from toolkit import digest, files
+from toolkit import digest, files, manifest
 from toolkit.errors import PreflightError
 
 
@@ -43,6 +44,39 @@ def test_an_unreadable_record_counts_as_absent(tmp_path: Path) -> None:
     assert files.read_json(path) is None
     path.write_text('{"half')
     assert files.read_json(path) is None
+    path.write_text("[" * 100_000)
+    assert files.read_json(path) is None
+    path.unlink()
+    os.mkfifo(path)
+    assert files.read_json(path) is None, "reading a named pipe does not end"
+
+
+def test_a_file_is_not_opened_through_a_link(tmp_path: Path) -> None:
+    target, path = tmp_path / "target", tmp_path / "part"
+    target.write_text("kept")
+    path.symlink_to(target)
+    with pytest.raises(PreflightError, match="cannot write") as caught:
+        files.open_own(path)
+    assert "it is a link" in caught.value.why
+    path.unlink()
+    with files.open_own(path) as stream:
+        stream.write(b"x")
+    assert (target.read_text(), path.read_bytes()) == ("kept", b"x")
+
+
+@pytest.mark.parametrize(
+    ("text", "why"),
+    [
+        ("a: 1\nb: {c: 1, c: 2}", "it has a key twice: c"),
+        ("[" * 10_000, "recursion"),
+        ("a: [", "expected the node content"),
+        ("{[a]: 1}", "unhashable"),
+        (b"\xff\xff", "."),
+    ],
+)
+def test_yaml_that_cannot_be_read_is_one_error(text: str | bytes, why: str) -> None:
+    with pytest.raises(ValueError, match=why):
+        files.parse_yaml(text)
 
 
 @given(st.dictionaries(st.text(), st.integers() | st.text()))
@@ -64,3 +98,23 @@ def test_digest_of_a_folder_sees_names_bytes_and_modes(tmp_path: Path) -> None:
     (tmp_path / "__pycache__" / "b.pyc").write_text("")
     digests.add(digest.digest_paths(tmp_path, [tmp_path]))
     assert len(digests) == 4
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"kind": ["run"]},
+        {"digest": None},
+        {"parent": "x"},
+        {"parent": []},
+        {"facts": []},
+        {"facts": None},
+        {"schema": 2},
+    ],
+)
+def test_a_manifest_with_a_value_of_another_type_is_not_read(tmp_path: Path, change: dict[str, object]) -> None:
+    good = {"schema": 1, "kind": "image", "digest": "sha256:0", "parent": None, "facts": {}}
+    files.write_json(tmp_path / manifest.FILE, good)
+    assert manifest.read(tmp_path) == manifest.Manifest(kind="image", digest="sha256:0")
+    files.write_json(tmp_path / manifest.FILE, {**good, **change})
+    assert manifest.read(tmp_path) is None

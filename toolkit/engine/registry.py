@@ -23,7 +23,7 @@ import urllib3
 from docker import auth
 from docker.errors import DockerException
 
-from toolkit import digest
+from toolkit import digest, files
 from toolkit.errors import IntegrityError, PreflightError, RegistryError, UsageError
 
 TITLE: Final = "org.opencontainers.image.title"
@@ -185,8 +185,7 @@ class Client:
             )
         failures = 0
         while True:
-            path.touch()
-            before = path.stat().st_size
+            before = path.stat().st_size if path.exists() else 0
             try:
                 self._receive(layer, path)
             except _BrokenError:
@@ -199,7 +198,7 @@ class Client:
 
     def _receive(self, layer: Layer, path: Path) -> None:
         hasher = hashlib.sha256()
-        with path.open("r+b") as file:
+        with files.open_own(path) as file:
             while piece := file.read(_PIECE):
                 hasher.update(piece)
             if (had := file.tell()) < layer.size:

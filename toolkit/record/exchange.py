@@ -24,6 +24,9 @@ from toolkit.wheel.plan import WheelPlan
 KIND: Final = "application/vnd.tensorflow-toolkit.wheel.v1"
 """The type of the artifact."""
 
+_MOST_ENVELOPES: Final = 32
+"""Envelopes are the files that no signature names, so their number and size are limited."""
+
 _MEDIA_TYPES: Final = {
     ".whl": "application/zip",
     ".cdx.json": "application/vnd.cyclonedx+json",
@@ -94,7 +97,7 @@ def pull(
     kept = state / f"wheel-{plan.name}"
     files.require_writable(dist)
     files.require_writable(kept)
-    with (kept / "pull.lock").open("w") as lock, files.stage(dist, plan.name) as staging:
+    with files.open_own(kept / "pull.lock") as lock, files.stage(dist, plan.name) as staging:
         fcntl.flock(lock, fcntl.LOCK_EX)
         if found := build.find(plan, dist):
             return found  # another command has pulled it meanwhile
@@ -111,8 +114,15 @@ def pull(
     return BuiltWheel(folder=dist / plan.name, record=record, reused=True)
 
 
-def _sort(layers: Iterable[Layer]) -> tuple[Layer, list[Layer]]:
-    """Return the wheel and the other files. Raises IntegrityError: there is no one wheel."""
+def _sort(layers: Sequence[Layer]) -> tuple[Layer, list[Layer]]:
+    """Return the wheel and the other files. Raises IntegrityError: there is no one wheel, or too much unsigned."""
+    envelopes = [layer.size for layer in layers if is_envelope(layer.title)]
+    if len(envelopes) > _MOST_ENVELOPES or max(envelopes, default=0) > signing.LARGEST:
+        raise IntegrityError(
+            f"the artifact in the registry has more than {_MOST_ENVELOPES} signatures, or one above "
+            f"{signing.LARGEST >> 20} MiB",
+            remedy="tell whoever pushed it; without --from it is built here",
+        )
     found = sorted(layers, key=lambda layer: not layer.title.endswith(".whl"))
     if [layer.title.endswith(".whl") for layer in found[:2]] != [True, False]:
         raise IntegrityError("the artifact in the registry is not one wheel and its records")

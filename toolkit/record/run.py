@@ -123,7 +123,9 @@ def verify_parent(link: Mapping[str, Any], state: Path, *, tensorflow: str) -> l
 
 
 def find_environment(link: Mapping[str, Any], state: Path) -> Path | None:
-    for path in sorted(state.glob(f"environment-*-{digest.shorten(str(link.get('digest')))}")):
+    if not digest.is_digest(link.get("digest")):
+        return None  # it may be a pattern of files
+    for path in sorted(state.glob(f"environment-*-{digest.shorten(link['digest'])}")):
         record = manifest.read(path)
         if record and record.digest == link.get("digest"):
             return path

@@ -14,7 +14,7 @@ from tests.unit.exchange import oci
 from tests.unit.exchange.world import WHEEL, World, ask_password, log_in, read
 from tests.unit.record.maker import change_json
 from tests.unit.wheel.test_publication import PLAN, TABLE, finish_build, publish
-from toolkit import keys, lock, manifest, signing, versions
+from toolkit import digest, keys, lock, manifest, signing, versions
 from toolkit.cli import app
 from toolkit.console import Console
 from toolkit.engine import EnvironmentPlan
@@ -183,10 +183,24 @@ def test_a_registry_without_ranges_sends_the_whole_file_again(world: World) -> N
 
 
 def test_a_full_disk_is_told_before_the_download(world: World) -> None:
-    place, _ = world.registry.find(signing.ENVELOPE)
+    place, _ = world.registry.find(WHEEL)
     world.registry.change(lambda value: value["layers"][place].update(size=10**18))
     with pytest.raises(PreflightError, match="has room for"):
         world.pull()
+
+
+def test_nothing_is_written_through_a_link(world: World) -> None:
+    victim, kept = world.root / "victim", world.root / "state" / f"wheel-{PLAN.name}"
+    victim.write_text("kept")
+    kept.mkdir(parents=True)
+    part = kept / f"{digest.shorten(world.registry.find(WHEEL)[1])}.part"
+    for link in (part, kept / "pull.lock"):
+        link.unlink(missing_ok=True)
+        link.symlink_to(victim)
+        with pytest.raises(PreflightError, match="cannot write"):
+            world.pull()
+        link.unlink()
+    assert victim.read_text() == "kept"
 
 
 @pytest.mark.parametrize(

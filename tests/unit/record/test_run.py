@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from tests.unit.record import maker
+from tests.unit.record.maker import change_json
 from toolkit import findings as findings_
 from toolkit.errors import CheckError
 from toolkit.record import run as audit
@@ -214,11 +215,26 @@ def test_an_unfinished_run_is_not_taken_for_a_whole_one(run: Path, state: Path) 
     assert "its newest checkpoint is of step 44" in audit.describe_unfinished(run)
 
 
-@pytest.mark.parametrize("text", ["", "{}", "[]", '{"schema": 2, "kind": "run"}', '{"schema": 1, "kind": "run"}'])
+@pytest.mark.parametrize(
+    "text", ["", "{}", "[]", "[" * 100_000, '{"schema": 2, "kind": "run"}', '{"schema": 1, "kind": "run"}']
+)
 def test_a_manifest_of_another_schema_is_not_read(run: Path, state: Path, text: str) -> None:
     (run / "manifest.json").write_text(text)
     with pytest.raises(IntegrityError):
         audit.verify(run, state)
+
+
+@pytest.mark.parametrize("parent", ["x", ["x"], 1])
+def test_a_parent_that_is_no_object_is_damage(run: Path, state: Path, parent: object) -> None:
+    change_json(run / "manifest.json", lambda value: value.update(parent=parent))
+    with pytest.raises(IntegrityError, match="a parent that is an object"):
+        audit.verify(run, state)
+
+
+@pytest.mark.parametrize("value", ["**", "/", [], None])
+def test_a_parent_without_a_digest_is_not_found(run: Path, state: Path, value: object) -> None:
+    change_json(run / "manifest.json", lambda record: record["parent"].update(digest=value))
+    assert others(run, state)["parent"] in {"absent", "fail"}
 
 
 def test_a_validation_split_is_what_the_curves_show(tmp_path: Path) -> None:
