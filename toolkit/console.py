@@ -11,6 +11,7 @@ from time import monotonic
 from typing import Any, TextIO
 
 from toolkit.errors import PreflightError
+from toolkit.findings import printable
 
 _BOLD, _DIM, _RED, _RESET = "\x1b[1m", "\x1b[2m", "\x1b[31m", "\x1b[0m"
 
@@ -30,7 +31,7 @@ class Console:
             _print_error(_paint(text, _DIM))
 
     def heading(self, step: str, text: str) -> None:
-        self.say(f"{_paint(f'{step:<8}', _BOLD)} {text}")
+        self.say(f"{_paint(f'{step:<8}', _BOLD)} {printable(text)}")
 
     @contextmanager
     def timed(self, step: str, text: str) -> Iterator[None]:

@@ -185,6 +185,17 @@ def read(record: Path, kind: Signed, policy: Policy) -> tuple[Policy, Statement]
     return _require_signatory(envelope, kind, policy), _read_statement(envelope.payload, kind)
 
 
+def names(record: Path, digest: str) -> bool:
+    """Return whether the envelope beside a thing names this digest, whoever signed it."""
+    if not locate(record).exists():
+        return False
+    try:
+        statement = _read_statement(_read_envelope(locate(record)).payload, "wheel")
+    except IntegrityError:
+        return False
+    return digest in statement.subjects.values()
+
+
 def describe(record: Path) -> str:
     """Say in a few words who signed, without a check."""
     path = locate(record)

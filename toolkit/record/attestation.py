@@ -64,7 +64,8 @@ def find_folder(target: Target, state: Path) -> Path:
 def sign(target: Target, state: Path, signer: "Signer", *, fresh: bool = False, replace: bool = False) -> str:
     """Sign a thing; return what was done. What was not made just now (``fresh``) is verified first.
 
-    Raises CheckError: it does not hold; IntegrityError: its record is damaged, or it was signed and has changed.
+    Raises CheckError: it does not hold; IntegrityError: its record is damaged, it was signed and has changed, or it
+    changes meanwhile.
     """
     statement = describe(target, state)
     place = find_folder(target, state) / target.report
@@ -72,6 +73,8 @@ def sign(target: Target, state: Path, signer: "Signer", *, fresh: bool = False, 
         return f"signed before: {signing.locate(place)}"
     if not fresh:
         findings.require(verify(target, state), remedy="only what holds is signed")
+        if describe(target, state) != statement:
+            raise IntegrityError(f"{place} has changed while it was verified", remedy="find out why, and sign it then")
     signing.write(place, statement, signer, replace=fresh or replace)
     return f"signed: {signing.locate(place)}"
 

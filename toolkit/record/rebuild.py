@@ -6,6 +6,7 @@ are differences in RECORD, which is derived from the other files, and in the arc
 
 import hashlib
 import re
+import stat
 import time
 import uuid
 import zipfile
@@ -65,14 +66,27 @@ class Difference:
 
 def compare(first: Path, second: Path) -> list[Difference]:
     with zipfile.ZipFile(first) as one, zipfile.ZipFile(second) as two:
-        ours, theirs = ({item.filename: item for item in archive.infolist()} for archive in (one, two))
+        ours, theirs = _group_members(one), _group_members(two)
         found = [Difference(name=name, kind="missing", detail="only in the first") for name in ours.keys() - theirs]
         found += [Difference(name=name, kind="added", detail="only in the second") for name in theirs.keys() - ours]
         for name in ours.keys() & theirs.keys():
-            found += _compare_member(one, two, ours[name], theirs[name])
+            if len(ours[name]) != len(theirs[name]):
+                detail = f"stands {len(ours[name])} times in the first, {len(theirs[name])} in the second"
+                found.append(Difference(name=name, kind="added", detail=detail))
+                continue
+            for before, after in zip(ours[name], theirs[name], strict=True):
+                found += _compare_member(one, two, before, after)
         if not found and digest.digest_file(first) != digest.digest_file(second):
             found.append(Difference(name="", kind="envelope", detail=_explain_order(list(ours), list(theirs))))
     return sorted(found, key=lambda item: item.name)
+
+
+def _group_members(archive: zipfile.ZipFile) -> dict[str, list[zipfile.ZipInfo]]:
+    """Return the members by name. A name may stand twice, and programs differ in which of them they take."""
+    members: dict[str, list[zipfile.ZipInfo]] = {}
+    for item in archive.infolist():
+        members.setdefault(item.filename, []).append(item)
+    return members
 
 
 def rank(differences: list[Difference]) -> Rung:
@@ -103,9 +117,13 @@ def _compare_member(
     if _digest_member(one, ours) != _digest_member(two, theirs):
         yield Difference(name=ours.filename, kind="content", detail="equal size and CRC, other bytes")
         return
+    modes = ours.external_attr >> 16, theirs.external_attr >> 16
+    if stat.S_IFMT(modes[0]) != stat.S_IFMT(modes[1]):
+        detail = f"type of file in the modes {modes[0]:#o} and {modes[1]:#o}"
+        yield Difference(name=ours.filename, kind="content", detail=detail)
     for label, before, after in (
         ("time", ours.date_time, theirs.date_time),
-        ("mode", oct(ours.external_attr >> 16), oct(theirs.external_attr >> 16)),
+        ("mode", *map(oct, modes)),
         ("compression", ours.compress_type, theirs.compress_type),
     ):
         if before != after:
@@ -142,6 +160,7 @@ def _digest_member(archive: zipfile.ZipFile, member: zipfile.ZipInfo) -> str:
 
 @dataclass(frozen=True, kw_only=True)
 class Comparison:
+    wheel: str  # digest of the first wheel's file, which is also that of its record
     rung: Rung  # the highest rung that the wheels reach
     differences: tuple[Difference, ...]  # each file that differs in the wheel, and how
     inputs: tuple[str, ...]  # Debian packages that differ between the build images; a possible cause
@@ -167,11 +186,15 @@ def require_rung(comparison: Comparison, accepted: Rung = "R2") -> None:
 
 
 def rebuild(path: Path, settings: Settings, *, bazelrc: str, console: Console) -> Comparison:
-    """Build a wheel again and compare. Raises BuildError, and as :func:`read_plan` and :func:`require_inputs`."""
+    """Build a wheel again and compare.
+
+    Raises BuildError; IntegrityError: the first wheel has changed since; as :func:`read_plan`, :func:`require_inputs`.
+    """
     # A new name gives empty cache mounts.
     name = f"{naming.REBUILD_CACHE}{uuid.uuid4().hex[:12]}"
     plan = change_plan(read_plan(path), ca_bundle=settings.ca_bundle, bazelrc=bazelrc, cache_id=name)
     require_inputs(plan)
+    record = read_record(path)
     started = time.monotonic()
     with buildx.removing_caches(name, console), files.stage(path.resolve().parent, plan.name) as claimed:
         build_log = Path(settings.state) / f"wheel-{plan.name}" / "rebuild.log"
@@ -181,9 +204,13 @@ def rebuild(path: Path, settings: Settings, *, bazelrc: str, console: Console) -
             )
         except BuildError as error:
             raise log.explain(error, [build_log]) from error
-        found = compare(folder.find_wheel(path), folder.find_wheel(claimed.path))
+        first = folder.find_wheel(path)
+        found, compared = compare(first, folder.find_wheel(claimed.path)), digest.read_file(first)
+        if compared != record.digest:
+            raise IntegrityError(f"{first} has changed while it was built again", remedy="verify it, and start again")
         inputs = _read_packages(path) ^ _read_packages(claimed.path)
     return Comparison(
+        wheel=compared,
         rung=rank(found),
         differences=tuple(found),
         inputs=tuple(sorted(inputs)),
@@ -192,7 +219,10 @@ def rebuild(path: Path, settings: Settings, *, bazelrc: str, console: Console) -
 
 
 def sign(path: Path, comparison: Comparison, signer: "Signer") -> Path:
-    """Write beside a wheel what its second build gave, signed, in place of this key's earlier statement."""
+    """Write beside a wheel what its second build gave, signed, in place of this key's earlier statement.
+
+    Raises IntegrityError: the record is now of another wheel than was compared.
+    """
     record = path / f"rebuild-{signer.public_key.keyid[:8]}"
     predicate = {
         "rung": comparison.rung,
@@ -200,6 +230,12 @@ def sign(path: Path, comparison: Comparison, signer: "Signer") -> Path:
         "packages": list(comparison.inputs),
     }
     subjects = _name_wheel(path)
+    if comparison.wheel not in subjects.values():
+        raise IntegrityError(
+            f"the record in {path} is of another wheel than was compared",
+            why=f"{comparison.wheel} was compared, and it names {', '.join(subjects.values())}",
+            remedy="find out who changed it; nothing was signed",
+        )
     statement = Statement(kind="rebuild", subjects=subjects, predicate_type=PREDICATE, predicate=predicate)
     signing.write(record, statement, signer, replace=True)
     return signing.locate(record)

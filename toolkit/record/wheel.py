@@ -1,18 +1,28 @@
 """Verifies the folder of a wheel, and finds the wheels and locked sets that records name."""
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
-from toolkit import digest, files, manifest, project
+from toolkit import digest, files, manifest, project, signing
 from toolkit.errors import IntegrityError, ToolkitError
 from toolkit.findings import Finding, absent, check, prefix
 from toolkit.manifest import Manifest
 from toolkit.wheel import documents, folder, inspection, log
 
 DIST = Path("dist")
+
+_FACTS: Final = (
+    ("plan",),
+    *(("lock", "spec", name) for name in ("tensorflow", "python", "cuda", "cudnn", "capabilities")),
+    ("inspection",),
+    ("auditwheel", "platform"),
+    ("bazel", "executed"),
+    ("bazel", "runners"),
+)
+"""What a manifest of a wheel must have; each path leads through objects."""
 
 
 def verify(path: Path, *, unread: str = "") -> list[Finding]:
@@ -41,7 +51,15 @@ def read_record(path: Path) -> Manifest:
         raise IntegrityError(
             f"{path} has no manifest of a wheel", remedy="give a folder that `toolkit build-wheel` made"
         )
+    if lacking := [".".join(names) for names in _FACTS if _look_up(record.facts, names) is None]:
+        raise IntegrityError(f"the manifest of {path} lacks {', '.join(lacking)}", remedy="build the wheel again")
     return record
+
+
+def _look_up(value: object, names: Iterable[str]) -> object:
+    for name in names:
+        value = value.get(name) if isinstance(value, dict) else None
+    return value
 
 
 def read_predicate(path: Path) -> Mapping[str, Any]:
@@ -127,11 +145,16 @@ def find_lock(link: Mapping[str, Any]) -> Path | None:
 
 
 def find_wheel(link: Mapping[str, Any]) -> Path | None:
-    for path in sorted(DIST.glob(f"*/{manifest.FILE}")):
-        record = manifest.read(path.parent)
-        if record and record.kind == "wheel" and record.digest == link.get("digest"):
-            return path.parent
-    return None
+    """Return the folder in ``dist`` of the wheel that a link names, by its manifest.
+
+    Else the one whose envelope names it, so that a forged manifest does not hide a forged wheel.
+    """
+    value, folders = str(link.get("digest")), sorted(path for path in DIST.glob("[!.]*") if path.is_dir())
+    for path in folders:
+        record = manifest.read(path)
+        if record and record.kind == "wheel" and record.digest == value:
+            return path
+    return next((path for path in folders if signing.names(path, value)), None)
 
 
 def _check_lock(link: Mapping[str, Any]) -> Finding:

@@ -22,6 +22,7 @@ from toolkit.engine import registry as client
 from toolkit.engine.host import HostEngine
 from toolkit.errors import CheckError, IntegrityError, PreflightError, RegistryError, UsageError
 from toolkit.record import attestation, exchange, find, rebuild
+from toolkit.record.wheel import read_record
 from toolkit.settings import resolve
 from toolkit.wheel import build, folder, request
 
@@ -92,7 +93,7 @@ def test_a_further_signature_is_pushed_to_the_same_wheel(world: World) -> None:
 
 
 def test_statements_of_second_builders_come_together_in_the_registry(world: World) -> None:
-    same = rebuild.Comparison(rung="R3", differences=(), inputs=(), seconds=1)
+    same = rebuild.Comparison(wheel=read_record(world.made).digest, rung="R3", differences=(), inputs=(), seconds=1)
     for name in ("builder", "stranger"):
         made = rebuild.sign(world.made, same, keys.load(str(world.root / name)))
         world.push()

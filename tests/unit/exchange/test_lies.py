@@ -1,5 +1,6 @@
 """What a registry on this machine may answer in place of a wheel."""
 
+import json
 import threading
 from collections.abc import Callable
 from dataclasses import replace
@@ -179,6 +180,15 @@ def test_a_lie_is_one_clear_error_and_leaves_nothing(world: World, monkeypatch: 
     assert files.find_staging(world.dist) == []
     if message.startswith("not signed"):
         assert world.list_asked() == [], "the wheel was not even fetched"
+
+
+def test_a_wheel_that_anyone_may_have_pushed_needs_all_facts(world: World) -> None:
+    value = files.read_json(world.made / manifest.FILE)
+    assert isinstance(value, dict)
+    del value["facts"]["auditwheel"]
+    world.registry.put(manifest.FILE, json.dumps(value).encode())
+    with pytest.raises(IntegrityError, match=r"lacks auditwheel\.platform"):
+        world.pull(None)
 
 
 def test_a_key_that_is_not_trusted_is_named(world: World) -> None:

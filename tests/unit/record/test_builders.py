@@ -2,6 +2,8 @@
 
 import shutil
 from collections.abc import Callable
+from contextlib import nullcontext
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -12,15 +14,21 @@ from tests.unit.record.maker import change_json
 from tests.unit.wheel.test_publication import PLAN, finish_build, publish
 from toolkit import keys, signing
 from toolkit.cli import app
+from toolkit.console import Console
+from toolkit.engine import buildx
+from toolkit.errors import IntegrityError
 from toolkit.findings import Finding
 from toolkit.record import attestation, find, rebuild
 from toolkit.record.rebuild import Comparison, Difference, Rung, rank
+from toolkit.record.wheel import read_record
+from toolkit.settings import resolve
 from toolkit.wheel import folder
+from toolkit.wheel.plan import WheelPlan
 
 NAMES = ("builder", "second", "third", "stranger")
 CODE = Difference(name="tensorflow/libtensorflow_cc.so.2", kind="content", detail="machine code: 1 of 9 bytes")
-SAME = Comparison(rung="R3", differences=(), inputs=(), seconds=1)
-OTHER = Comparison(rung=rank([CODE]), differences=(CODE,), inputs=("bash=5.3",), seconds=1)
+SAME = Comparison(wheel="", rung="R3", differences=(), inputs=(), seconds=1)
+OTHER = Comparison(wheel="", rung=rank([CODE]), differences=(CODE,), inputs=("bash=5.3",), seconds=1)
 
 
 @pytest.fixture(scope="module")
@@ -43,7 +51,8 @@ def wheel(made: Path, tmp_path: Path) -> Path:
 
 
 def state(wheel: Path, who: str, comparison: Comparison = SAME) -> Path:
-    return rebuild.sign(wheel, comparison, keys.load(str(wheel.parent / who)))
+    compared = replace(comparison, wheel=read_record(wheel).digest)
+    return rebuild.sign(wheel, compared, keys.load(str(wheel.parent / who)))
 
 
 def count(wheel: Path, accepted: Rung = "R2") -> Finding:
@@ -130,9 +139,40 @@ def test_a_statement_under_another_name_counts_once(wheel: Path) -> None:
     assert count(wheel).evidence.startswith("2 independent")
 
 
+def test_a_wheel_other_than_the_one_that_was_compared_is_not_signed(wheel: Path) -> None:
+    compared = replace(SAME, wheel=read_record(wheel).digest)
+    change_json(wheel / "manifest.json", lambda value: value.update(digest="sha256:" + "e" * 64))
+    with pytest.raises(IntegrityError, match="is of another wheel than was compared"):
+        rebuild.sign(wheel, compared, keys.load(str(wheel.parent / "second")))
+    assert not list(wheel.glob("attestation-rebuild-*"))
+
+
+@pytest.mark.parametrize("swapped", [False, True])
+def test_a_wheel_that_was_swapped_during_the_second_build_is_named(
+    wheel: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, swapped: bool
+) -> None:
+    def build(command: list[str], **_: object) -> None:
+        shutil.copytree(wheel, Path(command[0]), dirs_exist_ok=True)
+        if swapped:
+            folder.find_wheel(wheel).write_bytes(folder.find_wheel(wheel).read_bytes() + b"x")
+
+    monkeypatch.setattr(rebuild, "require_inputs", lambda plan: None)
+    monkeypatch.setattr(WheelPlan, "command", lambda plan, place: [str(place)])
+    monkeypatch.setattr(buildx, "build", build)
+    monkeypatch.setattr(buildx, "removing_caches", lambda *_: nullcontext())
+    settings = resolve({"state": str(tmp_path / "state")})
+    if swapped:
+        with pytest.raises(IntegrityError, match="has changed while it was built again"):
+            rebuild.rebuild(wheel, settings, bazelrc="", console=Console())
+    else:
+        found = rebuild.rebuild(wheel, settings, bazelrc="", console=Console())
+        assert (found.rung, found.wheel) == ("R3", read_record(wheel).digest)
+
+
 def test_the_command_writes_a_statement_and_counts_it(wheel: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(wheel.parent)
-    monkeypatch.setattr(rebuild, "rebuild", lambda *_, **__: OTHER)
+    compared = replace(OTHER, wheel=read_record(wheel).digest)
+    monkeypatch.setattr(rebuild, "rebuild", lambda *_, **__: compared)
     done = CliRunner().invoke(app, ["verify", wheel.name, "--rebuild", "--sign", "second"])
     assert done.exit_code == 7, done.output
     assert "signed: " in done.output

@@ -1,3 +1,4 @@
+import warnings
 import zipfile
 from pathlib import Path
 
@@ -41,6 +42,7 @@ def test_equal_wheels_are_r3(tmp_path: Path) -> None:
         ),
         (FILES | {"c": b""}, {}, "below R1", "only in the second"),
         ({"a.py": b"one"}, {}, "below R1", "only in the first"),
+        (FILES, {"mode": 0o120644}, "R1", "type of file in the modes 0o644 and 0o120644"),
     ],
 )
 def test_each_difference_is_explained_and_ranked(
@@ -78,6 +80,25 @@ def test_only_named_differences_are_harmless(tmp_path: Path) -> None:
     contents = {item.name: item.harmless for item in found if item.kind == "content"}
     assert contents == {"t.dist-info/RECORD": True, "t.dist-info/METADATA": False, "x/RECORD": False}
     assert all(item.harmless for item in found if item.kind == "envelope")
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "rung", "said"),
+    [
+        ((b"evil", b"good"), (b"good",), "below R1", "stands 2 times in the first, 1 in the second"),
+        ((b"evil", b"good"), (b"good", b"good"), "R1", "Python code: 4 of 4 bytes, the first at 0x0"),
+        ((b"good", b"good"), (b"good", b"good"), "R3", ""),
+    ],
+)
+def test_a_name_that_stands_twice_is_compared_each_time(
+    tmp_path: Path, first: tuple[bytes, ...], second: tuple[bytes, ...], rung: str, said: str
+) -> None:
+    for name, contents in (("1", first), ("2", second)):
+        with warnings.catch_warnings(action="ignore"), zipfile.ZipFile(tmp_path / name, "w") as archive:
+            for content in contents:
+                archive.writestr(zipfile.ZipInfo("x.py"), content)
+    found = rebuild.compare(tmp_path / "1", tmp_path / "2")
+    assert (rebuild.rank(found), "".join(each.detail for each in found)) == (rung, said)
 
 
 def test_bytes_after_the_archive_are_noticed(tmp_path: Path) -> None:

@@ -41,7 +41,7 @@ from tests.unit.record.forging import (
 )
 from tests.unit.record.signed import IMAGE, OTHER, TAG, World, change_envelope
 from toolkit import signing
-from toolkit.wheel import documents
+from toolkit.wheel import documents, folder
 
 WHL = "tensorflow-2.19.0-cp311-cp311-linux_x86_64.whl"
 SUBJECT = "a subject is not named once with a sha256 alone"
@@ -292,6 +292,12 @@ FORGERIES: dict[str, tuple[str, Forge, int, str]] = {
     "unsigned wheel behind a run": ("run", strip("wheel"), 8, "wheel.signature: the wheel is not signed"),
     "forged wheel behind a run": ("run", flip_in("wheel", "build.log"), 8, "wheel.signature: build.log"),
     "strange wheel behind a run": ("run", sign_wheel_badly, 8, "wheel.signature: signed by key"),
+    "wheel behind a run with another digest in its manifest": (
+        "run",
+        fit(change("wheel", lambda value: value.update(digest=ZERO))),
+        8,
+        "wheel.signature: SHA256SUMS is not what was signed; manifest.json is not",
+    ),
     "unsigned environment behind a run": ("run", strip("environment"), 8, "environment.signature: the environment is"),
     "failed report behind a run": ("run", fail_report, 7, "smoke.report: 0 passed, 1 failed"),
     "strange report behind a run": ("run", sign_report_badly, 8, "smoke.signature: signed by key"),
@@ -315,6 +321,24 @@ def test_a_forged_name_does_not_reach_the_terminal(world: World) -> None:
         done = world.verify(world.wheel, trust=trust)
         assert done.exit_code == 8
         assert "\x1b" not in done.output
+
+
+def test_what_a_manifest_says_of_caches_does_not_reach_the_terminal(world: World) -> None:
+    change("wheel", lambda value: value["facts"]["bazel"].update(cached_by={"\x1b[2J": 1}))(world)
+    folder.write_sums(world.wheel)
+    done = world.verify(world.wheel, trust=())
+    assert done.exit_code == 0, done.output
+    assert "1 of them from a cache" in done.output
+    assert "\x1b" not in done.output
+
+
+@pytest.mark.parametrize("facts", [None, {}, {"lock": {"spec": []}}])
+def test_a_manifest_without_its_facts_is_damaged(world: World, facts: object) -> None:
+    change("wheel", lambda value: value.update(facts=facts))(world)
+    folder.write_sums(world.wheel)
+    done = world.verify(world.wheel, trust=())
+    assert done.exit_code == 8, done.output
+    assert "lacks plan, lock.spec.tensorflow" in done.output
 
 
 def test_there_are_fifty() -> None:

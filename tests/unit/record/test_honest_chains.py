@@ -3,6 +3,7 @@
 import json
 import os
 import shutil
+import zipfile
 from collections.abc import Callable
 from pathlib import Path
 
@@ -11,10 +12,12 @@ from typer.testing import CliRunner
 
 from tests.unit.record import maker
 from tests.unit.record.signed import IMAGE, SMOKE, TAG, World
+from tests.unit.wheel.test_publication import finish_build, publish
 from toolkit import signing
 from toolkit.cli import app
-from toolkit.record import find
+from toolkit.record import attestation, find
 from toolkit.record.attestation import describe
+from toolkit.wheel import folder
 
 Change = Callable[[World], object]
 
@@ -56,6 +59,17 @@ def lose_environment(world: World) -> None:
 
 
 def lose_wheel(world: World) -> None:
+    shutil.rmtree(world.wheel)
+
+
+def add_another_build(world: World) -> None:
+    """Put a signed wheel of the same name beside, as another set of options makes it."""
+    staging, other = finish_build(world.root / "again"), world.wheel.with_name("another")
+    with zipfile.ZipFile(folder.find_wheel(staging), "a") as archive:
+        archive.comment = b"another"
+    folder.write_sums(staging)
+    publish(staging, other)
+    world.sign(other, "stranger")
     shutil.rmtree(world.wheel)
 
 
@@ -104,6 +118,7 @@ CHAINS: dict[str, tuple[str, Change, tuple[str, ...]]] = {
     "predictions beside a run": ("run", add_to_run, ("policy.yaml",)),
     "a run without its environment": ("run", lose_environment, ("policy.yaml",)),
     "a run without its wheel": ("run", lose_wheel, ("policy.yaml",)),
+    "a strange wheel of the same name": ("run", add_another_build, ("policy.yaml",)),
     "a report that nobody signed": ("environment", add_unsigned_report, ("policy.yaml",)),
     "other times": ("run", touch, ("policy.yaml",)),
     "hard links": ("wheel", link_hard, ("policy.yaml",)),
@@ -142,6 +157,18 @@ def test_all_links_of_a_chain_are_checked(world: World) -> None:
     found = [item["id"] for item in value["findings"] if item["id"].endswith("signature")]
     assert done.exit_code == 0, done.output
     assert found == ["signature", "environment.signature", "smoke.signature", "wheel.signature"]
+
+
+def test_what_changes_while_it_is_verified_is_not_signed(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    signing.discard(world.run)
+    curves = world.run / "curves.png"
+    drawn = curves.read_bytes()
+    curves.write_bytes(b"forged")
+    monkeypatch.setattr(attestation, "verify", lambda *_: curves.write_bytes(drawn) and [])
+    done = CliRunner().invoke(app, ["sign", str(world.run), "--key", write_key(world)])
+    assert done.exit_code == 8, done.output
+    assert "has changed while it was verified" in done.output
+    assert not signing.locate(world.run).exists()
 
 
 def write_key(world: World, who: str = "stranger") -> str:

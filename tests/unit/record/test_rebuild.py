@@ -23,7 +23,7 @@ def record(tmp_path: Path) -> Manifest:
 
 
 def compare(*found: Difference) -> Comparison:
-    return Comparison(rung=rank(list(found)), differences=found, inputs=(), seconds=1)
+    return Comparison(wheel="", rung=rank(list(found)), differences=found, inputs=(), seconds=1)
 
 
 @pytest.mark.parametrize(
