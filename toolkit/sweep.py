@@ -155,7 +155,7 @@ def expand(value: object, *, limit: int) -> tuple[str, dict[str, Value], list[di
 
 def _read_options(value: object, place: str) -> dict[str, Value]:
     for name, each in _require_mapping(value, place).items():
-        if not isinstance(name, str) or not _OPTION.fullmatch(name):
+        if not isinstance(name, str) or not _OPTION.fullmatch(name) or name == "help":
             raise UsageError(
                 f"{place} has a name that no option has: {name!r}", remedy="write it as in --help, as seed"
             )

@@ -2,13 +2,15 @@
 
 import json
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
 from train.errors import UsageError
 
 VARIABLE: Final = "TF_CONFIG"
+
+HIGHEST_PORT: Final = 65535
 
 
 @dataclass(frozen=True)
@@ -48,6 +50,32 @@ def describe(addresses: Sequence[str], index: int) -> dict[str, str]:
     return {VARIABLE: json.dumps({"cluster": {"worker": list(addresses)}, "task": task})}
 
 
+def read_whole(variables: Mapping[str, str], name: str, default: int | None = None) -> int:
+    """Return the whole number of a variable, or the default if it is not set. Raises a UsageError."""
+    text = variables.get(name, "")
+    if text.isascii() and text.isdigit():
+        return int(text)
+    if text or default is None:
+        raise UsageError(
+            f"{name} is {text!r}, and not a whole number" if text else f"{name} is not set",
+            why="it tells a worker of the others",
+            remedy="see docs/scale.md"
+            if default is None
+            else f"give a number, or leave {name} out: it is then {default}",
+        )
+    return default
+
+
+def _find_trouble(addresses: Sequence[object]) -> str:
+    for address in addresses:
+        host, _, port = str(address).rpartition(":")
+        if not (host and port.isascii() and port.isdigit() and 1 <= int(port) <= HIGHEST_PORT):
+            return f"{address} is not host:port with a port from 1 to {HIGHEST_PORT}"
+        if addresses.count(address) > 1:
+            return f"{address} is there twice, and each worker has an address of its own"
+    return ""
+
+
 def read_cluster(text: str | None = None) -> Cluster | None:
     """Read TF_CONFIG; returns None if it is not set or has one worker. Raises a UsageError."""
     text = os.environ.get(VARIABLE, "") if text is None else text
@@ -57,9 +85,9 @@ def read_cluster(text: str | None = None) -> Cluster | None:
         value = json.loads(text)
         addresses, task = value["cluster"]["worker"], value["task"]
         good = list(value["cluster"]) == ["worker"] and task["type"] == "worker"
-        good = good and all(isinstance(each, str) and ":" in each for each in addresses)
         good = good and isinstance(task["index"], int) and 0 <= task["index"] < len(addresses)
-        trouble = "" if good else "it must have workers only, each as host:port, and the index of one of them"
+        trouble = "" if good else "it must have workers only, and the index of one of them"
+        trouble = trouble or _find_trouble(addresses)
     except (ValueError, KeyError, TypeError) as error:
         trouble = f"{type(error).__name__}: {error}"
     if trouble:

@@ -131,7 +131,7 @@ def _run(
         crew = workers.Crew(cluster, stop) if cluster else None
         if crew:
             display.begin("waiting for the other workers")
-            stack.enter_context(crew.meeting(_list_digests(config, dataset, environment)))
+            stack.enter_context(crew.meeting(_list_digests(config, dataset, environment), threads=threads))
         loop = _make_loop(fixed, dataset, folder, position=position, display=display, stop=stop, crew=crew)
         if saved:
             _resume(loop, saved, environment, continued=continued)
@@ -148,10 +148,10 @@ def _run(
             crew.share(
                 loop.state.read(), {name: environment[name] for name in ("mean", "std")} | {"step": loop.position.step}
             )
+        # A scheduler may end this worker soon after the others, which stay until its work is done.
         with workers.ending(loop.end, crew):
-            watched = loop.run()
-        result = _conclude(config, loop, watched, environment, oddities)
-        sent.finish(result["result"], [folder / card.CARD, *(folder / name for name in card.PICTURES)])
+            result = _conclude(config, loop, loop.run(), environment, oddities)
+            sent.finish(result["result"], [folder / card.CARD, *(folder / name for name in card.PICTURES)])
         return result
 
 
@@ -167,7 +167,7 @@ def _follow(config: TrainConfig, dataset: Dataset, stop: process.StopSignal, clu
     connect = partial(workers.configure, cluster)
     environment = runtime.prepare(threads, tf32=config.tf32, kernels=fixed.kernels, connect=connect)
     crew = workers.Crew(cluster, stop)
-    with crew.meeting(_list_digests(config, dataset, environment)) as done:
+    with crew.meeting(_list_digests(config, dataset, environment), threads=threads) as done:
         if not done:
             from train import shards
 

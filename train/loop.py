@@ -100,6 +100,7 @@ class Loop:
     evaluation: Evaluation | None = None
     first_step_seconds: float | None = None
     _began: float = field(default=0.0, init=False)
+    _comparable: bool = field(default=True, init=False)  # whether the other workers have the same weights
 
     def run(self) -> Evaluation:
         start = self.position.step
@@ -142,7 +143,8 @@ class Loop:
         """Evaluate the last state if that is not done yet, or take back the best one, and save it."""
         if self.config.best:
             self.state.restore_best()
-            self._save(compare=False)  # only the chief has the best weights
+            self._comparable = False  # only the chief has the best weights
+            self._save()
             return self.evaluate(self.batches.dataset.watched)
         return self.evaluation or self.evaluate(self.batches.dataset.watched)
 
@@ -245,13 +247,13 @@ class Loop:
         if self.sharded:
             self.sharded.end(code)
 
-    def _save(self, *, compare: bool = True) -> None:
+    def _save(self) -> None:
         values, step = self.state.read(), self.position.step
         # A gradient can overflow where the loss did not. Such weights must not replace good ones.
         for name, value in values.items():
             if not np.isfinite(value).all():
                 raise self._refuse(f"{name} holds no numbers any more after step {step}", step - 1)
-        if self.sharded and compare:
+        if self.sharded and self._comparable:
             self.sharded.compare(values, step)
         checkpoint.save(self.folder / "checkpoints", values, self.position, keep=self.config.keep)
 

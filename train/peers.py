@@ -14,7 +14,7 @@ from ipaddress import ip_address
 from typing import Final
 
 from train.__main__ import start
-from train.cluster import describe
+from train.cluster import describe, read_whole
 from train.errors import PreflightError, UsageError, explain_errors
 
 PORT: Final = 2222
@@ -29,9 +29,17 @@ def find_slurm(variables: Mapping[str, str] = os.environ) -> dict[str, str]:
 
     Hosts have the order of their tasks, which TensorFlow's own reader of these variables does not keep.
     """
-    rank, count = int(_read(variables, "SLURM_PROCID")), int(_read(variables, "SLURM_NTASKS"))
+    rank, count = read_whole(variables, "SLURM_PROCID"), read_whole(variables, "SLURM_NTASKS")
     nodes = _read(variables, "SLURM_STEP_NODELIST")
-    listed = subprocess.run(["scontrol", "show", "hostnames", nodes], capture_output=True, text=True, check=False)
+    command = ["scontrol", "show", "hostnames", nodes]
+    try:
+        listed = subprocess.run(command, capture_output=True, text=True, check=False)
+    except OSError as error:
+        raise PreflightError(
+            "scontrol cannot be run on this machine",
+            why=f"Slurm's program names the machines of the job: {error.strerror}",
+            remedy="add the folder of Slurm's programs to PATH, or write TF_CONFIG and start `python -m train`",
+        ) from error
     hosts = listed.stdout.split()
     if not hosts or count % len(hosts):
         raise PreflightError(
@@ -39,15 +47,15 @@ def find_slurm(variables: Mapping[str, str] = os.environ) -> dict[str, str]:
             why=listed.stderr.strip() or f"{count} tasks on {len(hosts)} nodes",
             remedy="give srun --ntasks-per-node",
         )
-    port = int(variables.get("TOOLKIT_PORT", PORT))
+    port = read_whole(variables, "TOOLKIT_PORT", PORT)
     each = count // len(hosts)
     return describe([f"{hosts[index // each]}:{port + index}" for index in range(count)], rank)
 
 
 def find_kubernetes(variables: Mapping[str, str] = os.environ) -> dict[str, str]:
     """Return the variables of a pod of an indexed Job; TOOLKIT_PEER is an address with ``{index}`` in it."""
-    count, pattern = int(_read(variables, "TOOLKIT_WORKERS")), _read(variables, "TOOLKIT_PEER")
-    index = int(_read(variables, "JOB_COMPLETION_INDEX"))
+    count, pattern = read_whole(variables, "TOOLKIT_WORKERS"), _read(variables, "TOOLKIT_PEER")
+    index = read_whole(variables, "JOB_COMPLETION_INDEX")
     return describe([pattern.replace("{index}", str(other)) for other in range(count)], index)
 
 
@@ -58,7 +66,7 @@ def find_compose(variables: Mapping[str, str] = os.environ) -> dict[str, str]:
     and takes the one with its own number.
     """
     service = _read(variables, "TOOLKIT_SERVICE")
-    addresses = wait_for_replicas(service, int(variables.get("TOOLKIT_WORKERS") or 0))
+    addresses = wait_for_replicas(service, read_whole(variables, "TOOLKIT_WORKERS", 0))
     own = socket.gethostbyname(socket.gethostname())
     if own not in addresses:
         raise PreflightError(

@@ -161,12 +161,13 @@ class Sinks:
         self._put(lambda sink: sink.log(named, step))
 
     def finish(self, result: Mapping[str, Any], files: Sequence[Path]) -> None:
-        """Send the results and pictures of a complete run."""
+        """Send the results and pictures of a complete run, and wait for the sinks."""
         numbers = {name: value for name, value in result.items() if isinstance(value, int | float)}
         self.add("result", int(result["steps"]), numbers)
         for file in files:
             self._put(lambda sink, file=file: sink.keep(file))  # type: ignore[misc]
         self.complete = True
+        self.close(WAIT_SECONDS)
 
     def close(self, seconds: float) -> None:
         self._put(lambda sink: sink.end(complete=self.complete))

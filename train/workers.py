@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
-from train.cluster import VARIABLE, Cluster
+from train.cluster import VARIABLE, Cluster, read_whole
 from train.errors import CheckError, PreflightError, TrainError, WorkerError
 from train.process import StopSignal
 from train.runtime import FLAGS
@@ -35,7 +35,8 @@ if TYPE_CHECKING:
 WAIT: Final = "TOOLKIT_WORKERS_WAIT"
 """Environment variable: for how many seconds a worker waits for the others to start."""
 
-LONGEST_WAIT: Final = 600.0
+LONGEST_WAIT, SHORT_WAIT = 600, 60
+"""Seconds for which workers wait for each other by default, and for which the chief of a finished run waits at most."""
 
 SILENCE: Final = 10.0
 """Seconds without an answer after which a worker counts as lost."""
@@ -102,7 +103,7 @@ def configure(cluster: Cluster) -> None:
         raise PreflightError(
             f"{cluster.name(cluster.index)} cannot listen on its port",
             why=error.message.splitlines()[0],
-            remedy="end the process that has the port, or give another in TF_CONFIG",
+            remedy="end the process that has the port, or give another: in TF_CONFIG, or for a Slurm job by --port",
         ) from error
 
 
@@ -134,17 +135,19 @@ class Crew:
         self._ended = threading.Event()
 
     @contextmanager
-    def meeting(self, digests: Sequence[str], *, done: bool = False) -> Iterator[bool]:
+    def meeting(self, digests: Sequence[str], *, threads: int) -> Iterator[bool]:
         """Wait for all workers, compare their digests, and watch them while the block runs.
 
-        Yields whether the chief has a finished run, which is what `done` says. Raises a WorkerError if one does not
-        come, and a CheckError if a digest, of `KINDS`, is not the chief's.
+        `threads` are those that this worker computes with; 0 says, as the chief, that the run is finished. Yields
+        whether it is. Raises a WorkerError if a worker does not come, and a CheckError if a digest, of `KINDS`, is not
+        the chief's.
         """
-        self._assemble()
+        wait = read_whole(os.environ, WAIT, LONGEST_WAIT)
+        self._assemble(wait if threads else min(wait, SHORT_WAIT))
         thread = threading.Thread(target=self._watch, daemon=True)
         thread.start()
         try:
-            yield self._compare_digests(digests, done=done)
+            yield self._compare_digests(digests, threads)
         except WorkerError:
             self._linger()
             raise
@@ -229,10 +232,10 @@ class Crew:
             raise RuntimeError("TensorFlow gathers workers in another order than their numbers")
         return [bytes(np.ascontiguousarray(row[1:]).tobytes()).hex() for row in found]
 
-    def _compare_digests(self, digests: Sequence[str], *, done: bool) -> bool:
-        rows = self._gather_digests(digests, HELLO, first=int(done))
+    def _compare_digests(self, digests: Sequence[str], threads: int) -> bool:
+        rows = self._gather_digests(digests, HELLO, first=threads)
         chief = rows[0]
-        if int(chief[:8], 16):
+        if not (threads := int.from_bytes(bytes.fromhex(chief[:8]), sys.byteorder)):
             return True
         for index, row in enumerate(rows[1:], start=1):
             for place, kind in enumerate(KINDS):
@@ -243,17 +246,16 @@ class Crew:
                         f"{self.cluster.name(index)} has other {kind}: its digest is {has[:12]}, "
                         f"and that of the chief is {wanted[:12]}",
                         why="workers with different inputs do not train one model",
-                        remedy=_REMEDIES[kind],
+                        remedy=_REMEDIES[kind].format(threads=threads),
                     )
         return False
 
-    def _assemble(self) -> None:
-        wait = float(os.environ.get(WAIT) or LONGEST_WAIT)
+    def _assemble(self, wait: int) -> None:
         missing, began = list(self.others), time.monotonic()
         while missing := [index for index in missing if self._ask(index, 1.0)]:
             if time.monotonic() - began > wait:
                 raise WorkerError(
-                    f"{', '.join(map(self.cluster.name, missing))} did not come within {wait:.0f} s",
+                    f"{', '.join(map(self.cluster.name, missing))} did not come within {wait} s",
                     remedy=f"start all workers of {VARIABLE}, or name fewer; {WAIT} is the longest wait in seconds",
                 )
             time.sleep(0.2)
@@ -293,17 +295,23 @@ class Crew:
 
     @contextmanager
     def explaining(self) -> Iterator[None]:
-        """Turn a failed collective into a WorkerError that names who was lost."""
+        """Turn a failed collective into a WorkerError that names who was lost; an error of this worker stays."""
         import tensorflow as tf
 
         try:
             yield
         except tf.errors.OpError as error:
+            # What a collective can raise when a worker is lost, which may be seen some seconds later.
+            kinds = (tf.errors.UnavailableError, tf.errors.AbortedError, tf.errors.CancelledError)
+            is_remote = isinstance(error, (*kinds, tf.errors.DeadlineExceededError))
             deadline = time.monotonic() + SILENCE
-            while not self.lost and time.monotonic() < deadline:
-                self._look_for_lost(self.others)
+            self._look_for_lost(self.others)
+            while is_remote and not self.lost and time.monotonic() < deadline:
                 time.sleep(0.1)
+                self._look_for_lost(self.others)
             lost = dict(self.lost)
+            if not (lost or is_remote):
+                raise
             raise WorkerError(
                 f"{', '.join(map(self.cluster.name, lost)) or 'a worker'} was lost",
                 why="; ".join(dict.fromkeys(lost.values())) or error.message.splitlines()[0],
@@ -328,16 +336,16 @@ _REMEDIES: Final = {
     "configuration": "give the same options to all workers",
     "data": "give the same --data-dir, with the same files, on all machines",
     "code": "install the same version on all machines",
-    "environment": "use one TensorFlow, the same kernels and --threads, and the same XLA and oneDNN variables: "
-    f"{', '.join(FLAGS)}",
+    "environment": "give all workers --threads {threads}, as the chief has, unless their kernels are native; they need "
+    f"one TensorFlow, the same kernels, and the same XLA and oneDNN variables: {', '.join(FLAGS)}",
 }
 
 
 def dismiss(cluster: Cluster) -> None:
-    """Tell the other workers, as the chief, that the run is finished already."""
+    """Tell the other workers, as the chief, that the run is finished already. They may have ended before."""
     configure(cluster)
     crew = Crew(cluster, StopSignal())
-    with crew.meeting(["0" * 64] * len(KINDS), done=True):
+    with suppress(WorkerError), crew.meeting(["0" * 64] * len(KINDS), threads=0):
         crew.see_off()
 
 

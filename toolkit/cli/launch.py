@@ -6,7 +6,8 @@ import typer
 from toolkit.cli.command import Dataset, DryRun, Gpu, Session, Wheel, command
 
 Cpus = Annotated[int, typer.Option(min=0, help="Cores of each worker.")]
-Memory = Annotated[str, typer.Option(metavar="SIZE", help="Memory, as the scheduler writes it.")]
+# Slurm's name, because --memory is an option of the job.
+Memory = Annotated[str, typer.Option("--mem", metavar="SIZE", help="Memory, as the scheduler writes it.")]
 
 
 @command("tensorflow", "python", "cuda", "cudnn", "engine", "archive", "base_image", "ca_bundle", remember=True)
@@ -74,6 +75,7 @@ def slurm(
         nodes=nodes, resources=resources, partition=partition, account=account, time=time, port=port
     )
     share(config.shards, request.workers)
+    batch.require_ports(request)
     if not dry_run:
         batch.require_slurm()
     resolved = pipeline.resolve(pipeline.Request(settings=settings, gpu=bool(gpus), dry_run=dry_run), console)

@@ -14,6 +14,7 @@ from toolkit.engine import Job
 from toolkit.engine.container import IMAGE_USER
 from toolkit.errors import PreflightError, UsageError
 from toolkit.training import GRACE_SECONDS
+from train.cluster import HIGHEST_PORT
 from train.config import TrainConfig
 from train.errors import CheckError, DataError, IntegrityError
 from train.errors import UsageError as JobUsageError
@@ -97,6 +98,15 @@ def write_slurm(name: str, command: Sequence[str], request: SlurmRequest) -> str
     }
     text = project.locate("toolkit/launch/slurm.sh").read_text()
     return re.sub(r"@(\w+)@", lambda found: parts[found[1]], text)
+
+
+def require_ports(request: SlurmRequest) -> None:
+    """Raise a UsageError if there are not enough ports from the first on, one for each worker."""
+    if request.port + request.workers - 1 > HIGHEST_PORT:
+        raise UsageError(
+            f"{request.workers} workers need the ports from {request.port} on, and {HIGHEST_PORT} is the last",
+            remedy=f"give --port {PORT}, or another below {HIGHEST_PORT + 2 - request.workers}",
+        )
 
 
 def require_slurm() -> None:

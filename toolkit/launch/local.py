@@ -89,11 +89,14 @@ def divide(job: Job, cluster: Cluster, logs: Path) -> list[Job]:
 
 
 def share_cores(cores: Sequence[int], count: int, index: int) -> tuple[int, ...]:
-    """Return the cores of one of ``count`` workers. Where there are fewer cores than workers, some get the same."""
+    """Return the cores of one of ``count`` workers: equal numbers, because stock kernels compute by the threads.
+
+    Some cores may stay without a worker. Where there are fewer cores than workers, some workers get the same core.
+    """
     if len(cores) < count:
         return (cores[index % len(cores)],)
-    first, last = (len(cores) * number // count for number in (index, index + 1))
-    return tuple(cores[first:last])
+    each = len(cores) // count
+    return tuple(cores[index * each : (index + 1) * each])
 
 
 def count_gpus() -> int:

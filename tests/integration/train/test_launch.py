@@ -101,7 +101,7 @@ def farm(tmp_path_factory: pytest.TempPathFactory) -> Iterator[slurm.Farm]:
 
 def test_a_job_of_slurm_is_requeued_and_gives_the_same_weights(expected: str, farm: slurm.Farm) -> None:
     """The job is requeued twice: by the administrator's command, and by the signal that comes before its time limit."""
-    options = ("--nodes", "2", "--cpus", "1", "--memory", "2G", "--time", "30", "--interpreter", "/opt/venv/bin/python")
+    options = ("--nodes", "2", "--cpus", "1", "--mem", "2G", "--time", "30", "--interpreter", "/opt/venv/bin/python")
     done = farm("python", "-m", "toolkit", "launch", "slurm", *OPTIONS, *options, "--json")
     assert done.returncode == 0, done.stderr
     job = json.loads(done.stdout)["job"]

@@ -8,15 +8,17 @@ from typing import Any
 
 import kubernetes_validate
 import pytest
+import typer
 import yaml
 from kubeflow_trainer_api import models
 
 from tests.command import Run
+from toolkit.cli import workers
 from toolkit.engine import Job
 from toolkit.engine.container import describe
 from toolkit.launch.batch import PERMANENT, KubernetesRequest, Resources, SlurmRequest, describe_kubernetes, write_slurm
 from toolkit.training import GRACE_SECONDS
-from train.cli import parse
+from train.cli import _collect, make_app, parse
 
 MODELS = {
     "Job": models.IoK8sApiBatchV1Job,
@@ -155,7 +157,7 @@ def test_what_no_pod_could_do_is_refused(run: Run, arguments: list[str], message
 
 @pytest.mark.parametrize("kind", ["job", "trainjob"])
 def test_what_is_printed_is_what_was_checked(run: Run, kind: str) -> None:
-    arguments = ("--image", "a.b/train:1", "--runs-claim", "runs", "--kind", kind, "--cpus", "2", "--memory", "4Gi")
+    arguments = ("--image", "a.b/train:1", "--runs-claim", "runs", "--kind", kind, "--cpus", "2", "--mem", "4Gi")
     done = run("launch", "kubernetes", "digits", "--shards", "2", *arguments)
     assert done.returncode == 0, done.stderr
     assert "&id" not in done.stdout
@@ -229,3 +231,32 @@ def test_a_machine_without_slurm_can_print_and_not_submit(run: Run) -> None:
     assert done.returncode == 4
     assert "sbatch is not on this machine" in done.stderr
     assert not list(run.folder.iterdir())
+
+
+@pytest.mark.parametrize("scheduler", ["local", "slurm", "kubernetes"])
+def test_no_option_of_a_scheduler_is_one_of_the_job(scheduler: str) -> None:
+    """The launcher takes its own options first, so the job would never get one of the same name."""
+    launch = typer.main.get_command(workers)
+    assert isinstance(launch, typer.core.TyperGroup)
+    own, job = (
+        {name for parameter in command.params for name in parameter.opts}
+        for command in (launch.commands[scheduler], typer.main.get_command(make_app(_collect)))
+    )
+    assert {"--shards", "--memory"} <= job
+    assert own & job <= {"dataset", "--json"}
+
+
+def test_the_job_gets_its_own_option_of_memory(run: Run) -> None:
+    done = run("launch", "slurm", "digits", "--shards", "2", "--mem", "9G", "--memory", "recompute", "--dry-run")
+    assert done.returncode == 0, done.stderr
+    assert "#SBATCH --mem=9G" in done.stdout
+    assert "--memory recompute" in done.stdout
+
+
+def test_a_port_without_enough_after_it_is_refused(run: Run) -> None:
+    options = ("digits", "--shards", "16", "--nodes", "2", "--gpus", "8", "--dry-run")
+    done = run("launch", "slurm", *options, "--port", "65521")
+    assert done.returncode == 2
+    assert "16 workers need the ports from 65521 on, and 65535 is the last" in done.stderr
+    assert "or another below 65521" in done.stderr
+    assert run("launch", "slurm", *options, "--port", "65520").returncode == 0

@@ -117,7 +117,7 @@ def test_addresses_of_the_host_are_free_and_its_own() -> None:
 
 @pytest.mark.parametrize(
     ("cores", "shares"),
-    [([0, 1], [(0,), (1,)]), ([2, 3, 4], [(2,), (3, 4)]), ([5], [(5,), (5,)])],
+    [([0, 1], [(0,), (1,)]), ([2, 3, 4], [(2,), (3,)]), ([5], [(5,), (5,)])],
 )
 def test_cores_are_shared_out(cores: list[int], shares: list[tuple[int, ...]]) -> None:
     assert [share_cores(cores, 2, index) for index in range(2)] == shares

@@ -82,6 +82,7 @@ def test_members_have_the_order_of_the_file_and_folders_by_their_digests(tmp_pat
     [
         ({"dataset": "digits", "grid": {"learning-rat": [0.1]}}, "No such option"),
         ({"dataset": "digits", "grid": {"learning_rate": [0.1]}}, "a name that no option has"),
+        ({"dataset": "digits", "options": {"help": True}}, "a name that no option has: 'help'"),
         ({"dataset": "digits", "grid": {"learning-rate": [0.1, 0]}}, "member 1 (learning-rate 0) is refused"),
         ({"dataset": "cifra10"}, "member 0 (the only one) is refused: unknown dataset"),
         ({"dataset": "digits", "grid": {"seed": [0, 1, 0]}}, "members 0 and 2 are the same run"),

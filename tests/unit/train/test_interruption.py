@@ -14,7 +14,7 @@ import tensorflow as tf
 
 from tests.tiers import slow
 from tests.unit.train.runs import ARGUMENTS, BATCH, STEPS, find_folder, read_digest, read_manifest, run
-from train import checkpoint, job, loop, metrics, process, state, step
+from train import checkpoint, job, loop, metrics, process, shards, state, step
 from train.errors import PreflightError
 from train.metrics import Recorder, read_epochs
 
@@ -250,3 +250,25 @@ def test_a_reader_that_goes_away_does_not_end_a_run(tmp_path: Path) -> None:
     os.close(write)
     assert done.returncode == 0
     assert (find_folder(tmp_path, "--steps", "2") / "manifest.json").exists()
+
+
+@pytest.mark.slow
+def test_other_workers_stay_until_the_conclusion_is_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A request to stop while the test split is evaluated at the end is an end of all workers, as any other."""
+    options, codes = ("--steps", "1", "--validation", "237", "--best", "--shards", "2"), []
+    told: list[bool] = []
+    folder = find_folder(tmp_path, *options)
+
+    def end(_: Any, code: int) -> None:
+        codes.append(code)
+        told.append((folder / "manifest.json").exists())
+
+    monkeypatch.setattr(loop.Loop, "end", end)
+    compared: list[int] = []
+    monkeypatch.setattr(shards.ShardedStep, "compare", lambda _, __, number: compared.append(number))
+    with monkeypatch.context() as patch:
+        patch.setattr(job, "_conclude", once(job._conclude, 1))
+        assert run(tmp_path, *options) == 130
+    assert run(tmp_path, *options) == 0
+    assert (codes, told) == ([130, 0], [False, True])
+    assert compared == [1], "the best weights are the chief's alone"

@@ -1,6 +1,6 @@
 import json
 import socket
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -8,6 +8,8 @@ import pytest
 
 from train import peers
 from train.errors import PreflightError, UsageError
+
+Find = Callable[[Mapping[str, str]], dict[str, str]]
 
 
 def read(variables: Mapping[str, str]) -> tuple[list[str], int]:
@@ -87,3 +89,30 @@ def test_what_tells_no_place_is_wrong_usage(
     monkeypatch.delenv("SLURM_PROCID", raising=False)
     assert peers.main(arguments) == UsageError.exit_code
     assert capsys.readouterr().err.startswith("error: ")
+
+
+SLURM = {"SLURM_PROCID": "1", "SLURM_NTASKS": "2", "SLURM_STEP_NODELIST": "node[2,10]"}
+POD = {"TOOLKIT_WORKERS": "2", "TOOLKIT_PEER": "run-{index}.run:2222", "JOB_COMPLETION_INDEX": "1"}
+
+
+@pytest.mark.usefixtures("network", "scontrol")
+@pytest.mark.parametrize(
+    ("find", "variables", "name"),
+    [
+        (peers.find_compose, {"TOOLKIT_SERVICE": "worker", "TOOLKIT_WORKERS": "two"}, "TOOLKIT_WORKERS"),
+        *(
+            (peers.find_slurm, {**SLURM, name: "two"}, name)
+            for name in ("SLURM_PROCID", "SLURM_NTASKS", "TOOLKIT_PORT")
+        ),
+        *((peers.find_kubernetes, {**POD, name: "-1"}, name) for name in ("TOOLKIT_WORKERS", "JOB_COMPLETION_INDEX")),
+    ],
+)
+def test_a_variable_that_is_no_number_is_named(find: Find, variables: Mapping[str, str], name: str) -> None:
+    with pytest.raises(UsageError, match=f"{name} is '(two|-1)', and not a whole number"):
+        find(variables)
+
+
+def test_a_machine_without_scontrol_gets_a_remedy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    with pytest.raises(PreflightError, match="scontrol cannot be run on this machine"):
+        peers.find_slurm(SLURM)

@@ -10,7 +10,7 @@ import tensorflow as tf
 from tests.tiers import slow
 from train import cluster, data, shards, step, workers
 from train.config import TrainConfig
-from train.errors import CheckError, UsageError
+from train.errors import CheckError, UsageError, WorkerError
 from train.model import formulation
 from train.options import resolve
 from train.process import StopSignal
@@ -193,6 +193,8 @@ def test_workers_are_read_from_the_environment(monkeypatch: pytest.MonkeyPatch) 
         describe(2, 0, task={"type": "chief", "index": 0}),
         describe(2, 0, cluster={"worker": ["host"], "chief": ["host:1"]}),
         describe(2, 0, cluster={"worker": ["host", "host:1"]}),
+        describe(2, 0, cluster={"worker": ["host:1", 2]}),
+        *(describe(2, 0, cluster={"worker": ["host:1", f"host:{port}"]}) for port in ("1", "0", "65536", "http", "")),
     ],
 )
 def test_a_wrong_description_of_workers_is_refused(text: str) -> None:
@@ -203,15 +205,18 @@ def test_a_wrong_description_of_workers_is_refused(text: str) -> None:
 @pytest.mark.parametrize("kind", range(len(workers.KINDS)))
 def test_a_worker_with_another_digest_is_refused_by_name(kind: int, monkeypatch: pytest.MonkeyPatch) -> None:
     crew = make_crew(3, 2)
-    rows = ["0" * 8 + "ab" * 32 * len(workers.KINDS) for _ in ADDRESSES]
+    rows = ["03000000" + "ab" * 32 * len(workers.KINDS) for _ in ADDRESSES]
     monkeypatch.setattr(crew, "_gather_digests", lambda *_, **__: rows)
-    assert crew._compare_digests([], done=False) is False
+    assert crew._compare_digests([], 3) is False
     place = 8 + 64 * kind
     rows[1] = rows[1][:place] + "cd" * 32 + rows[1][place + 64 :]
-    with pytest.raises(CheckError, match=rf"worker 1 \(two:2\) has other {workers.KINDS[kind]}: its digest is cdcd"):
-        crew._compare_digests([], done=False)
-    rows[0] = "01000000" + rows[0][8:]
-    assert crew._compare_digests([], done=False) is True
+    with pytest.raises(
+        CheckError, match=rf"worker 1 \(two:2\) has other {workers.KINDS[kind]}: its digest is cdcd"
+    ) as caught:
+        crew._compare_digests([], 2)
+    assert ("give all workers --threads 3, as the chief has" in caught.value.remedy) == (kind == 3)
+    rows[0] = "0" * 8 + rows[0][8:]
+    assert crew._compare_digests([], 3) is True
 
 
 def test_a_worker_with_other_weights_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -247,3 +252,37 @@ def test_the_end_of_a_run_reaches_the_others_with_its_code() -> None:
     assert codes == [0, 7]
     with pytest.raises(CheckError, match="the chief ended the run after step 3"):
         shards._end(7, 3)
+
+
+def test_the_chief_of_a_finished_run_needs_no_other_worker(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A scheduler that starts a chief again may never start the others, which had ended well."""
+    monkeypatch.setattr(workers, "configure", lambda _: None)
+    monkeypatch.setattr(workers.Crew, "_ask", lambda *_: "it has ended")
+    monkeypatch.setenv(workers.WAIT, "0")
+    workers.dismiss(cluster.Cluster(ADDRESSES, 0))
+
+
+@pytest.mark.parametrize(
+    ("error", "lost", "kept"),
+    [
+        (tf.errors.ResourceExhaustedError, "", True),
+        (tf.errors.ResourceExhaustedError, "it has ended", False),
+        (tf.errors.InternalError, "it has ended", False),
+        *((getattr(tf.errors, f"{name}Error"), "", False) for name in ("Unavailable", "Aborted", "Cancelled")),
+    ],
+)
+def test_only_a_lost_worker_is_called_lost(
+    error: type[tf.errors.OpError], lost: str, *, kept: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(workers, "SILENCE", 0.0)
+    crew = make_crew(2, 1)
+    monkeypatch.setattr(crew, "_ask", lambda *_: lost)
+    with pytest.raises(error if kept else WorkerError), crew.explaining():
+        raise error(None, None, "the reason")
+
+
+def test_a_wait_that_is_no_number_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(workers.WAIT, "ten")
+    with pytest.raises(UsageError, match="TOOLKIT_WORKERS_WAIT is 'ten', and not a whole number") as caught:
+        make_crew(2, 1).meeting([], threads=1).__enter__()
+    assert caught.value.remedy == f"give a number, or leave {workers.WAIT} out: it is then 600"
