@@ -10,6 +10,7 @@ import pytest
 
 from toolkit.project import ROOT
 
+WHEEL = ("--no-deps", "--no-index", "--no-build-isolation", "--wheel-dir")
 SHIPPED = ("toolkit", "train", "docker", "bazel_patches", ".dockerignore")
 
 
@@ -75,3 +76,38 @@ def test_a_package_without_its_dockerfile_is_refused(installed: Path, tmp_path: 
     assert done.returncode == 2
     assert "docker/Dockerfile is missing beside the toolkit package" in done.stderr
     assert "install the package again" in done.stderr
+
+
+@pytest.mark.weekly
+@pytest.mark.timeout(1200)
+def test_a_package_in_a_clean_environment_does_the_main_job(tmp_path: Path) -> None:
+    """The environment has the locked packages alone; the folder is empty, and there is no engine."""
+    python, home = tmp_path / "venv" / "bin" / "python", tmp_path / "home"
+    home.mkdir()
+    subprocess.run([sys.executable, "-m", "venv", tmp_path / "venv"], check=True)
+    pip = ["-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
+    subprocess.run([python, *pip, "--require-hashes", "-r", ROOT / "docker/requirements/toolkit.txt"], check=True)
+    subprocess.run([sys.executable, "-m", "pip", "wheel", *pip[3:], *WHEEL, tmp_path, ROOT], check=True)
+    (package,) = tmp_path.glob("*.whl")
+    subprocess.run([python, *pip, "--no-deps", "--no-index", package], check=True)
+    variables = {name: value for name, value in os.environ.items() if not name.startswith(("TOOLKIT_", "PYTHON"))}
+    done = subprocess.run(
+        [python.with_name("toolkit"), "up", "digits", "--json"],
+        cwd=home,
+        env=variables | {"DOCKER_HOST": "tcp://127.0.0.1:1"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    (run_dir,) = (home / "runs").glob("digits-*")
+    checked = subprocess.run(
+        [python.with_name("toolkit"), "verify", run_dir],
+        cwd=home,
+        env=variables,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert checked.returncode == 0, checked.stdout
+    assert str(ROOT) not in (run_dir / "manifest.json").read_text()

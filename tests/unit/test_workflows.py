@@ -34,7 +34,9 @@ def test_no_rights_that_are_not_asked_for_and_no_endless_jobs(path: Path) -> Non
     assert workflow["concurrency"]["cancel-in-progress"]
     for name, job in workflow["jobs"].items():
         assert "uses" in job or job["timeout-minutes"] <= 90
-        more = {"propose": {"contents": "write", "pull-requests": "write"}, "build": ATTEST}
+        more = {"propose": {"contents": "write", "pull-requests": "write"}, "attest": ATTEST}
+        if path.name == "release.yml":
+            more["build"] = ATTEST  # a workflow that is called has no more rights than the job that calls it
         assert job["permissions"] == {"contents": "read"} | more.get(name, {})
 
 
@@ -50,9 +52,32 @@ def test_a_release_is_built_by_a_workflow_of_its_own_and_attested_whole() -> Non
     assert [job["uses"] for job in release["jobs"].values()] == ["./.github/workflows/build.yml"]
     # YAML 1.1 reads the key `on` as true.
     assert list(build[True]) == ["workflow_call"], "nothing else can start it"
-    assert build["jobs"]["build"]["runs-on"] == "ubuntu-24.04"
-    *_, attest, upload = build["jobs"]["build"]["steps"]
-    assert attest["with"]["subject-path"].rstrip("*") == upload["with"]["path"]
+    assert {job["runs-on"] for job in build["jobs"].values()} == {"ubuntu-24.04"}
+
+
+def test_what_signs_runs_nothing_of_the_repository_and_signs_what_was_built(tmp_path: Path) -> None:
+    jobs = _load(ROOT / ".github" / "workflows" / "build.yml")["jobs"]
+    *_, add, upload = jobs["build"]["steps"]
+    decode, attest = jobs["attest"]["steps"]
+    release = tmp_path / upload["with"]["path"]
+    release.mkdir()
+    for name in ("package.whl", "image.tar"):
+        (release / name).write_text(name)
+    _run_step(add, tmp_path, GITHUB_OUTPUT="output")
+    assert decode["env"] == {"SUMS": "${{ needs.build.outputs.sums }}"}
+    assert jobs["build"]["outputs"] == {"sums": f"${{{{ steps.{add['id']}.outputs.sums }}}}"}
+    sums = (tmp_path / "output").read_text().strip().removeprefix("sums=")
+    _run_step(decode, tmp_path, SUMS=sums)
+    checked = ["sha256sum", "--check", "--strict", tmp_path / attest["with"]["subject-checksums"]]
+    subprocess.run(checked, cwd=release, check=True)
+    (release / "image.tar").write_text("changed")
+    assert subprocess.run(checked, cwd=release, check=False).returncode == 1
+
+
+def _run_step(step: dict[str, Any], folder: Path, **variables: str) -> None:
+    # GitHub runs a step so.
+    argv = ["bash", "--noprofile", "--norc", "-eo", "pipefail", "-c", step["run"]]
+    subprocess.run(argv, cwd=folder, env={**os.environ, **variables}, check=True)
 
 
 def test_the_package_of_a_tag_has_its_version(tmp_path: Path) -> None:
