@@ -11,12 +11,17 @@ from toolkit.manifest import FILE
 from toolkit.record import environment, run, wheel
 from toolkit.signing import Kind
 from toolkit.smoke import runner
-from train import reader
+from train import metrics, reader
 
 _RECORDED: Final[tuple[Kind, ...]] = ("wheel", "environment", "image", "run")
 """The kinds of manifests."""
 
-_MARKS: Final[dict[str, Kind]] = {"*.whl": "wheel", reader.CHECKPOINTS: "run", "venv": "environment"}
+_MARKS: Final[dict[str, Kind]] = {
+    "*.whl": "wheel",
+    reader.CHECKPOINTS: "run",
+    metrics.CSV: "run",
+    "venv": "environment",
+}
 """What only a folder of this kind holds. A forger chooses the manifest, and this is what the folder is used for."""
 
 _REMEDY = "give a folder of dist, of runs or of the state folder, a report of it, or an image as NAME:TAG"

@@ -11,7 +11,7 @@ from typing import Any
 
 from packaging.utils import canonicalize_name
 
-from toolkit import digest, files, manifest, naming
+from toolkit import digest, files, manifest, naming, signing
 from toolkit.engine import host
 from toolkit.engine.apptainer import SIF, ApptainerEngine
 from toolkit.engine.client import InspectedImage, inspect
@@ -143,13 +143,19 @@ def _digest(path: Path) -> str:
 
 
 def find_image_record(identity: str, state: Path, *, reference: str = "") -> Path | None:
-    """Return the folder of the record of an image: of Apptainer's, if the reference is one, else of Docker's."""
-    packed = reference.endswith(f"/{SIF}")
-    for path in sorted(state.glob(f"image-*/{manifest.FILE}")):
-        record = manifest.read(path.parent)
-        if record and record.kind == "image" and record.digest == identity and is_packed(record) == packed:
-            return path.parent
-    return None
+    """Return the folder of the record of an image: of Apptainer's, if the reference is one, else of Docker's.
+
+    Else the one whose envelope names it, so that a forged manifest does not hide what was signed.
+    """
+    packed, hidden = reference.endswith(f"/{SIF}"), None
+    for path in sorted(state.glob("image-*")):
+        record = manifest.read(path)
+        if record and record.kind == "image" and record.digest == identity:
+            if is_packed(record) == packed:
+                return path
+        elif hidden is None and signing.names(path, identity):
+            hidden = path
+    return hidden
 
 
 def is_packed(record: Manifest) -> bool:
@@ -172,7 +178,7 @@ def verify_image(reference: str, state: Path) -> list[Finding]:
         )
     folder = find_image_record(found.id, state)
     record = manifest.read(folder) if folder else None
-    if record is None:
+    if record is None or record.kind != "image":
         return [
             check("id", True, found.id),
             absent(
@@ -215,7 +221,11 @@ def _compare_image(found: InspectedImage, record: Manifest) -> list[Finding]:
     parent = record.parent or {}
     named = found.labels.get(naming.WHEEL_LABEL if parent.get("kind") == "wheel" else naming.LOCK_LABEL)
     return [
-        check("id", True, found.id),
+        check(
+            "id",
+            found.id == record.digest,
+            found.id if found.id == record.digest else f"{found.id}, and the record is of {record.digest}",
+        ),
         check("labels", not changed, f"changed: {', '.join(changed)}" if changed else f"{len(recorded)}, as recorded"),
         check("plan", plan == record.facts["plan"], str(plan)),
         check(

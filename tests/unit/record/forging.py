@@ -165,6 +165,17 @@ def say_otherwise(kind: str, who: str, edit: Callable[[dict[str, Any]], object])
     return forge
 
 
+def run_in_image(world: World) -> None:
+    """Let the signed run be of the image, as an honest trainer does."""
+    link = {"kind": "image", "digest": IDENTITY, "reference": TAG}
+    change("run", lambda value: value.update(parent=link))(world)
+    world.sign(world.run, "trainer")
+
+
+def hide_image(edit: Callable[[dict[str, Any]], object]) -> Forge:
+    return lambda world: (run_in_image(world), change("image", edit)(world))
+
+
 def fail_report(world: World) -> None:
     """Sign a report of failed checks, as an honest checker does."""
     failed = {**CHECK, "result": "fail"}

@@ -18,6 +18,7 @@ from tests.unit.record.forging import (
     fail_report,
     fit,
     flip_in,
+    hide_image,
     link_hard,
     link_out,
     move_tag,
@@ -246,6 +247,12 @@ FORGERIES: dict[str, tuple[str, Forge, int, str]] = {
         "what belongs to the kind environment",
     ),
     # A forged run.
+    "metrics of a run round an image's record": (
+        "image",
+        lambda world: shutil.copy(world.run / "metrics.csv", world.image),
+        8,
+        "what belongs to the kind run",
+    ),
     "record of an image in a run": ("run", wrap("run", "image"), 8, "what belongs to the kind run"),
     "other parameters in the statement": (
         "run",
@@ -298,6 +305,18 @@ FORGERIES: dict[str, tuple[str, Forge, int, str]] = {
         8,
         "wheel.signature: SHA256SUMS is not what was signed; manifest.json is not",
     ),
+    "image behind a run with another digest in its manifest": (
+        "run",
+        hide_image(lambda value: value.update(digest=ZERO)),
+        8,
+        f"image.signature: manifest.json is not what was signed; {TAG} is not what was signed",
+    ),
+    "image behind a run with another kind in its manifest": (
+        "run",
+        hide_image(lambda value: value.update(kind="x")),
+        8,
+        "image.signature: ",
+    ),
     "unsigned environment behind a run": ("run", strip("environment"), 8, "environment.signature: the environment is"),
     "failed report behind a run": ("run", fail_report, 7, "smoke.report: 0 passed, 1 failed"),
     "strange report behind a run": ("run", sign_report_badly, 8, "smoke.signature: signed by key"),
@@ -332,7 +351,7 @@ def test_what_a_manifest_says_of_caches_does_not_reach_the_terminal(world: World
     assert "\x1b" not in done.output
 
 
-@pytest.mark.parametrize("facts", [None, {}, {"lock": {"spec": []}}])
+@pytest.mark.parametrize("facts", [{}, {"lock": {"spec": []}}])
 def test_a_manifest_without_its_facts_is_damaged(world: World, facts: object) -> None:
     change("wheel", lambda value: value.update(facts=facts))(world)
     folder.write_sums(world.wheel)

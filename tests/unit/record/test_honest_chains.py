@@ -11,6 +11,7 @@ import pytest
 from typer.testing import CliRunner
 
 from tests.unit.record import maker
+from tests.unit.record.forging import run_in_image
 from tests.unit.record.signed import IMAGE, SMOKE, TAG, World
 from tests.unit.wheel.test_publication import finish_build, publish
 from toolkit import signing
@@ -112,6 +113,7 @@ CHAINS: dict[str, tuple[str, Change, tuple[str, ...]]] = {
     "two signers": ("run", sign_too("run", "builder"), ("policy.yaml",)),
     "a second signer whom nobody knows": ("run", sign_too("run", "stranger"), ("policy.yaml",)),
     "a moved wheel": ("run", move("wheel"), ("policy.yaml",)),
+    "a run in an image": ("run", run_in_image, ("policy.yaml",)),
     "a moved run": ("run", move("run"), ("policy.yaml",)),
     "a resumed run": ("run", resume, ("policy.yaml",)),
     "older checkpoints removed": ("run", drop_older_checkpoints, ("policy.yaml",)),
