@@ -2,8 +2,9 @@
 
 One worker runs all shards one after the other; more workers share them. Each shard is a call of the same graph, its
 results are one row, and rows are added from the first shard to the last. So the bits do not depend on the workers. A
-sum that the workers build up together (all-reduce) would depend on their number. With ``--sync-norm``, the shards
-of a worker run side by side in one graph, see ``train.model.lockstep``.
+sum that the workers build up together (all-reduce) would depend on their number. Each worker adds a slice of the
+columns of all rows, and the slices of the sum are gathered, so that none has the rows of all shards. With
+``--sync-norm``, the shards of a worker run side by side in one graph, see ``train.model.lockstep``.
 """
 
 import itertools
@@ -32,7 +33,7 @@ from train.step import Outcome, make_differentiate, make_update, start
 from train.workers import FREE, Crew
 
 STEP, COMPARE, END = 0, 1, 1000
-"""What the chief's rows are for: a step, a comparison of weights, or the end, to which its exit code is added."""
+"""What the chief says is next: a step, a comparison of weights, or the end, to which its exit code is added."""
 
 
 class ShardedStep:
@@ -60,11 +61,12 @@ class ShardedStep:
             if layer.trainable and not form.lockstep  # then all shards have the same, which one of them moves
             for each in layer.non_trainable_variables
         ]
+        self.columns = sum(int(each.shape.num_elements()) for each in [*self.weights, *self.averages]) + 2
         self.differentiate = make_differentiate(state, config, mean, std, form=form, class_weights=class_weights)
         self.update = make_update(state, rule, config, form)
         wrap: Callable[..., Any] = (lambda run: run) if config.loop == "eager" else tf.function(autograph=False)
         self.lockstep = form.lockstep
-        self._apply = wrap(self._apply)  # type: ignore[method-assign]
+        self._add, self._apply = wrap(_add), wrap(self._apply)  # type: ignore[method-assign]
         if self.lockstep:
             self._run_together = wrap(self._run_together)  # type: ignore[method-assign]
         else:
@@ -79,13 +81,12 @@ class ShardedStep:
         return replace(batches, rows=slice(each * self.own.start, each * self.own.stop))
 
     def __call__(self, images: Any, labels: Any, rate: Any) -> Outcome:
-        if self.crew and self.lockstep:
-            _, asked = self.crew.exchange(self.make_empty(), STEP)
-            self.crew.hear(asked)
+        # In lockstep, a worker computes nothing without the others, so the order comes first.
+        if self.lockstep:
+            self._order(STEP)
         rows = self.compute(images, labels)
-        if self.crew:
-            rows, asked = self.crew.exchange(rows, STEP)
-            self.crew.hear(asked)
+        if not self.lockstep:
+            self._order(STEP)
         return self.apply(rows, rate)
 
     def compute(self, images: Any, labels: Any) -> tf.Tensor:
@@ -106,16 +107,15 @@ class ShardedStep:
         )
 
     def apply(self, rows: tf.Tensor, rate: Any) -> Outcome:
-        """Change the state by the rows of all shards."""
-        outcome: Outcome = self._apply(rows, tf.constant(rate))
+        """Change the state by the rows of all shards, of which these are this worker's."""
+        outcome: Outcome = self._apply(self.add(rows), tf.constant(rate))
         return outcome
 
-    def make_empty(self) -> tf.Tensor:
-        """Return rows that carry nothing but the number of an exchange."""
-        if self.lockstep:
-            return tf.zeros([len(self.own), 0])
-        values = sum(int(each.shape.num_elements()) for each in [*self.weights, *self.averages]) + 2
-        return tf.zeros([len(self.own), values], self.weights[0].dtype)
+    def add(self, rows: tf.Tensor) -> tf.Tensor:
+        """Return the sum of the rows of all shards, of which these are this worker's."""
+        if not self.crew:
+            return self._add(rows)
+        return self.crew.join(self._add(self.crew.scatter(rows)))[: self.columns]
 
     def _run_together(self, images: tf.Tensor, labels: tf.Tensor) -> tf.Tensor:
         assert self.lockstep  # noqa: S101 - for the type checker
@@ -137,10 +137,8 @@ class ShardedStep:
         dtype = self.weights[0].dtype
         return tf.concat([tf.reshape(tf.cast(part, dtype), [-1]) for part in (*gradients, *after, loss, correct)], 0)
 
-    def _apply(self, rows: tf.Tensor, rate: tf.Tensor) -> Outcome:
+    def _apply(self, total: tf.Tensor, rate: tf.Tensor) -> Outcome:
         self.state.step.assign_add(1)
-        first, *rest = tf.unstack(rows, self.config.shards)
-        total = sum(rest, first)
         mean = total * tf.constant(1 / self.config.shards, total.dtype)
         variables = [*self.weights, *self.averages]
         flat = tf.split(mean[:-2], [variable.shape.num_elements() for variable in variables])
@@ -153,15 +151,23 @@ class ShardedStep:
 
     def compare(self, values: Values, step: int) -> None:
         """Compare the values with those of the other workers. Raises a CheckError that names a worker."""
+        self._order(COMPARE)
         if self.crew:
-            _, asked = self.crew.exchange(self.make_empty(), COMPARE)
-            self.crew.hear(asked)
             self.crew.compare(digest_values(values), step)
 
     def end(self, code: int) -> None:
         """Tell the other workers that the run ends with an exit code."""
         if self.crew:
-            self.crew.exchange(self.make_empty(), END + code)
+            self.crew.exchange(END + code)
+
+    def _order(self, what: int) -> None:
+        if self.crew:
+            self.crew.hear(self.crew.exchange(what))
+
+
+def _add(rows: tf.Tensor) -> tf.Tensor:
+    first, *rest = tf.unstack(rows)
+    return sum(rest, first)
 
 
 @contextmanager
@@ -211,18 +217,16 @@ def follow(step: ShardedStep, dataset: Dataset, done: int, stop: StopSignal) -> 
     crew = step.crew
     assert crew is not None  # noqa: S101 - for the type checker: only a worker follows
     for batch in itertools.chain(step.choose_batches(dataset).iterate(done), itertools.repeat(None)):
-        # In lockstep, a worker computes nothing without the others, so the order comes first.
-        own = step.compute(*batch[:2]) if batch and not step.lockstep else step.make_empty()
-        rows, (order, *_) = crew.exchange(own, stop.number)
+        # In lockstep, the order comes first, as at the chief.
+        rows = step.compute(*batch[:2]) if batch and not step.lockstep else None
+        order, *_ = crew.exchange(stop.number)
         while order == COMPARE:
             crew.compare(digest_values(step.state.read()), done)
-            rows, (order, *_) = crew.exchange(own, stop.number)
+            order, *_ = crew.exchange(stop.number)
         if order >= END:
             return _end(order - END, done)
         assert batch is not None  # noqa: S101 - the chief has as many steps
-        if step.lockstep:
-            rows, _ = crew.exchange(step.compute(*batch[:2]), stop.number)
-        step.apply(rows, batch[2])
+        step.apply(step.compute(*batch[:2]) if rows is None else rows, batch[2])
         done += 1
         stop.begin_saving()
     return None

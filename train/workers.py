@@ -1,6 +1,6 @@
 """Connects the workers of one run by TensorFlow's collective operations: one process a device, gRPC between them.
 
-Tensors are gathered through the memory of the hosts.
+Tensors travel through the memory of the hosts.
 
 A thread asks for a sign of life every second, by the health check of the collectives. gRPC's own threads answer it, so
 a worker may be busy for hours, but a frozen or unreachable one does not answer.
@@ -50,7 +50,7 @@ LINGER: Final = 30.0
 _DIRECT: Final = "no_grpc_proxy"
 """gRPC's environment variable with the hosts that it reaches without a proxy."""
 
-GROUP, ROWS, ORDER, HELLO, DIGEST, LENGTH, CONTENT, FREE = range(1, 9)
+GROUP, ORDER, SLICES, PARTS, HELLO, DIGEST, LENGTH, CONTENT, FREE = range(1, 10)
 """Keys of the group of all workers, and of each kind of exchange; those from the last on are free."""
 
 KINDS: Final = ("data", "configuration", "code", "environment")
@@ -155,15 +155,32 @@ class Crew:
             self._ended.set()
             thread.join()
 
-    def exchange(self, rows: "tf.Tensor", number: int) -> tuple["tf.Tensor", list[int]]:
-        """Return the rows of all workers in order, and the number that each has added; rows may be of no values."""
+    def exchange(self, number: int) -> list[int]:
+        """Return the numbers that all workers give."""
         import tensorflow as tf
 
-        # The number travels with the rows, as one more value of each.
-        column = tf.fill([rows.shape[0], 1], tf.cast(number, rows.dtype))
-        found = self._gather(tf.concat([rows, column], 1), ROWS if rows.shape[1] else ORDER)
-        numbers = found[:: int(rows.shape[0]), -1].numpy()
-        return found[:, :-1], [int(each) for each in numbers]
+        # Workers wait for each other here, not in a scatter: of a lost one, a gather tells all and a scatter the chief.
+        return [int(each) for each in self._gather(tf.constant([number]), ORDER).numpy()]
+
+    def scatter(self, rows: "tf.Tensor") -> "tf.Tensor":
+        """Return this worker's slice of the columns of all workers' rows, in order: (all rows, columns / workers).
+
+        If the workers do not divide the columns, zeros follow the last one.
+        """
+        import tensorflow as tf
+        from tensorflow.python.ops import collective_ops
+
+        (own, columns), count = rows.shape, len(self.cluster.addresses)
+        width = -(-columns // count)
+        slices = tf.reshape(tf.pad(rows, [[0, 0], [0, count * width - columns]]), [own, count, width])
+        with self.explaining(), tf.device("CPU:0"):
+            found = collective_ops.all_to_all_v2(tf.transpose(slices, [1, 0, 2]), count, GROUP, SLICES)
+            found.numpy()  # waits for the result, and raises its error here
+        return tf.reshape(found, [count * own, width])
+
+    def join(self, part: "tf.Tensor") -> "tf.Tensor":
+        """Return the parts that all workers give, one after the other."""
+        return self._gather(part, PARTS)
 
     def hear(self, numbers: Sequence[int]) -> None:
         """Stop this worker too if another has added the number of a signal."""

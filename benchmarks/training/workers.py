@@ -76,13 +76,13 @@ def measure(model: str, batch: int, steps: int, threads: int, way: Way) -> dict[
             began = time.perf_counter()
             sharded(images, labels, np.float32(0)).read()
             times.append(time.perf_counter() - began)
-        rows = tf.zeros([len(sharded.own), sum(map(tf.size, [*sharded.weights, *sharded.averages])) + 2])
+        rows = tf.zeros([len(sharded.own), sharded.columns])
         for _ in range(EXCHANGES if crew else 0):
             began = time.perf_counter()
+            crew.exchange(STEP)  # type: ignore[union-attr]
             if form.lockstep:
-                crew.exchange(sharded.make_empty(), STEP)  # type: ignore[union-attr]
                 gather_all()
-            crew.exchange(rows, STEP)  # type: ignore[union-attr]
+            crew.join(crew.scatter(rows)[0])  # type: ignore[union-attr]
             exchanges.append(time.perf_counter() - began)
     found = {"step": statistics.median(times[WARM_UP:]), "exchange": statistics.median(exchanges)}
     return found | {"first_step": times[0], "gathers": len(shapes)}

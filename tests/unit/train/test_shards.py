@@ -1,11 +1,12 @@
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import pytest
 import tensorflow as tf
+from tensorflow.python.ops import collective_ops
 
 from tests.tiers import slow
 from train import cluster, data, shards, step, workers
@@ -91,6 +92,34 @@ def test_rows_do_not_depend_on_the_workers_that_compute_them(loop: str) -> None:
     same = [np.concatenate([value[:each]] * PARTS) for value in batch[:2]]
     rows = make_step(config).compute(*same).numpy()
     assert not np.array_equal(rows[0], rows[1]), "shards draw their own dropout"
+
+
+@pytest.mark.parametrize("columns", [7, 9], ids=["padded", "divided"])
+def test_workers_add_slices_of_all_rows_in_order(columns: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """No worker is sent the rows of all shards."""
+    own, width = 2, 3
+    rows = np.random.default_rng(0).normal(size=(PARTS * own, columns)).astype(np.float32)
+    sent: list[Any] = []
+
+    def scatter(index: int, answer: Callable[..., Any]) -> Any:
+        monkeypatch.setattr(collective_ops, "all_to_all_v2", lambda blocks, *_: answer(blocks))
+        return make_crew(PARTS, index).scatter(tf.constant(rows[own * index : own * (index + 1)]))
+
+    def keep(blocks: tf.Tensor) -> tf.Tensor:
+        sent.append(blocks)
+        return blocks
+
+    for index in range(PARTS):
+        scatter(index, keep)
+    assert {tuple(blocks.shape) for blocks in sent} == {(PARTS, own, width)}
+    received = [
+        scatter(index, lambda _, index=index: tf.stack([each[index] for each in sent])) for index in range(PARTS)
+    ]
+    assert {tuple(slices.shape) for slices in received} == {(PARTS * own, width)}
+    total = np.concatenate([shards._add(slices).numpy() for slices in received])
+    assert np.array_equal(total[:columns], shards._add(tf.constant(rows)).numpy())
+    assert not np.array_equal(total[:columns], shards._add(tf.constant(rows[::-1])).numpy()), "the order is seen"
+    assert not total[columns:].any()
 
 
 @pytest.mark.parametrize("loop", ["eager", slow("function")])
