@@ -1,7 +1,7 @@
 """Computes content digests, written ``sha256:<64 hex digits>`` as OCI does.
 
 Inside :func:`remembering`, :func:`digest_file` caches digests of large files by path, size, times and inode.
-`toolkit verify` does not use this cache.
+`toolkit verify` does not use this cache, but hashes a large file once.
 """
 
 import hashlib
@@ -36,6 +36,8 @@ class _Memory:
 
 
 _active: list[_Memory] = []
+_read: dict[tuple[int, ...], str] = {}
+"""Digests of large files that this process has hashed, by what :func:`_identify` returns."""
 
 
 @contextmanager
@@ -68,8 +70,7 @@ def digest_file(path: Path) -> str:
     if isinstance(known, dict) and known.get("identity") == identity and is_digest(known.get("digest")):
         return str(known["digest"])
     found = read_file(path)
-    # A file that was changed a moment ago may change again without a new time stamp.
-    if _identify(path.stat()) == identity and time.time_ns() - before.st_mtime_ns > _CLOCK_NS:
+    if _is_settled(path, before):
         memory.known[name] = {"identity": identity, "digest": found}
         memory.changed = True
     return found
@@ -112,9 +113,27 @@ def shorten(digest: str) -> str:
 
 
 def read_file(path: Path) -> str:
-    """Return the digest of the bytes that a file has now, whatever is cached."""
-    with path.open("rb") as stream:
-        return "sha256:" + hashlib.file_digest(stream, "sha256").hexdigest()
+    """Return the digest of the bytes that a file has, read by this process, whatever is cached on disk."""
+    before = path.stat()
+    identity = tuple(_identify(before))
+    found = _read.get(identity) or f"sha256:{hash_file(path).hex()}"
+    if before.st_size >= _LARGE and _is_settled(path, before):
+        _read[identity] = found
+    return found
+
+
+def hash_file(path: Path | str) -> bytes:
+    """Return the SHA-256 of a file. Environments have tens of thousands of small ones."""
+    with open(path, "rb", buffering=0) as stream:  # noqa: PTH123 - a Path takes as long as the hashing of a small file
+        if os.fstat(stream.fileno()).st_size < _LARGE:
+            return hashlib.sha256(stream.read()).digest()
+        return hashlib.file_digest(stream, "sha256").digest()
+
+
+def _is_settled(path: Path, before: os.stat_result) -> bool:
+    """Return whether a file is as before, and cannot change again without a new time stamp."""
+    same = _identify(path.stat()) == _identify(before)
+    return same and time.time_ns() - before.st_mtime_ns > _CLOCK_NS
 
 
 def _identify(found: os.stat_result) -> list[int]:

@@ -18,7 +18,7 @@ from tests.unit.wheel.test_publication import finish_build, publish
 from toolkit import digest, keys, manifest
 from toolkit.record import attestation, find
 from toolkit.settings import resolve
-from toolkit.wheel import folder, request
+from toolkit.wheel import documents, folder, request
 from toolkit.wheel.plan import WheelPlan
 
 pytestmark = [pytest.mark.engine, pytest.mark.slow]
@@ -82,12 +82,14 @@ def connect(
 
 
 def replace_wheel(made: Path, content: Iterable[bytes]) -> None:
-    """Put other bytes in the place of a wheel, and their digest into the records that a download reads."""
+    """Put other bytes in the place of a wheel, and their digest into its records."""
     place = folder.find_wheel(made)
+    before = digest.read_file(place).removeprefix("sha256:")
     with place.open("wb") as stream:
         stream.writelines(content)
-    value = digest.read_file(place)
-    change_json(made / manifest.FILE, lambda record: record.update(digest=value))
+    after = digest.read_file(place).removeprefix("sha256:")
+    for record in (made / name for name in (manifest.FILE, documents.PROVENANCE, documents.BILL)):
+        record.write_text(record.read_text().replace(before, after))
     size = {"bytes": place.stat().st_size}
     change_json(made / manifest.FILE, lambda record: record["facts"]["inspection"].update(size))
     folder.write_sums(made)

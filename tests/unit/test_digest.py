@@ -132,3 +132,17 @@ def test_a_value_is_made_once_for_a_key(state: Path) -> None:
     with digest.remembering(state):
         assert digest.recall("key", make) == [1, 2]
     assert len(made) == 3, "a damaged value is made again"
+
+
+def test_a_large_file_is_hashed_once_until_it_changes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    read: list[Path | str] = []
+    hash_file = digest.hash_file
+    monkeypatch.setattr(digest, "hash_file", lambda path: (read.append(path), hash_file(path))[1])
+    path = tmp_path / "file"
+    for content in (b"a" * (2 << 20), b"b" * (2 << 20)):
+        path.write_bytes(content)
+        os.utime(path, (1, 1))  # a file that changed a moment ago is read each time
+        read.clear()
+        found = {digest.read_file(path) for _ in range(3)}
+        assert found == {digest.digest_bytes(content)}
+        assert read == [path]

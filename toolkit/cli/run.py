@@ -152,7 +152,6 @@ def _build_wheel(
     """
     from toolkit import pipeline
     from toolkit.plan import run
-    from toolkit.wheel import build
 
     console, out = session.console, pipeline.DIST
     had = find_wheel(session, wanted, origin, out=out, dry_run=request.dry_run)
@@ -160,6 +159,8 @@ def _build_wheel(
         plan, found, _ = had
     else:
         planned, task = pipeline.plan_wheel(request.settings, wanted, console, dry_run=request.dry_run)
+        from toolkit.wheel import build  # after the checks, because it is slow to load
+
         plan, here = planned.plan, build.find(planned.plan, out)
         if here:
             origin.require_trusted(here.folder, "")

@@ -2,7 +2,6 @@
 
 import base64
 import csv
-import hashlib
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from importlib.metadata import Distribution
@@ -116,8 +115,8 @@ def _check_files(packages: Mapping[str, Installed]) -> Finding:
 def read_packages(venv: Path) -> dict[str, Installed]:
     found: dict[str, Installed] = {}
     for info in sorted(venv.glob("lib/python3.*/site-packages/*.dist-info")):
-        distribution = Distribution.at(info)
-        found[canonicalize_name(distribution.metadata["Name"])] = Installed(version=distribution.version, info=info)
+        said = Distribution.at(info).metadata  # parsed anew by each look
+        found[canonicalize_name(said["Name"])] = Installed(version=said["Version"], info=info)
     return found
 
 
@@ -129,14 +128,14 @@ def find_changed(package: Installed) -> tuple[int, list[str]]:
             rows = [row for row in rows if not row[0].endswith(".pyc")]
     except OSError:
         return 0, [f"{package.info.name}/RECORD"]
-    changed = [name for name, code, _ in rows if _digest(package.info.parent / name) != code.removeprefix("sha256=")]
+    root = package.info.parent
+    changed = [name for name, code, _ in rows if _digest(f"{root}/{name}") != code.removeprefix("sha256=")]
     return len(rows), changed
 
 
-def _digest(path: Path) -> str:
+def _digest(path: str) -> str:
     try:
-        with path.open("rb") as stream:
-            value = hashlib.file_digest(stream, "sha256").digest()
+        value = digest.hash_file(path)
     except OSError:
         return ""
     return base64.urlsafe_b64encode(value).rstrip(b"=").decode()

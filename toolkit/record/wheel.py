@@ -10,7 +10,7 @@ from toolkit import digest, files, manifest, project, signing
 from toolkit.errors import IntegrityError, ToolkitError
 from toolkit.findings import Finding, absent, check, prefix
 from toolkit.manifest import Manifest
-from toolkit.wheel import documents, folder, inspection, log
+from toolkit.wheel import documents, folder, log
 
 DIST = Path("dist")
 
@@ -85,6 +85,8 @@ def _check_lock_of(record: Manifest) -> Finding:
 
 
 def _check_wheel(record: Manifest, wheel: Path) -> Iterator[Finding]:
+    from toolkit.wheel import inspection  # its libraries are slow to load
+
     found = inspection.inspect(wheel)
     mismatches = list(inspection.find_mismatches(found, record.facts["lock"]["spec"]))
     yield check("versions", not mismatches, "; ".join(mismatches) or "those of the lock, in record and machine code")

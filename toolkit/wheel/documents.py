@@ -9,7 +9,7 @@ import uuid
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from cyclonedx.model import ExternalReference, ExternalReferenceType, HashAlgorithm, HashType, Property, XsUri
 from cyclonedx.model.bom import Bom
@@ -20,8 +20,10 @@ from packageurl import PackageURL
 from toolkit import __version__, naming
 from toolkit.lock import REPOSITORY
 from toolkit.versions import Table
-from toolkit.wheel.inspection import Inspection
 from toolkit.wheel.plan import IMAGE_SCHEME, WheelPlan
+
+if TYPE_CHECKING:
+    from toolkit.wheel.inspection import Inspection
 
 PROVENANCE = "provenance.intoto.json"
 STATEMENT = "https://in-toto.io/Statement/v1"
@@ -125,7 +127,7 @@ def _stamp(seconds: float) -> str:
     return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
-def write_bill(plan: WheelPlan, found: Inspection, matrix: Table, *, bazel: Program, packages: Iterable[str]) -> str:
+def write_bill(plan: WheelPlan, found: "Inspection", matrix: Table, *, bazel: Program, packages: Iterable[str]) -> str:
     """Return the bill of materials as JSON. ``packages``: Debian packages of the build image, ``name=version``."""
     subject = Component(
         name=found.name,

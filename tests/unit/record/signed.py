@@ -14,7 +14,7 @@ from typer.testing import CliRunner, Result
 
 from tests.unit.record import maker
 from tests.unit.wheel.test_publication import finish_build, publish
-from toolkit import keys, manifest, naming, signing
+from toolkit import digest, keys, manifest, naming, signing
 from toolkit.cli import app
 from toolkit.engine.client import InspectedImage
 from toolkit.record import attestation, environment, find
@@ -83,14 +83,16 @@ class World:
         signing.locate(record).write_text(json.dumps(envelope.to_dict()))
 
 
-def make(root: Path, trained: Path) -> World:
-    """Make and sign the chain in a folder. `trained` is a finished run."""
+def make(root: Path, trained: Path, change: Callable[[Path], object] = str) -> World:
+    """Make and sign the chain in a folder. `trained` is a finished run; `change`: of the wheel's folder."""
     from securesystemslib.signer import CryptoSigner
 
     world = World(root, {name: CryptoSigner.generate_ed25519() for name in (*MAY, "stranger")})
     world.wheel.parent.mkdir(parents=True)
-    wheel = publish(finish_build(root / "staging"), world.wheel)
-    _make_environment(root / STATE, {"kind": "wheel", "name": world.archive.name, "digest": wheel.digest})
+    publish(finish_build(root / "staging"), world.wheel)
+    change(world.wheel)
+    link = {"kind": "wheel", "name": world.archive.name, "digest": digest.read_file(world.archive)}
+    _make_environment(root / STATE, link)
     folder = shutil.copytree(trained, root / "runs" / trained.name)
     link = {"kind": "environment", "digest": manifest.read(world.environment).digest, "reference": "gone"}  # type: ignore[union-attr]
     maker.change_json(folder / manifest.FILE, lambda value: value.update(parent=link))
