@@ -45,6 +45,9 @@ _WIDTH = 300
 _KEPT = "what is finished is kept"
 _NO_SPACE: tuple[type[ToolkitError], str, str] = (PreflightError, buildx.FULL_DISK, buildx.FULL_DISK_REMEDY)
 
+_OTHER_BYTES = re.compile(r"^\s*ERROR: .*Expected digest '(\w+)/\d+' does not match received digest", re.MULTILINE)
+"""How Bazel words it that a remote service sent something else than what it asked for."""
+
 _SAID: tuple[tuple[re.Pattern[str], type[ToolkitError], str, str], ...] = (
     (
         processes.OTHER_BYTES,
@@ -279,6 +282,12 @@ def explain(error: BuildError, logs: Iterable[Path]) -> ToolkitError:
         # Checked before the exit code: any program may fail on a full disk, each with its own code.
         kind, what, remedy = _NO_SPACE
         return kind(what, why=why, remedy=remedy)
+    if blob := _OTHER_BYTES.search(said):
+        return BuildError(
+            "the remote service sent other bytes than their digest says",
+            why=why,
+            remedy=f"remove the blob {blob[1]} there (docs/farm.md says how), then run this again: {_KEPT}",
+        )
     match = _CODE.search(error.why)
     if match and int(match[1]) in _CODES:
         kind, what, remedy = _CODES[int(match[1])]

@@ -27,6 +27,11 @@ STEP = 'process "/bin/sh -c /build/with-ca python3.11 -u -m wheelbuild" did not 
         (f"{STEP}5\n    E: The repository 'x' does not have a Release file.", BuildError, "--apt-snapshot"),
         (f"{STEP}34\n    wheel: the remote executor does not answer: grpc://x", BuildError, "--remote-executor"),
         (f"{STEP}34\nERROR: Failed to query remote execution capabilities: UNAVAILABLE", BuildError, "--bazelrc"),
+        (
+            f"{STEP}34\n    ERROR: x (Exit 34): Expected digest 'ab12/8' does not match received digest 'cd34/8'.",
+            BuildError,
+            "remove the blob ab12 there",
+        ),
         (f"{STEP}6\n    wheel: no action ran on the remote executor, and 7 ran here", BuildError, "--spawn_strategy"),
         ("ERROR: rpc error: code = Unavailable desc = error reading from server: EOF", EngineError, "start it"),
         ("ERROR: Get https://github.com: dial tcp: lookup github.com: no such host", BuildError, "--downloads"),
