@@ -10,12 +10,16 @@ ENGINE = Path("/var/run/docker.sock")
 
 
 class Relay:
-    """``connect`` reaches the server; ``hear`` gets what a client says before the server does."""
+    """``connect`` reaches the server; ``hear`` and ``answer`` get what client and server say before it goes on."""
 
     def __init__(
-        self, listener: socket.socket, connect: Callable[[], socket.socket], hear: Callable[[bytes], object] = len
+        self,
+        listener: socket.socket,
+        connect: Callable[[], socket.socket],
+        hear: Callable[[bytes], object] = len,
+        answer: Callable[[bytes], object] = len,
     ) -> None:
-        self._listener, self._connect, self._hear = listener, connect, hear
+        self._listener, self._connect, self._hear, self._answer = listener, connect, hear, answer
         self._open: list[socket.socket] = []
         threading.Thread(target=self._accept, daemon=True).start()
 
@@ -40,7 +44,7 @@ class Relay:
             client.close()
             return
         self._open += [client, server]
-        threading.Thread(target=_pass_on, args=(server, client, len), daemon=True).start()
+        threading.Thread(target=_pass_on, args=(server, client, self._answer), daemon=True).start()
         _pass_on(client, server, self._hear)
 
 

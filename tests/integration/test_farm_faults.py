@@ -3,16 +3,19 @@
 import json
 import os
 import random
+import re
 import shutil
+import socket
 import subprocess
 import uuid
 from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from tests.integration.docker import farms, webdav
+from tests.integration.docker import farms, stages, webdav
 from tests.integration.docker.test_wheel import edit
 from tests.integration.place import Place
 from tests.integration.test_poisoned_cache import note
@@ -42,6 +45,12 @@ for path in pathlib.Path("/srv/just").rglob("*"):
         path.write_bytes(path.read_bytes()[:-1] + b"x")
 """
 
+HEAL = """
+digest=$0
+find /srv/just -path "*/$(echo "$digest" | cut -c1-2)/$(echo "$digest" | cut -c3-)" -delete
+grep --recursive --files-with-matches --fixed-strings "$digest" /srv/just | xargs rm
+"""
+
 DAMAGE = """
 import pathlib
 files = sorted(path for path in pathlib.Path("/srv/cache/cas").rglob("*") if path.is_file())
@@ -50,6 +59,8 @@ for number, path in enumerate(files):
     path.write_bytes([content[:10], content[:-1] + b"x", content][number % 3])
 """
 
+FAILING = "if ($request_method = GET) { return 500; }"
+"""For nginx's configuration."""
 
 BOTH = pytest.mark.parametrize("farm", [(), farms.CASD], ids=["justbuild", "casd"], indirect=True)
 
@@ -60,9 +71,15 @@ def farm(request: pytest.FixtureRequest) -> Iterator[farms.Farm]:
         yield farm
 
 
-def require_failure(done: subprocess.CompletedProcess[str], place: Place, reason: str = "") -> None:
+GONE = "the remote executor does not answer, or refuses the work"
+POISONED = "the remote service sent other bytes than their digest says"
+
+
+def require_failure(
+    done: subprocess.CompletedProcess[str], place: Place, reason: str = "", *, error: str = GONE
+) -> None:
     assert done.returncode == 6, done.stderr
-    assert done.stderr.count("error: the remote executor does not answer, or refuses the work") == 1, done.stderr
+    assert done.stderr.count(f"error: {error}") == 1, done.stderr
     assert done.stderr.count("\n  try: ") == 1, done.stderr
     assert reason in done.stderr
     assert place.results == []
@@ -88,27 +105,34 @@ def add_action(place: Place, command: str, srcs: str = "[]") -> None:
         build.write('cc_library(name = "added", hdrs = ["add.h"])\n')
 
 
-@pytest.mark.parametrize(("kills", "server"), [(1, ()), weekly(20, ()), weekly(5, farms.CASD, id="casd")])
+@pytest.mark.parametrize(
+    ("calls", "server"), [(CALLS[2:3], ()), weekly(CALLS * 5, ()), weekly((*CALLS, CALLS[2]), farms.CASD, id="casd")]
+)
 def test_kills_at_random_moments_leave_no_wrong_wheel_and_the_next_run_goes_on(
-    new_cache: Callable[[], str], place: Place, kills: int, server: tuple[str, ...]
+    new_cache: Callable[[], str], place: Place, calls: tuple[bytes, ...], server: tuple[str, ...]
 ) -> None:
+    seed = os.environ.get("TOOLKIT_KILLS", "") or uuid.uuid4().hex
+    print(f"the moments of TOOLKIT_KILLS={seed}")
+    dice, failed = random.Random(seed), 0  # noqa: S311
     local = require_wheel(place.build("--json", "--cache", new_cache(), "--out", "local"))
-    for number in range(kills):
-        dice = random.Random(f"{number} of {kills}")  # noqa: S311
-        call, delay, cache = dice.choice(CALLS), dice.uniform(0, 2), new_cache()
+    for number, call in enumerate(calls):
+        delay, cache = dice.uniform(0, 2), new_cache()
         with farms.serve(*server) as farm:
-            killed = farm.when(call, partial(farm.kill, delay))
+            # A single kill must be in the middle: the executor works, and Bazel cannot hear that anything is done.
+            killed = farm.when(call, partial(farm.kill, delay), held=len(calls) == 1)
             command = ("--json", "--cache", cache, "--remote-executor", farm.url)
             done = place.build(*command)
             print(number, call.decode(), f"{delay:.2f} s", "killed" if killed.is_set() else "", done.returncode)
             if done.returncode:
                 require_failure(done, place)
+                failed += 1
             else:
-                assert require_wheel(done) == local, "the kill came too late"
+                assert require_wheel(done) == local
             assert killed.wait(60)
             farm.start()
             assert require_wheel(place.build(*command)) == local
         shutil.rmtree(place.folder / "dist")
+    assert 2 * failed >= len(calls), "most kills came too late"
 
 
 def test_frozen_executor_ends_the_build_and_a_slow_action_does_not(
@@ -213,13 +237,18 @@ def test_wrong_bytes_of_an_output_end_the_build_and_of_an_input_are_found_by_a_s
         farm.run("python3", "-c", SWAP, good, bad)
         edit(place.source / "tensorflow/core/kernels/version_script.lds", "{", "/* linked again */ {")
         done = build("wrong")
-        assert require_wheel(done) != digest, "Bazel cannot know"
+        wrong = require_wheel(done)
+        assert wrong != digest, "Bazel cannot know"
         checked = place.toolkit("verify", json.loads(done.stdout)["folder"], "--rebuild")
         assert checked.returncode == 7, checked.stderr
         assert "error: the second build gave another wheel" in checked.stderr
 
         farm.run("python3", "-c", SPOIL)
-        require_failure(build("dist"), place, "does not match received digest")
+        done = build("dist")
+        require_failure(done, place, "does not match received digest", error=POISONED)
+        (blob,) = re.findall(r"  try: remove the blob (\w+) there", done.stderr)
+        farm.run("sh", "-c", HEAL, blob)
+        assert require_wheel(build("dist")) == wrong
 
 
 @pytest.mark.weekly
@@ -248,3 +277,29 @@ def test_cache_server_serves_hits_and_costs_nothing_but_time_when_it_is_broken(
         assert hits < 15
         farms.call("exec", name, "chmod", "000", "/srv/cache", "/srv/temporary")
         assert build("refusing") == (digest, 0)
+
+
+@pytest.mark.weekly
+def test_cache_server_that_answers_500_costs_nothing_but_time(
+    built: tuple[Place, dict[str, Any]], new_cache: Callable[[], str], tmp_path: Path
+) -> None:
+    with webdav.serve() as (url, name):
+        farms.call("exec", name, "sed", "-i", f"s/dav_methods/{FAILING} &/", "/etc/nginx/nginx.conf")
+        farms.call("exec", name, "nginx", "-s", "reload")
+        done = Place(tmp_path).build("--json", "--cache", new_cache(), "--remote-cache", url)
+        assert '" 500 ' in farms.call("logs", name)
+    assert require_wheel(done) == built[1]["digest"]
+    assert json.loads(done.stdout)["actions"]["cached"] == 0
+
+
+@pytest.mark.weekly
+def test_frozen_cache_server_costs_the_time_of_each_call(
+    built: tuple[Place, dict[str, Any]], new_cache: Callable[[], str], tmp_path: Path
+) -> None:
+    # The kernel takes the connections.
+    with socket.create_server((stages.find_gateway(), 0)) as frozen:
+        url = "http://{}:{}".format(*frozen.getsockname())
+        limits = ("--bazel-argument", "--remote_timeout=1", "--bazel-argument", "--remote_retries=0")
+        done = Place(tmp_path).build("--json", "--cache", new_cache(), "--remote-cache", url, *limits)
+        assert b"GET /ac/" in frozen.accept()[0].recv(1 << 10)
+    assert require_wheel(done) == built[1]["digest"]

@@ -26,13 +26,15 @@ class Farm:
     def __init__(self, *options: str) -> None:
         self.name = call("run", "--detach", *options, IMAGE)
         self._address = ""
-        self._calls: dict[bytes, Callable[[], object]] = {}
+        self._calls: dict[bytes, tuple[Callable[[], object], bool]] = {}
+        self._answers = threading.Event()
+        self._answers.set()
         self._limits: list[tuple[int, Callable[[], object]]] = []
         self._sent = 0
         self.rate = 0  # bytes/s of each connection to the server; 0: as fast as it goes
         listener = socket.create_server((stages.find_gateway(), 0))
         self.url = f"grpc://{listener.getsockname()[0]}:{listener.getsockname()[1]}"
-        self._relay = Relay(listener, lambda: socket.create_connection((self._address, PORT), timeout=60), self._hear)
+        self._relay = Relay(listener, self._reach, self._hear, lambda _: self._answers.wait())
         self._address = wait_for(self.name, PORT)
 
     def kill(self, delay: float = 0) -> None:
@@ -52,9 +54,13 @@ class Farm:
     def run(self, *argv: str) -> str:
         return call("exec", self.name, *argv)
 
-    def when(self, call: bytes, action: Callable[[], object]) -> threading.Event:
-        """Carry out an action at the next first use of a call on a connection; the event says that it is done."""
-        done, self._calls[call] = _announce(action)
+    def when(self, call: bytes, action: Callable[[], object], *, held: bool = False) -> threading.Event:
+        """Carry out an action at the next first use of a call on a connection; the event says that it is done.
+
+        ``held``: from the call until then the server works, but clients hear nothing of it.
+        """
+        done, act = _announce(action)
+        self._calls[call] = act, held
         return done
 
     def when_sent(self, size: int, action: Callable[[], object]) -> threading.Event:
@@ -64,8 +70,12 @@ class Farm:
         return done
 
     def close(self) -> None:
+        self._answers.set()
         self._relay.cut()
         subprocess.run(["docker", "rm", "--force", "--volumes", self.name], check=False, capture_output=True)
+
+    def _reach(self) -> socket.socket:
+        return socket.create_connection((self._address, PORT), timeout=60)
 
     def _hear(self, said: bytes) -> None:
         if self.rate:
@@ -75,8 +85,14 @@ class Farm:
             self._limits.pop()[1]()
         # HTTP/2 names a call in plain text at its first use on a connection, and by a number from then on.
         for call in [call for call in self._calls if call in said]:
-            if action := self._calls.pop(call, None):
-                threading.Thread(target=action, daemon=True).start()
+            if found := self._calls.pop(call, None):
+                if found[1]:
+                    self._answers.clear()
+                threading.Thread(target=self._carry_out, args=found[:1], daemon=True).start()
+
+    def _carry_out(self, action: Callable[[], object]) -> None:
+        action()
+        self._answers.set()
 
 
 def _announce(action: Callable[[], object]) -> tuple[threading.Event, Callable[[], object]]:
