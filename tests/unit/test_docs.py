@@ -11,6 +11,7 @@ import typer.core
 import typer.main
 import yaml
 
+from benchmarks import farm
 from toolkit.cli import app
 
 ROOT = Path(__file__).parents[2]
@@ -114,3 +115,7 @@ def test_each_room_is_described() -> None:
     rooms = {path.parent.relative_to(ROOT).as_posix() for path in (ROOT / "toolkit").glob("*/__init__.py")}
     text = (ROOT / "CONTRIBUTING.md").read_text()
     assert [room for room in sorted(rooms) if f"`{room}/`" not in text] == []
+
+
+def test_the_documented_hours_and_costs_of_a_farm_are_what_the_benchmark_prints() -> None:
+    assert f"```\n{farm.describe(farm.read_overhead())}\n```" in (ROOT / "docs/farm.md").read_text()
