@@ -39,6 +39,8 @@ def local(
     trained = plan_task(resolved, prepared, arguments, config, console, workers=workers)
     if run([prepared, trained], console, dry_run=dry_run):
         console.result(trained.result, training.describe(config, trained.result))
+    elif resolved.engine.name != "docker":  # whose commands but the last do not wait for the end of a worker
+        console.say(f"each of the last {workers} commands needs a shell of its own")
 
 
 @command("tensorflow", "python", "cuda", "cudnn", "ca_bundle", remember=True, engine="host")

@@ -40,7 +40,7 @@ class Job:
     inherit: tuple[str, ...] = ()  # names of this program's variables that the job gets too; values may be secrets
     network: bool = False
     gpu: bool = False
-    device: int | None = None  # the only GPU that it gets; None for all
+    device: str = ""  # the only GPU that it gets, by its number or name; empty for all
     cluster: Cluster | None = None  # the jobs that run beside it
     index: int = 0  # its place in the cluster
     log: Path | None = None  # file for its output and messages, which otherwise go to the user

@@ -294,11 +294,7 @@ def choose_gpus(job: Job) -> str:
 
     A scheduler gives each of its jobs some, by this variable of the caller. Not every cluster hides the others.
     """
-    granted = os.environ.get("CUDA_VISIBLE_DEVICES", "")
-    if job.device is None:
-        return granted if job.gpu else ""
-    names = granted.split(",")
-    return names[job.device] if granted and job.device < len(names) else str(job.device)
+    return job.device or (os.environ.get("CUDA_VISIBLE_DEVICES", "") if job.gpu else "")
 
 
 def _stop(process: subprocess.Popen[str], *, grace: float) -> None:

@@ -52,14 +52,14 @@ class Container:
     init: bool = True
     terminal: bool = False
     gpus: bool = False
-    device: int | None = None  # the only GPU; None for all
+    device: str = ""  # the only GPU; empty for all
     cores: str = ""  # that it may use, as 0,1; empty for all
 
     def to_sdk(self) -> dict[str, Any]:
         from docker.types import DeviceRequest
         from docker.types import Mount as BindMount
 
-        chosen = {"count": -1} if self.device is None else {"device_ids": [str(self.device)]}
+        chosen = {"device_ids": [self.device]} if self.device else {"count": -1}
         return {
             "image": self.image,
             "name": self.name,
@@ -101,7 +101,7 @@ class Container:
         ]
         argv += [f"--env={name}={value}" for name, value in self.environment.items()]
         argv += [f"--env={name}" for name in self.inherit]
-        argv += ["--gpus", "all" if self.device is None else f"device={self.device}"] if self.gpus else []
+        argv += ["--gpus", f"device={self.device}" if self.device else "all"] if self.gpus else []
         argv += ["--tty"] if self.terminal else []
         return [*argv, "--entrypoint", self.entrypoint, self.image, *self.argv]
 

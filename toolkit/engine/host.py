@@ -97,7 +97,7 @@ class HostEngine:
             "PYTHONDONTWRITEBYTECODE": "1",
             "PYTHONPATH": str(project.ROOT),
             **job.environment,
-            **({} if job.device is None else {"CUDA_VISIBLE_DEVICES": str(job.device)}),
+            **({"CUDA_VISIBLE_DEVICES": job.device} if job.device else {}),
         }
         named = [f"{name}={value}" for name, value in variables.items()]
         return (("env", *named, str(interpreter(folder)), *arguments),)

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass, field, replace
 from functools import partial
+from itertools import takewhile
 from pathlib import Path
 from threading import Lock
 from time import monotonic
@@ -41,9 +42,10 @@ def plan_task(
 
     Raises PreflightError: there are fewer GPUs than workers.
     """
-    if resolved.gpu and (found := count_gpus()) < workers:
+    if resolved.gpu and (found := len(list_gpus())) < workers:
+        giver = "CUDA_VISIBLE_DEVICES grants" if "CUDA_VISIBLE_DEVICES" in os.environ else "this machine has"
         raise PreflightError(
-            f"{workers} workers need a GPU each, and this machine has {found}",
+            f"{workers} workers need a GPU each, and {giver} {found}",
             remedy=f"give --workers {found}, or --no-gpu" if found else "give --no-gpu",
         )
     engine = resolved.engine
@@ -70,7 +72,7 @@ def plan_task(
 
 def divide(job: Job, cluster: Cluster, logs: Path) -> list[Job]:
     """Return the job of each worker: all but the first see no run folder, and write to a file in ``logs``."""
-    count = len(cluster.addresses)
+    count, gpus = len(cluster.addresses), list_gpus() if job.gpu else []
     alone = [mount for mount in job.mounts if mount.writable and not mount.shared]
     return [
         replace(
@@ -80,7 +82,7 @@ def divide(job: Job, cluster: Cluster, logs: Path) -> list[Job]:
             environment={**job.environment, **describe(cluster.addresses, index)},
             cluster=cluster,
             index=index,
-            device=index if job.gpu else None,
+            device=gpus[index] if job.gpu else "",
             log=logs / f"worker-{index}.log" if index else None,
             terminal=index == 0 and job.terminal,
         )
@@ -99,8 +101,12 @@ def share_cores(cores: Sequence[int], count: int, index: int) -> tuple[int, ...]
     return tuple(cores[index * each : (index + 1) * each])
 
 
-def count_gpus() -> int:
-    return len(list(Path("/dev").glob("nvidia[0-9]*")))
+def list_gpus() -> list[str]:
+    """Return the GPUs that workers may use, by number or name: those of CUDA_VISIBLE_DEVICES, or all there are."""
+    granted = os.environ.get("CUDA_VISIBLE_DEVICES")
+    if granted is None:
+        return [str(number) for number in range(len(list(Path("/dev").glob("nvidia[0-9]*"))))]
+    return list(takewhile(lambda name: name not in {"", "-1"}, granted.replace(" ", "").split(",")))
 
 
 @dataclass

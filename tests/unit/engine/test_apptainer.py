@@ -120,7 +120,7 @@ def test_a_job_gets_what_is_named_and_nothing_else(tmp_path: Path) -> None:
         environment={"WORD": "$HOME"},
         inherit=("HF_TOKEN",),
         gpu=True,
-        device=1,
+        device="1",
     )
     argv = describe("x.sif", job)
     assert argv[:3] == ("apptainer", "--quiet", "exec")
@@ -135,10 +135,10 @@ def test_a_job_gets_what_is_named_and_nothing_else(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("granted", "device", "found"), [("", None, ""), ("", 1, "1"), ("4,6", None, "4,6"), ("4,6", 1, "6"), ("4", 1, "1")]
+    ("granted", "device", "found"), [("", "", ""), ("", "1", "1"), ("4,6", "", "4,6"), ("4,6", "6", "6")]
 )
 def test_a_job_gets_the_gpus_that_the_scheduler_granted(
-    granted: str, device: int | None, found: str, monkeypatch: pytest.MonkeyPatch
+    granted: str, device: str, found: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", granted)
     assert module.choose_gpus(Job(title="a", argv=(), gpu=True, device=device)) == found

@@ -90,7 +90,7 @@ def containers(draw: st.DrawFn) -> Container:
         init=draw(st.booleans()),
         terminal=draw(st.booleans()),
         gpus=draw(st.booleans()),
-        device=draw(st.sampled_from([None, 0, 3])),
+        device=draw(st.sampled_from(["", "0", "GPU-3"])),
         cores=draw(st.sampled_from(["", "0", "2,3"])),
     )
 
@@ -150,11 +150,11 @@ def test_the_printed_command_is_what_the_engine_is_asked(container: Container) -
         (mount["Type"], mount["Source"], mount["Target"], mount["ReadOnly"]) for mount in asked["mounts"]
     ]
     devices = asked.pop("device_requests")
-    expected = None if not container.gpus else "all" if container.device is None else f"device={container.device}"
+    expected = None if not container.gpus else f"device={container.device}" if container.device else "all"
     if devices:
         assert devices[0]["Capabilities"] == [["gpu"]]
-        assert (devices[0]["Count"] == -1) == (container.device is None)
-        assert devices[0]["DeviceIDs"] == ([] if container.device is None else [str(container.device)])
+        assert (devices[0]["Count"] == -1) == (not container.device)
+        assert devices[0]["DeviceIDs"] == ([container.device] if container.device else [])
     asked["gpus"] = expected if devices else None
     assert printed == asked
 

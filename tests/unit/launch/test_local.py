@@ -8,6 +8,7 @@ import time
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from unittest import mock
 
 import pytest
 
@@ -126,7 +127,8 @@ def test_cores_are_shared_out(cores: list[int], shares: list[tuple[int, ...]]) -
 def _divide(tmp_path: Path, count: int = 2) -> list[Job]:
     arguments = ["cifar10", "--out", str(tmp_path / "runs"), "--cache-dir", str(tmp_path / "data")]
     job = training.plan(arguments, parse(arguments), None, gpu=True)
-    return divide(job, plan_cluster(count, outside=True), tmp_path)
+    with mock.patch.dict(os.environ, CUDA_VISIBLE_DEVICES="0,1"):
+        return divide(job, plan_cluster(count, outside=True), tmp_path)
 
 
 def test_worker_0_alone_sees_the_run_and_each_has_a_gpu(tmp_path: Path) -> None:
@@ -155,11 +157,24 @@ def test_the_printed_containers_find_each_other(tmp_path: Path) -> None:
 
 
 def test_more_workers_than_gpus_are_refused(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(local, "count_gpus", lambda: 1)
+    monkeypatch.setattr(local, "list_gpus", lambda: ["0"])
     done = run("launch", "local", "digits", "--shards", "2", "--engine", "host", "--gpu", "--dry-run")
     assert done.returncode == 4
     assert "2 workers need a GPU each, and this machine has 1" in done.stderr
     assert "--workers 1" in done.stderr
+
+
+def test_workers_get_the_granted_gpus_and_no_others(run: Run) -> None:
+    options = ("launch", "local", "digits", "--shards", "2", "--engine", "host", "--gpu", "--dry-run")
+    done = run(*options, CUDA_VISIBLE_DEVICES="2,GPU-5")
+    assert done.returncode == 0, done.stderr
+    workers = [line for line in done.stdout.splitlines() if "TF_CONFIG" in line]
+    assert ["CUDA_VISIBLE_DEVICES=GPU-5" in line for line in workers] == [True, False]
+    assert "CUDA_VISIBLE_DEVICES=2 " in workers[1]
+    for granted in ("2", "2,-1,3"):
+        done = run(*options, CUDA_VISIBLE_DEVICES=granted)
+        assert done.returncode == 4
+        assert "2 workers need a GPU each, and CUDA_VISIBLE_DEVICES grants 1" in done.stderr
 
 
 def test_a_dry_run_prints_a_command_for_each_worker(run: Run) -> None:
@@ -168,6 +183,7 @@ def test_a_dry_run_prints_a_command_for_each_worker(run: Run) -> None:
     lines = [line for line in done.stdout.splitlines() if "TF_CONFIG" in line]
     assert len(lines) == 4
     assert '"index": 0' in lines[-1]
+    assert "each of the last 4 commands needs a shell of its own" in done.stderr
     assert not run.started
 
 

@@ -23,7 +23,7 @@ import numpy as np
 
 from tests.unit.train.own.making import write_image
 from tests.unit.train.runs import without_drawing
-from train import cluster
+from train import checkpoint, cluster
 from train.cli import main, parse
 from train.cluster import VARIABLE
 from train.workers import WAIT
@@ -85,10 +85,15 @@ class Ended(NamedTuple):
 
 
 def start(
-    described: str, *arguments: str, wait: int = 120, before: Sequence[str] = (), cwd: Path = ROOT
+    described: str,
+    *arguments: str,
+    wait: int = 120,
+    before: Sequence[str] = (),
+    cwd: Path = ROOT,
+    program: Sequence[str] = ("-m", "train"),
 ) -> subprocess.Popen[str]:
     environment = os.environ | {VARIABLE: described, WAIT: str(wait)}
-    words, streams = [*before, sys.executable, "-m", "train", *arguments], (subprocess.PIPE, subprocess.STDOUT)
+    words, streams = [*before, sys.executable, *program, *arguments], (subprocess.PIPE, subprocess.STDOUT)
     return subprocess.Popen(words, cwd=cwd, env=environment, stdout=streams[0], stderr=streams[1], text=True)
 
 
@@ -132,7 +137,10 @@ def write_pictures(folder: Path) -> Path:
 
 
 def run_and_kill(numbers: random.Random, arguments: list[str], count: int, logs: Path) -> str:
-    """Kill a worker some steps after the newest checkpoint; returns what is wrong with the others' end."""
+    """Kill a worker some steps after the newest checkpoint; returns what is wrong with the others' end.
+
+    A half-written file may be left then, but under a temporary name; what has its final name is whole.
+    """
     folder = parse(arguments).run_dir
     target, victim = find_step(folder) + numbers.randint(1, 20), numbers.randrange(count)
     children = fork(count, arguments, logs)
@@ -146,7 +154,10 @@ def run_and_kill(numbers: random.Random, arguments: list[str], count: int, logs:
     message = (logs / ("1" if victim == 0 else "0")).read_text() if count > 1 else ""
     named = count == 1 or (f"error: worker {victim} (" in message and message.count("error:") == 1)
     good = codes[victim] == -signal.SIGKILL and others == [10] * len(others) and (victim == 0 or named)
-    return "" if good else f"worker {victim} of {count} was killed: {codes}\n{message}"
+    _, problems = checkpoint.load(folder / "checkpoints")
+    for place in (folder, folder / "checkpoints"):  # the next start must remove it
+        (place / ".left.k_1ll3d5").touch()
+    return "" if good and not problems else f"worker {victim} of {count} was killed: {codes}\n{message}{problems}"
 
 
 def loop() -> None:

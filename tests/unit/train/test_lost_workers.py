@@ -55,6 +55,33 @@ def test_a_loss_that_is_no_number_ends_all_workers(tmp_path: Path) -> None:
     assert "the chief ended the run" in other.output
 
 
+ERRING = """
+import sys
+from train import shards
+from train.cli import main
+apply = shards.ShardedStep.apply
+
+def err(step, rows, rate):
+    outcome = apply(step, rows, rate)
+    if int(step.state.step) == 3:
+        step.weights[0].assign(step.weights[0] * 1.0001)
+    return outcome
+
+shards.ShardedStep.apply = err
+raise SystemExit(main(sys.argv[1:]))
+"""
+
+
+def test_a_worker_whose_weights_have_become_others_is_named_before_they_are_saved(tmp_path: Path) -> None:
+    options, (first, second) = (*ENDLESS, "--out", str(tmp_path)), describe(2)
+    chief, other = end(start(first, *options), start(second, *options, program=("-c", ERRING)))
+    assert (chief.code, other.code) == (7, 7), chief.output + other.output
+    for ended in (chief, other):
+        assert "error: worker 1 (" in ended.output
+        assert "has other weights than the chief after step 5" in ended.output
+    assert not find_step(parse(options).run_dir)
+
+
 def test_a_worker_that_never_comes_is_named(tmp_path: Path) -> None:
     described = describe(2)[0]
     (chief,) = end(start(described, *DIGITS, "--steps", "5", "--out", str(tmp_path), wait=2))

@@ -81,4 +81,4 @@ def test_killed_workers_end_with_the_same_bits(tmp_path: Path, kills: int) -> No
     assert json.loads((folder / "manifest.json").read_text())["weights_sha256"] == expected["weights_sha256"]
     whole = parse([*options, "--out", str(tmp_path / "unbroken")]).run_dir
     assert runs.read_lines(folder) == runs.read_lines(whole)
-    assert not list(folder.rglob("*.part")), "no half-written file stays"
+    assert not list(folder.rglob(".*.????????")), "no half-written file stays"
