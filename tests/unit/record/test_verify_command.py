@@ -2,10 +2,12 @@ import json
 from pathlib import Path
 
 import pytest
+from typer.testing import CliRunner
 
 from tests.command import Run
 from tests.unit.record import maker
 from toolkit import record
+from toolkit.cli import app
 from toolkit.errors import IntegrityError, UsageError
 
 
@@ -80,3 +82,14 @@ def test_each_kind_is_told_from_the_others(tmp_path: Path, run: Path) -> None:
     (tmp_path / "empty").mkdir()
     with pytest.raises(IntegrityError):
         record.find(str(tmp_path / "empty"))
+
+
+@pytest.mark.parametrize("kind", ['"x"', "[]", "{}", "null", "1"])
+def test_a_manifest_of_no_known_kind_is_damaged(tmp_path: Path, kind: str) -> None:
+    (tmp_path / "manifest.json").write_text(f'{{"schema": 1, "kind": {kind}, "digest": "x"}}')
+    done = CliRunner().invoke(app, ["verify", str(tmp_path)])
+    assert done.exit_code == 8, done.output
+    assert "neither a wheel's folder" in done.output
+    (tmp_path / "tensorflow.whl").touch()
+    done = CliRunner().invoke(app, ["verify", str(tmp_path)])
+    assert done.exit_code == 8, done.output
