@@ -39,6 +39,7 @@ for path in paths:
         hashlib.file_digest(stream, "sha256") if os.path.getsize(path) > 1 << 20 else hashlib.sha256(stream.read())
 print(time.perf_counter() - began, time.process_time() - used)
 """
+START = "import toolkit.cli.record, toolkit.record, toolkit.signing, rich.table"
 
 
 def make(root: Path) -> signed.World:
@@ -91,13 +92,14 @@ def measure(rounds: int) -> None:
             done = subprocess.run(
                 [sys.executable, "-c", HASH], input=json.dumps(once), stdout=-1, check=True, text=True
             )
-
-            seconds.append([*verified, *map(float, done.stdout.split())])
-    wall, cpu, wall_alone, cpu_alone = (statistics.median(each) for each in zip(*seconds, strict=True))
+            started = time_process([sys.executable, "-c", START], cwd=world.root, env=variables)
+            seconds.append([*verified, *map(float, done.stdout.split()), *started])
+    wall, cpu, wall_alone, cpu_alone, start, _ = (statistics.median(each) for each in zip(*seconds, strict=True))
     print(
         f"{len(once)} files of {size / 1e6:.0f} MB, {len(hashed)} times a file was hashed; medians of {rounds} rounds"
     )
     print(f"verified in {wall:.2f} s, hashed in {wall_alone:.2f}: {wall - wall_alone:.2f} s beside hashing")
+    print(f"of it {start:.2f} s to start Python and load the command; {wall - wall_alone - start:.2f} s to verify")
     print(f"processor: {cpu:.2f} s, hashing {cpu_alone:.2f}: {cpu - cpu_alone:.2f} s beside hashing")
 
 
