@@ -4,7 +4,8 @@
 
 A way is native or stock kernels, or stock ones with ``--sync-norm``. Prints a line of JSON for each batch size, way and
 team: images a second, the median seconds of a step, and those of what workers exchange in a step, which is repeated
-while no worker computes. In a step, an exchange also waits for the slowest worker.
+while no worker computes. In a step, an exchange also waits for the slowest worker. With --costs it prints, on paper,
+what an exchange takes of up to 1,024 workers.
 """
 
 import argparse
@@ -34,6 +35,30 @@ Way = Literal["native", "stock", "sync"]
 FIRST_PORT, WARM_UP, EXCHANGES = 23470, 2, 20
 TEAMS = ((1, 2), (2, 1), (1, 1)) * 2
 """Workers, and threads of each."""
+
+ROWS = {"BC-100-12": 775_488, "DenseNet-121": 8_062_506}
+"""Values of a row: weights, averages, loss and hits. DenseNet-121 has 1000 classes, and Keras counts its weights."""
+
+HOP = 0.0005
+"""Seconds of a message between two workers: half of what a round of small ones took on one machine, at its best."""
+
+
+def describe_costs() -> str:
+    """Return a table of the exchange for as many workers as shards: bytes that each receives, and seconds.
+
+    Of N workers, each receives its slice of all rows, which has as many values as one row, and then the sums, which have
+    as many; both without its own part. Order and sums travel in rings: N - 1 messages after each other for each.
+    """
+    lines = ["| workers | " + " | ".join(f"{name}: bytes | 1, 10, 100 Gbit/s" for name in ROWS) + " | messages |"]
+    lines.append("|---" * (2 + 2 * len(ROWS)) + "|")
+    for workers in (8, 64, 1024):
+        cells = []
+        for values in ROWS.values():
+            received = 2 * 4 * values * (workers - 1) / workers
+            seconds = ", ".join(f"{8 * received / speed:.2g}" for speed in (1e9, 1e10, 1e11))
+            cells += [f"{received / 1e6:.2g} MB", f"{seconds} s"]
+        lines.append(f"| {workers:,} | {' | '.join(cells)} | {2 * (workers - 1) * HOP:.2g} s |")
+    return "\n".join(lines)
 
 
 def measure(model: str, batch: int, steps: int, threads: int, way: Way) -> dict[str, Any]:
@@ -110,7 +135,13 @@ def main() -> None:
     parser.add_argument("--ways", nargs="+", default=get_args(Way), choices=get_args(Way))
     parser.add_argument("--steps", type=int, default=10)
     parser.add_argument("--threads", type=int, default=0, help="be one worker with so many threads")
+    parser.add_argument(
+        "--costs", action="store_true", help="print what is expected of many workers, and measure nothing"
+    )
     options = parser.parse_args()
+    if options.costs:
+        print(describe_costs())
+        return
     if options.threads:
         print(json.dumps(measure(options.model, options.batches[0], options.steps, options.threads, options.ways[0])))
         return

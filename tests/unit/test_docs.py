@@ -12,6 +12,7 @@ import typer.main
 import yaml
 
 from benchmarks import farm
+from benchmarks.training import workers
 from toolkit.cli import app
 
 ROOT = Path(__file__).parents[2]
@@ -119,3 +120,7 @@ def test_each_room_is_described() -> None:
 
 def test_the_documented_hours_and_costs_of_a_farm_are_what_the_benchmark_prints() -> None:
     assert f"```\n{farm.describe(farm.read_overhead())}\n```" in (ROOT / "docs/farm.md").read_text()
+
+
+def test_the_documented_exchange_of_many_workers_is_what_the_benchmark_prints() -> None:
+    assert f"\n{workers.describe_costs()}\n" in (ROOT / "docs/train.md").read_text()
