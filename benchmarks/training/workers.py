@@ -46,8 +46,8 @@ HOP = 0.0005
 def describe_costs() -> str:
     """Return a table of the exchange for as many workers as shards: bytes that each receives, and seconds.
 
-    Of N workers, each receives its slice of all rows, which has as many values as one row, and then the sums, which have
-    as many; both without its own part. Order and sums travel in rings: N - 1 messages after each other for each.
+    Of N workers, each receives its slice of all rows, which has as many values as one row, and then the sums, as many
+    again; both without its own part. Order and sums travel in rings: N - 1 messages one after the other for each.
     """
     lines = ["| workers | " + " | ".join(f"{name}: bytes | 1, 10, 100 Gbit/s" for name in ROWS) + " | messages |"]
     lines.append("|---" * (2 + 2 * len(ROWS)) + "|")

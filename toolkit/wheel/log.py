@@ -48,6 +48,9 @@ _NO_SPACE: tuple[type[ToolkitError], str, str] = (PreflightError, buildx.FULL_DI
 _OTHER_BYTES = re.compile(r"^\s*ERROR: .*Expected digest '(\w+)/\d+' does not match received digest", re.MULTILINE)
 """How Bazel words it that a remote service sent something else than what it asked for."""
 
+_NO_BYTES = re.compile(r"^\s*ERROR: .*Missing digest: (\w+)/\d+", re.MULTILINE)
+"""How Bazel words it that a remote service has lost a file that one of its results names."""
+
 _SAID: tuple[tuple[re.Pattern[str], type[ToolkitError], str, str], ...] = (
     (
         processes.OTHER_BYTES,
@@ -287,6 +290,12 @@ def explain(error: BuildError, logs: Iterable[Path]) -> ToolkitError:
             "the remote service sent other bytes than their digest says",
             why=why,
             remedy=f"remove the blob {blob[1]} there (docs/farm.md says how), then run this again: {_KEPT}",
+        )
+    if blob := _NO_BYTES.search(said):
+        return BuildError(
+            "the remote service has lost a file that its results name",
+            why=why,
+            remedy=f"remove the results that name {blob[1]} there (see docs/farm.md), then run this again: {_KEPT}",
         )
     match = _CODE.search(error.why)
     if match and int(match[1]) in _CODES:

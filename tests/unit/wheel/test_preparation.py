@@ -76,14 +76,14 @@ def test_what_would_come_out_after_hours_is_refused_at_once(
 
 
 @pytest.mark.parametrize("command", [["build-wheel"], ["up", "--from-source"]])
-def test_refusal_does_not_wait_for_what_only_a_build_needs(command: list[str]) -> None:
+def test_refusal_does_not_wait_for_what_only_a_build_needs(command: list[str], tmp_path: Path) -> None:
     program = (
         "import sys; from toolkit.cli import app\n"
         f"try: app({[*command, '--cuda', '12.6', '--cudnn', '9.5.0']!r})\n"
         "except SystemExit as end: print(end.code)\n"
         "print(*{'docker', 'requests', 'urllib.request', 'elftools'} & sys.modules.keys())"
     )
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    done = subprocess.run([sys.executable, "-c", program], cwd=tmp_path, capture_output=True, text=True, check=True)
     assert done.stdout.split() == ["3"]
 
 
