@@ -133,7 +133,9 @@ def _collect(  # noqa: PLR0917
     decay_norms: Annotated[bool, _training("Weight decay also of norms and biases.")] = True,
     clip_norm: Annotated[float, _training("Highest norm of the gradient of all weights; 0 means any.")] = 0.0,
     accumulate: Annotated[int, _training("Parts of a batch that are run one after the other, to save memory.")] = 1,
-    shards: Annotated[int, _training("Parts of a batch that workers share; their number does not change the run.")] = 1,
+    shards: Annotated[
+        int, _training("Parts of a batch, shared by workers; they decide the weights, the number of workers does not.")
+    ] = 1,
     sync_norm: Annotated[bool, _training("Norms take mean and variance of all shards: of the whole batch.")] = False,
     ema: Annotated[
         float, _training("Evaluate running averages of the weights, which keep this share at each step, such as 0.999.")

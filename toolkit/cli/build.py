@@ -62,10 +62,11 @@ def build_wheel(
 ) -> None:
     """Build a TensorFlow wheel. What cannot work is refused at once; an up-to-date wheel is not built again.
 
-    With --from, nothing is built where the registry has the wheel. If it has none, the wheel is built. If it fails
-    (exit code 11), or if what it has is not signed or not whole (8), nothing is built either, and nothing is kept. A
-    wheel that is there from before must be signed too (8). Then --sign signs only a wheel that this command built. With
-    a toolkit.lock.yaml it can be downloaded without a container engine.
+    With --from, the registry is asked first. The wheel is built only if the registry does not have it. Nothing is built
+    if the registry does not answer or refuses (exit code 11), or if its wheel is damaged or not signed (8); --out then
+    stays as it was. The next command resumes an interrupted download. With --trust, a wheel that is in --out already
+    must be signed too (8). With --from, --sign signs only a wheel that this command builds. With a toolkit.lock.yaml, a
+    download needs no container engine.
     """
     from toolkit import pipeline, project
     from toolkit.plan import run

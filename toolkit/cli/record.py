@@ -35,8 +35,8 @@ def verify(
         str,
         typer.Option(
             metavar="RUNG",
-            help="With --rebuild: the lowest rung that passes. R3: identical wheels. R2: RECORD and time stamps may "
-            "differ. R1: contents may differ, code too.",
+            help="With --rebuild, or for statements of second builds with --trust: the lowest rung that passes. R3: "
+            "identical wheels. R2: RECORD and time stamps may differ. R1: contents may differ, code too.",
         ),
     ] = "R2",
     bazelrc: Bazelrc = "",
@@ -54,11 +54,12 @@ def verify(
     damaged, or with --trust a signature is. Without --trust no signature is checked: whoever can write a folder can
     write a record that fits it.
 
-    Results of a Bazel cache or executor are taken as they are: whoever can write there is trusted. For a wheel, the
-    line `trust` says how many results came from where. --rebuild uses none of them, and ends with 7 if a file differs
-    that is not on the list of harmless ones; --accept R1 accepts it. With --sign it leaves a signed statement of the
-    rung and of the files that differ. --trust counts the keys of the builder and of such statements for a wheel, and
-    fails (exit code 7) where one of them is below the accepted rung.
+    Results of a Bazel cache or executor are not checked, so everyone who can write there is trusted. For a wheel, the
+    line `trust` says how many results came from where. --rebuild uses none of them. It ends with exit code 7 if the two
+    wheels have a difference that is not harmless; --accept R1 lets contents differ. With --sign it writes a signed
+    statement beside the wheel, with the rung and the files that differ. For a wheel, --trust counts independent builds:
+    the wheel's own, and one for each such statement of another trusted key. All signatures of one statement are one
+    build. A statement below the rung of --accept is a failed finding (exit code 7).
     """
     from dataclasses import asdict
     from pathlib import Path

@@ -65,9 +65,9 @@ def up(
 ) -> None:
     """Run the whole chain: wheel, image or environment, smoke checks, training, report.
 
-    --from is as for build-wheel: it asks a registry for the wheel, and builds it where there is none. With --trust, an
-    environment, an image or a report that is there from before is made anew unless it is signed, and such a wheel or
-    finished run is refused (exit code 8).
+    --from is as for build-wheel: the registry is asked first, and the wheel is built if the registry does not have it.
+    With --trust, an environment, an image or a report of an earlier command is made again unless it is signed. A wheel
+    or a finished run of an earlier command is refused unless it is signed (exit code 8).
 
     Options that are not listed here go to the training job: see `python -m train --help`.
     """
@@ -106,7 +106,7 @@ def up(
     elif compute_capability or source or bazel or jobs or cpu_target != "avx":
         raise UsageError(
             "--compute-capability, --source, --bazel, --cpu-target and --jobs are for a wheel that is built",
-            remedy="add --from-source",
+            remedy="add --from-source or --from",
         )
     elif named := pipeline.find_wheel(wheel):
         origin.require_trusted(named.parent, "")

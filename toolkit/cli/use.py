@@ -23,7 +23,7 @@ def predict(
     image: Images,
     top: Top = 5,
     explain: Annotated[
-        Path | None, typer.Option(metavar="DIR", help="Draw what spoke for the best class of each image (Grad-CAM).")
+        Path | None, typer.Option(metavar="DIR", help="Draw which parts of an image decide its best class (Grad-CAM).")
     ] = None,
     wheel: Wheel = None,
     gpu: Gpu = None,
