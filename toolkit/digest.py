@@ -133,7 +133,7 @@ def hash_file(path: Path | str) -> bytes:
 def _is_settled(path: Path, before: os.stat_result) -> bool:
     """Return whether a file is as before, and cannot change again without a new time stamp."""
     same = _identify(path.stat()) == _identify(before)
-    return same and time.time_ns() - before.st_mtime_ns > _CLOCK_NS
+    return same and time.time_ns() - max(before.st_mtime_ns, before.st_ctime_ns) > _CLOCK_NS
 
 
 def _identify(found: os.stat_result) -> list[int]:

@@ -62,6 +62,8 @@ def parse_yaml(text: str | bytes) -> object:
     import yaml  # takes a tenth of the time of `toolkit --help`
 
     def read_mapping(loader: Any, node: Any) -> dict[Any, Any]:
+        if any(name.tag == "tag:yaml.org,2002:merge" for name, _ in node.value):
+            raise ValueError("it merges mappings by <<, which is not read: write the keys out")
         names = [loader.construct_object(name) for name, _ in node.value]
         if twice := [name for name in names if names.count(name) > 1]:
             raise ValueError(f"it has a key twice: {twice[0]}")

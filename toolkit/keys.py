@@ -135,7 +135,7 @@ def read_public(path: Path, content: bytes) -> "SSlibKey":
     from cryptography.hazmat.primitives.serialization import load_pem_public_key, load_ssh_public_key
     from securesystemslib.signer import SSlibKey
 
-    openssh = content.startswith(b"ssh-")
+    openssh = content.lstrip().startswith(b"ssh-")
     load = load_ssh_public_key if openssh else load_pem_public_key
     count = len(content.strip().splitlines()) if openssh else content.count(b"-----BEGIN")
     try:
@@ -212,10 +212,9 @@ def _list_keys() -> list[_AgentKey]:
 
 
 def _is_ed25519(blob: bytes) -> bool:
-    match list(_split(blob)):
-        case [kind, key]:
-            return kind == _TYPE and len(key) == 32
-    return False
+    # Not split: in a certificate, numbers stand between the strings.
+    head = _join(_TYPE) + struct.pack(">I", 32)
+    return blob.startswith(head) and len(blob) == len(head) + 32
 
 
 def _ask(kind: int, body: bytes, expected: int) -> bytes:
@@ -249,9 +248,9 @@ def _receive(connection: socket.socket, size: int) -> bytes:
 
 def _fail(why: str) -> PreflightError:
     return PreflightError(
-        "the ssh-agent does not sign",
+        "the ssh-agent does not answer as it should",
         why=why,
-        remedy="look at `ssh-add -l`; what was made stays, and `toolkit sign` signs it",
+        remedy="look at `ssh-add -l`; if something was made already, `toolkit sign` signs it",
     )
 
 

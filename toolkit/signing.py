@@ -113,7 +113,9 @@ def _read_signatories(path: Path, content: bytes) -> list[Signatory]:
     match value:
         case {"signers": [_, *_] as entries, **rest} if not rest:
             return [_read_signatory(path, entry) for entry in entries]
-    raise _refuse(path, "it is neither a public key in PEM nor a list `signers` alone")
+    raise _refuse(
+        path, "it is neither a public key, ed25519 in PEM or as OpenSSH writes it, nor a list `signers` alone"
+    )
 
 
 def _read_signatory(path: Path, entry: object) -> Signatory:

@@ -372,11 +372,13 @@ def _print(text: str, stream: TextIO, *, as_it_is: bool = False) -> None:
 
 def find_result(config: TrainConfig) -> dict[str, Any] | None:
     try:
-        manifest = json_.loads((config.run_dir / "manifest.json").read_text(encoding="utf-8"))
-    except (OSError, ValueError):
+        path = config.run_dir / "manifest.json"
+        manifest = json_.loads(path.read_text(encoding="utf-8")) if path.is_file() else None
+    except (OSError, ValueError, RecursionError):
         return None
-    same = isinstance(manifest, dict) and manifest.get("config_sha256") == config.digest
-    return manifest if same and manifest.get("status") == "complete" else None
+    if not isinstance(manifest, dict) or manifest.get("config_sha256") != config.digest:
+        return None
+    return manifest if manifest.get("status") == "complete" else None
 
 
 def _describe(config: TrainConfig, manifest: dict[str, Any]) -> str:

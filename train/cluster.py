@@ -61,7 +61,7 @@ def read_whole(variables: Mapping[str, str], name: str, default: int | None = No
             why="it tells a worker of the others",
             remedy="see docs/scale.md"
             if default is None
-            else f"give a number, or leave {name} out: it is then {default}",
+            else f"give a number, or leave {name} out" + (f": it is then {default}" if default else ""),
         )
     return default
 

@@ -127,7 +127,8 @@ class Worker:
 
     def close(self, seconds: float) -> None:
         self._work.put(None)
-        self._thread.join(seconds)
+        if not self._failed:  # else it was waited for already
+            self._thread.join(seconds)
         if self._thread.is_alive() and not self._failed:
             self._fail(f"it did not answer within {seconds:.0f} seconds")
 

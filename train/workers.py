@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 WAIT: Final = "TOOLKIT_WORKERS_WAIT"
 """Environment variable: for how many seconds a worker waits for the others to start."""
 
-LONGEST_WAIT, SHORT_WAIT = 600, 60
+LONGEST_WAIT, SHORT_WAIT = 600, 300
 """Seconds for which workers wait for each other by default, and for which the chief of a finished run waits at most."""
 
 SILENCE: Final = 10.0

@@ -57,7 +57,7 @@ def test_a_token_that_expires_is_asked_for_again(
     machines: Machines, talk: client.Client, service: tokens.Service, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     tag, address = exchange.name_tag(machines.plan.digest), f"https://{machines.registry.host}/v2/"
-    monkeypatch.setattr(service, "lifetime", 3 - tokens.LEEWAY)
+    monkeypatch.setattr(service, "lifetime", 10 - tokens.LEEWAY)
     layers = talk.find(tag, exchange.KIND)
     assert layers is not None
     ((_, token),) = service.granted

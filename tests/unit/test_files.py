@@ -68,6 +68,7 @@ def test_a_file_is_not_opened_through_a_link(tmp_path: Path) -> None:
     ("text", "why"),
     [
         ("a: 1\nb: {c: 1, c: 2}", "it has a key twice: c"),
+        ("a: &a {b: 1}\nc: {<<: *a}", "write the keys out"),
         ("[" * 10_000, "recursion"),
         ("a: [", "expected the node content"),
         ("{[a]: 1}", "unhashable"),

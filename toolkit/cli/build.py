@@ -102,6 +102,8 @@ def build_wheel(
         if not run([task], console, dry_run=dry_run):
             return
         plan, built, pulled = planned.plan, task.result, False
+        if built.reused:  # it came while the registry was asked
+            origin.require_trusted(built.folder, "")
         sign(session, key, (built.folder, not built.reused))
     folder, spec, ran = project.shorten(built.folder), plan.lock.spec, built.record.facts["bazel"]
     console.result(
@@ -161,6 +163,7 @@ def find_wheel(
     if found is None:
         console.heading("registry", f"{repository} has no {exchange.name_tag(plan.digest)}: the wheel is built here")
         return None
+    origin.require_trusted(found.folder, "")  # another command may have put it there meanwhile
     console.heading("wheel", f"pulled {found.wheel.name}")
     return plan, found, True
 

@@ -266,7 +266,7 @@ def find(folder: Path) -> Environment | None:
         reference=project.shorten(folder / SIF),
         folder=folder,
         reused=True,
-        instructions=tuple(record.facts["labels"].get(naming.INSTRUCTIONS_LABEL, "").split()),
+        instructions=tuple(record.facts.get("labels", {}).get(naming.INSTRUCTIONS_LABEL, "").split()),
     )
 
 

@@ -68,12 +68,18 @@ def verify(folder: Path) -> list[Finding]:
         )
     parent = record.parent or {}
     packages = read_packages(folder / "venv")
-    promised: dict[str, Any] = {canonicalize_name(item["metadata"]["name"]): item for item in report["install"]}
+    try:
+        promised: dict[str, Any] = {canonicalize_name(item["metadata"]["name"]): item for item in report["install"]}
+        versions = {name: str(item["metadata"]["version"]) for name, item in promised.items()}
+    except (LookupError, TypeError, AttributeError) as error:
+        raise IntegrityError(
+            f"{folder / host.REPORT} is not a report of pip", remedy=f"remove the folder {folder}"
+        ) from error
     name = folder.name.endswith(f"-{digest.shorten(record.digest)}")
     return [
         check("manifest", name, record.digest if name else f"{record.digest} is not that of the folder's name"),
         _check_wheel(parent, promised, packages),
-        _check_packages(promised, packages),
+        _check_packages(versions, packages),
         _check_files(packages),
         *verify_origin(parent),
     ]
@@ -99,8 +105,7 @@ def _read_digests(promised: Any, package: Installed) -> Iterator[str]:
             yield "sha256:" + info["hashes"]["sha256"]
 
 
-def _check_packages(promised: Mapping[str, Any], packages: Mapping[str, Installed]) -> Finding:
-    wanted = {name: item["metadata"]["version"] for name, item in promised.items()}
+def _check_packages(wanted: Mapping[str, str], packages: Mapping[str, Installed]) -> Finding:
     found = {name: item.version for name, item in packages.items()}
     extra = found.keys() - wanted.keys() - BROUGHT - manifest.PUBLISHED
     wrong = [
@@ -117,7 +122,7 @@ def _check_files(packages: Mapping[str, Installed]) -> Finding:
     for package in packages.values():
         try:
             recorded += _read_record(package)
-        except OSError:
+        except (OSError, ValueError, csv.Error):
             gone.append(f"{package.info.name}/RECORD")
     # A second thread hashes the few large files: hashing one leaves the interpreter to the other thread.
     with ThreadPoolExecutor(1) as pool:
@@ -132,7 +137,8 @@ def read_packages(venv: Path) -> dict[str, Installed]:
     found: dict[str, Installed] = {}
     for info in sorted(venv.glob("lib/python3.*/site-packages/*.dist-info")):
         said = Distribution.at(info).metadata  # parsed anew by each look
-        found[canonicalize_name(said["Name"])] = Installed(version=said["Version"], info=info)
+        name = str(said["Name"] or info.name.partition("-")[0])
+        found[canonicalize_name(name)] = Installed(version=str(said["Version"]), info=info)
     return found
 
 
@@ -154,7 +160,7 @@ def _list_changed(recorded: Iterable[Recorded]) -> list[str]:
 def _digest(path: str) -> str:
     try:
         value = digest.hash_file(path)
-    except OSError:
+    except (OSError, ValueError):  # a name may have a zero byte
         return ""
     return base64.urlsafe_b64encode(value).rstrip(b"=").decode()
 
@@ -203,7 +209,19 @@ def verify_image(reference: str, state: Path) -> list[Finding]:
             ),
             *_check_own_labels(found),
         ]
+    _require_facts(record, folder)
     return _compare_image(found, record)
+
+
+def _require_facts(record: Manifest, folder: Path | None) -> None:
+    names = (
+        {"labels": dict, "sif": str} if is_packed(record) else {"labels": dict, "plan": str, "tag": str, "base": dict}
+    )
+    lacking = [name for name, kind in names.items() if not isinstance(record.facts.get(name), kind)]
+    if lacking:
+        raise IntegrityError(
+            f"the manifest of {folder} lacks {', '.join(lacking)}", remedy="`toolkit build-image` makes the image again"
+        )
 
 
 def verify_image_record(folder: Path) -> list[Finding]:
@@ -211,6 +229,7 @@ def verify_image_record(folder: Path) -> list[Finding]:
     record = manifest.read(folder)
     if record is None or record.kind != "image":
         raise IntegrityError(f"{folder} has no manifest of an image", remedy="`toolkit build-image` makes one")
+    _require_facts(record, folder)
     if is_packed(record):
         return _verify_sif(folder / SIF, record)
     found = inspect(record.digest)

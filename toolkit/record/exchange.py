@@ -65,6 +65,12 @@ def push(folder: Path, repository: Repository, *, ca_bundle: str, replace: bool,
         )
     # Signatures of others are kept: the registry has the files that they are about.
     others = [layer for layer in before or () if layer.title not in {path.name for path in paths}]
+    if sum(is_envelope(layer.title) for layer in [*layers, *others]) > _MOST_ENVELOPES:
+        raise CheckError(
+            f"{repository} would have more than {_MOST_ENVELOPES} signatures of this wheel",
+            why="`build-wheel --from` takes no more",
+            remedy="replace what is there: --replace",
+        )
     with console.timed("push", f"{sum(layer.size for layer in layers) / 1e6:.1f} MB to {repository}"):
         for layer, path in zip(layers, paths, strict=True):
             client.upload(layer.digest, path)

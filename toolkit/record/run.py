@@ -156,7 +156,7 @@ def _verify_image(link: Mapping[str, Any], state: Path, tensorflow: str) -> list
         record = manifest.read(folder) if folder else None
         if folder is None or record is None:
             return [absent("parent", f"image {reference} {identity}")]
-        held = record.facts["labels"].get(f"{naming.LABEL_PREFIX}.tensorflow", "")
+        held = record.facts.get("labels", {}).get(f"{naming.LABEL_PREFIX}.tensorflow", "")
         version = _check_version(f"image {identity}", held, tensorflow)
         return [version, *prefix("image", environment.verify_image_record(folder))]
     try:

@@ -124,7 +124,7 @@ def _read(path: Path) -> Mapping[str, Any]:
 
 def flatten(parent: Mapping[str, Any] | None) -> list[Mapping[str, Any]]:
     links = []
-    while parent:
+    while isinstance(parent, Mapping) and parent:
         links.append(parent)
         parent = parent.get("parent")
     return links

@@ -4,6 +4,7 @@ import json
 from contextlib import nullcontext
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 from typer.testing import CliRunner
@@ -25,6 +26,7 @@ from toolkit.record import attestation, exchange, find, rebuild
 from toolkit.record.wheel import read_record
 from toolkit.settings import resolve
 from toolkit.wheel import build, folder, request
+from toolkit.wheel.build import BuiltWheel
 
 
 def test_a_pushed_wheel_is_an_artifact_with_a_layer_for_each_file(world: World) -> None:
@@ -121,6 +123,16 @@ def test_an_upload_that_breaks_is_tried_once_more(world: World, breaks: int) -> 
     with nullcontext() if breaks == 1 else pytest.raises(RegistryError, match="failed"):
         world.push()
     assert left == []
+
+
+def test_more_signatures_than_a_pull_takes_are_not_pushed(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(exchange, "_MOST_ENVELOPES", 1)
+    same = rebuild.Comparison(wheel=read_record(world.made).digest, rung="R3", differences=(), inputs=(), seconds=1)
+    rebuild.sign(world.made, same, keys.load(str(world.root / "stranger")))
+    before = world.registry.manifest
+    with pytest.raises(CheckError, match="more than 1 signatures"):
+        world.push()
+    assert world.registry.manifest == before
 
 
 def test_a_changed_wheel_is_not_pushed(world: World) -> None:
@@ -309,6 +321,23 @@ def test_a_dry_run_asks_no_registry(world: World, monkeypatch: pytest.MonkeyPatc
     assert done.exit_code == 0, done.output
     assert "would be asked for first" in done.output
     assert world.registry.asked == []
+
+
+def test_a_wheel_that_another_command_put_there_meanwhile_must_be_signed_too(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pull = exchange.pull
+
+    def wait_and_pull(*given: Any, **options: Any) -> BuiltWheel | None:
+        world.dist.mkdir()
+        publish(finish_build(world.root / "staging-2"), world.dist / PLAN.name)
+        return pull(*given, **options)
+
+    monkeypatch.setattr(exchange, "pull", wait_and_pull)
+    monkeypatch.setattr(request, "resolve", lambda *_given, **_options: SimpleNamespace(plan=PLAN))
+    monkeypatch.chdir(world.root)
+    done = CliRunner().invoke(app, [*WORDS, "--from", world.registry.reference])
+    assert done.exit_code == 8, done.output
 
 
 def test_up_installs_the_wheel_of_the_registry(world: World, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -92,3 +92,38 @@ def test_without_its_records_nothing_can_be_said(tmp_path: Path, name: str) -> N
     (folder / name).unlink()
     with pytest.raises(IntegrityError, match="no manifest of an environment"):
         environment.verify(folder)
+
+
+def write(name: str, content: bytes) -> Callable[[Path], None]:
+    return lambda folder: (packages(folder) / "tensorflow_cpu-2.19.0.dist-info" / name).write_bytes(content) and None
+
+
+@pytest.mark.parametrize(
+    ("spoil", "found"),
+    [
+        (write("METADATA", b""), "packages"),
+        (lambda folder: (packages(folder) / "tensorflow_cpu-2.19.0.dist-info" / "METADATA").unlink(), "packages"),
+        (write("RECORD", b"\xff\xfe,sha256=x,1"), "files"),
+        (write("RECORD", b"a\0b,sha256=x,1"), "files"),
+    ],
+)
+def test_damaged_metadata_is_a_finding(tmp_path: Path, spoil: Callable[[Path], None], found: str) -> None:
+    folder = maker.make_environment(tmp_path)
+    spoil(folder)
+    assert {item.id: item.state for item in environment.verify(folder)}[found] == "fail"
+
+
+@pytest.mark.parametrize(
+    "report", [{}, {"install": None}, {"install": [{}]}, {"install": [{"metadata": {"name": "x"}}]}]
+)
+def test_a_report_of_another_form_is_an_error(tmp_path: Path, report: object) -> None:
+    folder = maker.make_environment(tmp_path)
+    (folder / "pip-report.json").write_text(json.dumps(report))
+    with pytest.raises(IntegrityError, match="is not a report of pip"):
+        environment.verify(folder)
+
+
+def test_a_parent_of_another_type_is_not_followed(tmp_path: Path) -> None:
+    folder = maker.make_environment(tmp_path)
+    maker.change_json(folder / "manifest.json", lambda value: value["parent"].update(parent="x"))
+    assert {item.id: item.state for item in environment.verify(folder)}["wheel"] == "ok"

@@ -125,3 +125,14 @@ def test_an_unknown_image_or_record_is_named(world: World, tmp_path: Path) -> No
         environment.verify_image("toolkit/train:none", world.state)
     with pytest.raises(IntegrityError, match="no manifest of an image"):
         environment.verify_image_record(tmp_path)
+
+
+@pytest.mark.parametrize("name", ["labels", "plan", "tag", "base"])
+def test_a_record_without_a_fact_is_damage(world: World, name: str) -> None:
+    edit(lambda value: value["facts"].pop(name))(world)
+    for verify in (
+        lambda: environment.verify_image_record(world.folder),
+        lambda: environment.verify_image(IDENTITY, world.state),
+    ):
+        with pytest.raises(IntegrityError, match=f"lacks {name}"):
+            verify()

@@ -287,7 +287,7 @@ def test_the_chief_of_a_finished_run_needs_no_other_worker(monkeypatch: pytest.M
     """A scheduler that starts a chief again may never start the others, which had ended well."""
     monkeypatch.setattr(workers, "configure", lambda _: None)
     monkeypatch.setattr(workers.Crew, "_ask", lambda *_: "it has ended")
-    monkeypatch.setenv(workers.WAIT, "0")
+    monkeypatch.setattr(workers, "SHORT_WAIT", 0)  # with the usual wait, this would take ten minutes
     workers.dismiss(cluster.Cluster(ADDRESSES, 0))
 
 
@@ -297,7 +297,10 @@ def test_the_chief_of_a_finished_run_needs_no_other_worker(monkeypatch: pytest.M
         (tf.errors.ResourceExhaustedError, "", True),
         (tf.errors.ResourceExhaustedError, "it has ended", False),
         (tf.errors.InternalError, "it has ended", False),
-        *((getattr(tf.errors, f"{name}Error"), "", False) for name in ("Unavailable", "Aborted", "Cancelled")),
+        *(
+            (getattr(tf.errors, f"{name}Error"), "", False)
+            for name in ("Unavailable", "Aborted", "Cancelled", "DeadlineExceeded")
+        ),
     ],
 )
 def test_only_a_lost_worker_is_called_lost(
