@@ -118,7 +118,8 @@ def up(
         device="gpu" if resolved.gpu else "auto",
     )
     prepared = pipeline.environment_task(resolved, console)
-    checked = pipeline.smoke_task(resolved, prepared, ask, console, required=True)
+    # What is signed as a result of checks must have been checked by this command, and not be an old report.
+    checked = pipeline.smoke_task(resolved, prepared, ask, console, again=key is not None, required=True)
     trained = pipeline.train_task(resolved, prepared, arguments, config, console)
     if not run([prepared, checked, trained], console, dry_run=dry_run):
         return

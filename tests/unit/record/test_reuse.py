@@ -12,7 +12,7 @@ from typer.testing import CliRunner, Result
 
 from tests.unit.record import maker, signed
 from tests.unit.record.signed import World, change_envelope, flip
-from toolkit import manifest, signing
+from toolkit import keys, manifest, signing
 from toolkit.cli import app
 from toolkit.engine import Environment, Job, Listener, host
 from toolkit.engine.host import HostEngine
@@ -72,6 +72,14 @@ def test_without_trust_nothing_is_asked(chain: Chain) -> None:
     done = chain.up()
     assert done.exit_code == 0, done.output
     assert chain.made == []
+
+
+def test_a_report_is_signed_by_who_ran_the_checks(chain: Chain) -> None:
+    """A report that was written by hand would be reused, and signed."""
+    keys.make(chain.world.root / "own")
+    done = chain.up("--sign", "own")
+    assert done.exit_code == 0, done.output
+    assert chain.made == ["smoke"]
 
 
 def sign_by(who: str, find: Callable[[Chain], Path]) -> Callable[[Chain], object]:
