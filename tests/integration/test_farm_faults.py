@@ -141,7 +141,7 @@ def test_frozen_executor_ends_the_build_and_a_slow_action_does_not(
     place.root = clone
     edit(clone / "docker/scripts/wheelbuild/watchdog.py", "SILENCE = 30", "SILENCE = 4")
     add_action(place, "sleep 10; echo > $@")
-    frozen = farm.when(b"Execution/Execute", farm.freeze)
+    frozen = farm.when(b"Execution/Execute", farm.freeze, held=True)
     command = ("--json", "--cache", new_cache(), "--remote-executor", farm.url)
     require_failure(place.build(*command), place, "wheel: the remote executor stopped answering")
     assert frozen.is_set()

@@ -46,7 +46,13 @@ class Farm:
         self._address = wait_for(self.name, PORT)
 
     def freeze(self) -> None:
-        call("pause", self.name)
+        # The engine may fail to stop processes that start others at that moment; then it lets all go on.
+        for _ in range(50):
+            done = subprocess.run(["docker", "pause", self.name], check=False, capture_output=True, text=True)
+            if done.returncode == 0:
+                return
+            time.sleep(0.1)
+        raise RuntimeError(done.stderr)
 
     def thaw(self) -> None:
         call("unpause", self.name)
@@ -91,8 +97,10 @@ class Farm:
                 threading.Thread(target=self._carry_out, args=found[:1], daemon=True).start()
 
     def _carry_out(self, action: Callable[[], object]) -> None:
-        action()
-        self._answers.set()
+        try:
+            action()
+        finally:
+            self._answers.set()
 
 
 def _announce(action: Callable[[], object]) -> tuple[threading.Event, Callable[[], object]]:
