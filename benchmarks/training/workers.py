@@ -92,7 +92,7 @@ def measure(model: str, batch: int, steps: int, threads: int, way: Way) -> dict[
 
     times: list[float] = []
     exchanges: list[float] = [0.0]
-    with crew.meeting(["0" * 64] * len(KINDS)) if crew else nullcontext():
+    with crew.meeting(["0" * 64] * len(KINDS), threads=threads) if crew else nullcontext():
         state, rule = step.start(config, form)
         sharded = ShardedStep(state, rule, config, 0 * unit, unit, form=form, crew=crew)
         own = batch // config.shards * len(sharded.own)
