@@ -163,7 +163,6 @@ def find_wheel(
     if found is None:
         console.heading("registry", f"{repository} has no {exchange.name_tag(plan.digest)}: the wheel is built here")
         return None
-    origin.require_trusted(found.folder, "")  # another command may have put it there meanwhile
     console.heading("wheel", f"pulled {found.wheel.name}")
     return plan, found, True
 

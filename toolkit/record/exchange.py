@@ -14,7 +14,7 @@ from toolkit.console import Console
 from toolkit.engine.registry import Client, Layer, Repository
 from toolkit.errors import CheckError, IntegrityError
 from toolkit.manifest import Manifest
-from toolkit.record import rebuild, wheel
+from toolkit.record import attestation, rebuild, wheel
 from toolkit.signing import ENVELOPE, Policy, Statement, is_envelope
 from toolkit.wheel import build, documents, publication
 from toolkit.wheel import folder as folders
@@ -105,8 +105,10 @@ def pull(
     files.require_writable(kept)
     with files.open_own(kept / "pull.lock") as lock, files.stage(dist, plan.name) as staging:
         fcntl.flock(lock, fcntl.LOCK_EX)
-        if found := build.find(plan, dist):
-            return found  # another command has pulled it meanwhile
+        if found := build.find(plan, dist):  # another command has put it there meanwhile
+            if policy:
+                attestation.require_trusted(found.folder, "", state=state, policy=policy)
+            return found
         signed = _fetch_records(client, records, layers, staging.path, policy)
         record = _require_plan(staging.path, plan, archive, repository)
         console.heading("registry", f"{repository}:{tag}, {signed}")
