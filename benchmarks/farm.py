@@ -96,7 +96,7 @@ def measure(rounds: int = 2) -> dict[str, list[float]]:
 
 
 def read_overhead() -> float:
-    kept = json.loads(RESULTS.read_text())
+    kept: dict[str, list[float]] = json.loads(RESULTS.read_text())
     return min(kept["farm"]) - min(kept["here"])
 
 

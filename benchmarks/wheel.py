@@ -25,11 +25,12 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
-from toolkit.naming import STANDIN_BASE
+from toolkit.naming import name_standin
 
 ROOT = Path(__file__).parent.parent
 RESULTS = Path(__file__).parent / "wheel.json"
 MINI = ROOT / "tests" / "fixtures" / "mini_tensorflow"
+BASE = name_standin("3.11")
 ROUNDS = {"first build": 3, "cold": 3, "one file changed": 5, "alone": 9}
 TOOLKIT = [sys.executable, "-m", "toolkit", "build-wheel", "--bazel", "docker-image://toolkit/bazel:debian"]
 
@@ -60,10 +61,10 @@ class Bench:
     def change(self) -> None:
         self.kernel.write_text(f'{self.text}\nextern "C" int round_{uuid.uuid4().hex}() {{ return 1; }}\n')
 
-    def toolkit(self, cache: str, base: str = STANDIN_BASE) -> list[str]:
+    def toolkit(self, cache: str, base: str = BASE) -> list[str]:
         return [*TOOLKIT, "--source", str(self.source), "--cache", cache, "--base-image", base]
 
-    def plain(self, cache: str, base: str = STANDIN_BASE) -> list[str]:
+    def plain(self, cache: str, base: str = BASE) -> list[str]:
         printed = self.read([*self.toolkit(cache, base), "--dry-run", "--quiet"])
         return shlex.split(printed)
 
@@ -72,7 +73,7 @@ class Bench:
         """Yield the name of a new base image, the usual one with a small file, for which no build is cached."""
         name = f"toolkit/bench:{uuid.uuid4().hex[:12]}"
         build = ["docker", "buildx", "build", "--quiet", "--load", "--tag", name, "-"]
-        dockerfile = f"FROM {STANDIN_BASE}\nRUN echo {name} >/etc/round\n"
+        dockerfile = f"FROM {BASE}\nRUN echo {name} >/etc/round\n"
         subprocess.run(build, input=dockerfile, check=True, capture_output=True, text=True)
         try:
             yield name

@@ -39,7 +39,8 @@ def run_ours(config: TrainConfig, batches: list[Any], mean: Any, std: Any) -> tu
     weights = {f"w:{name}": variable.numpy() for name, variable in state.name_weights(current.model).items()}
     function = step.compile_train_step(step.make_train_step(current, rule, config, mean, std), config)
     rate = tf.constant(RATE)
-    return weights, [float(function(*map(tf.constant, batch), rate).loss) for batch in batches]
+    losses = [function(tf.constant(images), tf.constant(labels), rate).loss for images, labels in batches]
+    return weights, list(map(float, losses))
 
 
 def run_torch(python: str, path: Path, config: TrainConfig, weights: dict[str, Any], batches: list[Any]) -> list[float]:

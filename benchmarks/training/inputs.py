@@ -105,7 +105,7 @@ def torch(folder: str) -> Iterator[object]:
 
     paths = sorted(Path(folder).rglob("*.jpg"))
 
-    class Photos(torch.utils.data.Dataset):
+    class Photos(torch.utils.data.Dataset):  # type: ignore[misc]  # torch is not installed here
         def __len__(self) -> int:
             return len(paths)
 

@@ -123,11 +123,11 @@ def main() -> None:
     times: dict[tuple[str, int], list[float]] = {}
     for number in range(options.rounds + 1):
         for name, _, runs in stages:
-            for direction, run in enumerate(runs):
+            for index, run in enumerate(runs):
                 began = time.perf_counter()
                 run()
                 if number:
-                    times.setdefault((name, direction), []).append(time.perf_counter() - began)
+                    times.setdefault((name, index), []).append(time.perf_counter() - began)
     square = tf.cast(tf.random.stateless_normal((2048, 2048), (1, 2)), "float32")
     multiply = tf.function(lambda x: tf.reduce_max(tf.matmul(x, x)))
     products = []
@@ -139,7 +139,7 @@ def main() -> None:
     print(json.dumps({**vars(options), "processor": processor, "product": peak / 1e9, "copy": speed / 1e9}))
     total = 0.0
     for name, works, _ in stages:
-        forward, both = (statistics.median(times[name, direction]) for direction in range(2))
+        forward, both = (statistics.median(times[name, index]) for index in range(2))
         total += both
         for direction, work, seconds in zip(("forward", "backward"), works, (forward, both - forward), strict=True):
             bound = max(work.operations / peak, work.bytes / speed)

@@ -59,7 +59,7 @@ def make_step(job: dict[str, Any]) -> Callable[[], float]:
         model.compile(optimizer, criterion, jit_compile=False)
         return lambda: float(model.train_on_batch(images, labels))
 
-    @tf.function
+    @tf.function  # type: ignore[untyped-decorator]
     def step(images: Any, labels: Any) -> Any:
         with tf.GradientTape() as tape:
             loss = criterion(labels, model(images, training=True)) + sum(model.losses)

@@ -55,7 +55,7 @@ def make_step(job: dict[str, Any]) -> Callable[[], float]:
 
     slots: list[tf.Variable] = []
 
-    @tf.function
+    @tf.function  # type: ignore[untyped-decorator]
     def step(images: tf.Tensor, labels: tf.Tensor) -> tf.Tensor:
         with tf.GradientTape() as tape:
             logits = predict(images, job.get("depth", 100))

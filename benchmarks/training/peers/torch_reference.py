@@ -18,7 +18,7 @@ def load(threads: int) -> None:
     torch.manual_seed(0)
 
 
-class Layer(nn.Module):
+class Layer(nn.Module):  # type: ignore[misc]  # torch is not installed here
     def __init__(self, channels: int, growth: int, *, efficient: bool) -> None:
         super().__init__()
         self.norm1, self.conv1 = nn.BatchNorm2d(channels), nn.Conv2d(channels, 4 * growth, 1, bias=False)
@@ -35,7 +35,7 @@ class Layer(nn.Module):
         return new
 
 
-class DenseNet(nn.Module):
+class DenseNet(nn.Module):  # type: ignore[misc]  # torch is not installed here
     def __init__(self, depth: int, growth: int = 12, classes: int = 10, *, efficient: bool = False) -> None:
         super().__init__()
         channels = 2 * growth
