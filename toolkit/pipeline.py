@@ -87,7 +87,7 @@ def resolve(request: Request, console: Console) -> Resolved:
     wheel cannot run; IntegrityError: the wheel is damaged; EngineError; PreflightError: there is no base image.
     """
     spec = choose_spec(request.settings)
-    wheel = find_wheel(request.wheel)
+    wheel = read_wheel_option(request.wheel)
     choice = choose_engine(request.settings, target=request.target, tag=request.tag)
     console.heading("engine", f"{choice.engine.name}: {choice.why}")
     if wheel:
@@ -184,7 +184,7 @@ def choose_spec(settings: Settings) -> EnvironmentSpec:
     )
 
 
-def find_wheel(wheel: str | None) -> Path | None:
+def read_wheel_option(wheel: str | None) -> Path | None:
     """Return the file that ``--wheel`` names, or None for the published wheel. Raises UsageError: none, or many."""
     if wheel is None or wheel == PUBLISHED:
         return None

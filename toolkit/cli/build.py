@@ -94,7 +94,7 @@ def build_wheel(
             cache_id=cache,
         ),
     )
-    found = find_wheel(session, request, origin, out=out, dry_run=dry_run)
+    found = take_wheel(session, request, origin, out=out, dry_run=dry_run)
     if found:
         plan, built, pulled = found
     else:
@@ -125,7 +125,7 @@ def build_wheel(
     )
 
 
-def find_wheel(
+def take_wheel(
     session: Session, request: "WheelRequest", origin: Origin, *, out: Path, dry_run: bool
 ) -> "tuple[WheelPlan, BuiltWheel, bool] | None":
     """Return a wheel that --from finds, and whether it was downloaded; None: there is none, or no registry is asked.

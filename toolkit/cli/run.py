@@ -4,7 +4,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
-from toolkit.cli.build import find_wheel
+from toolkit.cli.build import take_wheel
 from toolkit.cli.command import (
     AllowUnsigned,
     Bazel,
@@ -108,7 +108,7 @@ def up(
             "--compute-capability, --source, --bazel, --cpu-target and --jobs are for a wheel that is built",
             remedy="add --from-source or --from",
         )
-    elif named := pipeline.find_wheel(wheel):
+    elif named := pipeline.read_wheel_option(wheel):
         origin.require_trusted(named.parent, "")
     resolved = pipeline.resolve(request, console)
     ask = Ask(
@@ -155,7 +155,7 @@ def _build_wheel(
     from toolkit.plan import run
 
     console, out = session.console, pipeline.DIST
-    had = find_wheel(session, wanted, origin, out=out, dry_run=request.dry_run)
+    had = take_wheel(session, wanted, origin, out=out, dry_run=request.dry_run)
     if had:
         plan, found, _ = had
     else:

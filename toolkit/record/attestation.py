@@ -155,7 +155,7 @@ def _follow(target: Target, state: Path) -> Iterator[tuple[str, Target]]:
                 yield "smoke", Target(kind="smoke", folder=folder, report=report.name)
     for link in wheel.flatten(record.parent):
         # A published wheel is held by the locked set; no signature of it is known.
-        own = wheel.find_wheel(link) if link.get("kind") == "wheel" and not link.get("parent") else None
+        own = wheel.find_wheel_folder(link) if link.get("kind") == "wheel" and not link.get("parent") else None
         if own:
             yield "wheel", Target(kind="wheel", folder=own)
 

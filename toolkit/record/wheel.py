@@ -146,7 +146,7 @@ def find_lock(link: Mapping[str, Any]) -> Path | None:
     return next((path for path in sets if digest.digest_file(path) == link.get("digest")), None)
 
 
-def find_wheel(link: Mapping[str, Any]) -> Path | None:
+def find_wheel_folder(link: Mapping[str, Any]) -> Path | None:
     """Return the folder in ``dist`` of the wheel that a link names, by its manifest.
 
     Else the one whose envelope names it, so that a forged manifest does not hide a forged wheel.
@@ -167,7 +167,7 @@ def _check_lock(link: Mapping[str, Any]) -> Finding:
 
 
 def _check_own_wheel(link: Mapping[str, Any]) -> list[Finding]:
-    found = find_wheel(link)
+    found = find_wheel_folder(link)
     if found is None:
         return [absent("origin", f"no wheel in {DIST} has the digest of {link.get('name')}: {link.get('digest')}")]
     try:
