@@ -29,6 +29,7 @@ from toolkit.cli.command import (
 )
 
 if TYPE_CHECKING:
+    from toolkit.keys import Signer
     from toolkit.pipeline import Request
     from toolkit.wheel.request import WheelRequest
 
@@ -89,7 +90,6 @@ def up(
     request = pipeline.Request(
         settings=settings, wheel=wheel, gpu=gpu, dry_run=dry_run, require_trusted=origin.require_trusted
     )
-    ours = False
     if from_source or from_:
         from toolkit.wheel.plan import BuildOptions
         from toolkit.wheel.request import WheelRequest
@@ -98,11 +98,10 @@ def up(
         wanted = WheelRequest(
             capabilities=compute_capability or (), source=source, bazel=bazel, cpu_target=cpu_target, options=options
         )
-        built = _build_wheel(session, request, wanted, origin)
+        built = _build_wheel(session, request, wanted, origin, key)
         if built is None:
             return
-        request, ours = built
-        settings = request.settings
+        request, settings = built, built.settings
     elif compute_capability or source or bazel or jobs or cpu_target != "avx":
         raise UsageError(
             "--compute-capability, --source, --bazel, --cpu-target and --jobs are for a wheel that is built",
@@ -124,9 +123,8 @@ def up(
     if not run([prepared, checked, trained], console, dry_run=dry_run):
         return
     environment = prepared.result
-    built_wheel = [(Path(str(request.wheel)), False)] if ours else []
-    sign(session, key, *built_wheel, (environment.folder, not environment.reused))
-    sign(session, key, (checked.result.place, False), (config.run_dir, False))
+    sign(session, key, (environment.folder, not environment.reused), (checked.result.place, False))
+    sign(session, key, (config.run_dir, False))
     seconds = monotonic() - start
     value = {
         "settings": settings.describe(),
@@ -145,11 +143,11 @@ def up(
 
 
 def _build_wheel(
-    session: Session, request: "Request", wanted: "WheelRequest", origin: Origin
-) -> "tuple[Request, bool] | None":
-    """Download, build or reuse the wheel; None if a dry run ends here.
+    session: Session, request: "Request", wanted: "WheelRequest", origin: Origin, key: "Signer | None"
+) -> "Request | None":
+    """Download, build or reuse the wheel; return the request that installs it, or None if a dry run ends here.
 
-    Returns the request that installs it, and whether --sign is for it too.
+    A wheel that was not downloaded is signed at once. Later it would have to be verified again, which takes minutes.
     """
     from toolkit import pipeline
     from toolkit.plan import run
@@ -172,11 +170,12 @@ def _build_wheel(
         if not request.dry_run:
             run([task], console)
             here = task.result
+            sign(session, key, (here.folder, not here.reused))
         assert here is not None  # noqa: S101 - built, or found in a dry run
         found = here
     spec = plan.lock.spec
     settings = replace(request.settings, cuda=spec["cuda"], cudnn=spec["cudnn"])
-    return replace(request, settings=settings, wheel=str(found.folder)), had is None
+    return replace(request, settings=settings, wheel=str(found.folder))
 
 
 @command("tensorflow", "python", "cuda", "cudnn", "engine", "archive", "base_image", "ca_bundle", remember=True)

@@ -1,12 +1,19 @@
 import json
 import shlex
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
+from typer.testing import CliRunner
 
 from tests.command import Run
-from tests.unit.wheel.test_publication import finish_build, publish
-from toolkit import lock, versions
+from tests.unit.wheel.test_publication import PLAN, finish_build, publish
+from toolkit import keys, lock, pipeline, signing, versions
+from toolkit.cli import app
+from toolkit.errors import CheckError
+from toolkit.plan import Task
+from toolkit.record import Target, attestation, find
+from toolkit.wheel.build import BuiltWheel
 from toolkit.wheel.plan import BuildOptions, plan
 
 MINI = Path(__file__).parents[2] / "fixtures/mini_tensorflow"
@@ -46,6 +53,39 @@ def test_wheel_that_is_built_is_found_and_the_rest_is_for_its_cuda(run: Run) -> 
     assert any(f"dist/{built.name}/tensorflow-2.19.0" in word for argv in commands for word in argv)
     smoke = next(argv for argv in commands if "--expect-cuda" in argv)
     assert smoke[smoke.index("--expect-cuda") + 1] == "12.6.1"
+
+
+@pytest.mark.parametrize("reused", [False, True])
+def test_a_wheel_is_signed_as_soon_as_it_is_built_and_one_that_was_there_when_it_is_verified(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, reused: bool
+) -> None:
+    folder, verified = Path("dist") / PLAN.name, list[Path]()
+
+    def make() -> BuiltWheel:
+        record = publish(finish_build(tmp_path / "staging"), folder)
+        return BuiltWheel(folder=folder, record=record, reused=reused)
+
+    def stop(*_: object) -> None:
+        raise CheckError("a later step fails")
+
+    verify = attestation.verify
+
+    def note(target: Target, state: Path) -> object:
+        verified.append(target.folder)
+        return verify(target, state)
+
+    monkeypatch.chdir(tmp_path)
+    folder.parent.mkdir()
+    keys.make(tmp_path / "key")
+    planned = SimpleNamespace(plan=PLAN), Task(PLAN.step(folder.parent), make)
+    monkeypatch.setattr(pipeline, "plan_wheel", lambda *_, **__: planned)
+    monkeypatch.setattr(pipeline, "resolve", stop)
+    monkeypatch.setattr(attestation, "verify", note)
+    done = CliRunner().invoke(app, ["up", "digits", "--from-source", "--engine", "host", "--sign", "key"])
+    assert done.exit_code == 7, done.output
+    assert verified == ([folder] if reused else []), "reading a wheel takes minutes"
+    signatures = attestation.check_chain(find(str(folder)), tmp_path, signing.read_policy([tmp_path / "key.pub"]))
+    assert [found.state for found in signatures] == ["ok"]
 
 
 @pytest.mark.parametrize(
