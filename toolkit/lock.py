@@ -47,7 +47,7 @@ class Lock:
         return tuple(name for name, value in self.pins.items() if not value)
 
     @property
-    def rung(self) -> str:
+    def level(self) -> str:
         return rank(self.floating)
 
     @property

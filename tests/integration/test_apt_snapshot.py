@@ -44,7 +44,7 @@ def test_day_is_built_with_and_recorded(place: Place, tmp_path: Path, compiler: 
         assert archive.asked
         assert all(f"/{snapshot.DAY}/" in path for path in archive.asked)
     value = json.loads(done.stdout)
-    assert (value["floating"], value["rung"]) == ([], "R0")
+    assert (value["floating"], value["level"]) == ([], "R0")
     facts = json.loads((place.folder / value["folder"] / "manifest.json").read_text())["facts"]
     assert facts["lock"]["pins"]["apt-snapshot"] == snapshot.DAY
     assert facts["arguments"]["APT_SNAPSHOT"] == snapshot.DAY

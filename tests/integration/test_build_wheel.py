@@ -32,7 +32,7 @@ def test_result_is_said_as_one_object_and_progress_as_events(built: tuple[Place,
     assert wheel.name == "tensorflow-2.19.0-cp311-cp311-linux_x86_64.whl"
     assert place.results == [wheel.parent.name]
     assert value["reused"] is False
-    assert value["rung"] == "below R0"
+    assert value["level"] == "below R0"
     assert value["floating"] == ["apt-snapshot"]
 
 
@@ -66,7 +66,7 @@ def test_second_build_without_caches_gives_the_same_wheel(built: tuple[Place, di
     done = place.toolkit("verify", value["folder"], "--rebuild", "--json")
     assert done.returncode == 0, done.stderr
     found = json.loads(done.stdout)
-    assert (found["rung"], found["differences"]) == ("R3", [])
+    assert (found["level"], found["differences"]) == ("R3", [])
     left = {mount.name for mount in buildx.find_caches()} - {mount.name for mount in before}
     assert not left, "of the real build it would be tens of gigabytes"
     assert any(mount.name == CACHE for mount in buildx.find_caches()), "the cache of builds stays"

@@ -84,7 +84,7 @@ def test_the_run_gives_its_weights_again(run: Path, folder: Path) -> None:
     done = toolkit(folder, "reproduce", str(run), "--json")
     assert done.returncode == 0, done.stderr
     value = json.loads(done.stdout)
-    assert value["rung"] == "R4"
+    assert value["level"] == "R4"
     assert {link["name"]: link["state"] for link in value["links"]} == {
         "weights": "same",
         "image": "same",
@@ -99,6 +99,6 @@ def test_the_host_gives_the_weights_of_the_container(run: Path, folder: Path) ->
     done = toolkit(folder, "reproduce", str(run), "--engine", "host", "--json")
     assert done.returncode == 0, done.stderr
     value = json.loads(done.stdout)
-    assert value["rung"] == "R4"
+    assert value["level"] == "R4"
     assert {link["name"]: link["state"] for link in value["links"]}["image"] == "unknown"
     assert "the same lock" in done.stderr

@@ -37,10 +37,10 @@ def test_a_wheel_has_the_day_of_its_own_version() -> None:
 
 
 def test_complete_lock_is_r0_and_an_incomplete_one_says_what_floats() -> None:
-    assert lock.collect(SPEC, TABLE, **FULL).rung == "R0"
+    assert lock.collect(SPEC, TABLE, **FULL).level == "R0"
     found = lock.collect(SPEC, TABLE, base_image="debian")
     assert found.floating == ("base-digest", "apt-snapshot")
-    assert found.rung == "below R0"
+    assert found.level == "below R0"
     assert [line.split()[0] for line in lock.describe_floating(found.floating)] == ["base-digest", "apt-snapshot"]
 
 

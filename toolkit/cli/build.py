@@ -114,7 +114,7 @@ def build_wheel(
             "plan": plan.digest,
             "reused": built.reused,
             "pulled": pulled,
-            "rung": plan.rung,
+            "level": plan.level,
             "floating": list(plan.floating),
             "seconds": built.record.facts["seconds"],
             "actions": {name: ran.get(name) for name in ("executed", "cached", "cached_by", "remote")},

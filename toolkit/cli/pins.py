@@ -102,9 +102,9 @@ def lock(
         settings=session.settings, capabilities=compute_capability or (), apt_snapshot=apt_snapshot, day=exclude_newer
     )
     shown = requests.check_lock(request, path) if check else requests.write_lock(request, path, console)
-    lines = [f"{path}: {len(shown.pins) - len(shown.floating)} of {len(shown.pins)} pins, inputs {shown.rung}"]
+    lines = [f"{path}: {len(shown.pins) - len(shown.floating)} of {len(shown.pins)} pins, inputs {shown.level}"]
     lines += [f"  run-time set {name}" for name in shown.sets]
     console.result(
-        {"file": str(path), "rung": shown.rung, "floating": list(shown.floating), **shown.describe()},
+        {"file": str(path), "level": shown.level, "floating": list(shown.floating), **shown.describe()},
         "\n".join(lines + [f"  {line}" for line in locking.describe_floating(shown.floating)]),
     )

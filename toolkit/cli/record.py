@@ -34,8 +34,8 @@ def verify(
     accept: Annotated[
         str,
         typer.Option(
-            metavar="RUNG",
-            help="With --rebuild, or for statements of second builds with --trust: the lowest rung that passes. R3: "
+            metavar="LEVEL",
+            help="With --rebuild, or for statements of second builds with --trust: the lowest level that passes. R3: "
             "identical wheels. R2: RECORD and time stamps may differ. R1: contents may differ, code too.",
         ),
     ] = "R2",
@@ -57,9 +57,9 @@ def verify(
     Results of a Bazel cache or executor are not checked, so everyone who can write there is trusted. For a wheel, the
     line `trust` says how many results came from where. --rebuild uses none of them. It ends with exit code 7 if the two
     wheels have a difference that is not harmless; --accept R1 lets contents differ. With --sign it writes a signed
-    statement beside the wheel, with the rung and the files that differ. For a wheel, --trust counts independent builds:
-    the wheel's own, and one for each such statement of another trusted key. All signatures of one statement are one
-    build. A statement below the rung of --accept is a failed finding (exit code 7).
+    statement beside the wheel, with the level and the files that differ. For a wheel, --trust counts independent
+    builds: the wheel's own, and one for each such statement of another trusted key. All signatures of one statement are
+    one build. A statement below the level of --accept is a failed finding (exit code 7).
     """
     from dataclasses import asdict
     from pathlib import Path
@@ -74,9 +74,9 @@ def verify(
     console, settings = session.console, session.settings
     policy = signing.read_policy(trust or ())
     found = records.find(target)
-    accepted = next((rung for rung in rebuilds.RUNGS[1:] if rung == accept), None)
+    accepted = next((level for level in rebuilds.LEVELS[1:] if level == accept), None)
     if accepted is None:
-        raise UsageError(f"--accept: there is no rung {accept}", remedy="one of R1, R2, R3")
+        raise UsageError(f"--accept: there is no level {accept}", remedy="one of R1, R2, R3")
     if rebuild and found.kind != "wheel":
         raise UsageError("--rebuild is for a wheel", remedy="`toolkit reproduce` runs a run again")
     if sign_ and not rebuild:
@@ -117,10 +117,10 @@ def verify(
             console.heading(each.kind, f"{each.name or 'the wheel'}: {each.detail}")
         if key:
             console.heading("sign", f"signed: {rebuilds.sign(found.folder, comparison, key)}")
-        value |= {"rung": comparison.rung, "differences": [asdict(each) for each in comparison.differences]}
+        value |= {"level": comparison.level, "differences": [asdict(each) for each in comparison.differences]}
         value |= {"inputs": comparison.inputs, "seconds": comparison.seconds}
         console.result(value, f"{text}; built again in {comparison.seconds:.0f} s: {comparison.summary}")
-        rebuilds.require_rung(comparison, accepted)
+        rebuilds.require_level(comparison, accepted)
 
 
 @command("tensorflow", "python", "cuda", "cudnn", "engine", "archive", "base_image", "ca_bundle")
@@ -139,7 +139,7 @@ def reproduce(
     keep: Annotated[bool, typer.Option("--keep", help="Keep the second run although it is equal.")] = False,
     dry_run: DryRun = False,
 ) -> None:
-    """Run a finished run again and compare: rung R4 where its weights are the same to the bit.
+    """Run a finished run again and compare: level R4 where its weights are the same to the bit.
 
     It runs in the environment or image of the first run if that is still here; else in one that these options make
     from the same wheel or locked set. Nothing is run (exit code 4) where processor or GPU, TensorFlow, threads, batch
@@ -167,7 +167,7 @@ def reproduce(
     value = {
         "run": str(record.folder),
         "arguments": list(repeated.arguments),
-        "rung": outcome.rung,
+        "level": outcome.level,
         "links": [comparison.describe(link) for link in outcome.links],
         "comparison": asdict(outcome.comparison),
         "kept": str(outcome.kept) if outcome.kept else None,

@@ -10,11 +10,11 @@ from toolkit.record.wheel import flatten
 from train import reader
 from train.reader import RunRecord
 
-RUNGS: Final = {"weights": "R4", "image": "R3", "environment": "R1", "wheel": "R3", "packages": "R1", "lock": "R0"}
-"""The rung that each link proves. The digest of an environment covers its packages, but not the bytes of its folder."""
+LEVELS: Final = {"weights": "R4", "image": "R3", "environment": "R1", "wheel": "R3", "packages": "R1", "lock": "R0"}
+"""The level that each link proves. The digest of an environment covers its packages, not the bytes of its folder."""
 
 ELSEWHERE: Final = "R5"
-"""The rung of weights that are the same on another processor or with another number of threads."""
+"""The level of weights that are the same on another processor or with another number of threads."""
 
 WORDS: Final = {"ok": "same", "fail": "other", "absent": "unknown"}
 """State of a link in the output of `toolkit reproduce`, by the state of its finding."""
@@ -83,14 +83,14 @@ def _compare_values(kind: str, step: int, before: Mapping[str, Any], after: Mapp
 
 
 def describe(link: Finding) -> dict[str, Any]:
-    return {"name": link.id, "rung": link.facts["rung"], "state": WORDS[link.state], "evidence": link.evidence}
+    return {"name": link.id, "level": link.facts["level"], "state": WORDS[link.state], "evidence": link.evidence}
 
 
 def walk(then: RunRecord, now: RunRecord, comparison: Comparison) -> list[Finding]:
     evidence = comparison.found if comparison.equal else f"{comparison.found}, was {comparison.recorded}"
     elsewhere = reader.differ_in_machine(then.environment, now.environment)
     return [
-        _compare("weights", comparison.equal, evidence, rung=ELSEWHERE if elsewhere else ""),
+        _compare("weights", comparison.equal, evidence, level=ELSEWHERE if elsewhere else ""),
         *_compare_code(then.parent, now.parent),
         *_compare_chains(then.parent, now.parent),
         _compare_packages(then.value.get("software", {}), now.value.get("software", {})),
@@ -98,7 +98,7 @@ def walk(then: RunRecord, now: RunRecord, comparison: Comparison) -> list[Findin
 
 
 def rank(links: list[Finding]) -> str:
-    same = [link.facts["rung"] for link in links if link.state == "ok" and link.facts["rung"]]
+    same = [link.facts["level"] for link in links if link.state == "ok" and link.facts["level"]]
     return max(same, default="below R0")
 
 
@@ -136,18 +136,18 @@ def _compare_digests(name: str, before: str | None, after: str | None, unknown: 
     return _compare(name, before == after, after if before == after else f"{after}, was {before}")
 
 
-def _compare(name: str, same: bool, evidence: str, *, rung: str = "") -> Finding:
-    return _make(name, "ok" if same else "fail", evidence, rung=rung)
+def _compare(name: str, same: bool, evidence: str, *, level: str = "") -> Finding:
+    return _make(name, "ok" if same else "fail", evidence, level=level)
 
 
-def _make(name: str, state: State, evidence: str, *, rung: str = "") -> Finding:
-    rung = rung or RUNGS.get(name, "")
+def _make(name: str, state: State, evidence: str, *, level: str = "") -> Finding:
+    level = level or LEVELS.get(name, "")
     return Finding(
         id=name,
         state=state,
-        title=f"rung {rung}" if rung else "",
+        title=f"level {level}" if level else "",
         evidence=evidence,
         # Only different weights or numbers fail the command. Other links may explain the difference.
         advisory=name != "weights",
-        facts={"rung": rung},
+        facts={"level": level},
     )

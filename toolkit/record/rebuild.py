@@ -1,6 +1,6 @@
 """Builds a wheel again without any result of the first build, and compares the two wheels file by file.
 
-The rungs: R1 is the same file list, R2 the same contents except for harmless differences, R3 the same bytes. Harmless
+The levels: R1 is the same file list, R2 the same contents except for harmless differences, R3 the same bytes. Harmless
 are differences in RECORD, which is derived from the other files, and in the archive's metadata, such as times.
 """
 
@@ -30,15 +30,15 @@ from toolkit.wheel.plan import WheelPlan
 if TYPE_CHECKING:
     from toolkit.keys import Signer
 
-Rung = Literal["below R1", "R1", "R2", "R3"]
-RUNGS: tuple[Rung, ...] = ("below R1", "R1", "R2", "R3")
+Level = Literal["below R1", "R1", "R2", "R3"]
+LEVELS: tuple[Level, ...] = ("below R1", "R1", "R2", "R3")
 """From the lowest to the highest."""
 
 HARMLESS = re.compile(r"[^/]+\.dist-info/RECORD")
 """Files whose content may differ between two builds of one plan."""
 
 PREDICATE: Final = "urn:x-tensorflow-toolkit:rebuild:v1"
-"""The type of the statement of a second build: its rung, the files that differ, and the Debian packages that do."""
+"""The type of the statement of a second build: its level, the files that differ, and the Debian packages that do."""
 
 _PIECE = 1 << 20
 
@@ -89,7 +89,7 @@ def _group_members(archive: zipfile.ZipFile) -> dict[str, list[zipfile.ZipInfo]]
     return members
 
 
-def rank(differences: list[Difference]) -> Rung:
+def rank(differences: list[Difference]) -> Level:
     if not differences:
         return "R3"
     if any(item.kind in {"missing", "added"} for item in differences):
@@ -161,7 +161,7 @@ def _digest_member(archive: zipfile.ZipFile, member: zipfile.ZipInfo) -> str:
 @dataclass(frozen=True, kw_only=True)
 class Comparison:
     wheel: str  # digest of the first wheel's file, which is also that of its record
-    rung: Rung  # the highest rung that the wheels reach
+    level: Level  # the highest level that the wheels reach
     differences: tuple[Difference, ...]  # each file that differs in the wheel, and how
     inputs: tuple[str, ...]  # Debian packages that differ between the build images; a possible cause
     seconds: float  # how long the second build took
@@ -169,11 +169,11 @@ class Comparison:
     @property
     def summary(self) -> str:
         changed = f"; {len(self.inputs)} Debian packages differ" if self.inputs else ""
-        return f"{self.rung}, {_MEANING[self.rung]}{changed}"
+        return f"{self.level}, {_MEANING[self.level]}{changed}"
 
 
-def require_rung(comparison: Comparison, accepted: Rung = "R2") -> None:
-    if RUNGS.index(comparison.rung) >= RUNGS.index(accepted):
+def require_level(comparison: Comparison, accepted: Level = "R2") -> None:
+    if LEVELS.index(comparison.level) >= LEVELS.index(accepted):
         return
     names = [item.name or "the archive" for item in comparison.differences if not item.harmless or accepted == "R3"]
     more = f" and {len(names) - _NAMED} more" if len(names) > _NAMED else ""
@@ -211,7 +211,7 @@ def rebuild(path: Path, settings: Settings, *, bazelrc: str, console: Console) -
         inputs = _read_packages(path) ^ _read_packages(claimed.path)
     return Comparison(
         wheel=compared,
-        rung=rank(found),
+        level=rank(found),
         differences=tuple(found),
         inputs=tuple(sorted(inputs)),
         seconds=round(time.monotonic() - started, 1),
@@ -225,7 +225,7 @@ def sign(path: Path, comparison: Comparison, signer: "Signer") -> Path:
     """
     record = path / f"rebuild-{signer.public_key.keyid[:8]}"
     predicate = {
-        "rung": comparison.rung,
+        "level": comparison.level,
         "differences": [asdict(each) for each in comparison.differences],
         "packages": list(comparison.inputs),
     }
@@ -241,11 +241,11 @@ def sign(path: Path, comparison: Comparison, signer: "Signer") -> Path:
     return signing.locate(record)
 
 
-def count_builders(path: Path, policy: Policy, accepted: Rung = "R2") -> Finding:
+def count_builders(path: Path, policy: Policy, accepted: Level = "R2") -> Finding:
     """Return how many builds stand for a signed wheel: its own, and each by trusted keys that have not counted yet.
 
     All signatures of one statement are one build, because whoever signs what is there has built nothing. It fails
-    where a second build is below the accepted rung. What no trusted key signed is not counted.
+    where a second build is below the accepted level. What no trusted key signed is not counted.
     """
     counted = {each.key.keyid: each.name for each in signing.read(path, "wheel", policy)[0]}
     builder, *others = counted.values()
@@ -257,13 +257,13 @@ def count_builders(path: Path, policy: Policy, accepted: Rung = "R2") -> Finding
         record = path / envelope.removeprefix("attestation-").removesuffix(".dsse.json")
         try:
             signatories, found = signing.read(record, "rebuild", policy)
-            rung = _read_rung(found, path)
+            level = _read_level(found, path)
         except IntegrityError as error:
             left_out.append(error.what)
             continue
         names = ", ".join(each.name for each in signatories)
-        said.append(f"{names} again: {rung}, {_MEANING[rung]}")
-        if RUNGS.index(rung) >= RUNGS.index(accepted):
+        said.append(f"{names} again: {level}, {_MEANING[level]}")
+        if LEVELS.index(level) >= LEVELS.index(accepted):
             keys = {each.key.keyid: each.name for each in signatories}
             builds += counted.keys().isdisjoint(keys)
             counted |= keys
@@ -279,11 +279,11 @@ def count_builders(path: Path, policy: Policy, accepted: Rung = "R2") -> Finding
     )
 
 
-def _read_rung(found: Statement, path: Path) -> Rung:
-    rung = next((each for each in RUNGS if each == found.predicate.get("rung")), None)
-    if found.predicate_type != PREDICATE or found.subjects != _name_wheel(path) or rung is None:
+def _read_level(found: Statement, path: Path) -> Level:
+    level = next((each for each in LEVELS if each == found.predicate.get("level")), None)
+    if found.predicate_type != PREDICATE or found.subjects != _name_wheel(path) or level is None:
         raise IntegrityError("a statement is of another wheel")
-    return rung
+    return level
 
 
 def _name_files(differences: object) -> str:

@@ -54,7 +54,7 @@ class Reproduction:
 class Outcome:
     comparison: Comparison
     links: tuple[Finding, ...]  # for each link of the chain, whether the runs agree
-    rung: str  # the highest rung that was reached
+    level: str  # the highest level that was reached
     kept: Path | None = None  # folder of the second run; None if it was removed
 
 
@@ -262,7 +262,7 @@ def plan_tasks(reproduction: Reproduction, folder: Path, console: Console) -> tu
         second = reader.read_record(config.run_dir)
         compared = comparison.compare(record, second)
         links = comparison.walk(record, second, compared)
-        return Outcome(comparison=compared, links=tuple(links), rung=comparison.rank(links))
+        return Outcome(comparison=compared, links=tuple(links), level=comparison.rank(links))
 
     commands = resolved.engine.commands(resolved.reference, job)
     checked = Task(Step(title="probe", commands=commands), check)
@@ -352,4 +352,4 @@ def summarize(record: RunRecord, outcome: Outcome) -> str:
     verdict = "the same weights to the bit" if outcome.comparison.equal else "other weights"
     verdict += ", but not the recorded numbers" if outcome.comparison.equal and outcome.comparison.first else ""
     kept = f"; the second run is kept in {shorten(outcome.kept)}" if outcome.kept else ""
-    return f"{record.folder}: {outcome.rung}, {verdict} after {record.result['steps']} steps{kept}"
+    return f"{record.folder}: {outcome.level}, {verdict} after {record.result['steps']} steps{kept}"

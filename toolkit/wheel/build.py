@@ -62,7 +62,7 @@ def plan_task(
     found = find(plan, out)
     if found is None or dry_run:
         _announce(planned, console)
-    console.heading("plan", f"{plan.name}: inputs {plan.rung}")
+    console.heading("plan", f"{plan.name}: inputs {plan.level}")
 
     def make() -> BuiltWheel:
         logs = Path(settings.state) / f"wheel-{plan.name}"

@@ -70,7 +70,7 @@ class WheelPlan:
         return (*(name for name in self.lock.floating if name not in replaced), *by_name)
 
     @property
-    def rung(self) -> str:
+    def level(self) -> str:
         return rank(self.floating)
 
     def command(self, output: Path, *, target: str = TARGET, run_name: Path | None = None) -> tuple[str, ...]:

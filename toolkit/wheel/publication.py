@@ -83,7 +83,7 @@ def _describe_inputs(plan: WheelPlan, ran: BuildRun) -> dict[str, Any]:
         "plan": plan.digest,
         "lock": plan.lock.describe(),
         "floating": list(plan.floating),
-        "rung": plan.rung,
+        "level": plan.level,
         "origins": plan.origins,
         "contexts": plan.contexts,
         "arguments": plan.arguments,

@@ -124,7 +124,7 @@ def test_two_workers_give_the_weights_of_one_which_can_be_reproduced(host: Host,
     assert one == two
     done = host("reproduce", str(next(folder.glob("one/*")).relative_to(folder)), "--json")
     assert done.returncode == 0, done.stderr
-    assert json.loads(done.stdout)["rung"] == "R4"
+    assert json.loads(done.stdout)["level"] == "R4"
     assert not host.list_jobs()
 
 

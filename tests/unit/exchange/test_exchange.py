@@ -95,7 +95,7 @@ def test_a_further_signature_is_pushed_to_the_same_wheel(world: World) -> None:
 
 
 def test_statements_of_second_builders_come_together_in_the_registry(world: World) -> None:
-    same = rebuild.Comparison(wheel=read_record(world.made).digest, rung="R3", differences=(), inputs=(), seconds=1)
+    same = rebuild.Comparison(wheel=read_record(world.made).digest, level="R3", differences=(), inputs=(), seconds=1)
     for name in ("builder", "stranger"):
         made = rebuild.sign(world.made, same, keys.load(str(world.root / name)))
         world.push()
@@ -127,7 +127,7 @@ def test_an_upload_that_breaks_is_tried_once_more(world: World, breaks: int) -> 
 
 def test_more_signatures_than_a_pull_takes_are_not_pushed(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(exchange, "_MOST_ENVELOPES", 1)
-    same = rebuild.Comparison(wheel=read_record(world.made).digest, rung="R3", differences=(), inputs=(), seconds=1)
+    same = rebuild.Comparison(wheel=read_record(world.made).digest, level="R3", differences=(), inputs=(), seconds=1)
     rebuild.sign(world.made, same, keys.load(str(world.root / "stranger")))
     before = world.registry.manifest
     with pytest.raises(CheckError, match="more than 1 signatures"):

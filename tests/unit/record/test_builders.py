@@ -19,7 +19,7 @@ from toolkit.engine import buildx
 from toolkit.errors import IntegrityError
 from toolkit.findings import Finding
 from toolkit.record import attestation, find, rebuild
-from toolkit.record.rebuild import Comparison, Difference, Rung, rank
+from toolkit.record.rebuild import Comparison, Difference, Level, rank
 from toolkit.record.wheel import read_record
 from toolkit.settings import resolve
 from toolkit.wheel import folder
@@ -27,8 +27,8 @@ from toolkit.wheel.plan import WheelPlan
 
 NAMES = ("builder", "second", "third", "stranger")
 CODE = Difference(name="tensorflow/libtensorflow_cc.so.2", kind="content", detail="machine code: 1 of 9 bytes")
-SAME = Comparison(wheel="", rung="R3", differences=(), inputs=(), seconds=1)
-OTHER = Comparison(wheel="", rung=rank([CODE]), differences=(CODE,), inputs=("bash=5.3",), seconds=1)
+SAME = Comparison(wheel="", level="R3", differences=(), inputs=(), seconds=1)
+OTHER = Comparison(wheel="", level=rank([CODE]), differences=(CODE,), inputs=("bash=5.3",), seconds=1)
 
 
 @pytest.fixture(scope="module")
@@ -55,7 +55,7 @@ def state(wheel: Path, who: str, comparison: Comparison = SAME) -> Path:
     return rebuild.sign(wheel, compared, keys.load(str(wheel.parent / who)))
 
 
-def count(wheel: Path, accepted: Rung = "R2") -> Finding:
+def count(wheel: Path, accepted: Level = "R2") -> Finding:
     return rebuild.count_builders(wheel, signing.read_policy([wheel.parent / "policy.yaml"]), accepted)
 
 
@@ -166,7 +166,7 @@ def test_a_wheel_that_was_swapped_during_the_second_build_is_named(
             rebuild.rebuild(wheel, settings, bazelrc="", console=Console())
     else:
         found = rebuild.rebuild(wheel, settings, bazelrc="", console=Console())
-        assert (found.rung, found.wheel) == ("R3", read_record(wheel).digest)
+        assert (found.level, found.wheel) == ("R3", read_record(wheel).digest)
 
 
 def test_the_command_writes_a_statement_and_counts_it(wheel: Path, monkeypatch: pytest.MonkeyPatch) -> None:

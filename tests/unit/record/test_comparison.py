@@ -82,7 +82,7 @@ HOST = {"kind": "environment", "digest": "sha256:e", "parent": WHEEL, "code": "s
 IMAGE = {"kind": "image", "digest": "sha256:i", "parent": LOCK, "code": None}
 
 
-def test_each_link_is_compared_and_the_highest_that_is_the_same_is_the_rung() -> None:
+def test_each_link_is_compared_and_the_highest_that_is_the_same_is_the_level() -> None:
     links = walk(True, HOST, HOST)
     assert [link.id for link in links] == ["weights", "training job", "environment", "wheel", "lock", "packages"]
     assert {link.state for link in links} == {"ok"}
@@ -93,7 +93,7 @@ def test_each_link_is_compared_and_the_highest_that_is_the_same_is_the_rung() ->
     assert comparison.rank(walk(False, None, HOST, keras="4")) == "below R0"
 
 
-def test_the_same_weights_with_other_threads_are_the_highest_rung() -> None:
+def test_the_same_weights_with_other_threads_are_the_highest_level() -> None:
     assert comparison.rank(walk(True, HOST, HOST, threads=3)) == "R5"
     assert comparison.rank(walk(False, HOST, HOST, threads=3)) == "R3"
 

@@ -26,7 +26,7 @@ def test_equal_wheels_are_r3(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("files", "options", "rung", "said"),
+    ("files", "options", "level", "said"),
     [
         (FILES, {"time": 2}, "R2", "time (2025, 3, 1"),
         (FILES, {"mode": 0o755}, "R2", "mode 0o644 and 0o755"),
@@ -46,12 +46,12 @@ def test_equal_wheels_are_r3(tmp_path: Path) -> None:
     ],
 )
 def test_each_difference_is_explained_and_ranked(
-    tmp_path: Path, files: dict[str, bytes], options: dict[str, int], rung: str, said: str
+    tmp_path: Path, files: dict[str, bytes], options: dict[str, int], level: str, said: str
 ) -> None:
     second = pack(tmp_path / "2", files, **options)  # type: ignore[arg-type]
     found = rebuild.compare(pack(tmp_path / "1", FILES), second)
     assert any(said in item.detail for item in found), found
-    assert rebuild.rank(found) == rung
+    assert rebuild.rank(found) == level
 
 
 @pytest.mark.parametrize(
@@ -83,7 +83,7 @@ def test_only_named_differences_are_harmless(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("first", "second", "rung", "said"),
+    ("first", "second", "level", "said"),
     [
         ((b"evil", b"good"), (b"good",), "below R1", "stands 2 times in the first, 1 in the second"),
         ((b"evil", b"good"), (b"good", b"good"), "R1", "Python code: 4 of 4 bytes, the first at 0x0"),
@@ -91,14 +91,14 @@ def test_only_named_differences_are_harmless(tmp_path: Path) -> None:
     ],
 )
 def test_a_name_that_stands_twice_is_compared_each_time(
-    tmp_path: Path, first: tuple[bytes, ...], second: tuple[bytes, ...], rung: str, said: str
+    tmp_path: Path, first: tuple[bytes, ...], second: tuple[bytes, ...], level: str, said: str
 ) -> None:
     for name, contents in (("1", first), ("2", second)):
         with warnings.catch_warnings(action="ignore"), zipfile.ZipFile(tmp_path / name, "w") as archive:
             for content in contents:
                 archive.writestr(zipfile.ZipInfo("x.py"), content)
     found = rebuild.compare(tmp_path / "1", tmp_path / "2")
-    assert (rebuild.rank(found), "".join(each.detail for each in found)) == (rung, said)
+    assert (rebuild.rank(found), "".join(each.detail for each in found)) == (level, said)
 
 
 def test_bytes_after_the_archive_are_noticed(tmp_path: Path) -> None:

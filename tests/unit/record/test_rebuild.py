@@ -10,7 +10,7 @@ from toolkit.cli import app
 from toolkit.errors import CheckError
 from toolkit.manifest import Manifest
 from toolkit.record import rebuild, wheel
-from toolkit.record.rebuild import Comparison, Difference, Rung, rank
+from toolkit.record.rebuild import Comparison, Difference, Level, rank
 
 CODE = Difference(name="tensorflow/libtensorflow_cc.so.2", kind="content", detail="machine code: 1 of 9 bytes")
 TIME = Difference(name="tensorflow/__init__.py", kind="envelope", detail="time")
@@ -23,7 +23,7 @@ def record(tmp_path: Path) -> Manifest:
 
 
 def compare(*found: Difference) -> Comparison:
-    return Comparison(wheel="", rung=rank(list(found)), differences=found, inputs=(), seconds=1)
+    return Comparison(wheel="", level=rank(list(found)), differences=found, inputs=(), seconds=1)
 
 
 @pytest.mark.parametrize(
@@ -37,12 +37,12 @@ def compare(*found: Difference) -> Comparison:
         ((MORE,), "R1", False),
     ],
 )
-def test_lower_rungs_are_errors_unless_accepted(found: tuple[Difference, ...], accepted: Rung, passes: bool) -> None:
+def test_lower_levels_are_errors_unless_accepted(found: tuple[Difference, ...], accepted: Level, passes: bool) -> None:
     if passes:
-        rebuild.require_rung(compare(*found), accepted)
+        rebuild.require_level(compare(*found), accepted)
         return
     with pytest.raises(CheckError, match="the second build gave another wheel") as caught:
-        rebuild.require_rung(compare(*found), accepted)
+        rebuild.require_level(compare(*found), accepted)
     assert found[-1].name in caught.value.why
 
 

@@ -49,7 +49,7 @@ def test_a_run_gives_its_weights_again_and_leaves_nothing(toolkit: Run, run: Pat
     done = toolkit("reproduce", str(run), "--json")
     assert done.returncode == 0, done.stderr
     value = json.loads(done.stdout)
-    assert value["rung"] == "R4"
+    assert value["level"] == "R4"
     assert value["comparison"]["equal"]
     assert value["comparison"]["compared"] == 10
     assert value["comparison"]["first"] is None
@@ -75,7 +75,7 @@ def test_other_weights_are_kept_and_where_they_part_is_said(toolkit: Run, run: P
     done = toolkit("reproduce", str(run / "manifest.json"), "--json")
     assert done.returncode == 7, done.stderr
     value = json.loads(done.stdout)
-    assert value["rung"] == "R3"
+    assert value["level"] == "R3"
     first = value["comparison"]["first"]
     assert (first["kind"], first["step"], first["name"]) == ("step", 5, "loss")
     assert "loss of step 5" in value["error"]["why"]
@@ -92,7 +92,7 @@ def test_a_run_without_an_environment_is_repeated_by_the_settings(toolkit: Run, 
     done = toolkit("reproduce", str(run), "--engine", "host", "--keep", "--json")
     assert done.returncode == 0, done.stderr
     value = json.loads(done.stdout)
-    assert value["rung"] == "R4"
+    assert value["level"] == "R4"
     assert {link["state"] for link in value["links"]} == {"same", "unknown"}
     assert (Path(value["kept"]) / "curves.png").exists()
     assert "the run names no environment" in done.stderr
@@ -127,7 +127,7 @@ def test_a_run_of_native_kernels_is_repeated_on_another_machine(toolkit: Run, tm
     done = toolkit("reproduce", str(run), "--json")
     assert done.returncode == 0, done.stderr
     value = json.loads(done.stdout)
-    assert (value["rung"], value["comparison"]["equal"], value["comparison"]["first"]) == ("R5", True, None)
+    assert (value["level"], value["comparison"]["equal"], value["comparison"]["first"]) == ("R5", True, None)
     move(run, "kernels", "0" * 64)
     done = toolkit("reproduce", str(run))
     assert done.returncode == 4, done.stderr

@@ -55,16 +55,16 @@ def test_replaced_sources_are_contexts_and_their_pins_are_gone() -> None:
 
 def test_what_is_known_by_its_name_alone_floats() -> None:
     """An image that is not on this machine can change under its name, so no wheel built with it is R0."""
-    assert (plan(LOCK, BuildOptions()).floating, plan(LOCK, BuildOptions()).rung) == ((), "R0")
+    assert (plan(LOCK, BuildOptions()).floating, plan(LOCK, BuildOptions()).level) == ((), "R0")
     named = plan(LOCK, BuildOptions(), bazel=find_bazel("docker-image://somewhere/bazel:7"))
-    assert (named.floating, named.rung) == (("bazel",), "below R0")
+    assert (named.floating, named.level) == (("bazel",), "below R0")
     known = plan(LOCK, BuildOptions(), bazel=find_bazel("docker-image://somewhere/bazel:7", "sha256:" + "0" * 64))
-    assert known.rung == "R0"
+    assert known.level == "R0"
 
 
 def test_an_empty_pin_that_is_replaced_does_not_float() -> None:
     without = lock.Lock(spec=LOCK.spec, pins={**LOCK.pins, "tensorflow-commit": "", "bazel-sha256": ""})
-    assert plan(without, BuildOptions(), source=SOURCE, bazel=SOURCE).rung == "R0"
+    assert plan(without, BuildOptions(), source=SOURCE, bazel=SOURCE).level == "R0"
     assert without.floating == ("tensorflow-commit", "bazel-sha256")
 
 

@@ -68,7 +68,7 @@ def test_result_holds_everything(dist: Path) -> None:
     record = manifest.read(dist)
     assert record is not None
     facts = record.facts
-    assert facts["rung"] == "below R0"
+    assert facts["level"] == "below R0"
     assert facts["floating"] == ["apt-snapshot"]
     assert facts["lock"] == LOCK.describe()
     assert facts["seconds"] == 3600
