@@ -26,7 +26,6 @@ LAYERS = (
         "naming",
         "plan",
         "processes",
-        "progress",
         "project",
         "keys",
         "signing",
@@ -42,7 +41,9 @@ LAYERS = (
     {"cli"},
     {"__main__"},
 )
-"""The rooms of the toolkit, lowest first. A room imports from its own layer and from those below."""
+"""The packages and modules of the toolkit, lowest first. Each imports from its own layer and from lower ones."""
+
+LEVELS = {part: number for number, layer in enumerate(LAYERS) for part in layer}
 
 MODULES = 92
 """The most modules that the toolkit may have."""
@@ -59,8 +60,8 @@ CYCLES: tuple[set[str], ...] = ()
 """Import cycles that remain. Remove entries; add none."""
 
 
-def _modules(room: str) -> list[Path]:
-    found = sorted((ROOT / room).rglob("*.py"))
+def _modules(package: str) -> list[Path]:
+    found = sorted((ROOT / package).rglob("*.py"))
     return [path for path in found if INSIDE not in path.parents]
 
 
@@ -144,10 +145,10 @@ def test_what_runs_beside_the_job_knows_the_job_alone() -> None:
     assert not _reaches(PROBE, ("toolkit", "docker", "tensorflow", "yaml", "typer", "rich"))
 
 
-def test_only_the_engine_room_talks_to_an_engine() -> None:
-    rooms = (ROOT / "toolkit" / "engine", ROOT / "toolkit" / "clean.py")
+def test_only_the_engine_package_and_clean_import_the_docker_sdk() -> None:
+    allowed = (ROOT / "toolkit" / "engine", ROOT / "toolkit" / "clean.py")
     users = [path for path in _modules("toolkit") if _reaches(path, ("docker",))]
-    assert all(any(path == room or room in path.parents for room in rooms) for path in users)
+    assert all(any(path == each or each in path.parents for each in allowed) for path in users)
 
 
 def test_no_shell_runs_a_string() -> None:
@@ -170,8 +171,8 @@ def test_the_sources_of_data_are_read_by_little_code() -> None:
 
 
 def test_no_module_is_long() -> None:
-    rooms = ("toolkit", "train", "tests", "benchmarks", "docker")
-    lengths = {path: len(path.read_text().splitlines()) for room in rooms for path in (ROOT / room).rglob("*.py")}
+    folders = ("toolkit", "train", "tests", "benchmarks", "docker")
+    lengths = {path: len(path.read_text().splitlines()) for name in folders for path in (ROOT / name).rglob("*.py")}
     long = {str(path): length for path, length in lengths.items() if length >= 400}
     assert not long, "divide it by concept"
 
@@ -181,7 +182,7 @@ def _name(path: Path) -> str:
 
 
 def _draw_graph() -> Mapping[str, set[str]]:
-    paths = {_name(path): path for room in ("toolkit", "train") for path in sorted((ROOT / room).rglob("*.py"))}
+    paths = {_name(path): path for top in ("toolkit", "train") for path in sorted((ROOT / top).rglob("*.py"))}
     graph: dict[str, set[str]] = {}
     for name, path in paths.items():
         package = name if path.name == "__init__.py" else name.rpartition(".")[0]
@@ -201,22 +202,21 @@ def _find_module(target: str, known: Mapping[str, Path]) -> str:
 
 
 def _find_upward(graph: Mapping[str, set[str]]) -> list[str]:
-    level = {room: index for index, layer in enumerate(LAYERS) for room in layer}
     upward = []
     for name, targets in graph.items():
         if not name.startswith("toolkit.") or name.startswith("toolkit.smoke.inside"):
             continue
-        room = name.split(".")[1]
-        assert room in level, f"{name} belongs to no layer: add it to LAYERS"
+        part = name.split(".")[1]
+        assert part in LEVELS, f"{name} belongs to no layer: add it to LAYERS"
         for target in targets:
             other = target.partition(".")[2].partition(".")[0]
-            allowed = any(room == below and target.startswith(above) for below, above in UPWARD)
-            if target.startswith("toolkit.") and level.get(other, 99) > level[room] and not allowed:
+            allowed = any(part == below and target.startswith(above) for below, above in UPWARD)
+            if target.startswith("toolkit.") and LEVELS.get(other, 99) > LEVELS[part] and not allowed:
                 upward.append(f"{name} imports {target}")
     return upward
 
 
-def test_each_room_imports_lower_layers_alone() -> None:
+def test_each_package_imports_lower_layers_alone() -> None:
     assert not _find_upward(_draw_graph())
 
 
@@ -228,6 +228,19 @@ def test_an_import_of_a_higher_layer_is_found() -> None:
     ]
     with pytest.raises(AssertionError, match="belongs to no layer"):
         _find_upward({"toolkit.attic": set()})
+
+
+def _read_documented_layers(text: str) -> dict[str, int]:
+    rows = re.findall(r"^\| (`toolkit/.+?) \| (\d+) \|", text, re.MULTILINE)
+    return {name.strip("/"): int(level) for names, level in rows for name in re.findall(r"`(?:toolkit/)?(.+?)`", names)}
+
+
+def test_the_documented_layers_are_those_that_exist() -> None:
+    parts = {path.stem for path in (ROOT / "toolkit").glob("*.py")} - {"__init__"}
+    parts |= {path.parent.name for path in (ROOT / "toolkit").glob("*/__init__.py")}
+    assert parts == LEVELS.keys()
+    assert _read_documented_layers((ROOT / "CONTRIBUTING.md").read_text()) == LEVELS
+    assert _read_documented_layers("| `toolkit/keys`, `cli/` | 3 | x |\n| `train/` | | x |") == {"keys": 3, "cli": 3}
 
 
 def test_no_module_imports_itself_by_way_of_others() -> None:
