@@ -82,7 +82,7 @@ NETWORKS: dict[str, dict[str, Any]] = {
 }
 
 
-@pytest.mark.parametrize("case", [slow("digits, channels first"), "digits", "ImageNet"])
+@pytest.mark.parametrize("case", [slow("digits, channels first"), "digits", slow("ImageNet")])
 def test_a_network_for_gpus_takes_the_same_step(case: str) -> None:
     config = configure(precision="float64", **NETWORKS[case])
     if config.jit:  # compiling takes most of the time
@@ -137,7 +137,7 @@ def test_kernels_are_cast_to_half_precision_once(form: Formulation, once: bool) 
     assert (len(found) == len(kernels)) == once
 
 
-@pytest.mark.parametrize("memory", MODES)
+@pytest.mark.parametrize("memory", ["shared", slow("plain"), slow("recompute")])
 def test_casting_kernels_once_changes_rounding_only(memory: Mode) -> None:
     config = configure("digits", depth=16, memory=memory, precision="mixed_bfloat16")
     model = build(config, FOR_GPU)

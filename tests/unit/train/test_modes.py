@@ -80,7 +80,7 @@ def take_plain_step(case: str, precision: str) -> dict[str, Any]:
 @pytest.mark.parametrize(
     ("case", "precision"),
     [
-        ("graph", "float64"),
+        slow("graph", "float64"),
         slow("eager", "float64"),
         slow("XLA", "float64"),
         ("no bottleneck", "float64"),

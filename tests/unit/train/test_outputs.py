@@ -102,7 +102,10 @@ def test_the_profile_marks_the_steps_that_were_asked_for(folder: Path) -> None:
     [
         slow(("--jit",), id="--jit"),
         slow(("--precision", "mixed_float16"), id="--precision mixed_float16"),
-        ("--precision", "mixed_bfloat16", "--memory", "recompute", "--recompute-blocks", "1,2"),
+        slow(
+            ("--precision", "mixed_bfloat16", "--memory", "recompute", "--recompute-blocks", "1,2"),
+            id="half precision, recomputed",
+        ),
         ("--dropout", "0.2", "--optimizer", "adam", "--learning-rate", "0.002"),
     ],
     ids=" ".join,

@@ -3,7 +3,6 @@ import json
 import shutil
 import signal
 import subprocess
-import sys
 import time
 from dataclasses import replace
 from pathlib import Path
@@ -11,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from tests import loaded
-from tests.tiers import weekly
+from tests.tiers import slow, weekly
 from tests.unit.train.runs import (
     ARGUMENTS,
     EPOCHS,
@@ -59,10 +58,10 @@ def test_a_finished_run_is_not_repeated(
     assert before == {path: path.stat().st_mtime_ns for path in tmp_path.rglob("*") if path.is_file()}
 
 
-@pytest.mark.parametrize("kills", [3, weekly(20)])
+@pytest.mark.parametrize("kills", [1, slow(3), weekly(20)])
 def test_killed_runs_end_with_the_same_bits(long: Path, tmp_path: Path, kills: int) -> None:
     options, whole = (*LONG, "--epochs", str(2 * kills)), long
-    if kills > 3:
+    if kills != 3:
         whole = tmp_path / "unbroken"
         assert run(whole, *options) == 0
     words = [loaded.start(), "-m", "tests.unit.train.killing", "0", str(kills), *ARGUMENTS, *options]
@@ -79,7 +78,7 @@ def test_killed_runs_end_with_the_same_bits(long: Path, tmp_path: Path, kills: i
 
 
 def test_sigterm_saves_and_exits_130(long: Path, tmp_path: Path) -> None:
-    words = [sys.executable, "-m", "train", *ARGUMENTS, *LONG, "--out", str(tmp_path)]
+    words = [loaded.start(), "-m", "train", *ARGUMENTS, *LONG, "--out", str(tmp_path)]
     process = subprocess.Popen(words, stderr=subprocess.PIPE, text=True)
     assert process.stderr
     for line in process.stderr:
