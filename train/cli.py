@@ -21,6 +21,7 @@ from train.config import (
     Progress,
     Schedule,
     TrainConfig,
+    describe_datasets,
 )
 from train.errors import DataError, TrainError, UsageError
 from train.options import follow, resolve
@@ -78,11 +79,7 @@ def _collect(  # noqa: PLR0917
     context: typer.Context,
     dataset: Annotated[
         str | None,
-        typer.Argument(
-            help="digits, cifar10, cifar100, svhn or fashion_mnist; or the path of a folder, .zip or .tar of your own "
-            "images, by class; or hf:OWNER/NAME[@REVISION].",
-            metavar="DATASET",
-        ),
+        typer.Argument(help=describe_datasets(), metavar="DATASET"),
     ] = None,
     config: Annotated[
         Path | None,

@@ -45,6 +45,13 @@ def read_table(name: str) -> dict[str, Any]:
     return value
 
 
+def describe_datasets() -> str:
+    """Return the help text of an argument DATASET."""
+    *names, last = read_table("datasets")
+    own = "the path of a folder, .zip or .tar of your own images, by class"
+    return f"{', '.join(names)} or {last}; or {own}; or hf:OWNER/NAME[@REVISION]."
+
+
 @dataclass(frozen=True, kw_only=True)
 class TrainConfig:
     """The configuration of a run. Raises a UsageError if a value or a combination of values makes no sense.

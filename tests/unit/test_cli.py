@@ -11,6 +11,7 @@ import pytest
 from tests import readme
 from tests.command import Run
 from tests.unit.wheel.maker import CPU_INFO, MEMBER, hash_for_record, make_wheel
+from train.config import read_table
 
 
 @pytest.mark.parametrize(
@@ -159,6 +160,14 @@ def test_matrix_shows_each_release_of_cuda_and_each_known_failure(run: Run) -> N
     for failure in value["failures"]:
         assert f"{failure['symptom']} ({', '.join(failure['issues'])})\n    answer: {failure['ours']}" in text
     assert "P10, tensorflow before 2.20 and cuda from 12.8: " in text
+
+
+@pytest.mark.parametrize("words", [("train",), ("up",), ("rehearse",), ("launch", "local"), ("launch", "slurm")])
+def test_help_names_every_data_set_and_the_users_own(run: Run, words: tuple[str, ...]) -> None:
+    text = " ".join(run(*words, "--help").stdout.split())
+    assert all(name in text for name in read_table("datasets"))
+    assert "a folder, .zip or .tar of your own images" in text
+    assert "hf:OWNER/NAME[@REVISION]" in text
 
 
 def test_the_fast_commands_load_nothing_slow(run: Run) -> None:

@@ -13,6 +13,7 @@ import typer
 from toolkit.console import Console
 from toolkit.errors import InterruptionError, JobError, ToolkitError, UsageError
 from toolkit.settings import Settings, resolve
+from train.config import describe_datasets
 from train.errors import TrainError
 
 if TYPE_CHECKING:
@@ -38,7 +39,7 @@ OUTPUT = {
 }
 """Options of every command."""
 
-Dataset = Annotated[str, typer.Argument(help="digits, cifar10, cifar100, svhn or fashion_mnist.")]
+Dataset = Annotated[str, typer.Argument(help=describe_datasets(), metavar="DATASET")]
 DryRun = Annotated[bool, typer.Option("--dry-run", help="Print the commands, ready to paste, and start nothing.")]
 Wheel = Annotated[
     str | None,
