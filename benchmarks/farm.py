@@ -20,16 +20,16 @@ ACTIONS = 14_094
 """Of a CPU build of 2.17.1 (tensorflow#68247); a CUDA build has more."""
 
 CORE_HOURS = 4 * 14
-"""The middle of 10 to 18 hours on four cores, docker/README.md's judgement from the limits of conda-forge."""
+"""The middle of 10 to 18 hours on four cores, which docker/README.md estimates from the limits of conda-forge."""
 
 TAIL = 900
-"""Seconds of link and pack on one machine: a judgement."""
+"""Seconds of link and pack on one machine: estimated."""
 
 SPREAD = 1.2
-"""Of the logarithm of an action's seconds: most take seconds, some many minutes. A judgement."""
+"""Of the logarithm of an action's seconds: most take seconds, some many minutes. Estimated."""
 
 OUTPUT = 1_000_000
-"""Bytes of an action's outputs and of its inputs that are new to the farm, on average: a judgement."""
+"""Bytes of an action's outputs and of its inputs that are new to the farm, on average: estimated."""
 
 SLOTS = (8, 32, 128)
 LINES = (0.02, 0.1, 1)

@@ -1,6 +1,8 @@
 """Checks the machine itself: Python, disk, memory, folders, the NVIDIA driver, and what building TensorFlow would take.
-The estimate of a source build is from public reports, not measured by this project: conda-forge gives it 12 to 18 hours
-on 4 cores, and 16 GB were not enough for 16 jobs (tensorflow#41480).
+
+This project has not measured hours and memory of a source build. The hours are estimated from conda-forge's limits for
+its builds, 12 and later 18 hours on 4 cores; the memory from a report that 16 GB were too little for 16 jobs
+(tensorflow#41480).
 """
 
 import os
