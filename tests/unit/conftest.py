@@ -1,5 +1,6 @@
+import gc
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -10,6 +11,14 @@ from tests.command import Run
 @pytest.fixture
 def run(tmp_path: Path) -> Run:
     return Run(tmp_path)
+
+
+@pytest.fixture
+def interruptible() -> Iterator[None]:
+    """Stop the garbage collector, in whose callbacks and finalizers a KeyboardInterrupt is only printed, and lost."""
+    gc.disable()
+    yield
+    gc.enable()
 
 
 @pytest.fixture

@@ -92,6 +92,7 @@ def test_each_way_to_fail_has_its_error(tmp_path: Path, says: str, kind: type[To
     assert says in (tmp_path / "build.log").read_text()
 
 
+@pytest.mark.usefixtures("interruptible")
 def test_an_interrupt_stops_the_build_and_its_children(tmp_path: Path) -> None:
     marker = tmp_path / "pid"
     program = (

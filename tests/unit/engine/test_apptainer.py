@@ -161,6 +161,7 @@ def test_a_secret_reaches_the_job(engine: ApptainerEngine, monkeypatch: pytest.M
     assert heard == ["secret /tmp"]
 
 
+@pytest.mark.usefixtures("interruptible")
 def test_only_the_program_is_asked_to_stop_because_it_hands_the_signal_on(
     engine: ApptainerEngine, install: Install, tmp_path: Path
 ) -> None:

@@ -95,7 +95,7 @@ class Engine:
 
 
 @pytest.fixture
-def handlers() -> Iterator[None]:
+def handlers(interruptible: None) -> Iterator[None]:
     before = signal.signal(signal.SIGTERM, signal.default_int_handler)
     yield
     assert signal.getsignal(signal.SIGTERM) is signal.getsignal(signal.SIGINT) is signal.default_int_handler

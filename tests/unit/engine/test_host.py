@@ -59,6 +59,7 @@ def test_a_job_past_its_deadline_is_stopped(engine: HostEngine, environment: Env
         engine.run(environment, job)
 
 
+@pytest.mark.usefixtures("interruptible")
 def test_an_interrupt_gives_the_job_its_grace(engine: HostEngine, environment: Environment, tmp_path: Path) -> None:
     saved = tmp_path / "saved"
     program = (

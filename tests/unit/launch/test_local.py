@@ -93,6 +93,7 @@ def test_a_worker_that_stays_after_the_end_is_ended(make: Make) -> None:
     assert make(("pass",), ("import time; time.sleep(60)",)).run() == 0
 
 
+@pytest.mark.usefixtures("interruptible")
 def test_an_interrupt_reaches_all_workers(make: Make, tmp_path: Path) -> None:
     saved = [tmp_path / "first", tmp_path / "second"]
     crew = make(*((SAVE, str(path)) for path in saved))

@@ -37,6 +37,7 @@ def test_one_that_fails_leaves_the_others_alone(tmp_path: Path, lock: int) -> No
     assert (tmp_path / "2.log").read_text().split() == ["Cpus_allowed_list:", str(core)]
 
 
+@pytest.mark.usefixtures("interruptible")
 def test_an_interrupt_asks_all_to_stop_and_starts_no_other(tmp_path: Path, lock: int) -> None:
     ended: list[int] = []
     program = "trap 'echo saved; exit 130' TERM; echo ready; while :; do sleep 0.05; done"
