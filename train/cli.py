@@ -23,7 +23,7 @@ from train.config import (
     TrainConfig,
     describe_datasets,
 )
-from train.errors import DataError, TrainError, UsageError
+from train.errors import DataError, TrainError, UsageError, explaining_memory
 from train.options import follow, resolve
 from train.progress import translate
 
@@ -332,7 +332,8 @@ def _train(argv: Sequence[str], *, close_network: bool) -> int:
     if result is None:
         from train.job import run
 
-        result = run(config, close_network=close_network)
+        with explaining_memory():
+            result = run(config, close_network=close_network)
     else:
         if cluster:
             from train.workers import dismiss

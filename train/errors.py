@@ -1,9 +1,11 @@
 """Defines the errors of a job with the exit codes that ``toolkit`` documents; in an image there is no toolkit."""
 
 import functools
+import re
 import sys
-from collections.abc import Callable
-from typing import ParamSpec
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Final, ParamSpec
 
 
 class TrainError(Exception):
@@ -60,6 +62,28 @@ class WorkerError(TrainError):
 
 class InterruptionError(TrainError):
     exit_code = 130
+
+
+_NO_MEMORY: Final = re.compile(r"(?:OOM when|[Oo]ut of memory|Unable to allocate)[^\n]*?(?= \[Op:|$)", re.MULTILINE)
+"""What TensorFlow, XLA and NumPy say when they get no memory."""
+
+
+@contextmanager
+def explaining_memory() -> Iterator[None]:
+    """Turn the error of a job that gets no memory into a PreflightError. Other errors stay as they are."""
+    try:
+        yield
+    except Exception as error:
+        # The class is known by its name, because loading TensorFlow takes seconds.
+        known = isinstance(error, MemoryError) or type(error).__name__ == "ResourceExhaustedError"
+        found = _NO_MEMORY.search(str(error)) if known else None
+        if found is None:
+            raise
+        raise PreflightError(
+            "the job ran out of memory",
+            why=found[0],
+            remedy="use --batch-size auto or a smaller one, --accumulate, or a smaller model",
+        ) from error
 
 
 Arguments = ParamSpec("Arguments")

@@ -1,5 +1,6 @@
 import errno
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -15,7 +16,7 @@ import tensorflow as tf
 from tests.tiers import slow
 from tests.unit.train.runs import ARGUMENTS, BATCH, STEPS, find_folder, read_digest, read_manifest, run
 from train import checkpoint, job, loop, metrics, process, shards, state, step
-from train.errors import PreflightError
+from train.errors import PreflightError, explaining_memory
 from train.metrics import Recorder, read_epochs
 
 pytestmark = pytest.mark.usefixtures("no_drawing")
@@ -156,6 +157,26 @@ def test_weights_that_are_no_numbers_are_never_saved(
     assert f"stem/kernel holds no numbers any more after step {2 * STEPS}" in said
     assert f"step-{STEPS:08d}.npz" in said
     assert [path.name for path in (find_folder(tmp_path) / "checkpoints").glob("*.npz")] == [f"step-{STEPS:08d}.npz"]
+
+
+@pytest.mark.parametrize("ask", [lambda: tf.zeros([1 << 50], tf.int8), lambda: np.ones(1 << 50, np.int8)])
+def test_memory_that_runs_out_is_one_message(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], ask: Callable[[], Any]
+) -> None:
+    monkeypatch.setattr(state.State, "read", lambda _: ask())
+    assert run(tmp_path) == 4
+    said = capsys.readouterr().err
+    assert said.count("error: the job ran out of memory") == 1
+    assert re.search(r"why: (OOM when allocating tensor|Unable to allocate 1.00 PiB) .*\n +try: use --batch-size", said)
+    assert "Traceback" not in said
+
+
+@pytest.mark.parametrize(
+    "error", [MemoryError(), tf.errors.ResourceExhaustedError(None, None, "Received message larger than max")]
+)
+def test_another_lack_is_not_taken_for_one_of_memory(error: Exception) -> None:
+    with pytest.raises(type(error)), explaining_memory():
+        raise error
 
 
 def record_on_full_disk(folder: Path) -> None:
