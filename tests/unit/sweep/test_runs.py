@@ -71,7 +71,8 @@ def test_a_failed_member_is_named_and_the_others_are_compared(commands: Commands
     assert done.returncode == 7, done.stderr
     shown = json.loads(done.stdout)
     assert [each["status"] for each in shown["members"]] == ["complete", "complete", "failed", "failed"]
-    assert "loss" in shown["members"][2]["reason"]
+    # Which number is the first that is none depends on the processor, with these kernels.
+    assert "training diverged" in shown["members"][2]["reason"]
     assert "2 of 4 members failed with exit code 7" in shown["error"]["what"]
     assert "failed   member 3 (learning-rate 99.0, seed 1): exit code 7" in done.stderr
     recorded = read(commands.folder, "sweep-*")
