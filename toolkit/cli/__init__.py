@@ -23,7 +23,10 @@ app.command("build-image", short_help="Build the runtime or the training image."
 app.command("smoke", short_help="Check the TensorFlow of an image or of the host.")(run.smoke)
 app.command("train", context_settings=PASS_ON, short_help="Train a DenseNet.")(run.train)
 app.command("sweep", short_help="Train a family of runs side by side, and compare them.")(run.sweep)
-workers = typer.Typer(no_args_is_help=True, help="Train with several workers: here, by Slurm, or in Kubernetes.")
+workers = typer.Typer(
+    no_args_is_help=True,
+    help="Train with several workers: here, by Slurm, or in Kubernetes. The last two also train sweeps.",
+)
 workers.command("local", context_settings=PASS_ON, short_help="Containers or processes of this machine.")(launch.local)
 workers.command("slurm", context_settings=PASS_ON, short_help="A job of a Slurm cluster.")(launch.slurm)
 workers.command("kubernetes", context_settings=PASS_ON, short_help="A Job of Kubernetes, or a TrainJob of Kubeflow.")(

@@ -1,13 +1,67 @@
+import shlex
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
-from toolkit.cli.command import Dataset, DryRun, Gpu, Session, Wheel, command
+from toolkit.cli.command import Dataset, DryRun, Gpu, Limit, Session, Wheel, command
+
+if TYPE_CHECKING:
+    from toolkit.sweep import Sweep
 
 Cpus = Annotated[int, typer.Option(min=0, help="Cores of each worker.")]
 # Slurm's name, because --memory is an option of the job.
 Memory = Annotated[str, typer.Option("--mem", metavar="SIZE", help="Memory, as the scheduler writes it.")]
+SweepFile = Annotated[
+    Path | None, typer.Option("--sweep", metavar="FILE", help="In place of DATASET: train each member of this sweep.")
+]
+Slots = Annotated[int, typer.Option(min=0, help="Members of the sweep at the same time; 0: all.")]
+
+_OF_SWEEPS = ("slots", "limit")
+_OF_WORKERS: Mapping[str, tuple[object, ...]] = {
+    "nodes": (1,),
+    "workers": (1,),
+    "gpus": (0, 1),
+    "kind": ("job",),
+    "port": (),
+}
+"""Options for several workers of one run, each with the values that a member of a sweep can have."""
+
+
+def _read_sweep(
+    session: Session, context: typer.Context, file: Path | None, dataset: str, limit: int
+) -> "Sweep | None":
+    """Return the sweep whose members are to be trained, or None for a run on a data set.
+
+    Raises UsageError: both are named, or none, or an option is for the other.
+    """
+    from toolkit import sweep
+    from toolkit.errors import UsageError
+
+    sources = {name: context.get_parameter_source(name) for name in context.params}
+    given = {name: context.params[name] for name, each in sources.items() if each and each.name == "COMMANDLINE"}
+    if file is None:
+        if not dataset:
+            raise UsageError("there is nothing to train", remedy="name a data set, as digits, or --sweep FILE")
+        if wrong := [name for name in _OF_SWEEPS if name in given]:
+            raise UsageError(f"--{wrong[0]} is for a sweep", remedy="leave it out, or name the file with --sweep")
+        return None
+    words = [each for each in (dataset, *context.args) if each]
+    if words:
+        raise UsageError(
+            f"a sweep does not go with {shlex.join(words)}",
+            why="its file names the data set and the options of all members",
+            remedy="write the options into the file, or leave out --sweep",
+        )
+    for name, value in given.items():
+        if value not in _OF_WORKERS.get(name, (value,)):
+            raise UsageError(
+                f"a sweep does not go with --{name} {value}",
+                why="that is for several workers, and each member is one worker",
+                remedy="leave it out",
+            )
+    return sweep.read(file, session.settings, limit=limit)
 
 
 @command("tensorflow", "python", "cuda", "cudnn", "engine", "archive", "base_image", "ca_bundle", remember=True)
@@ -47,7 +101,10 @@ def local(
 def slurm(
     session: Session,
     context: typer.Context,
-    dataset: Dataset,
+    dataset: Dataset = "",
+    sweep: SweepFile = None,
+    slots: Slots = 0,
+    limit: Limit = 100,
     nodes: Annotated[int, typer.Option(min=1, help="Machines, with a worker each, or one for each GPU.")] = 2,
     gpus: Annotated[int, typer.Option(min=0, help="GPUs of each machine.")] = 0,
     cpus: Cpus = 0,
@@ -61,22 +118,34 @@ def slurm(
     ] = "",
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Print the script; submit nothing.")] = False,
 ) -> None:
-    """Train with several workers in a Slurm job that goes on after its time limit, a requeue or a lost machine.
+    """Train with several workers in a Slurm job, or a sweep in an array of jobs, a member in each.
 
-    Machines share this folder. Options that are not listed here go to the job: see `python -m train --help`.
+    A job goes on after its time limit, a requeue or a lost machine. Machines share this folder. Options that are not
+    listed here go to the job: see `python -m train --help`.
     """
     from toolkit import files, pipeline, training
     from toolkit.launch import batch
     from train.cluster import share
 
     console, settings = session.console, session.settings
-    arguments = [dataset, *context.args]
-    config = training.read_arguments(arguments, settings)
-    resources = batch.Resources(cpus=cpus, memory=memory, gpus=gpus)
+    planned = _read_sweep(session, context, sweep, dataset, limit)
+    if planned:
+        runs, folder = [(each.arguments, each.config) for each in planned.members], planned.folder
+    else:
+        arguments = (dataset, *context.args)
+        runs = [(arguments, training.read_arguments(arguments, settings))]
+        folder = runs[0][1].run_dir
     request = batch.SlurmRequest(
-        nodes=nodes, resources=resources, partition=partition, account=account, time=time, port=port
+        nodes=1 if planned else nodes,
+        resources=batch.Resources(cpus=cpus, memory=memory, gpus=gpus),
+        partition=partition,
+        account=account,
+        time=time,
+        port=port,
+        members=len(runs) if planned else 0,
+        slots=slots,
     )
-    share(config.shards, request.workers)
+    share(runs[0][1].shards, request.workers)
     batch.require_ports(request)
     if not dry_run:
         batch.require_slurm()
@@ -85,27 +154,35 @@ def slurm(
     if not (environment or interpreter or dry_run):
         prepared = pipeline.environment_task(resolved, console)
         environment = prepared.action()
-    job = batch.start_peers(training.plan(arguments, config, environment, gpu=bool(gpus)), "slurm")
-    command_line = batch.place(resolved.engine.commands(resolved.reference, job)[-1], interpreter)
-    name = f"toolkit-{config.run_dir.name}"
-    script = batch.write_slurm(name, command_line, request)
+    jobs = [training.plan(arguments, config, environment, gpu=bool(gpus)) for arguments, config in runs]
+    commands = [batch.place(resolved.engine.commands(resolved.reference, job)[-1], interpreter) for job in jobs]
+    name = f"toolkit-{folder.name}"
+    started = batch.start_members(commands) if planned else batch.start_peers(commands[0])
+    script = batch.write_slurm(name, started, request)
     path = Path(settings.state).resolve() / f"{name}.sh"
     if dry_run:
         console.result({"script": script}, script.rstrip())
-        return
-    files.require_writable(path.parent)
-    files.write_atomically(path, script)
-    number = batch.submit(path)
-    console.result({"job": number, "script": str(path)}, f"job {number} is queued; its output: {name}-{number}.log")
+    else:
+        files.require_writable(path.parent)
+        files.write_atomically(path, script)
+        number = batch.submit(path)
+        said = f"array {number} of {len(runs)} jobs" if planned else f"job {number}"
+        log = f"{name}-{number}{'_*' if planned else ''}.log"
+        console.result({"job": number, "script": str(path)}, f"{said} is queued; its output: {log}")
+    if sweep:
+        console.say(f"at their end, compare the members: toolkit sweep {shlex.quote(str(sweep))} --summarise")
 
 
 @command()
 def kubernetes(
     session: Session,
     context: typer.Context,
-    dataset: Dataset,
     image: Annotated[str, typer.Option(metavar="HOST/NAME:TAG", help="The training image, in a registry.")],
     runs_claim: Annotated[str, typer.Option(metavar="NAME", help="Volume claim for runs, which all pods can mount.")],
+    dataset: Dataset = "",
+    sweep: SweepFile = None,
+    slots: Slots = 0,
+    limit: Limit = 100,
     workers: Annotated[int, typer.Option(min=1, help="Pods.")] = 2,
     kind: Annotated[Literal["job", "trainjob"], typer.Option(help="Indexed Job, or TrainJob of Kubeflow.")] = "job",
     data_claim: Annotated[str, typer.Option(metavar="NAME", help="Volume claim for downloaded data.")] = "",
@@ -114,26 +191,37 @@ def kubernetes(
     cpus: Cpus = 0,
     memory: Memory = "",
 ) -> None:
-    """Print the Kubernetes objects that train with several workers, for `kubectl apply -f -`.
+    """Print the Kubernetes objects that train with several workers, or a sweep with a member in each pod.
 
-    Options that are not listed here go to the job: see `python -m train --help`.
+    They are for `kubectl apply -f -`. Options that are not listed here go to the job: see `python -m train --help`.
     """
     from toolkit import training
     from toolkit.launch import batch
     from train.cluster import share
 
-    arguments = [dataset, *context.args]
-    config = training.read_arguments(arguments, session.settings)
+    planned = _read_sweep(session, context, sweep, dataset, limit)
     request = batch.KubernetesRequest(
         kind=kind,
         image=image,
-        workers=workers,
+        workers=1 if planned else workers,
         resources=batch.Resources(cpus=cpus, memory=memory, gpus=gpus),
         runs=runs_claim,
         data=data_claim,
         namespace=namespace,
     )
-    share(config.shards, workers)
-    batch.require_portable(config, request)
-    objects = batch.describe_kubernetes(config, arguments, request)
+    if planned:
+        for member in planned.members:
+            batch.require_portable(member.config, member.arguments, request)
+        objects = [batch.describe_sweep(planned.folder, [each.arguments for each in planned.members], request, slots)]
+    else:
+        arguments = [dataset, *context.args]
+        config = training.read_arguments(arguments, session.settings)
+        share(config.shards, workers)
+        batch.require_portable(config, arguments, request)
+        objects = batch.describe_kubernetes(config, arguments, request)
     session.console.result({"objects": objects}, batch.print_objects(objects).rstrip())
+    if sweep:
+        session.console.say(
+            f"at their end, compare the members: toolkit sweep {shlex.quote(str(sweep))} --summarise, where the folder "
+            f"{session.settings.runs} is what the claim {runs_claim} holds"
+        )

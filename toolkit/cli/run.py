@@ -16,6 +16,7 @@ from toolkit.cli.command import (
     Gpu,
     Jobs,
     JUnit,
+    Limit,
     Origin,
     Session,
     Sign,
@@ -269,7 +270,7 @@ def sweep(
         int | None, typer.Option(min=0, metavar="I", help="Run this member alone, as one task of an array of jobs.")
     ] = None,
     summarise: Annotated[bool, typer.Option("--summarise", help="Compare what is complete, and run nothing.")] = False,
-    limit: Annotated[int, typer.Option(min=1, help="Most members that a sweep may have.")] = 100,
+    limit: Limit = 100,
     wheel: Wheel = None,
     gpu: Gpu = None,
     dry_run: DryRun = False,
@@ -277,6 +278,7 @@ def sweep(
     """Train every member of a sweep, and compare them: mean, deviation and best over seeds, and a picture.
 
     Members are runs as `toolkit train` makes them. The same command again goes on, and leaves complete ones alone.
+    On a cluster, `toolkit launch slurm --sweep FILE` gives each member a job.
     """
     from toolkit import pipeline, training
     from toolkit import sweep as sweeps

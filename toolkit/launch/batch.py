@@ -1,19 +1,19 @@
-"""Writes what a batch system reads to start the workers of a training run: a Slurm script, or Kubernetes' objects."""
+"""Writes what a batch system reads to start workers or members of a sweep: a Slurm script, or Kubernetes' objects."""
 
 import re
 import shlex
 import shutil
 import subprocess
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from toolkit import naming, project
-from toolkit.engine import Job
 from toolkit.engine.container import IMAGE_USER
 from toolkit.errors import PreflightError, UsageError
 from toolkit.training import GRACE_SECONDS
+from train.cli import find_config
 from train.cluster import HIGHEST_PORT
 from train.config import TrainConfig
 from train.errors import CheckError, DataError, IntegrityError
@@ -47,16 +47,27 @@ class SlurmRequest:
     account: str = ""
     time: str = ""  # limit, as 1-12:00:00
     port: int = PORT
+    members: int = 0  # of a sweep, each a job of an array; 0: one job for all workers of a run
+    slots: int = 0  # members at the same time; 0: all
 
     @property
     def workers(self) -> int:
         return self.nodes * max(1, self.resources.gpus)
 
 
-def start_peers(job: Job, scheduler: str) -> Job:
-    """Return the job of each worker, which finds its place by the scheduler's variables."""
-    module = job.argv.index("train")
-    return replace(job, argv=(*job.argv[:module], "train.peers", scheduler, *job.argv[module + 1 :]))
+def start_peers(command: Sequence[str]) -> tuple[str, ...]:
+    """Return the command of every worker, which finds its place by Slurm's variables."""
+    module = command.index("train")
+    return (*command[:module], "train.peers", "slurm", *command[module + 1 :])
+
+
+def start_members(commands: Sequence[Sequence[str]]) -> tuple[str, ...]:
+    """Return one command for all members of a sweep, which picks its own by Slurm's variable.
+
+    ``commands`` run one member each, and differ in the job's arguments alone.
+    """
+    module = commands[0].index("train")
+    return (*commands[0][:module], "train.member", "slurm", *(shlex.join(each[module + 1 :]) for each in commands))
 
 
 def place(command: Sequence[str], interpreter: str) -> tuple[str, ...]:
@@ -67,8 +78,12 @@ def place(command: Sequence[str], interpreter: str) -> tuple[str, ...]:
 
 
 def write_slurm(name: str, command: Sequence[str], request: SlurmRequest) -> str:
-    """Return the script. ``command`` runs one worker; it is the same on all nodes."""
-    resources = request.resources
+    """Return the script. ``command`` runs one worker; it is the same on all nodes.
+
+    For a sweep, it ends with the command lines of all members.
+    """
+    resources, first = request.resources, len(command) - request.members
+    array = f"0-{request.members - 1}" if request.members else ""
     tasks = ["--ntasks-per-node", str(max(1, resources.gpus))]
     tasks += ["--cpus-per-task", str(resources.cpus)] if resources.cpus else []
     tasks += ["--gpus-per-task", "1"] if resources.gpus else []
@@ -80,7 +95,8 @@ def write_slurm(name: str, command: Sequence[str], request: SlurmRequest) -> str
         "account": request.account,
         "time": request.time,
         "chdir": str(Path.cwd()),
-        "output": f"{name}-%j.log",
+        "array": f"{array}%{request.slots}" if request.slots else array,
+        "output": f"{name}-%A_%a.log" if array else f"{name}-%j.log",
         "open-mode": "append",
         # USR1, to the script alone: a SIGTERM can also mean that the job was cancelled.
         "signal": f"B:USR1@{2 * GRACE_SECONDS}",
@@ -93,7 +109,9 @@ def write_slurm(name: str, command: Sequence[str], request: SlurmRequest) -> str
         "directives": "\n".join(f"#SBATCH {each}" for each in directives),
         "port": str(request.port),
         "options": shlex.join(options),
-        "command": shlex.join(command),
+        "command": " \\\n    ".join([shlex.join(command[:first]), *map(shlex.quote, command[first:])]),
+        # The number of an array is also that of one of its jobs: to requeue that one would requeue all.
+        "job": "${SLURM_ARRAY_JOB_ID}_$SLURM_ARRAY_TASK_ID" if array else "$SLURM_JOB_ID",
         "restarts": str(RESTARTS),
     }
     text = project.locate("toolkit/launch/slurm.sh").read_text()
@@ -140,7 +158,7 @@ class KubernetesRequest:
     namespace: str = ""
 
 
-def require_portable(config: TrainConfig, request: KubernetesRequest) -> None:
+def require_portable(config: TrainConfig, arguments: Sequence[str], request: KubernetesRequest) -> None:
     """Raise a UsageError if a pod could not find the image, or a file that the options name."""
     if not _REGISTRY.fullmatch(request.image):
         raise UsageError(
@@ -148,19 +166,20 @@ def require_portable(config: TrainConfig, request: KubernetesRequest) -> None:
             why="each node of the cluster must be able to pull it",
             remedy="push it, and give its name with the registry, as HOST/NAME:TAG",
         )
-    local = [config.data_dir, config.data_sha256 and config.dataset, config.continue_from]
+    local: list[object] = [find_config(arguments), config.data_dir, config.data_sha256 and config.dataset]
+    local += [config.continue_from]
     local += [config.init_from] if not config.fetches_weights else []
     if any(local):
         raise UsageError(
             f"{next(filter(None, local))} is a path on this machine",
             why="a pod sees the image and its volumes alone",
-            remedy="use a known data set or hf:OWNER/NAME",
+            remedy="leave it out, or use a known data set or hf:OWNER/NAME",
         )
 
 
-def name_object(config: TrainConfig) -> str:
-    """Return a name for a run's objects: that of its folder, as Kubernetes allows names, short enough for a suffix."""
-    name = re.sub(r"[^a-z0-9]+", "-", config.run_dir.name.lower())[-38:]
+def name_object(folder: Path) -> str:
+    """Return a name for objects: that of a run's or sweep's folder, as Kubernetes allows it, with room for a suffix."""
+    name = re.sub(r"[^a-z0-9]+", "-", folder.name.lower())[-38:]
     return f"train-{name.strip('-')}"
 
 
@@ -171,14 +190,13 @@ def describe_kubernetes(
     import yaml  # takes a tenth of the time of `toolkit --help`
 
     parts = yaml.safe_load(project.locate("toolkit/launch/kubernetes.yaml").read_text())
-    name, count = name_object(config), request.workers
-    metadata = {"name": name, "labels": {"app.kubernetes.io/name": name, naming.OWNER_LABEL: "toolkit"}}
-    metadata |= {"namespace": request.namespace} if request.namespace else {}
+    name, count = name_object(config.run_dir), request.workers
+    metadata = _describe_object(name, request)
     host = f"{name}-{{index}}.{name}" if request.kind == "job" else f"{name}-node-0-{{index}}.{name}"
     worker = {
         "image": request.image,
         "command": ["python", "-P", "-m", "train.peers", "kubernetes"],
-        "args": [*arguments, "--out", "/runs", "--cache-dir", "/data", "--progress", "plain"],
+        "args": _place_in_pod(arguments),
         "env": [
             {"name": "TOOLKIT_WORKERS", "value": str(count)},
             {"name": "TOOLKIT_PEER", "value": f"{host}:{PORT}"},
@@ -208,6 +226,31 @@ def describe_kubernetes(
     return [runtime | {"metadata": metadata}, job | {"metadata": metadata}]
 
 
+def describe_sweep(
+    folder: Path, members: Sequence[Sequence[str]], request: KubernetesRequest, slots: int
+) -> dict[str, Any]:
+    """Return the indexed Job that trains the members of a sweep, given by their arguments.
+
+    Each index is tried again for itself, so that a member that fails leaves the others alone.
+    """
+    import yaml
+
+    parts = yaml.safe_load(project.locate("toolkit/launch/kubernetes.yaml").read_text())
+    metadata = _describe_object(name_object(folder), request)
+    pod, policy, job = _fill_pod(parts["pod"], metadata, request), parts["podFailurePolicy"], parts["job"]
+    pod["spec"]["containers"][0] |= {
+        "image": request.image,
+        "command": ["python", "-P", "-m", "train.member", "kubernetes"],
+        "args": [shlex.join(_place_in_pod(each)) for each in members],
+        "resources": _describe_resources(request.resources),
+    }
+    policy["rules"][1]["action"] = "FailIndex"
+    policy["rules"][1]["onExitCodes"]["values"] = PERMANENT
+    job["spec"] |= {"completions": len(members), "parallelism": min(slots, len(members)) or len(members)}
+    job["spec"] |= {"backoffLimitPerIndex": RESTARTS, "podFailurePolicy": policy, "template": pod}
+    return dict(job | {"metadata": metadata})
+
+
 def print_objects(objects: Sequence[dict[str, Any]]) -> str:
     import yaml
 
@@ -216,6 +259,15 @@ def print_objects(objects: Sequence[dict[str, Any]]) -> str:
             return True
 
     return yaml.dump_all(objects, Dumper=Plain, sort_keys=False, width=120, explicit_start=True)
+
+
+def _describe_object(name: str, request: KubernetesRequest) -> dict[str, Any]:
+    metadata = {"name": name, "labels": {"app.kubernetes.io/name": name, naming.OWNER_LABEL: "toolkit"}}
+    return metadata | ({"namespace": request.namespace} if request.namespace else {})
+
+
+def _place_in_pod(arguments: Sequence[str]) -> list[str]:
+    return [*arguments, "--out", "/runs", "--cache-dir", "/data", "--progress", "plain"]
 
 
 def _fill_pod(pod: dict[str, Any], metadata: dict[str, Any], request: KubernetesRequest) -> dict[str, Any]:

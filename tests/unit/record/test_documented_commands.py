@@ -31,12 +31,11 @@ NOT_RUN = {
     "toolkit matrix --prove": "it needs a container engine",
     "toolkit matrix --refresh": "it asks the package index; tests/unit/refresh runs it",
     "toolkit launch local cifar100 --shards 4 --workers 4 --gpu": "it needs GPUs",
-    "toolkit launch slurm cifar100 --shards 8 --nodes 4": "it needs a cluster; tests/integration runs it",
 }
 """Starts of commands that are not run here, each with the reason."""
 
 DRY = {"predict", "evaluate", "export", "up", "build-wheel", "smoke", "train", "rehearse", "reproduce", "clean"}
-DRY |= {"sweep", "launch local"}
+DRY |= {"sweep", "launch local", "launch slurm"}
 """Commands that run with --dry-run. Doctor runs with --offline, because tests use no network."""
 
 STANDINS = {

@@ -23,12 +23,13 @@ class Farm:
         command = ["docker", "exec", "--workdir", "/work", self.name, *argv]
         return subprocess.run(command, capture_output=True, text=True, check=False)
 
-    def wait_for_checkpoint(self, newest: str, seconds: float = 300) -> str:
-        """Return the newest checkpoint once it is not ``newest``."""
+    def wait_for_checkpoint(self, newest: str, *, runs: str = "runs", count: int = 1, seconds: float = 300) -> str:
+        """Return the newest checkpoint once it is not ``newest``, and ``count`` runs have one."""
         end = time.monotonic() + seconds
         while True:
-            found = max((path.name for path in self.folder.glob("runs/*/checkpoints/*.json")), default="")
-            if found > newest:
+            paths = list(self.folder.glob(f"{runs}/*/checkpoints/*.json"))
+            found = max((path.name for path in paths), default="")
+            if found > newest and len({path.parent for path in paths}) >= count:
                 return found
             assert time.monotonic() < end, self.read_log()
             time.sleep(0.05)
