@@ -145,10 +145,12 @@ def test_the_service_leads_to_the_pods_of_the_job() -> None:
         (["--image", "toolkit/train:cpu-1", "--runs-claim", "runs"], "is in no registry"),
         (["--image", "a.b/train:1", "--runs-claim", "runs", "--workers", "3"], "3 workers cannot share 4 shards"),
         (["--image", "a.b/train:1", "--runs-claim", "runs", "--data-dir", "."], "is a path on this machine"),
+        (["--image", "a.b/train:1", "--runs-claim", "runs", "--config", "here"], "here is a path on this machine"),
         (["--image", "a.b/train:1"], "--runs-claim"),
     ],
 )
 def test_what_no_pod_could_do_is_refused(run: Run, arguments: list[str], message: str) -> None:
+    (run.folder / "here").write_text(yaml.safe_dump(parse(["cifar10", "--shards", "4"]).as_dict()))
     done = run("launch", "kubernetes", "cifar10", "--shards", "4", *arguments)
     assert done.returncode == 2
     assert message in done.stderr
