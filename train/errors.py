@@ -64,8 +64,10 @@ class InterruptionError(TrainError):
     exit_code = 130
 
 
-_NO_MEMORY: Final = re.compile(r"(?:OOM when|[Oo]ut of memory|Unable to allocate)[^\n]*?(?= \[Op:|$)", re.MULTILINE)
-"""What TensorFlow, XLA and NumPy say when they get no memory."""
+_NO_MEMORY: Final = re.compile(
+    r"(?:OOM when|[Oo]ut of memory|failed to allocate memory)[^\n]*?(?= \[Op:|$)", re.MULTILINE
+)
+"""What a ResourceExhaustedError of TensorFlow or XLA says if it is about memory."""
 
 
 @contextmanager
@@ -74,14 +76,17 @@ def explaining_memory() -> Iterator[None]:
     try:
         yield
     except Exception as error:
-        # The class is known by its name, because loading TensorFlow takes seconds.
-        known = isinstance(error, MemoryError) or type(error).__name__ == "ResourceExhaustedError"
-        found = _NO_MEMORY.search(str(error)) if known else None
-        if found is None:
+        why = ""
+        if isinstance(error, MemoryError):
+            why = str(error) or "Python could not allocate what it needs"
+        # TensorFlow's class is known by its name, because loading TensorFlow takes seconds.
+        elif type(error).__name__ == "ResourceExhaustedError" and (found := _NO_MEMORY.search(str(error))):
+            why = found[0]
+        if not why:
             raise
         raise PreflightError(
             "the job ran out of memory",
-            why=found[0],
+            why=why,
             remedy="use --batch-size auto or a smaller one, --accumulate, or a smaller model",
         ) from error
 

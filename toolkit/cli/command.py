@@ -49,6 +49,7 @@ Gpu = Annotated[
     bool | None,
     typer.Option("--gpu/--no-gpu", help="Give the job the GPUs; by default where CUDA is asked for and there are any."),
 ]
+LIMIT = 100
 Limit = Annotated[int, typer.Option(min=1, help="Most members that a sweep may have.")]
 JUnit = Annotated[Path | None, typer.Option("--junit", metavar="FILE", help="Write a JUnit report too.")]
 Capabilities = Annotated[

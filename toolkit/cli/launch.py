@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
-from toolkit.cli.command import Dataset, DryRun, Gpu, Limit, Session, Wheel, command
+from toolkit.cli.command import LIMIT, Dataset, DryRun, Gpu, Limit, Session, Wheel, command
 
 if TYPE_CHECKING:
     from toolkit.sweep import Sweep
@@ -64,6 +64,13 @@ def _read_sweep(
     return sweep.read(file, session.settings, limit=limit)
 
 
+def _summarise(file: Path, limit: int) -> str:
+    """Return the command that compares the members of a sweep; it allows as many members as this one."""
+    return shlex.join(
+        ["toolkit", "sweep", str(file), "--summarise", *(["--limit", str(limit)] if limit != LIMIT else [])]
+    )
+
+
 @command("tensorflow", "python", "cuda", "cudnn", "engine", "archive", "base_image", "ca_bundle", remember=True)
 def local(
     session: Session,
@@ -104,7 +111,7 @@ def slurm(
     dataset: Dataset = "",
     sweep: SweepFile = None,
     slots: Slots = 0,
-    limit: Limit = 100,
+    limit: Limit = LIMIT,
     nodes: Annotated[int, typer.Option(min=1, help="Machines, with a worker each, or one for each GPU.")] = 2,
     gpus: Annotated[int, typer.Option(min=0, help="GPUs of each machine.")] = 0,
     cpus: Cpus = 0,
@@ -170,7 +177,7 @@ def slurm(
         log = f"{name}-{number}{'_*' if planned else ''}.log"
         console.result({"job": number, "script": str(path)}, f"{said} is queued; its output: {log}")
     if sweep:
-        console.say(f"at their end, compare the members: toolkit sweep {shlex.quote(str(sweep))} --summarise")
+        console.say(f"at their end, compare the members: {_summarise(sweep, limit)}")
 
 
 @command()
@@ -182,7 +189,7 @@ def kubernetes(
     dataset: Dataset = "",
     sweep: SweepFile = None,
     slots: Slots = 0,
-    limit: Limit = 100,
+    limit: Limit = LIMIT,
     workers: Annotated[int, typer.Option(min=1, help="Pods.")] = 2,
     kind: Annotated[Literal["job", "trainjob"], typer.Option(help="Indexed Job, or TrainJob of Kubeflow.")] = "job",
     data_claim: Annotated[str, typer.Option(metavar="NAME", help="Volume claim for downloaded data.")] = "",
@@ -211,17 +218,17 @@ def kubernetes(
     )
     if planned:
         for member in planned.members:
-            batch.require_portable(member.config, member.arguments, request)
+            batch.require_portable(member.config, member.arguments, session.settings, request)
         objects = [batch.describe_sweep(planned.folder, [each.arguments for each in planned.members], request, slots)]
     else:
         arguments = [dataset, *context.args]
         config = training.read_arguments(arguments, session.settings)
         share(config.shards, workers)
-        batch.require_portable(config, arguments, request)
+        batch.require_portable(config, arguments, session.settings, request)
         objects = batch.describe_kubernetes(config, arguments, request)
     session.console.result({"objects": objects}, batch.print_objects(objects).rstrip())
     if sweep:
         session.console.say(
-            f"at their end, compare the members: toolkit sweep {shlex.quote(str(sweep))} --summarise, where the folder "
+            f"at their end, compare the members: {_summarise(sweep, limit)}, where the folder "
             f"{session.settings.runs} is what the claim {runs_claim} holds"
         )

@@ -6,6 +6,7 @@ import typer
 
 from toolkit.cli.build import take_wheel
 from toolkit.cli.command import (
+    LIMIT,
     AllowUnsigned,
     Bazel,
     Capabilities,
@@ -270,7 +271,7 @@ def sweep(
         int | None, typer.Option(min=0, metavar="I", help="Run this member alone, as one task of an array of jobs.")
     ] = None,
     summarise: Annotated[bool, typer.Option("--summarise", help="Compare what is complete, and run nothing.")] = False,
-    limit: Limit = 100,
+    limit: Limit = LIMIT,
     wheel: Wheel = None,
     gpu: Gpu = None,
     dry_run: DryRun = False,

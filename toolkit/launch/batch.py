@@ -12,6 +12,7 @@ from typing import Any
 from toolkit import naming, project
 from toolkit.engine.container import IMAGE_USER
 from toolkit.errors import PreflightError, UsageError
+from toolkit.settings import Settings
 from toolkit.training import GRACE_SECONDS
 from train.cli import find_config
 from train.cluster import HIGHEST_PORT
@@ -158,8 +159,10 @@ class KubernetesRequest:
     namespace: str = ""
 
 
-def require_portable(config: TrainConfig, arguments: Sequence[str], request: KubernetesRequest) -> None:
-    """Raise a UsageError if a pod could not find the image, or a file that the options name."""
+def require_portable(
+    config: TrainConfig, arguments: Sequence[str], settings: Settings, request: KubernetesRequest
+) -> None:
+    """Raise a UsageError if a pod could not find the image, or a file or folder that the options name."""
     if not _REGISTRY.fullmatch(request.image):
         raise UsageError(
             f"the image {request.image} is in no registry",
@@ -169,6 +172,7 @@ def require_portable(config: TrainConfig, arguments: Sequence[str], request: Kub
     local: list[object] = [find_config(arguments), config.data_dir, config.data_sha256 and config.dataset]
     local += [config.continue_from]
     local += [config.init_from] if not config.fetches_weights else []
+    local += [each for each, usual in ((config.out, settings.runs), (config.cache_dir, settings.data)) if each != usual]
     if any(local):
         raise UsageError(
             f"{next(filter(None, local))} is a path on this machine",

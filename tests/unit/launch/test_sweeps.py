@@ -37,6 +37,11 @@ def ask_slurm(run: Run, *options: str) -> str:
     return str(done.stdout)
 
 
+def test_the_command_for_the_table_allows_as_many_members(run: Run) -> None:
+    done = run("launch", "slurm", "--sweep", write(run.folder, SWEEP), "--dry-run", "--limit", "150")
+    assert "toolkit sweep seeds.yaml --summarise --limit 150" in done.stderr
+
+
 def find_command(script: str) -> list[str]:
     """Return what each job of the array runs."""
     joined = script.replace("\\\n", " ")
@@ -168,10 +173,10 @@ def test_one_worker_on_one_machine_is_what_a_member_is(run: Run) -> None:
     check(ask_kubernetes(run, "--workers", "1", "--kind", "job"))
 
 
-@pytest.mark.parametrize("option", ["data-dir", "config"])
+@pytest.mark.parametrize("option", ["data-dir", "config", "out", "cache-dir"])
 def test_a_member_with_a_path_is_refused_where_pods_run(run: Run, option: str) -> None:
     (run.folder / "here").write_text(yaml.safe_dump(parse(["cifar10", "--seed", "7"]).as_dict()))
-    value = {"data-dir": ".", "config": "here"}[option]
+    value = {"data-dir": ".", "config": "here"}.get(option, "elsewhere")
     file = write(run.folder, {"dataset": "cifar10", "list": [{"seed": 5}, {option: value}]})
     refuse(run, "kubernetes", "--sweep", file, *IMAGE, message=f"{value} is a path on this machine")
     assert run("launch", "slurm", "--sweep", file, "--dry-run").returncode == 0
