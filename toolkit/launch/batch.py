@@ -81,7 +81,7 @@ def place(command: Sequence[str], interpreter: str) -> tuple[str, ...]:
 def write_slurm(name: str, command: Sequence[str], request: SlurmRequest) -> str:
     """Return the script. ``command`` runs one worker; it is the same on all nodes.
 
-    For a sweep, it ends with the command lines of all members.
+    For a sweep, the last words of ``command`` are the command lines of all members.
     """
     resources, first = request.resources, len(command) - request.members
     array = f"0-{request.members - 1}" if request.members else ""
