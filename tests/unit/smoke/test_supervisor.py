@@ -8,7 +8,7 @@ import pytest
 
 from tests.unit.smoke.hazards import HAZARDS
 from toolkit.smoke.inside.check import Outcome
-from toolkit.smoke.inside.supervisor import Supervisor
+from toolkit.smoke.inside.supervisor import Supervisor, _DiedError, _Worker
 
 ROOT = Path(__file__).parents[3]
 COMMAND = [sys.executable, "-m", "tests.unit.smoke.hazards"]
@@ -96,6 +96,15 @@ def test_a_worker_that_never_starts_fails_each_check(tmp_path: Path) -> None:
     (finding,) = supervisor.run(HAZARDS[:1])
     assert finding.result == "fail"
     assert "No such file" in "\n".join(finding.evidence["stderr"])
+
+
+def test_a_worker_that_died_before_it_was_asked_has_said_why(tmp_path: Path) -> None:
+    worker = _Worker([sys.executable, str(tmp_path / "absent.py")], os.environ)
+    worker._listener.join()
+    with pytest.raises(_DiedError) as died:
+        worker.ask(HAZARDS[0].id, 10)
+    worker.end()
+    assert "No such file" in "\n".join(died.value.evidence["stderr"])
 
 
 def test_stopping_early_leaves_no_worker() -> None:

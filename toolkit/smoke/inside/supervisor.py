@@ -134,7 +134,6 @@ class _Worker:
         self._listener.start()
 
     def ask(self, check_id: str, deadline: float) -> dict[str, Any]:
-        self._lines.clear()
         try:
             self._requests.write(check_id.encode() + b"\n")
             self._requests.flush()
@@ -151,6 +150,8 @@ class _Worker:
             if not chunk:
                 raise _DiedError(self._last_words())
             self._buffer += chunk
+        # Not before a question: a worker that died as it started has said why by then.
+        self._lines.clear()
         line, _, self._buffer = self._buffer.partition(b"\n")
         answer: dict[str, Any] = json.loads(line)
         return answer
