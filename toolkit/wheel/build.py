@@ -43,9 +43,13 @@ class BuiltWheel:
 
 
 def find(plan: WheelPlan, dist: Path) -> BuiltWheel | None:
-    folder = dist / plan.name
+    return find_recorded(plan.digest, dist / plan.name)
+
+
+def find_recorded(plan: str, folder: Path) -> BuiltWheel | None:
+    """Return the wheel of a folder, if its record names this plan, by its digest."""
     record = manifest.read(folder)
-    if record is None or record.kind != "wheel" or record.facts.get("plan") != plan.digest:
+    if record is None or record.kind != "wheel" or record.facts.get("plan") != plan:
         return None
     # Only the size is compared, because hashing a real wheel takes seconds. `toolkit verify` does it.
     sizes = [path.stat().st_size for path in folder.glob("*.whl")]

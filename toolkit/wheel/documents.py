@@ -71,7 +71,7 @@ def describe_provenance(
     versions = {name: builder[name] for name in ("engine", "kernel") if name in builder}
     return {
         "_type": STATEMENT,
-        "subject": [{"name": name, "digest": _split(value)} for name, value in subjects.items()],
+        "subject": [{"name": name, "digest": split(value)} for name, value in subjects.items()],
         "predicateType": PREDICATE,
         "predicate": {
             "buildDefinition": {
@@ -84,8 +84,8 @@ def describe_provenance(
                 "builder": {"id": BUILDER, "version": {"toolkit": __version__, **versions}},
                 "metadata": {
                     "invocationId": f"urn:uuid:{uuid.uuid4()}",
-                    "startedOn": _stamp(started),
-                    "finishedOn": _stamp(finished),
+                    "startedOn": stamp(started),
+                    "finishedOn": stamp(finished),
                 },
             },
         },
@@ -95,7 +95,7 @@ def describe_provenance(
 def _list_dependencies(plan: WheelPlan, bazel: Program) -> Iterator[dict[str, Any]]:
     pins, spec = plan.lock.pins, plan.lock.spec
     base = {"name": pins["base-image"], "uri": f"{IMAGE_SCHEME}{pins['base-image']}"}
-    yield {**base, "digest": _split(pins["base-digest"])} if pins["base-digest"] else base
+    yield {**base, "digest": split(pins["base-digest"])} if pins["base-digest"] else base
     if "source" in plan.origins:
         yield _describe_origin("source", plan)
     else:
@@ -107,23 +107,23 @@ def _list_dependencies(plan: WheelPlan, bazel: Program) -> Iterator[dict[str, An
         yield {"name": f"redistrib_{spec[part]}.json", "digest": {"sha256": pins[f"{part}-redist-sha256"]}}
     for name, value in pins.items():
         if "/" in name:
-            yield {"name": name, "digest": _split(value)}
-    yield {"name": "recipe", "digest": _split(pins["recipe"], TREE)}
+            yield {"name": name, "digest": split(value)}
+    yield {"name": "recipe", "digest": split(pins["recipe"], TREE)}
 
 
 def _describe_origin(name: str, plan: WheelPlan) -> dict[str, Any]:
     identity, context = plan.origins[name], plan.contexts[name]
     if identity.startswith(IMAGE_SCHEME):
         return {"name": name, "uri": identity}
-    return {"name": name, "digest": _split(identity, "sha256" if "://" in context else TREE)}
+    return {"name": name, "digest": split(identity, "sha256" if "://" in context else TREE)}
 
 
-def _split(identity: str, sha256: str = "sha256") -> dict[str, str]:
+def split(identity: str, sha256: str = "sha256") -> dict[str, str]:
     algorithm, _, value = identity.partition(":")
     return {{"git": "gitCommit", "sha256": sha256}[algorithm]: value}
 
 
-def _stamp(seconds: float) -> str:
+def stamp(seconds: float) -> str:
     return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
@@ -178,7 +178,7 @@ def _list_runtime(plan: WheelPlan, matrix: Table) -> Iterable[Component]:
 
 
 def _list_tools(plan: WheelPlan, bazel: Program) -> Iterable[Component]:
-    yield _tool("bazel", bazel.version, [HashType(alg=HashAlgorithm.SHA_256, content=bazel.sha256)])
+    yield describe_tool("bazel", bazel.version, [HashType(alg=HashAlgorithm.SHA_256, content=bazel.sha256)])
     for name, value in plan.lock.pins.items():
         if name.endswith(".patch"):
             hashes = [HashType(alg=HashAlgorithm.SHA_256, content=value.removeprefix("sha256:"))]
@@ -189,10 +189,10 @@ def _list_tools(plan: WheelPlan, bazel: Program) -> Iterable[Component]:
 
 def _read_package(line: str) -> Component:
     name, _, version = line.strip().partition("=")
-    return _tool(name, version, [], PackageURL("deb", namespace="debian", name=name, version=version))
+    return describe_tool(name, version, [], PackageURL("deb", namespace="debian", name=name, version=version))
 
 
-def _tool(name: str, version: str, hashes: Iterable[HashType], purl: PackageURL | None = None) -> Component:
+def describe_tool(name: str, version: str, hashes: Iterable[HashType], purl: PackageURL | None = None) -> Component:
     # Excluded: the tool made the wheel but is not part of it.
     return Component(
         name=name,

@@ -6,6 +6,8 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+from packaging.version import Version
+
 from toolkit import digest, project
 from toolkit.errors import CheckError, IntegrityError, UnsupportedError
 from toolkit.smoke.inside.gpu_rules import compare_cudnn
@@ -83,6 +85,11 @@ class Inspection:
     needed: tuple[str, ...]  # libraries that it loads and does not bring along
     symbols: dict[str, str]  # highest versions needed of GLIBC, GLIBCXX and CXXABI
     architectures: tuple[str, ...]  # GPU code found in its libraries
+
+    @property
+    def public_version(self) -> str:
+        """The version without the local part that a graft adds."""
+        return Version(self.version).public
 
 
 def inspect(path: Path) -> Inspection:
@@ -189,7 +196,7 @@ def require_match(found: Inspection, spec: Mapping[str, str]) -> None:
 def find_mismatches(found: Inspection, spec: Mapping[str, str]) -> Iterator[str]:
     if found.name != _NAME:
         yield f"its name is {found.name}, not {_NAME}"
-    if found.version != spec["tensorflow"]:
+    if found.public_version != spec["tensorflow"]:
         yield f"it is TensorFlow {found.version}, not {spec['tensorflow']}"
     if not all(name.endswith(f"_{_MACHINE}") for name in found.platforms):
         yield f"it is for {', '.join(found.platforms)}, not {_MACHINE}"
@@ -233,10 +240,10 @@ def require_runnable(
     An empty value is unknown. ``glibc`` and ``base_python`` are of the base image. Without ``cuda``, a wheel computes
     on the CPU. ``built_cudnn``: the release that the wheel was built for, from its manifest.
     """
-    if found.version != tensorflow:
+    if found.public_version != tensorflow:
         raise UnsupportedError(
             f"{found.file} is TensorFlow {found.version}, not {tensorflow}",
-            remedy=f"give --tensorflow {found.version}, or another wheel",
+            remedy=f"give --tensorflow {found.public_version}, or another wheel",
         )
     if _tag(python) not in found.pythons:
         raise UnsupportedError(

@@ -1,12 +1,7 @@
-"""Reads what an ELF file in a wheel needs from the system, and which GPUs it has code for.
-
-NVIDIA does not document fat binaries, the ``.nv_fatbin`` section of a library. The layout is the one that
-cuda-fatbin-decompression (N. Eiling, 2023) found; it was checked against NVIDIA's libraries and TensorFlow.
-"""
+"""Reads what an ELF file in a wheel needs from the system, and which GPUs it has code for."""
 
 import mmap
 import re
-import struct
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import IO, cast
@@ -18,40 +13,15 @@ from elftools.elf.elffile import ELFFile
 from elftools.elf.gnuversions import GNUVerNeedSection
 
 from toolkit.smoke.inside.gpu_rules import read_cubin_architecture
+from toolkit.wheel import fatbin
 
 SECTION = ".nv_fatbin"
-
-_MAGIC = struct.pack("<I", 0xBA55ED50)
-_CONTAINER = struct.Struct("<IHHQ")  # magic, version, bytes of this header, bytes that follow it
-# kind, -, bytes of this header, bytes that follow, -, -, minor, major, architecture
-_ENTRY = struct.Struct("<HHIQIIHHI")
-_KINDS = {1: "compute", 2: "sm"}
 
 
 def read_architectures(data: bytes | mmap.mmap, start: int = 0, end: int | None = None) -> frozenset[str]:
     """Return the GPUs that the code between two offsets is for: ``sm_75`` machine code, ``compute_75`` PTX."""
-    end = len(data) if end is None else end
-    found: set[str] = set()
-    # Containers are padded to a boundary that differs between compilers, so the next one is searched for.
-    while (start := data.find(_MAGIC, start, end)) >= 0:
-        if start + _CONTAINER.size > end:
-            raise ValueError("a fat binary ends within its header")
-        _, _, header, size = _CONTAINER.unpack_from(data, start)
-        if header < _CONTAINER.size or start + header + size > end:
-            raise ValueError("a fat binary is longer than its section")
-        found.update(_read_entries(data, start + header, start + header + size))
-        start += header + size
-    return frozenset(found)
-
-
-def _read_entries(data: bytes | mmap.mmap, start: int, end: int) -> Iterator[str]:
-    while start + _ENTRY.size <= end:
-        kind, _, header, size, _, _, _, _, architecture = _ENTRY.unpack_from(data, start)
-        if header < _ENTRY.size or start + header + size > end:
-            raise ValueError("an entry of a fat binary is longer than its container")
-        if kind in _KINDS:
-            yield f"{_KINDS[kind]}_{architecture}"
-        start += header + size
+    containers = fatbin.find_containers(data, start, end)
+    return frozenset(entry.name for container in containers for entry in container.entries if entry.kind)
 
 
 MAGIC = b"\x7fELF"

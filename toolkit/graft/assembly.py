@@ -1,0 +1,201 @@
+"""Assembles PTX for a GPU by ptxas, several texts at a time, and keeps the results for later grafts.
+
+A result is kept by the digests of the PTX and of ptxas, the GPU and the options. So grafts of other versions share it,
+and one that was interrupted goes on where it stopped. ptxas writes the same bytes each time.
+"""
+
+import hashlib
+import os
+import re
+import subprocess
+import tempfile
+import threading
+from collections.abc import Callable, Iterable
+from concurrent.futures import ThreadPoolExecutor, as_completed
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Final
+
+from toolkit import digest, files
+from toolkit.errors import BuildError, PreflightError
+from toolkit.processes import DISK_FULL
+from train.cores import count_cores
+
+OPTIONS: Final = ("-O3",)
+_SECONDS: Final = 1800
+"""Time limit of one text; the longest of TensorFlow's takes 33 s."""
+_MEMORY: Final = 600 << 20
+"""Bytes that one ptxas may need; the largest of TensorFlow's texts takes 472 MB."""
+_TARGET = re.compile(rb"^(\.target sm_\d+)([af])(?=[\s,])", re.MULTILINE)
+_DIGEST_BYTES: Final = 32
+
+
+@dataclass(frozen=True, kw_only=True)
+class Assembler:
+    ptxas: Path
+    digest: str  # of its bytes
+    cache: Path  # folder of earlier results
+
+    def locate(self, text: str, architecture: int) -> Path:
+        """Return the file of a result, by the digest of the PTX."""
+        key = digest.digest_value(["cubin", text, self.digest, list(OPTIONS), architecture])
+        return self.cache / f"sm_{architecture}" / key.removeprefix("sha256:")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Text:
+    """A PTX module that fat binaries of a wheel hold, perhaps several of them."""
+
+    digest: str
+    size: int  # bytes
+    read: Callable[[], bytes]
+
+
+@dataclass
+class Assembled:
+    cubins: dict[str, Path] = field(default_factory=dict)  # file of the result by the digest of the PTX
+    refused: dict[str, str] = field(default_factory=dict)  # what ptxas said of each PTX that it does not take
+    reused: int = 0  # results of earlier grafts
+
+
+def generalize(text: bytes) -> bytes:
+    """Return PTX without the suffix of its target, as in ``sm_90a``, with a blank in its place.
+
+    Such PTX is for one GPU alone. Whether it uses what only that GPU has is what ptxas tells: it refuses it then.
+    """
+    return _TARGET.sub(rb"\1 ", text, count=1)
+
+
+def is_general(text: bytes) -> bool:
+    return _TARGET.search(text) is None
+
+
+def assemble(
+    assembler: Assembler, texts: Iterable[Text], architecture: int, progress: Callable[[int, int], object]
+) -> Assembled:
+    """Assemble PTX; ``progress`` gets the number of texts that are done, and of all. An interrupt ends every ptxas.
+
+    Raises BuildError: ptxas cannot run, is killed, or takes too long; PreflightError: the cache cannot be written.
+    """
+    done, waiting = Assembled(), []
+    every = sorted(texts, key=lambda text: (-text.size, text.digest))  # a long one at the end would be waited for
+    for text in every:
+        file = assembler.locate(text.digest, architecture)
+        if _is_whole(file):
+            done.cubins[text.digest] = file
+            done.reused += 1
+        else:
+            waiting.append(text)
+    files.require_writable(assembler.cache / f"sm_{architecture}")
+    running = _Running()
+    with ThreadPoolExecutor(count_workers()) as pool:
+        jobs = {pool.submit(_assemble, assembler, text, architecture, running): text for text in waiting}
+        try:
+            for count, job in enumerate(as_completed(jobs), len(every) - len(waiting) + 1):
+                text, said = jobs[job], job.result()
+                if said:
+                    done.refused[text.digest] = said
+                else:
+                    done.cubins[text.digest] = assembler.locate(text.digest, architecture)
+                progress(count, len(every))
+        except BaseException:
+            running.stop()
+            pool.shutdown(wait=True, cancel_futures=True)
+            raise
+    return done
+
+
+def count_workers() -> int:
+    """Return how many ptxas run at a time: as many as there are cores, and fewer where memory is small."""
+    return max(1, min(count_cores(), _read_available() // _MEMORY))
+
+
+def _read_available() -> int:
+    """Return the bytes of memory that programs can get without swapping."""
+    found = re.search(r"^MemAvailable:\s+(\d+) kB", Path("/proc/meminfo").read_text(), re.MULTILINE)
+    return int(found[1]) << 10 if found else os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+
+
+class _Running:
+    """The processes that run, so that an interrupt can end them."""
+
+    def __init__(self) -> None:
+        self._door = threading.Lock()
+        self._processes: set[subprocess.Popen[str]] = set()
+        self._stopped = False
+
+    def run(self, argv: list[str]) -> tuple[int, str]:
+        with self._door:
+            if self._stopped:
+                return -1, ""
+            # In a session of its own, so that a Ctrl-C reaches this program first.
+            process = subprocess.Popen(
+                argv, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, start_new_session=True
+            )
+            self._processes.add(process)
+        try:
+            said, _ = process.communicate(timeout=_SECONDS)
+            return process.returncode, said
+        finally:
+            if process.poll() is None:
+                process.kill()
+                process.wait()
+            with self._door:
+                self._processes.discard(process)
+
+    def stop(self) -> None:
+        with self._door:
+            self._stopped = True
+            for process in self._processes:
+                process.kill()
+
+
+def _assemble(assembler: Assembler, text: Text, architecture: int, running: _Running) -> str:
+    """Assemble one text into the cache. Return what ptxas said if it refuses the text, else nothing."""
+    target = assembler.locate(text.digest, architecture)
+    with tempfile.TemporaryDirectory(prefix=".ptxas-", dir=target.parent) as folder:
+        source, result = Path(folder, "kernels.ptx"), Path(folder, "kernels.cubin")
+        try:
+            source.write_bytes(text.read())
+            argv = [str(assembler.ptxas), *OPTIONS, f"-arch=sm_{architecture}", str(source), "-o", str(result)]
+            code, said = running.run(argv)
+            if code == 0:
+                write_result(target, result.read_bytes())
+                return ""
+        except subprocess.TimeoutExpired as error:
+            raise BuildError(
+                f"ptxas did not end within {_SECONDS // 60} minutes", remedy="run the same command again"
+            ) from error
+        except OSError as error:
+            raise BuildError(f"ptxas cannot run: {error.strerror or error}", why=str(assembler.ptxas)) from error
+    if DISK_FULL.search(said):
+        raise PreflightError(
+            f"the disk of {assembler.cache} filled up", remedy="free space, or set TOOLKIT_STATE to a larger disk"
+        )
+    if code < 0:
+        raise BuildError(
+            f"ptxas was ended by signal {-code}",
+            why="most often because memory ran out" if code == -9 else said[-500:],
+            remedy="run the same command again when more memory is free: it goes on where it stopped",
+        )
+    return said.strip()[:500] or f"exit code {code}"
+
+
+def write_result(file: Path, cubin: bytes) -> None:
+    """Keep a result with its digest before it."""
+    files.write_atomically(file, hashlib.sha256(cubin).digest() + cubin)
+
+
+def read_result(file: Path) -> bytes:
+    """Return a result. Raises OSError, or ValueError: it is damaged."""
+    data = file.read_bytes()
+    if hashlib.sha256(data[_DIGEST_BYTES:]).digest() != data[:_DIGEST_BYTES]:
+        raise ValueError(f"{file} is damaged")
+    return data[_DIGEST_BYTES:]
+
+
+def _is_whole(file: Path) -> bool:
+    try:
+        return bool(read_result(file))
+    except (OSError, ValueError):
+        return False

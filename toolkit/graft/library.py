@@ -1,0 +1,312 @@
+"""Finds the fat binaries of a library, and writes the library with others in their places.
+
+The CUDA run time reaches a fat binary by a pointer in ``.nvFatBinSegment``, which the loader fills in by a relocation.
+What MLIR generated lies in ``.rodata``, and one instruction (``lea rsi, [rip+displacement]``) loads its address for
+cuModuleLoadData. Both are numbers in the file, so a fat binary that has grown can be moved: to room that others left,
+or to a new segment at the file's end. Its program header takes the place of one that no loader needs for a library.
+"""
+
+import mmap
+import re
+import shutil
+import struct
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO, Final, Literal, cast
+
+from elftools.common.exceptions import ELFError
+from elftools.construct.core import ConstructError
+from elftools.elf.elffile import ELFFile
+
+from toolkit.wheel import fatbin
+from toolkit.wheel.fatbin import Container
+from toolkit.wheel.library import SECTION
+
+_CODE: Final = (SECTION, ".rodata")
+"""Sections with fat binaries that can be read as they are."""
+RELOCATABLE: Final = "__nv_relfatbin"
+"""The section with parts that only nvlink makes into kernels."""
+
+_WRAPPERS: Final = ".nvFatBinSegment"
+_WRAPPER = struct.Struct("<IIQQ")
+_RELATIONS: Final = ".rela.dyn"
+_RELATION = struct.Struct("<QQq")  # address, type and symbol, addend
+_RELATIVE: Final = 8  # R_X86_64_RELATIVE
+_LOADS_ADDRESS = re.compile(rb"[\x48\x4c]\x8d[\x05\x0d\x15\x1d\x25\x2d\x35\x3d]")
+_LOADS_ARGUMENT: Final = b"\x48\x8d\x35"  # lea rsi, the second argument of a function
+_INSTRUCTION: Final = 7  # bytes of each of them; the last four are the displacement
+_ALIGNMENT: Final = 16
+_PAGE: Final = 0x1000
+_SEGMENT = struct.Struct("<IIQQQQQQ")
+_LOAD, _NOTE, _SELF, _READ = 1, 4, 6, 4
+_TEXTS = re.compile(rb"\.version \d+\.\d+\s*\.target (\w+)")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Reference:
+    kind: Literal["relocation", "instruction"]
+    field: int  # offset of the number in the file that holds or makes the address
+    base: int  # what the processor adds to it
+
+
+@dataclass(frozen=True, kw_only=True)
+class Blob:
+    """A fat binary of a library."""
+
+    section: str
+    address: int  # when the library is loaded at 0
+    container: Container
+    reference: Reference | None  # the only place that names its address; None: there is none, or there are several
+
+    @property
+    def start(self) -> int:
+        return self.container.start
+
+
+@dataclass(frozen=True, kw_only=True)
+class Inventory:
+    blobs: tuple[Blob, ...]
+    relocatable: int  # parts of relocatable code, which are not read
+    texts: tuple[str, ...]  # targets of PTX that stands as text in the library
+
+
+@dataclass(frozen=True, kw_only=True)
+class Move:
+    blob: Blob
+    start: int  # offset of the fat binary in the new file
+    address: int
+    size: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class Layout:
+    moves: tuple[Move, ...]
+    segment: int  # bytes of the new segment; 0: there is none
+    changed: tuple[tuple[int, int], ...]  # start and end of each range in which the two files may differ
+
+
+@contextmanager
+def mapping(path: Path) -> Iterator[mmap.mmap]:
+    """Map a file to read it; files of more than a gigabyte are never copied into memory."""
+    with path.open("rb") as stream, mmap.mmap(stream.fileno(), 0, access=mmap.ACCESS_READ) as data:
+        yield data
+
+
+def take_inventory(data: mmap.mmap) -> Inventory:
+    """Return the GPU code of an ELF library. Raises ValueError: it is damaged."""
+    try:
+        elf = ELFFile(cast("IO[bytes]", data))
+        sections = {section.name: section.header for section in elf.iter_sections()}
+        for name, header in sections.items():
+            if header["sh_type"] != "SHT_NOBITS" and header["sh_offset"] + header["sh_size"] > len(data):
+                raise ValueError(f"the section {name} is longer than the file")
+    except (ELFError, ConstructError, UnicodeDecodeError, LookupError, TypeError, OverflowError, MemoryError) as error:
+        # pyelftools does not validate its input, so a damaged file may raise any of these.
+        raise ValueError(f"damaged ELF file: {error}") from error
+    try:
+        found = [item for name in _CODE if name in sections for item in _list_containers(data, name, sections[name])]
+        references = _find_references(data, sections, {address: item for _, address, item in found})
+        blobs = [
+            Blob(section=name, address=address, container=item, reference=references.get(address))
+            for name, address, item in found
+        ]
+        relocatable, plain = sections.get(RELOCATABLE), sections.get(".rodata")
+        return Inventory(
+            blobs=tuple(blobs),
+            relocatable=sum(1 for _ in _list_containers(data, RELOCATABLE, relocatable)) if relocatable else 0,
+            texts=tuple(_list_texts(data, plain)) if plain else (),
+        )
+    except struct.error as error:
+        raise ValueError(f"damaged ELF file: {error}") from error
+
+
+def _list_containers(data: mmap.mmap, name: str, section: Mapping[str, int]) -> Iterator[tuple[str, int, Container]]:
+    start, shift = section["sh_offset"], section["sh_addr"] - section["sh_offset"]
+    find = fatbin.search_containers if name == ".rodata" else fatbin.find_containers
+    for container in find(data, start, start + section["sh_size"]):
+        yield name, container.start + shift, container
+
+
+def _list_texts(data: mmap.mmap, section: Mapping[str, int]) -> Iterator[str]:
+    """Yield the targets of PTX outside of fat binaries. What MLIR packed begins as such a text too."""
+    start, end = section["sh_offset"], section["sh_offset"] + section["sh_size"]
+    packed = [(each.start, each.end) for each in fatbin.search_containers(data, start, end)]
+    for match in _TEXTS.finditer(data, start, end):
+        if not any(first <= match.start() < last for first, last in packed):
+            yield match[1].decode()
+
+
+def _find_references(
+    data: mmap.mmap, sections: Mapping[str, Mapping[str, int]], known: Mapping[int, Container]
+) -> dict[int, Reference]:
+    """Return where the address of each fat binary stands, if exactly one place names it."""
+    found: dict[int, Reference] = {}
+    named = Counter[int]()
+    for address, reference in (*_find_relocations(data, sections), *_find_instructions(data, sections, known)):
+        if address in known:
+            named[address] += 1
+            found[address] = reference
+    return {address: reference for address, reference in found.items() if named[address] == 1 and reference.base >= 0}
+
+
+def _find_relocations(data: mmap.mmap, sections: Mapping[str, Mapping[str, int]]) -> Iterator[tuple[int, Reference]]:
+    if _RELATIONS not in sections:
+        return
+    table, wrappers = sections[_RELATIONS], sections.get(_WRAPPERS)
+    start, size = table["sh_offset"], table["sh_size"] - table["sh_size"] % _RELATION.size
+    with memoryview(data) as view, view[start : start + size] as relations:
+        for index, (where, kind, addend) in enumerate(_RELATION.iter_unpack(relations)):
+            if kind != _RELATIVE:
+                continue
+            inside = wrappers is not None and 0 <= where - wrappers["sh_addr"] < wrappers["sh_size"]
+            # Elsewhere an address must not be changed: whoever reads it is not known.
+            plain = inside and wrappers is not None and _is_wrapper(data, wrappers, where)
+            field = start + index * _RELATION.size + _RELATION.size - 8
+            yield addend, Reference(kind="relocation", field=field, base=0 if plain else -1)
+
+
+def _is_wrapper(data: mmap.mmap, section: Mapping[str, int], where: int) -> bool:
+    """Return whether an address is that of the pointer in a wrapper."""
+    within = where - section["sh_addr"]
+    start = section["sh_offset"] + within - within % _WRAPPER.size
+    return within % _WRAPPER.size == 8 and _WRAPPER.unpack_from(data, start)[0] == fatbin.WRAPPER_MAGIC
+
+
+def _find_instructions(
+    data: mmap.mmap, sections: Mapping[str, Mapping[str, int]], known: Mapping[int, Container]
+) -> Iterator[tuple[int, Reference]]:
+    section = sections.get(".text")
+    if section is None:
+        return
+    start, end = section["sh_offset"], section["sh_offset"] + section["sh_size"]
+    shift = section["sh_addr"] - start
+    read = struct.Struct("<i").unpack_from
+    for match in _LOADS_ADDRESS.finditer(data, start, end - _INSTRUCTION + 3):
+        place = match.start()
+        base = place + shift + _INSTRUCTION
+        address = base + read(data, place + 3)[0]
+        if address in known:
+            # Code that takes the address for another use is not known, and may read the bytes around it.
+            fits = match[0] == _LOADS_ARGUMENT
+            yield address, Reference(kind="instruction", field=place + 3, base=base if fits else -1)
+
+
+def write(source: Path, target: Path, inventory: Inventory, contents: Mapping[int, bytes]) -> Layout:
+    """Write a library with other fat binaries; return where they are now.
+
+    ``contents``: the new fat binary by the offset of the old one. One that fits stays where it is, what is left of its
+    place is filled with zeros. Raises ValueError: one that has grown cannot be moved, because its address stands in no
+    place or in several, or there is no room for another program header.
+    """
+    with mapping(source) as data:
+        elf = ELFFile(cast("IO[bytes]", data))
+        table, size = elf["e_phoff"], len(data)
+        headers = [_SEGMENT.unpack_from(data, table + index * _SEGMENT.size) for index in range(elf["e_phnum"])]
+    end = max(address + length for kind, _, _, address, _, _, length, _ in headers if kind == _LOAD)
+    origin, address = _round_up(size, _PAGE), _round_up(end, _PAGE)
+    moves, segment = _place(inventory, contents, origin, address)
+    changed = [(blob.start, blob.container.end) for blob in inventory.blobs if blob.start in contents]
+    pieces = [(start, bytes(stop - start)) for start, stop in changed]
+    pieces += [(move.start, contents[move.blob.start]) for move in moves]
+    if segment:
+        header = (_LOAD, _READ, origin, address, address, segment, segment, _PAGE)
+        pieces.append((table, b"".join(_SEGMENT.pack(*each) for each in _replace_header(headers, header))))
+        changed += [(table, table + len(headers) * _SEGMENT.size), (size, origin + segment)]
+    for move in moves:
+        if move.blob.reference and move.address != move.blob.address:
+            number = _redirect(move.blob.reference, move.address)
+            pieces.append((move.blob.reference.field, number))
+            changed.append((move.blob.reference.field, move.blob.reference.field + len(number)))
+    shutil.copyfile(source, target)
+    with target.open("r+b") as stream:
+        stream.truncate(origin + segment if segment else size)
+        for start, piece in pieces:
+            stream.seek(start)
+            stream.write(piece)
+    return Layout(moves=tuple(moves), segment=segment, changed=tuple(sorted(changed)))
+
+
+def _redirect(reference: Reference, address: int) -> bytes:
+    """Return the bytes that name a new address. Raises ValueError: it is too far away for an instruction."""
+    try:
+        return struct.pack("<q" if reference.kind == "relocation" else "<i", address - reference.base)
+    except struct.error as error:
+        raise ValueError("the library is too large: an instruction reaches two gigabytes") from error
+
+
+def _place(inventory: Inventory, contents: Mapping[int, bytes], origin: int, address: int) -> tuple[list[Move], int]:
+    """Choose a place for each new fat binary; return them, and the bytes that the new segment needs.
+
+    First-fit in the order of the file: into the room of those that are moved, and when that is full into the segment,
+    which begins at ``origin`` in the file and at ``address`` in memory.
+    """
+    moves, growing, used = [], [], 0
+    for blob in inventory.blobs:
+        if blob.start in contents:
+            size = len(contents[blob.start])
+            if size <= blob.container.size:
+                moves.append(Move(blob=blob, start=blob.start, address=blob.address, size=size))
+            else:
+                growing.append((blob, size))
+    room = _find_room([blob for blob, _ in growing if blob.section == SECTION])
+    for blob, size in growing:
+        if blob.reference is None:
+            raise ValueError(f"the fat binary at {blob.start:#x} cannot be moved: no place or several have its address")
+        free = next((each for each in room if each.stop - each.start >= size), None)
+        if free is None:
+            moves.append(Move(blob=blob, start=origin + used, address=address + used, size=size))
+            used += _round_up(size, _ALIGNMENT)
+        else:
+            moves.append(Move(blob=blob, start=free.start, address=free.start + free.shift, size=size))
+            free.start = min(_round_up(free.start + size, _ALIGNMENT), free.stop)
+    return moves, used
+
+
+@dataclass
+class _Room:
+    start: int  # start, stop: offsets in the file
+    stop: int
+    shift: int  # from an offset to an address
+
+
+def _find_room(blobs: list[Blob]) -> list[_Room]:
+    """Return the places of fat binaries that are moved; neighbours are joined."""
+    found: list[_Room] = []
+    for blob in blobs:
+        if found and found[-1].stop == blob.start:
+            found[-1].stop = blob.container.end
+        else:
+            found.append(_Room(blob.start, blob.container.end, blob.address - blob.start))
+    return found
+
+
+def _replace_header(headers: list[tuple[int, ...]], added: tuple[int, ...]) -> list[tuple[int, ...]]:
+    """Return the program headers with another segment, after the others that are loaded, as loaders require.
+
+    It takes the place of the header that describes the headers themselves, which a loader computes for a library that
+    has none, or else of a note. Raises ValueError: there is neither.
+    """
+    for kind in (_SELF, _NOTE):
+        given = next((each for each in headers if each[0] == kind), None)
+        if given is not None:
+            kept = [each for each in headers if each is not given]
+            last = max(index for index, each in enumerate(kept) if each[0] == _LOAD)
+            return [*kept[: last + 1], added, *kept[last + 1 :]]
+    raise ValueError("no program header of the library can be given up for another segment")
+
+
+def _round_up(value: int, unit: int) -> int:
+    return -(-value // unit) * unit
+
+
+def find_offset(data: mmap.mmap, address: int) -> int:
+    """Return the offset in the file of what is loaded at an address. Raises ValueError: nothing is."""
+    elf = ELFFile(cast("IO[bytes]", data))
+    for index in range(elf["e_phnum"]):
+        kind, _, start, first, _, size, _, _ = _SEGMENT.unpack_from(data, elf["e_phoff"] + index * _SEGMENT.size)
+        if kind == _LOAD and first <= address < first + size:
+            return int(start + address - first)
+    raise ValueError(f"nothing is loaded at {address:#x}")

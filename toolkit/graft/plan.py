@@ -1,0 +1,245 @@
+"""Decides what a graft is made of: wheel, GPUs and ptxas, each pinned, before anything is downloaded."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final, Literal
+
+from packaging.version import Version
+
+from toolkit import digest, files, project
+from toolkit import plan as plans
+from toolkit.doctor.advice import find_capability
+from toolkit.errors import IntegrityError, UnsupportedError, UsageError
+from toolkit.graft import assembly, sources
+from toolkit.lock import Lock, rank
+from toolkit.plan import Plan, Step
+from toolkit.settings import Settings
+from toolkit.smoke.inside.gpu_rules import find_coverage, parse_capability
+from toolkit.versions import Locked, Table, numbers, rules
+from toolkit.wheel import inspection
+
+Mode = Literal["keep", "only", "repair"]
+"""What becomes of other machine code: it stays, or goes. repair: none is added, and PTX for one GPU is made general."""
+
+NVCC: Final = "nvidia-cuda-nvcc-cu12"
+_TENSORFLOW: Final = "tensorflow"
+_RECIPE: Final = ("toolkit/graft", "toolkit/wheel/fatbin.py")
+"""The code that decides the bytes."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class GraftRequest:
+    cards: Sequence[str] = ()  # names of cards, or compute capabilities
+    wheel: Path | None = None  # a file; None: the published wheel
+    mode: Mode = "keep"
+
+
+@dataclass(frozen=True, kw_only=True)
+class GraftPlan:
+    lock: Lock
+    mode: Mode
+    wheel: Path | None  # a user's wheel, or None
+    requirements: str  # locked set with the published wheel, or empty
+    compiler: str  # locked set with ptxas
+
+    @property
+    def digest(self) -> str:
+        return digest.digest_value({"graft": self.mode, "lock": self.lock.describe()})
+
+    @property
+    def name(self) -> str:
+        return digest.shorten(self.digest)
+
+    @property
+    def level(self) -> str:
+        return rank(self.lock.floating)
+
+    @property
+    def capabilities(self) -> tuple[str, ...]:
+        return tuple(filter(None, self.lock.spec["capabilities"].split(",")))
+
+    @property
+    def architectures(self) -> tuple[int, ...]:
+        return tuple(int(item.replace(".", "")) for item in self.capabilities)
+
+    @property
+    def local(self) -> str:
+        """The local version: ``sm120``, ``sm100.sm120``, ``sm120.only``, ``repaired``."""
+        if self.mode == "repair":
+            return "repaired"
+        return ".".join([*(f"sm{number}" for number in self.architectures), *(["only"] if self.mode == "only" else [])])
+
+    def step(self, dist: Path) -> Step:
+        spec, pins = self.lock.spec, self.lock.pins
+        flags = [f"--compute-capability={item}" for item in self.capabilities]
+        flags += [f"--{self.mode}"] if self.mode != "keep" else []
+        flags += [f"--wheel={self.wheel}"] if self.wheel else []
+        versions = [f"--tensorflow={spec['tensorflow']}", f"--python={spec['python']}"]
+        return Step(
+            title="graft",
+            commands=(("toolkit", "graft", *flags, *versions, f"--out={dist}"),),
+            inputs=dict(pins),
+            outputs=(str(dist / self.name),),
+        )
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "digest": self.digest,
+            "lock": self.lock.describe(),
+            "mode": self.mode,
+            "wheel": str(self.wheel) if self.wheel else "",
+            "requirements": self.requirements,
+            "compiler": self.compiler,
+        }
+
+    @classmethod
+    def from_json(cls, value: Mapping[str, Any]) -> "GraftPlan":
+        """Return the plan that :meth:`to_json` described. Raises IntegrityError: it is no plan of a graft."""
+        try:
+            lock = Lock(spec=dict(value["lock"]["spec"]), pins=dict(value["lock"]["pins"]))
+            found = cls(
+                lock=lock,
+                mode=value["mode"],
+                wheel=Path(value["wheel"]) if value["wheel"] else None,
+                requirements=str(value["requirements"]),
+                compiler=str(value["compiler"]),
+            )
+            whole = found.digest == value["digest"]
+        except (KeyError, TypeError, ValueError) as error:
+            raise IntegrityError("not the plan of a graft", why=repr(error)) from error
+        if not whole:
+            raise IntegrityError("not the plan of a graft", why="its digest is that of another plan")
+        return found
+
+
+def write(folder: Path, found: GraftPlan, step: Step) -> None:
+    files.write_json(folder / plans.FILE, {**Plan(steps=(step,)).to_json(), "graft": found.to_json()})
+
+
+def read(folder: Path) -> GraftPlan:
+    """Return the plan in the folder of a grafted wheel. Raises IntegrityError: there is none, or it is damaged."""
+    value = files.read_json(folder / plans.FILE)
+    if not isinstance(value, dict) or not isinstance(value.get("graft"), dict):
+        raise IntegrityError(f"{folder / plans.FILE} is not the plan of a graft", remedy="graft the wheel again")
+    return GraftPlan.from_json(value["graft"])
+
+
+def resolve(table: Table, settings: Settings, request: GraftRequest) -> GraftPlan:
+    """Plan a graft. The newest published TensorFlow is taken, unless one was asked for.
+
+    Raises UsageError: what was asked for is no card, or not for grafts; UnsupportedError: there is no such published
+    wheel, no ptxas for the card, or no PTX that it could run; IntegrityError: the user's wheel is damaged.
+    """
+    capabilities = _read_capabilities(request)
+    found = inspection.inspect(request.wheel) if request.wheel else None
+    _require_covered(table, capabilities, found)
+    base = _find_published(table, settings) if found is None else None
+    tensorflow, python = _name_versions(settings, base, found)
+    cuda, cudnn = _choose_cuda(table, tensorflow, python, capabilities)
+    compiler = table.cuda_rows[cuda].parts
+    pins = {
+        "wheel": found.digest if found else _select(base, _TENSORFLOW).digest,
+        NVCC: sources.select(project.locate(f"docker/requirements/{compiler}.txt"), NVCC).digest,
+        "options": " ".join(assembly.OPTIONS),
+        "recipe": digest.digest_paths(project.ROOT, [project.locate(name) for name in _RECIPE]),
+    }
+    spec = {
+        "tensorflow": tensorflow,
+        "python": python,
+        "cuda": cuda,
+        "cudnn": cudnn,
+        "capabilities": ",".join(capabilities),
+    }
+    return GraftPlan(
+        lock=Lock(spec=spec, pins=pins),
+        mode=request.mode,
+        wheel=request.wheel.resolve() if request.wheel else None,
+        requirements=base.requirements if base else "",
+        compiler=compiler,
+    )
+
+
+def _select(base: Locked | None, name: str) -> sources.Locked:
+    if base is None:
+        raise ValueError("there is no published wheel")
+    return sources.select(project.locate(f"docker/requirements/{base.requirements}.txt"), name)
+
+
+def _read_capabilities(request: GraftRequest) -> tuple[str, ...]:
+    if request.mode == "repair":
+        if request.cards:
+            raise UsageError("--repair is for no card in particular", remedy="leave out --gpu and --compute-capability")
+        return ()
+    if not request.cards:
+        raise UsageError("no card is named", remedy='name one: --gpu "RTX 5090", or --compute-capability 12.0')
+    found = {find_capability(card) for card in request.cards}
+    for item in found:
+        parsed = parse_capability(item)
+        if parsed is None or parsed.suffix:
+            raise UsageError(f"not a compute capability: {item!r}", remedy="write it as 12.0")
+    return tuple(numbers.sort(found))
+
+
+def _require_covered(table: Table, capabilities: Sequence[str], found: inspection.Inspection | None) -> None:
+    """Raises UnsupportedError: a card is older than the PTX, so no machine code for it can be made."""
+    held = found.architectures if found else table.published_code.capabilities
+    texts = sorted(numbers.parse(_name_number(item)) for item in held if item.startswith("compute_"))
+    for item in capabilities:
+        if not texts or numbers.parse(item) < texts[0]:
+            native = find_coverage([name for name in held if name.startswith("sm_")], item)
+            raise UnsupportedError(
+                f"no machine code for compute capability {item} can be made from this wheel",
+                why=f"its PTX is of {', '.join(name for name in held if name.startswith('compute_')) or 'no GPU'}",
+                remedy=f"it is not needed: the wheel has {native}" if native else "build one: toolkit build-wheel",
+            )
+
+
+def _name_number(name: str) -> str:
+    parsed = parse_capability(name)
+    return f"{parsed.major}.{parsed.minor}" if parsed else "0"
+
+
+def _find_published(table: Table, settings: Settings) -> Locked:
+    newest = settings.sources.get("tensorflow", "default") == "default"
+    usable = [item for item in table.published if item.cuda and settings.python in item.python]
+    fitting = [item for item in usable if newest or item.tensorflow == settings.tensorflow]
+    if fitting:
+        return fitting[-1]
+    held = dict.fromkeys(item.tensorflow for item in usable)
+    raise UnsupportedError(
+        f"no locked set has the published wheel of TensorFlow {settings.tensorflow} for Python {settings.python}",
+        why=f"they have {', '.join(held) or 'none for this Python'}",
+        remedy="choose one of these, or give the file: --wheel",
+    )
+
+
+def _name_versions(settings: Settings, base: Locked | None, found: inspection.Inspection | None) -> tuple[str, str]:
+    if found is None:
+        return (base.tensorflow if base else ""), settings.python
+    pythons = [f"{name[2]}.{name[3:]}" for name in found.pythons if name.startswith("cp3")]
+    return Version(found.version).public, pythons[0] if pythons else settings.python
+
+
+def _choose_cuda(table: Table, tensorflow: str, python: str, capabilities: Sequence[str]) -> tuple[str, str]:
+    """Return the CUDA whose ptxas knows the cards, and the cuDNN beside it: those of a locked set where one does."""
+
+    def knows(cuda: str) -> bool:
+        row = table.cuda_rows[cuda]
+        return bool(row.parts) and set(capabilities) <= set(row.capabilities)
+
+    held = [item for item in table.published if item.cuda and item.tensorflow == tensorflow and python in item.python]
+    for item in held:
+        if knows(item.cuda):
+            return item.cuda, item.cudnn
+    usable = [cuda for cuda in numbers.sort(table.cuda_rows) if knows(cuda)]
+    if not usable:
+        raise UnsupportedError(
+            f"no ptxas here knows compute capability {', '.join(capabilities)}",
+            remedy="`toolkit matrix` lists what each CUDA knows",
+        )
+    asked = rules.read(table, tensorflow=tensorflow, python=python, cuda=usable[0], capabilities=capabilities)
+    nearest = rules.suggest(table, asked) if tensorflow in table.tensorflow_rows else None
+    if nearest and knows(nearest.cuda):
+        return nearest.cuda, nearest.cudnn
+    return usable[0], numbers.sort(name for name, row in table.cudnn_rows.items() if row.wheel)[-1]

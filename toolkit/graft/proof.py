@@ -1,0 +1,150 @@
+"""Compares a library with the one that it was made from: what may differ, and what each new kernel must have.
+
+Everything is read again from the two files. A fat binary is found as the program finds it, by the address that the
+library names, and not by what was planned.
+"""
+
+import mmap
+import re
+import struct
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Final
+
+from toolkit.errors import CheckError
+from toolkit.graft import assembly, cubin, library
+from toolkit.graft.library import Blob, Inventory, Layout
+from toolkit.wheel import fatbin
+from toolkit.wheel.fatbin import Container, Entry
+
+_PIECE: Final = 1 << 24
+_ENTRIES = re.compile(rb"\.entry\s+([\w$]+)")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Proven:
+    containers: int  # fat binaries with new machine code
+    kernels: int  # kernels in that machine code
+    general: int  # PTX texts that were for one GPU alone, and now are for later ones too
+
+
+def prove(
+    name: str,
+    before: mmap.mmap,
+    after: mmap.mmap,
+    inventory: Inventory,
+    layout: Layout,
+    *,
+    added: Mapping[int, frozenset[int]],
+    kept: bool,
+) -> Proven:
+    """Check a library. Raises CheckError: it differs where it must not, or new machine code is not that of its PTX.
+
+    ``inventory`` and ``layout``: of the original, and of what was written. ``added``: architectures of which each fat
+    binary has new machine code, by the offset of the old one. ``kept``: whether the other machine code must be there.
+    """
+    try:
+        _compare_outside(before, after, layout)
+        moved = {move.blob.start: move for move in layout.moves}
+        containers = kernels = general = 0
+        for blob in inventory.blobs:
+            move = moved.get(blob.start)
+            if move is None:
+                continue
+            place = _follow(after, blob, move.address)
+            count, changed = _compare(before, after, blob.container, place, added=added[blob.start], kept=kept)
+            containers, kernels, general = containers + bool(count), kernels + count, general + changed
+    except (ValueError, struct.error) as error:
+        raise CheckError(
+            f"the library {name} is not what it should be",
+            why=str(error),
+            remedy="please report it; the wheel was not written",
+        ) from error
+    return Proven(containers=containers, kernels=kernels, general=general)
+
+
+def _compare_outside(before: mmap.mmap, after: mmap.mmap, layout: Layout) -> None:
+    """Raise ValueError if the files differ anywhere but in the ranges that were changed on purpose."""
+    start = 0
+    with memoryview(before) as one, memoryview(after) as two:
+        for first, last in (*layout.changed, (len(one), len(one))):
+            while start < min(first, len(one)):
+                stop = min(start + _PIECE, first, len(one))
+                if one[start:stop] != two[start:stop]:
+                    raise ValueError(f"bytes between {start:#x} and {stop:#x} differ, which hold no GPU code")
+                start = stop
+            start = max(start, last)
+    if not layout.segment and len(before) != len(after):
+        raise ValueError("its length differs")
+
+
+def _follow(after: mmap.mmap, blob: Blob, address: int) -> Container:
+    """Return the fat binary at the address that the library names now in the place that named the old one."""
+    if blob.reference is None:
+        return fatbin.read_container(after, blob.start)
+    form = "<q" if blob.reference.kind == "relocation" else "<i"
+    says = blob.reference.base + struct.unpack_from(form, after, blob.reference.field)[0]
+    if says != address:
+        raise ValueError(f"the reference to the fat binary at {blob.start:#x} names {says:#x} and not {address:#x}")
+    return fatbin.read_container(after, library.find_offset(after, says))
+
+
+def _compare(
+    before: mmap.mmap, after: mmap.mmap, old: Container, new: Container, *, added: frozenset[int], kept: bool
+) -> tuple[int, bool]:
+    """Return the number of new kernels, and whether the PTX is for later GPUs now."""
+    code = {entry.architecture: entry for entry in new.entries if entry.kind == "sm"}
+    for entry in old.entries:
+        same = _find_same(before, after, entry, new)
+        if entry.kind != "compute" and kept and not same:
+            raise ValueError(f"the fat binary at {old.start:#x} has lost its {entry.name or 'other data'}")
+    text, changed = _compare_texts(before, after, old, new)
+    if text is None or not added:
+        return 0, changed
+    usual = max(
+        (entry for entry in old.entries if entry.kind == "sm"), key=lambda each: each.architecture, default=None
+    )
+    reference = cubin.read(fatbin.unpack(before, usual)) if usual else None
+    names = {match.decode() for match in _ENTRIES.findall(text)}
+    count = 0
+    for architecture in sorted(added):
+        if architecture not in code:
+            raise ValueError(f"the fat binary at {old.start:#x} has no machine code for sm_{architecture}")
+        found = cubin.read(fatbin.unpack(after, code[architecture]))
+        _require_kernels(found, names, reference, architecture)
+        count += len(found.kernels)
+    return count, changed
+
+
+def _require_kernels(found: cubin.Cubin, names: set[str], reference: cubin.Cubin | None, architecture: int) -> None:
+    if found.architecture != architecture:
+        raise ValueError(f"machine code of sm_{found.architecture} stands where that of sm_{architecture} should")
+    if found.kernels.keys() != names:
+        wrong = min(found.kernels.keys() ^ names)
+        raise ValueError(f"machine code and PTX differ in the kernel {wrong}")
+    for name, kernel in found.kernels.items() if reference else ():
+        if kernel != reference.kernels.get(name):  # type: ignore[union-attr]
+            raise ValueError(f"the kernel {name} has other parameters than in the machine code of earlier GPUs")
+    if reference and found.variables != reference.variables:
+        raise ValueError("the machine code has other variables than that of earlier GPUs")
+
+
+def _find_same(before: mmap.mmap, after: mmap.mmap, entry: Entry, new: Container) -> bool:
+    raw = before[entry.start : entry.end]
+    return any(each.name == entry.name and after[each.start : each.end] == raw for each in new.entries)
+
+
+def _compare_texts(before: mmap.mmap, after: mmap.mmap, old: Container, new: Container) -> tuple[bytes | None, bool]:
+    """Return the PTX of a fat binary, if it has any, and whether only the suffix of its target has changed."""
+    texts = [[each for each in item.entries if each.kind == "compute"] for item in (old, new)]
+    if len(texts[0]) != len(texts[1]):
+        raise ValueError(f"the fat binary at {old.start:#x} has lost PTX, or has more of it")
+    changed = False
+    found = None
+    for one, two in zip(*texts, strict=True):
+        found, now = fatbin.unpack(before, one), fatbin.unpack(after, two)
+        if found != now:
+            if assembly.generalize(found) != now:
+                raise ValueError(f"the fat binary at {old.start:#x} has other PTX")
+            changed = True
+    return found, changed

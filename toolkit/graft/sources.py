@@ -1,0 +1,122 @@
+"""Downloads what a graft starts from, by the hashes of the locked sets: the published wheel, and ptxas."""
+
+import re
+import shutil
+import subprocess
+import sys
+import zipfile
+from dataclasses import dataclass
+from pathlib import Path
+
+from toolkit import digest, files, processes
+from toolkit.console import Console
+from toolkit.errors import BuildError, IntegrityError, PreflightError
+
+PTXAS = "nvidia/cuda_nvcc/bin/ptxas"
+"""Its place in the wheel nvidia-cuda-nvcc-cu12."""
+
+_PLATFORMS = ("manylinux_2_28", "manylinux_2_27", "manylinux_2_17", "manylinux2014", "manylinux2010", "manylinux_2_12")
+_HASH = re.compile(r"--hash=sha256:([0-9a-f]{64})")
+_TAIL_LINES = 8
+
+
+@dataclass(frozen=True, kw_only=True)
+class Locked:
+    """A package of a locked set: its version, and the hashes of its files for all Pythons."""
+
+    name: str
+    entry: str  # as in the set
+
+    @property
+    def digests(self) -> frozenset[str]:
+        return frozenset(f"sha256:{value}" for value in _HASH.findall(self.entry))
+
+    @property
+    def digest(self) -> str:
+        """The digest of name, version and hashes."""
+        return digest.digest_value([self.entry.split()[0], sorted(self.digests)])
+
+
+def select(locked: Path, name: str) -> Locked:
+    """Return a package of a locked set. Raises BuildError: it is not there."""
+    entries = re.split(r"(?m)^(?=\S)", locked.read_text())
+    found = next((entry for entry in entries if re.match(rf"{re.escape(name)}==", entry)), None)
+    if found is None:
+        raise BuildError(f"{locked.name} does not hold {name}", remedy="make the set again: toolkit lock")
+    return Locked(name=name, entry=found)
+
+
+def fetch(package: Locked, python: str, cache: Path, *, ca_bundle: str, console: Console) -> Path:
+    """Return the wheel of a locked package for a Python; it is downloaded unless it is in the cache already.
+
+    Raises IntegrityError: a file does not have one of the hashes; BuildError: pip fails; PreflightError: there is no
+    pip, or the cache cannot be written.
+    """
+    folder = cache / f"{package.name}-{python}-{digest.shorten(package.digest)}"
+    for path in folder.glob("*.whl"):
+        if digest.digest_file(path) in package.digests:
+            return path
+    shutil.rmtree(folder, ignore_errors=True)
+    files.require_writable(cache)
+    with files.stage(cache, digest.shorten(package.digest)) as staging:
+        requirements = staging.path / "requirements.txt"
+        requirements.write_text(package.entry)
+        result = staging.path / "wheel"
+        with console.timed("download", package.entry.split()[0]):
+            _download(_list_command(requirements, result, python, ca_bundle))
+        requirements.unlink()
+        found = next(iter(result.glob("*.whl")), None)
+        if found is None or digest.digest_file(found) not in package.digests:
+            raise processes.describe_wrong_package(f"pip gave {found.name if found else 'no wheel'}")
+        result.replace(folder)
+    return folder / found.name
+
+
+def _list_command(requirements: Path, target: Path, python: str, ca_bundle: str) -> list[str]:
+    argv = [sys.executable, "-m", "pip", "download", "--quiet", "--no-input", "--disable-pip-version-check"]
+    argv += ["--no-deps", "--require-hashes", "--only-binary", ":all:", "--python-version", python]
+    argv += ["--implementation", "cp"]
+    argv += [part for name in _PLATFORMS for part in ("--platform", f"{name}_x86_64")]
+    argv += ["--cert", ca_bundle] if ca_bundle else []
+    return [*argv, "--dest", str(target), "--requirement", str(requirements)]
+
+
+def _download(argv: list[str]) -> None:
+    process = subprocess.Popen(
+        argv, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, start_new_session=True
+    )
+    try:
+        said, _ = process.communicate()
+    except BaseException:
+        processes.stop(process, grace=10)
+        raise
+    if not process.returncode:
+        return
+    if processes.OTHER_BYTES.search(said):
+        raise processes.describe_wrong_package(said.strip()[-500:])
+    if processes.DISK_FULL.search(said):
+        raise PreflightError("the disk filled up while downloading", remedy="free space, or set TOOLKIT_STATE")
+    if "No module named pip" in said:
+        raise PreflightError(
+            "this Python has no pip",
+            why=sys.executable,
+            remedy=f"{sys.executable} -m ensurepip, or install python3-pip",
+        )
+    lines = "\n    ".join(said.strip().splitlines()[-_TAIL_LINES:])
+    raise BuildError("the download failed", why=f"pip's last lines:\n    {lines}", remedy="run the same command again")
+
+
+def unpack_ptxas(wheel: Path, cache: Path) -> Path:
+    """Return ptxas out of its wheel, whose hash was checked. Raises IntegrityError: the wheel has none."""
+    target = cache / f"ptxas-{digest.shorten(digest.digest_file(wheel))}"
+    try:
+        with zipfile.ZipFile(wheel) as archive:
+            content = archive.read(PTXAS)
+    except (KeyError, OSError, zipfile.BadZipFile) as error:
+        raise IntegrityError(
+            f"{wheel.name} has no {PTXAS}", why=str(error), remedy="remove it and try again"
+        ) from error
+    if not target.exists() or target.read_bytes() != content:
+        files.write_atomically(target, content)
+    target.chmod(0o755)
+    return target
