@@ -36,7 +36,7 @@ LAYERS = (
     {"engine"},
     {"doctor", "smoke", "training"},
     {"inference", "wheel"},
-    {"pipeline"},
+    {"graft", "pipeline"},
     {"clean", "launch", "record", "rehearsal", "sweep"},
     {"cli"},
     {"__main__"},
@@ -45,7 +45,7 @@ LAYERS = (
 
 LEVELS = {part: number for number, layer in enumerate(LAYERS) for part in layer}
 
-MODULES = 92
+MODULES = 104
 """The most modules that the toolkit may have."""
 
 DATA_LINES = 1163

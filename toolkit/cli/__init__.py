@@ -1,7 +1,7 @@
 import typer
 
 from toolkit import __version__
-from toolkit.cli import build, launch, machine, pins, record, run, use
+from toolkit.cli import build, graft, launch, machine, pins, record, run, use
 
 app = typer.Typer(
     name="toolkit",
@@ -18,6 +18,7 @@ PASS_ON = {"allow_extra_args": True, "ignore_unknown_options": True}
 
 app.command("up", context_settings=PASS_ON, short_help="The whole chain: wheel, image, smoke, training.")(run.up)
 app.command("build-wheel", short_help="Build TensorFlow from source.")(build.build_wheel)
+app.command("graft", short_help="Put machine code for a later GPU into a published wheel.")(graft.graft)
 app.command("push", short_help="Push a wheel and its records to an OCI registry.")(build.push)
 app.command("build-image", short_help="Build the runtime or the training image.")(build.build_image)
 app.command("smoke", short_help="Check the TensorFlow of an image or of the host.")(run.smoke)

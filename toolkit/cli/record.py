@@ -102,7 +102,7 @@ def verify(
         record = wheel.read_record(found.folder)
         console.heading("trust", wheel.describe_trust(record))
         counts = ("executed", "cached_by", "reused", "remote")
-        value["trust"] = {name: record.facts["bazel"].get(name) for name in counts}
+        value["trust"] = {name: record.facts.get("bazel", {}).get(name) for name in counts}
     if not policy and not found.reference:
         value["signature"] = signing.describe(found.place)
         console.heading("signature", signing.describe(found.place))

@@ -16,6 +16,7 @@ from toolkit import __version__, files
 from toolkit.errors import CheckError
 from toolkit.graft.plan import GraftPlan
 from toolkit.manifest import Manifest
+from toolkit.versions import load_table
 from toolkit.wheel import documents, inspection
 from toolkit.wheel.inspection import Inspection
 from toolkit.wheel.publication import BuildRun
@@ -125,13 +126,16 @@ def _write_bill(plan: GraftPlan, record: Manifest, inputs: Inputs) -> str:
     ancestor = _component("tensorflow", str(found["version"]).partition("+")[0], inputs.original, ref=inputs.source)
     subject = _component("tensorflow", str(found["version"]), record.digest, ref="wheel")
     subject.pedigree = Pedigree(ancestors=[ancestor])
+    runtime = list(documents.list_runtime(plan.lock.spec, load_table()))
     tool = documents.describe_tool("ptxas", plan.lock.spec["cuda"], [_hash(inputs.ptxas)])
     # Derived from plan and wheel, so that the same graft has the same bill.
-    bom = Bom(serial_number=uuid.uuid5(uuid.NAMESPACE_URL, f"{plan.digest}/{record.digest}"), components=[tool])
+    bom = Bom(
+        serial_number=uuid.uuid5(uuid.NAMESPACE_URL, f"{plan.digest}/{record.digest}"), components=[*runtime, tool]
+    )
     bom.metadata.component = subject
     bom.metadata.timestamp = datetime.fromtimestamp(0, UTC)
     bom.metadata.tools.components.add(Component(name="toolkit", version=__version__, type=ComponentType.APPLICATION))
-    bom.register_dependency(subject)
+    bom.register_dependency(subject, runtime)
     return str(JsonV1Dot6(bom).output_as_string(indent=2))
 
 

@@ -13,7 +13,7 @@ from typing import Any, Final
 from toolkit import digest, files, manifest, project
 from toolkit.console import Console, StatusLine
 from toolkit.engine.host import require_space
-from toolkit.errors import BuildError, IntegrityError
+from toolkit.errors import BuildError, IntegrityError, UnsupportedError
 from toolkit.graft import assembly, cubin, library, proof, repack, sources
 from toolkit.graft.assembly import Assembled, Assembler, Text
 from toolkit.graft.library import Blob, Inventory
@@ -228,6 +228,12 @@ def _transplant(
         reused=sum(each.reused for each in results.values()),
         refused=refused,
     )
+    if not replaced:
+        raise UnsupportedError(
+            "there is nothing to graft into this wheel",
+            why="no PTX in it is for one GPU alone" if plan.mode == "repair" else "it has machine code for the card",
+            remedy="use it as it is",
+        )
     console.heading("graft", outcome.summary)
     return outcome, replaced
 

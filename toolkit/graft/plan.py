@@ -70,6 +70,12 @@ class GraftPlan:
             return "repaired"
         return ".".join([*(f"sm{number}" for number in self.architectures), *(["only"] if self.mode == "only" else [])])
 
+    @property
+    def runtime_flags(self) -> tuple[str, ...]:
+        """The flags that name the run-time set for the wheel."""
+        spec = self.lock.spec
+        return tuple(f"--{name} {spec[name]}" for name in ("tensorflow", "python", "cuda", "cudnn"))
+
     def step(self, dist: Path) -> Step:
         spec, pins = self.lock.spec, self.lock.pins
         flags = [f"--compute-capability={item}" for item in self.capabilities]
@@ -142,7 +148,7 @@ def resolve(table: Table, settings: Settings, request: GraftRequest) -> GraftPla
         "wheel": found.digest if found else _select(base, _TENSORFLOW).digest,
         NVCC: sources.select(project.locate(f"docker/requirements/{compiler}.txt"), NVCC).digest,
         "options": " ".join(assembly.OPTIONS),
-        "recipe": digest.digest_paths(project.ROOT, [project.locate(name) for name in _RECIPE]),
+        "recipe": digest_recipe(),
     }
     spec = {
         "tensorflow": tensorflow,
@@ -158,6 +164,11 @@ def resolve(table: Table, settings: Settings, request: GraftRequest) -> GraftPla
         requirements=base.requirements if base else "",
         compiler=compiler,
     )
+
+
+def digest_recipe() -> str:
+    """Return the digest of the code that decides the bytes of a graft."""
+    return digest.digest_paths(project.ROOT, [project.locate(name) for name in _RECIPE])
 
 
 def _select(base: Locked | None, name: str) -> sources.Locked:

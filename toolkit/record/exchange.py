@@ -49,7 +49,7 @@ def push(folder: Path, repository: Repository, *, ca_bundle: str, replace: bool,
     since it was made; RegistryError.
     """
     digests = folders.check_sums(folder)
-    tag = name_tag(rebuild.read_plan(folder).digest)
+    tag = name_tag(rebuild.read_plan_digest(folder))
     paths = sorted(folder.iterdir())
     layers = [
         Layer(title=path.name, digest=digests.get(path.name) or digest.read_file(path), size=path.stat().st_size)

@@ -11,6 +11,7 @@ import time
 import uuid
 import zipfile
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, Literal
@@ -20,7 +21,7 @@ from toolkit.console import Console
 from toolkit.engine import buildx
 from toolkit.errors import BuildError, CheckError, IntegrityError, UnsupportedError
 from toolkit.findings import Finding
-from toolkit.record.wheel import read_record
+from toolkit.record.wheel import is_grafted, read_record
 from toolkit.settings import Settings
 from toolkit.signing import Policy, Statement
 from toolkit.wheel import folder, log, request
@@ -186,16 +187,39 @@ def require_level(comparison: Comparison, accepted: Level = "R2") -> None:
 
 
 def rebuild(path: Path, settings: Settings, *, bazelrc: str, console: Console) -> Comparison:
-    """Build a wheel again and compare.
+    """Build or graft a wheel again and compare.
 
     Raises BuildError; IntegrityError: the first wheel has changed since; as :func:`read_plan`, :func:`require_inputs`.
     """
+    record = read_record(path)
+    started = time.monotonic()
+    again = (
+        _grafting_again(path, settings, console)
+        if is_grafted(record)
+        else _building_again(path, settings, bazelrc, console)
+    )
+    with again as second:
+        first = folder.find_wheel(path)
+        found, compared = compare(first, folder.find_wheel(second)), digest.read_file(first)
+        if compared != record.digest:
+            raise IntegrityError(f"{first} has changed while it was built again", remedy="verify it, and start again")
+        inputs = _read_packages(path) ^ _read_packages(second)
+    return Comparison(
+        wheel=compared,
+        level=rank(found),
+        differences=tuple(found),
+        inputs=tuple(sorted(inputs)),
+        seconds=round(time.monotonic() - started, 1),
+    )
+
+
+@contextmanager
+def _building_again(path: Path, settings: Settings, bazelrc: str, console: Console) -> Iterator[Path]:
+    """Build a wheel with new cache mounts, and yield the folder that has it until the end."""
     # A new name gives empty cache mounts.
     name = f"{naming.REBUILD_CACHE}{uuid.uuid4().hex[:12]}"
     plan = change_plan(read_plan(path), ca_bundle=settings.ca_bundle, bazelrc=bazelrc, cache_id=name)
     require_inputs(plan)
-    record = read_record(path)
-    started = time.monotonic()
     with buildx.removing_caches(name, console), files.stage(path.resolve().parent, plan.name) as claimed:
         build_log = Path(settings.state) / f"wheel-{plan.name}" / "rebuild.log"
         try:
@@ -204,18 +228,19 @@ def rebuild(path: Path, settings: Settings, *, bazelrc: str, console: Console) -
             )
         except BuildError as error:
             raise log.explain(error, [build_log]) from error
-        first = folder.find_wheel(path)
-        found, compared = compare(first, folder.find_wheel(claimed.path)), digest.read_file(first)
-        if compared != record.digest:
-            raise IntegrityError(f"{first} has changed while it was built again", remedy="verify it, and start again")
-        inputs = _read_packages(path) ^ _read_packages(claimed.path)
-    return Comparison(
-        wheel=compared,
-        level=rank(found),
-        differences=tuple(found),
-        inputs=tuple(sorted(inputs)),
-        seconds=round(time.monotonic() - started, 1),
-    )
+        yield claimed.path
+
+
+@contextmanager
+def _grafting_again(path: Path, settings: Settings, console: Console) -> Iterator[Path]:
+    """Assemble everything anew, and yield the folder that has the wheel until the end."""
+    from toolkit.graft import job
+    from toolkit.graft import plan as grafts
+
+    plan = grafts.read(path)
+    _require_recipe(grafts.digest_recipe(), plan.lock, "graft")
+    with files.stage(path.resolve().parent, plan.name) as claimed:
+        yield job.graft(plan, settings, console, dist=claimed.path, fresh=True).folder
 
 
 def sign(path: Path, comparison: Comparison, signer: "Signer") -> Path:
@@ -302,15 +327,28 @@ def _name_wheel(path: Path) -> dict[str, str]:
 def require_inputs(plan: WheelPlan) -> None:
     """Raises UnsupportedError: this clone's recipe has changed; CheckError: the source tree has changed."""
     recipe = digest.digest_paths(project.ROOT, [project.locate(name) for name in lock.RECIPE])
-    if recipe != plan.lock.pins["recipe"]:
-        raise UnsupportedError(
-            "the build recipe of this clone is not the one that built this wheel",
-            why=f"the Dockerfile and its scripts were {plan.lock.pins['recipe'][:19]}…, and are {recipe[:19]}…",
-            remedy="check out the revision that built it",
-        )
+    _require_recipe(recipe, plan.lock, "Dockerfile and its scripts")
     source = plan.contexts.get("source")
     if source and "#" not in source and request.find_source(source).identity != plan.origins["source"]:
         raise CheckError(f"the source tree {source} has changed since", remedy="restore it, or build the wheel again")
+
+
+def _require_recipe(recipe: str, pinned: lock.Lock, what: str) -> None:
+    if recipe != pinned.pins["recipe"]:
+        raise UnsupportedError(
+            "the recipe of this clone is not the one that made this wheel",
+            why=f"the {what} had the digest {pinned.pins['recipe'][:19]}…, and has {recipe[:19]}…",
+            remedy="check out the revision that made it",
+        )
+
+
+def read_plan_digest(path: Path) -> str:
+    """Return the digest of the plan of a built or grafted wheel. Raises as :func:`read_plan`."""
+    if is_grafted(read_record(path)):
+        from toolkit.graft import plan as grafts
+
+        return grafts.read(path).digest
+    return read_plan(path).digest
 
 
 def read_plan(path: Path) -> WheelPlan:
@@ -327,7 +365,9 @@ def read_plan(path: Path) -> WheelPlan:
 
 
 def _read_packages(path: Path) -> set[str]:
-    return set((path / "packages.txt").read_text().split())
+    """Return the Debian packages of a build; a graft has none."""
+    listed = path / "packages.txt"
+    return set(listed.read_text().split()) if listed.exists() else set()
 
 
 def change_plan(plan: WheelPlan, *, ca_bundle: str = "", bazelrc: str = "", cache_id: str) -> WheelPlan:

@@ -18,11 +18,12 @@ _FACTS: Final = (
     ("plan",),
     *(("lock", "spec", name) for name in ("tensorflow", "python", "cuda", "cudnn", "capabilities")),
     ("inspection",),
-    ("auditwheel", "platform"),
-    ("bazel", "executed"),
-    ("bazel", "runners"),
 )
 """What a manifest of a wheel must have; each path leads through objects."""
+
+_BUILT: Final = (("auditwheel", "platform"), ("bazel", "executed"), ("bazel", "runners"))
+_GRAFTED: Final = (("graft", "mode"), ("graft", "libraries"))
+"""What it must have besides, for a wheel that was built or grafted."""
 
 
 def verify(path: Path, *, unread: str = "") -> list[Finding]:
@@ -40,7 +41,7 @@ def verify(path: Path, *, unread: str = "") -> list[Finding]:
         *([Finding(id="inspection", state="skipped", evidence=unread)] if unread else _check_wheel(record, wheel)),
         _check_provenance(path, wheel, found),
         _check_bill(path, found),
-        _check_lock_of(record),
+        *(_check_graft(path, record) if is_grafted(record) else [_check_lock_of(record)]),
     ]
 
 
@@ -51,9 +52,15 @@ def read_record(path: Path) -> Manifest:
         raise IntegrityError(
             f"{path} has no manifest of a wheel", remedy="give a folder that `toolkit build-wheel` made"
         )
-    if lacking := [".".join(names) for names in _FACTS if _look_up(record.facts, names) is None]:
+    own = _GRAFTED if is_grafted(record) else _BUILT
+    if lacking := [".".join(names) for names in (*_FACTS, *own) if _look_up(record.facts, names) is None]:
         raise IntegrityError(f"the manifest of {path} lacks {', '.join(lacking)}", remedy="build the wheel again")
     return record
+
+
+def is_grafted(record: Manifest) -> bool:
+    """Return whether a wheel was made from another wheel, and not from source."""
+    return "graft" in record.facts
 
 
 def _look_up(value: object, names: Iterable[str]) -> object:
@@ -72,6 +79,8 @@ def read_predicate(path: Path) -> Mapping[str, Any]:
 
 def describe_trust(record: Manifest) -> str:
     """Describe which results in a wheel come from caches and executors. Only a build without them can check these."""
+    if is_grafted(record):
+        return "whoever published the original wheel is trusted, and the machine that grafted it; --rebuild checks that"
     ran = record.facts["bazel"]
     said = log.describe_outcome(ran)
     if ran.get("cached") or ran.get("reused") or ran.get("remote"):
@@ -84,16 +93,46 @@ def _check_lock_of(record: Manifest) -> Finding:
     return check("lock", found == named, found if found == named else f"{found} in the manifest, which names {named}")
 
 
-def _check_wheel(record: Manifest, wheel: Path) -> Iterator[Finding]:
-    from toolkit.wheel import inspection  # its libraries are slow to load
+def _check_graft(path: Path, record: Manifest) -> Iterator[Finding]:
+    """Compare the record of a graft with its plan, and look for its original in the locked sets."""
+    from toolkit.graft import plan as plans
 
-    found = inspection.inspect(wheel)
-    mismatches = list(inspection.find_mismatches(found, record.facts["lock"]["spec"]))
+    planned = plans.read(path)
+    same = (planned.digest, planned.lock.describe()) == (record.facts["plan"], record.facts["lock"])
+    yield check("plan", same, planned.digest if same else f"{planned.digest}, and the manifest names another")
+    name, value = (str((record.parent or {}).get(each)) for each in ("name", "digest"))
+    sums = f"--hash={value}"
+    held = [
+        each.name
+        for each in sorted(project.locate("docker/requirements").glob("cuda-*.txt"))
+        if sums in each.read_text()
+    ]
+    if held:
+        yield check("original", True, f"{name}: in {held[0]} of this clone")
+    elif planned.wheel:
+        yield absent("original", f"{name}: a wheel that was given, {value}")
+    else:
+        yield absent("original", f"no locked set of this clone has {name}: {value}")
+
+
+def _check_wheel(record: Manifest, wheel: Path) -> Iterator[Finding]:
+    from toolkit.graft import documents as documents_of_grafts  # slow to load, as the next one
+    from toolkit.graft import plan as plans
+    from toolkit.wheel import inspection
+
+    found, grafted = inspection.inspect(wheel), is_grafted(record)
+    mismatches = (
+        documents_of_grafts.find_mismatches(plans.read(wheel.parent), found)
+        if grafted
+        else list(inspection.find_mismatches(found, record.facts["lock"]["spec"]))
+    )
     yield check("versions", not mismatches, "; ".join(mismatches) or "those of the lock, in record and machine code")
     recorded, seen = record.facts["inspection"], json.loads(json.dumps(asdict(found)))
     changed = sorted(name for name in seen if seen[name] != recorded.get(name))
     evidence = f"changed: {', '.join(changed)}" if changed else f"GPU code for {', '.join(found.architectures)}"
     yield check("inspection", not changed, evidence)
+    if grafted:  # it links to what the original links to, and has its tags
+        return
     audited = inspection.audit(wheel)
     yield check("auditwheel", audited.platform == record.facts["auditwheel"]["platform"], audited.platform)
 

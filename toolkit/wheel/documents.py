@@ -139,7 +139,7 @@ def write_bill(plan: WheelPlan, found: "Inspection", matrix: Table, *, bazel: Pr
         properties=[Property(name=f"{naming.LABEL_PREFIX}.{name}", value=value) for name, value in _describe(plan)],
         external_references=_find_source(plan),
     )
-    runtime = list(_list_runtime(plan, matrix))
+    runtime = list(list_runtime(plan.lock.spec, matrix))
     tools = [*_list_tools(plan, bazel), *(_read_package(line) for line in packages)]
     bom = Bom(
         # Derived from the plan and the wheel, so that the same build has the same bill.
@@ -166,8 +166,8 @@ def _find_source(plan: WheelPlan) -> list[ExternalReference]:
     return [ExternalReference(type=ExternalReferenceType.VCS, url=address)]
 
 
-def _list_runtime(plan: WheelPlan, matrix: Table) -> Iterable[Component]:
-    spec = plan.lock.spec
+def list_runtime(spec: Mapping[str, str], matrix: Table) -> Iterable[Component]:
+    """Yield the NVIDIA wheels that TensorFlow loads, for one CUDA and cuDNN."""
     versions = {f"nvidia-{name}-cu12": value for name, value in matrix.cuda_rows[spec["cuda"]].components.items()}
     cudnn = matrix.cudnn_rows[spec["cudnn"]].wheel
     nccl = matrix.tensorflow(spec["tensorflow"]).nccl

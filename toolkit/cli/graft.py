@@ -1,0 +1,91 @@
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from toolkit.cli.command import DryRun, Session, Sign, command, load_key, sign
+from toolkit.errors import UsageError
+
+if TYPE_CHECKING:
+    from toolkit.graft.plan import GraftPlan, Mode
+
+Cards = Annotated[
+    list[str] | None, typer.Option("--gpu", metavar="NAME", help="A card such as `RTX 5090`; repeatable.")
+]
+Numbers = Annotated[
+    list[str] | None, typer.Option(metavar="X.Y", help="Compute capability in place of a card; repeatable.")
+]
+
+
+@command("tensorflow", "python", "ca_bundle", remember=True)
+def graft(
+    session: Session,
+    gpu: Cards = None,
+    compute_capability: Numbers = None,
+    wheel: Annotated[
+        Path | None, typer.Option(metavar="FILE|DIR", help="A wheel of your own; by default the published one.")
+    ] = None,
+    only: Annotated[bool, typer.Option("--only", help="Drop the machine code of all other GPUs; PTX stays.")] = False,
+    repair: Annotated[
+        bool,
+        typer.Option("--repair", help="Add no machine code; only let later GPUs take PTX that is for capability 9.0a."),
+    ] = False,
+    out: Annotated[Path, typer.Option(metavar="DIR", help="Folder of finished wheels.")] = Path("dist"),
+    sign_: Sign = "",
+    dry_run: DryRun = False,
+) -> None:
+    """Put machine code for a later GPU into a TensorFlow wheel, in minutes, without building TensorFlow.
+
+    The wheel's PTX is assembled by the ptxas of the CUDA that knows the card, and each kernel is compared with that of
+    earlier GPUs. By default the newest published wheel is taken, with a local version such as 2.21.0+sm120. Nothing but
+    Python is needed: no container engine, no GPU, no root. An interrupted graft goes on where it stopped.
+    """
+    from toolkit import graft as grafts
+    from toolkit import project
+    from toolkit.graft import job, plan
+    from toolkit.pipeline import read_wheel_option
+    from toolkit.plan import run
+    from toolkit.versions import load_table
+
+    console, settings, key = session.console, session.settings, load_key(sign_)
+    if only and repair:
+        raise UsageError("--only and --repair exclude each other", remedy="leave one of them out")
+    mode: Mode = "only" if only else "repair" if repair else "keep"
+    request = plan.GraftRequest(
+        cards=(*(gpu or ()), *(compute_capability or ())),
+        wheel=read_wheel_option(str(wheel)) if wheel else None,
+        mode=mode,
+    )
+    planned = plan.resolve(load_table(), settings, request)
+    console.heading("plan", describe(planned))
+    task = job.plan_task(planned, settings, console, out=out)
+    if not run([task], console, dry_run=dry_run):
+        return
+    made = task.result
+    sign(session, key, (made.folder, not made.reused))
+    folder, facts = project.shorten(made.folder), made.record.facts
+    flags = " ".join(planned.runtime_flags)
+    console.result(
+        {
+            "wheel": str(made.wheel),
+            "digest": made.record.digest,
+            "folder": str(made.folder),
+            "plan": planned.digest,
+            "reused": made.reused,
+            "bytes": facts["inspection"]["bytes"],
+            "seconds": facts["seconds"],
+            "graft": facts["graft"],
+            "run": flags,
+        },
+        f"{folder}/{made.wheel.name}\n{made.record.digest}\n{grafts.describe_left(facts['graft'])}\n"
+        f"check it:  toolkit verify {folder}\n"
+        f"use it:    toolkit up digits --wheel {folder} {flags}",
+    )
+
+
+def describe(planned: "GraftPlan") -> str:
+    spec = planned.lock.spec
+    source = planned.wheel.name if planned.wheel else f"the published wheel of TensorFlow {spec['tensorflow']}"
+    if planned.mode == "repair":
+        return f"{planned.name}: {source}, its PTX for later GPUs"
+    return f"{planned.name}: {source}, compute capability {', '.join(planned.capabilities)} by CUDA {spec['cuda']}"
