@@ -54,6 +54,13 @@ def up(
     from_source: Annotated[
         bool, typer.Option("--from-source", help="Build the wheel, if it is not built yet.")
     ] = False,
+    card: Annotated[
+        str,
+        typer.Option(
+            metavar="NAME",
+            help="Take a published wheel that runs on this card, such as `RTX 5090`: as it is, or grafted for it.",
+        ),
+    ] = "",
     compute_capability: Capabilities = None,
     source: Source = "",
     bazel: Bazel = "",
@@ -67,6 +74,8 @@ def up(
     dry_run: DryRun = False,
 ) -> None:
     """Run the whole chain: wheel, image or environment, smoke checks, training, report.
+
+    With --card, CUDA, cuDNN and, unless it is given, TensorFlow are chosen for the card. No card need be there.
 
     --from is as for build-wheel: the registry is asked first, and the wheel is built if the registry does not have it.
     With --trust, an environment, an image or a report of an earlier command is made again unless it is signed. A wheel
@@ -86,13 +95,27 @@ def up(
     arguments = [dataset, *context.args]
     config, key = training.read_arguments(arguments, settings), load_key(sign_)
     origin = read_origin(session, from_, trust, allow_unsigned=allow_unsigned, reuses=True)
-    if (from_source or from_) and wheel:
-        option = "--from" if from_ else "--from-source"
-        raise UsageError(f"{option} and --wheel exclude each other", remedy="leave one of them out")
+    chosen = [
+        name
+        for name, given in (
+            ("--card", card),
+            ("--from", from_),
+            ("--from-source", from_source and not from_),
+            ("--wheel", wheel),
+        )
+        if given
+    ]
+    if len(chosen) > 1:
+        raise UsageError(f"{' and '.join(chosen)} exclude each other", remedy="leave one of them out")
     request = pipeline.Request(
         settings=settings, wheel=wheel, gpu=gpu, dry_run=dry_run, require_trusted=origin.require_trusted
     )
-    if from_source or from_:
+    if card:
+        fitted = _fit_card(session, request, card, origin, key)
+        if fitted is None:
+            return
+        request, settings = fitted, fitted.settings
+    elif from_source or from_:
         from toolkit.wheel.plan import BuildOptions
         from toolkit.wheel.request import WheelRequest
 
@@ -142,6 +165,44 @@ def up(
         "seconds": round(seconds, 3),
     }
     console.result(value, f"{training.describe(config, trained.result)}\nwhole chain: {seconds:.0f} s")
+
+
+def _fit_card(
+    session: Session, request: "Request", card: str, origin: Origin, key: "Signer | None"
+) -> "Request | None":
+    """Choose the published wheel's set for a card, and graft the wheel if it has no machine code for it.
+
+    Returns None if a dry run ends here.
+    """
+    from toolkit.doctor import advice
+    from toolkit.graft import job
+    from toolkit.graft import plan as plans
+    from toolkit.pipeline import DIST
+    from toolkit.plan import run
+    from toolkit.versions import load_table
+
+    console, settings, table = session.console, request.settings, load_table()
+    if native := advice.find_native(table, advice.find_capability(card), settings):
+        console.heading("card", f"{card}: the published wheel has machine code for it")
+        chosen = replace(settings, tensorflow=native.tensorflow, cuda=native.cuda, cudnn=native.cudnn)
+        return replace(request, settings=chosen)
+    planned = plans.resolve(table, settings, plans.GraftRequest(cards=[card]))
+    found = job.find(planned, DIST)
+    if found:
+        origin.require_trusted(found.folder, "")
+    task = job.plan_task(planned, settings, console, out=DIST)
+    if request.dry_run and found is None:
+        console.say("the next steps depend on the wheel: run this again when it is grafted")
+        run([task], console, dry_run=True)
+        return None
+    if not request.dry_run:
+        run([task], console)
+        found = task.result
+        sign(session, key, (found.folder, not found.reused))
+    assert found is not None  # noqa: S101 - grafted, or found in a dry run
+    spec = planned.lock.spec
+    chosen = replace(settings, tensorflow=spec["tensorflow"], cuda=spec["cuda"], cudnn=spec["cudnn"])
+    return replace(request, settings=chosen, wheel=str(found.folder))
 
 
 def _build_wheel(

@@ -105,6 +105,16 @@ def _explain(published: str, coverage: str | None, table: Table) -> str:
     return f"{coverage}; users of capability 12.0 report that this fails ({', '.join(code.issues)})"
 
 
+def find_native(table: Table, capability: str, settings: Settings) -> Locked | None:
+    """Return the locked set of a published wheel with machine code for a card; None: there is none."""
+    coverage = find_coverage(table.published_code.capabilities, capability)
+    if coverage is None or "machine code" not in coverage:
+        return None
+    named = settings.sources["tensorflow"] != "default"
+    asked = rules.read(table, tensorflow=settings.tensorflow, python=settings.python, capabilities=[capability])
+    return _find_runtime(table, asked, settings.tensorflow if named else "")
+
+
 def _find_runtime(table: Table, asked: Asked, tensorflow: str) -> Locked | None:
     for item in reversed(table.published):
         if tensorflow and item.tensorflow != tensorflow:
