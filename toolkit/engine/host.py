@@ -189,7 +189,9 @@ def find_cuda(folder: Path) -> dict[str, str]:
     found = next(iter(folder.glob("venv/lib/python3.*/site-packages/nvidia")), None)
     if found is None:
         return {}
-    libraries = [str(found / "cuda_cupti" / "lib"), *filter(None, [os.environ.get("LD_LIBRARY_PATH")])]
+    # cuSOLVER: the library of TensorFlow 2.21 that opens it has no RUNPATH to its folder.
+    libraries = [str(found / name / "lib") for name in ("cuda_cupti", "cusolver")]
+    libraries += filter(None, [os.environ.get("LD_LIBRARY_PATH")])
     flags = [*filter(None, [os.environ.get("XLA_FLAGS")]), f"--xla_gpu_cuda_data_dir={found / 'cuda_nvcc'}"]
     return {"LD_LIBRARY_PATH": os.pathsep.join(libraries), "XLA_FLAGS": " ".join(flags)}
 

@@ -41,7 +41,8 @@ def version(ask: Ask) -> Evidence:
     found = str(require_attribute(load_tensorflow(), "__version__"))
     installed = find_distribution()
     evidence = {"asked": ask.version, "module": found, "distribution": f"{installed.name} {installed.version}"}
-    if normalize(found) != normalize(installed.version):
+    # A graft adds a local part to the version of the distribution alone.
+    if normalize(found) not in {normalize(installed.version), normalize(installed.version).partition("+")[0]}:
         raise Fail(
             f"the module says {found}, its distribution says {installed.version}",
             remedy="two installations are mixed: make a fresh environment",
