@@ -134,7 +134,8 @@ def _is_cuda_build(folder: Path) -> bool:
 
 def _headers(tensorflow: Path) -> tuple[Path, Path]:
     root = tensorflow / "include" / "third_party" / "gpus"
-    return root / "cuda" / "include", root / "cudnn" / "include"
+    more = root / "cuda" / "libcudacxx" / "include"  # which the headers of TensorFlow 2.20 and later include
+    return root / "cuda" / "include", root / "cudnn" / "include", *([more] if more.is_dir() else [])
 
 
 def build(tensorflow: Path, cache: Path) -> Path:
