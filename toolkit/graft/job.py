@@ -27,6 +27,10 @@ from toolkit.wheel.build import BuiltWheel
 CACHE: Final = Path("toolkit-cache", "graft")
 """Downloads and assembled code, below the state folder."""
 REPORT: Final = "graft.json"
+_WARNING: Final = b"jit-compiled from PTX, which could take 30 minutes or longer."
+_TRUE: Final = b"those grafted for %b, elsewhere compiled from PTX."
+_SHORT: Final = b"the grafted ones, or else compiled from PTX."
+"""What follows "CUDA kernels will be", before and after."""
 _GENERAL: Final = 90
 """The GPU without whose special features PTX must do, to be taken by later ones."""
 NEEDED_BYTES: Final = 7 << 30
@@ -197,8 +201,8 @@ def _transplant(
             continue
         target = work / f"{item.path.stem}.new.so"
         with console.timed("write", item.name):
-            new = {start: content for start, (content, _) in contents.items()}
-            layout = library.write(item.path, target, item.inventory, new)
+            new, words = {start: content for start, (content, _) in contents.items()}, _correct(plan, item.data)
+            layout = library.write(item.path, target, item.inventory, new, words)
             with library.mapping(target) as after:
                 proven = proof.prove(
                     item.name,
@@ -208,6 +212,7 @@ def _transplant(
                     layout,
                     added={start: made for start, (_, made) in contents.items()},
                     kept=plan.mode != "only",
+                    words=words,
                 )
         replaced[item.name] = target
         moved = sum(move.address != move.blob.address for move in layout.moves)
@@ -364,6 +369,20 @@ def _generalize(data: mmap, entry: fatbin.Entry, raw: bytes, left: Counter[str])
     except ValueError:
         left["PTX for one GPU alone, which cannot be changed in its place"] += 1
         return raw
+
+
+def _correct(plan: GraftPlan, data: mmap) -> dict[int, bytes]:
+    """Return new words for TensorFlow's warning about a GPU that it was not built for, by their offset.
+
+    It compares the GPU with a list that the compiler has made into instructions (``gpu_device.cc``), so the warning
+    itself stays. Its end, that kernels will be compiled for half an hour, is no longer true.
+    """
+    start = data.find(_WARNING)
+    if not plan.architectures or start < 0 or data.find(_WARNING, start + 1) >= 0:
+        return {}
+    names = ", ".join(f"sm_{number}" for number in plan.architectures)
+    text = next(text for text in (_TRUE % names.encode(), _SHORT) if len(text) <= len(_WARNING))
+    return {start: text.ljust(len(_WARNING))}
 
 
 def _describe_build(wheel: Path, plan: GraftPlan) -> str:

@@ -194,12 +194,15 @@ def _find_instructions(
             yield address, Reference(kind="instruction", field=place + 3, base=base if fits else -1)
 
 
-def write(source: Path, target: Path, inventory: Inventory, contents: Mapping[int, bytes]) -> Layout:
+def write(
+    source: Path, target: Path, inventory: Inventory, contents: Mapping[int, bytes], words: Mapping[int, bytes]
+) -> Layout:
     """Write a library with other fat binaries; return where they are now.
 
-    ``contents``: the new fat binary by the offset of the old one. One that fits stays where it is, what is left of its
-    place is filled with zeros. Raises ValueError: one that has grown cannot be moved, because its address stands in no
-    place or in several, or there is no room for another program header.
+    ``contents``: the new fat binary by the offset of the old one. One that fits stays where it is, and what is left of
+    its place is filled with zeros. ``words``: bytes that replace as many others, by their offset. Raises ValueError: a
+    fat binary that has grown cannot be moved, because its address stands in no place or in several, or there is no room
+    for another program header.
     """
     with mapping(source) as data:
         elf = ELFFile(cast("IO[bytes]", data))
@@ -210,6 +213,8 @@ def write(source: Path, target: Path, inventory: Inventory, contents: Mapping[in
     moves, segment = _place(inventory, contents, origin, address)
     changed = [(blob.start, blob.container.end) for blob in inventory.blobs if blob.start in contents]
     pieces = [(start, bytes(stop - start)) for start, stop in changed]
+    changed += [(start, start + len(text)) for start, text in words.items()]
+    pieces += words.items()
     pieces += [(move.start, contents[move.blob.start]) for move in moves]
     if segment:
         header = (_LOAD, _READ, origin, address, address, segment, segment, _PAGE)

@@ -37,14 +37,17 @@ def prove(
     *,
     added: Mapping[int, frozenset[int]],
     kept: bool,
+    words: Mapping[int, bytes],
 ) -> Proven:
     """Check a library. Raises CheckError: it differs where it must not, or new machine code is not that of its PTX.
 
     ``inventory`` and ``layout``: of the original, and of what was written. ``added``: architectures of which each fat
-    binary has new machine code, by the offset of the old one. ``kept``: whether the other machine code must be there.
+    binary has new machine code, by the offset of the old one. ``kept``: whether the other machine code must be
+    there. ``words``: text that must stand at these offsets.
     """
     try:
         _compare_outside(before, after, layout)
+        _compare_words(before, after, words)
         moved = {move.blob.start: move for move in layout.moves}
         containers = kernels = general = 0
         for blob in inventory.blobs:
@@ -76,6 +79,12 @@ def _compare_outside(before: mmap.mmap, after: mmap.mmap, layout: Layout) -> Non
             start = max(start, last)
     if not layout.segment and len(before) != len(after):
         raise ValueError("its length differs")
+
+
+def _compare_words(before: mmap.mmap, after: mmap.mmap, words: Mapping[int, bytes]) -> None:
+    for start, text in words.items():
+        if after[start : start + len(text)] != text or not before[start : start + len(text)].isascii():
+            raise ValueError(f"the text at {start:#x} is not what it should be")
 
 
 def _follow(after: mmap.mmap, blob: Blob, address: int) -> Container:
