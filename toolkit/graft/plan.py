@@ -16,7 +16,7 @@ from toolkit.lock import Lock, rank
 from toolkit.plan import Plan, Step
 from toolkit.settings import Settings
 from toolkit.smoke.inside.gpu_rules import find_coverage, parse_capability
-from toolkit.versions import Locked, Table, numbers, rules
+from toolkit.versions import Locked, Table, numbers
 from toolkit.wheel import inspection
 
 Mode = Literal["keep", "only", "repair"]
@@ -143,7 +143,7 @@ def resolve(table: Table, settings: Settings, request: GraftRequest) -> GraftPla
     base = _find_published(table, settings) if found is None else None
     tensorflow, python = _name_versions(settings, base, found)
     cuda, cudnn = _choose_cuda(table, tensorflow, python, capabilities)
-    compiler = table.cuda_rows[cuda].parts
+    compiler = table.cuda_rows[_list_knowing(table, capabilities)[0]].parts
     pins = {
         "wheel": found.digest if found else _select(base, _TENSORFLOW).digest,
         NVCC: sources.select(project.locate(f"docker/requirements/{compiler}.txt"), NVCC).digest,
@@ -233,24 +233,36 @@ def _name_versions(settings: Settings, base: Locked | None, found: inspection.In
 
 
 def _choose_cuda(table: Table, tensorflow: str, python: str, capabilities: Sequence[str]) -> tuple[str, str]:
-    """Return the CUDA whose ptxas knows the cards, and the cuDNN beside it: those of a locked set where one does."""
+    """Return a CUDA whose ptxas knows the cards, and the cuDNN beside it.
 
-    def knows(cuda: str) -> bool:
-        row = table.cuda_rows[cuda]
-        return bool(row.parts) and set(capabilities) <= set(row.capabilities)
+    Those of a locked set where one does, else the first CUDA of TensorFlow's own tables, else of all.
+    """
 
+    knowing = _list_knowing(table, capabilities)
     held = [item for item in table.published if item.cuda and item.tensorflow == tensorflow and python in item.python]
-    for item in held:
-        if knows(item.cuda):
-            return item.cuda, item.cudnn
-    usable = [cuda for cuda in numbers.sort(table.cuda_rows) if knows(cuda)]
-    if not usable:
+    if found := next((item for item in held if item.cuda in knowing), None):
+        return found.cuda, found.cudnn
+    row = table.tensorflow_rows.get(tensorflow)
+    own = [cuda for cuda in numbers.sort(row.cuda) if cuda in knowing] if row else []
+    releases = row.cudnn if row else table.cudnn_rows
+    return [*own, *knowing][0], numbers.sort(name for name in releases if table.cudnn_rows[name].wheel)[-1]
+
+
+def _list_knowing(table: Table, capabilities: Sequence[str]) -> list[str]:
+    """Return the CUDA releases whose ptxas is locked here and knows the cards: those of locked sets first.
+
+    Grafts of all versions of TensorFlow take the first one, so they share what it assembled. Raises UnsupportedError:
+    there is none.
+    """
+    known = [
+        cuda
+        for cuda in numbers.sort(table.cuda_rows)
+        if table.cuda_rows[cuda].parts and set(capabilities) <= set(table.cuda_rows[cuda].capabilities)
+    ]
+    if not known:
         raise UnsupportedError(
             f"no ptxas here knows compute capability {', '.join(capabilities)}",
             remedy="`toolkit matrix` lists what each CUDA knows",
         )
-    asked = rules.read(table, tensorflow=tensorflow, python=python, cuda=usable[0], capabilities=capabilities)
-    nearest = rules.suggest(table, asked) if tensorflow in table.tensorflow_rows else None
-    if nearest and knows(nearest.cuda):
-        return nearest.cuda, nearest.cudnn
-    return usable[0], numbers.sort(name for name, row in table.cudnn_rows.items() if row.wheel)[-1]
+    used = {item.cuda for item in table.published}
+    return sorted(known, key=lambda cuda: cuda not in used)
