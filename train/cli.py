@@ -23,7 +23,7 @@ from train.config import (
     TrainConfig,
     describe_datasets,
 )
-from train.errors import DataError, TrainError, UsageError, explaining_memory
+from train.errors import DataError, TrainError, UsageError, explaining_failures
 from train.options import follow, resolve
 from train.progress import translate
 
@@ -332,7 +332,8 @@ def _train(argv: Sequence[str], *, close_network: bool) -> int:
     if result is None:
         from train.job import run
 
-        with explaining_memory():
+        number = f"-{cluster.index}" if cluster and not cluster.is_chief else ""
+        with explaining_failures(config.run_dir / f"failure{number}.txt"):
             result = run(config, close_network=close_network)
     else:
         if cluster:

@@ -3,8 +3,10 @@
 import functools
 import re
 import sys
+import traceback
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Final, ParamSpec
 
 
@@ -70,8 +72,52 @@ _NO_MEMORY: Final = re.compile(
 """What a ResourceExhaustedError of TensorFlow or XLA says if it is about memory."""
 
 
+_NODE: Final = re.compile(r"\{\{(?:function_)?node ([^}]+)\}\}|\[Op:(\w+)")
+"""How an error of TensorFlow names the operation: a node of a graph, or an operation that ran by itself."""
+_PREAMBLE: Final = ("Graph execution error", "Detected at node", "File ", "<stack traces", "[[", "2 root error", "(0) ")
+
+
 @contextmanager
-def explaining_memory() -> Iterator[None]:
+def explaining_failures(report: Path) -> Iterator[None]:
+    """Turn the errors of TensorFlow into one message: a PreflightError if the job gets no memory, else a TrainError.
+
+    The whole traceback of a TrainError goes into the file ``report``. Other errors stay as they are.
+    """
+    try:
+        with _explaining_memory():
+            yield
+    except Exception as error:
+        # TensorFlow's classes are known by their names, because loading TensorFlow takes seconds.
+        kinds = {f"{kind.__module__}.{kind.__name__}" for kind in type(error).__mro__}
+        if not any(kind.endswith(("errors_impl.OpError", "XlaRuntimeError")) for kind in kinds):
+            raise
+        text = str(error)
+        found = next((match[1] or match[2] for match in _NODE.finditer(text)), "")
+        lines = [line.strip() for line in text.splitlines()]
+        said = next((line for line in lines if line and not line.startswith(_PREAMBLE)), type(error).__name__)
+        place = _write_traceback(report)
+        raise TrainError(
+            f"TensorFlow failed{f' in the operation {found}' if found else ''}",
+            why=f"{type(error).__name__}: {said}",
+            remedy=f"the whole traceback is in {place}; the same command goes on from the last checkpoint"
+            if place
+            else "the same command goes on from the last checkpoint",
+        ) from error
+
+
+def _write_traceback(report: Path) -> str:
+    """Write the traceback of the present error; return its place, or nothing if it cannot be written."""
+    try:
+        report.parent.mkdir(parents=True, exist_ok=True)
+        report.write_text(traceback.format_exc(), encoding="utf-8")
+    except OSError:
+        traceback.print_exc()
+        return ""
+    return str(report)
+
+
+@contextmanager
+def _explaining_memory() -> Iterator[None]:
     """Turn the error of a job that gets no memory into a PreflightError. Other errors stay as they are."""
     try:
         yield

@@ -87,7 +87,9 @@ def evaluate(folder: Path, config: TrainConfig | None = None) -> Report:
         measure_calibration(logits, labels),
         tuple(report_classes(found.confusion, trained.inputs.class_names)),
         found.confusion.tolist(),
-        "; ".join(filter(None, [trained.note, "the data is not what the run was trained on" * changed])),
+        "; ".join(
+            filter(None, [trained.note, *dataset.notes, "the data is not what the run was trained on" * changed])
+        ),
     )
 
 

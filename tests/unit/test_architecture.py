@@ -45,10 +45,10 @@ LAYERS = (
 
 LEVELS = {part: number for number, layer in enumerate(LAYERS) for part in layer}
 
-MODULES = 104
+MODULES = 105
 """The most modules that the toolkit may have."""
 
-DATA_LINES = 1163
+DATA_LINES = 1175
 """The most lines that the readers of all sources of data, with their checks and the input pipeline, may have."""
 
 UPWARD = {

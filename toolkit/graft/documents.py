@@ -22,7 +22,7 @@ from toolkit.wheel.inspection import Inspection
 from toolkit.wheel.publication import BuildRun
 
 if TYPE_CHECKING:
-    from toolkit.graft.job import Outcome
+    from toolkit.graft.transplant import Outcome
 
 BUILD_TYPE: Final = "urn:x-tensorflow-toolkit:graft:v1"
 BUILDER: Final = "urn:x-tensorflow-toolkit:builder:host"

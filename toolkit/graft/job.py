@@ -1,74 +1,27 @@
 """Makes a grafted wheel: wheel, PTX, machine code, libraries, proof, wheel."""
 
 import time
-from collections import Counter
-from collections.abc import Iterator, Mapping
 from contextlib import ExitStack
-from dataclasses import asdict, dataclass, field, replace
-from functools import partial
-from mmap import mmap
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 from toolkit import digest, files, manifest, project
-from toolkit.console import Console, StatusLine
+from toolkit.console import Console
 from toolkit.engine.host import require_space
-from toolkit.errors import BuildError, IntegrityError, UnsupportedError
-from toolkit.graft import assembly, cubin, library, proof, repack, sources
-from toolkit.graft.assembly import Assembled, Assembler, Text
-from toolkit.graft.library import Blob, Inventory
+from toolkit.errors import IntegrityError
+from toolkit.graft import repack, sources, transplant
+from toolkit.graft.assembly import Assembler
 from toolkit.graft.plan import NVCC, GraftPlan, write
 from toolkit.plan import Task
 from toolkit.settings import Settings
-from toolkit.wheel import archive, build, fatbin, folder, inspection, publication
-from toolkit.wheel import library as elf
+from toolkit.wheel import archive, build, folder, inspection, publication
 from toolkit.wheel.build import BuiltWheel
 
 CACHE: Final = Path("toolkit-cache", "graft")
 """Downloads and assembled code, below the state folder."""
 REPORT: Final = "graft.json"
-_WARNING: Final = b"jit-compiled from PTX, which could take 30 minutes or longer."
-_TRUE: Final = b"those grafted for %b, elsewhere compiled from PTX."
-_SHORT: Final = b"the grafted ones, or else compiled from PTX."
-"""What follows "CUDA kernels will be", before and after."""
-_GENERAL: Final = 90
-"""The GPU without whose special features PTX must do, to be taken by later ones."""
 NEEDED_BYTES: Final = 7 << 30
 """Free disk for two copies of the libraries, the wheels, and assembled code."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class Grafted:
-    """What was done to one library."""
-
-    name: str  # in the wheel
-    containers: int  # fat binaries in it
-    changed: int  # of these, rewritten
-    kernels: int  # new kernels
-    general: int  # PTX texts that later GPUs can take now
-    moved: int  # fat binaries that are elsewhere now
-    bytes_before: int
-    bytes_after: int
-    left: Mapping[str, int] = field(default_factory=dict)  # what has no machine code for the card, by reason
-
-
-@dataclass(frozen=True, kw_only=True)
-class Outcome:
-    libraries: tuple[Grafted, ...]
-    texts: int  # PTX modules that were assembled, or taken from earlier grafts
-    reused: int
-    refused: Mapping[str, str]  # what ptxas said of each that it does not take
-
-    def to_json(self) -> dict[str, Any]:
-        return asdict(self)
-
-    @property
-    def summary(self) -> str:
-        kernels = sum(item.kernels for item in self.libraries)
-        general = sum(item.general for item in self.libraries)
-        changed = sum(item.changed for item in self.libraries)
-        said = [f"{kernels} kernels in {changed} fat binaries"] if kernels else []
-        return ", ".join([*said, *([f"{general} PTX texts made general"] if general else [])]) or "nothing to do"
 
 
 def find(plan: GraftPlan, dist: Path) -> BuiltWheel | None:
@@ -108,8 +61,8 @@ def graft(plan: GraftPlan, settings: Settings, console: Console, *, dist: Path, 
         results = work / "cubins" if fresh else cache / "cubins"
         assembler = Assembler(ptxas=ptxas, digest=digest.digest_file(ptxas), cache=results)
         with console.timed("read", f"GPU code of {source.name}"):
-            libraries = list(_open_libraries(source, work, stack))
-        outcome, replaced = _transplant(plan, libraries, assembler, console, work)
+            libraries = list(transplant.open_libraries(source, work, stack))
+        outcome, replaced = transplant.transplant(plan, libraries, assembler, console, work)
         changed = work / "build_info.py"
         changed.write_text(_describe_build(source, plan))
         version = inspection.inspect(source).version
@@ -155,234 +108,6 @@ def fetch_ptxas(plan: GraftPlan, settings: Settings, cache: Path, console: Conso
 
 def _extend(version: str, local: str) -> str:
     return f"{version}.{local}" if "+" in version else f"{version}+{local}"
-
-
-@dataclass(frozen=True, kw_only=True)
-class _Library:
-    name: str  # in the wheel
-    path: Path
-    data: mmap
-    inventory: Inventory
-
-
-def _open_libraries(wheel: Path, work: Path, stack: ExitStack) -> Iterator[_Library]:
-    """Check every file of a wheel against its RECORD, and yield the libraries with GPU code; they lie in ``work``."""
-    with archive.open_wheel(wheel) as opened:
-        for number, (name, content) in enumerate(opened.read_members(elf.MAGIC)):
-            try:
-                found = library.take_inventory(content)
-                if not found.blobs and not found.relocatable:
-                    continue
-                path = work / f"{number}.so"
-                with path.open("wb") as stream:
-                    stream.write(content)
-            except ValueError as error:
-                raise IntegrityError(
-                    f"{wheel.name} holds a damaged library", why=f"{name}: {error}", remedy=archive.REMEDY
-                ) from error
-            yield _Library(name=name, path=path, data=stack.enter_context(library.mapping(path)), inventory=found)
-
-
-def _transplant(
-    plan: GraftPlan, libraries: list[_Library], assembler: Assembler, console: Console, work: Path
-) -> tuple[Outcome, dict[str, Path]]:
-    """Assemble the PTX of all libraries and write those that change; return what was done, and the new files."""
-    texts = _list_texts(libraries, bound=plan.mode == "repair")
-    # ptxas takes PTX without its suffix only if nothing in it is for one GPU alone.
-    results = {number: _assemble(assembler, texts, number, console) for number in plan.architectures or (_GENERAL,)}
-    if texts and not any(each.cubins for each in results.values()):
-        said = next(text for each in results.values() for text in each.refused.values())
-        raise BuildError("no machine code could be made", why=said, remedy="please report it")
-    done, replaced = [], {}
-    for item in libraries:
-        contents, left = _compose(plan, item, texts, results)
-        if not contents:
-            done.append(_describe(item, left))
-            continue
-        target = work / f"{item.path.stem}.new.so"
-        with console.timed("write", item.name):
-            new, words = {start: content for start, (content, _) in contents.items()}, _correct(plan, item.data)
-            layout = library.write(item.path, target, item.inventory, new, words)
-            with library.mapping(target) as after:
-                proven = proof.prove(
-                    item.name,
-                    item.data,
-                    after,
-                    item.inventory,
-                    layout,
-                    added={start: made for start, (_, made) in contents.items()},
-                    kept=plan.mode != "only",
-                    words=words,
-                )
-        replaced[item.name] = target
-        moved = sum(move.address != move.blob.address for move in layout.moves)
-        done.append(
-            replace(
-                _describe(item, left),
-                changed=len(contents),
-                kernels=proven.kernels,
-                general=proven.general,
-                moved=moved,
-                bytes_after=target.stat().st_size,
-            )
-        )
-    refused = {key: text for each in results.values() for key, text in each.refused.items()}
-    outcome = Outcome(
-        libraries=tuple(done),
-        texts=sum(len(each.cubins) for each in results.values()),
-        reused=sum(each.reused for each in results.values()),
-        refused=refused,
-    )
-    if not replaced:
-        raise UnsupportedError(
-            "there is nothing to graft into this wheel",
-            why="no PTX in it is for one GPU alone" if plan.mode == "repair" else "it has machine code for the card",
-            remedy="use it as it is",
-        )
-    console.heading("graft", outcome.summary)
-    return outcome, replaced
-
-
-def _describe(item: _Library, left: Mapping[str, int]) -> Grafted:
-    size = item.path.stat().st_size
-    return Grafted(
-        name=item.name,
-        containers=len(item.inventory.blobs),
-        changed=0,
-        kernels=0,
-        general=0,
-        moved=0,
-        bytes_before=size,
-        bytes_after=size,
-        left=left,
-    )
-
-
-def _read_text(data: mmap, entry: fatbin.Entry) -> bytes:
-    return assembly.generalize(fatbin.unpack(data, entry).rstrip(b"\0") + b"\n")
-
-
-def _list_texts(libraries: list[_Library], *, bound: bool) -> dict[tuple[str, int], Text]:
-    """Return the PTX of each fat binary, by library and offset; ``bound``: only what is for one GPU alone.
-
-    Raises IntegrityError: one is damaged.
-    """
-    texts = {}
-    for item in libraries:
-        for blob in item.inventory.blobs:
-            entry = _find_text(blob)
-            if entry is None:
-                continue
-            try:
-                if bound and assembly.is_general(fatbin.unpack(item.data, entry)):
-                    continue
-                content = _read_text(item.data, entry)
-            except ValueError as error:
-                raise IntegrityError(f"{item.name} has damaged GPU code", why=str(error)) from error
-            texts[item.name, blob.start] = Text(
-                digest=digest.digest_bytes(content), size=len(content), read=partial(_read_text, item.data, entry)
-            )
-    return texts
-
-
-def _find_text(blob: Blob) -> fatbin.Entry | None:
-    """Return the newest PTX of a fat binary."""
-    found = [entry for entry in blob.container.entries if entry.kind == "compute"]
-    return max(found, key=lambda entry: entry.architecture, default=None)
-
-
-def _needs(blob: Blob, architecture: int) -> bool:
-    return not any(entry.kind == "sm" and entry.architecture == architecture for entry in blob.container.entries)
-
-
-def _assemble(
-    assembler: Assembler, texts: Mapping[tuple[str, int], Text], architecture: int, console: Console
-) -> Assembled:
-    distinct = {text.digest: text for text in texts.values()}
-    status = StatusLine(console, "assemble")
-    workers = assembly.count_workers()
-    console.heading("assemble", f"{len(distinct)} PTX modules for sm_{architecture}, {workers} at a time …")
-    start = time.monotonic()
-    try:
-        done = assembly.assemble(
-            assembler, distinct.values(), architecture, lambda count, total: status.show(f"[{count}/{total}]")
-        )
-    finally:
-        status.clear()
-    said = f"{len(done.cubins)} of {len(distinct)}, {done.reused} of them from earlier grafts"
-    console.heading("assemble", f"{said}, in {time.monotonic() - start:.1f} s")
-    return done
-
-
-def _compose(
-    plan: GraftPlan,
-    item: _Library,
-    texts: Mapping[tuple[str, int], Text],
-    results: Mapping[int, Assembled],
-) -> tuple[dict[int, tuple[bytes, frozenset[int]]], dict[str, int]]:
-    """Return the new fat binaries of a library by offset, and what stays without machine code for a card, by reason.
-
-    Each comes with the architectures whose machine code is new in it.
-    """
-    contents: dict[int, tuple[bytes, frozenset[int]]] = {}
-    left = Counter[str]()
-    if plan.architectures:
-        left["relocatable parts, which only nvlink makes into kernels"] += item.inventory.relocatable
-        for target in item.inventory.texts:
-            left[f"PTX text of {target}, which the driver compiles when it is used"] += 1
-    for blob in item.inventory.blobs:
-        entries, text = blob.container.entries, texts.get((item.name, blob.start))
-        raw = {entry.start: bytes(item.data[entry.start : entry.end]) for entry in entries}
-        made = {}
-        for number in plan.architectures:
-            if not _needs(blob, number):
-                continue
-            if text is None:
-                left["fat binaries without PTX"] += 1
-            elif text.digest in results[number].refused:
-                left["PTX that ptxas refused"] += 1
-            else:
-                code = assembly.read_result(results[number].cubins[text.digest])
-                made[number] = fatbin.pack_cubin(code, number, cubin.read_compatibility(code))
-        dropped = plan.mode == "only" and made
-        kept = [
-            entry for entry in entries if not dropped or entry.kind != "sm" or entry.architecture in plan.architectures
-        ]
-        taken = text is not None and any(text.digest in result.cubins for result in results.values())
-        packed = [
-            _generalize(item.data, entry, raw[entry.start], left) if taken else raw[entry.start] for entry in kept
-        ]
-        if made or packed != [raw[entry.start] for entry in entries]:
-            contents[blob.start] = fatbin.compose([*packed, *made.values()]), frozenset(made)
-    return contents, {reason: count for reason, count in left.items() if count}
-
-
-def _generalize(data: mmap, entry: fatbin.Entry, raw: bytes, left: Counter[str]) -> bytes:
-    """Return an entry whose PTX is for later GPUs too; one byte of it changes."""
-    if entry.kind != "compute":
-        return raw
-    text = fatbin.unpack(data, entry)
-    if assembly.is_general(text):
-        return raw
-    try:
-        return fatbin.edit(raw, text, assembly.generalize(text))
-    except ValueError:
-        left["PTX for one GPU alone, which cannot be changed in its place"] += 1
-        return raw
-
-
-def _correct(plan: GraftPlan, data: mmap) -> dict[int, bytes]:
-    """Return new words for TensorFlow's warning about a GPU that it was not built for, by their offset.
-
-    It compares the GPU with a list that the compiler has made into instructions (``gpu_device.cc``), so the warning
-    itself stays. Its end, that kernels will be compiled for half an hour, is no longer true.
-    """
-    start = data.find(_WARNING)
-    if not plan.architectures or start < 0 or data.find(_WARNING, start + 1) >= 0:
-        return {}
-    names = ", ".join(f"sm_{number}" for number in plan.architectures)
-    text = next(text for text in (_TRUE % names.encode(), _SHORT) if len(text) <= len(_WARNING))
-    return {start: text.ljust(len(_WARNING))}
 
 
 def _describe_build(wheel: Path, plan: GraftPlan) -> str:

@@ -17,15 +17,18 @@ from toolkit.training import GRACE_SECONDS
 from train.cli import find_config
 from train.cluster import HIGHEST_PORT
 from train.config import TrainConfig
-from train.errors import CheckError, DataError, IntegrityError
+from train.errors import CheckError, DataError, IntegrityError, TrainError
+from train.errors import PreflightError as JobPreflightError
 from train.errors import UsageError as JobUsageError
 from train.peers import PORT
 
 RESTARTS = 100
 """How often a job goes back to the queue, so that one which never saves anything ends."""
 
-PERMANENT = sorted(each.exit_code for each in (JobUsageError, CheckError, IntegrityError, DataError))
-"""Exit codes of failures that would happen again."""
+PERMANENT = sorted(
+    each.exit_code for each in (TrainError, JobUsageError, JobPreflightError, CheckError, IntegrityError, DataError)
+)
+"""Exit codes of failures that would happen again: a defect, an option, too little memory or disk, a check, the data."""
 
 _REGISTRY = re.compile(r"(localhost|[\w-]+(\.[\w-]+)+|[\w.-]+:\d+)/.+")
 """An image with the name of its registry; without one, a name is of an image on this machine."""

@@ -1,6 +1,6 @@
 """Looks for what is wrong with a data set: what cannot be trained on is refused, what is only odd is told."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Final
 
 import numpy as np
@@ -51,6 +51,18 @@ def check_classes(splits: Mapping[str, Split], names: tuple[str, ...], source: s
                 why="a model cannot answer what it has not been trained on",
                 remedy="add images of it to the training split, or remove it",
             )
+
+
+def find_alike(names: Sequence[str], source: str) -> tuple[str, ...]:
+    """Return a warning for classes whose names differ in case alone, which are trained as different ones."""
+    alike: dict[str, list[str]] = {}
+    for name in names:
+        alike.setdefault(name.casefold(), []).append(name)
+    groups = [" and ".join(group) for group in alike.values() if len(group) > 1]
+    if not groups:
+        return ()
+    said = f"{', '.join(groups[:_SHOWN])} of {source} are different classes, because their names differ in case"
+    return (f"{said}; if they are the same thing, put their images into one folder",)
 
 
 def find_overlap(splits: Mapping[str, Split], source: str) -> tuple[str, ...]:

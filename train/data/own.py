@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from train import images, origin
 from train.config import TrainConfig
 from train.data import archives, download, tables
-from train.data.checks import check_classes, find_overlap
+from train.data.checks import check_classes, find_alike, find_overlap
 from train.data.dataset import Dataset, Split
 from train.errors import DataError, PreflightError
 from train.files import replacing
@@ -54,7 +54,7 @@ def load(config: TrainConfig) -> Dataset:
     size = choose_size(np.concatenate([split.images.shapes for split in splits.values()]), config.image_size)
     config = settle(config, size, names)
     held = sum(map(len, splits.values())) * int(np.prod(size)) <= BUDGET
-    warnings = find_overlap(splits, source)
+    warnings = (*find_alike(names, source), *find_overlap(splits, source))
     for use, split in splits.items():
         pictures = replace(split.images, size=config.shape, center=config.center)
         array = held and not (use == "train" and config.resized and config.augment)

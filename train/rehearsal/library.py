@@ -132,7 +132,7 @@ def _is_cuda_build(folder: Path) -> bool:
     return "'is_cuda_build': True" in text or "('is_cuda_build', True)" in text or '"is_cuda_build", True' in text
 
 
-def _headers(tensorflow: Path) -> tuple[Path, Path]:
+def _headers(tensorflow: Path) -> tuple[Path, ...]:
     root = tensorflow / "include" / "third_party" / "gpus"
     more = root / "cuda" / "libcudacxx" / "include"  # which the headers of TensorFlow 2.20 and later include
     return root / "cuda" / "include", root / "cudnn" / "include", *([more] if more.is_dir() else [])

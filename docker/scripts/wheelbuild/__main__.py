@@ -201,7 +201,7 @@ def finish(wanted: request.Request, kept: Journal, facts: dict[str, Any]) -> int
     if wanted.remote_executor and (code := report_places(facts["processes"], other_cache=bool(wanted.remote_cache))):
         return code
     try:
-        wheel = result.find_wheel(kept.events)
+        wheel = result.read_wheel_event(kept.events)
     except result.ResultError as error:
         print(f"wheel: {error}", file=sys.stderr)
         return 3

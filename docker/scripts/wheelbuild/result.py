@@ -9,7 +9,7 @@ class ResultError(Exception):
     """Bazel ended well, but what it left is not one wheel."""
 
 
-def find_wheel(events: Path) -> Path:
+def read_wheel_event(events: Path) -> Path:
     """Return the wheel that the build events name; ``wheel_house`` may hold older ones. Raises ResultError."""
     wheels = sorted(set(_list_wheels(events)))
     if len(wheels) != 1:

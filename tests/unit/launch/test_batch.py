@@ -122,7 +122,7 @@ def test_pods_are_confined_as_containers_are(kind: str) -> None:
 def test_an_eviction_is_no_failure_and_a_wrong_option_is_not_tried_again() -> None:
     policy = make()[-1]["spec"]["podFailurePolicy"]["rules"]
     assert [rule["action"] for rule in policy] == ["Ignore", "FailJob"]
-    assert policy[1]["onExitCodes"]["values"] == PERMANENT == [2, 7, 8, 9]
+    assert policy[1]["onExitCodes"]["values"] == PERMANENT == [1, 2, 4, 7, 8, 9]
 
 
 def test_the_service_leads_to_the_pods_of_the_job() -> None:

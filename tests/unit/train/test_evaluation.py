@@ -1,5 +1,6 @@
 import csv
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -39,6 +40,16 @@ def test_a_run_has_its_recorded_accuracy_and_loss_to_the_bit(
     assert (tmp_path / "confusion.csv").read_bytes() == (run / "confusion.csv").read_bytes()
     assert (tmp_path / "confusion.png").read_bytes().startswith(b"\x89PNG")
     assert json.loads((tmp_path / "evaluation.json").read_text(encoding="utf-8")) == found
+
+
+def test_what_was_held_out_of_the_data_is_said(
+    run: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    from train import data
+
+    note = "no test split: 6 of 30 images, 20% of each class, are held out"
+    monkeypatch.setattr(data, "load", lambda config, load=data.load: replace(load(config), notes=(note,)))
+    assert evaluate(capsys, run)["note"] == note
 
 
 def test_stock_kernels_and_held_out_images_give_the_recorded_numbers_too(

@@ -16,7 +16,7 @@ import tensorflow as tf
 from tests.tiers import slow
 from tests.unit.train.runs import ARGUMENTS, BATCH, STEPS, find_folder, read_digest, read_manifest, run
 from train import checkpoint, job, loop, metrics, process, shards, state, step
-from train.errors import PreflightError, explaining_memory
+from train.errors import PreflightError, TrainError, explaining_failures
 from train.metrics import Recorder, read_epochs
 
 pytestmark = pytest.mark.usefixtures("no_drawing")
@@ -175,15 +175,44 @@ def test_memory_that_runs_out_is_one_message(
     "error",
     [MemoryError(), tf.errors.ResourceExhaustedError(None, None, "failed to allocate memory [Op:AddV2]")],
 )
-def test_other_words_for_it_are_known(error: Exception) -> None:
-    with pytest.raises(PreflightError, match="the job ran out of memory"), explaining_memory():
+def test_other_words_for_it_are_known(error: Exception, tmp_path: Path) -> None:
+    with pytest.raises(PreflightError, match="the job ran out of memory"), explaining_failures(tmp_path / "failure"):
         raise error
+    assert not list(tmp_path.iterdir())
 
 
-def test_another_lack_is_not_taken_for_one_of_memory() -> None:
+def test_another_lack_is_not_taken_for_one_of_memory(tmp_path: Path) -> None:
     error = tf.errors.ResourceExhaustedError(None, None, "Received message larger than max")
-    with pytest.raises(tf.errors.ResourceExhaustedError), explaining_memory():
+    with (
+        pytest.raises(TrainError, match=r"TensorFlow failed\n  why: .*: Received message") as caught,
+        explaining_failures(tmp_path / "failure"),
+    ):
         raise error
+    assert caught.value.exit_code == 1
+
+
+def test_an_error_of_tensorflow_is_one_message_that_names_the_operation(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    @tf.function
+    def divide(by: tf.Tensor) -> tf.Tensor:
+        return tf.math.floordiv(tf.constant(1), by, name="share")
+
+    monkeypatch.setattr(state.State, "read", lambda _: divide(tf.constant(0)))
+    assert run(tmp_path) == 1
+    said = capsys.readouterr().err
+    assert "Traceback" not in said
+    assert re.search(
+        r"error: TensorFlow failed in the operation \S*share\S*\n +why: InvalidArgumentError: .*zero", said
+    )
+    report = next(tmp_path.rglob("failure.txt"))
+    assert str(report) in said
+    assert report.read_text().startswith("Traceback")
+
+
+def test_a_defect_of_the_job_itself_keeps_its_traceback(tmp_path: Path) -> None:
+    with pytest.raises(KeyError), explaining_failures(tmp_path / "failure"):
+        raise KeyError("name")
 
 
 def record_on_full_disk(folder: Path) -> None:

@@ -15,20 +15,20 @@ def write_events(folder: Path, *uris: str) -> Path:
 
 def test_the_wheel_of_this_run_is_found(tmp_path: Path) -> None:
     events = write_events(tmp_path, "file:///out/wheel_house/tensorflow-2.19.0%2Bx-cp311.whl", "file:///out/other.so")
-    assert result.find_wheel(events) == Path("/out/wheel_house/tensorflow-2.19.0+x-cp311.whl")
+    assert result.read_wheel_event(events) == Path("/out/wheel_house/tensorflow-2.19.0+x-cp311.whl")
 
 
 def test_older_versions_declare_the_folder_only(tmp_path: Path) -> None:
     house = tmp_path / "wheel_house"
     house.mkdir()
     (house / "a.whl").touch()
-    assert result.find_wheel(write_events(tmp_path, house.as_uri())) == house / "a.whl"
+    assert result.read_wheel_event(write_events(tmp_path, house.as_uri())) == house / "a.whl"
 
 
 @pytest.mark.parametrize("uris", [[], ["file:///a.whl", "file:///b.whl"], ["bytestream://far/blobs/1"]])
 def test_anything_but_one_wheel_is_an_error(uris: list[str], tmp_path: Path) -> None:
     with pytest.raises(result.ResultError, match="where one was expected"):
-        result.find_wheel(write_events(tmp_path, *uris))
+        result.read_wheel_event(write_events(tmp_path, *uris))
 
 
 def test_sums_cover_every_file(tmp_path: Path) -> None:

@@ -132,6 +132,14 @@ def test_test_images_that_are_also_training_images(tmp_path: Path) -> None:
     assert warning.startswith("2 of 12 test images of")
 
 
+def test_classes_whose_names_differ_in_case_alone(tmp_path: Path) -> None:
+    write_classes(tmp_path / "pets", ("Cat", "cat", "dog", "Straße", "STRASSE"))
+    (warning,) = open_(tmp_path / "pets").warnings
+    assert warning.startswith("Cat and cat, STRASSE and Straße of ")
+    assert "put their images into one folder" in warning
+    assert not open_(write_classes(tmp_path / "others")).warnings
+
+
 def test_links_that_never_end_and_links_to_nothing(tmp_path: Path) -> None:
     folder = write_classes(tmp_path / "pets")
     (folder / "cat" / "round").symlink_to(folder)
