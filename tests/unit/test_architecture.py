@@ -48,7 +48,7 @@ LEVELS = {part: number for number, layer in enumerate(LAYERS) for part in layer}
 MODULES = 92
 """The most modules that the toolkit may have."""
 
-DATA_LINES = 1163
+DATA_LINES = 1172
 """The most lines that the readers of all sources of data, with their checks and the input pipeline, may have."""
 
 UPWARD = {
