@@ -43,7 +43,8 @@ lint: .venv-dev/ready ## every linter of the house
 	@.venv-dev/bin/check-jsonschema --builtin-schema vendor.dependabot .github/dependabot.yml
 
 # A folder is ready when the marker is newer than its lock. A whole one is brought up to date; one whose install was
-# interrupted has no marker and is made again from the start.
+# interrupted has no marker and is made again from the start. The path to this folder is made relative, because Python
+# reads it by the locale's encoding, which may lack its letters.
 .venv/ready: $(LOCKS)/toolkit.txt
 .venv-dev/ready: $(LOCKS)/dev.txt
 .venv/ready .venv-dev/ready: pyproject.toml
@@ -52,6 +53,7 @@ lint: .venv-dev/ready ## every linter of the house
 	@rm -f $@
 	@$(@D)/bin/python $(PIP) --require-hashes -r $(filter %.txt,$^)
 	@$(@D)/bin/python $(PIP) --no-deps --no-build-isolation --editable .
+	@for file in $(@D)/lib/python3*/site-packages/_tensorflow_toolkit.pth; do echo ../../../.. >"$$file"; done
 	@$(@D)/bin/python -m compileall -qq -j 0 $(@D)/lib || true
 	@touch $@
 
