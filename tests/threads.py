@@ -13,6 +13,9 @@ THREADS = 2
 CORES = "TOOLKIT_TEST_CORES"
 """Variable with the cores that the tests shall count: the process keeps so many of its own, and feigns the others."""
 
+PROCESS_BYTES = 2_000_000_000
+"""Memory of a process of the tests, TensorFlow's 700 MB included, and of the programs that it starts."""
+
 
 def settle() -> None:
     """Count the cores that were asked for, and let jobs that leave the number of threads open take the tests' own.
@@ -27,6 +30,13 @@ def settle() -> None:
     setattr(runtime, "count_cores", lambda: THREADS)  # noqa: B010 - mypy refuses an assignment
 
 
+def count_processes() -> int:
+    """Return how many processes shall run the fast tests: one a core, but four at most, and only as memory allows."""
+    from train import budget
+
+    return max(1, min(4, cores.count_cores(), budget.read_free_memory() // PROCESS_BYTES))
+
+
 def _feign(asked: int) -> None:
     count = cores.count_cores
 
@@ -35,3 +45,7 @@ def _feign(asked: int) -> None:
         return asked if proc == cores.PROC else count(proc)
 
     cores.count_cores = feign
+
+
+if __name__ == "__main__":
+    print(count_processes())

@@ -6,7 +6,7 @@ import pytest
 
 from tests import threads
 from toolkit.project import ROOT
-from train import runtime
+from train import budget, cores, runtime
 from train.cli import parse
 
 
@@ -28,3 +28,14 @@ def test_every_module_counts_the_cores_that_were_asked_for(asked: int) -> None:
     )
     kept = min(asked, len(os.sched_getaffinity(0)))
     assert done.stdout.split() == [str(number) for number in (asked, asked, asked, threads.THREADS, kept)]
+
+
+@pytest.mark.parametrize(
+    ("count", "gigabytes", "processes"), [(1, 64, 1), (2, 24, 2), (4, 24, 4), (64, 256, 4), (4, 5, 2), (4, 1, 1)]
+)
+def test_the_fast_tests_have_as_many_processes_as_fit_the_machine(
+    monkeypatch: pytest.MonkeyPatch, count: int, gigabytes: int, processes: int
+) -> None:
+    monkeypatch.setattr(cores, "count_cores", lambda: count)
+    monkeypatch.setattr(budget, "read_free_memory", lambda: gigabytes * 10**9)
+    assert threads.count_processes() == processes
