@@ -3,8 +3,9 @@ PYTHON ?= python3.11
 PYTHON := $(shell command -v $(PYTHON) || command -v python3)
 LOCKS  := docker/requirements
 PIP    := -m pip install -qq --disable-pip-version-check --no-input
-# Two processes, because TensorFlow takes 5 seconds and 700 MB in each; see tests/conftest.py for what runs in which.
-PYTEST := .venv-dev/bin/python -m pytest -n 2 --no-loadscope-reorder
+# TensorFlow takes 5 seconds and 700 MB in each process: the fast tests have as many as fit the machine (tests/threads.py),
+# the others, which start containers, two. See tests/conftest.py for what runs in which.
+PYTEST := .venv-dev/bin/python -m pytest --no-loadscope-reorder -n
 
 # Compiled modules are kept whatever the user's habit: TensorFlow loads in 4 seconds with them, in 12 without.
 export PYTHONDONTWRITEBYTECODE :=
@@ -19,13 +20,13 @@ run: .venv/ready ## the main job: wheel, smoke checks, training on real digits, 
 	@.venv/bin/toolkit up digits
 
 test: .venv-dev/ready ## the fast tests: no engine, no GPU, no network
-	@$(PYTEST) -m "not (engine or rehearse or slow or weekly)"
+	@$(PYTEST) $$(.venv-dev/bin/python -m tests.threads) -m "not (engine or rehearse or slow or weekly)"
 
 test-all: .venv-dev/ready ## all tests: also slow ones, real containers and rehearsals
-	@$(PYTEST) -m "not weekly"
+	@$(PYTEST) 2 -m "not weekly"
 
 test-weekly: .venv-dev/ready ## what takes longest: more kills, wrong bytes, large images; an hour, with all that CI has
-	@$(PYTEST) -m weekly
+	@$(PYTEST) 2 -m weekly
 
 mutations: .venv-dev/ready ## break the code on purpose, once for each entry of a list: each time a test must fail
 	@.venv-dev/bin/python -m tests.mutations
@@ -43,7 +44,8 @@ lint: .venv-dev/ready ## every linter of the house
 	@.venv-dev/bin/check-jsonschema --builtin-schema vendor.dependabot .github/dependabot.yml
 
 # A folder is ready when the marker is newer than its lock. A whole one is brought up to date; one whose install was
-# interrupted has no marker and is made again from the start.
+# interrupted has no marker and is made again from the start. The path to this folder is made relative, because Python
+# reads it by the locale's encoding, which may lack its letters.
 .venv/ready: $(LOCKS)/toolkit.txt
 .venv-dev/ready: $(LOCKS)/dev.txt
 .venv/ready .venv-dev/ready: pyproject.toml
@@ -52,6 +54,7 @@ lint: .venv-dev/ready ## every linter of the house
 	@rm -f $@
 	@$(@D)/bin/python $(PIP) --require-hashes -r $(filter %.txt,$^)
 	@$(@D)/bin/python $(PIP) --no-deps --no-build-isolation --editable .
+	@for file in $(@D)/lib/python3*/site-packages/_tensorflow_toolkit.pth; do echo ../../../.. >"$$file"; done
 	@$(@D)/bin/python -m compileall -qq -j 0 $(@D)/lib || true
 	@touch $@
 

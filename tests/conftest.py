@@ -7,6 +7,10 @@ from typing import Any
 import hypothesis
 import pytest
 
+from tests import threads
+
+threads.settle()
+
 NEEDS = {
     "engine": ("TOOLKIT_REQUIRE_ENGINE", "no container engine answers"),
     "rehearse": ("TOOLKIT_REQUIRE_REHEARSAL", "TOOLKIT_CUDA_PYTHON names no Python with TensorFlow's CUDA build"),

@@ -20,7 +20,10 @@ from pathlib import Path
 from typing import NoReturn
 
 ROOT = Path(__file__).parents[1]
-CLIENT = """#!{python} -IS
+# The shell finds the interpreter, because the first line of a program allows no space in a path.
+CLIENT = """#!/bin/sh
+'''exec' "{python}" -IS "$0" "$@"
+'''
 import json, os, signal, socket, sys
 server = socket.socket(socket.AF_UNIX)
 server.connect(os.path.realpath(__file__) + ".socket")

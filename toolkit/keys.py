@@ -73,9 +73,20 @@ def _write_private(path: Path, content: bytes) -> None:
             stream.write(content)
             stream.flush()
             os.fsync(stream.fileno())
-        os.link(name, path)  # unlike a rename, it does not overwrite
+        _publish(Path(name), path)
     finally:
-        Path(name).unlink()
+        Path(name).unlink(missing_ok=True)
+
+
+def _publish(new: Path, path: Path) -> None:
+    """Give a file its name, unless that exists. Raises FileExistsError."""
+    try:
+        os.link(new, path)  # unlike a rename, it does not overwrite
+    except FileExistsError:
+        raise
+    except OSError:  # a file system without hard links, as on a USB stick
+        path.open("x").close()
+        new.replace(path)
 
 
 def _encode_public(private: bytes) -> bytes:

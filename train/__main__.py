@@ -1,3 +1,4 @@
+import os
 import sys
 from collections.abc import Sequence
 from importlib import import_module
@@ -18,5 +19,17 @@ def start(argv: Sequence[str] | None = None) -> int:
     return main(argv, close_network=True)
 
 
+def drop_output() -> None:
+    """Drop output that nobody reads any more. Python would try to write it at exit, and end with exit code 120."""
+    for stream in (sys.stdout, sys.stderr):
+        try:
+            stream.flush()
+        except OSError:
+            with open(os.devnull, "wb") as nowhere:  # noqa: PTH123
+                os.dup2(nowhere.fileno(), stream.fileno())
+
+
 if __name__ == "__main__":
-    raise SystemExit(start())
+    code = start()
+    drop_output()
+    raise SystemExit(code)

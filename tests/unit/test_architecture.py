@@ -45,10 +45,10 @@ LAYERS = (
 
 LEVELS = {part: number for number, layer in enumerate(LAYERS) for part in layer}
 
-MODULES = 105
+MODULES = 106
 """The most modules that the toolkit may have."""
 
-DATA_LINES = 1175
+DATA_LINES = 1184
 """The most lines that the readers of all sources of data, with their checks and the input pipeline, may have."""
 
 UPWARD = {

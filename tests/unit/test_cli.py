@@ -93,7 +93,9 @@ def test_a_failure_is_one_json_object(run: Run, arguments: list[str]) -> None:
 
 
 def test_a_reader_who_goes_away_does_not_change_the_verdict(run: Run) -> None:
-    program = f"{sys.executable} -m toolkit doctor --offline --engine docker | true; exit ${{PIPESTATUS[0]}}"
+    program = (
+        f"{shlex.quote(sys.executable)} -m toolkit doctor --offline --engine docker | true; exit ${{PIPESTATUS[0]}}"
+    )
     variables = {**os.environ, "DOCKER_HOST": "tcp://127.0.0.1:1"}
     done = subprocess.run(["bash", "-c", program], env=variables, cwd=run.folder, capture_output=True, check=False)
     assert done.returncode == 4

@@ -1,5 +1,6 @@
 import json
 import os
+import shlex
 import subprocess
 import sys
 from pathlib import Path
@@ -42,7 +43,7 @@ print(manifest)
 def run(folder: Path, *arguments: str, train: str = "") -> tuple[int, list[dict[str, Any]], str]:
     job = folder / "job.py"
     job.write_text(JOB)
-    train = train or f"{sys.executable} {job}"
+    train = train or shlex.join([sys.executable, str(job)])
     command = [sys.executable, "benchmarks/confirm.py", "digits", "--rehearse", "", "--train", train]
     done = subprocess.run(
         [*command, "--out", str(folder / "report"), *arguments], cwd=ROOT, capture_output=True, text=True, check=False
@@ -73,7 +74,7 @@ def test_a_run_that_does_not_hold_is_named(tmp_path: Path, option: str, words: s
 
 
 def test_a_run_that_fails_ends_it_with_the_command(tmp_path: Path) -> None:
-    code, rows, said = run(tmp_path, train=f"{sys.executable} -c 'raise SystemExit(9)'")
+    code, rows, said = run(tmp_path, train=shlex.join([sys.executable, "-c", "raise SystemExit(9)"]))
     assert code == 1
     assert not rows
     assert "ended with exit code 9" in said

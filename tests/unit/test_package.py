@@ -59,8 +59,9 @@ def test_an_installed_toolkit_plans_what_a_clone_plans(installed: Path, tmp_path
         done = run(site, tmp_path, *words, "--dry-run", "--json")
         assert done.returncode == 0, done.stderr
         place = site / "tensorflow_toolkit" if site == installed else site
-        assert str(place) in done.stdout, "the command is of this place"
-        answers.append(json.loads(done.stdout.replace(str(place), "ROOT")))
+        written = json.dumps(str(place)).strip('"')
+        assert written in done.stdout, "the command is of this place"
+        answers.append(json.loads(done.stdout.replace(written, "ROOT")))
     assert answers[0] == answers[1]
     assert list(tmp_path.iterdir()) == []
 

@@ -1,5 +1,6 @@
 """Keys, policies, and what must never be seen of a private key."""
 
+import errno
 import os
 import subprocess
 import sys
@@ -21,6 +22,21 @@ STATEMENT = Statement(kind="run", subjects={"x": "sha256:" + "0" * 64}, predicat
 def key(tmp_path: Path) -> Path:
     keys.make(tmp_path / "key")
     return tmp_path / "key"
+
+
+def test_a_key_is_made_without_hard_links(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As on a USB stick, whose file system refuses them."""
+
+    def refuse(*_: object) -> None:
+        raise PermissionError(errno.EPERM, "Operation not permitted")
+
+    monkeypatch.setattr(os, "link", refuse)
+    keys.make(tmp_path / "key")
+    content = (tmp_path / "key").read_bytes()
+    with pytest.raises(FileExistsError):
+        keys._write_private(tmp_path / "key", b"other")
+    assert (tmp_path / "key").read_bytes() == content
+    assert {path.name for path in tmp_path.iterdir()} == {"key", "key.pub"}
 
 
 def test_a_key_is_private_and_never_overwritten(key: Path) -> None:

@@ -1,7 +1,7 @@
 import typer
 
 from toolkit import __version__
-from toolkit.cli import build, graft, launch, machine, pins, record, run, use
+from toolkit.cli import build, chain, graft, launch, machine, pins, record, run, use
 
 app = typer.Typer(
     name="toolkit",
@@ -16,7 +16,7 @@ app = typer.Typer(
 # All arguments and options after the data set belong to the training job.
 PASS_ON = {"allow_extra_args": True, "ignore_unknown_options": True}
 
-app.command("up", context_settings=PASS_ON, short_help="The whole chain: wheel, image, smoke, training.")(run.up)
+app.command("up", context_settings=PASS_ON, short_help="The whole chain: wheel, image, smoke, training.")(chain.up)
 app.command("build-wheel", short_help="Build TensorFlow from source.")(build.build_wheel)
 app.command("graft", short_help="Put machine code for a later GPU into a published wheel.")(graft.graft)
 app.command("push", short_help="Push a wheel and its records to an OCI registry.")(build.push)

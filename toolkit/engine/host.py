@@ -272,9 +272,20 @@ def _describe_wheel(plan: EnvironmentPlan) -> dict[str, Any]:
     return {
         "kind": "wheel",
         "name": item["download_info"]["url"].rsplit("/", 1)[-1],
-        "digest": "sha256:" + item["download_info"]["archive_info"]["hashes"]["sha256"],
+        "digest": read_wheel_digest(item["download_info"]),
         "parent": {"kind": "lock", "name": plan.spec.locked.name, "digest": plan.inputs["requirements"]},
     }
+
+
+def read_wheel_digest(download: Mapping[str, Any]) -> str:
+    """Return the digest of a wheel by what pip wrote about its download; empty if pip named none.
+
+    pip before 23.1, as Debian 12 has it, writes ``hash`` and no ``hashes``.
+    """
+    archive = download.get("archive_info", {})
+    kind, _, value = archive.get("hash", "").partition("=")
+    found = archive.get("hashes", {}).get("sha256") or (value if kind == "sha256" else "")
+    return f"sha256:{found}" if found else ""
 
 
 def _install(plan: EnvironmentPlan, console: Console) -> None:

@@ -100,9 +100,8 @@ def _check_wheel(parent: Mapping[str, Any], promised: Mapping[str, Any], package
 def _read_digests(promised: Any, package: Installed) -> Iterator[str]:
     direct = files.read_json(package.info / "direct_url.json")
     for entry in (promised.get("download_info") if promised else None, direct):
-        info = entry.get("archive_info", {}) if isinstance(entry, dict) else {}
-        if info.get("hashes", {}).get("sha256"):
-            yield "sha256:" + info["hashes"]["sha256"]
+        if isinstance(entry, dict) and (found := host.read_wheel_digest(entry)):
+            yield found
 
 
 def _check_packages(wanted: Mapping[str, str], packages: Mapping[str, Installed]) -> Finding:

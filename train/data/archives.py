@@ -52,10 +52,19 @@ def _unpack(archive: Path, folder: Path) -> Path:
                     with zipfile.ZipFile(archive) as zipped:
                         zipped.extractall(new)  # noqa: S202 - its paths are checked
                 else:
-                    with tarfile.open(archive) as tar:
-                        tar.extractall(new, filter="data")
+                    _extract(archive, new)
                 new.rename(folder)
     return folder
+
+
+def _extract(archive: Path, folder: Path) -> None:
+    """Write plain files and folders with the modes of new ones, without the filters that Python 3.11.2 lacks."""
+    with tarfile.open(archive) as tar:
+        for member in tar:
+            target = folder / member.name
+            (target if member.isdir() else target.parent).mkdir(parents=True, exist_ok=True)
+            if content := tar.extractfile(member):
+                target.write_bytes(content.read())
 
 
 def _check(archive: Path) -> None:

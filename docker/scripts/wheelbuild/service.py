@@ -36,7 +36,7 @@ def _greet(stream: socket.socket, host: str, *, secure: bool) -> None:
         return
     try:
         ssl.create_default_context().wrap_socket(stream, server_hostname=host).close()
-    except ssl.SSLEOFError:
+    except (ssl.SSLEOFError, ssl.SSLZeroReturnError):  # the latter before Python 3.11.4
         raise
     except ssl.SSLError:
         return  # a server that is not trusted, or does not trust, answers too

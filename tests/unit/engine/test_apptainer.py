@@ -3,6 +3,7 @@ import io
 import json
 import os
 import signal
+import sys
 import tarfile
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -64,6 +65,7 @@ def write_archive(
 def engine(tmp_path: Path, install: Install) -> ApptainerEngine:
     install("apptainer", PROGRAM)
     install("unshare", "exit 0")
+    install("python", f'exec "{sys.executable}" "$@"')  # as in the image; a host may have none of this name
     return ApptainerEngine(tmp_path / "state", str(write_archive(tmp_path / "train.tar")))
 
 

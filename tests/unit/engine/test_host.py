@@ -128,6 +128,21 @@ def test_an_environment_is_made_once_and_again_where_it_is_not_whole(
     assert not (first.folder / "left-over").exists()
 
 
+@pytest.mark.parametrize(
+    ("archive", "found"),
+    [
+        ({"hash": "sha256=ab", "hashes": {"sha256": "ab"}}, "sha256:ab"),
+        ({"hashes": {"sha256": "ab"}}, "sha256:ab"),
+        ({"hash": "sha256=ab"}, "sha256:ab"),
+        ({"hash": "md5=ab"}, ""),
+        ({}, ""),
+    ],
+    ids=["pip 23.1", "the standard", "pip 23.0", "another hash", "none"],
+)
+def test_the_digest_of_a_wheel_is_found_in_the_report_of_each_pip(archive: dict[str, object], found: str) -> None:
+    assert module.read_wheel_digest({"url": "https://example.org/a.whl", "archive_info": archive}) == found
+
+
 def test_other_bytes_than_locked_are_refused(engine: HostEngine, wheelhouse: Path, linked_pip: None) -> None:
     _lock(wheelhouse, "sha256:" + "0" * 64)
     with pytest.raises(IntegrityError):

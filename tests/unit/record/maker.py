@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 from unittest import mock
 
+from tests.threads import THREADS
 from toolkit import digest, manifest, project
 from toolkit.engine import EnvironmentPlan, EnvironmentSpec
 from toolkit.engine.host import REPORT, HostEngine
@@ -19,7 +20,7 @@ WHEEL = "tensorflow_cpu-2.19.0-cp311-cp311-linux_x86_64.whl"
 WHEEL_DIGEST = "sha256:" + "7" * 64
 SPEC = EnvironmentSpec(tensorflow="2.19.0", python="3.11")
 OPTIONS = ("digits", "--depth", "10", "--epochs", "2", "--progress", "quiet")
-STOCK = ("--threads", "2", "--kernels", "stock")
+STOCK = ("--threads", str(THREADS), "--kernels", "stock")
 
 
 def lock_digest() -> str:

@@ -7,10 +7,11 @@ from pathlib import Path
 
 import pytest
 
+from tests.threads import THREADS
 from tests.unit.train import runs
 from train import runtime
 
-runtime.prepare(threads=2)
+runtime.prepare(THREADS)
 
 
 @pytest.fixture

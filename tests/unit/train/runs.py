@@ -8,13 +8,14 @@ from unittest import mock
 import numpy as np
 from matplotlib.figure import Figure
 
+from tests.threads import THREADS
 from train import gallery
 from train.cli import main, parse
 
 BATCH, STEPS, EPOCHS = 240, 5, 3
 """Images of a step, steps of an epoch, and epochs of a run."""
 
-ARGUMENTS = ("digits", "--depth", "10", "--epochs", str(EPOCHS), "--threads", "2", "--progress", "plain")
+ARGUMENTS = ("digits", "--depth", "10", "--epochs", str(EPOCHS), "--threads", str(THREADS), "--progress", "plain")
 ARGUMENTS += ("--batch-size", str(BATCH))
 
 

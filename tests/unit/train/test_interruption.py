@@ -303,7 +303,8 @@ def test_a_reader_that_goes_away_does_not_end_a_run(tmp_path: Path) -> None:
     read, write = os.pipe()
     os.close(read)
     argv = [sys.executable, "-m", "train", *ARGUMENTS, "--steps", "2", "--out", str(tmp_path)]
-    done = subprocess.run(argv, stdout=write, stderr=write, check=False)
+    variables = {name: value for name, value in os.environ.items() if name != "PYTHONUNBUFFERED"}
+    done = subprocess.run(argv, stdout=write, stderr=write, env=variables, check=False)
     os.close(write)
     assert done.returncode == 0
     assert (find_folder(tmp_path, "--steps", "2") / "manifest.json").exists()

@@ -1,6 +1,7 @@
 """A remote service is asked before Bazel starts, because Bazel would wait for minutes."""
 
 import socket
+import ssl
 import threading
 import time
 from collections.abc import Iterator
@@ -38,6 +39,15 @@ def test_server_that_takes_the_connection_and_says_nothing_is_trouble(scheme: st
         assert "timed out" in service.find_trouble(url, seconds=0.2)
     with answering(b"") as port:
         assert service.find_trouble(f"{scheme}://127.0.0.1:{port}", seconds=5)
+
+
+def test_a_connection_that_an_older_python_calls_closed_is_trouble(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_: object, **__: object) -> None:
+        raise ssl.SSLZeroReturnError(6, "TLS/SSL connection has been closed (EOF)")
+
+    monkeypatch.setattr(ssl.SSLContext, "wrap_socket", refuse)
+    with answering(b"") as port:
+        assert "closed" in service.find_trouble(f"grpcs://127.0.0.1:{port}", seconds=5)
 
 
 def test_nobody_is_named_with_the_reason() -> None:

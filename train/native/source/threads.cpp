@@ -49,11 +49,19 @@ class Pool {
     context_ = context;
     open_.store(pieces, std::memory_order_relaxed);
     const uint64_t ticket = (++round_ << 32) | pieces;
+    int64_t sleeping, missing;
     {
       const std::lock_guard<std::mutex> hold(mutex_);
       ticket_.store(ticket, std::memory_order_release);
+      sleeping = sleeping_;
+      missing = static_cast<int64_t>(pieces) - 1 - (static_cast<int64_t>(helpers_.size()) - sleeping);
     }
-    start_.notify_all();
+    // No more threads are woken than there are pieces: each that finds none has cost the others time.
+    if (missing >= sleeping) {
+      start_.notify_all();
+    } else {
+      for (; missing > 0; missing--) start_.notify_one();
+    }
     take(ticket);
     for (int spin = 0; open_.load(std::memory_order_acquire) != 0; spin++) {
       if (spin < SPINS) {
@@ -94,7 +102,9 @@ class Pool {
       for (int spin = 0; spin < SPINS && !is_new(); spin++) _mm_pause();
       if (!is_new()) {
         std::unique_lock<std::mutex> hold(mutex_);
+        sleeping_++;
         start_.wait(hold, [&] { return ended_ || is_new(); });
+        sleeping_--;
         if (ended_) return;
       }
       const uint64_t ticket = ticket_.load(std::memory_order_acquire);
@@ -110,6 +120,7 @@ class Pool {
   std::atomic<uint64_t> ticket_{0};  // the number of the round, and how many of its pieces nobody has taken
   std::atomic<uint32_t> open_{0};    // pieces that are not finished
   uint64_t round_ = 0;
+  int64_t sleeping_ = 0;  // helpers that wait for a call, or were called and have not yet begun
   void (*work_)(void *, int64_t) = nullptr;
   void *context_ = nullptr;
   bool ended_ = false;

@@ -5,7 +5,10 @@
 
 namespace native {
 
-constexpr int MAX_THREADS = 256;
+// Of a batch, a block or a convolution has so many pieces at most; further threads would find nothing to do. The number
+// decides the order of sums, and so the bits.
+constexpr int PIECES = 32;
+constexpr int MAX_THREADS = PIECES;
 
 // Sets the number of threads of later calls of `run_parallel`, the caller's included.
 void set_threads(int count);

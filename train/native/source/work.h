@@ -12,7 +12,7 @@ namespace native {
 
 // A batch is cut into pieces by its shape alone, never by the number of threads, because each piece has sums of its own.
 struct Split {
-  static constexpr int64_t PIECES = 32;       // at most
+  static constexpr int64_t PIECES = native::PIECES;  // at most
   static constexpr int64_t BAND_PIXELS = 256;  // at least, so that small maps fill tiles
 
   int64_t images, band, piece, pieces;

@@ -1,6 +1,8 @@
 import ctypes
 import functools
+import time
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -186,12 +188,36 @@ def test_bits_do_not_depend_on_threads_or_instructions(kernels: ctypes.CDLL) -> 
     expected = [np.asarray(value).tobytes() for value in run_everything()]
     tried = []
     for instructions in (b"avx2", b"avx512", b"amx"):
-        for threads in (1, 2, 3, 7):
+        for threads in (1, 2, 3, 7, 64):
             if kernels.toolkit_choose(instructions):
                 operations.set_threads(threads)
                 tried.append((instructions, threads))
                 assert [np.asarray(value).tobytes() for value in run_everything()] == expected, tried[-1]
     assert len(tried) >= 4
+
+
+def count_switches() -> dict[str, int]:
+    """Return how often each thread of this process went to sleep."""
+    found = {}
+    for task in Path("/proc/self/task").iterdir():
+        lines = (task / "status").read_text().splitlines()
+        found[task.name] = next(int(line.split()[1]) for line in lines if line.startswith("voluntary_ctxt_switches"))
+    return found
+
+
+def test_no_thread_is_made_or_woken_that_would_find_nothing_to_do(kernels: ctypes.CDLL) -> None:
+    (x,) = draw([(64, 3, 4, 4)])
+    operations.average_pixels(tf.constant(x[:2]))
+    before = count_switches()
+    kernels.toolkit_set_threads(64)
+    operations.average_pixels(tf.constant(x))
+    assert len(count_switches()) <= len(before) + 31, "a batch has 32 pieces at most"
+    time.sleep(0.2)  # all sleep
+    before = count_switches()
+    operations.average_pixels(tf.constant(x[:2]))
+    time.sleep(0.2)
+    woken = [task for task, number in count_switches().items() if number > before.get(task, number)]
+    assert len(woken) < 16, "two images are two pieces"
 
 
 def test_an_unknown_instruction_set_is_refused(kernels: ctypes.CDLL) -> None:

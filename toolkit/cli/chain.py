@@ -1,0 +1,228 @@
+from dataclasses import replace
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from toolkit.cli.build import take_wheel
+from toolkit.cli.command import (
+    AllowUnsigned,
+    Bazel,
+    Capabilities,
+    CpuTarget,
+    Dataset,
+    DryRun,
+    From,
+    Gpu,
+    Jobs,
+    Origin,
+    Session,
+    Sign,
+    Source,
+    Trust,
+    Wheel,
+    command,
+    load_key,
+    read_origin,
+    sign,
+)
+
+if TYPE_CHECKING:
+    from toolkit.keys import Signer
+    from toolkit.pipeline import Request
+    from toolkit.wheel.request import WheelRequest
+
+
+@command("tensorflow", "python", "cuda", "cudnn", "engine", "archive", "base_image", "ca_bundle", remember=True)
+def up(
+    session: Session,
+    context: typer.Context,
+    dataset: Dataset = "digits",
+    wheel: Wheel = None,
+    from_source: Annotated[
+        bool, typer.Option("--from-source", help="Build the wheel, if it is not built yet.")
+    ] = False,
+    card: Annotated[
+        str,
+        typer.Option(
+            metavar="NAME",
+            help="Take a published wheel that runs on this card, such as `RTX 5090`: as it is, or grafted for it.",
+        ),
+    ] = "",
+    compute_capability: Capabilities = None,
+    source: Source = "",
+    bazel: Bazel = "",
+    cpu_target: CpuTarget = "avx",
+    jobs: Jobs = 0,
+    from_: From = "",
+    trust: Trust = None,
+    allow_unsigned: AllowUnsigned = False,
+    gpu: Gpu = None,
+    sign_: Sign = "",
+    dry_run: DryRun = False,
+) -> None:
+    """Run the whole chain: wheel, image or environment, smoke checks, training, report.
+
+    With --card, CUDA, cuDNN and, unless it is given, TensorFlow are chosen for the card. No card need be there.
+
+    --from is as for build-wheel: the registry is asked first, and the wheel is built if the registry does not have it.
+    With --trust, an environment, an image or a report of an earlier command is made again unless it is signed. A wheel
+    or a finished run of an earlier command is refused unless it is signed (exit code 8).
+
+    Options that are not listed here go to the training job: see `python -m train --help`.
+    """
+    from time import monotonic
+
+    from toolkit import pipeline, training
+    from toolkit.errors import UsageError
+    from toolkit.plan import run
+    from toolkit.smoke.inside.check import Ask
+
+    start = monotonic()
+    console, settings = session.console, session.settings
+    arguments = [dataset, *context.args]
+    config, key = training.read_arguments(arguments, settings), load_key(sign_)
+    origin = read_origin(session, from_, trust, allow_unsigned=allow_unsigned, reuses=True)
+    chosen = [
+        name
+        for name, given in (
+            ("--card", card),
+            ("--from", from_),
+            ("--from-source", from_source and not from_),
+            ("--wheel", wheel),
+        )
+        if given
+    ]
+    if len(chosen) > 1:
+        raise UsageError(f"{' and '.join(chosen)} exclude each other", remedy="leave one of them out")
+    request = pipeline.Request(
+        settings=settings, wheel=wheel, gpu=gpu, dry_run=dry_run, require_trusted=origin.require_trusted
+    )
+    if card:
+        fitted = _fit_card(session, request, card, origin, key)
+        if fitted is None:
+            return
+        request, settings = fitted, fitted.settings
+    elif from_source or from_:
+        from toolkit.wheel.plan import BuildOptions
+        from toolkit.wheel.request import WheelRequest
+
+        options = BuildOptions(jobs=jobs, ca_bundle=settings.ca_bundle)
+        wanted = WheelRequest(
+            capabilities=compute_capability or (), source=source, bazel=bazel, cpu_target=cpu_target, options=options
+        )
+        built = _build_wheel(session, request, wanted, origin, key)
+        if built is None:
+            return
+        request, settings = built, built.settings
+    elif compute_capability or source or bazel or jobs or cpu_target != "avx":
+        raise UsageError(
+            "--compute-capability, --source, --bazel, --cpu-target and --jobs are for a wheel that is built",
+            remedy="add --from-source or --from",
+        )
+    elif named := pipeline.read_wheel_option(wheel):
+        origin.require_trusted(named.parent, "")
+    resolved = pipeline.resolve(request, console)
+    ask = Ask(
+        version=settings.tensorflow,
+        cuda=settings.cuda,
+        cudnn=settings.cudnn,
+        device="gpu" if resolved.gpu else "auto",
+    )
+    prepared = pipeline.environment_task(resolved, console)
+    # What is signed as a result of checks must have been checked by this command, and not be an old report.
+    checked = pipeline.smoke_task(resolved, prepared, ask, console, again=key is not None, required=True)
+    trained = pipeline.train_task(resolved, prepared, arguments, config, console)
+    if not run([prepared, checked, trained], console, dry_run=dry_run):
+        return
+    environment = prepared.result
+    sign(session, key, (environment.folder, not environment.reused), (checked.result.place, False))
+    sign(session, key, (config.run_dir, False))
+    seconds = monotonic() - start
+    value = {
+        "settings": settings.describe(),
+        "engine": {"name": resolved.engine.name, "why": resolved.why},
+        "environment": {
+            "kind": environment.kind,
+            "reference": environment.reference,
+            "digest": environment.digest,
+            "reused": environment.reused,
+        },
+        "smoke": checked.result.to_json(),
+        "run": trained.result,
+        "seconds": round(seconds, 3),
+    }
+    console.result(value, f"{training.describe(config, trained.result)}\nwhole chain: {seconds:.0f} s")
+
+
+def _fit_card(
+    session: Session, request: "Request", card: str, origin: Origin, key: "Signer | None"
+) -> "Request | None":
+    """Choose the published wheel's set for a card, and graft the wheel if it has no machine code for it.
+
+    Returns None if a dry run ends here.
+    """
+    from toolkit.doctor import advice
+    from toolkit.graft import job
+    from toolkit.graft import plan as plans
+    from toolkit.pipeline import DIST
+    from toolkit.plan import run
+    from toolkit.versions import load_table
+
+    console, settings, table = session.console, request.settings, load_table()
+    if native := advice.find_native(table, advice.find_capability(card), settings):
+        console.heading("card", f"{card}: the published wheel has machine code for it")
+        chosen = replace(settings, tensorflow=native.tensorflow, cuda=native.cuda, cudnn=native.cudnn)
+        return replace(request, settings=chosen)
+    planned = plans.resolve(table, settings, plans.GraftRequest(cards=[card]))
+    found = job.find(planned, DIST)
+    if found:
+        origin.require_trusted(found.folder, "")
+    task = job.plan_task(planned, settings, console, out=DIST)
+    if request.dry_run and found is None:
+        console.say("the next steps depend on the wheel: run this again when it is grafted")
+        run([task], console, dry_run=True)
+        return None
+    if not request.dry_run:
+        run([task], console)
+        found = task.result
+        sign(session, key, (found.folder, not found.reused))
+    assert found is not None  # noqa: S101 - grafted, or found in a dry run
+    spec = planned.lock.spec
+    chosen = replace(settings, tensorflow=spec["tensorflow"], cuda=spec["cuda"], cudnn=spec["cudnn"])
+    return replace(request, settings=chosen, wheel=str(found.folder))
+
+
+def _build_wheel(
+    session: Session, request: "Request", wanted: "WheelRequest", origin: Origin, key: "Signer | None"
+) -> "Request | None":
+    """Download, build or reuse the wheel; return the request that installs it, or None if a dry run ends here.
+
+    A wheel that was not downloaded is signed at once. Later it would have to be verified again, which takes minutes.
+    """
+    from toolkit import pipeline
+    from toolkit.plan import run
+
+    console, out = session.console, pipeline.DIST
+    had = take_wheel(session, wanted, origin, out=out, dry_run=request.dry_run)
+    if had:
+        plan, found, _ = had
+    else:
+        planned, task = pipeline.plan_wheel(request.settings, wanted, console, dry_run=request.dry_run)
+        from toolkit.wheel import build  # after the checks, because it is slow to load
+
+        plan, here = planned.plan, build.find(planned.plan, out)
+        if here:
+            origin.require_trusted(here.folder, "")
+        if request.dry_run and here is None:
+            console.say("the next steps depend on the wheel: run this again when it is built")
+            run([task], console, dry_run=True)
+            return None
+        if not request.dry_run:
+            run([task], console)
+            here = task.result
+            sign(session, key, (here.folder, not here.reused))
+        assert here is not None  # noqa: S101 - built, or found in a dry run
+        found = here
+    spec = plan.lock.spec
+    settings = replace(request.settings, cuda=spec["cuda"], cudnn=spec["cudnn"])
+    return replace(request, settings=settings, wheel=str(found.folder))
