@@ -10,6 +10,7 @@ from toolkit.doctor import advice
 from toolkit.doctor.advice import Advice, advise
 from toolkit.doctor.machine import Device
 from toolkit.errors import UsageError
+from toolkit.graft import plan
 from toolkit.settings import resolve
 from toolkit.smoke.inside.gpu_rules import find_coverage
 
@@ -43,23 +44,44 @@ def test_the_advice_for_every_card_can_be_followed_and_runs_on_it(capability: st
 
 
 @pytest.mark.parametrize(
-    ("capability", "published", "run", "build"),
+    ("capability", "way", "published", "run", "graft", "build"),
     [
-        ("7.5", "native", "--tensorflow 2.21.0", "--cuda 12.6.1 --cudnn 9.5.0 --compute-capability compute_75"),
-        ("6.1", "native", "--cudnn 9.10.2", "compute_61"),
-        ("9.0", "native", "--tensorflow 2.21.0", "compute_90"),
-        ("5.2", "none", "", "--cuda 12.6.1 --cudnn 9.5.0 --compute-capability compute_52"),
-        ("12.0", "ptx", "", "--tensorflow 2.20.0 --python 3.11 --cuda 12.8.1 --cudnn 9.8.0"),
-        ("12.1", "ptx", "", "compute_12"),
-        ("3.5", "none", "", ""),
+        ("7.5", "published", "native", "--tensorflow 2.21.0", "", "--cudnn 9.5.0 --compute-capability compute_75"),
+        ("6.1", "published", "native", "--cudnn 9.10.2", "", "compute_61"),
+        ("9.0", "published", "native", "--tensorflow 2.21.0", "toolkit graft --compute-capability 9.0", "compute_90"),
+        ("5.2", "build", "none", "", "", "--cuda 12.6.1 --cudnn 9.5.0 --compute-capability compute_52"),
+        ("12.0", "graft", "ptx", "", "toolkit graft --compute-capability 12.0", "--cuda 12.8.1 --cudnn 9.8.0"),
+        ("12.1", "graft", "ptx", "", "toolkit graft --compute-capability 12.1", "compute_12"),
+        ("3.5", "none", "none", "", "", ""),
     ],
 )
-def test_what_runs_on_a_card(capability: str, published: str, run: str, build: str) -> None:
+def test_what_runs_on_a_card(capability: str, way: str, published: str, run: str, graft: str, build: str) -> None:
     found = ask(capability)
-    assert found.published == published
+    assert (found.way, found.published, found.graft) == (way, published, graft)
     assert (bool(found.run), bool(found.build)) == (bool(run), bool(build))
     assert run in found.run
     assert build in found.build
+
+
+@pytest.mark.parametrize("capability", ["9.0", "10.0", "10.3", "12.0", "12.1"])
+def test_the_graft_that_is_advised_can_be_planned(capability: str) -> None:
+    settings = resolve({}, environment={})
+    planned = plan.resolve(TABLE, settings, plan.GraftRequest(cards=[capability]))
+    assert ask(capability).graft == f"toolkit graft --compute-capability {capability}"
+    assert planned.capabilities == (capability,)
+    assert "minutes" in ask(capability).graft_cost
+
+
+def test_a_graft_keeps_the_tensorflow_that_was_asked_for() -> None:
+    assert ask("12.0", tensorflow="2.20.0").graft.endswith("--tensorflow 2.20.0")
+
+
+def test_up_takes_a_published_wheel_that_has_machine_code() -> None:
+    settings = resolve({}, environment={})
+    native = advice.find_native(TABLE, "7.5", settings)
+    assert native is not None
+    assert (native.tensorflow, native.cuda) == ("2.21.0", "12.8.1")
+    assert advice.find_native(TABLE, "12.0", settings) is None
 
 
 def test_versions_that_were_asked_for_are_kept() -> None:

@@ -41,7 +41,7 @@ app.command("rehearse", context_settings=PASS_ON, short_help="The first steps of
     run.rehearse
 )
 app.command("doctor", short_help="What this machine can do, with remedies.")(machine.doctor)
-app.command("advise", short_help="Which TensorFlow runs on a card: published, or built for it.")(machine.advise)
+app.command("advise", short_help="Which TensorFlow runs on a card: published, grafted, or built.")(machine.advise)
 app.command("matrix", short_help="What works with what, and the sources.")(pins.matrix)
 app.command("lock", short_help="Freeze every pin of the chain, or check them.")(pins.lock)
 app.command("verify", short_help="Check a wheel, an image or a run, and the chain behind it.")(record.verify)

@@ -48,7 +48,7 @@ def advise(
     ] = "",
     driver: Annotated[str, typer.Option(metavar="VERSION", help="Its driver, such as 550.54.")] = "",
 ) -> None:
-    """Say whether a published TensorFlow wheel has code for a card, and how to build one that has."""
+    """Say which TensorFlow runs on a card: published as it is, grafted in minutes, or built in hours."""
     from dataclasses import replace
 
     from toolkit.doctor import advice, machine

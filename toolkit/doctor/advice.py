@@ -1,4 +1,4 @@
-"""Says which TensorFlow runs on a card: a published wheel as it is, or one that is built for it."""
+"""Says which TensorFlow runs on a card: a published wheel as it is or grafted, or one that is built for it."""
 
 import difflib
 import functools
@@ -6,9 +6,9 @@ import re
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
-from toolkit.doctor.machine import Device, compare_driver, read_devices
+from toolkit.doctor.machine import Device, compare_driver, estimate_build, read_devices
 from toolkit.errors import PreflightError, UsageError
 from toolkit.findings import Finding
 from toolkit.settings import Settings
@@ -16,6 +16,7 @@ from toolkit.smoke.inside.gpu_rules import find_coverage, parse_capability
 from toolkit.versions import Locked, Table, load_table, rules
 from toolkit.versions.rules import Asked
 from toolkit.versions.table import read_yaml
+from train.cores import count_cores
 
 _CARDS = Path(__file__).with_name("cards.yaml")
 _GLUED = re.compile(r"\b(rtx|gtx|gt|titan)(?=\d)")
@@ -27,12 +28,16 @@ class Advice:
     card: str
     capability: str
     driver: str  # empty if it is not known
+    way: Literal["published", "graft", "build", "none"]  # the cheapest that serves it
     published: str  # ``native``, ``ptx`` or ``none``: what the published wheels have for the card
     why: str
     run: str  # command that trains with a published wheel; empty if it should not be used
+    graft: str  # command that puts machine code for the card into a published wheel; empty if that is not needed
     build: str  # command that builds a wheel for the card; empty if no set of the table can
     driver_says: str  # whether the driver runs the CUDA of the command
     remedy: str  # what to do about the driver; empty if nothing
+    graft_cost: str = ""  # graft_cost, build_cost: in words, on this machine
+    build_cost: str = ""
 
     def to_json(self) -> dict[str, Any]:
         return asdict(self)
@@ -40,8 +45,13 @@ class Advice:
     def render(self) -> str:
         shown = [f"{self.card}: compute capability {self.capability}"]
         shown += [f"  published wheel  {self.published}: {self.why}"]
-        shown += [f"  run it           {self.run}"] if self.run else []
-        shown += [f"  {'or build' if self.run else 'build   '}         {self.build}"] if self.build else []
+        ways = [
+            ("run it", self.run, ""),
+            ("graft it", self.graft, self.graft_cost),
+            ("build", self.build, self.build_cost),
+        ]
+        for name, command, cost in ways:
+            shown += [f"  {name:<15}  {command}{f'  ({cost})' if cost else ''}"] if command else []
         shown += [f"  driver           {self.driver_says}"] if self.driver_says else []
         return "\n".join([*shown, *([f"  try              {self.remedy}"] if self.remedy else [])])
 
@@ -55,19 +65,36 @@ def advise(table: Table, device: Device, settings: Settings) -> Advice:
     published = "none" if coverage is None else "native" if "machine code" in coverage else "ptx"
     runtime = _find_runtime(table, asked, settings.tensorflow if named else "") if published == "native" else None
     nearest = rules.suggest(table, asked)
+    generated = find_coverage(code.generated, device.capability)
+    # PTX is for every later GPU, and the kernels that MLIR generated have less machine code than the others.
+    graftable = published == "ptx" or (runtime is not None and generated is None)
     cuda = runtime.cuda if runtime else nearest.cuda if nearest else ""
     driver = compare_driver(device.driver, cuda, device.capability) if device.driver and cuda else None
     return Advice(
         card=device.name,
         capability=device.capability,
         driver=device.driver,
+        way="published" if runtime else "graft" if graftable else "build" if nearest else "none",
         published=published,
-        why=_explain(published, coverage, table),
+        why=_explain(published, coverage, generated, table),
         run=f"toolkit up digits {_list_flags(runtime, python)}" if runtime else "",
+        graft=f"toolkit graft --compute-capability {device.capability}{_name_version(settings)}" if graftable else "",
         build=f"toolkit build-wheel {nearest.render()}" if nearest else "",
         driver_says=driver.evidence if driver else "",
         remedy=_find_remedy(nearest is None and runtime is None, driver.remedy if driver else ""),
+        graft_cost=_estimate_graft(table) if graftable else "",
+        build_cost=f"{estimate_build().facts['hours']} hours on this machine" if nearest else "",
     )
+
+
+def _name_version(settings: Settings) -> str:
+    return f" --tensorflow {settings.tensorflow}" if settings.sources["tensorflow"] != "default" else ""
+
+
+def _estimate_graft(table: Table) -> str:
+    cost = table.published_code.graft
+    minutes = max(1, round(cost["seconds"] / count_cores() / 60))
+    return f"about {minutes} minutes on this machine, a wheel of {cost['bytes'] / 1e6:.0f} MB"
 
 
 def check_gpu(settings: Settings) -> Iterator[Finding]:
@@ -91,18 +118,20 @@ def check_gpu(settings: Settings) -> Iterator[Finding]:
             state="ok" if found.run else "fail",
             advisory=True,
             evidence=f"published wheels: {found.published}: {found.why}",
-            remedy="" if found.run else found.build or found.remedy,
+            remedy="" if found.run else found.graft or found.build or found.remedy,
             facts=found.to_json(),
         )
 
 
-def _explain(published: str, coverage: str | None, table: Table) -> str:
+def _explain(published: str, coverage: str | None, generated: str | None, table: Table) -> str:
     code = table.published_code
     if published == "none":
         return f"their code is for {', '.join(code.capabilities)}"
-    if published == "native":
+    if published == "native" and generated:
         return str(coverage)
-    return f"{coverage}; users of capability 12.0 report that this fails ({', '.join(code.issues)})"
+    if published == "native":
+        return f"{coverage}, but PTX for the elementwise kernels; a graft spares the driver compiling these"
+    return f"{coverage}; users of capability 12.0 report that this takes long or fails ({', '.join(code.issues)})"
 
 
 def find_native(table: Table, capability: str, settings: Settings) -> Locked | None:

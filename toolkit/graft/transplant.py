@@ -92,7 +92,7 @@ def transplant(
     plan: GraftPlan, libraries: list[Library], assembler: Assembler, console: Console, work: Path
 ) -> tuple[Outcome, dict[str, Path]]:
     """Assemble the PTX of all libraries and write those that change; return what was done, and the new files."""
-    texts = _list_texts(libraries, bound=plan.mode == "repair")
+    texts = _list_texts(libraries, plan)
     # ptxas takes PTX without its suffix only if nothing in it is for one GPU alone.
     results = {number: _assemble(assembler, texts, number, console) for number in plan.architectures or (_GENERAL,)}
     if texts and not any(each.cubins for each in results.values()):
@@ -167,8 +167,10 @@ def _read_text(data: mmap, entry: fatbin.Entry) -> bytes:
     return assembly.generalize(fatbin.unpack(data, entry).rstrip(b"\0") + b"\n")
 
 
-def _list_texts(libraries: list[Library], *, bound: bool) -> dict[tuple[str, int], Text]:
-    """Return the PTX of each fat binary, by library and offset; ``bound``: only what is for one GPU alone.
+def _list_texts(libraries: list[Library], plan: GraftPlan) -> dict[tuple[str, int], Text]:
+    """Return the PTX to assemble by library and offset of its fat binary: of those that lack machine code for a card.
+
+    In a repair: what is for one GPU alone.
 
     Raises IntegrityError: one is damaged.
     """
@@ -176,10 +178,10 @@ def _list_texts(libraries: list[Library], *, bound: bool) -> dict[tuple[str, int
     for item in libraries:
         for blob in item.inventory.blobs:
             entry = _find_text(blob)
-            if entry is None:
+            if entry is None or (plan.architectures and not any(_needs(blob, each) for each in plan.architectures)):
                 continue
             try:
-                if bound and assembly.is_general(fatbin.unpack(item.data, entry)):
+                if plan.mode == "repair" and assembly.is_general(fatbin.unpack(item.data, entry)):
                     continue
                 content = _read_text(item.data, entry)
             except ValueError as error:

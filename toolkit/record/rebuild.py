@@ -240,7 +240,8 @@ def _grafting_again(path: Path, settings: Settings, console: Console) -> Iterato
     plan = grafts.read(path)
     _require_recipe(grafts.digest_recipe(), plan.lock, "graft")
     with files.stage(path.resolve().parent, plan.name) as claimed:
-        yield job.graft(plan, settings, console, dist=claimed.path, fresh=True).folder
+        # A folder of its own: the lock of the claimed one is held here, and a graft locks its ``dist``.
+        yield job.graft(plan, settings, console, dist=claimed.path / "dist", fresh=True).folder
 
 
 def sign(path: Path, comparison: Comparison, signer: "Signer") -> Path:

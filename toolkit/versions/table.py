@@ -146,7 +146,9 @@ class PublishedCode:
 
     cuda: str  # release that they are built with
     capabilities: tuple[str, ...]
+    generated: tuple[str, ...]  # machine code of the kernels that MLIR generated
     issues: tuple[str, ...]  # reports that their PTX fails
+    graft: Mapping[str, int]  # seconds of processor time of a graft for one GPU, and bytes of its wheel
 
 
 @dataclass(frozen=True, kw_only=True)
