@@ -48,7 +48,12 @@ lint: .venv-dev/ready ## every linter of the house
 # reads it by the locale's encoding, which may lack its letters.
 .venv/ready: $(LOCKS)/toolkit.txt
 .venv-dev/ready: $(LOCKS)/dev.txt
+.venv/ready: NEWEST := 13
+# The locked TensorFlow 2.19.0 has no wheel for Python 3.13.
+.venv-dev/ready: NEWEST := 12
 .venv/ready .venv-dev/ready: pyproject.toml
+	@$(PYTHON) -c 'import sys; found = sys.version_info[:2]; sys.exit(None if (3, 11) <= found <= (3, $(NEWEST)) else \
+	  "error: $(@D) needs Python 3.11 to 3.$(NEWEST), and $(PYTHON) is %d.%d; name another by make PYTHON=..." % found)'
 	@echo "preparing $(@D) from $(filter %.txt,$^)"
 	@test -e $@ || $(PYTHON) -m venv --clear $(@D)
 	@rm -f $@

@@ -93,7 +93,7 @@ def wheelhouse(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 @pytest.fixture
 def linked_pip(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Let virtual environments link the pip of these tests: unpacking their own takes 4 seconds."""
-    python, packages = tmp_path / "python", "lib/python3.11/site-packages/pip"
+    python, packages = tmp_path / "python", f"lib/python3.{sys.version_info.minor}/site-packages/pip"
     made = f'"{sys.executable}" -m venv --without-pip "$3"'
     python.write_text(f'#!/bin/sh\n{made}\nln -s "{Path(sys.prefix) / packages}" "$3/{packages}"\n')
     python.chmod(0o755)

@@ -1,5 +1,6 @@
 import sys
 from collections.abc import Callable
+from importlib import metadata
 from pathlib import Path
 
 import pytest
@@ -53,6 +54,16 @@ def lose_file(site: Site) -> None:
 
 def forget_hashes(site: Site) -> None:
     (site.install() / "RECORD").write_text("tensorflow/__init__.py,,\n")
+
+
+def test_a_lost_file_is_found_where_python_lists_only_those_that_exist(
+    site: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Python 3.12 and later do."""
+    monkeypatch.setattr(metadata.Distribution, "files", property(lambda self: []))
+    lose_file(site)
+    with pytest.raises(Fail, match="1 files missing"):
+        installation.files(Ask())
 
 
 @pytest.mark.parametrize(
