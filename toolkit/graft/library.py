@@ -15,21 +15,23 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, Final, Literal, cast
+from typing import IO, Any, Final, Literal, cast
 
 from elftools.common.exceptions import ELFError
 from elftools.construct.core import ConstructError
 from elftools.elf.elffile import ELFFile
+from elftools.elf.segments import Segment
 
 from toolkit.wheel import fatbin
 from toolkit.wheel.fatbin import Container
-from toolkit.wheel.library import SECTION
+from toolkit.wheel.library import SECTION, find_bare_segments
 
 _CODE: Final = (SECTION, ".rodata")
 """Sections with fat binaries that can be read as they are."""
 RELOCATABLE: Final = "__nv_relfatbin"
 """The section with parts that only nvlink makes into kernels."""
 
+_SEGMENT_NAME: Final = "segment "
 _WRAPPERS: Final = ".nvFatBinSegment"
 _WRAPPER = struct.Struct("<IIQQ")
 _RELATIONS: Final = ".rela.dyn"
@@ -99,7 +101,18 @@ def take_inventory(data: mmap.mmap) -> Inventory:
     """Return the GPU code of an ELF library. Raises ValueError: it is damaged."""
     try:
         elf = ELFFile(cast("IO[bytes]", data))
-        sections = {section.name: section.header for section in elf.iter_sections()}
+        sections: dict[str, Any] = {section.name: section.header for section in elf.iter_sections()}
+        bare = [segment for segment in elf.iter_segments() if _span(segment) in find_bare_segments(elf)]
+        # An earlier graft's segment is read as a section, and its fat binaries among other data.
+        sections |= {
+            f"{_SEGMENT_NAME}{number}": {
+                "sh_type": "SHT_PROGBITS",
+                "sh_offset": segment["p_offset"],
+                "sh_addr": segment["p_vaddr"],
+                "sh_size": segment["p_filesz"],
+            }
+            for number, segment in enumerate(bare)
+        }
         for name, header in sections.items():
             if header["sh_type"] != "SHT_NOBITS" and header["sh_offset"] + header["sh_size"] > len(data):
                 raise ValueError(f"the section {name} is longer than the file")
@@ -107,7 +120,8 @@ def take_inventory(data: mmap.mmap) -> Inventory:
         # pyelftools does not validate its input, so a damaged file may raise any of these.
         raise ValueError(f"damaged ELF file: {error}") from error
     try:
-        found = [item for name in _CODE if name in sections for item in _list_containers(data, name, sections[name])]
+        names = [name for name in sections if name in _CODE or name.startswith(_SEGMENT_NAME)]
+        found = [item for name in sorted(names) for item in _list_containers(data, name, sections[name])]
         references = _find_references(data, sections, {address: item for _, address, item in found})
         blobs = [
             Blob(section=name, address=address, container=item, reference=references.get(address))
@@ -123,9 +137,13 @@ def take_inventory(data: mmap.mmap) -> Inventory:
         raise ValueError(f"damaged ELF file: {error}") from error
 
 
+def _span(segment: Segment) -> tuple[int, int]:
+    return segment["p_offset"], segment["p_offset"] + segment["p_filesz"]
+
+
 def _list_containers(data: mmap.mmap, name: str, section: Mapping[str, int]) -> Iterator[tuple[str, int, Container]]:
     start, shift = section["sh_offset"], section["sh_addr"] - section["sh_offset"]
-    find = fatbin.search_containers if name == ".rodata" else fatbin.find_containers
+    find = fatbin.find_containers if name in {SECTION, RELOCATABLE} else fatbin.search_containers
     for container in find(data, start, start + section["sh_size"]):
         yield name, container.start + shift, container
 
@@ -208,8 +226,11 @@ def write(
         elf = ELFFile(cast("IO[bytes]", data))
         table, size = elf["e_phoff"], len(data)
         headers = [_SEGMENT.unpack_from(data, table + index * _SEGMENT.size) for index in range(elf["e_phnum"])]
+        tail = next((each for each in headers if _is_tail(each, elf, size)), None)
     end = max(address + length for kind, _, _, address, _, _, length, _ in headers if kind == _LOAD)
-    origin, address = _round_up(size, _PAGE), _round_up(end, _PAGE)
+    # An earlier graft's segment grows; else there is a new one.
+    step = _ALIGNMENT if tail else _PAGE
+    origin, address = _round_up(size, step), _round_up(end, step)
     moves, segment = _place(inventory, contents, origin, address)
     changed = [(blob.start, blob.container.end) for blob in inventory.blobs if blob.start in contents]
     pieces = [(start, bytes(stop - start)) for start, stop in changed]
@@ -217,8 +238,12 @@ def write(
     pieces += words.items()
     pieces += [(move.start, contents[move.blob.start]) for move in moves]
     if segment:
-        header = (_LOAD, _READ, origin, address, address, segment, segment, _PAGE)
-        pieces.append((table, b"".join(_SEGMENT.pack(*each) for each in _replace_header(headers, header))))
+        if tail:
+            length = origin + segment - tail[2]
+            others = [(*each[:5], length, length, each[7]) if each is tail else each for each in headers]
+        else:
+            others = _replace_header(headers, (_LOAD, _READ, origin, address, address, segment, segment, _PAGE))
+        pieces.append((table, b"".join(_SEGMENT.pack(*each) for each in others)))
         changed += [(table, table + len(headers) * _SEGMENT.size), (size, origin + segment)]
     for move in moves:
         if move.blob.reference and move.address != move.blob.address:
@@ -232,6 +257,13 @@ def write(
             stream.seek(start)
             stream.write(piece)
     return Layout(moves=tuple(moves), segment=segment, changed=tuple(sorted(changed)))
+
+
+def _is_tail(header: tuple[int, ...], elf: ELFFile, size: int) -> bool:
+    """Return whether a program header is of a segment that an earlier graft put at the end of the file."""
+    kind, _, offset, _, _, length, memory, _ = header
+    bare = (offset, offset + length) in find_bare_segments(elf)
+    return kind == _LOAD and bare and offset + length == size and length == memory
 
 
 def _redirect(reference: Reference, address: int) -> bytes:

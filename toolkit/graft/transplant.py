@@ -260,7 +260,11 @@ def _compose(
             _generalize(item.data, entry, raw[entry.start], left) if taken else raw[entry.start] for entry in kept
         ]
         if made or packed != [raw[entry.start] for entry in entries]:
-            contents[blob.start] = fatbin.compose([*packed, *made.values()]), frozenset(made)
+            new = fatbin.compose([*packed, *made.values()])
+            if blob.reference is None and len(new) > blob.container.size:
+                left["fat binaries whose address has no known place, or several"] += 1
+            else:
+                contents[blob.start] = new, frozenset(made)
     return contents, {reason: count for reason, count in left.items() if count}
 
 

@@ -87,3 +87,20 @@ def _find_architectures(elf: ELFFile, data: mmap.mmap) -> Iterator[str]:
             if start + section["sh_size"] > len(data):
                 raise ValueError(f"the section {section.name} is longer than the file")
             yield from read_architectures(data, start, start + section["sh_size"])
+    for start, end in find_bare_segments(elf):
+        yield from (entry.name for each in fatbin.search_containers(data, start, end) for entry in each.entries)
+
+
+def find_bare_segments(elf: ELFFile) -> list[tuple[int, int]]:
+    """Return start and end of each segment that is loaded and holds no section; a graft adds one."""
+    held = [
+        (section["sh_offset"], section["sh_offset"] + section["sh_size"])
+        for section in elf.iter_sections()
+        if section["sh_type"] not in {"SHT_NULL", "SHT_NOBITS"} and section["sh_size"]
+    ]
+    loaded = [
+        (segment["p_offset"], segment["p_offset"] + segment["p_filesz"])
+        for segment in elf.iter_segments()
+        if segment["p_type"] == "PT_LOAD" and segment["p_filesz"]
+    ]
+    return [(start, end) for start, end in loaded if not any(first < end and start < last for first, last in held)]

@@ -1,0 +1,191 @@
+"""Makes small wheels with the GPU code of TensorFlow's: libraries, fat binaries, PTX, cubins, and a stand-in of ptxas.
+
+The stand-in refuses what ptxas refuses: a GPU that it does not know, PTX for one GPU alone, PTX of a later GPU or of a
+version that is too new. It is kinder than ptxas in that it does not read the bodies of kernels.
+"""
+
+import re
+import struct
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from tests.unit.wheel.maker import make_build_info, make_wheel
+from toolkit.wheel import fatbin, inspection
+
+ROOT = Path(__file__).parents[3]
+WARNING = b"CUDA kernels will be \0jit-compiled from PTX, which could take 30 minutes or longer.\0"
+LIBRARY = "tensorflow/libtensorflow_cc.so.2"
+TEXT = "PTX text in a library: .version 4.0\n.target sm_50\n"
+
+
+def make_ptx(*kernels: str, target: str = "sm_90", version: str = "8.5", size: int = 8) -> bytes:
+    """Return PTX whose kernels take a pointer and an array of ``size`` bytes each."""
+    head = f"//\n.version {version}\n.target {target}\n.address_size 64\n"
+    bodies = [
+        f".visible .entry {name}(\n.param .u64 {name}_0,\n.param .align 8 .b8 {name}_1[{size}]\n)\n{{\nret;\n}}\n"
+        for name in kernels
+    ]
+    return (head + "".join(bodies)).encode()
+
+
+def make_cubin(
+    architecture: int, kernels: Mapping[str, Sequence[int]], variables: Mapping[str, int] | None = None
+) -> bytes:
+    """Return machine code with kernels, each by the bytes of its parameters, and global variables."""
+    modern = architecture >= 100
+    strings, symbols = b"\0", b"\0" * 24
+    sections = [(".strtab", 3, b""), (".symtab", 2, b"")]
+    for name, parameters in kernels.items():
+        symbols += struct.pack("<IBBHQQ", len(strings), 0x12, 0x10, 0, 0, 128)
+        strings += name.encode() + b"\0"
+        told = b"".join(
+            struct.pack("<BBHIHHI", 4, 0x17, 12, 0, ordinal, 8 * ordinal, size << 18)
+            for ordinal, size in reversed(list(enumerate(parameters)))
+        )
+        sections += [(f".text.{name}", 1, bytes(128)), (f".nv.info.{name}", 0x70000000, b"\x03\x1b\xff\0" + told)]
+    for name, size in (variables or {}).items():
+        symbols += struct.pack("<IBBHQQ", len(strings), 0x11, 0, 0, 0, size)
+        strings += name.encode() + b"\0"
+    sections += [(".nv.compat", 0x70000086, b"\x02\x02\x05\0\x02\x03\x05\0")] if modern else []
+    sections[:2] = [(".strtab", 3, strings), (".symtab", 2, symbols)]
+    header = b"\x7fELF\x02\x01\x01" + (b"\x41\x08" if modern else b"\x33\x07") + bytes(7)
+    flags = architecture << 8 if modern else architecture
+    return _assemble_elf(header, 190, flags, sections)
+
+
+def _assemble_elf(start: bytes, machine: int, flags: int, sections: Sequence[tuple[str, int, bytes]]) -> bytes:
+    names, body, headers = b"\0", b"", [bytes(64)]
+    for name, kind, content in [*sections, (".shstrtab", 3, None)]:
+        at = len(names)
+        names += name.encode() + b"\0"
+        data = names if content is None else content
+        body += bytes(-len(body) % 8)
+        headers.append(struct.pack("<IIQQQQIIQQ", at, kind, 0, 0, 64 + len(body), len(data), 0, 0, 8, 0))
+        body += data
+    body += bytes(-len(body) % 8)
+    count = len(headers)
+    head = start + struct.pack(
+        "<HHIQQQIHHHHHH", 2, machine, 1, 0, 0, 64 + len(body), flags, 64, 0, 0, 64, count, count - 1
+    )
+    return head + body + b"".join(headers)
+
+
+def pack_ptx(text: bytes, architecture: int = 90) -> bytes:
+    """Return PTX as an entry, as ``fatbinary`` packs it."""
+    import lz4.block
+
+    packed = lz4.block.compress(text + b"\0", store_size=False)
+    size = -(-len(packed) // 8) * 8
+    head = struct.pack("<HHIQIIHHI", 1, 0x101, 80, size, len(packed), 64, 5, 8, architecture)
+    return (head + struct.pack("<IIQQQ", 0, 0, 0x2011, 0, len(text) + 1)).ljust(80, b"\0") + packed.ljust(size, b"\0")
+
+
+def make_container(
+    *kernels: str, cubins: Sequence[int] = (80, 89), target: str = "sm_90", ptx: bool = True, size: int = 8
+) -> bytes:
+    code = dict.fromkeys(kernels, (8, size))
+    entries = [fatbin.pack_cubin(make_cubin(each, code, {"table": 64}), each, b"") for each in cubins]
+    return fatbin.compose([*entries, *([pack_ptx(make_ptx(*kernels, target=target, size=size))] if ptx else [])])
+
+
+def make_library(
+    wrapped: Sequence[bytes], loaded: Sequence[bytes] = (), *, twice: bool = False, relocatable: bool = False
+) -> bytes:
+    """Return a library whose fat binaries are wrapped for the CUDA run time, or loaded by an instruction.
+
+    ``twice``: the first instruction stands twice. Addresses are offsets, and one segment has the whole file.
+    """
+    rodata, places = TEXT.encode() + WARNING, []
+    for blob in loaded:
+        rodata += bytes(-len(rodata) % 16 + 16)
+        places.append(len(rodata))
+        rodata += blob
+    section = b"".join(wrapped)
+    sections: list[tuple[bytes, int, bytes]] = [(b".rodata", 1, rodata), (b".nv_fatbin", 1, section)]
+    start = 64 + 4 * 56
+    rodata_at = start + (-start % 64)
+    fatbin_at = rodata_at + len(rodata) + (-len(rodata) % 64)
+    code_at = fatbin_at + len(section) + (-len(section) % 64)
+    code = b"\x90" * 5
+    for place in [*places, *(places[:1] if twice else [])]:
+        end = code_at + len(code) + 7
+        code += b"\x48\x8d\x35" + struct.pack("<i", rodata_at + place - end) + b"\xe8\0\0\0\0"
+    rela_at = code_at + len(code) + (-len(code) % 64)
+    wrapper_at = rela_at + 24 * len(wrapped) + (-24 * len(wrapped) % 64)
+    relations = wrappers = b""
+    at = fatbin_at
+    for index, blob in enumerate(wrapped):
+        relations += struct.pack("<QQq", wrapper_at + 24 * index + 8, 8, at)
+        wrappers += struct.pack("<IIQQ", 0x466243B1, 1, 0, 0)
+        at += len(blob)
+    sections += [(b".text", 1, code), (b".rela.dyn", 4, relations), (b".nvFatBinSegment", 1, wrappers)]
+    sections += [(b"__nv_relfatbin", 1, fatbin.compose([pack_ptx(make_ptx("part"))]))] if relocatable else []
+    return _lay_out(sections, start)
+
+
+def _lay_out(sections: Sequence[tuple[bytes, int, bytes]], start: int) -> bytes:
+    body, names, headers = bytes(-start % 64), b"\0", [bytes(64)]
+    for name, kind, content in [*sections, (b".shstrtab", 3, b"")]:
+        body += bytes(-(start + len(body)) % 64)
+        place, at = start + len(body), len(names)
+        names += name + b"\0"
+        data = names if name == b".shstrtab" else content
+        headers.append(
+            struct.pack("<IIQQQQIIQQ", at, kind, 2, place, place, len(data), 0, 0, 8, 24 if kind == 4 else 0)
+        )
+        body += data
+    body += bytes(-(start + len(body)) % 8)
+    table, count = start + len(body), len(headers)
+    size = table + 64 * count
+    programs = [
+        (6, 4, 64, 64, 64, 4 * 56, 4 * 56, 8),
+        (1, 5, 0, 0, 0, size, size, 0x1000),
+        (1, 6, 0, 0x200000, 0x200000, 64, 0x5000, 0x1000),
+        (0x6474E551, 6, 0, 0, 0, 0, 0, 16),
+    ]
+    head = b"\x7fELF\x02\x01\x01" + bytes(9)
+    head += struct.pack("<HHIQQQIHHHHHH", 3, 62, 1, 0, 64, table, 0, 64, 56, 4, 64, count, count - 1)
+    return head + b"".join(struct.pack("<IIQQQQQQ", *each) for each in programs) + body + b"".join(headers)
+
+
+def make_tensorflow(
+    folder: Path, library: bytes | None = None, *, version: str = "2.21.0", tag: str = "cp311-cp311-linux_x86_64"
+) -> Path:
+    if library is None:
+        library = make_library([make_container("one", "two"), make_container("three")], [make_container("four")])
+    files = {
+        LIBRARY: library,
+        "tensorflow/__init__.py": "",
+        "tensorflow/libplain.so": make_library([]),
+        inspection.BUILD_INFO: make_build_info("sm_80", "sm_89", "compute_90", cuda="12.5.1"),
+    }
+    return make_wheel(folder, version=version, tag=tag, files=files)
+
+
+def write_ptxas(folder: Path, *, before: str = "") -> Path:
+    """Write the stand-in of ptxas. ``before``: code that it runs first, to fail or to wait."""
+    path = folder / "ptxas"
+    lines = [f"#!{sys.executable} -S", "import sys", f"sys.path[:0] = {[str(ROOT), *sys.path]!r}", before]
+    path.write_text("\n".join([*lines, "from tests.unit.graft.maker import run_ptxas", "run_ptxas(sys.argv[1:])", ""]))
+    path.chmod(0o755)
+    return path
+
+
+def run_ptxas(argv: list[str]) -> None:
+    options, source, flag, target = argv[:-3], Path(argv[-3]), argv[-2], Path(argv[-1])
+    found = re.fullmatch(r"-arch=sm_(90|100|103|120|121)", options[-1])
+    if found is None or flag != "-o" or options[:-1] != ["-O3"]:
+        sys.exit(f"ptxas fatal   : Value '{options[-1]}' is not defined for option 'gpu-name'")
+    architecture, text = int(found[1]), source.read_text()
+    version = re.search(r"^\.version (\d+)\.(\d+)$", text, re.MULTILINE)
+    asked = re.search(r"^\.target sm_(\d+)([af]?)\s*$", text, re.MULTILINE)
+    if version is None or (int(version[1]), int(version[2])) > (8, 7):
+        sys.exit("ptxas fatal   : Unsupported .version; current version is '8.7'")
+    if asked is None or asked[2] or int(asked[1]) > architecture or "refuse me" in text:
+        sys.exit("ptxas fatal   : Ptx assembly aborted due to errors")
+    kernels = {
+        match[1]: [8, *map(int, re.findall(r"\[(\d+)\]", match[2]))]
+        for match in re.finditer(r"\.entry (\w+)\((.*?)\)", text, re.DOTALL)
+    }
+    target.write_bytes(make_cubin(architecture, kernels, {"table": 64}))

@@ -1,0 +1,106 @@
+import signal
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from tests.unit.graft.maker import make_ptx, write_ptxas
+from toolkit import digest
+from toolkit.errors import BuildError, PreflightError
+from toolkit.graft import assembly
+from toolkit.graft.assembly import Assembled, Assembler, Text
+
+
+def make_text(data: bytes) -> Text:
+    return Text(digest=digest.digest_bytes(data), size=len(data), read=lambda: data)
+
+
+def assemble(assembler: Assembler, texts: Sequence[bytes], architecture: int = 120) -> Assembled:
+    return assembly.assemble(assembler, map(make_text, texts), architecture, lambda done, total: None)
+
+
+TEXTS = [make_ptx("one"), make_ptx("two"), make_ptx("three", "four")]
+
+
+def test_results_are_kept_for_later_grafts(assembler: Assembler) -> None:
+    first = assemble(assembler, TEXTS[:2])
+    assert (len(first.cubins), first.reused, first.refused) == (2, 0, {})
+    second = assemble(assembler, TEXTS)
+    assert (len(second.cubins), second.reused) == (3, 2)
+    assert assemble(assembler, TEXTS, 100).reused == 0
+    assert assemble(replace(assembler, digest="sha256:other"), TEXTS).reused == 0
+
+
+def test_a_damaged_result_is_made_again(assembler: Assembler) -> None:
+    (file,) = assemble(assembler, TEXTS[:1]).cubins.values()
+    whole = file.read_bytes()
+    for damaged in (whole[:-1], whole[:40] + b"x" + whole[41:], b""):
+        file.write_bytes(damaged)
+        assert assemble(assembler, TEXTS[:1]).reused == 0
+        assert file.read_bytes() == whole
+
+
+@pytest.mark.parametrize(
+    ("text", "architecture"),
+    [
+        (make_ptx("one", target="sm_90a"), 120),
+        (make_ptx("one", target="sm_120"), 100),
+        (make_ptx("one", version="9.9"), 120),
+        (make_ptx("one"), 75),
+    ],
+)
+def test_what_ptxas_refuses_is_told_in_its_words(assembler: Assembler, text: bytes, architecture: int) -> None:
+    found = assemble(assembler, [text], architecture)
+    assert not found.cubins
+    assert [said.startswith("ptxas fatal") for said in found.refused.values()] == [True]
+
+
+def test_ptx_for_one_gpu_is_made_general_in_its_length() -> None:
+    bound = make_ptx("one", target="sm_90a")
+    general = assembly.generalize(bound)
+    assert general == bound.replace(b"sm_90a", b"sm_90 ")
+    assert (assembly.is_general(bound), assembly.is_general(general)) == (False, True)
+    assert assembly.generalize(general) == general
+    assert assembly.generalize(b"a.target sm_90a\n") == b"a.target sm_90a\n"
+
+
+def test_an_interrupt_keeps_what_is_done(assembler: Assembler) -> None:
+    def interrupt(done: int, total: int) -> None:
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        assembly.assemble(assembler, map(make_text, TEXTS), 120, interrupt)
+    folder = assembler.cache / "sm_120"
+    assert not [path for path in folder.iterdir() if path.name.startswith(".")]
+    assert assemble(assembler, TEXTS).reused >= 1
+
+
+@pytest.mark.parametrize(
+    ("before", "error", "message"),
+    [
+        (f"import os; os.kill(os.getpid(), {int(signal.SIGKILL)})", BuildError, "ended by signal 9"),
+        ("sys.exit('write error: No space left on device')", PreflightError, "filled up"),
+        ("import time; time.sleep(60)", BuildError, "did not end"),
+    ],
+)
+def test_a_ptxas_that_cannot_work(
+    tmp_path: Path, before: str, error: type[Exception], message: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(assembly, "_SECONDS", 2)
+    bad = Assembler(ptxas=write_ptxas(tmp_path, before=before), digest="sha256:bad", cache=tmp_path / "cubins")
+    with pytest.raises(error, match=message):
+        assemble(bad, TEXTS[:1])
+    assert not list((tmp_path / "cubins" / "sm_120").iterdir())
+
+
+def test_a_missing_ptxas(tmp_path: Path) -> None:
+    with pytest.raises(BuildError, match="ptxas cannot run: No such file"):
+        assemble(Assembler(ptxas=tmp_path / "none", digest="", cache=tmp_path / "cubins"), TEXTS[:1])
+
+
+def test_there_are_as_many_at_a_time_as_cores_and_memory_allow(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(assembly, "count_cores", lambda: 64)
+    for available, workers in ((1 << 20, 1), (3 * 600 << 20, 3), (1 << 40, 64)):
+        monkeypatch.setattr(assembly, "_read_available", lambda value=available: value)
+        assert assembly.count_workers() == workers

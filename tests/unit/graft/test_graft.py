@@ -1,0 +1,285 @@
+import json
+import shutil
+import zipfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.command import Run
+from tests.unit.graft import maker
+from toolkit import record as records
+from toolkit.console import Console
+from toolkit.errors import BuildError, CheckError, IntegrityError, ToolkitError, UnsupportedError
+from toolkit.graft import job, plan, sources
+from toolkit.record import rebuild, wheel
+from toolkit.settings import Settings, resolve
+from toolkit.versions import load_table
+from toolkit.wheel import fatbin, inspection
+from toolkit.wheel.build import BuiltWheel
+
+Graft = Callable[..., BuiltWheel]
+
+
+@pytest.fixture
+def settings(tmp_path: Path) -> Settings:
+    return resolve({"state": str(tmp_path / "state")}, environment={})
+
+
+@pytest.fixture
+def graft(tmp_path: Path, settings: Settings, monkeypatch: pytest.MonkeyPatch) -> Graft:
+    ptxas = maker.write_ptxas(tmp_path)
+    monkeypatch.setattr(job, "fetch_ptxas", lambda *_: ptxas)
+    monkeypatch.setattr(job, "NEEDED_BYTES", 0)
+
+    def make(*cards: str, source: Path | None = None, mode: plan.Mode = "keep") -> BuiltWheel:
+        given = source or maker.make_tensorflow(tmp_path)
+        planned = plan.resolve(load_table(), settings, plan.GraftRequest(cards=cards, wheel=given, mode=mode))
+        console = Console(verbosity=-1)
+        return job.find(planned, tmp_path / "dist") or job.graft(planned, settings, console, dist=tmp_path / "dist")
+
+    return make
+
+
+def read_library(made: BuiltWheel | Path) -> list[list[str]]:
+    """Return the GPUs of each fat binary in the library of a wheel, wherever it lies, by the names of their entries."""
+    with zipfile.ZipFile(made if isinstance(made, Path) else made.wheel) as opened:
+        data = opened.read(maker.LIBRARY)
+    return [[entry.name for entry in each.entries] for each in fatbin.search_containers(data, 0, len(data))]
+
+
+def test_a_card_gets_machine_code_and_the_rest_stays(graft: Graft) -> None:
+    made = graft("RTX 5090")
+    assert made.wheel.name == "tensorflow-2.21.0+sm120-cp311-cp311-linux_x86_64.whl"
+    assert sorted(read_library(made)) == [["sm_80", "sm_89", "sm_120", "compute_90"]] * 3
+    found = inspection.inspect(made.wheel)
+    assert found.build.capabilities == ("sm_80", "sm_89", "sm_120", "compute_90")
+    assert (found.version, found.public_version) == ("2.21.0+sm120", "2.21.0")
+    (library,) = made.record.facts["graft"]["libraries"]
+    assert (library["kernels"], library["changed"], library["containers"]) == (4, 3, 3)
+    assert library["left"] == {"PTX text of sm_50, which the driver compiles when it is used": 1}
+
+
+def test_the_warning_of_tensorflow_says_what_is_true_now(graft: Graft) -> None:
+    with zipfile.ZipFile(graft("12.0").wheel) as opened:
+        data = opened.read(maker.LIBRARY)
+    assert b"30 minutes" not in data
+    assert b"those grafted for sm_120, elsewhere compiled from PTX.".ljust(61)[:50] in data
+
+
+def test_several_cards_at_once_and_one_that_is_there_already(graft: Graft) -> None:
+    made = graft("B200", "RTX 5090")
+    assert "+sm100.sm120-" in made.wheel.name
+    assert sorted(read_library(made)) == [["sm_80", "sm_89", "sm_100", "sm_120", "compute_90"]] * 3
+    with pytest.raises(UnsupportedError, match="there is nothing to graft"):
+        graft("12.0", source=made.wheel)
+
+
+def test_a_grafted_wheel_can_be_grafted_for_the_next_card(graft: Graft) -> None:
+    again = graft("10.0", source=graft("12.0").wheel)
+    assert "-2.21.0+sm120.sm100-" in again.wheel.name
+    assert sorted(read_library(again)) == [["sm_80", "sm_89", "sm_100", "sm_120", "compute_90"]] * 3
+
+
+def test_other_machine_code_can_go(graft: Graft, tmp_path: Path) -> None:
+    made = graft("12.0", mode="only")
+    assert "+sm120.only-" in made.wheel.name
+    assert sorted(read_library(made)) == [["sm_120", "compute_90"]] * 3
+    assert inspection.inspect(made.wheel).build.capabilities == ("sm_120", "compute_90")
+    (library,) = made.record.facts["graft"]["libraries"]
+    assert (library["moved"], library["bytes_before"]) == (0, library["bytes_after"])
+
+
+def make_bound(folder: Path, *, refused: bool = False) -> Path:
+    """Make a wheel in which one PTX text is for capability 9.0a alone, as those of MLIR in TensorFlow 2.19 and 2.20."""
+    name = "refuse_me" if refused else "bound"
+    bound = maker.make_container(name, target="sm_90a")
+    if refused:
+        bound = maker.fatbin.compose([maker.pack_ptx(maker.make_ptx(name, target="sm_90a") + b"// refuse me\n")])
+    return maker.make_tensorflow(folder, maker.make_library([maker.make_container("one")], [bound]), version="2.20.0")
+
+
+def test_ptx_for_one_gpu_alone_is_repaired_and_nothing_else(graft: Graft, tmp_path: Path) -> None:
+    source = make_bound(tmp_path)
+    made = graft(source=source, mode="repair")
+    assert "+repaired-" in made.wheel.name
+    with zipfile.ZipFile(source) as one, zipfile.ZipFile(made.wheel) as two:
+        before, after = one.read(maker.LIBRARY), two.read(maker.LIBRARY)
+        assert one.read(inspection.BUILD_INFO) == two.read(inspection.BUILD_INFO)
+    assert sum(old != new for old, new in zip(before, after, strict=True)) == 1
+    texts = [
+        fatbin.unpack(after, entry)
+        for each in fatbin.search_containers(after, 0, len(after))
+        for entry in each.entries
+        if entry.kind == "compute"
+    ]
+    assert all(b".target sm_90a" not in text for text in texts)
+    with pytest.raises(UnsupportedError, match="there is nothing to graft"):
+        graft(source=made.wheel, mode="repair")
+
+
+def test_ptx_that_needs_its_gpu_is_left_and_named(graft: Graft, tmp_path: Path) -> None:
+    source = make_bound(tmp_path, refused=True)
+    made = graft("12.0", source=source)
+    assert made.record.facts["graft"]["refused"]
+    (library,) = made.record.facts["graft"]["libraries"]
+    assert library["left"]["PTX that ptxas refused"] == 1
+    assert sorted(read_library(made)) == [["compute_90"], ["sm_80", "sm_89", "sm_120", "compute_90"]]
+
+
+def test_what_cannot_be_read_is_named(graft: Graft, tmp_path: Path) -> None:
+    library = maker.make_library(
+        [maker.make_container("one"), maker.make_container("bare", ptx=False)], relocatable=True
+    )
+    made = graft("12.0", source=maker.make_tensorflow(tmp_path, library))
+    left = made.record.facts["graft"]["libraries"][0]["left"]
+    assert left["fat binaries without PTX"] == 1
+    assert left["relocatable parts, which only nvlink makes into kernels"] == 1
+
+
+def test_a_wheel_that_no_ptxas_takes(graft: Graft, tmp_path: Path) -> None:
+    blob = maker.fatbin.compose([maker.pack_ptx(maker.make_ptx("one") + b"// refuse me\n")])
+    with pytest.raises(BuildError, match="no machine code could be made"):
+        graft("12.0", source=maker.make_tensorflow(tmp_path, maker.make_library([blob])))
+    assert [path for path in (tmp_path / "dist").iterdir() if not path.name.startswith(".")] == []
+
+
+def test_a_fat_binary_that_cannot_be_moved(graft: Graft, tmp_path: Path) -> None:
+    library = maker.make_library([maker.make_container("one")], [maker.make_container("two")], twice=True)
+    made = graft("12.0", source=maker.make_tensorflow(tmp_path, library))
+    left = made.record.facts["graft"]["libraries"][0]["left"]
+    assert left["fat binaries whose address has no known place, or several"] == 1
+    assert sorted(read_library(made)) == [["sm_80", "sm_89", "compute_90"], ["sm_80", "sm_89", "sm_120", "compute_90"]]
+
+
+def test_it_is_verified_and_made_again_to_the_byte(graft: Graft, settings: Settings, tmp_path: Path) -> None:
+    made = graft("12.0")
+    target = records.find(str(made.folder))
+    assert {item.state for item in records.verify(target, Path(settings.state))} == {"ok", "absent"}
+    found = rebuild.rebuild(made.folder, settings, bazelrc="", console=Console(verbosity=-1))
+    assert found.level == "R3"
+    assert "is trusted" in wheel.describe_trust(made.record)
+    assert rebuild.read_plan_digest(made.folder) == made.record.facts["plan"]
+
+
+def test_a_record_that_was_changed_is_noticed(graft: Graft, settings: Settings) -> None:
+    made = graft("12.0")
+    place = made.folder / "manifest.json"
+    value = json.loads(place.read_text())
+    value["facts"]["lock"]["spec"]["capabilities"] = "10.0"
+    place.write_text(json.dumps(value))
+    with pytest.raises(IntegrityError, match="has changed since it was made"):
+        records.verify(records.find(str(made.folder)), Path(settings.state))
+    wheel.folder.write_sums(made.folder)
+    states = {item.id: item.state for item in wheel.verify(made.folder)}
+    assert states["plan"] == "fail"
+
+
+def test_another_wheel_than_that_of_the_plan(graft: Graft, settings: Settings, tmp_path: Path) -> None:
+    source = maker.make_tensorflow(tmp_path)
+    planned = plan.resolve(load_table(), settings, plan.GraftRequest(cards=["12.0"], wheel=source))
+    maker.make_tensorflow(tmp_path, maker.make_library([maker.make_container("six")]))
+    with pytest.raises(IntegrityError, match="is not the wheel of this plan"):
+        job.graft(planned, settings, Console(verbosity=-1), dist=tmp_path / "dist")
+
+
+def test_a_proof_that_fails_leaves_nothing(graft: Graft, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from toolkit.graft import transplant
+
+    def refuse(*_: Any, **__: Any) -> None:
+        raise CheckError("it differs")
+
+    monkeypatch.setattr(transplant.proof, "prove", refuse)
+    with pytest.raises(CheckError):
+        graft("12.0")
+    assert list((tmp_path / "dist").iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "message"),
+    [
+        ([], 2, "no card is named"),
+        (["--gpu", "RTX 9999"], 2, "no card of this name"),
+        (["--compute-capability", "12.0a"], 2, "not a compute capability"),
+        (["--gpu", "T4"], 3, "it is not needed: the wheel has sm_70 machine code"),
+        (["--gpu", "GTX 980"], 3, "toolkit build-wheel"),
+        (["--gpu", "RTX 5090", "--tensorflow", "2.18.0"], 3, "choose one of these"),
+        (["--gpu", "RTX 5090", "--only", "--repair"], 2, "exclude each other"),
+        (["--gpu", "RTX 5090", "--repair"], 2, "for no card in particular"),
+        (["--gpu", "RTX 5090", "--wheel", "none.whl"], 2, "there is no wheel none.whl"),
+        (["--compute-capability", "99.0"], 3, "no ptxas here knows"),
+    ],
+)
+def test_refusals_cost_nothing_and_leave_nothing(run: Run, arguments: list[str], code: int, message: str) -> None:
+    done = run("graft", *arguments)
+    assert (done.returncode, message in done.stderr) == (code, True), done.stderr
+    assert list(run.folder.iterdir()) == []
+    assert run.started == []
+
+
+def test_a_dry_run_names_the_command_and_every_pin(run: Run) -> None:
+    done = run("graft", "--gpu", "RTX 5090", "--dry-run", "--json")
+    (step,) = json.loads(done.stdout)["plan"]["steps"]
+    assert step["commands"][0][:3] == ["toolkit", "graft", "--compute-capability=12.0"]
+    assert step["inputs"].keys() == {"wheel", plan.NVCC, "options", "recipe"}
+    assert list(run.folder.iterdir()) == []
+
+
+def test_grafts_of_all_versions_use_one_ptxas(settings: Settings) -> None:
+    table = load_table()
+    found = set()
+    for version in ("2.19.0", "2.20.0", "2.21.0"):
+        asked = resolve({"tensorflow": version}, environment={})
+        found.add(plan.resolve(table, asked, plan.GraftRequest(cards=["12.0"])).compiler)
+    assert found == {"toolchain-12.8.1"}
+    later = plan.resolve(table, settings, plan.GraftRequest(cards=["10.3", "12.1"]))
+    assert (later.compiler, later.local) == ("toolchain-12.9.1", "sm103.sm121")
+
+
+def make_index(folder: Path) -> tuple[Path, sources.Locked]:
+    made = maker.make_tensorflow(folder, tag="cp311-cp311-manylinux_2_17_x86_64")
+    value = sources.digest.digest_file(made).removeprefix("sha256:")
+    return made, sources.Locked(name="tensorflow", entry=f"tensorflow==2.21.0 \\\n    --hash=sha256:{value}\n")
+
+
+def test_a_download_is_checked_and_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    made, package = make_index(tmp_path)
+    monkeypatch.setenv("PIP_NO_INDEX", "1")
+    monkeypatch.setenv("PIP_FIND_LINKS", str(tmp_path))
+    fetch = lambda: sources.fetch(package, "3.11", tmp_path / "cache", ca_bundle="", console=Console(verbosity=-1))  # noqa: E731
+    first = fetch()
+    assert first.read_bytes() == made.read_bytes()
+    made.unlink()
+    assert fetch() == first
+    first.write_bytes(b"damaged")
+    with pytest.raises(BuildError, match="the download failed"):
+        fetch()
+
+
+def test_a_download_of_other_bytes_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    made, package = make_index(tmp_path)
+    with zipfile.ZipFile(made, "a") as opened:
+        opened.writestr("tensorflow/more.py", "")
+    monkeypatch.setenv("PIP_NO_INDEX", "1")
+    monkeypatch.setenv("PIP_FIND_LINKS", str(tmp_path))
+    with pytest.raises(ToolkitError) as caught:
+        sources.fetch(package, "3.11", tmp_path / "cache", ca_bundle="", console=Console(verbosity=-1))
+    assert caught.value.exit_code == 8
+    assert not list((tmp_path / "cache").glob("[!.]*"))
+
+
+def test_a_wheel_without_ptxas(tmp_path: Path) -> None:
+    made = maker.make_tensorflow(tmp_path)
+    with pytest.raises(IntegrityError, match="has no nvidia/cuda_nvcc/bin/ptxas"):
+        sources.unpack_ptxas(made, tmp_path)
+
+
+def test_a_cut_off_wheel_is_refused(graft: Graft, tmp_path: Path) -> None:
+    source = maker.make_tensorflow(tmp_path)
+    cut = tmp_path / "cut" / source.name
+    cut.parent.mkdir()
+    shutil.copy(source, cut)
+    cut.write_bytes(cut.read_bytes()[:-200])
+    with pytest.raises(IntegrityError):
+        graft("12.0", source=cut)
