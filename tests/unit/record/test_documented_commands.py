@@ -35,7 +35,7 @@ NOT_RUN = {
 """Starts of commands that are not run here, each with the reason."""
 
 DRY = {"predict", "evaluate", "export", "up", "build-wheel", "smoke", "train", "rehearse", "reproduce", "clean"}
-DRY |= {"sweep", "launch local", "launch slurm"}
+DRY |= {"graft", "sweep", "launch local", "launch slurm"}
 """Commands that run with --dry-run. Doctor runs with --offline, because tests use no network."""
 
 STANDINS = {
@@ -45,8 +45,15 @@ STANDINS = {
     "RUN": "runs/NAME",
     "FILE": "rates.yaml",
     "KEY": "keys/builder",
+    "CARD": "RTX 5090",
 }
-ARGUMENTS = {"train": ["digits"], "rehearse": ["digits"], "verify": ["dist/NAME"], "reproduce": ["runs/NAME"]}
+ARGUMENTS = {
+    "graft": ["--gpu", "12.0"],
+    "train": ["digits"],
+    "rehearse": ["digits"],
+    "verify": ["dist/NAME"],
+    "reproduce": ["runs/NAME"],
+}
 """Arguments that prose leaves out when it names a command."""
 
 
