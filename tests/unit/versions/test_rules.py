@@ -192,6 +192,24 @@ def test_each_known_failure_that_touches_the_default_set_is_shown_once_with_its_
     assert any(line.startswith("and-cuda:") for line in lines)
 
 
+@pytest.mark.parametrize(
+    ("tensorflow", "cuda", "capability", "touched"),
+    [
+        ("2.22.0", "12.6.3", "12.0", True),
+        ("2.21.0", "12.6.3", "12.0", False),
+        ("2.22.0", "12.8.1", "12.0", False),
+        ("2.22.0", "12.6.3", "9.0", False),
+    ],
+)
+def test_the_ptx_version_of_xla_is_a_matter_of_version_cuda_and_card(
+    tensorflow: str, cuda: str, capability: str, touched: bool
+) -> None:
+    failure = next(item for item in TABLE.failures if item.id == "xla-ptx-8.5")
+    asked = {"tensorflow": [tensorflow], "cuda": [cuda], "cudnn": ["9.10.2"], "capability": [capability]}
+    assert failure.affects(**asked) == touched
+    assert not failure.refuse
+
+
 def test_failures_of_an_older_version_are_not_shown_for_a_newer_one() -> None:
     newer = versions.resolve(TABLE, tensorflow="2.20.0")
     told = [*newer.warnings, *newer.answered]
