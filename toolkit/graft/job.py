@@ -1,14 +1,15 @@
 """Makes a grafted wheel: wheel, PTX, machine code, libraries, proof, wheel."""
 
 import time
-from contextlib import ExitStack
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Final
 
 from toolkit import digest, files, manifest, project
 from toolkit.console import Console
 from toolkit.engine.host import require_space
-from toolkit.errors import IntegrityError
+from toolkit.errors import IntegrityError, PreflightError
 from toolkit.graft import repack, sources, transplant
 from toolkit.graft.assembly import Assembler
 from toolkit.graft.plan import NVCC, GraftPlan, write
@@ -54,7 +55,7 @@ def graft(plan: GraftPlan, settings: Settings, console: Console, *, dist: Path, 
     source = fetch_wheel(plan, settings, cache, console)
     ptxas = fetch_ptxas(plan, settings, cache, console)
     # Beside the target, so that the last step is a rename.
-    with files.stage(dist, plan.name) as staging, ExitStack() as stack:
+    with files.stage(dist, plan.name) as staging, _explaining_disk(dist), ExitStack() as stack:
         work, result = staging.path / "work", staging.path / "wheel"
         for each in (work, result):
             each.mkdir()
@@ -86,6 +87,19 @@ def graft(plan: GraftPlan, settings: Settings, console: Console, *, dist: Path, 
         folder.write_sums(result)
         publication.move(result, dist / plan.name)
     return BuiltWheel(folder=dist / plan.name, record=record, reused=False)
+
+
+@contextmanager
+def _explaining_disk(dist: Path) -> Iterator[None]:
+    """Turn a disk that is full or refuses into a PreflightError."""
+    try:
+        yield
+    except OSError as error:
+        raise PreflightError(
+            f"cannot write the wheel below {dist}",
+            why=error.strerror or str(error),
+            remedy="free space, or choose another folder with --out; what was assembled is kept",
+        ) from error
 
 
 def fetch_wheel(plan: GraftPlan, settings: Settings, cache: Path, console: Console) -> Path:

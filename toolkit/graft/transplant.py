@@ -101,36 +101,12 @@ def transplant(
     done, replaced = [], {}
     for item in libraries:
         contents, left = _compose(plan, item, texts, results)
-        if not contents:
-            done.append(_describe(item, left))
-            continue
-        target = work / f"{item.path.stem}.new.so"
-        with console.timed("write", item.name):
-            new, words = {start: content for start, (content, _) in contents.items()}, _correct(plan, item.data)
-            layout = library.write(item.path, target, item.inventory, new, words)
-            with library.mapping(target) as after:
-                proven = proof.prove(
-                    item.name,
-                    item.data,
-                    after,
-                    item.inventory,
-                    layout,
-                    added={start: made for start, (_, made) in contents.items()},
-                    kept=plan.mode != "only",
-                    words=words,
-                )
-        replaced[item.name] = target
-        moved = sum(move.address != move.blob.address for move in layout.moves)
-        done.append(
-            replace(
-                _describe(item, left),
-                changed=len(contents),
-                kernels=proven.kernels,
-                general=proven.general,
-                moved=moved,
-                bytes_after=target.stat().st_size,
-            )
-        )
+        found = _describe(item, left)
+        if contents:
+            replaced[item.name] = work / f"{item.path.stem}.new.so"
+            with console.timed("write", item.name):
+                found = _rewrite(plan, item, contents, found, replaced[item.name])
+        done.append(found)
     refused = {key: text for each in results.values() for key, text in each.refused.items()}
     outcome = Outcome(
         libraries=tuple(done),
@@ -146,6 +122,44 @@ def transplant(
         )
     console.heading("graft", outcome.summary)
     return outcome, replaced
+
+
+def _rewrite(
+    plan: GraftPlan,
+    item: Library,
+    contents: Mapping[int, tuple[bytes, frozenset[int]]],
+    found: Grafted,
+    target: Path,
+) -> Grafted:
+    """Write a library with other fat binaries, compare it with the original, and return what was done."""
+    new, words = {start: content for start, (content, _) in contents.items()}, _correct(plan, item.data)
+    try:
+        layout = library.write(item.path, target, item.inventory, new, words)
+    except ValueError as error:
+        raise BuildError(
+            f"{item.name} cannot be written with more machine code",
+            why=str(error),
+            remedy="give --only, so that it takes less room, or please report it",
+        ) from error
+    with library.mapping(target) as after:
+        proven = proof.prove(
+            item.name,
+            item.data,
+            after,
+            item.inventory,
+            layout,
+            added={start: made for start, (_, made) in contents.items()},
+            kept=plan.mode != "only",
+            words=words,
+        )
+    return replace(
+        found,
+        changed=len(contents),
+        kernels=proven.kernels,
+        general=proven.general,
+        moved=sum(move.address != move.blob.address for move in layout.moves),
+        bytes_after=target.stat().st_size,
+    )
 
 
 def _describe(item: Library, left: Mapping[str, int]) -> Grafted:

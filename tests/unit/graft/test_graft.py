@@ -1,4 +1,6 @@
+import errno
 import json
+import os
 import shutil
 import zipfile
 from collections.abc import Callable
@@ -11,7 +13,7 @@ from tests.command import Run
 from tests.unit.graft import maker
 from toolkit import record as records
 from toolkit.console import Console
-from toolkit.errors import BuildError, CheckError, IntegrityError, ToolkitError, UnsupportedError
+from toolkit.errors import BuildError, CheckError, IntegrityError, PreflightError, ToolkitError, UnsupportedError
 from toolkit.graft import job, plan, sources
 from toolkit.record import rebuild, wheel
 from toolkit.settings import Settings, resolve
@@ -194,6 +196,27 @@ def test_a_proof_that_fails_leaves_nothing(graft: Graft, tmp_path: Path, monkeyp
     with pytest.raises(CheckError):
         graft("12.0")
     assert list((tmp_path / "dist").iterdir()) == []
+
+
+def test_a_full_disk_leaves_nothing(graft: Graft, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from toolkit.graft import library
+
+    def fill(*_: Any) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(library.shutil, "copyfile", fill)
+    with pytest.raises(PreflightError, match=r"cannot write the wheel below .*\n.*No space left"):
+        graft("12.0")
+    assert list((tmp_path / "dist").iterdir()) == []
+
+
+def test_a_library_without_room_for_a_segment(graft: Graft, monkeypatch: pytest.MonkeyPatch) -> None:
+    from toolkit.graft import library
+
+    monkeypatch.setattr(library, "_SELF", -1)
+    monkeypatch.setattr(library, "_NOTE", -1)
+    with pytest.raises(BuildError, match=r"(?s)cannot be written with more machine code.*no program header"):
+        graft("12.0")
 
 
 @pytest.mark.parametrize(
