@@ -166,8 +166,11 @@ def make_tensorflow(
 def write_ptxas(folder: Path, *, before: str = "") -> Path:
     """Write the stand-in of ptxas. ``before``: code that it runs first, to fail or to wait."""
     path = folder / "ptxas"
-    lines = [f"#!{sys.executable} -S", "import sys", f"sys.path[:0] = {[str(ROOT), *sys.path]!r}", before]
-    path.write_text("\n".join([*lines, "from tests.unit.graft.maker import run_ptxas", "run_ptxas(sys.argv[1:])", ""]))
+    # The shell finds the interpreter, because the first line of a program allows no space in a path.
+    lines = ["#!/bin/sh", f"'''exec' \"{sys.executable}\" -S \"$0\" \"$@\"", "'''", "import sys"]
+    lines += [f"sys.path[:0] = {[str(ROOT), *sys.path]!r}", before]
+    lines += ["from tests.unit.graft.maker import run_ptxas", "run_ptxas(sys.argv[1:])", ""]
+    path.write_text("\n".join(lines), encoding="utf-8")
     path.chmod(0o755)
     return path
 

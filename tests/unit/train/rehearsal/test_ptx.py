@@ -54,7 +54,8 @@ def test_without_a_compiler_it_says_what_to_install(tmp_path: Path, monkeypatch:
         ptx.build_compiler(tmp_path, tmp_path)
 
 
-def test_headers_that_do_not_fit_leave_nothing_behind(tmp_path: Path) -> None:
+def test_headers_that_do_not_fit_leave_nothing_behind(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CXX", "false")  # as a compiler that lacks a header
     with pytest.raises(PreflightError, match="cannot be compiled"):
         ptx.build_compiler(tmp_path / "tensorflow", tmp_path / "cache")
     assert not list((tmp_path / "cache").iterdir())
