@@ -6,7 +6,9 @@ these functions do.
 
 import ctypes
 import functools
-from collections.abc import Callable, Sequence
+import locale
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Final, Literal, NamedTuple
 
@@ -28,12 +30,24 @@ def load() -> Any:
     framework = Path(tf.sysconfig.get_lib()) / FRAMEWORK
     try:
         ctypes.CDLL(str(framework), mode=ctypes.RTLD_GLOBAL)  # TensorFlow 2.18 hides it from other libraries
-        found = tf.load_op_library(str(path))
+        with _lowering_letters():
+            found = tf.load_op_library(str(path))
     except (OSError, tf.errors.OpError) as error:
         raise _refuse(str(error)) from error
     if not hasattr(found, "toolkit_block"):
         raise _refuse(f"{framework} lacks the C interface of operations and kernels")
     return found
+
+
+@contextmanager
+def _lowering_letters() -> Iterator[None]:
+    """Let TensorFlow name operations in Python by ASCII: by the rules of Turkish, it leaves each I as it is."""
+    kept = locale.setlocale(locale.LC_CTYPE)
+    locale.setlocale(locale.LC_CTYPE, "C")
+    try:
+        yield
+    finally:
+        locale.setlocale(locale.LC_CTYPE, kept)
 
 
 def _refuse(why: str) -> PreflightError:

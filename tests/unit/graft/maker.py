@@ -167,7 +167,7 @@ def write_ptxas(folder: Path, *, before: str = "") -> Path:
     """Write the stand-in of ptxas. ``before``: code that it runs first, to fail or to wait."""
     path = folder / "ptxas"
     # The shell finds the interpreter, because the first line of a program allows no space in a path.
-    lines = ["#!/bin/sh", f"'''exec' \"{sys.executable}\" -S \"$0\" \"$@\"", "'''", "import sys"]
+    lines = ["#!/bin/sh", f'\'\'\'exec\' "{sys.executable}" -S "$0" "$@"', "'''", "import sys"]
     lines += [f"sys.path[:0] = {[str(ROOT), *sys.path]!r}", before]
     lines += ["from tests.unit.graft.maker import run_ptxas", "run_ptxas(sys.argv[1:])", ""]
     path.write_text("\n".join(lines), encoding="utf-8")

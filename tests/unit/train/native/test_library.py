@@ -1,3 +1,4 @@
+import locale
 import os
 import shutil
 import stat
@@ -11,6 +12,7 @@ from typing import Any
 import pytest
 import tensorflow as tf
 
+from tests.native import is_required
 from tests.tiers import slow
 from train.errors import PreflightError
 from train.native import library, operations
@@ -242,6 +244,38 @@ def test_a_tensorflow_that_cannot_use_it_is_named(monkeypatch: pytest.MonkeyPatc
         operations.load()
     assert "libtensorflow_framework" in caught.value.why
     operations.load.cache_clear()
+
+
+@pytest.fixture
+def turkish() -> Iterator[None]:
+    """Follow the rules of Turkish, in which the small letter of I is no ASCII."""
+    kept = locale.setlocale(locale.LC_CTYPE)
+    try:
+        locale.setlocale(locale.LC_CTYPE, "tr_TR.UTF-8")
+    except locale.Error:
+        if is_required():
+            pytest.fail("tr_TR.UTF-8 is not on this machine")
+        pytest.skip("tr_TR.UTF-8 is not on this machine")
+    yield
+    locale.setlocale(locale.LC_CTYPE, kept)
+
+
+def test_operations_have_their_names_in_turkish_too(turkish: None) -> None:
+    assert hasattr(operations.load.__wrapped__(), "toolkit_block_inference")
+    assert locale.setlocale(locale.LC_CTYPE) == "tr_TR.UTF-8"
+
+
+def test_names_of_operations_do_not_depend_on_the_locale(monkeypatch: pytest.MonkeyPatch) -> None:
+    seen, load = [], tf.load_op_library
+
+    def watch(path: str) -> Any:
+        seen.append(locale.setlocale(locale.LC_CTYPE))
+        return load(path)
+
+    monkeypatch.setattr(tf, "load_op_library", watch)
+    before = locale.setlocale(locale.LC_CTYPE)
+    operations.load.__wrapped__()
+    assert (seen, locale.setlocale(locale.LC_CTYPE)) == (["C"], before)
 
 
 @pytest.mark.parametrize("level", [slow("-O1"), slow("-O2")])
