@@ -32,6 +32,7 @@ LAYERS = (
     },
     {"versions"},
     {"lock", "settings"},
+    {"advisories", "inquiry"},
     {"refresh"},
     {"engine"},
     {"doctor", "smoke", "training"},
@@ -45,7 +46,7 @@ LAYERS = (
 
 LEVELS = {part: number for number, layer in enumerate(LAYERS) for part in layer}
 
-MODULES = 106
+MODULES = 108
 """The most modules that the toolkit may have."""
 
 DATA_LINES = 1184

@@ -1,4 +1,7 @@
 import json
+import os
+import subprocess
+import sys
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
@@ -6,9 +9,12 @@ from typing import Any
 import pytest
 import tensorflow as tf
 
+from tests.loaded import ROOT
+from tests.native import needs_native
 from train import budget, job, runtime
 from train.cli import parse
 from train.fields import digest_fields
+from train.native import library
 from train.options import resolve
 
 
@@ -104,3 +110,33 @@ def test_without_a_driver_tensorflow_is_not_asked_for_a_gpu(monkeypatch: pytest.
     (tmp_path / "nvidiactl").touch()
     monkeypatch.setattr(budget, "_ask", lambda *_: 7)
     assert budget.read_device_memory() == 7
+
+
+PLUGIN = """
+#include <cstdio>
+#include <cstdlib>
+static int loaded = std::fclose(std::fopen(std::getenv("MARK"), "w"));
+"""
+ASK = """
+import h5py
+from h5py import h5p, h5z
+h5p.create(h5p.DATASET_CREATE).set_filter(32015, h5z.FLAG_OPTIONAL, ())
+"""
+
+
+@needs_native
+@pytest.mark.slow
+def test_the_job_loads_no_plugins_of_hdf5(tmp_path: Path) -> None:
+    (tmp_path / "plugin.cc").write_text(PLUGIN)
+    built = tmp_path / "libplugin.so"
+    subprocess.run([library.find_compiler(), "-shared", "-fPIC", "-o", built, tmp_path / "plugin.cc"], check=True)
+    mark = tmp_path / "loaded"
+    usual = {
+        name: value for name, value in os.environ.items() if name != "HDF5_PLUGIN_PRELOAD"
+    }  # which is for the process
+    prepared = "from train import runtime\nruntime.prepare(1)\n"
+    for before, loads in (("", True), (prepared, False)):
+        mark.unlink(missing_ok=True)
+        variables = {**usual, "MARK": str(mark), "HDF5_PLUGIN_PATH": str(tmp_path), "PYTHONPATH": str(ROOT)}
+        subprocess.run([sys.executable, "-c", before + ASK], env=variables, capture_output=True, check=True)
+        assert mark.exists() is loads
