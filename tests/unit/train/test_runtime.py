@@ -11,7 +11,7 @@ import tensorflow as tf
 
 from tests.loaded import ROOT
 from tests.native import needs_native
-from train import budget, job, runtime
+from train import budget, job, memory, runtime
 from train.cli import parse
 from train.fields import digest_fields
 from train.native import library
@@ -98,7 +98,7 @@ def test_a_run_that_goes_on_with_something_else_says_so(name: str) -> None:
 def test_the_memory_of_a_gpu_is_the_budget_where_there_is_one(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(budget, "measure_peak", lambda config, threads, size: (500 + 10 * size) * 1_000_000)
     monkeypatch.setattr(budget, "read_device_memory", lambda: 2_500_000_000)
-    monkeypatch.setattr(budget, "read_free_memory", lambda: 50_000_000_000)
+    monkeypatch.setattr(memory, "read_free", lambda: 50_000_000_000)
     config = parse(["cifar10", "--batch-size", "auto"])
     assert budget.choose_batch_size(config, 2, 50_000, 1_900_000_000) == 144
 
