@@ -38,12 +38,12 @@ def running(server: Server) -> Iterator[Server]:
 
 
 @contextmanager
-def serve(**handlers: Handler) -> Iterator[str]:
+def serve(host: str = "127.0.0.1", **handlers: Handler) -> Iterator[str]:
     methods = {f"do_{method}": handle for method, handle in handlers.items()}
     # With HTTP/1.0 a handler that sends nothing ends the connection.
     kind = type("Server", (QuietHandler,), {**methods, "protocol_version": "HTTP/1.0"})
-    with running(ThreadingHTTPServer(("127.0.0.1", 0), kind)) as server:
-        yield f"127.0.0.1:{server.server_port}"
+    with running(ThreadingHTTPServer((host, 0), kind)) as server:
+        yield f"{host}:{server.server_port}"
 
 
 def reply(status: int, body: bytes = b"", kind: str = "application/json") -> Handler:

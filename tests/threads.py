@@ -7,7 +7,7 @@ import functools
 import os
 from pathlib import Path
 
-from train import cores
+from train import cores, memory
 
 THREADS = 2
 CORES = "TOOLKIT_TEST_CORES"
@@ -32,9 +32,8 @@ def settle() -> None:
 
 def count_processes() -> int:
     """Return how many processes shall run the fast tests: one a core, but four at most, and only as memory allows."""
-    from train import budget
 
-    return max(1, min(4, cores.count_cores(), budget.read_free_memory() // PROCESS_BYTES))
+    return max(1, min(4, cores.count_cores(), memory.read_free() // PROCESS_BYTES))
 
 
 def _feign(asked: int) -> None:

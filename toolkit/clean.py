@@ -128,7 +128,7 @@ def _find_user(folder: Path) -> str:
     if lock.is_file():
         with lock.open() as stream:
             try:
-                fcntl.flock(stream, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                files.lock_file(stream, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError:
                 return "it is being made or used"
     return ""

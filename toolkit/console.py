@@ -43,9 +43,13 @@ class Console:
     def fail(self, text: str) -> None:
         _print_error(f"{_paint('error:', _RED)} {text}")
 
+    def add(self, value: Mapping[str, Any]) -> None:
+        """Add fields to the result of --json."""
+        self._value.update(value)
+
     def result(self, value: Mapping[str, Any], text: str) -> None:
         if self.json:
-            self._value.update(value)
+            self.add(value)
         else:
             _print_result(text)
 

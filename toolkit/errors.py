@@ -1,5 +1,7 @@
 """Defines the errors. Each class is a kind of failure with its exit code, and a row of the README's table."""
 
+import signal
+
 
 class ToolkitError(Exception):
     """A failure of a known kind: what failed in one sentence, why if that is known, and what the user can do next."""
@@ -79,19 +81,24 @@ class InterruptionError(ToolkitError):
     meaning = "interrupted"
 
 
+_BY_SIGNAL: dict[int, tuple[str, str]] = {
+    signal.SIGKILL: ("it was killed, most often because memory ran out", "choose a smaller --batch-size"),
+    signal.SIGABRT: (
+        "TensorFlow, XLA or a library ended it, and said why in the last lines above",
+        "look for these among the known failures of `toolkit matrix`",
+    ),
+}
+"""Why a signal ended a job, and what to try."""
+
+
 class JobError(ToolkitError):
     """A job failed. Its exit code becomes that of the program. ``reported``: the job has printed the reason itself."""
 
     meaning = "as the job's own exit code"
 
     def __init__(self, title: str, exit_code: int, *, why: str = "") -> None:
-        # 137 = 128 + SIGKILL, which the kernel sends when memory runs out.
-        killed = exit_code == 137
-        super().__init__(
-            f"{title} failed with exit code {exit_code}",
-            why=why or ("it was killed, most often because memory ran out" if killed else ""),
-            remedy="choose a smaller --batch-size" if killed else "",
-        )
+        reason, remedy = _BY_SIGNAL.get(exit_code - 128, ("", ""))
+        super().__init__(f"{title} failed with exit code {exit_code}", why=why or reason, remedy=remedy)
         self.exit_code = exit_code
         self.reported = not why and exit_code in list_exit_codes()
 

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import IO, Any, BinaryIO
 
 from toolkit.errors import PreflightError
 
@@ -30,7 +30,7 @@ def write_atomically(path: Path, data: str | bytes) -> None:
             stream.write(content)
             stream.flush()
             # mkstemp makes files private, but other users should read these. By name, chmod would follow a link.
-            os.fchmod(stream.fileno(), 0o644)
+            set_mode(stream.fileno(), 0o644)
             os.fsync(stream.fileno())
         temporary.replace(path)
     except OSError as error:
@@ -38,6 +38,26 @@ def write_atomically(path: Path, data: str | bytes) -> None:
             temporary.unlink(missing_ok=True)
         raise PreflightError(
             f"cannot write {path}", why=error.strerror or str(error), remedy="free space or choose another folder"
+        ) from error
+
+
+def set_mode(file: Path | int, mode: int) -> None:
+    """Set the mode of a file or descriptor. A file system without modes, as on a USB stick, keeps its own."""
+    with suppress(PermissionError):
+        os.chmod(file, mode)  # noqa: PTH101 - a descriptor too
+
+
+def lock_file(stream: IO[Any], how: int) -> None:
+    """Lock an open file. Raises BlockingIOError: it is held; PreflightError: its file system has no locks."""
+    try:
+        fcntl.flock(stream, how)
+    except BlockingIOError:
+        raise
+    except OSError as error:
+        raise PreflightError(
+            f"cannot lock {stream.name}",
+            why=error.strerror or str(error),
+            remedy="choose a folder on a file system with locks: TOOLKIT_STATE and --out name them",
         ) from error
 
 

@@ -7,36 +7,27 @@ more, is noted and changes nothing.
 import ast
 import datetime as dt
 import json
-import os
 import re
-import subprocess
-import sys
 import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from contextvars import ContextVar
 from dataclasses import dataclass, field
 from typing import Any
 
 from packaging.requirements import Requirement
 from packaging.version import Version
 
-from toolkit.errors import PreflightError, UsageError
+from toolkit import advisories, inquiry
+from toolkit.errors import PreflightError
+from toolkit.inquiry import UnreadableError
 from toolkit.lock import REPOSITORY
 from toolkit.versions import numbers, patch
 from toolkit.versions.patch import Change
 from toolkit.versions.table import PATH, Table, TensorflowRow
 
-PATIENCE_SECONDS = 300
 TABLES = "cuda_redist_versions.bzl"
 HANDWORK = "its Bazel flags, compiler and target"
 TAGS = "tensorflow/tensorflow at the tag of each version: .bazelversion, and the CUDA tables that its WORKSPACE loads"
-_certificates: ContextVar[Mapping[str, str]] = ContextVar("certificates", default={})  # noqa: B039 - never changed
-"""Variables by which pip and git trust a CA bundle."""
-
-
-class UnreadableError(Exception):
-    """A source does not answer, or not as expected."""
 
 
 @dataclass
@@ -63,7 +54,7 @@ class Report:
 def collect(table: Table, today: dt.date, repository: str = REPOSITORY, *, ca_bundle: str = "") -> Report:
     """Return how the table differs from its sources. ``repository``: TensorFlow's, as git takes it."""
     report = Report()
-    with _trusting(ca_bundle):
+    with inquiry.trusting(ca_bundle):
         _compare(report, table, today, repository)
     return report
 
@@ -92,12 +83,19 @@ def _compare(report: Report, table: Table, today: dt.date, repository: str) -> N
     for version in numbers.sort({*wheels, *tags}):
         origins = {"index": wheels.get(version, {}), "tags": tags.get(version, {})}
         report.changes += _list_changes(version, known.get(version), origins)
+    listed: dict[str, dict[str, advisories.Vulnerability]] = {}
+    with report.reading("package index, security advisories"):
+        listed = advisories.read({version: row.candidate or version for version, row in known.items()})
+    new = list(advisories.compare(table, listed))
+    report.changes += new
     if report.changes:
         report.changes.append(Change(("updated",), today))
     if report.changes and by_index:
         report.changes.append(Change(("sources", "index", "date"), today))
     if report.changes and tags:
         report.changes.append(Change(("sources", "tags"), {"what": TAGS, "date": today}))
+    if new:
+        report.changes.append(Change(("sources", advisories.SOURCE), {"what": advisories.LISTED, "date": today}))
 
 
 def _list_changes(
@@ -270,9 +268,9 @@ def _list_wheels(name: str, pythons: Sequence[str]) -> dict[str, list[str]]:
 
 def _list_versions(name: str, python: str = "") -> tuple[str, ...]:
     target = ["--python-version", python, "--only-binary", ":all:"] if python else []
-    answer = _ask_pip("index", "versions", "--pre", *target, name)
+    answer = inquiry.ask_pip("index", "versions", "--pre", *target, name)
     found = re.search(r"^Available versions: (.+)$", answer, re.MULTILINE)
-    with _understanding(answer):
+    with inquiry.understanding(answer):
         return tuple(str(Version(text)) for text in (found[1] if found else "").split(", "))
 
 
@@ -282,8 +280,8 @@ def _read_requirements(name: str, version: str, python: str = "") -> dict[str, s
     wanted = ["--no-deps", "--ignore-installed", "--only-binary", ":all:", "--use-feature", "fast-deps"]
     # A dry run writes nothing, but before version 23.3 pip wants a folder if another Python is named.
     target = ["--python-version", python, "--target", tempfile.gettempdir()] if python else []
-    answer = _ask_pip("install", "--quiet", "--dry-run", "--report", "-", *wanted, *target, f"{name}=={version}")
-    with _understanding(answer):
+    answer = inquiry.ask_pip("install", "--quiet", "--dry-run", "--report", "-", *wanted, *target, f"{name}=={version}")
+    with inquiry.understanding(answer):
         (item,) = json.loads(answer)["install"]
         required = [Requirement(line) for line in item["metadata"].get("requires_dist", ())]
         return {each.name: _find_lowest(each) for each in required}
@@ -295,7 +293,7 @@ def _find_lowest(required: Requirement) -> str:
 
 
 def _list_tags(repository: str) -> dict[str, str]:
-    answer = _ask("git", "ls-remote", repository, "refs/tags/v2.*")
+    answer = inquiry.ask("git", "ls-remote", repository, "refs/tags/v2.*")
     found = re.findall(r"^([0-9a-f]{40})\trefs/tags/([^^\n]+)(?:\^\{\})?$", answer, re.MULTILINE)
     if not found:
         raise UnreadableError("it has no tag of a release")
@@ -327,7 +325,7 @@ def _read_tables(show: Callable[[str], str]) -> str:
 
 def _read_releases(text: str, name: str) -> dict[str, str]:
     found = re.search(rf"^{name}_REDIST_JSON_DICT = (\{{.*?^\}})", text, re.MULTILINE | re.DOTALL)
-    with _understanding(text):
+    with inquiry.understanding(text):
         releases = {
             str(release): redist for release, (_, redist) in ast.literal_eval(found[1] if found else "").items()
         }
@@ -341,48 +339,7 @@ def _read_releases(text: str, name: str) -> dict[str, str]:
 def _fetching(repository: str, commit: str) -> Iterator[Callable[[str], str]]:
     with tempfile.TemporaryDirectory() as folder:
         git = ("git", "-C", folder)
-        _ask(*git, "init", "--quiet", "--bare")
-        _ask(*git, "remote", "add", "origin", repository)
-        _ask(*git, "fetch", "--quiet", "--depth=1", "--filter=blob:none", "origin", commit)
-        yield lambda path: _ask(*git, "show", f"{commit}:{path}")
-
-
-@contextmanager
-def _understanding(answer: str) -> Iterator[None]:
-    try:
-        yield
-    except (ValueError, LookupError, TypeError, AttributeError, SyntaxError, UsageError) as error:
-        raise UnreadableError(f"an answer that is not understood: {answer.strip()[:60]!r}") from error
-
-
-@contextmanager
-def _trusting(ca_bundle: str) -> Iterator[None]:
-    token = _certificates.set(dict.fromkeys(("PIP_CERT", "GIT_SSL_CAINFO"), ca_bundle) if ca_bundle else {})
-    try:
-        yield
-    finally:
-        _certificates.reset(token)
-
-
-def _ask_pip(*words: str) -> str:
-    return _ask(sys.executable, "-m", "pip", "--disable-pip-version-check", "--no-input", "--retries=1", *words)
-
-
-def _ask(*command: str) -> str:
-    environment = {**os.environ, **_certificates.get(), "GIT_TERMINAL_PROMPT": "0"}
-    try:
-        done = subprocess.run(
-            command,
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            text=True,
-            errors="replace",
-            check=False,
-            timeout=PATIENCE_SECONDS,
-            env=environment,
-        )
-    except (OSError, subprocess.TimeoutExpired) as error:
-        raise UnreadableError(str(error)) from error
-    if done.returncode:
-        raise UnreadableError(" ".join(done.stderr.split())[:300] or f"{command[0]} ended with {done.returncode}")
-    return done.stdout
+        inquiry.ask(*git, "init", "--quiet", "--bare")
+        inquiry.ask(*git, "remote", "add", "origin", repository)
+        inquiry.ask(*git, "fetch", "--quiet", "--depth=1", "--filter=blob:none", "origin", commit)
+        yield lambda path: inquiry.ask(*git, "show", f"{commit}:{path}")

@@ -224,10 +224,10 @@ def _locked(logs: Path, console: Console) -> Iterator[int]:
     files.require_writable(logs)
     with (logs / ".lock").open("w") as stream:
         try:
-            fcntl.flock(stream, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            files.lock_file(stream, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             console.say("another command runs this sweep, or left members running: waiting for their end")
-            fcntl.flock(stream, fcntl.LOCK_EX)
+            files.lock_file(stream, fcntl.LOCK_EX)
         yield stream.fileno()
 
 

@@ -12,6 +12,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Final, NamedTuple
 
+from train import memory
 from train.config import TrainConfig
 from train.data import Split
 from train.errors import PreflightError
@@ -41,7 +42,7 @@ def choose_batch_size(config: TrainConfig, threads: int, examples: int, held: in
     The data set's images take `held` bytes of the budget; a GPU holds them only if they are few.
     """
     device = read_device_memory()
-    budget = int(config.memory_budget * 1e9 or SHARE * (device or read_free_memory()))
+    budget = int(config.memory_budget * 1e9 or SHARE * (device or memory.read_free()))
     budget -= held if not device or fits_device(held, device) else 0
     limit = min(LARGEST, examples) // UNIT * UNIT
     probes = [Probe(size, measure_peak(config, threads, size)) for size in PROBES]
@@ -92,24 +93,6 @@ def _read_device_memory() -> int:
 
     tf.zeros(1)  # creates the devices with the settings of `prepare`
     return runtime.read_device_limit()
-
-
-def read_free_memory() -> int:
-    """Return the free memory in bytes: of the machine, or of the container if that is less."""
-    lines = Path("/proc/meminfo").read_text(encoding="ascii").splitlines()
-    free = next(int(line.split()[1]) * 1024 for line in lines if line.startswith("MemAvailable"))
-    for limit, used in _CONTAINER_FILES:
-        try:
-            free = min(free, int(Path(limit).read_text(encoding="ascii")) - int(Path(used).read_text(encoding="ascii")))
-        except (OSError, ValueError):  # no such file, or "max"
-            continue
-    return free
-
-
-_CONTAINER_FILES: Final = (
-    ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory.current"),
-    ("/sys/fs/cgroup/memory/memory.limit_in_bytes", "/sys/fs/cgroup/memory/memory.usage_in_bytes"),
-)
 
 
 def measure_peak(config: TrainConfig, threads: int, size: int) -> int:

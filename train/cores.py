@@ -22,13 +22,14 @@ def count_cores(proc: Path = PROC) -> int:
 
 def read_quota(proc: Path = PROC) -> float | None:
     """Return the lowest CPU quota, in cores, of the groups this process is in and those around them; None without."""
-    quotas = [_read_group(folder) for folder in _find_groups(proc)]
+    quotas = [_read_group(folder) for folder in find_groups("cpu", proc)]
     return min((quota for quota in quotas if quota is not None), default=None)
 
 
-def _find_groups(proc: Path) -> Iterator[Path]:
-    own = dict(_read_memberships(proc))
-    for kind, root, folder in _read_mounts(proc):
+def find_groups(controller: str, proc: Path = PROC) -> Iterator[Path]:
+    """Yield the folders of the groups of this process, and of those around them, by a controller such as ``cpu``."""
+    own = dict(_read_memberships(controller, proc))
+    for kind, root, folder in _read_mounts(controller, proc):
         if kind not in own:
             continue
         # Inside a container the mount often begins at the container's own group, but the path is the whole one.
@@ -40,23 +41,23 @@ def _find_groups(proc: Path) -> Iterator[Path]:
             yield folder / part
 
 
-def _read_memberships(proc: Path) -> Iterator[tuple[str, PurePosixPath]]:
+def _read_memberships(controller: str, proc: Path) -> Iterator[tuple[str, PurePosixPath]]:
     """Yield the kind of a hierarchy, ``cgroup`` or ``cgroup2``, and the path of this process' group in it."""
     for line in _read_lines(proc / "cgroup"):
         number, _, rest = line.partition(":")
         controllers, _, path = rest.partition(":")
         if number == "0" and not controllers:
             yield "cgroup2", PurePosixPath(path)
-        elif "cpu" in controllers.split(","):
+        elif controller in controllers.split(","):
             yield "cgroup", PurePosixPath(path)
 
 
-def _read_mounts(proc: Path) -> Iterator[tuple[str, PurePosixPath, Path]]:
-    """Yield kind, root and folder of each mounted hierarchy that can hold CPU quotas (proc_pid_mountinfo(5))."""
+def _read_mounts(controller: str, proc: Path) -> Iterator[tuple[str, PurePosixPath, Path]]:
+    """Yield kind, root and folder of each mounted hierarchy with a controller (proc_pid_mountinfo(5))."""
     for line in _read_lines(proc / "mountinfo"):
         mount, _, system = line.partition(" - ")
         fields, (kind, _, options) = mount.split(), (*system.split(maxsplit=2), "", "", "")[:3]
-        if len(fields) > 4 and (kind == "cgroup2" or (kind == "cgroup" and "cpu" in options.split(","))):
+        if len(fields) > 4 and (kind == "cgroup2" or (kind == "cgroup" and controller in options.split(","))):
             yield kind, PurePosixPath(_unescape(fields[3])), Path(_unescape(fields[4]))
 
 

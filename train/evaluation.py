@@ -14,6 +14,7 @@ from train.cli import default_cache, run_command
 from train.config import TrainConfig
 from train.errors import DataError
 from train.files import write_text
+from train.gallery import escape
 from train.progress import translate
 from train.reader import choose_data
 
@@ -129,16 +130,16 @@ def report_classes(confusion: NDArray[np.int64], names: Sequence[str]) -> Iterat
 
 
 def describe(report: Report) -> str:
-    width = max(len("class"), *(len(each.label) for each in report.classes))
+    names = [escape(each.label) for each in report.classes]
+    width = max(len("class"), *map(len, names))
     lines = [
         f"{report.dataset}: {report.images} test images, from {translate(report.source)}",
         f"accuracy {report.accuracy:.2%}  loss {report.loss:.4f}  calibration error {report.calibration_error:.2%}",
         f"{'class':<{width}}  {'images':>6}  {'precision':>9}  {'recall':>7}",
     ]
-    for each in report.classes:
+    for name, each in zip(names, report.classes, strict=True):
         shares = ("-" if share is None else f"{share:.2%}" for share in (each.precision, each.recall))
-        lines.append("{:<{}}  {:>6}  {:>9}  {:>7}".format(each.label, width, each.images, *shares))
-    names = [each.label for each in report.classes]
+        lines.append("{:<{}}  {:>6}  {:>9}  {:>7}".format(name, width, each.images, *shares))
     lines += _describe_matrix(report.confusion, names) if len(names) <= SHOWN else _list_confusions(report, names)
     return "\n".join([*lines, *filter(None, [report.note])])
 

@@ -32,7 +32,8 @@ def replacing(path: Path) -> Iterator[BinaryIO]:
             path.parent.mkdir(parents=True, exist_ok=True)
             descriptor, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
             with os.fdopen(descriptor, "wb") as file:
-                os.fchmod(descriptor, 0o666 & ~_UMASK)
+                with contextlib.suppress(PermissionError):  # a file system without modes keeps its own
+                    os.fchmod(descriptor, 0o666 & ~_UMASK)
                 yield file
                 file.flush()
                 os.fsync(descriptor)

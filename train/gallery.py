@@ -75,10 +75,26 @@ def draw_mistakes(folder: Path, split: "Split", evaluation: "Evaluation", names:
     _write(folder, MISTAKES, tiles, title, step)
 
 
+def escape(text: str) -> str:
+    """Return a text in one line. A character that is not printable is escaped: a tab is ``\\t``."""
+    letters = (c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
+    return " ".join("".join(letters).split())
+
+
+def show(text: str) -> str:
+    """Return a text as a picture can show it, with a box for each letter that no font of this machine has."""
+    return "".join(c if c.isspace() or find_fonts(c) else "□" for c in escape(text))
+
+
+def name_class(names: Sequence[str], label: int) -> str:
+    """Return the name of a class as a picture can show it; its number if no font of this machine has the name."""
+    name = escape(names[label])
+    return name if name and find_fonts(name) else f"class {label}"
+
+
 def shorten(names: Sequence[str], label: int, end: str = "") -> str:
-    """Return the name of a class, cut to the width of an image; its number if no font of this machine has the name."""
-    name = " ".join("".join(c for c in names[label] if c.isprintable()).split())
-    name = name if name and find_fonts(name) else f"class {label}"
+    """Return the name of a class as a picture can show it, cut to the width of an image."""
+    name = name_class(names, label)
     if _measure(name + end) <= LETTERS:
         return name + end
     while _measure(name + "…" + end) > LETTERS:
@@ -107,6 +123,11 @@ def find_fonts(text: str) -> tuple[str, ...]:
             found.append(font.name)
             missing -= had
     return () if missing else tuple(found)
+
+
+def choose_fonts(text: str) -> tuple[str, ...]:
+    """Return the names of fonts for a text; the usual one if none has all of its letters."""
+    return find_fonts(text) or ("DejaVu Sans",)
 
 
 def _find_letters(file: str, letters: set[str]) -> set[str]:
@@ -140,7 +161,7 @@ def render(tiles: Sequence[Tile], title: str) -> NDArray[np.uint8]:
     canvas = FigureCanvasAgg(figure)
 
     def say(x: float, y: float, text: str, **options: Any) -> None:
-        family = find_fonts(text) or ("DejaVu Sans",)
+        family = choose_fonts(text)
         figure.text(x / width, 1 - y / height, text, va="top", parse_math=False, family=family, **options)
 
     places = [(GAP + number % COLUMNS * across, HEAD + number // COLUMNS * down) for number in range(len(tiles))]

@@ -212,9 +212,15 @@ def lock_run_folder(config: TrainConfig) -> Iterator[Path]:
     with lock:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError as error:
+        except BlockingIOError as error:
             raise PreflightError(
                 f"another process trains in {folder}", remedy="wait for it, or change an option, such as --seed"
+            ) from error
+        except OSError as error:
+            raise PreflightError(
+                f"cannot lock {folder}",
+                why=f"{error.strerror}: two processes could train in it at the same time",
+                remedy="choose a folder on a file system with locks with --out, and copy the run later",
             ) from error
         for each in (folder, folder / "checkpoints"):
             sweep(each)

@@ -1,5 +1,6 @@
 """Draws a run: curves (``python -m train.plot RUN…``), confusion matrix, model."""
 
+import csv
 import io
 import os
 import sys
@@ -13,6 +14,7 @@ from numpy.typing import NDArray
 from train.config import TrainConfig
 from train.errors import explain_errors
 from train.files import replacing, write_text
+from train.gallery import choose_fonts, name_class, show
 from train.metrics import EpochRecord
 from train.reader import CONFUSION, read_run
 
@@ -59,9 +61,8 @@ def draw_records(records: Sequence[EpochRecord], config: TrainConfig, path: Path
     loss.legend()
     error.legend()
     last = records[-1]
-    figure.suptitle(
-        f"{config.dataset} by {config.model}: test accuracy {last.test_accuracy:.2%} after epoch {last.epoch}"
-    )
+    title = f"{show(config.dataset)} by {config.model}: test accuracy {last.test_accuracy:.2%} after epoch {last.epoch}"
+    figure.suptitle(title, parse_math=False, family=choose_fonts(title))
     with replacing(path) as file:
         figure.savefig(file, format="png", dpi=110)
 
@@ -99,9 +100,9 @@ def per_class_accuracy(confusion: NDArray[np.int64]) -> list[float | None]:
 
 def write_confusion(folder: Path, confusion: NDArray[np.int64], names: Sequence[str]) -> None:
     text = io.StringIO()
-    text.write(",".join(["true", *names]) + "\n")
-    for name, row in zip(names, confusion.tolist(), strict=True):
-        text.write(",".join([name, *map(str, row)]) + "\n")
+    table = csv.writer(text, lineterminator="\n")  # a folder's name may have commas and quotes
+    table.writerow(["true", *names])
+    table.writerows([name, *row] for name, row in zip(names, confusion.tolist(), strict=True))
     write_text(folder / CONFUSION, text.getvalue())
     _draw_confusion(folder / "confusion.png", confusion, names)
 
@@ -115,8 +116,11 @@ def _draw_confusion(path: Path, confusion: NDArray[np.int64], names: Sequence[st
     image = axes.imshow(shares, cmap="Blues", vmin=0, vmax=1)
     figure.colorbar(image, label="share of the true class")
     if len(names) <= 20:
-        axes.set_xticks(range(len(names)), names, rotation=45, ha="right")
-        axes.set_yticks(range(len(names)), names)
+        shown = [name_class(names, label) for label in range(len(names))]
+        axes.set_xticks(range(len(names)), shown, rotation=45, ha="right", parse_math=False)
+        axes.set_yticks(range(len(names)), shown, parse_math=False)
+        for label in (*axes.get_xticklabels(), *axes.get_yticklabels()):
+            label.set_fontfamily(choose_fonts(label.get_text()))
         for (row, column), count in np.ndenumerate(confusion):
             color = "white" if shares[row, column] > 0.5 else "black"
             axes.text(column, row, str(count) if count else "", ha="center", va="center", color=color, fontsize=8)

@@ -17,6 +17,7 @@ from train import explanation, images, origin
 from train.cli import run_command
 from train.cores import count_cores
 from train.errors import DataError, UsageError
+from train.gallery import escape
 from train.progress import translate
 
 if TYPE_CHECKING:
@@ -101,7 +102,7 @@ def compute_probabilities(network: "Network", images: NDArray[np.uint8]) -> NDAr
 
 def describe(prediction: Prediction, width: int) -> str:
     """Return a line of the table."""
-    text = "  ".join(f"{guess.label} {guess.probability:.2%}" for guess in prediction.guesses)
+    text = "  ".join(f"{escape(guess.label)} {guess.probability:.2%}" for guess in prediction.guesses)
     return f"{prediction.image:<{width}}  {text or 'cannot be read: ' + prediction.problem}"
 
 

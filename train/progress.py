@@ -81,7 +81,17 @@ class Display:
         self._drawn = now
         filled = WIDTH * step // max(1, total)
         bar = f"[{'#' * filled}{'.' * (WIDTH - filled)}] "
-        self._write("\r\033[K" + self._describe_step(self._last, bar))
+        self._write("\r\033[K" + self._fit(self._describe_step(self._last, bar), bar))
+
+    def _fit(self, line: str, bar: str) -> str:
+        """Return a line that a redraw can replace: without the bar, and cut, where the terminal would break it."""
+        try:
+            width = os.get_terminal_size(self.stream.fileno()).columns - 1
+        except (OSError, ValueError):
+            return line
+        if 0 <= width < len(line):
+            line = line.replace(bar, "")[:width]
+        return line
 
     def show_epoch(self, record: EpochRecord, epochs: int) -> None:
         self.say(

@@ -5,8 +5,8 @@ import os
 import random
 import re
 import shutil
-import socket
 import subprocess
+import threading
 import uuid
 from collections.abc import Callable, Iterator
 from functools import partial
@@ -19,6 +19,7 @@ from tests.integration.docker import farms, stages, webdav
 from tests.integration.docker.test_wheel import edit
 from tests.integration.place import Place
 from tests.integration.test_poisoned_cache import note
+from tests.server import QuietHandler, serve
 from tests.tiers import weekly
 
 pytestmark = [pytest.mark.engine, pytest.mark.slow, pytest.mark.timeout(3600), pytest.mark.usefixtures("bazel")]
@@ -293,13 +294,28 @@ def test_cache_server_that_answers_500_costs_nothing_but_time(
 
 
 @pytest.mark.weekly
-def test_frozen_cache_server_costs_the_time_of_each_call(
-    built: tuple[Place, dict[str, Any]], new_cache: Callable[[], str], tmp_path: Path
+@pytest.mark.parametrize("answers", [0, 3])
+def test_a_build_goes_on_without_a_cache_that_says_nothing(
+    answers: int, built: tuple[Place, dict[str, Any]], new_cache: Callable[[], str], tmp_path: Path
 ) -> None:
-    # The kernel takes the connections.
-    with socket.create_server((stages.find_gateway(), 0)) as frozen:
-        url = "http://{}:{}".format(*frozen.getsockname())
-        limits = ("--bazel-argument", "--remote_timeout=1", "--bazel-argument", "--remote_retries=0")
-        done = Place(tmp_path).build("--json", "--cache", new_cache(), "--remote-cache", url, *limits)
-        assert b"GET /ac/" in frozen.accept()[0].recv(1 << 10)
+    over, seen = threading.Event(), list[str]()
+
+    def answer(request: QuietHandler) -> None:
+        seen.append(f"{request.command} {request.path}")
+        if len(seen) > answers:
+            over.wait()
+        elif request.command == "GET":
+            request.answer(404)
+        else:
+            request.rfile.read(int(request.headers["Content-Length"]))
+            request.answer(201)
+
+    with serve(stages.find_gateway(), GET=answer, PUT=answer) as address:
+        try:
+            done = Place(tmp_path).build("--json", "--cache", new_cache(), "--remote-cache", f"http://{address}")
+        finally:
+            over.set()
+    assert "; the build goes on without it" in done.stderr
     assert require_wheel(done) == built[1]["digest"]
+    assert seen[0].startswith("GET /cas/000")
+    assert len(seen) > answers

@@ -172,3 +172,12 @@ def test_the_command_answers_without_a_gpu_and_for_one_that_is_named(run: Run) -
     ):
         done = run("advise", *arguments, PATH="/nowhere")
         assert (done.returncode, message in done.stderr) == (code, True), done.stderr
+
+
+def test_a_version_with_security_advisories_is_named_on_standard_error_and_in_json(run: Run) -> None:
+    done = run("advise", "--gpu", "T4", "--tensorflow", "2.18.0", "--json")
+    (line,) = [line for line in done.stderr.splitlines() if "advisories" in line]
+    assert "TensorFlow 2.18.0" in line
+    assert "CVE-2025-55559 (fixed in 2.18.1)" in line
+    assert json.loads(done.stdout)["gpus"][0]["advisories"] == [line.strip()]
+    assert "advisories" not in run("advise", "--gpu", "A100", "--tensorflow", "2.21.0").stderr

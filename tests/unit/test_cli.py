@@ -152,6 +152,20 @@ def test_matrix_is_a_table_or_json_with_a_source_for_each_row(run: Run) -> None:
     assert all(set(row["sources"]) <= value["sources"].keys() and row["sources"] for row in value["rows"])
 
 
+def test_matrix_shows_each_security_advisory_with_the_versions_that_it_affects(run: Run) -> None:
+    text, value = run("matrix").stdout, json.loads(run("matrix", "--json").stdout)
+    assert "CVE-2025-55559, TensorFlow 2.18.0, fixed in 2.18.1: denial of service" in text
+    (item,) = [each for each in value["advisories"] if each["id"] == "CVE-2026-2492"]
+    assert (item["affected"][-1], item["fixed"]) == ("2.20.0", "2.21.0")
+
+
+@pytest.mark.parametrize("command", ["up", "build-wheel"])
+def test_a_tensorflow_with_security_advisories_is_named_once_and_not_refused(run: Run, command: str) -> None:
+    done = run(command, "--dry-run", "--json", **({"TOOLKIT_ENGINE": "host"} if command == "up" else {}))
+    assert done.stderr.count("CVE-2026-2492") == 1
+    assert json.loads(done.stdout)["advisories"] == ["CVE-2026-2492"]
+
+
 def test_matrix_shows_each_release_of_cuda_and_each_known_failure(run: Run) -> None:
     text, value = run("matrix").stdout, json.loads(run("matrix", "--json").stdout)
     assert {row["version"] for row in value["cuda"]} >= {"12.5.1", "12.6.1", "12.8.0"}

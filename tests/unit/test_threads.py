@@ -6,7 +6,7 @@ import pytest
 
 from tests import threads
 from toolkit.project import ROOT
-from train import budget, cores, runtime
+from train import cores, memory, runtime
 from train.cli import parse
 
 
@@ -37,5 +37,5 @@ def test_the_fast_tests_have_as_many_processes_as_fit_the_machine(
     monkeypatch: pytest.MonkeyPatch, count: int, gigabytes: int, processes: int
 ) -> None:
     monkeypatch.setattr(cores, "count_cores", lambda: count)
-    monkeypatch.setattr(budget, "read_free_memory", lambda: gigabytes * 10**9)
+    monkeypatch.setattr(memory, "read_free", lambda: gigabytes * 10**9)
     assert threads.count_processes() == processes

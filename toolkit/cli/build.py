@@ -70,6 +70,7 @@ def build_wheel(
     """
     from toolkit import pipeline, project
     from toolkit.plan import run
+    from toolkit.versions import load_table
     from toolkit.wheel.plan import BuildOptions
     from toolkit.wheel.request import WheelRequest
 
@@ -94,6 +95,7 @@ def build_wheel(
             cache_id=cache,
         ),
     )
+    console.add({"advisories": [item.id for item in load_table().list_advisories(settings.tensorflow)]})
     found = take_wheel(session, request, origin, out=out, dry_run=dry_run)
     if found:
         plan, built, pulled = found

@@ -76,6 +76,8 @@ def up(
     from toolkit.errors import UsageError
     from toolkit.plan import run
     from toolkit.smoke.inside.check import Ask
+    from toolkit.versions import load_table
+    from toolkit.versions.rules import warn_of_advisories
 
     start = monotonic()
     console, settings = session.console, session.settings
@@ -122,6 +124,9 @@ def up(
     elif named := pipeline.read_wheel_option(wheel):
         origin.require_trusted(named.parent, "")
     resolved = pipeline.resolve(request, console)
+    console.add({"advisories": [item.id for item in load_table().list_advisories(settings.tensorflow)]})
+    if warning := warn_of_advisories(load_table(), settings.tensorflow):
+        console.say(f"  {warning}")
     ask = Ask(
         version=settings.tensorflow,
         cuda=settings.cuda,

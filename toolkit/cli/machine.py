@@ -63,6 +63,8 @@ def advise(
         named = []
     devices = [replace(device, driver=driver or device.driver) for device in named]
     found = [advice.advise(load_table(), device, settings) for device in devices]
+    for line in dict.fromkeys(line for each in found for line in each.advisories):
+        console.say(f"  {line}")
     absent = 'no NVIDIA GPU with a driver on this machine; --gpu "RTX 5090" asks about another'
     console.result({"gpus": [each.to_json() for each in found]}, "\n".join(each.render() for each in found) or absent)
 

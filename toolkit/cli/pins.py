@@ -55,6 +55,7 @@ def matrix(
             asdict(failure) | {"when": {name: split_span(span) for name, span in failure.when.items()}}
             for failure in table.failures
         ],
+        "advisories": [asdict(item) for item in table.advisories.values()],
         "sources": {name: asdict(source) for name, source in table.sources.items()},
     }
     session.console.result(value, render(table))

@@ -38,6 +38,7 @@ class Advice:
     remedy: str  # what to do about the driver; empty if nothing
     graft_cost: str = ""  # graft_cost, build_cost: in words, on this machine
     build_cost: str = ""
+    advisories: tuple[str, ...] = ()  # a line for each TensorFlow of these commands that has security advisories
 
     def to_json(self) -> dict[str, Any]:
         return asdict(self)
@@ -84,7 +85,13 @@ def advise(table: Table, device: Device, settings: Settings) -> Advice:
         remedy=_find_remedy(nearest is None and runtime is None, driver.remedy if driver else ""),
         graft_cost=_estimate_graft(table) if graftable else "",
         build_cost=f"{estimate_build().facts['hours']} hours on this machine" if nearest else "",
+        advisories=_list_advisories(table, runtime, nearest, settings.tensorflow if named and graftable else ""),
     )
+
+
+def _list_advisories(table: Table, runtime: Locked | None, nearest: Asked | None, grafted: str) -> tuple[str, ...]:
+    versions = [runtime.tensorflow if runtime else "", grafted, nearest.tensorflow if nearest else ""]
+    return tuple(filter(None, (rules.warn_of_advisories(table, each) for each in dict.fromkeys(versions))))
 
 
 def _name_version(settings: Settings) -> str:

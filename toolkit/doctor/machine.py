@@ -18,6 +18,7 @@ from toolkit.errors import PreflightError, ToolkitError
 from toolkit.findings import Finding
 from toolkit.settings import Settings
 from toolkit.versions import load_table, numbers, resolve
+from train import memory
 from train.cores import count_cores
 
 
@@ -55,7 +56,7 @@ def _check_disk(settings: Settings) -> Iterator[Finding]:
 
 
 def _check_memory() -> Iterator[Finding]:
-    total = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    total = memory.read_total()  # of this machine; a build runs in that of the engine
     cores = count_cores()
     enough = total >= 4 << 30
     yield Finding(

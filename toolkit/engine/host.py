@@ -215,7 +215,7 @@ def using(folder: Path) -> AbstractContextManager[None]:
 def _lock(folder: Path, how: int) -> Iterator[None]:
     # filelock is not used, because it has no shared locks.
     with folder.with_name(f"{folder.name}.lock").open("w") as stream:
-        fcntl.flock(stream, how)
+        files.lock_file(stream, how)
         yield
 
 

@@ -5,7 +5,6 @@ and one that was interrupted goes on where it stopped. ptxas writes the same byt
 """
 
 import hashlib
-import os
 import re
 import subprocess
 import tempfile
@@ -19,6 +18,7 @@ from typing import Final
 from toolkit import digest, files
 from toolkit.errors import BuildError, PreflightError
 from toolkit.processes import DISK_FULL
+from train import memory
 from train.cores import count_cores
 
 OPTIONS: Final = ("-O3",)
@@ -107,13 +107,7 @@ def assemble(
 
 def count_workers() -> int:
     """Return how many ptxas run at a time: as many as there are cores, and fewer where memory is small."""
-    return max(1, min(count_cores(), _read_available() // _MEMORY))
-
-
-def _read_available() -> int:
-    """Return the bytes of memory that programs can get without swapping."""
-    found = re.search(r"^MemAvailable:\s+(\d+) kB", Path("/proc/meminfo").read_text(), re.MULTILINE)
-    return int(found[1]) << 10 if found else os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    return max(1, min(count_cores(), memory.read_free() // _MEMORY))
 
 
 class _Running:

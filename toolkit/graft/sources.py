@@ -118,5 +118,5 @@ def unpack_ptxas(wheel: Path, cache: Path) -> Path:
         ) from error
     if not target.exists() or target.read_bytes() != content:
         files.write_atomically(target, content)
-    target.chmod(0o755)
+    files.set_mode(target, 0o755)
     return target

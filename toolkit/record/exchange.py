@@ -104,7 +104,7 @@ def pull(
     files.require_writable(dist)
     files.require_writable(kept)
     with files.open_own(kept / "pull.lock") as lock, files.stage(dist, plan.name) as staging:
-        fcntl.flock(lock, fcntl.LOCK_EX)
+        files.lock_file(lock, fcntl.LOCK_EX)
         if found := build.find(plan, dist):  # another command has put it there meanwhile
             if policy:
                 attestation.require_trusted(found.folder, "", state=state, policy=policy)

@@ -232,7 +232,7 @@ def repeat(
 
 def _publish(reproduction: Reproduction, staged: Path) -> Path:
     name = next(staged.glob(f"*/{FILE}")).parent.name
-    staged.chmod(0o755)
+    files.set_mode(staged, 0o755)
     while True:
         try:
             return staged.rename(reproduction.choose_folder()) / name

@@ -6,7 +6,7 @@ from typing import Literal, NotRequired, TypedDict
 
 from toolkit.versions import numbers, proofs
 from toolkit.versions.rules import Asked, find_reasons, find_toolchains
-from toolkit.versions.table import Failure, Table, TensorflowRow, split_span
+from toolkit.versions.table import Advisory, Failure, Table, TensorflowRow, split_span
 
 State = Literal["proven", "failed", "refused", "untried"]
 
@@ -134,6 +134,7 @@ def render(table: Table) -> str:
     parts = [
         [*_align([_TENSORFLOW, *_list_tensorflow(table)]), *_list_incomplete(table)],
         _align([_CUDA, *_list_cuda(table)]),
+        ["security advisories", *(line for item in table.advisories.values() for line in _describe_advisory(item))],
         ["known failures", *(line for failure in table.failures for line in _describe(failure))],
         [f"updated {table.updated}; sources:", *notes],
     ]
@@ -163,6 +164,13 @@ def _describe(failure: Failure) -> Iterable[str]:
     span = " and ".join(f"{name} {_bound(split_span(span))}" for name, span in failure.when.items())
     yield f"  {failure.id}{f', {span}' if span else ''}: {failure.symptom} ({', '.join(failure.issues)})"
     yield f"    answer: {failure.ours}"
+
+
+def _describe_advisory(item: Advisory) -> Iterable[str]:
+    fixed = f"fixed in {item.fixed}" if item.fixed else "not fixed"
+    yield f"  {item.id}, TensorFlow {', '.join(item.affected)}, {fixed}: {item.what} ({', '.join(item.sources)})"
+    if item.ours:
+        yield f"    answer: {item.ours}"
 
 
 def _bound(span: Mapping[str, str]) -> str:

@@ -19,6 +19,10 @@ _PLAIN = re.compile(r"\d+(\.\d+){2,}(\.post\d+)?")
 """Versions that YAML reads as text without quotes."""
 
 _WITHIN = r"(?<=[\s{,])"
+_UNORDERED = {"sources", "advisories"}
+_BLOCKS = {"tensorflow", "advisories"}
+"""Sections whose new rows have a line for each field."""
+
 _HEAD = re.compile(r'^  "?([\w.-]+)"?:', re.MULTILINE)
 
 
@@ -75,7 +79,7 @@ def _edit(text: str, change: Change) -> str:
     key, *fields = rest
     rows = {match[1]: start + match.start() for match in _HEAD.finditer(text[start:end])}
     if key not in rows:
-        place = end if section == "sources" else _find_place(rows, key, end)
+        place = end if section in _UNORDERED else _find_place(rows, key, end)
         return text[:place] + _render_row(section, key, change.value) + text[place:]
     after = min((place for place in rows.values() if place > rows[key]), default=end)
     row = text[rows[key] : after]
@@ -123,8 +127,10 @@ def _find_value(text: str, before: str, name: str) -> tuple[int, int]:
 
 
 def _render_row(section: str, key: str, row: Mapping[str, Any]) -> str:
-    if section == "tensorflow":
-        return f'  "{key}":\n' + "".join(_render_field(name, value) for name, value in row.items())
+    if section in _BLOCKS:
+        return f"  {_render(key) if key[0].isdigit() else key}:\n" + "".join(
+            _render_field(name, value) for name, value in row.items()
+        )
     return f"  {_render(key) if key[0].isdigit() else key}: {_render(row)}\n"
 
 

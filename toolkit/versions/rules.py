@@ -121,6 +121,14 @@ def find_failures(table: Table, asked: Asked) -> list[Failure]:
     return [failure for failure in table.failures if failure.affects(**values)]
 
 
+def warn_of_advisories(table: Table, tensorflow: str) -> str:
+    """Return one line about the security advisories of a version; empty: none is published."""
+    found = table.list_advisories(tensorflow)
+    named = [f"{item.id} ({f'fixed in {item.fixed}' if item.fixed else 'not fixed'})" for item in found]
+    listed = f"TensorFlow {tensorflow} has published security advisories: {', '.join(named)}; see `toolkit matrix`"
+    return listed if found else ""
+
+
 def find_reasons(table: Table, asked: Asked) -> list[str]:
     """Return all reasons why a set cannot be built. Raises UnsupportedError: its TensorFlow is not in the table."""
     row = table.tensorflow(asked.tensorflow)
@@ -309,6 +317,8 @@ def _find_usual(table: Table, tensorflow: str) -> tuple[str, str]:
 
 def _warn(table: Table, asked: Asked, locked: Locked | None) -> Iterable[str]:
     row = table.tensorflow(asked.tensorflow)
+    if advisories := warn_of_advisories(table, row.version):
+        yield advisories
     if not row.tested:
         yield f"TensorFlow {row.version} has not been run by this project: its row comes from {', '.join(row.sources)}"
     documented, clang = row.clang.partition(".")[0], find_toolchains(table, asked)[0].clang

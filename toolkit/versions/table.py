@@ -184,6 +184,18 @@ class Failure:
 
 
 @dataclass(frozen=True, kw_only=True)
+class Advisory:
+    """A published security advisory of TensorFlow."""
+
+    id: str
+    affected: tuple[str, ...]  # versions of TensorFlow in the table
+    what: str
+    sources: tuple[str, ...]
+    fixed: str = ""  # the first version without it, if known
+    ours: str = ""  # what this project does about it
+
+
+@dataclass(frozen=True, kw_only=True)
 class Table:
     updated: str
     sources: Mapping[str, Source]
@@ -199,6 +211,11 @@ class Table:
     published_code: PublishedCode
     rehearsal: Locked
     failures: tuple[Failure, ...]
+    advisories: Mapping[str, Advisory]  # by id
+
+    def list_advisories(self, tensorflow: str) -> tuple[Advisory, ...]:
+        """Return the published advisories of a version."""
+        return tuple(item for item in self.advisories.values() if tensorflow in item.affected)
 
     def find_base(self, reference: str) -> BaseRow | None:
         """Return the distribution that an image's reference names by a word, or None."""
@@ -279,6 +296,7 @@ def build_table(data: Mapping[str, Any]) -> Table:
         published_code=PublishedCode(**_freeze(data["published_code"])),
         rehearsal=Locked(**_freeze(data["rehearsal"])),
         failures=tuple(Failure(**_freeze(item)) for item in data["failures"]),
+        advisories={key: Advisory(id=key, **_freeze(item)) for key, item in data["advisories"].items()},
     )
     _check(table)
     return table
@@ -301,7 +319,8 @@ def _check(table: Table) -> None:
     redist: list[CudaRow | CudnnRow] = [*table.cuda_rows.values(), *table.cudnn_rows.values()]
     versions = [*table.rows(), *table.incomplete.values()]
     rows: list[TensorflowRow | CudaRow | CudnnRow | BazelRow] = [*versions, *redist, *table.bazel_rows.values()]
-    cited = {source for row in rows for source in row.sources}
+    advisories = table.advisories.values()
+    cited = {source for row in (*rows, *advisories) for source in row.sources}
     missing = {
         "sources": cited - table.sources.keys(),
         "cuda": {key for row in versions for key in row.cuda} - table.cuda_rows.keys(),
@@ -309,10 +328,15 @@ def _check(table: Table) -> None:
         "bazel": {row.bazel for row in versions if row.bazel} - table.bazel_rows.keys(),
         "tensorflow": {table.default.tensorflow, *(item.tensorflow for item in table.published)}
         - table.tensorflow_rows.keys(),
+        "an advisory's tensorflow": {key for item in advisories for key in item.affected}
+        - {row.version for row in versions},
         "missing": {row.version for row in table.rows() if row.lacks},
     }
     if any(missing.values()):
         raise ValueError("; ".join(f"{name} lacks {sorted(keys)}" for name, keys in missing.items() if keys))
+    again = [item.id for item in advisories if item.fixed in item.affected]
+    if again:
+        raise ValueError(f"advisories that are fixed in a version that they affect: {again}")
     hashes = [row.redist for row in redist]
     hashes += [value for row in table.bazel_rows.values() for value in row.sha256.values()]
     wrong = [value for value in hashes if len(value) != 64 or set(value) - set("0123456789abcdef")]

@@ -1,6 +1,7 @@
 import json
 import os
 import platform
+import re
 import shutil
 import subprocess
 import sys
@@ -130,10 +131,16 @@ def describe_host(engine: str) -> dict[str, str]:
     }
 
 
+_WARNING = re.compile(r"\bwheel: WARNING: (.+)")
+"""A line of the build's step that a user should see while it runs."""
+
+
 def _watch(console: Console) -> Callable[[str], str]:
     progress, began = logs_.Progress(), time.monotonic()
 
     def observe(line: str) -> str:
+        if match := _WARNING.search(line):
+            console.heading("bazel", match[1])
         if progress.feed(line) and console.json:
             event = {**progress.event, "seconds": round(time.monotonic() - began, 1)}
             print(json.dumps(event), file=sys.stderr, flush=True)

@@ -105,7 +105,7 @@ def move(staging: Path, target: Path) -> None:
         if target.exists():
             # It has no complete manifest, or the build would not have run.
             shutil.rmtree(target)
-        staging.chmod(0o755)
+        files.set_mode(staging, 0o755)
         staging.replace(target)
     except OSError as error:
         raise PreflightError(

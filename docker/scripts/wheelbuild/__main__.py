@@ -12,6 +12,7 @@ import shutil
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +20,7 @@ from train.cores import count_cores  # mounted beside this package
 from wheelbuild import arguments, bazel, journal, machine, redaction, request, result, service
 from wheelbuild.journal import Journal
 from wheelbuild.trust import compose_store
-from wheelbuild.watchdog import Watchdog
+from wheelbuild.watchdog import Watchdog, watch_cache
 
 BUILD = Path("/build")
 CACHE = Path("/var/cache/bazel")
@@ -153,10 +154,7 @@ def build(wanted: request.Request, kept: Journal) -> int:
         f"wheel: {wanted.jobs} jobs, {wanted.memory} MiB, toolchain {wanted.toolchain}\n+ {' '.join(argv)}", flush=True
     )
     began, kills = time.monotonic(), machine.count_kills()
-    watchdog = Watchdog(wanted.remote_executor) if wanted.remote_executor else None
-    ended = bazel.run(
-        argv, environment=environment, folder=SOURCE, log=kept.log, redact=redactor.redact, watchdog=watchdog
-    )
+    argv, ended = run_bazel(argv, wanted, environment, kept.log, redactor.redact)
     seconds = time.monotonic() - began
     kept.write_events(RAW_EVENTS, redactor.redact_event)
     log = kept.log.read_text(errors="replace")
@@ -178,6 +176,27 @@ def build(wanted: request.Request, kept: Journal) -> int:
         "peak_memory_mib": machine.read_peak(),
     }
     return finish(wanted, kept, facts | {"processes": bazel.count_processes(log)})
+
+
+def run_bazel(
+    argv: list[str], wanted: request.Request, environment: dict[str, str], log: Path, redact: Callable[[str], str]
+) -> tuple[list[str], bazel.Ended]:
+    """Run Bazel; a build whose cache says nothing goes on without it. Returns the command that ended the build, too."""
+
+    def run(argv: list[str], watchdog: Watchdog | None) -> bazel.Ended:
+        return bazel.run(argv, environment=environment, folder=SOURCE, log=log, redact=redact, watchdog=watchdog)
+
+    if wanted.remote_executor or not wanted.remote_cache:
+        return argv, run(argv, Watchdog(wanted.remote_executor) if wanted.remote_executor else None)
+    without = [*argv, arguments.WITHOUT_CACHE]
+    if trouble := service.find_silence(wanted.remote_cache):
+        print(f"wheel: WARNING: the remote cache does not answer: {trouble}; the build goes on without it", flush=True)
+        return without, run(without, None)
+    ended = run(argv, watch_cache(wanted.remote_cache))
+    if not ended.trouble:
+        return argv, ended
+    print(f"wheel: WARNING: the remote cache {ended.trouble}; the build goes on without it", flush=True)
+    return without, run(without, None)
 
 
 def prepare_redactor(credentials: Path, environment: dict[str, str]) -> redaction.Redactor:

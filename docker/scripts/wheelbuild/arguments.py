@@ -102,6 +102,10 @@ def compose_build(request: Request, *, cache: Path, events: Path, downloads: Pat
     ]
 
 
+WITHOUT_CACHE = "--remote_cache="
+"""Added last, it takes the remote cache out of a build. The keys of actions stay."""
+
+
 def name_instance(request: Request) -> str:
     return (request.remote_instance or INSTANCE).replace(TOOLCHAIN, request.toolchain)
 

@@ -13,7 +13,7 @@ from toolkit.digest import digest_file
 from toolkit.engine import Environment, EnvironmentSpec, Job, Mount
 from toolkit.engine import host as module
 from toolkit.engine.host import HostEngine
-from toolkit.errors import BuildError, CheckError, IntegrityError, PreflightError
+from toolkit.errors import BuildError, CheckError, IntegrityError, JobError, PreflightError
 from toolkit.files import write_json
 from toolkit.pipeline import Request, Resolved, environment_task, train_task
 from toolkit.settings import resolve
@@ -51,6 +51,17 @@ def test_a_job_is_heard_and_its_code_returned(engine: HostEngine, environment: E
 def test_a_killed_job_reads_as_in_a_shell(engine: HostEngine, environment: Environment) -> None:
     job = Job(title="test", argv=("-c", "import os; os.kill(os.getpid(), 9)"))
     assert engine.run(environment, job) == 137
+
+
+def test_a_job_that_a_library_ended_says_where_its_last_words_may_be_explained(
+    engine: HostEngine, environment: Environment
+) -> None:
+    code = engine.run(environment, Job(title="test", argv=("-c", "import os; os.abort()")))
+    assert code == 128 + signal.SIGABRT
+    error = JobError("training", code)
+    assert not error.reported
+    assert "known failures of `toolkit matrix`" in error.remedy
+    assert not JobError("training", 128 + signal.SIGSEGV).remedy
 
 
 def test_a_job_past_its_deadline_is_stopped(engine: HostEngine, environment: Environment) -> None:

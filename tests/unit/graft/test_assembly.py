@@ -10,6 +10,7 @@ from toolkit import digest
 from toolkit.errors import BuildError, PreflightError
 from toolkit.graft import assembly
 from toolkit.graft.assembly import Assembled, Assembler, Text
+from train import memory
 
 
 def make_text(data: bytes) -> Text:
@@ -102,5 +103,5 @@ def test_a_missing_ptxas(tmp_path: Path) -> None:
 def test_there_are_as_many_at_a_time_as_cores_and_memory_allow(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(assembly, "count_cores", lambda: 64)
     for available, workers in ((1 << 20, 1), (3 * 600 << 20, 3), (1 << 40, 64)):
-        monkeypatch.setattr(assembly, "_read_available", lambda value=available: value)
+        monkeypatch.setattr(memory, "read_free", lambda value=available: value)
         assert assembly.count_workers() == workers

@@ -1,18 +1,22 @@
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
+from tests.server import serve
 from tests.unit.refresh.sources import Index, Upstream, redirect
-from toolkit import refresh
+from toolkit import inquiry
 from toolkit.lock import REPOSITORY
 
 
 @pytest.fixture
-def index(monkeypatch: pytest.MonkeyPatch) -> Index:
+def index(monkeypatch: pytest.MonkeyPatch) -> Iterator[Index]:
     given = Index()
-    monkeypatch.setattr(refresh, "_ask", given)
+    monkeypatch.setattr(inquiry, "ask", given)
     redirect(monkeypatch, {"https://": "file:///nowhere/"})
-    return given
+    with serve(GET=given.answer_release) as address:
+        given.service = f"http://{address}"
+        yield given
 
 
 @pytest.fixture

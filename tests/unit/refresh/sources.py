@@ -8,7 +8,8 @@ from typing import Any
 
 import pytest
 
-from toolkit import refresh
+from tests.server import Handler, QuietHandler
+from toolkit import inquiry, refresh
 from toolkit.versions import patch, table
 
 COMMIT = table.load_table().tensorflow_rows["2.21.0"].commit
@@ -17,7 +18,7 @@ TABLE = table.build_table(table.read_yaml(TEXT))
 """The table without the commit of 2.21.0, which the made repositories cannot have."""
 ROWS = {**TABLE.tensorflow_rows, **TABLE.incomplete}
 TODAY = dt.date(2027, 1, 2)
-ASK = refresh._ask
+ASK = inquiry.ask
 CUDA = {release: row.redist for release, row in TABLE.cuda_rows.items() if release in ROWS["2.21.0"].cuda}
 CUDNN = {release: row.redist for release, row in TABLE.cudnn_rows.items() if release in ROWS["2.21.0"].cudnn}
 LABEL = 'load(\n    "@{}//third_party/gpus/cuda/hermetic:cuda_json_init_repository.bzl",\n    "x",\n)\n'
@@ -44,6 +45,18 @@ class Index:
                 f"nvidia-{name}-cu12=={number.partition('.post')[0]}.*; extra == 'all'" for name, number in pins.items()
             ]
         self.answers: dict[str, str] = {}
+        self.service = ""
+        """Address of a server with the index's data of each release."""
+        self.vulnerabilities: dict[str, list[dict[str, Any]]] = {}
+
+    @property
+    def answer_release(self) -> Handler:
+        def answer(request: QuietHandler) -> None:
+            version = request.path.split("/")[-2]
+            value = {"info": {"version": version}, "vulnerabilities": self.vulnerabilities.get(version, [])}
+            request.answer(200, json.dumps(value).encode())
+
+        return answer
 
     def require(self, version: str, *others: str, nccl: str, cuda: str, cudnn: str) -> None:
         self.requires[f"tensorflow=={version}"] = [
@@ -58,6 +71,8 @@ class Index:
         if command[0] == "git":
             return ASK(*command)
         name = command[-1]
+        if "-vv" in command:
+            return f"1 location(s) to search for versions of {name}:\n* {self.service}/simple/{name}/\n"
         if name in self.answers:
             return self.answers[name]
         if "install" in command:
@@ -65,7 +80,7 @@ class Index:
         python = command[command.index("--python-version") + 1] if "--python-version" in command else ""
         found = [version for version, pythons in self.wheels[name].items() if not python or python in pythons]
         if not found:
-            raise refresh.UnreadableError(f"ERROR: No matching distribution found for {name}")
+            raise inquiry.UnreadableError(f"ERROR: No matching distribution found for {name}")
         return f"{name} ({found[0]})\nAvailable versions: {', '.join(found)}\n"
 
 

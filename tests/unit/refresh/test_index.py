@@ -10,7 +10,7 @@ import pytest
 
 from tests.command import Run
 from tests.unit.refresh.sources import ASK, TABLE, TEXT, TODAY, Index, apply, collect
-from toolkit import project, refresh
+from toolkit import inquiry, project, refresh
 from toolkit.errors import UnsupportedError
 from toolkit.versions import table
 
@@ -19,7 +19,7 @@ def test_sources_that_say_what_the_table_says_change_nothing(index: Index) -> No
     report, changes = collect()
     assert not changes
     assert not report.notes
-    assert len(report.looked) == 5
+    assert len(report.looked) == 6
     assert len(report.unread) == 1
     assert "nowhere" in report.unread[0]
 
@@ -120,7 +120,7 @@ def test_garbage_of_one_package_is_named_and_the_others_are_read(index: Index, n
     index.answers[name] = answer
     report, changes = collect()
     assert not changes
-    assert len(report.looked) == 4
+    assert len(report.looked) == 5
     assert report.unread[0].startswith(f"package index, {name.partition('=')[0]}: an answer that is not understood")
 
 
@@ -137,7 +137,7 @@ def test_the_command_prints_a_patch_that_git_takes(run: Run, index: Index) -> No
     assert "3.14" in table.load_table(path).tensorflow_rows["2.21.0"].python
     value = json.loads(run("matrix", "--refresh", "--json").stdout)
     assert value["patch"] == done.stdout
-    assert (len(value["read"]), len(value["unread"]), value["error"]["code"]) == (5, 1, 7)
+    assert (len(value["read"]), len(value["unread"]), value["error"]["code"]) == (6, 1, 7)
 
 
 def test_the_command_ends_well_where_nothing_changed(run: Run, index: Index) -> None:
@@ -146,7 +146,7 @@ def test_the_command_ends_well_where_nothing_changed(run: Run, index: Index) -> 
 
 
 def test_the_command_fails_where_no_source_can_be_read(run: Run, index: Index, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(refresh, "_ask_pip", lambda *_: ASK(sys.executable, "-c", "raise SystemExit('no network')"))
+    monkeypatch.setattr(inquiry, "ask_pip", lambda *_: ASK(sys.executable, "-c", "raise SystemExit('no network')"))
     done = run("matrix", "--refresh")
     assert (done.returncode, done.stdout) == (4, "")
     assert "why: package index, tensorflow: no network" in done.stderr
@@ -189,16 +189,16 @@ def test_pip_is_understood(served: Path) -> None:
 
 def test_an_index_without_an_answer_is_named(served: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (served / "index.html").write_text("garbage")
-    with pytest.raises(refresh.UnreadableError, match="No matching distribution"):
+    with pytest.raises(inquiry.UnreadableError, match="No matching distribution"):
         refresh._list_wheels("tensorflow", ["3.11"])
     monkeypatch.setenv("PIP_INDEX_URL", "http://127.0.0.1:9/simple")
-    with pytest.raises(refresh.UnreadableError, match=r"127\.0\.0\.1|connection broken"):
+    with pytest.raises(inquiry.UnreadableError, match=r"127\.0\.0\.1|connection broken"):
         refresh._list_versions("tensorflow")
 
 
 def test_pip_and_git_trust_the_bundle_that_was_given(monkeypatch: pytest.MonkeyPatch) -> None:
     def read(*_: object) -> None:
-        said.append(refresh._ask("sh", "-c", "echo $PIP_CERT $GIT_SSL_CAINFO"))
+        said.append(inquiry.ask("sh", "-c", "echo $PIP_CERT $GIT_SSL_CAINFO"))
 
     said: list[str] = []
     monkeypatch.setattr(refresh, "_compare", read)

@@ -37,6 +37,11 @@ def abort(_: Ask) -> Evidence:
     os.abort()
 
 
+def old_ptx(_: Ask) -> Evidence:
+    print("LLVM ERROR: PTX version 8.5 does not support target 'sm_120'. Minimum is 8.7", file=sys.stderr)
+    os.abort()
+
+
 def illegal(_: Ask) -> Evidence:
     os.kill(os.getpid(), signal.SIGILL)
     return {}
@@ -76,6 +81,7 @@ HAZARDS = (
     Check("crash.segfault", "reads address zero", segfault, 20, (GROUND,)),
     Check("after.segfault", "finds its ground again", ground_is_laid, 20, (GROUND,)),
     Check("crash.abort", "aborts", abort, 20),
+    Check("crash.ptx", "is ended by LLVM", old_ptx, 20),
     Check("crash.illegal", "lacks an instruction", illegal, 20),
     Check("crash.killed", "is killed", killed, 20),
     Check("crash.leave", "calls _exit", leave, 20),

@@ -9,6 +9,7 @@ import pytest
 from tests.unit.smoke.hazards import HAZARDS
 from toolkit.smoke.inside.check import Outcome
 from toolkit.smoke.inside.supervisor import Supervisor, _DiedError, _Worker
+from toolkit.versions import load_table
 
 ROOT = Path(__file__).parents[3]
 COMMAND = [sys.executable, "-m", "tests.unit.smoke.hazards"]
@@ -49,6 +50,9 @@ def test_a_crash_leaves_its_last_words_and_stack(found: dict[str, Outcome]) -> N
 def test_each_death_has_its_own_remedy(found: dict[str, Outcome]) -> None:
     assert "memory" in found["crash.killed"].remedy
     assert "instruction set" in found["crash.illegal"].remedy
+    assert "xla-ptx-8.5" in found["crash.ptx"].remedy
+    assert "xla-ptx-8.5" not in found["crash.abort"].remedy
+    assert any(failure.id == "xla-ptx-8.5" for failure in load_table().failures)
 
 
 def test_a_hang_fails_at_its_deadline_and_shows_where(found: dict[str, Outcome]) -> None:

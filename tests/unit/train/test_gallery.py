@@ -1,3 +1,4 @@
+import csv
 from pathlib import Path
 from typing import Any
 
@@ -6,9 +7,11 @@ import pytest
 from matplotlib.image import imread
 
 from tests.unit.train import runs
-from train import gallery
+from train import gallery, plot
 from train.batches import Batches
+from train.cli import parse
 from train.data import load
+from train.metrics import EpochRecord
 from train.options import resolve
 from train.step import Evaluation, measure
 
@@ -92,9 +95,11 @@ def test_mistakes_are_those_with_the_highest_loss(monkeypatch: pytest.MonkeyPatc
         ("cat", "cat"),
         ("кошка", "кошка"),
         ("חתול", "חתול"),
-        ("two\nlines", "twolines"),
+        ("two\nlines", r"two\nlines"),
+        ("a\tb", r"a\tb"),
+        ("$x^$", "$x^$"),
         ("a class of a very long name", "a class of a ve…"),
-        ("\ue000", "class 1"),  # no font has it
+        ("\ue000", r"\ue000"),
         ("", "class 1"),
     ],
 )
@@ -102,6 +107,41 @@ def test_names_of_any_script_are_shown_or_numbered(name: str, shown: str) -> Non
     assert gallery.shorten(("first", name), 1) == shown
     assert gallery.shorten(("first", name), 1, " 98%").endswith(" 98%")
     assert len(gallery.shorten(("first", name), 1, " 98%")) <= gallery.LETTERS
+
+
+ODD = ("\ue000", "a\tb", "قطة", "猫の子", "$x^$", 'a,"b', "😀", r"$\frac$")
+
+
+@pytest.mark.filterwarnings("error")
+def test_names_of_any_kind_are_drawn_without_a_warning_and_read_back(tmp_path: Path) -> None:
+    confusion = np.eye(len(ODD), dtype=np.int64)
+    plot.write_confusion(tmp_path, confusion, ODD)
+    with (tmp_path / "confusion.csv").open(encoding="utf-8", newline="") as file:
+        head, *rows = csv.reader(file)
+    assert head == ["true", *ODD]
+    assert [row[0] for row in rows] == [*ODD]
+    record = EpochRecord(
+        epoch=1,
+        step=1,
+        learning_rate=0.1,
+        train_loss=1,
+        train_accuracy=0.5,
+        test_loss=1,
+        test_accuracy=0.5,
+        images_per_second=1,
+        seconds=1,
+    )
+    for name in ODD:
+        (tmp_path / name).mkdir()
+        plot.draw_records([record], parse([str(tmp_path / name)]), tmp_path / "curves.png")
+    for name in ("confusion.png", "curves.png"):
+        assert imread(tmp_path / name).size
+
+
+def test_a_name_that_no_font_has_is_a_number_and_a_letter_is_a_box(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(gallery, "find_fonts", lambda text: () if "猫" in text else ("a font",))
+    assert gallery.name_class(("first", "a 猫"), 1) == "class 1"
+    assert gallery.show("a 猫\t") == r"a □\t"
 
 
 def test_wide_letters_count_twice(monkeypatch: pytest.MonkeyPatch) -> None:

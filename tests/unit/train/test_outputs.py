@@ -1,4 +1,5 @@
 import csv
+import io
 import json
 import os
 import re
@@ -263,6 +264,9 @@ class Terminal:
         return len(text)
 
     def flush(self) -> None: ...
+
+    def fileno(self) -> int:
+        raise io.UnsupportedOperation("fileno")
 
 
 def test_the_bar_shows_rate_and_remaining_time(monkeypatch: pytest.MonkeyPatch) -> None:

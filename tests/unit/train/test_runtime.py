@@ -1,4 +1,7 @@
 import json
+import os
+import subprocess
+import sys
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
@@ -6,9 +9,12 @@ from typing import Any
 import pytest
 import tensorflow as tf
 
-from train import budget, job, runtime
+from tests.loaded import ROOT
+from tests.native import needs_native
+from train import budget, job, memory, runtime
 from train.cli import parse
 from train.fields import digest_fields
+from train.native import library
 from train.options import resolve
 
 
@@ -92,7 +98,7 @@ def test_a_run_that_goes_on_with_something_else_says_so(name: str) -> None:
 def test_the_memory_of_a_gpu_is_the_budget_where_there_is_one(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(budget, "measure_peak", lambda config, threads, size: (500 + 10 * size) * 1_000_000)
     monkeypatch.setattr(budget, "read_device_memory", lambda: 2_500_000_000)
-    monkeypatch.setattr(budget, "read_free_memory", lambda: 50_000_000_000)
+    monkeypatch.setattr(memory, "read_free", lambda: 50_000_000_000)
     config = parse(["cifar10", "--batch-size", "auto"])
     assert budget.choose_batch_size(config, 2, 50_000, 1_900_000_000) == 144
 
@@ -104,3 +110,33 @@ def test_without_a_driver_tensorflow_is_not_asked_for_a_gpu(monkeypatch: pytest.
     (tmp_path / "nvidiactl").touch()
     monkeypatch.setattr(budget, "_ask", lambda *_: 7)
     assert budget.read_device_memory() == 7
+
+
+PLUGIN = """
+#include <cstdio>
+#include <cstdlib>
+static int loaded = std::fclose(std::fopen(std::getenv("MARK"), "w"));
+"""
+ASK = """
+import h5py
+from h5py import h5p, h5z
+h5p.create(h5p.DATASET_CREATE).set_filter(32015, h5z.FLAG_OPTIONAL, ())
+"""
+
+
+@needs_native
+@pytest.mark.slow
+def test_the_job_loads_no_plugins_of_hdf5(tmp_path: Path) -> None:
+    (tmp_path / "plugin.cc").write_text(PLUGIN)
+    built = tmp_path / "libplugin.so"
+    subprocess.run([library.find_compiler(), "-shared", "-fPIC", "-o", built, tmp_path / "plugin.cc"], check=True)
+    mark = tmp_path / "loaded"
+    usual = {
+        name: value for name, value in os.environ.items() if name != "HDF5_PLUGIN_PRELOAD"
+    }  # which is for the process
+    prepared = "from train import runtime\nruntime.prepare(1)\n"
+    for before, loads in (("", True), (prepared, False)):
+        mark.unlink(missing_ok=True)
+        variables = {**usual, "MARK": str(mark), "HDF5_PLUGIN_PATH": str(tmp_path), "PYTHONPATH": str(ROOT)}
+        subprocess.run([sys.executable, "-c", before + ASK], env=variables, capture_output=True, check=True)
+        assert mark.exists() is loads

@@ -153,3 +153,26 @@ def test_a_failure_affects_the_versions_of_its_specifier() -> None:
     assert [failure.affects(cuda=[text]) for text in asked] == [False, True, True, True, False]
     assert table.split_span(">=12.8,<13") == {"since": "12.8", "before": "13"}
     assert table.split_span("<13") == {"since": "", "before": "13"}
+
+
+def test_each_advisory_has_a_dated_source_and_affects_versions_of_the_table(tmp_path: Path) -> None:
+    assert {item.id for item in TABLE.list_advisories("2.18.0")} >= {"CVE-2025-55556", "CVE-2025-55559"}
+    for item in TABLE.advisories.values():
+        assert all(TABLE.sources[source].date for source in item.sources)
+        assert not item.fixed or item.fixed in TABLE.tensorflow_rows
+    for change in ({"affected": ["2.17.0"]}, {"fixed": "2.18.0"}, {"sources": ["nobody"]}):
+        path = edit(tmp_path, lambda data, change=change: data["advisories"]["CVE-2025-55559"].update(change))
+        table.load_table.cache_clear()
+        with pytest.raises(ToolkitError, match="broken"):
+            table.load_table(path)
+
+
+def test_a_build_of_a_version_with_advisories_is_warned_of_once_and_not_refused() -> None:
+    found = versions.resolve(TABLE, tensorflow="2.18.0")
+    (line,) = [line for line in found.warnings if "advisories" in line]
+    assert line == (
+        "TensorFlow 2.18.0 has published security advisories: CVE-2025-55556 (fixed in 2.18.1), "
+        "CVE-2025-55559 (fixed in 2.18.1), CVE-2026-2492 (fixed in 2.21.0); see `toolkit matrix`"
+    )
+    newest = versions.resolve(TABLE, tensorflow="2.21.0", cuda="12.8.1", cudnn="9.10.2")
+    assert not [line for line in newest.warnings if "advisories" in line]

@@ -25,6 +25,12 @@ def test_progress_is_a_line_for_people(capsys: pytest.CaptureFixture[str]) -> No
     assert capsys.readouterr().err == ""
 
 
+def test_a_warning_of_the_step_is_shown_while_it_runs(capsys: pytest.CaptureFixture[str]) -> None:
+    observe = build._watch(Console())
+    observe("    wheel: WARNING: the remote cache stopped answering 120 s ago; the build goes on without it")
+    assert "the remote cache stopped answering 120 s ago; the build goes on without it" in capsys.readouterr().err
+
+
 def test_progress_is_events_for_programs(capsys: pytest.CaptureFixture[str]) -> None:
     observe = build._watch(Console(json=True))
     for line in LINES:

@@ -4,6 +4,7 @@ import ctypes
 import faulthandler
 import json
 import os
+import re
 import resource
 import select
 import signal
@@ -182,12 +183,21 @@ class _Worker:
                 self._lines.append(line.decode(errors="replace").rstrip())
 
 
+_PTX = re.compile(r"PTX version \d+\.\d+ does not support target|ptx\d+ is required for target")
+"""The last words of LLVM where XLA takes the PTX version of an older CUDA than the GPU needs."""
+
+
 def _explain_death(evidence: Evidence) -> str:
     if evidence["death"] == "SIGKILL":
         return "something killed it, most often the kernel when memory ran out: give it more memory"
     if evidence["death"] == "SIGILL":
         return (
             "this processor lacks an instruction set that the wheel was built for: build for this one, or use another"
+        )
+    if any(_PTX.search(line) for line in evidence["stderr"]):
+        return (
+            "XLA of this wheel writes PTX that is too old for this GPU: take TensorFlow 2.21, or a wheel built with "
+            "CUDA 12.8 or later (xla-ptx-8.5 of `toolkit matrix`)"
         )
     return "stderr holds its last lines; run this check alone with --only to see it again"
 

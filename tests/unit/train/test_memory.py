@@ -1,0 +1,49 @@
+from pathlib import Path
+
+import pytest
+
+from tests.unit.train.test_cores import V2, make, write
+from train import memory
+
+GIB = 1 << 30
+V1 = "78 77 0:29 /docker/x {} ro,nosuid - cgroup cgroup rw,memory"
+HUGE = "9223372036854771712"
+CASES = {
+    "no limit": ("0::/\n", V2, {"memory.max": "max\n", "memory.current": "1\n"}, 16, 8),
+    "a container": ("0::/\n", V2, {"memory.max": f"{4 * GIB}\n", "memory.current": f"{GIB}\n"}, 4, 3),
+    "a job of a scheduler": (
+        "0::/slurm/job_1/step_0\n",
+        V2,
+        {"slurm/job_1/memory.max": f"{2 * GIB}\n", "slurm/job_1/memory.current": f"{GIB}\n"},
+        2,
+        1,
+    ),
+    "more used than allowed": ("0::/\n", V2, {"memory.max": f"{GIB}\n", "memory.current": f"{2 * GIB}\n"}, 1, 0),
+    "version 1": (
+        "4:memory:/docker/x\n1:cpu:/y\n",
+        V1,
+        {"memory.limit_in_bytes": f"{3 * GIB}\n", "memory.usage_in_bytes": f"{GIB}\n"},
+        3,
+        2,
+    ),
+    "version 1, no limit": (
+        "4:memory:/docker/x\n",
+        V1,
+        {"memory.limit_in_bytes": f"{HUGE}\n", "memory.usage_in_bytes": f"{GIB}\n"},
+        16,
+        8,
+    ),
+}
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_memory_is_that_of_the_machine_or_of_a_group_around_the_process(case: str, tmp_path: Path) -> None:
+    cgroup, mount, files, total, free = CASES[case]
+    proc = make(tmp_path, cgroup, mount, files)
+    meminfo = write(tmp_path, {"meminfo": f"MemTotal: {16 << 20} kB\nMemAvailable: {8 << 20} kB\n"}) / "meminfo"
+    assert memory.read_total(meminfo, proc) == total * GIB
+    assert memory.read_free(meminfo, proc) == free * GIB
+
+
+def test_this_machine_has_some() -> None:
+    assert 0 < memory.read_free() <= memory.read_total()

@@ -1,0 +1,74 @@
+"""Asks the sources of the version table: a package index, by pip and by its own service, and repositories, by git."""
+
+import http.client
+import os
+import ssl
+import subprocess
+import sys
+import urllib.request
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from contextvars import ContextVar
+
+from toolkit.errors import UsageError
+
+PATIENCE_SECONDS = 300
+DOWNLOAD_SECONDS, DOWNLOAD_BYTES = 30, 1 << 24
+_certificates: ContextVar[Mapping[str, str]] = ContextVar("certificates", default={})  # noqa: B039 - never changed
+"""Variables by which pip and git trust a CA bundle."""
+
+
+class UnreadableError(Exception):
+    """A source does not answer, or not as expected."""
+
+
+@contextmanager
+def understanding(answer: str) -> Iterator[None]:
+    try:
+        yield
+    except (ValueError, LookupError, TypeError, AttributeError, SyntaxError, UsageError) as error:
+        raise UnreadableError(f"an answer that is not understood: {answer.strip()[:60]!r}") from error
+
+
+@contextmanager
+def trusting(ca_bundle: str) -> Iterator[None]:
+    token = _certificates.set(dict.fromkeys(("PIP_CERT", "GIT_SSL_CAINFO"), ca_bundle) if ca_bundle else {})
+    try:
+        yield
+    finally:
+        _certificates.reset(token)
+
+
+def ask_pip(*words: str) -> str:
+    return ask(sys.executable, "-m", "pip", "--disable-pip-version-check", "--no-input", "--retries=1", *words)
+
+
+def ask(*command: str) -> str:
+    environment = {**os.environ, **_certificates.get(), "GIT_TERMINAL_PROMPT": "0"}
+    try:
+        done = subprocess.run(
+            command,
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            errors="replace",
+            check=False,
+            timeout=PATIENCE_SECONDS,
+            env=environment,
+        )
+    except (OSError, subprocess.TimeoutExpired) as error:
+        raise UnreadableError(str(error)) from error
+    if done.returncode:
+        raise UnreadableError(" ".join(done.stderr.split())[:300] or f"{command[0]} ended with {done.returncode}")
+    return done.stdout
+
+
+def download(address: str) -> str:
+    """Return what is at an address, by the authorities that pip trusts."""
+    trusted = {**os.environ, **_certificates.get()}.get("PIP_CERT")
+    try:
+        context = ssl.create_default_context(cafile=trusted or None)
+        with urllib.request.urlopen(address, timeout=DOWNLOAD_SECONDS, context=context) as answer:  # noqa: S310 - http or https, by all who call
+            return str(answer.read(DOWNLOAD_BYTES).decode(errors="replace"))
+    except (OSError, ValueError, http.client.HTTPException) as error:
+        raise UnreadableError(f"{error}") from error

@@ -1,0 +1,43 @@
+"""Reads the memory that this process may use: the machine's, or less where a container or a scheduler limits it.
+
+A scheduler such as Slurm limits the group of a job, which lies below others and is not at the root of the hierarchy.
+"""
+
+import re
+from pathlib import Path
+from typing import Final
+
+from train.cores import PROC, find_groups
+
+FILES: Final = (
+    ("memory.max", "memory.current"),  # admin-guide/cgroup-v2
+    ("memory.limit_in_bytes", "memory.usage_in_bytes"),  # admin-guide/cgroup-v1/memory
+)
+"""Limit and use of a group, in bytes."""
+
+
+def read_total(meminfo: Path = Path("/proc/meminfo"), proc: Path = PROC) -> int:
+    """Return the bytes of memory of the machine, or of the group of this process if that is less."""
+    return min([_read_machine(meminfo, "MemTotal"), *(limit for limit, _ in _read_groups(proc))])
+
+
+def read_free(meminfo: Path = Path("/proc/meminfo"), proc: Path = PROC) -> int:
+    """Return the bytes that are free: of the machine, or of the group of this process if that is less."""
+    return min([_read_machine(meminfo, "MemAvailable"), *(max(0, limit - used) for limit, used in _read_groups(proc))])
+
+
+def _read_machine(meminfo: Path, name: str) -> int:
+    found = re.search(rf"^{name}:\s+(\d+) kB", meminfo.read_text(encoding="ascii"), re.MULTILINE)
+    return int(found[1]) << 10 if found else 0
+
+
+def _read_groups(proc: Path) -> list[tuple[int, int]]:
+    found = []
+    for folder in find_groups("memory", proc):
+        for names in FILES:
+            try:
+                limit, used = (int((folder / name).read_text(encoding="ascii")) for name in names)
+            except (OSError, ValueError):  # no such file, or "max"
+                continue
+            found.append((limit, used))
+    return found
