@@ -1,8 +1,9 @@
 import os
+import select
 import sys
 from collections.abc import Sequence
 from importlib import import_module
-from typing import Final
+from typing import Final, TextIO
 
 COMMANDS: Final = {"evaluate": "train.evaluation", "export": "train.export", "predict": "train.prediction"}
 """Module of each command beside training, by its name."""
@@ -20,13 +21,24 @@ def start(argv: Sequence[str] | None = None) -> int:
 
 
 def drop_output() -> None:
-    """Drop output that nobody reads any more. Python would try to write it at exit, and end with exit code 120."""
+    """Drop output that nobody reads any more. Python would try to write it at exit, and end with exit code 120.
+
+    What is written later, when libraries are unloaded, is dropped too.
+    """
     for stream in (sys.stdout, sys.stderr):
-        try:
-            stream.flush()
-        except OSError:
+        if not _is_read(stream):
             with open(os.devnull, "wb") as nowhere:  # noqa: PTH123
                 os.dup2(nowhere.fileno(), stream.fileno())
+
+
+def _is_read(stream: TextIO) -> bool:
+    try:
+        stream.flush()
+    except OSError:
+        return False
+    watcher = select.poll()
+    watcher.register(stream.fileno(), 0)  # errors are always reported
+    return not watcher.poll(0)
 
 
 if __name__ == "__main__":

@@ -310,6 +310,16 @@ def test_a_reader_that_goes_away_does_not_end_a_run(tmp_path: Path) -> None:
     assert (find_folder(tmp_path, "--steps", "2") / "manifest.json").exists()
 
 
+def test_what_is_written_at_the_very_end_is_dropped_where_nobody_reads() -> None:
+    read, write = os.pipe()
+    os.close(read)
+    program = "import atexit; from train.__main__ import drop_output; atexit.register(print, 'late'); drop_output()"
+    variables = {name: value for name, value in os.environ.items() if name != "PYTHONUNBUFFERED"}
+    done = subprocess.run([sys.executable, "-c", program], stdout=write, stderr=write, env=variables, check=False)
+    os.close(write)
+    assert done.returncode == 0
+
+
 @pytest.mark.slow
 def test_other_workers_stay_until_the_conclusion_is_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A request to stop while the test split is evaluated at the end is an end of all workers, as any other."""
