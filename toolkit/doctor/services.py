@@ -34,7 +34,7 @@ def check_engine(settings: Settings) -> Iterator[Finding]:
     summary = f"{'Podman' if podman else 'engine'} {version['Version']}, API {version['ApiVersion']}"
     yield Finding(id="engine", state="ok", evidence=summary, facts={"api": version["ApiVersion"]})
     yield from _check_users(client)
-    yield _check_podman() if podman else _check_plugin("buildx", "image builds go through it")
+    yield from _check_podman() if podman else [_check_plugin("buildx", "image builds go through it")]
     yield _check_plugin("compose", "compose.yaml needs it; the toolkit itself does not")
     try:
         chosen = select_base(client, settings, settings.python)
@@ -82,11 +82,18 @@ def _check_users(client: "docker.DockerClient") -> Iterator[Finding]:
         )
 
 
-def _check_podman() -> Finding:
+def _check_podman() -> Iterator[Finding]:
     from toolkit.engine.client import PODMAN_BUILDS
 
     evidence = "images are not built through Podman's socket; jobs run in images that it has"
-    return Finding(id="buildx", state="fail", advisory=True, evidence=evidence, remedy=PODMAN_BUILDS)
+    yield Finding(id="buildx", state="fail", advisory=True, evidence=evidence, remedy=PODMAN_BUILDS)
+    yield Finding(
+        id="workers",
+        state="fail",
+        advisory=True,
+        evidence="workers of one run find each other by names of containers, which Podman 4.3.1 does not resolve",
+        remedy="`toolkit launch local` with --engine host",
+    )
 
 
 def check_apptainer(settings: Settings) -> Iterator[Finding]:
