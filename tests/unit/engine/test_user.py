@@ -204,7 +204,10 @@ def test_an_engine_that_maps_users_is_asked_not_to(data: Path, runs: Path) -> No
     assert container.describe(job, image="i").to_sdk()["userns_mode"] is None
 
 
-def test_root_of_a_rootless_engine_is_the_user_who_started_it(data: Path, runs: Path) -> None:
+def test_root_of_a_rootless_engine_is_the_user_who_started_it(
+    data: Path, runs: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(os, "getuid", lambda: 1234)
     owner = (data.stat().st_uid, data.stat().st_gid)
     assert choose(plan(data, write(runs / "run")), Users(rootless=True, owner=owner)).ids == "0:0"
 
