@@ -103,13 +103,15 @@ def test_the_chain_runs_on_digits(engine: Engine, place: Path) -> None:
     assert {path.stat().st_uid for path in place.rglob("*")} == {place.stat().st_uid}
 
 
-def test_a_run_is_used_and_two_workers_find_each_other(
+def test_a_run_is_used_and_where_they_can_two_workers_find_each_other(
     engine: Engine, place: Path, request: pytest.FixtureRequest
 ) -> None:
     found = next(place.glob("out/*"))
     done = engine.toolkit(place, "export", str(found), "--format", "keras", "--out", str(place / "model"))
     assert done.returncode == 0, done.stderr
-    if "podman" in kind_of(request):  # which does not resolve their names, as the doctor says
+    # Podman does not resolve their names, as the doctor says. A second engine of root makes no rules for the firewall,
+    # which then lets no packets through its networks.
+    if kind_of(request) != "rootless-docker":
         return
     words = ("--shards", "2", "--workers", "2", "--out", str(place / "shared"))
     done = engine.toolkit(place, "launch", "local", "digits", *SMALL, *words)
