@@ -6,7 +6,7 @@ import os
 import re
 import shutil
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -31,6 +31,7 @@ def write_atomically(path: Path, data: str | bytes) -> None:
             stream.flush()
             # mkstemp makes files private, but other users should read these. By name, chmod would follow a link.
             set_mode(stream.fileno(), 0o644)
+            _give(stream.fileno(), path.parent)
             os.fsync(stream.fileno())
         temporary.replace(path)
     except OSError as error:
@@ -111,10 +112,21 @@ def open_own(path: Path) -> BinaryIO:
         ) from error
 
 
+def find_missing(folder: Path) -> list[Path]:
+    """Return the folders that must be made for a folder to exist, the outermost first."""
+    return [path for path in [*reversed(folder.parents), folder] if not path.exists()]
+
+
 def require_writable(folder: Path) -> None:
-    """Make a folder and check that a file can be written in it. Raises PreflightError if that fails."""
+    """Make a folder and check that a file can be written in it. Raises PreflightError if that fails.
+
+    What root makes belongs to the owner of the folder around it.
+    """
     try:
-        folder.mkdir(parents=True, exist_ok=True)
+        for path in find_missing(folder):
+            path.mkdir(exist_ok=True)
+            _give(path, path.parent)
+        folder.mkdir(exist_ok=True)  # it may be a file
         with tempfile.TemporaryFile(dir=folder):
             pass
     except OSError as error:
@@ -123,6 +135,34 @@ def require_writable(folder: Path) -> None:
             why=error.strerror or str(error),
             remedy="choose another folder, or change its owner",
         ) from error
+
+
+def _give(path: Path | int, parent: Path) -> None:
+    """Give what root has made to the owner of the folder around it."""
+    if os.getuid() == 0:
+        owner = parent.stat()
+        with suppress(OSError):  # some file systems of networks do not let root do it
+            os.chown(path, owner.st_uid, owner.st_gid)
+
+
+def hand_over(top: Path, since: float, names: Collection[str] = ()) -> None:
+    """Give what root wrote below a folder since a time to the owners of the folders in which it lies.
+
+    Of the folder itself only the entries of these names count, if any are given.
+    """
+    if os.getuid():
+        return
+    # By handles of folders, so that no link that is put there meanwhile leads elsewhere.
+    for path, folders, others, handle in os.fwalk(top):
+        if names and path == str(top):
+            for entries in (folders, others):
+                entries[:] = [name for name in entries if name in names]
+        owner = os.fstat(handle)
+        for name in (*folders, *others):
+            with suppress(FileNotFoundError):  # a job may remove its files at any moment
+                state = os.stat(name, dir_fd=handle, follow_symlinks=False)
+                if state.st_uid == 0 != owner.st_uid and state.st_ctime >= since:
+                    os.chown(name, owner.st_uid, owner.st_gid, dir_fd=handle, follow_symlinks=False)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -6,12 +6,13 @@ from typing import Any
 
 from toolkit import digest, files, manifest, project
 from toolkit.engine import Engine, Environment, Job, Mount
-from toolkit.errors import DataError, JobError
+from toolkit.errors import JobError
 from toolkit.manifest import FILE
 from toolkit.project import shorten
 from toolkit.settings import Settings
 from train.cli import find_config, parse
 from train.config import TrainConfig
+from train.errors import require_folder
 
 GRACE_SECONDS = 60
 """Time in which a stopped job can finish a step and write a checkpoint, as in compose.yaml."""
@@ -23,13 +24,10 @@ HUB = ("HF_TOKEN", "HUGGING_FACE_HUB_TOKEN", "HF_ENDPOINT", "HF_HUB_DOWNLOAD_TIM
 
 
 def read_arguments(arguments: Sequence[str], settings: Settings) -> TrainConfig:
-    """Parse the job's arguments. Raises TrainError: one is invalid; DataError: there is no folder of a local copy."""
+    """Parse the job's arguments. Raises TrainError: one is invalid, or there is no folder of a local copy."""
     config = parse(["--out", settings.runs, "--cache-dir", settings.data, *arguments])
-    if config.data_dir and not (config.own or Path(config.data_dir).is_dir()):
-        raise DataError(
-            f"the data folder does not exist: {config.data_dir}",
-            remedy="give the folder of a local copy of the data set with --data-dir",
-        )
+    if config.data_dir and not config.own:
+        require_folder(Path(config.data_dir))
     return config
 
 

@@ -1,7 +1,10 @@
 """Defines the errors of a job with the exit codes that ``toolkit`` documents; in an image there is no toolkit."""
 
 import functools
+import os
+import pwd
 import re
+import stat
 import sys
 import traceback
 from collections.abc import Callable, Iterator
@@ -54,6 +57,39 @@ class IntegrityError(TrainError):
 
 class DataError(TrainError):
     exit_code = 9
+
+
+def explain_unreadable(path: Path, error: OSError) -> DataError:
+    """Return the error of a path that cannot be read: where rights are missing, it names the owner and mode."""
+    if not isinstance(error, PermissionError):
+        return DataError(f"cannot read {path}", why=error.strerror or str(error))
+    closed = next((each for each in reversed(path.absolute().parents) if not os.access(each, os.X_OK)), path)
+    found = closed.stat()
+    owner, own = _name_user(found.st_uid), _name_user(os.geteuid())
+    return DataError(
+        f"cannot read {path}",
+        why=f"{closed} belongs to {owner} and has mode {stat.S_IMODE(found.st_mode):04o}, and this job runs as {own}",
+        remedy=f"let {own} read it (`chmod -R a+rX {closed}`, by {owner} or root), or give a copy that {own} owns",
+    )
+
+
+def require_folder(folder: Path) -> None:
+    """Raise a DataError unless the folder of a data set is there and can be listed."""
+    try:
+        os.scandir(folder).close()
+    except PermissionError as error:
+        raise explain_unreadable(folder, error) from error
+    except OSError as error:
+        raise DataError(
+            f"there is no folder {folder}", remedy="give the folder of a local copy of the data set by --data-dir"
+        ) from error
+
+
+def _name_user(uid: int) -> str:
+    try:
+        return pwd.getpwuid(uid).pw_name
+    except KeyError:
+        return f"uid {uid}"
 
 
 class WorkerError(TrainError):

@@ -15,7 +15,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, Final
 
-from train.errors import DataError, PreflightError, UsageError
+from train.errors import DataError, PreflightError, UsageError, explain_unreadable
 from train.files import write_text
 
 HUB: Final = re.compile(r"hf:(?P<repository>[\w.-]+/[\w.-]+)(?P<folder>(/[\w.-]+)*)(@(?P<revision>[\w./-]+))?")
@@ -80,10 +80,14 @@ def identify(text: str, data_dir: str, cache_dir: str) -> dict[str, Any]:
 
 def digest_path(path: Path, memory: Path) -> str:
     """Return the SHA-256 of an archive, or of the names and contents of a folder's files; raises a DataError."""
-    if not path.exists():
+    try:
+        path.stat()
+    except PermissionError as error:
+        raise explain_unreadable(path, error) from error
+    except OSError as error:
         raise DataError(
             f"there is nothing at {path}", remedy="give the path of a folder of images, or a .zip or .tar of one"
-        )
+        ) from error
     if path.is_file():
         return digest_files(path.parent, memory, only=path.name)[path.name]
     state = hashlib.sha256()
@@ -126,7 +130,7 @@ def digest_file(path: Path, algorithm: str = "sha256") -> str:
         with path.open("rb") as file:
             return hashlib.file_digest(file, algorithm).hexdigest()
     except OSError as error:
-        raise DataError(f"cannot read {path}", why=error.strerror or str(error)) from error
+        raise explain_unreadable(path, error) from error
 
 
 def list_files(folder: Path) -> list[str]:
@@ -137,11 +141,7 @@ def list_files(folder: Path) -> list[str]:
     try:
         return sorted(_walk(folder, "", (os.path.realpath(folder),)), key=os.fsencode)
     except OSError as error:
-        raise DataError(
-            f"cannot read {error.filename or folder}",
-            why=error.strerror or str(error),
-            remedy="give the path of a folder, or of a .zip or .tar of one",
-        ) from error
+        raise explain_unreadable(Path(error.filename or folder), error) from error
 
 
 def _walk(folder: Path, prefix: str, above: tuple[str, ...]) -> Iterator[str]:

@@ -6,7 +6,7 @@ import os
 import signal
 import subprocess
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 _SUBNET = "{{(index .IPAM.Config 0).Subnet}}"
@@ -15,17 +15,18 @@ _SUBNET = "{{(index .IPAM.Config 0).Subnet}}"
 class SmallEngine:
     """An engine that answers on a socket. ``variables`` make `docker` talk to it; its disk is mounted at ``disk``."""
 
-    def __init__(self, folder: Path, disk: Path) -> None:
+    def __init__(self, folder: Path, disk: Path, options: Sequence[str] = ()) -> None:
         self.variables = {"DOCKER_HOST": f"unix://{folder / 'engine.sock'}"}
         self.disk = disk
         self._folder = folder
+        self._options = options
         self._process: subprocess.Popen[bytes] | None = None
 
     def run(self) -> None:
         folder, log = self._folder, self._folder / "engine.log"
         argv = ["dockerd", "--host", self.variables["DOCKER_HOST"], "--data-root", self.disk / "docker"]
         argv += ["--exec-root", folder / "exec", "--pidfile", folder / "engine.pid", "--iptables=false"]
-        argv += ["--ip6tables=false", "--bridge=docker0", f"--fixed-cidr={_find_range()}"]
+        argv += ["--ip6tables=false", "--bridge=docker0", f"--fixed-cidr={_find_range()}", *self._options]
         with log.open("ab") as stream:
             self._process = subprocess.Popen(argv, stdout=stream, stderr=stream)
         _wait(self, log)
@@ -65,7 +66,7 @@ class SmallEngine:
 
 
 @contextlib.contextmanager
-def start(folder: Path, *, gib: int) -> Iterator[SmallEngine]:
+def start(folder: Path, *, gib: int, options: Sequence[str] = ()) -> Iterator[SmallEngine]:
     image, disk = folder / "disk.img", folder / "disk"
     disk.mkdir()
     with image.open("wb") as stream:
@@ -73,7 +74,7 @@ def start(folder: Path, *, gib: int) -> Iterator[SmallEngine]:
     subprocess.run(["mkfs.ext4", "-q", "-m", "0", image], check=True)
     subprocess.run(["mount", "-o", "loop", image, disk], check=True)
     try:
-        engine = SmallEngine(folder, disk)
+        engine = SmallEngine(folder, disk, options)
         try:
             engine.run()
             yield engine

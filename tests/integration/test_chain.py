@@ -11,7 +11,6 @@ import pytest
 
 from tests.tiers import weekly
 from toolkit import keys, naming
-from toolkit.engine.container import IMAGE_USER
 
 pytestmark = [pytest.mark.engine, pytest.mark.timeout(1200)]
 
@@ -82,10 +81,9 @@ def test_host_and_container_train_the_same_weights(chain: dict[str, object], fol
     assert host["weights_sha256"] == container["weights_sha256"]
 
 
-def test_outputs_belong_to_the_caller_or_for_root_to_the_images_user(chain: dict[str, object], folder: Path) -> None:
-    """The owner is the same as with compose, so that either can resume a run of the other."""
+def test_outputs_belong_to_the_owner_of_the_folder_around_them(chain: dict[str, object], folder: Path) -> None:
     owners = {path.stat().st_uid for path in [folder / "runs", *(folder / "runs").rglob("*")]}
-    assert owners == {os.getuid() or IMAGE_USER}
+    assert owners == {os.getuid()}
 
 
 def test_no_container_is_left(chain: dict[str, object]) -> None:

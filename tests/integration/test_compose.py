@@ -10,7 +10,6 @@ from pathlib import Path
 
 import pytest
 
-from toolkit.engine.container import IMAGE_USER
 from train.cli import parse
 
 pytestmark = [pytest.mark.engine, pytest.mark.timeout(1200)]
@@ -42,7 +41,7 @@ def test_training_runs_and_its_outputs_are_the_callers(clone: Path) -> None:
     assert done.returncode == 0, done.stderr
     record = next((clone / "runs").glob("digits-*/manifest.json"))
     assert json.loads(record.read_text())["status"] == "complete"
-    assert record.stat().st_uid == (os.getuid() or IMAGE_USER)
+    assert record.stat().st_uid == (os.getuid())
 
 
 def test_compose_makes_nothing_that_the_program_has_made(clone: Path) -> None:
@@ -101,7 +100,7 @@ def test_a_run_of_the_program_goes_on_through_compose(clone: Path) -> None:
         time.sleep(0.2)
     begun.send_signal(signal.SIGINT)
     assert begun.wait() == 130
-    assert {path.stat().st_uid for path in [run, *run.rglob("*")]} == {os.getuid() or IMAGE_USER}
+    assert {path.stat().st_uid for path in [run, *run.rglob("*")]} == {os.getuid()}
     done = _run(clone, "docker", "compose", "run", "--rm", "-T", "train", *arguments)
     assert done.returncode == 0, done.stderr
     record = json.loads((run / "manifest.json").read_text())

@@ -45,7 +45,7 @@ LAYERS = (
 
 LEVELS = {part: number for number, layer in enumerate(LAYERS) for part in layer}
 
-MODULES = 108
+MODULES = 109
 """The most modules that the toolkit may have."""
 
 DATA_LINES = 1184

@@ -32,7 +32,7 @@ from train.config import read_table
         (["doctor", "--ca-bundle", str(Path(__file__))], 2, "holds no certificate"),
         (["up", "--base-image", "Bad Name"], 2, "not the name of an image"),
         (["up", "--base-image", ""], 2, "is empty"),
-        (["train", "cifar10", "--data-dir", "nowhere"], 9, "does not exist"),
+        (["train", "cifar10", "--data-dir", "nowhere"], 9, "there is no folder"),
         (["up", "--engine", "docker"], 5, "no container engine answers"),
         (["build-image"], 5, "no container engine answers"),
         (["smoke", "--image", "any"], 5, "no container engine answers"),

@@ -1,7 +1,9 @@
+import json
 import os
 import shutil
 from collections import namedtuple
 from collections.abc import Callable
+from http.server import BaseHTTPRequestHandler
 from pathlib import Path
 
 import pytest
@@ -9,7 +11,6 @@ import pytest
 from tests.server import reply, serve
 from toolkit import doctor
 from toolkit.doctor import advice, machine, services
-from toolkit.engine.container import IMAGE_USER
 from toolkit.findings import Finding
 from toolkit.settings import Settings, resolve
 
@@ -178,11 +179,81 @@ def test_compose_gets_the_gpu_only_where_runtime_and_gpu_are_there(settings: Set
     assert doctor.compose_env([gpu], settings)["COMPOSE_FILE"] == "compose.yaml"
 
 
-def test_compose_never_runs_as_root(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_compose_runs_as_the_owner_of_the_runs(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As the program does, so that either can go on with a run of the other."""
     monkeypatch.setattr(os, "getuid", lambda: 0)
-    assert doctor.compose_env([], settings)["TOOLKIT_UID"] == str(IMAGE_USER)
+    Path("runs").mkdir()
+    found = Path("runs").stat()
+    values = doctor.compose_env([], settings)
+    assert (values["TOOLKIT_UID"], values["TOOLKIT_GID"]) == (str(found.st_uid), str(found.st_gid))
+    assert values["TOOLKIT_USERNS"] == ""
     monkeypatch.setattr(os, "getuid", lambda: 1234)
     assert doctor.compose_env([], settings)["TOOLKIT_UID"] == "1234"
+
+
+@pytest.mark.parametrize(
+    ("users", "values"), [({"rootless": True}, ("0", "0", "")), ({"mapped": True}, ("1234", "7", "host"))]
+)
+def test_compose_follows_the_kind_of_engine(
+    settings: Settings, monkeypatch: pytest.MonkeyPatch, users: dict[str, bool], values: tuple[str, str, str]
+) -> None:
+    monkeypatch.setattr(os, "getuid", lambda: 1234)
+    monkeypatch.setattr(os, "getgid", lambda: 7)
+    found = doctor.compose_env([Finding(id="users", state="ok", evidence="", facts=users)], settings)
+    assert (found["TOOLKIT_UID"], found["TOOLKIT_GID"], found["TOOLKIT_USERNS"]) == values
+
+
+DOCKER = {"Version": "26.1.5", "ApiVersion": "1.45", "Components": [{"Name": "Engine"}]}
+PODMAN = {"Version": "4.3.1", "ApiVersion": "1.41", "Components": [{"Name": "Podman Engine"}]}
+ROOT = "name=seccomp,profile=default"
+
+
+@pytest.mark.parametrize(
+    ("version", "options", "rootless", "words", "warned"),
+    [
+        (DOCKER, [ROOT], False, "rootful: jobs run as their caller", []),
+        (DOCKER, [ROOT, "name=userns"], False, "it maps users", []),
+        (DOCKER, [ROOT, "name=rootless"], False, "rootless: jobs read and write as", ["limits"]),
+        (PODMAN, [ROOT], False, "rootful: jobs run as their caller", ["buildx", "workers"]),
+        (PODMAN, [ROOT], True, "rootless: jobs read and write as", ["limits", "buildx", "workers"]),
+    ],
+)
+def test_the_kind_of_engine_is_what_the_engine_says(
+    settings: Settings,
+    monkeypatch: pytest.MonkeyPatch,
+    install: Callable[[str, str], Path],
+    tmp_path: Path,
+    version: dict[str, object],
+    options: list[str],
+    rootless: bool,
+    words: str,
+    warned: list[str],
+) -> None:
+    info = {"SecurityOptions": options, "DockerRootDir": str(tmp_path), "CgroupVersion": "1", "Runtimes": {}}
+    answers = {
+        "version": version,
+        "info": info,
+        "libpod/info": {"host": {"security": {"rootless": rootless}}},
+        "_ping": {},
+    }
+
+    def answer(handler: BaseHTTPRequestHandler) -> None:
+        name = next((name for name in ("libpod/info", *answers) if handler.path.endswith(f"/{name}")), "")
+        reply(200 if name else 404, json.dumps(answers.get(name, {"message": "no such image"})).encode())(handler)
+
+    install("docker", "echo github.com/docker/buildx v0.13.1 788433953af1")
+    with serve(GET=answer) as address:
+        monkeypatch.setenv("DOCKER_HOST", f"tcp://{address}")
+        findings = list(services.check_engine(settings))
+    found = _find(findings, "users")
+    assert found.evidence.startswith(words)
+    is_rootless = "rootless" in words
+    assert found.facts["rootless"] == is_rootless
+    assert found.facts["owner"] == ((tmp_path.stat().st_uid, tmp_path.stat().st_gid) if is_rootless else None)
+    assert [
+        each.id for each in findings if each.level == "warn" and each.id in {"limits", "buildx", "workers"}
+    ] == warned
+    assert all(each.remedy for each in findings if each.level == "warn")
 
 
 def test_lines_of_others_stay_in_the_env_file(tmp_path: Path) -> None:

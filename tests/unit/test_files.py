@@ -119,3 +119,16 @@ def test_a_manifest_with_a_value_of_another_type_is_not_read(tmp_path: Path, cha
     assert manifest.read(tmp_path) == manifest.Manifest(kind="image", digest="sha256:0")
     files.write_json(tmp_path / manifest.FILE, {**good, **change})
     assert manifest.read(tmp_path) is None
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root may give files away")
+def test_what_root_makes_belongs_to_the_owner_of_the_folder_around_it(tmp_path: Path) -> None:
+    (tmp_path / "alice").mkdir()
+    (tmp_path / "alice" / "own").mkdir()
+    os.chown(tmp_path / "alice", 4321, 4322)
+    files.require_writable(tmp_path / "alice" / "runs" / "run")
+    files.write_json(tmp_path / "alice" / "runs" / "record.json", {})
+    files.require_writable(tmp_path / "alice" / "own" / "run")
+    owners = {str(path.relative_to(tmp_path)): path.stat().st_uid for path in tmp_path.rglob("*")}
+    assert {name for name, owner in owners.items() if not owner} == {"alice/own", "alice/own/run"}
+    assert set(owners.values()) == {0, 4321}

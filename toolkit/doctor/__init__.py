@@ -1,17 +1,21 @@
 """Examines this machine, and writes what compose.yaml needs to know of it into ``.env``."""
 
-import os
 from collections.abc import Mapping
 from pathlib import Path
 
 from toolkit import files
 from toolkit.doctor import advice, machine, services
-from toolkit.engine.container import IMAGE_USER, give
+from toolkit.engine import Job, Mount
+from toolkit.engine.user import SAME, Users, choose
 from toolkit.findings import Finding
 from toolkit.settings import Settings
 
 ENV_FILE = Path(".env")
-_OWN = frozenset({"COMPOSE_FILE", "TOOLKIT_UID", "TOOLKIT_GID", "TOOLKIT_BASE_IMAGE", "TOOLKIT_CA_BUNDLE"})
+RUNS = Path("runs")
+"""The folder that compose.yaml mounts for runs."""
+
+_OWN = frozenset({"COMPOSE_FILE", "TOOLKIT_BASE_IMAGE", "TOOLKIT_CA_BUNDLE"})
+_OWN |= {"TOOLKIT_UID", "TOOLKIT_GID", "TOOLKIT_USERNS"}
 
 
 def examine(settings: Settings, *, offline: bool = False) -> list[Finding]:
@@ -31,12 +35,14 @@ def compose_env(findings: list[Finding], settings: Settings) -> dict[str, str]:
     runtime = found.get("nvidia-runtime")
     gpu = runtime is not None and runtime.state == "ok" and "gpu-0" in found
     base = found.get("base-image")
-    uid, gid = os.getuid(), os.getgid()
+    users = Users(**found["users"].facts) if "users" in found else SAME
+    user = choose(Job(title="compose", argv=(), mounts=(Mount(source=RUNS, target="/runs", writable=True),)), users)
+    uid, _, gid = user.ids.partition(":")
     values = {
         "COMPOSE_FILE": "compose.yaml:compose.gpu.yaml" if gpu else "compose.yaml",
-        # A root caller still gets a container without root: see toolkit.engine.container.
-        "TOOLKIT_UID": str(uid or IMAGE_USER),
-        "TOOLKIT_GID": str(gid if uid else IMAGE_USER),
+        "TOOLKIT_UID": uid,
+        "TOOLKIT_GID": gid,
+        "TOOLKIT_USERNS": "host" if user.mapped else "",
     }
     if base is not None and base.state == "ok":
         values["TOOLKIT_BASE_IMAGE"] = str(base.facts["reference"])
@@ -52,8 +58,6 @@ def write_env(values: Mapping[str, str], path: Path = ENV_FILE) -> None:
     files.write_atomically(path, "\n".join([*kept, *(f"{key}={value}" for key, value in values.items())]) + "\n")
 
 
-def prepare_outputs(runs: Path = Path("runs")) -> None:
+def prepare_outputs(runs: Path = RUNS) -> None:
     """Make the folder of runs, or raise PreflightError. The engine would make it as root: no container could write."""
     files.require_writable(runs)
-    if os.getuid() == 0:
-        give(runs, IMAGE_USER, IMAGE_USER)

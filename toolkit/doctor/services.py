@@ -7,15 +7,20 @@ import urllib.error
 import urllib.request
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import asdict
+from typing import TYPE_CHECKING
 
 from toolkit.errors import ToolkitError
 from toolkit.findings import Finding
 from toolkit.settings import Settings
 
+if TYPE_CHECKING:
+    import docker
+
 
 def check_engine(settings: Settings) -> Iterator[Finding]:
     # The docker SDK is slow to load, and `doctor` is imported by commands that do not need it.
-    from toolkit.engine.client import connect, select_base
+    from toolkit.engine.client import connect, is_podman, select_base
 
     try:
         client = connect()
@@ -25,9 +30,11 @@ def check_engine(settings: Settings) -> Iterator[Finding]:
         yield Finding(id="engine", state="fail", advisory=advisory, evidence=evidence, remedy=error.remedy)
         return
     version = client.version()
-    summary = f"engine {version['Version']}, API {version['ApiVersion']}"
+    podman = is_podman(client)
+    summary = f"{'Podman' if podman else 'engine'} {version['Version']}, API {version['ApiVersion']}"
     yield Finding(id="engine", state="ok", evidence=summary, facts={"api": version["ApiVersion"]})
-    yield _check_plugin("buildx", "image builds go through it")
+    yield from _check_users(client)
+    yield from _check_podman() if podman else [_check_plugin("buildx", "image builds go through it")]
     yield _check_plugin("compose", "compose.yaml needs it; the toolkit itself does not")
     try:
         chosen = select_base(client, settings, settings.python)
@@ -50,6 +57,43 @@ def check_engine(settings: Settings) -> Iterator[Finding]:
             evidence="the engine has no NVIDIA runtime: containers see no GPU",
             remedy="on a GPU machine, install nvidia-container-toolkit and run `nvidia-ctk runtime configure`",
         )
+
+
+def _check_users(client: "docker.DockerClient") -> Iterator[Finding]:
+    from toolkit.engine.client import find_users
+    from toolkit.engine.user import name_user
+
+    users, info = find_users(client), client.info()
+    owner = name_user(users.owner[0] if users.owner else -1)
+    kind = "rootless" if users.rootless else "mapped" if users.mapped else "rootful"
+    evidence = {
+        "rootful": "rootful: jobs run as their caller, those of root as the owner of the folder that they write to",
+        "mapped": "it maps users, which jobs turn off for themselves by --userns=host; then as without",
+        "rootless": f"rootless: jobs read and write as {owner}, but not by further groups",
+    }
+    yield Finding(id="users", state="ok", evidence=evidence[kind], facts=asdict(users))
+    if users.rootless and str(info.get("CgroupVersion")) == "1":
+        yield Finding(
+            id="limits",
+            state="fail",
+            advisory=True,
+            evidence="a rootless engine cannot limit cores and processes by control groups of version 1",
+            remedy="start the system with control groups of version 2, or use --threads",
+        )
+
+
+def _check_podman() -> Iterator[Finding]:
+    from toolkit.engine.client import PODMAN_BUILDS
+
+    evidence = "images are not built through Podman's socket; jobs run in images that it has"
+    yield Finding(id="buildx", state="fail", advisory=True, evidence=evidence, remedy=PODMAN_BUILDS)
+    yield Finding(
+        id="workers",
+        state="fail",
+        advisory=True,
+        evidence="workers of one run find each other by names of containers, which Podman 4.3.1 does not resolve",
+        remedy="`toolkit launch local` with --engine host",
+    )
 
 
 def check_apptainer(settings: Settings) -> Iterator[Finding]:

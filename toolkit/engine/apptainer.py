@@ -203,7 +203,7 @@ class ApptainerEngine:
         return host.prepare(plan, partial(find, plan.folder), partial(self._make, plan, console))
 
     def commands(self, reference: str, job: Job) -> Commands:
-        return (*make_folders(job), describe(reference, job))
+        return (*make_folders(job.mounts), describe(reference, job))
 
     def plan_cluster(self, count: int, *, outside: bool) -> Cluster:  # noqa: ARG002 - jobs share the host's network
         return host.choose_ports(count)

@@ -4,9 +4,10 @@ import re
 import subprocess
 import tarfile
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from functools import cache
+from pathlib import Path
 from typing import Any
 
 import docker
@@ -16,6 +17,7 @@ from docker.errors import APIError, DockerException, ImageNotFound
 from docker.utils import kwargs_from_env
 
 from toolkit import naming, processes
+from toolkit.engine.user import Users
 from toolkit.errors import CheckError, EngineError, PreflightError
 from toolkit.settings import Settings
 from toolkit.versions import load_table
@@ -30,6 +32,12 @@ OLDEST_BUILDX = (0, 13)
 """The first release with ``--progress rawjson``."""
 
 START_IT = "start the engine (`systemctl start docker`, Docker Desktop, ...), check DOCKER_HOST, or use --engine host"
+
+PODMAN_BUILDS = (
+    "Podman has no BuildKit of its own: build the image where Docker is, and `docker save NAME | podman load`; "
+    "or use --engine host"
+)
+"""What to do where an image is missing in Podman."""
 
 GPU_REMEDY = (
     "on a machine with an NVIDIA GPU and driver, install nvidia-container-toolkit and run "
@@ -47,9 +55,11 @@ def translating_errors(doing: str) -> Iterator[None]:
         if "could not select device driver" in why:
             # The engine says this when it has no NVIDIA runtime; the engine itself works.
             raise CheckError("there is no GPU for the container", why=why[:400], remedy=GPU_REMEDY) from error
-        raise EngineError(
-            f"the container engine failed while {doing}", why=why[:400], remedy="see the engine's log"
-        ) from error
+        remedy = "see the engine's log"
+        if "error setting rlimit" in why:
+            remedy = "Podman raises limits that root of this machine may not raise: lower default_ulimits, nofile and "
+            remedy += "nproc, in containers.conf"
+        raise EngineError(f"the container engine failed while {doing}", why=why[:400], remedy=remedy) from error
 
 
 def connect() -> docker.DockerClient:
@@ -61,7 +71,7 @@ def connect() -> docker.DockerClient:
     except (DockerException, requests.RequestException, ValueError) as error:
         raise EngineError("no container engine answers", why=str(error)[:400], remedy=START_IT) from error
     api = tuple(int(part) for part in str(version["ApiVersion"]).split("."))
-    if api < OLDEST_API:
+    if api < OLDEST_API and not is_podman(client):
         raise EngineError(
             f"the container engine {version.get('Version')} is too old",
             why=f"its API is {version['ApiVersion']}, and the builds need {'.'.join(map(str, OLDEST_API))}",
@@ -76,6 +86,30 @@ def _find_endpoint() -> dict[str, Any]:
         return dict(kwargs_from_env())
     context = ContextAPI.get_current_context()
     return {"base_url": context.Host, "tls": context.TLSConfig} if context else {}
+
+
+def is_podman(client: docker.DockerClient) -> bool:
+    """Return whether an engine is Podman, whose number for Docker's API says nothing of what it can do."""
+    with translating_errors("asking for its version"):
+        return any(part["Name"] == "Podman Engine" for part in client.version().get("Components") or ())
+
+
+def find_users(client: docker.DockerClient) -> Users:
+    """Return how the users in its containers are related to those of this machine, as the engine itself says."""
+    with translating_errors("asking for its users"):
+        info = client.info()
+        options = {word for option in info.get("SecurityOptions") or () for word in option.split(",")}
+        rootless = "name=rootless" in options
+        if not rootless and is_podman(client):
+            # Podman 4.3 tells it only by its own API.
+            answer = client.api.get(f"{client.api.base_url}/v4.0.0/libpod/info", timeout=ANSWER_SECONDS)
+            rootless = bool(answer.json()["host"]["security"]["rootless"])
+    owner = None
+    if rootless:
+        with suppress(OSError):
+            found = Path(info["DockerRootDir"]).stat()
+            owner = (found.st_uid, found.st_gid)
+    return Users(rootless=rootless, mapped="name=userns" in options, owner=owner)
 
 
 @cache

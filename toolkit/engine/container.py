@@ -1,24 +1,20 @@
 """Describes a container once, for the SDK and for the printed command. compose.yaml has the same options.
 
-No container runs as root. For an ordinary user it runs under the user's ids. For root it runs under those of the
-image's user, as compose does with the ``.env`` of ``toolkit doctor --write-env``, so that either can continue a run.
+Its user is that of :mod:`toolkit.engine.user`, as with compose by the ``.env`` of ``toolkit doctor --write-env``, so
+that either can continue a run.
 """
 
 import json
 import os
 import uuid
 from collections.abc import Iterable, Mapping
-from contextlib import suppress
-from dataclasses import dataclass, field
-from pathlib import Path
+from dataclasses import dataclass, field, replace
 from typing import Any
 
-from toolkit import naming
+from toolkit import files, naming
 from toolkit.engine import Cluster, Commands, Job, Mount
+from toolkit.engine.user import SAME, User, Users, choose, settle
 from toolkit.plan import quote_fields, repeat
-
-IMAGE_USER = 10001
-"""Uid and gid of the user in the project's images."""
 
 PORT = 2222
 """Where the jobs of a cluster listen, each in its own container."""
@@ -36,6 +32,8 @@ class Container:
     detach: bool = False  # whether the printed command returns at once
     argv: tuple[str, ...]  # arguments of ``entrypoint``
     user: str  # ``uid:gid``
+    groups: tuple[str, ...] = ()  # numbers of its other groups
+    userns: str = ""  # ``host`` where the engine must not map users
     entrypoint: str = "python"
     mounts: tuple[tuple[str, str, bool], ...] = ()  # source, target and whether it is read-only, of each bind mount
     labels: Mapping[str, str] = field(default_factory=dict)
@@ -67,6 +65,8 @@ class Container:
             "command": list(self.argv),
             "labels": dict(self.labels),
             "user": self.user,
+            "group_add": list(self.groups),
+            "userns_mode": self.userns or None,
             "environment": dict(self.environment) | {name: os.environ[name] for name in self.inherit},
             # Not the short form, in which a path cannot have a colon.
             "mounts": [
@@ -89,7 +89,8 @@ class Container:
         argv = ["docker", "run", "--rm", *["--detach"] * self.detach]
         argv += ["--name", self.name] if self.joins else []
         argv += [option for option, given in (("--read-only", self.read_only), ("--init", self.init)) if given]
-        argv += ["--user", self.user, *repeat("--cap-drop", self.cap_drop)]
+        argv += ["--user", self.user, *repeat("--group-add", self.groups), *repeat("--cap-drop", self.cap_drop)]
+        argv += ["--userns", self.userns] if self.userns else []
         argv += [*repeat("--security-opt", self.security_opt), "--network", self.network]
         argv += ["--pids-limit", str(self.pids_limit), "--shm-size", self.shm_size]
         argv += ["--cpuset-cpus", self.cores] if self.cores else []
@@ -106,15 +107,19 @@ class Container:
         return [*argv, "--entrypoint", self.entrypoint, self.image, *self.argv]
 
 
-def describe(job: Job, *, image: str, terminal: bool = False) -> Container:
-    cluster = job.cluster
+def describe(job: Job, *, image: str, user: User | None = None, terminal: bool = False) -> Container:
+    """Describe the container of a job, by default for an engine whose users are those of this machine."""
+    cluster, user = job.cluster, user or choose(job, SAME)
+    job = replace(job, mounts=tuple(settle(mount, user) for mount in job.mounts))
     return Container(
         image=image,
         name=cluster.addresses[job.index].partition(":")[0] if cluster else name_job(job.title),
         joins=cluster is not None,
         detach=job.log is not None,
         argv=tuple(part.target if isinstance(part, Mount) else part for part in job.argv),
-        user=container_user(),
+        user=user.ids,
+        groups=tuple(map(str, user.groups)),
+        userns="host" if user.mapped else "",
         mounts=tuple((str(mount.source.resolve()), mount.target, not mount.writable) for mount in job.mounts),
         labels={naming.OWNER_LABEL: "toolkit", naming.JOB_LABEL: job.title},
         environment={**job.environment, **name_mounts(job)},
@@ -150,53 +155,31 @@ def list_cores() -> str:
     return ",".join(map(str, sorted(cores))) if len(cores) < (os.cpu_count() or 1) else ""
 
 
-def list_commands(job: Job, *, image: str) -> Commands:
-    """Return the commands that run a job by hand: make the writable folders, as root change their owner, and run."""
-    container = describe(job, image=image)
-    make = make_folders(job)
-    hand_over = [("chown", "--recursive", container.user, *folders) for _, _, *folders in make if os.getuid() == 0]
-    return (*make, *hand_over, tuple(container.to_command()))
+def list_commands(job: Job, *, image: str, users: Users = SAME) -> Commands:
+    """Return the commands that run a job by hand: make the folders in which it writes, and run it.
+
+    Raises what :func:`toolkit.engine.user.choose` raises.
+    """
+    user = choose(job, users)
+    return (*_make_folders_for(user, job), tuple(describe(job, image=image, user=user).to_command()))
 
 
-def make_folders(job: Job) -> Commands:
+def make_folders(mounts: Iterable[Mount]) -> Commands:
     """Return the command that makes the folders in which a job writes; none if it writes in none."""
-    writable = [str(mount.source.resolve()) for mount in job.mounts if mount.writable]
+    writable = [str(mount.source.resolve()) for mount in mounts if mount.writable]
     return (("mkdir", "--parents", *writable),) if writable else ()
 
 
-def container_user() -> str:
-    uid, gid = os.getuid(), os.getgid()
-    return f"{uid}:{gid}" if uid else f"{IMAGE_USER}:{IMAGE_USER}"
-
-
-def give_to_container(mounts: Iterable[Mount]) -> None:
-    """Make the container's user the owner of the writable mounts, and of parents made for them, if root calls."""
-    if os.getuid():
-        return
-    for mount in mounts:
-        if mount.writable:
-            give(mount.source, IMAGE_USER, IMAGE_USER)
-            parent = mount.source.parent
-            if not mount.shared and os.listdir(parent) == [mount.source.name]:  # noqa: PTH208
-                os.chown(parent, IMAGE_USER, IMAGE_USER, follow_symlinks=False)
-
-
-def give_to_parent(mounts: Iterable[Mount]) -> None:
-    """Give the outputs of root's job on the host to the owner of their parent folder, so that a container can go on."""
-    if os.getuid():
-        return
-    for mount in mounts:
-        if mount.writable and not mount.shared and mount.source.exists():
-            owner = mount.source.parent.stat()
-            if owner.st_uid != mount.source.stat().st_uid:
-                give(mount.source, owner.st_uid, owner.st_gid)
-
-
-def give(folder: Path, uid: int, gid: int) -> None:
-    for path in [folder, *folder.rglob("*")]:
-        # A running job may remove its files at any moment.
-        with suppress(FileNotFoundError):
-            os.chown(path, uid, gid, follow_symlinks=False)
+def _make_folders_for(user: User, job: Job) -> Commands:
+    if os.getuid() or user.uid <= 0:
+        return make_folders(job.mounts)
+    caches = [mount for mount in job.mounts if mount.shared]
+    written = [mount.source.resolve() for mount in job.mounts if mount.writable and not mount.shared]
+    own = [path for folder in written for path in files.find_missing(folder)]
+    own += [place.source for place in (settle(mount, user) for mount in caches) if place not in caches]
+    missing = dict.fromkeys(str(path) for path in own if not path.exists())
+    owner = (f"--owner={user.uid}", f"--group={user.gid}")
+    return (*make_folders(caches), *([("install", "--directory", *owner, *missing)] if missing else []))
 
 
 def name_mounts(job: Job) -> dict[str, str]:

@@ -4,7 +4,7 @@ import re
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext, suppress
-from functools import partial
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any, BinaryIO, TextIO
 
@@ -27,7 +27,17 @@ from toolkit.engine import (
     container,
     deadline,
 )
-from toolkit.engine.client import BaseImage, find_distribution, read_files, require_buildx, translating_errors
+from toolkit.engine.client import (
+    PODMAN_BUILDS,
+    BaseImage,
+    find_distribution,
+    find_users,
+    is_podman,
+    read_files,
+    require_buildx,
+    translating_errors,
+)
+from toolkit.engine.user import SAME, Users, choose, make_caches
 from toolkit.errors import BuildError, EngineError, ToolkitError, UsageError
 from toolkit.plan import repeat
 from toolkit.versions import load_table
@@ -120,6 +130,10 @@ class DockerEngine:
         self._target = target
         self._tag = tag
 
+    @cached_property
+    def _users(self) -> Users:
+        return find_users(self._client)
+
     def has_gpu(self) -> bool:
         with translating_errors("asking for its runtimes"):
             return "nvidia" in self._client.info().get("Runtimes", {})
@@ -133,7 +147,7 @@ class DockerEngine:
             return Platform()
         lines: list[str] = []
         job = Job(title="platform", argv=("-c", _ASK_PLATFORM), deadline=60)
-        run(self._client, job, image=str(found.id), listener=lines.append)
+        run(self._client, job, image=str(found.id), users=self._users, listener=lines.append)
         glibc, python = [*"".join(lines).split(), "", ""][:2]
         return Platform(glibc=glibc, python=python)
 
@@ -164,7 +178,7 @@ class DockerEngine:
                 for command in plan.commands:
                     buildx.build(command, log=log, console=console)
             except BuildError as error:
-                raise _explain(error, log) from error
+                raise _explain(error, log, podman=is_podman(self._client)) from error
             found = self._find(plan.reference)
         if found is None:
             raise EngineError(
@@ -195,7 +209,7 @@ class DockerEngine:
         )
 
     def commands(self, reference: str, job: Job) -> Commands:
-        return container.list_commands(job, image=reference)
+        return container.list_commands(job, image=reference, users=self._users)
 
     def plan_cluster(self, count: int, *, outside: bool) -> Cluster:
         return container.plan_cluster(count, outside=outside)
@@ -218,7 +232,8 @@ class DockerEngine:
         listener: Listener | None = None,
         started: Callable[[Stop], object] | None = None,
     ) -> int:
-        return run(self._client, job, image=environment.digest, listener=listener, started=started)
+        image = environment.digest
+        return run(self._client, job, image=image, users=self._users, listener=listener, started=started)
 
     def _find(self, reference: str) -> Any | None:
         with translating_errors("looking for an image"):
@@ -253,14 +268,16 @@ def run(
     job: Job,
     *,
     image: str,
+    users: Users = SAME,
     listener: Listener | None = None,
     started: Callable[[Stop], object] | None = None,
 ) -> int:
+    user = choose(job, users)
+    make_caches(job, user)
     # A terminal has only one stream: all output goes to the user, and none to the listener.
     terminal = job.terminal and not job.log and sys.stderr.isatty()
-    container.give_to_container(job.mounts)
     with translating_errors(f"running {job.title}"):
-        described = container.describe(job, image=image, terminal=terminal)
+        described = container.describe(job, image=image, user=user, terminal=terminal)
         try:
             with processes.deferring_interrupts():
                 created = client.containers.create(**described.to_sdk())
@@ -341,10 +358,12 @@ def _list_inputs(spec: EnvironmentSpec, target: str) -> list[Path]:
     return [*inputs, project.locate("train")] if target == "train" else inputs
 
 
-def _explain(error: BuildError, log: Path) -> ToolkitError:
+def _explain(error: BuildError, log: Path, *, podman: bool = False) -> ToolkitError:
     """Return the failure with the installer's error lines. BuildKit's own lines only quote the Dockerfile."""
-    said = [line.strip() for line in log.read_text(errors="replace").splitlines() if _CAUSE.search(line)]
+    text = log.read_text(errors="replace")
+    said = [line.strip() for line in text.splitlines() if _CAUSE.search(line)]
     why = "\n       ".join(said) or error.why
     if any(processes.OTHER_BYTES.search(line) for line in said):
         return processes.describe_wrong_package(why)
-    return BuildError(error.what, why=why, remedy=error.remedy)
+    remedy = PODMAN_BUILDS if podman and not said else error.remedy
+    return BuildError(error.what, why=why, remedy=remedy)

@@ -9,6 +9,7 @@ import shutil
 import socket
 import subprocess
 import sys
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from functools import partial
@@ -30,11 +31,14 @@ from toolkit.engine import (
     Stop,
     deadline,
 )
-from toolkit.engine.container import give_to_parent
+from toolkit.engine.user import hand_over
 from toolkit.errors import BuildError, PreflightError, ToolkitError
 
 NEEDED_BYTES: Final = {"cpu": 4 << 30, "cuda": 16 << 30}
 """Free disk that an installation needs for wheels and unpacked files, with some reserve."""
+
+CLOCK_SECONDS: Final = 1
+"""How far the time of a file may lie before that of the program that wrote it."""
 
 LOCKED = "requirements.txt"
 LOG = "install.log"
@@ -115,11 +119,12 @@ class HostEngine:
         listener: Listener | None = None,
         started: Callable[[Stop], object] | None = None,
     ) -> int:
+        since = time.time() - CLOCK_SECONDS
         with using(environment.folder):
             try:
                 return follow(self.commands(environment.reference, job)[0], job, listener, started)
             finally:
-                give_to_parent(job.mounts)
+                hand_over(job, since)
 
 
 def has_gpu() -> bool:

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from toolkit import naming, project
-from toolkit.engine.container import IMAGE_USER
+from toolkit.engine.user import IMAGE_USER
 from toolkit.errors import PreflightError, UsageError
 from toolkit.settings import Settings
 from toolkit.training import GRACE_SECONDS

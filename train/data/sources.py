@@ -8,7 +8,7 @@ from train.config import TrainConfig, name_classes, read_table
 from train.data import download, own, published, tables
 from train.data.checks import check
 from train.data.dataset import Dataset, Split
-from train.errors import DataError, UsageError
+from train.errors import DataError, UsageError, require_folder
 from train.options import settle
 
 
@@ -57,8 +57,7 @@ def _load_known(config: TrainConfig) -> Dataset:
     patterns = [f"{hub['folder']}/{name}-*.parquet" for names in parts.values() for name in names]
     folder, source = Path(config.data_dir or cache / config.dataset), config.data_dir
     if config.data_dir:
-        if not folder.is_dir():
-            raise DataError(f"there is no folder {folder}", remedy="give the folder of a local copy by --data-dir")
+        require_folder(folder)
         if cached := download.find_in_hub_cache(hub["repository"], patterns, folder):
             folder = cached / hub["folder"]
     elif files:

@@ -14,7 +14,7 @@ import pytest
 
 from tests.integration.docker import apptainer, stages
 from tests.integration.docker.apptainer import NAMESPACES, Host
-from toolkit.engine.container import IMAGE_USER
+from toolkit.engine.user import IMAGE_USER
 from toolkit.errors import EngineError, IntegrityError, InterruptionError
 
 pytestmark = [pytest.mark.engine, pytest.mark.weekly, pytest.mark.timeout(1800)]

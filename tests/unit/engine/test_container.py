@@ -2,7 +2,6 @@ import argparse
 import csv
 import os
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -12,16 +11,7 @@ from hypothesis import strategies as st
 
 from toolkit import naming
 from toolkit.engine import Job, Mount, container
-from toolkit.engine.container import IMAGE_USER, Container, describe
-
-
-@dataclass(frozen=True)
-class _Owner:
-    st_uid: int
-
-    @property
-    def st_gid(self) -> int:
-        return self.st_uid
+from toolkit.engine.container import Container, describe
 
 
 def _job(**changes: object) -> Job:
@@ -36,6 +26,8 @@ def test_everything_is_taken_away(monkeypatch: pytest.MonkeyPatch) -> None:
         name=asked.name,
         argv=("-c", "pass"),
         user=asked.user,
+        groups=(),
+        userns="",
         entrypoint="python",
         labels={naming.OWNER_LABEL: "toolkit", naming.JOB_LABEL: "test"},
         mounts=(),
@@ -51,7 +43,7 @@ def test_everything_is_taken_away(monkeypatch: pytest.MonkeyPatch) -> None:
         terminal=False,
         gpus=False,
     )
-    assert not asked.user.startswith("0:")
+    assert not asked.user.startswith("0:"), "nothing is mounted that only root may read"
 
 
 def test_what_is_asked_for_is_given_and_no_more(tmp_path: Path) -> None:
@@ -76,7 +68,9 @@ def containers(draw: st.DrawFn) -> Container:
         joins=draw(st.booleans()),
         detach=draw(st.booleans()),
         argv=draw(st.lists(st.text()).map(tuple)),
-        user=draw(st.sampled_from(["1000:1000", "10001:10001"])),
+        user=draw(st.sampled_from(["1000:1000", "0:0"])),
+        groups=draw(st.sampled_from([(), ("27",), ("27", "1001")])),
+        userns=draw(st.sampled_from(["", "host"])),
         entrypoint=draw(st.sampled_from(["python", "sh"])),
         mounts=draw(st.lists(st.tuples(FOLDER, FOLDER, st.booleans())).map(tuple)),
         labels=draw(st.dictionaries(WORD, st.text())),
@@ -100,10 +94,10 @@ def read_command(argv: Sequence[str]) -> dict[str, Any]:
     parser = argparse.ArgumentParser(allow_abbrev=False, add_help=False)
     for name in ("rm", "read-only", "init", "tty", "detach"):
         parser.add_argument(f"--{name}", action="store_true")
-    for name in ("user", "network", "shm-size", "entrypoint", "gpus", "cpuset-cpus", "name"):
+    for name in ("user", "userns", "network", "shm-size", "entrypoint", "gpus", "cpuset-cpus", "name"):
         parser.add_argument(f"--{name}")
     parser.add_argument("--pids-limit", type=int)
-    for name in ("cap-drop", "security-opt", "tmpfs", "label", "mount", "env"):
+    for name in ("group-add", "cap-drop", "security-opt", "tmpfs", "label", "mount", "env"):
         parser.add_argument(f"--{name}", action="append", default=[])
     parser.add_argument("image")
     parser.add_argument("command", nargs=argparse.REMAINDER)
@@ -121,6 +115,8 @@ def read_command(argv: Sequence[str]) -> dict[str, Any]:
         "command": read.command,
         "entrypoint": [read.entrypoint],
         "user": read.user,
+        "group_add": read.group_add,
+        "userns_mode": read.userns,
         "labels": dict(word.partition("=")[::2] for word in read.label),
         "environment": dict(word.partition("=")[::2] for word in read.env),
         "mounts": mounts,
@@ -174,71 +170,6 @@ def test_no_argument_becomes_two(arguments: list[str]) -> None:
     asked = describe(_job(argv=tuple(arguments)), image="i")
     assert asked.to_sdk()["command"] == arguments
     assert asked.to_command()[-len(arguments) - 1 :] == ["i", *arguments]
-
-
-@pytest.fixture
-def changes(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, int, bool]]:
-    made: list[tuple[str, int, bool]] = []
-
-    def chown(path: Path, uid: int, _gid: int, *, follow_symlinks: bool) -> None:
-        made.append((Path(path).name, uid, follow_symlinks))
-        if Path(path).name == "gone":
-            raise FileNotFoundError
-
-    monkeypatch.setattr(os, "getuid", lambda: 0)
-    monkeypatch.setattr(os, "chown", chown)
-    return made
-
-
-def test_root_gives_folders_to_the_containers_user_for_good(
-    tmp_path: Path, changes: list[tuple[str, int, bool]]
-) -> None:
-    runs = tmp_path / "runs"
-    (runs / "run").mkdir(parents=True)
-    (runs / "other").mkdir()
-    (runs / "run" / "link").symlink_to("/etc/passwd")
-    (runs / "run" / "gone").touch()
-    (tmp_path / "cache").mkdir()
-    run = Mount(source=runs / "run", target="/runs", writable=True)
-    cache = Mount(source=tmp_path / "cache", target="/data", writable=True, shared=True)
-    container.give_to_container([run, cache, Mount(source=tmp_path, target="/in")])
-    assert sorted(changes) == sorted((name, IMAGE_USER, False) for name in ("run", "link", "gone", "cache"))
-
-
-def test_root_gives_the_folder_of_runs_too_where_it_was_made_for_this_run(
-    tmp_path: Path, changes: list[tuple[str, int, bool]]
-) -> None:
-    """Otherwise compose could resume this run, but could not start another beside it."""
-    (tmp_path / "runs" / "run").mkdir(parents=True)
-    container.give_to_container([Mount(source=tmp_path / "runs" / "run", target="/runs", writable=True)])
-    assert changes == [("run", IMAGE_USER, False), ("runs", IMAGE_USER, False)]
-
-
-def test_a_job_of_root_on_the_host_leaves_its_run_to_the_owner_of_the_runs(
-    tmp_path: Path, changes: list[tuple[str, int, bool]], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    (tmp_path / "run").mkdir()
-    (tmp_path / "run" / "file").touch()
-    mount = Mount(source=tmp_path / "run", target="/runs", writable=True)
-    container.give_to_parent([mount])
-    assert changes == [], "both belong to one user already"
-    real = Path.stat
-    monkeypatch.setattr(
-        Path, "stat", lambda self, **options: real(tmp_path / "run") if self != tmp_path else _Owner(IMAGE_USER)
-    )
-    container.give_to_parent([mount])
-    assert changes == [("run", IMAGE_USER, False), ("file", IMAGE_USER, False)]
-
-
-def test_only_root_changes_owners(
-    tmp_path: Path, changes: list[tuple[str, int, bool]], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(os, "getuid", lambda: 1000)
-    (tmp_path / "run").mkdir()
-    mount = Mount(source=tmp_path / "run", target="/runs", writable=True)
-    container.give_to_container([mount])
-    container.give_to_parent([mount])
-    assert changes == []
 
 
 def test_a_container_gets_the_cores_of_the_command_that_starts_it() -> None:

@@ -1,3 +1,4 @@
+import os
 import shutil
 import struct
 import zlib
@@ -8,12 +9,13 @@ import numpy as np
 import pytest
 from PIL import Image
 
+from tests.ordinary import run_as_ordinary
 from tests.unit.train.own.making import make_image, write_classes, write_image
 from train import origin
 from train.cli import main, parse
 from train.data import Dataset, Pictures, load
 from train.data import own as own_data
-from train.errors import DataError
+from train.errors import DataError, require_folder
 from train.reader import find_change
 
 
@@ -210,3 +212,48 @@ def test_files_that_are_written_now_are_not_remembered(tmp_path: Path) -> None:
     folder = write_classes(tmp_path / "pets")
     origin.digest_path(folder, tmp_path / "cache")
     assert not (tmp_path / "cache").exists()
+
+
+@pytest.mark.parametrize("closed", ["around", "around/pets", "around/pets/cat", "around/pets/cat/1.png"])
+def test_what_the_job_may_not_read_is_named_with_owner_and_mode(
+    tmp_path_factory: pytest.TempPathFactory, closed: str
+) -> None:
+    top = tmp_path_factory.mktemp("private")
+    folder = write_classes(top / "around" / "pets", count=2)
+    write_image(folder / "cat" / "1.png", make_image((8, 8)))
+    for path in (top, *list(top.parents)[:-2]):
+        path.chmod(0o755)
+    (top / closed).chmod(0)
+
+    def look() -> str:
+        try:
+            return parse([str(folder)]).data_sha256
+        except DataError as error:
+            return f"{error.exit_code} {error}"
+
+    owner, own = (top / closed).owner(), "nobody" if os.geteuid() == 0 else (top / closed).owner()
+    said = run_as_ordinary(look)
+    (top / closed).chmod(0o700)
+    assert said.startswith(f"9 cannot read {folder}")
+    assert f"{top / closed} belongs to {owner} and has mode 0000, and this job runs as {own}" in said
+    assert f"chmod -R a+rX {top / closed}" in said
+
+
+def test_a_local_copy_that_the_job_may_not_read_is_not_called_missing(tmp_path_factory: pytest.TempPathFactory) -> None:
+    top = tmp_path_factory.mktemp("private")
+    for path in list(top.parents)[:-2]:
+        path.chmod(0o755)
+    top.chmod(0)
+
+    def look() -> str:
+        try:
+            require_folder(top)
+        except DataError as error:
+            return str(error)
+        return ""
+
+    said = run_as_ordinary(look)
+    top.chmod(0o700)
+    assert f"{top} belongs to {top.owner()} and has mode 0000" in said
+    with pytest.raises(DataError, match="there is no folder"):
+        require_folder(top / "missing")

@@ -1,0 +1,119 @@
+"""Runs the job on digits and on private images by rootless engines, by Podman, and by one that maps users."""
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from tests.integration import other_engines
+from tests.integration.docker import stages
+from tests.integration.other_engines import Engine, User
+
+pytestmark = [
+    pytest.mark.engine,
+    pytest.mark.weekly,
+    pytest.mark.timeout(1800),
+    pytest.mark.skipif(os.geteuid() != 0, reason="only root may make users and start engines"),
+]
+
+SMALL = ("--epochs", "2", "--depth", "10")
+SAID = {
+    "rootless-docker": "rootless: jobs read and write as toolkit-test",
+    "rootless-podman": "rootless: jobs read and write as toolkit-test",
+    "podman": "rootful: ",
+    "mapped": "it maps users",
+}
+
+
+@pytest.fixture(scope="module")
+def user() -> Iterator[User]:
+    missing = [name for name in other_engines.PROGRAMS if not shutil.which(name)]
+    if missing and os.environ.get("TOOLKIT_REQUIRE_ENGINES"):
+        pytest.fail(f"TOOLKIT_REQUIRE_ENGINES is set and there is no {', '.join(missing)}")
+    if missing:
+        pytest.skip(f"there is no {', '.join(missing)}")
+    with other_engines.make_user() as made:
+        yield made
+
+
+@pytest.fixture(scope="module")
+def image() -> str:
+    argv = [sys.executable, "-m", "toolkit", "build-image", "--json"]
+    done = subprocess.run(argv, cwd=stages.ROOT, capture_output=True, text=True, check=True)
+    return str(json.loads(done.stdout)["image"])
+
+
+@pytest.fixture(scope="module", params=other_engines.KINDS)
+def engine(request: pytest.FixtureRequest, user: User, image: str) -> Iterator[Engine]:
+    with other_engines.start(request.param, user) as started:
+        started.load(stages.STANDIN, image)
+        yield started
+
+
+@pytest.fixture(scope="module")
+def place(engine: Engine, user: User, request: pytest.FixtureRequest) -> Path:
+    """Return a folder of the caller with private images in ``data`` and a private, empty folder ``out``."""
+    top = user.home / f"place-{len(list(user.home.iterdir()))}"
+    numbers = np.random.default_rng(0)
+    for level, name in enumerate(("dark", "light")):
+        (top / "data" / name).mkdir(parents=True)
+        for index in range(10):
+            pixels = numbers.integers(0, 80, (12, 12)) + 150 * level
+            Image.fromarray(pixels.astype("uint8")).save(top / "data" / name / f"{index}.png")
+    (top / "out").mkdir()
+    for path in [top, *top.rglob("*")]:
+        path.chmod(0o700 if path.is_dir() else 0o600)
+    if engine.user:
+        user.own(top)
+    return top
+
+
+def kind_of(request: pytest.FixtureRequest) -> str:
+    return str(request.node.callspec.params["engine"])
+
+
+def test_doctor_says_which_kind_it_is(engine: Engine, place: Path, request: pytest.FixtureRequest) -> None:
+    done = engine.toolkit(place, "doctor", "--offline", "--json")
+    found = {item["id"]: item for item in json.loads(done.stdout)["findings"]}
+    assert found["engine"]["state"] == "ok"
+    assert found["users"]["evidence"].startswith(SAID[kind_of(request)])
+
+
+def test_private_images_train_and_all_belongs_to_the_caller(engine: Engine, place: Path) -> None:
+    before = [(path, path.stat().st_mode) for path in [place / "out", *(place / "data").rglob("*")]]
+    done = engine.toolkit(place, "train", str(place / "data"), *SMALL, "--out", str(place / "out"))
+    assert done.returncode == 0, done.stderr
+    assert json.loads(next(place.glob("out/*/manifest.json")).read_text())["status"] == "complete"
+    assert [(path, path.stat().st_mode) for path, _ in before] == before
+    assert {path.stat().st_uid for path in [place, *place.rglob("*")]} == {place.stat().st_uid}
+
+
+def test_the_chain_runs_on_digits(engine: Engine, place: Path) -> None:
+    done = engine.toolkit(place, "up", "digits", *SMALL, "--out", str(place / "runs"))
+    assert done.returncode == 0, done.stderr
+    assert "image    reused" in done.stderr
+    assert "0 failed" in done.stderr
+    assert {path.stat().st_uid for path in place.rglob("*")} == {place.stat().st_uid}
+
+
+def test_a_run_is_used_and_where_they_can_two_workers_find_each_other(
+    engine: Engine, place: Path, request: pytest.FixtureRequest
+) -> None:
+    found = next(place.glob("out/*"))
+    done = engine.toolkit(place, "export", str(found), "--format", "keras", "--out", str(place / "model"))
+    assert done.returncode == 0, done.stderr
+    # Podman does not resolve their names, as the doctor says. A second engine of root makes no rules for the firewall,
+    # which then lets no packets through its networks.
+    if kind_of(request) != "rootless-docker":
+        return
+    words = ("--shards", "2", "--workers", "2", "--out", str(place / "shared"))
+    done = engine.toolkit(place, "launch", "local", "digits", *SMALL, *words)
+    assert done.returncode == 0, done.stderr
+    assert {path.stat().st_uid for path in place.rglob("*")} == {place.stat().st_uid}

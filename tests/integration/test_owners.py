@@ -1,0 +1,180 @@
+"""Root calls: what jobs may read, and who owns what they leave, in containers and on the host."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from toolkit import training
+from toolkit.engine import Environment
+from toolkit.engine.host import HostEngine, interpreter
+from train.cli import parse
+
+pytestmark = [
+    pytest.mark.engine,
+    pytest.mark.timeout(1200),
+    pytest.mark.skipif(os.geteuid() != 0, reason="only root may give files away"),
+]
+
+ROOT = Path(__file__).parents[2]
+ALICE = (4321, 4322)
+SMALL = ("--epochs", "2", "--depth", "10")
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("owners")
+
+
+@pytest.fixture
+def place(folder: Path) -> Path:
+    """Return a folder with private images in ``data`` and a private, empty folder ``out``."""
+    top = folder / f"place-{len(list(folder.iterdir()))}"
+    numbers = np.random.default_rng(0)
+    for level, name in enumerate(("dark", "light")):
+        (top / "data" / name).mkdir(parents=True)
+        for index in range(10):
+            pixels = numbers.integers(0, 80, (12, 12)) + 150 * level
+            Image.fromarray(pixels.astype("uint8")).save(top / "data" / name / f"{index}.png")
+    (top / "out").mkdir()
+    for path in top.rglob("*"):
+        path.chmod(0o700 if path.is_dir() else 0o600)
+    return top
+
+
+def give(*tops: Path) -> None:
+    for top in tops:
+        for path in [top, *top.rglob("*")]:
+            os.chown(path, *ALICE)
+
+
+def see(*tops: Path) -> list[tuple[str, int, int, int]]:
+    paths = [path for top in tops for path in [top, *sorted(top.rglob("*"))]]
+    return [(str(path), path.stat().st_uid, path.stat().st_gid, path.stat().st_mode) for path in paths]
+
+
+def list_owners(top: Path) -> set[tuple[int, int]]:
+    return {(path.lstat().st_uid, path.lstat().st_gid) for path in top.rglob("*")}
+
+
+def toolkit(folder: Path, *arguments: str) -> "subprocess.Popen[str]":
+    variables = {name: value for name, value in os.environ.items() if not name.startswith("TOOLKIT_")}
+    variables |= {
+        "TOOLKIT_STATE": str(folder / "state"),
+        "TOOLKIT_DATA": str(folder / "cache"),
+        "TOOLKIT_ENGINE": "docker",
+    }
+    argv = [sys.executable, "-m", "toolkit", *arguments]
+    return subprocess.Popen(argv, cwd=ROOT, env=variables, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+
+
+def run(folder: Path, *arguments: str, code: int = 0) -> str:
+    process = toolkit(folder, *arguments)
+    said, errors = process.communicate()
+    assert process.returncode == code, errors
+    return said + errors
+
+
+def run_on_host(folder: Path, *arguments: str) -> None:
+    """Train by the engine of the host, in an environment that is that of the tests."""
+    place = folder / "environment"
+    if not place.exists():
+        interpreter(place).parent.mkdir(parents=True)
+        interpreter(place).write_text(f'#!/bin/sh\nexec "{sys.executable}" "$@"\n')
+        interpreter(place).chmod(0o755)
+    environment = Environment(kind="environment", digest="", reference=str(place), folder=place, reused=True)
+    words = [*arguments, "--cache-dir", str(folder / "cache")]
+    config = parse(words)
+    job = training.plan(words, config, environment, gpu=False, quiet=True)
+    assert training.run(HostEngine(folder / "state"), environment, job, config)["status"] == "complete"
+
+
+def read_weights(out: Path) -> str:
+    record = json.loads(next(out.glob("*/manifest.json")).read_text())
+    assert record["status"] == "complete"
+    return str(record["weights_sha256"])
+
+
+def test_roots_private_folder_trains_in_docker_and_on_the_host_and_nothing_changes_its_owner(
+    folder: Path, place: Path
+) -> None:
+    before = see(place, place / "data")
+    (place / "host").mkdir(mode=0o700)
+    run(folder, "train", str(place / "data"), *SMALL, "--out", str(place / "out"))
+    run_on_host(folder, str(place / "data"), *SMALL, "--out", str(place / "host"))
+    assert [each for each in see(place, place / "data") if each in before] == before
+    assert list_owners(place) == {(0, 0)}
+    assert read_weights(place / "out") == read_weights(place / "host")
+
+
+def test_what_root_writes_in_the_folder_of_another_belongs_to_that_one(folder: Path, place: Path) -> None:
+    (place / "host").mkdir(mode=0o700)
+    give(place / "data", place / "out", place / "host")
+    data, out = see(place / "data"), see(place / "out")
+    run(folder, "train", str(place / "data"), *SMALL, "--out", str(place / "out" / "new" / "runs"))
+    run_on_host(folder, str(place / "data"), *SMALL, "--out", str(place / "host" / "new"))
+    assert see(place / "data") == data
+    assert see(place / "out")[0] == out[0]
+    assert list_owners(place) == {ALICE}
+    assert (place.stat().st_uid, (folder / "cache").stat().st_uid) == (0, 0), "the cache is root's"
+
+
+def test_a_run_goes_on_elsewhere_and_its_files_keep_one_owner(folder: Path, place: Path) -> None:
+    give(place / "out")
+    arguments = ["digits", "--epochs", "12", "--depth", "10", "--checkpoint-every", "5", "--out", str(place / "out")]
+    begun = toolkit(folder, "train", *arguments)
+    end = time.monotonic() + 300
+    while not list(place.glob("out/*/checkpoints/*.json")):
+        assert begun.poll() is None
+        assert time.monotonic() < end
+        time.sleep(0.2)
+    begun.send_signal(signal.SIGINT)
+    begun.communicate()
+    assert begun.returncode == 130
+    assert list_owners(place / "out") == {ALICE}
+    run_on_host(folder, *arguments)
+    assert list_owners(place / "out") == {ALICE}
+    record = json.loads(next(place.glob("out/*/manifest.json")).read_text())
+    assert record["resumed_after"]
+
+
+def test_using_a_run_changes_nothing_beside_what_is_written(folder: Path, place: Path) -> None:
+    """Earlier versions gave all of the folder around an export away."""
+    give(place / "data", place / "out")
+    run(folder, "train", str(place / "data"), *SMALL, "--out", str(place / "out"))
+    found = next(place.glob("out/*"))
+    (place / "home").mkdir(mode=0o700)
+    (place / "home" / "file").touch()
+    for path in (place / "home", place / "home" / "file"):
+        os.chown(path, *ALICE)
+    (place / "home" / "of-root").touch()
+    (place / "home" / "results").mkdir()
+    give(place / "home" / "results")
+    before = see(place / "data", found, place / "home")
+    run(folder, "export", str(found), "--format", "keras", "--out", str(place / "home" / "model"))
+    run(folder, "evaluate", str(found), "--data-dir", str(place / "data"), "--out", str(place / "home" / "results"))
+    said = run(folder, "predict", str(found), str(place / "data" / "dark"), "--explain", str(place / "home" / "seen"))
+    assert "dark" in said
+    assert set(before) <= set(see(place / "data", found, place / "home"))
+    written = [path for name in ("model", "results", "seen") for path in (place / "home" / name).rglob("*")]
+    assert {(path.stat().st_uid, path.stat().st_gid) for path in written} == {ALICE}
+    assert any(path.suffix == ".keras" for path in written)
+
+
+def test_data_that_the_owner_of_the_outputs_may_not_read_is_named_before_anything_starts(
+    folder: Path, place: Path
+) -> None:
+    give(place / "out")
+    said = run(folder, "train", str(place / "data"), *SMALL, "--out", str(place / "out"), code=9)
+    assert f"a container cannot read {place / 'data'}" in said
+    assert "it belongs to root, group root, and has mode 0700" in said
+    assert "the job runs as uid 4321" in said
+    assert list((place / "out").iterdir()) == []
+    assert (place / "data").stat().st_mode & 0o777 == 0o700
