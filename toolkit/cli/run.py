@@ -183,8 +183,8 @@ def rehearse(
     """Run a training job's first steps on an emulated GPU, and report what a real one would refuse or have to do.
 
     Images are random bytes of the data set's shape; `synthetic` with --shape 224x224x3 has any shape. A wheel that
-    names machine code for the GPU fails if one of its kernels is left to PTX. Options that are not listed here go to the
-    job, or to the rehearsal: see `python -m train.rehearsal --help`.
+    names machine code for the GPU fails if one of its kernels is left to PTX. Options that are not listed here go to
+    the job, or to the rehearsal: see `python -m train.rehearsal --help`.
     """
     from toolkit import rehearsal
     from toolkit.pipeline import read_wheel_option
