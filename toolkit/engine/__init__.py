@@ -70,7 +70,7 @@ class EnvironmentSpec:
 
     @property
     def variant(self) -> str:
-        return f"rehearse-{self.requirements}" if self.emulated else self.requirements
+        return f"emulated-{self.requirements}" if self.emulated else self.requirements
 
     @property
     def inputs(self) -> dict[str, str]:

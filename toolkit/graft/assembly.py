@@ -86,10 +86,15 @@ def assemble(
             done.reused += 1
         else:
             waiting.append(text)
-    files.require_writable(assembler.cache / f"sm_{architecture}")
+    folder = assembler.cache / f"sm_{architecture}"
+    files.require_writable(folder)
     running = _Running()
-    with ThreadPoolExecutor(count_workers()) as pool:
-        jobs = {pool.submit(_assemble, assembler, text, architecture, running): text for text in waiting}
+    # What a killed graft left in such a folder is removed by the next one.
+    with (
+        files.stage(folder, digest.shorten(digest.digest_value(["cubin", architecture]))) as staging,
+        ThreadPoolExecutor(count_workers()) as pool,
+    ):
+        jobs = {pool.submit(_assemble, assembler, text, architecture, running, staging.path): text for text in waiting}
         try:
             for count, job in enumerate(as_completed(jobs), len(every) - len(waiting) + 1):
                 text, said = jobs[job], job.result()
@@ -150,10 +155,10 @@ class _Running:
                 process.kill()
 
 
-def _assemble(assembler: Assembler, text: Text, architecture: int, running: _Running) -> str:
+def _assemble(assembler: Assembler, text: Text, architecture: int, running: _Running, work: Path) -> str:
     """Assemble one text into the cache. Return what ptxas said if it refuses the text, else nothing."""
     target = assembler.locate(text.digest, architecture)
-    with tempfile.TemporaryDirectory(prefix=".ptxas-", dir=target.parent) as folder:
+    with tempfile.TemporaryDirectory(dir=work) as folder:
         source, result = Path(folder, "kernels.ptx"), Path(folder, "kernels.cubin")
         try:
             source.write_bytes(text.read())
