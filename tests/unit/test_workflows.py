@@ -111,7 +111,9 @@ def test_pull_requests_reach_the_gpu_by_label_alone() -> None:
 
 
 def test_the_graft_of_the_workflow_is_that_of_the_page_for_owners_of_a_card(tmp_path: Path) -> None:
-    steps = [step["run"] for step in _load(ROOT / ".github/workflows/gpu.yml")["jobs"]["graft"]["steps"] if "run" in step]
+    steps = [
+        step["run"] for step in _load(ROOT / ".github/workflows/gpu.yml")["jobs"]["graft"]["steps"] if "run" in step
+    ]
     for name, text in {
         "nvidia-smi": "echo 'NVIDIA GeForce RTX 5090'",
         "make": "",
