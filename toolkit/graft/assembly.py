@@ -27,6 +27,7 @@ _SECONDS: Final = 1800
 _MEMORY: Final = 600 << 20
 """Bytes that one ptxas may need; the largest of TensorFlow's texts takes 472 MB."""
 _TARGET = re.compile(rb"^(\.target sm_\d+)([af])(?=[\s,])", re.MULTILINE)
+_NUMBER = re.compile(rb"^\.target sm_(\d+)", re.MULTILINE)
 _DIGEST_BYTES: Final = 32
 
 
@@ -68,6 +69,12 @@ def generalize(text: bytes) -> bytes:
 
 def is_general(text: bytes) -> bool:
     return _TARGET.search(text) is None
+
+
+def read_target(text: bytes) -> int:
+    """Return the GPU that PTX is for, such as 90; 0 if it names none."""
+    found = _NUMBER.search(text)
+    return int(found[1]) if found else 0
 
 
 def assemble(
