@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
 
@@ -9,38 +10,75 @@ from toolkit.console import Console
 from toolkit.engine import Environment, EnvironmentSpec, Job, Mount
 from toolkit.engine.host import HostEngine
 from toolkit.errors import JobError, UnsupportedError, UsageError
-from toolkit.pipeline import make_host_engine
+from toolkit.pipeline import choose_spec as choose_published
+from toolkit.pipeline import make_host_engine, use_wheel
 from toolkit.plan import Step, Task
 from toolkit.settings import Settings
 from toolkit.versions import load_table
+from toolkit.wheel import inspection
 from train.rehearsal.cli import read
 
 _LIBRARY: Final = "rehearsal"
 """Folder of compiled emulations inside the environment."""
 
 
-def choose_spec(settings: Settings) -> EnvironmentSpec:
-    """Return the environment. Raises UnsupportedError: no emulation for these versions; UsageError: not on the host."""
-    locked = load_table().rehearsal
-    if settings.tensorflow != locked.tensorflow or settings.python not in locked.python:
-        raise UnsupportedError(
-            f"no rehearsal with TensorFlow {settings.tensorflow} for Python {settings.python}",
-            why=f"the emulated GPU is for TensorFlow {locked.tensorflow} and Python {', '.join(locked.python)}",
-            remedy="leave --tensorflow out",
-        )
+def choose_spec(settings: Settings, wheel: Path | None = None) -> EnvironmentSpec:
+    """Return the environment: the rehearsals' own set, or that of a user's wheel without NVIDIA's libraries.
+
+    Raises UnsupportedError: no emulation for these versions, or no set for the wheel; UsageError: not on the host;
+    IntegrityError: the wheel is damaged.
+    """
     if settings.engine in {"docker", "apptainer"}:
         raise UsageError(
             "a rehearsal runs on the host",
             why="the emulated GPU is compiled for the TensorFlow at hand, and the images have no compiler",
             remedy="leave --engine out; the job in a container is the same one",
         )
+    if wheel:
+        return _fit(settings, wheel)
+    locked = load_table().rehearsal
+    if settings.tensorflow != locked.tensorflow or settings.python not in locked.python:
+        raise UnsupportedError(
+            f"no rehearsal with TensorFlow {settings.tensorflow} for Python {settings.python}",
+            why=f"the emulated GPU is for TensorFlow {locked.tensorflow} and Python {', '.join(locked.python)}",
+            remedy="leave --tensorflow out, or give another wheel: --wheel FILE",
+        )
     return EnvironmentSpec(tensorflow=settings.tensorflow, python=settings.python, requirements=locked.requirements)
 
 
-def plan_tasks(arguments: Sequence[str], settings: Settings, console: Console) -> list[Task[Any]]:
+def _fit(settings: Settings, wheel: Path) -> EnvironmentSpec:
+    """Return the environment of a wheel: with the CUDA set that was asked for, else with the newest locked one."""
+    asked = settings.tensorflow
+    if settings.sources["tensorflow"] == "default":
+        asked = inspection.inspect(wheel).public_version
+    if not settings.cuda:
+        held = (item for item in reversed(load_table().published) if item.cuda and item.tensorflow == asked)
+        found = next((item for item in held if settings.python in item.python), None)
+        if found is None:
+            raise UnsupportedError(
+                f"no locked CUDA set is for TensorFlow {asked} and Python {settings.python}",
+                remedy="`toolkit lock` makes one; then name it here by --tensorflow, --cuda and --cudnn",
+            )
+        settings = replace(settings, cuda=found.cuda, cudnn=found.cudnn)
+    spec = choose_published(replace(settings, tensorflow=asked))
+    return replace(use_wheel(spec, wheel, make_host_engine(settings).find_platform(fetch=False)), emulated=True)
+
+
+def promise(arguments: Sequence[str], wheel: Path) -> list[str]:
+    """Return the option by which a rehearsal fails on PTX, if the wheel says that it has machine code for the GPU."""
+    major, minor = read(arguments).request.device.capability
+    named = inspection.inspect(wheel).build.capabilities
+    return ["--require-machine-code"] if f"sm_{major}{minor}" in named else []
+
+
+def plan_tasks(
+    arguments: Sequence[str], settings: Settings, console: Console, wheel: Path | None = None
+) -> list[Task[Any]]:
     """Return the tasks: make the environment, and rehearse in it. Raises TrainError: an argument is invalid."""
+    read(arguments)
     engine = make_host_engine(settings)
-    plan = engine.plan(choose_spec(settings))
+    plan = engine.plan(choose_spec(settings, wheel))
+    arguments = [*arguments, *(promise(arguments, wheel) if wheel else [])]
     job = plan_job(arguments, plan.reference)
 
     def make() -> Environment:

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from tests.rehearsal.conftest import PYTHON, ROOT
+from tests.unit.graft import maker
 
 BUILD = """
 import sys
@@ -110,3 +111,66 @@ def test_the_smoke_checks_refuse_it(library: Path) -> None:
     )
     done = run(library, "-c", program, NULLGPU_NAME="Tesla T4")
     assert "the CUDA driver here is an emulated one" in done.stderr
+
+
+LOAD = """
+import ctypes, json, sys
+library = ctypes.CDLL("libcuda.so.1")
+module = ctypes.c_void_p()
+status = library.cuModuleLoadData(ctypes.byref(module), open(sys.argv[1], "rb").read() + bytes(64))
+kernel = ctypes.c_void_p()
+found = library.cuModuleGetFunction(ctypes.byref(kernel), module, b"one")
+library.nullgpu_write(sys.argv[2].encode())
+names = [ctypes.c_char_p(), ctypes.c_char_p()]
+library.cuGetErrorName(status, ctypes.byref(names[0]))
+library.cuGetErrorName(found, ctypes.byref(names[1]))
+print(json.dumps([name.value.decode() for name in names] + [json.load(open(sys.argv[2]))]))
+"""
+CODE = {"one": (8, 8)}
+CUBIN = maker.fatbin.compose([maker.fatbin.pack_cubin(maker.make_cubin(120, CODE), 120, b"")])
+PTX = maker.make_container("one")
+BOUND = maker.make_container("one", target="sm_90a")
+PLAIN = maker.make_ptx("one")
+
+
+@pytest.mark.parametrize(
+    ("image", "capability", "driver", "error", "counted"),
+    [
+        (CUBIN, 120, 12080, "SUCCESS", "fat binary: cubin sm_120"),
+        (CUBIN, 121, 12090, "SUCCESS", "fat binary: cubin sm_120"),
+        (CUBIN, 90, 12080, "NO_BINARY_FOR_GPU", "fat binary: none"),
+        (PTX, 89, 12080, "SUCCESS", "fat binary: cubin sm_89"),
+        (PTX, 120, 12080, "SUCCESS", "fat binary: PTX compute_90"),
+        (PTX, 120, 12040, "UNSUPPORTED_PTX_VERSION", "fat binary: PTX compute_90"),
+        (BOUND, 90, 12080, "SUCCESS", "fat binary: PTX compute_90"),
+        (BOUND, 120, 12080, "INVALID_PTX", "fat binary: PTX for other GPUs alone, sm_90a"),
+        (maker.make_cubin(120, CODE), 120, 12080, "SUCCESS", "cubin sm_120"),
+        (maker.make_cubin(89, CODE), 120, 12080, "NO_BINARY_FOR_GPU", "cubin sm_89"),
+        (PLAIN, 120, 12080, "SUCCESS", "PTX sm_90"),
+        (maker.make_ptx("one", target="sm_90a"), 120, 12080, "INVALID_PTX", "PTX sm_90a"),
+        (maker.make_ptx("one", target="sm_100f"), 103, 12090, "SUCCESS", "PTX sm_100f"),
+        (b"no module at all", 120, 12080, "INVALID_IMAGE", ""),
+    ],
+)
+def test_a_module_is_taken_as_a_driver_takes_it(
+    library: Path, tmp_path: Path, image: bytes, capability: int, driver: int, error: str, counted: str
+) -> None:
+    place = tmp_path / "module"
+    place.write_bytes(image)
+    variables = {"NULLGPU_NAME": "card", "NULLGPU_CAPABILITY": str(capability), "NULLGPU_DRIVER": str(driver)}
+    done = run(library, "-c", LOAD, str(place), str(tmp_path / "counts.json"), **variables)
+    assert done.returncode == 0, done.stderr
+    found, kernel, counts = json.loads(done.stdout)
+    taken = error == "SUCCESS"
+    assert found == ("CUDA_SUCCESS" if taken else f"CUDA_ERROR_{error}")
+    assert kernel == ("CUDA_SUCCESS" if taken else "CUDA_ERROR_INVALID_HANDLE")
+    assert counts.get("module", {}) == ({counted: 1} if counted else {})
+    assert bool(counts.get("refused")) != taken
+
+
+def test_damaged_modules_do_not_end_the_program(library: Path, tmp_path: Path) -> None:
+    place = tmp_path / "module"
+    for position in range(16, len(BOUND) - 8, 37):
+        place.write_bytes(BOUND[:position] + b"\xff" * 4 + BOUND[position + 4 :])
+        done = run(library, "-c", LOAD, str(place), str(tmp_path / "counts.json"), NULLGPU_NAME="card")
+        assert done.returncode == 0, (position, done.stderr)

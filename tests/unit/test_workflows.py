@@ -107,6 +107,33 @@ def test_pull_requests_reach_the_gpu_by_label_alone() -> None:
     # YAML 1.1 reads the key `on` as true.
     assert workflow[True]["pull_request"] == {"types": ["labeled"]}
     assert "label.name == 'gpu'" in workflow["jobs"]["gpu"]["if"]
+    assert workflow["jobs"]["graft"]["if"] == "inputs.graft || github.event.label.name == 'graft'"
+
+
+def test_the_graft_of_the_workflow_is_that_of_the_page_for_owners_of_a_card(tmp_path: Path) -> None:
+    steps = [
+        step["run"] for step in _load(ROOT / ".github/workflows/gpu.yml")["jobs"]["graft"]["steps"] if "run" in step
+    ]
+    for name, text in {
+        "nvidia-smi": "echo 'NVIDIA GeForce RTX 5090'",
+        "make": "",
+        ".venv/bin/toolkit": 'printf "%s\\n" "toolkit $*" >> said',
+    }.items():
+        program = tmp_path / name
+        program.parent.mkdir(parents=True, exist_ok=True)
+        program.write_text(f"#!/bin/sh\n{text}\n")
+        program.chmod(0o755)
+    (tmp_path / "dist" / "NAME").mkdir(parents=True)
+    passed_on = tmp_path / "environment"
+    for step in steps:
+        variables = {"PATH": f"{tmp_path}:{os.environ['PATH']}", "GITHUB_ENV": str(passed_on)}
+        if passed_on.is_file():
+            variables |= dict(line.split("=", 1) for line in passed_on.read_text().splitlines())
+        subprocess.run(["bash", "-euo", "pipefail", "-c", step], cwd=tmp_path, env=variables, check=True)
+    page = (ROOT / "docs" / "graft.md").read_text().partition("## For an owner of such a card")[2]
+    block = page.split("```")[1].splitlines()[1:]
+    said = (tmp_path / "said").read_text().replace("NVIDIA GeForce ", "")
+    assert said.splitlines() == [line.replace('"', "").rstrip() for line in block]
 
 
 def test_the_gpu_is_asked_to_confirm_by_a_script_that_is_tested_here() -> None:

@@ -169,25 +169,35 @@ def sweep(
     sweeps.require_complete(planned, codes, console)
 
 
-@command("tensorflow", "engine", "ca_bundle")
+@command("tensorflow", "python", "cuda", "cudnn", "engine", "ca_bundle")
 def rehearse(
     session: Session,
     context: typer.Context,
     dataset: Dataset,
     gpu: Card = "t4",
+    wheel: Annotated[
+        Path | None, typer.Option(metavar="FILE|DIR", help="A CUDA wheel of your own, such as one of `toolkit graft`.")
+    ] = None,
     dry_run: DryRun = False,
 ) -> None:
     """Run a training job's first steps on an emulated GPU, and report what a real one would refuse or have to do.
 
-    Images are random bytes of the data set's shape; `synthetic` with --shape 224x224x3 has any shape. Options that are
-    not listed here go to the job, or to the rehearsal: see `python -m train.rehearsal --help`.
+    Images are random bytes of the data set's shape; `synthetic` with --shape 224x224x3 has any shape. A wheel that
+    names machine code for the GPU fails if one of its kernels is left to PTX. Options that are not listed here go to
+    the job, or to the rehearsal: see `python -m train.rehearsal --help`.
     """
     from toolkit import rehearsal
+    from toolkit.pipeline import read_wheel_option
     from toolkit.plan import run
 
     console = session.console
     run(
-        rehearsal.plan_tasks([dataset, *context.args, "--gpu", gpu], session.settings, console),
+        rehearsal.plan_tasks(
+            [dataset, *context.args, "--gpu", gpu],
+            session.settings,
+            console,
+            read_wheel_option(str(wheel)) if wheel else None,
+        ),
         console,
         dry_run=dry_run,
     )

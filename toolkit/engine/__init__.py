@@ -66,10 +66,11 @@ class EnvironmentSpec:
     requirements: str = "cpu"  # name of the locked set, a file of docker/requirements without its ending
     wheel: Path | None = None  # a file to install in place of the published wheel
     instructions: tuple[str, ...] = ()  # of the processor that this wheel needs beyond AVX, as /proc/cpuinfo names them
+    emulated: bool = False  # whether an emulated GPU stands in for NVIDIA's libraries, which are then left out
 
     @property
     def variant(self) -> str:
-        return self.requirements
+        return f"emulated-{self.requirements}" if self.emulated else self.requirements
 
     @property
     def inputs(self) -> dict[str, str]:

@@ -68,6 +68,7 @@ class HostEngine:
                 "python": spec.python,
                 "requirements": inputs["requirements"],
                 "wheel": inputs.get("wheel"),
+                **({"emulated": True} if spec.emulated else {}),
             }
         )
         folder = self._state / f"environment-{spec.variant}-{digest.shorten(content)}"
@@ -202,8 +203,17 @@ def find_cuda(folder: Path) -> dict[str, str]:
 
 
 def omit_tensorflow(locked: str) -> str:
+    return _omit(locked, r"tensorflow(-cpu)?==")
+
+
+def omit_libraries(locked: str) -> str:
+    """Leave out the packages with NVIDIA's libraries, all but that with ptxas, which XLA compiles with."""
+    return _omit(locked, r"nvidia-(?!cuda-nvcc-)")
+
+
+def _omit(locked: str, pattern: str) -> str:
     entries = re.split(r"(?m)^(?=\S)", locked)
-    return "".join(entry for entry in entries if not re.match(r"tensorflow(-cpu)?==", entry))
+    return "".join(entry for entry in entries if not re.match(pattern, entry))
 
 
 def making(folder: Path) -> AbstractContextManager[None]:
@@ -236,7 +246,7 @@ def _describe(plan: EnvironmentPlan, *, reused: bool) -> Environment:
 
 
 def _list_commands(spec: EnvironmentSpec, folder: Path, ca_bundle: str) -> Commands:
-    locked = folder / LOCKED if spec.wheel else spec.locked
+    locked = folder / LOCKED if spec.wheel or spec.emulated else spec.locked
     certificates = ("env", f"PIP_CERT={ca_bundle}") if ca_bundle else ()
     pip = (*certificates, str(interpreter(folder)), "-m", "pip", "install", "--no-input")
     pip += ("--disable-pip-version-check", "--no-deps")
@@ -250,11 +260,13 @@ def _list_commands(spec: EnvironmentSpec, folder: Path, ca_bundle: str) -> Comma
 
 def _make(plan: EnvironmentPlan, console: Console) -> None:
     spec, folder = plan.spec, plan.folder
-    require_space(folder.parent, NEEDED_BYTES["cuda" if spec.cuda else "cpu"])
+    require_space(folder.parent, NEEDED_BYTES["cuda" if spec.cuda and not spec.emulated else "cpu"])
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir()
-    if spec.wheel:
-        files.write_atomically(folder / LOCKED, omit_tensorflow(spec.locked.read_text()))
+    if spec.wheel or spec.emulated:
+        locked = spec.locked.read_text()
+        locked = omit_tensorflow(locked) if spec.wheel else locked
+        files.write_atomically(folder / LOCKED, omit_libraries(locked) if spec.emulated else locked)
     _install(plan, console)
     record = manifest.Manifest(
         kind="environment",

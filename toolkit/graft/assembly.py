@@ -27,6 +27,7 @@ _SECONDS: Final = 1800
 _MEMORY: Final = 600 << 20
 """Bytes that one ptxas may need; the largest of TensorFlow's texts takes 472 MB."""
 _TARGET = re.compile(rb"^(\.target sm_\d+)([af])(?=[\s,])", re.MULTILINE)
+_NUMBER = re.compile(rb"^\.target sm_(\d+)", re.MULTILINE)
 _DIGEST_BYTES: Final = 32
 
 
@@ -70,6 +71,12 @@ def is_general(text: bytes) -> bool:
     return _TARGET.search(text) is None
 
 
+def read_target(text: bytes) -> int:
+    """Return the GPU that PTX is for, such as 90; 0 if it names none."""
+    found = _NUMBER.search(text)
+    return int(found[1]) if found else 0
+
+
 def assemble(
     assembler: Assembler, texts: Iterable[Text], architecture: int, progress: Callable[[int, int], object]
 ) -> Assembled:
@@ -86,10 +93,15 @@ def assemble(
             done.reused += 1
         else:
             waiting.append(text)
-    files.require_writable(assembler.cache / f"sm_{architecture}")
+    folder = assembler.cache / f"sm_{architecture}"
+    files.require_writable(folder)
     running = _Running()
-    with ThreadPoolExecutor(count_workers()) as pool:
-        jobs = {pool.submit(_assemble, assembler, text, architecture, running): text for text in waiting}
+    # What a killed graft left in such a folder is removed by the next one.
+    with (
+        files.stage(folder, digest.shorten(digest.digest_value(["cubin", architecture]))) as staging,
+        ThreadPoolExecutor(count_workers()) as pool,
+    ):
+        jobs = {pool.submit(_assemble, assembler, text, architecture, running, staging.path): text for text in waiting}
         try:
             for count, job in enumerate(as_completed(jobs), len(every) - len(waiting) + 1):
                 text, said = jobs[job], job.result()
@@ -144,10 +156,10 @@ class _Running:
                 process.kill()
 
 
-def _assemble(assembler: Assembler, text: Text, architecture: int, running: _Running) -> str:
+def _assemble(assembler: Assembler, text: Text, architecture: int, running: _Running, work: Path) -> str:
     """Assemble one text into the cache. Return what ptxas said if it refuses the text, else nothing."""
     target = assembler.locate(text.digest, architecture)
-    with tempfile.TemporaryDirectory(prefix=".ptxas-", dir=target.parent) as folder:
+    with tempfile.TemporaryDirectory(dir=work) as folder:
         source, result = Path(folder, "kernels.ptx"), Path(folder, "kernels.cubin")
         try:
             source.write_bytes(text.read())

@@ -110,9 +110,7 @@ def _compare(
     text, changed = _compare_texts(before, after, old, new)
     if text is None or not added:
         return 0, changed
-    usual = max(
-        (entry for entry in old.entries if entry.kind == "sm"), key=lambda each: each.architecture, default=None
-    )
+    usual = find_newest(old)
     reference = cubin.read(fatbin.unpack(before, usual)) if usual else None
     names = {match.decode() for match in _ENTRIES.findall(text)}
     count = 0
@@ -123,6 +121,12 @@ def _compare(
         _require_kernels(found, names, reference, architecture)
         count += len(found.kernels)
     return count, changed
+
+
+def find_newest(container: Container) -> Entry | None:
+    """Return the machine code of the latest GPU in a fat binary, or None."""
+    code = (entry for entry in container.entries if entry.kind == "sm")
+    return max(code, key=lambda each: each.architecture, default=None)
 
 
 def _require_kernels(found: cubin.Cubin, names: set[str], reference: cubin.Cubin | None, architecture: int) -> None:

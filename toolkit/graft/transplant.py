@@ -198,12 +198,23 @@ def _list_texts(libraries: list[Library], plan: GraftPlan) -> dict[tuple[str, in
                 if plan.mode == "repair" and assembly.is_general(fatbin.unpack(item.data, entry)):
                     continue
                 content = _read_text(item.data, entry)
+                _require_stated(item.data, blob, content)
             except ValueError as error:
                 raise IntegrityError(f"{item.name} has damaged GPU code", why=str(error)) from error
             texts[item.name, blob.start] = Text(
                 digest=digest.digest_bytes(content), size=len(content), read=partial(_read_text, item.data, entry)
             )
     return texts
+
+
+def _require_stated(data: mmap, blob: Blob, text: bytes) -> None:
+    """Raise ValueError unless PTX and newest machine code of a fat binary are for the GPUs that its table states."""
+    entry = _find_text(blob)
+    if entry and assembly.read_target(text) != entry.architecture:
+        raise ValueError(f"{entry.name} at {entry.start:#x} holds PTX of sm_{assembly.read_target(text)}")
+    newest = proof.find_newest(blob.container)
+    if newest and (number := cubin.read(fatbin.unpack(data, newest)).architecture) != newest.architecture:
+        raise ValueError(f"{newest.name} at {newest.start:#x} holds machine code of sm_{number}")
 
 
 def _find_text(blob: Blob) -> fatbin.Entry | None:

@@ -45,6 +45,11 @@ def make_parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--find-batch", action=argparse.BooleanOptionalAction, default=True, help="find the largest batch that fits"
     )
+    parser.add_argument(
+        "--require-machine-code",
+        action="store_true",
+        help="run all elementwise operations too, and fail if a kernel of TensorFlow's own is left to PTX",
+    )
     parser.add_argument("--library-cache", default="", metavar="DIR", help="where the compiled emulation is kept")
     parser.add_argument("--json", action="store_true", help="print the report as one JSON object")
     return parser
@@ -72,6 +77,7 @@ def read(argv: Sequence[str]) -> Options:
         warmup=own.warmup,
         measured=own.measured,
         find_batch=own.find_batch,
+        machine_code=own.require_machine_code,
         shape=own.shape if is_synthetic else "",
         classes=own.classes,
     )

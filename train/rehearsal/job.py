@@ -17,7 +17,7 @@ from train.budget import LARGEST, UNIT
 from train.config import TrainConfig, read_table
 from train.data import Dataset, Split
 from train.errors import TrainError
-from train.rehearsal import ledger
+from train.rehearsal import elementwise, ledger
 from train.rehearsal.request import Request
 
 WATCHED: Final = 512
@@ -119,6 +119,8 @@ def run(request: Request, record: dict[str, Any], save: Callable[[], None]) -> N
         record["job_peak_bytes"] = _train(request, hooks)["result"]["device_peak_bytes"]
         if request.find_batch and hooks.training:
             record["batches"] = find_largest_batch(hooks.training, request.config.batch_size)
+        if request.machine_code:
+            record["elementwise"] = elementwise.run()
     except (TrainError, tf.errors.OpError) as error:
         record["error"] = _describe(error)
     except Exception as error:  # noqa: BLE001 - whatever ends the job belongs in the record

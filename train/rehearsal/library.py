@@ -104,6 +104,7 @@ SONAMES: Final = (
     "libcufft.so.11",
     "libcusolver.so.11",
     "libcusparse.so.12",
+    "libnvidia-ml.so.1",
 )
 """The names under which TensorFlow's CUDA 12 build opens its libraries. All of them are links to one file."""
 

@@ -2,7 +2,7 @@ import dataclasses
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from train.config import TrainConfig, read_table
 from train.rehearsal.ledger import DIRECTIONS, Step, read_step
@@ -31,6 +31,7 @@ def find_faults(request: Request, record: Mapping[str, Any], steps: list[Step], 
     """List all findings, worst first. The job passes if there are none."""
     return [
         *_check_binaries(request, record),
+        *_check_machine_code(request, record),
         *_check_end(record),
         *_check_placement(record, limits),
         *_check_steps(steps, limits),
@@ -50,6 +51,30 @@ def _check_binaries(request: Request, record: Mapping[str, Any]) -> Iterator[Fin
             f"none of the {found['none']} fat binaries has code for capability {capability}: "
             "no kernel image is available for execution on the device",
         )
+
+
+CONTAINER: Final = "fat binary: "
+"""Prefix of the modules that come with TensorFlow; those that XLA makes at run time have none."""
+
+
+def _check_machine_code(request: Request, record: Mapping[str, Any]) -> Iterator[Finding]:
+    """Report kernels of TensorFlow's own that the driver has to compile, if none may be left to it."""
+    if not request.machine_code:
+        return
+    counts = record.get("counts", {})
+    held = counts.get("fat binary", {})
+    loaded = {
+        name.removeprefix(CONTAINER): count
+        for name, count in counts.get("module", {}).items()
+        if name.startswith(CONTAINER)
+    }
+    for found, what in ((held, "fat binaries"), (loaded, "modules of elementwise kernels")):
+        left = {name: count for name, count in found.items() if name.startswith("PTX")}
+        if left:
+            listed = ", ".join(f"{count} {name}" for name, count in sorted(left.items()))
+            yield Finding("PTX", f"{sum(left.values())} {what} have no machine code for the device: {listed}")
+    if not loaded:
+        yield Finding("PTX", "no elementwise kernel was loaded, so nothing is known of their machine code")
 
 
 def _check_end(record: Mapping[str, Any]) -> Iterator[Finding]:
@@ -150,6 +175,8 @@ class Report:
             "on_host": record.get("on_host", []),
             "crossings": record.get("crossings", []),
             "fat_binaries": record.get("counts", {}).get("fat binary", {}),
+            "modules": record.get("counts", {}).get("module", {}),
+            "elementwise": record.get("elementwise"),
             "refused": record.get("counts", {}).get("refused", {}),
             "not_emulated": record.get("counts", {}).get("not emulated", {}),
             "allocator_peak_bytes": max((step.peak for step in self.steps), default=None),
@@ -192,10 +219,16 @@ class Report:
         for name, count in sorted(found.items()):
             if name == "none":
                 yield f"{count} fat binaries have no code for this device"
+            elif name.startswith("PTX for"):
+                yield f"{count} fat binaries have only {name}, which the driver refuses"
             elif name.startswith("PTX"):
                 yield f"{count} fat binaries have only {name}, which the driver must compile at the first start"
             else:
                 yield f"{count} fat binaries have a {name}"
+        for name, count in sorted(self.record.get("counts", {}).get("module", {}).items()):
+            yield f"{count} modules were loaded while it ran: {name}"
+        if "elementwise" in self.record:
+            yield f"{self.record['elementwise']} elementwise operations were run, each in each dtype that it has"
 
     def _list_memory(self) -> Iterator[str]:
         if self.steps:

@@ -104,6 +104,7 @@ class Request:
     warmup: int = 2
     measured: int = 3
     find_batch: bool = False
+    machine_code: bool = False  # whether each of TensorFlow's own kernels must have machine code for the device
     shape: str = ""
     classes: int = 10
 

@@ -1,11 +1,14 @@
 import signal
+import subprocess
+import sys
+import time
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from tests.unit.graft.maker import make_ptx, write_ptxas
+from tests.unit.graft.maker import ROOT, make_ptx, write_ptxas
 from toolkit import digest
 from toolkit.errors import BuildError, PreflightError
 from toolkit.graft import assembly
@@ -75,6 +78,34 @@ def test_an_interrupt_keeps_what_is_done(assembler: Assembler) -> None:
     folder = assembler.cache / "sm_120"
     assert not [path for path in folder.iterdir() if path.name.startswith(".")]
     assert assemble(assembler, TEXTS).reused >= 1
+
+
+ASSEMBLE = """
+import sys
+from pathlib import Path
+from tests.unit.graft.test_assembly import TEXTS, make_text
+from toolkit.graft import assembly
+assembler = assembly.Assembler(ptxas=Path(sys.argv[1]), digest="sha256:ptxas", cache=Path(sys.argv[2]))
+assembly.count_workers = lambda: 1
+assembly.assemble(assembler, map(make_text, TEXTS), 120, lambda done, total: print(done, flush=True))
+"""
+
+
+def test_a_killed_graft_goes_on_where_it_stopped_and_leaves_nothing(tmp_path: Path) -> None:
+    slow = "import time; 'three' in open(sys.argv[-3]).read() or time.sleep(3)"  # three is the first
+    argv = [sys.executable, "-c", ASSEMBLE, write_ptxas(tmp_path, before=slow), tmp_path / "cubins"]
+    with subprocess.Popen(argv, stdout=subprocess.PIPE, text=True, cwd=ROOT) as process:
+        assert process.stdout
+        assert process.stdout.readline() == "1\n"
+        time.sleep(1)  # until the next one has started
+        process.kill()
+    (kept,) = (path for path in (tmp_path / "cubins" / "sm_120").iterdir() if path.name[0] != ".")
+    stamp = kept.stat().st_mtime_ns
+    time.sleep(2.5)  # until the ptxas has ended that the killed graft had started
+    again = Assembler(ptxas=write_ptxas(tmp_path), digest="sha256:ptxas", cache=tmp_path / "cubins")
+    found = assemble(again, TEXTS)
+    assert (len(found.cubins), found.reused, kept.stat().st_mtime_ns) == (3, 1, stamp)
+    assert sorted(kept.parent.iterdir()) == sorted(found.cubins.values())
 
 
 @pytest.mark.parametrize(

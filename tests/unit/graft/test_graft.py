@@ -298,6 +298,27 @@ def test_a_wheel_without_ptxas(tmp_path: Path) -> None:
         sources.unpack_ptxas(made, tmp_path)
 
 
+@pytest.mark.parametrize(
+    "blob",
+    [
+        maker.fatbin.compose([maker.pack_ptx(maker.make_ptx("one", target="sm_80"), 90)]),
+        maker.fatbin.compose(
+            [
+                maker.fatbin.pack_cubin(maker.make_cubin(80, {"one": (8, 8)}), 89, b""),
+                maker.pack_ptx(maker.make_ptx("one")),
+            ]
+        ),
+        maker.make_container("one")[:-8],
+    ],
+)
+def test_gpu_code_that_is_not_what_its_table_says_is_refused(graft: Graft, tmp_path: Path, blob: bytes) -> None:
+    source = maker.make_tensorflow(tmp_path, maker.make_library([blob]))
+    with pytest.raises(IntegrityError, match="damaged") as caught:
+        graft("12.0", source=source)
+    assert caught.value.exit_code == 8
+    assert not list((tmp_path / "dist").glob("*"))
+
+
 def test_a_cut_off_wheel_is_refused(graft: Graft, tmp_path: Path) -> None:
     source = maker.make_tensorflow(tmp_path)
     cut = tmp_path / "cut" / source.name

@@ -131,6 +131,12 @@ CUresult cuGraphGetNodes(CUgraph graph, CUgraphNode *nodes, size_t *count) {
   *count = graph->count;
   return CUDA_SUCCESS;
 }
+/* Work is done in the order of the list, so the first node is the only one that waits for none. */
+CUresult cuGraphGetRootNodes(CUgraph graph, CUgraphNode *nodes, size_t *count) {
+  if (nodes && *count && graph->count) nodes[0] = graph->nodes[0];
+  *count = graph->count > 0;
+  return CUDA_SUCCESS;
+}
 CUresult cuGraphNodeGetDependencies(CUgraphNode node, CUgraphNode *dependencies, size_t *count) {
   *count = 0;
   return CUDA_SUCCESS;

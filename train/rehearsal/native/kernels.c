@@ -17,17 +17,38 @@ struct CUmod_st {
 };
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 
-static CUresult load(CUmodule *module) {
-  *module = calloc(1, sizeof **module);
+CUmodule ng_make_module(void) { return calloc(1, sizeof(struct CUmod_st)); }
+
+static CUresult load(CUmodule *module, const void *data) {
+  Image image = ng_inspect_loaded(data);
+  const Device *it = ng_device();
+  *module = NULL;
+  switch (image.code) {
+    case INVALID: return ng_refuse(CUDA_ERROR_INVALID_IMAGE, "a module that is no fat binary, no cubin and no PTX");
+    case BOUND_PTX:
+      return ng_refuse(CUDA_ERROR_INVALID_PTX, "a module whose PTX is for other GPUs alone than capability %d.%d",
+                       it->capability / 10, it->capability % 10);
+    case NO_CODE:
+      return ng_refuse(CUDA_ERROR_NO_BINARY_FOR_GPU, "a module without code for capability %d.%d",
+                       it->capability / 10, it->capability % 10);
+    case NEEDS_JIT:
+      if (it->driver >= image.driver) break;
+      return ng_refuse(CUDA_ERROR_UNSUPPORTED_PTX_VERSION, "a module with PTX of CUDA %d under a driver for CUDA %d",
+                       image.driver, it->driver);
+    case HAS_CUBIN: break;
+  }
+  *module = ng_make_module();
   return CUDA_SUCCESS;
 }
-CUresult cuModuleLoadData(CUmodule *module, const void *image) { return load(module); }
+CUresult cuModuleLoadData(CUmodule *module, const void *image) { return load(module, image); }
 CUresult cuModuleLoadDataEx(CUmodule *module, const void *image, unsigned n, CUjit_option *options, void **values) {
-  return load(module);
+  return load(module, image);
 }
-CUresult cuModuleLoadFatBinary(CUmodule *module, const void *image) { return load(module); }
+CUresult cuModuleLoadFatBinary(CUmodule *module, const void *image) { return load(module, image); }
 CUresult cuModuleUnload(CUmodule module) { return CUDA_SUCCESS; }
 CUresult cuModuleGetFunction(CUfunction *kernel, CUmodule module, const char *name) {
+  *kernel = NULL;
+  if (!module) return CUDA_ERROR_INVALID_HANDLE;
   pthread_mutex_lock(&lock);
   CUfunction found = module->kernels;
   while (found && strcmp(found->name, name)) found = found->next;
@@ -43,6 +64,7 @@ CUresult cuModuleGetFunction(CUfunction *kernel, CUmodule module, const char *na
 /* XLA writes its constants to such symbols; nothing is kept there, so all of a module share one address. */
 CUresult cuModuleGetGlobal(CUdeviceptr *address, size_t *size, CUmodule module, const char *name) {
   enum { SIZE = 1 << 20 };
+  if (!module) return CUDA_ERROR_INVALID_HANDLE;
   pthread_mutex_lock(&lock);
   CUresult status = module->globals ? CUDA_SUCCESS : cuMemAlloc(&module->globals, SIZE);
   pthread_mutex_unlock(&lock);

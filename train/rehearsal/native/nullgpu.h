@@ -38,7 +38,22 @@ Direction ng_direction(const void *to, const void *from);
 /* Do and count one copy. */
 void ng_copy(Direction direction, void *to, const void *from, size_t bytes);
 
+/* ---- images.c: the code that a module has for the device */
+
+typedef enum { NO_CODE, INVALID, BOUND_PTX, NEEDS_JIT, HAS_CUBIN } Code; /* BOUND_PTX: only PTX for other GPUs alone */
+typedef struct {
+  Code code;
+  int driver; /* the CUDA whose driver can compile its PTX, as 1000 * major + 10 * minor; 0 if any */
+} Image;
+
+/* Inspect and count the fat binary of a program's own kernels, in the group "fat binary". */
+Image ng_inspect_registered(const void *data);
+/* Inspect and count what a program loads: a fat binary, a cubin or a PTX text, in the group "module". */
+Image ng_inspect_loaded(const void *image);
+
 /* ---- kernels.c */
+
+CUmodule ng_make_module(void);
 
 /* Count one launch of a kernel in a group: "launch", or "graph kernel" where a CUDA graph makes it. */
 void ng_count_launch(CUfunction kernel, const char *group);

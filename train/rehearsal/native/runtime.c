@@ -48,47 +48,20 @@ const char *cudaGetErrorName(cudaError_t error) {
   return name;
 }
 
-/* ---- fat binaries: which code a module has for this device */
+/* ---- fat binaries of the program's own kernels */
 
-typedef enum { NO_CODE, NEEDS_JIT, HAS_CUBIN } Code;
 typedef struct {
   CUmodule module;
-  Code code;
+  Image image;
 } Binary;
 typedef struct {
   int magic, version;
   const unsigned char *data;
 } Wrapper;
 
-static uint64_t read_number(const unsigned char *place, int bytes) {
-  uint64_t value = 0;
-  memcpy(&value, place, (size_t)bytes);
-  return value;
-}
-
-/* A cubin runs on its own major capability from its own minor one up, PTX on every capability from its own up. */
-static Code inspect(const unsigned char *data) {
-  enum { MAGIC = 0xba55ed50u & 0x7fffffff, PTX = 1, CUBIN = 2 };
-  int capability = ng_device()->capability, cubin = 0, ptx = 0;
-  if ((read_number(data, 4) & 0x7fffffff) != MAGIC) return NO_CODE;
-  const unsigned char *image = data + read_number(data + 6, 2), *end = image + read_number(data + 8, 8);
-  while (image + 32 <= end) {
-    int kind = (int)read_number(image, 2), target = (int)read_number(image + 28, 4);
-    int fits = target <= capability && (kind == PTX || target / 10 == capability / 10);
-    if (fits && kind == CUBIN && target > cubin) cubin = target;
-    if (fits && kind == PTX && target > ptx) ptx = target;
-    image += read_number(image + 4, 4) + read_number(image + 8, 8);
-  }
-  if (cubin) ng_countf("fat binary", 1, "cubin sm_%d", cubin);
-  else if (ptx) ng_countf("fat binary", 1, "PTX compute_%d", ptx);
-  else ng_count("fat binary", "none", 1);
-  return cubin ? HAS_CUBIN : ptx ? NEEDS_JIT : NO_CODE;
-}
-
 void **__cudaRegisterFatBinary(const Wrapper *wrapper) {
   Binary *binary = calloc(1, sizeof *binary);
-  binary->code = inspect(wrapper->data);
-  cuModuleLoadFatBinary(&binary->module, wrapper);
+  *binary = (Binary){ng_make_module(), ng_inspect_registered(wrapper->data)};
   return (void **)binary;
 }
 void __cudaRegisterFatBinaryEnd(void **binary) {}
@@ -137,12 +110,12 @@ void __cudaRegisterVar(void **binary, char *host, char *device, const char *name
 static cudaError_t find_kernel(const void *host, CUfunction *kernel) {
   Registered *it = find(host);
   if (!it) return report(cudaErrorInvalidDeviceFunction);
-  if (it->binary->code == NO_CODE) {
+  if (it->binary->image.code < NEEDS_JIT) {
     ng_refuse(CUDA_ERROR_NO_BINARY_FOR_GPU, "no code for capability %d.%d: %s", ng_device()->capability / 10,
               ng_device()->capability % 10, it->name);
     return report(cudaErrorNoKernelImageForDevice);
   }
-  if (it->binary->code == NEEDS_JIT && ng_device()->driver < CUDART_VERSION) {
+  if (it->binary->image.code == NEEDS_JIT && ng_device()->driver < CUDART_VERSION) {
     ng_refuse(CUDA_ERROR_UNSUPPORTED_PTX_VERSION, "PTX of CUDA %d under a driver for CUDA %d: %s", CUDART_VERSION,
               ng_device()->driver, it->name);
     return report(cudaErrorUnsupportedPtxVersion);

@@ -87,6 +87,31 @@ def test_the_text_says_that_it_is_emulated_and_what_code_there_is(monkeypatch: p
     assert "largest batch 512, an upper bound" in text
 
 
+@pytest.mark.parametrize(
+    ("held", "loaded", "words"),
+    [
+        ({"cubin sm_120": 330}, {"fat binary: cubin sm_120": 13, "PTX sm_120": 1}, []),
+        ({"cubin sm_120": 329, "PTX compute_90": 1}, {"fat binary: cubin sm_120": 13}, ["1 fat binaries"]),
+        ({"cubin sm_120": 330}, {"fat binary: PTX compute_90": 2}, ["2 modules", "2 PTX compute_90"]),
+        ({"cubin sm_120": 330}, {"fat binary: PTX for other GPUs alone, sm_90a": 1}, ["sm_90a"]),
+        ({"cubin sm_120": 330}, {"cubin sm_120": 1}, ["no elementwise kernel was loaded"]),
+    ],
+)
+def test_ptx_is_a_finding_where_machine_code_was_promised(
+    held: dict[str, int], loaded: dict[str, int], words: list[str]
+) -> None:
+    record = make_record() | {"counts": {"fat binary": held, "module": loaded}, "elementwise": 5}
+    device = choose_device("rtx5090")
+    promised = Request(config=parse(["digits"]), device=device, machine_code=True)
+    found = [each for each in report.make(promised, record).findings if each.kind == "PTX"]
+    assert bool(found) == bool(words)
+    assert all(word in found[0].text for word in words)
+    other = report.make(Request(config=parse(["digits"]), device=device), record)
+    assert "PTX" not in [each.kind for each in other.findings]
+    assert other.as_dict()["modules"] == loaded
+    assert all(name in other.as_text() for name in loaded)
+
+
 FOUND = {"graph": "training", "kind": "dtype", "operation": "Equal", "dtype": "int32", "reason": "no GPU kernel"}
 
 
