@@ -19,7 +19,7 @@ from typing import Any
 from benchmarks.training.inputs import name_processor
 
 ROOT = Path(__file__).parent.parent
-IMPORT = "from train import network\nwith network.hiding_optional_packages():\n    import tensorflow"
+IMPORT = "from train.use import network\nwith network.hiding_optional_packages():\n    import tensorflow"
 """The import as the command does it, without the packages that Keras can do without."""
 
 

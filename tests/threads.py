@@ -25,7 +25,7 @@ def settle() -> None:
     if asked := int(os.environ.get(CORES, "0")):
         os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[:asked])
         _feign(asked)
-    from train import runtime
+    from train.step import runtime
 
     setattr(runtime, "count_cores", lambda: THREADS)  # noqa: B010 - mypy refuses an assignment
 

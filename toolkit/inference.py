@@ -9,8 +9,8 @@ from toolkit import files
 from toolkit.engine import Engine, Environment, Job, Mount
 from toolkit.errors import JobError, UsageError
 from toolkit.training import HUB, RUNS, mount_data
-from train.config import TrainConfig
-from train.reader import read_folder_config
+from train.config.run import TrainConfig
+from train.record.reader import read_folder_config
 
 MOST_IMAGES = 10_000
 """Images that one command line can name; the kernel limits its length."""

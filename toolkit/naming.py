@@ -12,7 +12,7 @@ JOB_LABEL = f"{LABEL_PREFIX}.job"
 """Label of every container of the toolkit. No image has it, because containers inherit their image's labels."""
 
 PATHS_VARIABLE = "TOOLKIT_PATHS"
-"""Variable with the host paths of a container job's mounts; ``train.progress`` reads it."""
+"""Variable with the host paths of a container job's mounts; ``train.run.progress`` reads it."""
 
 PLAN_LABEL = f"{LABEL_PREFIX}.plan"
 """Label with the digest of an image's plan. An image with the digest of the present plan is up to date."""

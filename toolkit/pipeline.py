@@ -19,8 +19,8 @@ from toolkit.smoke.inside.check import Ask
 from toolkit.smoke.runner import Report
 from toolkit.versions import find_locked, load_table, plan_set
 from train.cli import find_result
-from train.config import TrainConfig
-from train.reader import find_change
+from train.config.run import TrainConfig
+from train.record.reader import find_change
 
 if TYPE_CHECKING:
     from toolkit.wheel.build import BuiltWheel

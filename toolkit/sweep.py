@@ -22,9 +22,9 @@ from toolkit.errors import CheckError, JobError, UsageError
 from toolkit.project import shorten
 from toolkit.settings import Settings
 from train.cli import find_result
-from train.compare import tabulate
-from train.config import TrainConfig
+from train.config.run import TrainConfig
 from train.errors import TrainError
+from train.use.compare import tabulate
 
 TABLE: Final = "table.csv"
 PICTURE: Final = "comparison.png"

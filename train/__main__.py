@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from importlib import import_module
 from typing import Final, TextIO
 
-COMMANDS: Final = {"evaluate": "train.evaluation", "export": "train.export", "predict": "train.prediction"}
+COMMANDS: Final = {"evaluate": "train.use.evaluation", "export": "train.use.export", "predict": "train.use.prediction"}
 """Module of each command beside training, by its name."""
 
 

@@ -7,8 +7,9 @@ from typing import Annotated, Any, TextIO
 
 import typer
 
-from train.cluster import read_cluster
-from train.config import (
+from train.cluster.cluster import read_cluster
+from train.config.resolution import follow, resolve
+from train.config.run import (
     ClassWeights,
     Crop,
     Kernels,
@@ -24,8 +25,7 @@ from train.config import (
     describe_datasets,
 )
 from train.errors import DataError, TrainError, UsageError, explaining_failures
-from train.options import follow, resolve
-from train.progress import translate
+from train.run.progress import translate
 
 
 def _group(title: str) -> Callable[..., Any]:
@@ -226,7 +226,7 @@ def _collect(  # noqa: PLR0917
     if init_from and continue_from:
         raise UsageError("--init-from begins a run anew, and --continue goes on with one", remedy="leave one out")
     if init_from and config is None:
-        from train import initial  # only ``--init-from`` needs it
+        from train.run import initial  # only ``--init-from`` needs it
 
         trunk = initial.describe(init_from)
         values |= {name: trunk.pop(name) for name in ("init_sha256", "padding")} | {"trunk": trunk}
@@ -243,7 +243,7 @@ def _collect(  # noqa: PLR0917
 
 def _follow(file: Path, context: typer.Context, values: dict[str, Any]) -> TrainConfig:
     """Return the configuration in a file, changed by options. The run stays in the file's folder if that is its own."""
-    from train.reader import read_config  # only ``--config`` needs it
+    from train.record.reader import read_config  # only ``--config`` needs it
 
     try:
         recorded = read_config(file)
@@ -255,7 +255,7 @@ def _follow(file: Path, context: typer.Context, values: dict[str, Any]) -> Train
 
 
 def _extend(run: Path, context: typer.Context, values: dict[str, Any]) -> TrainConfig:
-    from train import continuation  # only ``--continue`` needs it
+    from train.run import continuation  # only ``--continue`` needs it
 
     given = _find_given(context, values)
     recorded = continuation.extend(run, given)
@@ -322,7 +322,7 @@ def find_config(argv: Sequence[str]) -> Path | None:
 
 
 def main(argv: Sequence[str] | None = None, *, close_network: bool = False) -> int:
-    """Run the job; returns the exit code. See ``train.job.run`` for `close_network`."""
+    """Run the job; returns the exit code. See ``train.run.job.run`` for `close_network`."""
     return _explain(lambda: _train(sys.argv[1:] if argv is None else argv, close_network=close_network))
 
 
@@ -330,14 +330,14 @@ def _train(argv: Sequence[str], *, close_network: bool) -> int:
     config, cluster = parse(argv), read_cluster()
     result = find_result(config) if not cluster or cluster.is_chief else None
     if result is None:
-        from train.job import run
+        from train.run.job import run
 
         number = f"-{cluster.index}" if cluster and not cluster.is_chief else ""
         with explaining_failures(config.run_dir / f"failure{number}.txt"):
             result = run(config, close_network=close_network)
     else:
         if cluster:
-            from train.workers import dismiss
+            from train.cluster.workers import dismiss
 
             dismiss(cluster)
         if config.progress != "quiet":

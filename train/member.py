@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from typing import Final
 
 from train.__main__ import start
-from train.cluster import read_whole
+from train.cluster.cluster import read_whole
 from train.errors import UsageError, explain_errors
 
 VARIABLES: Final[Mapping[str, str]] = {"slurm": "SLURM_ARRAY_TASK_ID", "kubernetes": "JOB_COMPLETION_INDEX"}

@@ -14,7 +14,7 @@ from ipaddress import ip_address
 from typing import Final
 
 from train.__main__ import start
-from train.cluster import describe, read_whole
+from train.cluster.cluster import describe, read_whole
 from train.errors import PreflightError, UsageError, explain_errors
 
 PORT: Final = 2222

@@ -18,13 +18,13 @@ from numpy.typing import NDArray
 
 from benchmarks.training.learning import Curve, draw
 from benchmarks.training.run import ROOT
-from train import runtime
-from train.batches import Batches
 from train.cli import parse
-from train.config import Kernels, Memory, TrainConfig
+from train.config.resolution import resolve
+from train.config.run import Kernels, Memory, TrainConfig
 from train.data import load
+from train.input.batches import Batches
 from train.native import operations
-from train.options import resolve
+from train.step import runtime
 
 HERE = Path(__file__).parent
 STEPS, RATE, WINDOW = 300, 0.1, 20
@@ -33,7 +33,7 @@ STEPS, RATE, WINDOW = 300, 0.1, 20
 def run_ours(config: TrainConfig, batches: list[Any], mean: Any, std: Any) -> tuple[dict[str, Any], list[float]]:
     import tensorflow as tf
 
-    from train import state, step
+    from train.step import state, step
 
     current, rule = step.start(config)
     weights = {f"w:{name}": variable.numpy() for name, variable in state.name_weights(current.model).items()}

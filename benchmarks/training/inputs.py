@@ -49,10 +49,10 @@ def write_photos(folder: Path, count: int, size: tuple[int, int] = (320, 256)) -
 
 
 def ours(folder: str) -> Iterator[object]:
-    from train.batches import Batches
     from train.cli import parse
+    from train.config.resolution import settle
     from train.data import load
-    from train.options import settle
+    from train.input.batches import Batches
 
     words = [folder, "--image-size", str(SIZE), "--batch-size", str(BATCH), "--cache-dir", f"{folder}.cache"]
     config = parse(words)

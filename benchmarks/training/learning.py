@@ -19,7 +19,7 @@ from typing import Any, NamedTuple
 import yaml
 
 from train.cli import parse
-from train.reader import read_lines
+from train.record.reader import read_lines
 
 HERE = Path(__file__).parent
 SMOOTHING = 0.95

@@ -27,10 +27,10 @@ def read_peak() -> float:
 
 
 def measure(folder: str, cache: str) -> dict[str, float]:
-    from train.batches import Batches
     from train.cli import parse
+    from train.config.resolution import settle
     from train.data import load
-    from train.options import settle
+    from train.input.batches import Batches
 
     found, began = {"imported": read_peak()}, time.perf_counter()
     config = parse([folder, "--image-size", str(SIZE), "--batch-size", str(BATCH), "--cache-dir", cache])

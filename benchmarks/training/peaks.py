@@ -11,7 +11,7 @@ ROUNDS: Final = 9
 
 
 def main() -> None:
-    from train import runtime
+    from train.step import runtime
 
     threads = int(sys.argv[1])
     processor = runtime.prepare(threads)["devices"][0]

@@ -5,9 +5,9 @@ benchmarks/training/pipeline.py DATASET [options of python -m train]``.
 import sys
 import time
 
-from train.batches import Batches
 from train.cli import parse
 from train.data import load
+from train.input.batches import Batches
 
 SECONDS = 5.0
 

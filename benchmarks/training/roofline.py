@@ -100,15 +100,15 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=9)
     options = parser.parse_args()
 
-    from train import runtime
+    from train.step import runtime
 
     processor = runtime.prepare(options.threads)["devices"][0]
     import tensorflow as tf
 
+    from train.config.resolution import resolve
     from train.model.densenet import list_layers
     from train.model.formulation import FOR_NATIVE
     from train.native import operations
-    from train.options import resolve
 
     operations.set_threads(options.threads)
     config = resolve("cifar10", model=options.model, kernels="native", precision=options.precision)

@@ -22,14 +22,14 @@ from typing import TYPE_CHECKING, Any, Literal, get_args
 
 import numpy as np
 
-from train import runtime
-from train.cluster import describe, read_cluster
-from train.options import resolve
-from train.process import StopSignal
-from train.workers import FREE, KINDS, Crew, configure
+from train.cluster.cluster import describe, read_cluster
+from train.cluster.workers import FREE, KINDS, Crew, configure
+from train.config.resolution import resolve
+from train.step import runtime
+from train.system.process import StopSignal
 
 if TYPE_CHECKING:
-    from train.config import Kernels
+    from train.config.run import Kernels
 
 Way = Literal["native", "stock", "sync"]
 FIRST_PORT, WARM_UP, EXCHANGES = 23470, 2, 20
@@ -67,8 +67,8 @@ def measure(model: str, batch: int, steps: int, threads: int, way: Way) -> dict[
     runtime.prepare(threads, kernels=kernels, connect=partial(configure, cluster) if cluster else None)
     import tensorflow as tf
 
-    from train import step
-    from train.shards import STEP, ShardedStep, choose_form
+    from train.run.shards import STEP, ShardedStep, choose_form
+    from train.step import step
 
     config = resolve("cifar10", model=model, batch_size=batch, shards=2, kernels=kernels, sync_norm=way == "sync")
     crew = Crew(cluster, StopSignal()) if cluster else None

@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from train import step as steps
 from train.rehearsal import job
+from train.step import step as steps
 
 Step = Callable[..., Any]
 

@@ -11,7 +11,7 @@ import pytest
 from tests import readme
 from tests.command import Run
 from tests.unit.wheel.maker import CPU_INFO, MEMBER, hash_for_record, make_wheel
-from train.config import read_table
+from train.config.run import read_table
 
 
 @pytest.mark.parametrize(

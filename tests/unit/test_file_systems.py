@@ -17,9 +17,10 @@ from tests.native import needs_native
 from toolkit import files
 from toolkit.engine import host
 from toolkit.errors import PreflightError
-from train import errors, job
+from train import errors
+from train.config.resolution import resolve
 from train.native import library
-from train.options import resolve
+from train.run import job
 
 REFUSALS = r"""
 #include <cerrno>
@@ -39,7 +40,7 @@ WRITE = """
 import sys
 from pathlib import Path
 from toolkit import files, keys
-from train.files import replacing_folder, write_text
+from train.system.files import replacing_folder, write_text
 place = Path(sys.argv[1])
 files.write_json(place / "one.json", {})
 with files.stage(place, "a" * 12) as staging:

@@ -8,10 +8,10 @@ from tests.command import Run
 from toolkit import inference
 from toolkit.engine import container
 from toolkit.errors import UsageError
-from train import progress
 from train.cli import parse
 from train.errors import DataError
-from train.reader import choose_data
+from train.record.reader import choose_data
+from train.run import progress
 
 
 @pytest.fixture

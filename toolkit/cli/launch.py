@@ -88,7 +88,7 @@ def local(
     from toolkit import pipeline, training
     from toolkit.launch.local import plan_task
     from toolkit.plan import run
-    from train.cluster import share
+    from train.cluster.cluster import share
 
     console, settings = session.console, session.settings
     arguments = [dataset, *context.args]
@@ -132,7 +132,7 @@ def slurm(
     """
     from toolkit import files, pipeline, training
     from toolkit.launch import batch
-    from train.cluster import share
+    from train.cluster.cluster import share
 
     console, settings = session.console, session.settings
     planned = _read_sweep(session, context, sweep, dataset, limit)
@@ -204,7 +204,7 @@ def kubernetes(
     """
     from toolkit import training
     from toolkit.launch import batch
-    from train.cluster import share
+    from train.cluster.cluster import share
 
     planned = _read_sweep(session, context, sweep, dataset, limit)
     request = batch.KubernetesRequest(

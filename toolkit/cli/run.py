@@ -134,7 +134,7 @@ def sweep(
     from toolkit.errors import UsageError
     from toolkit.plan import run
     from toolkit.processes import share_cores
-    from train.compare import render
+    from train.use.compare import render
 
     console, settings = session.console, session.settings
     if summarise and member is not None:

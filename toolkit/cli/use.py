@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from toolkit.cli.command import DryRun, Gpu, Session, Wheel, command
-from train.config import FORMATS, require_choice
+from train.config.run import FORMATS, require_choice
 
 if TYPE_CHECKING:
     from toolkit.engine import Job
@@ -53,7 +53,7 @@ def evaluate(
 ) -> None:
     """Measure accuracy, loss, precision, recall and calibration of a run's network on test images."""
     from toolkit import inference
-    from train.reader import choose_data
+    from train.record.reader import choose_data
 
     config = choose_data(run, dataset, data_dir, session.settings.data)
     _use(session, inference.plan_evaluation(run, dataset, config, out), wheel=wheel, gpu=gpu, dry_run=dry_run)

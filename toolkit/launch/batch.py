@@ -15,8 +15,8 @@ from toolkit.errors import PreflightError, UsageError
 from toolkit.settings import Settings
 from toolkit.training import GRACE_SECONDS
 from train.cli import find_config
-from train.cluster import HIGHEST_PORT
-from train.config import TrainConfig
+from train.cluster.cluster import HIGHEST_PORT
+from train.config.run import TrainConfig
 from train.errors import CheckError, DataError, IntegrityError, TrainError
 from train.errors import PreflightError as JobPreflightError
 from train.errors import UsageError as JobUsageError

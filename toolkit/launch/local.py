@@ -20,8 +20,8 @@ from toolkit.engine import Cluster, Engine, Environment, Job, Stop
 from toolkit.errors import JobError, PreflightError
 from toolkit.pipeline import Resolved
 from toolkit.plan import Task
-from train.cluster import describe
-from train.config import TrainConfig
+from train.cluster.cluster import describe
+from train.config.run import TrainConfig
 
 NOTICE_SECONDS = 20.0
 """Time for the other workers to end by themselves after one has ended: worker 0 notices, and says what it saved."""

@@ -11,7 +11,7 @@ from toolkit.manifest import FILE
 from toolkit.record import environment, run, wheel
 from toolkit.signing import Kind
 from toolkit.smoke import runner
-from train import metrics, reader
+from train.record import metrics, reader
 
 _RECORDED: Final[tuple[Kind, ...]] = ("wheel", "environment", "image", "run")
 """The kinds of manifests."""

@@ -13,8 +13,8 @@ from toolkit.record import Target, environment, find, run, verify, wheel
 from toolkit.signing import Policy, Statement
 from toolkit.smoke import runner
 from toolkit.wheel import documents
-from train import metrics, reader
 from train.errors import TrainError
+from train.record import metrics, reader
 
 if TYPE_CHECKING:
     from toolkit.keys import Signer
@@ -24,7 +24,7 @@ PLAN: Final = "toolkit-plan-sha256"
 """Algorithm name for the digest of an environment, which is that of its plan and not of a file."""
 
 WEIGHTS: Final = "toolkit-weights-sha256"
-"""Algorithm name for :func:`train.reader.digest_weights`."""
+"""Algorithm name for :func:`train.record.reader.digest_weights`."""
 
 CURVES: Final = "curves.png"
 _RESULTS: Final = {"ok": "passedTests", "fail": "failedTests"}

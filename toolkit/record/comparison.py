@@ -7,8 +7,8 @@ from typing import Any, Final
 
 from toolkit.findings import Finding, State
 from toolkit.record.wheel import flatten
-from train import reader
-from train.reader import RunRecord
+from train.record import reader
+from train.record.reader import RunRecord
 
 LEVELS: Final = {"weights": "R4", "image": "R3", "environment": "R1", "wheel": "R3", "packages": "R1", "lock": "R0"}
 """The level that each link proves. The digest of an environment covers its packages, not the bytes of its folder."""

@@ -27,11 +27,11 @@ from toolkit.record import comparison, environment, run
 from toolkit.record.comparison import Comparison
 from toolkit.record.wheel import flatten
 from toolkit.settings import Settings
-from train import reader
-from train.config import NAMED, TrainConfig
+from train.config.fields import OPEN
+from train.config.run import NAMED, TrainConfig
 from train.errors import DataError
-from train.fields import OPEN
-from train.reader import RunRecord
+from train.record import reader
+from train.record.reader import RunRecord
 
 PROBE = project.ROOT / "train" / "probe.py"
 

@@ -10,10 +10,10 @@ from toolkit.engine.client import inspect
 from toolkit.errors import EngineError, ToolkitError
 from toolkit.findings import Finding, absent, check, prefix
 from toolkit.record import environment
-from train import metrics, reader
+from train.config.fields import digest_fields
 from train.errors import IntegrityError
-from train.fields import digest_fields
-from train.reader import RunRecord, SavedState
+from train.record import metrics, reader
+from train.record.reader import RunRecord, SavedState
 
 
 def verify(folder: Path, state: Path) -> list[Finding]:

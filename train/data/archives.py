@@ -7,10 +7,10 @@ from collections.abc import Iterator
 from pathlib import Path, PurePosixPath
 from typing import Final
 
-from train import origin
+from train.config import origin
 from train.data.tables import explain
 from train.errors import DataError
-from train.files import writing
+from train.system.files import writing
 
 MOST_TIMES: Final = 100
 """Largest size of what is unpacked, in sizes of the archive. Images hardly shrink; more is made to fill a disk."""

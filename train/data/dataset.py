@@ -8,9 +8,9 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
+from train.data.order import stream
 from train.data.pictures import Pictures
 from train.errors import DataError
-from train.order import stream
 
 SLICE: Final = 3_000_000
 """Number of bytes of images that are summed or compared at a time."""

@@ -17,9 +17,9 @@ from fnmatch import fnmatch
 from pathlib import Path
 from typing import Final
 
+from train.config.origin import ARCHIVES, HUB, SUFFIXES, digest_file, list_files
 from train.errors import DataError, IntegrityError, PreflightError
-from train.files import replacing
-from train.origin import ARCHIVES, HUB, SUFFIXES, digest_file, list_files
+from train.system.files import replacing
 
 TIMEOUT_SECONDS: Final = 15
 CHUNK: Final = 1 << 20

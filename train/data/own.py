@@ -10,15 +10,15 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from train import images, origin
-from train.config import TrainConfig
-from train.data import archives, download, tables
+from train.config import origin
+from train.config.resolution import settle
+from train.config.run import TrainConfig
+from train.data import archives, download, images, tables
 from train.data.checks import check_classes, find_alike, find_overlap
 from train.data.dataset import Dataset, Split
+from train.data.order import stream
 from train.errors import DataError, PreflightError
-from train.files import replacing
-from train.options import settle
-from train.order import stream
+from train.system.files import replacing
 
 HELD_OUT: Final = 0.2
 """Share of each class that is held out for testing, if the data has no test split."""

@@ -11,10 +11,10 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from train import images
 from train.cores import count_cores
+from train.data import images
+from train.data.order import stream
 from train.errors import DataError
-from train.order import stream
 
 IMAGE: Final = "image"
 """Name of the column of a table with the images, which are not decoded there."""

@@ -16,10 +16,10 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
+from train.config.origin import ARCHIVES
 from train.data import download
 from train.data.dataset import Split
 from train.data.tables import Parts, explain
-from train.origin import ARCHIVES
 
 Arrays = tuple[NDArray[Any] | None, NDArray[Any] | None]
 """Images and labels of a file, or None."""

@@ -4,12 +4,12 @@ from typing import Any
 
 import numpy as np
 
-from train.config import TrainConfig, name_classes, read_table
+from train.config.resolution import settle
+from train.config.run import TrainConfig, name_classes, read_table
 from train.data import download, own, published, tables
 from train.data.checks import check
 from train.data.dataset import Dataset, Split
 from train.errors import DataError, UsageError, require_folder
-from train.options import settle
 
 
 def read_sources() -> dict[str, Any]:

@@ -11,7 +11,7 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from train import origin
+from train.config import origin
 from train.data.dataset import Split
 from train.data.pictures import IMAGE, Pictures
 from train.errors import DataError, TrainError

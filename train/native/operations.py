@@ -219,7 +219,7 @@ def measure_loss(targets: tf.Tensor, logits: tf.Tensor) -> tf.Tensor:
 def update_by_momentum(
     weight: tf.Variable, velocity: tf.Variable, gradient: tf.Tensor, rate: tf.Tensor, *, momentum: float, decay: float
 ) -> None:
-    """Run a step of gradient descent with Nesterov momentum and an L2 penalty, as `train.optimizer.make_sgd`."""
+    """Run a step of gradient descent with Nesterov momentum and an L2 penalty, as `train.step.optimizer.make_sgd`."""
     found = load().toolkit_momentum(
         weight=weight, velocity=velocity, gradient=gradient, rate=rate, momentum=momentum, decay=decay
     )

@@ -26,9 +26,9 @@ from typing import TYPE_CHECKING, Any, Final, Literal, get_args
 
 import yaml
 
-from train.config import Memory, Precision, TrainConfig
+from train.config.resolution import resolve
+from train.config.run import Memory, Precision, TrainConfig
 from train.errors import CheckError, UsageError, explain_errors
-from train.options import resolve
 from train.rehearsal.kernels import KernelTable, read_table
 from train.rehearsal.request import Request
 from train.rehearsal.transfers import CALLS, ON_HOST, Body, Node, read_graph
@@ -225,7 +225,8 @@ def make_parser() -> argparse.ArgumentParser:
 
 @explain_errors
 def main(argv: Sequence[str] | None = None) -> int:
-    from train import cli, runtime
+    from train import cli
+    from train.step import runtime
 
     own, passed_on = make_parser().parse_known_args(argv)
     if own.all and passed_on:
@@ -299,7 +300,7 @@ def running(request: Request, *, program: Sequence[str] = PROGRAM) -> Iterator[C
 
 
 def answer() -> int:
-    from train import runtime
+    from train.step import runtime
 
     config = Request.read(sys.stdin.read()).config
     runtime.prepare(runtime.choose_threads(config, None), tf32=config.tf32)

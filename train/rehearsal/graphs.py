@@ -8,10 +8,10 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 import tensorflow as tf
 
-from train import step
-from train.config import TrainConfig
+from train.config.run import TrainConfig
 from train.model import formulation
 from train.rehearsal.kernels import CUDA, CUDNN, KernelTable, read_registry, read_values
+from train.step import step
 
 BATCH: Final = 8
 """Batch size if the configuration leaves it open."""

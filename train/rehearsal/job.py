@@ -12,13 +12,13 @@ from typing import Any, Final
 
 import numpy as np
 
-from train import runtime
-from train.budget import LARGEST, UNIT
-from train.config import TrainConfig, read_table
+from train.config.run import TrainConfig, read_table
 from train.data import Dataset, Split
 from train.errors import TrainError
 from train.rehearsal import elementwise, ledger
 from train.rehearsal.request import Request
+from train.step import runtime
+from train.step.budget import LARGEST, UNIT
 
 WATCHED: Final = 512
 """Number of test examples. Two batches of the evaluation are enough."""
@@ -131,7 +131,8 @@ def run(request: Request, record: dict[str, Any], save: Callable[[], None]) -> N
 
 
 def _train(request: Request, hooks: Hooks) -> dict[str, Any]:
-    from train import job, step
+    from train.run import job
+    from train.step import step
 
     compile_training, compile_evaluation = step.compile_train_step, step.compile_evaluation_step
 

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from train.rehearsal.request import Device, Request
-from train.runtime import MARK
+from train.step.runtime import MARK
 
 PROGRAM: Final = ("-P", "-m", "train.rehearsal.job")
 

@@ -23,7 +23,7 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, Final
 
-from train.config import TrainConfig
+from train.config.run import TrainConfig
 from train.errors import CheckError, PreflightError, explain_errors
 from train.rehearsal.kernels import CUDA, CUDNN, read_table
 from train.rehearsal.library import find_tensorflow
@@ -48,8 +48,8 @@ def lower_step(config: TrainConfig) -> bytes:
     import numpy as np
     import tensorflow as tf
 
-    from train import step
     from train.model import formulation
+    from train.step import step
 
     tf.random.set_seed(0)  # deterministic TensorFlow needs a seed where it draws numbers itself
     config = replace(config, jit=True, batch_size=config.batch_size or 64)
@@ -203,7 +203,8 @@ def make_parser() -> argparse.ArgumentParser:
 
 @explain_errors
 def main(argv: Sequence[str] | None = None) -> int:
-    from train import cli, runtime
+    from train import cli
+    from train.step import runtime
 
     own, passed_on = make_parser().parse_known_args(argv)
     device, config = choose_device(own.gpu), cli.parse(passed_on)

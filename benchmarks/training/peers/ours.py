@@ -5,9 +5,9 @@ from typing import Any
 import numpy as np
 
 from benchmarks.training.peers import make_batch
-from train import runtime
-from train.config import TrainConfig
-from train.options import resolve
+from train.config.resolution import resolve
+from train.config.run import TrainConfig
+from train.step import runtime
 
 
 def load(threads: int) -> None:
@@ -29,7 +29,7 @@ def resize(config: TrainConfig, pixels: int) -> TrainConfig:
 def make_step(job: dict[str, Any]) -> Callable[[], float]:
     import tensorflow as tf
 
-    from train import step
+    from train.step import step
 
     config = resolve(
         "cifar10",

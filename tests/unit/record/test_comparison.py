@@ -6,7 +6,7 @@ import pytest
 
 from toolkit.findings import Finding
 from toolkit.record import comparison
-from train.reader import RunRecord
+from train.record.reader import RunRecord
 
 LINES = [
     {"kind": "step", "step": 10, "loss": 2.0, "seconds": 1.0},

@@ -13,9 +13,9 @@ from tests.unit.record.maker import change_json
 from toolkit import findings as findings_
 from toolkit.errors import CheckError
 from toolkit.record import run as audit
-from train import reader
 from train.errors import IntegrityError
-from train.reader import read_record
+from train.record import reader
+from train.record.reader import read_record
 
 OWN = ["manifest", "config", "checkpoint", "weights", "environment", "metrics", "confusion", "pictures"]
 CHAIN = ["parent", *(f"environment.{name}" for name in ("manifest", "wheel", "packages", "files", "lock"))]

@@ -13,9 +13,9 @@ from matplotlib.figure import Figure
 
 from toolkit.sweep import read_reason
 from train.cli import parse
-from train.compare import draw, group_runs, render, tabulate
-from train.metrics import EpochRecord
-from train.reader import Run
+from train.record.metrics import EpochRecord
+from train.record.reader import Run
+from train.use.compare import draw, group_runs, render, tabulate
 
 SHARE = st.floats(0, 1)
 

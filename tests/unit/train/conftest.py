@@ -9,7 +9,7 @@ import pytest
 
 from tests.threads import THREADS
 from tests.unit.train import runs
-from train import runtime
+from train.step import runtime
 
 runtime.prepare(THREADS)
 

@@ -23,10 +23,11 @@ import numpy as np
 
 from tests.unit.train.own.making import write_image
 from tests.unit.train.runs import without_drawing
-from train import checkpoint, cluster
 from train.cli import main, parse
-from train.cluster import VARIABLE
-from train.workers import WAIT
+from train.cluster import cluster
+from train.cluster.cluster import VARIABLE
+from train.cluster.workers import WAIT
+from train.record import checkpoint
 
 COUNTS, LONGEST = (2, 4, 1), 120.0
 DIGITS = ("digits", "--depth", "10", "--shards", "4", "--batch-size", "64", "--threads", "1", "--progress", "plain")

@@ -14,10 +14,10 @@ import keras
 import numpy as np
 import pytest
 
-from train import state
-from train.config import TrainConfig
+from train.config.resolution import resolve
+from train.config.run import TrainConfig
 from train.model.densenet import build
-from train.options import resolve
+from train.step import state
 
 PYTHON: Final = os.environ.get("TOOLKIT_TORCH_PYTHON") or (sys.executable if importlib.util.find_spec("torch") else "")
 needs_torch = pytest.mark.skipif(

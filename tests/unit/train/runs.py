@@ -9,8 +9,8 @@ import numpy as np
 from matplotlib.figure import Figure
 
 from tests.threads import THREADS
-from train import gallery
 from train.cli import main, parse
+from train.report import gallery
 
 BATCH, STEPS, EPOCHS = 240, 5, 3
 """Images of a step, steps of an epoch, and epochs of a run."""

@@ -8,16 +8,17 @@ import pytest
 import tensorflow as tf
 
 from tests.unit.train.test_formulation import FOR_GPU_CHANNELS_LAST, configure, walk
-from train import job, loop, optimizer, parcels, runtime, state, step
-from train.batches import Batch, Batches, make_ahead
 from train.cli import parse
+from train.config.resolution import resolve
 from train.data import Dataset, Split
 from train.errors import InterruptionError
+from train.input.batches import Batch, Batches, make_ahead
 from train.model import formulation, layers, randomness
 from train.model.densenet import build
 from train.model.formulation import FOR_CPU, Formulation
-from train.options import resolve
-from train.process import StopSignal
+from train.run import job, loop
+from train.step import optimizer, parcels, runtime, state, step
+from train.system.process import StopSignal
 
 
 def make_step(form: Formulation, **options: Any) -> tuple[state.State, step.TrainStep, Any]:

@@ -5,10 +5,10 @@ import numpy as np
 import pytest
 
 from tests import loaded
-from train import budget
 from train.cli import main, parse
 from train.data import Split
 from train.errors import PreflightError
+from train.step import budget
 
 MEGABYTE = 1e6
 

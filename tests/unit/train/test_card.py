@@ -6,7 +6,7 @@ import pytest
 from huggingface_hub import ModelCard
 
 from tests.unit.train import runs
-from train import card
+from train.report import card
 
 OPTIONS = ("--checkpoint-every", "4")
 

@@ -7,9 +7,9 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from train import checkpoint
-from train.checkpoint import Position, Values
 from train.errors import PreflightError
+from train.record import checkpoint
+from train.record.checkpoint import Position, Values
 
 VALUES: Values = {"a/b": np.arange(6, dtype=np.float32).reshape(2, 3), "step": np.int64(3) * np.ones((), np.int64)}
 

@@ -9,9 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from train.cli import main, parse
-from train.config import TrainConfig, read_table
+from train.config.resolution import resolve
+from train.config.run import TrainConfig, read_table
 from train.errors import DataError, PreflightError, UsageError
-from train.options import resolve
 
 
 @pytest.mark.parametrize(

@@ -8,9 +8,10 @@ from tests.unit.train import runs
 from toolkit import training
 from toolkit.engine import container
 from toolkit.record.run import verify_own
-from train import checkpoint, continuation, reader
 from train.cli import main, parse
 from train.errors import DataError, IntegrityError, UsageError
+from train.record import checkpoint, reader
+from train.run import continuation
 
 SHORT = ("--epochs", "1", "--schedule", "constant", "--ema", "0.5")
 LONG = ("--epochs", "2", "--schedule", "constant", "--ema", "0.5")

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from train import runtime
 from train.cli import parse
 from train.cores import count_cores, read_quota
+from train.step import runtime
 
 ROOT = Path(__file__).parents[3]
 DOCKER = "/docker/7cd29f74f5e3"

@@ -16,7 +16,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from train import job
 from train.cli import main, parse
 from train.data import (
     Dataset,
@@ -30,6 +29,7 @@ from train.data import (
 from train.data.checks import check
 from train.data.tables import explain
 from train.errors import DataError, IntegrityError
+from train.run import job
 
 NUMBERS = np.random.default_rng(0)
 

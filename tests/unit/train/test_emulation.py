@@ -1,7 +1,7 @@
 import pytest
 
-from train import runtime
 from train.errors import PreflightError
+from train.step import runtime
 
 
 def test_an_emulated_gpu_is_refused() -> None:

@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 
 from tests.unit.train import runs
-from train import evaluation
 from train.__main__ import start
 from train.data import Dataset, Split
 from train.errors import DataError
+from train.use import evaluation
 
 OPTIONS = ("--checkpoint-every", "4")
 

@@ -18,10 +18,10 @@ from tests.unit.train.references import (
     needs_torch,
     set_weights,
 )
+from train.config.resolution import resolve
 from train.model import normalization
 from train.model.densenet import build
 from train.model.formulation import FOR_CPU, Formulation
-from train.options import resolve
 
 MODES = ("plain", "recompute", "shared")
 GRADIENT_BOUND = 5e-6

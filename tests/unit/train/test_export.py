@@ -11,12 +11,15 @@ from sklearn.datasets import load_sample_images
 
 from tests.tiers import slow
 from tests.unit.train import runs
-from train import checkpoint, export, images, network, portable, prediction, step
 from train.__main__ import start
+from train.config.resolution import resolve
+from train.data import images
 from train.errors import CheckError, PreflightError, UsageError
 from train.model.densenet import build
-from train.options import resolve
-from train.reader import Inputs
+from train.record import checkpoint
+from train.record.reader import Inputs
+from train.step import step
+from train.use import export, network, portable, prediction
 
 OPTIONS = ("--checkpoint-every", "4")
 

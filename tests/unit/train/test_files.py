@@ -3,7 +3,7 @@ from pathlib import Path
 import pytest
 
 from train.errors import PreflightError
-from train.files import replacing, replacing_folder, sweep, writing
+from train.system.files import replacing, replacing_folder, sweep, writing
 
 
 def test_a_file_whose_writing_fails_leaves_the_old_one(tmp_path: Path) -> None:

@@ -9,13 +9,13 @@ import tensorflow as tf
 
 from tests.tiers import slow
 from tests.unit.train.blocks import make_input, make_layers, measure_difference, run
-from train import optimizer, state, step
-from train.config import TrainConfig
+from train.config.resolution import resolve
+from train.config.run import TrainConfig
 from train.model import normalization
 from train.model.block import Mode
 from train.model.densenet import build
 from train.model.formulation import FOR_CPU, FOR_GPU, Formulation
-from train.options import resolve
+from train.step import optimizer, state, step
 
 # On a processor XLA has convolutions with channels first, but TensorFlow has not. So XLA runs the whole formulation
 # here; with channels last it runs as on a GPU, operation by operation.

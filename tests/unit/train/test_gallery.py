@@ -7,13 +7,13 @@ import pytest
 from matplotlib.image import imread
 
 from tests.unit.train import runs
-from train import gallery, plot
-from train.batches import Batches
 from train.cli import parse
+from train.config.resolution import resolve
 from train.data import load
-from train.metrics import EpochRecord
-from train.options import resolve
-from train.step import Evaluation, measure
+from train.input.batches import Batches
+from train.record.metrics import EpochRecord
+from train.report import gallery, plot
+from train.step.step import Evaluation, measure
 
 NAMES = ("cat", "dog", "bird")
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from train import images
+from train.data import images
 from train.errors import DataError
 
 RED, GREEN = (255, 0, 0), (0, 255, 0)

@@ -8,11 +8,13 @@ from tests.tiers import slow
 from tests.unit.train import runs
 from toolkit import training
 from toolkit.engine import container
-from train import checkpoint, initial, network
 from train.cli import main, parse
 from train.errors import DataError, IntegrityError, UsageError
 from train.model.densenet import build
-from train.state import digest_weights, name_weights
+from train.record import checkpoint
+from train.run import initial
+from train.step.state import digest_weights, name_weights
+from train.use import network
 
 OPTIONS = ("--checkpoint-every", "4")
 

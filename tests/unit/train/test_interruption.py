@@ -15,9 +15,12 @@ import tensorflow as tf
 
 from tests.tiers import slow
 from tests.unit.train.runs import ARGUMENTS, BATCH, STEPS, find_folder, read_digest, read_manifest, run
-from train import checkpoint, job, loop, metrics, process, shards, state, step
 from train.errors import PreflightError, TrainError, explaining_failures
-from train.metrics import Recorder, read_epochs
+from train.record import checkpoint, metrics
+from train.record.metrics import Recorder, read_epochs
+from train.run import job, loop, shards
+from train.step import state, step
+from train.system import process
 
 pytestmark = pytest.mark.usefixtures("no_drawing")
 

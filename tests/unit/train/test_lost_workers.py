@@ -14,8 +14,8 @@ import pytest
 from tests.tiers import weekly
 from tests.unit.train.crew import DIGITS, ENDLESS, ROOT, describe, end, find_step, start, wait_for, write_pictures
 from tests.unit.train.own.making import write_image
-from train import cluster
 from train.cli import parse
+from train.cluster import cluster
 
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("no_drawing")]
 
@@ -57,7 +57,7 @@ def test_a_loss_that_is_no_number_ends_all_workers(tmp_path: Path) -> None:
 
 ERRING = """
 import sys
-from train import shards
+from train.run import shards
 from train.cli import main
 apply = shards.ShardedStep.apply
 

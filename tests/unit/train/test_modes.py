@@ -8,14 +8,14 @@ import tensorflow as tf
 
 from tests.tiers import slow
 from tests.unit.train.blocks import UNITS, make_input, make_layers
-from train import budget, optimizer, state, step
+from train.config.resolution import resolve
 from train.model import block
 from train.model.block import dense_block
 from train.model.densenet import build, choose_mode
 from train.model.formulation import FOR_CPU
 from train.model.layers import he_normal
 from train.model.randomness import NONE
-from train.options import resolve
+from train.step import budget, optimizer, state, step
 
 TOLERANCES = {"float64": 1e-10, "float32": 1e-4}  # relative error of all gradients together
 SMALL = {"growth": 4, "depth": 16, "dropout": 0.2, "learning_rate": 0.05}

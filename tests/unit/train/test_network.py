@@ -38,7 +38,7 @@ def run(program: str, port: int, *arguments: str) -> list[str]:
 def test_a_closed_network_is_closed_for_every_thread_and_child(port: int) -> None:
     program = """
 import subprocess, threading
-from train import process
+from train.system import process
 opened, asked, answers = threading.Event(), threading.Event(), []
 def wait():
     opened.set()
@@ -79,7 +79,7 @@ def test_the_network_is_open_only_while_data_may_have_to_be_fetched(
     """The job is stopped where training would begin; the network is tried while data is loaded and at that point."""
     assert parse(arguments).needs_network is needed
     program = """
-from train import job
+from train.run import job
 from train.__main__ import start
 from train.errors import CheckError
 def load(config):
@@ -107,7 +107,7 @@ print(reach())
 
 def test_a_program_that_calls_the_job_keeps_its_network(port: int, tmp_path: Path) -> None:
     program = """
-from train import job
+from train.run import job
 from train.cli import main
 job.load, job._run = lambda config: None, lambda *_, **__: {"result": {}}
 main([*sys.argv[2:], "--progress", "quiet"])

@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from train import optimizer, state, step
-from train.batches import rate_at
-from train.options import resolve
+from train.config.resolution import resolve
+from train.input.batches import rate_at
+from train.step import optimizer, state, step
 
 TOTAL = 400
 

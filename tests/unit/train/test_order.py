@@ -2,11 +2,11 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from train.batches import Augmentation, Batches, augment, draw_augmentation
 from train.cli import parse
-from train.config import read_table
+from train.config.run import read_table
+from train.data.order import count_steps, locate, permute, select, stream
 from train.data.sources import load_digits
-from train.order import count_steps, locate, permute, select, stream
+from train.input.batches import Augmentation, Batches, augment, draw_augmentation
 
 seeds = st.integers(0, 2**32)
 

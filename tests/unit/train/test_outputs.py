@@ -16,10 +16,13 @@ from matplotlib.image import imread
 from tests import loaded
 from tests.tiers import slow
 from tests.unit.train import runs
-from train import compare, export, plot, progress, reader
 from train.cli import parse
-from train.metrics import EpochRecord, Recorder, read_epochs
-from train.plot import per_class_accuracy
+from train.record import reader
+from train.record.metrics import EpochRecord, Recorder, read_epochs
+from train.report import plot
+from train.report.plot import per_class_accuracy
+from train.run import progress
+from train.use import compare, export
 
 PNG = b"\x89PNG\r\n"
 LONG = ("--epochs", "2", "--batch-size", "64")

@@ -6,8 +6,8 @@ import pytest
 
 from toolkit import training
 from toolkit.engine import container
-from train import progress
 from train.cli import main, parse
+from train.run import progress
 
 ROOT = Path(__file__).parents[3]
 NAMES = {"/local": "my copy", "/runs": "runs", "/runs/digits-1": "/home/me/digits-1", "/data": "~/.cache"}

@@ -12,9 +12,10 @@ from PIL import Image
 from sklearn import datasets
 
 from tests.unit.train import runs
-from train import explanation, network, prediction, step
 from train.__main__ import start
 from train.errors import DataError
+from train.step import step
+from train.use import explanation, network, prediction
 
 
 @pytest.fixture(scope="module")

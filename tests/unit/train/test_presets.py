@@ -1,8 +1,8 @@
 import pytest
 
-from train.config import read_table
+from train.config.resolution import resolve
+from train.config.run import read_table
 from train.model.densenet import build, count_parameters
-from train.options import resolve
 
 # Trainable parameters with 10 classes (CIFAR) and 1,000 (ImageNet). Sources: 769162, 15324406 and 25624430 are printed
 # by several independent PyTorch implementations; the paper's table 2 rounds them to 0.8M, 15.3M and 25.6M. 1019722 is

@@ -13,15 +13,18 @@ from tests.unit.train import keras_file, runs
 from tests.unit.train.own.making import write_classes
 from toolkit import training
 from toolkit.engine import container
-from train import checkpoint, export, initial, network, portable, prediction, pretrained, step
 from train.cli import main, parse
-from train.config import TrainConfig, read_table
+from train.config.resolution import settle
+from train.config.run import TrainConfig, read_table
 from train.errors import DataError, IntegrityError, UsageError
-from train.model import formulation
+from train.model import formulation, pretrained
 from train.model.densenet import build
-from train.options import settle
-from train.reader import Inputs
-from train.state import name_weights
+from train.record import checkpoint
+from train.record.reader import Inputs
+from train.run import initial
+from train.step import step
+from train.step.state import name_weights
+from train.use import export, network, portable, prediction
 
 BOUND = 1e-5
 """Largest difference of logits, relative to the largest; 0.6e-6 to 2.2e-6 were measured."""

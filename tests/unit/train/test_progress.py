@@ -7,7 +7,7 @@ from unittest import mock
 
 import pytest
 
-from train import progress
+from train.run import progress
 
 
 def draw(columns: int) -> str:

@@ -4,12 +4,12 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from train import randaugment
-from train.batches import Batches
-from train.config import STRONGEST
+from train.config.resolution import resolve
+from train.config.run import STRONGEST
 from train.data import load
-from train.options import resolve
-from train.order import locate
+from train.data.order import locate
+from train.input import randaugment
+from train.input.batches import Batches
 
 FILL = np.array([9, 8, 7], np.uint8)
 NAMES = list(randaugment.OPERATIONS)

@@ -13,16 +13,18 @@ import tensorflow as tf
 from tests.native import needs_native
 from tests.tiers import slow
 from tests.unit.train import runs
-from train import checkpoint, mixing, optimizer, reader, state, step
-from train.batches import Batches, rate_at
-from train.config import TrainConfig
+from train.config.resolution import resolve
+from train.config.run import TrainConfig
 from train.data import load
 from train.errors import UsageError
-from train.loss import count_correct, make_loss
+from train.input import mixing
+from train.input.batches import Batches, rate_at
 from train.model import formulation
 from train.model.formulation import FOR_CPU, FOR_GPU, FOR_NATIVE
-from train.options import resolve
-from train.reader import SLOTS
+from train.record import checkpoint, reader
+from train.record.reader import SLOTS
+from train.step import optimizer, state, step
+from train.step.loss import count_correct, make_loss
 
 LABELS = np.array([0, 2, 1, 2], np.int32)
 LOGITS = np.random.default_rng(1).normal(size=(4, 3)).astype(np.float32)
@@ -243,7 +245,7 @@ def test_a_run_goes_on_to_the_same_bits(tmp_path: Path, options: tuple[str, ...]
 
 @pytest.mark.usefixtures("no_drawing")
 def test_a_run_stops_and_ends_with_its_best_epoch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from train import loop
+    from train.run import loop
 
     accuracies = iter([0.5, 0.7, 0.7, 0.6, 0.6])
     evaluate = loop.evaluate

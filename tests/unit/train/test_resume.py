@@ -22,8 +22,9 @@ from tests.unit.train.runs import (
     read_manifest,
     run,
 )
-from train import checkpoint, export
-from train.metrics import read_epochs
+from train.record import checkpoint
+from train.record.metrics import read_epochs
+from train.use import export
 
 pytestmark = pytest.mark.usefixtures("no_drawing")
 

@@ -11,11 +11,13 @@ import tensorflow as tf
 
 from tests.loaded import ROOT
 from tests.native import needs_native
-from train import budget, job, memory, runtime
+from train import memory
 from train.cli import parse
-from train.fields import digest_fields
+from train.config.fields import digest_fields
+from train.config.resolution import resolve
 from train.native import library
-from train.options import resolve
+from train.run import job
+from train.step import budget, runtime
 
 
 class Said:
@@ -134,7 +136,7 @@ def test_the_job_loads_no_plugins_of_hdf5(tmp_path: Path) -> None:
     usual = {
         name: value for name, value in os.environ.items() if name != "HDF5_PLUGIN_PRELOAD"
     }  # which is for the process
-    prepared = "from train import runtime\nruntime.prepare(1)\n"
+    prepared = "from train.step import runtime\nruntime.prepare(1)\n"
     for before, loads in (("", True), (prepared, False)):
         mark.unlink(missing_ok=True)
         variables = {**usual, "MARK": str(mark), "HDF5_PLUGIN_PATH": str(tmp_path), "PYTHONPATH": str(ROOT)}

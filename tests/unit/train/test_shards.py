@@ -9,12 +9,15 @@ import tensorflow as tf
 from tensorflow.python.ops import collective_ops
 
 from tests.tiers import slow
-from train import cluster, data, shards, step, workers
-from train.config import TrainConfig
+from train import data
+from train.cluster import cluster, workers
+from train.config.resolution import resolve
+from train.config.run import TrainConfig
 from train.errors import CheckError, UsageError, WorkerError
 from train.model import formulation
-from train.options import resolve
-from train.process import StopSignal
+from train.run import shards
+from train.step import step
+from train.system.process import StopSignal
 
 SIZE, PARTS = 24, 3
 ADDRESSES = ("one:1", "two:2", "three:3")

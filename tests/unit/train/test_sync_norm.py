@@ -12,12 +12,14 @@ from tests.tiers import slow
 from tests.unit.train import blocks
 from tests.unit.train.crew import DIGITS, describe, end, start, train, wait_for
 from tests.unit.train.test_shards import PARTS, SIZE, configure, draw, make_step
-from train import data, kernels, shards, step
+from train import data
 from train.cli import parse
 from train.errors import PreflightError, UsageError
 from train.model import formulation
 from train.model.block import Mode
 from train.model.lockstep import Lockstep
+from train.run import shards
+from train.step import kernels, step
 
 
 def run_in_parts(mode: Mode, *, together: bool) -> list[Any]:

@@ -15,11 +15,11 @@ from tests.unit.train.references import (
     normalize_bytes,
     set_weights,
 )
-from train import optimizer, state, step
-from train.config import Memory
+from train.config.resolution import resolve
+from train.config.run import Memory
 from train.model import block, normalization
 from train.model.densenet import build
-from train.options import resolve
+from train.step import optimizer, state, step
 
 
 @pytest.fixture

@@ -12,13 +12,14 @@ import pytest
 import tensorflow as tf
 
 from tests.unit.train import runs
-from train import budget, export, kernels, runtime, step
 from train.cli import main, parse
+from train.config.resolution import resolve
 from train.errors import CheckError, IntegrityError, PreflightError, UsageError
 from train.model.densenet import build
 from train.model.formulation import FOR_NATIVE
 from train.native import library, operations
-from train.options import resolve
+from train.step import budget, kernels, runtime, step
+from train.use import export
 
 NATIVE = ("--kernels", "native")
 EXACT = {

@@ -11,12 +11,12 @@ from PIL import Image
 
 from tests.ordinary import run_as_ordinary
 from tests.unit.train.own.making import make_image, write_classes, write_image
-from train import origin
 from train.cli import main, parse
+from train.config import origin
 from train.data import Dataset, Pictures, load
 from train.data import own as own_data
 from train.errors import DataError, require_folder
-from train.reader import find_change
+from train.record.reader import find_change
 
 
 def open_(folder: Path, *options: str) -> Dataset:

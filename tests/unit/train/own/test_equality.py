@@ -13,10 +13,9 @@ from PIL import Image
 from tests import loaded
 from tests.tiers import weekly
 from tests.unit.train.test_data import write_parquet
-from train import images
 from train.cli import main, parse
-from train.config import read_table
-from train.data import Split, sources
+from train.config.run import read_table
+from train.data import Split, images, sources
 
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("no_drawing")]
 

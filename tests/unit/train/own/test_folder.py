@@ -10,7 +10,7 @@ from train.cli import main, parse
 from train.data import Dataset, Pictures, load
 from train.data import own as own_data
 from train.errors import UsageError
-from train.reader import choose_data
+from train.record.reader import choose_data
 
 FAST = ("--depth", "10", "--epochs", "1", "--batch-size", "4", "--threads", "2", "--progress", "plain")
 
@@ -116,7 +116,7 @@ def test_a_run_is_named_by_its_images_and_not_by_their_path(tmp_path: Path, monk
 
 
 def test_a_changed_file_is_read_again_and_others_are_not(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from train import origin
+    from train.config import origin
 
     folder, read = write_classes(tmp_path / "pets"), []
     for path in folder.rglob("*.png"):
@@ -161,8 +161,8 @@ def test_a_run_on_a_folder_ends_with_a_record_of_its_classes(
 def test_images_that_memory_does_not_hold_give_the_same_batches(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from train.batches import Batches
-    from train.options import settle
+    from train.config.resolution import settle
+    from train.input.batches import Batches
 
     folder = write_classes(tmp_path / "pets", count=10)
     held = open_(folder)

@@ -2,7 +2,7 @@ import pytest
 
 from train.errors import UsageError
 from train.rehearsal.request import choose_device, read_devices
-from train.runtime import MARK
+from train.step.runtime import MARK
 
 
 @pytest.mark.parametrize("name", read_devices())

@@ -12,7 +12,7 @@ JOB = Request(config=parse(["digits", "--depth", "10"]), device=choose_device("t
 # Adds an operation without a GPU kernel to the results of the job's evaluation.
 PLANT = """
 import tensorflow as tf
-from train import step
+from train.step import step
 from train.rehearsal import audit
 make = step.make_evaluation_step
 def spoil(*arguments):

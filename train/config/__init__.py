@@ -1,0 +1,1 @@
+"""The configuration of a run: its options, each declared once, and what they are resolved from."""

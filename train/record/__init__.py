@@ -1,0 +1,1 @@
+"""The folder of a run: its records, checkpoints and metrics, written and read."""

@@ -1,0 +1,363 @@
+"""Reads run folders without TensorFlow and NumPy: manifest, configuration, metrics and checkpoints.
+
+Each check returns a text about what it compared. It raises an IntegrityError for a contradiction, and one of
+`BAD_METRICS` for a damaged file.
+"""
+
+import ast
+import csv
+import hashlib
+import io
+import json
+import math
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any, Final, NamedTuple
+from zipfile import BadZipFile, ZipFile
+
+import yaml
+
+from train.config.fields import INCIDENTAL, digest_fields
+from train.config.resolution import resolve
+from train.config.run import Kernels, TrainConfig, name_classes, read_table
+from train.errors import DataError, IntegrityError, UsageError
+from train.record import metrics
+from train.record.metrics import EpochRecord
+from train.step.runtime import MARK
+
+MANIFEST, CONFIG, CONFUSION, CHECKPOINTS = "manifest.json", "config.yaml", "confusion.csv", "checkpoints"
+SAMPLES, MISTAKES = "samples.png", "mistakes.png"
+SCHEMA: Final = 1
+
+SLOTS: Final = "slots/"
+"""Prefix of the names of optimizer slots. All other names except `COUNTERS` are those of weights."""
+
+COUNTERS: Final = ("step", "loss_scale", "steady", "skipped")
+
+TIMES: Final = frozenset({"seconds", "images_per_second", "train_seconds", "first_step_seconds", "device_peak_bytes"})
+"""Recorded numbers that may differ between equal runs: times, and memory, which depends on other processes."""
+
+DECISIVE: Final = ("threads", "devices", "tensorflow", "batch_size", "data_sha256")
+"""Parts of the environment that the bits of a run depend on."""
+
+KERNELS: Final = "kernels"
+"""The part that holds the SHA-256 of the native kernels' source; environments with TensorFlow's kernels lack it."""
+
+OF_MACHINE: Final = ("threads", "devices")
+"""Decisive parts on which the bits of native kernels do not depend: number of threads, and processor."""
+
+STEM: Final = "step-" + "[0-9]" * 8
+_PARTS: Final = {"config": dict, "config_sha256": str, "result": dict, "weights_sha256": str, "environment": dict}
+BAD_METRICS: Final = (OSError, ValueError, LookupError, TypeError, ArithmeticError, RecursionError)
+"""Exceptions that reading damaged metrics can raise."""
+
+BAD_CHECKPOINT: Final = (*BAD_METRICS, AttributeError, SyntaxError, BadZipFile)
+"""Exceptions that reading a damaged checkpoint can raise."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunRecord:
+    """The folder of a finished run and its manifest, a JSON object. Other files of the folder may be missing."""
+
+    folder: Path
+    value: Mapping[str, Any]
+
+    @property
+    def config(self) -> Mapping[str, Any]:
+        return dict(self.value["config"])
+
+    @property
+    def result(self) -> Mapping[str, Any]:
+        return dict(self.value["result"])
+
+    @property
+    def environment(self) -> Mapping[str, Any]:
+        return dict(self.value["environment"])
+
+    @property
+    def resumed(self) -> tuple[int, ...]:
+        return tuple(self.value.get("resumed_after") or ())
+
+    @property
+    def parent(self) -> Mapping[str, Any]:
+        return dict(self.value.get("parent") or {})
+
+    @property
+    def emulated(self) -> tuple[str, ...]:
+        return tuple(str(name) for name in self.environment.get("devices") or [] if MARK in str(name))
+
+
+def read_record(target: Path) -> RunRecord:
+    """Read the manifest of a finished run, given its folder or the manifest's path; raises an IntegrityError."""
+    folder = target.parent if target.name == MANIFEST else target
+    try:
+        # Reading a named pipe would not end.
+        value = json.loads((folder / MANIFEST).read_text(encoding="utf-8")) if (folder / MANIFEST).is_file() else None
+    except (OSError, ValueError, RecursionError):
+        value = None
+    if not isinstance(value, dict) or (value.get("schema"), value.get("kind")) != (SCHEMA, "run"):
+        raise IntegrityError(
+            f"{folder} has no readable manifest of a run, of schema {SCHEMA}",
+            remedy="give the folder of a finished run, as `toolkit train` leaves it",
+        )
+    lacking = [name for name, kind in _PARTS.items() if not isinstance(value.get(name), kind)]
+    if not isinstance(value.get("parent") or {}, dict):
+        lacking.append("a parent that is an object")
+    if lacking:
+        raise IntegrityError(f"the manifest of {folder} lacks {', '.join(lacking)}")
+    return RunRecord(folder=folder, value=value)
+
+
+class Run(NamedTuple):
+    config: TrainConfig
+    epochs: list[EpochRecord]
+
+
+def read_run(folder: Path) -> Run:
+    config = read_folder_config(folder)
+    try:
+        records = metrics.read_epochs(folder / metrics.CSV)
+    except OSError as error:
+        raise DataError(f"{folder} has no metrics of a run", why=str(error)) from error
+    if not records:
+        raise DataError(f"nothing to draw in {folder}", why="its first epoch is not over")
+    return Run(config, records)
+
+
+def read_folder_config(folder: Path) -> TrainConfig:
+    try:
+        return read_config(folder / CONFIG)
+    except DataError as error:
+        raise DataError(f"{folder} is not the folder of a run", why=error.why) from error
+
+
+def read_config(file: Path) -> TrainConfig:
+    """Read a run's configuration from its ``config.yaml`` or ``manifest.json``; raises a DataError for other files."""
+    try:
+        values = yaml.safe_load(file.read_text(encoding="utf-8"))
+        if isinstance(values, dict) and values.get("kind") == "run":
+            values = values["config"]
+        return TrainConfig.from_dict(values)
+    except (*BAD_CHECKPOINT, yaml.YAMLError, UsageError) as error:
+        raise DataError(f"{file} is not the configuration of a run", why=str(error)) from error
+
+
+def find_change(config: TrainConfig) -> str:
+    """Return a note if a run of the same command began with other files than this run, which has not begun; else ""."""
+    if not config.data_sha256 or config.run_dir.exists():
+        return ""
+    for file in sorted(config.run_dir.parent.glob(f"{config.run_dir.name[:-8]}*/{CONFIG}")):
+        with suppress(DataError):
+            other = read_config(file)
+            if (
+                other.dataset == config.dataset
+                and replace(other, data_sha256=config.data_sha256).digest == config.digest
+            ):
+                return f"{config.dataset} has changed since {file.parent} began; this is a new run, in {config.run_dir}"
+    return ""
+
+
+def choose_data(run: Path, dataset: str, data_dir: str, cache_dir: str) -> TrainConfig:
+    """Return the configuration of a run with the place of its data, or the configuration of another data set."""
+    config = read_folder_config(run)
+    if dataset and dataset != config.dataset:
+        # A user's own images are scaled to what the network takes.
+        own = {} if dataset in read_table("datasets") else {"image_size": config.shape[0], "crop": config.crop}
+        return resolve(dataset, data_dir=data_dir, cache_dir=cache_dir, **own)
+    return replace(config, data_dir=data_dir or config.data_dir, cache_dir=cache_dir, init_from="")
+
+
+@dataclass(frozen=True)
+class Inputs:
+    """What a model takes and what its outputs mean."""
+
+    class_names: tuple[str, ...]
+    shape: tuple[int, int, int]  # height, width and channels of an image of bytes
+    mean: tuple[float, ...]  # mean, std: of its channels, in byte units
+    std: tuple[float, ...]
+    center: float  # share of the shorter side that ``train.data.images.fit`` keeps
+
+
+def read_inputs(environment: Mapping[str, Any], config: TrainConfig) -> Inputs:
+    """Read from the environment of a run, which its manifest and its checkpoints have. Needs no data set."""
+    # Older runs did not record these three; they are of data sets that have a fixed shape.
+    names = environment.get("class_names") or name_classes(config)
+    height, width, channels = environment.get("shape") or config.shape
+    mean, std = (tuple(environment[name]) for name in ("mean", "std"))
+    return Inputs(tuple(names), (height, width, channels), mean, std, environment.get("center", 1.0))
+
+
+def check_config(record: RunRecord) -> str:
+    recorded, computed = record.value["config_sha256"], digest_fields(record.config)
+    if recorded != computed:
+        raise IntegrityError(f"the manifest's configuration has digest {computed}, and it says {recorded}")
+    try:
+        written = yaml.safe_load((record.folder / CONFIG).read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        return f"{recorded}; {CONFIG} is not here"
+    except (OSError, ValueError, RecursionError, yaml.YAMLError) as error:
+        raise IntegrityError(f"{CONFIG} cannot be read: {error}") from error
+    if not isinstance(written, dict):
+        raise IntegrityError(f"{CONFIG} is no configuration")
+    decisive = (written.keys() | record.config.keys()) - INCIDENTAL
+    other = sorted(name for name in decisive if written.get(name) != record.config.get(name))
+    if other:
+        raise IntegrityError(f"{CONFIG} has another {', '.join(other)}")
+    return str(recorded)
+
+
+def compare_environments(before: Mapping[str, Any], after: Mapping[str, Any]) -> str:
+    """Describe which decisive parts of two environments differ; returns an empty text if none does."""
+    native = before.get(KERNELS) and after.get(KERNELS)
+    names = [name for name in (*DECISIVE, KERNELS) if not (native and name in OF_MACHINE)]
+    pairs = ((name, before.get(name), after.get(name)) for name in names)
+    return ", ".join(f"{name} is {now}, was {then}" for name, then, now in pairs if then != now)
+
+
+def name_kernels(environment: Mapping[str, Any]) -> Kernels:
+    return "native" if environment.get(KERNELS) else "stock"
+
+
+def differ_in_machine(before: Mapping[str, Any], after: Mapping[str, Any]) -> bool:
+    return any(before.get(name) != after.get(name) for name in OF_MACHINE)
+
+
+def read_lines(folder: Path) -> list[dict[str, Any]]:
+    """Read the records of steps and epochs, in order; raises one of `BAD_METRICS` if they are damaged."""
+    return [json.loads(line) for line in (folder / metrics.LINES).read_text(encoding="utf-8").splitlines()]
+
+
+def check_epochs(record: RunRecord) -> str:
+    result, lines = record.result, read_lines(record.folder)
+    with (record.folder / metrics.CSV).open(encoding="utf-8", newline="") as file:
+        epochs = [metrics.parse_epoch(row) for row in csv.DictReader(file, strict=True)]
+    if [each.epoch for each in epochs] != list(range(1, result["epochs"] + 1)):
+        raise IntegrityError(f"{metrics.CSV} has {len(epochs)} epochs, the manifest says {result['epochs']}")
+    # With a validation split, each epoch evaluates that split. The test split is then evaluated once, at the end.
+    watched = "validation" if "validation_accuracy" in result else "test"
+    last = epochs[-1]
+    evaluated = epochs[int(result["best_epoch"]) - 1] if record.config.get("best") else last
+    for name, found, recorded in (
+        ("steps", last.step, result["steps"]),
+        ("accuracy", evaluated.test_accuracy, result[f"{watched}_accuracy"]),
+        ("loss", evaluated.test_loss, result[f"{watched}_loss"]),
+        ("seconds", last.seconds, result["train_seconds"]),
+    ):
+        if found != recorded:
+            which = "last" if evaluated is last else "best"
+            raise IntegrityError(f"{name} of the {which} epoch is {found} in {metrics.CSV}, {recorded} in the manifest")
+    drawn = [line for line in lines if line["kind"] == "epoch"]
+    for epoch, line in zip(epochs, drawn, strict=False):
+        if any(line[name] != value for name, value in asdict(epoch).items()):
+            raise IntegrityError(f"epoch {epoch.epoch} of {metrics.CSV} is not that of {metrics.LINES}")
+    if len(drawn) != len(epochs):
+        raise IntegrityError(f"{metrics.LINES} has {len(drawn)} epochs, {metrics.CSV} has {len(epochs)}")
+    return f"{len(epochs)} epochs, {watched} accuracy {evaluated.test_accuracy:.2%} at the end, as in the manifest"
+
+
+def check_confusion(record: RunRecord) -> str:
+    with (record.folder / CONFUSION).open(encoding="utf-8", newline="") as file:
+        counts = [[int(value) for value in row[1:]] for row in list(csv.reader(file))[1:]]
+    right = [row[index] for index, row in enumerate(counts)]
+    total = sum(map(sum, counts))
+    recorded = record.result["test_accuracy"]
+    if not math.isclose(sum(right) / total, recorded, rel_tol=1e-12):
+        raise IntegrityError(
+            f"{sum(right)} of {total} recognized, which is not the manifest's test accuracy {recorded}"
+        )
+    shares = [value / sum(row) if sum(row) else None for value, row in zip(right, counts, strict=True)]
+    if shares != record.result["per_class_accuracy"]:
+        raise IntegrityError("the accuracy of a class is not that of the manifest")
+    return f"{sum(right)} of {total} recognized, as in the manifest"
+
+
+def check_pictures(record: RunRecord) -> str:
+    """Compare the pictures that only the data could give again with the digests of the manifest."""
+    recorded = dict(record.value["pictures"])
+    for name, digest in recorded.items():
+        if hashlib.sha256((record.folder / name).read_bytes()).hexdigest() != digest:
+            raise IntegrityError(f"{name} is not the picture that the run drew")
+    return f"{', '.join(recorded)}, as in the manifest"
+
+
+@dataclass(frozen=True)
+class SavedState:
+    """A checkpoint whose digest matches. `position` has the fields of ``train.record.checkpoint.Position``."""
+
+    path: Path
+    names: tuple[str, ...]
+    position: Mapping[str, Any]
+    content: bytes
+
+
+def list_checkpoints(folder: Path) -> list[Path]:
+    return sorted(folder.glob(f"{STEM}.json"), reverse=True)
+
+
+def read_state(file: Path) -> SavedState:
+    """Read a checkpoint, given its JSON file; raises one of `BAD_CHECKPOINT` if it is missing or damaged."""
+    facts = json.loads(file.read_text(encoding="utf-8"))
+    promised = facts.pop("sha256")
+    path = file.with_suffix(".npz")
+    content = path.read_bytes()
+    if digest_state(facts, content) != promised:
+        raise ValueError("its digest does not match: torn or altered")
+    return SavedState(path, tuple(facts["names"]), dict(facts["position"]), content)
+
+
+def read_newest_state(run: Path) -> SavedState | None:
+    records = list_checkpoints(run / CHECKPOINTS)
+    if not records:
+        return None
+    try:
+        return read_state(records[0])
+    except BAD_CHECKPOINT as error:
+        raise IntegrityError(f"{records[0].stem}.npz cannot be read", why=str(error) or type(error).__name__) from error
+
+
+def digest_state(facts: Mapping[str, Any], content: bytes | memoryview) -> str:
+    state = hashlib.sha256(json.dumps(facts, sort_keys=True).encode())
+    state.update(content)
+    return state.hexdigest()
+
+
+def digest_weights(saved: SavedState, *, everything: bool = False) -> str:
+    """Return the SHA-256 of a checkpoint's weights and running averages, equal to that of ``train.step.state.digest``.
+
+    With `everything`, it is that of all variables, of the optimizer too.
+    """
+    state = hashlib.sha256()
+    try:
+        with ZipFile(io.BytesIO(saved.content)) as archive:
+            if damaged := archive.testzip():
+                raise IntegrityError(f"{damaged} in {saved.path.name} is damaged", why="its checksum does not match")
+            for name, index in sorted((name, index) for index, name in enumerate(saved.names)):
+                if everything or (name not in COUNTERS and not name.startswith(SLOTS)):
+                    kind, shape, data = _read_array(archive.read(f"{index:05d}.npy"))
+                    state.update(describe_array(name, kind, shape))
+                    state.update(data)
+    except BAD_CHECKPOINT as error:
+        raise IntegrityError(f"the arrays of {saved.path.name} cannot be read", why=str(error)) from error
+    return state.hexdigest()
+
+
+def describe_array(name: str, kind: str, shape: tuple[int, ...]) -> bytes:
+    return f"{name}:{kind}:{shape};".encode()
+
+
+def _read_array(data: bytes) -> tuple[str, tuple[int, ...], bytes]:
+    """Return type, shape and bytes of an array in NumPy's format (numpy.org, "numpy.lib.format")."""
+    if data[:6] != b"\x93NUMPY":
+        raise ValueError("not an array")
+    start = 10 if data[6] == 1 else 12
+    end = start + int.from_bytes(data[8:start], "little")
+    header = ast.literal_eval(data[start:end].decode())
+    # NumPy's ascontiguousarray, which the digest uses, gives each array at least one dimension.
+    shape = tuple(header["shape"]) or (1,)
+    body = data[end:]
+    size = int(header["descr"].lstrip("<>|=bcfiuV"))
+    if header["fortran_order"] or len(body) != math.prod(shape) * size:
+        raise ValueError("an array that is cut, or not in C order")
+    return header["descr"], shape, body

@@ -1,0 +1,1 @@
+"""What people look at: curves, confusions, sample images and the model card."""

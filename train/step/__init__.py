@@ -1,0 +1,1 @@
+"""One step of training: runtime, loss, optimizer, state, and what fits into memory."""

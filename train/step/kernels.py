@@ -1,0 +1,45 @@
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from train.config.run import Kernels, TrainConfig
+from train.errors import PreflightError
+from train.native import library
+from train.record.reader import name_kernels
+from train.step import budget
+
+
+class Choice(NamedTuple):
+    """A configuration with its kernels filled in, and the reason if the run has chosen them."""
+
+    config: TrainConfig
+    reason: str
+
+
+def fix_kernels(config: TrainConfig, recorded: Mapping[str, Any]) -> Choice:
+    """Fill in the kernels: the configured ones, else those `recorded` by an interrupted run, else the best here."""
+    if config.kernels != "auto":
+        return Choice(config, "")
+    if recorded:
+        return Choice(replace(config, kernels=name_kernels(recorded)), "")
+    reason = explain_stock(config)
+    kernels: Kernels = "stock" if reason else "native"
+    return Choice(replace(config, kernels=kernels), f"{kernels} kernels: {reason or library.find().origin}")
+
+
+def explain_stock(config: TrainConfig) -> str:
+    needs = config.explain_stock()
+    if needs:
+        return f"native ones do not work with {needs}"
+    if _has_device_files() and budget.read_device_memory():
+        return "there is a GPU"
+    try:
+        library.find()
+    except PreflightError as error:
+        return f"{error.what}: {error.why}" if error.why else error.what
+    return ""
+
+
+def _has_device_files(folder: Path = Path("/dev")) -> bool:
+    return (folder / "dxg").exists() or next(folder.glob("nvidia*"), None) is not None

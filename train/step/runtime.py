@@ -1,0 +1,192 @@
+"""Sets TensorFlow up so that two runs give the same bits: fixed numbers of threads and deterministic operations."""
+
+import ctypes
+import os
+import platform
+from collections.abc import Callable, Iterable
+from importlib import metadata
+from pathlib import Path
+from typing import Any, Final
+
+from train.config.run import Kernels, TrainConfig
+from train.cores import count_cores
+from train.errors import PreflightError
+
+MARK: Final = "(emulated)"
+"""End of the name of every emulated device, so that its records cannot be mistaken for those of a real GPU."""
+
+_SYMBOL: Final = "nullgpu_emulated"
+
+
+RESIDENT_SHARE: Final = 0.1
+"""Share of a GPU's memory that training images may take. Larger data sets stay on the host."""
+
+
+class _Permission:
+    given = False
+
+
+def allow_emulation() -> None:
+    _Permission.given = True
+
+
+def is_emulated(names: Iterable[str]) -> bool:
+    """Return whether one of these GPUs is emulated, by its name or by the CUDA driver of this process."""
+    names = list(names)
+    return bool(names) and (any(MARK in name for name in names) or _driver_is_emulated())
+
+
+def _driver_is_emulated() -> bool:
+    try:
+        return hasattr(ctypes.CDLL("libcuda.so.1"), _SYMBOL)
+    except OSError:
+        return False
+
+
+def refuse_emulation(names: Iterable[str]) -> None:
+    names = list(names)
+    if not _Permission.given and is_emulated(names):
+        raise PreflightError(
+            f"this GPU is emulated: {', '.join(names)}",
+            why="an emulated GPU computes nothing, so a run on it would be worthless",
+            remedy="take the emulated libraries out of LD_LIBRARY_PATH; `toolkit rehearse` is what they are for",
+        )
+
+
+FLAGS: Final = (
+    "CUBLAS_",
+    "CUDNN_",
+    "DNNL_",
+    "NVIDIA_TF32_OVERRIDE",
+    "ONEDNN_",
+    "TF_CUDNN_",
+    "TF_ENABLE_",
+    "TF_XLA_",
+    "XLA_",
+)
+"""Prefixes of environment variables that affect the choice of kernels, and so the last bits."""
+
+
+RECORDED: Final = ("threads", "devices", "tensorflow", "tf32", "numpy", "cuda", "cudnn", "driver", "flags")
+"""Keys of the result of `prepare`. If one of the values changes, a resumed run may differ in its last bits."""
+
+RECORDED_NATIVE: Final = ("tensorflow", "numpy", "kernels")
+"""The same for a run with native kernels, which depends on neither processor nor threads."""
+
+
+def prepare(
+    threads: int, *, tf32: bool = False, kernels: Kernels = "stock", connect: Callable[[], None] | None = None
+) -> dict[str, Any]:
+    """Load TensorFlow and fix the settings that change its last bits; call this before any other use of it.
+
+    Returns what the bits depend on besides the configuration. The number of `threads` changes the rounding of sums.
+    With `tf32`, GPUs round the factors of float32 products to 10 bits of mantissa, TensorFlow's default from compute
+    capability 8.0 on. `connect` is called before TensorFlow makes its devices. Raises a PreflightError if native
+    kernels were asked for and cannot run here.
+    """
+    # TensorFlow also logs what a collective raises.
+    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3" if connect else "2")
+    # TensorFlow loads HDF5, which otherwise loads plugins from a folder (CVE-2026-2492); `::` is its word for none.
+    os.environ.setdefault("HDF5_PLUGIN_PRELOAD", "::")
+    import tensorflow as tf
+
+    tf.config.threading.set_intra_op_parallelism_threads(threads)
+    tf.config.threading.set_inter_op_parallelism_threads(threads)
+    tf.config.experimental.enable_op_determinism()
+    graphics = tf.config.list_physical_devices("GPU")
+    refuse_emulation(list_devices() if graphics else [])
+    tf.config.experimental.enable_tensor_float_32_execution(tf32)
+    if graphics:
+        # The network already has the GPU's layout, see train.model.formulation. If most convolutions are float16,
+        # Grappler would transpose the maps to channels last and back.
+        tf.config.optimizer.set_experimental_options({"layout_optimizer": False})
+    for device in graphics:
+        tf.config.experimental.set_memory_growth(device, enable=True)
+    if connect:
+        connect()
+    found = _prepare_native(threads, graphics=bool(graphics)) if kernels == "native" else {}
+    return {
+        "threads": threads,
+        "devices": list_devices(),
+        "tensorflow": tf.version.VERSION,
+        "tf32": tf32,
+        **describe_libraries(dict(tf.sysconfig.get_build_info()) if graphics else {}),
+        "flags": {name: value for name, value in sorted(os.environ.items()) if name.startswith(FLAGS)},
+        **found,
+    }
+
+
+def _prepare_native(threads: int, *, graphics: bool) -> dict[str, Any]:
+    from train.native import library, operations
+
+    if graphics:
+        raise PreflightError(
+            "native kernels run on CPUs, and TensorFlow trains on a GPU here",
+            remedy="use --kernels stock, or hide the GPU by CUDA_VISIBLE_DEVICES=-1",
+        )
+    operations.set_threads(threads)
+    found = library.find()
+    return {"kernels": found.source_sha256, "instructions": found.instructions, "compiler": found.origin}
+
+
+def describe_libraries(build: dict[str, Any]) -> dict[str, str]:
+    """Return the versions of NumPy and, with a GPU, of driver, CUDA and cuDNN, by TensorFlow's build information."""
+    found = {"numpy": metadata.version("numpy")}
+    if not build:
+        return found
+    found |= {name: str(build.get(f"{name}_version", "")) for name in ("cuda", "cudnn")}
+    for library, package in (("cuda", "nvidia-cuda-runtime-cu12"), ("cudnn", "nvidia-cudnn-cu12")):
+        try:
+            found[library] = metadata.version(package)
+        except metadata.PackageNotFoundError:
+            continue  # the system's library is used; it has the version that TensorFlow was built for
+    return found | {"driver": read_driver_version()}
+
+
+def read_device_peak() -> int | None:
+    """Return the peak memory in bytes that TensorFlow has used on the first GPU; None without a GPU."""
+    import tensorflow as tf
+
+    if not tf.config.list_logical_devices("GPU"):
+        return None
+    return int(tf.config.experimental.get_memory_info("GPU:0")["peak"])
+
+
+def read_device_limit() -> int:
+    """Return the memory in bytes that TensorFlow may use on the smallest GPU; 0 without a GPU."""
+    from tensorflow.python.client import device_lib
+
+    limits = [device.memory_limit for device in device_lib.list_local_devices() if device.device_type == "GPU"]
+    return min(limits, default=0)
+
+
+def fits_device(images: int, memory: int) -> bool:
+    return images <= RESIDENT_SHARE * memory
+
+
+def read_driver_version(file: Path = Path("/proc/driver/nvidia/version")) -> str:
+    try:
+        return file.read_text(encoding="utf-8").splitlines()[0].strip()
+    except (OSError, IndexError):
+        return ""
+
+
+def list_devices() -> list[str]:
+    import tensorflow as tf
+
+    graphics = tf.config.list_physical_devices("GPU")
+    if graphics:
+        return [str(tf.config.experimental.get_device_details(device).get("device_name")) for device in graphics]
+    return [_name_cpu()]
+
+
+def _name_cpu() -> str:
+    try:
+        with open("/proc/cpuinfo", encoding="utf-8") as file:  # noqa: PTH123
+            return next(line.split(":", 1)[1].strip() for line in file if line.startswith("model name"))
+    except (OSError, StopIteration):
+        return platform.processor() or platform.machine()
+
+
+def choose_threads(config: TrainConfig, recorded: int | None) -> int:
+    return config.threads or recorded or count_cores()

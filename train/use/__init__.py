@@ -1,0 +1,1 @@
+"""What is done with finished runs: predict, evaluate, explain, export and compare."""

@@ -1,0 +1,192 @@
+"""Evaluates a trained network on the test images of a data set: ``python -m train evaluate RUN [DATASET]``."""
+
+import json as json_
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Final
+
+import numpy as np
+import typer
+from numpy.typing import NDArray
+
+from train.cli import default_cache, run_command
+from train.config.run import TrainConfig
+from train.errors import DataError
+from train.record.reader import choose_data
+from train.report.gallery import escape
+from train.run.progress import translate
+from train.system.files import write_text
+
+if TYPE_CHECKING:
+    from train.data import Dataset
+
+BINS: Final = 15
+"""Number of bins of the calibration error, as in its paper."""
+
+SHOWN: Final = 20
+"""Largest number of classes whose confusion matrix is printed; of more classes, so many confusions are."""
+
+
+@dataclass(frozen=True)
+class ClassReport:
+    """The results of a class. Precision is None if the class was never predicted, recall if it has no image."""
+
+    label: str
+    images: int
+    precision: float | None
+    recall: float | None
+
+
+@dataclass(frozen=True)
+class Report:
+    """The results of a data set; `confusion` counts images by true class, then predicted class."""
+
+    dataset: str
+    source: str
+    images: int
+    data_sha256: str
+    accuracy: float
+    loss: float
+    calibration_error: float
+    classes: tuple[ClassReport, ...]
+    confusion: list[list[int]]
+    note: str
+
+
+def evaluate(folder: Path, config: TrainConfig | None = None) -> Report:
+    """Evaluate a run on the test images of a data set, by default its own.
+
+    The kernels and threads are those of the run, so its own test images give its accuracy and loss to the bit. Raises a
+    DataError if the data has classes or images that the run does not know.
+    """
+    from train.data import load
+    from train.use import network
+
+    trained = network.load(folder, exact=True)
+    config = config or trained.config
+    dataset = load(config)
+    labels = match_labels(dataset, trained.inputs.class_names)
+    shape = dataset.test.images.shape[1:]
+    if shape != trained.inputs.shape:
+        raise DataError(f"images of {dataset.source} are {shape}, and those of the run {trained.inputs.shape}")
+    from train.step.step import compile_evaluation_step, compute_logits, measure
+
+    step = compile_evaluation_step(trained.compute_logits, trained.config)
+    logits = compute_logits(step, dataset.test, lambda: "")
+    assert logits is not None  # noqa: S101 - nothing stops it
+    found = measure(logits, labels)
+    own = config.dataset == trained.config.dataset
+    changed = own and dataset.digest != trained.position.environment["data_sha256"]
+    return Report(
+        config.dataset,
+        dataset.source,
+        len(labels),
+        dataset.digest,
+        found.accuracy,
+        found.loss,
+        measure_calibration(logits, labels),
+        tuple(report_classes(found.confusion, trained.inputs.class_names)),
+        found.confusion.tolist(),
+        "; ".join(
+            filter(None, [trained.note, *dataset.notes, "the data is not what the run was trained on" * changed])
+        ),
+    )
+
+
+def match_labels(dataset: "Dataset", names: Sequence[str]) -> NDArray[np.int32]:
+    """Return the labels of the test images in the order of a run's classes, which are found by their names."""
+    unknown = [name for name in dataset.class_names if name not in names]
+    if unknown:
+        raise DataError(
+            f"the run does not know {len(unknown)} classes of {dataset.source}: {', '.join(unknown[:5])}",
+            why=f"its classes are {', '.join(names[:5])}{', …' * (len(names) > 5)}",
+            remedy="give a data set with the classes that it was trained on",
+        )
+    places = np.array([names.index(name) for name in dataset.class_names], np.int32)
+    return np.asarray(places[dataset.test.labels])
+
+
+def measure_calibration(logits: NDArray[np.float64], labels: NDArray[np.int32]) -> float:
+    """Return the expected calibration error (Guo et al., "On Calibration of Modern Neural Networks", ICML 2017).
+
+    Images are put into bins by the probability of their predicted class. The error is the mean difference between the
+    mean probability and the accuracy of a bin, weighted by its number of images.
+    """
+    shares = np.exp(logits - logits.max(axis=1, keepdims=True))
+    confidence = (shares / shares.sum(axis=1, keepdims=True)).max(axis=1)
+    right = logits.argmax(axis=1) == labels
+    bins = np.clip(np.ceil(confidence * BINS).astype(np.int64) - 1, 0, BINS - 1)
+    gaps = np.bincount(bins, confidence - right, minlength=BINS)
+    return float(np.abs(gaps).sum() / len(labels))
+
+
+def report_classes(confusion: NDArray[np.int64], names: Sequence[str]) -> Iterator[ClassReport]:
+    for index, name in enumerate(names):
+        right, predicted, true = (
+            int(each) for each in (confusion[index, index], confusion[:, index].sum(), confusion[index].sum())
+        )
+        yield ClassReport(name, true, right / predicted if predicted else None, right / true if true else None)
+
+
+def describe(report: Report) -> str:
+    names = [escape(each.label) for each in report.classes]
+    width = max(len("class"), *map(len, names))
+    lines = [
+        f"{report.dataset}: {report.images} test images, from {translate(report.source)}",
+        f"accuracy {report.accuracy:.2%}  loss {report.loss:.4f}  calibration error {report.calibration_error:.2%}",
+        f"{'class':<{width}}  {'images':>6}  {'precision':>9}  {'recall':>7}",
+    ]
+    for name, each in zip(names, report.classes, strict=True):
+        shares = ("-" if share is None else f"{share:.2%}" for share in (each.precision, each.recall))
+        lines.append("{:<{}}  {:>6}  {:>9}  {:>7}".format(name, width, each.images, *shares))
+    lines += _describe_matrix(report.confusion, names) if len(names) <= SHOWN else _list_confusions(report, names)
+    return "\n".join([*lines, *filter(None, [report.note])])
+
+
+def _describe_matrix(confusion: list[list[int]], names: Sequence[str]) -> Iterator[str]:
+    yield "true class by row, predicted class by column in the same order"
+    width = max(len(str(count)) for row in confusion for count in row)
+    for name, row in zip(names, confusion, strict=True):
+        yield f"{name:<{max(map(len, names))}}  " + " ".join(f"{count:>{width}}" for count in row)
+
+
+def _list_confusions(report: Report, names: Sequence[str]) -> Iterator[str]:
+    yield f"most frequent confusions of {len(names)} classes"
+    wrong = [
+        (count, true, predicted)
+        for true, row in enumerate(report.confusion)
+        for predicted, count in enumerate(row)
+        if count and true != predicted
+    ]
+    for count, true, predicted in sorted(wrong, key=lambda each: (-each[0], *each[1:]))[:SHOWN]:
+        yield f"{names[true]} taken for {names[predicted]}: {count}"
+
+
+def collect(  # noqa: PLR0917
+    run: Annotated[Path, typer.Argument(help="Folder of a run.")],
+    dataset: Annotated[
+        str, typer.Argument(help="Data set with test images of the same classes; by default that of the run.")
+    ] = "",
+    data_dir: Annotated[str, typer.Option(help="Local copy of the data set.", metavar="DIR")] = "",
+    cache_dir: Annotated[str, typer.Option(help="Where downloads are kept.", metavar="DIR")] = "",
+    out: Annotated[
+        Path | None, typer.Option(help="Also write evaluation.json, confusion.csv and confusion.png.", metavar="DIR")
+    ] = None,
+    json: Annotated[bool, typer.Option("--json", help="Print the result as one JSON object.")] = False,
+) -> int:
+    """Measure accuracy, loss, precision, recall and calibration of a run's network on test images."""
+    report = evaluate(run, choose_data(run, dataset, data_dir, cache_dir or default_cache()))
+    text = json_.dumps(asdict(report), ensure_ascii=False)
+    if out:
+        from train.report.plot import write_confusion
+
+        names = [each.label for each in report.classes]
+        write_confusion(out, np.array(report.confusion), names)
+        write_text(out / "evaluation.json", text + "\n")
+    print(text if json else describe(report))
+    return 0
+
+
+def main(argv: Sequence[str]) -> int:
+    return run_command(collect, "evaluate", argv)

@@ -1,0 +1,143 @@
+"""Classifies image files by a trained network: ``python -m train predict RUN IMAGE…``."""
+
+import json as json_
+import os
+import sys
+from collections.abc import Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Final
+
+import numpy as np
+import typer
+from numpy.typing import NDArray
+
+from train.cli import run_command
+from train.config import origin
+from train.cores import count_cores
+from train.data import images
+from train.errors import DataError, UsageError
+from train.report.gallery import escape
+from train.run.progress import translate
+from train.use import explanation
+
+if TYPE_CHECKING:
+    from train.use.network import Network
+
+BATCH: Final = 64
+
+
+@dataclass(frozen=True)
+class Guess:
+    label: str
+    probability: float
+
+
+@dataclass(frozen=True)
+class Prediction:
+    """The most probable classes of an image, the best first; for an image that cannot be read, none, and the reason."""
+
+    image: str
+    guesses: tuple[Guess, ...] = ()
+    problem: str = ""
+
+
+def list_images(names: Iterable[str], listed: Iterable[str] = ()) -> list[Path]:
+    """Return the files to classify: each that is named, all images below a folder, and for ``-`` the `listed` ones.
+
+    Raises a DataError if a folder has no images.
+    """
+    found: list[Path] = []
+    for name in names:
+        if name == "-":
+            found += list_images(filter(None, (line.rstrip("\r\n") for line in listed)))
+        elif os.path.isdir(name):  # noqa: PTH112
+            below = sorted(path for path in Path(name).rglob("*") if path.suffix.lower() in origin.SUFFIXES)
+            if not below:
+                raise DataError(
+                    f"{name} holds no images",
+                    why=f"no file below it ends with one of {', '.join(sorted(origin.SUFFIXES))}",
+                )
+            found += below
+        else:
+            found.append(Path(name))
+    return found
+
+
+def predict(network: "Network", files: Sequence[Path], top: int, explain: Path | None = None) -> Iterator[Prediction]:
+    """Yield the prediction of each file, in order, and draw it into the folder `explain`. One batch is in memory."""
+
+    def read(path: Path) -> NDArray[np.uint8] | DataError:
+        try:
+            return images.fit(images.load(path), network.inputs.shape, network.inputs.center)
+        except DataError as error:
+            return error
+
+    with ThreadPoolExecutor(count_cores()) as pool:
+        for start in range(0, len(files), BATCH):
+            paths = files[start : start + BATCH]
+            decoded = list(pool.map(read, paths))
+            good = [image for image in decoded if not isinstance(image, DataError)]
+            shares = iter(compute_probabilities(network, np.stack(good)) if good else ())
+            for number, (path, image) in enumerate(zip(paths, decoded, strict=True), start=start + 1):
+                if isinstance(image, DataError):
+                    yield Prediction(str(path), problem=image.why or image.what)
+                    continue
+                share = next(shares)
+                best = np.argsort(-share, kind="stable")[:top].tolist()
+                if explain:
+                    explanation.draw(network, image, best[0], explain / f"{number:04}-{path.stem}.png")
+                yield Prediction(
+                    str(path), tuple(Guess(network.inputs.class_names[index], float(share[index])) for index in best)
+                )
+
+
+def compute_probabilities(network: "Network", images: NDArray[np.uint8]) -> NDArray[np.float64]:
+    """Return the probabilities of all classes: (batch, classes)."""
+    import tensorflow as tf
+
+    logits = network.compute_logits(tf.constant(images)).numpy().astype(np.float64)
+    shares = np.exp(logits - logits.max(axis=1, keepdims=True))
+    return np.asarray(shares / shares.sum(axis=1, keepdims=True))
+
+
+def describe(prediction: Prediction, width: int) -> str:
+    """Return a line of the table."""
+    text = "  ".join(f"{escape(guess.label)} {guess.probability:.2%}" for guess in prediction.guesses)
+    return f"{prediction.image:<{width}}  {text or 'cannot be read: ' + prediction.problem}"
+
+
+def collect(
+    run: Annotated[Path, typer.Argument(help="Folder of a run.")],
+    image: Annotated[
+        list[str], typer.Argument(help="Image files, folders of images, or - for a list on standard input.")
+    ],
+    top: Annotated[int, typer.Option(min=1, help="Classes shown for each image.")] = 5,
+    explain: Annotated[
+        Path | None, typer.Option(help="Draw what spoke for the best class of each image (Grad-CAM).", metavar="DIR")
+    ] = None,
+    json: Annotated[bool, typer.Option("--json", help="Print the result as one JSON object.")] = False,
+) -> int:
+    """Classify images by the network of a run. An image that cannot be read is named, and the exit code is then 9."""
+    files = list_images(image, sys.stdin)
+    if not files:
+        raise UsageError("there are no images to classify", why="the list on standard input is empty")
+    from train.use import network
+
+    found, width = [], max(len(translate(str(file))) for file in files)
+    for prediction in predict(network.load(run), files, top, explain):
+        shown = Prediction(translate(prediction.image), prediction.guesses, translate(prediction.problem))
+        found.append(shown)
+        if not json:
+            print(describe(shown, width), flush=True)
+    bad = [each for each in found if each.problem]
+    if json:
+        print(json_.dumps({"run": translate(str(run)), "predictions": [asdict(each) for each in found]}))
+    if bad:
+        print(f"error: {len(bad)} of {len(found)} images cannot be read; the others are classified", file=sys.stderr)
+    return DataError.exit_code if bad else 0
+
+
+def main(argv: Sequence[str]) -> int:
+    return run_command(collect, "predict", argv)

@@ -1,0 +1,26 @@
+"""Prints as JSON what the training job, with the same arguments, would record of machine, TensorFlow and data."""
+
+import json
+import sys
+from collections.abc import Sequence
+
+from train.cli import parse
+from train.data import load
+from train.errors import TrainError
+from train.step import runtime
+
+
+def main(argv: Sequence[str]) -> int:
+    try:
+        config = parse(argv)
+        found = runtime.prepare(runtime.choose_threads(config, None), kernels=config.kernels)
+        found |= {"batch_size": config.batch_size, "data_sha256": load(config).digest}
+    except TrainError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return error.exit_code
+    print(json.dumps(found))
+    return 0
+
+
+if __name__ == "__main__":
+    raise SystemExit(main(sys.argv[1:]))
