@@ -6,9 +6,10 @@ import pytest
 
 from tests import threads
 from toolkit.project import ROOT
-from train import cores, memory
+from train import cores
 from train.cli import parse
 from train.step import runtime
+from train.system import memory
 
 
 def test_a_job_that_leaves_its_threads_open_takes_those_of_the_tests(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -19,9 +20,10 @@ def test_a_job_that_leaves_its_threads_open_takes_those_of_the_tests(monkeypatch
 @pytest.mark.parametrize("asked", [1, 3, 64])
 def test_every_module_counts_the_cores_that_were_asked_for(asked: int) -> None:
     code = (
-        "from tests import conftest; from train.run import job; from train.step import runtime; from train.data import pictures; import os;"
+        "from tests import conftest; from train.run import conclusion; from train.step import runtime; import os;"
+        "from train.data import pictures;"
         "from toolkit.doctor import machine;"
-        "print(*(m.count_cores() for m in (job, pictures, machine, runtime)), len(os.sched_getaffinity(0)))"
+        "print(*(m.count_cores() for m in (conclusion, pictures, machine, runtime)), len(os.sched_getaffinity(0)))"
     )
     variables = {**os.environ, threads.CORES: str(asked)}
     done = subprocess.run(

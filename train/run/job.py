@@ -1,15 +1,11 @@
 import fcntl
-import json
-import os
-import platform
 import sys
 from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, contextmanager
-from dataclasses import replace
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
 from functools import partial
-from importlib import metadata
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import yaml
@@ -18,13 +14,12 @@ from train.cluster import workers
 from train.cluster.cluster import Cluster, read_cluster
 from train.config.resolution import settle
 from train.config.run import TrainConfig
-from train.cores import count_cores
 from train.data import Dataset, Pictures, describe_oddities, load
 from train.errors import PreflightError, UsageError
 from train.record import checkpoint, reader
 from train.record.checkpoint import Position
 from train.report import card, gallery, plot
-from train.run import continuation, initial, sinks
+from train.run import conclusion, continuation, initial, sinks
 from train.run.progress import Display
 from train.step import budget, kernels, runtime
 from train.system import process
@@ -35,7 +30,41 @@ if TYPE_CHECKING:
     from train.step.optimizer import Rule
     from train.step.parcels import Resident
     from train.step.state import State
-    from train.step.step import Evaluation, TrainStep
+    from train.step.step import TrainStep
+
+
+@dataclass(frozen=True, eq=False)
+class Loaded:
+    """The data of a run, and the configuration with what the data says."""
+
+    config: TrainConfig
+    dataset: Dataset
+    oddities: list[str]
+
+
+@dataclass(frozen=True, eq=False)
+class Start:
+    """Where a run starts: after a checkpoint of its own or of another run, from other weights, or anew."""
+
+    saved: checkpoint.Checkpoint | None = None
+    continued: bool = False  # whether the checkpoint is that of another run
+    weights: initial.Start | None = None
+
+    @property
+    def environment(self) -> dict[str, Any]:
+        """What the checkpoint recorded, which decides what the configuration leaves open."""
+        return self.saved.position.environment if self.saved else {}
+
+
+@dataclass(frozen=True, eq=False)
+class Prepared:
+    """A run whose TensorFlow is set up, and that has chosen what the configuration leaves open."""
+
+    config: TrainConfig  # as it is recorded
+    fixed: TrainConfig  # with the batch size and the kernels that are used
+    dataset: Dataset
+    threads: int
+    environment: dict[str, Any]  # what is recorded of machine and TensorFlow, and, by the chief, of the images
 
 
 def run(config: TrainConfig, *, close_network: bool = False) -> dict[str, Any]:
@@ -43,26 +72,68 @@ def run(config: TrainConfig, *, close_network: bool = False) -> dict[str, Any]:
 
     A worker that is not the chief returns an empty manifest.
     """
-    read_parent()  # an invalid one is refused before any work
+    conclusion.read_parent()  # an invalid one is refused before any work
     cluster = read_cluster()
     if cluster:
         cluster.share(config.shards)
     is_chief = not cluster or cluster.is_chief
     display = Display(config.progress if is_chief else "quiet")
     with process.listen() as stop, display.speaking():
-        if is_chief and (change := reader.find_change(config)):
-            display.say(change)
-        close_network = close_network and not config.log_to and not cluster
-        if close_network and not config.needs_network:
-            _close_network()
-        display.begin("loading the data")
-        dataset = load(config)
-        if cluster and not cluster.is_chief:
-            return _follow(config, dataset, stop, cluster)
+        loaded = _load(config, display, is_chief=is_chief, close_network=close_network and not cluster)
+        if is_chief:
+            return _lead(loaded, cluster, stop, display)
+        prepared = _prepare(loaded, Start(), cluster, display)
+        with _meet(prepared, cluster, stop, display) as (crew, done):
+            if crew and not done:
+                _follow(prepared, crew, stop)
+        return {}
+
+
+def _lead(loaded: Loaded, cluster: Cluster | None, stop: process.StopSignal, display: Display) -> dict[str, Any]:
+    """Train, alone or as the chief, with all that is written into the folder of the run."""
+    config = loaded.config
+    with lock_run_folder(config) as folder, sinks.sending(config, folder, display) as sent:
+        start = _find_start(loaded, folder, display)
+        prepared = _prepare(loaded, start, cluster, display)
+        prepared = replace(prepared, environment=prepared.environment | _describe_inputs(prepared, cluster))
+        position = Position(environment=prepared.environment, config_sha256=config.digest)
+        with _meet(prepared, cluster, stop, display) as (crew, _):
+            loop = _make_loop(prepared, folder, position=position, display=display, stop=stop, crew=crew)
+            _begin(loop, start, crew)
+            loop.listener = sent.add
+            # A scheduler may end this worker soon after the others, which stay until its work is done.
+            with workers.ending(loop.end, crew):
+                watched = loop.run()
+                result = conclusion.conclude(config, loop, watched, prepared.environment, loaded.oddities)
+                sent.finish(result["result"], [folder / name for name in (card.CARD, *card.PICTURES)])
+        return result
+
+
+def _load(config: TrainConfig, display: Display, *, is_chief: bool, close_network: bool) -> Loaded:
+    """Load the data, and fetch what else comes by the network, before that is closed."""
+    if is_chief and (change := reader.find_change(config)):
+        display.say(change)
+    close_network = close_network and not config.log_to
+    if close_network and not config.needs_network:
+        _close_network()
+    display.begin("loading the data")
+    dataset = load(config)
+    if is_chief:
         initial.fetch(config)
-        if close_network and config.needs_network:
-            _close_network()
-        return _run(config, dataset, stop, display, cluster=cluster)
+    if close_network and config.needs_network:
+        _close_network()
+    return _describe_data(config, dataset, display, is_chief=is_chief)
+
+
+def _describe_data(config: TrainConfig, dataset: Dataset, display: Display, *, is_chief: bool) -> Loaded:
+    """Fill in what the data says, and show what is odd in it."""
+    config = settle(config, dataset.train.images.shape[1:], dataset.class_names) if config.own else config
+    oddities = describe_oddities(dataset) if is_chief else []
+    for note in dataset.notes:
+        display.say(note)
+    for oddity in oddities:
+        display.warn(oddity)
+    return Loaded(config=config, dataset=dataset, oddities=oddities)
 
 
 def _close_network() -> None:
@@ -71,122 +142,103 @@ def _close_network() -> None:
         print(f"note: the network stays open to this job: {trouble}", file=sys.stderr)
 
 
-def _run(
-    config: TrainConfig,
-    dataset: Dataset,
-    stop: process.StopSignal,
-    display: Display,
-    *,
-    cluster: Cluster | None,
-) -> dict[str, Any]:
-    config = settle(config, dataset.train.images.shape[1:], dataset.class_names) if config.own else config
-    for note in dataset.notes:
-        display.say(note)
-    oddities = describe_oddities(dataset)
-    for oddity in oddities:
-        display.warn(oddity)
-    with lock_run_folder(config) as folder, sinks.sending(config, folder, display) as sent, ExitStack() as stack:
-        saved, problems = checkpoint.load(folder / "checkpoints")
-        continued = bool(config.continue_sha256 and not saved)
-        saved = continuation.load(config, folder) if continued else saved
-        if saved:
-            checkpoint.require_same_run(saved, config.digest, dataset.digest)
-        recorded = saved.position.environment if saved else {}
-        display.begin("preparing" if config.batch_size else "finding the batch size")
-        start = initial.load(config) if config.init_sha256 and not saved else None
-        known = start or (reader.read_inputs(recorded, config) if config.init_sha256 else None)
-        if known and len(known.mean) == config.shape[-1]:
-            dataset = replace(dataset, moments=(np.array(known.mean), np.array(known.std)), divided=False)
-        threads = runtime.choose_threads(config, recorded.get("threads"))
-        chosen, reason = kernels.fix_kernels(config, recorded)
-        if reason:
-            display.say(reason)
-        fixed = budget.fix_batch_size(chosen, recorded.get("batch_size", 0), threads, dataset.train)
-        connect = partial(workers.configure, cluster) if cluster else None
-        environment = runtime.prepare(threads, tf32=config.tf32, kernels=fixed.kernels, connect=connect) | {
-            "batch_size": fixed.batch_size,
-            "data_sha256": dataset.digest,
-            "mean": dataset.mean.tolist(),
-            "std": dataset.std.tolist(),
-            "class_names": list(dataset.class_names),
-            "shape": list(config.shape),
-            "center": config.center,
-            **({"workers": len(cluster.addresses) if cluster else 1} if config.shards > 1 else {}),
-        }
-        display.batch_size = min(fixed.batch_size, len(dataset.train))
-        for problem in problems:
-            display.say(f"checkpoint left out: {problem}")
-        if problems and not saved:
-            display.say("no good checkpoint is left: the run begins anew")
-        position = Position(environment=environment, config_sha256=config.digest)
-        crew = workers.Crew(cluster, stop) if cluster else None
-        if crew:
-            display.begin("waiting for the other workers")
-            stack.enter_context(crew.meeting(_list_digests(config, dataset, environment), threads=threads))
-        loop = _make_loop(fixed, dataset, folder, position=position, display=display, stop=stop, crew=crew)
-        if saved:
-            _resume(loop, saved, environment, continued=continued)
-        elif start:
-            taken = initial.assign(loop.state.model, start, dataset.class_names)
-            loop.state.restart_averages()
-            display.say(f"starts from {start.origin}: {taken}")
-        if continued or not saved:
-            display.begin("drawing samples")
-            gallery.draw_samples(folder, replace(loop.batches, rows=slice(None)), loop.position.step)
-        display.begin("making the graph of the first step")
-        loop.listener = sent.add
-        if crew:
-            crew.share(
-                loop.state.read(), {name: environment[name] for name in ("mean", "std")} | {"step": loop.position.step}
-            )
-        # A scheduler may end this worker soon after the others, which stay until its work is done.
-        with workers.ending(loop.end, crew):
-            result = _conclude(config, loop, loop.run(), environment, oddities)
-            sent.finish(result["result"], [folder / card.CARD, *(folder / name for name in card.PICTURES)])
-        return result
+def _find_start(loaded: Loaded, folder: Path, display: Display) -> Start:
+    """Return where the run starts. Raises an IntegrityError if a checkpoint is that of another run or of other data."""
+    config = loaded.config
+    saved, problems = checkpoint.load(folder / "checkpoints")
+    continued = bool(config.continue_sha256 and not saved)
+    saved = continuation.load(config, folder) if continued else saved
+    if saved:
+        checkpoint.require_same_run(saved, config.digest, loaded.dataset.digest)
+    display.begin("preparing" if config.batch_size else "finding the batch size")
+    for problem in problems:
+        display.say(f"checkpoint left out: {problem}")
+    if problems and not saved:
+        display.say("no good checkpoint is left: the run begins anew")
+    weights = initial.load(config) if config.init_sha256 and not saved else None
+    return Start(saved=saved, continued=continued, weights=weights)
 
 
-def _list_digests(config: TrainConfig, dataset: Dataset, environment: dict[str, Any]) -> list[str]:
-    return [dataset.digest, config.digest, workers.digest_code(), workers.digest_environment(environment)]
-
-
-def _follow(config: TrainConfig, dataset: Dataset, stop: process.StopSignal, cluster: Cluster) -> dict[str, Any]:
-    """Run steps as a worker that is not the chief: with the chief's state, and without a folder of its own."""
-    config = settle(config, dataset.train.images.shape[1:], dataset.class_names) if config.own else config
-    fixed = kernels.fix_kernels(config, {}).config
-    threads = runtime.choose_threads(config, None)
-    connect = partial(workers.configure, cluster)
+def _prepare(loaded: Loaded, start: Start, cluster: Cluster | None, display: Display) -> Prepared:
+    """Choose what the configuration leaves open, and set up TensorFlow."""
+    config, dataset, recorded = loaded.config, loaded.dataset, start.environment
+    known = start.weights or (reader.read_inputs(recorded, config) if recorded and config.init_sha256 else None)
+    if known and len(known.mean) == config.shape[-1]:
+        dataset = _normalize_by(dataset, known.mean, known.std)
+    threads = runtime.choose_threads(config, recorded.get("threads"))
+    chosen, reason = kernels.fix_kernels(config, recorded)
+    if reason:
+        display.say(reason)
+    fixed = budget.fix_batch_size(chosen, recorded.get("batch_size", 0), threads, dataset.train)
+    connect = partial(workers.configure, cluster) if cluster else None
     environment = runtime.prepare(threads, tf32=config.tf32, kernels=fixed.kernels, connect=connect)
+    display.batch_size = min(fixed.batch_size, len(dataset.train))
+    return Prepared(config=config, fixed=fixed, dataset=dataset, threads=threads, environment=environment)
+
+
+def _normalize_by(dataset: Dataset, mean: Sequence[float], std: Sequence[float]) -> Dataset:
+    return replace(dataset, moments=(np.array(mean), np.array(std)), divided=False)
+
+
+def _describe_inputs(prepared: Prepared, cluster: Cluster | None) -> dict[str, Any]:
+    """Return what is recorded of the images, so that the network can be used without them."""
+    dataset, config = prepared.dataset, prepared.config
+    return {
+        "batch_size": prepared.fixed.batch_size,
+        "data_sha256": dataset.digest,
+        "mean": dataset.mean.tolist(),
+        "std": dataset.std.tolist(),
+        "class_names": list(dataset.class_names),
+        "shape": list(config.shape),
+        "center": config.center,
+        **({"workers": len(cluster.addresses) if cluster else 1} if config.shards > 1 else {}),
+    }
+
+
+@contextmanager
+def _meet(
+    prepared: Prepared, cluster: Cluster | None, stop: process.StopSignal, display: Display
+) -> Iterator[tuple[workers.Crew | None, bool]]:
+    """Wait for the other workers, if there are any; yields what they share, and whether the run is finished."""
+    if not cluster:
+        yield None, False
+        return
     crew = workers.Crew(cluster, stop)
-    with crew.meeting(_list_digests(config, dataset, environment), threads=threads) as done:
-        if not done:
-            from train.run import shards
-
-            values, facts = crew.share({}, {})
-            dataset = replace(dataset, moments=(np.array(facts["mean"]), np.array(facts["std"])), divided=False)
-            training = shards.prepare(fixed, dataset, crew)
-            training.state.write(values)
-            shards.follow(training, dataset, facts["step"], stop)
-    return {}
+    display.begin("waiting for the other workers")
+    digests = [prepared.dataset.digest, prepared.config.digest, workers.digest_code()]
+    digests.append(workers.digest_environment(prepared.environment))
+    with crew.meeting(digests, threads=prepared.threads) as done:
+        yield crew, done
 
 
-def _conclude(
-    config: TrainConfig, loop: "Loop", watched: "Evaluation", environment: dict[str, Any], oddities: list[str]
-) -> dict[str, Any]:
-    """Write what a run leaves at its end, the manifest last, and return the manifest."""
-    dataset, folder = loop.batches.dataset, loop.folder
-    evaluation = loop.evaluate(dataset.test) if dataset.validation else watched
-    result = _describe(config, loop, evaluation, environment, oddities)
-    if dataset.validation:
-        result["result"] |= {"validation_accuracy": watched.accuracy, "validation_loss": watched.loss}
-    if loop.position.best:
-        result["result"]["best_epoch"] = loop.position.best[0]
-    plot.write_confusion(folder, evaluation.confusion, dataset.class_names)
-    gallery.draw_mistakes(folder, dataset.test, evaluation, dataset.class_names, loop.position.step)
-    result["pictures"] = gallery.digest_pictures(folder)
-    card.write(folder, result)
-    write_text(folder / reader.MANIFEST, json.dumps(result, indent=1, ensure_ascii=False) + "\n")
-    return result
+def _begin(loop: "Loop", start: Start, crew: workers.Crew | None) -> None:
+    """Give the first step of all workers its state: from a checkpoint, from other weights, or a new one."""
+    environment, display = loop.position.environment, loop.display
+    if start.saved:
+        _resume(loop, start.saved, environment, continued=start.continued)
+    elif start.weights:
+        taken = initial.assign(loop.state.model, start.weights, loop.batches.dataset.class_names)
+        loop.state.restart_averages()
+        display.say(f"starts from {start.weights.origin}: {taken}")
+    if start.continued or not start.saved:
+        display.begin("drawing samples")
+        gallery.draw_samples(loop.folder, replace(loop.batches, rows=slice(None)), loop.position.step)
+    display.begin("making the graph of the first step")
+    if crew:
+        crew.share(
+            loop.state.read(), {name: environment[name] for name in ("mean", "std")} | {"step": loop.position.step}
+        )
+
+
+def _follow(prepared: Prepared, crew: workers.Crew, stop: process.StopSignal) -> None:
+    """Run steps as a worker that is not the chief: with the chief's state, and without a folder of its own."""
+    from train.run import shards
+
+    values, facts = crew.share({}, {})
+    dataset = _normalize_by(prepared.dataset, facts["mean"], facts["std"])
+    training = shards.prepare(prepared.fixed, dataset, crew)
+    training.state.write(values)
+    shards.follow(training, dataset, facts["step"], stop)
 
 
 @contextmanager
@@ -220,8 +272,7 @@ def lock_run_folder(config: TrainConfig) -> Iterator[Path]:
 
 
 def _make_loop(
-    config: TrainConfig,
-    dataset: Dataset,
+    prepared: Prepared,
     folder: Path,
     *,
     position: Position,
@@ -229,6 +280,8 @@ def _make_loop(
     stop: process.StopSignal,
     crew: workers.Crew | None,
 ) -> "Loop":
+    """Build the network, its compiled step and the loop around it."""
+    config, dataset = prepared.fixed, prepared.dataset
     # These modules import TensorFlow, whose threads must be set first. The caller has done that.
     from train.input.batches import Batches
     from train.model import formulation
@@ -298,41 +351,6 @@ def _resume(loop: "Loop", saved: checkpoint.Checkpoint, environment: dict[str, A
     loop.display.say(f"resumed after step {step} of {loop.batches.total}")
 
 
-def _describe(
-    config: TrainConfig, loop: "Loop", evaluation: "Evaluation", environment: dict[str, Any], oddities: list[str]
-) -> dict[str, Any]:
-    from train.step.state import digest_weights
-
-    position, dataset = loop.position, loop.batches.dataset
-    peak = runtime.read_device_peak()
-    return make_manifest(
-        config,
-        status="complete",
-        result={
-            "test_accuracy": evaluation.accuracy,
-            "test_loss": evaluation.loss,
-            "per_class_accuracy": plot.per_class_accuracy(evaluation.confusion),
-            "epochs": loop.epoch,
-            "steps": position.step,
-            "train_seconds": position.seconds,
-            "first_step_seconds": loop.first_step_seconds,
-            **({} if peak is None else {"device_peak_bytes": peak}),
-        },
-        weights_sha256=digest_weights(loop.state.weights),
-        resumed_after=position.resumed,
-        **({"continued_after": position.continued} if position.continued else {}),
-        hardware={"devices": environment["devices"], "cores": count_cores()},
-        environment=environment,
-        data={
-            "source": dataset.source,
-            "sha256": dataset.digest,
-            "warnings": oddities,
-            "notes": list(dataset.notes),
-            "examples": {"train": len(dataset.train), "test": len(dataset.test)},
-        },
-    )
-
-
 def _note_changes(
     recorded: dict[str, Any], now: dict[str, Any], display: Display, *, names: Sequence[str] = runtime.RECORDED
 ) -> None:
@@ -340,44 +358,3 @@ def _note_changes(
         before, after = recorded.get(name, now.get(name)), now.get(name)  # older records lack some names
         if before != after:
             display.say(f"note: {name} was {before}, is {after}; the last bits may differ from an unbroken run")
-
-
-PACKAGES: Final = ("tensorflow", "tensorflow-cpu", "keras", "numpy", "nvidia-cudnn-cu12", "nvidia-cuda-runtime-cu12")
-
-
-def read_parent() -> dict[str, Any] | None:
-    """Return the description of the image or environment in TOOLKIT_PARENT, which the launcher sets, or None."""
-    text = os.environ.get("TOOLKIT_PARENT", "")
-    if not text:
-        return None
-    try:
-        value = json.loads(text)
-    except ValueError as error:
-        raise UsageError("TOOLKIT_PARENT is not JSON", why=str(error)) from error
-    if value is not None and not isinstance(value, dict):
-        raise UsageError("TOOLKIT_PARENT must be a JSON object")
-    return value
-
-
-def describe_software() -> dict[str, str]:
-    found = {"python": platform.python_version()}
-    for package in PACKAGES:
-        try:
-            found[package] = metadata.version(package)
-        except metadata.PackageNotFoundError:
-            continue
-    return found
-
-
-def make_manifest(config: TrainConfig, *, status: str, **parts: Any) -> dict[str, Any]:
-    return {
-        "schema": reader.SCHEMA,
-        "kind": "run",
-        "status": status,
-        "dataset": config.dataset,
-        **parts,
-        "parent": read_parent(),
-        "software": describe_software(),
-        "config_sha256": config.digest,
-        "config": config.as_dict(),
-    }

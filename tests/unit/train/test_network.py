@@ -85,10 +85,12 @@ from train.errors import CheckError
 def load(config):
     print(reach())
     return None
+def read(config, *_, **__):
+    return config
 def begin(*_, **__):
     print(reach())
     raise CheckError("enough")
-job.load, job._run = load, begin
+job.load, job._describe_data, job._lead = load, read, begin
 assert start(sys.argv[2:]) == CheckError.exit_code
 """
     while_loading = "reached" if needed else "ENETUNREACH"
@@ -109,7 +111,7 @@ def test_a_program_that_calls_the_job_keeps_its_network(port: int, tmp_path: Pat
     program = """
 from train.run import job
 from train.cli import main
-job.load, job._run = lambda config: None, lambda *_, **__: {"result": {}}
+job.load, job._describe_data, job._lead = lambda _: None, lambda *_, **__: None, lambda *_: {"result": {}}
 main([*sys.argv[2:], "--progress", "quiet"])
 print(reach())
 """
