@@ -23,7 +23,7 @@ test: .venv-dev/ready ## the fast tests: no engine, no GPU, no network
 	@$(PYTEST) $$(.venv-dev/bin/python -m tests.threads) -m "not (engine or rehearse or slow or weekly)"
 
 test-all: .venv-dev/ready ## all tests: also slow ones, real containers and rehearsals
-	@$(PYTEST) 2 -m "not weekly"
+	@$(PYTEST) 2 -m "not weekly" --durations 40 --durations-min 10
 
 test-weekly: .venv-dev/ready ## what takes longest: more kills, wrong bytes, large images; an hour, with all that CI has
 	@$(PYTEST) 2 -m weekly

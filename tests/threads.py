@@ -7,7 +7,8 @@ import functools
 import os
 from pathlib import Path
 
-from train import cores, memory
+from train import cores
+from train.system import memory
 
 THREADS = 2
 CORES = "TOOLKIT_TEST_CORES"

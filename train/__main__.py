@@ -5,7 +5,14 @@ from collections.abc import Sequence
 from importlib import import_module
 from typing import Final, TextIO
 
-COMMANDS: Final = {"evaluate": "train.use.evaluation", "export": "train.use.export", "predict": "train.use.prediction"}
+COMMANDS: Final = {
+    "card": "train.report.card",
+    "compare": "train.use.compare",
+    "evaluate": "train.use.evaluation",
+    "export": "train.use.export",
+    "plot": "train.report.plot",
+    "predict": "train.use.prediction",
+}
 """Module of each command beside training, by its name."""
 
 

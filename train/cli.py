@@ -1,240 +1,85 @@
-import json as json_
+import dataclasses
+import inspect
+import json
 import os
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import MISSING
 from pathlib import Path
-from typing import Annotated, Any, TextIO
+from typing import Annotated, Any, Final, TextIO, get_args, get_type_hints
 
 import typer
 
 from train.cluster.cluster import read_cluster
+from train.config.option import UNSET, Panel, list_options
+from train.config.presets import describe_datasets
 from train.config.resolution import follow, resolve
-from train.config.run import (
-    ClassWeights,
-    Crop,
-    Kernels,
-    Labels,
-    Loop,
-    Memory,
-    Normalize,
-    Optimizer,
-    Precision,
-    Progress,
-    Schedule,
-    TrainConfig,
-    describe_datasets,
-)
+from train.config.run import DEPTH, OPTIONS, TrainConfig
 from train.errors import DataError, TrainError, UsageError, explaining_failures
 from train.run.progress import translate
-
-
-def _group(title: str) -> Callable[..., Any]:
-    return lambda text, metavar=None: typer.Option(help=text, metavar=metavar, rich_help_panel=title)
-
-
-_model, _training, _speed = _group("Model"), _group("Training"), _group("Speed and memory")
-_data, _output = _group("Data"), _group("Output")
 
 
 def default_cache() -> str:
     return os.environ.get("TOOLKIT_DATA") or str(Path("~/.cache/toolkit/data").expanduser())
 
 
-def _read_pair(text: str) -> tuple[int, int]:
-    try:
-        first, last = (int(part) for part in text.split(":"))
-    except ValueError:
-        raise UsageError(
-            f"not a range of steps: {text!r}", remedy="write it as FIRST:LAST, for example 10:15"
-        ) from None
-    if not 0 < first <= last:
-        raise UsageError(f"not a range of steps: {text!r}", why="the first step is 1, and the last is not before it")
-    return first, last
+_DATASET: Final = typer.Argument(help=describe_datasets(), metavar="DATASET")
+_FILE: Final = typer.Option(
+    help="The config.yaml or manifest.json of a run: do that run. Options beside it may say where things are and what "
+    "is shown, and fill in threads and batch size where the run left them open.",
+    metavar="FILE",
+)
 
 
-def _read_batch_size(text: str) -> int:
-    if text == "auto":
-        return 0
-    if not text.isdecimal() or int(text) < 1:
-        raise UsageError(f"not a batch size: {text!r}", remedy="give a number of examples, or auto")
-    return int(text)
+def declare_options(configuration: type = TrainConfig) -> Iterator[inspect.Parameter]:
+    """Yield a parameter of the command for each option of a configuration, by panels."""
+    fields = {field.name: field.default for field in dataclasses.fields(configuration)}
+    kinds = get_type_hints(configuration) | {"depth": int}
+    shown = [(name, each) for name, each in {"depth": DEPTH, **list_options(configuration)}.items() if each.help]
+    for name, option in sorted(shown, key=lambda pair: get_args(Panel).index(pair[1].panel)):
+        asked = fields.get(name, MISSING) if option.asked is UNSET else option.asked
+        kind, asked = str if option.read else kinds[name], None if asked is MISSING else asked
+        flags = [option.flag] if option.flag else []
+        made = typer.Option(*flags, help=option.help, metavar=option.metavar, rich_help_panel=option.panel)
+        yield _declare(name, Annotated[kind | None if asked is None else kind, made], asked)
 
 
-def _read_freeze(text: str) -> int:
-    if text == "all":
-        return -1
-    if not text.isdecimal():
-        raise UsageError(f"not a number of blocks: {text!r}", remedy="give a number, or all")
-    return int(text)
+def _declare(name: str, kind: Any, default: Any) -> inspect.Parameter:
+    return inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=kind)
 
 
-def _read_blocks(text: str) -> tuple[int, ...]:
-    try:
-        return tuple(sorted({int(part) for part in text.split(",")}))
-    except ValueError:
-        raise UsageError(f"not a list of blocks: {text!r}", remedy="write it as 1,2") from None
+def _declares_options(function: Callable[..., TrainConfig]) -> Callable[..., TrainConfig]:
+    """Give a function the parameters that Typer reads from its signature and annotations."""
+    own = [each for each in inspect.signature(function).parameters.values() if each.kind is not each.VAR_KEYWORD]
+    own.append(_declare("dataset", Annotated[str | None, _DATASET], None))
+    own.append(_declare("config", Annotated[Path | None, _FILE], None))
+    parameters = [*own, *declare_options()]
+    function.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
+    function.__annotations__ = {each.name: each.annotation for each in parameters}
+    return function
 
 
-def _collect(  # noqa: PLR0917
-    context: typer.Context,
-    dataset: Annotated[
-        str | None,
-        typer.Argument(help=describe_datasets(), metavar="DATASET"),
-    ] = None,
-    config: Annotated[
-        Path | None,
-        typer.Option(
-            help="The config.yaml or manifest.json of a run: do that run. Options beside it may say where things are "
-            "and what is shown, and fill in threads and batch size where the run left them open.",
-            metavar="FILE",
-        ),
-    ] = None,
-    model: Annotated[
-        str | None, _model("Preset: bc-100-12, 40-12, 121 and more; by default one that suits the data.")
-    ] = None,
-    depth: Annotated[int | None, _model("Depth, instead of the preset's.")] = None,
-    growth: Annotated[int | None, _model("Channels each layer adds.")] = None,
-    compression: Annotated[float | None, _model("Share of channels a transition keeps.")] = None,
-    bottleneck: Annotated[bool | None, _model("1x1 convolution before each 3x3.")] = None,
-    dropout: Annotated[float | None, _model("Share of values dropped after a convolution.")] = None,
-    recipe: Annotated[str | None, _training("How to train: paper, quick or adam.")] = None,
-    epochs: Annotated[int | None, _training("Passes over the training data.")] = None,
-    steps: Annotated[int | None, _training("Length in steps, instead of epochs; the schedule follows.")] = None,
-    batch_size: Annotated[str | None, _training("Examples in a step; auto finds the most that fit.", "N|auto")] = None,
-    memory_budget: Annotated[float, _speed("Gigabytes for --batch-size auto; 0 means most of what is free.")] = 0.0,
-    optimizer: Annotated[Optimizer | None, _training("Update rule.")] = None,
-    learning_rate: Annotated[float | None, _training("Highest learning rate.")] = None,
-    momentum: Annotated[float | None, _training("Momentum, or Adam's first decay.")] = None,
-    weight_decay: Annotated[
-        float | None, _training("L2 penalty, added to the gradient; adamw shrinks weights.")
-    ] = None,
-    schedule: Annotated[Schedule | None, _training("Learning rate over time.")] = None,
-    augment: Annotated[bool | None, _training("Pad, crop and (where it makes sense) mirror.")] = None,
-    crop: Annotated[
-        Crop, _training("Shift images, or take random parts of them, resized; auto goes by their size.")
-    ] = "auto",
-    flip: Annotated[bool, _training("Mirror images, where the data set does not forbid it.")] = True,
-    warm_up: Annotated[float, _training("Epochs in which the learning rate rises to its highest.")] = 0.0,
-    label_smoothing: Annotated[float, _training("Share of a target that all classes get.")] = 0.0,
-    class_weights: Annotated[
-        ClassWeights, _training("balanced: the fewer images a class has, the more each of them counts.")
-    ] = "equal",
-    cutout: Annotated[int, _training("Fill a square of so many pixels in each training image.")] = 0,
-    randaugment: Annotated[
-        int, _training("Change each training image by so many random operations (RandAugment's N), such as 2.")
-    ] = 0,
-    magnitude: Annotated[int, _training("Strength of these operations (RandAugment's M), up to 30.")] = 9,
-    mixup: Annotated[
-        float, _training("Mix pairs of images; the parameter of the beta distribution, such as 0.2.")
-    ] = 0.0,
-    decay_norms: Annotated[bool, _training("Weight decay also of norms and biases.")] = True,
-    clip_norm: Annotated[float, _training("Highest norm of the gradient of all weights; 0 means any.")] = 0.0,
-    accumulate: Annotated[int, _training("Parts of a batch that are run one after the other, to save memory.")] = 1,
-    shards: Annotated[
-        int, _training("Parts of a batch, shared by workers; they decide the weights, the number of workers does not.")
-    ] = 1,
-    sync_norm: Annotated[bool, _training("Norms take mean and variance of all shards: of the whole batch.")] = False,
-    ema: Annotated[
-        float, _training("Evaluate running averages of the weights, which keep this share at each step, such as 0.999.")
-    ] = 0.0,
-    best: Annotated[bool, _training("End with the weights of the epoch with the best validation accuracy.")] = False,
-    patience: Annotated[int, _training("Stop after so many epochs without a better validation accuracy.")] = 0,
-    seed: Annotated[int, _training("Source of all randomness.")] = 0,
-    init_from: Annotated[
-        str | None,
-        _training(
-            "Start from the weights of a run, of a file of keras.applications, or keras:densenet121 (169, 201); other "
-            "classes get a new classifier.",
-            "RUN|FILE|NAME",
-        ),
-    ] = None,
-    continue_from: Annotated[
-        str | None,
-        typer.Option(
-            "--continue",
-            help="Go on with this finished run up to a greater --epochs or --steps, as a new run. Other options are "
-            "those of the run, but --schedule and --learning-rate may change.",
-            metavar="RUN",
-            rich_help_panel="Training",
-        ),
-    ] = None,
-    freeze: Annotated[
-        str,
-        _training(
-            "Dense blocks, from the first on, that keep their initial weights; all trains the classifier.", "N|all"
-        ),
-    ] = "0",
-    memory: Annotated[Memory, _speed("How dense blocks keep or recompute their maps.")] = "shared",
-    recompute_blocks: Annotated[
-        str | None, _speed("Only these dense blocks save memory, as 1,2; the others run plain.", "N,…")
-    ] = None,
-    precision: Annotated[Precision, _speed("Arithmetic of the layers; float64 is for proofs.")] = "float32",
-    jit: Annotated[bool, _speed("Compile the step by XLA.")] = False,
-    tf32: Annotated[
-        bool, _speed("On newer GPUs, multiply float32 with 10 bits of mantissa: faster, less exact.")
-    ] = False,
-    kernels: Annotated[
-        Kernels,
-        _speed(
-            "TensorFlow's kernels, or our own for CPUs, which give the same weights on every x86-64 processor; auto "
-            "takes native where they work."
-        ),
-    ] = "auto",
-    loop: Annotated[Loop, _speed("Compiled step, Keras' fit, or eager; the same numbers.")] = "function",
-    threads: Annotated[
-        int, _speed("Threads inside an operation; 0 means all cores that may be used. They decide the last bits.")
-    ] = 0,
-    labels: Annotated[Labels, _data("Which labels of cifar100.")] = "fine",
-    extra: Annotated[bool | None, _data("Also train on svhn's extra split, as the paper does.")] = None,
-    normalize: Annotated[
-        Normalize | None, _data("Mean 0 and deviation 1 by channel, or bytes divided by 255, as in the paper for svhn.")
-    ] = None,
-    validation: Annotated[
-        int, _data("Training examples held out; the curves then show them, and the test split is for the end.")
-    ] = 0,
-    image_size: Annotated[
-        int, _data("Size of your images for the network; 0 keeps small ones of one size, and makes others 224.")
-    ] = 0,
-    image_column: Annotated[str, _data("Column of the images in your tables.", "NAME")] = "",
-    label_column: Annotated[str, _data("Column of the labels in your tables.", "NAME")] = "",
-    split: Annotated[str, _data("Splits of your data to train and to test on.", "TRAIN[:TEST]")] = "",
-    skip_broken: Annotated[bool, _data("Leave out images that cannot be read, and count them.")] = False,
-    data_dir: Annotated[str, _data("Local copy of the data set.", "DIR")] = "",
-    cache_dir: Annotated[
-        str | None, _data("Where downloads are kept; TOOLKIT_DATA or ~/.cache/toolkit/data.", "DIR")
-    ] = None,
-    out: Annotated[str, _output("Parent of run folders.", "DIR")] = "runs",
-    keep: Annotated[int, _output("Checkpoints kept.")] = 2,
-    checkpoint_every: Annotated[int, _output("Also save every so many steps, not only after an epoch.")] = 0,
-    log_every: Annotated[int, _output("Steps between step records.")] = 10,
-    log_to: Annotated[
-        str, _output("Also send records to mlflow, wandb or both, as their environment variables say.", "NAME,…")
-    ] = "",
-    profile: Annotated[str | None, _output("Profile these steps for TensorBoard.", "FIRST:LAST")] = None,
-    progress: Annotated[Progress, _output("Bar on a terminal, plain lines, or nothing.")] = "auto",
-    json: Annotated[bool, _output("Print the result as one JSON object.")] = False,
-) -> TrainConfig:
+@_declares_options
+def _collect(context: typer.Context, **values: Any) -> TrainConfig:
     """Train a DenseNet. The same command again resumes; a finished run is shown, not repeated."""
-    values: dict[str, Any] = dict(locals())
-    del values["context"], values["config"]
-    values["profile"] = _read_pair(profile) if profile else None
-    values["recompute_blocks"] = _read_blocks(recompute_blocks) if recompute_blocks else ()
-    values["batch_size"] = _read_batch_size(batch_size) if batch_size else None
-    values["cache_dir"] = cache_dir or default_cache()
-    values["log_to"] = tuple(filter(None, log_to.split(",")))
-    values["freeze"] = _read_freeze(freeze)
-    if init_from and continue_from:
+    file = values.pop("config")
+    for name, option in OPTIONS.items():
+        if option.read and values[name] is not None:
+            values[name] = option.read(values[name])
+    values["cache_dir"] = values["cache_dir"] or default_cache()
+    begins, goes_on = values["init_from"], values["continue_from"]
+    if begins and goes_on:
         raise UsageError("--init-from begins a run anew, and --continue goes on with one", remedy="leave one out")
-    if init_from and config is None:
+    if begins and file is None:
         from train.run import initial  # only ``--init-from`` needs it
 
-        trunk = initial.describe(init_from)
+        trunk = initial.describe(begins)
         values |= {name: trunk.pop(name) for name in ("init_sha256", "padding")} | {"trunk": trunk}
-    if config is not None:
-        return _follow(config, context, values)
-    if continue_from:
-        return _extend(Path(continue_from), context, values)
-    if dataset is None:
+    if file is not None:
+        return _follow(file, context, values)
+    if goes_on:
+        return _extend(Path(goes_on), context, values)
+    if values["dataset"] is None:
         raise UsageError(
             "Missing argument: DATASET", remedy="name a data set, or give --config the config.yaml of a run"
         )
@@ -343,7 +188,7 @@ def _train(argv: Sequence[str], *, close_network: bool) -> int:
         if config.progress != "quiet":
             _print(f"{config.run_dir} is complete; nothing to do", sys.stderr)
     if config.json and result:
-        _print(json_.dumps(result), sys.stdout, as_it_is=True)
+        _print(json.dumps(result), sys.stdout, as_it_is=True)
     elif config.progress != "quiet" and result:
         _print(_describe(config, result), sys.stdout)
     return 0
@@ -372,7 +217,7 @@ def _print(text: str, stream: TextIO, *, as_it_is: bool = False) -> None:
 def find_result(config: TrainConfig) -> dict[str, Any] | None:
     try:
         path = config.run_dir / "manifest.json"
-        manifest = json_.loads(path.read_text(encoding="utf-8")) if path.is_file() else None
+        manifest = json.loads(path.read_text(encoding="utf-8")) if path.is_file() else None
     except (OSError, ValueError, RecursionError):
         return None
     if not isinstance(manifest, dict) or manifest.get("config_sha256") != config.digest:

@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from tests import readme
+from tests import pages
 from tests.command import Run
 from tests.unit.wheel.maker import CPU_INFO, MEMBER, hash_for_record, make_wheel
-from train.config.run import read_table
+from train.config.presets import read_table
 
 
 @pytest.mark.parametrize(
@@ -198,5 +198,6 @@ def test_the_fast_commands_load_nothing_slow(run: Run) -> None:
         assert done.stderr.strip() == ""
 
 
-def test_the_readme_shows_what_the_code_says() -> None:
-    assert readme.generate(readme.README.read_text()) == readme.README.read_text(), "run: python -m tests.readme"
+@pytest.mark.parametrize("page", [pages.README, pages.OPTIONS], ids=lambda page: page.name)
+def test_the_pages_show_what_the_code_says(page: Path) -> None:
+    assert pages.generate(page.read_text()) == page.read_text(), "run: python -m tests.pages"

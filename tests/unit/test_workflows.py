@@ -220,7 +220,7 @@ def test_a_table_that_differs_becomes_a_pull_request(tmp_path: Path, opened: int
     clone = Clone(tmp_path)
     clone.program(".venv-dev/bin/toolkit", f"echo 'read: it' >&2; cat <<'.'\n{PATCH}\n.\nexit 7")
     assert clone.run("refresh") == 0
-    assert clone.log.read_text() == "pins\n-m tests.readme\n"
+    assert clone.log.read_text() == "pins\n-m tests.pages\n"
     clone.git("checkout", "--quiet", ".")
     clone.program("bin/gh", f'[ "$2" = list ] && echo {opened} || echo "$*" >>"$LOG"')
     assert clone.run("propose") == 0

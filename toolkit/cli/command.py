@@ -13,7 +13,7 @@ import typer
 from toolkit.console import Console
 from toolkit.errors import InterruptionError, JobError, ToolkitError, UsageError
 from toolkit.settings import Settings, resolve
-from train.config.run import describe_datasets
+from train.config.presets import describe_datasets
 from train.errors import TrainError
 
 if TYPE_CHECKING:

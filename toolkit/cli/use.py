@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from toolkit.cli.command import DryRun, Gpu, Session, Wheel, command
-from train.config.run import FORMATS, require_choice
+from train.config.presets import require_choice
+from train.config.run import FORMATS
 
 if TYPE_CHECKING:
     from toolkit.engine import Job

@@ -18,8 +18,8 @@ from toolkit.errors import PreflightError, ToolkitError
 from toolkit.findings import Finding
 from toolkit.settings import Settings
 from toolkit.versions import load_table, numbers, resolve
-from train import memory
 from train.cores import count_cores
+from train.system import memory
 
 
 def check(settings: Settings) -> Iterator[Finding]:

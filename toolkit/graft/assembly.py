@@ -18,8 +18,8 @@ from typing import Final
 from toolkit import digest, files
 from toolkit.errors import BuildError, PreflightError
 from toolkit.processes import DISK_FULL
-from train import memory
 from train.cores import count_cores
+from train.system import memory
 
 OPTIONS: Final = ("-O3",)
 _SECONDS: Final = 1800

@@ -27,13 +27,12 @@ from toolkit.record import comparison, environment, run
 from toolkit.record.comparison import Comparison
 from toolkit.record.wheel import flatten
 from toolkit.settings import Settings
-from train.config.fields import OPEN
-from train.config.run import NAMED, TrainConfig
+from train.config.run import NAMED, OPEN, TrainConfig
 from train.errors import DataError
 from train.record import reader
 from train.record.reader import RunRecord
 
-PROBE = project.ROOT / "train" / "probe.py"
+PROBE = project.ROOT / "train" / "use" / "probe.py"
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -10,7 +10,7 @@ from toolkit.engine.client import inspect
 from toolkit.errors import EngineError, ToolkitError
 from toolkit.findings import Finding, absent, check, prefix
 from toolkit.record import environment
-from train.config.fields import digest_fields
+from train.config.run import digest_fields
 from train.errors import IntegrityError
 from train.record import metrics, reader
 from train.record.reader import RunRecord, SavedState

@@ -61,8 +61,8 @@ CODE: Final = (".py", ".yaml", ".cpp", ".h")
 
 @cache
 def digest_code() -> str:
-    """Return the digest of this package's sources."""
-    folder, state = Path(__file__).parent, hashlib.sha256()
+    """Return the digest of the job's sources."""
+    folder, state = Path(__file__).parents[1], hashlib.sha256()
     for path in sorted(path for path in folder.rglob("*") if path.suffix in CODE):
         state.update(f"{path.relative_to(folder)}\0{path.stat().st_size}\0".encode() + path.read_bytes())
     return state.hexdigest()

@@ -1,11 +1,46 @@
-"""Turns the name of a model, and changes of its form, into the fields of a configuration."""
+"""Reads what is known by name: data sets, recipes, and models with changes of their form."""
 
 from collections.abc import Mapping
+from functools import cache
+from pathlib import Path
 from typing import Any, Final
+
+import yaml
 
 from train.errors import UsageError
 
+FOLDER: Final = Path(__file__).parents[1]
+"""Where the tables are."""
+
 SHAPE: Final = ("depth", "growth", "bottleneck", "compression")
+
+
+@cache
+def read_table(name: str) -> dict[str, Any]:
+    text = (FOLDER / f"{name}.yaml").read_text(encoding="utf-8")
+    # libyaml is 20 times faster than the Python loader; wheels of PyYAML have it, some distributions' packages do not.
+    value: dict[str, Any] = yaml.load(text, getattr(yaml, "CSafeLoader", yaml.SafeLoader))  # noqa: S506 (both are safe)
+    return value
+
+
+def describe_datasets() -> str:
+    """Return the help text of an argument DATASET."""
+    *names, last = read_table("datasets")
+    own = "the path of a folder, .zip or .tar of your own images, by class"
+    return f"{', '.join(names)} or {last}; or {own}; or hf:OWNER/NAME[@REVISION]."
+
+
+def require_choice(name: str, value: str, choices: tuple[str, ...]) -> None:
+    """Raise a UsageError that lists the choices and names the nearest if the value is none of them."""
+    if value not in choices:
+        import difflib  # slow to load, and only needed for this message
+
+        near = difflib.get_close_matches(value, choices, n=2, cutoff=0.5)
+        raise UsageError(
+            f"unknown {name.replace('_', ' ')}: {value!r}",
+            why=f"known are {', '.join(choices)}",
+            remedy=f"did you mean {' or '.join(near)}?" if near else "",
+        )
 
 
 def resolve(table: Mapping[str, Any], preset: str, changed: Mapping[str, Any]) -> dict[str, Any]:

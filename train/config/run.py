@@ -1,19 +1,32 @@
-"""Defines the configuration of a run: one frozen object, complete and checked before TensorFlow is loaded."""
+"""Defines the configuration of a run: one frozen object, complete and checked before TensorFlow is loaded.
+
+A new option is one entry of :class:`TrainConfig`: the command line, its help, the digest, the JSON schema and the page
+of options follow from it.
+"""
 
 import dataclasses
-import math
+import hashlib
+import json as json_
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
-from functools import cache
+from dataclasses import Field, dataclass
 from pathlib import Path
-from typing import Any, Final, Literal, get_args, get_origin, get_type_hints
+from typing import Any, Final, Literal, get_args
 
-import yaml
-
-from train.config import origin
-from train.config.fields import LATER, digest_fields
-from train.errors import UsageError
+from train.config import checks, origin
+from train.config.option import (
+    UNSET,
+    Option,
+    derived,
+    list_options,
+    option,
+    read_batch_size,
+    read_blocks,
+    read_freeze,
+    read_names,
+    read_pair,
+)
+from train.config.presets import read_table
 
 Optimizer = Literal["sgd", "adam", "adamw"]
 Schedule = Literal["steps", "one-cycle", "cosine", "constant"]
@@ -36,20 +49,8 @@ STRONGEST: Final = 30
 NAMED: Final = "keras:"
 """Start of names of weights of ``keras.applications``."""
 
-
-@cache
-def read_table(name: str) -> dict[str, Any]:
-    text = (Path(__file__).parent / f"{name}.yaml").read_text(encoding="utf-8")
-    # libyaml is 20 times faster than the Python loader; wheels of PyYAML have it, some distributions' packages do not.
-    value: dict[str, Any] = yaml.load(text, getattr(yaml, "CSafeLoader", yaml.SafeLoader))  # noqa: S506 (both are safe)
-    return value
-
-
-def describe_datasets() -> str:
-    """Return the help text of an argument DATASET."""
-    *names, last = read_table("datasets")
-    own = "the path of a folder, .zip or .tar of your own images, by class"
-    return f"{', '.join(names)} or {last}; or {own}; or hf:OWNER/NAME[@REVISION]."
+MODEL: Final = frozenset({"model", "stem", "layers", "growth", "bottleneck", "compression"})
+"""Fields that say what the network is."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -59,237 +60,226 @@ class TrainConfig:
     A batch size of 0 means the largest that fits, 0 threads one for each core that this process may use.
     """
 
-    dataset: str
-    labels: Labels = "fine"
-    extra: bool = False
-    normalize: Normalize = "channels"
-    validation: int = 0
-    data_sha256: str = ""
-    image_column: str = ""
-    label_column: str = ""
-    split: str = ""
-    skip_broken: bool = False
-    image_size: int = 0
-    image_shape: tuple[int, ...] = ()
-    class_names: tuple[str, ...] = ()
+    dataset: str = derived()
+    labels: Labels = option("Data", "Which labels of cifar100.", "fine")
+    extra: bool = option("Data", "Also train on svhn's extra split, as the paper does.", False, asked=None)
+    normalize: Normalize = option(
+        "Data",
+        "Mean 0 and deviation 1 by channel, or bytes divided by 255, as in the paper for svhn.",
+        "channels",
+        asked=None,
+        later=True,
+    )
+    validation: int = option(
+        "Data", "Training examples held out; the curves then show them, and the test split is for the end.", 0, least=0
+    )
+    data_sha256: str = derived("", later=True)
+    image_column: str = option("Data", "Column of the images in your tables.", "", metavar="NAME", later=True)
+    label_column: str = option("Data", "Column of the labels in your tables.", "", metavar="NAME", later=True)
+    split: str = option("Data", "Splits of your data to train and to test on.", "", metavar="TRAIN[:TEST]", later=True)
+    skip_broken: bool = option("Data", "Leave out images that cannot be read, and count them.", False, later=True)
+    image_size: int = option(
+        "Data",
+        "Size of your images for the network; 0 keeps small ones of one size, and makes others 224.",
+        0,
+        least=0,
+        later=True,
+    )
+    image_shape: tuple[int, ...] = derived((), found=True)
+    class_names: tuple[str, ...] = derived((), found=True)
 
-    model: str
-    by_size: bool = False
-    stem: Literal["cifar", "imagenet"]
-    padding: Padding = "same"
-    layers: tuple[int, ...]
-    growth: int
-    bottleneck: bool
-    compression: float
-    dropout: float = 0.0
+    model: str = option("Model", "Preset: bc-100-12, 40-12, 121 and more; by default one that suits the data.")
+    by_size: bool = derived(False, later=True)
+    stem: Literal["cifar", "imagenet"] = derived()
+    padding: Padding = derived("same", later=True)
+    layers: tuple[int, ...] = derived()
+    growth: int = option("Model", "Channels each layer adds.", least=1)
+    compression: float = option("Model", "Share of channels a transition keeps.")
+    bottleneck: bool = option("Model", "1x1 convolution before each 3x3.")
+    dropout: float = option(
+        "Model", "Share of values dropped after a convolution.", 0.0, asked=None, share="values dropped"
+    )
 
-    recipe: str
-    optimizer: Optimizer
-    learning_rate: float
-    momentum: float
-    weight_decay: float
-    schedule: Schedule
-    batch_size: int
-    epochs: int
-    steps: int = 0
-    augment: bool = True
-    crop: Crop = "auto"
-    flip: bool = True
-    seed: int = 0
-    warm_up: float = 0.0
-    label_smoothing: float = 0.0
-    class_weights: ClassWeights = "equal"
-    cutout: int = 0
-    randaugment: int = 0
-    magnitude: int = 9
-    mixup: float = 0.0
-    decay_norms: bool = True
-    clip_norm: float = 0.0
-    accumulate: int = 1
-    shards: int = 1
-    sync_norm: bool = False
-    ema: float = 0.0
-    best: bool = False
-    patience: int = 0
-    init_from: str = ""
-    init_sha256: str = ""
-    continue_from: str = ""
-    continue_sha256: str = ""
-    freeze: int = 0
+    recipe: str = option("Training", "How to train: paper, quick or adam.")
+    epochs: int = option("Training", "Passes over the training data.", least=1)
+    steps: int = option("Training", "Length in steps, instead of epochs; the schedule follows.", 0, asked=None, least=0)
+    batch_size: int = option(
+        "Training",
+        "Examples in a step; auto finds the most that fit.",
+        read=read_batch_size,
+        metavar="N|auto",
+        least=0,
+        open=0,
+    )
+    optimizer: Optimizer = option("Training", "Update rule.")
+    learning_rate: float = option("Training", "Highest learning rate.")
+    momentum: float = option("Training", "Momentum, or Adam's first decay.", share="the last update that is kept")
+    weight_decay: float = option("Training", "L2 penalty, added to the gradient; adamw shrinks weights.", least=0)
+    schedule: Schedule = option("Training", "Learning rate over time.")
+    augment: bool = option("Training", "Pad, crop and (where it makes sense) mirror.", True, asked=None)
+    crop: Crop = option(
+        "Training", "Shift images, or take random parts of them, resized; auto goes by their size.", "auto", later=True
+    )
+    flip: bool = option("Training", "Mirror images, where the data set does not forbid it.", True, later=True)
+    warm_up: float = option(
+        "Training", "Epochs in which the learning rate rises to its highest.", 0.0, least=0, later=True
+    )
+    label_smoothing: float = option(
+        "Training", "Share of a target that all classes get.", 0.0, share="a target that all classes get", later=True
+    )
+    class_weights: ClassWeights = option(
+        "Training", "balanced: the fewer images a class has, the more each of them counts.", "equal", later=True
+    )
+    cutout: int = option("Training", "Fill a square of so many pixels in each training image.", 0, least=0, later=True)
+    randaugment: int = option(
+        "Training",
+        "Change each training image by so many random operations (RandAugment's N), such as 2.",
+        0,
+        least=0,
+        later=True,
+    )
+    magnitude: int = option(
+        "Training", "Strength of these operations (RandAugment's M), up to 30.", 9, least=0, most=STRONGEST, later=True
+    )
+    mixup: float = option(
+        "Training",
+        "Mix pairs of images; the parameter of the beta distribution, such as 0.2.",
+        0.0,
+        least=0,
+        later=True,
+    )
+    decay_norms: bool = option("Training", "Weight decay also of norms and biases.", True, later=True)
+    clip_norm: float = option(
+        "Training", "Highest norm of the gradient of all weights; 0 means any.", 0.0, least=0, later=True
+    )
+    accumulate: int = option(
+        "Training", "Parts of a batch that are run one after the other, to save memory.", 1, least=1, later=True
+    )
+    shards: int = option(
+        "Training",
+        "Parts of a batch, shared by workers; they decide the weights, the number of workers does not.",
+        1,
+        least=1,
+        later=True,
+    )
+    sync_norm: bool = option(
+        "Training", "Norms take mean and variance of all shards: of the whole batch.", False, later=True
+    )
+    ema: float = option(
+        "Training",
+        "Evaluate running averages of the weights, which keep this share at each step, such as 0.999.",
+        0.0,
+        share="its old value that an average keeps at each step",
+        later=True,
+    )
+    best: bool = option(
+        "Training", "End with the weights of the epoch with the best validation accuracy.", False, later=True
+    )
+    patience: int = option(
+        "Training", "Stop after so many epochs without a better validation accuracy.", 0, least=0, later=True
+    )
+    seed: int = option("Training", "Source of all randomness.", 0, least=0, most=2**31 - 1)
+    init_from: str = option(
+        "Training",
+        "Start from the weights of a run, of a file of keras.applications, or keras:densenet121 (169, 201); other "
+        "classes get a new classifier.",
+        "",
+        asked=None,
+        metavar="RUN|FILE|NAME",
+        decides=False,
+    )
+    init_sha256: str = derived("", later=True)
+    continue_from: str = option(
+        "Training",
+        "Go on with this finished run up to a greater --epochs or --steps, as a new run. Other options are "
+        "those of the run, but --schedule and --learning-rate may change.",
+        "",
+        asked=None,
+        flag="--continue",
+        metavar="RUN",
+        decides=False,
+    )
+    continue_sha256: str = derived("", later=True)
+    freeze: int = option(
+        "Training",
+        "Dense blocks, from the first on, that keep their initial weights; all trains the classifier.",
+        0,
+        asked="0",
+        read=read_freeze,
+        metavar="N|all",
+        later=True,
+    )
 
-    memory: Memory = "shared"
-    recompute_blocks: tuple[int, ...] = ()
-    precision: Precision = "float32"
-    jit: bool = False
-    tf32: bool = False
-    kernels: Kernels = "stock"
-    loop: Loop = "function"
-    threads: int = 0
-    memory_budget: float = 0.0
+    memory: Memory = option("Speed and memory", "How dense blocks keep or recompute their maps.", "shared")
+    recompute_blocks: tuple[int, ...] = option(
+        "Speed and memory",
+        "Only these dense blocks save memory, as 1,2; the others run plain.",
+        (),
+        asked=None,
+        read=read_blocks,
+        metavar="N,…",
+    )
+    precision: Precision = option("Speed and memory", "Arithmetic of the layers; float64 is for proofs.", "float32")
+    jit: bool = option("Speed and memory", "Compile the step by XLA.", False)
+    tf32: bool = option(
+        "Speed and memory",
+        "On newer GPUs, multiply float32 with 10 bits of mantissa: faster, less exact.",
+        False,
+        later=True,
+    )
+    kernels: Kernels = option(
+        "Speed and memory",
+        "TensorFlow's kernels, or our own for CPUs, which give the same weights on every x86-64 processor; auto "
+        "takes native where they work.",
+        "stock",
+        asked="auto",
+        later=True,
+        open="auto",
+    )
+    loop: Loop = option("Speed and memory", "Compiled step, Keras' fit, or eager; the same numbers.", "function")
+    threads: int = option(
+        "Speed and memory",
+        "Threads inside an operation; 0 means all cores that may be used. They decide the last bits.",
+        0,
+        least=0,
+        open=0,
+    )
+    memory_budget: float = option(
+        "Speed and memory", "Gigabytes for --batch-size auto; 0 means most of what is free.", 0.0, least=0
+    )
 
-    keep: int = 2
-    checkpoint_every: int = 0
-    log_every: int = 10
-    log_to: tuple[str, ...] = ()
-    profile: tuple[int, int] | None = None
-    out: str = "runs"
-    data_dir: str = ""
-    cache_dir: str = ""
-    progress: Progress = "auto"
-    json: bool = False
+    keep: int = option("Output", "Checkpoints kept.", 2, least=1, decides=False)
+    checkpoint_every: int = option(
+        "Output", "Also save every so many steps, not only after an epoch.", 0, least=0, decides=False
+    )
+    log_every: int = option("Output", "Steps between step records.", 10, least=1, decides=False)
+    log_to: tuple[str, ...] = option(
+        "Output",
+        "Also send records to mlflow, wandb or both, as their environment variables say.",
+        (),
+        asked="",
+        read=read_names,
+        metavar="NAME,…",
+        decides=False,
+    )
+    profile: tuple[int, int] | None = option(
+        "Output", "Profile these steps for TensorBoard.", None, read=read_pair, metavar="FIRST:LAST", decides=False
+    )
+    out: str = option("Output", "Parent of run folders.", "runs", metavar="DIR", decides=False)
+    data_dir: str = option("Data", "Local copy of the data set.", "", metavar="DIR", decides=False)
+    cache_dir: str = option(
+        "Data",
+        "Where downloads are kept; TOOLKIT_DATA or ~/.cache/toolkit/data.",
+        "",
+        asked=None,
+        metavar="DIR",
+        decides=False,
+    )
+    progress: Progress = option("Output", "Bar on a terminal, plain lines, or nothing.", "auto", decides=False)
+    json: bool = option("Output", "Print the result as one JSON object.", False, decides=False)
 
     def __post_init__(self) -> None:
-        for name, kind in get_type_hints(TrainConfig).items():
-            if get_origin(kind) is Literal:
-                require_choice(name, getattr(self, name), get_args(kind))
-        for sink in self.log_to:
-            require_choice("log_to", sink, ("mlflow", "wandb"))
-        if not self.own:
-            require_choice("dataset", self.dataset, tuple(read_table("datasets")))
-            self._refuse_own()
-        self._check_numbers()
-        self._check_model()
-        self._check_combinations()
-        self._check_shards()
-
-    def _refuse_own(self) -> None:
-        for name in ("image_size", "image_column", "label_column", "split", "skip_broken", "crop"):
-            if getattr(self, name) != LATER[name]:
-                raise UsageError(
-                    f"--{name.replace('_', '-')} is for your own images",
-                    why=f"the files of {self.dataset} are known",
-                    remedy="give the path of a folder of images, or hf:OWNER/NAME, in place of the name",
-                )
-
-    def _check_numbers(self) -> None:
-        for name in ("growth", "epochs", "keep", "log_every", "accumulate", "shards"):
-            _require(name, getattr(self, name), at_least=1)
-        counts = (
-            "steps",
-            "batch_size",
-            "validation",
-            "checkpoint_every",
-            "threads",
-            "seed",
-            "image_size",
-            "cutout",
-            "randaugment",
-            "magnitude",
-            "patience",
-        )
-        for name in counts:
-            _require(name, getattr(self, name), at_least=0)
-        for name in ("memory_budget", "weight_decay", "warm_up", "mixup", "clip_norm"):
-            _require(name, getattr(self, name), at_least=0)
-            if not math.isfinite(getattr(self, name)):
-                raise UsageError(f"--{name.replace('_', '-')} must be a number, not {getattr(self, name)}")
-        if self.magnitude > STRONGEST:
-            raise UsageError(f"--magnitude is at most {STRONGEST}, not {self.magnitude}")
-        if self.seed >= 2**31:
-            raise UsageError(f"--seed must be less than {2**31}, not {self.seed}")
-        if not 0 < self.learning_rate < 100:
-            raise UsageError(f"the learning rate must be between 0 and 100, not {self.learning_rate}")
-        shares = {
-            "dropout": "is the share of values dropped",
-            "label_smoothing": "is the share of a target that all classes get",
-            "ema": "is the share of its old value that an average keeps at each step",
-            "momentum": "is the share of the last update that is kept",
-        }
-        for name, meaning in shares.items():
-            if not 0 <= getattr(self, name) < 1:
-                raise UsageError(f"--{name.replace('_', '-')} {meaning}, in [0, 1), not {getattr(self, name)}")
-        if not 0 < self.compression <= 1:
-            raise UsageError(
-                f"--compression is the share of channels a transition keeps, in (0, 1], not {self.compression}"
-            )
-
-    def _check_model(self) -> None:
-        if not self.layers or min(self.layers) < 1:
-            raise UsageError("the model has a dense block without layers", remedy="choose a greater --depth")
-        if 0 in self.list_channels():
-            raise UsageError(
-                f"--compression {self.compression} leaves no channels",
-                remedy="choose a greater --compression or --growth",
-            )
-        if self.stem == "imagenet" and 0 < self.shape[0] < 32:
-            raise UsageError(
-                f"model {self.model} needs images of 32x32 and more",
-                why=f"those of {self.dataset} have {self.shape[0]}x{self.shape[1]}",
-                remedy="use a CIFAR preset such as bc-100-12",
-            )
-        if not -1 <= self.freeze <= len(self.layers):
-            raise UsageError(f"--freeze {self.freeze} is not a number of blocks; the model has {len(self.layers)}")
-        wrong = [block for block in self.recompute_blocks if not 1 <= block <= len(self.layers)]
-        if wrong:
-            raise UsageError(f"--recompute-blocks names block {wrong[0]}; the model has blocks 1 to {len(self.layers)}")
-
-    def _check_combinations(self) -> None:
-        if self.kernels == "native" and (reason := self.explain_stock()):
-            raise UsageError(
-                f"--kernels native does not work with {reason}",
-                remedy="use --kernels stock, or auto to take native kernels where they work",
-            )
-        if self.labels == "coarse" and "coarse_classes" not in self.facts:
-            raise UsageError(f"{self.dataset} has no coarse labels", remedy="--labels coarse is for cifar100")
-        if self.extra and (self.own or self.dataset != "svhn"):
-            raise UsageError(f"{self.dataset} has no extra split", remedy="--extra is for svhn")
-        if self.warm_up and self.schedule == "one-cycle":
-            raise UsageError("--warm-up and --schedule one-cycle both begin with a low rate", remedy="leave one out")
-        for name, parts in (("accumulate", self.accumulate), ("shards", self.shards)):
-            if self.batch_size % parts or (parts > 1 and not self.batch_size):
-                raise UsageError(
-                    f"--{name} {parts} cuts a batch into that many equal parts",
-                    why=f"the batch size is {self.batch_size or 'auto'}",
-                    remedy=f"give a --batch-size that {parts} divides",
-                )
-        if (self.best or self.patience) and not self.validation:
-            raise UsageError(
-                f"--{'best' if self.best else 'patience'} chooses an epoch, and needs images held out for that",
-                why="the choice by test images would make their accuracy look better than it is",
-                remedy="give --validation N",
-            )
-        if self.jit and self.loop == "eager":
-            raise UsageError("--jit compiles the step, and --loop eager runs it uncompiled", remedy="leave one out")
-        if self.jit and self.stem == "imagenet":
-            raise UsageError(
-                f"--jit cannot compile model {self.model}",
-                why="XLA has no deterministic gradient of the maximum pooling that it begins with",
-                remedy="leave out --jit, or use a CIFAR preset such as bc-100-12",
-            )
-        if self.freeze and not self.init_sha256:
-            raise UsageError("--freeze keeps weights that were trained before", remedy="say which by --init-from")
-        if self.recompute_blocks and self.memory == "plain":
-            raise UsageError(
-                "--recompute-blocks says where to save memory, and --memory plain saves none",
-                remedy="use --memory shared or recompute",
-            )
-
-    def _check_shards(self) -> None:
-        if self.shards > 1 and (self.accumulate > 1 or self.loop == "fit" or self.jit):
-            other = "--accumulate" if self.accumulate > 1 else "--loop fit" if self.loop == "fit" else "--jit"
-            raise UsageError(
-                f"--shards and {other} do not work together",
-                why="one worker runs its shards one after the other, by calls of the same graph",
-                remedy="leave one out",
-            )
-        if self.sync_norm and self.shards == 1:
-            raise UsageError(
-                "--sync-norm lets norms take mean and variance of all shards, and there is one",
-                why="the norms of one shard have those of the whole batch anyway",
-                remedy="give --shards, or leave --sync-norm out",
-            )
-
-    def explain_stock(self) -> str:
-        """Return which option needs stock kernels; an empty text if native ones can run this configuration."""
-        reasons = {
-            f"--precision {self.precision}": self.precision not in {"float32", "mixed_bfloat16"},
-            f"--memory {self.memory}: they have one way to keep maps": self.memory != "shared",
-            "--recompute-blocks: they have one way to keep maps": bool(self.recompute_blocks),
-            "--jit": self.jit,
-            "--sync-norm": self.sync_norm,
-            f"model {self.model}, which has no bottleneck": not self.bottleneck,
-        }
-        return next((reason for reason, holds in reasons.items() if holds), "")
+        checks.check(self)
 
     @property
     def own(self) -> bool:
@@ -357,7 +347,7 @@ class TrainConfig:
 
     @property
     def digest(self) -> str:
-        return digest_fields(dataclasses.asdict(self))
+        return digest_fields(dataclasses.asdict(self), type(self))
 
     @property
     def run_dir(self) -> Path:
@@ -371,25 +361,39 @@ class TrainConfig:
         }
 
 
+OPTIONS: Final = list_options(TrainConfig)
+
+DEPTH: Final = Option(help="Depth, instead of the preset's.", panel="Model")
+"""The one option that is no field: it becomes the layers of the model."""
+
+INCIDENTAL: Final = frozenset(name for name, each in OPTIONS.items() if not each.decides)
+"""Fields that do not change what is computed, only places of files, output and times of saving."""
+
+OPEN: Final = {name: each.open for name, each in OPTIONS.items() if each.open is not UNSET}
+"""Fields that may have these values. The run then chooses the value itself and records it."""
+
+DEFAULTS: Final = {field.name: field.default for field in dataclasses.fields(TrainConfig)}
+
+
+def digest_fields(fields: Mapping[str, Any], configuration: type = TrainConfig) -> str:
+    """Return the digest of the fields that decide what a run computes.
+
+    The digest of the files stands for their name, and the rule that chose a model by their size for the model.
+    """
+    options = list_options(configuration)
+    implied = {name for name, each in options.items() if each.found or not each.decides}
+    implied |= {field.name for field in dataclasses.fields(configuration) if _is_usual(field, options, fields)}
+    implied |= {"dataset"} if fields.get("data_sha256") else set()
+    implied |= MODEL if fields.get("by_size") else set()
+    decisive = {name: value for name, value in fields.items() if name not in implied}
+    return hashlib.sha256(json_.dumps(decisive, sort_keys=True).encode()).hexdigest()
+
+
+def _is_usual(field: Field[Any], options: Mapping[str, Option], fields: Mapping[str, Any]) -> bool:
+    return options[field.name].later and fields.get(field.name, field.default) == field.default
+
+
 def name_classes(config: TrainConfig) -> tuple[str, ...]:
     """Return the names of the classes, which are numbers where a known data set's files have no names."""
     names = config.class_names or read_table("data/sources").get(config.dataset, {}).get("names")
     return tuple(names or (str(number) for number in range(config.classes)))
-
-
-def require_choice(name: str, value: str, choices: tuple[str, ...]) -> None:
-    """Raise a UsageError that lists the choices and names the nearest if the value is none of them."""
-    if value not in choices:
-        import difflib  # slow to load, and only needed for this message
-
-        near = difflib.get_close_matches(value, choices, n=2, cutoff=0.5)
-        raise UsageError(
-            f"unknown {name.replace('_', ' ')}: {value!r}",
-            why=f"known are {', '.join(choices)}",
-            remedy=f"did you mean {' or '.join(near)}?" if near else "",
-        )
-
-
-def _require(name: str, value: float, *, at_least: int) -> None:
-    if value < at_least:
-        raise UsageError(f"--{name.replace('_', '-')} must be at least {at_least}, not {value}")

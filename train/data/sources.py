@@ -4,8 +4,9 @@ from typing import Any
 
 import numpy as np
 
+from train.config.presets import read_table
 from train.config.resolution import settle
-from train.config.run import TrainConfig, name_classes, read_table
+from train.config.run import TrainConfig, name_classes
 from train.data import download, own, published, tables
 from train.data.checks import check
 from train.data.dataset import Dataset, Split

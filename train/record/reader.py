@@ -19,16 +19,18 @@ from zipfile import BadZipFile, ZipFile
 
 import yaml
 
-from train.config.fields import INCIDENTAL, digest_fields
+from train.config.presets import read_table
 from train.config.resolution import resolve
-from train.config.run import Kernels, TrainConfig, name_classes, read_table
+from train.config.run import INCIDENTAL, Kernels, TrainConfig, digest_fields, name_classes
 from train.errors import DataError, IntegrityError, UsageError
 from train.record import metrics
 from train.record.metrics import EpochRecord
-from train.step.runtime import MARK
 
 MANIFEST, CONFIG, CONFUSION, CHECKPOINTS = "manifest.json", "config.yaml", "confusion.csv", "checkpoints"
 SAMPLES, MISTAKES = "samples.png", "mistakes.png"
+MARK: Final = "(emulated)"
+"""End of the name of every emulated device, so that its records cannot be mistaken for those of a real GPU."""
+
 SCHEMA: Final = 1
 
 SLOTS: Final = "slots/"

@@ -9,8 +9,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Final
 
+from train.record.reader import MARK
 from train.rehearsal.request import Device, Request
-from train.step.runtime import MARK
 
 PROGRAM: Final = ("-P", "-m", "train.rehearsal.job")
 

@@ -4,9 +4,10 @@ import json
 from dataclasses import dataclass
 from typing import Any, Final
 
-from train.config.run import TrainConfig, read_table
+from train.config.presets import read_table
+from train.config.run import TrainConfig
 from train.errors import UsageError
-from train.step.runtime import MARK
+from train.record.reader import MARK
 
 DRIVER: Final = "12.6"
 """CUDA version of the emulated driver, unless the GPU needs a newer one or an option sets another."""

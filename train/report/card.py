@@ -4,16 +4,15 @@ It is a function of the run's manifest without its times, and has the metadata t
 (https://huggingface.co/docs/hub/model-cards). Its license is left to the user.
 """
 
-import sys
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
 import yaml
 
-from train.config.fields import INCIDENTAL, LATER
 from train.config.origin import HUB
-from train.config.run import TrainConfig, read_table
+from train.config.presets import read_table
+from train.config.run import DEFAULTS, INCIDENTAL, TrainConfig
 from train.errors import explain_errors
 from train.record import reader
 from train.system.files import write_text
@@ -155,7 +154,7 @@ def _describe_recipe(config: TrainConfig, batch_size: int) -> Iterator[str]:
         yield f"| {name.replace('_', ' ')} | {values[name]} |"
     yield f"| batch size | {batch_size} |"
     for name in sorted(values.keys() - _APART):
-        if values[name] != LATER.get(name, TrainConfig.__dataclass_fields__[name].default) and values[name] != []:
+        if values[name] not in (DEFAULTS[name], []):
             yield f"| {name.replace('_', ' ')} | {_escape(str(values[name]))} |"
 
 
@@ -208,7 +207,3 @@ def main(argv: Sequence[str]) -> int:
         record = reader.read_record(Path(folder))
         print(write(record.folder, record.value))
     return 0
-
-
-if __name__ == "__main__":
-    raise SystemExit(main(sys.argv[1:]))

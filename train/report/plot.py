@@ -3,7 +3,6 @@
 import csv
 import io
 import os
-import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Final
@@ -160,7 +159,3 @@ def draw_model(path: Path, config: TrainConfig) -> None:
     axes.set_title(f"DenseNet {config.model}: {kind} that add {config.growth} maps each")
     with replacing(path) as file:
         figure.savefig(file, format="png", dpi=110)
-
-
-if __name__ == "__main__":
-    raise SystemExit(main(sys.argv[1:]))

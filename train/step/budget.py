@@ -12,11 +12,11 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Final, NamedTuple
 
-from train import memory
 from train.config.run import TrainConfig
 from train.data import Split
 from train.errors import PreflightError
 from train.step.runtime import fits_device
+from train.system import memory
 
 PROBES: Final = (16, 48)
 UNIT: Final = 8

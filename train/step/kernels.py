@@ -3,6 +3,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from train.config import checks
 from train.config.run import Kernels, TrainConfig
 from train.errors import PreflightError
 from train.native import library
@@ -29,7 +30,7 @@ def fix_kernels(config: TrainConfig, recorded: Mapping[str, Any]) -> Choice:
 
 
 def explain_stock(config: TrainConfig) -> str:
-    needs = config.explain_stock()
+    needs = checks.explain_stock(config)
     if needs:
         return f"native ones do not work with {needs}"
     if _has_device_files() and budget.read_device_memory():

@@ -11,9 +11,7 @@ from typing import Any, Final
 from train.config.run import Kernels, TrainConfig
 from train.cores import count_cores
 from train.errors import PreflightError
-
-MARK: Final = "(emulated)"
-"""End of the name of every emulated device, so that its records cannot be mistaken for those of a real GPU."""
+from train.record.reader import MARK
 
 _SYMBOL: Final = "nullgpu_emulated"
 

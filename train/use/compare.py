@@ -8,9 +8,8 @@ from typing import Annotated, Any, Final
 
 import typer
 
-from train.cli import make_app
-from train.config.fields import INCIDENTAL
-from train.errors import explain_errors
+from train.cli import run_command
+from train.config.run import INCIDENTAL
 from train.record.metrics import EpochRecord
 from train.record.reader import Run, read_run
 from train.system.files import replacing
@@ -133,7 +132,7 @@ def _collect(
     runs: Annotated[list[Path], typer.Argument(help="Run folders.", metavar="RUN…")],
     out: Annotated[Path, typer.Option(help="Picture to write.", metavar="FILE")] = Path("comparison.png"),
     band: Annotated[bool, typer.Option("--band", help="One curve for runs that differ in their seeds alone.")] = False,
-) -> None:
+) -> int:
     """Draw runs against each other, and print how each ended."""
     groups = group_runs([read_run(folder) for folder in runs], band=band)
     draw(groups, out)
@@ -146,13 +145,9 @@ def _collect(
             last = run.epochs[-1]
             print(f"{last.test_accuracy:.2%} after epoch {last.epoch}, {last.seconds:.0f} s: {label}")
     print(out)
-
-
-@explain_errors
-def main(argv: Sequence[str] | None = None) -> int:
-    make_app(_collect)(None if argv is None else list(argv), standalone_mode=argv is None)
     return 0
 
 
-if __name__ == "__main__":
-    raise SystemExit(main())
+def main(argv: Sequence[str]) -> int:
+    """Run the command, and return its exit code."""
+    return run_command(_collect, "compare", argv)

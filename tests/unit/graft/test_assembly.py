@@ -13,7 +13,7 @@ from toolkit import digest
 from toolkit.errors import BuildError, PreflightError
 from toolkit.graft import assembly
 from toolkit.graft.assembly import Assembled, Assembler, Text
-from train import memory
+from train.system import memory
 
 
 def make_text(data: bytes) -> Text:

@@ -9,8 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from train.cli import main, parse
+from train.config.presets import read_table
 from train.config.resolution import resolve
-from train.config.run import TrainConfig, read_table
+from train.config.run import TrainConfig
 from train.errors import DataError, PreflightError, UsageError
 
 
@@ -37,7 +38,7 @@ from train.errors import DataError, PreflightError, UsageError
         (["digits", "--memory", "huge"], "huge"),
         (["digits", "--weight-decay", "nan"], "--weight-decay must be a number"),
         (["digits", "--memory-budget", "inf"], "--memory-budget must be a number"),
-        (["digits", "--seed", str(2**31)], "--seed must be less than"),
+        (["digits", "--seed", str(2**31)], "--seed must be at most"),
         (["digits", "--growth", "1", "--compression", "0.01"], "leaves no channels"),
         (["digits", "--jit", "--loop", "eager"], "leave one out"),
         (["cifar10", "--model", "121", "--jit"], "--jit cannot compile model 121"),

@@ -3,7 +3,7 @@ from pathlib import Path
 import pytest
 
 from tests.unit.train.test_cores import V2, make, write
-from train import memory
+from train.system import memory
 
 GIB = 1 << 30
 V1 = "78 77 0:29 /docker/x {} ro,nosuid - cgroup cgroup rw,memory"

@@ -3,7 +3,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from train.cli import parse
-from train.config.run import read_table
+from train.config.presets import read_table
 from train.data.order import count_steps, locate, permute, select, stream
 from train.data.sources import load_digits
 from train.input.batches import Augmentation, Batches, augment, draw_augmentation

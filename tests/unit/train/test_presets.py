@@ -1,7 +1,7 @@
 import pytest
 
+from train.config.presets import read_table
 from train.config.resolution import resolve
-from train.config.run import read_table
 from train.model.densenet import build, count_parameters
 
 # Trainable parameters with 10 classes (CIFAR) and 1,000 (ImageNet). Sources: 769162, 15324406 and 25624430 are printed

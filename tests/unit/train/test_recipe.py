@@ -290,7 +290,7 @@ def test_options_that_are_off_leave_the_digest_as_it_was() -> None:
         ({"label_smoothing": -0.1}, "--label-smoothing is the share of a target"),
         ({"mixup": -1.0}, "--mixup must be at least 0"),
         ({"randaugment": -1}, "--randaugment must be at least 0"),
-        ({"magnitude": 31}, "--magnitude is at most 30, not 31"),
+        ({"magnitude": 31}, "--magnitude must be at most 30, not 31"),
         ({"class_weights": "even"}, "unknown class weights: 'even'"),
     ],
 )

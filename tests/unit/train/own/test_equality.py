@@ -14,7 +14,7 @@ from tests import loaded
 from tests.tiers import weekly
 from tests.unit.train.test_data import write_parquet
 from train.cli import main, parse
-from train.config.run import read_table
+from train.config.presets import read_table
 from train.data import Split, images, sources
 
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("no_drawing")]

@@ -1,0 +1,1 @@
+"""Programs with short names, as `python -m train.plot`. Nothing imports them."""
