@@ -12,7 +12,7 @@ from train.config.option import Panel, list_options, name_flag
 from train.config.run import DEPTH, TrainConfig
 
 ROOT = Path(__file__).parents[1]
-README, OPTIONS = ROOT / "README.md", ROOT / "docs" / "options.md"
+PAGES = [ROOT / "docs" / name for name in ("exit-codes.md", "options.md", "versions.md")]
 
 
 def generate(text: str) -> str:
@@ -57,5 +57,5 @@ def _replace(text: str, name: str, content: str) -> str:
 
 
 if __name__ == "__main__":
-    for page in (README, OPTIONS):
+    for page in PAGES:
         page.write_text(generate(page.read_text()))

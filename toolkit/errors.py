@@ -1,4 +1,4 @@
-"""Defines the errors. Each class is a kind of failure with its exit code, and a row of the README's table."""
+"""Defines the errors. Each class is a kind of failure with its exit code, and a row of docs/exit-codes.md."""
 
 import signal
 

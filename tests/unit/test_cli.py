@@ -198,6 +198,6 @@ def test_the_fast_commands_load_nothing_slow(run: Run) -> None:
         assert done.stderr.strip() == ""
 
 
-@pytest.mark.parametrize("page", [pages.README, pages.OPTIONS], ids=lambda page: page.name)
+@pytest.mark.parametrize("page", pages.PAGES, ids=lambda page: page.name)
 def test_the_pages_show_what_the_code_says(page: Path) -> None:
     assert pages.generate(page.read_text()) == page.read_text(), "run: python -m tests.pages"
