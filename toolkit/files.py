@@ -5,6 +5,7 @@ import json
 import os
 import re
 import shutil
+import stat
 import tempfile
 from collections.abc import Collection, Iterator
 from contextlib import contextmanager, suppress
@@ -161,7 +162,9 @@ def hand_over(top: Path, since: float, names: Collection[str] = ()) -> None:
         for name in (*folders, *others):
             with suppress(FileNotFoundError):  # a job may remove its files at any moment
                 state = os.stat(name, dir_fd=handle, follow_symlinks=False)
-                if state.st_uid == 0 != owner.st_uid and state.st_ctime >= since:
+                # A file with a second name may be one of root's, to which the owner of the folder has made a hard link.
+                other_name = state.st_nlink > 1 and not stat.S_ISDIR(state.st_mode)
+                if state.st_uid == 0 != owner.st_uid and state.st_ctime >= since and not other_name:
                     os.chown(name, owner.st_uid, owner.st_gid, dir_fd=handle, follow_symlinks=False)
 
 

@@ -248,10 +248,13 @@ def test_roots_job_on_the_host_leaves_what_it_wrote_to_the_owners_of_the_folders
     for name in ("alice/run/file", "alice/run/checkpoints/1", "alice/export/model", "alice/beside", "out/result"):
         (runs / name).touch()
     (runs / "alice" / "run" / "link").symlink_to("/etc/passwd")
+    (runs / "secret").touch()
+    os.link(runs / "secret", runs / "alice" / "run" / "name of a secret")
     place = Mount(source=runs / "alice" / "export", target="/out/export")
     export = Job(title="export", argv=(place,), mounts=(Mount(source=runs / "alice", target="/out", writable=True),))
     for job in (plan(runs, write(runs / "alice" / "run")), export, plan(runs, write(runs / "out"))):
         hand_over(job, since)
     of_root = {str(path.relative_to(runs)) for path in runs.rglob("*") if path.lstat().st_uid == 0}
-    assert of_root == {"alice/old", "alice/own", "alice/beside", "out", "out/result"}
+    linked = {"secret", "alice/run/name of a secret"}
+    assert of_root == {"alice/old", "alice/own", "alice/beside", "out", "out/result", *linked}
     assert Path("/etc/passwd").stat().st_uid == 0
