@@ -1,4 +1,6 @@
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from time import monotonic
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -25,11 +27,13 @@ from toolkit.cli.command import (
     read_origin,
     sign,
 )
+from toolkit.errors import UsageError
 
 if TYPE_CHECKING:
     from toolkit.keys import Signer
     from toolkit.pipeline import Request
     from toolkit.wheel.request import WheelRequest
+    from train.config.run import TrainConfig
 
 
 @command("tensorflow", "python", "cuda", "cudnn", "engine", "archive", "base_image", "ca_bundle", remember=True)
@@ -70,79 +74,81 @@ def up(
 
     Options that are not listed here go to the training job: see `python -m train --help`.
     """
-    from time import monotonic
-
     from toolkit import pipeline, training
-    from toolkit.errors import UsageError
+
+    begun = monotonic()
+    arguments = [dataset, *context.args]
+    config, key = training.read_arguments(arguments, session.settings), load_key(sign_)
+    origin = read_origin(session, from_, trust, allow_unsigned=allow_unsigned, reuses=True)
+    _require_one_way({"--card": card, "--from": from_, "--from-source": from_source and not from_, "--wheel": wheel})
+    request = pipeline.Request(
+        settings=session.settings, wheel=wheel, gpu=gpu, dry_run=dry_run, require_trusted=origin.require_trusted
+    )
+    of_a_build = compute_capability or source or bazel or jobs or cpu_target != "avx"
+    if card:
+        found = _fit_card(session, request, card, origin, key)
+    elif from_source or from_:
+        from toolkit.wheel.plan import BuildOptions
+        from toolkit.wheel.request import WheelRequest
+
+        options = BuildOptions(jobs=jobs, ca_bundle=session.settings.ca_bundle)
+        wanted = WheelRequest(
+            capabilities=compute_capability or (), source=source, bazel=bazel, cpu_target=cpu_target, options=options
+        )
+        found = _build_wheel(session, request, wanted, origin, key)
+    elif of_a_build:
+        raise UsageError(
+            "--compute-capability, --source, --bazel, --cpu-target and --jobs are for a wheel that is built",
+            remedy="add --from-source or --from",
+        )
+    else:
+        if named := pipeline.read_wheel_option(wheel):
+            origin.require_trusted(named.parent, "")
+        found = request
+    if found:
+        _train(session, found, arguments, config, key, begun=begun)
+
+
+def _require_one_way(given: Mapping[str, object]) -> None:
+    """Raise a UsageError if the wheel is to come from two places."""
+    chosen = [name for name, value in given.items() if value]
+    if len(chosen) > 1:
+        raise UsageError(f"{' and '.join(chosen)} exclude each other", remedy="leave one of them out")
+
+
+def _train(
+    session: Session,
+    request: "Request",
+    arguments: Sequence[str],
+    config: "TrainConfig",
+    key: "Signer | None",
+    *,
+    begun: float,
+) -> None:
+    """Make the environment of a wheel, check it, train in it, and report what each step gave."""
+    from toolkit import pipeline, training
     from toolkit.plan import run
     from toolkit.smoke.inside.check import Ask
     from toolkit.versions import load_table
     from toolkit.versions.rules import warn_of_advisories
 
-    start = monotonic()
-    console, settings = session.console, session.settings
-    arguments = [dataset, *context.args]
-    config, key = training.read_arguments(arguments, settings), load_key(sign_)
-    origin = read_origin(session, from_, trust, allow_unsigned=allow_unsigned, reuses=True)
-    chosen = [
-        name
-        for name, given in (
-            ("--card", card),
-            ("--from", from_),
-            ("--from-source", from_source and not from_),
-            ("--wheel", wheel),
-        )
-        if given
-    ]
-    if len(chosen) > 1:
-        raise UsageError(f"{' and '.join(chosen)} exclude each other", remedy="leave one of them out")
-    request = pipeline.Request(
-        settings=settings, wheel=wheel, gpu=gpu, dry_run=dry_run, require_trusted=origin.require_trusted
-    )
-    if card:
-        fitted = _fit_card(session, request, card, origin, key)
-        if fitted is None:
-            return
-        request, settings = fitted, fitted.settings
-    elif from_source or from_:
-        from toolkit.wheel.plan import BuildOptions
-        from toolkit.wheel.request import WheelRequest
-
-        options = BuildOptions(jobs=jobs, ca_bundle=settings.ca_bundle)
-        wanted = WheelRequest(
-            capabilities=compute_capability or (), source=source, bazel=bazel, cpu_target=cpu_target, options=options
-        )
-        built = _build_wheel(session, request, wanted, origin, key)
-        if built is None:
-            return
-        request, settings = built, built.settings
-    elif compute_capability or source or bazel or jobs or cpu_target != "avx":
-        raise UsageError(
-            "--compute-capability, --source, --bazel, --cpu-target and --jobs are for a wheel that is built",
-            remedy="add --from-source or --from",
-        )
-    elif named := pipeline.read_wheel_option(wheel):
-        origin.require_trusted(named.parent, "")
+    console, settings = session.console, request.settings
     resolved = pipeline.resolve(request, console)
     console.add({"advisories": [item.id for item in load_table().list_advisories(settings.tensorflow)]})
     if warning := warn_of_advisories(load_table(), settings.tensorflow):
         console.say(f"  {warning}")
-    ask = Ask(
-        version=settings.tensorflow,
-        cuda=settings.cuda,
-        cudnn=settings.cudnn,
-        device="gpu" if resolved.gpu else "auto",
-    )
+    device = "gpu" if resolved.gpu else "auto"
+    ask = Ask(version=settings.tensorflow, cuda=settings.cuda, cudnn=settings.cudnn, device=device)
     prepared = pipeline.environment_task(resolved, console)
     # What is signed as a result of checks must have been checked by this command, and not be an old report.
     checked = pipeline.smoke_task(resolved, prepared, ask, console, again=key is not None, required=True)
     trained = pipeline.train_task(resolved, prepared, arguments, config, console)
-    if not run([prepared, checked, trained], console, dry_run=dry_run):
+    if not run([prepared, checked, trained], console, dry_run=request.dry_run):
         return
     environment = prepared.result
     sign(session, key, (environment.folder, not environment.reused), (checked.result.place, False))
     sign(session, key, (config.run_dir, False))
-    seconds = monotonic() - start
+    seconds = monotonic() - begun
     value = {
         "settings": settings.describe(),
         "engine": {"name": resolved.engine.name, "why": resolved.why},
