@@ -20,6 +20,7 @@ ENGINE = "needs a container engine; tests/integration runs it"
 APPTAINER = "needs apptainer; tests/integration runs it"
 NOT_RUN = {
     "toolkit build-image": ENGINE,
+    "toolkit train ./my-photos --engine docker": ENGINE,
     "toolkit up cifar10 --engine docker": ENGINE,
     "toolkit verify dist/NAME --rebuild": ENGINE,
     "toolkit build-wheel --cuda 12.6.1 --cudnn 9.5.0 --base-image": "this folder's lock is of the default base image",
