@@ -18,7 +18,7 @@ from tests.unit.train.runs import ARGUMENTS, BATCH, STEPS, find_folder, read_dig
 from train.errors import PreflightError, TrainError, explaining_failures
 from train.record import checkpoint, metrics
 from train.record.metrics import Recorder, read_epochs
-from train.run import job, loop, shards
+from train.run import conclusion, job, loop, shards
 from train.step import state, step
 from train.system import process
 
@@ -338,7 +338,7 @@ def test_other_workers_stay_until_the_conclusion_is_written(tmp_path: Path, monk
     compared: list[int] = []
     monkeypatch.setattr(shards.ShardedStep, "compare", lambda _, __, number: compared.append(number))
     with monkeypatch.context() as patch:
-        patch.setattr(job, "_conclude", once(job._conclude, 1))
+        patch.setattr(conclusion, "conclude", once(conclusion.conclude, 1))
         assert run(tmp_path, *options) == 130
     assert run(tmp_path, *options) == 0
     assert (codes, told) == ([130, 0], [False, True])
