@@ -188,6 +188,19 @@ def test_a_parent_that_does_not_hold_is_found_below_the_run(run: Path, state: Pa
     assert others(run, state) == {"environment.files": "fail"}
 
 
+@pytest.mark.parametrize(
+    ("held", "used", "state"),
+    [
+        ("2.21.0+sm120", "2.21.0", "ok"),
+        ("2.21.0+sm120", "2.21.0+sm90", "fail"),
+        ("2.20.0+sm120", "2.21.0", "fail"),
+        ("2.21.0", "2.21.0+sm120", "fail"),
+    ],
+)
+def test_a_grafted_wheel_has_the_version_that_tensorflow_says(held: str, used: str, state: str) -> None:
+    assert audit._check_version("environment", held, used).state == state
+
+
 def test_how_often_a_run_was_saved_is_no_part_of_what_it_is(run: Path, state: Path) -> None:
     edit_manifest(config__checkpoint_every=7)(run)
     edit_text("config.yaml", lambda text: text.replace("checkpoint_every: 0", "checkpoint_every: 7"))(run)
