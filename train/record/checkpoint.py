@@ -54,12 +54,13 @@ def save(folder: Path, values: Values, position: Position, *, keep: int) -> Path
     # Names of variables contain slashes, which would be folders in the archive. The JSON file has them instead.
     names = sorted(values)
     np.savez(buffer, **{f"{index:05d}": values[name] for index, name in enumerate(names)})
-    content = buffer.getbuffer()
     path = folder / f"step-{position.step:08d}.npz"
-    with replacing(path) as file:
-        file.write(content)
-    facts = {"names": names, "position": asdict(position)}
-    write_text(path.with_suffix(".json"), json.dumps({"sha256": reader.digest_state(facts, content), **facts}))
+    # Released here: Python 3.12.1 crashes where its garbage collection finds the view in the traceback of an error.
+    with buffer.getbuffer() as content:
+        with replacing(path) as file:
+            file.write(content)
+        facts = {"names": names, "position": asdict(position)}
+        write_text(path.with_suffix(".json"), json.dumps({"sha256": reader.digest_state(facts, content), **facts}))
     kept = [record for record in reader.list_checkpoints(folder) if record.stem <= path.stem][:keep]
     for end in ("json", "npz"):  # JSON files first, so that none is left without its arrays
         for old in folder.glob(f"{reader.STEM}.{end}"):
