@@ -8,13 +8,12 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
-import numpy as np
 import pytest
-from PIL import Image
 
 from tests.integration import other_engines
 from tests.integration.docker import stages
 from tests.integration.other_engines import Engine, User
+from tests.integration.private import make_place
 
 pytestmark = [
     pytest.mark.engine,
@@ -60,16 +59,8 @@ def engine(request: pytest.FixtureRequest, user: User, image: str) -> Iterator[E
 @pytest.fixture(scope="module")
 def place(engine: Engine, user: User, request: pytest.FixtureRequest) -> Path:
     """Return a folder of the caller with private images in ``data`` and a private, empty folder ``out``."""
-    top = user.home / f"place-{len(list(user.home.iterdir()))}"
-    numbers = np.random.default_rng(0)
-    for level, name in enumerate(("dark", "light")):
-        (top / "data" / name).mkdir(parents=True)
-        for index in range(10):
-            pixels = numbers.integers(0, 80, (12, 12)) + 150 * level
-            Image.fromarray(pixels.astype("uint8")).save(top / "data" / name / f"{index}.png")
-    (top / "out").mkdir()
-    for path in [top, *top.rglob("*")]:
-        path.chmod(0o700 if path.is_dir() else 0o600)
+    top = make_place(user.home / f"place-{len(list(user.home.iterdir()))}")
+    top.chmod(0o700)
     if engine.user:
         user.own(top)
     return top

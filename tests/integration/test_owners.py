@@ -8,10 +8,9 @@ import sys
 import time
 from pathlib import Path
 
-import numpy as np
 import pytest
-from PIL import Image
 
+from tests.integration.private import make_place
 from toolkit import training
 from toolkit.engine import Environment
 from toolkit.engine.host import HostEngine, interpreter
@@ -35,18 +34,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def place(folder: Path) -> Path:
-    """Return a folder with private images in ``data`` and a private, empty folder ``out``."""
-    top = folder / f"place-{len(list(folder.iterdir()))}"
-    numbers = np.random.default_rng(0)
-    for level, name in enumerate(("dark", "light")):
-        (top / "data" / name).mkdir(parents=True)
-        for index in range(10):
-            pixels = numbers.integers(0, 80, (12, 12)) + 150 * level
-            Image.fromarray(pixels.astype("uint8")).save(top / "data" / name / f"{index}.png")
-    (top / "out").mkdir()
-    for path in top.rglob("*"):
-        path.chmod(0o700 if path.is_dir() else 0o600)
-    return top
+    return make_place(folder / f"place-{len(list(folder.iterdir()))}")
 
 
 def give(*tops: Path) -> None:
