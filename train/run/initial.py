@@ -22,7 +22,7 @@ CLASSIFIER = "classifier/"
 
 
 @dataclass(frozen=True)
-class Start:
+class Weights:
     """Weights by name, the names of the classes, and mean and deviation of the channels that they were trained with."""
 
     values: "dict[str, NDArray[np.generic]]"
@@ -62,7 +62,7 @@ def fetch(config: TrainConfig) -> None:
         pretrained.fetch(config)
 
 
-def load(config: TrainConfig) -> Start:
+def load(config: TrainConfig) -> Weights:
     """Load the weights that a configuration names; raises an IntegrityError if they are not those of its digest."""
     from train.record import checkpoint
 
@@ -79,18 +79,18 @@ def load(config: TrainConfig) -> Start:
     saved, _ = checkpoint.load(place / reader.CHECKPOINTS)
     assert saved is not None  # noqa: S101 - its digest was computed above
     inputs = reader.read_inputs(saved.position.environment, reader.read_folder_config(place))
-    return Start(saved.values, inputs.class_names, inputs.mean, inputs.std, str(place))
+    return Weights(saved.values, inputs.class_names, inputs.mean, inputs.std, str(place))
 
 
-def _load_keras(config: TrainConfig) -> Start:
+def _load_keras(config: TrainConfig) -> Weights:
     known = pretrained.identify(config.init_from)
     values = pretrained.read(pretrained.fetch(config), known.size)
     names = config.class_names if pretrained.is_imagenet(config.class_names) and f"{CLASSIFIER}bias" in values else ()
     name = known.name or f"weights of DenseNet-{known.size} that Keras does not publish, sha256 {known.digest[:12]}"
-    return Start(values, names, pretrained.MEAN, pretrained.STD, f"{config.init_from} ({name})")
+    return Weights(values, names, pretrained.MEAN, pretrained.STD, f"{config.init_from} ({name})")
 
 
-def assign(model: "keras.Model", start: Start, class_names: tuple[str, ...]) -> str:
+def assign(model: "keras.Model", start: Weights, class_names: tuple[str, ...]) -> str:
     """Give a model its initial weights; returns what was taken over. Raises a DataError if they do not fit."""
     from train.step.state import name_weights
 

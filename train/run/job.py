@@ -48,7 +48,7 @@ class Start:
 
     saved: checkpoint.Checkpoint | None = None
     continued: bool = False  # whether the checkpoint is that of another run
-    weights: initial.Start | None = None
+    weights: initial.Weights | None = None
 
     @property
     def environment(self) -> dict[str, Any]:
