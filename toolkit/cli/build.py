@@ -1,3 +1,4 @@
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
@@ -27,6 +28,8 @@ from toolkit.cli.command import (
 from toolkit.errors import UsageError
 
 if TYPE_CHECKING:
+    from toolkit.console import Console
+    from toolkit.keys import Signer
     from toolkit.wheel.build import BuiltWheel
     from toolkit.wheel.plan import WheelPlan
     from toolkit.wheel.request import WheelRequest
@@ -68,14 +71,22 @@ def build_wheel(
     must be signed too (8). With --from, --sign signs only a wheel that this command builds. With a toolkit.lock.yaml, a
     download needs no container engine.
     """
-    from toolkit import pipeline, project
-    from toolkit.plan import run
-    from toolkit.versions import load_table
     from toolkit.wheel.plan import BuildOptions
     from toolkit.wheel.request import WheelRequest
 
-    console, settings, key = session.console, session.settings, load_key(sign_)
+    key = load_key(sign_)
     origin = read_origin(session, from_, trust, allow_unsigned=allow_unsigned)
+    options = BuildOptions(
+        jobs=jobs,
+        memory=memory * 1024,
+        remote_cache=remote_cache,
+        remote_executor=remote_executor,
+        remote_instance=remote_instance_name,
+        bazelrc=bazelrc,
+        ca_bundle=session.settings.ca_bundle,
+        downloads=downloads,
+        cache_id=cache,
+    )
     request = WheelRequest(
         capabilities=compute_capability or (),
         apt_snapshot=apt_snapshot,
@@ -83,54 +94,56 @@ def build_wheel(
         bazel=bazel,
         bazel_arguments=bazel_argument or (),
         cpu_target=cpu_target,
-        options=BuildOptions(
-            jobs=jobs,
-            memory=memory * 1024,
-            remote_cache=remote_cache,
-            remote_executor=remote_executor,
-            remote_instance=remote_instance_name,
-            bazelrc=bazelrc,
-            ca_bundle=settings.ca_bundle,
-            downloads=downloads,
-            cache_id=cache,
-        ),
+        options=options,
     )
+    found = obtain_wheel(session, request, origin, key, out=out, dry_run=dry_run)
+    if found and not dry_run:
+        _report_wheel(session.console, found)
+
+
+@dataclass(frozen=True)
+class Obtained:
+    """A wheel that a command found, downloaded or built."""
+
+    plan: "WheelPlan"
+    built: "BuiltWheel"
+    pulled: bool  # downloaded by this command
+
+
+def obtain_wheel(
+    session: Session, request: "WheelRequest", origin: Origin, key: "Signer | None", *, out: Path, dry_run: bool
+) -> Obtained | None:
+    """Reuse, download or build a wheel, and sign one that is built; None: a dry run, and there is none yet.
+
+    Raises IntegrityError: a wheel that is in ``out`` already is not signed as --trust asks. A new wheel is signed at
+    once: later it would have to be verified again, which takes minutes.
+    """
+    from toolkit import pipeline
+    from toolkit.plan import run
+    from toolkit.versions import load_table
+
+    console, settings = session.console, session.settings
     console.add({"advisories": [item.id for item in load_table().list_advisories(settings.tensorflow)]})
-    found = take_wheel(session, request, origin, out=out, dry_run=dry_run)
-    if found:
-        plan, built, pulled = found
-    else:
-        planned, task = pipeline.plan_wheel(settings, request, console, out=out, dry_run=dry_run)
-        if not run([task], console, dry_run=dry_run):
-            return
-        plan, built, pulled = planned.plan, task.result, False
-        if built.reused:  # it came while the registry was asked
-            origin.require_trusted(built.folder, "")
-        sign(session, key, (built.folder, not built.reused))
-    folder, spec, ran = project.shorten(built.folder), plan.lock.spec, built.record.facts["bazel"]
-    console.result(
-        {
-            "wheel": str(built.wheel),
-            "digest": built.record.digest,
-            "folder": str(built.folder),
-            "plan": plan.digest,
-            "reused": built.reused,
-            "pulled": pulled,
-            "level": plan.level,
-            "floating": list(plan.floating),
-            "seconds": built.record.facts["seconds"],
-            "actions": {name: ran.get(name) for name in ("executed", "cached", "cached_by", "remote")},
-        },
-        f"{folder}/{built.wheel.name}\n{built.record.digest}\n\n"
-        f"check it:   toolkit verify {folder}\n"
-        f"install it: toolkit build-image --wheel {folder} --cuda {spec['cuda']} --cudnn {spec['cudnn']}",
-    )
+    if found := _take_wheel(session, request, origin, out=out, dry_run=dry_run):
+        return found
+    planned, task = pipeline.plan_wheel(settings, request, console, out=out, dry_run=dry_run)
+    from toolkit.wheel import build  # after the checks, because it is slow to load
+
+    if here := build.find(planned.plan, out):
+        origin.require_trusted(here.folder, "")
+        if dry_run:
+            return Obtained(planned.plan, here, pulled=False)
+    if not run([task], console, dry_run=dry_run):
+        return None
+    built = task.result
+    sign(session, key, (built.folder, not built.reused))
+    return Obtained(planned.plan, built, pulled=False)
 
 
-def take_wheel(
+def _take_wheel(
     session: Session, request: "WheelRequest", origin: Origin, *, out: Path, dry_run: bool
-) -> "tuple[WheelPlan, BuiltWheel, bool] | None":
-    """Return a wheel that --from finds, and whether it was downloaded; None: there is none, or no registry is asked.
+) -> Obtained | None:
+    """Return a wheel that --from finds; None: there is none, or no registry is asked.
 
     Raises IntegrityError: a wheel that is in ``out`` already is not signed as --trust asks.
     """
@@ -152,7 +165,7 @@ def take_wheel(
     if here := build.find(plan, out):
         origin.require_trusted(here.folder, "")
         console.heading("wheel", f"reused {here.wheel.name}")
-        return plan, here, False
+        return Obtained(plan, here, pulled=False)
     found = exchange.pull(
         repository,
         plan,
@@ -166,7 +179,31 @@ def take_wheel(
         console.heading("registry", f"{repository} has no {exchange.name_tag(plan.digest)}: the wheel is built here")
         return None
     console.heading("wheel", f"pulled {found.wheel.name}")
-    return plan, found, True
+    return Obtained(plan, found, pulled=True)
+
+
+def _report_wheel(console: "Console", found: Obtained) -> None:
+    from toolkit import project
+
+    plan, built = found.plan, found.built
+    folder, spec, ran = project.shorten(built.folder), plan.lock.spec, built.record.facts["bazel"]
+    console.result(
+        {
+            "wheel": str(built.wheel),
+            "digest": built.record.digest,
+            "folder": str(built.folder),
+            "plan": plan.digest,
+            "reused": built.reused,
+            "pulled": found.pulled,
+            "level": plan.level,
+            "floating": list(plan.floating),
+            "seconds": built.record.facts["seconds"],
+            "actions": {name: ran.get(name) for name in ("executed", "cached", "cached_by", "remote")},
+        },
+        f"{folder}/{built.wheel.name}\n{built.record.digest}\n\n"
+        f"check it:   toolkit verify {folder}\n"
+        f"install it: toolkit build-image --wheel {folder} --cuda {spec['cuda']} --cudnn {spec['cudnn']}",
+    )
 
 
 @command("ca_bundle")

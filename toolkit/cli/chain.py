@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from toolkit.cli.build import take_wheel
+from toolkit.cli.build import obtain_wheel
 from toolkit.cli.command import (
     AllowUnsigned,
     Bazel,
@@ -107,6 +107,8 @@ def up(
         found = request
     if found:
         _train(session, found, arguments, config, key, begun=begun)
+    else:
+        session.console.say("the next steps depend on the wheel: run this again when it is there")
 
 
 def _require_one_way(given: Mapping[str, object]) -> None:
@@ -189,15 +191,11 @@ def _fit_card(
     if found:
         origin.require_trusted(found.folder, "")
     task = job.plan_task(planned, settings, console, out=DIST)
-    if request.dry_run and found is None:
-        console.say("the next steps depend on the wheel: run this again when it is grafted")
-        run([task], console, dry_run=True)
-        return None
-    if not request.dry_run:
-        run([task], console)
+    if run([task], console, dry_run=request.dry_run):
         found = task.result
         sign(session, key, (found.folder, not found.reused))
-    assert found is not None  # noqa: S101 - grafted, or found in a dry run
+    if found is None:
+        return None
     spec = planned.lock.spec
     chosen = replace(settings, tensorflow=spec["tensorflow"], cuda=spec["cuda"], cudnn=spec["cudnn"])
     return replace(request, settings=chosen, wheel=str(found.folder))
@@ -206,34 +204,12 @@ def _fit_card(
 def _build_wheel(
     session: Session, request: "Request", wanted: "WheelRequest", origin: Origin, key: "Signer | None"
 ) -> "Request | None":
-    """Download, build or reuse the wheel; return the request that installs it, or None if a dry run ends here.
+    """Download, build or reuse the wheel; return the request that installs it, or None if a dry run ends here."""
+    from toolkit.pipeline import DIST
 
-    A wheel that was not downloaded is signed at once. Later it would have to be verified again, which takes minutes.
-    """
-    from toolkit import pipeline
-    from toolkit.plan import run
-
-    console, out = session.console, pipeline.DIST
-    had = take_wheel(session, wanted, origin, out=out, dry_run=request.dry_run)
-    if had:
-        plan, found, _ = had
-    else:
-        planned, task = pipeline.plan_wheel(request.settings, wanted, console, dry_run=request.dry_run)
-        from toolkit.wheel import build  # after the checks, because it is slow to load
-
-        plan, here = planned.plan, build.find(planned.plan, out)
-        if here:
-            origin.require_trusted(here.folder, "")
-        if request.dry_run and here is None:
-            console.say("the next steps depend on the wheel: run this again when it is built")
-            run([task], console, dry_run=True)
-            return None
-        if not request.dry_run:
-            run([task], console)
-            here = task.result
-            sign(session, key, (here.folder, not here.reused))
-        assert here is not None  # noqa: S101 - built, or found in a dry run
-        found = here
-    spec = plan.lock.spec
+    found = obtain_wheel(session, wanted, origin, key, out=DIST, dry_run=request.dry_run)
+    if found is None:
+        return None
+    spec = found.plan.lock.spec
     settings = replace(request.settings, cuda=spec["cuda"], cudnn=spec["cudnn"])
-    return replace(request, settings=settings, wheel=str(found.folder))
+    return replace(request, settings=settings, wheel=str(found.built.folder))

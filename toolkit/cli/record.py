@@ -1,17 +1,17 @@
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from toolkit.cli.command import Bazelrc, DryRun, Gpu, Session, Trust, Wheel, command, load_key
+from toolkit.errors import UsageError
 
-REMEDIES = {
-    "wheel": "build the wheel again",
-    "smoke": "`toolkit smoke` writes it again",
-    "environment": "remove its folder; the next command makes it again",
-    "image": "`toolkit build-image` makes it again",
-    "run": "`toolkit reproduce` runs it again; a copy of the folder may still be whole",
-}
+if TYPE_CHECKING:
+    from toolkit.console import Console
+    from toolkit.keys import Signer
+    from toolkit.record import Target
+    from toolkit.record.rebuild import Level
+    from toolkit.record.verification import Verification
 
 
 @command("ca_bundle")
@@ -21,7 +21,7 @@ def verify(
         str,
         typer.Argument(
             help="A wheel's folder (dist/NAME), a run's (runs/NAME), an environment's or image's below the state "
-            "folder, a smoke report in it, or an image as NAME:TAG."
+            "folder, a smoke report in it, or an image as NAME:TAG.",
         ),
     ],
     strict: Annotated[
@@ -61,66 +61,80 @@ def verify(
     builds: the wheel's own, and one for each such statement of another trusted key. All signatures of one statement are
     one build. A statement below the level of --accept is a failed finding (exit code 7).
     """
-    from dataclasses import asdict
-    from pathlib import Path
+    from toolkit import record, signing
+    from toolkit.record import verification
 
-    from toolkit import findings as findings_
-    from toolkit import record as records
-    from toolkit import signing
-    from toolkit.errors import UsageError
-    from toolkit.record import attestation, wheel
-    from toolkit.record import rebuild as rebuilds
-
-    console, settings = session.console, session.settings
-    policy = signing.read_policy(trust or ())
-    found = records.find(target)
-    accepted = next((level for level in rebuilds.LEVELS[1:] if level == accept), None)
-    if accepted is None:
-        raise UsageError(f"--accept: there is no level {accept}", remedy="one of R1, R2, R3")
-    if rebuild and found.kind != "wheel":
-        raise UsageError("--rebuild is for a wheel", remedy="`toolkit reproduce` runs a run again")
-    if sign_ and not rebuild:
-        raise UsageError("--sign is for --rebuild", remedy="`toolkit sign` signs what is there")
+    state, policy = Path(session.settings.state), signing.read_policy(trust or ())
+    found = record.find(target)
+    level = _read_level(accept, found, rebuild=rebuild, signs=bool(sign_))
     key = load_key(sign_)
-    signatures = attestation.check_chain(found, Path(settings.state), policy) if policy else []
-    # What is forged is not read any further.
-    sound = all(item.state == "ok" for item in signatures)
-    builders = (
-        [rebuilds.count_builders(found.folder, policy, accepted)] if policy and sound and found.kind == "wheel" else []
-    )
-    reports = attestation.check_reports(found, Path(settings.state)) if policy and sound else []
-    findings = [
-        *signatures,
-        *builders,
-        *reports,
-        *(records.verify(found, Path(settings.state), signed=bool(policy)) if sound else ()),
-    ]
-    console.say(findings_.render(findings).rstrip())
-    value: dict[str, object] = {"kind": found.kind, "findings": [item.as_dict() for item in findings]}
-    value |= {"image": found.reference} if found.reference else {"folder": str(found.folder)}
-    if found.kind == "wheel" and sound:
-        record = wheel.read_record(found.folder)
+    done = verification.verify(found, state, policy, level)
+    value, text = _describe(session.console, done, signed=bool(policy))
+    if not rebuild:
+        session.console.result(value, text)
+    done.require(strict=strict)
+    if rebuild:
+        _build_again(session, found, level, key, bazelrc, value, text)
+
+
+def _read_level(accept: str, target: "Target", *, rebuild: bool, signs: bool) -> "Level":
+    """Return the level of --accept. Raises UsageError: there is no such level, or options do not go together."""
+    from toolkit.record.rebuild import LEVELS
+
+    level = next((each for each in LEVELS[1:] if each == accept), None)
+    if level is None:
+        raise UsageError(f"--accept: there is no level {accept}", remedy="one of R1, R2, R3")
+    if rebuild and target.kind != "wheel":
+        raise UsageError("--rebuild is for a wheel", remedy="`toolkit reproduce` runs a run again")
+    if signs and not rebuild:
+        raise UsageError("--sign is for --rebuild", remedy="`toolkit sign` signs what is there")
+    return level
+
+
+def _describe(console: "Console", done: "Verification", *, signed: bool) -> tuple[dict[str, object], str]:
+    """Print the findings; return them for --json, and a line that sums them up."""
+    from toolkit import findings, signing
+    from toolkit.record import wheel
+
+    target = done.target
+    console.say(findings.render(done.findings).rstrip())
+    value: dict[str, object] = {"kind": target.kind, "findings": [item.as_dict() for item in done.findings]}
+    value |= {"image": target.reference} if target.reference else {"folder": str(target.folder)}
+    if target.kind == "wheel" and done.is_sound:
+        record = wheel.read_record(target.folder)
         console.heading("trust", wheel.describe_trust(record))
         counts = ("executed", "cached_by", "reused", "remote")
         value["trust"] = {name: record.facts.get("bazel", {}).get(name) for name in counts}
-    if not policy and not found.reference:
-        value["signature"] = signing.describe(found.place)
-        console.heading("signature", signing.describe(found.place))
-    text = f"{found.kind} {found.reference or found.place}: {findings_.summarize(findings)}"
-    if not rebuild:
-        console.result(value, text)
-    attestation.require(signatures)
-    findings_.require(findings, remedy=REMEDIES[found.kind], strict=strict)
-    if rebuild:
-        comparison = rebuilds.rebuild(found.folder, settings, bazelrc=bazelrc, console=console)
-        for each in comparison.differences:
-            console.heading(each.kind, f"{each.name or 'the wheel'}: {each.detail}")
-        if key:
-            console.heading("sign", f"signed: {rebuilds.sign(found.folder, comparison, key)}")
-        value |= {"level": comparison.level, "differences": [asdict(each) for each in comparison.differences]}
-        value |= {"inputs": comparison.inputs, "seconds": comparison.seconds}
-        console.result(value, f"{text}; built again in {comparison.seconds:.0f} s: {comparison.summary}")
-        rebuilds.require_level(comparison, accepted)
+    if not signed and not target.reference:
+        value["signature"] = signing.describe(target.place)
+        console.heading("signature", signing.describe(target.place))
+    return value, f"{target.kind} {target.reference or target.place}: {findings.summarize(done.findings)}"
+
+
+def _build_again(
+    session: Session,
+    target: "Target",
+    accepted: "Level",
+    key: "Signer | None",
+    bazelrc: str,
+    value: dict[str, object],
+    text: str,
+) -> None:
+    """Build a wheel a second time, and report each difference. Raises CheckError: it is below the accepted level."""
+    from dataclasses import asdict
+
+    from toolkit.record import rebuild
+
+    console = session.console
+    comparison = rebuild.rebuild(target.folder, session.settings, bazelrc=bazelrc, console=console)
+    for each in comparison.differences:
+        console.heading(each.kind, f"{each.name or 'the wheel'}: {each.detail}")
+    if key:
+        console.heading("sign", f"signed: {rebuild.sign(target.folder, comparison, key)}")
+    value |= {"level": comparison.level, "differences": [asdict(each) for each in comparison.differences]}
+    value |= {"inputs": comparison.inputs, "seconds": comparison.seconds}
+    console.result(value, f"{text}; built again in {comparison.seconds:.0f} s: {comparison.summary}")
+    rebuild.require_level(comparison, accepted)
 
 
 @command("tensorflow", "python", "cuda", "cudnn", "engine", "archive", "base_image", "ca_bundle")

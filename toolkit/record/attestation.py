@@ -1,6 +1,6 @@
 """Makes the statements that are signed about wheels, environments, images, smoke reports and runs, and checks them."""
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -110,7 +110,7 @@ def check_reports(target: Target, state: Path) -> list[Finding]:
     return prefix("smoke", [environment.check_report(path) for path in reports])
 
 
-def require(found: list[Finding]) -> None:
+def require(found: Sequence[Finding]) -> None:
     """Raise IntegrityError unless all signatures hold."""
     missing = [f"{item.id}: {item.evidence}" for item in found if item.state != "ok"]
     if missing:
