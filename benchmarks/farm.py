@@ -75,20 +75,20 @@ def measure(rounds: int = 2) -> dict[str, list[float]]:
     """Return seconds of Bazel's execution phase for an action, one at a time: here, and on justbuild beside it."""
     from tests.integration.docker import farms, stages
     from tests.integration.docker.test_wheel import change
-    from tests.integration.place import Place
+    from tests.integration.workspace import Workspace
 
     found: dict[str, list[float]] = {"here": [], "farm": []}
     for _ in range(rounds):
         # A farm of its own, because a farm keeps what it did.
         with tempfile.TemporaryDirectory() as folder, farms.serve() as farm:
-            place = Place(Path(folder))
-            change(place.source)
+            workspace = Workspace(Path(folder))
+            change(workspace.source)
             for name, options in (("here", ()), ("farm", ("--remote-executor", farm.url))):
                 with stages.use_cache() as cache:
-                    done = place.build("--cache", cache, "--jobs", "1", "--out", name, "--json", *options)
+                    done = workspace.build("--cache", cache, "--jobs", "1", "--out", name, "--json", *options)
                 if done.returncode:
                     raise SystemExit(done.stderr)
-                events = (place.folder / json.loads(done.stdout)["folder"] / "events.json").read_text().splitlines()
+                events = (workspace.folder / json.loads(done.stdout)["folder"] / "events.json").read_text().splitlines()
                 (metrics,) = [event["buildMetrics"] for event in map(json.loads, events) if "buildMetrics" in event]
                 seconds = int(metrics["timingMetrics"]["executionPhaseTimeInMs"]) / 1000
                 found[name].append(seconds / int(metrics["actionSummary"]["actionsExecuted"]))

@@ -54,7 +54,7 @@ def compare(table: Table, listed: Mapping[str, Mapping[str, Vulnerability]]) -> 
 
 def find_service(name: str) -> str:
     """Return the address under which pip's index is, without `/simple`, as pip says it."""
-    said = inquiry.ask_pip("index", "versions", "-vv", name)
+    said = inquiry.run_pip("index", "versions", "-vv", name)
     found = re.search(rf"^\s*\* (https?://\S+)/simple/{name}/?$", said, re.MULTILINE)
     if not found:
         raise inquiry.UnreadableError("pip names no index on the web")
@@ -64,7 +64,7 @@ def find_service(name: str) -> str:
 def read_release(address: str) -> list[Vulnerability]:
     """Return what an index lists for a release, in the form of PyPI's JSON API."""
     answer = inquiry.download(address)
-    with inquiry.understanding(answer):
+    with inquiry.parsing_answer(answer):
         value = json.loads(answer)
         if "vulnerabilities" not in value:
             raise inquiry.UnreadableError("the index lists none: its answers have no `vulnerabilities`")

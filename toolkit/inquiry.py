@@ -23,7 +23,7 @@ class UnreadableError(Exception):
 
 
 @contextmanager
-def understanding(answer: str) -> Iterator[None]:
+def parsing_answer(answer: str) -> Iterator[None]:
     try:
         yield
     except (ValueError, LookupError, TypeError, AttributeError, SyntaxError, UsageError) as error:
@@ -31,7 +31,7 @@ def understanding(answer: str) -> Iterator[None]:
 
 
 @contextmanager
-def trusting(ca_bundle: str) -> Iterator[None]:
+def trusting_certificates(ca_bundle: str) -> Iterator[None]:
     token = _certificates.set(dict.fromkeys(("PIP_CERT", "GIT_SSL_CAINFO"), ca_bundle) if ca_bundle else {})
     try:
         yield
@@ -39,11 +39,11 @@ def trusting(ca_bundle: str) -> Iterator[None]:
         _certificates.reset(token)
 
 
-def ask_pip(*words: str) -> str:
-    return ask(sys.executable, "-m", "pip", "--disable-pip-version-check", "--no-input", "--retries=1", *words)
+def run_pip(*words: str) -> str:
+    return run(sys.executable, "-m", "pip", "--disable-pip-version-check", "--no-input", "--retries=1", *words)
 
 
-def ask(*command: str) -> str:
+def run(*command: str) -> str:
     environment = {**os.environ, **_certificates.get(), "GIT_TERMINAL_PROMPT": "0"}
     try:
         done = subprocess.run(

@@ -15,7 +15,7 @@ from toolkit.plan import Step, Task
 from toolkit.project import shorten
 from toolkit.settings import Settings
 from toolkit.smoke import runner
-from toolkit.smoke.inside.check import Ask
+from toolkit.smoke.inside.check import Expectation
 from toolkit.smoke.runner import Report
 from toolkit.versions import find_locked, load_table, plan_set
 from train.cli import find_result
@@ -95,7 +95,7 @@ def resolve(request: Request, console: Console) -> Resolved:
     plan = choice.engine.plan(spec)
     existing = choice.engine.find(plan)
     if existing and not _is_trusted(request, existing.folder, existing, console):
-        plan, existing = replace(plan, again=True), None
+        plan, existing = replace(plan, force=True), None
     return Resolved(request=request, engine=choice.engine, why=choice.why, plan=plan, existing=existing)
 
 
@@ -271,29 +271,29 @@ def environment_task(resolved: Resolved, console: Console) -> Task[Environment]:
 def smoke_task(
     resolved: Resolved,
     prepared: Task[Environment],
-    ask: Ask,
+    expectation: Expectation,
     console: Console,
     *,
-    again: bool = False,
+    force: bool = False,
     required: bool = False,
 ) -> Task[Report]:
     """Return the task that runs the checks, or reuses their last report. ``required``: a failed check is an error."""
 
-    ask = replace(ask, instructions=resolved.instructions)
+    expectation = replace(expectation, instructions=resolved.instructions)
 
     def check() -> Report:
         environment = prepared.result
-        report = None if again else runner.recall(environment, ask)
-        if report and not _is_trusted(resolved.request, report.place, environment, console):
+        report = None if force else runner.recall(environment, expectation)
+        if report and not _is_trusted(resolved.request, report.path, environment, console):
             report = None
         reused = report is not None
-        report = report or runner.run(resolved.engine, environment, ask, console)
+        report = report or runner.run(resolved.engine, environment, expectation, console)
         console.heading("smoke", f"{report.summary}{' (reused)' if reused else ''}")
         if required:
             report.require_pass()
         return report
 
-    return Task(resolved.step(runner.plan(ask)), check)
+    return Task(resolved.step(runner.plan(expectation)), check)
 
 
 def train_task(

@@ -54,7 +54,7 @@ class Report:
 def collect(table: Table, today: dt.date, repository: str = REPOSITORY, *, ca_bundle: str = "") -> Report:
     """Return how the table differs from its sources. ``repository``: TensorFlow's, as git takes it."""
     report = Report()
-    with inquiry.trusting(ca_bundle):
+    with inquiry.trusting_certificates(ca_bundle):
         _compare(report, table, today, repository)
     return report
 
@@ -268,9 +268,9 @@ def _list_wheels(name: str, pythons: Sequence[str]) -> dict[str, list[str]]:
 
 def _list_versions(name: str, python: str = "") -> tuple[str, ...]:
     target = ["--python-version", python, "--only-binary", ":all:"] if python else []
-    answer = inquiry.ask_pip("index", "versions", "--pre", *target, name)
+    answer = inquiry.run_pip("index", "versions", "--pre", *target, name)
     found = re.search(r"^Available versions: (.+)$", answer, re.MULTILINE)
-    with inquiry.understanding(answer):
+    with inquiry.parsing_answer(answer):
         return tuple(str(Version(text)) for text in (found[1] if found else "").split(", "))
 
 
@@ -280,8 +280,8 @@ def _read_requirements(name: str, version: str, python: str = "") -> dict[str, s
     wanted = ["--no-deps", "--ignore-installed", "--only-binary", ":all:", "--use-feature", "fast-deps"]
     # A dry run writes nothing, but before version 23.3 pip wants a folder if another Python is named.
     target = ["--python-version", python, "--target", tempfile.gettempdir()] if python else []
-    answer = inquiry.ask_pip("install", "--quiet", "--dry-run", "--report", "-", *wanted, *target, f"{name}=={version}")
-    with inquiry.understanding(answer):
+    answer = inquiry.run_pip("install", "--quiet", "--dry-run", "--report", "-", *wanted, *target, f"{name}=={version}")
+    with inquiry.parsing_answer(answer):
         (item,) = json.loads(answer)["install"]
         required = [Requirement(line) for line in item["metadata"].get("requires_dist", ())]
         return {each.name: _find_lowest(each) for each in required}
@@ -293,7 +293,7 @@ def _find_lowest(required: Requirement) -> str:
 
 
 def _list_tags(repository: str) -> dict[str, str]:
-    answer = inquiry.ask("git", "ls-remote", repository, "refs/tags/v2.*")
+    answer = inquiry.run("git", "ls-remote", repository, "refs/tags/v2.*")
     found = re.findall(r"^([0-9a-f]{40})\trefs/tags/([^^\n]+)(?:\^\{\})?$", answer, re.MULTILINE)
     if not found:
         raise UnreadableError("it has no tag of a release")
@@ -325,7 +325,7 @@ def _read_tables(show: Callable[[str], str]) -> str:
 
 def _read_releases(text: str, name: str) -> dict[str, str]:
     found = re.search(rf"^{name}_REDIST_JSON_DICT = (\{{.*?^\}})", text, re.MULTILINE | re.DOTALL)
-    with inquiry.understanding(text):
+    with inquiry.parsing_answer(text):
         releases = {
             str(release): redist for release, (_, redist) in ast.literal_eval(found[1] if found else "").items()
         }
@@ -339,7 +339,7 @@ def _read_releases(text: str, name: str) -> dict[str, str]:
 def _fetching(repository: str, commit: str) -> Iterator[Callable[[str], str]]:
     with tempfile.TemporaryDirectory() as folder:
         git = ("git", "-C", folder)
-        inquiry.ask(*git, "init", "--quiet", "--bare")
-        inquiry.ask(*git, "remote", "add", "origin", repository)
-        inquiry.ask(*git, "fetch", "--quiet", "--depth=1", "--filter=blob:none", "origin", commit)
-        yield lambda path: inquiry.ask(*git, "show", f"{commit}:{path}")
+        inquiry.run(*git, "init", "--quiet", "--bare")
+        inquiry.run(*git, "remote", "add", "origin", repository)
+        inquiry.run(*git, "fetch", "--quiet", "--depth=1", "--filter=blob:none", "origin", commit)
+        yield lambda path: inquiry.run(*git, "show", f"{commit}:{path}")

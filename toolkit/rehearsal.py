@@ -64,7 +64,7 @@ def _fit(settings: Settings, wheel: Path) -> EnvironmentSpec:
     return replace(use_wheel(spec, wheel, make_host_engine(settings).find_platform(fetch=False)), emulated=True)
 
 
-def promise(arguments: Sequence[str], wheel: Path) -> list[str]:
+def require_machine_code(arguments: Sequence[str], wheel: Path) -> list[str]:
     """Return the option by which a rehearsal fails on PTX, if the wheel says that it has machine code for the GPU."""
     major, minor = read(arguments).request.device.capability
     named = inspection.inspect(wheel).build.capabilities
@@ -78,7 +78,7 @@ def plan_tasks(
     read(arguments)
     engine = make_host_engine(settings)
     plan = engine.plan(choose_spec(settings, wheel))
-    arguments = [*arguments, *(promise(arguments, wheel) if wheel else [])]
+    arguments = [*arguments, *(require_machine_code(arguments, wheel) if wheel else [])]
     job = plan_job(arguments, plan.reference)
 
     def make() -> Environment:

@@ -13,7 +13,7 @@ import typer
 from train.cluster.cluster import read_cluster
 from train.config.option import UNSET, Panel, list_options
 from train.config.presets import describe_datasets
-from train.config.resolution import follow, resolve
+from train.config.resolution import apply_options, resolve
 from train.config.run import DEPTH, OPTIONS, TrainConfig
 from train.errors import DataError, TrainError, UsageError, explaining_failures
 from train.run.progress import translate
@@ -118,7 +118,7 @@ def _change(recorded: TrainConfig, values: dict[str, Any], given: dict[str, Any]
     own = {name: values[name] for name in ("out", "cache_dir", "progress", "json")}
     if recorded.data_sha256 and given.get("dataset", recorded.dataset) != recorded.dataset:
         given = {"data_dir": given.pop("dataset")} | given  # the path of the same data
-    return follow(recorded, own | given)
+    return apply_options(recorded, own | given)
 
 
 # Newer releases of Typer contain a copy of click, older ones import click. Take the class from the one in use.

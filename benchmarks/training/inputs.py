@@ -50,14 +50,14 @@ def write_photos(folder: Path, count: int, size: tuple[int, int] = (320, 256)) -
 
 def ours(folder: str) -> Iterator[object]:
     from train.cli import parse
-    from train.config.resolution import settle
+    from train.config.resolution import complete
     from train.data import load
     from train.input.batches import Batches
 
     words = [folder, "--image-size", str(SIZE), "--batch-size", str(BATCH), "--cache-dir", f"{folder}.cache"]
     config = parse(words)
     dataset = load(config)
-    batches = Batches(dataset, settle(config, (SIZE, SIZE, 3), dataset.class_names))
+    batches = Batches(dataset, complete(config, (SIZE, SIZE, 3), dataset.class_names))
     step = 0
     while True:
         yield batches.make(step)

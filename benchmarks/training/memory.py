@@ -28,14 +28,14 @@ def read_peak() -> float:
 
 def measure(folder: str, cache: str) -> dict[str, float]:
     from train.cli import parse
-    from train.config.resolution import settle
+    from train.config.resolution import complete
     from train.data import load
     from train.input.batches import Batches
 
     found, began = {"imported": read_peak()}, time.perf_counter()
     config = parse([folder, "--image-size", str(SIZE), "--batch-size", str(BATCH), "--cache-dir", cache])
     dataset = load(config)
-    batches = Batches(dataset, settle(config, (SIZE, SIZE, 3), dataset.class_names))
+    batches = Batches(dataset, complete(config, (SIZE, SIZE, 3), dataset.class_names))
     batches.make(0)
     found |= {"load_seconds": time.perf_counter() - began, "loaded": read_peak()}
     began, step = time.perf_counter(), 1

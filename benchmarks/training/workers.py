@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any, Literal, get_args
 import numpy as np
 
 from train.cluster.cluster import describe, read_cluster
-from train.cluster.workers import FREE, KINDS, Crew, configure
+from train.cluster.workers import FREE, KINDS, WorkerGroup, configure
 from train.config.resolution import resolve
 from train.step import runtime
 from train.system.process import StopSignal
@@ -71,15 +71,15 @@ def measure(model: str, batch: int, steps: int, threads: int, way: Way) -> dict[
     from train.step import step
 
     config = resolve("cifar10", model=model, batch_size=batch, shards=2, kernels=kernels, sync_norm=way == "sync")
-    crew = Crew(cluster, StopSignal()) if cluster else None
-    form, unit = choose_form(config, crew), np.ones(3)
+    group = WorkerGroup(cluster, StopSignal()) if cluster else None
+    form, unit = choose_form(config, group), np.ones(3)
     shapes: list[Any] = []
 
     def gather(value: Any, number: int) -> Any:
         shapes.append(value.shape)
-        return crew.gather(value, FREE + number)  # type: ignore[union-attr]  # there is one
+        return group.gather_in_graph(value, FREE + number)  # type: ignore[union-attr]  # there is one
 
-    if crew and form.lockstep:
+    if group and form.lockstep:
         form.lockstep.gather = gather
 
     @tf.function(autograph=False)  # type: ignore[untyped-decorator]
@@ -87,14 +87,14 @@ def measure(model: str, batch: int, steps: int, threads: int, way: Way) -> dict[
         found = tf.zeros([])
         for number, shape in enumerate(shapes):
             with tf.control_dependencies([found]):
-                found = crew.gather(tf.zeros(shape), FREE + number)  # type: ignore[union-attr]
+                found = group.gather_in_graph(tf.zeros(shape), FREE + number)  # type: ignore[union-attr]
         return found
 
     times: list[float] = []
     exchanges: list[float] = [0.0]
-    with crew.meeting(["0" * 64] * len(KINDS), threads=threads) if crew else nullcontext():
+    with group.connected(["0" * 64] * len(KINDS), threads=threads) if group else nullcontext():
         state, rule = step.start(config, form)
-        sharded = ShardedStep(state, rule, config, 0 * unit, unit, form=form, crew=crew)
+        sharded = ShardedStep(state, rule, config, 0 * unit, unit, form=form, group=group)
         own = batch // config.shards * len(sharded.own)
         images, labels = np.zeros((own, *config.shape), np.uint8), np.zeros(own, np.int32)
         for _ in range(WARM_UP + steps):
@@ -102,12 +102,12 @@ def measure(model: str, batch: int, steps: int, threads: int, way: Way) -> dict[
             sharded(images, labels, np.float32(0)).read()
             times.append(time.perf_counter() - began)
         rows = tf.zeros([len(sharded.own), sharded.columns])
-        for _ in range(EXCHANGES if crew else 0):
+        for _ in range(EXCHANGES if group else 0):
             began = time.perf_counter()
-            crew.exchange(STEP)  # type: ignore[union-attr]
+            group.all_gather_number(STEP)  # type: ignore[union-attr]
             if form.lockstep:
                 gather_all()
-            crew.join(crew.scatter(rows)[0])  # type: ignore[union-attr]
+            group.all_gather(group.all_to_all(rows)[0])  # type: ignore[union-attr]
             exchanges.append(time.perf_counter() - began)
     found = {"step": statistics.median(times[WARM_UP:]), "exchange": statistics.median(exchanges)}
     return found | {"first_step": times[0], "gathers": len(shapes)}

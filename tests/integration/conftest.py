@@ -11,8 +11,8 @@ import pytest
 
 from tests.integration.docker import stages
 from tests.integration.docker.test_wheel import change
-from tests.integration.place import Place
 from tests.integration.small_engine import SmallEngine, start
+from tests.integration.workspace import Workspace
 
 COMPILER = "toolkit/test:compiler"
 """A base image that has the toolchain's packages, with headers that are not patched yet."""
@@ -24,11 +24,11 @@ def bazel() -> None:
 
 
 @pytest.fixture(scope="session")
-def built(bazel: None, tmp_path_factory: pytest.TempPathFactory) -> tuple[Place, dict[str, Any]]:
-    place = Place(tmp_path_factory.mktemp("built"))
-    done = place.build("--json")
+def built(bazel: None, tmp_path_factory: pytest.TempPathFactory) -> tuple[Workspace, dict[str, Any]]:
+    workspace = Workspace(tmp_path_factory.mktemp("built"))
+    done = workspace.build("--json")
     assert done.returncode == 0, done.stderr
-    return place, json.loads(done.stdout)
+    return workspace, json.loads(done.stdout)
 
 
 @pytest.fixture(scope="session")
@@ -54,11 +54,11 @@ def small_engine(own_engine: SmallEngine) -> SmallEngine:
 
 
 @pytest.fixture
-def place(tmp_path: Path) -> Place:
+def workspace(tmp_path: Path) -> Workspace:
     """Return a folder to build in, with sources of which no cache has results."""
-    place = Place(tmp_path)
-    change(place.source)
-    return place
+    workspace = Workspace(tmp_path)
+    change(workspace.source)
+    return workspace
 
 
 @pytest.fixture

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from tests.integration.docker import https, snapshot, stages
-from tests.integration.place import Place
+from tests.integration.workspace import Workspace
 
 pytestmark = [pytest.mark.engine, pytest.mark.timeout(600), pytest.mark.usefixtures("bazel")]
 
@@ -28,29 +28,31 @@ def make_base(settings: Path, origin: str = stages.STANDIN, command: str = "true
 
 
 @pytest.fixture
-def place(tmp_path: Path) -> Place:
-    return Place(tmp_path)
+def workspace(tmp_path: Path) -> Workspace:
+    return Workspace(tmp_path)
 
 
 @pytest.mark.weekly
-def test_day_is_built_with_and_recorded(place: Place, tmp_path: Path, compiler: str) -> None:
+def test_day_is_built_with_and_recorded(workspace: Workspace, tmp_path: Path, compiler: str) -> None:
     """The base lacks one package, because installing all of them takes a minute."""
     context = tmp_path / "base"
     context.mkdir()
     removal = "dpkg --purge patchelf"
     with snapshot.serve() as archive, make_base(archive.write_settings(context), compiler, removal) as base:
-        done = place.build("--base-image", base, "--apt-snapshot", snapshot.DAY, "--json")
+        done = workspace.build("--base-image", base, "--apt-snapshot", snapshot.DAY, "--json")
         assert done.returncode == 0, done.stderr
         assert archive.asked
         assert all(f"/{snapshot.DAY}/" in path for path in archive.asked)
     value = json.loads(done.stdout)
     assert (value["floating"], value["level"]) == ([], "R0")
-    facts = json.loads((place.folder / value["folder"] / "manifest.json").read_text())["facts"]
+    facts = json.loads((workspace.folder / value["folder"] / "manifest.json").read_text())["facts"]
     assert facts["lock"]["pins"]["apt-snapshot"] == snapshot.DAY
     assert facts["arguments"]["APT_SNAPSHOT"] == snapshot.DAY
 
 
-def test_day_that_is_not_there_is_named_and_the_archive_was_read_with_the_bundle(place: Place, tmp_path: Path) -> None:
+def test_day_that_is_not_there_is_named_and_the_archive_was_read_with_the_bundle(
+    workspace: Workspace, tmp_path: Path
+) -> None:
     """The archive is empty, and only the bundle has the certificate of its authority."""
     context, files = tmp_path / "base", tmp_path / "files"
     context.mkdir()
@@ -64,11 +66,11 @@ def test_day_that_is_not_there_is_named_and_the_archive_was_read_with_the_bundle
         bundle.write_text(known.read_text() + (tmp_path / "authority.pem").read_text())
         with make_base(settings) as base:
             words = ("--base-image", base, "--apt-snapshot", "20200101T000000Z", "--ca-bundle", str(bundle))
-            done = place.build(*words)
+            done = workspace.build(*words)
     assert done.returncode == 6, done.stderr
     assert "error: Debian's packages cannot be fetched" in done.stderr
     assert re.search(r"/20200101T000000Z \S+ Release' does not have a Release file", done.stderr), done.stderr
     assert "cannot read Debian's archive of the day 20200101T000000Z" in done.stderr
     assert "--apt-snapshot" in done.stderr
     assert "certificate verify" not in done.stderr
-    assert list((place.folder / "dist").iterdir()) == []
+    assert list((workspace.folder / "dist").iterdir()) == []

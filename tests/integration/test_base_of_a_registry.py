@@ -9,16 +9,16 @@ import yaml
 
 from tests.integration import registry
 from tests.integration.docker import stages
-from tests.integration.place import Place
+from tests.integration.workspace import Workspace
 from tests.unit.wheel.maker import CPU_INFO, MEMBER, make_wheel
 
 pytestmark = [pytest.mark.engine, pytest.mark.timeout(300)]
 
 
 @pytest.fixture
-def place(tmp_path: Path) -> Place:
+def workspace(tmp_path: Path) -> Workspace:
     (tmp_path / "user").mkdir()
-    return Place(tmp_path / "user")
+    return Workspace(tmp_path / "user")
 
 
 @pytest.fixture
@@ -38,21 +38,21 @@ def is_here(image: str) -> bool:
 
 
 def test_wheel_that_the_base_cannot_run_is_refused_although_the_base_was_not_here(
-    place: Place, base: tuple[str, str]
+    workspace: Workspace, base: tuple[str, str]
 ) -> None:
     image, _ = base
-    arguments = ("build-image", "--wheel", make(place.folder, b"2.99"), "--base-image", image)
-    assert place.toolkit(*arguments, "--dry-run").returncode == 0
+    arguments = ("build-image", "--wheel", make(workspace.folder, b"2.99"), "--base-image", image)
+    assert workspace.toolkit(*arguments, "--dry-run").returncode == 0
     assert not is_here(image), "a dry run pulls nothing"
-    done = place.toolkit(*arguments)
+    done = workspace.toolkit(*arguments)
     assert done.returncode == 3, done.stderr
     assert "needs glibc 2.99, and the base image has 2.41" in done.stderr
-    assert not (place.folder / "state").exists(), "no log: no build was started"
-    fitting = make(place.folder, b"2.36")
-    assert place.toolkit("build-image", "--wheel", fitting, "--base-image", image, "--dry-run").returncode == 0
+    assert not (workspace.folder / "state").exists(), "no log: no build was started"
+    fitting = make(workspace.folder, b"2.36")
+    assert workspace.toolkit("build-image", "--wheel", fitting, "--base-image", image, "--dry-run").returncode == 0
 
 
-def test_base_with_another_python_is_refused(place: Place) -> None:
+def test_base_with_another_python_is_refused(workspace: Workspace) -> None:
     image = "toolkit/test:another-python"
     said = (
         "FROM {}\nRUN rm -f /usr/local/bin/python && printf '#!/bin/sh\\necho 2.41 3.13\\n' >/usr/local/bin/python \\\n"
@@ -60,23 +60,23 @@ def test_base_with_another_python_is_refused(place: Place) -> None:
     text = said.format(stages.STANDIN) + " && chmod 755 /usr/local/bin/python\n"
     subprocess.run(["docker", "build", "--tag", image, "-"], input=text, text=True, capture_output=True, check=True)
     try:
-        done = place.toolkit("build-image", "--wheel", make(place.folder, b"2.36"), "--base-image", image)
+        done = workspace.toolkit("build-image", "--wheel", make(workspace.folder, b"2.36"), "--base-image", image)
     finally:
         subprocess.run(["docker", "image", "rm", image], capture_output=True, check=True)
     assert done.returncode == 3, done.stderr
     assert "is for Python 3.11, and the base image has 3.13" in done.stderr
 
 
-def test_lock_holds_the_registrys_digest_before_and_after_the_pull(place: Place, base: tuple[str, str]) -> None:
+def test_lock_holds_the_registrys_digest_before_and_after_the_pull(workspace: Workspace, base: tuple[str, str]) -> None:
     image, digest = base
-    done = place.toolkit("lock", "--base-image", image, "--json")
+    done = workspace.toolkit("lock", "--base-image", image, "--json")
     assert done.returncode == 0, done.stderr
     assert json.loads(done.stdout)["pins"]["base-digest"] == digest
     subprocess.run(["docker", "pull", "--quiet", image], check=True, capture_output=True)
     assert is_here(image)
-    done = place.toolkit("lock", "--check", "--base-image", image)
+    done = workspace.toolkit("lock", "--check", "--base-image", image)
     assert done.returncode == 0, done.stderr
-    done = place.toolkit("build-wheel", "--dry-run", "--json", "--base-image", image)
+    done = workspace.toolkit("build-wheel", "--dry-run", "--json", "--base-image", image)
     assert f"BASE_IMAGE={image}@{digest}" in json.loads(done.stdout)["commands"][0]
     for name, code in ((f"{image}@{digest}", 0), (f"{image}@sha256:{'0' * 64}", 1)):
         outcome = stages.build("folders", arguments={"BASE_IMAGE": name})

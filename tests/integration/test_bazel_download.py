@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.integration.place import CACHE, Place
+from tests.integration.workspace import CACHE, Workspace
 from tests.server import QuietHandler, serve
 from toolkit import versions
 
@@ -28,24 +28,24 @@ def served() -> Iterator[str]:
         yield f"http://{address}"
 
 
-def build(clone: Path, served: str, folder: Path) -> tuple[Place, int, str]:
+def build(clone: Path, served: str, folder: Path) -> tuple[Workspace, int, str]:
     dockerfile = clone / "docker/Dockerfile"
     text = dockerfile.read_text()
     assert RELEASES in text
     dockerfile.write_text(text.replace(RELEASES, served))
     folder.mkdir()
-    place = Place(folder)
-    place.root = clone
-    done = place.toolkit("build-wheel", "--source", str(place.source), "--cache", CACHE)
-    return place, done.returncode, done.stderr
+    workspace = Workspace(folder)
+    workspace.root = clone
+    done = workspace.toolkit("build-wheel", "--source", str(workspace.source), "--cache", CACHE)
+    return workspace, done.returncode, done.stderr
 
 
 def test_other_bytes_than_pinned_are_refused(clone: Path, served: str, tmp_path: Path) -> None:
-    place, code, said = build(clone, served, tmp_path / "user")
+    workspace, code, said = build(clone, served, tmp_path / "user")
     assert code == 8, said
     assert "error: a download is not what was pinned" in said
     assert "served and run" not in said
-    assert place.results == []
+    assert workspace.results == []
 
 
 def test_pinned_bytes_are_run(clone: Path, served: str, tmp_path: Path) -> None:

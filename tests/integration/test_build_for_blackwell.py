@@ -6,21 +6,21 @@ from pathlib import Path
 import pytest
 
 from tests.integration.docker import stages
-from tests.integration.place import Place
 from tests.integration.test_build_image import NEEDS_GPU, NEEDS_TENSORFLOW
 from tests.integration.test_smoke_images import failures
+from tests.integration.workspace import Workspace
 from toolkit.smoke import runner
 from toolkit.wheel import inspection
 
 pytestmark = [pytest.mark.engine, pytest.mark.slow, pytest.mark.timeout(1200), pytest.mark.usefixtures("bazel")]
 
 
-def build(place: Place, version: str, *asked: str) -> Path:
+def build(workspace: Workspace, version: str, *asked: str) -> Path:
     """Build the stand-in wheel for capability 12.0, and return its folder."""
-    stages.upgrade(place.source, version)
-    done = place.build("--tensorflow", version, *asked, "--compute-capability", "12.0", "--json")
+    stages.upgrade(workspace.source, version)
+    done = workspace.build("--tensorflow", version, *asked, "--compute-capability", "12.0", "--json")
     assert done.returncode == 0, done.stderr
-    folder = place.folder / json.loads(done.stdout)["folder"]
+    folder = workspace.folder / json.loads(done.stdout)["folder"]
     proof = json.loads((folder / "toolchain.json").read_text())
     assert proof["capabilities"] == [{"asked": "sm_120", "cubin": "sm_120"}]
     assert proof["versions"]["clang"].startswith("22.")
@@ -31,18 +31,18 @@ def build(place: Place, version: str, *asked: str) -> Path:
 
 
 def test_a_wheel_for_capability_12_0_is_built_by_the_proven_toolchain(tmp_path: Path) -> None:
-    build(Place(tmp_path), "2.20.0", "--cuda", "12.8.1", "--cudnn", "9.8.0")
+    build(Workspace(tmp_path), "2.20.0", "--cuda", "12.8.1", "--cudnn", "9.8.0")
 
 
 @pytest.mark.weekly
 def test_the_image_of_such_a_wheel_passes_all_that_the_stand_in_can_answer(tmp_path: Path) -> None:
-    place, asked = Place(tmp_path), ("--cuda", "12.8.1", "--cudnn", "9.10.2")
-    folder = build(place, "2.21.0", *asked)
+    workspace, asked = Workspace(tmp_path), ("--cuda", "12.8.1", "--cudnn", "9.10.2")
+    folder = build(workspace, "2.21.0", *asked)
     skip = [word for name in NEEDS_TENSORFLOW for word in ("--skip", name)]
-    with place.image("--tensorflow", "2.21.0", *asked, "--wheel", str(folder)) as made:
+    with workspace.image("--tensorflow", "2.21.0", *asked, "--wheel", str(folder)) as made:
         print(f"image of the stand-in wheel: {made['bytes']} bytes")
         words = ("--image", made["image"], "--tensorflow", "2.21.0", *asked, "--expect-capability", "12.0", *skip)
-        found = runner.from_json(json.loads(place.toolkit("smoke", *words, "--json").stdout))
+        found = runner.from_json(json.loads(workspace.toolkit("smoke", *words, "--json").stdout))
     assert (found.verdict, failures(found)) == ("pass", {})
     silent = {
         check.id for check in found.checks if check.state == "skipped" and not check.id.startswith(NEEDS_TENSORFLOW)

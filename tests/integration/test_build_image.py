@@ -13,8 +13,8 @@ from typing import Any
 import pytest
 
 from tests.integration.docker import stages
-from tests.integration.place import Place
 from tests.integration.test_smoke_images import failures, require_breaks_named
+from tests.integration.workspace import Workspace
 from tests.unit.wheel.maker import make_wheel
 from toolkit import keys, naming, signing, versions
 from toolkit.digest import digest_file
@@ -27,16 +27,16 @@ LOCKED = stages.ROOT / "docker/requirements/cuda-12.6.1.txt"
 NEEDS_TENSORFLOW = ("cpu.onednn", "numerics", "xla", "determinism")
 NEEDS_GPU = {f"device.{name}" for name in ("driver", "visible", "capability", "operation", "memory")}
 
-Built = tuple[Place, dict[str, Any]]
+Built = tuple[Workspace, dict[str, Any]]
 
 
 @pytest.fixture(scope="module")
 def image(built: Built) -> Iterator[str]:
-    place, value = built
+    workspace, value = built
     name = f"toolkit/test:{uuid.uuid4().hex[:8]}"
-    keys.make(place.folder / "image-key")
+    keys.make(workspace.folder / "image-key")
     words = ("--tag", name, "--sign", "image-key", "--json")
-    done = place.toolkit("build-image", "--wheel", value["folder"], *CUDA, *words)
+    done = workspace.toolkit("build-image", "--wheel", value["folder"], *CUDA, *words)
     assert done.returncode == 0, done.stderr
     assert json.loads(done.stdout)["reused"] is False
     yield name
@@ -47,8 +47,8 @@ def run(image: str, program: str) -> Any:
     return json.loads(stages.run(image, "-c", program, options=("--entrypoint", "python")))
 
 
-def smoke(place: Place, image: str, *arguments: str) -> tuple[int, runner.Report]:
-    done = place.toolkit("smoke", "--image", image, *CUDA, "--expect-version", "2.19.0", "--json", *arguments)
+def smoke(workspace: Workspace, image: str, *arguments: str) -> tuple[int, runner.Report]:
+    done = workspace.toolkit("smoke", "--image", image, *CUDA, "--expect-version", "2.19.0", "--json", *arguments)
     return done.returncode, runner.from_json(json.loads(done.stdout))
 
 
@@ -63,15 +63,15 @@ def test_the_image_holds_the_locked_set_and_nothing_else(image: str) -> None:
 
 
 def test_the_image_is_signed_and_its_wheel_is_asked_for_too(built: Built, image: str) -> None:
-    place, value = built
+    workspace, value = built
     words = ("verify", image, "--trust", "image-key.pub")
-    signing.discard(place.folder / value["folder"])
-    done = place.toolkit(*words)
+    signing.discard(workspace.folder / value["folder"])
+    done = workspace.toolkit(*words)
     assert done.returncode == 8, done.stderr
     assert "wheel.signature: the wheel is not signed" in done.stderr
-    signed = place.toolkit("sign", value["folder"], "--key", "image-key")
+    signed = workspace.toolkit("sign", value["folder"], "--key", "image-key")
     assert signed.returncode == 0, signed.stderr
-    assert place.toolkit(*words).returncode == 0
+    assert workspace.toolkit(*words).returncode == 0
 
 
 def test_the_components_are_those_of_the_cuda_asked_for(image: str) -> None:
@@ -87,9 +87,9 @@ def test_the_components_are_those_of_the_cuda_asked_for(image: str) -> None:
 
 
 def test_tensorflow_is_the_wheel_that_was_given(built: Built, image: str) -> None:
-    place, value = built
+    workspace, value = built
     assert run(image, "import tensorflow as tf; print(tf.float128_digits())") == 113
-    with zipfile.ZipFile(place.folder / value["wheel"]) as wheel:
+    with zipfile.ZipFile(workspace.folder / value["wheel"]) as wheel:
         record = wheel.read("tensorflow-2.19.0.dist-info/RECORD").decode()
     program = (
         "import importlib.metadata as m, json; print(json.dumps(m.distribution('tensorflow').read_text('RECORD')))"
@@ -149,10 +149,10 @@ def test_a_component_with_another_hash_than_locked_is_refused(built: Built, clon
     entry = r"(?m)^nvidia-cuda-runtime-cu12==.*(\n +--hash.*)+"
     spoiled = re.sub(entry, lambda found: re.sub("[0-9a-f]{64}", "0" * 64, found[0]), locked.read_text())
     locked.write_text(spoiled)
-    place = Place(tmp_path)
-    place.root = clone
+    workspace = Workspace(tmp_path)
+    workspace.root = clone
     wheel = str(built[0].folder / built[1]["folder"])
-    done = place.toolkit("build-image", "--wheel", wheel, *CUDA, "--tag", "toolkit/test:none")
+    done = workspace.toolkit("build-image", "--wheel", wheel, *CUDA, "--tag", "toolkit/test:none")
     assert done.returncode == 8, done.stderr
     assert "a downloaded package does not have the hash that the lock promises" in done.stderr
     assert "Hash mismatch for `nvidia-cuda-runtime-cu12==12.6.68`" in done.stderr
@@ -199,15 +199,15 @@ def unlisted(wheel: Path, folder: Path) -> Path:
 def test_a_wheel_that_cannot_serve_is_refused_before_anything_is_built(
     built: Built, tmp_path: Path, spoil: Callable[[Path, Path], Path], code: int, message: str
 ) -> None:
-    place, value = built
+    workspace, value = built
     name = f"toolkit/test:{uuid.uuid4().hex[:8]}"
     (tmp_path / "given").mkdir()
-    wheel = spoil(place.folder / value["wheel"], tmp_path / "given")
-    before = sorted((place.folder / "state").iterdir())
-    done = place.toolkit("build-image", "--wheel", str(wheel), *CUDA, "--tag", name)
+    wheel = spoil(workspace.folder / value["wheel"], tmp_path / "given")
+    before = sorted((workspace.folder / "state").iterdir())
+    done = workspace.toolkit("build-image", "--wheel", str(wheel), *CUDA, "--tag", name)
     assert done.returncode == code, done.stderr
     assert message in done.stderr
-    assert sorted((place.folder / "state").iterdir()) == before, "no log: no build was started"
+    assert sorted((workspace.folder / "state").iterdir()) == before, "no log: no build was started"
     gone = subprocess.run(["docker", "image", "inspect", name], capture_output=True, check=False)
     assert gone.returncode != 0
 
@@ -215,9 +215,9 @@ def test_a_wheel_that_cannot_serve_is_refused_before_anything_is_built(
 def test_up_from_source_goes_on_with_the_wheel_that_is_built_and_stops_where_a_check_fails(
     built: Built, image: str
 ) -> None:
-    place, value = built
-    words = ("--source", str(place.source), "--bazel", "docker-image://toolkit/bazel:debian")
-    done = place.toolkit("up", "digits", "--from-source", *words, "--engine", "docker", "--json")
+    workspace, value = built
+    words = ("--source", str(workspace.source), "--bazel", "docker-image://toolkit/bazel:debian")
+    done = workspace.toolkit("up", "digits", "--from-source", *words, "--engine", "docker", "--json")
     assert done.returncode == 7, "the stand-in has no TensorFlow to compute with\n" + done.stderr
     made = re.search(r"image +made (\S+)", done.stderr)
     assert made
@@ -227,4 +227,4 @@ def test_up_from_source_goes_on_with_the_wheel_that_is_built_and_stops_where_a_c
     assert labels[f"{naming.LABEL_PREFIX}.wheel"] == value["digest"]
     assert labels[f"{naming.LABEL_PREFIX}.cuda"] == "12.6.1"
     assert "reused tensorflow-2.19.0" in done.stderr
-    assert not (place.folder / "runs").exists(), "nothing is trained with what failed its checks"
+    assert not (workspace.folder / "runs").exists(), "nothing is trained with what failed its checks"

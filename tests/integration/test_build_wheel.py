@@ -13,8 +13,8 @@ from typing import Any
 import pytest
 
 from tests.integration.docker.test_wheel import edit
-from tests.integration.place import CACHE, Place
 from tests.integration.relay import relay_engine
+from tests.integration.workspace import CACHE, Workspace
 from toolkit import keys, versions
 from toolkit.engine import buildx
 
@@ -22,48 +22,48 @@ pytestmark = [pytest.mark.engine, pytest.mark.timeout(1200), pytest.mark.usefixt
 
 
 @pytest.fixture
-def place(tmp_path: Path) -> Place:
-    return Place(tmp_path)
+def workspace(tmp_path: Path) -> Workspace:
+    return Workspace(tmp_path)
 
 
-def test_result_is_said_as_one_object_and_progress_as_events(built: tuple[Place, dict[str, Any]]) -> None:
-    place, value = built
-    wheel = place.folder / value["wheel"]
+def test_result_is_said_as_one_object_and_progress_as_events(built: tuple[Workspace, dict[str, Any]]) -> None:
+    workspace, value = built
+    wheel = workspace.folder / value["wheel"]
     assert wheel.name == "tensorflow-2.19.0-cp311-cp311-linux_x86_64.whl"
-    assert place.results == [wheel.parent.name]
+    assert workspace.results == [wheel.parent.name]
     assert value["reused"] is False
     assert value["level"] == "below R0"
     assert value["floating"] == ["apt-snapshot"]
 
 
-def test_up_to_date_wheel_is_not_built_again(built: tuple[Place, dict[str, Any]]) -> None:
-    place, value = built
-    keys.make(place.folder / "key")
-    done = place.build("--json", "--sign", "key")
+def test_up_to_date_wheel_is_not_built_again(built: tuple[Workspace, dict[str, Any]]) -> None:
+    workspace, value = built
+    keys.make(workspace.folder / "key")
+    done = workspace.build("--json", "--sign", "key")
     again = json.loads(done.stdout)
     assert (again["reused"], again["digest"]) == (True, value["digest"])
-    verified = place.toolkit("verify", value["folder"], "--trust", "key.pub")
+    verified = workspace.toolkit("verify", value["folder"], "--trust", "key.pub")
     assert verified.returncode == 0, verified.stderr
 
 
-def test_result_is_verified_and_a_changed_byte_is_not(built: tuple[Place, dict[str, Any]], tmp_path: Path) -> None:
-    place, value = built
-    done = place.toolkit("verify", value["folder"], "--json")
+def test_result_is_verified_and_a_changed_byte_is_not(built: tuple[Workspace, dict[str, Any]], tmp_path: Path) -> None:
+    workspace, value = built
+    done = workspace.toolkit("verify", value["folder"], "--json")
     assert done.returncode == 0, done.stderr
     assert {item["id"] for item in json.loads(done.stdout)["findings"]} >= {"sums", "versions", "auditwheel", "sbom"}
-    copy = Path(shutil.copytree(place.folder / value["folder"], tmp_path / "copy"))
+    copy = Path(shutil.copytree(workspace.folder / value["folder"], tmp_path / "copy"))
     wheel = next(copy.glob("*.whl"))
     wheel.write_bytes(wheel.read_bytes()[:-1] + b"\1")
-    done = place.toolkit("verify", str(copy))
+    done = workspace.toolkit("verify", str(copy))
     assert done.returncode == 8
     assert "is not what SHA256SUMS says" in done.stderr
 
 
 @pytest.mark.slow
-def test_second_build_without_caches_gives_the_same_wheel(built: tuple[Place, dict[str, Any]]) -> None:
-    place, value = built
+def test_second_build_without_caches_gives_the_same_wheel(built: tuple[Workspace, dict[str, Any]]) -> None:
+    workspace, value = built
     before = buildx.find_caches()
-    done = place.toolkit("verify", value["folder"], "--rebuild", "--json")
+    done = workspace.toolkit("verify", value["folder"], "--rebuild", "--json")
     assert done.returncode == 0, done.stderr
     found = json.loads(done.stdout)
     assert (found["level"], found["differences"]) == ("R3", [])
@@ -73,22 +73,22 @@ def test_second_build_without_caches_gives_the_same_wheel(built: tuple[Place, di
 
 
 @pytest.mark.slow
-def test_a_wheel_for_newer_processors_says_so(built: tuple[Place, dict[str, Any]], tmp_path: Path) -> None:
-    place = Place(tmp_path)
-    done = place.build("--cpu-target", "x86-64-v3", "--json")
+def test_a_wheel_for_newer_processors_says_so(built: tuple[Workspace, dict[str, Any]], tmp_path: Path) -> None:
+    workspace = Workspace(tmp_path)
+    done = workspace.build("--cpu-target", "x86-64-v3", "--json")
     assert done.returncode == 0, done.stderr
     value = json.loads(done.stdout)
     assert value["plan"] != built[1]["plan"]
-    folder = place.folder / value["folder"]
+    folder = workspace.folder / value["folder"]
     assert "--copt=-march=x86-64-v3" in (folder / "build.json").read_text()
     assert "avx2" in json.loads((folder / "manifest.json").read_text())["facts"]["instructions"]
-    dry = place.toolkit("smoke", "--wheel", value["folder"], "--cuda", "12.6.1", "--cudnn", "9.5.0", "--dry-run")
+    dry = workspace.toolkit("smoke", "--wheel", value["folder"], "--cuda", "12.6.1", "--cudnn", "9.5.0", "--dry-run")
     assert "--expect-instructions avx2,bmi1" in dry.stdout
 
 
-def test_provenance_names_the_bazel_that_ran(built: tuple[Place, dict[str, Any]]) -> None:
-    place, value = built
-    folder = place.folder / value["folder"]
+def test_provenance_names_the_bazel_that_ran(built: tuple[Workspace, dict[str, Any]]) -> None:
+    workspace, value = built
+    folder = workspace.folder / value["folder"]
     report = json.loads((folder / "build.json").read_text())
     statement = json.loads((folder / "provenance.intoto.json").read_text())
     dependencies = statement["predicate"]["buildDefinition"]["resolvedDependencies"]
@@ -98,19 +98,21 @@ def test_provenance_names_the_bazel_that_ran(built: tuple[Place, dict[str, Any]]
     argv = ["docker", "create", "toolkit/bazel:debian", "none"]
     container = subprocess.run(argv, capture_output=True, text=True, check=True).stdout.strip()
     try:
-        copy = ["docker", "cp", "--follow-link", f"{container}:{report['bazel_path']}", str(place.folder / "bazel")]
+        copy = ["docker", "cp", "--follow-link", f"{container}:{report['bazel_path']}", str(workspace.folder / "bazel")]
         subprocess.run(copy, capture_output=True, check=True)
     finally:
         subprocess.run(["docker", "rm", container], capture_output=True, check=True)
-    assert hashlib.sha256((place.folder / "bazel").read_bytes()).hexdigest() == report["bazel_sha256"]
+    assert hashlib.sha256((workspace.folder / "bazel").read_bytes()).hexdigest() == report["bazel_sha256"]
 
 
-def test_ctrl_c_leaves_nothing_behind_and_the_next_run_goes_on(place: Place, new_cache: Callable[[], str]) -> None:
+def test_ctrl_c_leaves_nothing_behind_and_the_next_run_goes_on(
+    workspace: Workspace, new_cache: Callable[[], str]
+) -> None:
     """The build has its own cache, so what the second run finds there is from the interrupted one."""
-    packer = place.hold_packer()
+    packer = workspace.hold_packer()
     cache = new_cache()
-    process = place.start("--cache", cache)
-    waiting = place.wait_for(process, packer)
+    process = workspace.start("--cache", cache)
+    waiting = workspace.wait_for(process, packer)
     process.send_signal(signal.SIGINT)
     began = time.monotonic()
     _, errors = process.communicate(timeout=60)
@@ -119,62 +121,62 @@ def test_ctrl_c_leaves_nothing_behind_and_the_next_run_goes_on(place: Place, new
         assert time.monotonic() - began < 30, "Bazel outlived its build"
         time.sleep(0.1)
     assert "run the same command again" in errors
-    assert place.results == []
-    assert list((place.folder / "dist").iterdir()) == []
+    assert workspace.results == []
+    assert list((workspace.folder / "dist").iterdir()) == []
 
-    edit(place.source / packer.decode(), "time.sleep(600)", "time.sleep(0)")
-    done = place.build("--cache", cache, "--json")
+    edit(workspace.source / packer.decode(), "time.sleep(600)", "time.sleep(0)")
+    done = workspace.build("--cache", cache, "--json")
     assert done.returncode == 0, done.stderr
-    manifest = json.loads((place.folder / json.loads(done.stdout)["folder"] / "manifest.json").read_text())
+    manifest = json.loads((workspace.folder / json.loads(done.stdout)["folder"] / "manifest.json").read_text())
     assert manifest["facts"]["bazel"]["runners"].get("local", 0) <= 1, "only packing was left"
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root may kill a process of a container, as the kernel does")
-def test_compiler_killed_for_memory_advises_fewer_jobs(place: Place) -> None:
-    packer = place.hold_packer()
-    process = place.start("--verbose")
-    os.kill(place.wait_for(process, packer), signal.SIGKILL)
+def test_compiler_killed_for_memory_advises_fewer_jobs(workspace: Workspace) -> None:
+    packer = workspace.hold_packer()
+    process = workspace.start("--verbose")
+    os.kill(workspace.wait_for(process, packer), signal.SIGKILL)
     _, errors = process.communicate(timeout=120)
     assert process.returncode == 6, errors
     assert "error: a compiler was killed for memory" in errors
     assert "--jobs" in errors
     assert re.search(r"try: BAZEL_JOBS=\d+; compiled files are kept", errors)
-    assert list((place.folder / "dist").iterdir()) == []
+    assert list((workspace.folder / "dist").iterdir()) == []
 
 
-def test_compile_error_is_shown_and_the_whole_log_is_kept(place: Place) -> None:
-    edit(place.source / "tensorflow/core/kernels/host.cc", "standin_total(", "standin_total((")
-    done = place.build()
+def test_compile_error_is_shown_and_the_whole_log_is_kept(workspace: Workspace) -> None:
+    edit(workspace.source / "tensorflow/core/kernels/host.cc", "standin_total(", "standin_total((")
+    done = workspace.build()
     assert done.returncode == 6
     assert "Compiling tensorflow/core/kernels/host.cc failed" in done.stderr
     assert "error: expected ')'" in done.stderr
-    assert list((place.folder / "dist").iterdir()) == []
-    log = next((place.folder / "state").glob("wheel-*/bazel/build.log"))
+    assert list((workspace.folder / "dist").iterdir()) == []
+    log = next((workspace.folder / "state").glob("wheel-*/bazel/build.log"))
     assert "error: expected ')'" in log.read_text()
     assert "buildFinished" in (log.parent / "events.json").read_text()
 
 
-def test_download_with_another_hash_than_pinned_is_refused(place: Place, clone: Path) -> None:
+def test_download_with_another_hash_than_pinned_is_refused(workspace: Workspace, clone: Path) -> None:
     locked = clone / "docker/requirements/toolchain-12.6.1.txt"
     locked.write_text(re.sub("sha256:[0-9a-f]{64}", "sha256:" + "0" * 64, locked.read_text()))
-    place.root = clone
-    done = place.build()
+    workspace.root = clone
+    done = workspace.build()
     assert done.returncode == 8, done.stderr
     assert "error: a download is not what was pinned" in done.stderr
-    assert list((place.folder / "dist").iterdir()) == []
+    assert list((workspace.folder / "dist").iterdir()) == []
 
 
-def test_failing_download_says_how_to_go_off_line(place: Place) -> None:
-    done = place.build("--source", "https://127.0.0.1:1/tensorflow.git#" + "a" * 40)
+def test_failing_download_says_how_to_go_off_line(workspace: Workspace) -> None:
+    done = workspace.build("--source", "https://127.0.0.1:1/tensorflow.git#" + "a" * 40)
     assert done.returncode == 6, done.stderr
     assert "error: a download failed" in done.stderr
     assert "--downloads" in done.stderr
-    assert list((place.folder / "dist").iterdir()) == []
+    assert list((workspace.folder / "dist").iterdir()) == []
 
 
 @pytest.fixture
-def small_disk(place: Place) -> Iterator[Path]:
-    folder = place.folder / "small"
+def small_disk(workspace: Workspace) -> Iterator[Path]:
+    folder = workspace.folder / "small"
     folder.mkdir()
     subprocess.run(["mount", "-t", "tmpfs", "-o", "size=100k", "tmpfs", folder], check=True)
     yield folder
@@ -182,30 +184,30 @@ def small_disk(place: Place) -> Iterator[Path]:
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root may mount")
-def test_full_disk_leaves_no_half_wheel(place: Place, small_disk: Path) -> None:
-    done = place.build("--out", str(small_disk))
+def test_full_disk_leaves_no_half_wheel(workspace: Workspace, small_disk: Path) -> None:
+    done = workspace.build("--out", str(small_disk))
     assert done.returncode == 4, done.stderr
     assert "error: the disk of" in done.stderr
     assert list(small_disk.iterdir()) == []
 
 
-def test_engine_that_dies_is_named(place: Place) -> None:
-    packer = place.hold_packer()
-    socket = place.folder / "engine.sock"
+def test_engine_that_dies_is_named(workspace: Workspace) -> None:
+    packer = workspace.hold_packer()
+    socket = workspace.folder / "engine.sock"
     relay = relay_engine(socket)
-    place.variables["DOCKER_HOST"] = f"unix://{socket}"
-    process = place.start()
-    place.wait_for(process, packer)
+    workspace.variables["DOCKER_HOST"] = f"unix://{socket}"
+    process = workspace.start()
+    workspace.wait_for(process, packer)
     relay.cut()
     _, errors = process.communicate(timeout=120)
     assert process.returncode == 5, errors
     assert "error: the container engine went away" in errors
-    assert list((place.folder / "dist").iterdir()) == []
+    assert list((workspace.folder / "dist").iterdir()) == []
 
 
-def test_no_engine_is_said_in_a_second(place: Place) -> None:
-    place.variables["DOCKER_HOST"] = "unix:///nowhere.sock"
+def test_no_engine_is_said_in_a_second(workspace: Workspace) -> None:
+    workspace.variables["DOCKER_HOST"] = "unix:///nowhere.sock"
     began = time.monotonic()
-    done = place.build()
+    done = workspace.build()
     assert (done.returncode, time.monotonic() - began < 5) == (5, True), done.stderr
-    assert not (place.folder / "dist").exists()
+    assert not (workspace.folder / "dist").exists()

@@ -117,8 +117,8 @@ def test_caches_of_bazel_are_named_and_removed(bare_engine: SmallEngine, tmp_pat
 
     def run(*arguments: str) -> dict[str, list[str]]:
         argv = [sys.executable, "-m", "toolkit", "clean", "--json", *arguments]
-        place = variables | {"PYTHONPATH": str(stages.ROOT), "XDG_CACHE_HOME": str(tmp_path / "user")}
-        done = subprocess.run(argv, cwd=tmp_path, env=place, capture_output=True, check=False)
+        workspace = variables | {"PYTHONPATH": str(stages.ROOT), "XDG_CACHE_HOME": str(tmp_path / "user")}
+        done = subprocess.run(argv, cwd=tmp_path, env=workspace, capture_output=True, check=False)
         assert done.returncode == 0, done.stderr
         value: dict[str, list[str]] = json.loads(done.stdout)
         return value

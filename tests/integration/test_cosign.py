@@ -33,7 +33,7 @@ def cosign() -> Iterator[str]:
 
 
 @pytest.fixture(scope="module")
-def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def workspace(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("signed")
     publish(finish_build(folder / "staging"), folder / "dist")
     for name in ("first", "second", "stranger"):
@@ -45,32 +45,41 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def ask(
-    image: str, place: Path, key: str, blob: str, kind: str = "slsaprovenance1"
+    image: str, workspace: Path, key: str, blob: str, kind: str = "slsaprovenance1"
 ) -> "subprocess.CompletedProcess[str]":
-    argv = ["docker", "run", "--rm", "--network=none", "--volume", f"{place}:/place:ro", "--workdir=/place", image]
+    argv = [
+        "docker",
+        "run",
+        "--rm",
+        "--network=none",
+        "--volume",
+        f"{workspace}:/workspace:ro",
+        "--workdir=/workspace",
+        image,
+    ]
     argv += ["cosign", "verify-blob-attestation", "--key", f"{key}.pub", "--insecure-ignore-tlog", "--type", kind]
     argv += ["--signature", f"dist/{signing.ENVELOPE}", blob]
     return subprocess.run(argv, capture_output=True, text=True, check=False)
 
 
-def test_cosign_accepts_each_file_by_each_key(cosign: str, place: Path) -> None:
-    wheel = next(place.glob("dist/*.whl"))
+def test_cosign_accepts_each_file_by_each_key(cosign: str, workspace: Path) -> None:
+    wheel = next(workspace.glob("dist/*.whl"))
     for key, file in (("first", wheel.name), ("second", wheel.name), ("first", "SHA256SUMS"), ("first", "build.log")):
-        done = ask(cosign, place, key, f"dist/{file}")
+        done = ask(cosign, workspace, key, f"dist/{file}")
         assert done.returncode == 0, done.stderr
         assert "Verified OK" in done.stderr
 
 
-def test_cosign_refuses_what_verify_refuses(cosign: str, place: Path) -> None:
-    (place / "other").write_text("x")
-    wheel = next(place.glob("dist/*.whl")).relative_to(place)
-    assert "accepted signatures do not match threshold" in ask(cosign, place, "stranger", str(wheel)).stderr
-    assert "no matching subject digest found" in ask(cosign, place, "first", "other").stderr
-    assert ask(cosign, place, "first", str(wheel), "spdx").returncode != 0
-    envelope = place / "dist" / signing.ENVELOPE
+def test_cosign_refuses_what_verify_refuses(cosign: str, workspace: Path) -> None:
+    (workspace / "other").write_text("x")
+    wheel = next(workspace.glob("dist/*.whl")).relative_to(workspace)
+    assert "accepted signatures do not match threshold" in ask(cosign, workspace, "stranger", str(wheel)).stderr
+    assert "no matching subject digest found" in ask(cosign, workspace, "first", "other").stderr
+    assert ask(cosign, workspace, "first", str(wheel), "spdx").returncode != 0
+    envelope = workspace / "dist" / signing.ENVELOPE
     whole = envelope.read_bytes()
     change_json(envelope, lambda value: value.update(payload="e30" + value["payload"][3:]))
-    done = ask(cosign, place, "first", str(wheel))
+    done = ask(cosign, workspace, "first", str(wheel))
     envelope.write_bytes(whole)
     assert done.returncode != 0
     assert "accepted signatures do not match threshold" in done.stderr

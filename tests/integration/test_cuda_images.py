@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.integration.place import Place
 from tests.integration.test_other_sets import train_once
 from tests.integration.test_smoke_images import failures, require_breaks_named, smoke
+from tests.integration.workspace import Workspace
 from toolkit import versions
 
 pytestmark = [pytest.mark.engine, pytest.mark.weekly, pytest.mark.timeout(1800)]
@@ -30,7 +30,7 @@ def item(request: pytest.FixtureRequest) -> versions.Locked:
 @pytest.fixture(scope="module")
 def image(item: versions.Locked, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     asked = ("--tensorflow", item.tensorflow, "--cuda", item.cuda, "--cudnn", item.cudnn)
-    with Place(tmp_path_factory.mktemp("cuda")).image(*asked) as made:
+    with Workspace(tmp_path_factory.mktemp("cuda")).image(*asked) as made:
         print(f"{item.requirements}: {made['bytes']} bytes")
         yield made["image"]
 

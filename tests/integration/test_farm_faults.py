@@ -17,8 +17,8 @@ import pytest
 
 from tests.integration.docker import farms, stages, webdav
 from tests.integration.docker.test_wheel import edit
-from tests.integration.place import Place
 from tests.integration.test_poisoned_cache import note
+from tests.integration.workspace import Workspace
 from tests.server import QuietHandler, serve
 from tests.tiers import weekly
 
@@ -77,13 +77,13 @@ POISONED = "the remote service sent other bytes than their digest says"
 
 
 def require_failure(
-    done: subprocess.CompletedProcess[str], place: Place, reason: str = "", *, error: str = GONE
+    done: subprocess.CompletedProcess[str], workspace: Workspace, reason: str = "", *, error: str = GONE
 ) -> None:
     assert done.returncode == 6, done.stderr
     assert done.stderr.count(f"error: {error}") == 1, done.stderr
     assert done.stderr.count("\n  try: ") == 1, done.stderr
     assert reason in done.stderr
-    assert place.results == []
+    assert workspace.results == []
 
 
 def require_wheel(done: subprocess.CompletedProcess[str]) -> str:
@@ -91,15 +91,15 @@ def require_wheel(done: subprocess.CompletedProcess[str]) -> str:
     return str(json.loads(done.stdout)["digest"])
 
 
-def add_large_input(place: Place, size: int) -> None:
+def add_large_input(workspace: Workspace, size: int) -> None:
     """Let the library wait for a command with a file of so many MiB."""
-    add_action(place, "cksum < $< > $@", srcs='["large"]')
-    (place.source / "tensorflow/core/kernels/large").write_bytes(os.urandom(size << 20))
+    add_action(workspace, "cksum < $< > $@", srcs='["large"]')
+    (workspace.source / "tensorflow/core/kernels/large").write_bytes(os.urandom(size << 20))
 
 
-def add_action(place: Place, command: str, srcs: str = "[]") -> None:
+def add_action(workspace: Workspace, command: str, srcs: str = "[]") -> None:
     """Let the library wait for a command."""
-    rules = place.source / "tensorflow/core/kernels/BUILD"
+    rules = workspace.source / "tensorflow/core/kernels/BUILD"
     edit(rules, 'deps = [":reduce_"', 'deps = [":added"] + [":reduce_"')
     with rules.open("a") as build:
         build.write(f'genrule(name = "add", srcs = {srcs}, outs = ["add.h"], cmd = "{command}")\n')
@@ -110,92 +110,96 @@ def add_action(place: Place, command: str, srcs: str = "[]") -> None:
     ("calls", "server"), [(CALLS[2:3], ()), weekly(CALLS * 5, ()), weekly((*CALLS, CALLS[2]), farms.CASD, id="casd")]
 )
 def test_kills_at_random_moments_leave_no_wrong_wheel_and_the_next_run_goes_on(
-    new_cache: Callable[[], str], place: Place, calls: tuple[bytes, ...], server: tuple[str, ...]
+    new_cache: Callable[[], str], workspace: Workspace, calls: tuple[bytes, ...], server: tuple[str, ...]
 ) -> None:
     seed = os.environ.get("TOOLKIT_KILLS", "") or uuid.uuid4().hex
     print(f"the moments of TOOLKIT_KILLS={seed}")
     dice, failed = random.Random(seed), 0  # noqa: S311
-    local = require_wheel(place.build("--json", "--cache", new_cache(), "--out", "local"))
+    local = require_wheel(workspace.build("--json", "--cache", new_cache(), "--out", "local"))
     for number, call in enumerate(calls):
         delay, cache = dice.uniform(0, 2), new_cache()
         with farms.serve(*server) as farm:
             # A single kill must be in the middle: the executor works, and Bazel cannot hear that anything is done.
             killed = farm.when(call, partial(farm.kill, delay), held=len(calls) == 1)
             command = ("--json", "--cache", cache, "--remote-executor", farm.url)
-            done = place.build(*command)
+            done = workspace.build(*command)
             print(number, call.decode(), f"{delay:.2f} s", "killed" if killed.is_set() else "", done.returncode)
             if done.returncode:
-                require_failure(done, place)
+                require_failure(done, workspace)
                 failed += 1
             else:
                 assert require_wheel(done) == local
             assert killed.wait(60)
             farm.start()
-            assert require_wheel(place.build(*command)) == local
-        shutil.rmtree(place.folder / "dist")
+            assert require_wheel(workspace.build(*command)) == local
+        shutil.rmtree(workspace.folder / "dist")
     assert 2 * failed >= len(calls), "most kills came too late"
 
 
 def test_frozen_executor_ends_the_build_and_a_slow_action_does_not(
-    farm: farms.Farm, new_cache: Callable[[], str], place: Place, clone: Path
+    farm: farms.Farm, new_cache: Callable[[], str], workspace: Workspace, clone: Path
 ) -> None:
-    place.root = clone
+    workspace.root = clone
     edit(clone / "docker/scripts/wheelbuild/watchdog.py", "SILENCE = 30", "SILENCE = 4")
-    add_action(place, "sleep 10; echo > $@")
+    add_action(workspace, "sleep 10; echo > $@")
     frozen = farm.when(b"Execution/Execute", farm.freeze, held=True)
     command = ("--json", "--cache", new_cache(), "--remote-executor", farm.url)
-    require_failure(place.build(*command), place, "wheel: the remote executor stopped answering")
+    require_failure(workspace.build(*command), workspace, "wheel: the remote executor stopped answering")
     assert frozen.is_set()
     farm.thaw()
-    require_wheel(place.build(*command))
+    require_wheel(workspace.build(*command))
 
 
-def test_full_store_of_the_executor_refuses_the_work(new_cache: Callable[[], str], place: Place) -> None:
+def test_full_store_of_the_executor_refuses_the_work(new_cache: Callable[[], str], workspace: Workspace) -> None:
     with farms.serve("--tmpfs", f"{farms.STORE}:size=1m,exec") as farm:
         farm.run("sh", "-c", f"cat /dev/zero > {farms.STORE}/full || true")
-        done = place.build("--json", "--cache", new_cache(), "--remote-executor", farm.url)
-        require_failure(done, place, "Error while uploading artifact")
+        done = workspace.build("--json", "--cache", new_cache(), "--remote-executor", farm.url)
+        require_failure(done, workspace, "Error while uploading artifact")
 
 
 @BOTH
 @pytest.mark.weekly
 def test_kill_in_the_middle_of_an_upload_ends_the_build_and_the_next_run_goes_on(
-    farm: farms.Farm, new_cache: Callable[[], str], place: Place
+    farm: farms.Farm, new_cache: Callable[[], str], workspace: Workspace
 ) -> None:
-    add_large_input(place, 32)
+    add_large_input(workspace, 32)
     killed = farm.when_sent(16 << 20, farm.kill)
     command = ("--json", "--cache", new_cache(), "--remote-executor", farm.url)
-    require_failure(place.build(*command), place)
+    require_failure(workspace.build(*command), workspace)
     assert killed.is_set()
     farm.start()
-    require_wheel(place.build(*command))
+    require_wheel(workspace.build(*command))
 
 
 @BOTH
 @pytest.mark.weekly
 def test_slow_line_ends_well_although_one_file_takes_longer_than_a_call_may_last(
-    farm: farms.Farm, new_cache: Callable[[], str], place: Place
+    farm: farms.Farm, new_cache: Callable[[], str], workspace: Workspace
 ) -> None:
-    add_large_input(place, 6)
+    add_large_input(workspace, 6)
     farm.rate = 64 << 10
-    require_wheel(place.build("--json", "--cache", new_cache(), "--remote-executor", farm.url))
+    require_wheel(workspace.build("--json", "--cache", new_cache(), "--remote-executor", farm.url))
 
 
 @pytest.mark.weekly
-def test_restart_of_casd_while_an_action_runs_is_survived_or_named(new_cache: Callable[[], str], place: Place) -> None:
+def test_restart_of_casd_while_an_action_runs_is_survived_or_named(
+    new_cache: Callable[[], str], workspace: Workspace
+) -> None:
     seconds = f"20.{uuid.uuid4().int}"
-    add_action(place, f"sleep {seconds}; echo > $@")
+    add_action(workspace, f"sleep {seconds}; echo > $@")
     with farms.serve(*farms.CASD) as farm:
         command = ("--json", "--cache", new_cache(), "--remote-executor", farm.url)
-        process = place.start(*command)
-        place.wait_for(process, seconds.encode())
+        process = workspace.start(*command)
+        workspace.wait_for(process, seconds.encode())
         farm.kill()
         farm.start()
         output, errors = process.communicate()
         print("ended with", process.returncode)
         if process.returncode:
-            require_failure(subprocess.CompletedProcess(command, process.returncode, output, errors), place)
-        assert require_wheel(place.build(*command)) == require_wheel(place.build("--json", "--cache", new_cache()))
+            require_failure(subprocess.CompletedProcess(command, process.returncode, output, errors), workspace)
+        assert require_wheel(workspace.build(*command)) == require_wheel(
+            workspace.build("--json", "--cache", new_cache())
+        )
 
 
 @pytest.mark.weekly
@@ -209,44 +213,44 @@ def test_restart_of_casd_while_an_action_runs_is_survived_or_named(new_cache: Ca
     ids=["temporary", "store"],
 )
 def test_full_disk_that_an_action_meets_is_named_as_the_executors_and_the_next_run_goes_on(
-    new_cache: Callable[[], str], place: Place, folder: str, command: str, error: str
+    new_cache: Callable[[], str], workspace: Workspace, folder: str, command: str, error: str
 ) -> None:
-    add_action(place, command)
+    add_action(workspace, command)
     with farms.serve("--tmpfs", f"{folder}:size=16m,exec") as farm:
         options = ("--json", "--cache", new_cache(), "--remote-executor", farm.url, "--jobs", "1")
-        done = place.build(*options)
+        done = workspace.build(*options)
         assert done.returncode == 6, done.stderr
         assert f"error: {error}" in done.stderr
-        assert (done.stderr.count("\n  try: "), place.results) == (1, [])
+        assert (done.stderr.count("\n  try: "), workspace.results) == (1, [])
         farm.run("rm", "--force", "/tmp/full")
-        edit(place.source / "tensorflow/core/kernels/BUILD", command, "echo > $@")
-        require_wheel(place.build(*options))
+        edit(workspace.source / "tensorflow/core/kernels/BUILD", command, "echo > $@")
+        require_wheel(workspace.build(*options))
 
 
 @pytest.mark.weekly
 def test_wrong_bytes_of_an_output_end_the_build_and_of_an_input_are_found_by_a_second_build(
-    new_cache: Callable[[], str], place: Place
+    new_cache: Callable[[], str], workspace: Workspace
 ) -> None:
     with farms.serve() as farm:
 
         def build(out: str) -> subprocess.CompletedProcess[str]:
-            return place.build("--json", "--cache", new_cache(), "--remote-executor", farm.url, "--out", out)
+            return workspace.build("--json", "--cache", new_cache(), "--remote-executor", farm.url, "--out", out)
 
         good, bad = uuid.uuid4().hex, uuid.uuid4().hex
-        note(place, good)
+        note(workspace, good)
         digest = require_wheel(build("good"))
         farm.run("python3", "-c", SWAP, good, bad)
-        edit(place.source / "tensorflow/core/kernels/version_script.lds", "{", "/* linked again */ {")
+        edit(workspace.source / "tensorflow/core/kernels/version_script.lds", "{", "/* linked again */ {")
         done = build("wrong")
         wrong = require_wheel(done)
         assert wrong != digest, "Bazel cannot know"
-        checked = place.toolkit("verify", json.loads(done.stdout)["folder"], "--rebuild")
+        checked = workspace.toolkit("verify", json.loads(done.stdout)["folder"], "--rebuild")
         assert checked.returncode == 7, checked.stderr
         assert "error: the second build gave another wheel" in checked.stderr
 
         farm.run("python3", "-c", SPOIL)
         done = build("dist")
-        require_failure(done, place, "does not match received digest", error=POISONED)
+        require_failure(done, workspace, "does not match received digest", error=POISONED)
         (blob,) = re.findall(r"  try: remove the blob (\w+) there", done.stderr)
         farm.run("sh", "-c", HEAL, blob)
         assert require_wheel(build("dist")) == wrong
@@ -254,12 +258,12 @@ def test_wrong_bytes_of_an_output_end_the_build_and_of_an_input_are_found_by_a_s
 
 @pytest.mark.weekly
 def test_cache_server_serves_hits_and_costs_nothing_but_time_when_it_is_broken(
-    new_cache: Callable[[], str], place: Place
+    new_cache: Callable[[], str], workspace: Workspace
 ) -> None:
     with webdav.serve() as (url, name):
 
         def run(out: str, *more: str) -> subprocess.CompletedProcess[str]:
-            return place.build("--json", "--cache", new_cache(), "--remote-cache", url, "--out", out, *more)
+            return workspace.build("--json", "--cache", new_cache(), "--remote-cache", url, "--out", out, *more)
 
         def build(out: str, *more: str) -> tuple[str, int]:
             done = run(out, *more)
@@ -271,7 +275,7 @@ def test_cache_server_serves_hits_and_costs_nothing_but_time_when_it_is_broken(
         farms.call("exec", name, "python3", "-c", DAMAGE)
         # Bazel 7 takes a result without its bytes, and asks for them when it is too late to compile.
         late = run("dist")
-        assert (late.returncode, place.results) == (6, []), late.stderr
+        assert (late.returncode, workspace.results) == (6, []), late.stderr
         assert "because of a remote cache error" in late.stderr
         again, hits = build("damaged", "--bazel-argument", "--remote_download_outputs=all")
         assert again == digest
@@ -282,12 +286,12 @@ def test_cache_server_serves_hits_and_costs_nothing_but_time_when_it_is_broken(
 
 @pytest.mark.weekly
 def test_cache_server_that_answers_500_costs_nothing_but_time(
-    built: tuple[Place, dict[str, Any]], new_cache: Callable[[], str], tmp_path: Path
+    built: tuple[Workspace, dict[str, Any]], new_cache: Callable[[], str], tmp_path: Path
 ) -> None:
     with webdav.serve() as (url, name):
         farms.call("exec", name, "sed", "-i", f"s/dav_methods/{FAILING} &/", "/etc/nginx/nginx.conf")
         farms.call("exec", name, "nginx", "-s", "reload")
-        done = Place(tmp_path).build("--json", "--cache", new_cache(), "--remote-cache", url)
+        done = Workspace(tmp_path).build("--json", "--cache", new_cache(), "--remote-cache", url)
         assert '" 500 ' in farms.call("logs", name)
     assert require_wheel(done) == built[1]["digest"]
     assert json.loads(done.stdout)["actions"]["cached"] == 0
@@ -296,7 +300,7 @@ def test_cache_server_that_answers_500_costs_nothing_but_time(
 @pytest.mark.weekly
 @pytest.mark.parametrize("answers", [0, 3])
 def test_a_build_goes_on_without_a_cache_that_says_nothing(
-    answers: int, built: tuple[Place, dict[str, Any]], new_cache: Callable[[], str], tmp_path: Path
+    answers: int, built: tuple[Workspace, dict[str, Any]], new_cache: Callable[[], str], tmp_path: Path
 ) -> None:
     over, seen = threading.Event(), list[str]()
 
@@ -312,7 +316,7 @@ def test_a_build_goes_on_without_a_cache_that_says_nothing(
 
     with serve(stages.find_gateway(), GET=answer, PUT=answer) as address:
         try:
-            done = Place(tmp_path).build("--json", "--cache", new_cache(), "--remote-cache", f"http://{address}")
+            done = Workspace(tmp_path).build("--json", "--cache", new_cache(), "--remote-cache", f"http://{address}")
         finally:
             over.set()
     assert "; the build goes on without it" in done.stderr

@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.integration.place import Place
 from tests.integration.small_engine import SmallEngine
+from tests.integration.workspace import Workspace
 from toolkit.engine import buildx
 
 pytestmark = [
@@ -18,8 +18,8 @@ pytestmark = [
 
 
 @pytest.fixture
-def place(tmp_path: Path) -> Place:
-    return Place(tmp_path)
+def workspace(tmp_path: Path) -> Workspace:
+    return Workspace(tmp_path)
 
 
 def list_cache_mounts(engine: SmallEngine) -> str:
@@ -29,33 +29,33 @@ def list_cache_mounts(engine: SmallEngine) -> str:
 
 
 def test_full_disk_is_named_and_what_the_next_run_compiles_outlives_the_command_that_frees_space(
-    small_engine: SmallEngine, place: Place, compiler: str
+    small_engine: SmallEngine, workspace: Workspace, compiler: str
 ) -> None:
     small_engine.load(compiler)
-    place.variables |= small_engine.variables
+    workspace.variables |= small_engine.variables
     base = ("--base-image", compiler)
     with small_engine.filled(leave_mib=100):
-        done = place.build(*base)
+        done = workspace.build(*base)
     # The message says what failed, why and what to do; the exit code is the README's; `dist` has no partial result.
     assert done.returncode == 4, done.stderr
     assert "error: the engine's disk filled up during the build" in done.stderr
     assert "\n  why: " in done.stderr
     assert f"`{buildx.PRUNE}`" in done.stderr
-    assert list((place.folder / "dist").iterdir()) == []
-    done = place.build(*base)
+    assert list((workspace.folder / "dist").iterdir()) == []
+    done = workspace.build(*base)
     assert done.returncode == 0, done.stderr
-    assert len(place.results) == 1
+    assert len(workspace.results) == 1
 
     # The command that frees space keeps Bazel's caches.
     assert "toolkit-bazel-" in list_cache_mounts(small_engine)
     argv = [*buildx.PRUNE.split(), "--force"]
-    done = subprocess.run(argv, env=place.variables, capture_output=True, text=True, check=True)
+    done = subprocess.run(argv, env=workspace.variables, capture_output=True, text=True, check=True)
     assert "Total:" in done.stdout
     assert "toolkit-bazel-" in list_cache_mounts(small_engine)
-    again = place.build(*base, "--json", "--out", "again")
+    again = workspace.build(*base, "--json", "--out", "again")
     assert again.returncode == 0, again.stderr
     actions = json.loads(again.stdout)["actions"]
     assert actions["executed"] <= 1, "nothing is compiled again"
 
-    subprocess.run(["docker", "builder", "prune", "--force"], env=place.variables, capture_output=True, check=True)
+    subprocess.run(["docker", "builder", "prune", "--force"], env=workspace.variables, capture_output=True, check=True)
     assert "toolkit-bazel-" not in list_cache_mounts(small_engine), "this is what the filter is for"

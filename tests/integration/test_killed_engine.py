@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 
 from tests.integration.docker import stages
-from tests.integration.place import Place
 from tests.integration.small_engine import SmallEngine
+from tests.integration.workspace import Workspace
 
 pytestmark = [
     pytest.mark.engine,
@@ -17,10 +17,10 @@ pytestmark = [
 
 
 def test_killed_engine_is_named_and_leaves_no_half_wheel(small_engine: SmallEngine, tmp_path: Path) -> None:
-    place = Place(tmp_path)
-    place.variables |= small_engine.variables
-    process = place.start()
-    place.wait_for(process, b"/build/install-packages")
+    workspace = Workspace(tmp_path)
+    workspace.variables |= small_engine.variables
+    process = workspace.start()
+    workspace.wait_for(process, b"/build/install-packages")
     small_engine.kill()
     began = time.monotonic()
     _, errors = process.communicate(timeout=60)
@@ -28,7 +28,7 @@ def test_killed_engine_is_named_and_leaves_no_half_wheel(small_engine: SmallEngi
     assert time.monotonic() - began < 30
     assert "error: the container engine went away during the build" in errors
     assert "start it and run this again" in errors
-    assert list((place.folder / "dist").iterdir()) == []
+    assert list((workspace.folder / "dist").iterdir()) == []
 
     # The images and the finished steps are still there.
     small_engine.run()

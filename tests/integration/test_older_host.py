@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from tests.integration.docker import stages
-from tests.integration.place import Place
 from tests.integration.test_smoke_images import INSIDE
+from tests.integration.workspace import Workspace
 from tests.unit.train.native.test_runs import WEIGHTS
 from tests.unit.train.runs import ARGUMENTS
 from toolkit import versions
@@ -50,7 +50,7 @@ def test_its_compilers_are_proven(tmp_path: Path, clang: str) -> None:
 @pytest.mark.usefixtures("bazel")
 def test_a_wheel_of_its_compilers_needs_no_newer_c_library(tmp_path: Path) -> None:
     """Check the wheel on the base image itself, by the check of smoke that runs before TensorFlow is imported."""
-    done = Place(tmp_path).build("--base-image", BASE, "--json")
+    done = Workspace(tmp_path).build("--base-image", BASE, "--json")
     assert done.returncode == 0, done.stderr
     folder = tmp_path / json.loads(done.stdout)["folder"]
     built = json.loads((folder / "toolchain.json").read_text())["versions"]

@@ -57,9 +57,9 @@ def engine(request: pytest.FixtureRequest, user: User, image: str) -> Iterator[E
 
 
 @pytest.fixture(scope="module")
-def place(engine: Engine, user: User, request: pytest.FixtureRequest) -> Path:
+def workspace(engine: Engine, user: User, request: pytest.FixtureRequest) -> Path:
     """Return a folder of the caller with private images in ``data`` and a private, empty folder ``out``."""
-    top = make_place(user.home / f"place-{len(list(user.home.iterdir()))}")
+    top = make_place(user.home / f"workspace-{len(list(user.home.iterdir()))}")
     top.chmod(0o700)
     if engine.user:
         user.own(top)
@@ -70,41 +70,41 @@ def kind_of(request: pytest.FixtureRequest) -> str:
     return str(request.node.callspec.params["engine"])
 
 
-def test_doctor_says_which_kind_it_is(engine: Engine, place: Path, request: pytest.FixtureRequest) -> None:
-    done = engine.toolkit(place, "doctor", "--offline", "--json")
+def test_doctor_says_which_kind_it_is(engine: Engine, workspace: Path, request: pytest.FixtureRequest) -> None:
+    done = engine.toolkit(workspace, "doctor", "--offline", "--json")
     found = {item["id"]: item for item in json.loads(done.stdout)["findings"]}
     assert found["engine"]["state"] == "ok"
     assert found["users"]["evidence"].startswith(SAID[kind_of(request)])
 
 
-def test_private_images_train_and_all_belongs_to_the_caller(engine: Engine, place: Path) -> None:
-    before = [(path, path.stat().st_mode) for path in [place / "out", *(place / "data").rglob("*")]]
-    done = engine.toolkit(place, "train", str(place / "data"), *SMALL, "--out", str(place / "out"))
+def test_private_images_train_and_all_belongs_to_the_caller(engine: Engine, workspace: Path) -> None:
+    before = [(path, path.stat().st_mode) for path in [workspace / "out", *(workspace / "data").rglob("*")]]
+    done = engine.toolkit(workspace, "train", str(workspace / "data"), *SMALL, "--out", str(workspace / "out"))
     assert done.returncode == 0, done.stderr
-    assert json.loads(next(place.glob("out/*/manifest.json")).read_text())["status"] == "complete"
+    assert json.loads(next(workspace.glob("out/*/manifest.json")).read_text())["status"] == "complete"
     assert [(path, path.stat().st_mode) for path, _ in before] == before
-    assert {path.stat().st_uid for path in [place, *place.rglob("*")]} == {place.stat().st_uid}
+    assert {path.stat().st_uid for path in [workspace, *workspace.rglob("*")]} == {workspace.stat().st_uid}
 
 
-def test_the_chain_runs_on_digits(engine: Engine, place: Path) -> None:
-    done = engine.toolkit(place, "up", "digits", *SMALL, "--out", str(place / "runs"))
+def test_the_chain_runs_on_digits(engine: Engine, workspace: Path) -> None:
+    done = engine.toolkit(workspace, "up", "digits", *SMALL, "--out", str(workspace / "runs"))
     assert done.returncode == 0, done.stderr
     assert "image    reused" in done.stderr
     assert "0 failed" in done.stderr
-    assert {path.stat().st_uid for path in place.rglob("*")} == {place.stat().st_uid}
+    assert {path.stat().st_uid for path in workspace.rglob("*")} == {workspace.stat().st_uid}
 
 
 def test_a_run_is_used_and_where_they_can_two_workers_find_each_other(
-    engine: Engine, place: Path, request: pytest.FixtureRequest
+    engine: Engine, workspace: Path, request: pytest.FixtureRequest
 ) -> None:
-    found = next(place.glob("out/*"))
-    done = engine.toolkit(place, "export", str(found), "--format", "keras", "--out", str(place / "model"))
+    found = next(workspace.glob("out/*"))
+    done = engine.toolkit(workspace, "export", str(found), "--format", "keras", "--out", str(workspace / "model"))
     assert done.returncode == 0, done.stderr
     # Podman does not resolve their names, as the doctor says. A second engine of root makes no rules for the firewall,
     # which then lets no packets through its networks.
     if kind_of(request) != "rootless-docker":
         return
-    words = ("--shards", "2", "--workers", "2", "--out", str(place / "shared"))
-    done = engine.toolkit(place, "launch", "local", "digits", *SMALL, *words)
+    words = ("--shards", "2", "--workers", "2", "--out", str(workspace / "shared"))
+    done = engine.toolkit(workspace, "launch", "local", "digits", *SMALL, *words)
     assert done.returncode == 0, done.stderr
-    assert {path.stat().st_uid for path in place.rglob("*")} == {place.stat().st_uid}
+    assert {path.stat().st_uid for path in workspace.rglob("*")} == {workspace.stat().st_uid}

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from tests.integration.docker import stages
-from tests.integration.place import Place
+from tests.integration.workspace import Workspace
 from toolkit import versions
 
 pytestmark = [pytest.mark.engine, pytest.mark.weekly, pytest.mark.timeout(1800)]
@@ -22,18 +22,18 @@ CPU = [(item.tensorflow, python) for item in SETS for python in item.python if p
 
 
 @pytest.fixture(params=CPU, ids="-".join)
-def image(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[tuple[Place, tuple[str, ...], str]]:
+def image(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[tuple[Workspace, tuple[str, ...], str]]:
     tensorflow, python = request.param
     subprocess.run([stages.ROOT / "docker/base/bootstrap", "--python", python], check=True)
-    place, words = Place(tmp_path), ("--tensorflow", tensorflow, "--python", python, "--engine", "docker")
-    with place.image(*words[:4]) as made:
+    workspace, words = Workspace(tmp_path), ("--tensorflow", tensorflow, "--python", python, "--engine", "docker")
+    with workspace.image(*words[:4]) as made:
         print(f"{tensorflow}, Python {python}: {made['bytes']} bytes")
-        yield place, words, made["image"]
+        yield workspace, words, made["image"]
 
 
-def test_the_image_is_checked_and_trains(image: tuple[Place, tuple[str, ...], str]) -> None:
-    place, words, name = image
-    checked = place.toolkit("smoke", "--image", name, *words[:2], "--device", "cpu", "--json")
+def test_the_image_is_checked_and_trains(image: tuple[Workspace, tuple[str, ...], str]) -> None:
+    workspace, words, name = image
+    checked = workspace.toolkit("smoke", "--image", name, *words[:2], "--device", "cpu", "--json")
     assert checked.returncode == 0, checked.stdout
     report = json.loads(checked.stdout)
     assert (report["tensorflow"], report["python"].rpartition(".")[0]) == (words[1], words[3])

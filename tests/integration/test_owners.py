@@ -33,8 +33,8 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture
-def place(folder: Path) -> Path:
-    return make_place(folder / f"place-{len(list(folder.iterdir()))}")
+def workspace(folder: Path) -> Path:
+    return make_place(folder / f"workspace-{len(list(folder.iterdir()))}")
 
 
 def give(*tops: Path) -> None:
@@ -72,12 +72,12 @@ def run(folder: Path, *arguments: str, code: int = 0) -> str:
 
 def run_on_host(folder: Path, *arguments: str) -> None:
     """Train by the engine of the host, in an environment that is that of the tests."""
-    place = folder / "environment"
-    if not place.exists():
-        interpreter(place).parent.mkdir(parents=True)
-        interpreter(place).write_text(f'#!/bin/sh\nexec "{sys.executable}" "$@"\n')
-        interpreter(place).chmod(0o755)
-    environment = Environment(kind="environment", digest="", reference=str(place), folder=place, reused=True)
+    workspace = folder / "environment"
+    if not workspace.exists():
+        interpreter(workspace).parent.mkdir(parents=True)
+        interpreter(workspace).write_text(f'#!/bin/sh\nexec "{sys.executable}" "$@"\n')
+        interpreter(workspace).chmod(0o755)
+    environment = Environment(kind="environment", digest="", reference=str(workspace), folder=workspace, reused=True)
     words = [*arguments, "--cache-dir", str(folder / "cache")]
     config = parse(words)
     job = training.plan(words, config, environment, gpu=False, quiet=True)
@@ -91,78 +91,98 @@ def read_weights(out: Path) -> str:
 
 
 def test_roots_private_folder_trains_in_docker_and_on_the_host_and_nothing_changes_its_owner(
-    folder: Path, place: Path
+    folder: Path, workspace: Path
 ) -> None:
-    before = see(place, place / "data")
-    (place / "host").mkdir(mode=0o700)
-    run(folder, "train", str(place / "data"), *SMALL, "--out", str(place / "out"))
-    run_on_host(folder, str(place / "data"), *SMALL, "--out", str(place / "host"))
-    assert [each for each in see(place, place / "data") if each in before] == before
-    assert list_owners(place) == {(0, 0)}
-    assert read_weights(place / "out") == read_weights(place / "host")
+    before = see(workspace, workspace / "data")
+    (workspace / "host").mkdir(mode=0o700)
+    run(folder, "train", str(workspace / "data"), *SMALL, "--out", str(workspace / "out"))
+    run_on_host(folder, str(workspace / "data"), *SMALL, "--out", str(workspace / "host"))
+    assert [each for each in see(workspace, workspace / "data") if each in before] == before
+    assert list_owners(workspace) == {(0, 0)}
+    assert read_weights(workspace / "out") == read_weights(workspace / "host")
 
 
-def test_what_root_writes_in_the_folder_of_another_belongs_to_that_one(folder: Path, place: Path) -> None:
-    (place / "host").mkdir(mode=0o700)
-    give(place / "data", place / "out", place / "host")
-    data, out = see(place / "data"), see(place / "out")
-    run(folder, "train", str(place / "data"), *SMALL, "--out", str(place / "out" / "new" / "runs"))
-    run_on_host(folder, str(place / "data"), *SMALL, "--out", str(place / "host" / "new"))
-    assert see(place / "data") == data
-    assert see(place / "out")[0] == out[0]
-    assert list_owners(place) == {ALICE}
-    assert (place.stat().st_uid, (folder / "cache").stat().st_uid) == (0, 0), "the cache is root's"
+def test_what_root_writes_in_the_folder_of_another_belongs_to_that_one(folder: Path, workspace: Path) -> None:
+    (workspace / "host").mkdir(mode=0o700)
+    give(workspace / "data", workspace / "out", workspace / "host")
+    data, out = see(workspace / "data"), see(workspace / "out")
+    run(folder, "train", str(workspace / "data"), *SMALL, "--out", str(workspace / "out" / "new" / "runs"))
+    run_on_host(folder, str(workspace / "data"), *SMALL, "--out", str(workspace / "host" / "new"))
+    assert see(workspace / "data") == data
+    assert see(workspace / "out")[0] == out[0]
+    assert list_owners(workspace) == {ALICE}
+    assert (workspace.stat().st_uid, (folder / "cache").stat().st_uid) == (0, 0), "the cache is root's"
 
 
-def test_a_run_goes_on_elsewhere_and_its_files_keep_one_owner(folder: Path, place: Path) -> None:
-    give(place / "out")
-    arguments = ["digits", "--epochs", "12", "--depth", "10", "--checkpoint-every", "5", "--out", str(place / "out")]
+def test_a_run_goes_on_elsewhere_and_its_files_keep_one_owner(folder: Path, workspace: Path) -> None:
+    give(workspace / "out")
+    arguments = [
+        "digits",
+        "--epochs",
+        "12",
+        "--depth",
+        "10",
+        "--checkpoint-every",
+        "5",
+        "--out",
+        str(workspace / "out"),
+    ]
     begun = toolkit(folder, "train", *arguments)
     end = time.monotonic() + 300
-    while not list(place.glob("out/*/checkpoints/*.json")):
+    while not list(workspace.glob("out/*/checkpoints/*.json")):
         assert begun.poll() is None
         assert time.monotonic() < end
         time.sleep(0.2)
     begun.send_signal(signal.SIGINT)
     begun.communicate()
     assert begun.returncode == 130
-    assert list_owners(place / "out") == {ALICE}
+    assert list_owners(workspace / "out") == {ALICE}
     run_on_host(folder, *arguments)
-    assert list_owners(place / "out") == {ALICE}
-    record = json.loads(next(place.glob("out/*/manifest.json")).read_text())
+    assert list_owners(workspace / "out") == {ALICE}
+    record = json.loads(next(workspace.glob("out/*/manifest.json")).read_text())
     assert record["resumed_after"]
 
 
-def test_using_a_run_changes_nothing_beside_what_is_written(folder: Path, place: Path) -> None:
+def test_using_a_run_changes_nothing_beside_what_is_written(folder: Path, workspace: Path) -> None:
     """Earlier versions gave all of the folder around an export away."""
-    give(place / "data", place / "out")
-    run(folder, "train", str(place / "data"), *SMALL, "--out", str(place / "out"))
-    found = next(place.glob("out/*"))
-    (place / "home").mkdir(mode=0o700)
-    (place / "home" / "file").touch()
-    for path in (place / "home", place / "home" / "file"):
+    give(workspace / "data", workspace / "out")
+    run(folder, "train", str(workspace / "data"), *SMALL, "--out", str(workspace / "out"))
+    found = next(workspace.glob("out/*"))
+    (workspace / "home").mkdir(mode=0o700)
+    (workspace / "home" / "file").touch()
+    for path in (workspace / "home", workspace / "home" / "file"):
         os.chown(path, *ALICE)
-    (place / "home" / "of-root").touch()
-    (place / "home" / "results").mkdir()
-    give(place / "home" / "results")
-    before = see(place / "data", found, place / "home")
-    run(folder, "export", str(found), "--format", "keras", "--out", str(place / "home" / "model"))
-    run(folder, "evaluate", str(found), "--data-dir", str(place / "data"), "--out", str(place / "home" / "results"))
-    said = run(folder, "predict", str(found), str(place / "data" / "dark"), "--explain", str(place / "home" / "seen"))
+    (workspace / "home" / "of-root").touch()
+    (workspace / "home" / "results").mkdir()
+    give(workspace / "home" / "results")
+    before = see(workspace / "data", found, workspace / "home")
+    run(folder, "export", str(found), "--format", "keras", "--out", str(workspace / "home" / "model"))
+    run(
+        folder,
+        "evaluate",
+        str(found),
+        "--data-dir",
+        str(workspace / "data"),
+        "--out",
+        str(workspace / "home" / "results"),
+    )
+    said = run(
+        folder, "predict", str(found), str(workspace / "data" / "dark"), "--explain", str(workspace / "home" / "seen")
+    )
     assert "dark" in said
-    assert set(before) <= set(see(place / "data", found, place / "home"))
-    written = [path for name in ("model", "results", "seen") for path in (place / "home" / name).rglob("*")]
+    assert set(before) <= set(see(workspace / "data", found, workspace / "home"))
+    written = [path for name in ("model", "results", "seen") for path in (workspace / "home" / name).rglob("*")]
     assert {(path.stat().st_uid, path.stat().st_gid) for path in written} == {ALICE}
     assert any(path.suffix == ".keras" for path in written)
 
 
 def test_data_that_the_owner_of_the_outputs_may_not_read_is_named_before_anything_starts(
-    folder: Path, place: Path
+    folder: Path, workspace: Path
 ) -> None:
-    give(place / "out")
-    said = run(folder, "train", str(place / "data"), *SMALL, "--out", str(place / "out"), code=9)
-    assert f"a container cannot read {place / 'data'}" in said
+    give(workspace / "out")
+    said = run(folder, "train", str(workspace / "data"), *SMALL, "--out", str(workspace / "out"), code=9)
+    assert f"a container cannot read {workspace / 'data'}" in said
     assert "it belongs to root, group root, and has mode 0700" in said
     assert "the job runs as uid 4321" in said
-    assert list((place / "out").iterdir()) == []
-    assert (place / "data").stat().st_mode & 0o777 == 0o700
+    assert list((workspace / "out").iterdir()) == []
+    assert (workspace / "data").stat().st_mode & 0o777 == 0o700

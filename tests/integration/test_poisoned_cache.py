@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from tests.integration.docker import http_cache
-from tests.integration.place import Place
+from tests.integration.workspace import Workspace
 
 pytestmark = [
     pytest.mark.engine,
@@ -20,9 +20,9 @@ OUTPUT = re.compile(rb"bazel-out/[\w./-]+")
 NOTE = "tensorflow/core/kernels/host.cc"
 
 
-def note(place: Place, word: str) -> None:
+def note(workspace: Workspace, word: str) -> None:
     """Put a word into the library; words of one length give libraries of one size."""
-    source = place.source / NOTE
+    source = workspace.source / NOTE
     kept = source.read_text().split('extern "C" const char *standin_note')[0]
     source.write_text(f'{kept}extern "C" const char *standin_note() {{ return "{word}"; }}\n')
 
@@ -32,29 +32,29 @@ def list_results(kept: dict[str, bytes]) -> dict[bytes, str]:
 
 
 def test_wrong_results_of_a_cache_are_found_by_a_second_build(tmp_path: Path, new_cache: Callable[[], str]) -> None:
-    place = Place(tmp_path)
+    workspace = Workspace(tmp_path)
     rc = tmp_path / "bazelrc"
     rc.write_text(f"build --remote_header=Authorization='{http_cache.PASSWORD}'\n")
     cache, good, bad = new_cache(), uuid.uuid4().hex, uuid.uuid4().hex
     with http_cache.serve() as server:
         options = ("--json", "--remote-cache", server.url, "--bazelrc", str(rc))
-        note(place, bad)
-        first = place.build("--cache", cache, *options, "--out", "bad")
+        note(workspace, bad)
+        first = workspace.build("--cache", cache, *options, "--out", "bad")
         assert first.returncode == 0, first.stderr
         wrong = {path: server.kept[key] for path, key in list_results(server.kept).items()}
         before = set(server.kept)
-        note(place, good)
-        second = place.build("--cache", cache, *options, "--out", "good")
+        note(workspace, good)
+        second = workspace.build("--cache", cache, *options, "--out", "good")
         assert second.returncode == 0, second.stderr
         new = {key: value for key, value in server.kept.items() if key not in before}
         for path, key in list_results(new).items():
             server.kept[key] = wrong[path]
-        done = place.build("--cache", new_cache(), *options)
+        done = workspace.build("--cache", new_cache(), *options)
         assert done.returncode == 0, "Bazel cannot know"
     said = json.loads(done.stdout)
     assert said["digest"] == json.loads(first.stdout)["digest"] != json.loads(second.stdout)["digest"]
 
-    checked = place.toolkit("verify", said["folder"], "--rebuild")
+    checked = workspace.toolkit("verify", said["folder"], "--rebuild")
     assert checked.returncode == 7, checked.stderr
     assert "error: the second build gave another wheel" in checked.stderr
     assert re.search(r"tensorflow/libtensorflow_cc\.so\.2: machine code: ", checked.stderr)

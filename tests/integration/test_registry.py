@@ -82,15 +82,15 @@ def connect(
 
 
 def replace_wheel(made: Path, content: Iterable[bytes]) -> None:
-    """Put other bytes in the place of a wheel, and their digest into its records."""
-    place = folder.find_wheel(made)
-    before = digest.read_file(place).removeprefix("sha256:")
-    with place.open("wb") as stream:
+    """Put other bytes in the workspace of a wheel, and their digest into its records."""
+    workspace = folder.find_wheel(made)
+    before = digest.read_file(workspace).removeprefix("sha256:")
+    with workspace.open("wb") as stream:
         stream.writelines(content)
-    after = digest.read_file(place).removeprefix("sha256:")
+    after = digest.read_file(workspace).removeprefix("sha256:")
     for record in (made / name for name in (manifest.FILE, documents.PROVENANCE, documents.BILL)):
         record.write_text(record.read_text().replace(before, after))
-    size = {"bytes": place.stat().st_size}
+    size = {"bytes": workspace.stat().st_size}
     change_json(made / manifest.FILE, lambda record: record["facts"]["inspection"].update(size))
     folder.write_sums(made)
 
@@ -164,11 +164,11 @@ def test_a_killed_download_goes_on(tmp_path: Path) -> None:
             assert process.poll() is None, process.communicate()
         process.kill()
         process.communicate()
-        came, place = part.stat().st_size, machines.root / "second" / "dist"
+        came, workspace = part.stat().st_size, machines.root / "second" / "dist"
         assert came < 300 << 20
-        assert [path for path in place.iterdir() if not path.name.startswith(".")] == []
+        assert [path for path in workspace.iterdir() if not path.name.startswith(".")] == []
         done = machines("second", *machines.take)
         assert done.returncode == 0, done.stderr
         assert machines.registry.list_answers("GET", value)[-1] == 206
-        assert [path.name for path in place.iterdir()] == [machines.plan.name]
-        assert digest.read_file(folder.find_wheel(place / machines.plan.name)) == value
+        assert [path.name for path in workspace.iterdir()] == [machines.plan.name]
+        assert digest.read_file(folder.find_wheel(workspace / machines.plan.name)) == value

@@ -9,7 +9,7 @@ import pytest
 
 from tests.integration.docker import farms
 from tests.integration.docker.test_wheel import edit
-from tests.integration.place import Place
+from tests.integration.workspace import Workspace
 
 pytestmark = [pytest.mark.engine, pytest.mark.timeout(900), pytest.mark.usefixtures("bazel")]
 
@@ -21,84 +21,88 @@ def service() -> Iterator[str]:
 
 
 @pytest.fixture
-def place(tmp_path: Path) -> Place:
-    place = Place(tmp_path)
-    with (place.source / "tensorflow/core/kernels/BUILD").open("a") as build:
+def workspace(tmp_path: Path) -> Workspace:
+    workspace = Workspace(tmp_path)
+    with (workspace.source / "tensorflow/core/kernels/BUILD").open("a") as build:
         build.write(
             'genrule(name = "stamp", outs = ["stamp.h"], cmd = "echo > $@", tags = ["no-remote-exec"])\n'
             'cc_library(name = "stamped", hdrs = ["stamp.h"])\n'
         )
-    edit(place.source / "tensorflow/core/kernels/BUILD", 'deps = [":reduce_"', 'deps = [":stamped"] + [":reduce_"')
-    with (place.source / "tensorflow/core/kernels/host.cc").open("a") as source:
+    edit(workspace.source / "tensorflow/core/kernels/BUILD", 'deps = [":reduce_"', 'deps = [":stamped"] + [":reduce_"')
+    with (workspace.source / "tensorflow/core/kernels/host.cc").open("a") as source:
         source.write(f'extern "C" const char *standin_note() {{ return "{uuid.uuid4()}"; }}\n')
-    return place
+    return workspace
 
 
-def build(place: Place, *arguments: str) -> tuple[dict[str, Any], dict[str, int]]:
-    done = place.build("--json", *arguments)
+def build(workspace: Workspace, *arguments: str) -> tuple[dict[str, Any], dict[str, int]]:
+    done = workspace.build("--json", *arguments)
     assert done.returncode == 0, done.stderr
     said = json.loads(done.stdout)
-    manifest = json.loads((place.folder / said["folder"] / "manifest.json").read_text())
+    manifest = json.loads((workspace.folder / said["folder"] / "manifest.json").read_text())
     return said, manifest["facts"]["bazel"]["runners"]
 
 
 def test_all_actions_run_remotely_and_a_second_clean_build_takes_all_from_the_cache(
-    service: str, new_cache: Callable[[], str], place: Place
+    service: str, new_cache: Callable[[], str], workspace: Workspace
 ) -> None:
-    first, ran = build(place, "--cache", new_cache(), "--remote-executor", service)
+    first, ran = build(workspace, "--cache", new_cache(), "--remote-executor", service)
     assert ran.keys() == {"internal", "total", "remote", "local"}
     assert ran["local"] == 1, "the marked action, and no other"
     assert first["actions"]["remote"] == ran["remote"]
 
-    second, again = build(place, "--cache", new_cache(), "--remote-executor", service, "--out", "second")
+    second, again = build(workspace, "--cache", new_cache(), "--remote-executor", service, "--out", "second")
     assert again == {"remote cache hit" if name == "remote" else name: count for name, count in ran.items()}
     assert second["actions"]["cached_by"] == {"remote cache hit": ran["remote"]}
     assert second["digest"] == first["digest"]
 
 
 @pytest.mark.weekly
-def test_executor_serves_its_results_as_a_cache_alone(service: str, new_cache: Callable[[], str], place: Place) -> None:
-    first, ran = build(place, "--cache", new_cache(), "--remote-executor", service)
-    second, again = build(place, "--cache", new_cache(), "--remote-cache", service, "--out", "second")
+def test_executor_serves_its_results_as_a_cache_alone(
+    service: str, new_cache: Callable[[], str], workspace: Workspace
+) -> None:
+    first, ran = build(workspace, "--cache", new_cache(), "--remote-executor", service)
+    second, again = build(workspace, "--cache", new_cache(), "--remote-cache", service, "--out", "second")
     assert again["remote cache hit"] == ran["remote"]
     assert second["digest"] == first["digest"]
 
 
 def test_casd_gives_the_wheel_of_a_build_here_and_then_keeps_all_results(
-    built: tuple[Place, dict[str, Any]], new_cache: Callable[[], str], tmp_path: Path
+    built: tuple[Workspace, dict[str, Any]], new_cache: Callable[[], str], tmp_path: Path
 ) -> None:
-    place = Place(tmp_path)
+    workspace = Workspace(tmp_path)
     with farms.serve(*farms.CASD) as farm:
-        first, ran = build(place, "--cache", new_cache(), "--remote-executor", farm.url)
+        first, ran = build(workspace, "--cache", new_cache(), "--remote-executor", farm.url)
         assert ran.keys() == {"internal", "total", "remote"}
-        again, _ = build(place, "--cache", new_cache(), "--remote-executor", farm.url, "--out", "again")
+        again, _ = build(workspace, "--cache", new_cache(), "--remote-executor", farm.url, "--out", "again")
     assert (again["actions"]["cached"], again["actions"]["remote"]) == (ran["remote"], 0)
     assert first["digest"] == again["digest"] == built[1]["digest"]
 
 
-def test_executor_that_nothing_used_is_an_error(service: str, new_cache: Callable[[], str], place: Place) -> None:
+def test_executor_that_nothing_used_is_an_error(
+    service: str, new_cache: Callable[[], str], workspace: Workspace
+) -> None:
     # Results that the service keeps would count as its work.
     here = ("--bazel-argument", "--spawn_strategy=standalone", "--bazel-argument", "--noremote_accept_cached")
-    done = place.build("--cache", new_cache(), "--remote-executor", service, *here)
+    done = workspace.build("--cache", new_cache(), "--remote-executor", service, *here)
     assert done.returncode == 6, done.stderr
     assert "error: nothing ran on the remote executor" in done.stderr
     assert "wheel: no action ran on the remote executor, and" in done.stderr
-    assert place.results == []
+    assert workspace.results == []
 
 
 def test_another_toolchain_gets_nothing_that_the_service_keeps_for_this_one(
-    service: str, new_cache: Callable[[], str], place: Place, clone: Path
+    service: str, new_cache: Callable[[], str], workspace: Workspace, clone: Path
 ) -> None:
     tag = "toolkit/test:worker"
-    done = place.toolkit("build-image", "--target", "bazel-worker", "--tag", tag, "--json")
+    done = workspace.toolkit("build-image", "--target", "bazel-worker", "--tag", tag, "--json")
     assert done.returncode == 0, done.stderr
     toolchain = json.loads(done.stdout)["toolchain"]
-    build(place, "--cache", new_cache(), "--remote-executor", service)
-    log = next((place.folder / "state").glob("wheel-*/build.log")).read_text()
+    build(workspace, "--cache", new_cache(), "--remote-executor", service)
+    log = next((workspace.folder / "state").glob("wheel-*/build.log")).read_text()
     assert f"--remote_instance_name=toolkit-{toolchain} " in log
 
-    place.root = clone
+    workspace.root = clone
     edit(clone / "docker/scripts/name-toolchain", "sha256(found)", 'sha256(found + b"another")')
-    _, ran = build(place, "--cache", new_cache(), "--remote-executor", service, "--out", "other")
+    _, ran = build(workspace, "--cache", new_cache(), "--remote-executor", service, "--out", "other")
     assert ran["remote"] >= 8
     subprocess.run(["docker", "image", "rm", tag], check=True, capture_output=True)

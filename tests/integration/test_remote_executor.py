@@ -7,7 +7,7 @@ import time
 import pytest
 
 from tests.integration.docker import executor
-from tests.integration.place import Place
+from tests.integration.workspace import Workspace
 
 pytestmark = [pytest.mark.engine, pytest.mark.timeout(600), pytest.mark.usefixtures("bazel")]
 
@@ -16,37 +16,37 @@ PADDING = "=="
 """The end of a base64 value, which Bazel's JSON escapes."""
 
 
-def test_executor_hears_bazel_and_the_credentials_and_a_refusal_ends_the_build(place: Place) -> None:
-    rc = place.folder / "bazelrc"
+def test_executor_hears_bazel_and_the_credentials_and_a_refusal_ends_the_build(workspace: Workspace) -> None:
+    rc = workspace.folder / "bazelrc"
     # The option overrules the fallback in the rc file: who names an executor wants no build on this machine.
     rc.write_text(f"build --remote_header=Authorization='Bearer {SECRET}{PADDING}'\nbuild --remote_local_fallback\n")
     with executor.serve() as service:
-        done = place.build("--remote-executor", service.url, "--bazelrc", str(rc), "--verbose")
+        done = workspace.build("--remote-executor", service.url, "--bazelrc", str(rc), "--verbose")
     assert done.returncode == 6, done.stderr
     assert "error: the remote executor does not answer, or refuses the work" in done.stderr
     assert "UNAUTHENTICATED: not with that name" in done.stderr
     call = next(item for item in service.heard if b"Capabilities/GetCapabilities" in item)
     assert f"Bearer {SECRET}{PADDING}".encode() in call
-    kept = [path for path in (place.folder / "state").rglob("*") if path.is_file()]
+    kept = [path for path in (workspace.folder / "state").rglob("*") if path.is_file()]
     assert {"build.log", "events.json"} <= {path.name for path in kept}
     assert not [path for path in kept if SECRET in path.read_text(errors="replace")]
     assert SECRET not in done.stdout + done.stderr
-    log = next((place.folder / "state").glob("wheel-*/bazel/build.log")).read_text()
+    log = next((workspace.folder / "state").glob("wheel-*/bazel/build.log")).read_text()
     assert not re.search(r"INFO: \d+ process.* local\b", log), "nothing was compiled here"
-    events = next((place.folder / "state").glob("wheel-*/bazel/events.json")).read_text().splitlines()
+    events = next((workspace.folder / "state").glob("wheel-*/bazel/events.json")).read_text().splitlines()
     (parsed,) = [event["optionsParsed"] for event in map(json.loads, events) if "optionsParsed" in event]
     assert f"--remote_executor={service.url}" in parsed["cmdLine"]
-    assert list((place.folder / "dist").iterdir()) == []
+    assert list((workspace.folder / "dist").iterdir()) == []
 
 
-def test_executor_that_is_not_there_is_named_before_bazel_starts(place: Place) -> None:
+def test_executor_that_is_not_there_is_named_before_bazel_starts(workspace: Workspace) -> None:
     with executor.serve() as service:
         pass
     began = time.monotonic()
-    done = place.build("--remote-executor", service.url)
+    done = workspace.build("--remote-executor", service.url)
     assert done.returncode == 6, done.stderr
     assert "error: the remote executor does not answer, or refuses the work" in done.stderr
     assert f"{service.url}: [Errno 111] Connection refused" in done.stderr
     assert "try: look at --remote-executor" in done.stderr
     assert time.monotonic() - began < 120
-    assert list((place.folder / "dist").iterdir()) == []
+    assert list((workspace.folder / "dist").iterdir()) == []

@@ -11,7 +11,7 @@ import pytest
 
 from tests.integration import canary
 from tests.integration.docker.test_wheel import change, edit
-from tests.integration.place import Place
+from tests.integration.workspace import Workspace
 from toolkit import keys
 
 pytestmark = [
@@ -24,9 +24,9 @@ pytestmark = [
 
 @dataclass(frozen=True)
 class Trap:
-    """A place with an rc file full of secrets. A search that finds the word ``public`` would also find a secret."""
+    """A workspace with an rc file full of secrets. A search that finds the word ``public`` would also find a secret."""
 
-    place: Place
+    workspace: Workspace
     secret: str
     public: str
     since: float
@@ -34,13 +34,13 @@ class Trap:
 
     @property
     def arguments(self) -> list[str]:
-        rc = str(self.place.folder / "secrets" / "bazelrc")
+        rc = str(self.workspace.folder / "secrets" / "bazelrc")
         return ["--bazelrc", rc, "--bazel-argument", f"--define=x={self.public}"]
 
     def check(self, *, wheel: bool, key: str = "") -> None:
         root = canary.find_engine_root()
         engine = [root / "overlay2", root / "buildkit", root / "containers", root / "image"]
-        ours = [self.place.folder / name for name in ("state", "dist")]
+        ours = [self.workspace.folder / name for name in ("state", "dist")]
         files = canary.list_files(*engine, *ours, since=self.since)
         public = canary.search(self.public, files)
         names = {(path.is_relative_to(root), path.name) for path in public}
@@ -55,10 +55,10 @@ class Trap:
 
 @pytest.fixture
 def trap(tmp_path: Path) -> Iterator[Trap]:
-    place, secret = Place(tmp_path), f"canary{uuid.uuid4().hex}"
+    workspace, secret = Workspace(tmp_path), f"canary{uuid.uuid4().hex}"
     public = f"public{uuid.uuid4().hex}"
-    change(place.source)
-    with (place.source / ".bazelrc").open("a") as announced:
+    change(workspace.source)
+    with (workspace.source / ".bazelrc").open("a") as announced:
         announced.write(f"build --define=note={public}\n")
     (tmp_path / "secrets").mkdir()
     (tmp_path / "secrets" / "bazelrc").write_text(
@@ -70,16 +70,16 @@ def trap(tmp_path: Path) -> Iterator[Trap]:
         "build --announce_rc\n"
     )
     with canary.watch_processes(secret) as seen:
-        yield Trap(place=place, secret=secret, public=public, since=canary.now(), seen=seen)
+        yield Trap(workspace=workspace, secret=secret, public=public, since=canary.now(), seen=seen)
 
 
 def test_a_build_that_went_well_leaves_no_secret(trap: Trap) -> None:
-    keys.make(trap.place.folder / "secrets" / "key")
-    text = (trap.place.folder / "secrets" / "key").read_text()
+    keys.make(trap.workspace.folder / "secrets" / "key")
+    text = (trap.workspace.folder / "secrets" / "key").read_text()
     key = text.splitlines()[1]
-    trap.place.variables["SIGNING_KEY"] = text
+    trap.workspace.variables["SIGNING_KEY"] = text
     with canary.watch_processes(key) as seen:
-        done = trap.place.build(*trap.arguments, "--verbose", "--sign", "env:SIGNING_KEY")
+        done = trap.workspace.build(*trap.arguments, "--verbose", "--sign", "env:SIGNING_KEY")
     assert done.returncode == 0, done.stderr
     assert trap.secret not in done.stdout + done.stderr
     assert key not in done.stdout + done.stderr
@@ -88,24 +88,26 @@ def test_a_build_that_went_well_leaves_no_secret(trap: Trap) -> None:
     assert len(holders) == 1, f"the command itself, and no process that it started: {seen}".replace(key, "KEY")
     assert holders[0].endswith("/environ")
     trap.check(wheel=True, key=key)
-    assert next(trap.place.folder.glob("dist/*/attestation.dsse.json"))
-    log = next((trap.place.folder / "dist").glob("*/build.log")).read_text()
+    assert next(trap.workspace.folder.glob("dist/*/attestation.dsse.json"))
+    log = next((trap.workspace.folder / "dist").glob("*/build.log")).read_text()
     assert "--remote_header=Authorization=[redacted]" in log, "the rc file was announced"
 
 
 def test_a_build_that_fails_leaves_no_secret(trap: Trap) -> None:
-    edit(trap.place.source / "tensorflow/core/kernels/host.cc", "standin_total(", "standin_total((")
-    done = trap.place.build(*trap.arguments, "--bazel-argument=--verbose_failures", "--bazel-argument=--subcommands")
+    edit(trap.workspace.source / "tensorflow/core/kernels/host.cc", "standin_total(", "standin_total((")
+    done = trap.workspace.build(
+        *trap.arguments, "--bazel-argument=--verbose_failures", "--bazel-argument=--subcommands"
+    )
     assert done.returncode == 6, done.stderr
     trap.check(wheel=False)
-    log = next((trap.place.folder / "state").glob("wheel-*/bazel/build.log")).read_text()
+    log = next((trap.workspace.folder / "state").glob("wheel-*/bazel/build.log")).read_text()
     assert "--remote_header=Authorization=[redacted]" in log
 
 
 def test_a_build_that_is_killed_leaves_no_secret(trap: Trap) -> None:
-    packer = trap.place.hold_packer()
-    process = trap.place.start(*trap.arguments)
-    waiting = trap.place.wait_for(process, packer)
+    packer = trap.workspace.hold_packer()
+    process = trap.workspace.start(*trap.arguments)
+    waiting = trap.workspace.wait_for(process, packer)
     os.kill(canary.find_ancestor(waiting, b"wheelbuild"), signal.SIGKILL)
     _, errors = process.communicate(timeout=120)
     assert process.returncode != 0
@@ -118,9 +120,9 @@ def test_a_build_that_is_killed_leaves_no_secret(trap: Trap) -> None:
 
 
 def test_settings_that_cannot_be_kept_secret_are_refused(trap: Trap) -> None:
-    rc = trap.place.folder / "secrets" / "bazelrc"
+    rc = trap.workspace.folder / "secrets" / "bazelrc"
     rc.write_text(f"build --action_env=TOKEN={trap.secret}\n")
-    done = trap.place.build(*trap.arguments)
+    done = trap.workspace.build(*trap.arguments)
     assert done.returncode == 6, done.stderr
     assert "the rc file sets --action_env, whose value Bazel keeps in its caches" in done.stderr
     assert trap.secret not in done.stderr

@@ -105,9 +105,9 @@ def test_the_training_job_refuses_it(library: Path, tmp_path: Path) -> None:
 
 def test_the_smoke_checks_refuse_it(library: Path) -> None:
     program = (
-        "import sys; from toolkit.smoke.inside import device; from toolkit.smoke.inside.check import Ask; "
+        "import sys; from toolkit.smoke.inside import device; from toolkit.smoke.inside.check import Expectation; "
         "from unittest import mock\n"
-        "with mock.patch.object(device, '_respect'):\n    device.driver(Ask())"
+        "with mock.patch.object(device, '_respect'):\n    device.driver(Expectation())"
     )
     done = run(library, "-c", program, NULLGPU_NAME="Tesla T4")
     assert "the CUDA driver here is an emulated one" in done.stderr

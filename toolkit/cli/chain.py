@@ -130,7 +130,7 @@ def _train(
     """Make the environment of a wheel, check it, train in it, and report what each step gave."""
     from toolkit import pipeline, training
     from toolkit.plan import run
-    from toolkit.smoke.inside.check import Ask
+    from toolkit.smoke.inside.check import Expectation
     from toolkit.versions import load_table
     from toolkit.versions.rules import warn_of_advisories
 
@@ -140,15 +140,15 @@ def _train(
     if warning := warn_of_advisories(load_table(), settings.tensorflow):
         console.say(f"  {warning}")
     device = "gpu" if resolved.gpu else "auto"
-    ask = Ask(version=settings.tensorflow, cuda=settings.cuda, cudnn=settings.cudnn, device=device)
+    expectation = Expectation(version=settings.tensorflow, cuda=settings.cuda, cudnn=settings.cudnn, device=device)
     prepared = pipeline.environment_task(resolved, console)
     # What is signed as a result of checks must have been checked by this command, and not be an old report.
-    checked = pipeline.smoke_task(resolved, prepared, ask, console, again=key is not None, required=True)
+    checked = pipeline.smoke_task(resolved, prepared, expectation, console, force=key is not None, required=True)
     trained = pipeline.train_task(resolved, prepared, arguments, config, console)
     if not run([prepared, checked, trained], console, dry_run=request.dry_run):
         return
     environment = prepared.result
-    sign(session, key, (environment.folder, not environment.reused), (checked.result.place, False))
+    sign(session, key, (environment.folder, not environment.reused), (checked.result.path, False))
     sign(session, key, (config.run_dir, False))
     seconds = monotonic() - begun
     value = {

@@ -74,7 +74,9 @@ Sign = Annotated[
 From = Annotated[
     str,
     typer.Option(
-        "--from", metavar="REGISTRY/REPO", help="Ask this registry first: a wheel of the same plan is downloaded."
+        "--from",
+        metavar="REGISTRY/REPO",
+        help="Ask this registry first: a wheel of the same plan is downloaded.",
     ),
 ]
 Trust = Annotated[

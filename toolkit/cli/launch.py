@@ -162,7 +162,9 @@ def slurm(
         prepared = pipeline.environment_task(resolved, console)
         environment = prepared.action()
     jobs = [training.plan(arguments, config, environment, gpu=bool(gpus)) for arguments, config in runs]
-    commands = [batch.place(resolved.engine.commands(resolved.reference, job)[-1], interpreter) for job in jobs]
+    commands = [
+        batch.fill_in_interpreter(resolved.engine.commands(resolved.reference, job)[-1], interpreter) for job in jobs
+    ]
     name = f"toolkit-{folder.name}"
     started = batch.start_members(commands) if planned else batch.start_peers(commands[0])
     script = batch.write_slurm(name, started, request)

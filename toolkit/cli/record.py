@@ -106,9 +106,9 @@ def _describe(console: "Console", done: "Verification", *, signed: bool) -> tupl
         counts = ("executed", "cached_by", "reused", "remote")
         value["trust"] = {name: record.facts.get("bazel", {}).get(name) for name in counts}
     if not signed and not target.reference:
-        value["signature"] = signing.describe(target.place)
-        console.heading("signature", signing.describe(target.place))
-    return value, f"{target.kind} {target.reference or target.place}: {findings.summarize(done.findings)}"
+        value["signature"] = signing.describe(target.path)
+        console.heading("signature", signing.describe(target.path))
+    return value, f"{target.kind} {target.reference or target.path}: {findings.summarize(done.findings)}"
 
 
 def _build_again(

@@ -46,13 +46,13 @@ def smoke(
     from toolkit.errors import UsageError
     from toolkit.plan import run
     from toolkit.smoke import runner
-    from toolkit.smoke.inside.check import Ask
+    from toolkit.smoke.inside.check import Expectation
 
     console, settings = session.console, session.settings
     key = load_key(sign_)
     # In a named image, the version is checked only if the user named one.
     said = image is None or settings.sources["tensorflow"] != "default"
-    ask = Ask(
+    expectation = Expectation(
         version=expect_version or (settings.tensorflow if said else ""),
         cuda=settings.cuda,
         cudnn=settings.cudnn,
@@ -61,7 +61,7 @@ def smoke(
         skip=tuple(skip or ()),
     )
     if skip:
-        runner.require_known(ask.skip)
+        runner.require_known(expectation.skip)
     if image is not None and (wheel or settings.engine in {"apptainer", "host"}):
         raise UsageError(f"--image names what Docker has: it goes with neither --wheel nor --engine {settings.engine}")
     if image is not None and key:
@@ -73,13 +73,13 @@ def smoke(
     request = pipeline.Request(settings=settings, wheel=wheel, dry_run=dry_run)
     resolved = pipeline.resolve(request, console) if image is None else pipeline.resolve_image(request, image)
     prepared = pipeline.environment_task(resolved, console)
-    checked = pipeline.smoke_task(resolved, prepared, ask, console, again=True)
+    checked = pipeline.smoke_task(resolved, prepared, expectation, console, force=True)
     if not run([prepared, checked], console, dry_run=dry_run):
         return
     report = checked.result
     if junit:
         runner.write_junit(report, junit)
-    sign(session, key, (prepared.result.folder, not prepared.result.reused), (report.place, True))
+    sign(session, key, (prepared.result.folder, not prepared.result.reused), (report.path, True))
     console.result(report.to_json(), runner.render(report).rstrip())
     report.require_pass()
 

@@ -14,7 +14,7 @@ from toolkit.findings import Finding
 from toolkit.settings import Settings
 from toolkit.smoke.inside.gpu_rules import find_coverage, parse_capability
 from toolkit.versions import Locked, Table, load_table, rules
-from toolkit.versions.rules import Asked
+from toolkit.versions.rules import VersionRequest
 from toolkit.versions.table import read_yaml
 from train.cores import count_cores
 
@@ -89,7 +89,9 @@ def advise(table: Table, device: Device, settings: Settings) -> Advice:
     )
 
 
-def _list_advisories(table: Table, runtime: Locked | None, nearest: Asked | None, grafted: str) -> tuple[str, ...]:
+def _list_advisories(
+    table: Table, runtime: Locked | None, nearest: VersionRequest | None, grafted: str
+) -> tuple[str, ...]:
     versions = [runtime.tensorflow if runtime else "", grafted, nearest.tensorflow if nearest else ""]
     return tuple(filter(None, (rules.warn_of_advisories(table, each) for each in dict.fromkeys(versions))))
 
@@ -151,11 +153,13 @@ def find_native(table: Table, capability: str, settings: Settings) -> Locked | N
     return _find_runtime(table, asked, settings.tensorflow if named else "")
 
 
-def _find_runtime(table: Table, asked: Asked, tensorflow: str) -> Locked | None:
+def _find_runtime(table: Table, asked: VersionRequest, tensorflow: str) -> Locked | None:
     for item in reversed(table.published):
         if tensorflow and item.tensorflow != tensorflow:
             continue
-        wanted = Asked(**{**vars(asked), "tensorflow": item.tensorflow, "cuda": item.cuda, "cudnn": item.cudnn})
+        wanted = VersionRequest(
+            **{**vars(asked), "tensorflow": item.tensorflow, "cuda": item.cuda, "cudnn": item.cudnn}
+        )
         if item.cuda and asked.python in item.python and not rules.find_refused(table, wanted):
             return item
     return None

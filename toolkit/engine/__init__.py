@@ -100,7 +100,7 @@ class EnvironmentPlan:
     inputs: Mapping[str, str]  # digest of each input by name
     commands: Commands
     origin: str = ""  # where its TensorFlow comes from, if that is neither a wheel nor the locked set
-    again: bool = False  # whether it is made even where it exists, because that one is not trusted
+    force: bool = False  # whether it is made even where it exists, because that one is not trusted
 
 
 @dataclass(frozen=True, kw_only=True)

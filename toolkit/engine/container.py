@@ -13,7 +13,7 @@ from typing import Any
 
 from toolkit import files, naming
 from toolkit.engine import Cluster, Commands, Job, Mount
-from toolkit.engine.user import SAME, User, Users, choose, settle
+from toolkit.engine.user import SAME, User, Users, choose, redirect_cache
 from toolkit.plan import quote_fields, repeat
 
 PORT = 2222
@@ -110,7 +110,7 @@ class Container:
 def describe(job: Job, *, image: str, user: User | None = None, terminal: bool = False) -> Container:
     """Describe the container of a job, by default for an engine whose users are those of this machine."""
     cluster, user = job.cluster, user or choose(job, SAME)
-    job = replace(job, mounts=tuple(settle(mount, user) for mount in job.mounts))
+    job = replace(job, mounts=tuple(redirect_cache(mount, user) for mount in job.mounts))
     return Container(
         image=image,
         name=cluster.addresses[job.index].partition(":")[0] if cluster else name_job(job.title),
@@ -176,7 +176,7 @@ def _make_folders_for(user: User, job: Job) -> Commands:
     caches = [mount for mount in job.mounts if mount.shared]
     written = [mount.source.resolve() for mount in job.mounts if mount.writable and not mount.shared]
     own = [path for folder in written for path in files.find_missing(folder)]
-    own += [place.source for place in (settle(mount, user) for mount in caches) if place not in caches]
+    own += [place.source for place in (redirect_cache(mount, user) for mount in caches) if place not in caches]
     missing = dict.fromkeys(str(path) for path in own if not path.exists())
     owner = (f"--owner={user.uid}", f"--group={user.gid}")
     return (*make_folders(caches), *([("install", "--directory", *owner, *missing)] if missing else []))

@@ -170,7 +170,7 @@ class DockerEngine:
 
     def prepare(self, plan: EnvironmentPlan, console: Console) -> Environment:
         found = self._find(plan.reference)
-        reused = not plan.again and found is not None and found.labels.get(naming.PLAN_LABEL) == plan.digest
+        reused = not plan.force and found is not None and found.labels.get(naming.PLAN_LABEL) == plan.digest
         if not reused:
             require_buildx()
             log = plan.folder / "build.log"

@@ -143,10 +143,10 @@ def prepare(plan: EnvironmentPlan, find: Callable[[], Environment | None], make:
     """Make what ``find`` does not find, or what is not trusted, while no other command makes or uses it."""
     files.require_writable(plan.folder.parent)
     with using(plan.folder):  # which jobs may do at the same time
-        found = None if plan.again else find()
+        found = None if plan.force else find()
     if found is None:
         with making(plan.folder):
-            found = None if plan.again else find()
+            found = None if plan.force else find()
             if found is None:
                 make()
     return found or _describe(plan, reused=False)

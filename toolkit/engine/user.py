@@ -83,7 +83,7 @@ def choose(job: Job, users: Users) -> User:
     return user
 
 
-def settle(mount: Mount, user: User) -> Mount:
+def redirect_cache(mount: Mount, user: User) -> Mount:
     """Return a mount in which a user can write: in place of another user's cache, a folder in it for this one."""
     if not (mount.writable and mount.shared) or user.uid < 0 or _may(user, find_existing(mount.source), 3):
         return mount
@@ -93,7 +93,7 @@ def settle(mount: Mount, user: User) -> Mount:
 def make_caches(job: Job, user: User) -> None:
     """Make the folders that a user gets in the caches of others."""
     for mount in job.mounts:
-        folder = settle(mount, user).source
+        folder = redirect_cache(mount, user).source
         if folder != mount.source and not folder.exists():
             folder.mkdir(parents=True)
             if os.getuid() == 0:

@@ -74,7 +74,7 @@ def start_members(commands: Sequence[Sequence[str]]) -> tuple[str, ...]:
     return (*commands[0][:module], "train.member", "slurm", *(shlex.join(each[module + 1 :]) for each in commands))
 
 
-def place(command: Sequence[str], interpreter: str) -> tuple[str, ...]:
+def fill_in_interpreter(command: Sequence[str], interpreter: str) -> tuple[str, ...]:
     """Return a host job's command with its files named from the root, and perhaps another interpreter."""
     first = next(index for index, word in enumerate(command) if word.endswith("/bin/python"))
     python = interpreter or str(Path(command[first]).absolute())

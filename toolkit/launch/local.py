@@ -55,8 +55,8 @@ def plan_task(
     def run(engine: Engine, environment: Environment, job: Job, config: TrainConfig) -> dict[str, Any]:
         logs.mkdir(parents=True, exist_ok=True)
         with engine.join(cluster):
-            crew = Crew(engine, environment, divide(job, cluster, logs))
-            return training.run(engine, environment, job, config, crew.run)
+            group = LocalWorkers(engine, environment, divide(job, cluster, logs))
+            return training.run(engine, environment, job, config, group.run)
 
     task = pipeline.train_task(resolved, prepared, arguments, config, console, run=run)
     quiet = console.verbosity < 0
@@ -110,7 +110,7 @@ def list_gpus() -> list[str]:
 
 
 @dataclass
-class Crew:
+class LocalWorkers:
     """The running workers of one run. When one of them has ended, the others are ended too."""
 
     engine: Engine

@@ -35,7 +35,7 @@ class Target:
     report: str = ""  # name of a report of smoke checks in the folder, or empty
 
     @property
-    def place(self) -> Path:
+    def path(self) -> Path:
         """What is signed: the folder, or the report."""
         return self.folder / self.report
 
@@ -84,7 +84,7 @@ def verify(target: Target, state: Path, *, signed: bool = False) -> list[Finding
         case "environment":
             return environment.verify(target.folder)
         case "smoke":
-            return environment.verify_report(target.place)
+            return environment.verify_report(target.path)
         case "image" if target.reference:
             return environment.verify_image(target.reference, state)
         case "image":

@@ -106,7 +106,7 @@ def require_trusted(place: Path, identity: str, *, state: Path, policy: Policy) 
 
 def check_reports(target: Target, state: Path) -> list[Finding]:
     """Return whether the checks passed in each signed report behind a thing."""
-    reports = [link.place for _, link in _follow(target, state) if link.kind == "smoke"]
+    reports = [link.path for _, link in _follow(target, state) if link.kind == "smoke"]
     return prefix("smoke", [environment.check_report(path) for path in reports])
 
 
@@ -209,7 +209,7 @@ def _describe_image(folder: Path) -> Statement:
 
 
 def _describe_report(target: Target) -> Statement:
-    report = runner.from_json(files.read_json(target.place))
+    report = runner.from_json(files.read_json(target.path))
     record = manifest.read(target.folder)
     if record is None:
         raise IntegrityError(

@@ -15,7 +15,7 @@ from toolkit.console import Console, StatusLine
 from toolkit.engine import Engine, Environment, Job, Mount
 from toolkit.errors import CheckError, UsageError
 from toolkit.findings import Finding, State, printable
-from toolkit.smoke.inside.check import Ask
+from toolkit.smoke.inside.check import Expectation
 
 INSIDE = Path(__file__).parent / "inside"
 NO_PYTHON = 127
@@ -43,7 +43,7 @@ class Report:
     # in the order in which they ran; the facts of each hold the check's ``evidence`` and ``timeout``
     checks: tuple[Finding, ...]
     verdict: Literal["pass", "fail"]  # ``pass`` unless a check failed
-    place: Path = Path()  # the file that keeps it
+    path: Path = Path()  # the file that keeps it
 
     @property
     def failures(self) -> tuple[Finding, ...]:
@@ -209,28 +209,28 @@ def require_known(patterns: Sequence[str]) -> None:
         )
 
 
-def plan(ask: Ask) -> Job:
+def plan(expectation: Expectation) -> Job:
     inside = Mount(source=INSIDE, target="/opt/toolkit/inside")
-    argv: list[str | Mount] = [inside, "--json", "--device", ask.device]
+    argv: list[str | Mount] = [inside, "--json", "--device", expectation.device]
     for option, value in (
-        ("--expect-version", ask.version),
-        ("--expect-cuda", ask.cuda),
-        ("--expect-cudnn", ask.cudnn),
-        ("--expect-capability", ask.capability),
-        ("--expect-instructions", ",".join(ask.instructions)),
+        ("--expect-version", expectation.version),
+        ("--expect-cuda", expectation.cuda),
+        ("--expect-cudnn", expectation.cudnn),
+        ("--expect-capability", expectation.capability),
+        ("--expect-instructions", ",".join(expectation.instructions)),
     ):
         argv += [option, value] if value else []
-    argv += _leave_out(ask.skip)
+    argv += _leave_out(expectation.skip)
     return Job(
         title="smoke",
         argv=tuple(argv),
         mounts=(inside,),
-        gpu=ask.device == "gpu",
+        gpu=expectation.device == "gpu",
         deadline=DEADLINE_SECONDS,
     )
 
 
-def run(engine: Engine, environment: Environment, ask: Ask, console: Console) -> Report:
+def run(engine: Engine, environment: Environment, expectation: Expectation, console: Console) -> Report:
     """Run the checks and keep their report. Raises CheckError: they did not finish. A failed check is only reported."""
     lines: list[str] = []
     status = StatusLine(console, "smoke")
@@ -240,7 +240,7 @@ def run(engine: Engine, environment: Environment, ask: Ask, console: Console) ->
         status.show(_read_progress(line))
 
     try:
-        code = engine.run(environment, plan(ask), collect)
+        code = engine.run(environment, plan(expectation), collect)
     finally:
         status.clear()
     if code == NO_PYTHON:
@@ -249,17 +249,17 @@ def run(engine: Engine, environment: Environment, ask: Ask, console: Console) ->
             why="the checks are a Python program, and run by the Python whose TensorFlow they check",
             remedy="give an image that holds TensorFlow",
         )
-    report = replace(parse("\n".join(lines)), place=_path(environment, ask))
-    signing.discard(_path(environment, ask))
-    files.write_json(_path(environment, ask), report.to_json())
+    report = replace(parse("\n".join(lines)), path=_path(environment, expectation))
+    signing.discard(_path(environment, expectation))
+    files.write_json(_path(environment, expectation), report.to_json())
     return report
 
 
-def recall(environment: Environment, ask: Ask) -> Report | None:
+def recall(environment: Environment, expectation: Expectation) -> Report | None:
     """Return the saved report for the same checks, environment and expectation, if its verdict is ``pass``."""
-    path = _path(environment, ask)
+    path = _path(environment, expectation)
     value = files.read_json(path)
-    report = replace(from_json(value), place=path) if value is not None else None
+    report = replace(from_json(value), path=path) if value is not None else None
     return report if report and report.verdict == "pass" else None
 
 
@@ -268,9 +268,9 @@ def _leave_out(patterns: Sequence[str]) -> list[str]:
     return [f"--skip={pattern}" for pattern in patterns]
 
 
-def _path(environment: Environment, ask: Ask) -> Path:
+def _path(environment: Environment, expectation: Expectation) -> Path:
     # With the checks that are left out, so that a report without them is never reused for a run with them.
-    key = digest.digest_value([environment.digest, digest.digest_paths(INSIDE, [INSIDE]), asdict(ask)])
+    key = digest.digest_value([environment.digest, digest.digest_paths(INSIDE, [INSIDE]), asdict(expectation)])
     return environment.folder / f"{REPORT}{digest.shorten(key)}.json"
 
 

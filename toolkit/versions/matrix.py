@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Literal, NotRequired, TypedDict
 
 from toolkit.versions import numbers, proofs
-from toolkit.versions.rules import Asked, find_reasons, find_toolchains
+from toolkit.versions.rules import VersionRequest, find_reasons, find_toolchains
 from toolkit.versions.table import Advisory, Failure, Table, TensorflowRow, split_span
 
 State = Literal["proven", "failed", "refused", "untried"]
@@ -83,8 +83,8 @@ def _find_reason(table: Table, row: TensorflowRow, cuda: str, capability: str) -
     return first
 
 
-def _ask(table: Table, row: TensorflowRow, cuda: str, cudnn: str, capability: str) -> Asked:
-    return Asked(
+def _ask(table: Table, row: TensorflowRow, cuda: str, cudnn: str, capability: str) -> VersionRequest:
+    return VersionRequest(
         tensorflow=row.version,
         python=row.python[-1],
         cuda=cuda,

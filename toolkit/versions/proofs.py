@@ -36,7 +36,7 @@ class Proof:
     failed: Mapping[str, str]  # reason for each capability that did not compile
 
     @property
-    def place(self) -> tuple[str, str, str]:
+    def key(self) -> tuple[str, str, str]:
         return self.tensorflow, self.cuda, self.clang.partition(".")[0]
 
 
@@ -49,11 +49,11 @@ def read(path: Path = PATH) -> dict[tuple[str, str, str], Proof]:
         return {}
     except (OSError, yaml.YAMLError, LookupError, TypeError) as error:
         raise ToolkitError(f"{path} is damaged", why=repr(error), remedy="restore it from the repository") from error
-    return {proof.place: proof for proof in found}
+    return {proof.key: proof for proof in found}
 
 
 def write(proofs: Iterable[Proof], path: Path = PATH) -> None:
-    rows = [{**asdict(proof), "proven": list(proof.proven)} for proof in sorted(proofs, key=lambda proof: proof.place)]
+    rows = [{**asdict(proof), "proven": list(proof.proven)} for proof in sorted(proofs, key=lambda proof: proof.key)]
     text = yaml.safe_dump({"schema": 1, "proofs": rows}, sort_keys=False, width=120, default_flow_style=None)
     files.write_atomically(path, _HEAD + text)
 
@@ -135,12 +135,12 @@ def prove_all(
     known, made = read(), []
     with ThreadPoolExecutor(jobs) as pool:
         for proof in pool.map(lambda item: prover.prove(*item), groups.items()):
-            known[proof.place] = proof
+            known[proof.key] = proof
             write(known.values())
             made.append(proof)
             count = f"{len(proof.proven)} of {len(proof.proven) + len(proof.failed)} capabilities"
             console.heading("proof", f"TensorFlow {proof.tensorflow}, CUDA {proof.cuda}, clang {proof.clang}: {count}")
-    failed = [f"{' '.join(proof.place)}: {', '.join(proof.failed)}" for proof in made if proof.failed]
+    failed = [f"{' '.join(proof.key)}: {', '.join(proof.failed)}" for proof in made if proof.failed]
     if failed:
         raise CheckError(
             "the table has sets that do not compile",

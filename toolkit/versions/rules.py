@@ -14,7 +14,7 @@ from toolkit.versions.table import Failure, Locked, Table, TensorflowRow, Toolch
 
 
 @dataclass(frozen=True, kw_only=True)
-class Asked:
+class VersionRequest:
     """A requested set of versions. Their form is correct; whether they work together is not checked yet."""
 
     tensorflow: str
@@ -36,7 +36,7 @@ class Asked:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Spec(Asked):
+class Spec(VersionRequest):
     bazel: str  # version that this TensorFlow is built with
     clang: str  # major version of the toolchain's compiler
     gcc: str  # major version of the g++ whose C++ library it uses
@@ -95,12 +95,12 @@ def plan_set(table: Table, tensorflow: str, python: str, cuda: str, cudnn: str) 
     return found
 
 
-def propose(table: Table, tensorflow: str, python: str, cuda: str | None, cudnn: str | None) -> Asked | None:
+def propose(table: Table, tensorflow: str, python: str, cuda: str | None, cudnn: str | None) -> VersionRequest | None:
     """Return the nearest set that can be built; what is None is chosen. Raises what :func:`resolve` raises."""
     return suggest(table, read(table, tensorflow=tensorflow, python=python, cuda=cuda, cudnn=cudnn, capabilities=()))
 
 
-def find_toolchains(table: Table, asked: Asked) -> list[Toolchain]:
+def find_toolchains(table: Table, asked: VersionRequest) -> list[Toolchain]:
     """Return the compilers that compile a whole set, best first."""
     served = _list_toolchains(table, asked.tensorflow, asked.cuda, asked.base)
     return [item for item in served if not {*asked.numbers} - {*item.capabilities}]
@@ -111,7 +111,7 @@ def _list_toolchains(table: Table, tensorflow: str, cuda: str, base: str) -> lis
     return [item for item in table.toolchains if item.clang in packaged and item.serves(tensorflow, cuda)]
 
 
-def find_failures(table: Table, asked: Asked) -> list[Failure]:
+def find_failures(table: Table, asked: VersionRequest) -> list[Failure]:
     values = {
         "tensorflow": [asked.tensorflow],
         "cuda": [asked.cuda],
@@ -129,7 +129,7 @@ def warn_of_advisories(table: Table, tensorflow: str) -> str:
     return listed if found else ""
 
 
-def find_reasons(table: Table, asked: Asked) -> list[str]:
+def find_reasons(table: Table, asked: VersionRequest) -> list[str]:
     """Return all reasons why a set cannot be built. Raises UnsupportedError: its TensorFlow is not in the table."""
     row = table.tensorflow(asked.tensorflow)
     reasons = []
@@ -142,7 +142,7 @@ def find_reasons(table: Table, asked: Asked) -> list[str]:
     return reasons
 
 
-def suggest(table: Table, asked: Asked) -> Asked | None:
+def suggest(table: Table, asked: VersionRequest) -> VersionRequest | None:
     """Return the nearest set that can be built and whose machine code runs on the cards asked for.
 
     First by TensorFlow, then by CUDA, then by cuDNN. None: no set of the table runs on all of these cards.
@@ -151,7 +151,7 @@ def suggest(table: Table, asked: Asked) -> Asked | None:
     return next((found for version in versions if (found := _search(table, asked, version))), None)
 
 
-def _search(table: Table, asked: Asked, tensorflow: str) -> Asked | None:
+def _search(table: Table, asked: VersionRequest, tensorflow: str) -> VersionRequest | None:
     row, default = table.tensorflow_rows[tensorflow], table.default
     python = numbers.find_nearest(asked.python, row.python, prefer=default.python)
     held = {item.cuda: item.cudnn for item in table.published if item.tensorflow == tensorflow}
@@ -166,7 +166,7 @@ def _search(table: Table, asked: Asked, tensorflow: str) -> Asked | None:
         fitted = _fit(asked.capabilities, _compilable(table, tensorflow, cuda, asked.base))
         nearest = numbers.sort_by_nearness(asked.cudnn, row.cudnn, prefer=default.cudnn) if fitted else []
         for cudnn in sorted(nearest, key=lambda each: (each != asked.cudnn, each != held.get(cuda, ""))):
-            found = Asked(
+            found = VersionRequest(
                 tensorflow=tensorflow, python=python, cuda=cuda, cudnn=cudnn, capabilities=fitted, base=asked.base
             )
             if not find_reasons(table, found):
@@ -177,7 +177,7 @@ def _search(table: Table, asked: Asked, tensorflow: str) -> Asked | None:
 _NO_SET = "no set of the table runs on this card; without --cuda, TensorFlow runs on the processor"
 
 
-def _find_first_tensorflow(table: Table, asked: Asked) -> list[str]:
+def _find_first_tensorflow(table: Table, asked: VersionRequest) -> list[str]:
     first = next(version for version in numbers.sort(table.tensorflow_rows) if _search(table, asked, version))
     if numbers.parse(asked.tensorflow) >= numbers.parse(first):
         return []
@@ -185,7 +185,7 @@ def _find_first_tensorflow(table: Table, asked: Asked) -> list[str]:
     return [f"TensorFlow {first} is the first that can be built here for compute capability {cards}"]
 
 
-def _require_none(table: Table, asked: Asked, reasons: list[str], *, cards: bool = True) -> None:
+def _require_none(table: Table, asked: VersionRequest, reasons: list[str], *, cards: bool = True) -> None:
     if not reasons:
         return
     nearest = suggest(table, asked)
@@ -197,12 +197,12 @@ def _require_none(table: Table, asked: Asked, reasons: list[str], *, cards: bool
     )
 
 
-def _suggest_base(table: Table, asked: Asked) -> str:
+def _suggest_base(table: Table, asked: VersionRequest) -> str:
     usual = replace(asked, base=table.default_base.codename)
     return f"--base-image {table.default.base_image}" if usual != asked and suggest(table, usual) else _NO_SET
 
 
-def _find_unknown_keys(row: TensorflowRow, asked: Asked) -> list[str]:
+def _find_unknown_keys(row: TensorflowRow, asked: VersionRequest) -> list[str]:
     reasons = []
     for label, value, known in (("CUDA", asked.cuda, row.cuda), ("cuDNN", asked.cudnn, row.cudnn)):
         if value in known:
@@ -214,7 +214,7 @@ def _find_unknown_keys(row: TensorflowRow, asked: Asked) -> list[str]:
     return reasons
 
 
-def _find_unknown_capabilities(table: Table, asked: Asked) -> list[str]:
+def _find_unknown_capabilities(table: Table, asked: VersionRequest) -> list[str]:
     cuda = table.cuda_rows.get(asked.cuda)
     unknown = [item for item in asked.numbers if cuda and item not in cuda.capabilities]
     reasons = [
@@ -250,13 +250,13 @@ def _find_knowing(table: Table, cuda: str, capability: str) -> str:
     return f"which ended with CUDA {knowing[-1]}" if knowing else "and no CUDA of the table does"
 
 
-def find_refused(table: Table, asked: Asked) -> list[str]:
+def find_refused(table: Table, asked: VersionRequest) -> list[str]:
     return [
         f"{failure.symptom} ({', '.join(failure.issues)})" for failure in find_failures(table, asked) if failure.refuse
     ]
 
 
-def _find_missing_parts(table: Table, asked: Asked) -> list[str]:
+def _find_missing_parts(table: Table, asked: VersionRequest) -> list[str]:
     cuda = table.cuda_rows.get(asked.cuda)
     if cuda is None or cuda.parts:
         return []
@@ -288,11 +288,11 @@ def read(
     cuda: str | None = None,
     cudnn: str | None = None,
     capabilities: Sequence[str],
-) -> Asked:
+) -> VersionRequest:
     default = table.default
     tensorflow = default.tensorflow if tensorflow is None else tensorflow
     usual_cuda, usual_cudnn = _find_usual(table, tensorflow)
-    asked = Asked(
+    asked = VersionRequest(
         tensorflow=tensorflow,
         python=default.python if python is None else python,
         cuda=usual_cuda if cuda is None else cuda,
@@ -315,7 +315,7 @@ def _find_usual(table: Table, tensorflow: str) -> tuple[str, str]:
     return numbers.find_nearest(default.cuda, row.cuda), numbers.find_nearest(default.cudnn, row.cudnn)
 
 
-def _warn(table: Table, asked: Asked, locked: Locked | None) -> Iterable[str]:
+def _warn(table: Table, asked: VersionRequest, locked: Locked | None) -> Iterable[str]:
     row = table.tensorflow(asked.tensorflow)
     if advisories := warn_of_advisories(table, row.version):
         yield advisories

@@ -27,7 +27,7 @@ class Cluster:
     def name(self, index: int) -> str:
         return f"worker {index} ({self.addresses[index]})"
 
-    def share(self, shards: int) -> range:
+    def divide(self, shards: int) -> range:
         """Return the shards of this worker. Raises a UsageError if the workers cannot share them equally."""
         each = share(shards, len(self.addresses))
         return range(each * self.index, each * (self.index + 1))

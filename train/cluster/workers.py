@@ -125,7 +125,7 @@ def _name_task(index: int) -> str:
     return f"/job:worker/replica:0/task:{index}"
 
 
-class Crew:
+class WorkerGroup:
     """All workers of a run, as one of them sees the others."""
 
     def __init__(self, cluster: Cluster, stop: StopSignal) -> None:
@@ -135,7 +135,7 @@ class Crew:
         self._ended = threading.Event()
 
     @contextmanager
-    def meeting(self, digests: Sequence[str], *, threads: int) -> Iterator[bool]:
+    def connected(self, digests: Sequence[str], *, threads: int) -> Iterator[bool]:
         """Wait for all workers, compare their digests, and watch them while the block runs.
 
         `threads` are those that this worker computes with; 0 says, as the chief, that the run is finished. Yields
@@ -155,14 +155,14 @@ class Crew:
             self._ended.set()
             thread.join()
 
-    def exchange(self, number: int) -> list[int]:
+    def all_gather_number(self, number: int) -> list[int]:
         """Return the numbers that all workers give."""
         import tensorflow as tf
 
         # Workers wait for each other here, not in a scatter: of a lost one, a gather tells all and a scatter the chief.
         return [int(each) for each in self._gather(tf.constant([number]), ORDER).numpy()]
 
-    def scatter(self, rows: "tf.Tensor") -> "tf.Tensor":
+    def all_to_all(self, rows: "tf.Tensor") -> "tf.Tensor":
         """Return this worker's slice of the columns of all workers' rows, in order: (all rows, columns / workers).
 
         If the workers do not divide the columns, zeros follow the last one.
@@ -178,17 +178,17 @@ class Crew:
             found.numpy()  # waits for the result, and raises its error here
         return tf.reshape(found, [count * own, width])
 
-    def join(self, part: "tf.Tensor") -> "tf.Tensor":
+    def all_gather(self, part: "tf.Tensor") -> "tf.Tensor":
         """Return the parts that all workers give, one after the other."""
         return self._gather(part, PARTS)
 
-    def hear(self, numbers: Sequence[int]) -> None:
+    def relay_signal(self, numbers: Sequence[int]) -> None:
         """Stop this worker too if another has added the number of a signal."""
         for index in self.others:
             if numbers[index] and not self.stop.heard:
                 self.stop.heard = f"{signal.Signals(numbers[index]).name} at {self.cluster.name(index)}"
 
-    def compare(self, digest: str, step: int) -> None:
+    def require_equal_weights(self, digest: str, step: int) -> None:
         """Raise a CheckError that names each worker whose digest of the weights is not the chief's."""
         chief, *found = self._gather_digests([digest], DIGEST)
         other = [self.cluster.name(index) for index, each in enumerate(found, start=1) if each != chief]
@@ -199,7 +199,7 @@ class Crew:
                 remedy="the same command goes on from the last checkpoint; leave that machine out",
             )
 
-    def share(self, values: "Values", facts: Mapping[str, Any]) -> tuple["Values", dict[str, Any]]:
+    def broadcast(self, values: "Values", facts: Mapping[str, Any]) -> tuple["Values", dict[str, Any]]:
         """Return the arrays and facts of the chief; what another worker gives is left out."""
         import tensorflow as tf
         from tensorflow.python.ops import collective_ops
@@ -226,7 +226,7 @@ class Crew:
             found = json.loads(arrays["about"].tobytes())
             return {name: arrays[str(index)] for index, name in enumerate(found["names"])}, found["facts"]
 
-    def gather(self, value: "tf.Tensor", key: int) -> "tf.Tensor":
+    def gather_in_graph(self, value: "tf.Tensor", key: int) -> "tf.Tensor":
         """Return the values of all workers in order, also in a graph. At any time, each key has one exchange."""
         import tensorflow as tf
         from tensorflow.python.ops import collective_ops
@@ -236,7 +236,7 @@ class Crew:
 
     def _gather(self, value: "tf.Tensor", key: int) -> "tf.Tensor":
         with self.explaining():
-            found = self.gather(value, key)
+            found = self.gather_in_graph(value, key)
             found.numpy()  # waits for the result, and raises its error here
             return found
 
@@ -335,7 +335,7 @@ class Crew:
                 remedy="the same command goes on from the last checkpoint, with as many workers or fewer",
             ) from error
 
-    def see_off(self) -> None:
+    def wait_for_others(self) -> None:
         """Wait until the other workers have ended, because they would take this one for lost."""
         self._outlast(self.others, SILENCE)
 
@@ -361,13 +361,13 @@ _REMEDIES: Final = {
 def dismiss(cluster: Cluster) -> None:
     """Tell the other workers, as the chief, that the run is finished already. They may have ended before."""
     configure(cluster)
-    crew = Crew(cluster, StopSignal())
-    with suppress(WorkerError), crew.meeting(["0" * 64] * len(KINDS), threads=0):
-        crew.see_off()
+    group = WorkerGroup(cluster, StopSignal())
+    with suppress(WorkerError), group.connected(["0" * 64] * len(KINDS), threads=0):
+        group.wait_for_others()
 
 
 @contextmanager
-def ending(end: Callable[[int], None], crew: Crew | None) -> Iterator[None]:
+def ending(end: Callable[[int], None], group: WorkerGroup | None) -> Iterator[None]:
     """Call `end` with the exit code of the block, so that the other workers end with it too."""
     try:
         yield
@@ -376,8 +376,8 @@ def ending(end: Callable[[int], None], crew: Crew | None) -> Iterator[None]:
     except TrainError as error:
         with suppress(WorkerError):
             end(error.exit_code)
-        if crew:
-            crew.see_off()
+        if group:
+            group.wait_for_others()
         raise
     with suppress(WorkerError):  # the run is finished, and needs no other worker any more
         end(0)

@@ -31,10 +31,10 @@ def resolve(dataset: str, **options: Any) -> TrainConfig:
 
     changed: dict[str, Any] = {name: given.pop(name) for name in presets.SHAPE if name in given}
     model = trunk or _resolve_model(given.pop("model", facts["model"]), changed)
-    return settle(TrainConfig(**{"dataset": dataset, **filled, **model, **given}))
+    return complete(TrainConfig(**{"dataset": dataset, **filled, **model, **given}))
 
 
-def settle(config: TrainConfig, shape: Sequence[int] = (), names: Sequence[str] = ()) -> TrainConfig:
+def complete(config: TrainConfig, shape: Sequence[int] = (), names: Sequence[str] = ()) -> TrainConfig:
     """Fill in what the data says: shape of the images, names of the classes, and the model that follows from them."""
     if not config.own:
         return config
@@ -51,7 +51,7 @@ def _resolve_model(preset: str, changed: Mapping[str, Any]) -> dict[str, Any]:
     return presets.resolve(table, preset, changed)
 
 
-def follow(config: TrainConfig, options: Mapping[str, Any]) -> TrainConfig:
+def apply_options(config: TrainConfig, options: Mapping[str, Any]) -> TrainConfig:
     """Return a recorded configuration, changed in the `INCIDENTAL` fields and in `OPEN` ones that are left open.
 
     Raises a UsageError if an option contradicts another field.

@@ -70,7 +70,9 @@ def load(source: Path | bytes, name: str = "") -> "Image":
         raise _refuse(name, f"the image is broken: {error or type(error).__name__}") from error
 
 
-def fit(image: "Image | NDArray[np.uint8]", shape: tuple[int, int, int], share: float = 1.0) -> NDArray[np.uint8]:
+def center_crop(
+    image: "Image | NDArray[np.uint8]", shape: tuple[int, int, int], share: float = 1.0
+) -> NDArray[np.uint8]:
     """Crop the largest part of this shape's proportions from the center, and scale it to (height, width, channels).
 
     `share` is the part of the sides that is kept. An image that has the shape already is returned as it is.
@@ -79,10 +81,10 @@ def fit(image: "Image | NDArray[np.uint8]", shape: tuple[int, int, int], share: 
     height, width, _ = shape
     scale = share * min(image.width / width, image.height / height)
     left, top = (image.width - scale * width) / 2, (image.height - scale * height) / 2
-    return cut(image, (left, top, left + scale * width, top + scale * height), shape)
+    return resized_crop(image, (left, top, left + scale * width, top + scale * height), shape)
 
 
-def cut(image: "Image | NDArray[np.uint8]", box: Box, shape: tuple[int, int, int]) -> NDArray[np.uint8]:
+def resized_crop(image: "Image | NDArray[np.uint8]", box: Box, shape: tuple[int, int, int]) -> NDArray[np.uint8]:
     """Scale a part of an image to (height, width, channels), by Pillow's bilinear filter with integer arithmetic."""
     height, width, channels = shape
     image = _wrap(image).convert("L" if channels == 1 else "RGB")
@@ -91,7 +93,7 @@ def cut(image: "Image | NDArray[np.uint8]", box: Box, shape: tuple[int, int, int
     return np.asarray(image).reshape(shape)
 
 
-def draw_box(numbers: np.random.Generator, width: int, height: int) -> tuple[Box, bool]:
+def draw_crop(numbers: np.random.Generator, width: int, height: int) -> tuple[Box, bool]:
     """Return a random part of an image and whether to mirror it."""
     mirrored = bool(numbers.integers(2))
     for _ in range(ATTEMPTS):
@@ -102,11 +104,9 @@ def draw_box(numbers: np.random.Generator, width: int, height: int) -> tuple[Box
         if 0 < across <= width and 0 < down <= height:
             left, top = int(numbers.integers(width - across + 1)), int(numbers.integers(height - down + 1))
             return (left, top, left + across, top + down), mirrored
+    x, y = width / 2, height / 2
     half_width, half_height = min(width, height * RATIO[1]) / 2, min(height, width / RATIO[0]) / 2
-    middle = width / 2, height / 2
-    return (
-        middle[0] - half_width, middle[1] - half_height, middle[0] + half_width, middle[1] + half_height
-    ), mirrored  # fmt: skip
+    return (x - half_width, y - half_height, x + half_width, y + half_height), mirrored
 
 
 def _wrap(image: "Image | NDArray[np.uint8]") -> "Image":

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from train.config import origin
-from train.config.resolution import settle
+from train.config.resolution import complete
 from train.config.run import TrainConfig
 from train.data import archives, download, images, tables
 from train.data.checks import check_classes, find_alike, find_overlap
@@ -52,7 +52,7 @@ def load(config: TrainConfig) -> Dataset:
         splits |= _hold_out(splits["train"], notes)
     check_classes(splits, names, source)
     size = choose_size(np.concatenate([split.images.shapes for split in splits.values()]), config.image_size)
-    config = settle(config, size, names)
+    config = complete(config, size, names)
     held = sum(map(len, splits.values())) * int(np.prod(size)) <= BUDGET
     warnings = (*find_alike(names, source), *find_overlap(splits, source))
     for use, split in splits.items():

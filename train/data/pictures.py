@@ -62,14 +62,14 @@ class Pictures:
     def __getitem__(self, chosen: Any) -> NDArray[np.uint8]:
         """Return the central parts of some images, scaled to `size`."""
         indices = range(*chosen.indices(len(self))) if isinstance(chosen, slice) else chosen
-        return self._read(indices, lambda _, image: images.fit(image, self.size, self.center))
+        return self._read(indices, lambda _, image: images.center_crop(image, self.size, self.center))
 
     def crop(self, chosen: NDArray[np.int64], seed: int, epoch: int, *, flip: bool) -> NDArray[np.uint8]:
         """Return random parts of some images, scaled to `size`: a function of (seed, epoch, example) alone."""
 
         def cut(index: int, image: Any) -> NDArray[np.uint8]:
-            box, mirrored = images.draw_box(stream(seed, "crop", epoch, index), image.width, image.height)
-            part = images.cut(image, box, self.size)
+            box, mirrored = images.draw_crop(stream(seed, "crop", epoch, index), image.width, image.height)
+            part = images.resized_crop(image, box, self.size)
             return part[:, ::-1] if flip and mirrored else part
 
         return self._read(chosen, cut)

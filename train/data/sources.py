@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 
 from train.config.presets import read_table
-from train.config.resolution import settle
+from train.config.resolution import complete
 from train.config.run import TrainConfig, name_classes
 from train.data import download, own, published, tables
 from train.data.checks import check
@@ -24,7 +24,7 @@ def load(config: TrainConfig) -> Dataset:
     """
     if config.own:
         dataset = own.load(config)
-        config = settle(config, dataset.train.images.shape[1:], dataset.class_names)
+        config = complete(config, dataset.train.images.shape[1:], dataset.class_names)
     elif config.dataset == "digits":
         if config.data_dir:
             raise UsageError("--data-dir has no meaning for digits", why="they come with scikit-learn")

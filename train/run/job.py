@@ -12,7 +12,7 @@ import yaml
 
 from train.cluster import workers
 from train.cluster.cluster import Cluster, read_cluster
-from train.config.resolution import settle
+from train.config.resolution import complete
 from train.config.run import TrainConfig
 from train.data import Dataset, Pictures, describe_oddities, load
 from train.errors import PreflightError, UsageError
@@ -28,7 +28,7 @@ from train.system.files import sweep, write_text
 if TYPE_CHECKING:
     from train.run.loop import Loop
     from train.step.optimizer import Rule
-    from train.step.parcels import Resident
+    from train.step.packing import Resident
     from train.step.state import State
     from train.step.step import TrainStep
 
@@ -75,7 +75,7 @@ def run(config: TrainConfig, *, close_network: bool = False) -> dict[str, Any]:
     conclusion.read_parent()  # an invalid one is refused before any work
     cluster = read_cluster()
     if cluster:
-        cluster.share(config.shards)
+        cluster.divide(config.shards)
     is_chief = not cluster or cluster.is_chief
     display = Display(config.progress if is_chief else "quiet")
     with process.listen() as stop, display.speaking():
@@ -83,9 +83,9 @@ def run(config: TrainConfig, *, close_network: bool = False) -> dict[str, Any]:
         if is_chief:
             return _lead(loaded, cluster, stop, display)
         prepared = _prepare(loaded, Start(), cluster, display)
-        with _meet(prepared, cluster, stop, display) as (crew, done):
-            if crew and not done:
-                _follow(prepared, crew, stop)
+        with _connect(prepared, cluster, stop, display) as (group, done):
+            if group and not done:
+                _serve_chief(prepared, group, stop)
         return {}
 
 
@@ -97,12 +97,12 @@ def _lead(loaded: Loaded, cluster: Cluster | None, stop: process.StopSignal, dis
         prepared = _prepare(loaded, start, cluster, display)
         prepared = replace(prepared, environment=prepared.environment | _describe_inputs(prepared, cluster))
         position = Position(environment=prepared.environment, config_sha256=config.digest)
-        with _meet(prepared, cluster, stop, display) as (crew, _):
-            loop = _make_loop(prepared, folder, position=position, display=display, stop=stop, crew=crew)
-            _begin(loop, start, crew)
+        with _connect(prepared, cluster, stop, display) as (group, _):
+            loop = _make_loop(prepared, folder, position=position, display=display, stop=stop, group=group)
+            _begin(loop, start, group)
             loop.listener = sent.add
             # A scheduler may end this worker soon after the others, which stay until its work is done.
-            with workers.ending(loop.end, crew):
+            with workers.ending(loop.end, group):
                 watched = loop.run()
                 result = conclusion.conclude(config, loop, watched, prepared.environment, loaded.oddities)
                 sent.finish(result["result"], [folder / name for name in (card.CARD, *card.PICTURES)])
@@ -127,7 +127,7 @@ def _load(config: TrainConfig, display: Display, *, is_chief: bool, close_networ
 
 def _describe_data(config: TrainConfig, dataset: Dataset, display: Display, *, is_chief: bool) -> Loaded:
     """Fill in what the data says, and show what is odd in it."""
-    config = settle(config, dataset.train.images.shape[1:], dataset.class_names) if config.own else config
+    config = complete(config, dataset.train.images.shape[1:], dataset.class_names) if config.own else config
     oddities = describe_oddities(dataset) if is_chief else []
     for note in dataset.notes:
         display.say(note)
@@ -196,22 +196,22 @@ def _describe_inputs(prepared: Prepared, cluster: Cluster | None) -> dict[str, A
 
 
 @contextmanager
-def _meet(
+def _connect(
     prepared: Prepared, cluster: Cluster | None, stop: process.StopSignal, display: Display
-) -> Iterator[tuple[workers.Crew | None, bool]]:
+) -> Iterator[tuple[workers.WorkerGroup | None, bool]]:
     """Wait for the other workers, if there are any; yields what they share, and whether the run is finished."""
     if not cluster:
         yield None, False
         return
-    crew = workers.Crew(cluster, stop)
+    group = workers.WorkerGroup(cluster, stop)
     display.begin("waiting for the other workers")
     digests = [prepared.dataset.digest, prepared.config.digest, workers.digest_code()]
     digests.append(workers.digest_environment(prepared.environment))
-    with crew.meeting(digests, threads=prepared.threads) as done:
-        yield crew, done
+    with group.connected(digests, threads=prepared.threads) as done:
+        yield group, done
 
 
-def _begin(loop: "Loop", start: Start, crew: workers.Crew | None) -> None:
+def _begin(loop: "Loop", start: Start, group: workers.WorkerGroup | None) -> None:
     """Give the first step of all workers its state: from a checkpoint, from other weights, or a new one."""
     environment, display = loop.position.environment, loop.display
     if start.saved:
@@ -224,21 +224,21 @@ def _begin(loop: "Loop", start: Start, crew: workers.Crew | None) -> None:
         display.begin("drawing samples")
         gallery.draw_samples(loop.folder, replace(loop.batches, rows=slice(None)), loop.position.step)
     display.begin("making the graph of the first step")
-    if crew:
-        crew.share(
+    if group:
+        group.broadcast(
             loop.state.read(), {name: environment[name] for name in ("mean", "std")} | {"step": loop.position.step}
         )
 
 
-def _follow(prepared: Prepared, crew: workers.Crew, stop: process.StopSignal) -> None:
+def _serve_chief(prepared: Prepared, group: workers.WorkerGroup, stop: process.StopSignal) -> None:
     """Run steps as a worker that is not the chief: with the chief's state, and without a folder of its own."""
     from train.run import shards
 
-    values, facts = crew.share({}, {})
+    values, facts = group.broadcast({}, {})
     dataset = _normalize_by(prepared.dataset, facts["mean"], facts["std"])
-    training = shards.prepare(prepared.fixed, dataset, crew)
+    training = shards.prepare(prepared.fixed, dataset, group)
     training.state.write(values)
-    shards.follow(training, dataset, facts["step"], stop)
+    shards.serve_chief(training, dataset, facts["step"], stop)
 
 
 @contextmanager
@@ -278,7 +278,7 @@ def _make_loop(
     position: Position,
     display: Display,
     stop: process.StopSignal,
-    crew: workers.Crew | None,
+    group: workers.WorkerGroup | None,
 ) -> "Loop":
     """Build the network, its compiled step and the loop around it."""
     config, dataset = prepared.fixed, prepared.dataset
@@ -288,10 +288,10 @@ def _make_loop(
     from train.model.densenet import count_parameters
     from train.run import shards
     from train.run.loop import Loop
-    from train.step import parcels, step
+    from train.step import packing, step
 
     form = formulation.choose(config.kernels)
-    sharded = shards.prepare(config, dataset, crew) if config.shards > 1 else None
+    sharded = shards.prepare(config, dataset, group) if config.shards > 1 else None
     current, rule = (sharded.state, sharded.rule) if sharded else step.start(config, form)
     model = current.model
     batches = sharded.choose_batches(dataset) if sharded else Batches(dataset, config)
@@ -300,7 +300,7 @@ def _make_loop(
         f"{config.model}: {count_parameters(model):,} trainable parameters; {batches.total} steps of "
         f"{batches.size} images, {position.environment['threads']} threads"
         + (", native kernels" if form.native else "")
-        + (f", {config.shards} shards on {len(crew.cluster.addresses) if crew else 1} workers" if sharded else "")
+        + (f", {config.shards} shards on {len(group.cluster.addresses) if group else 1} workers" if sharded else "")
     )
     plot.draw_model(folder / "model.png", config)
     plot.write_summary(folder / "model.txt", model)
@@ -308,7 +308,7 @@ def _make_loop(
     is_plain = not (isinstance(dataset.train.images, Pictures) or config.cutout or config.mixup or config.randaugment)
     is_plain = is_plain and not sharded
     if form.asynchronous and config.loop == "function" and is_plain:
-        resident = parcels.keep(dataset, batches.augmentation, runtime.read_device_limit())
+        resident = packing.keep(dataset, batches.augmentation, runtime.read_device_limit())
     if batches.size % config.accumulate:
         raise UsageError(f"--accumulate {config.accumulate} does not divide the batch of {batches.size} images")
     return Loop(

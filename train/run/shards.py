@@ -17,7 +17,7 @@ import numpy as np
 import tensorflow as tf
 from numpy.typing import NDArray
 
-from train.cluster.workers import FREE, Crew
+from train.cluster.workers import FREE, WorkerGroup
 from train.config.run import TrainConfig
 from train.data import Dataset
 from train.errors import CheckError, PreflightError, TrainError, UsageError
@@ -49,10 +49,10 @@ class ShardedStep:
         *,
         form: Formulation,
         class_weights: Sequence[float] = (),
-        crew: Crew | None = None,
+        group: WorkerGroup | None = None,
     ) -> None:
-        self.state, self.rule, self.config, self.crew = state, rule, config, crew
-        self.own = crew.cluster.share(config.shards) if crew else range(config.shards)
+        self.state, self.rule, self.config, self.group = state, rule, config, group
+        self.own = group.cluster.divide(config.shards) if group else range(config.shards)
         self.weights = [variable.value for variable in state.model.trainable_variables]
         # A frozen layer has its weights among these variables too, but it is not trained.
         self.averages = [
@@ -92,7 +92,7 @@ class ShardedStep:
     def compute(self, images: Any, labels: Any) -> tf.Tensor:
         """Return one row for each of this worker's shards. Changes no variable but running averages in lockstep."""
         if self.lockstep:
-            with _keeping_graphs(), self.crew.explaining() if self.crew else nullcontext():
+            with _keeping_graphs(), self.group.explaining() if self.group else nullcontext():
                 return self._run_together(tf.constant(images), tf.constant(labels))
         size, first = len(images) // len(self.own), self.own.start
         return tf.stack(
@@ -113,9 +113,9 @@ class ShardedStep:
 
     def add(self, rows: tf.Tensor) -> tf.Tensor:
         """Return the sum of the rows of all shards, of which these are this worker's."""
-        if not self.crew:
+        if not self.group:
             return self._add(rows)
-        return self.crew.join(self._add(self.crew.scatter(rows)))[: self.columns]
+        return self.group.all_gather(self._add(self.group.all_to_all(rows)))[: self.columns]
 
     def _run_together(self, images: tf.Tensor, labels: tf.Tensor) -> tf.Tensor:
         assert self.lockstep  # noqa: S101 - for the type checker
@@ -152,17 +152,17 @@ class ShardedStep:
     def compare(self, values: Values, step: int) -> None:
         """Compare the values with those of the other workers. Raises a CheckError that names a worker."""
         self._order(COMPARE)
-        if self.crew:
-            self.crew.compare(digest_values(values), step)
+        if self.group:
+            self.group.require_equal_weights(digest_values(values), step)
 
     def end(self, code: int) -> None:
         """Tell the other workers that the run ends with an exit code."""
-        if self.crew:
-            self.crew.exchange(END + code)
+        if self.group:
+            self.group.all_gather_number(END + code)
 
     def _order(self, what: int) -> None:
-        if self.crew:
-            self.crew.hear(self.crew.exchange(what))
+        if self.group:
+            self.group.relay_signal(self.group.all_gather_number(what))
 
 
 def _add(rows: tf.Tensor) -> tf.Tensor:
@@ -180,15 +180,15 @@ def _keeping_graphs() -> Iterator[None]:
         tf.config.optimizer.set_experimental_options({"disable_meta_optimizer": False})
 
 
-def prepare(config: TrainConfig, dataset: Dataset, crew: Crew | None) -> ShardedStep:
+def prepare(config: TrainConfig, dataset: Dataset, group: WorkerGroup | None) -> ShardedStep:
     """Make the network before its first step, and the step with the shards of this worker."""
-    form = choose_form(config, crew)
+    form = choose_form(config, group)
     state, rule = start(config, form)
     weights = dataset.balance(config.classes) if config.class_weights == "balanced" else ()
-    return ShardedStep(state, rule, config, dataset.mean, dataset.std, form=form, class_weights=weights, crew=crew)
+    return ShardedStep(state, rule, config, dataset.mean, dataset.std, form=form, class_weights=weights, group=group)
 
 
-def choose_form(config: TrainConfig, crew: Crew | None) -> Formulation:
+def choose_form(config: TrainConfig, group: WorkerGroup | None) -> Formulation:
     """Choose the operations of a sharded step: with ``--sync-norm`` shards in lockstep. Raises a PreflightError."""
     form = formulation.choose(config.kernels)
     if not config.sync_norm:
@@ -199,8 +199,8 @@ def choose_form(config: TrainConfig, crew: Crew | None) -> Formulation:
             why="it has been made for processors, and has never been run on a GPU",
             remedy="hide the GPUs by CUDA_VISIBLE_DEVICES=-1, or leave --sync-norm out",
         )
-    own = len(crew.cluster.share(config.shards)) if crew else config.shards
-    gather = (lambda value, number: crew.gather(value, FREE + number)) if crew else None
+    own = len(group.cluster.divide(config.shards)) if group else config.shards
+    gather = (lambda value, number: group.gather_in_graph(value, FREE + number)) if group else None
     return replace(form, lockstep=Lockstep(own, config.shards, gather))
 
 
@@ -209,20 +209,20 @@ def digest_values(values: Values) -> str:
     return digest((name, value) for name, value in values.items() if not (name.startswith(SLOTS) and "/best" in name))
 
 
-def follow(step: ShardedStep, dataset: Dataset, done: int, stop: StopSignal) -> None:
+def serve_chief(step: ShardedStep, dataset: Dataset, done: int, stop: StopSignal) -> None:
     """Run the steps after those that are `done` as a worker that is not the chief, until the chief ends the run.
 
     Raises an InterruptionError if the run was stopped, another TrainError if it failed.
     """
-    crew = step.crew
-    assert crew is not None  # noqa: S101 - for the type checker: only a worker follows
+    group = step.group
+    assert group is not None  # noqa: S101 - for the type checker: only a worker follows
     for batch in itertools.chain(step.choose_batches(dataset).iterate(done), itertools.repeat(None)):
         # In lockstep, the order comes first, as at the chief.
         rows = step.compute(*batch[:2]) if batch and not step.lockstep else None
-        order, *_ = crew.exchange(stop.number)
+        order, *_ = group.all_gather_number(stop.number)
         while order == COMPARE:
-            crew.compare(digest_values(step.state.read()), done)
-            order, *_ = crew.exchange(stop.number)
+            group.require_equal_weights(digest_values(step.state.read()), done)
+            order, *_ = group.all_gather_number(stop.number)
         if order >= END:
             return _end(order - END, done)
         assert batch is not None  # noqa: S101 - the chief has as many steps

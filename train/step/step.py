@@ -13,7 +13,7 @@ from train.data import Split
 from train.model import formulation
 from train.model.densenet import build, dropout_seed
 from train.model.formulation import Formulation
-from train.step import optimizer, parcels
+from train.step import optimizer, packing
 from train.step.loss import count_correct, make_loss
 from train.step.optimizer import Rule
 from train.step.state import State, create
@@ -288,7 +288,7 @@ def compile_train_step(
     config: TrainConfig,
     *,
     form: Formulation | None = None,
-    resident: parcels.Resident | None = None,
+    resident: packing.Resident | None = None,
 ) -> TrainStep:
     """Return a step as a graph, compiled by XLA if asked to; for the eager loop, the step itself.
 
@@ -302,15 +302,15 @@ def compile_train_step(
         return compiled
 
     @tf.function(jit_compile=config.jit, autograph=False)  # type: ignore[untyped-decorator]
-    def run(parcel: tf.Tensor, batch: int) -> tf.Tensor:
+    def run(packed: tf.Tensor, batch: int) -> tf.Tensor:
         classes = config.classes if config.mixup else 0
         shape = (batch, *config.shape)
-        tensors = resident.unpack(parcel, batch) if resident else parcels.unpack(parcel, shape, classes)
+        tensors = resident.unpack(packed, batch) if resident else packing.unpack(packed, shape, classes)
         outcome = step(*tensors)
         return tf.stack([tf.cast(part, outcome.loss.dtype) for part in outcome])
 
     def run_packed(first: Any, second: Any, rate: Any) -> PackedOutcome:
-        pack = parcels.pack_choice if resident else parcels.pack
+        pack = packing.pack_choice if resident else packing.pack
         return PackedOutcome(run(tf.constant(pack(first, second, rate)), len(first)))
 
     return run_packed
@@ -330,7 +330,7 @@ WORST: Final = 40
 """Number of examples that an evaluation names."""
 
 
-class Doubt(NamedTuple):
+class HardExample(NamedTuple):
     """An example with a high loss, its predicted class and the probability of that class."""
 
     example: int
@@ -345,7 +345,7 @@ class Evaluation:
     loss: float
     accuracy: float
     confusion: NDArray[np.int64]
-    worst: tuple[Doubt, ...]
+    worst: tuple[HardExample, ...]
 
 
 def evaluation_batch(split: Split) -> tf.TensorSpec:
@@ -384,5 +384,5 @@ def measure(logits: NDArray[np.float64], labels: NDArray[np.int32]) -> Evaluatio
         float(-likelihoods.mean()),
         float((predicted == labels).mean()),
         pairs.reshape(classes, classes),
-        tuple(Doubt(each, int(predicted[each]), float(1 / sums[each])) for each in worst),
+        tuple(HardExample(each, int(predicted[each]), float(1 / sums[each])) for each in worst),
     )

@@ -79,7 +79,9 @@ def export(folder: Path, out: Path, formats: Sequence[Format]) -> dict[Format, f
 
     model = portable.build(trained)
     encoded = make_samples(trained.inputs)
-    pixels = np.stack([images.fit(images.load(each), trained.inputs.shape, trained.inputs.center) for each in encoded])
+    pixels = np.stack(
+        [images.center_crop(images.load(each), trained.inputs.shape, trained.inputs.center) for each in encoded]
+    )
     expected = compute_probabilities(trained, pixels)
     allowed = TOLERANCES[trained.config.precision]
     found: dict[Format, float] = {}

@@ -29,7 +29,7 @@ BATCH: Final = 64
 
 
 @dataclass(frozen=True)
-class Guess:
+class ClassScore:
     label: str
     probability: float
 
@@ -39,7 +39,7 @@ class Prediction:
     """The most probable classes of an image, the best first; for an image that cannot be read, none, and the reason."""
 
     image: str
-    guesses: tuple[Guess, ...] = ()
+    guesses: tuple[ClassScore, ...] = ()
     problem: str = ""
 
 
@@ -70,7 +70,7 @@ def predict(network: "Network", files: Sequence[Path], top: int, explain: Path |
 
     def read(path: Path) -> NDArray[np.uint8] | DataError:
         try:
-            return images.fit(images.load(path), network.inputs.shape, network.inputs.center)
+            return images.center_crop(images.load(path), network.inputs.shape, network.inputs.center)
         except DataError as error:
             return error
 
@@ -89,7 +89,8 @@ def predict(network: "Network", files: Sequence[Path], top: int, explain: Path |
                 if explain:
                     explanation.draw(network, image, best[0], explain / f"{number:04}-{path.stem}.png")
                 yield Prediction(
-                    str(path), tuple(Guess(network.inputs.class_names[index], float(share[index])) for index in best)
+                    str(path),
+                    tuple(ClassScore(network.inputs.class_names[index], float(share[index])) for index in best),
                 )
 
 

@@ -107,14 +107,14 @@ def explain_full_disk(said: str, executor: str = "") -> int:
     return errno.ENOSPC
 
 
-def report_places(processes: dict[str, int], *, other_cache: bool) -> int:
+def report_actions(processes: dict[str, int], *, other_cache: bool) -> int:
     """Print where the actions of a build with a remote executor ran; returns the exit code of the step.
 
     If actions ran, all of them on this machine, the executor was not used: an error, which nothing else would show.
     Hits in its own cache are a use of it, and leave the actions that are marked to run here. ``other_cache``: the cache
     is not its own.
     """
-    places = bazel.count_places(processes)
+    places = bazel.count_actions(processes)
     said = f"{places.remote} on the remote executor, {places.cached} from a cache, {places.here} on this machine"
     print(f"wheel: actions: {said}", flush=True)
     if places.remote or not places.here or (not other_cache and processes.get("remote cache hit")):
@@ -217,7 +217,7 @@ def prepare_source(wanted: request.Request, environment: dict[str, str]) -> int:
 
 
 def finish(wanted: request.Request, kept: Journal, facts: dict[str, Any]) -> int:
-    if wanted.remote_executor and (code := report_places(facts["processes"], other_cache=bool(wanted.remote_cache))):
+    if wanted.remote_executor and (code := report_actions(facts["processes"], other_cache=bool(wanted.remote_cache))):
         return code
     try:
         wheel = result.read_wheel_event(kept.events)

@@ -50,7 +50,7 @@ class Program:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Places:
+class ActionCounts:
     remote: int = 0  # actions that ran on the remote executor
     cached: int = 0  # actions whose result came from a cache
     here: int = 0  # actions that ran on this machine
@@ -118,9 +118,9 @@ def count_processes(log: str) -> dict[str, int]:
     return {where: int(count) for count, where in pairs}
 
 
-def count_places(processes: Mapping[str, int]) -> Places:
+def count_actions(processes: Mapping[str, int]) -> ActionCounts:
     """Sum up what :func:`count_processes` found; ``internal`` actions do no work and count nowhere."""
     cached = sum(count for where, count in processes.items() if "cache hit" in where)
     remote = processes.get("remote", 0)
     others = sum(processes.values()) - cached - remote - processes.get("internal", 0)
-    return Places(remote=remote, cached=cached, here=others)
+    return ActionCounts(remote=remote, cached=cached, here=others)

@@ -53,8 +53,8 @@ def compose(
     trusted = {"ca": Path(os.environ["SSL_CERT_FILE"])} if "SSL_CERT_FILE" in os.environ else {}
     for name, value in given.items():
         argv += ["--build-arg", f"{name}={value}"]
-    for name, place in (contexts or {}).items():
-        argv += ["--build-context", f"{name}={place}"]
+    for name, workspace in (contexts or {}).items():
+        argv += ["--build-context", f"{name}={workspace}"]
     for name, file in {**trusted, **(secrets or {})}.items():
         argv += ["--secret", f"id={name},src={file}"]
     if output:

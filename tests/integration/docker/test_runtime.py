@@ -103,7 +103,7 @@ def test_every_user_can_read_and_run_everything(train: str) -> None:
 
 def test_no_installer_and_no_cache_of_one_ships(train: str) -> None:
     places = ("/opt/uv", "/build/uv", "/root/.cache", "/opt/venv/bin/uv")
-    program = f"import os; print([place for place in {places} if os.path.exists(place)])"
+    program = f"import os; print([workspace for workspace in {places} if os.path.exists(workspace)])"
     assert stages.run(train, "-c", program, options=("--entrypoint", "python", "--user=0")).strip() == "[]"
 
 

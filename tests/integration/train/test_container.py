@@ -115,8 +115,8 @@ def test_images_are_classified_in_a_container_by_names_of_the_host(image: str, r
     photos.mkdir()
     Image.new("RGB", (30, 20)).save(photos / "black.png")
     (photos / "broken.png").touch()
-    place = next(runs.glob("*/manifest.json")).parent
-    job = inference.plan_prediction(place, [str(photos), str(photos / "black.png")], [], ["--json"])
+    workspace = next(runs.glob("*/manifest.json")).parent
+    job = inference.plan_prediction(workspace, [str(photos), str(photos / "black.png")], [], ["--json"])
     done = subprocess.run(
         container.describe(job, image=image).to_command(), capture_output=True, text=True, check=False
     )

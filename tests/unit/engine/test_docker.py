@@ -42,9 +42,9 @@ def test_the_installers_words_are_the_reason(tmp_path: Path, said: str, kind: ty
     assert (type(found), found.why) == (kind, why)
 
 
-@pytest.mark.parametrize("again", [False, True])
+@pytest.mark.parametrize("force", [False, True])
 def test_an_image_that_is_not_trusted_is_built_although_it_is_there(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, again: bool
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, force: bool
 ) -> None:
     image = SimpleNamespace(id="sha256:a", labels={naming.PLAN_LABEL: "sha256:plan"}, attrs={"Size": 1})
     client: Any = SimpleNamespace(images=SimpleNamespace(get=lambda _name: image))
@@ -60,10 +60,10 @@ def test_an_image_that_is_not_trusted_is_built_although_it_is_there(
         folder=tmp_path / "image",
         inputs={"requirements": "sha256:c"},
         commands=(("build",),),
-        again=again,
+        force=force,
     )
-    assert engine.prepare(plan, Console()).reused != again
-    assert built == [("build",)] * again
+    assert engine.prepare(plan, Console()).reused != force
+    assert built == [("build",)] * force
 
 
 JOB = Job(title="test", argv=("-c", "pass"))

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from toolkit.engine import Job, Mount, container, user
-from toolkit.engine.user import IMAGE_USER, SAME, Users, choose, hand_over, make_caches, settle
+from toolkit.engine.user import IMAGE_USER, SAME, Users, choose, hand_over, make_caches, redirect_cache
 from toolkit.errors import DataError, PreflightError
 
 ALICE = (4321, 4322)
@@ -143,14 +143,14 @@ def test_only_the_named_files_of_a_mounted_folder_are_read(data: Path, runs: Pat
 def test_a_cache_of_another_user_gets_a_folder_for_this_one(data: Path, runs: Path, tmp_path: Path) -> None:
     cache = Mount(source=tmp_path / "cache", target="/data", writable=True, shared=True)
     own = choose(plan(data, write(runs), cache), SAME)
-    assert settle(cache, own) == cache
+    assert redirect_cache(cache, own) == cache
     cache.source.mkdir()
     give(runs)
     give(data)
     job = plan(data, write(runs / "run"), cache)
     other = choose(job, SAME)
     make_caches(job, other)
-    folder = settle(cache, other).source
+    folder = redirect_cache(cache, other).source
     assert folder == cache.source / "uid-4321"
     assert (folder.stat().st_uid, cache.source.stat().st_uid) == (4321, 0)
     assert (str(folder), "/data", False) in container.describe(job, image="i").mounts

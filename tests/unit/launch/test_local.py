@@ -19,10 +19,10 @@ from toolkit.engine.container import describe, list_commands, plan_cluster
 from toolkit.engine.host import HostEngine
 from toolkit.errors import JobError
 from toolkit.launch import local
-from toolkit.launch.local import Crew, divide, share_cores
+from toolkit.launch.local import LocalWorkers, divide, share_cores
 from train.cli import parse
 
-Make = Callable[..., Crew]
+Make = Callable[..., LocalWorkers]
 
 SEEN = "import json, os, sys; sys.stderr.write(json.loads(os.environ['TF_CONFIG'])['cluster']['worker'][{}])"
 SAVE = (
@@ -42,10 +42,10 @@ def make(tmp_path: Path) -> Make:
     environment = Environment(kind="environment", digest="", reference=str(tmp_path), folder=tmp_path, reused=True)
     engine = HostEngine(tmp_path / "state")
 
-    def make(*programs: tuple[str, ...], notice: float = 0.2) -> Crew:
+    def make(*programs: tuple[str, ...], notice: float = 0.2) -> LocalWorkers:
         cluster = engine.plan_cluster(len(programs), outside=False)
         jobs = divide(Job(title="train", argv=(), grace=20), cluster, tmp_path)
-        return Crew(
+        return LocalWorkers(
             engine,
             environment,
             [replace(job, argv=("-c", *words)) for job, words in zip(jobs, programs, strict=True)],
@@ -56,19 +56,19 @@ def make(tmp_path: Path) -> Make:
 
 
 def test_each_worker_knows_the_others_and_is_heard_in_a_file(make: Make, capfd: pytest.CaptureFixture[str]) -> None:
-    crew = make((SEEN.format(0),), (SEEN.format(0),))
-    assert crew.run() == 0
-    address = json.loads(crew.jobs[1].environment["TF_CONFIG"])["cluster"]["worker"][0]
-    assert crew.jobs[1].log
-    assert crew.jobs[1].log.read_text() == address == capfd.readouterr().err
+    group = make((SEEN.format(0),), (SEEN.format(0),))
+    assert group.run() == 0
+    address = json.loads(group.jobs[1].environment["TF_CONFIG"])["cluster"]["worker"][0]
+    assert group.jobs[1].log
+    assert group.jobs[1].log.read_text() == address == capfd.readouterr().err
 
 
 def test_a_worker_that_fails_ends_the_others_and_is_named(make: Make, tmp_path: Path) -> None:
     saved = tmp_path / "saved"
     fail = f"import pathlib, time\nwhile not pathlib.Path({str(saved)!r} + '.ready').exists(): time.sleep(0.01)\n"
-    crew = make((SAVE, str(saved)), (fail + "print('the reason'); raise SystemExit(9)",))
+    group = make((SAVE, str(saved)), (fail + "print('the reason'); raise SystemExit(9)",))
     with pytest.raises(JobError, match="exit code 9") as caught:
-        crew.run()
+        group.run()
     assert saved.exists(), "worker 0 was asked to end, and saved"
     assert caught.value.exit_code == 9
     assert "worker 1 ended first, with exit code 9" in caught.value.why
@@ -77,11 +77,11 @@ def test_a_worker_that_fails_ends_the_others_and_is_named(make: Make, tmp_path: 
 
 
 def test_what_worker_0_says_of_a_lost_worker_is_the_result(make: Make) -> None:
-    crew = make(
+    group = make(
         ("import time; time.sleep(0.5); raise SystemExit(10)",), ("import os; os.kill(os.getpid(), 9)",), notice=20
     )
     with pytest.raises(JobError, match="exit code 10") as caught:
-        crew.run()
+        group.run()
     assert "worker 1 ended first, with exit code 137" in caught.value.why
 
 
@@ -96,7 +96,7 @@ def test_a_worker_that_stays_after_the_end_is_ended(make: Make) -> None:
 @pytest.mark.usefixtures("interruptible")
 def test_an_interrupt_reaches_all_workers(make: Make, tmp_path: Path) -> None:
     saved = [tmp_path / "first", tmp_path / "second"]
-    crew = make(*((SAVE, str(path)) for path in saved))
+    group = make(*((SAVE, str(path)) for path in saved))
 
     def interrupt() -> None:
         while not all(Path(f"{path}.ready").exists() for path in saved):
@@ -105,7 +105,7 @@ def test_an_interrupt_reaches_all_workers(make: Make, tmp_path: Path) -> None:
 
     threading.Thread(target=interrupt).start()
     with pytest.raises(KeyboardInterrupt):
-        crew.run()
+        group.run()
     assert all(path.exists() for path in saved)
 
 

@@ -12,7 +12,7 @@ from toolkit.lock import REPOSITORY
 @pytest.fixture
 def index(monkeypatch: pytest.MonkeyPatch) -> Iterator[Index]:
     given = Index()
-    monkeypatch.setattr(inquiry, "ask", given)
+    monkeypatch.setattr(inquiry, "run", given)
     redirect(monkeypatch, {"https://": "file:///nowhere/"})
     with serve(GET=given.answer_release) as address:
         given.service = f"http://{address}"

@@ -18,7 +18,7 @@ TABLE = table.build_table(table.read_yaml(TEXT))
 """The table without the commit of 2.21.0, which the made repositories cannot have."""
 ROWS = {**TABLE.tensorflow_rows, **TABLE.incomplete}
 TODAY = dt.date(2027, 1, 2)
-ASK = inquiry.ask
+ASK = inquiry.run
 CUDA = {release: row.redist for release, row in TABLE.cuda_rows.items() if release in ROWS["2.21.0"].cuda}
 CUDNN = {release: row.redist for release, row in TABLE.cudnn_rows.items() if release in ROWS["2.21.0"].cudnn}
 LABEL = 'load(\n    "@{}//third_party/gpus/cuda/hermetic:cuda_json_init_repository.bzl",\n    "x",\n)\n'

@@ -146,7 +146,7 @@ def test_the_command_ends_well_where_nothing_changed(run: Run, index: Index) -> 
 
 
 def test_the_command_fails_where_no_source_can_be_read(run: Run, index: Index, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(inquiry, "ask_pip", lambda *_: ASK(sys.executable, "-c", "raise SystemExit('no network')"))
+    monkeypatch.setattr(inquiry, "run_pip", lambda *_: ASK(sys.executable, "-c", "raise SystemExit('no network')"))
     done = run("matrix", "--refresh")
     assert (done.returncode, done.stdout) == (4, "")
     assert "why: package index, tensorflow: no network" in done.stderr
@@ -198,7 +198,7 @@ def test_an_index_without_an_answer_is_named(served: Path, monkeypatch: pytest.M
 
 def test_pip_and_git_trust_the_bundle_that_was_given(monkeypatch: pytest.MonkeyPatch) -> None:
     def read(*_: object) -> None:
-        said.append(inquiry.ask("sh", "-c", "echo $PIP_CERT $GIT_SSL_CAINFO"))
+        said.append(inquiry.run("sh", "-c", "echo $PIP_CERT $GIT_SSL_CAINFO"))
 
     said: list[str] = []
     monkeypatch.setattr(refresh, "_compare", read)

@@ -8,10 +8,10 @@ from unittest.mock import patch
 
 from tests.unit.smoke.published import PUBLISHED
 from toolkit.smoke.inside import check, device, libraries, numerics
-from toolkit.smoke.inside.check import Ask, Check, Evidence
+from toolkit.smoke.inside.check import Check, Evidence, Expectation
 from toolkit.smoke.inside.supervisor import serve
 
-Probe = Callable[[Ask], Evidence]
+Probe = Callable[[Expectation], Evidence]
 
 
 @contextmanager
@@ -124,11 +124,11 @@ def cuda_build(tf: Any) -> Iterator[None]:
         yield
 
 
-def broken(name: str, probe: Probe, fault: Callable[[Any], Any], ask: Ask | None = None) -> Check:
-    def look(_: Ask) -> Evidence:
+def broken(name: str, probe: Probe, fault: Callable[[Any], Any], expectation: Expectation | None = None) -> Check:
+    def look(_: Expectation) -> Evidence:
         tf = check.load_tensorflow()
         with fault(tf):
-            return probe(ask or Ask())
+            return probe(expectation or Expectation())
 
     return Check(name, f"fails: {name}", look, 60)
 
@@ -155,7 +155,7 @@ BROKEN = (
         "device.other",
         device.capability,
         lambda tf: imagined_gpu(tf, capability=(8, 6), cuda_compute_capabilities=["compute_75"]),
-        Ask(capability="7.5"),
+        Expectation(capability="7.5"),
     ),
     broken(
         "device.unserved",
@@ -171,4 +171,4 @@ BROKEN = (
 )
 
 if __name__ == "__main__":
-    serve(BROKEN, Ask())
+    serve(BROKEN, Expectation())

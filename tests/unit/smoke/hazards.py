@@ -7,69 +7,69 @@ import subprocess
 import sys
 import time
 
-from toolkit.smoke.inside.check import Ask, Check, Evidence, Fail
+from toolkit.smoke.inside.check import Check, Evidence, Expectation, Fail
 from toolkit.smoke.inside.supervisor import serve
 
 LOADED: list[int] = []
 
 
-def ground(_: Ask) -> Evidence:
+def ground(_: Expectation) -> Evidence:
     LOADED.append(os.getpid())
     return {"pid": os.getpid()}
 
 
-def ground_is_laid(_: Ask) -> Evidence:
+def ground_is_laid(_: Expectation) -> Evidence:
     if not LOADED:
         raise Fail("the needed check did not run in this process")
     return {"pid": os.getpid()}
 
 
-def ground_gives_way(_: Ask) -> Evidence:
+def ground_gives_way(_: Expectation) -> Evidence:
     raise Fail("as planned")
 
 
-def segfault(_: Ask) -> Evidence:
+def segfault(_: Expectation) -> Evidence:
     print("about to read address zero", file=sys.stderr)
     return {"never": ctypes.string_at(0)}
 
 
-def abort(_: Ask) -> Evidence:
+def abort(_: Expectation) -> Evidence:
     os.abort()
 
 
-def old_ptx(_: Ask) -> Evidence:
+def old_ptx(_: Expectation) -> Evidence:
     print("LLVM ERROR: PTX version 8.5 does not support target 'sm_120'. Minimum is 8.7", file=sys.stderr)
     os.abort()
 
 
-def illegal(_: Ask) -> Evidence:
+def illegal(_: Expectation) -> Evidence:
     os.kill(os.getpid(), signal.SIGILL)
     return {}
 
 
-def killed(_: Ask) -> Evidence:
+def killed(_: Expectation) -> Evidence:
     os.kill(os.getpid(), signal.SIGKILL)
     return {}
 
 
-def leave(_: Ask) -> Evidence:
+def leave(_: Expectation) -> Evidence:
     os._exit(3)
 
 
-def hang(_: Ask) -> Evidence:
+def hang(_: Expectation) -> Evidence:
     child = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"])
     print(f"child {child.pid}", file=sys.stderr, flush=True)
     time.sleep(600)
     return {}
 
 
-def deaf(_: Ask) -> Evidence:
+def deaf(_: Expectation) -> Evidence:
     signal.signal(signal.SIGABRT, signal.SIG_IGN)
     time.sleep(600)
     return {}
 
 
-def talk(_: Ask) -> Evidence:
+def talk(_: Expectation) -> Evidence:
     os.system("echo noise on descriptor one")  # noqa: S605 - a library that prints
     print("and from Python")
     return {"text": "one line of JSON, with \n in it"}
@@ -94,4 +94,4 @@ HAZARDS = (
 )
 
 if __name__ == "__main__":
-    serve(HAZARDS, Ask())
+    serve(HAZARDS, Expectation())

@@ -6,9 +6,9 @@ import pytest
 from tests.unit.smoke.conftest import Site
 from tests.unit.smoke.published import PUBLISHED
 from toolkit.smoke.inside import installation
-from toolkit.smoke.inside.check import Ask, Fail, Skip
+from toolkit.smoke.inside.check import Expectation, Fail, Skip
 
-ASKED = Ask(cuda="12.6.1", cudnn="9.5.0", capability="7.5")
+ASKED = Expectation(cuda="12.6.1", cudnn="9.5.0", capability="7.5")
 CPU = {"is_cuda_build": False, "is_rocm_build": False, "is_tensorrt_build": False}
 
 
@@ -21,17 +21,17 @@ def test_the_published_wheel_serves_the_founding_set(site: Site) -> None:
 def test_no_build_info_fails(site: Site) -> None:
     del site.module.sysconfig
     with pytest.raises(Fail, match=r"no sysconfig\.get_build_info"):
-        installation.build_info(Ask())
+        installation.build_info(Expectation())
 
 
 def test_a_module_that_contradicts_its_build_info_fails(site: Site) -> None:
     site.module.test.is_built_with_cuda = lambda: False
     with pytest.raises(Fail, match="is_cuda_build=True"):
-        installation.build_info(Ask())
+        installation.build_info(Expectation())
 
 
-@pytest.mark.parametrize("asked", [Ask(cuda="12.6.1"), Ask(cudnn="9.5.0"), Ask(device="gpu")])
-def test_a_cpu_build_where_cuda_was_asked_for_fails(site: Site, asked: Ask) -> None:
+@pytest.mark.parametrize("asked", [Expectation(cuda="12.6.1"), Expectation(cudnn="9.5.0"), Expectation(device="gpu")])
+def test_a_cpu_build_where_cuda_was_asked_for_fails(site: Site, asked: Expectation) -> None:
     site.build = dict(CPU)
     for probe in (installation.build_info, installation.build_cuda, installation.build_capabilities):
         with pytest.raises(Fail, match="built without"):
@@ -40,10 +40,10 @@ def test_a_cpu_build_where_cuda_was_asked_for_fails(site: Site, asked: Ask) -> N
 
 def test_a_cpu_build_is_skipped_where_nothing_was_asked(site: Site) -> None:
     site.build = dict(CPU)
-    installation.build_info(Ask())
+    installation.build_info(Expectation())
     for probe in (installation.build_cuda, installation.build_capabilities):
         with pytest.raises(Skip, match="built without CUDA, and none was asked for"):
-            probe(Ask())
+            probe(Expectation())
 
 
 @pytest.mark.parametrize(
@@ -78,4 +78,4 @@ def test_a_capability_without_kernels_fails(site: Site, built: list[str]) -> Non
 def test_a_gpu_build_without_any_capability_fails_unasked(site: Site) -> None:
     site.build = {**PUBLISHED, "cuda_compute_capabilities": []}
     with pytest.raises(Fail, match="lists no compute capabilities"):
-        installation.build_capabilities(Ask())
+        installation.build_capabilities(Expectation())

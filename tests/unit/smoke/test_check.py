@@ -4,20 +4,20 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from toolkit.smoke.inside.check import Ask, Check, Evidence, Fail, Skip
+from toolkit.smoke.inside.check import Check, Evidence, Expectation, Fail, Skip
 
 
 def probe(error: BaseException | None) -> Check:
-    def look(ask: Ask) -> Evidence:
+    def look(expectation: Expectation) -> Evidence:
         if error is not None:
             raise error
-        return {"asked": ask.version}
+        return {"asked": expectation.version}
 
     return Check("noun.detail", "it holds", look)
 
 
 def test_evidence_of_a_pass_is_kept() -> None:
-    finding = probe(None).run(Ask(version="2.19.0"))
+    finding = probe(None).run(Expectation(version="2.19.0"))
     assert (finding.result, finding.evidence) == ("pass", {"asked": "2.19.0"})
 
 
@@ -31,17 +31,17 @@ def test_evidence_of_a_pass_is_kept() -> None:
     ],
 )
 def test_what_is_raised_is_a_finding(error: BaseException, result: str, why: str) -> None:
-    finding = probe(error).run(Ask())
+    finding = probe(error).run(Expectation())
     assert (finding.result, finding.evidence["why"]) == (result, why)
 
 
 def test_an_unforeseen_error_keeps_its_traceback() -> None:
-    assert "raise error" in "".join(probe(ZeroDivisionError()).run(Ask()).evidence["traceback"])
+    assert "raise error" in "".join(probe(ZeroDivisionError()).run(Expectation()).evidence["traceback"])
 
 
 def test_an_interrupt_is_no_finding() -> None:
     with pytest.raises(KeyboardInterrupt):
-        probe(KeyboardInterrupt()).run(Ask())
+        probe(KeyboardInterrupt()).run(Expectation())
 
 
 values = st.recursive(

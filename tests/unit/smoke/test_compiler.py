@@ -10,9 +10,9 @@ import pytest
 from tests.unit.smoke.conftest import Compiler, Site
 from tests.unit.smoke.test_gpu_rules import cubin
 from toolkit.smoke.inside import compiler
-from toolkit.smoke.inside.check import Ask, Fail, Skip
+from toolkit.smoke.inside.check import Expectation, Fail, Skip
 
-ASKED = Ask(cuda="12.6.1", capability="7.5")
+ASKED = Expectation(cuda="12.6.1", capability="7.5")
 PTXAS = "nvidia/cuda_nvcc/bin/ptxas"
 LIBDEVICE = "nvidia/cuda_nvcc/nvvm/libdevice/libdevice.10.bc"
 LIBNVVM = "nvidia/cuda_nvcc/nvvm/lib64/libnvvm.so"
@@ -89,7 +89,7 @@ def test_a_ptxas_that_cannot_serve_fails(alone: Site, broken: dict[str, Any], wh
 
 def test_without_an_expectation_the_builds_first_capability_is_tried(alone: Site) -> None:
     install_ptxas(alone, flags=0x3C053C)
-    assert compiler.ptxas(Ask())["assembled_for"] == "sm_60"
+    assert compiler.ptxas(Expectation())["assembled_for"] == "sm_60"
 
 
 def test_without_libnvvm_the_evidence_says_what_was_not_tried(alone: Site) -> None:
@@ -159,7 +159,7 @@ def test_a_cpu_build_is_skipped(site: Site) -> None:
     site.build = {"is_cuda_build": False}
     for probe in (compiler.libdevice, compiler.ptxas):
         with pytest.raises(Skip):
-            probe(Ask())
+            probe(Expectation())
 
 
 def test_the_chosen_toolkit_comes_first(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:

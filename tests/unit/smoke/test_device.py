@@ -6,10 +6,10 @@ import pytest
 
 from tests.unit.smoke.conftest import Compiler, Site
 from toolkit.smoke.inside import device
-from toolkit.smoke.inside.check import Ask, Fail, Skip
+from toolkit.smoke.inside.check import Expectation, Fail, Skip
 from toolkit.smoke.inside.libraries import CUDA_12
 
-GPU = Ask(device="gpu")
+GPU = Expectation(device="gpu")
 without_gpu = pytest.mark.skipif(any(Path("/dev").glob("nvidia*")), reason="this machine has a GPU")
 
 CUDA_DRIVER = """
@@ -41,13 +41,13 @@ def test_a_missing_gpu_is_skipped_where_it_was_not_asked_for(site: Site) -> None
     hide_gpus(site)
     for probe in (device.driver, device.visible, device.capability, device.operation, device.memory):
         with pytest.raises(Skip, match="none was asked for"):
-            probe(Ask())
+            probe(Expectation())
 
 
 def test_a_gpu_is_left_alone_where_the_processor_was_asked_for(site: Site) -> None:
     for probe in (device.driver, device.visible, device.capability, device.operation, device.memory):
         with pytest.raises(Skip, match="leaves GPUs alone"):
-            probe(Ask(device="cpu"))
+            probe(Expectation(device="cpu"))
 
 
 def test_a_gpu_beside_a_cpu_build_is_skipped_unless_asked_for(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -56,7 +56,7 @@ def test_a_gpu_beside_a_cpu_build_is_skipped_unless_asked_for(site: Site, monkey
     site.build = {"is_cuda_build": False}
     for probe in (device.driver, device.visible, device.capability, device.operation, device.memory):
         with pytest.raises(Skip, match="built without CUDA"):
-            probe(Ask())
+            probe(Expectation())
         with pytest.raises(Fail):
             probe(GPU)
 
@@ -65,7 +65,7 @@ def test_a_gpu_that_tensorflow_does_not_see_fails_unasked(cuda_site: Site, monke
     monkeypatch.setattr(device, "find_nodes", lambda: ["/dev/nvidia0"])
     hide_gpus(cuda_site)
     with pytest.raises(Fail, match="TensorFlow sees no GPU"):
-        device.visible(Ask())
+        device.visible(Expectation())
 
 
 def test_device_files_are_found(tmp_path: Path) -> None:
@@ -82,9 +82,9 @@ def test_an_emulated_driver_fails_even_unasked(
         gcc(CUDA_DRIVER % {"init": 0, "version": 12060, "count": 1} + "int nullgpu_emulated(void) { return 1; }")
     )
     monkeypatch.setattr(device, "_DRIVER", str(file))
-    for ask in (Ask(), GPU):
+    for expectation in (Expectation(), GPU):
         with pytest.raises(Fail, match="emulated one"):
-            device.driver(ask)
+            device.driver(expectation)
 
 
 def test_an_emulated_gpu_fails_by_its_name(cuda_site: Site) -> None:
@@ -146,13 +146,13 @@ def test_a_processor_without_avx_fails(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("platform.machine", lambda: "x86_64")
     monkeypatch.setattr(device, "read_flags", lambda: frozenset({"sse4_2"}))
     with pytest.raises(Fail, match="lacks avx"):
-        device.instructions(Ask())
+        device.instructions(Expectation())
 
 
 def test_an_arm_processor_needs_no_avx(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("platform.machine", lambda: "aarch64")
     monkeypatch.setattr(device, "read_flags", lambda: frozenset({"asimd"}))
-    assert device.instructions(Ask())["has"] == ["asimd"]
+    assert device.instructions(Expectation())["has"] == ["asimd"]
 
 
 @pytest.mark.parametrize(

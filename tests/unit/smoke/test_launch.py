@@ -8,7 +8,7 @@ from toolkit.engine import Environment, Job, Listener
 from toolkit.errors import UsageError
 from toolkit.findings import Finding
 from toolkit.smoke import runner
-from toolkit.smoke.inside.check import Ask
+from toolkit.smoke.inside.check import Expectation
 from toolkit.smoke.runner import Report
 
 
@@ -24,15 +24,15 @@ class PassingEngine:
 
 def test_a_pass_with_checks_left_out_is_not_taken_for_a_whole_one(tmp_path: Path) -> None:
     environment = Environment(kind="image", digest="sha256:0", reference="any", folder=tmp_path, reused=True)
-    partial = Ask(version="2.19.0", skip=("numerics",))
+    partial = Expectation(version="2.19.0", skip=("numerics",))
     runner.run(PassingEngine(), environment, partial, Console(verbosity=-1))  # type: ignore[arg-type]
     assert runner.recall(environment, partial) is not None
-    assert runner.recall(environment, Ask(version="2.19.0")) is None
-    assert runner.recall(environment, Ask(version="2.19.0", skip=("xla",))) is None
+    assert runner.recall(environment, Expectation(version="2.19.0")) is None
+    assert runner.recall(environment, Expectation(version="2.19.0", skip=("xla",))) is None
 
 
 def test_what_is_left_out_is_one_word_each() -> None:
-    words = runner.plan(Ask(skip=("xla", "--device"))).argv
+    words = runner.plan(Expectation(skip=("xla", "--device"))).argv
     assert [word for word in words if str(word).startswith("--skip")] == ["--skip=xla", "--skip=--device"]
 
 

@@ -9,10 +9,10 @@ from hypothesis import strategies as st
 from tests.unit.smoke.conftest import Compiler, Site
 from tests.unit.smoke.published import PUBLISHED
 from toolkit.smoke.inside import elf, libraries
-from toolkit.smoke.inside.check import Ask, Fail, Skip
+from toolkit.smoke.inside.check import Expectation, Fail, Skip
 from toolkit.smoke.inside.libraries import CUDA_12, Library
 
-ASKED = Ask(cuda="12.6.1", cudnn="9.5.0")
+ASKED = Expectation(cuda="12.6.1", cudnn="9.5.0")
 CUDNN = "nvidia/cudnn/lib/libcudnn.so.9"
 CUDART = "nvidia/cuda_runtime/lib/libcudart.so.12"
 
@@ -79,21 +79,21 @@ def test_a_cudnn_that_does_not_fit_the_build_fails_though_nobody_asked(
     cuda_site.build = {**PUBLISHED, "cudnn_version": built}
     cuda_site.write(CUDNN, gcc.answering(cudnn=loaded))
     with pytest.raises(Fail, match=why):
-        libraries.versions(Ask())
+        libraries.versions(Expectation())
 
 
 def test_another_cuda_major_is_not_guessed_at(cuda_site: Site) -> None:
     cuda_site.build = {**PUBLISHED, "cuda_version": "13.0.0"}
     for probe in (libraries.reachable, libraries.load, libraries.versions):
         with pytest.raises(Fail, match=r"knows the libraries of CUDA 12 only"):
-            probe(Ask())
+            probe(Expectation())
 
 
 def test_a_cpu_build_is_skipped(site: Site) -> None:
     site.build = {"is_cuda_build": False}
     for probe in (libraries.reachable, libraries.load, libraries.versions):
         with pytest.raises(Skip):
-            probe(Ask())
+            probe(Expectation())
 
 
 def test_the_loaders_order_is_kept(
@@ -135,33 +135,33 @@ def test_an_older_system_is_named_before_the_import(
     library = gcc(f"{declared} int all(void) {{ return {calls}; }}", f"-L{tmp_path}", "-Wl,--no-as-needed", "-lsystem")
     site.write("tensorflow/libtensorflow_framework.so.2", library)
     if not why:
-        assert libraries.system(Ask())["needed"] == {"GLIBC": "2.5"}
+        assert libraries.system(Expectation())["needed"] == {"GLIBC": "2.5"}
         return
     with pytest.raises(Fail, match=re.escape(why)) as caught:
-        libraries.system(Ask())
+        libraries.system(Expectation())
     assert "--base-image" in caught.value.remedy
 
 
 def test_tensorflow_itself_fits_this_system() -> None:
-    evidence = libraries.system(Ask())
+    evidence = libraries.system(Expectation())
     assert evidence["needed"].keys() == evidence["here"].keys() == {"GLIBC", "GLIBCXX"}
 
 
 def test_a_damaged_library_of_tensorflow_is_named(site: Site) -> None:
     site.write("tensorflow/python/_pywrap_tensorflow_internal.so", b"\x7fELF")
     with pytest.raises(Fail, match=r"_pywrap_tensorflow_internal.so is|not a 64-bit"):
-        libraries.system(Ask())
+        libraries.system(Expectation())
 
 
 def test_a_tensorflow_without_libraries_is_incomplete(site: Site) -> None:
     with pytest.raises(Fail, match="holds no library"):
-        libraries.system(Ask())
+        libraries.system(Expectation())
 
 
 def test_without_tensorflow_there_is_nothing_to_compare(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr("sys.path", [str(tmp_path)])
     with pytest.raises(Skip):
-        libraries.system(Ask())
+        libraries.system(Expectation())
 
 
 @pytest.mark.parametrize("flag", ["--enable-new-dtags", "--disable-new-dtags"])

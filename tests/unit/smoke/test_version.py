@@ -7,12 +7,12 @@ import pytest
 
 from tests.unit.smoke.conftest import Site
 from toolkit.smoke.inside import installation
-from toolkit.smoke.inside.check import Ask, Fail
+from toolkit.smoke.inside.check import Expectation, Fail
 
 
 def test_the_asked_version_passes(site: Site) -> None:
     site.install()
-    assert installation.version(Ask(version="2.19.0"))["distribution"] == "tensorflow 2.19.0"
+    assert installation.version(Expectation(version="2.19.0"))["distribution"] == "tensorflow 2.19.0"
 
 
 @pytest.mark.parametrize(
@@ -26,14 +26,14 @@ def test_the_asked_version_passes(site: Site) -> None:
 def test_spellings_of_one_version_agree(site: Site, asked: str, module: str, installed: str) -> None:
     site.install(version=installed)
     site.module.__version__ = module
-    installation.version(Ask(version=asked))
+    installation.version(Expectation(version=asked))
 
 
 @pytest.mark.parametrize("asked", ["2.18.0", "2.19.1", "2.19.0+cuda126", "2.19.0rc1", "2.1"])
 def test_another_version_fails(site: Site, asked: str) -> None:
     site.install()
     with pytest.raises(Fail, match=r"was asked for, 2\.19\.0 is installed"):
-        installation.version(Ask(version=asked))
+        installation.version(Expectation(version=asked))
 
 
 def install_twice(site: Site) -> None:
@@ -65,7 +65,7 @@ def test_a_lost_file_is_found_where_python_lists_only_those_that_exist(
     monkeypatch.setattr(metadata.Distribution, "files", existing)
     lose_file(site)
     with pytest.raises(Fail, match="1 files missing"):
-        installation.files(Ask())
+        installation.files(Expectation())
 
 
 @pytest.mark.parametrize(
@@ -86,11 +86,11 @@ def test_a_lost_file_is_found_where_python_lists_only_those_that_exist(
     ],
 )
 def test_an_installation_that_is_not_whole_fails(
-    site: Site, spoil: Callable[[Site], object], check: Callable[[Ask], object], why: str
+    site: Site, spoil: Callable[[Site], object], check: Callable[[Expectation], object], why: str
 ) -> None:
     spoil(site)
     with pytest.raises(Fail, match=why):
-        check(Ask())
+        check(Expectation())
 
 
 def test_an_import_error_names_what_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -99,7 +99,7 @@ def test_an_import_error_names_what_is_missing(monkeypatch: pytest.MonkeyPatch) 
 
     monkeypatch.setattr(installation, "load_tensorflow", broken)
     with pytest.raises(Fail, match=r"libtensorflow_cc\.so\.2"):
-        installation.imports(Ask())
+        installation.imports(Expectation())
 
 
 @pytest.mark.parametrize(
@@ -129,25 +129,25 @@ def test_tags(tag: str, good: bool) -> None:
 def test_an_unmet_requirement_fails(site: Site, requirement: str, why: str) -> None:
     site.install(requires=("packaging", requirement))
     with pytest.raises(Fail, match=why):
-        installation.dependencies(Ask())
+        installation.dependencies(Expectation())
 
 
 def test_met_and_inapplicable_requirements_pass(site: Site) -> None:
     extra = 'nvidia-cudnn-cu12==9.3.0.75; extra == "and-cuda"'
     site.install(requires=("packaging>=20", 'no-such-thing; sys_platform == "plan9"', extra))
-    assert installation.dependencies(Ask()) == {"requirements": 1}
+    assert installation.dependencies(Expectation()) == {"requirements": 1}
 
 
 def test_requirements_without_the_means_to_compare_fail(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
     site.install(requires=("packaging",))
     monkeypatch.setitem(sys.modules, "packaging.requirements", None)
     with pytest.raises(Fail, match="packaging is not installed"):
-        installation.dependencies(Ask())
+        installation.dependencies(Expectation())
 
 
 def test_untouched_files_pass(site: Site) -> None:
     site.install()
-    assert installation.files(Ask())["files"] == 1
+    assert installation.files(Expectation())["files"] == 1
 
 
 def test_a_promise_is_found_for_the_very_file_only(site: Site, tmp_path: Path) -> None:

@@ -17,7 +17,7 @@ from train.model import formulation, layers, randomness
 from train.model.densenet import build
 from train.model.formulation import FOR_CPU, Formulation
 from train.run import job, loop
-from train.step import optimizer, parcels, runtime, state, step
+from train.step import optimizer, packing, runtime, state, step
 from train.system.process import StopSignal
 
 
@@ -39,10 +39,10 @@ def make_batch(size: int = 8) -> Batch:
 
 def test_a_batch_comes_out_of_its_parcel_as_it_went_in() -> None:
     images, labels, rate = make_batch(5)
-    parcel = parcels.pack(images, labels, rate)
-    assert parcel.dtype == np.uint8
-    assert parcel.ndim == 1
-    found = parcels.unpack(tf.constant(parcel), images.shape)
+    packed = packing.pack(images, labels, rate)
+    assert packed.dtype == np.uint8
+    assert packed.ndim == 1
+    found = packing.unpack(tf.constant(packed), images.shape)
     assert [part.dtype for part in found] == [tf.uint8, tf.int64, tf.float32]
     for part, expected in zip(found, (images, labels, rate), strict=True):
         assert np.array_equal(part.numpy(), expected)
@@ -51,7 +51,7 @@ def test_a_batch_comes_out_of_its_parcel_as_it_went_in() -> None:
 def test_a_batch_with_targets_is_one_parcel() -> None:
     images, _, rate = make_batch(5)
     targets = np.random.default_rng(0).random((5, 10), dtype=np.float32)
-    found = parcels.unpack(tf.constant(parcels.pack(images, targets, rate)), images.shape, classes=10)
+    found = packing.unpack(tf.constant(packing.pack(images, targets, rate)), images.shape, classes=10)
     for part, expected in zip(found, (images, targets, rate), strict=True):
         assert np.array_equal(part.numpy(), expected)
 
@@ -63,14 +63,14 @@ def test_a_batch_made_on_the_device_is_that_of_the_host(options: list[str]) -> N
     images = numbers.integers(0, 256, (130, *config.shape)).astype(np.uint8)
     split = Split(images, numbers.integers(config.classes, size=130, dtype=np.int32))
     batches = Batches(Dataset(split, split, ("a",), "random"), config)
-    resident = parcels.keep(batches.dataset, batches.augmentation, images.nbytes * 10)
+    resident = packing.keep(batches.dataset, batches.augmentation, images.nbytes * 10)
     assert resident
     for (*given, rate), (kept, labels, same_rate), _ in zip(
         batches.iterate(0, resident=True), batches.iterate(0), range(4), strict=False
     ):
-        parcel = parcels.pack_choice(*given, rate)
-        assert parcel.nbytes == 40 * 11 + 4
-        found = resident.unpack(tf.constant(parcel), 40)
+        packed = packing.pack_choice(*given, rate)
+        assert packed.nbytes == 40 * 11 + 4
+        found = resident.unpack(tf.constant(packed), 40)
         assert [part.dtype for part in found] == [tf.uint8, tf.int64, tf.float32]
         for part, expected in zip(found, (kept, labels, same_rate), strict=True):
             assert np.array_equal(part.numpy(), expected)
@@ -80,9 +80,9 @@ def test_a_large_data_set_stays_on_the_host() -> None:
     images = np.zeros((10, 8, 8, 1), np.uint8)
     split = Split(images, np.zeros(10, np.int32))
     dataset = Dataset(split, split, ("a",), "zeros")
-    assert parcels.keep(dataset, None, 6400)
-    assert parcels.keep(dataset, None, 6399) is None
-    assert parcels.keep(dataset, None, 0) is None
+    assert packing.keep(dataset, None, 6400)
+    assert packing.keep(dataset, None, 6399) is None
+    assert packing.keep(dataset, None, 0) is None
 
 
 @pytest.mark.slow

@@ -100,15 +100,15 @@ def test_a_missing_image_is_named(tmp_path: Path) -> None:
 def test_images_are_fitted_to_a_shape() -> None:
     pixels = np.zeros((8, 16, 3), np.uint8)
     pixels[:, 3:13] = 200
-    same = images.fit(pixels, (8, 16, 3))
+    same = images.center_crop(pixels, (8, 16, 3))
     assert (same == pixels).all()
-    assert (images.fit(pixels, (4, 4, 3)) == 200).all()
-    assert images.fit(pixels, (8, 8, 1)).shape == (8, 8, 1)
-    assert images.fit(pixels[..., :1], (8, 8, 3)).shape == (8, 8, 3)
+    assert (images.center_crop(pixels, (4, 4, 3)) == 200).all()
+    assert images.center_crop(pixels, (8, 8, 1)).shape == (8, 8, 1)
+    assert images.center_crop(pixels[..., :1], (8, 8, 3)).shape == (8, 8, 3)
 
 
 def test_a_center_crop_keeps_a_share() -> None:
     pixels = np.zeros((16, 16, 1), np.uint8)
     pixels[2:14, 2:14] = 255
-    assert images.fit(pixels, (12, 12, 1), share=0.75).min() == 255
-    assert images.fit(pixels, (12, 12, 1)).min() == 0
+    assert images.center_crop(pixels, (12, 12, 1), share=0.75).min() == 255
+    assert images.center_crop(pixels, (12, 12, 1)).min() == 0

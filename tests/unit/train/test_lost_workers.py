@@ -12,8 +12,18 @@ from typing import NamedTuple
 import pytest
 
 from tests.tiers import weekly
-from tests.unit.train.crew import DIGITS, ENDLESS, ROOT, describe, end, find_step, start, wait_for, write_pictures
 from tests.unit.train.own.making import write_image
+from tests.unit.train.worker_processes import (
+    DIGITS,
+    ENDLESS,
+    ROOT,
+    describe,
+    end,
+    find_step,
+    start,
+    wait_for,
+    write_pictures,
+)
 from train.cli import parse
 from train.cluster import cluster
 

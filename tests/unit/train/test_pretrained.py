@@ -15,7 +15,7 @@ from toolkit import training
 from toolkit.engine import container
 from train.cli import main, parse
 from train.config.presets import read_table
-from train.config.resolution import settle
+from train.config.resolution import complete
 from train.config.run import TrainConfig
 from train.errors import DataError, IntegrityError, UsageError
 from train.model import formulation, pretrained
@@ -70,7 +70,7 @@ def compare(size: str, layers: list[int], side: int, kernels: Any, data: Path) -
     model, photos = keras_file.make(layers, side), keras_file.read_photos(side)
     source = keras_file.save(model, data.parent / "weights.h5")
     names = tuple(f"n{number:08}" for number in (1440764, *range(1440765, 1441763), 15075141))
-    config = settle(configure(source, data, "--kernels", kernels), (side, side, 3), names)
+    config = complete(configure(source, data, "--kernels", kernels), (side, side, 3), names)
     assert (config.model, list(config.layers), config.padding, config.classes) == (size, layers, "even", 1000)
     form, start = formulation.choose(config.kernels), initial.load(config)
     trained = build(config, form)

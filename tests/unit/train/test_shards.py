@@ -28,12 +28,12 @@ def configure(**options: Any) -> TrainConfig:
     return resolve("digits", **given)
 
 
-def make_step(config: TrainConfig, crew: workers.Crew | None = None) -> shards.ShardedStep:
-    return shards.prepare(config, data.load(config), crew)
+def make_step(config: TrainConfig, group: workers.WorkerGroup | None = None) -> shards.ShardedStep:
+    return shards.prepare(config, data.load(config), group)
 
 
-def make_crew(count: int, index: int) -> workers.Crew:
-    return workers.Crew(cluster.Cluster(ADDRESSES[:count], index), StopSignal())
+def make_group(count: int, index: int) -> workers.WorkerGroup:
+    return workers.WorkerGroup(cluster.Cluster(ADDRESSES[:count], index), StopSignal())
 
 
 def draw() -> tuple[Any, Any, Any]:
@@ -89,7 +89,7 @@ def test_rows_do_not_depend_on_the_workers_that_compute_them(loop: str) -> None:
     whole = make_step(config).compute(*batch[:2]).numpy()
     each = SIZE // PARTS
     for index in range(PARTS):
-        member = make_step(config, make_crew(PARTS, index))
+        member = make_step(config, make_group(PARTS, index))
         part = slice(index * each, (index + 1) * each)
         assert np.array_equal(member.compute(batch[0][part], batch[1][part]).numpy(), whole[index : index + 1])
     same = [np.concatenate([value[:each]] * PARTS) for value in batch[:2]]
@@ -106,7 +106,7 @@ def test_workers_add_slices_of_all_rows_in_order(columns: int, monkeypatch: pyte
 
     def scatter(index: int, answer: Callable[..., Any]) -> Any:
         monkeypatch.setattr(collective_ops, "all_to_all_v2", lambda blocks, *_: answer(blocks))
-        return make_crew(PARTS, index).scatter(tf.constant(rows[own * index : own * (index + 1)]))
+        return make_group(PARTS, index).all_to_all(tf.constant(rows[own * index : own * (index + 1)]))
 
     def keep(blocks: tf.Tensor) -> tf.Tensor:
         sent.append(blocks)
@@ -159,11 +159,11 @@ def test_parts_of_workers_make_up_the_batch(options: dict[str, Any]) -> None:
     form = formulation.choose("stock")
     state, rule = step.start(config, form)
 
-    def choose(crew: workers.Crew | None) -> Any:
-        sharded = shards.ShardedStep(state, rule, config, dataset.mean, dataset.std, form=form, crew=crew)
+    def choose(group: workers.WorkerGroup | None) -> Any:
+        sharded = shards.ShardedStep(state, rule, config, dataset.mean, dataset.std, form=form, group=group)
         return sharded.choose_batches(dataset).make(70)
 
-    parts = [choose(make_crew(PARTS, index)) for index in range(PARTS)]
+    parts = [choose(make_group(PARTS, index)) for index in range(PARTS)]
     for place, whole in enumerate(choose(None)):
         assert np.array_equal(np.concatenate([part[place] for part in parts]), whole)
 
@@ -207,12 +207,12 @@ def test_workers_are_read_from_the_environment(monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.setenv(cluster.VARIABLE, describe(2, 1))
     found = cluster.read_cluster()
     assert found is not None
-    assert (found.name(1), found.is_chief, found.share(4)) == ("worker 1 (host1:1)", False, range(2, 4))
+    assert (found.name(1), found.is_chief, found.divide(4)) == ("worker 1 (host1:1)", False, range(2, 4))
     assert cluster.read_cluster(describe(1, 0)) is None
     monkeypatch.delenv(cluster.VARIABLE)
     assert cluster.read_cluster() is None
     with pytest.raises(UsageError, match="2 workers cannot share 3 shards equally"):
-        found.share(3)
+        found.divide(3)
 
 
 @pytest.mark.parametrize(
@@ -236,28 +236,28 @@ def test_a_wrong_description_of_workers_is_refused(text: str) -> None:
 
 @pytest.mark.parametrize("kind", range(len(workers.KINDS)))
 def test_a_worker_with_another_digest_is_refused_by_name(kind: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    crew = make_crew(3, 2)
+    group = make_group(3, 2)
     rows = ["03000000" + "ab" * 32 * len(workers.KINDS) for _ in ADDRESSES]
-    monkeypatch.setattr(crew, "_gather_digests", lambda *_, **__: rows)
-    assert crew._compare_digests([], 3) is False
+    monkeypatch.setattr(group, "_gather_digests", lambda *_, **__: rows)
+    assert group._compare_digests([], 3) is False
     place = 8 + 64 * kind
     rows[1] = rows[1][:place] + "cd" * 32 + rows[1][place + 64 :]
     with pytest.raises(
         CheckError, match=rf"worker 1 \(two:2\) has other {workers.KINDS[kind]}: its digest is cdcd"
     ) as caught:
-        crew._compare_digests([], 2)
+        group._compare_digests([], 2)
     assert ("give all workers --threads 3, as the chief has" in caught.value.remedy) == (kind == 3)
     rows[0] = "0" * 8 + rows[0][8:]
-    assert crew._compare_digests([], 3) is True
+    assert group._compare_digests([], 3) is True
 
 
 def test_a_worker_with_other_weights_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    crew, rows = make_crew(3, 0), ["ab", "ab", "cd"]
-    monkeypatch.setattr(crew, "_gather_digests", lambda *_, **__: rows)
+    group, rows = make_group(3, 0), ["ab", "ab", "cd"]
+    monkeypatch.setattr(group, "_gather_digests", lambda *_, **__: rows)
     with pytest.raises(CheckError, match=r"worker 2 \(three:3\) has other weights than the chief after step 7"):
-        crew.compare("ab", 7)
+        group.require_equal_weights("ab", 7)
     rows[2] = "ab"
-    crew.compare("ab", 7)
+    group.require_equal_weights("ab", 7)
 
 
 def test_digests_see_threads_of_stock_kernels_only() -> None:
@@ -268,11 +268,11 @@ def test_digests_see_threads_of_stock_kernels_only() -> None:
 
 
 def test_a_request_to_stop_is_heard_with_the_name_of_its_worker() -> None:
-    crew = make_crew(3, 0)
-    crew.hear([0, 0, 0])
-    assert not crew.stop()
-    crew.hear([0, 15, 2])
-    assert crew.stop() == "SIGTERM at worker 1 (two:2)"
+    group = make_group(3, 0)
+    group.relay_signal([0, 0, 0])
+    assert not group.stop()
+    group.relay_signal([0, 15, 2])
+    assert group.stop() == "SIGTERM at worker 1 (two:2)"
 
 
 def test_the_end_of_a_run_reaches_the_others_with_its_code() -> None:
@@ -289,7 +289,7 @@ def test_the_end_of_a_run_reaches_the_others_with_its_code() -> None:
 def test_the_chief_of_a_finished_run_needs_no_other_worker(monkeypatch: pytest.MonkeyPatch) -> None:
     """A scheduler that starts a chief again may never start the others, which had ended well."""
     monkeypatch.setattr(workers, "configure", lambda _: None)
-    monkeypatch.setattr(workers.Crew, "_ask", lambda *_: "it has ended")
+    monkeypatch.setattr(workers.WorkerGroup, "_ask", lambda *_: "it has ended")
     monkeypatch.setattr(workers, "SHORT_WAIT", 0)  # with the usual wait, this would take ten minutes
     workers.dismiss(cluster.Cluster(ADDRESSES, 0))
 
@@ -310,14 +310,14 @@ def test_only_a_lost_worker_is_called_lost(
     error: type[tf.errors.OpError], lost: str, *, kept: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(workers, "SILENCE", 0.0)
-    crew = make_crew(2, 1)
-    monkeypatch.setattr(crew, "_ask", lambda *_: lost)
-    with pytest.raises(error if kept else WorkerError), crew.explaining():
+    group = make_group(2, 1)
+    monkeypatch.setattr(group, "_ask", lambda *_: lost)
+    with pytest.raises(error if kept else WorkerError), group.explaining():
         raise error(None, None, "the reason")
 
 
 def test_a_wait_that_is_no_number_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(workers.WAIT, "ten")
     with pytest.raises(UsageError, match="TOOLKIT_WORKERS_WAIT is 'ten', and not a whole number") as caught:
-        make_crew(2, 1).meeting([], threads=1).__enter__()
+        make_group(2, 1).connected([], threads=1).__enter__()
     assert caught.value.remedy == f"give a number, or leave {workers.WAIT} out: it is then 600"

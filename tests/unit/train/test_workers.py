@@ -10,7 +10,7 @@ from tests import loaded
 from tests.native import find_obstacle
 from tests.tiers import weekly
 from tests.unit.train import runs
-from tests.unit.train.crew import DIGITS, train, write_pictures
+from tests.unit.train.worker_processes import DIGITS, train, write_pictures
 from train.cli import parse
 
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("no_drawing")]
@@ -67,7 +67,7 @@ def test_killed_workers_end_with_the_same_bits(tmp_path: Path, kills: int) -> No
     words = [
         str(loaded.start()),
         "-m",
-        "tests.unit.train.crew",
+        "tests.unit.train.worker_processes",
         "0",
         str(kills),
         *options,

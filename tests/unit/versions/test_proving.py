@@ -38,7 +38,7 @@ def test_proofs_are_written_with_the_day_on_which_they_were_made(prover: proofs.
     with pytest.raises(CheckError, match=r"do not compile\n  why: 2\.21\.0 12\.8\.1 22: 10\.0"):
         proofs.prove_all({GROUP: ["10.0", "12.0"]}, prover, Console(json=False, verbosity=-1), jobs=1)
     (made,) = proofs.read().values()
-    assert (made.place, made.date) == (GROUP, "2026-11-22")
+    assert (made.key, made.date) == (GROUP, "2026-11-22")
     assert made.proven == ("12.0",)
     assert made.failed == {"10.0": "an error"}
     assert made.digest == proofs.digest_inputs(*GROUP)

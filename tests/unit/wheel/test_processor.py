@@ -11,7 +11,7 @@ from toolkit.engine.docker import plan_image
 from toolkit.errors import UnsupportedError
 from toolkit.smoke import runner
 from toolkit.smoke.inside import device
-from toolkit.smoke.inside.check import Ask, Fail
+from toolkit.smoke.inside.check import Expectation, Fail
 from toolkit.wheel import processor
 
 V3 = "avx avx2 bmi1 bmi2 f16c fma abm movbe sse4_2 popcnt cx16"
@@ -77,14 +77,14 @@ def test_another_target_is_another_wheel(run: Run) -> None:
 
 def test_a_wheel_for_other_processors_is_refused_before_it_is_imported(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(device, "read_flags", lambda: frozenset(V3.split()))
-    assert device.instructions(Ask(instructions=("avx2", "fma")))["machine"]
+    assert device.instructions(Expectation(instructions=("avx2", "fma")))["machine"]
     with pytest.raises(Fail, match="lacks avx512f, avx512vl, which the wheel is compiled for"):
-        device.instructions(Ask(instructions=("avx2", "avx512f", "avx512vl")))
+        device.instructions(Expectation(instructions=("avx2", "avx512f", "avx512vl")))
 
 
 def test_what_a_wheel_needs_reaches_the_checks_and_the_label_of_an_image(tmp_path: Path) -> None:
-    assert "avx2,fma" in runner.plan(Ask(instructions=("avx2", "fma"))).argv
-    assert "--expect-instructions" not in runner.plan(Ask()).argv
+    assert "avx2,fma" in runner.plan(Expectation(instructions=("avx2", "fma"))).argv
+    assert "--expect-instructions" not in runner.plan(Expectation()).argv
     spec = EnvironmentSpec(tensorflow="2.19.0", python="3.11", instructions=("avx2", "fma"))
     (command,) = plan_image(spec, BaseImage(reference="base", identity="sha256:0"), state=tmp_path).commands
     assert f"{naming.INSTRUCTIONS_LABEL}=avx2 fma" in command

@@ -57,14 +57,14 @@ def test_no_line_is_kept_or_shown_before_it_is_redacted(tmp_path: Path, capsys: 
 @pytest.mark.parametrize(
     ("processes", "places"),
     [
-        ({"internal": 4, "remote": 7}, bazel.Places(remote=7)),
-        ({"internal": 4, "remote cache hit": 5, "disk cache hit": 2, "local": 1}, bazel.Places(cached=7, here=1)),
-        ({"internal": 4, "processwrapper-sandbox": 3, "local": 8}, bazel.Places(here=11)),
-        ({}, bazel.Places()),
+        ({"internal": 4, "remote": 7}, bazel.ActionCounts(remote=7)),
+        ({"internal": 4, "remote cache hit": 5, "disk cache hit": 2, "local": 1}, bazel.ActionCounts(cached=7, here=1)),
+        ({"internal": 4, "processwrapper-sandbox": 3, "local": 8}, bazel.ActionCounts(here=11)),
+        ({}, bazel.ActionCounts()),
     ],
 )
-def test_places_are_summed_up(processes: dict[str, int], places: bazel.Places) -> None:
-    assert bazel.count_places(processes) == places
+def test_places_are_summed_up(processes: dict[str, int], places: bazel.ActionCounts) -> None:
+    assert bazel.count_actions(processes) == places
 
 
 @pytest.mark.parametrize(

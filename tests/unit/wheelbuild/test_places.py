@@ -1,5 +1,5 @@
 import pytest
-from wheelbuild.__main__ import NOTHING_REMOTE, report_places
+from wheelbuild.__main__ import NOTHING_REMOTE, report_actions
 
 
 @pytest.mark.parametrize(
@@ -14,4 +14,4 @@ from wheelbuild.__main__ import NOTHING_REMOTE, report_places
     ],
 )
 def test_executor_must_have_been_used(processes: dict[str, int], other_cache: bool, code: int) -> None:
-    assert report_places(processes, other_cache=other_cache) == code
+    assert report_actions(processes, other_cache=other_cache) == code

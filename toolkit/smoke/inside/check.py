@@ -17,7 +17,7 @@ TENSORFLOW: Final = "tensorflow.import"
 
 
 @dataclass(frozen=True, kw_only=True)
-class Ask:
+class Expectation:
     """What is expected of the installation under test; an empty value expects nothing."""
 
     version: str = ""  # TensorFlow's version, ``2.19.0``
@@ -60,16 +60,16 @@ class Outcome:
 class Check:
     id: str  # its name, ``noun.detail``; part of the public contract
     title: str  # what holds when it passes
-    probe: Callable[[Ask], Evidence]  # looks, and returns evidence or raises :class:`Fail` or :class:`Skip`
+    probe: Callable[[Expectation], Evidence]  # looks, and returns evidence or raises :class:`Fail` or :class:`Skip`
     timeout: float = 60.0  # seconds after which it counts as hung
     needs: tuple[str, ...] = ()  # ids of checks that must have passed before, in the same process
 
-    def run(self, ask: Ask) -> Outcome:
+    def run(self, expectation: Expectation) -> Outcome:
         start = time.monotonic()
         result: Result = "pass"
         remedy = ""
         try:
-            evidence = self.probe(ask)
+            evidence = self.probe(expectation)
         except Skip as skip:
             result, evidence = "skip", {"why": str(skip)}
         except Fail as fail:

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, Final, NoReturn
 
 from . import compiler, device, installation, libraries, numerics
-from .check import TENSORFLOW, Ask, Check, Outcome
+from .check import TENSORFLOW, Check, Expectation, Outcome
 from .supervisor import Supervisor, serve
 
 _IMPORT, *_INSTALLATION = installation.CHECKS
@@ -79,7 +79,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     arguments = list(sys.argv[1:] if argv is None else argv)
     parser = _parser()
     options = parser.parse_args(arguments)
-    ask = Ask(
+    expectation = Expectation(
         version=options.version,
         capability=options.capability,
         cuda=options.cuda,
@@ -89,10 +89,10 @@ def main(argv: Sequence[str] | None = None) -> int:
         skip=tuple(options.skip),
     )
     if options.serve:
-        serve(CHECKS, ask)
+        serve(CHECKS, expectation)
         return EXIT_OK
     try:
-        checks, left_out = select(options.only), leave_out(ask.skip)
+        checks, left_out = select(options.only), leave_out(expectation.skip)
     except ValueError as error:
         parser.error(str(error))
     if options.list:
@@ -101,7 +101,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         return EXIT_OK
     signal.signal(signal.SIGTERM, _interrupt)
     # A GPU that is to be left alone is hidden from the driver, or importing TensorFlow would already touch it.
-    environment = {"CUDA_VISIBLE_DEVICES": "-1"} if ask.device == "cpu" else {}
+    environment = {"CUDA_VISIBLE_DEVICES": "-1"} if expectation.device == "cpu" else {}
     command = [sys.executable, str(Path(__file__).parent), "--serve", *arguments]
     supervisor = Supervisor(command, environment=environment, patience=options.patience)
     findings: list[Outcome] = []
@@ -116,18 +116,18 @@ def main(argv: Sequence[str] | None = None) -> int:
         # The reader went away; what is still buffered must not raise again when Python ends.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return EXIT_INTERRUPTED
-    report = summarize(findings, ask)
+    report = summarize(findings, expectation)
     print(json.dumps({"report": report}) if options.json else _summary(findings), flush=True)
     return EXIT_OK if report["verdict"] == "pass" else EXIT_FAILED
 
 
-def summarize(findings: Sequence[Outcome], ask: Ask) -> dict[str, Any]:
+def summarize(findings: Sequence[Outcome], expectation: Expectation) -> dict[str, Any]:
     seen = next((finding.evidence for finding in findings if finding.id == TENSORFLOW), {})
     return {
         "schema": SCHEMA,
         "tensorflow": seen.get("version"),
         "python": platform.python_version(),
-        "device": {"asked": ask.device, "gpus": len(seen.get("gpus", []))},
+        "device": {"asked": expectation.device, "gpus": len(seen.get("gpus", []))},
         "checks": [finding.as_dict() for finding in findings],
         "verdict": "fail" if any(finding.result == "fail" for finding in findings) else "pass",
     }

@@ -12,7 +12,7 @@ import tempfile
 from pathlib import Path
 
 from . import installation
-from .check import TENSORFLOW, Ask, Check, Evidence, Fail, load_tensorflow
+from .check import TENSORFLOW, Check, Evidence, Expectation, Fail, load_tensorflow
 from .gpu_rules import parse_capability, read_cubin_architecture, read_numbers
 from .libraries import NVCC_PACKAGE
 
@@ -85,12 +85,12 @@ _PTX = """\
 """PTX of an early target, which every ptxas can assemble."""
 
 
-def libdevice(ask: Ask) -> Evidence:
+def libdevice(expectation: Expectation) -> Evidence:
     """Check that libdevice can be linked, by libnvvm of the same package: a kernel that calls its tanh becomes PTX.
 
     A file from a wheel must also have the hash that the wheel recorded.
     """
-    installation.require_cuda(ask)
+    installation.require_cuda(expectation)
     root, searched = _find("nvvm/libdevice/libdevice.10.bc")
     if root is None:
         raise Fail("libdevice.10.bc is not where TensorFlow looks", remedy=_REMEDY, searched=searched)
@@ -106,27 +106,27 @@ def libdevice(ask: Ask) -> Evidence:
     if not libnvvm.exists():
         return {**evidence, "linked": "not tried: libnvvm.so is not installed"}
     try:
-        ptx = link(ctypes.CDLL(str(libnvvm)), bitcode, _capability(ask))
+        ptx = link(ctypes.CDLL(str(libnvvm)), bitcode, _capability(expectation))
     except (OSError, RuntimeError) as error:
         raise Fail(f"{file} cannot be linked: {error}", remedy=_REMEDY, **evidence) from error
     if "__nv_tanhf" in ptx or ".entry probe" not in ptx:
         raise Fail(f"{file} does not define __nv_tanhf", remedy=_REMEDY, **evidence)
-    return {**evidence, "linked": f"{len(ptx.splitlines())} lines of PTX for compute_{_capability(ask)}"}
+    return {**evidence, "linked": f"{len(ptx.splitlines())} lines of PTX for compute_{_capability(expectation)}"}
 
 
-def ptxas(ask: Ask) -> Evidence:
-    installation.require_cuda(ask)
+def ptxas(expectation: Expectation) -> Evidence:
+    installation.require_cuda(expectation)
     tool, searched = find_ptxas()
     if tool is None:
         raise Fail("ptxas is not where TensorFlow looks", remedy=_REMEDY, searched=searched)
     version = _run([str(tool), "--version"])
     match = re.search(r"\bV(\d+\.\d+\.\d+)", version)
     evidence: Evidence = {"file": str(tool), "version": match[1] if match else version}
-    asked = read_numbers(ask.cuda)
+    asked = read_numbers(expectation.cuda)
     if asked and read_numbers(evidence["version"])[:2] != asked[:2]:
-        text = f"TensorFlow would run {tool}, of CUDA {evidence['version']}; asked for {ask.cuda}"
+        text = f"TensorFlow would run {tool}, of CUDA {evidence['version']}; asked for {expectation.cuda}"
         raise Fail(text, remedy=_REMEDY, searched=searched, **evidence)
-    capability = _capability(ask)
+    capability = _capability(expectation)
     with tempfile.TemporaryDirectory() as folder:
         source, cubin = Path(folder, "probe.ptx"), Path(folder, "probe.cubin")
         source.write_text(_PTX)
@@ -184,10 +184,10 @@ def _compare_with_record(file: Path) -> str:
     return "equal" if fingerprint and fingerprint.digest == recorded_hash.value else "different"
 
 
-def _capability(ask: Ask) -> int:
+def _capability(expectation: Expectation) -> int:
     named = (
-        [ask.capability]
-        if ask.capability
+        [expectation.capability]
+        if expectation.capability
         else installation.read_build_info().get("cuda_compute_capabilities") or ["sm_75"]
     )
     return min(found.major * 10 + found.minor for found in map(parse_capability, named) if found)

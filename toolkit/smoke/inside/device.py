@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from . import installation, libraries
-from .check import TENSORFLOW, Ask, Check, Evidence, Fail, Skip, find_gpus, load_numpy, load_tensorflow
+from .check import TENSORFLOW, Check, Evidence, Expectation, Fail, Skip, find_gpus, load_numpy, load_tensorflow
 from .gpu_rules import find_coverage, read_numbers
 
 _NEEDED = {"x86_64": ("avx",)}
@@ -18,11 +18,11 @@ _NEEDED = {"x86_64": ("avx",)}
 _TOLD = ("sse4_2", "avx", "avx2", "fma", "avx512f", "avx512_vnni", "avx512_bf16", "amx_tile", "asimd", "sve")
 
 
-def instructions(ask: Ask) -> Evidence:
+def instructions(expectation: Expectation) -> Evidence:
     machine = platform.machine()
     flags = read_flags()
     evidence = {"machine": machine, "has": [flag for flag in _TOLD if flag in flags]}
-    needed = (*_NEEDED.get(machine, ()), *ask.instructions)
+    needed = (*_NEEDED.get(machine, ()), *expectation.instructions)
     missing = [flag for flag in needed if flag not in flags]
     if missing:
         raise Fail(
@@ -33,7 +33,7 @@ def instructions(ask: Ask) -> Evidence:
     return evidence
 
 
-def onednn(_ask: Ask) -> Evidence:
+def onednn(_ask: Expectation) -> Evidence:
     switch = os.environ.get("TF_ENABLE_ONEDNN_OPTS", "")
     if switch == "0":
         raise Skip("TF_ENABLE_ONEDNN_OPTS=0 switches oneDNN off")
@@ -77,8 +77,8 @@ _RUN_REMEDY = (
 )
 
 
-def driver(ask: Ask) -> Evidence:
-    _respect(ask)
+def driver(expectation: Expectation) -> Evidence:
+    _respect(expectation)
     nodes = find_nodes()
     evidence: Evidence = {"device_nodes": nodes}
     causes = [] if nodes else ["no /dev/nvidia* device"]
@@ -97,13 +97,13 @@ def driver(ask: Ask) -> Evidence:
         causes += wrong
     if not causes:
         return evidence
-    if ask.device == "auto" and not nodes:
+    if expectation.device == "auto" and not nodes:
         raise Skip(f"{_NO_GPU}: {'; '.join(causes)}")
     raise Fail("; ".join(causes), remedy=_RUN_REMEDY, **evidence)
 
 
-def visible(ask: Ask) -> Evidence:
-    _respect(ask)
+def visible(expectation: Expectation) -> Evidence:
+    _respect(expectation)
     tf = load_tensorflow()
     found = find_gpus(tf)
     if found:
@@ -111,19 +111,19 @@ def visible(ask: Ask) -> Evidence:
         if any("(emulated)" in gpu["name"] for gpu in gpus):
             raise Fail("the GPU is emulated: it computes nothing", remedy="see device.driver", gpus=gpus)
         return {"gpus": gpus}
-    if ask.device == "auto" and not find_nodes():
+    if expectation.device == "auto" and not find_nodes():
         raise Skip(_NO_GPU)
-    causes = _absence(ask)
+    causes = _absence(expectation)
     raise Fail(f"TensorFlow sees no GPU: {'; '.join(causes)}", remedy=_RUN_REMEDY, causes=causes)
 
 
-def capability(ask: Ask) -> Evidence:
-    tf, gpu = _first_gpu(ask)
+def capability(expectation: Expectation) -> Evidence:
+    tf, gpu = _first_gpu(expectation)
     found = _describe(tf, gpu)
     built = [str(item) for item in installation.read_build_info().get("cuda_compute_capabilities") or []]
-    evidence = {"device": found, "built": built, "asked": ask.capability}
-    if ask.capability and found["capability"] != ask.capability:
-        text = f"{found['name']} has compute capability {found['capability']}, asked for {ask.capability}"
+    evidence = {"device": found, "built": built, "asked": expectation.capability}
+    if expectation.capability and found["capability"] != expectation.capability:
+        text = f"{found['name']} has compute capability {found['capability']}, asked for {expectation.capability}"
         raise Fail(text, remedy="run on that GPU, or ask for this one", **evidence)
     how = find_coverage(built, found["capability"])
     if how is None:
@@ -135,8 +135,8 @@ def capability(ask: Ask) -> Evidence:
     return {**evidence, "covered_by": how}
 
 
-def operation(ask: Ask) -> Evidence:
-    tf, _ = _first_gpu(ask)
+def operation(expectation: Expectation) -> Evidence:
+    tf, _ = _first_gpu(expectation)
     np = load_numpy()
     # Small integers: every sum is exact.
     values = (np.arange(64 * 64) % 7 - 3).astype(np.float32).reshape(64, 64)
@@ -150,8 +150,8 @@ def operation(ask: Ask) -> Evidence:
     return evidence
 
 
-def memory(ask: Ask) -> Evidence:
-    tf, gpu = _first_gpu(ask)
+def memory(expectation: Expectation) -> Evidence:
+    tf, gpu = _first_gpu(expectation)
     growth = bool(tf.config.experimental.get_memory_growth(gpu))
     with tf.device("/GPU:0"):
         kept = tf.ones([1 << 20])  # 4 MiB, held while memory is asked about
@@ -190,24 +190,24 @@ def ask_driver(library: Any) -> tuple[Evidence, list[str]]:
     return evidence, wrong
 
 
-def _absence(ask: Ask) -> list[str]:
+def _absence(expectation: Expectation) -> list[str]:
     if not installation.read_build_info().get("is_cuda_build"):
         return ["this TensorFlow was built without CUDA"]
     causes = []
     for probe in (driver, libraries.load, libraries.versions):
         try:
-            probe(replace(ask, device="gpu"))
+            probe(replace(expectation, device="gpu"))
         except Fail as fail:
             causes.append(str(fail))
     return causes or ["the driver and the libraries answer; TensorFlow's own log (stderr) has the reason"]
 
 
-def _first_gpu(ask: Ask) -> tuple[Any, Any]:
-    _respect(ask)
+def _first_gpu(expectation: Expectation) -> tuple[Any, Any]:
+    _respect(expectation)
     tf = load_tensorflow()
     found = find_gpus(tf)
     if not found:
-        if ask.device == "gpu":
+        if expectation.device == "gpu":
             raise Fail("TensorFlow sees no GPU", remedy="see device.visible for the causes")
         raise Skip(_NO_GPU)
     return tf, found[0]
@@ -219,10 +219,10 @@ def _describe(tf: Any, gpu: Any) -> dict[str, str]:
     return {"name": str(details.get("device_name", gpu.name)), "capability": f"{major}.{minor}"}
 
 
-def _respect(ask: Ask) -> None:
-    if ask.device == "cpu":
+def _respect(expectation: Expectation) -> None:
+    if expectation.device == "cpu":
         raise Skip("--device cpu leaves GPUs alone")
-    if ask.device == "auto" and not installation.read_build_info().get("is_cuda_build"):
+    if expectation.device == "auto" and not installation.read_build_info().get("is_cuda_build"):
         raise Skip("this TensorFlow was built without CUDA, and none was asked for")
 
 

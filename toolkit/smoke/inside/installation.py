@@ -13,11 +13,11 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
-from .check import TENSORFLOW, Ask, Check, Evidence, Fail, Skip, find_gpus, load_tensorflow, require_attribute
+from .check import TENSORFLOW, Check, Evidence, Expectation, Fail, Skip, find_gpus, load_tensorflow, require_attribute
 from .gpu_rules import compare_cuda, compare_cudnn, find_coverage, read_numbers
 
 
-def imports(ask: Ask) -> Evidence:
+def imports(expectation: Expectation) -> Evidence:
     start = time.monotonic()
     try:
         tf = load_tensorflow()
@@ -33,15 +33,15 @@ def imports(ask: Ask) -> Evidence:
     return {
         "version": require_attribute(tf, "__version__"),
         "file": str(getattr(tf, "__file__", "")),
-        "gpus": [gpu.name for gpu in find_gpus(tf)] if ask.device != "cpu" else [],
+        "gpus": [gpu.name for gpu in find_gpus(tf)] if expectation.device != "cpu" else [],
         "import_seconds": round(seconds, 2),
     }
 
 
-def version(ask: Ask) -> Evidence:
+def version(expectation: Expectation) -> Evidence:
     found = str(require_attribute(load_tensorflow(), "__version__"))
     installed = find_distribution()
-    evidence = {"asked": ask.version, "module": found, "distribution": f"{installed.name} {installed.version}"}
+    evidence = {"asked": expectation.version, "module": found, "distribution": f"{installed.name} {installed.version}"}
     # A graft adds a local part to the version of the distribution alone.
     if normalize(found) not in {normalize(installed.version), normalize(installed.version).partition("+")[0]}:
         raise Fail(
@@ -49,16 +49,16 @@ def version(ask: Ask) -> Evidence:
             remedy="two installations are mixed: make a fresh environment",
             **evidence,
         )
-    if ask.version and not _same(ask.version, found):
+    if expectation.version and not _same(expectation.version, found):
         raise Fail(
-            f"TensorFlow {ask.version} was asked for, {found} is installed",
+            f"TensorFlow {expectation.version} was asked for, {found} is installed",
             remedy="install or build the wheel of that version, or ask for this one",
             **evidence,
         )
     return evidence
 
 
-def wheel_tags(_ask: Ask) -> Evidence:
+def wheel_tags(_ask: Expectation) -> Evidence:
     """Check that the wheel was built for this interpreter and this kind of machine (PEP 425 tags)."""
     installed = find_distribution()
     tags = re.findall(r"^Tag: *(\S+)", installed.read_text("WHEEL") or "", re.MULTILINE)
@@ -74,7 +74,7 @@ def wheel_tags(_ask: Ask) -> Evidence:
     return evidence
 
 
-def dependencies(_ask: Ask) -> Evidence:
+def dependencies(_ask: Expectation) -> Evidence:
     """Check that what TensorFlow requires is installed, in a version that it accepts (as ``pip check``)."""
     installed = find_distribution()
     needed = [requirement for requirement in installed.requires or [] if "extra ==" not in requirement]
@@ -164,7 +164,7 @@ class Fingerprint:
     digest: str
 
 
-def files(_ask: Ask) -> Evidence:
+def files(_ask: Expectation) -> Evidence:
     installed = find_distribution()
     # Not `installed.files`: from Python 3.12 on, it leaves out the files that are missing.
     rows = csv.reader((installed.read_text("RECORD") or "").splitlines())
@@ -227,17 +227,17 @@ def read_build_info() -> dict[str, Any]:
     return dict(require_attribute(load_tensorflow(), "sysconfig.get_build_info")())
 
 
-def require_cuda(ask: Ask) -> dict[str, Any]:
+def require_cuda(expectation: Expectation) -> dict[str, Any]:
     """Return the build info of a CUDA build. Raises Fail if CUDA, a capability or a GPU was asked for, else Skip."""
     built = read_build_info()
     if built.get("is_cuda_build"):
         return built
-    if ask.cuda or ask.cudnn or ask.capability or ask.device == "gpu":
+    if expectation.cuda or expectation.cudnn or expectation.capability or expectation.device == "gpu":
         raise Fail("this TensorFlow was built without CUDA", remedy=_LOCAL_REMEDY, build=built)
     raise Skip("this TensorFlow was built without CUDA, and none was asked for")
 
 
-def build_info(ask: Ask) -> Evidence:
+def build_info(expectation: Expectation) -> Evidence:
     built = read_build_info()
     evidence = {"build": built}
     says = bool(require_attribute(load_tensorflow(), "test.is_built_with_cuda")())
@@ -247,51 +247,53 @@ def build_info(ask: Ask) -> Evidence:
             remedy="files of two builds are mixed: make a fresh environment",
             **evidence,
         )
-    if (ask.cuda or ask.cudnn or ask.device == "gpu") and not says:
+    if (expectation.cuda or expectation.cudnn or expectation.device == "gpu") and not says:
         raise Fail("CUDA was asked for, this TensorFlow was built without it", remedy=_LOCAL_REMEDY, **evidence)
     return evidence
 
 
-def build_cuda(ask: Ask) -> Evidence:
+def build_cuda(expectation: Expectation) -> Evidence:
     """Check that the CUDA and cuDNN asked for can serve the build.
 
     CUDA: same major version, which is what NVIDIA's minor version compatibility promises. cuDNN: same major version,
     and no later minor than the one that will be loaded, because TensorFlow refuses an older library than its headers. A
     part that build info lacks (the published wheel says only ``9`` for cuDNN) is not compared.
     """
-    built = require_cuda(ask)
+    built = require_cuda(expectation)
     evidence = {
         "built": {"cuda": built.get("cuda_version"), "cudnn": built.get("cudnn_version")},
-        "asked": {"cuda": ask.cuda, "cudnn": ask.cudnn},
+        "asked": {"cuda": expectation.cuda, "cudnn": expectation.cudnn},
     }
     remedy = "install the component wheels that this build wants, or build for these"
-    for name, asked, compare in (("cuda", ask.cuda, compare_cuda), ("cudnn", ask.cudnn, compare_cudnn)):
+    for name, asked, compare in (("cuda", expectation.cuda, compare_cuda), ("cudnn", expectation.cudnn, compare_cudnn)):
         have = built.get(f"{name}_version")
         if not read_numbers(have):
             raise Fail(f"build info does not tell the {name} version", remedy=_LOCAL_REMEDY, **evidence)
         if compare(have, asked) == "major":
             text = f"built for {name} {have}, asked for {asked}: another major version"
             raise Fail(text, remedy=remedy, **evidence)
-    if compare_cudnn(built["cudnn_version"], ask.cudnn) == "older":
+    if compare_cudnn(built["cudnn_version"], expectation.cudnn) == "older":
         raise Fail(
-            f"built for cuDNN {built['cudnn_version']}, asked for the older {ask.cudnn}", remedy=remedy, **evidence
+            f"built for cuDNN {built['cudnn_version']}, asked for the older {expectation.cudnn}",
+            remedy=remedy,
+            **evidence,
         )
     return evidence
 
 
-def build_capabilities(ask: Ask) -> Evidence:
-    built = require_cuda(ask)
+def build_capabilities(expectation: Expectation) -> Evidence:
+    built = require_cuda(expectation)
     have = [str(item) for item in built.get("cuda_compute_capabilities") or []]
-    evidence: Evidence = {"built": have, "asked": ask.capability}
+    evidence: Evidence = {"built": have, "asked": expectation.capability}
     if not have:
         raise Fail("build info lists no compute capabilities", remedy=_LOCAL_REMEDY, **evidence)
-    if not ask.capability:
+    if not expectation.capability:
         return evidence
-    how = find_coverage(have, ask.capability)
+    how = find_coverage(have, expectation.capability)
     if how is None:
         raise Fail(
-            f"no kernel for compute capability {ask.capability} among {', '.join(have)}",
-            remedy=f"build one: toolkit build-wheel --compute-capability {ask.capability}",
+            f"no kernel for compute capability {expectation.capability} among {', '.join(have)}",
+            remedy=f"build one: toolkit build-wheel --compute-capability {expectation.capability}",
             **evidence,
         )
     return {**evidence, "covered_by": how}

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Final
 
 from . import installation
-from .check import TENSORFLOW, Ask, Check, Evidence, Fail, Skip, load_tensorflow, require_attribute
+from .check import TENSORFLOW, Check, Evidence, Expectation, Fail, Skip, load_tensorflow, require_attribute
 from .elf import read_defined_versions, read_needed_versions, read_search_path, require_whole
 from .gpu_rules import compare_cuda, compare_cudnn, read_numbers
 
@@ -78,7 +78,7 @@ SYSTEM: Final = {"GLIBC": "the C library", "GLIBCXX": "libstdc++"}
 _REMEDY = "install the hash-locked set of the CUDA version, with every component wheel"
 
 
-def system(_: Ask) -> Evidence:
+def system(_: Expectation) -> Evidence:
     """Check that C and C++ libraries are as new as TensorFlow needs. Reads files: the loader names one version."""
     spec = PathFinder.find_spec("tensorflow")  # also where a broken one is loaded already
     if spec is None or spec.origin is None:
@@ -120,12 +120,12 @@ def _read_cxx_version() -> str:
     return read_defined_versions(Path(found[1])).get("GLIBCXX", "") if found else ""
 
 
-def reachable(ask: Ask) -> Evidence:
+def reachable(expectation: Expectation) -> Evidence:
     """Check that TensorFlow's own loader finds, by name, every library that it opens on a machine with a GPU.
     ``tf.load_op_library`` calls the same ``dlopen`` from the same library, whose RUNPATH decides what is found. This
     runs before the other checks of libraries, because a loaded library is always found.
     """
-    _require_known(installation.require_cuda(ask))
+    _require_known(installation.require_cuda(expectation))
     tf = load_tensorflow()
     open_by_name = require_attribute(tf, "load_op_library")
     missing: dict[str, str] = {}
@@ -147,9 +147,9 @@ def reachable(ask: Ask) -> Evidence:
     }
 
 
-def load(ask: Ask) -> Evidence:
+def load(expectation: Expectation) -> Evidence:
     """Check that every library of the set loads with all its symbols bound (RTLD_NOW)."""
-    _require_known(installation.require_cuda(ask))
+    _require_known(installation.require_cuda(expectation))
     folders = search_folders()
     loaded: dict[str, str] = {}
     missing: dict[str, str] = {}
@@ -170,13 +170,13 @@ def load(ask: Ask) -> Evidence:
     return {"loaded": loaded}
 
 
-def versions(ask: Ask) -> Evidence:
+def versions(expectation: Expectation) -> Evidence:
     """Check that the loaded libraries are the CUDA and cuDNN asked for, and fit those of the build.
 
     ``cudaRuntimeGetVersion`` tells only major and minor (12060 is 12.6). The patch number of the CUDA asked for cannot
     be compared; the evidence has the versions of the component wheels instead. ``cudnnGetVersion`` tells all three.
     """
-    built = installation.require_cuda(ask)
+    built = installation.require_cuda(expectation)
     _require_known(built)
     folders = search_folders()
     cuda = _ask_library("libcudart.so.12", folders, _out_parameter("cudaRuntimeGetVersion"))
@@ -187,11 +187,11 @@ def versions(ask: Ask) -> Evidence:
         "cudaRuntimeGetVersion": cuda,
         "cudnnGetVersion": cudnn,
         "cublasLtGetVersion": cublas,
-        "asked": {"cuda": ask.cuda, "cudnn": ask.cudnn},
+        "asked": {"cuda": expectation.cuda, "cudnn": expectation.cudnn},
         "built": {"cuda": built.get("cuda_version"), "cudnn": built.get("cudnn_version")},
         "wheels": _wheels(),
     }
-    for name, asked, compare in (("cuda", ask.cuda, compare_cuda), ("cudnn", ask.cudnn, compare_cudnn)):
+    for name, asked, compare in (("cuda", expectation.cuda, compare_cuda), ("cudnn", expectation.cudnn, compare_cudnn)):
         have, want = loaded[name], read_numbers(asked)
         if want and have[: len(want)] != want[: len(have)]:
             text = f"{name} {asked} was asked for, {'.'.join(map(str, have))} is loaded"

@@ -12,7 +12,17 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
-from .check import TENSORFLOW, Ask, Check, Evidence, Fail, find_gpus, load_numpy, load_tensorflow, require_attribute
+from .check import (
+    TENSORFLOW,
+    Check,
+    Evidence,
+    Expectation,
+    Fail,
+    find_gpus,
+    load_numpy,
+    load_tensorflow,
+    require_attribute,
+)
 
 EPSILON = 1e-3
 
@@ -91,7 +101,7 @@ _SAFETY = 8.0
 _SEED = 20190
 
 
-def matmul(ask: Ask) -> Evidence:
+def matmul(expectation: Expectation) -> Evidence:
     np = load_numpy()
     draw = np.random.default_rng(_SEED)
     a, b, up = (draw.standard_normal(shape, np.float32) for shape in ((48, 96), (96, 32), (48, 32)))
@@ -99,10 +109,10 @@ def matmul(ask: Ask) -> Evidence:
     def compute(tf: Any, left: Any, right: Any) -> Any:
         return tf.linalg.matmul(left, right)
 
-    return _compare(ask, compute, (a, b), up, expect_matmul(np, a, b, up))
+    return _compare(expectation, compute, (a, b), up, expect_matmul(np, a, b, up))
 
 
-def conv2d(ask: Ask) -> Evidence:
+def conv2d(expectation: Expectation) -> Evidence:
     np = load_numpy()
     draw = np.random.default_rng(_SEED)
     shapes = ((4, 12, 12, 16), (3, 3, 16, 24), (4, 12, 12, 24))
@@ -111,10 +121,10 @@ def conv2d(ask: Ask) -> Evidence:
     def compute(tf: Any, x: Any, w: Any) -> Any:
         return tf.nn.conv2d(x, w, strides=1, padding="SAME")
 
-    return _compare(ask, compute, (images, kernel), up, expect_conv2d(np, images, kernel, up))
+    return _compare(expectation, compute, (images, kernel), up, expect_conv2d(np, images, kernel, up))
 
 
-def batch_norm(ask: Ask) -> Evidence:
+def batch_norm(expectation: Expectation) -> Evidence:
     np = load_numpy()
     draw = np.random.default_rng(_SEED)
     shape, channels = (8, 6, 6, 16), (16,)
@@ -125,17 +135,17 @@ def batch_norm(ask: Ask) -> Evidence:
     def compute(tf: Any, images: Any, gamma: Any, beta: Any) -> Any:
         return tf.compat.v1.nn.fused_batch_norm(images, gamma, beta, epsilon=EPSILON, is_training=True)[0]
 
-    return _compare(ask, compute, (x, scale, offset), up, expect_batch_norm(np, x, scale, offset, up))
+    return _compare(expectation, compute, (x, scale, offset), up, expect_batch_norm(np, x, scale, offset, up))
 
 
 def _compare(
-    ask: Ask, compute: Callable[..., Any], inputs: tuple[Any, ...], up: Any, expected: list[Expected]
+    expectation: Expectation, compute: Callable[..., Any], inputs: tuple[Any, ...], up: Any, expected: list[Expected]
 ) -> Evidence:
     tf = load_tensorflow()
     np = load_numpy()
     evidence: Evidence = {}
     with full_precision(tf):
-        for device in devices(tf, ask):
+        for device in devices(tf, expectation):
             with tf.device(device):
                 variables = [tf.constant(value) for value in inputs]
                 with tf.GradientTape() as tape:
@@ -158,8 +168,8 @@ def _compare(
     return evidence
 
 
-def devices(tf: Any, ask: Ask) -> list[str]:
-    return ["/CPU:0", *(["/GPU:0"] if ask.device != "cpu" and find_gpus(tf) else [])]
+def devices(tf: Any, expectation: Expectation) -> list[str]:
+    return ["/CPU:0", *(["/GPU:0"] if expectation.device != "cpu" and find_gpus(tf) else [])]
 
 
 @contextmanager
@@ -177,7 +187,7 @@ def full_precision(tf: Any) -> Iterator[None]:
 _TOLERANCE = 1e-5
 
 
-def compiles(ask: Ask) -> Evidence:
+def compiles(expectation: Expectation) -> Evidence:
     """Check that ``jit_compile=True`` compiles, and, as the control, refuses strings, which XLA cannot compile."""
     tf = load_tensorflow()
     evidence: Evidence = {}
@@ -188,7 +198,7 @@ def compiles(ask: Ask) -> Evidence:
     else:
         raise Fail("jit_compile=True ran an op that XLA cannot compile", remedy="build with XLA", **evidence)
     x = tf.reshape(tf.linspace(-2.0, 2.0, 64), [8, 8])
-    for device in devices(tf, ask):
+    for device in devices(tf, expectation):
         with tf.device(device):
             module = str(_program(tf, jit_compile=True).experimental_get_compiler_ir(x)(stage="optimized_hlo"))
         fusions = module.count("fusion(")
@@ -198,13 +208,13 @@ def compiles(ask: Ask) -> Evidence:
     return evidence
 
 
-def agrees(ask: Ask) -> Evidence:
+def agrees(expectation: Expectation) -> Evidence:
     """Check that a compiled function and its gradient give what op-by-op execution gives, within 1e-5 of its scale."""
     tf = load_tensorflow()
     np = load_numpy()
     evidence: Evidence = {}
     x = tf.reshape(tf.linspace(-2.0, 2.0, 64), [8, 8])
-    for device in devices(tf, ask):
+    for device in devices(tf, expectation):
         with tf.device(device), full_precision(tf):
             plain = [np.asarray(value, np.float64) for value in _program(tf, jit_compile=None)(x)]
             compiled = [np.asarray(value, np.float64) for value in _program(tf, jit_compile=True)(x)]
@@ -236,7 +246,7 @@ _STEPS = 3
 _TRAINING_SEED = (2019, 0)
 
 
-def training(ask: Ask) -> Evidence:
+def training(expectation: Expectation) -> Evidence:
     """Train a small network twice from one seed, with op determinism, and compare the weights bit by bit.
 
     Convolution, batch norm, dropout, a gather whose gradient is a scatter, and a loss: the kinds of op that have
@@ -245,7 +255,7 @@ def training(ask: Ask) -> Evidence:
     tf = load_tensorflow()
     require_attribute(tf, "config.experimental.enable_op_determinism")()
     evidence: Evidence = {}
-    for device in devices(tf, ask):
+    for device in devices(tf, expectation):
         with tf.device(device):
             first, second = _train(tf), _train(tf)
         evidence[device] = {"steps": _STEPS, "sha256": [first, second]}

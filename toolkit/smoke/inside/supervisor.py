@@ -17,7 +17,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
 from typing import Any
 
-from .check import Ask, Check, Evidence, Outcome
+from .check import Check, Evidence, Expectation, Outcome
 
 _KEPT_LINES = 24
 _LAST_WORDS_SECONDS = 3.0
@@ -205,7 +205,7 @@ def _explain_death(evidence: Evidence) -> str:
 _PR_SET_PDEATHSIG = 1
 
 
-def serve(checks: Sequence[Check], ask: Ask) -> None:
+def serve(checks: Sequence[Check], expectation: Expectation) -> None:
     """Run the requested checks until standard input ends. Only answers go to the original standard output."""
     answers = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)
@@ -215,7 +215,7 @@ def serve(checks: Sequence[Check], ask: Ask) -> None:
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     known = {check.id: check for check in checks}
     for line in sys.stdin:
-        finding = known[line.strip()].run(ask)
+        finding = known[line.strip()].run(expectation)
         sys.stderr.flush()
         answers.write(json.dumps(finding.as_dict()) + "\n")
         answers.flush()

@@ -32,7 +32,7 @@ OPTIONS += ("--checkpoint-every", "3", "--progress", "plain")
 def read_pixels(split: str) -> Split:
     if not CIFAR.is_dir():
         whole = getattr(sources.load_digits(), split)
-        grown = [images.fit(np.asarray(image * 15, np.uint8), (32, 32, 3)) for image in whole.images]
+        grown = [images.center_crop(np.asarray(image * 15, np.uint8), (32, 32, 3)) for image in whole.images]
         return Split(np.stack(grown), whole.labels)
     import pyarrow.parquet as pq
 

@@ -161,7 +161,7 @@ def test_a_run_on_a_folder_ends_with_a_record_of_its_classes(
 def test_images_that_memory_does_not_hold_give_the_same_batches(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from train.config.resolution import settle
+    from train.config.resolution import complete
     from train.input.batches import Batches
 
     folder = write_classes(tmp_path / "pets", count=10)
@@ -171,7 +171,7 @@ def test_images_that_memory_does_not_hold_give_the_same_batches(
     assert isinstance(read.train.images, Pictures)
     assert np.array_equal(read.test.images[:], held.test.images)
     assert np.array_equal(read.mean, held.mean)
-    config = settle(parse([str(folder), *FAST]), (12, 12, 3), held.class_names)
+    config = complete(parse([str(folder), *FAST]), (12, 12, 3), held.class_names)
     for step in (0, 5):
         for one, other in zip(Batches(held, config).make(step), Batches(read, config).make(step), strict=True):
             assert np.array_equal(one, other)

@@ -17,7 +17,7 @@ from tests.integration.docker.test_wheel import edit, find_process
 CACHE = "toolkit-tests-command"
 
 
-class Place:
+class Workspace:
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self.source = Path(shutil.copytree(stages.MINI, folder / "mini_tensorflow"))

@@ -20,13 +20,13 @@ def pack(images: Any, labels: Any, rate: Any) -> NDArray[np.uint8]:
     return _join(np.asarray(images, np.uint8), narrow, np.asarray([rate], np.float32))
 
 
-def unpack(parcel: tf.Tensor, shape: tuple[int, ...], classes: int = 0) -> Tensors:
-    """Return the tensors of a parcel with images of this shape, and targets (batch, classes) if there are classes."""
+def unpack(packed: tf.Tensor, shape: tuple[int, ...], classes: int = 0) -> Tensors:
+    """Return the tensors of a packed with images of this shape, and targets (batch, classes) if there are classes."""
     dtype, sizes = (tf.float32, [shape[0], classes, 4]) if classes else (tf.int64, [shape[0], 8])
     count = int(np.prod(shape))
     end = count + int(np.prod(sizes))
-    labels = tf.bitcast(tf.reshape(parcel[count:end], sizes), dtype)
-    return tf.reshape(parcel[:count], shape), labels, tf.bitcast(parcel[end : end + 4], tf.float32)
+    labels = tf.bitcast(tf.reshape(packed[count:end], sizes), dtype)
+    return tf.reshape(packed[:count], shape), labels, tf.bitcast(packed[end : end + 4], tf.float32)
 
 
 def pack_choice(chosen: Any, draws: Any, rate: Any) -> NDArray[np.uint8]:
@@ -46,17 +46,17 @@ class Resident:
     pad: int  # pixels that each side gets before cropping; 0 without augmentation
     fill: NDArray[np.uint8]  # their value, (channels,)
 
-    def unpack(self, parcel: tf.Tensor, batch: int) -> Tensors:
-        """Return the augmented batch of a parcel, as ``Batches.make`` does, in a graph that XLA makes one launch."""
+    def unpack(self, packed: tf.Tensor, batch: int) -> Tensors:
+        """Return the augmented batch of a packed, as ``Batches.make`` does, in a graph that XLA makes one launch."""
 
         @tf.function(jit_compile=True, autograph=False)  # type: ignore[untyped-decorator]
-        def take(images: tf.Tensor, labels: tf.Tensor, parcel: tf.Tensor) -> Tensors:
-            chosen = tf.bitcast(tf.reshape(parcel[: 8 * batch], [batch, 8]), tf.int64)
-            draws = tf.cast(tf.reshape(parcel[8 * batch : 11 * batch], [batch, 3]), tf.int64)
+        def take(images: tf.Tensor, labels: tf.Tensor, packed: tf.Tensor) -> Tensors:
+            chosen = tf.bitcast(tf.reshape(packed[: 8 * batch], [batch, 8]), tf.int64)
+            draws = tf.cast(tf.reshape(packed[8 * batch : 11 * batch], [batch, 3]), tf.int64)
             found = self._crop(images, chosen, draws) if self.pad else tf.gather(images, chosen)
-            return found, tf.gather(labels, chosen), tf.bitcast(parcel[11 * batch : 11 * batch + 4], tf.float32)
+            return found, tf.gather(labels, chosen), tf.bitcast(packed[11 * batch : 11 * batch + 4], tf.float32)
 
-        return tuple(take(self.images, self.labels, parcel))
+        return tuple(take(self.images, self.labels, packed))
 
     def _crop(self, images: tf.Tensor, chosen: tf.Tensor, draws: tf.Tensor) -> tf.Tensor:
         """Shift and mirror as ``augment`` does. Each pixel is gathered by its index among the pixels of all images."""

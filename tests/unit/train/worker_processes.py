@@ -1,6 +1,6 @@
 """Runs the workers of one training job as processes of this machine.
 
-    python -m tests.unit.train.crew SEED KILLS ARGUMENTS…
+    python -m tests.unit.train.worker_processes SEED KILLS ARGUMENTS…
 
 runs the job again and again with one, two or four workers, kills one of them at a random point each time, and lets the
 last run finish. Children are forked from this process, which has loaded TensorFlow.
