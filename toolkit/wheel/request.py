@@ -216,7 +216,8 @@ def require_version(text: str, *, tensorflow: str, bazel: str) -> None:
     files = (folder / "tensorflow/tools/pip_package/setup.py", folder / "tensorflow/tf_version.bzl")
     texts = [file.read_text(errors="replace") for file in files if file.is_file()]
     written = next(filter(None, map(_VERSION.search, texts)), None)
-    named = (folder / ".bazelversion").read_text(errors="replace").strip()
+    # Upstream's file has a note in its second line.
+    named = (folder / ".bazelversion").read_text(errors="replace").partition("\n")[0].strip()
     for what, found, wanted in (
         ("is TensorFlow", written[1] if written else tensorflow, tensorflow),
         ("is built with Bazel", named, bazel),

@@ -89,6 +89,7 @@ def test_bazel_is_a_folder_or_an_image(tmp_path: Path) -> None:
     ("bazel", "version", "refusal"),
     [
         ("6.5.0", None, ""),
+        ("6.5.0\n# NOTE: Update Bazel version in release/common.sh.oss", None, ""),
         ("6.5.0\n", "_VERSION = '2.19.0'\n", ""),
         ("7.4.1", None, "is built with Bazel 7.4.1, and TensorFlow 2.19.0 was asked for"),
         ("6.5.0", "_VERSION = '2.18.0'\n", "is TensorFlow 2.18.0, and TensorFlow 2.19.0 was asked for"),
