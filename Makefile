@@ -36,7 +36,7 @@ lint: .venv-dev/ready ## every linter of the house
 	@.venv-dev/bin/ruff format --check .
 	@.venv-dev/bin/mypy
 	@MYPYPATH=docker/scripts .venv-dev/bin/mypy --package wheelbuild
-	@MYPYPATH=toolkit/smoke/inside:docker/scripts/proof .venv-dev/bin/mypy docker/scripts/proof/prove.py
+	@MYPYPATH=toolkit/smoke/inside:docker/scripts/proof:. .venv-dev/bin/mypy docker/scripts/proof/prove.py docker/scripts/kernels/tree.py
 	@.venv-dev/bin/hadolint docker/Dockerfile docker/base/bazel/Dockerfile
 	@.venv-dev/bin/shellcheck --severity=warning $$(git ls-files | xargs awk 'FNR == 1 && /^#!.*sh$$/ {print FILENAME}')
 	@.venv-dev/bin/check-jsonschema --builtin-schema vendor.compose-spec compose.yaml compose.gpu.yaml

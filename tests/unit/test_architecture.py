@@ -66,7 +66,7 @@ LEVELS = {
 FLAT = 8
 """The most modules that the training job may have outside of its packages."""
 
-MODULES = 110
+MODULES = 111
 """The most modules that the toolkit may have."""
 
 DATA_LINES = 1391

@@ -33,6 +33,14 @@ def test_real_transcript_names_the_step_that_failed() -> None:
     assert transcript.summary.startswith(f"[{len(transcript.done)}/")
 
 
+def test_the_part_of_the_dockerfile_that_failed_does_not_hide_what_the_program_said() -> None:
+    transcript = Transcript()
+    lines = [*FAILED.read_text().splitlines(keepends=True), *(f" {n} | >>> --mount={n} \\\n" for n in range(30))]
+    for line in lines:
+        transcript.feed(line)
+    assert "hello" in transcript.tail
+
+
 def test_one_line_objects_of_newer_versions_read_the_same() -> None:
     spread, compact = Transcript(), Transcript()
     decoder, text = json.JSONDecoder(), FAILED.read_text()

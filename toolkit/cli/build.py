@@ -56,6 +56,13 @@ def build_wheel(
     downloads: Annotated[str, typer.Option(metavar="DIR", help="Folder with what Bazel would fetch.")] = "",
     cache: Annotated[str, typer.Option(metavar="NAME", help="Name of the build caches.")] = "tensorflow",
     apt_snapshot: Snapshot = "",
+    prove_kernels: Annotated[
+        str,
+        typer.Option(
+            metavar="N|all",
+            help="Before Bazel, compile N files of TensorFlow's own GPU kernels, spread over the tree, or all of them.",
+        ),
+    ] = "",
     out: Annotated[Path, typer.Option(metavar="DIR", help="Folder of finished wheels.")] = Path("dist"),
     from_: From = "",
     trust: Trust = None,
@@ -96,7 +103,7 @@ def build_wheel(
         cpu_target=cpu_target,
         options=options,
     )
-    found = obtain_wheel(session, request, origin, key, out=out, dry_run=dry_run)
+    found = obtain_wheel(session, request, origin, key, out=out, dry_run=dry_run, prove_kernels=prove_kernels)
     if found and not dry_run:
         _report_wheel(session.console, found)
 
@@ -111,9 +118,18 @@ class Obtained:
 
 
 def obtain_wheel(
-    session: Session, request: "WheelRequest", origin: Origin, key: "Signer | None", *, out: Path, dry_run: bool
+    session: Session,
+    request: "WheelRequest",
+    origin: Origin,
+    key: "Signer | None",
+    *,
+    out: Path,
+    dry_run: bool,
+    prove_kernels: str = "",
 ) -> Obtained | None:
     """Reuse, download or build a wheel, and sign one that is built; None: a dry run, and there is none yet.
+
+    ``prove_kernels``: what :func:`toolkit.wheel.kernels.plan_task` compiles before it, or empty.
 
     Raises IntegrityError: a wheel that is in ``out`` already is not signed as --trust asks. A new wheel is signed at
     once: later it would have to be verified again, which takes minutes.
@@ -127,13 +143,16 @@ def obtain_wheel(
     if found := _take_wheel(session, request, origin, out=out, dry_run=dry_run):
         return found
     planned, task = pipeline.plan_wheel(settings, request, console, out=out, dry_run=dry_run)
-    from toolkit.wheel import build  # after the checks, because it is slow to load
+    from toolkit.wheel import build, kernels  # after the checks, because they are slow to load
 
     if here := build.find(planned.plan, out):
         origin.require_trusted(here.folder, "")
         if dry_run:
             return Obtained(planned.plan, here, pulled=False)
-    if not run([task], console, dry_run=dry_run):
+    before = (
+        [kernels.plan_task(planned.plan, Path(settings.state), console, wanted=prove_kernels)] if prove_kernels else []
+    )
+    if not run([*before, task], console, dry_run=dry_run):
         return None
     built = task.result
     sign(session, key, (built.folder, not built.reused))

@@ -54,7 +54,9 @@ class Transcript:
     def feed(self, line: str) -> list[str]:
         """Read one line, and return the lines to log. Lines outside of JSON objects are logged as they are."""
         if not self._open and not line.startswith("{"):
-            self.tail = [*self.tail, line.rstrip()][-TAIL_LINES:]
+            # After a failure, buildx shows the part of the Dockerfile that failed, which is as long as its step.
+            if self.failed is None:
+                self.tail = [*self.tail, line.rstrip()][-TAIL_LINES:]
             return [line.rstrip()]
         self._open.append(line)
         if len(self._open) > 1 and not line.startswith("}"):

@@ -1,0 +1,45 @@
+"""TensorFlow's own GPU kernels are compiled out of the tree before Bazel is started."""
+
+import json
+
+import pytest
+
+from tests.integration.docker.test_wheel import edit
+from tests.integration.workspace import Workspace
+
+pytestmark = [pytest.mark.engine, pytest.mark.slow]
+
+FILL = "tensorflow/core/kernels/fill.cu.cc"
+UNFINISHED = "tensorflow/core/kernels/unfinished.cu.cc"
+
+
+def test_a_kernel_that_does_not_compile_ends_the_command_before_bazel(workspace: Workspace) -> None:
+    edit(workspace.source / FILL, "float value)", "flaot value)")
+    (workspace.source / UNFINISHED).write_text('#include "tensorflow/core/framework/unfinished.pb.h"\n')
+    done = workspace.build("--prove-kernels", "all")
+    assert done.returncode == 7, done.stderr
+    assert "1 of 2 files of GPU kernels do not compile" in done.stderr
+    assert f"{FILL}: compiler: " in done.stderr
+    assert "unknown type name 'flaot'" in done.stderr
+    assert workspace.results == []
+    assert not list((workspace.folder / "state").glob("wheel-*/bazel")), "Bazel was not started"
+    (report,) = (workspace.folder / "state").glob("wheel-*/kernels.json")
+    rows = {row["file"]: row for row in json.loads(report.read_text())["kernels"]}
+    assert rows[UNFINISHED]["cause"] == "generated header", "Bazel would make it: no failure of the toolchain"
+
+    edit(workspace.source / FILL, "flaot value)", "float value)")
+    done = workspace.build("--prove-kernels", "all")
+    assert done.returncode == 0, done.stderr
+    assert "1 of 2 files compile for sm_75, 1 kernels, at most" in done.stderr
+    assert "1 need a header that Bazel generates" in done.stderr
+    assert len(workspace.results) == 1
+
+
+def test_a_tree_without_kernels_and_a_word_that_is_no_number_are_refused(workspace: Workspace) -> None:
+    (workspace.source / FILL).unlink()
+    done = workspace.build("--prove-kernels", "3")
+    assert done.returncode != 0
+    assert "there is no .cu.cc file" in done.stderr
+    done = workspace.build("--prove-kernels", "most")
+    assert done.returncode == 2, done.stderr
+    assert "'most' is neither a number nor all" in done.stderr

@@ -1,0 +1,152 @@
+import json
+import os
+from pathlib import Path
+
+import prove
+import pytest
+from kernels import tree
+
+SAID = """\
+ptxas info    : 0 bytes gmem, 8 bytes cmem[4]
+ptxas info    : Compiling entry function '_Z4FillPfif' for 'sm_75'
+ptxas info    : Function properties for _Z4FillPfif
+    0 bytes stack frame, 0 bytes spill stores, 0 bytes spill loads
+ptxas info    : Used 8 registers, used 0 barriers, 368 bytes cmem[0]
+ptxas info    : Compiling entry function '_Z4WideIdEvPT_' for 'sm_75'
+ptxas info    : Function properties for _Z4WideIdEvPT_
+    96 bytes stack frame, 88 bytes spill stores, 120 bytes spill loads
+ptxas info    : Used 255 registers, used 1 barriers, 96 bytes cumulative stack size, 400 bytes cmem[0]
+"""
+"""Lines of ptxas 12.8.93 --verbose, with shorter names."""
+
+
+def write_tree(folder: Path, count: int) -> list[Path]:
+    paths = [folder / tree.FOLDERS[number % 2] / f"op_{number:03}.cu.cc" for number in range(count)]
+    for path in paths:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text("")
+    return sorted(paths)
+
+
+@pytest.mark.parametrize(("wanted", "count"), [("all", 10), ("1", 1), ("3", 3), ("10", 10), ("500", 10)])
+def test_as_many_files_are_chosen_as_asked_and_they_are_spread_over_the_tree(
+    tmp_path: Path, wanted: str, count: int
+) -> None:
+    paths = write_tree(tmp_path, 10)
+    found = tree.find_sources(tmp_path, wanted)
+    assert len(set(found)) == count
+    assert found == sorted(found)
+    if count == 3:
+        assert found == [paths[0], paths[3], paths[6]]
+
+
+@pytest.mark.parametrize("wanted", ["", "0", "-1", "most", "1.5"])
+def test_another_number_is_refused(tmp_path: Path, wanted: str) -> None:
+    write_tree(tmp_path, 2)
+    with pytest.raises(ValueError, match="write a number from 1, or all"):
+        tree.find_sources(tmp_path, wanted)
+
+
+def test_a_folder_without_kernels_is_no_tree(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="no tree of TensorFlow"):
+        tree.find_sources(tmp_path, "all")
+
+
+def test_what_the_assembler_says_is_counted() -> None:
+    assert tree.count(tree.ENTRY.findall(SAID)) == {"kernels": 2, "registers": 255, "spills": 88}
+    assert tree.count([]) == {"kernels": 0, "registers": 0, "spills": 0}
+
+
+@pytest.mark.parametrize(
+    ("words", "cause"),
+    [
+        ("a.cc:1:10: fatal error: 'tensorflow/core/framework/graph.pb.h' file not found", "generated header"),
+        ("a.cc:1:10: error: unknown type name 'flaot'", "compiler"),
+        ("clang++: error: unable to execute command: Killed", "memory"),
+        ("/opt/cuda/bin/ptxas --gpu-name=sm_75\nptxas fatal: Unresolved extern function", "assembler"),
+    ],
+)
+def test_a_failure_has_its_cause(words: str, cause: str) -> None:
+    assert tree.find_cause(words) == cause
+
+
+COMPILER = """\
+#!/bin/sh
+for word; do last=$previous; previous=$word; done
+case " $* " in
+*" -E "*) cat "$WORK/source" ;;
+*" --version "*) echo "clang 99" ;;
+*) echo "$*" >>"$WORK/said"; grep -q broken "$WORK/source" && { echo "a.cc:1: error: broken" >&2; exit 1; }
+   echo made >"$previous" ;;
+esac
+"""
+ASSEMBLER = """\
+#!/bin/sh
+for word; do case $word in --output-file=*) echo cubin >"${word#*=}";; esac; done
+cat "$WORK/verbose" >&2
+"""
+
+
+@pytest.fixture
+def kernels(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> tree.Kernels:
+    """Kernels that are compiled by programs that write down how they are called."""
+    for name in ("bin", "cuda/bin", "kept", "work"):
+        (tmp_path / name).mkdir(parents=True)
+    for path, text in (("bin/clang++-99", COMPILER), ("cuda/bin/ptxas", ASSEMBLER)):
+        (tmp_path / path).write_text(text)
+        (tmp_path / path).chmod(0o755)
+    (tmp_path / "verbose").write_text(SAID)
+    (tmp_path / "source").write_text("kernel")
+    monkeypatch.setenv("PATH", f"{tmp_path / 'bin'}:{os.environ['PATH']}")
+    monkeypatch.setenv("WORK", str(tmp_path))
+    monkeypatch.setattr(prove, "CUDA", tmp_path / "cuda")
+    toolchain = prove.Toolchain(llvm="99", gcc="g++", work=tmp_path / "work", tensorflow="2.19.0")
+    features: dict[str, list[str]] = {"75": [], "120": ["--cuda-feature=+ptx87"]}
+    return tree.Kernels(
+        toolchain=toolchain,
+        tree=tmp_path / "tree",
+        flags=tree.list_flags(toolchain, tmp_path / "tree"),
+        features=features,
+        kept=tmp_path / "kept",
+    )
+
+
+def test_a_file_is_compiled_for_each_device_and_the_host_and_kept(kernels: tree.Kernels, tmp_path: Path) -> None:
+    (source,) = write_tree(kernels.tree, 1)
+    first = kernels.compile(source)
+    assert (first.file, first.cause) == (f"{tree.FOLDERS[0]}/op_000.cu.cc", "")
+    assert (first.kernels, first.registers, first.spills) == (4, 255, 176)
+    device, other, host = (tmp_path / "said").read_text().splitlines()
+    assert "--cuda-gpu-arch=sm_75 --cuda-device-only" in device
+    assert "--cuda-gpu-arch=sm_120 --cuda-device-only --cuda-feature=+ptx87" in other
+    assert "--cuda-host-only -Xclang -fcuda-include-gpubinary" in host
+    assert f"-I{kernels.tree}/third_party/xla " in host
+    assert (kernels.kept / f"{first.kept}.o").read_text() == "made\n"
+
+    assert kernels.compile(source) == first, "taken from what was kept"
+    assert len((tmp_path / "said").read_text().splitlines()) == 3
+
+    (tmp_path / "source").write_text("kernel with another header")
+    assert kernels.compile(source).kept != first.kept
+    assert len((tmp_path / "said").read_text().splitlines()) == 6
+
+
+def test_a_failure_is_reported_and_tried_again(kernels: tree.Kernels, tmp_path: Path) -> None:
+    (source,) = write_tree(kernels.tree, 1)
+    (tmp_path / "source").write_text("broken")
+    done = kernels.compile(source)
+    assert (done.cause, done.error, done.kept) == ("compiler", "a.cc:1: error: broken", "")
+    assert list(kernels.kept.iterdir()) == []
+    (tmp_path / "source").write_text("kernel")
+    assert kernels.compile(source).cause == ""
+
+
+def test_an_object_file_without_its_report_is_made_again(kernels: tree.Kernels) -> None:
+    """The report is written last, so that an interrupted proof leaves no half result behind."""
+    (source,) = write_tree(kernels.tree, 1)
+    kept = kernels.compile(source).kept
+    (kernels.kept / f"{kept}.json").unlink()
+    (kernels.kept / f"{kept}.o").write_text("half")
+    assert kernels.compile(source).kernels == 4
+    assert (kernels.kept / f"{kept}.o").read_text() == "made\n"
+    assert json.loads((kernels.kept / f"{kept}.json").read_text())["registers"] == 255
