@@ -105,7 +105,7 @@ def read_record(target: Path) -> RunRecord:
             remedy="give the folder of a finished run, as `toolkit train` leaves it",
         )
     lacking = [name for name, kind in _PARTS.items() if not isinstance(value.get(name), kind)]
-    if not isinstance(value.get("parent") or {}, dict):
+    if not isinstance(value.get("parent"), dict | None):
         lacking.append("a parent that is an object")
     if lacking:
         raise IntegrityError(f"the manifest of {folder} lacks {', '.join(lacking)}")
