@@ -42,6 +42,8 @@ lint: .venv-dev/ready ## every linter of the house
 	@.venv-dev/bin/check-jsonschema --builtin-schema vendor.compose-spec compose.yaml compose.gpu.yaml
 	@.venv-dev/bin/check-jsonschema --builtin-schema vendor.github-workflows .github/workflows/*.yml
 	@.venv-dev/bin/check-jsonschema --builtin-schema vendor.dependabot .github/dependabot.yml
+	@.venv-dev/bin/check-jsonschema --check-metaschema toolkit/schemas/*.json
+	@.venv-dev/bin/check-jsonschema --schemafile toolkit/schemas/lock.json docker/toolkit.lock.yaml
 
 # A folder is ready when the marker is newer than its lock. A whole one is brought up to date; one whose install was
 # interrupted has no marker and is made again from the start. The path to this folder is made relative, because Python
@@ -66,6 +68,7 @@ lint: .venv-dev/ready ## every linter of the house
 pins: .venv-dev/ready ## write the pins of the version table into the files that other programs read
 	@.venv-dev/bin/python -m toolkit.versions.pins
 	@.venv-dev/bin/python -m toolkit.lock
+	@.venv-dev/bin/python -m tests.schemas
 
 lock: ## freeze the newest versions of everything into the locked sets
 	@docker/requirements/lock
