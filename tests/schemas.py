@@ -235,6 +235,7 @@ def _describe_policy() -> Schema:
 
 
 def _describe_manifest() -> Schema:
+    """Return the schema of records. The facts of a wheel have types here, for programs; its reader takes any facts."""
     parts = {"schema": {"const": manifest.SCHEMA}} | _describe_fields(manifest.Manifest)
     required = [each.name for each in fields(manifest.Manifest) if each.default is each.default_factory is MISSING]
     wheel = {

@@ -143,10 +143,9 @@ def read(path: Path) -> Lock | None:
     except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
         raise UsageError(f"cannot read {path}", why=str(error), remedy="write it again: toolkit lock") from error
     match value:
-        case {"schema": int(number), "spec": dict(spec), "pins": dict(pins), **rest}:
+        case {"schema": 1, "spec": dict(spec), "pins": dict(pins), **rest} if _is_text(spec) and _is_text(pins):
             sets = rest.get("sets", {})
-            known = number == SCHEMA and number is not True and isinstance(sets, dict)
-            if known and all(map(_is_text, (spec, pins, sets))):
+            if value["schema"] is not True and isinstance(sets, dict) and _is_text(sets):
                 return Lock(spec=spec, pins=pins, sets=sets)
     raise UsageError(f"{path} is not a lock of schema {SCHEMA}", remedy="write it again: toolkit lock")
 

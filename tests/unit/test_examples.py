@@ -111,6 +111,13 @@ def test_both_ci_jobs_say_the_same_in_commands_that_exist(run: Run, tmp_path: Pa
     assert done.returncode == 0, done.stderr
 
 
+def test_the_actions_are_at_the_commits_of_the_workflows_here() -> None:
+    own = "".join(path.read_text() for path in (ROOT / ".github" / "workflows").glob("*.yml"))
+    used = re.findall(r"uses: (.+)", (EXAMPLES / "github.yml").read_text())
+    assert len(used) == 3
+    assert [each for each in used if f"uses: {each}\n" not in own] == []
+
+
 def variables_of(variables: dict[str, str]) -> dict[str, str]:
     return {name: value for name, value in variables.items() if name.startswith("TOOLKIT_")}
 
