@@ -11,7 +11,7 @@ PYTEST := .venv-dev/bin/python -m pytest --no-loadscope-reorder -n
 export PYTHONDONTWRITEBYTECODE :=
 
 .DEFAULT_GOAL := help
-.PHONY: help run test test-all test-weekly mutations lint pins lock clean
+.PHONY: help run test test-all test-weekly mutations lint lint-schemas pins lock clean
 
 help: ## say what there is
 	@sed -n 's/^\([a-z-]*\):.*## /  make \1\t/p' $(MAKEFILE_LIST) | expand -t 18
@@ -31,17 +31,25 @@ test-weekly: .venv-dev/ready ## what takes longest: more kills, wrong bytes, lar
 mutations: .venv-dev/ready ## break the code on purpose, once for each entry of a list: each time a test must fail
 	@.venv-dev/bin/python -m tests.mutations
 
-lint: .venv-dev/ready ## every linter of the house
+lint: .venv-dev/ready lint-schemas ## every linter of the house
 	@.venv-dev/bin/ruff check .
 	@.venv-dev/bin/ruff format --check .
 	@.venv-dev/bin/mypy
 	@MYPYPATH=docker/scripts .venv-dev/bin/mypy --package wheelbuild
 	@MYPYPATH=toolkit/smoke/inside:docker/scripts/proof:. .venv-dev/bin/mypy docker/scripts/proof/prove.py docker/scripts/kernels/tree.py
-	@.venv-dev/bin/hadolint docker/Dockerfile docker/base/bazel/Dockerfile
+	@.venv-dev/bin/hadolint docker/Dockerfile docker/base/bazel/Dockerfile .devcontainer/Dockerfile
 	@.venv-dev/bin/shellcheck --severity=warning $$(git ls-files | xargs awk 'FNR == 1 && /^#!.*sh$$/ {print FILENAME}')
+
+lint-schemas: .venv-dev/ready ## files that have a JSON schema; `make lint` does it too
 	@.venv-dev/bin/check-jsonschema --builtin-schema vendor.compose-spec compose.yaml compose.gpu.yaml
-	@.venv-dev/bin/check-jsonschema --builtin-schema vendor.github-workflows .github/workflows/*.yml
+	@.venv-dev/bin/check-jsonschema --builtin-schema vendor.github-workflows .github/workflows/*.yml examples/github.yml
+	@.venv-dev/bin/check-jsonschema --builtin-schema vendor.gitlab-ci examples/gitlab.yml
 	@.venv-dev/bin/check-jsonschema --builtin-schema vendor.dependabot .github/dependabot.yml
+	@.venv-dev/bin/check-jsonschema --check-metaschema toolkit/schemas/*.json
+	@.venv-dev/bin/check-jsonschema --schemafile toolkit/schemas/lock.json docker/toolkit.lock.yaml
+	@.venv-dev/bin/check-jsonschema --schemafile toolkit/schemas/settings.json examples/toolkit.yaml
+	@.venv-dev/bin/check-jsonschema --schemafile toolkit/schemas/sweep.json examples/sweep.yaml
+	@.venv-dev/bin/check-jsonschema --schemafile toolkit/schemas/policy.json examples/policy.yaml
 
 # A folder is ready when the marker is newer than its lock. A whole one is brought up to date; one whose install was
 # interrupted has no marker and is made again from the start. The path to this folder is made relative, because Python
@@ -66,6 +74,7 @@ lint: .venv-dev/ready ## every linter of the house
 pins: .venv-dev/ready ## write the pins of the version table into the files that other programs read
 	@.venv-dev/bin/python -m toolkit.versions.pins
 	@.venv-dev/bin/python -m toolkit.lock
+	@.venv-dev/bin/python -m tests.schemas
 
 lock: ## freeze the newest versions of everything into the locked sets
 	@docker/requirements/lock

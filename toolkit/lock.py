@@ -145,7 +145,7 @@ def read(path: Path) -> Lock | None:
     match value:
         case {"schema": 1, "spec": dict(spec), "pins": dict(pins), **rest} if _is_text(spec) and _is_text(pins):
             sets = rest.get("sets", {})
-            if isinstance(sets, dict) and _is_text(sets):
+            if value["schema"] is not True and isinstance(sets, dict) and _is_text(sets):
                 return Lock(spec=spec, pins=pins, sets=sets)
     raise UsageError(f"{path} is not a lock of schema {SCHEMA}", remedy="write it again: toolkit lock")
 

@@ -39,7 +39,9 @@ def read(folder: Path) -> Manifest | None:
     """Return the manifest of a folder, or None if there is no complete one of this schema."""
     value = files.read_json(folder / FILE)
     match value:
-        case {"schema": schema, "kind": str(kind), "digest": str(digest), **rest} if schema == SCHEMA:
+        case {"schema": schema, "kind": str(kind), "digest": str(digest), **rest} if (
+            schema == SCHEMA and schema is not True
+        ):
             parent, facts = rest.get("parent"), rest.get("facts", {})
             if isinstance(facts, dict) and (parent is None or isinstance(parent, dict)):
                 return Manifest(kind=kind, digest=digest, parent=parent, facts=facts)

@@ -50,7 +50,7 @@ class Plan:
         """Return the plan that :meth:`to_json` described. Raises IntegrityError: it is no plan of this schema."""
         try:
             match value:
-                case {"schema": 1, "steps": list(steps)}:
+                case {"schema": number, "steps": list(steps)} if number == SCHEMA and number is not True:
                     return cls(steps=tuple(map(_read_step, steps)))
         except (KeyError, TypeError, ValueError) as error:
             raise IntegrityError("not a plan", why=repr(error)) from error

@@ -4,9 +4,9 @@ import difflib
 import os
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field, fields
+from dataclasses import Field, dataclass, field, fields
 from pathlib import Path
-from typing import Literal, get_args
+from typing import Any, Literal, get_args
 
 from toolkit import files
 from toolkit.errors import UsageError
@@ -15,28 +15,36 @@ EngineName = Literal["auto", "docker", "apptainer", "host"]
 STANDARD_CA_VARIABLES = ("SSL_CERT_FILE", "PIP_CERT", "REQUESTS_CA_BUNDLE")
 
 
-def _read_default(name: str) -> str:
-    # `toolkit --help` needs no table; importing its reader would take a tenth of that command's time.
-    from toolkit.versions import load_table
+def _default(text: str, default: str) -> Any:
+    """Declare a setting with its help. One whose default is empty may be empty."""
+    return field(default=default, metadata={"help": text})
 
-    return str(getattr(load_table().default, name))
+
+def _pinned(text: str, name: str) -> Any:
+    """Declare a setting whose default is in the version table."""
+
+    def read() -> str:
+        # `toolkit --help` needs no table; importing its reader would take a tenth of that command's time.
+        from toolkit.versions import load_table
+
+        return str(getattr(load_table().default, name))
+
+    return field(default_factory=read, metadata={"help": text})
 
 
 @dataclass(frozen=True, kw_only=True)
 class Settings:
-    tensorflow: str = field(default_factory=lambda: _read_default("tensorflow"))
-    # version of Python inside the environment, ``X.Y``
-    python: str = field(default_factory=lambda: _read_default("python"))
-    cuda: str = ""  # cuda, cudnn: release ``X.Y.Z``, or empty for the CPU set
-    cudnn: str = ""
-    engine: EngineName = "auto"
-    archive: str = ""  # file of `docker save` with the training image, for apptainer; empty for none
-    # the Debian image with Python that all stages start from
-    base_image: str = field(default_factory=lambda: _read_default("base_image"))
-    ca_bundle: str = ""  # PEM file of extra certificate authorities, for networks that intercept https; empty for none
-    runs: str = "runs"  # folder of training runs
-    data: str = "data"  # folder of downloaded data sets
-    state: str = ".toolkit"  # folder of environments, logs and manifests
+    tensorflow: str = _pinned("Version of TensorFlow.", "tensorflow")
+    python: str = _pinned("Version of Python.", "python")
+    cuda: str = _default("CUDA release, exactly.", "")
+    cudnn: str = _default("cuDNN release, exactly.", "")
+    engine: EngineName = _default("Where things run.", "auto")
+    archive: str = _default("`docker save` of the image, for apptainer.", "")
+    base_image: str = _pinned("Base image of all stages.", "base_image")
+    ca_bundle: str = _default("PEM file for networks that re-sign https.", "")
+    runs: str = _default("Folder of training runs.", "runs")
+    data: str = _default("Folder of downloaded data sets.", "data")
+    state: str = _default("Folder of environments, logs and manifests.", ".toolkit")
     # for each name, ``default``, ``toolkit.yaml``, the variable's name, or ``flag``
     sources: Mapping[str, str] = field(default_factory=dict)
 
@@ -44,10 +52,11 @@ class Settings:
         return {name: {"value": getattr(self, name), "from": self.sources[name]} for name in _NAMES}
 
 
-_IMAGE = re.compile(r"[a-z0-9][a-z0-9._/:-]*(:[\w][\w.-]{0,127})?(@sha256:[0-9a-f]{64})?")
+IMAGE = re.compile(r"[a-z0-9][a-z0-9._/:-]*(:[A-Za-z0-9_][A-Za-z0-9_.-]{0,127})?(@sha256:[0-9a-f]{64})?")
 """Roughly the form of an image reference (github.com/distribution/reference), to find typing errors."""
 
-_NAMES = tuple(item.name for item in fields(Settings) if item.name != "sources")
+OPTIONS: Mapping[str, Field[Any]] = {item.name: item for item in fields(Settings) if item.name != "sources"}
+_NAMES = tuple(OPTIONS)
 
 
 def resolve(
@@ -105,11 +114,11 @@ def _require_text(name: str, value: object, source: str) -> str:
 
 def _check(settings: Settings) -> None:
     for name in _NAMES:
-        if not getattr(settings, name) and name not in {"cuda", "cudnn", "archive", "ca_bundle"}:
+        if not getattr(settings, name) and OPTIONS[name].default != "":
             raise UsageError(
                 f"{name} is empty (from {settings.sources[name]})", remedy="give it a value, or leave it out"
             )
-    if not _IMAGE.fullmatch(settings.base_image):
+    if not IMAGE.fullmatch(settings.base_image):
         raise UsageError(
             f"not the name of an image: {settings.base_image!r} (from {settings.sources['base_image']})",
             remedy="write it as REPOSITORY:TAG or REPOSITORY@sha256:DIGEST",

@@ -1,6 +1,7 @@
 """Reads sweeps, runs their members in local slots, and compares the runs."""
 
 import csv
+import difflib
 import fcntl
 import io
 import itertools
@@ -21,7 +22,7 @@ from toolkit.engine import Engine, Environment, Job, Mount
 from toolkit.errors import CheckError, JobError, UsageError
 from toolkit.project import shorten
 from toolkit.settings import Settings
-from train.cli import find_result
+from train.cli import SWITCHES, find_result
 from train.config.run import TrainConfig
 from train.errors import TrainError
 from train.use.compare import tabulate
@@ -29,8 +30,7 @@ from train.use.compare import tabulate
 TABLE: Final = "table.csv"
 PICTURE: Final = "comparison.png"
 
-_KEYS: Final = ("dataset", "options", "grid", "list")
-_OPTION: Final = re.compile(r"[a-z][a-z0-9]*(-[a-z0-9]+)*")
+KEYS: Final = ("dataset", "options", "grid", "list")
 
 Value = str | int | float | bool
 Options = Mapping[str, Value]
@@ -126,16 +126,17 @@ def expand(value: object, *, limit: int) -> tuple[str, dict[str, Value], list[di
 
     With both a list and a grid, each entry of the list is combined with each point of the grid. Raises UsageError.
     """
-    if not isinstance(value, dict) or not isinstance(value.get("dataset"), str) or value.keys() - set(_KEYS):
-        other = [str(name) for name in value if name not in _KEYS] if isinstance(value, dict) else []
+    if not isinstance(value, dict) or not isinstance(value.get("dataset"), str) or value.keys() - set(KEYS):
+        other = [str(name) for name in value if name not in KEYS] if isinstance(value, dict) else []
         raise UsageError(
             f"a sweep has no key {other[0]!r}" if other else "a sweep is a mapping that names a dataset",
             remedy="its keys are dataset, options (a mapping), grid (a list of values for each option) and list "
             "(mappings, one for each member)",
         )
-    common = _read_options(value.get("options") or {}, "options")
-    entries = [_read_options(each, "list") for each in _require_list(value.get("list") or [{}], "list")]
-    grid = value.get("grid") or {}
+    given = {name: each for name, each in value.items() if each is not None}
+    common = _read_options(given.get("options", {}), "options")
+    entries = [_read_options(each, "list") for each in _require_list(given.get("list", [{}]), "list")]
+    grid = given.get("grid", {})
     axes = {
         str(name): [_read_options({name: each}, "grid")[name] for each in _require_list(values, f"grid: {name}")]
         for name, values in _require_mapping(grid, "grid").items()
@@ -155,13 +156,18 @@ def expand(value: object, *, limit: int) -> tuple[str, dict[str, Value], list[di
 
 def _read_options(value: object, place: str) -> dict[str, Value]:
     for name, each in _require_mapping(value, place).items():
-        if not isinstance(name, str) or not _OPTION.fullmatch(name) or name == "help":
+        if name not in SWITCHES:
+            near = difflib.get_close_matches(str(name), SWITCHES, n=1)
             raise UsageError(
-                f"{place} has a name that no option has: {name!r}", remedy="write it as in --help, as seed"
+                f"{place} has a name that no option has: {name!r}",
+                remedy=f"did you mean {near[0]}?" if near else "write it as in `python -m train --help`, as seed",
             )
         if not isinstance(each, Value):
             remedy = "several values belong under grid" if isinstance(each, list) else "give text, a number or a truth"
             raise UsageError(f"{place} gives {name} no single value: {each!r}", remedy=remedy)
+        if isinstance(each, bool) != SWITCHES[name]:
+            remedy = "write true or false" if SWITCHES[name] else "write the value that it has in --help"
+            raise UsageError(f"{place} gives {name} a value that it cannot have: {each!r}", remedy=remedy)
     return dict(_require_mapping(value, place))
 
 

@@ -11,7 +11,7 @@ from typing import Annotated, Any, Final, TextIO, get_args, get_type_hints
 import typer
 
 from train.cluster.cluster import read_cluster
-from train.config.option import UNSET, Panel, list_options
+from train.config.option import UNSET, Panel, list_options, name_flag
 from train.config.presets import describe_datasets
 from train.config.resolution import apply_options, resolve
 from train.config.run import DEPTH, OPTIONS, TrainConfig
@@ -42,6 +42,14 @@ def declare_options(configuration: type = TrainConfig) -> Iterator[inspect.Param
         flags = [option.flag] if option.flag else []
         made = typer.Option(*flags, help=option.help, metavar=option.metavar, rich_help_panel=option.panel)
         yield _declare(name, Annotated[kind | None if asked is None else kind, made], asked)
+
+
+SWITCHES: Final = {
+    (each.flag or name_flag(name)).removeprefix("--"): get_type_hints(TrainConfig)[name] is bool
+    for name, each in OPTIONS.items()
+    if each.help
+} | {"depth": False, "config": False}
+"""The name of each option, with whether it has no value: it is there or not."""
 
 
 def _declare(name: str, kind: Any, default: Any) -> inspect.Parameter:

@@ -1,11 +1,30 @@
 import gc
+import json
 import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from jsonschema import Draft202012Validator
 
 from tests.command import Run
+from toolkit import manifest
+from toolkit.manifest import Manifest
+
+SCHEMAS = Path(__file__).parents[2] / "toolkit" / "schemas"
+
+
+@pytest.fixture(autouse=True)
+def records_keep_to_their_schema(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Compare each record that a test lets the toolkit write with the schema of records."""
+    write = manifest.write
+
+    def check(folder: Path, record: Manifest) -> None:
+        value = json.loads((SCHEMAS / "manifest.json").read_text())
+        Draft202012Validator(value).validate(json.loads(json.dumps(record.describe())))
+        write(folder, record)
+
+    monkeypatch.setattr(manifest, "write", check)
 
 
 @pytest.fixture

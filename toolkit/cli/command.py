@@ -6,13 +6,13 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal, get_args
 
 import typer
 
 from toolkit.console import Console
 from toolkit.errors import InterruptionError, JobError, ToolkitError, UsageError
-from toolkit.settings import Settings, resolve
+from toolkit.settings import OPTIONS, EngineName, Settings, resolve
 from train.config.presets import describe_datasets
 from train.errors import TrainError
 
@@ -20,15 +20,19 @@ if TYPE_CHECKING:
     from toolkit.keys import Signer
     from toolkit.signing import Policy
 
+_METAVARS = {
+    "tensorflow": "X.Y.Z",
+    "python": "X.Y",
+    "cuda": "X.Y.Z",
+    "cudnn": "X.Y.Z",
+    "engine": "|".join(get_args(EngineName)),
+    "archive": "FILE",
+    "base_image": "REF",
+    "ca_bundle": "FILE",
+}
 SETTINGS = {
-    "tensorflow": Annotated[str | None, typer.Option(metavar="X.Y.Z", help="Version of TensorFlow.")],
-    "python": Annotated[str | None, typer.Option(metavar="X.Y", help="Version of Python.")],
-    "cuda": Annotated[str | None, typer.Option(metavar="X.Y.Z", help="CUDA release, exactly.")],
-    "cudnn": Annotated[str | None, typer.Option(metavar="X.Y.Z", help="cuDNN release, exactly.")],
-    "engine": Annotated[str | None, typer.Option(metavar="auto|docker|apptainer|host", help="Where things run.")],
-    "archive": Annotated[str | None, typer.Option(metavar="FILE", help="`docker save` of the image, for apptainer.")],
-    "base_image": Annotated[str | None, typer.Option(metavar="REF", help="Base image of all stages.")],
-    "ca_bundle": Annotated[str | None, typer.Option(metavar="FILE", help="PEM file for networks that re-sign https.")],
+    name: Annotated[str | None, typer.Option(metavar=metavar, help=OPTIONS[name].metadata["help"])]
+    for name, metavar in _METAVARS.items()
 }
 """Options that are settings: without a flag, the value comes from a lower layer."""
 

@@ -9,6 +9,32 @@ if TYPE_CHECKING:
     from toolkit.versions import Table
 
 
+@command()
+def schema(
+    session: Session,
+    name: Annotated[str, typer.Argument(metavar="[NAME]", help="Which one; without it, list them with paths.")] = "",
+) -> None:
+    """Print the JSON schema of a file that users write or read: settings, sweep, policy, plan, lock and records.
+
+    An editor that is told the path of one completes names and shows mistakes.
+    """
+    import json
+
+    from toolkit import project
+    from toolkit.errors import UsageError
+
+    known = {path.stem: path for path in sorted(project.locate("toolkit/schemas").glob("*.json"))}
+    contents = {each: json.loads(path.read_text()) for each, path in known.items()}
+    if name and name not in known:
+        raise UsageError(f"there is no schema {name!r}", remedy=f"one of {', '.join(known)}")
+    if name:
+        session.console.result(contents[name], known[name].read_text().rstrip())
+        return
+    value = {each: {"path": str(known[each]), "id": content["$id"]} for each, content in contents.items()}
+    lines = [f"{each:<9} {content['title']}\n          {known[each]}" for each, content in contents.items()]
+    session.console.result(value, "\n".join(lines))
+
+
 @command("base_image", "ca_bundle", engine="docker")
 def matrix(
     session: Session,

@@ -30,6 +30,8 @@ def generate(root: Path, table: Table) -> dict[Path, str]:
             f'TOOLKIT_CUDA: "{table.default.cuda}"',
             f'TOOLKIT_CUDNN: "{table.default.cudnn}"',
         ],
+        "examples/gitlab.yml": [f"image: {table.default.base_image}"],
+        ".devcontainer/Dockerfile": [f"FROM {table.default.base_image}"],
         "pyproject.toml": [f'"tensorflow=={table.default.tensorflow}",'],
         **{f"docker/requirements/{name}.in": lines for name, lines in _list_requirements(table, packages).items()},
     }

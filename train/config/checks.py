@@ -2,7 +2,7 @@
 
 from typing import TYPE_CHECKING, Literal, get_args, get_origin, get_type_hints
 
-from train.config.option import list_options, name_flag
+from train.config.option import fits, list_options, name_flag
 from train.config.presets import read_table, require_choice
 from train.errors import UsageError
 
@@ -14,8 +14,11 @@ SINKS = ("mlflow", "wandb")
 
 def check(config: "TrainConfig") -> None:
     for name, kind in get_type_hints(type(config)).items():
-        if get_origin(kind) is Literal:
-            require_choice(name, getattr(config, name), get_args(kind))
+        value = getattr(config, name)
+        if get_origin(kind) is Literal and isinstance(value, str):
+            require_choice(name, value, get_args(kind))
+        if not fits(value, kind):
+            raise UsageError(f"{name_flag(name)} has a value of the wrong type: {value!r}")
     for sink in config.log_to:
         require_choice("log_to", sink, SINKS)
     if not config.own:
@@ -46,12 +49,6 @@ def _check_numbers(config: "TrainConfig") -> None:
     for name, option in list_options(type(config)).items():
         if isinstance(value := getattr(config, name), int | float):
             option.check(name, value)
-    if not 0 < config.learning_rate < 100:
-        raise UsageError(f"the learning rate must be between 0 and 100, not {config.learning_rate}")
-    if not 0 < config.compression <= 1:
-        raise UsageError(
-            f"--compression is the share of channels a transition keeps, in (0, 1], not {config.compression}"
-        )
 
 
 def _check_model(config: "TrainConfig") -> None:

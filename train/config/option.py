@@ -6,9 +6,11 @@ from these declarations.
 
 import dataclasses
 import math
+import operator
 from collections.abc import Callable, Mapping
 from dataclasses import MISSING, dataclass
-from typing import Any, Final, Literal
+from types import UnionType
+from typing import Any, Final, Literal, get_args, get_origin
 
 from train.errors import UsageError
 
@@ -32,7 +34,9 @@ class Option:
     read: Callable[[str], Any] | None = None  # makes the value from a text of the command line
     least: float | None = None
     most: float | None = None
-    share: str = ""  # what it is a share of, for values in [0, 1)
+    above: float | None = None  # above, below: limits that a value must not reach
+    below: float | None = None
+    share: str = ""  # what it is a share of; it is at least 0 and less than 1
     decides: bool = True  # whether it changes what is computed, not only places of files, output and times of saving
     found: bool = False  # whether it follows from the data, and is filled in once they are read
     later: bool = False  # whether older runs lack it; they used the default, so a default is left out of the digest
@@ -43,16 +47,20 @@ class Option:
         flag = name_flag(name)
         if isinstance(value, float) and not math.isfinite(value):
             raise UsageError(f"{flag} must be a number, not {value}")
-        if self.least is not None and value < self.least:
-            raise UsageError(f"{flag} must be at least {self.least}, not {value}")
-        if self.most is not None and value > self.most:
-            raise UsageError(f"{flag} must be at most {self.most}, not {value}")
-        if self.share and not 0 <= value < 1:
-            raise UsageError(f"{flag} is the share of {self.share}, in [0, 1), not {value}")
+        for limit, kept, words in (
+            (self.least, operator.ge, "at least"),
+            (self.most, operator.le, "at most"),
+            (self.above, operator.gt, "more than"),
+            (self.below, operator.lt, "less than"),
+        ):
+            if limit is not None and not kept(value, limit):
+                why = f"it is the share of {self.share}" if self.share else ""
+                raise UsageError(f"{flag} must be {words} {limit}, not {value}", why=why)
 
 
 def option(panel: Panel, text: str, default: Any = MISSING, **known: Any) -> Any:
     """Declare a field that has an option on the command line, with its help and its default."""
+    known |= {"least": 0, "below": 1} if "share" in known else {}
     return dataclasses.field(default=default, metadata={_KEY: Option(help=text, panel=panel, **known)})
 
 
@@ -64,6 +72,20 @@ def derived(default: Any = MISSING, **known: Any) -> Any:
 def list_options(configuration: type) -> Mapping[str, Option]:
     """Return what is known about each field, by its name."""
     return {field.name: field.metadata[_KEY] for field in dataclasses.fields(configuration)}
+
+
+def fits(value: object, kind: Any) -> bool:
+    """Return whether a value has the type of a field: a simple one, a choice, a tuple, or one of several."""
+    origin, parts = get_origin(kind), get_args(kind)
+    if origin is Literal:
+        return value in parts
+    if origin is UnionType:
+        return any(fits(value, part) for part in parts)
+    if origin is tuple:
+        kinds = parts[:1] * len(value) if isinstance(value, tuple) and parts[-1] is ... else parts
+        return isinstance(value, tuple) and len(value) == len(kinds) and all(map(fits, value, kinds))
+    # A truth value is an integer for Python.
+    return isinstance(value, int | float if kind is float else kind) and isinstance(value, bool) <= (kind is bool)
 
 
 def name_flag(name: str) -> str:

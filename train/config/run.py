@@ -94,7 +94,7 @@ class TrainConfig:
     padding: Padding = derived("same", later=True)
     layers: tuple[int, ...] = derived()
     growth: int = option("Model", "Channels each layer adds.", least=1)
-    compression: float = option("Model", "Share of channels a transition keeps.")
+    compression: float = option("Model", "Share of channels a transition keeps.", above=0, most=1)
     bottleneck: bool = option("Model", "1x1 convolution before each 3x3.")
     dropout: float = option(
         "Model", "Share of values dropped after a convolution.", 0.0, asked=None, share="values dropped"
@@ -112,7 +112,7 @@ class TrainConfig:
         open=0,
     )
     optimizer: Optimizer = option("Training", "Update rule.")
-    learning_rate: float = option("Training", "Highest learning rate.")
+    learning_rate: float = option("Training", "Highest learning rate.", above=0, below=100)
     momentum: float = option("Training", "Momentum, or Adam's first decay.", share="the last update that is kept")
     weight_decay: float = option("Training", "L2 penalty, added to the gradient; adamw shrinks weights.", least=0)
     schedule: Schedule = option("Training", "Learning rate over time.")

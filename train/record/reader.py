@@ -51,7 +51,7 @@ OF_MACHINE: Final = ("threads", "devices")
 """Decisive parts on which the bits of native kernels do not depend: number of threads, and processor."""
 
 STEM: Final = "step-" + "[0-9]" * 8
-_PARTS: Final = {"config": dict, "config_sha256": str, "result": dict, "weights_sha256": str, "environment": dict}
+PARTS: Final = {"config": dict, "config_sha256": str, "result": dict, "weights_sha256": str, "environment": dict}
 BAD_METRICS: Final = (OSError, ValueError, LookupError, TypeError, ArithmeticError, RecursionError)
 """Exceptions that reading damaged metrics can raise."""
 
@@ -99,13 +99,14 @@ def read_record(target: Path) -> RunRecord:
         value = json.loads((folder / MANIFEST).read_text(encoding="utf-8")) if (folder / MANIFEST).is_file() else None
     except (OSError, ValueError, RecursionError):
         value = None
-    if not isinstance(value, dict) or (value.get("schema"), value.get("kind")) != (SCHEMA, "run"):
+    number = value.get("schema") if isinstance(value, dict) else None
+    if not isinstance(value, dict) or number != SCHEMA or number is True or value.get("kind") != "run":
         raise IntegrityError(
             f"{folder} has no readable manifest of a run, of schema {SCHEMA}",
             remedy="give the folder of a finished run, as `toolkit train` leaves it",
         )
-    lacking = [name for name, kind in _PARTS.items() if not isinstance(value.get(name), kind)]
-    if not isinstance(value.get("parent") or {}, dict):
+    lacking = [name for name, kind in PARTS.items() if not isinstance(value.get(name), kind)]
+    if not isinstance(value.get("parent"), dict | None):
         lacking.append("a parent that is an object")
     if lacking:
         raise IntegrityError(f"the manifest of {folder} lacks {', '.join(lacking)}")
@@ -138,7 +139,11 @@ def read_folder_config(folder: Path) -> TrainConfig:
 def read_config(file: Path) -> TrainConfig:
     """Read a run's configuration from its ``config.yaml`` or ``manifest.json``; raises a DataError for other files."""
     try:
-        values = yaml.safe_load(file.read_text(encoding="utf-8"))
+        text = file.read_text(encoding="utf-8")
+        try:
+            values = json.loads(text)  # YAML would read 1e-05 as a text
+        except ValueError:
+            values = yaml.safe_load(text)
         if isinstance(values, dict) and values.get("kind") == "run":
             values = values["config"]
         return TrainConfig.from_dict(values)

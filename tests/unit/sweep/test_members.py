@@ -14,9 +14,14 @@ from tests.unit.sweep.conftest import OPTIONS, write
 from toolkit.errors import UsageError
 from toolkit.settings import resolve
 from toolkit.sweep import Sweep, expand, read
+from train.cli import SWITCHES
 
-NAMES = st.from_regex(r"[a-z]{1,3}(-[a-z]{1,3})?", fullmatch=True)
+NAMES = st.sampled_from(sorted(SWITCHES))
 VALUES = st.one_of(st.integers(), st.booleans(), st.text(max_size=5), st.floats(allow_nan=False))
+
+
+def values(name: str) -> st.SearchStrategy[Any]:
+    return st.booleans() if SWITCHES[name] else VALUES.filter(lambda value: not isinstance(value, bool))
 
 
 @st.composite
@@ -25,9 +30,9 @@ def sweeps(draw: st.DrawFn) -> dict[str, Any]:
     common, axes, listed = (list(itertools.islice(names, draw(st.integers(0, 2)))) for _ in range(3))
     return {
         "dataset": "digits",
-        "options": {name: draw(VALUES) for name in common},
-        "grid": {name: draw(st.lists(VALUES, min_size=1, max_size=3)) for name in axes},
-        "list": [{name: draw(VALUES) for name in listed} for _ in range(draw(st.integers(1, 3)))],
+        "options": {name: draw(values(name)) for name in common},
+        "grid": {name: draw(st.lists(values(name), min_size=1, max_size=3)) for name in axes},
+        "list": [{name: draw(values(name)) for name in listed} for _ in range(draw(st.integers(1, 3)))],
     }
 
 
@@ -80,9 +85,17 @@ def test_members_have_the_order_of_the_file_and_folders_by_their_digests(tmp_pat
 @pytest.mark.parametrize(
     ("value", "message"),
     [
-        ({"dataset": "digits", "grid": {"learning-rat": [0.1]}}, "No such option"),
+        ({"dataset": "digits", "grid": {"learning-rat": [0.1]}}, "did you mean learning-rate?"),
         ({"dataset": "digits", "grid": {"learning_rate": [0.1]}}, "a name that no option has"),
         ({"dataset": "digits", "options": {"help": True}}, "a name that no option has: 'help'"),
+        ({"dataset": "digits", "options": {"no-augment": True}}, "did you mean augment?"),
+        (
+            {"dataset": "digits", "options": {"out": True, "seed": 1}},
+            "options gives out a value that it cannot have: True",
+        ),
+        ({"dataset": "digits", "options": {"augment": "no"}}, "write true or false"),
+        ({"dataset": "digits", "options": False}, "options is not a mapping of options: False"),
+        ({"dataset": "digits", "list": []}, "list is not a list of values"),
         ({"dataset": "digits", "grid": {"learning-rate": [0.1, 0]}}, "member 1 (learning-rate 0) is refused"),
         ({"dataset": "cifra10"}, "member 0 (the only one) is refused: unknown dataset"),
         ({"dataset": "digits", "grid": {"seed": [0, 1, 0]}}, "members 0 and 2 are the same run"),

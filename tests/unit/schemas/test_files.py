@@ -1,0 +1,98 @@
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from jsonschema import Draft202012Validator
+from jsonschema.exceptions import ValidationError
+
+from tests import schemas
+from tests.command import Run
+from tests.unit.record import maker
+from toolkit import manifest
+from toolkit.manifest import Manifest
+from train.cli import parse
+
+ROOT = Path(__file__).parents[3]
+MADE = schemas.generate()
+
+
+def validate(name: str, value: object) -> None:
+    Draft202012Validator(json.loads(MADE[name])).validate(value)
+
+
+def test_the_files_are_what_the_declarations_say() -> None:
+    found = {path.stem: path.read_text() for path in schemas.FOLDER.glob("*.json")}
+    assert found == MADE, "run make pins"
+
+
+@pytest.mark.parametrize("name", MADE)
+def test_each_is_a_schema_and_has_a_version(name: str) -> None:
+    value = json.loads(MADE[name])
+    Draft202012Validator.check_schema(value)
+    assert re.fullmatch(rf"urn:x-tensorflow-toolkit:schema:{name}:v[1-9][0-9]*", value["$id"])
+    number = value["properties"].get("schema", {}).get("const")
+    assert number is None or value["$id"].endswith(f":v{number}")
+
+
+def test_the_command_prints_each_and_names_its_path(run: Run) -> None:
+    listed = json.loads(run("schema", "--json").stdout)
+    assert listed.keys() == MADE.keys()
+    for name, text in MADE.items():
+        assert run("schema", name).stdout == text
+        assert Path(listed[name]["path"]).read_text() == text
+    done = run("schema", "sweeps")
+    assert done.returncode == 2
+    assert "one of config, lock, manifest" in done.stderr
+
+
+def test_the_records_of_a_run_and_its_environment_keep_to_their_schemas(tmp_path: Path) -> None:
+    parent = maker.describe_environment(tmp_path / "state")
+    folder = maker.train(tmp_path / "runs", "--steps", "3", parent=parent)
+    validate("run", record := json.loads((folder / "manifest.json").read_text()))
+    validate("config", yaml.safe_load((folder / "config.yaml").read_text()))
+    for name in ("config", "weights_sha256", "result"):
+        with pytest.raises(ValidationError):
+            validate("run", {each: value for each, value in record.items() if each != name})
+    with pytest.raises(ValidationError):
+        validate("run", record | {"config": record["config"] | {"epochs": "ten"}})
+
+
+def test_a_record_that_no_reader_could_use_is_found(tmp_path: Path) -> None:
+    """The fixture of all unit tests asks the schema about each record that they write."""
+    manifest.write(tmp_path, Manifest(kind="wheel", digest="sha256:0", facts={"level": "R0"}))
+    with pytest.raises(ValidationError, match="is not of type"):
+        manifest.write(tmp_path, Manifest(kind="wheel", digest="sha256:0", facts={"level": 0}))
+
+
+def test_what_a_dry_run_prints_keeps_to_its_schema(run: Run) -> None:
+    done = run("build-wheel", "--dry-run", "--json")
+    value = json.loads(done.stdout)["plan"]
+    validate("plan", value)
+    value["steps"][0]["title"] = None
+    with pytest.raises(ValidationError):
+        validate("plan", value)
+
+
+BLOCKS = {
+    f"{page.name}: {text.partition(chr(10))[0]}": yaml.safe_load(text)
+    for page in sorted((ROOT / "docs").glob("*.md"))
+    for text in re.findall(r"^```yaml\n(.*?)^```$", page.read_text(), re.MULTILINE | re.DOTALL)
+}
+KINDS = {"dataset": "sweep", "signers": "policy"}
+
+
+@pytest.mark.parametrize("place", BLOCKS)
+def test_the_files_on_the_pages_keep_to_their_schemas(place: str) -> None:
+    value: dict[str, Any] = BLOCKS[place]
+    (name,) = (name for key, name in KINDS.items() if key in value)
+    validate(name, value)
+    with pytest.raises(ValidationError):
+        validate(name, value | {"comment": "x"})
+
+
+def test_a_configuration_of_each_data_set_keeps_to_its_schema() -> None:
+    for dataset in ("digits", "cifar10", "svhn"):
+        validate("config", parse([dataset, "--profile", "1:2", "--recompute-blocks", "1"]).as_dict())

@@ -1,0 +1,220 @@
+import functools
+import json
+import os
+import re
+import shlex
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import matplotlib as mpl
+import pytest
+import yaml
+
+from tests import loaded
+from tests.command import Run
+from tests.unit.launch.test_batch import check
+from tests.unit.record import maker
+from toolkit import signing, sweep
+from toolkit.errors import UsageError
+from toolkit.settings import resolve
+
+ROOT = Path(__file__).parents[2]
+EXAMPLES = ROOT / "examples"
+TINY = "--depth 10 --epochs 1 --batch-size 240 --kernels stock --threads 1"
+
+
+def load(name: str) -> Any:
+    return yaml.safe_load((EXAMPLES / name).read_text())
+
+
+def list_files() -> set[str]:
+    return {path.name for path in EXAMPLES.iterdir()} - {"README.md"}
+
+
+def test_the_page_names_each_file_once() -> None:
+    assert set(re.findall(r"^\| \[(.+?)\]\(\1\)", (EXAMPLES / "README.md").read_text(), re.MULTILINE)) == list_files()
+
+
+@pytest.mark.parametrize("name", ["toolkit", "sweep", "policy"])
+def test_the_first_line_names_a_schema_and_lint_asks_it(name: str) -> None:
+    place = (EXAMPLES / f"{name}.yaml").read_text().partition("\n")[0].removeprefix("# yaml-language-server: $schema=")
+    schema = (EXAMPLES / place).resolve().relative_to(ROOT)
+    assert f"--schemafile {schema} examples/{name}.yaml\n" in (ROOT / "Makefile").read_text()
+
+
+def test_their_readers_take_the_files_that_users_write(tmp_path: Path) -> None:
+    settings = resolve({}, file=EXAMPLES / "toolkit.yaml", environment={})
+    assert {settings.sources[name] for name in load("toolkit.yaml")} == {"toolkit.yaml"}
+    assert len(sweep.read(EXAMPLES / "sweep.yaml", resolve({}, environment={}), limit=100).members) == 6
+    with pytest.raises(UsageError, match="cannot read the key"):
+        signing.read_policy([EXAMPLES / "policy.yaml"])
+
+
+class Shell:
+    """Runs the shell of a job beside a host environment; ``toolkit`` is that of this clone."""
+
+    def __init__(self, folder: Path, **others: str) -> None:
+        self.folder = folder
+        maker.make_environment(folder / "state", loaded.start())
+        programs = {"toolkit": f'exec "{sys.executable}" -m toolkit "$@"', **others}
+        for name, text in programs.items():
+            program = folder / "programs" / name
+            program.parent.mkdir(exist_ok=True)
+            program.write_text(f"#!/bin/sh\n{text}\n")
+            program.chmod(0o755)
+
+    def __call__(self, script: str, **variables: str) -> subprocess.CompletedProcess[str]:
+        own = {name: value for name, value in os.environ.items() if not name.startswith(("TOOLKIT_", "SLURM_"))}
+        path = f"{self.folder / 'programs'}{os.pathsep}{own['PATH']}"
+        own |= {"PATH": path, "TOOLKIT_STATE": str(self.folder / "state"), "PYTHONPATH": str(ROOT), **variables}
+        argv = ["bash", "--noprofile", "--norc", "-eo", "pipefail", "-c", script]
+        return subprocess.run(argv, cwd=self.folder, env=own, capture_output=True, text=True, check=False)
+
+
+def read_github() -> tuple[list[str], dict[str, str]]:
+    workflow = load("github.yml")
+    return [step["run"] for step in workflow["jobs"]["train"]["steps"] if "run" in step], workflow["env"]
+
+
+def read_gitlab() -> tuple[list[str], dict[str, str]]:
+    job = load("gitlab.yml")["train"]
+    return ["\n".join(job["before_script"]) + "\n", *job["script"]], job["variables"]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("read", [read_github, read_gitlab])
+def test_the_shell_of_the_ci_jobs_trains_and_verifies(read: Any, tmp_path: Path) -> None:
+    (install, *steps), variables = read()
+    shell = Shell(tmp_path, python='printf "%s\\n" "$*" >> installed')
+    done = shell(install)
+    assert done.returncode == 0, done.stderr
+    for step in steps:
+        done = shell(step, **variables | {"JOB": f"digits {TINY}"})
+        assert done.returncode == 0, done.stderr
+    assert "FAIL" not in done.stdout
+    (folder,) = tmp_path.glob("runs/digits-*")
+    (folder / "metrics.csv").write_text("damaged")
+    assert shell(steps[-1], **variables).returncode == 7, "a run that is not what it says fails the job"
+
+
+def test_both_ci_jobs_say_the_same_in_commands_that_exist(run: Run, tmp_path: Path) -> None:
+    (install, *steps), variables = read_github()
+    assert [install, *steps] == read_gitlab()[0]
+    assert variables.items() <= read_gitlab()[1].items()
+    for line in install.splitlines():
+        for word in shlex.split(line):
+            inside = word.removeprefix("./").removeprefix("tensorflow-toolkit")
+            assert inside == word or (ROOT / inside.lstrip("/")).exists()
+    done = run(*shlex.split(steps[0].replace("$JOB", variables["JOB"]))[1:], "--dry-run", **variables_of(variables))
+    assert done.returncode == 0, done.stderr
+
+
+def test_the_actions_are_at_the_commits_of_the_workflows_here() -> None:
+    own = "".join(path.read_text() for path in (ROOT / ".github" / "workflows").glob("*.yml"))
+    used = re.findall(r"uses: (.+)", (EXAMPLES / "github.yml").read_text())
+    assert len(used) == 3
+    assert [each for each in used if f"uses: {each}\n" not in own] == []
+
+
+def variables_of(variables: dict[str, str]) -> dict[str, str]:
+    return {name: value for name, value in variables.items() if name.startswith("TOOLKIT_")}
+
+
+SBATCH = 'echo 7; SLURM_JOB_ID=7 setsid bash "$2" > log 2>&1'
+SRUN = 'while [ "$1" != env ]; do shift; done; SLURM_PROCID=0 SLURM_NTASKS=1 SLURM_STEP_NODELIST=localhost exec "$@"'
+
+
+@pytest.mark.slow
+def test_slurm_gets_a_job_that_trains(tmp_path: Path) -> None:
+    """Slurm's programs are stand-ins, and there is one machine; a real Slurm is in the tests with containers."""
+    shell = Shell(tmp_path, sbatch=SBATCH, srun=SRUN, scontrol="echo localhost")
+    done = shell(shlex.join([str(EXAMPLES / "slurm.sh"), "--nodes", "1", *shlex.split(TINY)]))
+    assert done.returncode == 0, done.stderr
+    assert "job 7 is queued" in done.stdout
+    assert len(list(tmp_path.glob("runs/digits-*/manifest.json"))) == 1, (tmp_path / "log").read_text()
+
+
+def test_the_command_for_slurm_asks_for_what_it_says(run: Run) -> None:
+    *_, command = (EXAMPLES / "slurm.sh").read_text().splitlines()
+    words = shlex.split(command.removesuffix(' "$@"'))
+    assert words[:2] == ["exec", "toolkit"]
+    done = run(*words[2:], "--dry-run")
+    assert done.returncode == 0, done.stderr
+    assert {"#SBATCH --nodes=2", "#SBATCH --cpus-per-task=8", "#SBATCH --time=2:00:00"} <= set(done.stdout.splitlines())
+
+
+def test_the_objects_for_kubernetes_are_what_the_command_above_them_prints(run: Run) -> None:
+    text = (EXAMPLES / "kubernetes.yaml").read_text()
+    head, rest = text.partition("---\n")[0], text[text.index("---\n") :]
+    words = shlex.split(head.replace("\\\n#", "").removeprefix("# "))
+    done = run(*words[1:])
+    assert done.returncode == 0, done.stderr
+    assert rest == done.stdout
+    for value in yaml.safe_load_all(text):
+        check(value)
+
+
+@functools.cache
+def read_notebook() -> dict[str, Any]:
+    value: dict[str, Any] = json.loads((EXAMPLES / "run.ipynb").read_text())
+    return value
+
+
+def test_the_notebook_has_the_form_of_one_and_no_output() -> None:
+    notebook = read_notebook()
+    assert (notebook["nbformat"], notebook["nbformat_minor"]) == (4, 5)
+    assert len({cell["id"] for cell in notebook["cells"]}) == len(notebook["cells"])
+    for cell in notebook["cells"]:
+        fields = {"cell_type", "id", "metadata", "source"}
+        assert cell.keys() == fields | ({"execution_count", "outputs"} if cell["cell_type"] == "code" else set())
+        assert not cell.get("outputs")
+        assert cell.get("execution_count") is None
+
+
+def test_the_cells_of_the_notebook_read_a_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = maker.train(tmp_path / "runs", "--steps", "20", "--progress", "quiet")
+    monkeypatch.chdir(tmp_path)
+    mpl.use("agg")
+    names: dict[str, Any] = {}
+    for cell in read_notebook()["cells"]:
+        if cell["cell_type"] == "code":
+            exec("".join(cell["source"]), names)  # noqa: S102
+    result = json.loads((folder / "manifest.json").read_text())["result"]
+    said = capsys.readouterr().out
+    assert f"test accuracy {result['test_accuracy']:.2%}" in said
+    assert "was taken for" in said
+    assert [len(axes.lines) for axes in names["figure"].axes] == [2, 2]
+    assert len(names["epochs"]) == result["epochs"]
+    names["plt"].close("all")
+
+
+def test_a_notebook_that_asks_for_what_no_run_has_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "runs" / "x").mkdir(parents=True)
+    (tmp_path / "runs" / "x" / "manifest.json").write_text("{}")
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(KeyError, match="result"):
+        exec("".join(read_notebook()["cells"][1]["source"]), {})  # noqa: S102
+
+
+KEYS = {"name", "build", "remoteUser", "hostRequirements", "postCreateCommand", "customizations"}
+"""Of containers.dev/implementors/json_reference, what is used here."""
+
+
+def test_a_development_container_makes_what_the_makefile_knows() -> None:
+    folder = ROOT / ".devcontainer"
+    value = json.loads((folder / "devcontainer.json").read_text())
+    assert value.keys() == KEYS
+    assert value["hostRequirements"]["gpu"] == "optional"
+    assert (folder / value["build"]["dockerfile"]).is_file()
+    assert f" {value['remoteUser']}" in (folder / "Dockerfile").read_text()
+    program, *targets = shlex.split(value["postCreateCommand"])
+    assert program == "make"
+    for target in (*targets, "test"):
+        done = subprocess.run(["make", "--dry-run", target], cwd=ROOT, capture_output=True, text=True, check=False)
+        assert done.returncode == 0, done.stderr
+    unknown = subprocess.run(["make", "--dry-run", "no-target"], cwd=ROOT, capture_output=True, check=False)
+    assert unknown.returncode == 2
