@@ -9,7 +9,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
 PAGES, SITE = ROOT / ".site" / "pages", ROOT / ".site" / "html"
-STARTS = ("README.md", "CHANGELOG.md")
+STARTS = ("README.md", "CHANGELOG.md", "docs/site.css")
 
 _LINK = re.compile(r"\]\(([^)#:\s]+)(?:#[^)]*)?\)")
 _LOADED = re.compile(r"""(?:url\(|@import)\s*["']?((?:https?:)?//[^"')\s]+)""")

@@ -6,14 +6,14 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal, get_args
 
 import typer
 
 from toolkit.console import Console
 from toolkit.errors import InterruptionError, JobError, ToolkitError, UsageError
-from toolkit.settings import Settings, resolve
-from train.config.presets import describe_datasets
+from toolkit.settings import EngineName, Settings, resolve
+from train.config.presets import describe_datasets, read_table
 from train.errors import TrainError
 
 if TYPE_CHECKING:
@@ -25,7 +25,14 @@ SETTINGS = {
     "python": Annotated[str | None, typer.Option(metavar="X.Y", help="Version of Python.")],
     "cuda": Annotated[str | None, typer.Option(metavar="X.Y.Z", help="CUDA release, exactly.")],
     "cudnn": Annotated[str | None, typer.Option(metavar="X.Y.Z", help="cuDNN release, exactly.")],
-    "engine": Annotated[str | None, typer.Option(metavar="auto|docker|apptainer|host", help="Where things run.")],
+    "engine": Annotated[
+        str | None,
+        typer.Option(
+            metavar="|".join(get_args(EngineName)),
+            help="Where things run.",
+            autocompletion=lambda: get_args(EngineName),
+        ),
+    ],
     "archive": Annotated[str | None, typer.Option(metavar="FILE", help="`docker save` of the image, for apptainer.")],
     "base_image": Annotated[str | None, typer.Option(metavar="REF", help="Base image of all stages.")],
     "ca_bundle": Annotated[str | None, typer.Option(metavar="FILE", help="PEM file for networks that re-sign https.")],
@@ -39,7 +46,9 @@ OUTPUT = {
 }
 """Options of every command."""
 
-Dataset = Annotated[str, typer.Argument(help=describe_datasets(), metavar="DATASET")]
+Dataset = Annotated[
+    str, typer.Argument(help=describe_datasets(), metavar="DATASET", autocompletion=lambda: [*read_table("datasets")])
+]
 DryRun = Annotated[bool, typer.Option("--dry-run", help="Print the commands, ready to paste, and start nothing.")]
 Wheel = Annotated[
     str | None,
