@@ -18,8 +18,6 @@ TYPES = {"<int>": "N", "<int range>": "N", "<float>": "X", "<float range>": "X",
 SHARED = {"Settings": SETTINGS, "Output": OUTPUT}
 """Options that many commands have, which are described once."""
 
-_BOUND, _BOUNDS = re.compile(r"x>=(\d+)"), re.compile(r"(\d+)<=x<=(\d+)")
-
 
 @dataclass(frozen=True)
 class Parameter:
@@ -44,11 +42,13 @@ class Command:
     @property
     def own(self) -> tuple[Parameter, ...]:
         """Return the parameters that are of this command alone."""
-        shared = {name for options in SHARED.values() for name in options}
-        return tuple(each for each in self.parameters if each.name not in shared)
+        shared = {each for panel in SHARED for each in self.list_shared(panel)}
+        return tuple(each for each in self.parameters if each not in shared)
 
     def list_shared(self, panel: str) -> list[Parameter]:
-        return [each for each in self.parameters if each.name in SHARED[panel]]
+        # A command may have another option of the same name.
+        meant = {name: annotation.__metadata__[0].help for name, annotation in SHARED[panel].items()}
+        return [each for each in self.parameters if meant.get(each.name) == each.help]
 
 
 def read_commands(program: typer.Typer = app, name: str = "toolkit") -> list[Command]:
@@ -73,9 +73,10 @@ def _describe(parameter: Any, context: Any) -> Parameter:
     if kind:
         shown = TYPES.get(kind[1], kind[1].strip("<>"))
         written = written.removesuffix(kind[0]) + (f" {shown}" if parameter.param_type_name == "option" else "")
-    facts = [fact for fact in extra.removesuffix("]").split("; ") if fact and not fact.startswith("default: ")]
+    facts = extra.removesuffix("]").split("; ")
     default = "required" if "required" in facts else name_default(parameter.default)
-    bounds = [_BOUND.sub(r"At least \1.", _BOUNDS.sub(r"\1 to \2.", fact)) for fact in facts if "x" in fact]
+    bounds = [at_least.expand(r"At least \1.") for fact in facts if (at_least := re.fullmatch(r"x>=([1-9]\d*)", fact))]
+    bounds += [both.expand(r"\1 to \2.") for fact in facts if (both := re.fullmatch(r"(\d+)<=x<=(\d+)", fact))]
     return Parameter(parameter.name, written, default, " ".join([help_, *bounds]))
 
 

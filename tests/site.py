@@ -11,6 +11,8 @@ ROOT = Path(__file__).parents[1]
 PAGES, SITE = ROOT / ".site" / "pages", ROOT / ".site" / "html"
 STARTS = ("README.md", "CHANGELOG.md", "docs/site.css")
 
+# In code in a table, code hosts want a backslash before a bar, and show it not; MkDocs wants none.
+_ROW = re.compile(r"^\|.*`.*\|$", re.MULTILINE)
 _LINK = re.compile(r"\]\(([^)#:\s]+)(?:#[^)]*)?\)")
 _LOADED = re.compile(r"""(?:url\(|@import)\s*["']?((?:https?:)?//[^"')\s]+)""")
 _LOADS = {"href": {"link"}, "src": {"audio", "embed", "iframe", "img", "script", "source", "video"}, "data": {"object"}}
@@ -32,12 +34,15 @@ def list_sources(root: Path, starts: Iterable[str] = STARTS) -> set[Path]:
 
 
 def collect(root: Path, folder: Path) -> None:
-    """Fill a folder with links to the sources of the site, by the names that they have in the repository."""
+    """Fill a folder with the sources of the site, by the names that they have in the repository."""
     shutil.rmtree(folder, ignore_errors=True)
     for name in list_sources(root):
         place = folder / name
         place.parent.mkdir(parents=True, exist_ok=True)
-        place.symlink_to(root / name)
+        shutil.copyfile(root / name, place)
+        if name.suffix == ".md":
+            text = place.read_text(encoding="utf-8")
+            place.write_text(_ROW.sub(lambda row: row[0].replace(r"\|", "|"), text), encoding="utf-8")
 
 
 class _Reader(HTMLParser):

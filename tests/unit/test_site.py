@@ -21,7 +21,6 @@ class Build:
     def append(self, name: str, text: str) -> None:
         page = self.pages / name
         before = page.read_text() if page.exists() else ""
-        page.unlink(missing_ok=True)  # a link to the page of the repository
         page.write_text(f"{before}\n{text}\n")
 
     def run(self) -> subprocess.CompletedProcess[str]:
@@ -44,8 +43,11 @@ def test_the_site_has_every_page_and_picture_and_asks_no_other_host(build: Build
         place = page.parent if page.name == "README.md" else page.with_suffix("")
         assert (build.html / place / "index.html").is_file(), page
     assert (build.html / "docs/digits.png").read_bytes() == (ROOT / "docs/digits.png").read_bytes()
-    assert (build.html / ".github/workflows/gpu.yml").is_file(), "a file that is no page, and that a page links to"
+    assert (build.html / "docker/flags.yaml").is_file(), "a file that is no page, and that a page links to"
+    assert list(build.html.rglob(".*")) == [], "GitHub Pages leaves hidden files out"
     assert (build.html / "search/search_index.json").is_file()
+    commands = (build.html / "docs/commands/index.html").read_text()
+    assert "<code>--cpu-target avx|native|x86-64-v3|x86-64-v4</code>" in commands
     assert list(site.find_foreign(build.html)) == []
 
 
