@@ -42,13 +42,11 @@ class Command:
     @property
     def own(self) -> tuple[Parameter, ...]:
         """Return the parameters that are of this command alone."""
-        shared = {each for panel in SHARED for each in self.list_shared(panel)}
-        return tuple(each for each in self.parameters if each not in shared)
+        shared = {name for options in SHARED.values() for name in options}
+        return tuple(each for each in self.parameters if each.name not in shared)
 
     def list_shared(self, panel: str) -> list[Parameter]:
-        # A command may have another option of the same name.
-        meant = {name: annotation.__metadata__[0].help for name, annotation in SHARED[panel].items()}
-        return [each for each in self.parameters if meant.get(each.name) == each.help]
+        return [each for each in self.parameters if each.name in SHARED[panel]]
 
 
 def read_commands(program: typer.Typer = app, name: str = "toolkit") -> list[Command]:

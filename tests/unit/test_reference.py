@@ -32,11 +32,10 @@ def test_the_manual_has_the_options_of_the_job_and_the_exit_codes() -> None:
     assert re.search(r"\.SH EXIT STATUS\n(.*\n)*\.TP\n\\fB8\\fR\nintegrity: ", manual)
 
 
-def test_an_option_that_means_something_else_in_one_command_is_described_there() -> None:
-    (slurm,) = [each for each in COMMANDS if each.name == "toolkit launch slurm"]
-    assert "python" in [each.name for each in slurm.own]
-    assert "tensorflow" in [each.name for each in slurm.list_shared("Settings")]
-    assert "tensorflow" not in [each.name for each in slurm.own]
+def test_an_option_that_is_described_once_means_the_same_in_every_command() -> None:
+    for panel in reference.SHARED:
+        found = {(each.name, each.written, each.help) for command in COMMANDS for each in command.list_shared(panel)}
+        assert sorted(name for name, *_ in found) == sorted(reference.SHARED[panel])
 
 
 def test_a_parameter_is_described_with_its_values_default_and_bounds() -> None:
