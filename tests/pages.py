@@ -4,7 +4,7 @@ import re
 from pathlib import Path
 from typing import Any, get_args
 
-from tests import reference
+from tests import layers, picture, reference
 from tests.reference import Parameter
 from toolkit import versions
 from toolkit.errors import list_exit_codes
@@ -14,8 +14,11 @@ from train.config.option import Panel, list_options
 from train.config.run import DEPTH, TrainConfig
 
 ROOT = Path(__file__).parents[1]
-PAGES = [ROOT / "docs" / name for name in ("commands.md", "exit-codes.md", "options.md", "versions.md")]
+PAGES = [
+    ROOT / "docs" / name for name in ("architecture.md", "commands.md", "exit-codes.md", "options.md", "versions.md")
+]
 MANUAL = ROOT / "docs" / "toolkit.1"
+PICTURE = ROOT / "docs" / "architecture.svg"
 
 
 def generate(text: str) -> str:
@@ -30,6 +33,7 @@ def generate(text: str) -> str:
         "exit-codes": f"| code | meaning |\n|---|---|\n{codes}",
         "options": render_options(),
         "commands": reference.render_page(),
+        "shared": f"`toolkit` imports of `train`: {', '.join(f'`{name}`' for name in layers.list_shared())}.",
     }
     for name, content in parts.items():
         text = _replace(text, name, content)
@@ -70,4 +74,5 @@ def _replace(text: str, name: str, content: str) -> str:
 if __name__ == "__main__":
     for page in PAGES:
         page.write_text(generate(page.read_text()))
+    PICTURE.write_text(picture.draw())
     MANUAL.write_text(reference.render_manual(list_job_options()))
