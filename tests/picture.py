@@ -69,8 +69,8 @@ def place(program: str, parts: Edges, top: int) -> Drawing:
     order = sorted({(levels[name], count(name)) for name in parts}, reverse=True)
     row = {name: order.index((levels[name], count(name))) for name in sorted(parts)}
     steps = set()
-    for name, below in parts.items():
-        for each in sorted(below):
+    for name in sorted(parts):
+        for each in sorted(parts[name]):
             # On its way through other rows an arrow has a place of its own, which all arrows to the same part share.
             way = [name, *(f"{each}{BY}{number}" for number in range(row[name] + 1, row[each])), each]
             row |= {by: int(by.partition(BY)[2]) for by in way[1:-1]}
