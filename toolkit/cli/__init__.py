@@ -11,10 +11,13 @@ class PassingCommand(typer.core.TyperCommand):
     """A command that passes options on to the training job."""
 
     def shell_complete(self, ctx: Any, incomplete: str) -> Any:
-        """Return what the words may go on with, names of the job's options among them."""
+        """Return what the words may go on with: names of the job's options too, or values of the last one."""
         from train import cli  # only a completion needs it
 
         job = typer.main.get_command(cli.app)
+        for option in job.params:
+            if ctx.args and ctx.args[-1] in option.opts and not getattr(option, "is_flag", False):
+                return option.shell_complete(ctx, incomplete)
         own = super().shell_complete(ctx, incomplete)
         known = {each.value for each in own}
         return [*own, *(each for each in job.shell_complete(ctx, incomplete) if each.value not in known)]
