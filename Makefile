@@ -11,7 +11,7 @@ PYTEST := .venv-dev/bin/python -m pytest --no-loadscope-reorder -n
 export PYTHONDONTWRITEBYTECODE :=
 
 .DEFAULT_GOAL := help
-.PHONY: help run test test-all test-weekly mutations lint lint-schemas pins lock clean
+.PHONY: help run test test-all test-weekly mutations lint lint-schemas docs pins lock clean
 
 help: ## say what there is
 	@sed -n 's/^\([a-z-]*\):.*## /  make \1\t/p' $(MAKEFILE_LIST) | expand -t 18
@@ -50,6 +50,12 @@ lint-schemas: .venv-dev/ready ## files that have a JSON schema; `make lint` does
 	@.venv-dev/bin/check-jsonschema --schemafile toolkit/schemas/settings.json examples/toolkit.yaml
 	@.venv-dev/bin/check-jsonschema --schemafile toolkit/schemas/sweep.json examples/sweep.yaml
 	@.venv-dev/bin/check-jsonschema --schemafile toolkit/schemas/policy.json examples/policy.yaml
+
+docs: export NO_MKDOCS_2_WARNING := 1
+docs: .venv-dev/ready ## the documentation site, in .site/html; a dead link or a call to another host is an error
+	@.venv-dev/bin/python -m tests.site collect
+	@.venv-dev/bin/mkdocs build --quiet --strict
+	@.venv-dev/bin/python -m tests.site check
 
 # A folder is ready when the marker is newer than its lock. A whole one is brought up to date; one whose install was
 # interrupted has no marker and is made again from the start. The path to this folder is made relative, because Python

@@ -1,18 +1,24 @@
-"""The generated parts of the pages: ``python -m tests.pages`` writes them, and a test compares them."""
+"""What is generated of the pages, and the manual: ``python -m tests.pages`` writes it, and tests compare it."""
 
 import re
 from pathlib import Path
-from typing import get_args
+from typing import Any, get_args
 
+from tests import layers, picture, reference
+from tests.reference import Parameter
 from toolkit import versions
 from toolkit.errors import list_exit_codes
 from toolkit.versions.matrix import list_cells, render, render_grid
-from train.cli import declare_options
-from train.config.option import Panel, list_options, name_flag
+from train.cli import give_options, make_app
+from train.config.option import Panel, list_options
 from train.config.run import DEPTH, TrainConfig
 
 ROOT = Path(__file__).parents[1]
-PAGES = [ROOT / "docs" / name for name in ("exit-codes.md", "options.md", "versions.md")]
+PAGES = [
+    ROOT / "docs" / name for name in ("architecture.md", "commands.md", "exit-codes.md", "options.md", "versions.md")
+]
+MANUAL = ROOT / "docs" / "toolkit.1"
+PICTURE = ROOT / "docs" / "architecture.svg"
 
 
 def generate(text: str) -> str:
@@ -26,29 +32,38 @@ def generate(text: str) -> str:
         "grid": f"```\n{render_grid(cells, refusals=False)}\n```",
         "exit-codes": f"| code | meaning |\n|---|---|\n{codes}",
         "options": render_options(),
+        "commands": reference.render_page(),
+        "shared": f"`toolkit` imports of `train`: {', '.join(f'`{name}`' for name in layers.list_shared())}.",
     }
     for name, content in parts.items():
         text = _replace(text, name, content)
     return text
 
 
+def list_job_options(configuration: type = TrainConfig) -> dict[str, list[Parameter]]:
+    """Return the arguments and options of the training job, by the panels of its help."""
+
+    def command(**values: Any) -> None:
+        pass
+
+    known = {"depth": DEPTH, **list_options(configuration)}
+    panels: dict[str, list[Parameter]] = {panel: [] for panel in ("Run", *get_args(Panel))}
+    (job,) = reference.read_commands(make_app(give_options(command, configuration)), "python -m train")
+    for parameter in job.parameters:
+        panels[
+            known[parameter.name].panel if parameter.name in known and parameter.name != "dataset" else "Run"
+        ].append(parameter)
+    return panels
+
+
 def render_options(configuration: type = TrainConfig) -> str:
     """Return a table of the options for each panel of the help."""
-    known, rows = {"depth": DEPTH, **list_options(configuration)}, {}
-    for parameter in declare_options(configuration):
-        option = known[parameter.name]
-        default = _name_default(parameter.default)
-        words = [option.flag or name_flag(parameter.name), option.metavar or ""]
-        name, decides = f"`{' '.join(words).strip()}`".replace("|", "\\|"), "yes" if option.decides else "no"
-        rows.setdefault(option.panel, []).append(f"| {name} | {default} | {decides} | {option.help} |")
-    head = "| option | default | decides the run | |\n|---|---|---|---|\n"
-    return "\n\n".join(f"## {panel}\n\n{head}" + "\n".join(rows[panel]) for panel in get_args(Panel))
-
-
-def _name_default(value: object) -> str:
-    if isinstance(value, bool):
-        return "on" if value else "off"
-    return "" if value in (None, "") else f"`{value}`"
+    known = {"depth": DEPTH, **list_options(configuration)}
+    tables = []
+    for panel, options in list_job_options(configuration).items():
+        decides = ["yes" if each.name not in known or known[each.name].decides else "no" for each in options]
+        tables.append("\n".join([f"## {panel}", "", *reference.tabulate(options, **{"decides the run": decides})]))
+    return "\n\n".join(tables)
 
 
 def _replace(text: str, name: str, content: str) -> str:
@@ -59,3 +74,5 @@ def _replace(text: str, name: str, content: str) -> str:
 if __name__ == "__main__":
     for page in PAGES:
         page.write_text(generate(page.read_text()))
+    PICTURE.write_text(picture.draw())
+    MANUAL.write_text(reference.render_manual(list_job_options()))

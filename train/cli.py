@@ -56,18 +56,18 @@ def _declare(name: str, kind: Any, default: Any) -> inspect.Parameter:
     return inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=kind)
 
 
-def _declares_options(function: Callable[..., TrainConfig]) -> Callable[..., TrainConfig]:
+def give_options(function: Callable[..., Any], configuration: type = TrainConfig) -> Callable[..., Any]:
     """Give a function the parameters that Typer reads from its signature and annotations."""
     own = [each for each in inspect.signature(function).parameters.values() if each.kind is not each.VAR_KEYWORD]
     own.append(_declare("dataset", Annotated[str | None, _DATASET], None))
     own.append(_declare("config", Annotated[Path | None, _FILE], None))
-    parameters = [*own, *declare_options()]
+    parameters = [*own, *declare_options(configuration)]
     function.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
     function.__annotations__ = {each.name: each.annotation for each in parameters}
     return function
 
 
-@_declares_options
+@give_options
 def _collect(context: typer.Context, **values: Any) -> TrainConfig:
     """Train a DenseNet. The same command again resumes; a finished run is shown, not repeated."""
     file = values.pop("config")
@@ -140,12 +140,12 @@ def make_app(function: Callable[..., Any], **settings: Any) -> typer.Typer:
 
 
 _HELP = {"help_option_names": ["-h", "--help"]}
-_app = make_app(_collect, context_settings=_HELP)
+app = make_app(_collect, context_settings=_HELP)
 
 
 def parse(argv: Sequence[str]) -> TrainConfig:
     """Read a command line without loading TensorFlow. Raises a UsageError, or SystemExit after it has printed help."""
-    result = _call(_app, argv, "python -m train")
+    result = _call(app, argv, "python -m train")
     if not isinstance(result, TrainConfig):
         raise SystemExit(0)
     return result

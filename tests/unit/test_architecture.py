@@ -3,65 +3,26 @@ import re
 import subprocess
 import sys
 import textwrap
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from graphlib import CycleError, TopologicalSorter
 from importlib.metadata import packages_distributions
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).parents[2]
-INSIDE = ROOT / "toolkit" / "smoke" / "inside"
+from tests import pages, picture
+from tests.layers import (
+    INSIDE,
+    LEVELS,
+    ROOT,
+    UPWARD,
+    list_imports,
+    list_modules,
+    read_graph,
+)
+
 PROBE = ROOT / "train" / "use" / "probe.py"
-
-
-LAYERS = (
-    {"errors"},
-    {
-        "console",
-        "digest",
-        "files",
-        "findings",
-        "manifest",
-        "naming",
-        "plan",
-        "processes",
-        "project",
-        "keys",
-        "signing",
-    },
-    {"versions"},
-    {"lock", "settings"},
-    {"advisories", "inquiry", "refresh"},
-    {"engine"},
-    {"doctor", "smoke", "training"},
-    {"inference", "wheel"},
-    {"graft", "pipeline"},
-    {"clean", "launch", "record", "rehearsal", "sweep"},
-    {"cli"},
-    {"__main__"},
-)
-"""The packages and modules of the toolkit, lowest first. Each imports from its own layer and from lower ones."""
-
-JOB_LAYERS = (
-    {"errors", "cores"},
-    {"system"},
-    {"config", "native"},
-    {"data", "model", "record"},
-    {"input"},
-    {"step"},
-    {"cluster", "report"},
-    {"run"},
-    {"cli"},
-    {"use", "__main__", "member", "peers", "programs"},
-    {"rehearsal"},
-)
-"""The same of the training job."""
-
-LEVELS = {
-    package: {part: number for number, layer in enumerate(layers) for part in layer}
-    for package, layers in (("toolkit", LAYERS), ("train", JOB_LAYERS))
-}
 
 FLAT = 8
 """The most modules that the training job may have outside of its packages."""
@@ -72,44 +33,21 @@ MODULES = 111
 DATA_LINES = 1391
 """The most lines that the readers of all sources of data may have, with their checks and the order of examples."""
 
-UPWARD = {
-    ("versions", "toolkit.smoke.inside.gpu_rules"),  # stands alone, because images and build stages also get a copy
-}
-"""Imports of a higher layer that remain. Remove entries; add none."""
-
 CYCLES: tuple[set[str], ...] = ()
 """Import cycles that remain. Remove entries; add none."""
-
-
-def _modules(package: str) -> list[Path]:
-    found = sorted((ROOT / package).rglob("*.py"))
-    return [path for path in found if INSIDE not in path.parents]
-
-
-def _imports(path: Path) -> Iterator[str]:
-    for node in _walk(ast.parse(path.read_text())):
-        if isinstance(node, ast.Import):
-            yield from (alias.name for alias in node.names)
-        elif isinstance(node, ast.ImportFrom) and not node.level:
-            yield from (f"{node.module}.{alias.name}" for alias in node.names)
 
 
 def _normalize(name: str) -> str:
     return re.sub(r"[-_.]+", "-", name).lower()
 
 
-def _walk(node: ast.AST) -> Iterator[ast.AST]:
-    for child in ast.iter_child_nodes(node):
-        if not (isinstance(child, ast.If) and ast.unparse(child.test) == "TYPE_CHECKING"):
-            yield child
-            yield from _walk(child)
-
-
 def _reaches(path: Path, forbidden: tuple[str, ...]) -> list[str]:
-    return [name for name in _imports(path) if any(name == each or name.startswith(f"{each}.") for each in forbidden)]
+    return [
+        name for name in list_imports(path) if any(name == each or name.startswith(f"{each}.") for each in forbidden)
+    ]
 
 
-@pytest.mark.parametrize("path", _modules("toolkit"), ids=lambda path: str(path.relative_to(ROOT)))
+@pytest.mark.parametrize("path", list_modules("toolkit"), ids=lambda path: str(path.relative_to(ROOT)))
 def test_the_toolkit_never_imports_tensorflow(path: Path) -> None:
     names = (
         "cli",
@@ -137,7 +75,7 @@ def test_the_toolkit_needs_its_own_locked_packages_alone() -> None:
     foreign = [
         name for name, homes in installed.items() if not {_normalize(home) for home in homes} & {*names, "toolkit"}
     ]
-    modules = [".".join(path.relative_to(ROOT).with_suffix("").parts) for path in _modules("toolkit")]
+    modules = [".".join(path.relative_to(ROOT).with_suffix("").parts) for path in list_modules("toolkit")]
     code = """
         import importlib, sys
         foreign, modules = (names.split() for names in sys.argv[1:])
@@ -151,7 +89,7 @@ def test_the_toolkit_needs_its_own_locked_packages_alone() -> None:
     assert done.returncode == 0, done.stderr
 
 
-@pytest.mark.parametrize("path", _modules("train"), ids=lambda path: str(path.relative_to(ROOT)))
+@pytest.mark.parametrize("path", list_modules("train"), ids=lambda path: str(path.relative_to(ROOT)))
 def test_the_training_job_never_imports_the_toolkit(path: Path) -> None:
     assert not _reaches(path, ("toolkit", "docker"))
 
@@ -167,12 +105,12 @@ def test_what_runs_beside_the_job_knows_the_job_alone() -> None:
 
 def test_only_the_engine_package_and_clean_import_the_docker_sdk() -> None:
     allowed = (ROOT / "toolkit" / "engine", ROOT / "toolkit" / "clean.py")
-    users = [path for path in _modules("toolkit") if _reaches(path, ("docker",))]
+    users = [path for path in list_modules("toolkit") if _reaches(path, ("docker",))]
     assert all(any(path == each or each in path.parents for each in allowed) for path in users)
 
 
 def test_no_shell_runs_a_string() -> None:
-    for path in [*_modules("toolkit"), *_modules("train")]:
+    for path in [*list_modules("toolkit"), *list_modules("train")]:
         for node in ast.walk(ast.parse(path.read_text())):
             if isinstance(node, ast.keyword) and node.arg == "shell":
                 pytest.fail(f"{path}: shell=")
@@ -197,30 +135,6 @@ def test_no_module_is_long() -> None:
     assert not long, "divide it by concept"
 
 
-def _name(path: Path) -> str:
-    return ".".join(path.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__")
-
-
-def _draw_graph() -> Mapping[str, set[str]]:
-    paths = {_name(path): path for top in ("toolkit", "train") for path in sorted((ROOT / top).rglob("*.py"))}
-    graph: dict[str, set[str]] = {}
-    for name, path in paths.items():
-        package = name if path.name == "__init__.py" else name.rpartition(".")[0]
-        targets = set(_imports(path))
-        for node in _walk(ast.parse(path.read_text())):
-            if isinstance(node, ast.ImportFrom) and node.level:
-                base = package.split(".")[: len(package.split(".")) - node.level + 1]
-                targets |= {".".join([*base, *filter(None, [node.module]), alias.name]) for alias in node.names}
-        graph[name] = {found for target in targets if (found := _find_module(target, paths))} - {name}
-    return graph
-
-
-def _find_module(target: str, known: Mapping[str, Path]) -> str:
-    while target and target not in known:
-        target = target.rpartition(".")[0]
-    return target
-
-
 def _find_upward(graph: Mapping[str, set[str]]) -> list[str]:
     upward = []
     for name, targets in graph.items():
@@ -238,7 +152,7 @@ def _find_upward(graph: Mapping[str, set[str]]) -> list[str]:
 
 
 def test_each_package_imports_lower_layers_alone() -> None:
-    assert not _find_upward(_draw_graph())
+    assert not _find_upward(read_graph())
 
 
 def test_an_import_of_a_higher_layer_is_found() -> None:
@@ -277,7 +191,7 @@ def test_few_modules_of_the_job_are_outside_of_its_packages() -> None:
 
 
 def test_no_module_imports_itself_by_way_of_others() -> None:
-    graph = {name: set(targets) for name, targets in _draw_graph().items()}
+    graph = {name: set(targets) for name, targets in read_graph().items()}
     for cycle in CYCLES:
         for name in cycle:
             graph[name] -= cycle
@@ -288,6 +202,54 @@ def test_no_module_imports_itself_by_way_of_others() -> None:
 
 
 def test_the_walk_sees_imports_inside_functions_and_relative_ones() -> None:
-    graph = _draw_graph()
+    graph = read_graph()
     assert "toolkit.versions.table" in graph["toolkit.cli.pins"], "imported inside a function"
     assert "toolkit.smoke.inside.check" in graph["toolkit.smoke.inside.numerics"], "imported relatively"
+
+
+def test_the_picture_is_drawn_from_the_imports() -> None:
+    assert picture.draw() == pages.PICTURE.read_text(), "run: python -m tests.pages"
+
+
+def test_an_import_changes_the_picture() -> None:
+    graph: dict[str, set[str]] = {"toolkit.cli.pins": {"toolkit.lock", "toolkit.cli.command"}}
+    parts = picture.list_parts("toolkit", graph)
+    assert parts["cli"] == {"lock"}
+    drawn = [
+        "".join(picture.draw_program(picture.place("toolkit", {**parts, "cli": below}, 0), set()))
+        for below in (set(), {"lock"}, {"versions"})
+    ]
+    assert len(set(drawn)) == 3
+
+
+def test_an_import_that_another_import_brings_is_left_out() -> None:
+    parts = {"cli": {"wheel", "lock", "errors"}, "wheel": {"lock"}, "lock": set(), "errors": set()}
+    assert picture.reduce(parts) == parts | {"cli": {"wheel", "errors"}}
+
+
+def test_boxes_of_a_row_do_not_overlap() -> None:
+    names = ["advisories", "inquiry", "refresh"]
+    places = picture.settle(names, dict.fromkeys(names, 100.0))
+    for left, right in pairwise(names):
+        assert places[left] + picture.measure(left) / 2 < places[right] - picture.measure(right) / 2
+    assert places["advisories"] - picture.measure("advisories") / 2 >= picture.MARGIN
+
+
+def test_every_module_that_the_page_names_exists() -> None:
+    names = _find_modules((ROOT / "docs" / "architecture.md").read_text())
+    assert len(names) > 30
+    assert [name for name in names if not _exists(name)] == []
+
+
+def test_a_module_that_does_not_exist_is_found() -> None:
+    assert [name for name in _find_modules("by `toolkit/lock` and `toolkit/gone`") if not _exists(name)] == [
+        "toolkit/gone"
+    ]
+
+
+def _find_modules(text: str) -> list[str]:
+    return re.findall(r"`((?:toolkit|train|docker)/[\w./]+)`", text)
+
+
+def _exists(name: str) -> bool:
+    return (ROOT / name).exists() or (ROOT / f"{name}.py").is_file()

@@ -43,7 +43,7 @@ def _check(line: str) -> None:
             assert name in _commands()
         case ["find", *words] if "|" in words:
             _check(shlex.join(words[words.index("|") + 1 :]))
-        case ["toolkit", "--help"]:
+        case ["toolkit", "--help" | "--install-completion" | "--show-completion"]:
             pass
         case ["toolkit", "launch", name, *options]:
             with _commands()["launch"].commands[name].make_context(name, options):

@@ -53,6 +53,10 @@ def test_the_package_has_every_file_of_the_clone(installed: Path) -> None:
     assert [name for name in found if found[name] != expected[name]] == []
 
 
+def test_the_package_brings_its_manual_page(installed: Path) -> None:
+    assert (installed / "share/man/man1/toolkit.1").read_bytes() == (ROOT / "docs/toolkit.1").read_bytes()
+
+
 def test_an_installed_toolkit_plans_what_a_clone_plans(installed: Path, tmp_path: Path) -> None:
     answers: list[Any] = []
     for site, words in ((installed, ("build-wheel",)), (ROOT, ("build-wheel",))):

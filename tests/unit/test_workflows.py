@@ -10,12 +10,14 @@ import pytest
 import yaml
 
 from tests.conftest import NEEDS
+from tests.site import SITE
 from toolkit import __version__
 
 ROOT = Path(__file__).parents[2]
 WORKFLOWS = sorted((ROOT / ".github" / "workflows").glob("*.yml"))
 
 ATTEST = {"id-token": "write", "attestations": "write"}
+PUBLISH = {"id-token": "write", "pages": "write"}
 
 
 def _load(path: Path) -> dict[str, Any]:
@@ -35,8 +37,10 @@ def test_no_rights_that_are_not_asked_for_and_no_endless_jobs(path: Path) -> Non
     for name, job in workflow["jobs"].items():
         assert "uses" in job or job["timeout-minutes"] <= 90
         more = {"propose": {"contents": "write", "pull-requests": "write"}, "attest": ATTEST}
+        more["publish"] = PUBLISH
         if path.name == "release.yml":
-            more["build"] = ATTEST  # a workflow that is called has no more rights than the job that calls it
+            # A workflow that is called has no more rights than the job that calls it.
+            more |= {"build": ATTEST, "pages": PUBLISH}
         assert job["permissions"] == {"contents": "read"} | more.get(name, {})
 
 
@@ -49,10 +53,22 @@ def test_actions_are_pinned_to_commits(path: Path) -> None:
 
 def test_a_release_is_built_by_a_workflow_of_its_own_and_attested_whole() -> None:
     release, build = (_load(ROOT / ".github" / "workflows" / f"{name}.yml") for name in ("release", "build"))
-    assert [job["uses"] for job in release["jobs"].values()] == ["./.github/workflows/build.yml"]
+    assert [job["uses"] for job in release["jobs"].values()] == [
+        "./.github/workflows/build.yml",
+        "./.github/workflows/pages.yml",
+    ]
     # YAML 1.1 reads the key `on` as true.
     assert list(build[True]) == ["workflow_call"], "nothing else can start it"
     assert {job["runs-on"] for job in build["jobs"].values()} == {"ubuntu-24.04"}
+
+
+def test_the_site_of_a_release_is_built_by_make_and_published_by_a_job_that_runs_nothing_of_the_repository() -> None:
+    jobs = _load(ROOT / ".github" / "workflows" / "pages.yml")["jobs"]
+    assert [step["run"] for step in jobs["site"]["steps"] if "run" in step] == ["make docs"]
+    assert jobs["site"]["steps"][-1]["with"]["path"] == str(SITE.relative_to(ROOT))
+    assert jobs["publish"]["needs"] == "site"
+    assert [step["uses"].partition("@")[0] for step in jobs["publish"]["steps"]] == ["actions/deploy-pages"]
+    assert "\nmake docs\n" in (ROOT / ".ci" / "run").read_text(), "each change builds it, too"
 
 
 def test_what_signs_runs_nothing_of_the_repository_and_signs_what_was_built(tmp_path: Path) -> None:

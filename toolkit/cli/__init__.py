@@ -1,7 +1,27 @@
+from typing import Any
+
 import typer
+import typer.core
 
 from toolkit import __version__
 from toolkit.cli import build, chain, graft, launch, machine, pins, record, run, use
+
+
+class PassingCommand(typer.core.TyperCommand):
+    """A command that passes options on to the training job."""
+
+    def shell_complete(self, ctx: Any, incomplete: str) -> Any:
+        """Return what the words may go on with: names of the job's options too, or values of the last one."""
+        from train import cli  # only a completion needs it
+
+        job = typer.main.get_command(cli.app)
+        for option in job.params:
+            if ctx.args and ctx.args[-1] in option.opts and not getattr(option, "is_flag", False):
+                return option.shell_complete(ctx, incomplete)
+        own = super().shell_complete(ctx, incomplete)
+        known = {each.value for each in own}
+        return [*own, *(each for each in job.shell_complete(ctx, incomplete) if each.value not in known)]
+
 
 app = typer.Typer(
     name="toolkit",
@@ -14,32 +34,33 @@ app = typer.Typer(
 )
 
 # All arguments and options after the data set belong to the training job.
-PASS_ON = {"allow_extra_args": True, "ignore_unknown_options": True}
+PASS_ON: dict[str, Any] = {
+    "cls": PassingCommand,
+    "context_settings": {"allow_extra_args": True, "ignore_unknown_options": True},
+}
 
-app.command("up", context_settings=PASS_ON, short_help="The whole chain: wheel, image, smoke, training.")(chain.up)
+app.command("up", **PASS_ON, short_help="The whole chain: wheel, image, smoke, training.")(chain.up)
 app.command("build-wheel", short_help="Build TensorFlow from source.")(build.build_wheel)
 app.command("graft", short_help="Put machine code for a later GPU into a published wheel.")(graft.graft)
 app.command("push", short_help="Push a wheel and its records to an OCI registry.")(build.push)
 app.command("build-image", short_help="Build the runtime or the training image.")(build.build_image)
 app.command("smoke", short_help="Check the TensorFlow of an image or of the host.")(run.smoke)
-app.command("train", context_settings=PASS_ON, short_help="Train a DenseNet.")(run.train)
+app.command("train", **PASS_ON, short_help="Train a DenseNet.")(run.train)
 app.command("sweep", short_help="Train a family of runs side by side, and compare them.")(run.sweep)
 workers = typer.Typer(
     no_args_is_help=True,
     help="Train with several workers: here, by Slurm, or in Kubernetes. The last two also train sweeps.",
 )
-workers.command("local", context_settings=PASS_ON, short_help="Containers or processes of this machine.")(launch.local)
-workers.command("slurm", context_settings=PASS_ON, short_help="A job of a Slurm cluster.")(launch.slurm)
-workers.command("kubernetes", context_settings=PASS_ON, short_help="A Job of Kubernetes, or a TrainJob of Kubeflow.")(
+workers.command("local", **PASS_ON, short_help="Containers or processes of this machine.")(launch.local)
+workers.command("slurm", **PASS_ON, short_help="A job of a Slurm cluster.")(launch.slurm)
+workers.command("kubernetes", **PASS_ON, short_help="A Job of Kubernetes, or a TrainJob of Kubeflow.")(
     launch.kubernetes
 )
 app.add_typer(workers, name="launch", short_help="Train with several workers: here, by Slurm, or in Kubernetes.")
 app.command("predict", short_help="Classify images by the network of a run.")(use.predict)
 app.command("evaluate", short_help="Measure the network of a run on test images.")(use.evaluate)
 app.command("export", short_help="Write the network of a run for other programs.")(use.export)
-app.command("rehearse", context_settings=PASS_ON, short_help="The first steps of training on an emulated GPU.")(
-    run.rehearse
-)
+app.command("rehearse", **PASS_ON, short_help="The first steps of training on an emulated GPU.")(run.rehearse)
 app.command("doctor", short_help="What this machine can do, with remedies.")(machine.doctor)
 app.command("advise", short_help="Which TensorFlow runs on a card: published, grafted, or built.")(machine.advise)
 app.command("matrix", short_help="What works with what, and the sources.")(pins.matrix)

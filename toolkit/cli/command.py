@@ -13,7 +13,7 @@ import typer
 from toolkit.console import Console
 from toolkit.errors import InterruptionError, JobError, ToolkitError, UsageError
 from toolkit.settings import OPTIONS, EngineName, Settings, resolve
-from train.config.presets import describe_datasets
+from train.config.presets import describe_datasets, read_table
 from train.errors import TrainError
 
 if TYPE_CHECKING:
@@ -31,7 +31,14 @@ _METAVARS = {
     "ca_bundle": "FILE",
 }
 SETTINGS = {
-    name: Annotated[str | None, typer.Option(metavar=metavar, help=OPTIONS[name].metadata["help"])]
+    name: Annotated[
+        str | None,
+        typer.Option(
+            metavar=metavar,
+            help=OPTIONS[name].metadata["help"],
+            autocompletion=(lambda: get_args(EngineName)) if name == "engine" else None,
+        ),
+    ]
     for name, metavar in _METAVARS.items()
 }
 """Options that are settings: without a flag, the value comes from a lower layer."""
@@ -43,7 +50,9 @@ OUTPUT = {
 }
 """Options of every command."""
 
-Dataset = Annotated[str, typer.Argument(help=describe_datasets(), metavar="DATASET")]
+Dataset = Annotated[
+    str, typer.Argument(help=describe_datasets(), metavar="DATASET", autocompletion=lambda: [*read_table("datasets")])
+]
 DryRun = Annotated[bool, typer.Option("--dry-run", help="Print the commands, ready to paste, and start nothing.")]
 Wheel = Annotated[
     str | None,

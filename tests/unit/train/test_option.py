@@ -83,7 +83,7 @@ def test_an_added_field_is_written_and_read() -> None:
 
 def test_an_added_field_is_in_the_table_of_options() -> None:
     table = pages.render_options(Extended)
-    assert "| `--sharpness` | `0` | yes | How sharp images are. |" in table
+    assert "| `--sharpness N` | `0` | yes | How sharp images are. |" in table
     assert "| `--places N,…` |  | no | Where. |" in table
 
 

@@ -1,0 +1,111 @@
+"""The layers of the two programs, and what their modules import: read from the sources, nothing is run."""
+
+import ast
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+ROOT = Path(__file__).parents[1]
+INSIDE = ROOT / "toolkit" / "smoke" / "inside"
+
+LAYERS = (
+    {"errors"},
+    {
+        "console",
+        "digest",
+        "files",
+        "findings",
+        "manifest",
+        "naming",
+        "plan",
+        "processes",
+        "project",
+        "keys",
+        "signing",
+    },
+    {"versions"},
+    {"lock", "settings"},
+    {"advisories", "inquiry", "refresh"},
+    {"engine"},
+    {"doctor", "smoke", "training"},
+    {"inference", "wheel"},
+    {"graft", "pipeline"},
+    {"clean", "launch", "record", "rehearsal", "sweep"},
+    {"cli"},
+    {"__main__"},
+)
+"""The packages and modules of the toolkit, lowest first. Each imports from its own layer and from lower ones."""
+
+JOB_LAYERS = (
+    {"errors", "cores"},
+    {"system"},
+    {"config", "native"},
+    {"data", "model", "record"},
+    {"input"},
+    {"step"},
+    {"cluster", "report"},
+    {"run"},
+    {"cli"},
+    {"use", "__main__", "member", "peers", "programs"},
+    {"rehearsal"},
+)
+"""The same of the training job."""
+
+LEVELS = {
+    package: {part: number for number, layer in enumerate(layers) for part in layer}
+    for package, layers in (("toolkit", LAYERS), ("train", JOB_LAYERS))
+}
+
+UPWARD = {
+    ("versions", "toolkit.smoke.inside.gpu_rules"),  # stands alone, because images and build stages also get a copy
+}
+"""Imports of a higher layer that remain. Remove entries; add none."""
+
+
+def list_modules(package: str) -> list[Path]:
+    found = sorted((ROOT / package).rglob("*.py"))
+    return [path for path in found if INSIDE not in path.parents]
+
+
+def list_imports(path: Path) -> Iterator[str]:
+    for node in walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom) and not node.level:
+            yield from (f"{node.module}.{alias.name}" for alias in node.names)
+
+
+def walk(node: ast.AST) -> Iterator[ast.AST]:
+    for child in ast.iter_child_nodes(node):
+        if not (isinstance(child, ast.If) and ast.unparse(child.test) == "TYPE_CHECKING"):
+            yield child
+            yield from walk(child)
+
+
+def name_module(path: Path) -> str:
+    return ".".join(path.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__")
+
+
+def read_graph() -> Mapping[str, set[str]]:
+    paths = {name_module(path): path for top in ("toolkit", "train") for path in sorted((ROOT / top).rglob("*.py"))}
+    graph: dict[str, set[str]] = {}
+    for name, path in paths.items():
+        package = name if path.name == "__init__.py" else name.rpartition(".")[0]
+        targets = set(list_imports(path))
+        for node in walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.ImportFrom) and node.level:
+                base = package.split(".")[: len(package.split(".")) - node.level + 1]
+                targets |= {".".join([*base, *filter(None, [node.module]), alias.name]) for alias in node.names}
+        graph[name] = {found for target in targets if (found := find_module(target, paths))} - {name}
+    return graph
+
+
+def find_module(target: str, known: Mapping[str, Path]) -> str:
+    while target and target not in known:
+        target = target.rpartition(".")[0]
+    return target
+
+
+def list_shared() -> list[str]:
+    """Return the packages of the training job, and its modules outside of packages, that the toolkit imports."""
+    targets = {target for name, below in read_graph().items() if name.startswith("toolkit") for target in below}
+    return sorted({".".join(target.split(".")[:2]) for target in targets if target.startswith("train.")})
