@@ -25,13 +25,13 @@ def test_a_kernel_that_does_not_compile_ends_the_command_before_bazel(workspace:
     assert not list((workspace.folder / "state").glob("wheel-*/bazel")), "Bazel was not started"
     (report,) = (workspace.folder / "state").glob("wheel-*/kernels.json")
     rows = {row["file"]: row for row in json.loads(report.read_text())["kernels"]}
-    assert rows[UNFINISHED]["cause"] == "generated header", "Bazel would make it: no failure of the toolchain"
+    assert rows[UNFINISHED]["cause"] == "missing header", "Bazel would make it: no failure of the toolchain"
 
     edit(workspace.source / FILL, "flaot value)", "float value)")
     done = workspace.build("--prove-kernels", "all")
     assert done.returncode == 0, done.stderr
     assert "1 of 2 files compile for sm_75, 1 kernels, at most" in done.stderr
-    assert "1 need a header that Bazel generates" in done.stderr
+    assert "1 need a header that only Bazel has" in done.stderr
     assert len(workspace.results) == 1
 
 

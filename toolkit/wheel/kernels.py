@@ -15,8 +15,8 @@ from toolkit.wheel.plan import WheelPlan
 
 TARGET: Final = "kernels-proof"
 REPORT: Final = "kernels.json"
-GENERATED: Final = "generated header"
-"""Cause of a failure that says nothing about the toolchain: Bazel would have made the header."""
+MISSING: Final = "missing header"
+"""Cause of a failure that says nothing about the toolchain: Bazel generates the header, or a library of CUDA has it."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -34,18 +34,18 @@ class KernelReport:
     @property
     def failed(self) -> list[Mapping[str, Any]]:
         """The files that the toolchain does not compile."""
-        return [row for row in self.rows if row["cause"] not in {"", GENERATED}]
+        return [row for row in self.rows if row["cause"] not in {"", MISSING}]
 
     def summarize(self) -> str:
         done = self.compiled
-        left = sum(row["cause"] == GENERATED for row in self.rows)
+        left = sum(row["cause"] == MISSING for row in self.rows)
         parts = [
             f"{len(done)} of {len(self.rows)} files compile for {', '.join(self.architectures)}",
             f"{sum(row['kernels'] for row in done):,} kernels",
             f"at most {max((row['registers'] for row in done), default=0)} registers",
             f"{sum(row['spills'] for row in done):,} bytes spilled",
         ]
-        return ", ".join([*parts, *([f"{left} need a header that Bazel generates"] if left else [])])
+        return ", ".join([*parts, *([f"{left} need a header that only Bazel has"] if left else [])])
 
     def render(self) -> str:
         """Return the table of all files, those that failed first, the slowest of the others next."""

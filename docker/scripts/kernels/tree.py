@@ -23,6 +23,7 @@ from prove import ProofError, Toolchain
 
 from train.cores import count_cores  # mounted beside these scripts
 
+HERE = Path(__file__).parent
 SOURCE = Path("/usr/src/tensorflow")
 KEPT = Path("/var/cache/bazel/kernels")
 """What was compiled before, by the digest of all that it depends on: an interrupted proof goes on where it was."""
@@ -38,7 +39,7 @@ ENTRY = re.compile(r"Compiling entry function '(\S+)'.*?(\d+) bytes spill stores
 """What ptxas says of a kernel: its name, the bytes that it spills, its registers."""
 
 CAUSES = {
-    "generated header": re.compile(r"fatal error: '[^']+' file not found"),
+    "missing header": re.compile(r"fatal error: '[^']+' file not found"),
     "memory": re.compile(r"Killed|signal 9|Cannot allocate memory"),
     "assembler": re.compile(r"ptxas"),
 }
@@ -51,7 +52,7 @@ class Compiled:
     kernels: int = 0  # of all architectures
     registers: int = 0  # the most that a kernel uses
     spills: int = 0  # bytes that are stored by all kernels together
-    cause: str = ""  # of a failure: compiler, generated header, memory, assembler
+    cause: str = ""  # of a failure: compiler, missing header, memory, assembler
     error: str = ""  # its first line
     kept: str = ""  # name of its object file
 
@@ -71,7 +72,8 @@ def find_sources(tree: Path, wanted: str) -> list[Path]:
 
 def list_flags(toolchain: Toolchain, tree: Path) -> list[str | Path]:
     """Return the flags of all files. The tree goes before the published headers, which include generated ones."""
-    return [*(f"-I{tree / name}" for name in ROOTS), *prove.list_flags(toolchain)]
+    folders = [*(tree / name for name in ROOTS), HERE / "missing"]
+    return [*(f"-I{folder}" for folder in folders), *prove.list_flags(toolchain)]
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -21,12 +21,12 @@ def write(folder: Path, *rows: dict[str, Any]) -> Path:
 
 
 def test_a_report_is_summed_up(tmp_path: Path) -> None:
-    generated = {**FAILED, "cause": kernels.GENERATED, "error": "'a.pb.h' file not found"}
+    generated = {**FAILED, "cause": kernels.MISSING, "error": "'a.pb.h' file not found"}
     report = kernels.read(write(tmp_path, NUMBERS, {**NUMBERS, "registers": 255}, generated))
     kernels.require(report)
     assert report.summarize() == (
         "2 of 3 files compile for sm_75, sm_120, 80 kernels, at most 255 registers, 16 bytes spilled, "
-        "1 need a header that Bazel generates"
+        "1 need a header that only Bazel has"
     )
     assert report.render().splitlines()[1].startswith("2.cu.cc"), "what did not compile comes first"
 

@@ -60,7 +60,7 @@ def test_what_the_assembler_says_is_counted() -> None:
 @pytest.mark.parametrize(
     ("words", "cause"),
     [
-        ("a.cc:1:10: fatal error: 'tensorflow/core/framework/graph.pb.h' file not found", "generated header"),
+        ("a.cc:1:10: fatal error: 'tensorflow/core/framework/graph.pb.h' file not found", "missing header"),
         ("a.cc:1:10: error: unknown type name 'flaot'", "compiler"),
         ("clang++: error: unable to execute command: Killed", "memory"),
         ("/opt/cuda/bin/ptxas --gpu-name=sm_75\nptxas fatal: Unresolved extern function", "assembler"),
