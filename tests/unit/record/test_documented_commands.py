@@ -46,6 +46,7 @@ STANDINS = {
     "RUN": "runs/NAME",
     "FILE": "rates.yaml",
     "KEY": "keys/builder",
+    "POLICY": "policy.yaml",
     "CARD": "RTX 5090",
 }
 ARGUMENTS = {
