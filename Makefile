@@ -54,7 +54,7 @@ lint-schemas: .venv-dev/ready ## files that have a JSON schema; `make lint` does
 docs: export NO_MKDOCS_2_WARNING := 1
 docs: .venv-dev/ready ## the documentation site, in .site/html; a dead link or a call to another host is an error
 	@.venv-dev/bin/python -m tests.site collect
-	@.venv-dev/bin/mkdocs build --quiet --strict
+	@.venv-dev/bin/mkdocs build --strict
 	@.venv-dev/bin/python -m tests.site check
 
 # A folder is ready when the marker is newer than its lock. A whole one is brought up to date; one whose install was

@@ -2,6 +2,7 @@
 
 import ast
 from collections.abc import Iterator, Mapping
+from functools import cache
 from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
@@ -85,6 +86,7 @@ def name_module(path: Path) -> str:
     return ".".join(path.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__")
 
 
+@cache
 def read_graph() -> Mapping[str, set[str]]:
     paths = {name_module(path): path for top in ("toolkit", "train") for path in sorted((ROOT / top).rglob("*.py"))}
     graph: dict[str, set[str]] = {}

@@ -17,27 +17,35 @@ ROOT = Path(__file__).parents[1]
 PAGES = [
     ROOT / "docs" / name for name in ("architecture.md", "commands.md", "exit-codes.md", "options.md", "versions.md")
 ]
+BLANK = "\n\n"
 MANUAL = ROOT / "docs" / "toolkit.1"
 PICTURE = ROOT / "docs" / "architecture.svg"
 
 
 def generate(text: str) -> str:
     """Return a page with its generated parts made anew."""
-    table = render(versions.load_table()).partition("\n\n")[0]
+    for name, render_part in PARTS.items():
+        if f"<!-- {name} -->" in text:
+            text = _replace(text, name, render_part())
+    return text
+
+
+def render_matrix() -> str:
+    return f"```\n{render(versions.load_table()).partition(BLANK)[0]}\n```"
+
+
+def render_sets() -> str:
+    return f"```\n{render_grid(list(list_cells(versions.load_table())), refusals=False)}\n```"
+
+
+def render_exit_codes() -> str:
     codes = "\n".join(f"| {code} | {meaning} |" for code, meaning in sorted(list_exit_codes().items()))
     codes += "\n| 128 + n | a job was ended by signal n; 137 most often means that memory ran out |"
-    cells = list(list_cells(versions.load_table()))
-    parts = {
-        "matrix": f"```\n{table}\n```",
-        "grid": f"```\n{render_grid(cells, refusals=False)}\n```",
-        "exit-codes": f"| code | meaning |\n|---|---|\n{codes}",
-        "options": render_options(),
-        "commands": reference.render_page(),
-        "shared": f"`toolkit` imports of `train`: {', '.join(f'`{name}`' for name in layers.list_shared())}.",
-    }
-    for name, content in parts.items():
-        text = _replace(text, name, content)
-    return text
+    return f"| code | meaning |\n|---|---|\n{codes}"
+
+
+def render_shared() -> str:
+    return f"`toolkit` imports of `train`: {', '.join(f'`{name}`' for name in layers.list_shared())}."
 
 
 def list_job_options(configuration: type = TrainConfig) -> dict[str, list[Parameter]]:
@@ -69,6 +77,17 @@ def render_options(configuration: type = TrainConfig) -> str:
 def _replace(text: str, name: str, content: str) -> str:
     pattern = rf"<!-- {name} -->\n.*?<!-- /{name} -->"
     return re.sub(pattern, lambda _: f"<!-- {name} -->\n{content}\n<!-- /{name} -->", text, flags=re.DOTALL)
+
+
+PARTS = {
+    "matrix": render_matrix,
+    "grid": render_sets,
+    "exit-codes": render_exit_codes,
+    "options": render_options,
+    "commands": reference.render_page,
+    "shared": render_shared,
+}
+"""What makes each generated part of a page, by the name in its comments."""
 
 
 if __name__ == "__main__":

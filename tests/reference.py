@@ -72,7 +72,8 @@ def _describe(parameter: Any, context: Any) -> Parameter:
         shown = TYPES.get(kind[1], kind[1].strip("<>"))
         written = written.removesuffix(kind[0]) + (f" {shown}" if parameter.param_type_name == "option" else "")
     facts = extra.removesuffix("]").split("; ")
-    default = "required" if "required" in facts else name_default(parameter.default)
+    is_switch = getattr(parameter, "is_flag", False) and not parameter.secondary_opts  # off unless it is given
+    default = "required" if "required" in facts else "" if is_switch else name_default(parameter.default)
     bounds = [at_least.expand(r"At least \1.") for fact in facts if (at_least := re.fullmatch(r"x>=([1-9]\d*)", fact))]
     bounds += [both.expand(r"\1 to \2.") for fact in facts if (both := re.fullmatch(r"(\d+)<=x<=(\d+)", fact))]
     return Parameter(parameter.name, written, default, " ".join([help_, *bounds]))
@@ -121,7 +122,7 @@ def tabulate(parameters: Sequence[Parameter], **more: Sequence[str]) -> list[str
 def render_manual(job: Mapping[str, Sequence[Parameter]]) -> str:
     """Return the manual page, in the language of ``man``; ``job``: the options of the training job by panel."""
     program, *commands = read_commands()
-    lines = [".TH TOOLKIT 1", ".SH NAME", rf"toolkit \- {escape(program.help)}"]
+    lines = [".TH TOOLKIT 1", ".SH NAME", rf"toolkit \- {escape(program.help.rstrip('.'))}"]
     lines += [".SH SYNOPSIS", rf"\fB{escape(program.usage)}\fR", ".SH OPTIONS", *_list(program.parameters)]
     lines += [".SH COMMANDS"]
     for command in commands:
@@ -141,8 +142,8 @@ def render_manual(job: Mapping[str, Sequence[Parameter]]) -> str:
 
 def _list(parameters: Sequence[Parameter]) -> Iterator[str]:
     for each in parameters:
-        default = f" [{each.default.strip('`')}]" if each.default else ""
-        yield from (".TP", rf"\fB{escape(each.written)}\fR{escape(default)}", escape(each.help) or r"\&")
+        default = {"": "", "required": " Required."}.get(each.default, f" Default: {each.default.strip('`')}.")
+        yield from (".TP", rf"\fB{escape(each.written)}\fR", escape(each.help + default) or r"\&")
 
 
 def _write(text: str) -> Iterator[str]:

@@ -26,12 +26,9 @@ CASES = {
     "toolkit train cif": ["cifar10", "cifar100"],
     "toolkit launch local fash": ["fashion_mnist"],
     "toolkit train digits --lear": ["--learning-rate"],
-    "toolkit train digits --js": ["--json"],
     "toolkit train digits --optimizer ad": ["adam", "adamw"],
     "toolkit train digits --flip --optimizer s": ["sgd"],
-    "toolkit train digits --seed 1": [],
     "toolkit train ./my-pho": [],
-    "toolkit nothing-of-the-kind": [],
 }
 """What is typed, and how it may go on. Where there is nothing, bash offers files."""
 

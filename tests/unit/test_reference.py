@@ -48,17 +48,19 @@ def test_a_parameter_is_described_with_its_values_default_and_bounds() -> None:
         port: Annotated[int, typer.Option(min=1, max=9, help="Port.")] = 2,
         kind: Annotated[Literal["a", "b"], typer.Option(help="Kind.")] = "a",
         quick: Annotated[bool, typer.Option(help="Quick.")] = True,
+        check: Annotated[bool, typer.Option("--check", help="Check.")] = False,
         name: Annotated[str | None, typer.Option(help="Name.")] = None,
     ) -> None:
         """Train."""
 
     (command,) = reference.read_commands(app, "train")
-    assert [(each.written, each.default, each.help) for each in command.parameters[:6]] == [
+    assert [(each.written, each.default, each.help) for each in command.parameters[:7]] == [
         ("DATA", "required", "Data."),
         ("--size N", "`3`", "Size. At least 1."),
         ("--port N", "`2`", "Port. 1 to 9."),
         ("--kind a|b", "`a`", "Kind."),
         ("--quick / --no-quick", "on", "Quick."),
+        ("--check", "", "Check."),
         ("--name TEXT", "", "Name."),
     ]
     assert command.usage == "train [OPTIONS] {DATA}"

@@ -1,4 +1,5 @@
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -24,7 +25,9 @@ class Build:
         page.write_text(f"{before}\n{text}\n")
 
     def run(self) -> subprocess.CompletedProcess[str]:
-        words = [sys.executable, "-m", "mkdocs", "build", "--strict"]
+        # As `make docs` does: with --quiet, for example, MkDocs counts no warnings, and --strict does nothing.
+        (options,) = re.findall(r"bin/mkdocs (build .*)", (ROOT / "Makefile").read_text())
+        words = [sys.executable, "-m", "mkdocs", *options.split()]
         variables = {**os.environ, "NO_MKDOCS_2_WARNING": "1"}
         return subprocess.run(words, cwd=self.folder, env=variables, capture_output=True, text=True, check=False)
 

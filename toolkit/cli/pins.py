@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 @command()
 def schema(
     session: Session,
-    name: Annotated[str, typer.Argument(metavar="[NAME]", help="Which one; without it, list them with paths.")] = "",
+    name: Annotated[str, typer.Argument(metavar="NAME", help="Which one; without it, list them with paths.")] = "",
 ) -> None:
     """Print the JSON schema of a file that users write or read: settings, sweep, policy, plan, lock and records.
 
