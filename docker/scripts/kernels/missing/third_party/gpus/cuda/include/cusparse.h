@@ -1,3 +1,3 @@
-// What gpu_prim.h takes out of the real one by way of others: its complex numbers. The wheel with the real one has some hundred megabytes.
+// gpu_prim.h takes complex numbers from the real one. The wheel with that has some hundred megabytes.
 #pragma once
 #include "cuComplex.h"
