@@ -66,6 +66,7 @@ def test_the_driver_is_asked(
     [
         ("560.35.03", "ok", "runs CUDA 12.6.1"),
         ("535.104.05", "ok", "minor-version compatibility"),
+        ("525.60.13", "ok", "minor-version compatibility"),
         ("470.82.01", "fail", "too old"),
     ],
 )

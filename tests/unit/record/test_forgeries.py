@@ -150,6 +150,7 @@ FORGERIES: dict[str, tuple[str, Forge, int, str]] = {
     "huge envelope": ("wheel", write_envelope(b" " * (signing.LARGEST + 1)), 8, "of more than 16 MiB"),
     "nested envelope": ("wheel", write_envelope(DEEP), 8, "cannot be read"),
     "linked envelope": ("wheel", link_out("wheel", signing.ENVELOPE), 8, "is no regular file"),
+    "linked envelope of a run": ("run", link_out("run", signing.ENVELOPE), 8, "is no regular file"),
     # A statement that the trusted key signed, and that says too little.
     "another digest algorithm": (
         "wheel",

@@ -6,6 +6,7 @@ import signal
 import subprocess
 import sys
 import time
+from pathlib import Path
 
 from toolkit.smoke.inside.check import Check, Evidence, Expectation, Fail
 from toolkit.smoke.inside.supervisor import serve
@@ -26,6 +27,11 @@ def ground_is_laid(_: Expectation) -> Evidence:
 
 def ground_gives_way(_: Expectation) -> Evidence:
     raise Fail("as planned")
+
+
+def ground_holds_once(_: Expectation) -> Evidence:
+    Path(os.environ["HAZARDS_MARK"]).touch(exist_ok=False)
+    return {}
 
 
 def segfault(_: Expectation) -> Evidence:
@@ -78,8 +84,10 @@ def talk(_: Expectation) -> Evidence:
 GROUND = "ground.laid"
 HAZARDS = (
     Check(GROUND, "the ground", ground, 20),
+    Check("ground.once", "holds in the first worker alone", ground_holds_once, 20),
     Check("crash.segfault", "reads address zero", segfault, 20, (GROUND,)),
     Check("after.segfault", "finds its ground again", ground_is_laid, 20, (GROUND,)),
+    Check("after.once", "is not reached", talk, 20, ("ground.once",)),
     Check("crash.abort", "aborts", abort, 20),
     Check("crash.ptx", "is ended by LLVM", old_ptx, 20),
     Check("crash.illegal", "lacks an instruction", illegal, 20),

@@ -89,6 +89,8 @@ def test_what_is_no_cubin_is_refused(data: bytes) -> None:
         (["sm_80"], "7.5", None),
         (["sm_75"], "8.0", None),
         (["sm_86"], "8.0", None),
+        (["compute_90"], "7.5", None),
+        (["compute_86"], "8.0", None),
         (["nonsense"], "7.5", None),
     ],
 )

@@ -5,6 +5,7 @@ import numpy as np
 import pytest
 
 from toolkit.smoke.inside import numerics
+from toolkit.smoke.inside.check import load_tensorflow
 
 DRAW = np.random.default_rng(7)
 CASES: list[tuple[Callable[..., list[numerics.Expected]], tuple[tuple[int, ...], ...], tuple[int, ...]]] = [
@@ -41,3 +42,15 @@ def test_the_rounding_scale_is_no_smaller_than_the_value(
     inputs = [DRAW.standard_normal(shape) for shape in shapes]
     for expected in function(np, *inputs, DRAW.standard_normal(result)):
         assert np.all(expected.magnitude >= np.abs(expected.value) * (1 - 1e-12)), expected.name
+
+
+def test_products_are_compared_in_full_precision_which_is_then_as_before() -> None:
+    tf = load_tensorflow()
+    config = tf.config.experimental
+    before = config.tensor_float_32_execution_enabled()
+    for usual in (True, False):
+        config.enable_tensor_float_32_execution(usual)
+        with numerics.full_precision(tf):
+            assert not config.tensor_float_32_execution_enabled()
+        assert config.tensor_float_32_execution_enabled() == usual
+    config.enable_tensor_float_32_execution(before)

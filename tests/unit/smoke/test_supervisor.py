@@ -16,8 +16,9 @@ COMMAND = [sys.executable, "-m", "tests.unit.smoke.hazards"]
 
 
 @pytest.fixture(scope="module")
-def found() -> dict[str, Outcome]:
-    supervisor = Supervisor(COMMAND, environment={"PYTHONPATH": str(ROOT)})
+def found(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Outcome]:
+    mark = tmp_path_factory.mktemp("hazards") / "mark"
+    supervisor = Supervisor(COMMAND, environment={"PYTHONPATH": str(ROOT), "HAZARDS_MARK": str(mark)})
     return {finding.id: finding for finding in supervisor.run(HAZARDS)}
 
 
@@ -84,6 +85,12 @@ def test_the_next_check_runs_in_a_new_worker_on_laid_ground(found: dict[str, Out
     finding = found[f"after.{name}"]
     assert finding.result == "pass", finding.evidence
     assert finding.evidence["pid"] != found["ground.laid"].evidence["pid"]
+
+
+def test_a_check_whose_need_fails_in_the_new_worker_is_not_run(found: dict[str, Outcome]) -> None:
+    assert found["ground.once"].result == "pass"
+    assert found["after.once"].result == "fail"
+    assert "ground.once passed before, but not in the new worker" in found["after.once"].evidence["why"]
 
 
 def test_printing_does_not_disturb_the_answers(found: dict[str, Outcome]) -> None:

@@ -63,6 +63,7 @@ def test_an_added_field_is_an_option_of_the_command() -> None:
 
 
 def test_an_added_field_is_checked() -> None:
+    assert [extend(sharpness=each).sharpness for each in (0, 9)] == [0, 9]
     with pytest.raises(UsageError, match="--sharpness must be at most 9, not 10"):
         extend(sharpness=10)
     with pytest.raises(UsageError, match="--sharpness must be at least 0, not -1"):

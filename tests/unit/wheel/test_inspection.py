@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from tests.unit.wheel.maker import CPU_INFO, MEMBER, make_build_info, make_elf, make_fatbin, make_wheel
 from toolkit import digest
 from toolkit.errors import IntegrityError, ToolkitError, UnsupportedError, UsageError
-from toolkit.wheel import archive, inspection, library
+from toolkit.wheel import archive, fatbin, inspection, library
 
 
 @pytest.fixture
@@ -129,6 +129,22 @@ def test_section_longer_than_the_file_is_named(tmp_path: Path) -> None:
     assert broken != whole
     with pytest.raises(IntegrityError, match="damaged library"):
         inspection.inspect(make_wheel(tmp_path, files={MEMBER: CPU_INFO, "tensorflow/x.so": broken}))
+
+
+def test_the_highest_version_of_all_libraries_is_needed() -> None:
+    assert inspection._merge([{"GLIBC": "2.9"}, {"GLIBC": "2.17", "CXXABI": "1.3"}]) == {
+        "CXXABI": "1.3",
+        "GLIBC": "2.17",
+    }
+
+
+@pytest.mark.parametrize("unpacked", [1 << 20, 1 << 40])
+def test_a_fat_binary_that_unpacks_to_far_more_than_it_holds_is_refused(unpacked: int) -> None:
+    entry = fatbin.Entry(
+        start=0, header=0, size=8, kind="sm", architecture=75, packed=8, unpacked=unpacked, flags=fatbin._LZ4
+    )
+    with pytest.raises(ValueError, match="names sizes that cannot be"):
+        fatbin.unpack(bytes(8), entry)
 
 
 def test_build_info_is_never_run(tmp_path: Path) -> None:

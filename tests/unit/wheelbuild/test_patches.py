@@ -37,6 +37,17 @@ def test_the_patches_of_a_set_fit_its_headers(folder: str, tree: Path) -> None:
     assert (tree / HEADER).read_text().count("const volatile uint16_t") == 2
 
 
+def test_a_patch_that_does_not_fit_exactly_is_refused(tree: Path) -> None:
+    header = tree / HEADER
+    first = "__device__ __forceinline__ Eigen::half ThreadLoadVolatilePointer<Eigen::half>("
+    before = header.read_text().replace(first, f"/* moved */ {first}")
+    header.write_text(before)
+    argv = [APPLY, KERNELS / "2.19.1-12.8.0", tree]
+    done = subprocess.run(argv, capture_output=True, text=True, check=False)
+    assert done.returncode == 1
+    assert "does not fit exactly" in done.stderr
+
+
 def test_a_set_that_needs_none_is_left_as_it_is(tree: Path) -> None:
     before = (tree / HEADER).read_bytes()
     subprocess.run([APPLY, KERNELS / "2.19.0-12.6.1", tree], check=True)

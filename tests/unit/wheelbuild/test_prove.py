@@ -47,6 +47,18 @@ def test_what_is_no_cubin_is_refused(tmp_path: Path) -> None:
         prove.read_architecture(tmp_path / "text")
 
 
+def test_a_cubin_for_another_gpu_proves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    made = write_elf(tmp_path / "made", abi=7, flags=0x004B054B)
+    (tmp_path / "bin").mkdir()
+    (tmp_path / "bin/ptxas").write_text(f'#!/bin/sh\ncp {made} "${{3#--output-file=}}"\n')
+    (tmp_path / "bin/ptxas").chmod(0o755)
+    monkeypatch.setattr(prove, "CUDA", tmp_path)
+    toolchain = prove.Toolchain(llvm="22", gcc="g++-14", work=tmp_path, tensorflow="2.21.0")
+    assert toolchain.assemble("75", tmp_path / "a.ptx") == tmp_path / "a.cubin"
+    with pytest.raises(prove.ProofError, match="asked for sm_90a, the cubin is for sm_75"):
+        toolchain.assemble("90a", tmp_path / "a.ptx")
+
+
 def test_a_failing_compiler_is_quoted() -> None:
     with pytest.raises(prove.ProofError, match="a reason"):
         prove.run("python3", "-c", "import sys; sys.exit('a reason')")
