@@ -2,7 +2,7 @@ import os
 import shutil
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -43,8 +43,10 @@ def read() -> list[Mutation]:
 def run(mutations: Sequence[Mutation], copy: Path, *, root: Path = ROOT) -> list[str]:
     _copy(root, copy)
     problems = []
+    # All at once first: one process takes a fraction of the time of one for each test.
+    sound = _run_tests({mutation.test for mutation in mutations}, copy)[0] == 0
     for mutation in mutations:
-        problem = mutation.find_problem(copy) or _try(mutation, copy)
+        problem = mutation.find_problem(copy) or _try(mutation, copy, sound=sound)
         print(f"  {'PROBLEM' if problem else 'noticed'}  {mutation.name}", flush=True)
         problems += [problem] if problem else []
     return problems
@@ -59,15 +61,16 @@ def _copy(root: Path, copy: Path) -> None:
             shutil.copy2(root / name, copy / name)
 
 
-def _try(mutation: Mutation, copy: Path) -> str:
-    code, said = _run_test(mutation.test, copy)
+def _try(mutation: Mutation, copy: Path, *, sound: bool) -> str:
+    """Return what is wrong with an entry. ``sound``: its test is known to pass without the defect."""
+    code, said = (0, "") if sound else _run_tests({mutation.test}, copy)
     if code != 0:
         return f"{mutation.name}: {mutation.test} does not pass without the defect (exit code {code})\n{said}"
     path = copy / mutation.file
     content = path.read_text(encoding="utf-8")
     path.write_text(content.replace(mutation.text, mutation.replacement), encoding="utf-8")
     try:
-        code, said = _run_test(mutation.test, copy)
+        code, said = _run_tests({mutation.test}, copy)
     finally:
         path.write_text(content, encoding="utf-8")
     if code == 0:
@@ -75,8 +78,8 @@ def _try(mutation: Mutation, copy: Path) -> str:
     return "" if code == FAILED else f"{mutation.name}: {mutation.test} cannot run (exit code {code})\n{said}"
 
 
-def _run_test(test: str, copy: Path) -> tuple[int, str]:
-    argv = [sys.executable, "-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", test]
+def _run_tests(tests: Collection[str], copy: Path) -> tuple[int, str]:
+    argv = [sys.executable, "-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", *sorted(tests)]
     # Write no compiled modules: one made in the same second as the defect would hide it.
     environment = {name: value for name, value in os.environ.items() if name != "PYTEST_ADDOPTS"}
     environment |= {"PYTHONPATH": str(copy), "PYTHONDONTWRITEBYTECODE": "1"}

@@ -110,6 +110,25 @@ def test_arrays_whose_process_was_killed_before_their_record_are_removed(tmp_pat
     assert {path.stem for path in tmp_path.iterdir()} == {"step-00000002", "step-00000003", own.stem}
 
 
+def test_a_process_that_is_killed_while_it_removes_old_ones_leaves_no_record_without_its_arrays(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    save(tmp_path, 1)
+    original = Path.unlink
+
+    def remove_and_die(self: Path, *, missing_ok: bool = False) -> None:
+        original(self, missing_ok=missing_ok)
+        if self.suffix in {".json", ".npz"}:
+            raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+        patch.setattr(Path, "unlink", remove_and_die)
+        save(tmp_path, 2, keep=1)
+    assert {path.name for path in tmp_path.iterdir()} >= {"step-00000001.npz"}
+    assert checkpoint.load(tmp_path)[1] == []
+    assert not (tmp_path / "step-00000001.json").exists()
+
+
 @pytest.mark.parametrize("text", ["null", '"text"', "5", "[]", "{}"])
 def test_a_record_that_is_no_record_is_noticed(tmp_path: Path, text: str) -> None:
     save(tmp_path, 1)

@@ -71,6 +71,14 @@ def test_a_second_format_leaves_the_first_and_other_files_are_kept_safe(run: Pat
     assert (out / "notes.txt").exists()
 
 
+@pytest.mark.parametrize("found", [np.nan, 0.4, 0.6])
+def test_probabilities_that_differ_or_are_no_numbers_are_refused(found: float) -> None:
+    expected = np.array([[0.5, 0.5]])
+    assert export.compare("keras", expected, expected, 1e-4) == 0
+    with pytest.raises(CheckError, match="the exported keras differs"):
+        export.compare("keras", np.array([[found, 0.5]]), expected, 1e-4)
+
+
 @pytest.mark.parametrize("defect", ["weight", slow("order"), slow("not a number")])
 def test_an_export_that_differs_is_not_published(
     run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, defect: str

@@ -57,6 +57,18 @@ def test_while_the_data_is_loaded(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     assert not list(tmp_path.iterdir())
 
 
+def test_a_second_signal_ends_the_process_at_once() -> None:
+    stop = process.StopSignal()
+    with pytest.raises(KeyboardInterrupt):
+        stop.receive(signal.SIGTERM, None)  # there is nothing to save yet
+    stop.begin_saving()
+    stop.receive(signal.SIGTERM, None)
+    assert (stop(), stop.number) == ("SIGTERM", signal.SIGTERM)
+    with pytest.raises(KeyboardInterrupt):
+        stop.receive(signal.SIGINT, None)
+    assert stop() == "SIGTERM"
+
+
 @pytest.mark.parametrize(("epoch", "options"), [(1, ()), (3, ()), (2, ("--loop", "fit"))])
 def test_while_a_model_is_evaluated(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, unbroken: str, epoch: int, options: tuple[str, ...]

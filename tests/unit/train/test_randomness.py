@@ -6,6 +6,8 @@ import pytest
 import tensorflow as tf
 
 from tests.tiers import slow
+from train.config.resolution import resolve
+from train.model.densenet import list_layers
 from train.model.formulation import FOR_CPU, FOR_GPU, Formulation
 from train.model.randomness import make_dropout
 
@@ -37,6 +39,13 @@ def test_a_mask_follows_seed_and_place_and_not_the_batch() -> None:
     np.testing.assert_array_equal(draw(0.5, FOR_CPU, batch=3), expected[:3])
     assert (draw(0.5, FOR_CPU, seed=8) != expected).any()
     assert (draw(0.5, FOR_CPU, place=3) != expected).any()
+
+
+def test_each_part_of_a_network_has_masks_of_its_own() -> None:
+    layers = list_layers(resolve("cifar10", depth=22, augment=False, dropout=0.2), FOR_CPU)
+    places = [layer.place for layer in layers if hasattr(layer, "place")]
+    assert len(places) == 5, "three blocks, and two transitions"
+    assert len(set(places)) == 5
 
 
 @pytest.mark.parametrize("rate", RATES)

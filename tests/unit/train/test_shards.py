@@ -127,8 +127,8 @@ def test_workers_add_slices_of_all_rows_in_order(columns: int, monkeypatch: pyte
 
 @pytest.mark.parametrize("loop", ["eager", slow("function")])
 def test_shards_of_one_worker_train_the_weights_of_accumulated_parts(loop: str) -> None:
-    """Only running averages differ: parts move them one after the other."""
-    batch, divided = draw(), {"batch_size": SIZE, "loop": loop}
+    """Only running averages differ: parts move them one after the other. Shard and part drop the same values."""
+    batch, divided = draw(), {"batch_size": SIZE, "loop": loop, "dropout": 0.2}
     sharded = make_step(configure(shards=4, **divided))
     config = configure(shards=1, accumulate=4, **divided)
     form, dataset = formulation.choose("stock"), data.load(config)
