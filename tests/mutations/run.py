@@ -75,7 +75,9 @@ def _try(mutation: Mutation, copy: Path, *, sound: bool) -> str:
         path.write_text(content, encoding="utf-8")
     if code == 0:
         return f"{mutation.name}: SURVIVED, {mutation.test} still passes"
-    return "" if code == FAILED else f"{mutation.name}: {mutation.test} cannot run (exit code {code})\n{said}"
+    # A defect of C++ may end the process by a signal, of which the code is negative.
+    noticed = code == FAILED or code < 0
+    return "" if noticed else f"{mutation.name}: {mutation.test} cannot run (exit code {code})\n{said}"
 
 
 def _run_tests(tests: Collection[str], copy: Path) -> tuple[int, str]:

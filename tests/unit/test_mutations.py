@@ -32,6 +32,7 @@ def project(tmp_path: Path) -> Path:
     ("defect", "problem"),
     [
         (DEFECT, ""),
+        (replace(DEFECT, replacement="__import__('os').abort()"), ""),
         (replace(DEFECT, replacement="x ** 2"), "SURVIVED"),
         (replace(DEFECT, replacement="2 * ("), "cannot run"),
         (replace(DEFECT, text="3 * x"), "STALE"),

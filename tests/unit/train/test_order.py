@@ -1,10 +1,12 @@
+from typing import get_args
+
 import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from train.cli import parse
 from train.config.presets import read_table
-from train.data.order import count_steps, locate, permute, select, stream
+from train.data.order import Purpose, count_steps, locate, permute, select, stream
 from train.data.sources import load_digits
 from train.input.batches import Augmentation, Batches, augment, draw_augmentation
 
@@ -31,6 +33,7 @@ def test_order_depends_on_seed_and_epoch_only() -> None:
 def test_the_streams_are_the_ones_of_earlier_runs() -> None:
     """The numbers are pinned: another generator would silently change every resumed run."""
     assert permute(0, 0, 10).tolist() == [9, 4, 2, 1, 0, 7, 8, 5, 3, 6]
+    assert len({stream(0, purpose).integers(1 << 60) for purpose in get_args(Purpose)}) == len(get_args(Purpose))
     assert draw_augmentation(Augmentation(4, flip=True), 0, 0, 3).tolist() == [[0, 8, 1], [0, 6, 0], [7, 1, 0]]
 
 
@@ -75,3 +78,12 @@ def test_augmentation_of_an_example_does_not_depend_on_its_batch() -> None:
     fill = np.zeros(1, np.uint8)
     together = augment(images[:50], draws[:50], 4, fill)
     assert np.array_equal(together[7], augment(images[7:8], draws[7:8], 4, fill)[0])
+
+
+def test_examples_of_a_step_have_the_augmentation_of_their_numbers() -> None:
+    batches = Batches(load_digits(), parse(["digits", "--augment", "--batch-size", "96"]))
+    assert batches.augmentation
+    chosen, draws = batches.choose(20)  # a step of the second epoch
+    everyone = draw_augmentation(batches.augmentation, 0, 1, len(batches.dataset.train))
+    assert np.array_equal(draws, everyone[chosen])
+    assert not np.array_equal(draws, everyone[: len(chosen)])

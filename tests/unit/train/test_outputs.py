@@ -78,6 +78,10 @@ def test_the_confusion_matrix_counts_the_test_split(folder: Path) -> None:
     assert manifest["result"]["per_class_accuracy"] == per_class_accuracy(matrix)
 
 
+def test_the_accuracy_of_a_class_is_a_share_of_its_own_images() -> None:
+    assert per_class_accuracy(np.array([[3, 1, 0], [0, 4, 0], [0, 0, 0]])) == [0.75, 1.0, None]
+
+
 def test_tensorboard_can_read_scalars_and_graph(folder: Path) -> None:
     from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 

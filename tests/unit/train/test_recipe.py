@@ -106,6 +106,12 @@ def test_a_batch_is_mixed_with_itself_by_one_share() -> None:
     assert not np.array_equal(mixed, other)
 
 
+def test_a_square_is_cut_out_of_an_image_that_is_wider_than_high() -> None:
+    images, fill = np.full((1, 4, 10, 1), 7, np.uint8), np.array([1], np.uint8)
+    cut = mixing.cut_out(images, np.array([[0.5, 0.75]]), 2, fill)[0, :, :, 0]
+    assert np.argwhere(cut == 1).tolist() == [[1, 6], [1, 7], [2, 6], [2, 7]]
+
+
 def test_images_depend_on_seed_epoch_and_example_alone() -> None:
     config = configure(cutout=3, mixup=0.4)
     batches = Batches(load(config), config)
