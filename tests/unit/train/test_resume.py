@@ -169,6 +169,7 @@ def test_two_processes_do_not_share_a_run(tmp_path: Path, capsys: pytest.Capture
     folder = find_folder(tmp_path)
     folder.mkdir(parents=True)
     with (folder / ".lock").open("a") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        assert run(tmp_path) == 4
+        for held in (fcntl.LOCK_EX, fcntl.LOCK_SH):  # a run that shares its lock would train beside another
+            fcntl.flock(lock, held)
+            assert run(tmp_path) == 4
     assert "another process trains" in capsys.readouterr().err
