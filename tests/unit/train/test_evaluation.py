@@ -100,6 +100,9 @@ def test_the_calibration_error_is_that_of_its_definition() -> None:
         if inside.any():
             expected += inside.mean() * abs(confidence[inside].mean() - right[inside].mean())
     assert evaluation.measure_calibration(logits, labels) == pytest.approx(expected)
+    too_sure, too_modest = 1 / (1 + np.exp(-2.0)) - 0.5, 1 - 1 / (1 + np.exp(-0.2))
+    both, right = np.array([[2.0, 0.0]] * 10 + [[0.2, 0.0]] * 10), np.array([0, 1] * 5 + [0] * 10, np.int32)
+    assert evaluation.measure_calibration(both, right) == pytest.approx((too_sure + too_modest) / 2)
     sure = np.where(np.eye(4)[labels] > 0, 50.0, 0.0)
     assert evaluation.measure_calibration(sure, labels) < 1e-9
     assert evaluation.measure_calibration(sure, (labels + 1) % 4) == pytest.approx(1)
