@@ -42,6 +42,7 @@ PASS_ON: dict[str, Any] = {
 app.command("up", **PASS_ON, short_help="The whole chain: wheel, image, smoke, training.")(chain.up)
 app.command("build-wheel", short_help="Build TensorFlow from source.")(build.build_wheel)
 app.command("graft", short_help="Put machine code for a later GPU into a published wheel.")(graft.graft)
+app.command("collect", short_help="Collect what Bazel downloads, for a machine without the internet.")(build.collect)
 app.command("push", short_help="Push a wheel and its records to an OCI registry.")(build.push)
 app.command("build-image", short_help="Build the runtime or the training image.")(build.build_image)
 app.command("smoke", short_help="Check the TensorFlow of an image or of the host.")(run.smoke)

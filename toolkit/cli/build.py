@@ -27,6 +27,9 @@ from toolkit.cli.command import (
 )
 from toolkit.errors import UsageError
 
+BazelArguments = Annotated[list[str] | None, typer.Option(metavar="--FLAG", help="For Bazel; repeatable.")]
+CacheName = Annotated[str, typer.Option(metavar="NAME", help="Name of the build caches.")]
+
 if TYPE_CHECKING:
     from toolkit.console import Console
     from toolkit.keys import Signer
@@ -41,7 +44,7 @@ def build_wheel(
     compute_capability: Capabilities = None,
     source: Source = "",
     bazel: Bazel = "",
-    bazel_argument: Annotated[list[str] | None, typer.Option(metavar="--FLAG", help="For Bazel; repeatable.")] = None,
+    bazel_argument: BazelArguments = None,
     cpu_target: CpuTarget = "avx",
     jobs: Jobs = 0,
     memory: Annotated[
@@ -54,7 +57,7 @@ def build_wheel(
     ] = "",
     bazelrc: Bazelrc = "",
     downloads: Annotated[str, typer.Option(metavar="DIR", help="Folder with what Bazel would fetch.")] = "",
-    cache: Annotated[str, typer.Option(metavar="NAME", help="Name of the build caches.")] = "tensorflow",
+    cache: CacheName = "tensorflow",
     apt_snapshot: Snapshot = "",
     prove_kernels: Annotated[
         str,
@@ -223,6 +226,55 @@ def _report_wheel(console: "Console", found: Obtained) -> None:
         f"check it:   toolkit verify {folder}\n"
         f"install it: toolkit build-image --wheel {folder} --cuda {spec['cuda']} --cudnn {spec['cudnn']}",
     )
+
+
+@command("tensorflow", "python", "cuda", "cudnn", "base_image", "ca_bundle", engine="docker")
+def collect(
+    session: Session,
+    out: Annotated[Path, typer.Option(metavar="DIR", help="Folder of the archives, for build-wheel --downloads.")],
+    source: Source = "",
+    bazel: Bazel = "",
+    compute_capability: Capabilities = None,
+    bazel_argument: BazelArguments = None,
+    cache: CacheName = "tensorflow",
+    mirror: Annotated[
+        list[Path] | None,
+        typer.Option(metavar="DIR", help="Folder of git directories, OWNER+NAME/repo or OWNER/NAME; repeatable."),
+    ] = None,
+    list_: Annotated[bool, typer.Option("--list", help="Download nothing: say what is missing.")] = False,
+) -> None:
+    """Collect the archives that Bazel downloads for a wheel, for a machine without the internet.
+
+    Bazel is asked which ones it wants, and each is checked by its hash. Archives of GitHub are remade from git mirrors,
+    with the same bytes; the others are downloaded. An interrupted command goes on where it was. Exit code 4: some are
+    missing, which are named with addresses and hashes. What pip downloads for Bazel's rules is not among them.
+    """
+    from dataclasses import asdict
+
+    from toolkit import lock
+    from toolkit.wheel import collection
+    from toolkit.wheel import request as requests
+    from toolkit.wheel.plan import BuildOptions
+
+    console, settings = session.console, session.settings
+    request = requests.WheelRequest(
+        capabilities=compute_capability or (),
+        source=source,
+        bazel=bazel,
+        bazel_arguments=bazel_argument or (),
+        options=BuildOptions(ca_bundle=settings.ca_bundle, cache_id=cache),
+    )
+    plan = requests.resolve(settings, request, lock_file=Path(lock.FILE), dry_run=False).plan
+    sources = [collection.find_in_mirrors(mirror)] if mirror else []
+    if not list_:
+        sources.append(collection.download_by_hash(settings.ca_bundle))
+    archives = collection.collect(plan, out, sources, state=Path(settings.state), console=console)
+    missing = [archive for archive in archives if not archive.origin]
+    size = sum(archive.bytes for archive in archives)
+    text = f"{len(archives) - len(missing)} of {len(archives)} archives, {size / 1e6:.0f} MB, in {out}"
+    console.result({"folder": str(out), "archives": [asdict(archive) for archive in archives]}, text)
+    if not list_:
+        collection.require_complete(missing)
 
 
 @command("ca_bundle")

@@ -22,6 +22,7 @@ from toolkit.manifest import Manifest
 from toolkit.plan import Task
 from toolkit.settings import Settings
 from toolkit.versions import Table
+from toolkit.wheel import collection
 from toolkit.wheel import log as logs_
 from toolkit.wheel.folder import find_wheel
 from toolkit.wheel.plan import LOG_TARGET, WheelPlan
@@ -95,6 +96,8 @@ def build(plan: WheelPlan, table: Table, *, dist: Path, logs: Path, engine: str,
     """Build a wheel. Raises Build-, Check-, Engine-, Integrity- or PreflightError; ``dist`` is then unchanged."""
     require_buildx()
     files.require_writable(dist)
+    if downloads := plan.contexts.get("downloads"):
+        collection.require_whole(Path(downloads))
     # Beside the target, so that the last step is a rename.
     with files.stage(dist, plan.name) as staging:
         command = plan.command(staging.path)

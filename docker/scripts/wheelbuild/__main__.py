@@ -19,17 +19,22 @@ from typing import Any
 from train.cores import count_cores  # mounted beside this package
 from wheelbuild import arguments, bazel, journal, machine, redaction, request, result, service
 from wheelbuild.journal import Journal
-from wheelbuild.trust import compose_store
+from wheelbuild.preparation import (
+    BUILD,
+    CACHE,
+    PRIVATE,
+    SECRETS,
+    SOURCE,
+    prepare_downloads,
+    prepare_environment,
+    prepare_logging,
+    prepare_redactor,
+    prepare_source,
+    prepare_trust,
+)
 from wheelbuild.watchdog import Watchdog, watch_cache
 
-BUILD = Path("/build")
-CACHE = Path("/var/cache/bazel")
-SOURCE = Path("/usr/src/tensorflow")
 OUT = Path("/out")
-SECRETS = Path("/run/secrets")
-PRIVATE = Path("/tmp")  # noqa: S108 -- in memory, and gone with the step: it is in no layer
-"""Folder for what may hold credentials."""
-
 RAW_EVENTS = PRIVATE / "events.json"
 NOTHING_REMOTE = 6
 """Exit code of a build that was to run on an executor and did not. Bazel has it for ``bazel run`` alone."""
@@ -40,36 +45,6 @@ REMOTE_FAILED = 34
 REMOTE_FULL = 29
 NEARLY_FULL = 1 << 30
 """Bytes. With fewer left here, a full disk is thought to be this one, although actions ran on an executor."""
-
-
-def prepare_environment() -> dict[str, str]:
-    kept = {"SSL_CERT_FILE", "PIP_CERT", "REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE", "GIT_SSL_CAINFO"}
-    proxies = {"http_proxy", "https_proxy", "ftp_proxy", "no_proxy", "all_proxy"}
-    base = {"HOME": "/root", "LANG": "C.UTF-8", "PATH": "/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"}
-    return base | {name: value for name, value in os.environ.items() if name in kept or name.lower() in proxies}
-
-
-def prepare_trust() -> Path | None:
-    bundle = SECRETS / "ca"
-    if not bundle.is_file():
-        return None
-    store = PRIVATE / "trust.jks"
-    store.write_bytes(compose_store(bundle.read_text(encoding="utf-8")))
-    return store
-
-
-def prepare_downloads() -> None:
-    """Copy a repository cache from the context ``downloads``: Bazel writes into its own, and a context is read-only."""
-    given = BUILD / "downloads" / "repository_cache"
-    if given.is_dir():
-        shutil.copytree(given, CACHE / "repository", dirs_exist_ok=True)
-
-
-def prepare_logging() -> Path:
-    """Write the properties file that switches off the log of Bazel's server, which holds the values of rc files."""
-    path = PRIVATE / "logging.properties"
-    path.write_text(".level=OFF\n")
-    return path
 
 
 def explain_failure(ended: bazel.Ended, wanted: request.Request, kills: int, log: str) -> int:
@@ -140,7 +115,7 @@ def build(wanted: request.Request, kept: Journal) -> int:
     if code := prepare_source(wanted, environment | configuration):
         return code
     trust = prepare_trust()
-    prepare_downloads()
+    prepare_downloads(CACHE / "repository")
     journal.remove_leaks(CACHE / "root")
     startup = arguments.compose_startup(
         cache=CACHE,
@@ -197,23 +172,6 @@ def run_bazel(
         return argv, ended
     print(f"wheel: WARNING: the remote cache {ended.trouble}; the build goes on without it", flush=True)
     return without, run(without, None)
-
-
-def prepare_redactor(credentials: Path, environment: dict[str, str]) -> redaction.Redactor:
-    rc = credentials.read_text(errors="replace") if credentials.is_file() else ""
-    redaction.require_safe(rc)
-    return redaction.Redactor(rc, environment)
-
-
-def prepare_source(wanted: request.Request, environment: dict[str, str]) -> int:
-    for folder in (f"kernels/{wanted.tensorflow}-{wanted.cuda}", f"tensorflow/{wanted.tensorflow}"):
-        patches = BUILD / "patches" / folder
-        if code := subprocess.run([BUILD / "apply-patches", patches, SOURCE], check=False).returncode:
-            return code
-    if subprocess.run(["./configure"], cwd=SOURCE, env=environment, stdin=subprocess.DEVNULL, check=False).returncode:
-        print("wheel: ./configure failed; its words are above", file=sys.stderr)
-        return 2
-    return 0
 
 
 def finish(wanted: request.Request, kept: Journal, facts: dict[str, Any]) -> int:

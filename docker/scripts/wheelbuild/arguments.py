@@ -69,6 +69,9 @@ def compose_build(request: Request, *, cache: Path, events: Path, downloads: Pat
     ]
     if (downloads / "distdir").is_dir():
         flags.append(f"--distdir={downloads / 'distdir'}")
+    if (downloads / "repository_cache").is_dir():
+        # Otherwise an archive is taken only if it was downloaded from the same addresses, whatever its hash.
+        flags.append("--repo_env=BAZEL_HTTP_RULES_URLS_AS_DEFAULT_CANONICAL_ID=0")
     if request.epoch:
         flags.append(f"--action_env=SOURCE_DATE_EPOCH={request.epoch}")
     if request.remote_cache:

@@ -30,7 +30,8 @@ def identify(flag: str) -> str:
 
 
 def list_emitted(downloads: Path) -> list[str]:
-    (downloads / "distdir").mkdir()
+    for name in ("distdir", "repository_cache"):
+        (downloads / name).mkdir()
     plain = Request(**{**vars(FULL), "extra": ()})
     files = {"cache": Path("/cache"), "logging": Path("/log"), "credentials": Path("/rc"), "trust": Path("/ca")}
     flags = arguments.compose_startup(**files)

@@ -1,0 +1,164 @@
+import hashlib
+import json
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.server import QuietHandler, serve
+from toolkit.console import Console
+from toolkit.errors import IntegrityError, PreflightError
+from toolkit.wheel import collection
+from toolkit.wheel.collection import Archive
+
+CONTENT = bytes(range(256)) * 4000
+SHA256 = hashlib.sha256(CONTENT).hexdigest()
+QUIET = Console(verbosity=-1)
+
+
+class Server:
+    """Sends the content, or the rest of it from a place on; breaks off after some bytes if asked."""
+
+    def __init__(self) -> None:
+        self.asked: list[str] = []
+        self.breaks: list[int] = []
+        self.content = CONTENT
+
+    def send(self, request: QuietHandler) -> None:
+        start = request.headers.get("Range", "bytes=0-").removeprefix("bytes=").partition("-")[0]
+        self.asked.append(start)
+        if int(start) >= len(self.content):
+            request.answer(416)
+            return
+        rest = self.content[int(start) :]
+        request.send_response(206 if int(start) else 200)
+        request.send_header("Content-Length", str(len(rest)))
+        request.end_headers()
+        request.wfile.write(rest[: self.breaks.pop(0)] if self.breaks else rest)
+
+
+@pytest.fixture
+def server() -> Server:
+    return Server()
+
+
+@pytest.fixture
+def archive(server: Server) -> Iterator[Archive]:
+    def send(request: QuietHandler) -> None:
+        server.send(request)
+
+    with serve(GET=send) as address:
+        yield Archive(sha256=SHA256, urls=("127.0.0.1:1/none.tar.gz", f"{address}/a.tar.gz"))
+
+
+def obtain(archive: Archive, folder: Path) -> Archive:
+    path = collection.locate(folder, archive.sha256)
+    return collection._obtain(archive, path, [collection.download_by_hash()], QUIET)
+
+
+def test_an_archive_is_downloaded_by_its_hash(tmp_path: Path, archive: Archive, server: Server) -> None:
+    got = obtain(archive, tmp_path)
+    assert (got.origin, got.bytes) == (f"http://{archive.urls[1]}", len(CONTENT))
+    assert collection.locate(tmp_path, SHA256).read_bytes() == CONTENT
+    assert obtain(archive, tmp_path).origin == "the folder"
+    assert server.asked == ["0"]
+
+
+def test_an_interrupted_download_goes_on_where_it_was(tmp_path: Path, archive: Archive, server: Server) -> None:
+    server.breaks = [1000]
+    assert obtain(archive, tmp_path).origin == "", "the server broke off"
+    assert not collection.locate(tmp_path, SHA256).exists()
+    assert obtain(archive, tmp_path).origin
+    assert server.asked == ["0", "1000"]
+    assert collection.locate(tmp_path, SHA256).read_bytes() == CONTENT
+
+
+@pytest.mark.parametrize("left", [b"x" * 1000, CONTENT + b"longer"])
+def test_what_another_program_left_does_not_stay(tmp_path: Path, archive: Archive, server: Server, left: bytes) -> None:
+    path = collection.locate(tmp_path, SHA256)
+    path.parent.mkdir(parents=True)
+    path.with_name("partial").write_bytes(left)
+    obtain(archive, tmp_path)
+    assert obtain(archive, tmp_path).origin
+    assert path.read_bytes() == CONTENT
+
+
+def test_other_bytes_than_wanted_are_not_taken(tmp_path: Path, archive: Archive, server: Server) -> None:
+    server.content = CONTENT[:-1] + b"?"
+    assert obtain(archive, tmp_path).origin == ""
+    assert list(tmp_path.rglob("*/*")) == [] or not list(tmp_path.rglob("file"))
+
+
+@pytest.mark.parametrize(
+    ("kind", "rest", "expected"),
+    [
+        ("archive", "0123abc", ("0123abc", "rules-0123abc/")),
+        ("archive", "refs/tags/v1.2", ("v1.2", "rules-1.2/")),
+        ("archive", "vendor", ("vendor", "rules-vendor/")),
+        ("releases/download", "v0.4.1/rules-v0.4.1", ("v0.4.1", "rules-0.4.1/")),
+        ("releases/download", "0.39.0/rules-0.39.0", ("0.39.0", "rules-0.39.0/")),
+    ],
+)
+def test_an_address_of_github_says_what_was_archived(kind: str, rest: str, expected: tuple[str, str]) -> None:
+    assert expected in collection.list_archives("rules", kind, rest)
+
+
+@pytest.mark.parametrize("layout", ["example+rules/repo", "example/rules", "example/rules.git"])
+def test_an_archive_is_remade_from_a_mirror(tmp_path: Path, layout: str) -> None:
+    git = tmp_path / layout
+    git.mkdir(parents=True)
+    (git / "a.txt").write_text("a\n")
+    for words in (
+        ["init", "--quiet"],
+        ["add", "."],
+        ["-c", "user.name=a", "-c", "user.email=a@b", "commit", "--quiet", "--message", "one"],
+        ["tag", "v1.0"],
+    ):
+        subprocess.run(["git", "-C", git, *words], check=True)
+    argv = ["git", "-C", git, "archive", "--prefix=rules-1.0/", "v1.0"]
+    tar = subprocess.run(argv, capture_output=True, check=True).stdout
+    made = subprocess.run(["gzip", "-cn"], input=tar, capture_output=True, check=True).stdout
+    url = "cache.example/github.com/example/rules/archive/refs/tags/v1.0.tar.gz"
+    archive = Archive(sha256=hashlib.sha256(made).hexdigest(), urls=(url,))
+    find = collection.find_in_mirrors([tmp_path])
+    assert find(archive, tmp_path / "partial") == "mirror of example/rules"
+    assert (tmp_path / "partial").read_bytes() == made
+    assert find(Archive(sha256=SHA256, urls=(url,)), tmp_path / "other") == "", "another hash"
+    assert not (tmp_path / "other").exists()
+    assert find(Archive(sha256=archive.sha256, urls=("example.com/a.tar.gz",)), tmp_path / "other") == ""
+
+
+def fill(folder: Path) -> Path:
+    path = collection.locate(folder, SHA256)
+    path.parent.mkdir(parents=True)
+    path.write_bytes(CONTENT)
+    rows = [{"sha256": SHA256, "urls": ["a/b.tar.gz"], "origin": "x", "bytes": len(CONTENT)}]
+    (folder / collection.FILE).write_text(json.dumps({"schema": 1, "plan": "p", "archives": rows}))
+    return path
+
+
+def test_a_whole_folder_passes(tmp_path: Path) -> None:
+    fill(tmp_path)
+    collection.require_whole(tmp_path)
+
+
+def test_a_flipped_byte_is_found(tmp_path: Path) -> None:
+    path = fill(tmp_path)
+    path.write_bytes(CONTENT[:-1] + b"?")
+    with pytest.raises(IntegrityError, match="is damaged"):
+        collection.require_whole(tmp_path)
+
+
+def test_a_missing_archive_is_named(tmp_path: Path) -> None:
+    fill(tmp_path).unlink()
+    with pytest.raises(PreflightError, match="1 archive is missing") as caught:
+        collection.require_whole(tmp_path)
+    assert f"{SHA256}  a/b.tar.gz" in caught.value.why
+
+
+@pytest.mark.parametrize("text", ["{", "[]", '{"archives": [{}]}', '{"archives": 3}'])
+def test_a_damaged_list_is_refused(tmp_path: Path, text: str) -> None:
+    (tmp_path / collection.FILE).write_text(text)
+    with pytest.raises(IntegrityError, match="is damaged"):
+        collection.require_whole(tmp_path)

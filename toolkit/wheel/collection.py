@@ -1,0 +1,270 @@
+"""Collects the archives that Bazel downloads, for a machine without the internet, and checks such a folder.
+
+Bazel is asked which archives it wants, again and again until it wants nothing more: rules that an archive brings may
+want others. Each archive is found by its hash, in git mirrors or on the network, and lies in the folder as Bazel's
+repository cache has it.
+"""
+
+import contextlib
+import http.client
+import re
+import ssl
+import subprocess
+import urllib.error
+import urllib.request
+import uuid
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any, Final
+
+from toolkit import digest, files
+from toolkit.console import Console
+from toolkit.engine import buildx
+from toolkit.engine.client import require_buildx
+from toolkit.errors import BuildError, IntegrityError, PreflightError
+from toolkit.wheel.plan import WheelPlan
+
+TARGET: Final = "wanted-downloads"
+FILE: Final = "collected.json"
+STORE: Final = "repository_cache/content_addressable/sha256"
+SCHEMA: Final = 1
+SECONDS: Final = 60
+"""Longest wait for a server's next bytes."""
+
+BLOCK: Final = 1 << 20
+_GITHUB = re.compile(r"(?:^|/)github\.com/([\w.-]+)/([\w.-]+)/(archive|releases/download)/(.+?)\.(?:tar\.gz|tgz)$")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Archive:
+    sha256: str  # hex digits
+    urls: tuple[str, ...]  # addresses without scheme, in Bazel's order
+    origin: str = ""  # where its bytes came from; empty: it is missing
+    bytes: int = 0
+
+    def describe(self) -> str:
+        return f"{self.sha256}  {self.urls[-1]}"
+
+
+Source = Callable[[Archive, Path], str]
+"""Writes an archive to a path if it can, and returns where it has it from; empty: it has none of this hash."""
+
+
+def collect(
+    plan: WheelPlan, folder: Path, sources: Sequence[Source], *, state: Path, console: Console
+) -> tuple[Archive, ...]:
+    """Collect what the build of a plan downloads; return all archives, those that are missing among them.
+
+    What is in the folder already is checked and kept. Raises BuildError: Bazel fails for another reason than a missing
+    archive; EngineError; PreflightError: the folder cannot be written, or the disk is full.
+    """
+    require_buildx()
+    files.require_writable(folder / STORE)
+    before = {archive.sha256: archive.origin for archive in read(folder)}
+    found: dict[str, Archive] = {}
+    run = uuid.uuid4().hex
+    # Bazel says nothing of an archive that it is given. So it is given those alone that it wanted in this run.
+    with files.stage(folder, "given") as given:
+        while True:
+            wanted = _ask(plan, given.path, run, state=state, console=console)
+            fresh = False
+            for archive in wanted:
+                asked = replace(archive, origin=before.get(archive.sha256, ""))
+                found[archive.sha256] = got = _obtain(asked, locate(folder, archive.sha256), sources, console)
+                if got.origin:
+                    fresh = True
+                    _link(locate(folder, archive.sha256), locate(given.path, archive.sha256))
+            if not fresh:
+                break
+    archives = tuple(sorted(found.values(), key=lambda archive: archive.urls[-1]))
+    files.write_json(
+        folder / FILE, {"schema": SCHEMA, "plan": plan.digest, "archives": [asdict(each) for each in archives]}
+    )
+    return archives
+
+
+def locate(folder: Path, sha256: str) -> Path:
+    return folder / STORE / sha256 / "file"
+
+
+def read(folder: Path) -> list[Archive]:
+    """Return what a folder should hold, by its list; nothing if it has none. Raises IntegrityError: it is damaged."""
+    if not (folder / FILE).exists():
+        return []
+    value: Any = files.read_json(folder / FILE)
+    try:
+        return [Archive(**{**row, "urls": tuple(row["urls"])}) for row in value["archives"]]
+    except (KeyError, TypeError) as error:
+        raise IntegrityError(f"{folder / FILE} is damaged", why=repr(error), remedy="collect again") from error
+
+
+def require_whole(folder: Path) -> None:
+    """Check each archive of a folder, before Bazel is started.
+
+    Raises IntegrityError: an archive is not what its name says; PreflightError: one of the list is not there.
+    """
+    for path in sorted((folder / STORE).glob("*/file")):
+        if digest.hash_file(path).hex() != path.parent.name:
+            raise IntegrityError(
+                f"an archive in {folder} is damaged", why=f"{path} has another hash than its folder", remedy=_AGAIN
+            )
+    require_complete([each for each in read(folder) if not locate(folder, each.sha256).exists()])
+
+
+def require_complete(missing: Sequence[Archive]) -> None:
+    """Raise PreflightError, with hash and address of each, if archives are missing."""
+    if missing:
+        raise PreflightError(
+            f"{len(missing)} archive{'s are' if len(missing) > 1 else ' is'} missing that Bazel would download",
+            why="\n    ".join(["by SHA-256:", *(archive.describe() for archive in missing)]),
+            remedy=f"put each into {STORE}/SHA256/file, or {_AGAIN}",
+        )
+
+
+_AGAIN: Final = "run `toolkit collect` again with --mirror or a network"
+
+
+def _ask(plan: WheelPlan, given: Path, run: str, *, state: Path, console: Console) -> list[Archive]:
+    arguments = {name: value for name, value in plan.arguments.items() if not name.startswith("REMOTE_")}
+    contexts = {**plan.contexts, "downloads": str(given)}
+    asked = replace(plan, arguments={**arguments, "RUN_ID": run}, contexts=contexts)
+    logs = state / f"wheel-{plan.name}"
+    files.require_writable(logs)
+    with files.stage(logs, "collect") as staging:
+        command = asked.command(staging.path, target=TARGET)
+        buildx.build(command, log=logs / "collect.log", console=console, step="collect")
+        value: Any = files.read_json(staging.path / "wanted.json")
+    try:
+        return [Archive(sha256=str(row["sha256"]), urls=tuple(row["urls"])) for row in value["wanted"]]
+    except (KeyError, TypeError) as error:
+        raise BuildError("Bazel's answer cannot be read", why=repr(error), remedy=f"see {logs}/collect.log") from error
+
+
+def _obtain(archive: Archive, path: Path, sources: Sequence[Source], console: Console) -> Archive:
+    """Return an archive with its origin, once its bytes are at the path; without one if no source has them."""
+    if path.exists():
+        if digest.hash_file(path).hex() == archive.sha256:
+            return replace(archive, origin=archive.origin or "the folder", bytes=path.stat().st_size)
+        path.unlink()
+    path.parent.mkdir(parents=True, exist_ok=True)
+    partial = path.with_name("partial")
+    for source in sources:
+        if origin := source(archive, partial):
+            partial.rename(path)
+            console.heading("collect", f"{archive.urls[-1]}  {path.stat().st_size:,} bytes, from {origin}")
+            return replace(archive, origin=origin, bytes=path.stat().st_size)
+    with contextlib.suppress(OSError):  # a partial file stays, for the next run
+        path.parent.rmdir()
+    console.heading("missing", archive.describe())
+    return replace(archive, origin="")
+
+
+def _link(path: Path, target: Path) -> None:
+    target.parent.mkdir(parents=True, exist_ok=True)
+    if not target.exists():
+        target.hardlink_to(path)
+
+
+def find_in_mirrors(mirrors: Sequence[Path]) -> Source:
+    """Return the source that remakes archives of GitHub from git directories, ``OWNER+NAME/repo`` or ``OWNER/NAME``.
+
+    GitHub makes them by ``git archive`` and ``gzip -n``; the bytes are the same, and so is the hash. Many projects make
+    their release assets in this way too.
+    """
+
+    def find(archive: Archive, partial: Path) -> str:
+        for match in filter(None, map(_GITHUB.search, archive.urls)):
+            owner, name, kind, rest = match.groups()
+            for git in _list_mirrors(mirrors, owner, name):
+                for reference, prefix in list_archives(name, kind, rest):
+                    if _remake(git, reference, prefix, partial, archive.sha256):
+                        return f"mirror of {owner}/{name}"
+        return ""
+
+    return find
+
+
+def _list_mirrors(mirrors: Sequence[Path], owner: str, name: str) -> Iterator[Path]:
+    for mirror in mirrors:
+        for part in (
+            f"{owner}+{name}/repo",
+            f"{owner}/{name}",
+            f"{owner}/{name}.git",
+            f"{owner}+{name}",
+            f"{name}.git",
+        ):
+            if (mirror / part).is_dir():
+                yield mirror / part
+
+
+def list_archives(name: str, kind: str, rest: str) -> list[tuple[str, str]]:
+    """Return what may have been archived: pairs of a reference and the folder that the archive's files are in.
+
+    ``kind`` is ``archive``, whose ``rest`` is a reference, or ``releases/download``, whose rest is TAG/ASSET.
+    """
+    if kind == "archive":
+        reference = rest.removeprefix("refs/tags/").removeprefix("refs/heads/")
+        return [(reference, f"{name}-{_plain(reference)}/")]
+    tag, _, asset = rest.partition("/")
+    folders = (asset.replace("-v", "-"), asset, f"{name}-{_plain(tag)}")
+    return [(tag, f"{folder}/") for folder in dict.fromkeys(folders)] + [(tag, "")]
+
+
+def _plain(reference: str) -> str:
+    return re.sub(r"^v(?=\d)", "", reference).replace("/", "-")
+
+
+def _remake(git: Path, reference: str, prefix: str, partial: Path, wanted: str) -> bool:
+    """Write an archive if it gets this SHA-256, and return whether it does."""
+    argv = ["git", "-C", str(git), "archive", "--format=tar", f"--prefix={prefix}", reference]
+    remade = partial.with_name("remade")  # what the network began stays
+    with (
+        remade.open("wb") as stream,
+        subprocess.Popen(argv, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL) as tar,
+    ):
+        zipped = subprocess.run(["gzip", "-cn"], stdin=tar.stdout, stdout=stream, check=False)
+    if tar.returncode == zipped.returncode == 0 and digest.hash_file(remade).hex() == wanted:
+        remade.rename(partial)
+        return True
+    remade.unlink()
+    return False
+
+
+def download_by_hash(ca_bundle: str = "") -> Source:
+    """Return the source that asks the addresses themselves. What an interrupted run began is continued."""
+    context = ssl.create_default_context(cafile=ca_bundle or None)
+
+    def find(archive: Archive, partial: Path) -> str:
+        for url in archive.urls:
+            # Bazel's answer has no scheme. The hash is what is trusted, and not the way.
+            for scheme in ("https", "http"):
+                try:
+                    sha256 = _download(f"{scheme}://{url}", partial, context)
+                except (OSError, http.client.HTTPException):
+                    continue
+                if sha256 == archive.sha256:
+                    return f"{scheme}://{url}"
+                partial.unlink()
+        return ""
+
+    return find
+
+
+def _download(url: str, partial: Path, context: ssl.SSLContext) -> str:
+    """Write what is at an address, or the rest of it; return the SHA-256 of all. Raises OSError, HTTPException."""
+    had = partial.stat().st_size if partial.exists() else 0
+    request = urllib.request.Request(url, headers={"Range": f"bytes={had}-"} if had else {})  # noqa: S310 - http(s) alone
+    try:
+        answer = urllib.request.urlopen(request, timeout=SECONDS, context=context)  # noqa: S310
+    except urllib.error.HTTPError as error:
+        if error.code == http.client.REQUESTED_RANGE_NOT_SATISFIABLE:  # it is longer than what is there
+            partial.unlink()
+        raise
+    with answer, partial.open("ab" if answer.status == http.client.PARTIAL_CONTENT else "wb") as stream:
+        end = stream.tell() + int(answer.headers.get("Content-Length") or 0)
+        while block := answer.read(BLOCK):
+            stream.write(block)
+        if stream.tell() < end:
+            raise ConnectionError(f"{url} broke off")
+    return digest.hash_file(partial).hex()
