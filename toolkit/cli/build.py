@@ -231,17 +231,20 @@ def _report_wheel(console: "Console", found: Obtained) -> None:
 @command("tensorflow", "python", "cuda", "cudnn", "base_image", "ca_bundle", engine="docker")
 def collect(
     session: Session,
-    out: Annotated[Path, typer.Option(metavar="DIR", help="Folder of the archives, for build-wheel --downloads.")],
     source: Source = "",
     bazel: Bazel = "",
     compute_capability: Capabilities = None,
     bazel_argument: BazelArguments = None,
     cache: CacheName = "tensorflow",
+    out: Annotated[
+        Path, typer.Option(metavar="DIR", help="Folder of the archives, for build-wheel --downloads.")
+    ] = Path("downloads"),
     mirror: Annotated[
         list[Path] | None,
         typer.Option(metavar="DIR", help="Folder of git directories, OWNER+NAME/repo or OWNER/NAME; repeatable."),
     ] = None,
     list_: Annotated[bool, typer.Option("--list", help="Download nothing: say what is missing.")] = False,
+    dry_run: DryRun = False,
 ) -> None:
     """Collect the archives that Bazel downloads for a wheel, for a machine without the internet.
 
@@ -252,6 +255,7 @@ def collect(
     from dataclasses import asdict
 
     from toolkit import lock
+    from toolkit.plan import Plan, print_plan
     from toolkit.wheel import collection
     from toolkit.wheel import request as requests
     from toolkit.wheel.plan import BuildOptions
@@ -264,7 +268,10 @@ def collect(
         bazel_arguments=bazel_argument or (),
         options=BuildOptions(ca_bundle=settings.ca_bundle, cache_id=cache),
     )
-    plan = requests.resolve(settings, request, lock_file=Path(lock.FILE), dry_run=False).plan
+    plan = requests.resolve(settings, request, lock_file=Path(lock.FILE), dry_run=dry_run).plan
+    if dry_run:
+        print_plan(Plan(steps=(collection.make_step(plan, out),)), console)
+        return
     sources = [collection.find_in_mirrors(mirror)] if mirror else []
     if not list_:
         sources.append(collection.download_by_hash(settings.ca_bundle))

@@ -23,6 +23,7 @@ from toolkit.console import Console
 from toolkit.engine import buildx
 from toolkit.engine.client import require_buildx
 from toolkit.errors import BuildError, IntegrityError, PreflightError
+from toolkit.plan import Step
 from toolkit.wheel.plan import WheelPlan
 
 TARGET: Final = "wanted-downloads"
@@ -84,6 +85,20 @@ def collect(
     return archives
 
 
+def make_step(plan: WheelPlan, folder: Path) -> Step:
+    """Return the first of the commands that ask Bazel. Each later one is given what was found so far."""
+    command = _compose(plan, folder, "").command(folder, target=TARGET)
+    return Step(
+        title="collect", commands=(command,), inputs={"lock": plan.lock.digest, **plan.origins}, outputs=(str(folder),)
+    )
+
+
+def _compose(plan: WheelPlan, given: Path, run: str) -> WheelPlan:
+    arguments = {name: value for name, value in plan.arguments.items() if not name.startswith("REMOTE_")}
+    contexts = {**plan.contexts, "downloads": str(given)}
+    return replace(plan, arguments={**arguments, "RUN_ID": run}, contexts=contexts)
+
+
 def locate(folder: Path, sha256: str) -> Path:
     return folder / STORE / sha256 / "file"
 
@@ -126,13 +141,10 @@ _AGAIN: Final = "run `toolkit collect` again with --mirror or a network"
 
 
 def _ask(plan: WheelPlan, given: Path, run: str, *, state: Path, console: Console) -> list[Archive]:
-    arguments = {name: value for name, value in plan.arguments.items() if not name.startswith("REMOTE_")}
-    contexts = {**plan.contexts, "downloads": str(given)}
-    asked = replace(plan, arguments={**arguments, "RUN_ID": run}, contexts=contexts)
     logs = state / f"wheel-{plan.name}"
     files.require_writable(logs)
     with files.stage(logs, "collect") as staging:
-        command = asked.command(staging.path, target=TARGET)
+        command = _compose(plan, given, run).command(staging.path, target=TARGET)
         buildx.build(command, log=logs / "collect.log", console=console, step="collect")
         value: Any = files.read_json(staging.path / "wanted.json")
     try:

@@ -47,7 +47,7 @@ def builder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def test_the_dockerfile_names_its_mount_as_it_is_looked_for() -> None:
     text = (ROOT / "docker/Dockerfile").read_text()
-    assert text.count(f"id={naming.BAZEL_MOUNT}${{CACHE_ID}}") == 2
+    assert text.count(f"id={naming.BAZEL_MOUNT}${{CACHE_ID}}") == 4
 
 
 def test_caches_of_bazel_are_found_among_all_mounts(builder: Path) -> None:

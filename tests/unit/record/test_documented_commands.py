@@ -36,7 +36,7 @@ NOT_RUN = {
 """Starts of commands that are not run here, each with the reason."""
 
 DRY = {"predict", "evaluate", "export", "up", "build-wheel", "smoke", "train", "rehearse", "reproduce", "clean"}
-DRY |= {"graft", "sweep", "launch local", "launch slurm"}
+DRY |= {"collect", "graft", "sweep", "launch local", "launch slurm"}
 """Commands that run with --dry-run. Doctor runs with --offline, because tests use no network."""
 
 STANDINS = {
