@@ -59,7 +59,8 @@ class Compiled:
 
 def find_sources(tree: Path, wanted: str) -> list[Path]:
     """Return the CUDA files of a tree: all, or as many as asked, spread over them. Raises ValueError."""
-    found = sorted(path for name in FOLDERS for path in (tree / name).rglob("*.cu.cc"))
+    paths = (path for name in FOLDERS for path in (tree / name).rglob("*.cu.cc"))
+    found = sorted(path for path in paths if not path.name.endswith("_test.cu.cc"))
     if not found:
         raise ValueError(f"there is no .cu.cc file in {' or '.join(FOLDERS)}; the source is no tree of TensorFlow")
     if wanted == "all":
@@ -115,7 +116,7 @@ class Kernels:
             return replace(done, kept=kept.name)
         except ProofError as error:
             seconds = round(time.monotonic() - began, 1)
-            return Compiled(file=name, seconds=seconds, cause=find_cause(str(error)), error=prove.shorten(str(error)))
+            return Compiled(file=name, seconds=seconds, cause=find_cause(str(error)), error=shorten(str(error)))
 
     def _digest(self, source: Path) -> str:
         """Return the digest of what the result depends on, the text of all headers among it."""
@@ -162,6 +163,13 @@ def count(entries: Sequence[tuple[str, ...]]) -> dict[str, Any]:
         "registers": max((int(registers) for *_, registers in entries), default=0),
         "spills": sum(int(spilled) for _, spilled, _ in entries),
     }
+
+
+def shorten(words: str) -> str:
+    """Return the first error in a compiler's output, without the folder of its file."""
+    lines = words.splitlines()
+    line = next((line for line in lines[1:] if re.search(r"\b(error|fatal)\b", line)), lines[-1])
+    return re.sub(r"^/\S*/", "", line).strip()
 
 
 def find_cause(words: str) -> str:

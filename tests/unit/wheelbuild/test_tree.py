@@ -47,6 +47,18 @@ def test_another_number_is_refused(tmp_path: Path, wanted: str) -> None:
         tree.find_sources(tmp_path, wanted)
 
 
+def test_tests_of_kernels_are_no_part_of_the_wheel(tmp_path: Path) -> None:
+    (path,) = write_tree(tmp_path, 1)
+    path.with_name("prim_test.cu.cc").write_text("")
+    assert tree.find_sources(tmp_path, "all") == [path]
+
+
+def test_a_file_that_is_missing_keeps_its_folders() -> None:
+    words = "clang++-22 -x cuda\n/usr/src/a.h:30:10: fatal error: 'third_party/gpus/cuda/include/cublas_v2.h' file not found"
+    assert tree.shorten(words) == "a.h:30:10: fatal error: 'third_party/gpus/cuda/include/cublas_v2.h' file not found"
+    assert tree.shorten("ptxas /a/b.ptx\nptxas fatal   : no room") == "ptxas fatal   : no room"
+
+
 def test_a_folder_without_kernels_is_no_tree(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="no tree of TensorFlow"):
         tree.find_sources(tmp_path, "all")
