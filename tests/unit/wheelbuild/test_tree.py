@@ -54,8 +54,8 @@ def test_tests_of_kernels_are_no_part_of_the_wheel(tmp_path: Path) -> None:
 
 
 def test_a_file_that_is_missing_keeps_its_folders() -> None:
-    words = "clang++-22 -x cuda\n/usr/src/a.h:30:10: fatal error: 'third_party/gpus/cuda/include/cublas_v2.h' file not found"
-    assert tree.shorten(words) == "a.h:30:10: fatal error: 'third_party/gpus/cuda/include/cublas_v2.h' file not found"
+    said = "a.h:30:10: fatal error: 'third_party/gpus/cuda/include/cublas_v2.h' file not found"
+    assert tree.shorten(f"clang++-22 -x cuda\n/usr/src/{said}") == said
     assert tree.shorten("ptxas /a/b.ptx\nptxas fatal   : no room") == "ptxas fatal   : no room"
 
 
