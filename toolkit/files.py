@@ -138,6 +138,20 @@ def require_writable(folder: Path) -> None:
         ) from error
 
 
+ROOM = "free space, or give a folder on a larger disk with --out"
+
+
+def require_room(folder: Path, remedy: str = ROOM) -> None:
+    """Raise PreflightError if no megabyte can be written in a folder: other programs do not say that a disk is full."""
+    try:
+        with tempfile.TemporaryFile(dir=folder) as probe:
+            os.posix_fallocate(probe.fileno(), 0, 1 << 20)
+    except OSError as error:
+        raise PreflightError(
+            f"the disk of {folder.parent} filled up", why=error.strerror or str(error), remedy=remedy
+        ) from error
+
+
 def _give(path: Path | int, parent: Path) -> None:
     """Give what root has made to the owner of the folder around it."""
     if os.getuid() == 0:

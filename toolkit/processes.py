@@ -71,6 +71,11 @@ def deferring_interrupts() -> Iterator[None]:
             signal.raise_signal(asked)
 
 
+def describe_full_disk(what: str) -> PreflightError:
+    """Return the error of a disk that is full. ``what`` begins with a verb: ``filled up while installing``."""
+    return PreflightError(f"the disk {what}", remedy="free space, or set TOOLKIT_STATE to a larger disk")
+
+
 def describe_wrong_package(why: str) -> IntegrityError:
     return IntegrityError(
         "a downloaded package does not have the hash that the lock promises",

@@ -362,9 +362,7 @@ def require_space(folder: Path, needed: int) -> None:
 def _explain(log: Path, command: tuple[str, ...], code: int) -> ToolkitError:
     lines = log.read_text().splitlines()
     if any(processes.DISK_FULL.search(line) for line in lines[-12:]):
-        return PreflightError(
-            "the disk filled up while installing", remedy="free space, or set TOOLKIT_STATE to a larger disk"
-        )
+        return processes.describe_full_disk("filled up while installing")
     if any(processes.OTHER_BYTES.search(line) for line in lines):
         return processes.describe_wrong_package(f"see {log}")
     program = command[command.index("-m") :]

@@ -16,8 +16,8 @@ from pathlib import Path
 from typing import Final
 
 from toolkit import digest, files
-from toolkit.errors import BuildError, PreflightError
-from toolkit.processes import DISK_FULL
+from toolkit.errors import BuildError
+from toolkit.processes import DISK_FULL, describe_full_disk
 from train.cores import count_cores
 from train.system import memory
 
@@ -175,9 +175,7 @@ def _assemble(assembler: Assembler, text: Text, architecture: int, running: _Run
         except OSError as error:
             raise BuildError(f"ptxas cannot run: {error.strerror or error}", why=str(assembler.ptxas)) from error
     if DISK_FULL.search(said):
-        raise PreflightError(
-            f"the disk of {assembler.cache} filled up", remedy="free space, or set TOOLKIT_STATE to a larger disk"
-        )
+        raise describe_full_disk(f"of {assembler.cache} filled up")
     if code < 0:
         raise BuildError(
             f"ptxas was ended by signal {-code}",

@@ -95,7 +95,7 @@ def _download(argv: list[str]) -> None:
     if processes.OTHER_BYTES.search(said):
         raise processes.describe_wrong_package(said.strip()[-500:])
     if processes.DISK_FULL.search(said):
-        raise PreflightError("the disk filled up while downloading", remedy="free space, or set TOOLKIT_STATE")
+        raise processes.describe_full_disk("filled up while downloading")
     if "No module named pip" in said:
         raise PreflightError(
             "this Python has no pip",

@@ -17,7 +17,7 @@ from toolkit.console import Console
 from toolkit.doctor import machine as machines
 from toolkit.engine import buildx
 from toolkit.engine.client import require_buildx
-from toolkit.errors import BuildError, PreflightError
+from toolkit.errors import BuildError
 from toolkit.manifest import Manifest
 from toolkit.plan import Task
 from toolkit.settings import Settings
@@ -111,7 +111,8 @@ def build(plan: WheelPlan, table: Table, *, dist: Path, logs: Path, engine: str,
                 argv = plan.command(staging.path, run_name=Path(name.name))
                 buildx.build(argv, log=log, console=console, step="wheel", observe=observe, keep=[staging.lock])
         except BuildError as error:
-            _require_space(staging.path, error)
+            # buildx says only `error from receiver`.
+            files.require_room(staging.path, f"{files.ROOM}; nothing has to be compiled again")
             _fetch_log(plan, logs / "bazel", run)
             raise logs_.explain(error, (logs / "bazel" / "build.log", log)) from error
         # Imported here because its libraries are slow to load, and an up-to-date wheel does not need them.
@@ -150,19 +151,6 @@ def _watch(console: Console) -> Callable[[str], str]:
         return progress.summary
 
     return observe
-
-
-def _require_space(folder: Path, error: BuildError) -> None:
-    """Raise PreflightError if the disk of this machine is full; buildx says only ``error from receiver``."""
-    try:
-        with tempfile.TemporaryFile(dir=folder) as probe:
-            os.posix_fallocate(probe.fileno(), 0, 1 << 20)
-    except OSError as full:
-        raise PreflightError(
-            f"the disk of {folder.parent} filled up",
-            why=full.strerror or str(full),
-            remedy="free space, or give a folder on a larger disk with --out; nothing has to be compiled again",
-        ) from error
 
 
 def _fetch_log(plan: WheelPlan, folder: Path, run: str) -> None:

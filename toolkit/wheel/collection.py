@@ -166,6 +166,7 @@ def _obtain(archive: Archive, path: Path, sources: Sequence[Source], console: Co
             partial.rename(path)
             console.heading("collect", f"{archive.urls[-1]}  {path.stat().st_size:,} bytes, from {origin}")
             return replace(archive, origin=origin, bytes=path.stat().st_size)
+    files.require_room(path.parent)
     with contextlib.suppress(OSError):  # a partial file stays, for the next run
         path.parent.rmdir()
     console.heading("missing", archive.describe())

@@ -1,5 +1,6 @@
 import hashlib
 import json
+import os
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
@@ -88,6 +89,19 @@ def test_other_bytes_than_wanted_are_not_taken(tmp_path: Path, archive: Archive,
     server.content = CONTENT[:-1] + b"?"
     assert obtain(archive, tmp_path).origin == ""
     assert list(tmp_path.rglob("*/*")) == [] or not list(tmp_path.rglob("file"))
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="mounting a small disk needs root")
+def test_a_full_disk_is_not_taken_for_a_missing_archive(tmp_path: Path, archive: Archive) -> None:
+    argv = ["mount", "-t", "tmpfs", "-o", "size=500k", "tmpfs", str(tmp_path)]
+    if subprocess.run(argv, check=False, capture_output=True).returncode:
+        pytest.skip("mounting is not allowed here")
+    try:
+        with pytest.raises(PreflightError, match="filled up"):
+            obtain(archive, tmp_path)
+        assert not list(tmp_path.rglob("file"))
+    finally:
+        subprocess.run(["umount", str(tmp_path)], check=True)
 
 
 @pytest.mark.parametrize(
