@@ -168,8 +168,9 @@ class Origin:
     """Whose signatures are asked for, and the registry that may have the wheel."""
 
     registry: str  # empty: none is asked
-    policy: "Policy"  # empty: nobody's
-    require_trusted: Callable[[Path, str], object]  # of what is reused, as in toolkit.pipeline.Request
+    policy: "Policy"  # empty: no signature is asked for
+    # raises IntegrityError unless a reused folder is signed as the policy asks; see toolkit.pipeline.Request
+    require_trusted: Callable[[Path, str], object]
 
 
 def read_origin(

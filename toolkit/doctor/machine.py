@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from toolkit.engine.host import NEEDED_BYTES
+from toolkit.engine.user import find_existing
 from toolkit.errors import PreflightError, ToolkitError
 from toolkit.findings import Finding
 from toolkit.settings import Settings
@@ -44,7 +45,7 @@ def _check_host(settings: Settings) -> Iterator[Finding]:
 
 
 def _check_disk(settings: Settings) -> Iterator[Finding]:
-    folder = _find_existing(Path(settings.state))
+    folder = find_existing(Path(settings.state))
     free, needed = shutil.disk_usage(folder).free, NEEDED_BYTES["cuda" if settings.cuda else "cpu"]
     yield Finding(
         id="disk",
@@ -72,7 +73,7 @@ def _check_memory() -> Iterator[Finding]:
 def _check_outputs(settings: Settings) -> Iterator[Finding]:
     for name in ("runs", "data"):
         folder = Path(getattr(settings, name))
-        place = _find_existing(folder)
+        place = find_existing(folder)
         writable = place.is_dir() and os.access(place, os.W_OK | os.X_OK)
         yield Finding(
             id=f"writable-{name}",
@@ -80,13 +81,6 @@ def _check_outputs(settings: Settings) -> Iterator[Finding]:
             evidence=f"{folder} can {'' if writable else 'not '}be written",
             remedy="" if writable else f"change the owner of {place}, or set TOOLKIT_{name.upper()} to another folder",
         )
-
-
-def _find_existing(folder: Path) -> Path:
-    folder = folder.absolute()
-    while not folder.exists():
-        folder = folder.parent
-    return folder
 
 
 QUERY = ("nvidia-smi", "--query-gpu=name,compute_cap,driver_version", "--format=csv,noheader")
@@ -194,17 +188,17 @@ def _check_versions(settings: Settings) -> Finding:
 
 
 def estimate_build() -> Finding:
-    memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    cores = count_cores()
-    jobs = max(1, min(cores, memory // JOB_BYTES))
+    # Of the machine, not of this process: the build runs in the engine.
+    total, cores = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"), count_cores()
+    jobs = max(1, min(cores, total // JOB_BYTES))
     hours = next((text for least, text in HOURS if jobs >= least), "more than 18")
     free = shutil.disk_usage(_find_engine_root()).free
     lacking = [
         f"{name} {value / 2**30:.0f} GiB, {limits['least'] / 2**30:.0f} are needed"
-        for name, value, limits in (("memory", memory, MEMORY_BYTES), ("disk", free, DISK_BYTES))
+        for name, value, limits in (("memory", total, MEMORY_BYTES), ("disk", free, DISK_BYTES))
         if value < limits["least"]
     ]
-    tight = memory < MEMORY_BYTES["good"] or free < DISK_BYTES["good"] or cores < HOURS[-1][0]
+    tight = total < MEMORY_BYTES["good"] or free < DISK_BYTES["good"] or cores < HOURS[-1][0]
     enough = not (lacking or tight)
     return Finding(
         id="source-build",
@@ -212,7 +206,7 @@ def estimate_build() -> Finding:
         advisory=True,
         evidence=f"TensorFlow from source: {jobs} jobs, {hours} hours" + "".join(f"; {text}" for text in lacking),
         remedy="" if enough else "build on a larger host, or with --remote-cache",
-        facts={"jobs": jobs, "hours": hours, "memory_bytes": memory, "free_bytes": free, "cores": cores},
+        facts={"jobs": jobs, "hours": hours, "memory_bytes": total, "free_bytes": free, "cores": cores},
     )
 
 

@@ -140,7 +140,10 @@ def choose_ports(count: int) -> Cluster:
 
 
 def prepare(plan: EnvironmentPlan, find: Callable[[], Environment | None], make: Callable[[], object]) -> Environment:
-    """Make what ``find`` does not find, or what is not trusted, while no other command makes or uses it."""
+    """Return the environment that ``find`` finds, or make it while no other command makes or uses it.
+
+    A plan with ``force`` is always made again.
+    """
     files.require_writable(plan.folder.parent)
     with using(plan.folder):  # which jobs may do at the same time
         found = None if plan.force else find()

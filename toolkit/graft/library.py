@@ -51,7 +51,7 @@ _TEXTS = re.compile(rb"\.version \d+\.\d+\s*\.target (\w+)")
 class Reference:
     kind: Literal["relocation", "instruction"]
     field: int  # offset of the number in the file that holds or makes the address
-    base: int  # what the processor adds to it
+    base: int  # what the processor adds to it; -1: the code must not be changed there
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -20,7 +20,10 @@ from toolkit.versions import Locked, Table, numbers
 from toolkit.wheel import inspection
 
 Mode = Literal["keep", "only", "repair"]
-"""What becomes of other machine code: it stays, or goes. repair: none is added, and PTX for one GPU is made general."""
+"""What a graft does with the machine code that is there.
+
+keep: it stays beside the new. only: it goes. repair: it stays, no new is added, and PTX for one GPU is made general.
+"""
 
 NVCC: Final = "nvidia-cuda-nvcc-cu12"
 _TENSORFLOW: Final = "tensorflow"

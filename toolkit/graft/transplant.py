@@ -25,7 +25,7 @@ _TRUE: Final = b"those grafted for %b, elsewhere compiled from PTX."
 _SHORT: Final = b"the grafted ones, or else compiled from PTX."
 """What follows "CUDA kernels will be", before and after."""
 _GENERAL: Final = 90
-"""The GPU without whose special features PTX must do, to be taken by later ones."""
+"""SM number. PTX with the features that only this GPU has is not taken by later GPUs, so it must not use them."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -268,10 +268,11 @@ def sign(path: Path, comparison: Comparison, signer: "Signer") -> Path:
 
 
 def count_builders(path: Path, policy: Policy, accepted: Level = "R2") -> Finding:
-    """Return how many builds stand for a signed wheel: its own, and each by trusted keys that have not counted yet.
+    """Return how many independent builds stand for a signed wheel: its own, and second builds by other trusted keys.
 
-    All signatures of one statement are one build, because whoever signs what is there has built nothing. It fails
-    where a second build is below the accepted level. What no trusted key signed is not counted.
+    Each key counts once. All signatures of one statement are one build, because whoever signs what is there has built
+    nothing. The finding fails where a second build is below the accepted level. What no trusted key signed is not
+    counted.
     """
     counted = {each.key.keyid: each.name for each in signing.read(path, "wheel", policy)[0]}
     builder, *others = counted.values()

@@ -29,7 +29,7 @@ def find_locked(table: Table, tensorflow: str, python: str, cuda: str, cudnn: st
 
 
 def describe_set(table: Table, tensorflow: str, python: str, cuda: str, cudnn: str) -> Locked:
-    """Return the set for these versions, whether it is there or not, and whether it can be for this Python or not."""
+    """Return the description of the set for these versions. It need not exist yet, nor be possible for this Python."""
     oldest = numbers.parse(table.default.python)
     pythons = (each for each in table.tensorflow(tensorflow).python if numbers.parse(each) >= oldest)
     name = f"cuda-{tensorflow}-{cuda}-{cudnn}" if cuda else f"cpu-{tensorflow}"

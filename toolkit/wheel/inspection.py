@@ -1,14 +1,15 @@
 """Reads the facts of a wheel without running its code, and says whether they are those asked for, and what runs it."""
 
 import ast
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
 from packaging.version import Version
 
-from toolkit import digest, project
+from toolkit import digest, manifest, project
 from toolkit.errors import CheckError, IntegrityError, UnsupportedError
 from toolkit.smoke.inside.gpu_rules import compare_cudnn
 from toolkit.versions import numbers
@@ -66,9 +67,6 @@ def _text(value: object) -> str:
     if not isinstance(value, str):
         raise TypeError(f"text is expected, not {value!r:.40}")
     return value
-
-
-NAMES = frozenset({"tensorflow", "tensorflow-cpu"})
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -129,6 +127,7 @@ def _inspect(path: Path, content: str) -> Inspection:
             unpacked += len(member)
         identity, build = wheel.identity, _read_build(wheel)
     own = {name.rpartition("/")[2] for name in found}
+    symbols = chain.from_iterable(item.symbols.items() for item in found.values())
     return Inspection(
         file=path.name,
         digest=content,
@@ -140,13 +139,13 @@ def _inspect(path: Path, content: str) -> Inspection:
         platforms=tuple(sorted({tag.platform for tag in identity.tags})),
         build=build,
         needed=tuple(sorted({name for item in found.values() for name in item.needed} - own)),
-        symbols=_merge(item.symbols for item in found.values()),
+        symbols=dict(sorted(library.find_highest(symbols).items())),
         architectures=tuple(sorted({name for item in found.values() for name in item.architectures}, key=_rank)),
     )
 
 
 def _require_tensorflow(wheel: archive.Archive) -> None:
-    if wheel.identity.name not in NAMES:
+    if wheel.identity.name not in manifest.PUBLISHED:
         raise UnsupportedError(
             f"{wheel.path.name} is not TensorFlow",
             why=f"it is {wheel.identity.name} {wheel.identity.version}",
@@ -168,14 +167,6 @@ def _read_build(wheel: archive.Archive) -> BuildInfo:
         raise IntegrityError(
             f"{wheel.path.name} has an unreadable build_info", why=str(error), remedy=archive.REMEDY
         ) from error
-
-
-def _merge(each: Iterable[dict[str, str]]) -> dict[str, str]:
-    highest: dict[str, str] = {}
-    for symbols in each:
-        for name, version in symbols.items():
-            highest[name] = max(version, highest.get(name, version), key=library.order)
-    return dict(sorted(highest.items()))
 
 
 def _rank(architecture: str) -> tuple[int, str]:

@@ -2,7 +2,7 @@
 
 import mmap
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import IO, cast
 
@@ -45,7 +45,7 @@ def read(data: mmap.mmap) -> Library:
             return Library(architectures=frozenset({f"sm_{read_cubin_architecture(data[:64])}"}))
         return Library(
             needed=frozenset(_find_needed(elf)),
-            symbols=_find_highest(_find_versions(elf)),
+            symbols=find_highest(_find_versions(elf)),
             architectures=frozenset(_find_architectures(elf, data)),
         )
     except (ELFError, ConstructError, UnicodeDecodeError, LookupError, TypeError, OverflowError) as error:
@@ -73,7 +73,7 @@ def _find_versions(elf: ELFFile) -> Iterator[tuple[str, str]]:
                         yield match[1], match[2]
 
 
-def _find_highest(versions: Iterator[tuple[str, str]]) -> dict[str, str]:
+def find_highest(versions: Iterable[tuple[str, str]]) -> dict[str, str]:
     highest: dict[str, str] = {}
     for name, version in versions:
         highest[name] = max(version, highest.get(name, version), key=order)

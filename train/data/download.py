@@ -17,7 +17,7 @@ from fnmatch import fnmatch
 from pathlib import Path
 from typing import Final
 
-from train.config.origin import ARCHIVES, HUB, SUFFIXES, digest_file, list_files
+from train.config.origin import ARCHIVES, HUB, SUFFIXES, list_files
 from train.errors import DataError, IntegrityError, PreflightError
 from train.system.files import replacing
 
@@ -32,7 +32,7 @@ def fetch(url: str, digest: str, path: Path) -> Path:
         check(path, digest)
         return path
     try:
-        state, opener = hashlib.new("md5" if len(digest) == 32 else "sha256"), urllib.request.build_opener()
+        state, opener = hashlib.new(_choose_algorithm(digest)), urllib.request.build_opener()
         opener.addheaders = [("User-Agent", "tensorflow-toolkit")]
         with opener.open(url, timeout=TIMEOUT_SECONDS) as response, replacing(path) as file:
             while chunk := response.read(CHUNK):
@@ -56,13 +56,18 @@ def read_checked(path: Path, digest: str) -> bytes:
     except OSError as error:
         raise DataError(f"cannot read {path}", why=error.strerror or str(error)) from error
     if digest:
-        algorithm = "md5" if len(digest) == 32 else "sha256"
-        _compare(path, hashlib.new(algorithm, content, usedforsecurity=False).hexdigest(), digest)
+        _compare(path, hashlib.new(_choose_algorithm(digest), content, usedforsecurity=False).hexdigest(), digest)
     return content
 
 
-def check(path: Path, sha256: str) -> None:
-    _compare(path, digest_file(path), sha256)
+def check(path: Path, digest: str) -> None:
+    with path.open("rb") as file:
+        _compare(path, hashlib.file_digest(file, _choose_algorithm(digest)).hexdigest(), digest)
+
+
+def _choose_algorithm(digest: str) -> str:
+    """Return the algorithm of a digest by its length; some publishers give MD5 alone."""
+    return "md5" if len(digest) == 32 else "sha256"
 
 
 def _compare(place: Path | str, found: str, known: str) -> None:

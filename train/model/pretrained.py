@@ -103,9 +103,6 @@ def fetch(config: TrainConfig) -> Path:
         return Path(config.init_from)
     name = identify(config.init_from).name
     table, path = read_table("keras"), Path(config.cache_dir) / "keras" / name
-    if path.exists():
-        download.read_checked(path, table["files"][name])
-        return path
     return download.fetch(table["url"] + name, table["files"][name], path)
 
 

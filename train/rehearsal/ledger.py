@@ -45,7 +45,6 @@ class Step:
     graph_kernels: int  # kernels in these graphs
     library: dict[str, int]  # calls; each is at least one more kernel
     copies: dict[str, dict[int, int]]  # by direction and size in bytes
-    fills: int
     waits: int
     in_use: int  # in_use, peak: bytes
     peak: int
@@ -77,7 +76,6 @@ def read_step(recorded: dict[str, Any]) -> Step:
         graph_kernels=sum(counts.get("graph kernel", {}).values()),
         library=counts.get("library", {}),
         copies=copies,
-        fills=sum(counts.get("fill", {}).values()),
         waits=sum(counts.get("wait", {}).values()),
         in_use=recorded["memory"]["current"],
         peak=recorded["memory"]["peak"],

@@ -72,10 +72,11 @@ def load(config: TrainConfig, folder: Path) -> "Checkpoint":
 
 
 def require_whole_epochs(step: int, steps_per_epoch: int) -> None:
+    """Raise a UsageError if a run ended within an epoch."""
     if step % steps_per_epoch:
         raise UsageError(
             f"the run to continue ended within an epoch, after step {step}",
-            why=f"an epoch has {steps_per_epoch} steps, and its numbers would be those of its rest",
+            why=f"an epoch has {steps_per_epoch} steps, and the means of that epoch would be those of its rest",
             remedy="continue a run that ended with an epoch, as those of --epochs do",
         )
 

@@ -39,7 +39,7 @@ _GSON = {ord(sign): f"\\u{ord(sign):04x}" for sign in "=<>&'"}
 
 
 class UnsafeError(Exception):
-    """The rc file has a setting whose value cannot be kept out of the cache mount or the process list."""
+    """Says that the rc file has a setting whose value cannot be kept out of the cache mount or the process list."""
 
 
 @dataclass(frozen=True)
@@ -49,7 +49,7 @@ class Setting:
 
     @property
     def secret(self) -> str:
-        """The part of the value to mask: of ``NAME=value`` what follows the name."""
+        """Return the part of the value to mask: of ``NAME=value`` what follows the name."""
         rest = self.value.partition("=")[2] if _NAMED.search(self.option) else ""
         return rest or self.value
 
@@ -70,13 +70,13 @@ class Redactor:
         self._anywhere = _compile_anywhere(anywhere)
 
     def redact(self, text: str) -> str:
-        """``text`` with each secret masked, in plain form and as JSON and URLs write it."""
+        """Return ``text`` with each secret masked, in plain form and as JSON and URLs write it."""
         if self._beside:
             text = self._beside.sub(lambda match: f"{match['before']}{MASK}", text)
         return self._anywhere.sub(MASK, text) if self._anywhere else text
 
     def redact_event(self, line: str) -> str:
-        """One line of Bazel's event file, masked; empty where it is no whole event, as after a kill."""
+        """Return a line of Bazel's event file, masked; empty where it is no whole event, as after a kill."""
         try:
             event = json.loads(line)
         except (ValueError, RecursionError):
@@ -134,7 +134,7 @@ def require_safe(rc: str) -> None:
 
 
 def split_words(line: str) -> list[str]:
-    """Words of a line: both quotation marks hold them together, a backslash takes the next sign as it is anywhere."""
+    """Return the words of a line. Quotation marks hold words together; a backslash keeps the next sign as it is."""
     words: list[str] = []
     word, quotation = "", ""
     signs = iter(line)
@@ -175,7 +175,7 @@ def _list_credentials(value: str) -> Iterator[str]:
 
 
 def _compile_beside(settings: Iterable[Setting]) -> re.Pattern[str] | None:
-    """A pattern for each value behind its option, with everything before the value in the group ``before``."""
+    """Return a pattern for each value behind its option, with everything before the value in the group ``before``."""
     values: dict[str, set[str]] = {}
     for item in settings:
         values.setdefault(rf"{re.escape(item.option)}(?:=|\s+){re.escape(item.name)}", set()).add(item.secret)

@@ -1,4 +1,4 @@
-"""Whether a remote service answers, asked before Bazel does, and again while Bazel waits for it."""
+"""Asks a remote service whether it answers, before Bazel does, and again while Bazel waits for it."""
 
 import socket
 import ssl

@@ -132,10 +132,8 @@ def test_section_longer_than_the_file_is_named(tmp_path: Path) -> None:
 
 
 def test_the_highest_version_of_all_libraries_is_needed() -> None:
-    assert inspection._merge([{"GLIBC": "2.9"}, {"GLIBC": "2.17", "CXXABI": "1.3"}]) == {
-        "CXXABI": "1.3",
-        "GLIBC": "2.17",
-    }
+    versions = [("GLIBC", "2.9"), ("GLIBC", "2.17"), ("CXXABI", "1.3")]
+    assert library.find_highest(versions) == {"GLIBC": "2.17", "CXXABI": "1.3"}
 
 
 @pytest.mark.parametrize("unpacked", [1 << 20, 1 << 40])

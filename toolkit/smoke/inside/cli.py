@@ -71,7 +71,7 @@ def _matches(check_id: str, pattern: str) -> bool:
 
 
 SCHEMA: Final = 1
-EXIT_OK, EXIT_USAGE, EXIT_FAILED, EXIT_INTERRUPTED = 0, 2, 7, 130
+EXIT_OK, EXIT_FAILED, EXIT_INTERRUPTED = 0, 7, 130
 
 
 def main(argv: Sequence[str] | None = None) -> int:
