@@ -24,6 +24,8 @@ NOT_RUN = {
     "toolkit up cifar10 --engine docker": ENGINE,
     "toolkit verify dist/NAME --rebuild": ENGINE,
     "toolkit build-wheel --cuda 12.6.1 --cudnn 9.5.0 --base-image": "this folder's lock is of the default base image",
+    "toolkit --install-completion": "it writes to the files of the user's shell; tests/unit/test_completion.py runs it",
+    "toolkit --show-completion": "it looks for the user's shell; tests/unit/test_completion.py runs it",
     "toolkit key new": "tests/unit/test_signing.py makes keys",
     "toolkit push": "it needs a registry; tests/integration runs it",
     "toolkit smoke --archive": APPTAINER,
