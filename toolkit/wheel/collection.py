@@ -7,6 +7,7 @@ repository cache has it.
 
 import contextlib
 import http.client
+import os
 import re
 import ssl
 import subprocess
@@ -34,7 +35,9 @@ SECONDS: Final = 60
 """Longest wait for a server's next bytes."""
 
 BLOCK: Final = 1 << 20
-_GITHUB = re.compile(r"(?:^|/)github\.com/([\w.-]+)/([\w.-]+)/(archive|releases/download)/(.+?)\.(?:tar\.gz|tgz)$")
+_HOSTED = re.compile(
+    r"(?:^|/)(?:github|gitlab)\.com/([\w.-]+)/([\w.-]+)/(?:-/)?(archive|releases/download)/(.+?)\.(tar\.gz|tgz|zip)$"
+)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -180,19 +183,22 @@ def _link(path: Path, target: Path) -> None:
 
 
 def find_in_mirrors(mirrors: Sequence[Path]) -> Source:
-    """Return the source that remakes archives of GitHub from git directories, ``OWNER+NAME/repo`` or ``OWNER/NAME``.
+    """Return the source that remakes archives of GitHub and GitLab from git directories.
 
-    GitHub makes them by ``git archive`` and ``gzip -n``; the bytes are the same, and so is the hash. Many projects make
-    their release assets in this way too.
+    ``mirrors``: folders of OWNER+NAME/repo or OWNER/NAME. The hosts make archives by ``git archive`` and ``gzip -n``; the
+    bytes are the same, and so is the hash. Many projects make their release assets in this way too.
     """
 
     def find(archive: Archive, partial: Path) -> str:
-        for match in filter(None, map(_GITHUB.search, archive.urls)):
-            owner, name, kind, rest = match.groups()
+        remade = partial.with_name("remade")  # what the network began stays
+        for match in filter(None, map(_HOSTED.search, archive.urls)):
+            owner, name, kind, rest, form = match.groups()
             for git in _list_mirrors(mirrors, owner, name):
                 for reference, prefix in list_archives(name, kind, rest):
-                    if _remake(git, reference, prefix, partial, archive.sha256):
+                    if _remake(git, reference, prefix, form, remade) == archive.sha256:
+                        remade.rename(partial)
                         return f"mirror of {owner}/{name}"
+        remade.unlink(missing_ok=True)
         return ""
 
     return find
@@ -214,12 +220,13 @@ def _list_mirrors(mirrors: Sequence[Path], owner: str, name: str) -> Iterator[Pa
 def list_archives(name: str, kind: str, rest: str) -> list[tuple[str, str]]:
     """Return what may have been archived: pairs of a reference and the folder that the archive's files are in.
 
-    ``kind`` is ``archive``, whose ``rest`` is a reference, or ``releases/download``, whose rest is TAG/ASSET.
+    ``kind`` is ``archive``, whose ``rest`` is a reference (of GitLab: REFERENCE/ASSET), or ``releases/download``, whose
+    rest is TAG/ASSET.
     """
+    tag, _, asset = rest.partition("/")
     if kind == "archive":
         reference = rest.removeprefix("refs/tags/").removeprefix("refs/heads/")
-        return [(reference, f"{name}-{_plain(reference)}/")]
-    tag, _, asset = rest.partition("/")
+        return [(reference, f"{name}-{_plain(reference)}/"), *([(tag, f"{asset}/")] if asset.startswith(name) else [])]
     folders = (asset.replace("-v", "-"), asset, f"{name}-{_plain(tag)}")
     return [(tag, f"{folder}/") for folder in dict.fromkeys(folders)] + [(tag, "")]
 
@@ -228,20 +235,18 @@ def _plain(reference: str) -> str:
     return re.sub(r"^v(?=\d)", "", reference).replace("/", "-")
 
 
-def _remake(git: Path, reference: str, prefix: str, partial: Path, wanted: str) -> bool:
-    """Write an archive if it gets this SHA-256, and return whether it does."""
-    argv = ["git", "-C", str(git), "archive", "--format=tar", f"--prefix={prefix}", reference]
-    remade = partial.with_name("remade")  # what the network began stays
+def _remake(git: Path, reference: str, prefix: str, form: str, path: Path) -> str:
+    """Write an archive, whose suffix is ``form``; return its SHA-256, or nothing if the mirror lacks the reference."""
+    kind, pack = ("zip", ["cat"]) if form == "zip" else ("tar", ["gzip", "-cn"])
+    argv = ["git", "-C", str(git), "archive", f"--format={kind}", f"--prefix={prefix}", reference]
+    # A zip has local time. GitHub's is that of its servers.
+    environment = {**os.environ, "TZ": "PST8PDT"}
     with (
-        remade.open("wb") as stream,
-        subprocess.Popen(argv, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL) as tar,
+        path.open("wb") as stream,
+        subprocess.Popen(argv, env=environment, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL) as made,
     ):
-        zipped = subprocess.run(["gzip", "-cn"], stdin=tar.stdout, stdout=stream, check=False)
-    if tar.returncode == zipped.returncode == 0 and digest.hash_file(remade).hex() == wanted:
-        remade.rename(partial)
-        return True
-    remade.unlink()
-    return False
+        packed = subprocess.run(pack, stdin=made.stdout, stdout=stream, check=False)
+    return digest.hash_file(path).hex() if made.returncode == packed.returncode == 0 else ""
 
 
 def download_by_hash(ca_bundle: str = "") -> Source:

@@ -16,6 +16,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from typing import ClassVar
 
 from train.cores import count_cores  # mounted beside this package
 from wheelbuild import arguments, bazel, machine, request
@@ -41,7 +42,10 @@ _REFUSED = re.compile(r"Error downloading \[([^\]]*)\] to \S+: Checksum was \S+ 
 
 
 class _Placeholder(BaseHTTPRequestHandler):
+    asked: ClassVar[list[str]] = []
+
     def do_GET(self) -> None:
+        self.asked.append(self.path.removeprefix("/"))
         self.send_response(200)
         self.send_header("Content-Length", str(len(PLACEHOLDER)))
         self.end_headers()
@@ -114,7 +118,12 @@ def ask(wanted: request.Request) -> int:
         found = read_wanted(log.read_text(errors="replace"), address)
     if ended.code and not found:
         lines = [line for line in log.read_text(errors="replace").splitlines() if line.startswith(("ERROR:", "FATAL:"))]
-        print("\n".join([f"wheel: Bazel failed with exit code {ended.code}", *lines[:8]]), file=sys.stderr)
+        lines = [f"wheel: Bazel failed with exit code {ended.code}", *lines[:8]]
+        if unpinned := sorted(set(_Placeholder.asked)):
+            # A rule that reads what it downloads fails on the placeholder, and no hash says what it wanted.
+            lines.append(f"wheel: downloads without a hash, which cannot be collected: {', '.join(unpinned)}")
+            lines.append("  try: leave their repository out, by --bazel-argument=--override_repository=NAME=PATH")
+        print("\n".join(lines), file=sys.stderr)
         return ended.code
     (OUT / "wanted.json").write_text(json.dumps({"schema": 1, "wanted": found}, indent=1) + "\n")
     print(f"wheel: Bazel wants {len(found)} more archives" if found else "wheel: Bazel wants nothing more")

@@ -110,6 +110,7 @@ def test_a_full_disk_is_not_taken_for_a_missing_archive(tmp_path: Path, archive:
         ("archive", "0123abc", ("0123abc", "rules-0123abc/")),
         ("archive", "refs/tags/v1.2", ("v1.2", "rules-1.2/")),
         ("archive", "vendor", ("vendor", "rules-vendor/")),
+        ("archive", "0123abc/rules-0123abc", ("0123abc", "rules-0123abc/")),
         ("releases/download", "v0.4.1/rules-v0.4.1", ("v0.4.1", "rules-0.4.1/")),
         ("releases/download", "0.39.0/rules-0.39.0", ("0.39.0", "rules-0.39.0/")),
     ],
@@ -141,6 +142,29 @@ def test_an_archive_is_remade_from_a_mirror(tmp_path: Path, layout: str) -> None
     assert find(Archive(sha256=SHA256, urls=(url,)), tmp_path / "other") == "", "another hash"
     assert not (tmp_path / "other").exists()
     assert find(Archive(sha256=archive.sha256, urls=("example.com/a.tar.gz",)), tmp_path / "other") == ""
+
+
+def test_a_zip_of_a_mirror_has_the_time_of_githubs_servers(tmp_path: Path) -> None:
+    git = tmp_path / "example/rules"
+    git.mkdir(parents=True)
+    (git / "a.txt").write_text("a\n")
+    for words in (
+        ["init", "--quiet"],
+        ["add", "."],
+        ["-c", "user.name=a", "-c", "user.email=a@b", "commit", "--quiet", "--message", "one"],
+        ["tag", "v1.0"],
+    ):
+        subprocess.run(["git", "-C", git, *words], check=True)
+
+    def make(zone: str) -> str:
+        argv = ["git", "-C", git, "archive", "--format=zip", "--prefix=rules-1.0/", "v1.0"]
+        made = subprocess.run(argv, capture_output=True, check=True, env={**os.environ, "TZ": zone}).stdout
+        return hashlib.sha256(made).hexdigest()
+
+    find = collection.find_in_mirrors([tmp_path])
+    for zone, origin in (("PST8PDT", "mirror of example/rules"), ("UTC", "")):
+        archive = Archive(sha256=make(zone), urls=("github.com/example/rules/archive/refs/tags/v1.0.zip",))
+        assert find(archive, tmp_path / zone) == origin
 
 
 def fill(folder: Path) -> Path:
