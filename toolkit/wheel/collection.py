@@ -185,8 +185,8 @@ def _link(path: Path, target: Path) -> None:
 def find_in_mirrors(mirrors: Sequence[Path]) -> Source:
     """Return the source that remakes archives of GitHub and GitLab from git directories.
 
-    ``mirrors``: folders of OWNER+NAME/repo or OWNER/NAME. The hosts make archives by ``git archive`` and ``gzip -n``; the
-    bytes are the same, and so is the hash. Many projects make their release assets in this way too.
+    ``mirrors``: folders of OWNER+NAME/repo or OWNER/NAME. The hosts make archives by ``git archive`` and ``gzip -n``;
+    the bytes are the same, and so is the hash. Many projects make their release assets in this way too.
     """
 
     def find(archive: Archive, partial: Path) -> str:
