@@ -77,8 +77,7 @@ def collect(
                 asked = replace(archive, origin=before.get(archive.sha256, ""))
                 found[archive.sha256] = got = _obtain(asked, locate(folder, archive.sha256), sources, console)
                 if got.origin:
-                    fresh = True
-                    _link(locate(folder, archive.sha256), locate(given.path, archive.sha256))
+                    fresh |= _link(locate(folder, archive.sha256), locate(given.path, archive.sha256))
             if not fresh:
                 break
     archives = tuple(sorted(found.values(), key=lambda archive: archive.urls[-1]))
@@ -176,10 +175,13 @@ def _obtain(archive: Archive, path: Path, sources: Sequence[Source], console: Co
     return replace(archive, origin="")
 
 
-def _link(path: Path, target: Path) -> None:
-    target.parent.mkdir(parents=True, exist_ok=True)
-    if not target.exists():
-        target.hardlink_to(path)
+def _link(path: Path, target: Path) -> bool:
+    """Give an archive to Bazel; return whether it is new to it. One that Bazel wants again ends the questions."""
+    if target.exists():
+        return False
+    target.parent.mkdir(parents=True)
+    target.hardlink_to(path)
+    return True
 
 
 def find_in_mirrors(mirrors: Sequence[Path]) -> Source:

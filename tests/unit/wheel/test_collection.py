@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.server import QuietHandler, serve
+from tests.unit.wheel.test_publication import PLAN
 from toolkit.console import Console
 from toolkit.errors import IntegrityError, PreflightError
 from toolkit.wheel import collection
@@ -200,3 +201,19 @@ def test_a_damaged_list_is_refused(tmp_path: Path, text: str) -> None:
     (tmp_path / collection.FILE).write_text(text)
     with pytest.raises(IntegrityError, match="is damaged"):
         collection.require_whole(tmp_path)
+
+
+def test_an_archive_that_bazel_wants_again_ends_the_questions(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A Bazel that does not take it from the folder would be asked for ever."""
+    path = fill(tmp_path / "out")
+    asked: list[Path] = []
+
+    def ask(_plan: object, given: Path, *_: object, **__: object) -> list[Archive]:
+        asked.append(given)
+        return [Archive(sha256=SHA256, urls=("a/b.tar.gz",))]
+
+    monkeypatch.setattr(collection, "_ask", ask)
+    monkeypatch.setattr(collection, "require_buildx", lambda: None)
+    (archive,) = collection.collect(PLAN, tmp_path / "out", [], state=tmp_path / "state", console=QUIET)
+    assert (archive.origin, len(asked)) == ("x", 2)
+    assert path.read_bytes() == CONTENT
