@@ -30,7 +30,7 @@ FLAT = 8
 MODULES = 112
 """The most modules that the toolkit may have."""
 
-DATA_LINES = 1391
+DATA_LINES = 1392
 """The most lines that the readers of all sources of data may have, with their checks and the order of examples."""
 
 CYCLES: tuple[set[str], ...] = ()

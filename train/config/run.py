@@ -337,7 +337,6 @@ class TrainConfig:
 
     @property
     def needs_network(self) -> bool:
-        """Whether data or weights have to be downloaded, unless they are in a cache."""
         return self.fetches_weights or not (self.data_dir or self.facts.get("embedded", False))
 
     @classmethod

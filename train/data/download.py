@@ -23,6 +23,7 @@ from train.system.files import replacing
 
 TIMEOUT_SECONDS: Final = 15
 CHUNK: Final = 1 << 20
+_ALGORITHMS: Final = {32: "md5", 64: "sha256"}  # by the length of a digest; some publishers give MD5 alone
 NETWORK_ERRORS: Final = (urllib.error.URLError, http.client.HTTPException, TimeoutError, ConnectionError)
 
 
@@ -32,7 +33,7 @@ def fetch(url: str, digest: str, path: Path) -> Path:
         check(path, digest)
         return path
     try:
-        state, opener = hashlib.new(_choose_algorithm(digest)), urllib.request.build_opener()
+        state, opener = hashlib.new(_ALGORITHMS[len(digest)]), urllib.request.build_opener()
         opener.addheaders = [("User-Agent", "tensorflow-toolkit")]
         with opener.open(url, timeout=TIMEOUT_SECONDS) as response, replacing(path) as file:
             while chunk := response.read(CHUNK):
@@ -56,18 +57,13 @@ def read_checked(path: Path, digest: str) -> bytes:
     except OSError as error:
         raise DataError(f"cannot read {path}", why=error.strerror or str(error)) from error
     if digest:
-        _compare(path, hashlib.new(_choose_algorithm(digest), content, usedforsecurity=False).hexdigest(), digest)
+        _compare(path, hashlib.new(_ALGORITHMS[len(digest)], content, usedforsecurity=False).hexdigest(), digest)
     return content
 
 
 def check(path: Path, digest: str) -> None:
     with path.open("rb") as file:
-        _compare(path, hashlib.file_digest(file, _choose_algorithm(digest)).hexdigest(), digest)
-
-
-def _choose_algorithm(digest: str) -> str:
-    """Return the algorithm of a digest by its length; some publishers give MD5 alone."""
-    return "md5" if len(digest) == 32 else "sha256"
+        _compare(path, hashlib.file_digest(file, _ALGORITHMS[len(digest)]).hexdigest(), digest)
 
 
 def _compare(place: Path | str, found: str, known: str) -> None:
