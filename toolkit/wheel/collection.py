@@ -35,6 +35,7 @@ SECONDS: Final = 60
 """Longest wait for a server's next bytes."""
 
 BLOCK: Final = 1 << 20
+_AGAIN: Final = "run `toolkit collect` again with --mirror or a network"
 _HOSTED = re.compile(
     r"(?:^|/)(?:github|gitlab)\.com/([\w.-]+)/([\w.-]+)/(?:-/)?(archive|releases/download)/(.+?)\.(tar\.gz|tgz|zip)$"
 )
@@ -139,9 +140,6 @@ def require_complete(missing: Sequence[Archive]) -> None:
         )
 
 
-_AGAIN: Final = "run `toolkit collect` again with --mirror or a network"
-
-
 def _ask(plan: WheelPlan, given: Path, run: str, *, state: Path, console: Console) -> list[Archive]:
     logs = state / f"wheel-{plan.name}"
     files.require_writable(logs)
@@ -208,13 +206,7 @@ def find_in_mirrors(mirrors: Sequence[Path]) -> Source:
 
 def _list_mirrors(mirrors: Sequence[Path], owner: str, name: str) -> Iterator[Path]:
     for mirror in mirrors:
-        for part in (
-            f"{owner}+{name}/repo",
-            f"{owner}/{name}",
-            f"{owner}/{name}.git",
-            f"{owner}+{name}",
-            f"{name}.git",
-        ):
+        for part in (f"{owner}+{name}/repo", f"{owner}/{name}", f"{owner}/{name}.git"):
             if (mirror / part).is_dir():
                 yield mirror / part
 

@@ -33,7 +33,7 @@ ROOTS = (".", "third_party/xla", "third_party/xla/third_party/tsl")
 """Where quoted includes are looked for: the three repositories of the tree."""
 
 MEMORY_PER_JOB = 1 << 31
-"""Bytes that one compiler takes at most, for the largest of the files."""
+"""Bytes that are left for each compiler, as for the jobs of Bazel (tensorflow#41480). Not measured for kernels."""
 
 ENTRY = re.compile(r"Compiling entry function '(\S+)'.*?(\d+) bytes spill stores.*?Used (\d+) registers", re.DOTALL)
 """What ptxas says of a kernel: its name, the bytes that it spills, its registers."""
@@ -48,7 +48,7 @@ CAUSES = {
 @dataclass(frozen=True, kw_only=True)
 class Compiled:
     file: str  # path in the tree
-    seconds: float  # of this processor, for device and host together; as measured when it was compiled
+    seconds: float  # from start to end, for devices and host together, when it was compiled
     kernels: int = 0  # of all architectures
     registers: int = 0  # the most that a kernel uses
     spills: int = 0  # bytes that are stored by all kernels together

@@ -17,21 +17,9 @@ from pathlib import Path
 from typing import Any
 
 from train.cores import count_cores  # mounted beside this package
-from wheelbuild import arguments, bazel, journal, machine, redaction, request, result, service
+from wheelbuild import arguments, bazel, journal, machine, preparation, redaction, request, result, service
 from wheelbuild.journal import Journal
-from wheelbuild.preparation import (
-    BUILD,
-    CACHE,
-    PRIVATE,
-    SECRETS,
-    SOURCE,
-    prepare_downloads,
-    prepare_environment,
-    prepare_logging,
-    prepare_redactor,
-    prepare_source,
-    prepare_trust,
-)
+from wheelbuild.preparation import BUILD, CACHE, PRIVATE, SECRETS, SOURCE
 from wheelbuild.watchdog import Watchdog, watch_cache
 
 OUT = Path("/out")
@@ -104,22 +92,22 @@ def build(wanted: request.Request, kept: Journal) -> int:
         # Bazel itself asks six times, and each time may take a minute where packets get lost.
         print(f"wheel: the remote executor does not answer: {trouble}", file=sys.stderr)
         return REMOTE_FAILED
-    environment = prepare_environment()
+    environment = preparation.prepare_environment()
     credentials = SECRETS / "bazelrc"
     try:
-        redactor = prepare_redactor(credentials, environment)
+        redactor = preparation.prepare_redactor(credentials, environment)
     except redaction.UnsafeError as error:
         print(f"wheel: the rc file sets {error}; give a value that is no secret as an argument", file=sys.stderr)
         return 2
     configuration = arguments.compose_configure(wanted, python=sys.executable)
-    if code := prepare_source(wanted, environment | configuration):
+    if code := preparation.prepare_source(wanted, environment | configuration):
         return code
-    trust = prepare_trust()
-    prepare_downloads(CACHE / "repository")
+    trust = preparation.prepare_trust()
+    preparation.prepare_downloads(CACHE / "repository")
     journal.remove_leaks(CACHE / "root")
     startup = arguments.compose_startup(
         cache=CACHE,
-        logging=prepare_logging(),
+        logging=preparation.prepare_logging(),
         credentials=credentials if credentials.is_file() else None,
         trust=trust,
     )

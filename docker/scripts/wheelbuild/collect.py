@@ -1,8 +1,8 @@
 """Find out what Bazel would download for the wheel: analyse the target while every download gets a placeholder.
 
 Bazel then names the addresses and the hash of what it wanted instead. Only Bazel knows which archives a target needs on
-this platform; a search through the rules finds three times as many. ``wanted.json`` has the answer. Exit codes: 0
-answered, 1 a patch does not apply, 2 usage, otherwise Bazel's own: it failed for another reason.
+this platform. ``wanted.json`` has the answer. Exit codes: 0 answered, 1 a patch does not apply, 2 usage, otherwise
+Bazel's own: it failed for another reason.
 """
 
 import base64
@@ -19,20 +19,8 @@ from pathlib import Path
 from typing import ClassVar
 
 from train.cores import count_cores  # mounted beside this package
-from wheelbuild import arguments, bazel, machine, request
-from wheelbuild.preparation import (
-    BUILD,
-    CACHE,
-    PRIVATE,
-    SECRETS,
-    SOURCE,
-    prepare_downloads,
-    prepare_environment,
-    prepare_logging,
-    prepare_redactor,
-    prepare_source,
-    prepare_trust,
-)
+from wheelbuild import arguments, bazel, machine, preparation, request
+from wheelbuild.preparation import BUILD, CACHE, PRIVATE, SECRETS, SOURCE
 
 OUT = Path("/out")
 PLACEHOLDER = b"This is not the archive that was asked for.\n"
@@ -96,19 +84,21 @@ def forget_other_run(folder: Path, run: str) -> None:
 
 
 def ask(wanted: request.Request) -> int:
-    environment = prepare_environment()
+    environment = preparation.prepare_environment()
     configuration = arguments.compose_configure(wanted, python=sys.executable)
-    if code := prepare_source(wanted, environment | configuration):
+    if code := preparation.prepare_source(wanted, environment | configuration):
         return code
     folder = CACHE / "collect"
     forget_other_run(folder, os.environ.get("RUN_ID", ""))
-    trust = prepare_trust()
-    prepare_downloads(folder / "repository")
-    redactor = prepare_redactor(SECRETS / "bazelrc", environment)
+    trust = preparation.prepare_trust()
+    preparation.prepare_downloads(folder / "repository")
+    redactor = preparation.prepare_redactor(SECRETS / "bazelrc", environment)
     with answering() as address:
         rules = PRIVATE / "downloader"
         rules.write_text(compose_rules(address))
-        startup = arguments.compose_startup(cache=folder, logging=prepare_logging(), credentials=None, trust=trust)
+        startup = arguments.compose_startup(
+            cache=folder, logging=preparation.prepare_logging(), credentials=None, trust=trust
+        )
         build = arguments.compose_build(
             wanted, cache=folder, events=PRIVATE / "events.json", downloads=BUILD / "downloads", trust=trust
         )

@@ -120,9 +120,8 @@ def test_an_address_of_github_says_what_was_archived(kind: str, rest: str, expec
     assert expected in collection.list_archives("rules", kind, rest)
 
 
-@pytest.mark.parametrize("layout", ["example+rules/repo", "example/rules", "example/rules.git"])
-def test_an_archive_is_remade_from_a_mirror(tmp_path: Path, layout: str) -> None:
-    git = tmp_path / layout
+def commit(git: Path) -> None:
+    """Make a repository with one file and the tag v1.0."""
     git.mkdir(parents=True)
     (git / "a.txt").write_text("a\n")
     for words in (
@@ -132,6 +131,12 @@ def test_an_archive_is_remade_from_a_mirror(tmp_path: Path, layout: str) -> None
         ["tag", "v1.0"],
     ):
         subprocess.run(["git", "-C", git, *words], check=True)
+
+
+@pytest.mark.parametrize("layout", ["example+rules/repo", "example/rules", "example/rules.git"])
+def test_an_archive_is_remade_from_a_mirror(tmp_path: Path, layout: str) -> None:
+    git = tmp_path / layout
+    commit(git)
     argv = ["git", "-C", git, "archive", "--prefix=rules-1.0/", "v1.0"]
     tar = subprocess.run(argv, capture_output=True, check=True).stdout
     made = subprocess.run(["gzip", "-cn"], input=tar, capture_output=True, check=True).stdout
@@ -147,15 +152,7 @@ def test_an_archive_is_remade_from_a_mirror(tmp_path: Path, layout: str) -> None
 
 def test_a_zip_of_a_mirror_has_the_time_of_githubs_servers(tmp_path: Path) -> None:
     git = tmp_path / "example/rules"
-    git.mkdir(parents=True)
-    (git / "a.txt").write_text("a\n")
-    for words in (
-        ["init", "--quiet"],
-        ["add", "."],
-        ["-c", "user.name=a", "-c", "user.email=a@b", "commit", "--quiet", "--message", "one"],
-        ["tag", "v1.0"],
-    ):
-        subprocess.run(["git", "-C", git, *words], check=True)
+    commit(git)
 
     def make(zone: str) -> str:
         argv = ["git", "-C", git, "archive", "--format=zip", "--prefix=rules-1.0/", "v1.0"]
