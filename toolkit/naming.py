@@ -52,5 +52,5 @@ def is_given(name: str, plan: str) -> bool:
     """Return whether the toolkit chose an image's name. Its label is not enough: derived images inherit labels."""
     if name in SCRIPT_IMAGES or STANDIN_BASE.fullmatch(name) is not None or name.startswith(COMPOSE_IMAGES):
         return True
-    targets = tuple(f"{IMAGE_REPOSITORY}/{target}:" for target in ("runtime", "train", "bazel-worker"))
+    targets = tuple(f"{IMAGE_REPOSITORY}/{target}:" for target in ("runtime", "train", "bazel-worker", "offline"))
     return bool(plan) and name.startswith(targets) and name.endswith(f"-{shorten(plan)}")

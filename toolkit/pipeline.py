@@ -147,14 +147,26 @@ def make_apptainer_engine(settings: Settings) -> Engine:
 
 def _choose_docker(settings: Settings, *, target: str, tag: str) -> Choice:
     # Imported here because the SDK takes longer to import than `toolkit matrix` takes to run.
-    from toolkit.engine.client import connect, require_buildx, select_base
+    from toolkit.engine import bundle
+    from toolkit.engine.client import BaseImage, connect, require_buildx, select_base
     from toolkit.engine.docker import DockerEngine
 
     client = connect()
     require_buildx()
-    base = select_base(client, settings, settings.python)
+    carried = bundle.read(Path(settings.downloads)) if settings.downloads else None
+    if carried:
+        why = f"from {settings.downloads}"
+        base = BaseImage(reference=carried.base["base"], identity=carried.base["digest"], why=why)
+    else:
+        base = select_base(client, settings, settings.python)
     engine = DockerEngine(
-        client, base, state=Path(settings.state), ca_bundle=settings.ca_bundle, target=target, tag=tag
+        client,
+        base,
+        state=Path(settings.state),
+        ca_bundle=settings.ca_bundle,
+        target=target,
+        tag=tag,
+        carried=carried,
     )
     return Choice(engine=engine, why=base.why or f"base {base.reference}")
 

@@ -42,6 +42,7 @@ class Settings:
     archive: str = _default("`docker save` of the image, for apptainer.", "")
     base_image: str = _pinned("Base image of all stages.", "base_image")
     ca_bundle: str = _default("PEM file for networks that re-sign https.", "")
+    downloads: str = _default("Folder of `toolkit collect`, with what would be downloaded.", "")
     runs: str = _default("Folder of training runs.", "runs")
     data: str = _default("Folder of downloaded data sets.", "data")
     state: str = _default("Folder of environments, logs and manifests.", ".toolkit")
@@ -130,6 +131,11 @@ def _check(settings: Settings) -> None:
         )
     if bool(settings.cuda) != bool(settings.cudnn):
         raise _explain_lone(settings)
+    if settings.downloads and not Path(settings.downloads).is_dir():
+        raise UsageError(
+            f"--downloads: there is no folder {settings.downloads} (from {settings.sources['downloads']})",
+            remedy="`toolkit collect` makes it where there is a network",
+        )
     if settings.ca_bundle and not _is_bundle(Path(settings.ca_bundle)):
         raise UsageError(
             f"the CA bundle does not exist, or holds no certificate: {settings.ca_bundle} "

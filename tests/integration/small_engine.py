@@ -12,21 +12,31 @@ from pathlib import Path
 _SUBNET = "{{(index .IPAM.Config 0).Subnet}}"
 
 
-class SmallEngine:
-    """An engine that answers on a socket. ``variables`` make `docker` talk to it; its disk is mounted at ``disk``."""
+ALONE = ("unshare", "--net", "sh", "-c", 'ip link set lo up && exec "$@"', "sh")
+"""Runs a command in a network of its own, which has loopback alone."""
 
-    def __init__(self, folder: Path, disk: Path, options: Sequence[str] = ()) -> None:
+
+class SmallEngine:
+    """An engine that answers on a socket. ``variables`` make `docker` talk to it; its disk is mounted at ``disk``.
+
+    One that is ``alone`` has no network, and neither has what it runs.
+    """
+
+    def __init__(self, folder: Path, disk: Path, options: Sequence[str] = (), *, alone: bool = False) -> None:
         self.variables = {"DOCKER_HOST": f"unix://{folder / 'engine.sock'}"}
         self.disk = disk
         self._folder = folder
         self._options = options
+        self._alone = alone
         self._process: subprocess.Popen[bytes] | None = None
 
     def run(self) -> None:
         folder, log = self._folder, self._folder / "engine.log"
-        argv = ["dockerd", "--host", self.variables["DOCKER_HOST"], "--data-root", self.disk / "docker"]
-        argv += ["--exec-root", folder / "exec", "--pidfile", folder / "engine.pid", "--iptables=false"]
-        argv += ["--ip6tables=false", "--bridge=docker0", f"--fixed-cidr={_find_range()}", *self._options]
+        argv = [*(ALONE if self._alone else ()), "dockerd", "--host", self.variables["DOCKER_HOST"]]
+        argv += ["--data-root", self.disk / "docker", "--exec-root", folder / "exec"]
+        argv += ["--pidfile", folder / "engine.pid", "--iptables=false", "--ip6tables=false"]
+        argv += ["--bridge=none"] if self._alone else ["--bridge=docker0", f"--fixed-cidr={_find_range()}"]
+        argv += self._options
         with log.open("ab") as stream:
             self._process = subprocess.Popen(argv, stdout=stream, stderr=stream)
         _wait(self, log)
@@ -66,7 +76,7 @@ class SmallEngine:
 
 
 @contextlib.contextmanager
-def start(folder: Path, *, gib: int, options: Sequence[str] = ()) -> Iterator[SmallEngine]:
+def start(folder: Path, *, gib: int, options: Sequence[str] = (), alone: bool = False) -> Iterator[SmallEngine]:
     image, disk = folder / "disk.img", folder / "disk"
     disk.mkdir()
     with image.open("wb") as stream:
@@ -74,7 +84,7 @@ def start(folder: Path, *, gib: int, options: Sequence[str] = ()) -> Iterator[Sm
     subprocess.run(["mkfs.ext4", "-q", "-m", "0", image], check=True)
     subprocess.run(["mount", "-o", "loop", image, disk], check=True)
     try:
-        engine = SmallEngine(folder, disk, options)
+        engine = SmallEngine(folder, disk, options, alone=alone)
         try:
             engine.run()
             yield engine

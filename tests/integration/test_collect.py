@@ -1,23 +1,32 @@
 """What Bazel downloads is collected by its own answer, and a build without the internet takes it from there."""
 
+import contextlib
 import hashlib
 import io
 import json
+import os
 import subprocess
+import sys
 import tarfile
+import tempfile
 from collections.abc import Iterator
+from http.server import ThreadingHTTPServer
 from pathlib import Path
 
 import pytest
 
+from tests.integration.docker import https
 from tests.integration.docker.test_wheel import edit
+from tests.integration.small_engine import ALONE, SmallEngine, start
 from tests.integration.workspace import Workspace
-from tests.server import QuietHandler, serve
+from tests.server import QuietHandler, running, serve
 from toolkit.wheel import collection
 
 pytestmark = [pytest.mark.engine, pytest.mark.slow, pytest.mark.timeout(900)]
 
 CACHE = "toolkit-tests-collect"
+LOCK = "requirements_lock_3_11.txt"
+SOURCE = ("--bazel", "docker-image://toolkit/bazel:debian", "--source")
 ARCHIVE = 'http_archive(name = "{name}", sha256 = "{sha256}", strip_prefix = "{prefix}", urls = ["{url}"])\n'
 
 
@@ -47,12 +56,29 @@ def commit(folder: Path, **files: str) -> str:
 
 SERVED = pack("served", names__bzl='NAME = "served"\n')
 UNUSED = pack("unused")
+LISTED = pack("listed", names__bzl='LISTED = "listed"\n')
+LISTED_RULE = """
+def _impl(ctx):
+    ctx.download("https://{secure}/releases?mode=json", output = "releases.json")
+    release = json.decode(ctx.read("releases.json"))
+    ctx.download_and_extract(release["url"], sha256 = release["sha256"], stripPrefix = "listed")
+
+listed = repository_rule(implementation = _impl)
+"""
+"""As rules_go has it: a list without a hash, which names the archive and its hash."""
+
+
+def hash_bytes(content: bytes) -> str:
+    return hashlib.sha256(content).hexdigest()
 
 
 class Tree:
-    """A tree that loads rules of one archive, whose name is in the rules of another, and that declares a third."""
+    """A tree that loads rules of one archive, whose name is in the rules of another, and that declares a third.
 
-    def __init__(self, workspace: Workspace, address: str) -> None:
+    It also reads a list that has no hash, and has pip make a wheel.
+    """
+
+    def __init__(self, workspace: Workspace, address: str, secure: str) -> None:
         self.workspace, self.out = workspace, workspace.folder / "collected"
         mirror = workspace.folder / "mirrors" / "example+rules" / "repo"
         rules = 'load("@served//:names.bzl", "NAME")\ndef use():\n    print("rules of", NAME)\n'
@@ -61,23 +87,27 @@ class Tree:
             ["git", "-C", mirror, "archive", f"--prefix=rules-{head}/", head], capture_output=True, check=True
         ).stdout
         made = subprocess.run(["gzip", "-cn"], input=tar, capture_output=True, check=True).stdout
-        self.rules = hashlib.sha256(made).hexdigest()
-        self.served = hashlib.sha256(SERVED).hexdigest()
+        self.rules, self.served, self.listed = hash_bytes(made), hash_bytes(SERVED), hash_bytes(LISTED)
         archives = [
             ("rules", self.rules, f"rules-{head}", f"https://github.com/example/rules/archive/{head}.tar.gz"),
             ("served", self.served, "served", f"http://{address}/served.tar.gz"),
-            ("unused", hashlib.sha256(UNUSED).hexdigest(), "unused", f"http://{address}/unused.tar.gz"),
+            ("unused", hash_bytes(UNUSED), "unused", f"http://{address}/unused.tar.gz"),
         ]
-        text = 'load("@bazel_tools//tools/build_defs/repo:http.bzl", "http_archive")\n\n'
+        text = 'load("@bazel_tools//tools/build_defs/repo:http.bzl", "http_archive")\n'
+        text += 'load("//third_party/py:listed.bzl", "listed")\n\nlisted(name = "listed")\n\n'
         text += "".join(ARCHIVE.format(name=n, sha256=s, prefix=p, url=u) for n, s, p, u in archives)
+        (workspace.source / "third_party/py/listed.bzl").write_text(LISTED_RULE.replace("{secure}", secure))
         path = workspace.source / "WORKSPACE"
         path.write_text(path.read_text().replace("load(", f"{text}\nload(", 1))
-        edit(workspace.source / "tensorflow/tools/pip_package/BUILD", "load(", 'load("@rules//:use.bzl", "use")\nload(')
-        edit(workspace.source / "tensorflow/tools/pip_package/BUILD", "\ntf_wheel(", "\nuse()\n\ntf_wheel(")
+        package = workspace.source / "tensorflow/tools/pip_package/BUILD"
+        loads = ['load("@rules//:use.bzl", "use")', 'load("@listed//:names.bzl", "LISTED")']
+        loads += ['load("@pypi_six//:names.bzl", "WHEELS")', "load("]
+        edit(package, "load(", "\n".join(loads))
+        edit(package, "\ntf_wheel(", '\nuse()\n\nprint("uses", LISTED, WHEELS)\n\ntf_wheel(')
 
     def collect(self, *arguments: str) -> "subprocess.CompletedProcess[str]":
-        words = ["--source", str(self.workspace.source), "--bazel", "docker-image://toolkit/bazel:debian"]
-        return self.workspace.toolkit("collect", *words, "--cache", CACHE, "--out", str(self.out), *arguments)
+        words = [*SOURCE, str(self.workspace.source), "--cache", CACHE, "--out", str(self.out)]
+        return self.workspace.toolkit("collect", *words, *arguments)
 
     def locate(self, sha256: str) -> Path:
         return collection.locate(self.out, sha256)
@@ -89,45 +119,59 @@ def asked() -> list[str]:
 
 
 @pytest.fixture
-def tree(workspace: Workspace, asked: list[str]) -> Iterator[Tree]:
+def tree(workspace: Workspace, asked: list[str], tmp_path: Path) -> Iterator[Tree]:
     def send(request: QuietHandler) -> None:
         asked.append(request.path)
-        known = {"/served.tar.gz": SERVED, "/unused.tar.gz": UNUSED}
+        known = {"/served.tar.gz": SERVED, "/unused.tar.gz": UNUSED, "/listed.tar.gz": LISTED}
         request.answer(200, known[request.path]) if request.path in known else request.answer(404)
 
     with serve(GET=send) as address:
-        yield Tree(workspace, address)
+        release = json.dumps({"url": f"http://{address}/listed.tar.gz", "sha256": hash_bytes(LISTED)}).encode()
+
+        class Releases(QuietHandler):
+            def do_GET(self) -> None:
+                asked.append(self.path)
+                self.answer(200, release)
+
+        # Bazel downloads nothing without a hash, unless it is by https.
+        with running(https.secure(ThreadingHTTPServer(("127.0.0.1", 0), Releases), tmp_path)) as server:
+            bundle = tmp_path / "bundle.pem"
+            known = Path(os.environ.get("SSL_CERT_FILE", "/etc/ssl/certs/ca-certificates.crt")).read_text()
+            bundle.write_text(known + (tmp_path / "authority.pem").read_text())
+            workspace.variables["TOOLKIT_CA_BUNDLE"] = str(bundle)
+            yield Tree(workspace, address, f"127.0.0.1:{server.server_port}")
 
 
 def test_archives_are_collected_and_a_build_takes_them_from_there(tree: Tree, asked: list[str]) -> None:
     done = tree.collect("--list")
     assert done.returncode == 0, done.stderr
     assert f"missing  {tree.rules}  github.com/example/rules/archive/" in done.stderr
-    assert "0 of 1 archives" in done.stdout, "what it wants besides is not known before it has the first"
+    assert "missing  (no hash is pinned)  127.0.0.1:" in done.stderr
+    assert "0 of 2 archives" in done.stdout, "what it wants besides is not known before it has these"
 
     done = tree.collect("--list", "--mirror", str(tree.workspace.folder / "mirrors"), "--json")
     assert done.returncode == 0, done.stderr
     origins = {row["sha256"]: row["origin"] for row in json.loads(done.stdout)["archives"]}
-    assert origins == {tree.rules: "mirror of example/rules", tree.served: ""}
+    assert origins == {tree.rules: "mirror of example/rules", tree.served: "", "": ""}
 
     done = tree.workspace.build("--downloads", str(tree.out))
     assert done.returncode == 4, done.stderr
-    assert "1 archive is missing that Bazel would download" in done.stderr
+    assert "2 archives are missing that Bazel would download" in done.stderr
     assert tree.served in done.stderr
     assert asked == [], "no download so far"
 
-    done = tree.collect("--json")
+    done = tree.collect("--archives-only", "--json")
     assert done.returncode == 0, done.stderr
-    assert asked == ["/served.tar.gz"], "what no target needs is not downloaded, and what is there is kept"
-    assert {row["sha256"]: bool(row["origin"]) for row in json.loads(done.stdout)["archives"]} == {
-        tree.rules: True,
-        tree.served: True,
-    }
+    wanted = ["/listed.tar.gz", "/releases?mode=json", "/served.tar.gz"]
+    assert sorted(asked) == wanted, "what no target needs is not downloaded, and what is there is kept"
+    rows = {row["sha256"]: row for row in json.loads(done.stdout)["archives"]}
+    assert all(row["origin"] for row in rows.values())
+    assert {sha256 for sha256, row in rows.items() if row["pinned"]} == {tree.rules, tree.served, tree.listed}
     assert tree.locate(tree.served).read_bytes() == SERVED
 
     done = tree.workspace.build("--downloads", str(tree.out))
     assert done.returncode == 0, done.stderr
-    assert asked == ["/served.tar.gz"], "the build downloads nothing"
+    assert sorted(asked) == wanted, "the build downloads nothing"
 
     content = bytearray(SERVED)
     content[40] ^= 1
@@ -135,15 +179,90 @@ def test_archives_are_collected_and_a_build_takes_them_from_there(tree: Tree, as
     done = tree.workspace.build("--downloads", str(tree.out), "--out", "other")
     assert done.returncode == 8, done.stderr
     assert "is damaged" in done.stderr
-    done = tree.collect()
+    done = tree.collect("--archives-only")
     assert done.returncode == 0, done.stderr
     assert tree.locate(tree.served).read_bytes() == SERVED, "a damaged archive is collected again"
 
 
 def test_what_nobody_has_is_named_with_its_hash(tree: Tree) -> None:
     edit(tree.workspace.source / "WORKSPACE", "/served.tar.gz", "/gone.tar.gz")
-    done = tree.collect("--mirror", str(tree.workspace.folder / "mirrors"))
+    done = tree.collect("--mirror", str(tree.workspace.folder / "mirrors"), "--archives-only")
     assert done.returncode == 4, done.stderr
     assert "1 archive is missing that Bazel would download" in done.stderr
     assert f"{tree.served}  127.0.0.1:" in done.stderr
     assert tree.locate(tree.rules).exists(), "what was found stays"
+
+
+class Alone:
+    """A machine without a network: an engine that has no image, and commands with loopback alone."""
+
+    def __init__(self, tree: Tree, engine: SmallEngine) -> None:
+        self.tree, self.engine = tree, engine
+
+    def toolkit(self, *arguments: str) -> "subprocess.CompletedProcess[str]":
+        workspace = self.tree.workspace
+        argv = [*ALONE, sys.executable, "-m", "toolkit", *arguments, "--downloads", str(self.tree.out)]
+        variables = workspace.variables | self.engine.variables | {"PYTHONPATH": str(workspace.root)}
+        variables["TOOLKIT_STATE"] = str(workspace.folder / "alone")
+        return subprocess.run(argv, cwd=workspace.folder, env=variables, capture_output=True, text=True, check=False)
+
+    def build(self, *arguments: str) -> "subprocess.CompletedProcess[str]":
+        return self.toolkit("build-wheel", "--source", str(self.tree.workspace.source), "--json", *arguments)
+
+    def docker(self, *arguments: str) -> str:
+        variables = os.environ | self.engine.variables
+        done = subprocess.run(["docker", *arguments], env=variables, capture_output=True, text=True, check=False)
+        return done.stdout.strip()
+
+
+def test_a_machine_without_a_network_makes_wheel_and_image_from_the_folder(tree: Tree, clone: Path) -> None:
+    tree.workspace.root = clone
+    # The real set has gigabytes of CUDA. Its way is the same.
+    (clone / "docker/requirements/cuda-12.6.1.txt").write_text((tree.workspace.source / LOCK).read_text())
+    done = tree.collect("--mirror", str(tree.workspace.folder / "mirrors"))
+    assert done.returncode == 0, done.stderr
+    assert "4 images and 1 Python packages" in done.stderr
+
+    with tempfile.TemporaryDirectory() as folder, start(Path(folder), gib=10, alone=True) as engine:
+        alone = Alone(tree, engine)
+        done = alone.build("--cuda", "12.5.1", "--cudnn", "9.3.0")
+        assert done.returncode == 2, done.stderr
+        assert "was collected for another build" in done.stderr
+        assert "spec cuda: locked 12.6.1, now 12.5.1" in done.stderr
+        images = tree.out / "images.tar"
+        with flipped(images):
+            done = alone.build()
+        assert done.returncode == 8, done.stderr
+        assert f"{images} is damaged" in done.stderr
+        assert alone.docker("images", "--quiet") == "", "nothing of it was loaded"
+        with flipped(next((tree.out / "packages").iterdir())):
+            assert alone.build().returncode == 8
+
+        done = alone.build()
+        assert done.returncode == 0, done.stderr
+        wheel = json.loads(done.stdout)
+        done = alone.toolkit(
+            "build-image", "--wheel", wheel["folder"], "--cuda", "12.6.1", "--cudnn", "9.5.0", "--json"
+        )
+        assert done.returncode == 0, done.stderr
+        image = json.loads(done.stdout)["image"]
+        says = ["run", "--rm", "--network", "none", "--entrypoint", "python", image, "-c"]
+        assert alone.docker(*says, "import tensorflow, six; print(six.__version__)") == "1.17.0"
+    done = tree.workspace.build("--json")
+    assert json.loads(done.stdout)["reused"], "where there is a network, it is the wheel of the same plan"
+
+
+@contextlib.contextmanager
+def flipped(path: Path) -> Iterator[None]:
+    """Turn one bit of a file while the block runs."""
+    flip(path)
+    yield
+    flip(path)
+
+
+def flip(path: Path) -> None:
+    with path.open("r+b") as stream:
+        stream.seek(1000)
+        (byte,) = stream.read(1)
+        stream.seek(1000)
+        stream.write(bytes([byte ^ 1]))

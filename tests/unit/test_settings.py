@@ -43,6 +43,7 @@ def test_certificates_come_from_the_variables_that_clients_read(tmp_path: Path) 
         ('cudnn: "nine"', "not a version of cuDNN"),
         ("{cudnn: 9.5.0, tensorflow: 2.5.0}", "--cudnn was given without --cuda"),
         ("ca_bundle: nowhere.pem", "does not exist"),
+        ("downloads: nowhere", "there is no folder nowhere"),
     ],
 )
 def test_mistakes_are_named(tmp_path: Path, content: str, message: str) -> None:

@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from toolkit.wheel.request import WheelRequest
 
 
-@command("tensorflow", "python", "cuda", "cudnn", "base_image", "ca_bundle", engine="docker")
+@command("tensorflow", "python", "cuda", "cudnn", "base_image", "ca_bundle", "downloads", engine="docker")
 def build_wheel(
     session: Session,
     compute_capability: Capabilities = None,
@@ -56,7 +56,6 @@ def build_wheel(
         str, typer.Option(metavar="NAME", help="Instance of these services; by default toolkit-{toolchain}, a digest.")
     ] = "",
     bazelrc: Bazelrc = "",
-    downloads: Annotated[str, typer.Option(metavar="DIR", help="Folder with what Bazel would fetch.")] = "",
     cache: CacheName = "tensorflow",
     apt_snapshot: Snapshot = "",
     prove_kernels: Annotated[
@@ -94,7 +93,6 @@ def build_wheel(
         remote_instance=remote_instance_name,
         bazelrc=bazelrc,
         ca_bundle=session.settings.ca_bundle,
-        downloads=downloads,
         cache_id=cache,
     )
     request = WheelRequest(
@@ -235,22 +233,26 @@ def collect(
     bazel: Bazel = "",
     compute_capability: Capabilities = None,
     bazel_argument: BazelArguments = None,
+    cpu_target: CpuTarget = "avx",
+    apt_snapshot: Snapshot = "",
     cache: CacheName = "tensorflow",
-    out: Annotated[
-        Path, typer.Option(metavar="DIR", help="Folder of the archives, for build-wheel --downloads.")
-    ] = Path("downloads"),
+    out: Annotated[Path, typer.Option(metavar="DIR", help="Folder to fill, for --downloads.")] = Path("downloads"),
     mirror: Annotated[
         list[Path] | None,
         typer.Option(metavar="DIR", help="Folder of git directories, OWNER+NAME/repo or OWNER/NAME; repeatable."),
     ] = None,
-    list_: Annotated[bool, typer.Option("--list", help="Download nothing: say what is missing.")] = False,
+    archives_only: Annotated[
+        bool, typer.Option("--archives-only", help="Leave out the images and the Python packages.")
+    ] = False,
+    list_: Annotated[bool, typer.Option("--list", help="Download nothing: say which archives are missing.")] = False,
     dry_run: DryRun = False,
 ) -> None:
-    """Collect the archives that Bazel downloads for a wheel, for a machine without the internet.
+    """Collect what a wheel and its image are built from, for a machine without a network.
 
-    Bazel is asked which ones it wants, and each is checked by its hash. Archives of GitHub are remade from git mirrors,
-    with the same bytes; the others are downloaded. An interrupted command goes on where it was. Exit code 4: some are
-    missing, which are named with addresses and hashes. What pip downloads for Bazel's rules is not among them.
+    Bazel is asked which archives it wants, and each is checked by its hash. Archives of GitHub are remade from git
+    mirrors, with the same bytes; the others are downloaded. The folder gets the Python packages of the image and of
+    Bazel's rules too, and images of the base, the toolchain and Bazel. An interrupted command goes on where it was.
+    Exit code 4: archives are missing, which are named with addresses and hashes.
     """
     from dataclasses import asdict
 
@@ -263,20 +265,26 @@ def collect(
     console, settings = session.console, session.settings
     request = requests.WheelRequest(
         capabilities=compute_capability or (),
+        apt_snapshot=apt_snapshot,
         source=source,
         bazel=bazel,
         bazel_arguments=bazel_argument or (),
+        cpu_target=cpu_target,
         options=BuildOptions(ca_bundle=settings.ca_bundle, cache_id=cache),
     )
-    plan = requests.resolve(settings, request, lock_file=Path(lock.FILE), dry_run=dry_run).plan
+    planned = requests.resolve(settings, request, lock_file=Path(lock.FILE), dry_run=dry_run)
+    state = Path(settings.state)
     if dry_run:
-        print_plan(Plan(steps=(collection.make_step(plan, out),)), console)
+        print_plan(Plan(steps=tuple(collection.make_steps(planned, out, archives_only=archives_only))), console)
         return
     sources = [collection.find_in_mirrors(mirror)] if mirror else []
     if not list_:
         sources.append(collection.download_by_hash(settings.ca_bundle))
-    archives = collection.collect(plan, out, sources, state=Path(settings.state), console=console)
+    archives = collection.collect(planned.plan, out, sources, state=state, console=console)
     missing = [archive for archive in archives if not archive.origin]
+    if not list_ and not archives_only:
+        carried = collection.collect_images(planned, out, state=state, console=console)
+        console.heading("images", f"{len(carried.names)} images and {len(carried.packages)} Python packages")
     size = sum(archive.bytes for archive in archives)
     text = f"{len(archives) - len(missing)} of {len(archives)} archives, {size / 1e6:.0f} MB, in {out}"
     console.result({"folder": str(out), "archives": [asdict(archive) for archive in archives]}, text)
@@ -309,7 +317,9 @@ def push(
     console.result({"reference": done}, done)
 
 
-@command("tensorflow", "python", "cuda", "cudnn", "base_image", "ca_bundle", engine="docker", remember=True)
+@command(
+    "tensorflow", "python", "cuda", "cudnn", "base_image", "ca_bundle", "downloads", engine="docker", remember=True
+)
 def build_image(
     session: Session,
     wheel: Wheel = None,

@@ -36,7 +36,18 @@ if TYPE_CHECKING:
     from train.config.run import TrainConfig
 
 
-@command("tensorflow", "python", "cuda", "cudnn", "engine", "archive", "base_image", "ca_bundle", remember=True)
+@command(
+    "tensorflow",
+    "python",
+    "cuda",
+    "cudnn",
+    "engine",
+    "archive",
+    "base_image",
+    "ca_bundle",
+    "downloads",
+    remember=True,
+)
 def up(
     session: Session,
     context: typer.Context,

@@ -29,6 +29,7 @@ _METAVARS = {
     "archive": "FILE",
     "base_image": "REF",
     "ca_bundle": "FILE",
+    "downloads": "DIR",
 }
 SETTINGS = {
     name: Annotated[

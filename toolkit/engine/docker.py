@@ -24,9 +24,11 @@ from toolkit.engine import (
     Platform,
     Stop,
     buildx,
+    bundle,
     container,
     deadline,
 )
+from toolkit.engine.bundle import Bundle
 from toolkit.engine.client import (
     PODMAN_BUILDS,
     BaseImage,
@@ -59,8 +61,13 @@ def plan_image(
     ca_bundle: str = "",
     tag: str = "",
     distribution: str = "",
+    carried: Bundle | None = None,
 ) -> EnvironmentPlan:
-    """Plan an image. ``ca_bundle``: PEM file, a secret; ``distribution``: the base's codename, or empty."""
+    """Plan an image.
+
+    ``ca_bundle``: PEM file, a secret. ``distribution``: the base's codename, or empty. ``carried``: what a build
+    without a network takes from a folder.
+    """
     table = load_table()
     arguments = {
         "BASE_IMAGE": base.reference,
@@ -99,6 +106,9 @@ def plan_image(
     argv += repeat("--label", (f"{key}={value}" for key, value in labels.items()))
     argv += ["--build-context", f"wheel={spec.wheel.resolve().parent}"] if spec.wheel else []
     argv += ["--secret", f"id=ca,src={ca_bundle}"] if ca_bundle else []
+    if carried:
+        contexts = {**carried.contexts, "downloads": str(carried.folder.resolve())}
+        argv += ["--network", "none", *repeat("--build-context", (f"{key}={item}" for key, item in contexts.items()))]
     return EnvironmentPlan(
         spec=spec,
         kind="image",
@@ -122,6 +132,7 @@ class DockerEngine:
         ca_bundle: str = "",
         target: str = "train",
         tag: str = "",
+        carried: Bundle | None = None,
     ) -> None:
         self._client = client
         self._base = base
@@ -129,18 +140,25 @@ class DockerEngine:
         self._ca_bundle = ca_bundle
         self._target = target
         self._tag = tag
+        self._carried = carried
 
     @cached_property
     def _users(self) -> Users:
         return find_users(self._client)
+
+    @property
+    def _distribution(self) -> str:
+        return self._carried.base["distribution"] if self._carried else find_distribution(self._client, self._base)
 
     def has_gpu(self) -> bool:
         with translating_errors("asking for its runtimes"):
             return "nvidia" in self._client.info().get("Runtimes", {})
 
     def find_platform(self, *, fetch: bool) -> Platform:
-        found = self._find(self._base.reference)
-        if found is None and fetch:
+        if self._carried and fetch:
+            bundle.load(self._carried, self._client)
+        found = self._find(self._carried.names["base"] if self._carried else self._base.reference)
+        if found is None and fetch and not self._carried:
             with translating_errors(f"pulling {self._base.reference}"):
                 found = self._client.images.pull(self._base.reference)
         if found is None:
@@ -159,7 +177,8 @@ class DockerEngine:
             target=self._target,
             ca_bundle=self._ca_bundle,
             tag=self._tag,
-            distribution=find_distribution(self._client, self._base),
+            distribution=self._distribution,
+            carried=self._carried,
         )
 
     def find(self, plan: EnvironmentPlan) -> Environment | None:
@@ -173,6 +192,8 @@ class DockerEngine:
         reused = not plan.force and found is not None and found.labels.get(naming.PLAN_LABEL) == plan.digest
         if not reused:
             require_buildx()
+            if self._carried:
+                bundle.load(self._carried, self._client)
             log = plan.folder / "build.log"
             try:
                 for command in plan.commands:

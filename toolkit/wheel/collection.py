@@ -1,8 +1,9 @@
-"""Collects the archives that Bazel downloads, for a machine without the internet, and checks such a folder.
+"""Collects what a wheel and its image are built from, for a machine without a network, and checks such a folder.
 
 Bazel is asked which archives it wants, again and again until it wants nothing more: rules that an archive brings may
 want others. Each archive is found by its hash, in git mirrors or on the network, and lies in the folder as Bazel's
-repository cache has it.
+repository cache has it. What a rule downloads without a hash lies there too, by the hash that it had when it was
+collected.
 """
 
 import contextlib
@@ -14,20 +15,28 @@ import subprocess
 import urllib.error
 import urllib.request
 import uuid
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
-from toolkit import digest, files
+from toolkit import digest, files, naming
 from toolkit.console import Console
 from toolkit.engine import buildx
-from toolkit.engine.client import require_buildx
-from toolkit.errors import BuildError, IntegrityError, PreflightError
+from toolkit.engine.client import connect, require_buildx
+from toolkit.errors import BuildError, IntegrityError, PreflightError, UnsupportedError
 from toolkit.plan import Step
 from toolkit.wheel.plan import WheelPlan
+from toolkit.wheel.request import PlannedWheel
+
+if TYPE_CHECKING:
+    from toolkit.engine.bundle import Bundle
 
 TARGET: Final = "wanted-downloads"
+PACKAGES_TARGET: Final = "collected-packages"
+UNPINNED: Final = "unpinned.json"
+"""File with the SHA-256 of what is downloaded without one, by address: docker/scripts/wheelbuild/downloader.py."""
+
 FILE: Final = "collected.json"
 STORE: Final = "repository_cache/content_addressable/sha256"
 SCHEMA: Final = 1
@@ -43,13 +52,14 @@ _HOSTED = re.compile(
 
 @dataclass(frozen=True, kw_only=True)
 class Archive:
-    sha256: str  # hex digits
+    sha256: str  # hex digits; empty: none is pinned, and it is missing
     urls: tuple[str, ...]  # addresses without scheme, in Bazel's order
     origin: str = ""  # where its bytes came from; empty: it is missing
     bytes: int = 0
+    pinned: bool = True  # whether Bazel's rules name the hash
 
     def describe(self) -> str:
-        return f"{self.sha256}  {self.urls[-1]}"
+        return f"{self.sha256 or '(no hash is pinned)'}  {self.urls[-1]}"
 
 
 Source = Callable[[Archive, Path], str]
@@ -66,34 +76,87 @@ def collect(
     """
     require_buildx()
     files.require_writable(folder / STORE)
-    before = {archive.sha256: archive.origin for archive in read(folder)}
-    found: dict[str, Archive] = {}
+    before = {archive.urls: archive for archive in read(folder)}
+    found: dict[tuple[str, ...], Archive] = {}
     run = uuid.uuid4().hex
     # Bazel says nothing of an archive that it is given. So it is given those alone that it wanted in this run.
     with files.stage(folder, "given") as given:
         while True:
-            wanted = _ask(plan, given.path, run, state=state, console=console)
             fresh = False
-            for archive in wanted:
-                asked = replace(archive, origin=before.get(archive.sha256, ""))
-                found[archive.sha256] = got = _obtain(asked, locate(folder, archive.sha256), sources, console)
+            for asked in _ask(plan, given.path, run, state=state, console=console):
+                had = before.get(asked.urls)
+                if asked.pinned:
+                    named = replace(asked, origin=had.origin if had else "")
+                    got = _obtain(named, locate(folder, asked.sha256), sources, console)
+                else:
+                    got = had if had and had.origin else _obtain_unpinned(asked, folder, sources, console)
+                found[asked.urls] = got
                 if got.origin:
-                    fresh |= _link(locate(folder, archive.sha256), locate(given.path, archive.sha256))
+                    fresh |= _link(locate(folder, got.sha256), locate(given.path, got.sha256))
+            _write_unpinned(given.path, found.values())
             if not fresh:
                 break
     archives = tuple(sorted(found.values(), key=lambda archive: archive.urls[-1]))
+    _write_unpinned(folder, archives)
     files.write_json(
         folder / FILE, {"schema": SCHEMA, "plan": plan.digest, "archives": [asdict(each) for each in archives]}
     )
     return archives
 
 
-def make_step(plan: WheelPlan, folder: Path) -> Step:
-    """Return the first of the commands that ask Bazel. Each later one is given what was found so far."""
+def make_steps(planned: PlannedWheel, folder: Path, *, archives_only: bool) -> Iterator[Step]:
+    """Yield the first command that asks Bazel, and those that make the images. Later questions have more archives."""
+    plan = planned.plan
+    inputs = {"lock": plan.lock.digest, **plan.origins}
     command = _compose(plan, folder, "").command(folder, target=TARGET)
-    return Step(
-        title="collect", commands=(command,), inputs={"lock": plan.lock.digest, **plan.origins}, outputs=(str(folder),)
+    yield Step(title="collect", commands=(command,), inputs=inputs, outputs=(str(folder),))
+    if not archives_only:
+        images = dict(_compose_images(plan).values())
+        commands = (*images.values(), _compose_packages(planned, folder))
+        yield Step(title="images", commands=commands, inputs=inputs, outputs=tuple(images))
+
+
+def collect_images(planned: PlannedWheel, folder: Path, *, state: Path, console: Console) -> "Bundle":
+    """Save the images of a build and its Python packages in a folder. Raises what toolkit.engine.bundle.write does."""
+    from toolkit.engine import bundle
+
+    plan = planned.plan
+    replaced = plan.origins.get("bazel")
+    return bundle.write(
+        folder,
+        commands=_compose_images(plan),
+        packages=_compose_packages(planned, folder),
+        lock=plan.lock.describe(),
+        base=planned.images.describe_base(),
+        bazel={"location": plan.contexts["bazel"], "identity": replaced} if replaced else {},
+        client=connect(),
+        log=state / f"wheel-{plan.name}" / "bundle.log",
+        console=console,
     )
+
+
+def _compose_images(plan: WheelPlan) -> dict[str, tuple[str, tuple[str, ...]]]:
+    """Return the name of the image of each stage, and the command that makes it."""
+    from toolkit.engine.bundle import STAGES
+
+    names = {stage: naming.name_image("offline", stage, plan.digest) for stage in STAGES}
+    labels = {naming.OWNER_LABEL: "toolkit", naming.PLAN_LABEL: plan.digest}
+    return {stage: (name, plan.image_command(stage, name, labels)) for stage, name in names.items()}
+
+
+def _compose_packages(planned: PlannedWheel, folder: Path) -> tuple[str, ...]:
+    """Return the command that writes the Python packages. Raises UnsupportedError: the image's set is not locked."""
+    from toolkit.engine.bundle import PACKAGES
+
+    spec = planned.spec
+    if not spec.requirements:
+        raise UnsupportedError(
+            f"no locked set holds TensorFlow {spec.tensorflow} for CUDA {spec.cuda} and cuDNN {spec.cudnn}",
+            why="the Python packages of the image are those of such a set",
+            remedy="`toolkit lock` with these versions makes it; --archives-only leaves the image out",
+        )
+    arguments = {**planned.plan.arguments, "REQUIREMENTS": spec.requirements}
+    return replace(planned.plan, arguments=arguments).command(folder / PACKAGES, target=PACKAGES_TARGET)
 
 
 def _compose(plan: WheelPlan, given: Path, run: str) -> WheelPlan:
@@ -127,7 +190,7 @@ def require_whole(folder: Path) -> None:
             raise IntegrityError(
                 f"an archive in {folder} is damaged", why=f"{path} has another hash than its folder", remedy=_AGAIN
             )
-    require_complete([each for each in read(folder) if not locate(folder, each.sha256).exists()])
+    require_complete([each for each in read(folder) if not each.sha256 or not locate(folder, each.sha256).exists()])
 
 
 def require_complete(missing: Sequence[Archive]) -> None:
@@ -148,7 +211,8 @@ def _ask(plan: WheelPlan, given: Path, run: str, *, state: Path, console: Consol
         buildx.build(command, log=logs / "collect.log", console=console, step="collect")
         value: Any = files.read_json(staging.path / "wanted.json")
     try:
-        return [Archive(sha256=str(row["sha256"]), urls=tuple(row["urls"])) for row in value["wanted"]]
+        pinned = [Archive(sha256=str(row["sha256"]), urls=tuple(row["urls"])) for row in value["wanted"]]
+        return [*pinned, *(Archive(sha256="", urls=(url,), pinned=False) for url in value["unpinned"])]
     except (KeyError, TypeError) as error:
         raise BuildError("Bazel's answer cannot be read", why=repr(error), remedy=f"see {logs}/collect.log") from error
 
@@ -171,6 +235,28 @@ def _obtain(archive: Archive, path: Path, sources: Sequence[Source], console: Co
         path.parent.rmdir()
     console.heading("missing", archive.describe())
     return replace(archive, origin="")
+
+
+def _obtain_unpinned(archive: Archive, folder: Path, sources: Sequence[Source], console: Console) -> Archive:
+    """Return what an address has, by the hash of its bytes, once they are in the folder."""
+    with files.stage(folder, "unpinned") as staging:
+        partial = staging.path / "file"
+        for source in sources:
+            if origin := source(archive, partial):
+                sha256 = digest.hash_file(partial).hex()
+                path = locate(folder, sha256)
+                path.parent.mkdir(parents=True, exist_ok=True)
+                partial.rename(path)
+                console.heading("collect", f"{archive.urls[-1]}  no hash is pinned: taken as it is, {sha256}")
+                return replace(archive, sha256=sha256, origin=origin, bytes=path.stat().st_size)
+    console.heading("missing", archive.describe())
+    return archive
+
+
+def _write_unpinned(folder: Path, archives: Iterable[Archive]) -> None:
+    known = {archive.urls[0]: archive.sha256 for archive in archives if archive.origin and not archive.pinned}
+    if known:
+        files.write_json(folder / UNPINNED, known)
 
 
 def _link(path: Path, target: Path) -> bool:
@@ -249,13 +335,13 @@ def download_by_hash(ca_bundle: str = "") -> Source:
 
     def find(archive: Archive, partial: Path) -> str:
         for url in archive.urls:
-            # Bazel's answer has no scheme. The hash is what is trusted, and not the way.
-            for scheme in ("https", "http"):
+            # Bazel's answer has no scheme. A hash is trusted, whatever the way; without one Bazel itself wants https.
+            for scheme in ("https", "http") if archive.pinned else ("https",):
                 try:
                     sha256 = _download(f"{scheme}://{url}", partial, context)
                 except (OSError, http.client.HTTPException):
                     continue
-                if sha256 == archive.sha256:
+                if sha256 == archive.sha256 or not archive.pinned:
                     return f"{scheme}://{url}"
                 partial.unlink()
         return ""

@@ -61,10 +61,17 @@ def plan_task(plan: WheelPlan, state: Path, console: Console, *, wanted: str) ->
     """Return the task that compiles kernels of a plan's tree: as many files as wanted, spread over it, or ``all``.
 
     The task raises CheckError if the toolchain does not compile one, and BuildError if the step does not end well.
-    An interrupted one goes on where it was. Raises UsageError: ``wanted`` is neither a number nor ``all``.
+    An interrupted one goes on where it was. Raises UsageError: ``wanted`` is neither a number nor ``all``, or the build
+    has no network.
     """
     if wanted != "all" and not (wanted.isdecimal() and int(wanted)):
         raise UsageError(f"--prove-kernels: {wanted!r} is neither a number nor all", remedy="20, for example, or all")
+    if plan.stages:
+        raise UsageError(
+            "--prove-kernels needs a network",
+            why="it compiles with headers of the published wheel, and the folder of --downloads has none",
+            remedy="prove the kernels where there is a network, and leave the option out here",
+        )
     asked = replace(plan, arguments={**plan.arguments, "KERNELS": wanted})
     folder = state / f"wheel-{plan.name}" / "kernels"
 

@@ -40,6 +40,8 @@ class BuildOptions:
     cache_id: str = "tensorflow"
     fresh: bool = False  # ignore the caches of earlier builds
     base: str = ""  # the base image with its digest; empty for the name that the lock gives
+    # contexts that replace all stages that need a network; not empty: the network is closed
+    stages: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -57,6 +59,7 @@ class WheelPlan:
     secrets: dict[str, str]  # files by secret id
     fresh: bool = False  # whether the build uses no caches
     origins: dict[str, str] = field(default_factory=dict)  # identity of each context that replaces a pinned source
+    stages: Mapping[str, str] = field(default_factory=dict)  # as in the options; where the build runs, no part of it
 
     @property
     def name(self) -> str:
@@ -88,7 +91,12 @@ class WheelPlan:
         argv += ["--target", target, *result, "--provenance", "false", "--progress", "rawjson"]
         argv += ["--no-cache"] if self.fresh else []
         argv += repeat("--build-arg", (f"{name}={value}" for name, value in self.arguments.items()))
-        argv += repeat("--build-context", (f"{name}={value}" for name, value in self.contexts.items()))
+        contexts = self.contexts
+        if self.stages:
+            argv += ["--network", "none"]
+            # Its place is known, for the record. BuildKit would look for it there, and a stage has it already.
+            contexts = {name: value for name, value in contexts.items() if name != "bazel"} | {**self.stages}
+        argv += repeat("--build-context", (f"{name}={value}" for name, value in contexts.items()))
         argv += repeat("--secret", (quote_fields(f"id={name}", f"src={path}") for name, path in secrets.items()))
         return (*argv, str(project.ROOT))
 
@@ -172,6 +180,7 @@ def plan(
         secrets={name: str(Path(path).resolve()) for name, path in secrets.items() if path},
         fresh=options.fresh,
         origins=identities,
+        stages=options.stages,
     )
 
 
@@ -240,8 +249,6 @@ def _require_options(options: BuildOptions) -> None:
     for option, path in (("--bazelrc", options.bazelrc), ("--ca-bundle", options.ca_bundle)):
         if path and not Path(path).is_file():
             raise UsageError(f"{option}: there is no file {path}")
-    if options.downloads and not Path(options.downloads).is_dir():
-        raise UsageError(f"--downloads: there is no folder {options.downloads}")
     if options.downloads and not any((Path(options.downloads) / name).is_dir() for name in _DOWNLOADS):
         raise UsageError(
             f"--downloads: {options.downloads} has neither of {' and '.join(_DOWNLOADS)}",

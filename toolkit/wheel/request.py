@@ -19,6 +19,8 @@ from toolkit.wheel.plan import IMAGE_SCHEME, BuildContext, BuildOptions, WheelPl
 if TYPE_CHECKING:
     from docker import DockerClient
 
+    from toolkit.engine.bundle import Bundle
+
 _VERSION = re.compile(r"^(?:TF)?_VERSION = ['\"]([0-9.]+)", re.MULTILINE)
 _REMOTE = re.compile(r"(?:https|ssh|git)://[^#\s]+#(?P<commit>[0-9a-f]{40})")
 
@@ -40,6 +42,7 @@ class PlannedWheel:
     plan: WheelPlan  # what will be run
     table: Table  # the version table
     engine: str  # name and version of the container engine; empty if none answered
+    images: "EngineImages"  # the images that it starts from
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -50,6 +53,9 @@ class EngineImages:
     distribution: str = ""  # codename of its Linux distribution; empty if it is unknown
     bazel_digest: str = ""  # content digest of Bazel's image, if Bazel is an image on this machine
     engine: str = ""  # name and version of the engine, or empty
+
+    def describe_base(self) -> dict[str, str]:
+        return {"base": self.base, "digest": self.digest, "pinned": self.pinned, "distribution": self.distribution}
 
 
 def resolve(settings: Settings, request: WheelRequest, *, lock_file: Path, dry_run: bool = False) -> PlannedWheel:
@@ -63,9 +69,10 @@ def resolve(settings: Settings, request: WheelRequest, *, lock_file: Path, dry_r
     source = find_source(request.source) if request.source else None
     if request.source:
         require_version(request.source, tensorflow=spec.tensorflow, bazel=spec.bazel)
-    images = find_images(settings, required=not dry_run, bazel=request.bazel)
+    carried = _find_bundle(settings)
+    images = find_images(settings, required=not dry_run, bazel=request.bazel, carried=carried)
     spec = resolve_spec(settings, request.capabilities, images.distribution)
-    bazel = find_bazel(request.bazel, images.bazel_digest) if request.bazel else None
+    bazel = _choose_bazel(request.bazel, images, carried)
     present = collect_pins(spec, table, images, locked, request.apt_snapshot)
     if present.pins["apt-snapshot"] and not table.bases[spec.base].snapshots:
         raise UnsupportedError(
@@ -76,10 +83,45 @@ def resolve(settings: Settings, request: WheelRequest, *, lock_file: Path, dry_r
     if locked:
         lock.require_fit(locked, present)
     pins = _fill(present, locked)
+    if carried:
+        _use_bundle(carried, pins, dry_run=dry_run)
     arguments = [*spec.bazel_arguments, *processor.list_flags(request.cpu_target), *request.bazel_arguments]
-    options = replace(request.options, base=images.pinned)
+    stages = carried.contexts if carried else {}
+    options = replace(request.options, base=images.pinned, downloads=settings.downloads, stages=stages)
     planned = plan(pins, options, source=source, bazel=bazel, bazel_arguments=arguments)
-    return PlannedWheel(spec=spec, plan=planned, table=table, engine=images.engine)
+    return PlannedWheel(spec=spec, plan=planned, table=table, engine=images.engine, images=images)
+
+
+def _find_bundle(settings: Settings) -> "Bundle | None":
+    if not settings.downloads:
+        return None
+    from toolkit.engine import bundle  # loads the engine's SDK, which `toolkit build-wheel --dry-run` may not need
+
+    return bundle.read(Path(settings.downloads))
+
+
+def _choose_bazel(text: str, images: "EngineImages", carried: "Bundle | None") -> BuildContext | None:
+    if carried is None:
+        return find_bazel(text, images.bazel_digest) if text else None
+    if text:
+        raise UsageError("--bazel is given, and the folder of --downloads has a Bazel", remedy="leave out --bazel")
+    return BuildContext(**carried.bazel) if carried.bazel else None
+
+
+def _use_bundle(carried: "Bundle", pins: Lock, *, dry_run: bool) -> None:
+    """Load the images of a folder, except in a dry run. Raises UsageError: they are those of another build."""
+    from toolkit.engine import bundle
+    from toolkit.engine.client import connect
+
+    collected = Lock(spec=carried.lock["spec"], pins=carried.lock["pins"])
+    if changes := lock.compare(collected, pins):
+        raise UsageError(
+            f"{carried.folder} was collected for another build",
+            why="; ".join(changes),
+            remedy="give the versions that it was collected for, or collect again",
+        )
+    if not dry_run:
+        bundle.load(carried, connect())
 
 
 def resolve_spec(settings: Settings, capabilities: Sequence[str], distribution: str = "") -> Spec:
@@ -103,8 +145,12 @@ def resolve_spec(settings: Settings, capabilities: Sequence[str], distribution: 
     )
 
 
-def find_images(settings: Settings, *, required: bool, bazel: str = "") -> EngineImages:
+def find_images(
+    settings: Settings, *, required: bool, bazel: str = "", carried: "Bundle | None" = None
+) -> EngineImages:
     """Return the images that a build starts from. Unless ``required``, what the engine does not tell stays empty.
+
+    ``carried``: images in a folder, which the engine need not have yet.
 
     Raises EngineError: the engine does not answer; PreflightError: it has no base image and can pull none.
     """
@@ -115,12 +161,16 @@ def find_images(settings: Settings, *, required: bool, bazel: str = "") -> Engin
         client = connect()
         with translating_errors("reporting its version"):
             known["engine"] = f"docker {client.version()['Version']}"
+        if carried:
+            return EngineImages(**carried.base, **known)
         known["bazel_digest"] = _find_bazel_digest(client, bazel)
         found = select_base(client, settings)
         known["distribution"] = find_distribution(client, found)
     except (EngineError, PreflightError):
         if required:
             raise
+        if carried:
+            return EngineImages(**carried.base)
         return EngineImages(base=settings.base_image, **known)
     return EngineImages(base=found.reference, digest=found.identity, pinned=found.pinned, **known)
 

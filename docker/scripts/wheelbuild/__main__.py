@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from train.cores import count_cores  # mounted beside this package
-from wheelbuild import arguments, bazel, journal, machine, preparation, redaction, request, result, service
+from wheelbuild import arguments, bazel, downloader, journal, machine, preparation, redaction, request, result, service
 from wheelbuild.journal import Journal
 from wheelbuild.preparation import BUILD, CACHE, PRIVATE, SECRETS, SOURCE
 from wheelbuild.watchdog import Watchdog, watch_cache
@@ -111,13 +111,23 @@ def build(wanted: request.Request, kept: Journal) -> int:
         credentials=credentials if credentials.is_file() else None,
         trust=trust,
     )
-    argv = ["bazel", *startup]
-    argv += arguments.compose_build(wanted, cache=CACHE, events=RAW_EVENTS, downloads=BUILD / "downloads", trust=trust)
-    print(
-        f"wheel: {wanted.jobs} jobs, {wanted.memory} MiB, toolchain {wanted.toolchain}\n+ {' '.join(argv)}", flush=True
-    )
-    began, kills = time.monotonic(), machine.count_kills()
-    argv, ended = run_bazel(argv, wanted, environment, kept.log, redactor.redact)
+    downloads, rules = BUILD / "downloads", PRIVATE / "downloader"
+    answers = downloader.Downloader(downloader.read_unpinned(downloads))
+    with answers.answering():
+        rules.write_text(answers.compose_rules(all_=False))
+        argv = ["bazel", *startup]
+        argv += arguments.compose_build(
+            wanted,
+            cache=CACHE,
+            events=RAW_EVENTS,
+            downloads=downloads,
+            trust=trust,
+            rules=rules if answers.known else None,
+        )
+        said = f"wheel: {wanted.jobs} jobs, {wanted.memory} MiB, toolchain {wanted.toolchain}"
+        print(f"{said}\n+ {' '.join(argv)}", flush=True)
+        began, kills = time.monotonic(), machine.count_kills()
+        argv, ended = run_bazel(argv, wanted, environment, kept.log, redactor.redact)
     seconds = time.monotonic() - began
     kept.write_events(RAW_EVENTS, redactor.redact_event)
     log = kept.log.read_text(errors="replace")
@@ -189,7 +199,7 @@ def hand_over(wheel: Path, kept: Journal, facts: dict[str, Any]) -> None:
 
 def main() -> int:
     try:
-        toolchain = (BUILD / "toolchain/toolchain").read_text().strip()
+        toolchain = preparation.read_toolchain()
         wanted = request.read_request(
             os.environ, cores=count_cores(), memory=machine.read_memory(), toolchain=toolchain
         )

@@ -43,8 +43,12 @@ def compose_startup(*, cache: Path, logging: Path, credentials: Path | None, tru
     return options
 
 
-def compose_build(request: Request, *, cache: Path, events: Path, downloads: Path, trust: Path | None) -> list[str]:
+def compose_build(
+    request: Request, *, cache: Path, events: Path, downloads: Path, trust: Path | None, rules: Path | None = None
+) -> list[str]:
     """Return the command ``build`` with its target and flags; docker/flags.yaml has the sources.
+
+    ``rules``: configuration of Bazel's downloader.
 
     * ``cuda_wheel`` after ``cuda``: it switches off what the other switches on (tensorflow#86405).
     * Versions and capabilities last: ``cuda`` sets 12.5.1 and 9.3.0, and ``cuda_clang``, which ``./configure`` selects,
@@ -72,6 +76,12 @@ def compose_build(request: Request, *, cache: Path, events: Path, downloads: Pat
     if (downloads / "repository_cache").is_dir():
         # Otherwise an archive is taken only if it was downloaded from the same addresses, whatever its hash.
         flags.append("--repo_env=BAZEL_HTTP_RULES_URLS_AS_DEFAULT_CANONICAL_ID=0")
+    if (downloads / "packages").is_dir():
+        # rules_python calls pip with --isolated, which makes it ignore its variables.
+        flags += ["--repo_env=RULES_PYTHON_PIP_ISOLATED=0", "--repo_env=PIP_NO_INDEX=1"]
+        flags.append(f"--repo_env=PIP_FIND_LINKS={downloads / 'packages'}")
+    if rules:
+        flags.append(f"--experimental_downloader_config={rules}")
     if request.epoch:
         flags.append(f"--action_env=SOURCE_DATE_EPOCH={request.epoch}")
     if request.remote_cache:

@@ -1,8 +1,9 @@
 """Find out what Bazel would download for the wheel: analyse the target while every download gets a placeholder.
 
 Bazel then names the addresses and the hash of what it wanted instead. Only Bazel knows which archives a target needs on
-this platform. ``wanted.json`` has the answer. Exit codes: 0 answered, 1 a patch does not apply, 2 usage, otherwise
-Bazel's own: it failed for another reason.
+this platform. An address that it asks for and names no hash of has none: what it has is given with the next question.
+``wanted.json`` has the answer. Exit codes: 0 answered, 1 a patch does not apply, 2 usage, otherwise Bazel's own: it
+failed for another reason.
 """
 
 import base64
@@ -11,55 +12,19 @@ import os
 import re
 import shutil
 import sys
-import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from typing import ClassVar
+from typing import Any
 
 from train.cores import count_cores  # mounted beside this package
-from wheelbuild import arguments, bazel, machine, preparation, request
+from wheelbuild import arguments, bazel, downloader, machine, preparation, request
 from wheelbuild.preparation import BUILD, CACHE, PRIVATE, SECRETS, SOURCE
 
 OUT = Path("/out")
-PLACEHOLDER = b"This is not the archive that was asked for.\n"
-"""Content of every answer. Its hash is no archive's, so Bazel says which one it wanted."""
 
 _REFUSED = re.compile(r"Error downloading \[([^\]]*)\] to \S+: Checksum was \S+ but wanted (\S+)")
 
 
-class _Placeholder(BaseHTTPRequestHandler):
-    asked: ClassVar[list[str]] = []
-
-    def do_GET(self) -> None:
-        self.asked.append(self.path.removeprefix("/"))
-        self.send_response(200)
-        self.send_header("Content-Length", str(len(PLACEHOLDER)))
-        self.end_headers()
-        self.wfile.write(PLACEHOLDER)
-
-    def log_message(self, *_: object) -> None:
-        pass
-
-
-@contextmanager
-def answering() -> Iterator[str]:
-    """Answer every download while the block runs; yield the address."""
-    with ThreadingHTTPServer(("127.0.0.1", 0), _Placeholder) as server:
-        thread = threading.Thread(target=server.serve_forever, daemon=True)
-        thread.start()
-        yield f"127.0.0.1:{server.server_port}"
-        server.shutdown()
-        thread.join()
-
-
-def compose_rules(address: str) -> str:
-    """Return the configuration of Bazel's downloader that turns every address into one of the server."""
-    return f"rewrite (.*) http://{address}/$1\n"
-
-
-def read_wanted(log: str, address: str) -> list[dict[str, object]]:
+def read_wanted(log: str, address: str) -> list[dict[str, Any]]:
     """Return what Bazel wanted: for each archive its SHA-256 and its addresses without scheme, in Bazel's order."""
     found: dict[str, list[str]] = {}
     for addresses, checksum in _REFUSED.findall(log):
@@ -93,37 +58,43 @@ def ask(wanted: request.Request) -> int:
     trust = preparation.prepare_trust()
     preparation.prepare_downloads(folder / "repository")
     redactor = preparation.prepare_redactor(SECRETS / "bazelrc", environment)
-    with answering() as address:
+    answers = downloader.Downloader(downloader.read_unpinned(BUILD / "downloads"))
+    with answers.answering():
         rules = PRIVATE / "downloader"
-        rules.write_text(compose_rules(address))
+        rules.write_text(answers.compose_rules(all_=True))
         startup = arguments.compose_startup(
             cache=folder, logging=preparation.prepare_logging(), credentials=None, trust=trust
         )
         build = arguments.compose_build(
-            wanted, cache=folder, events=PRIVATE / "events.json", downloads=BUILD / "downloads", trust=trust
+            wanted,
+            cache=folder,
+            events=PRIVATE / "events.json",
+            downloads=BUILD / "downloads",
+            trust=trust,
+            rules=rules,
         )
-        argv = ["bazel", *startup, *build, "--nobuild", "--keep_going", f"--experimental_downloader_config={rules}"]
         log = OUT / "collect.log"
+        argv = ["bazel", *startup, *build, "--nobuild", "--keep_going"]
         ended = bazel.run(argv, environment=environment, folder=SOURCE, log=log, redact=redactor.redact)
-        found = read_wanted(log.read_text(errors="replace"), address)
-    if ended.code and not found:
-        lines = [line for line in log.read_text(errors="replace").splitlines() if line.startswith(("ERROR:", "FATAL:"))]
-        lines = [f"wheel: Bazel failed with exit code {ended.code}", *lines[:8]]
-        if unpinned := sorted(set(_Placeholder.asked)):
-            # A rule that reads what it downloads fails on the placeholder, and no hash says what it wanted.
-            lines.append(f"wheel: downloads without a hash, which cannot be collected: {', '.join(unpinned)}")
-            lines.append("  try: leave their repository out, by --bazel-argument=--override_repository=NAME=PATH")
-        print("\n".join(lines), file=sys.stderr)
+    text = log.read_text(errors="replace")
+    found = read_wanted(text, answers.address)
+    hashed = {url for row in found for url in row["urls"]}
+    unpinned = sorted(set(answers.asked) - hashed)
+    if ended.code and not found and not unpinned:
+        lines = [line for line in text.splitlines() if line.startswith(("ERROR:", "FATAL:"))]
+        print("\n".join([f"wheel: Bazel failed with exit code {ended.code}", *lines[:8]]), file=sys.stderr)
         return ended.code
-    (OUT / "wanted.json").write_text(json.dumps({"schema": 1, "wanted": found}, indent=1) + "\n")
-    print(f"wheel: Bazel wants {len(found)} more archives" if found else "wheel: Bazel wants nothing more")
+    answer = {"schema": 1, "wanted": found, "unpinned": unpinned}
+    (OUT / "wanted.json").write_text(json.dumps(answer, indent=1) + "\n")
+    count = len(found) + len(unpinned)
+    print(f"wheel: Bazel wants {count} more archives" if count else "wheel: Bazel wants nothing more")
     return 0
 
 
 def main() -> int:
     OUT.mkdir(exist_ok=True)
     try:
-        toolchain = (BUILD / "toolchain/toolchain").read_text().strip()
+        toolchain = preparation.read_toolchain()
         return ask(
             request.read_request(os.environ, cores=count_cores(), memory=machine.read_memory(), toolchain=toolchain)
         )

@@ -15,6 +15,13 @@ SECRETS = Path("/run/secrets")
 PRIVATE = Path("/tmp")  # noqa: S108 -- in memory, and gone with the step: it is in no layer
 """Folder for what may hold credentials."""
 
+TOOLCHAIN = Path("/etc/toolkit/toolchain")
+"""The toolchain's name, written by name-toolchain. The image of a farm's workers has the same file."""
+
+
+def read_toolchain() -> str:
+    return TOOLCHAIN.read_text().strip()
+
 
 def prepare_environment() -> dict[str, str]:
     kept = {"SSL_CERT_FILE", "PIP_CERT", "REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE", "GIT_SSL_CAINFO"}

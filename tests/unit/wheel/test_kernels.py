@@ -1,4 +1,5 @@
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -49,6 +50,12 @@ def test_another_file_is_no_report(tmp_path: Path, text: str) -> None:
 def test_another_number_is_refused_before_anything_runs(tmp_path: Path, wanted: str) -> None:
     with pytest.raises(UsageError, match="neither a number nor all"):
         kernels.plan_task(PLAN, tmp_path, Console(), wanted=wanted)
+
+
+def test_a_build_without_a_network_proves_no_kernels(tmp_path: Path) -> None:
+    alone = replace(PLAN, stages={"base": "docker-image://toolkit/offline:base-1"})
+    with pytest.raises(UsageError, match="--prove-kernels needs a network"):
+        kernels.plan_task(alone, tmp_path, Console(), wanted="20")
 
 
 def test_the_step_compiles_the_tree_of_the_plan(tmp_path: Path) -> None:

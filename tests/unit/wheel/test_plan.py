@@ -53,6 +53,18 @@ def test_replaced_sources_are_contexts_and_their_pins_are_gone() -> None:
     assert not {"TENSORFLOW_COMMIT", "BAZEL_SHA256"} & read_options(built, "--build-arg").keys()
 
 
+def test_stages_of_a_folder_close_the_network_and_leave_the_plan_as_it_is() -> None:
+    stages = {"base": "docker-image://toolkit/offline:base-1", "bazel-tools": "docker-image://toolkit/offline:tools-1"}
+    bazel = BuildContext(location="docker-image://elsewhere", identity="sha256:2")
+    built = plan(LOCK, BuildOptions(stages=stages), source=SOURCE, bazel=bazel)
+    assert read_options(built, "--build-context") == {"source": "/source", **stages}
+    command = built.command(Path("out"))
+    assert command[command.index("--network") + 1] == "none"
+    online = plan(LOCK, BuildOptions(), source=SOURCE, bazel=bazel)
+    assert "--network" not in online.command(Path("out"))
+    assert (built.digest, built.to_json()) == (online.digest, online.to_json())
+
+
 def test_what_is_known_by_its_name_alone_floats() -> None:
     """An image that is not on this machine can change under its name, so no wheel built with it is R0."""
     assert (plan(LOCK, BuildOptions()).floating, plan(LOCK, BuildOptions()).level) == ((), "R0")
@@ -131,7 +143,6 @@ def test_the_instance_of_a_service_is_handed_over() -> None:
         (BuildOptions(remote_instance="a b", remote_executor="grpc://x"), "is not a name"),
         (BuildOptions(bazelrc="nowhere"), "there is no file nowhere"),
         (BuildOptions(ca_bundle="nowhere"), "there is no file nowhere"),
-        (BuildOptions(downloads="nowhere"), "there is no folder nowhere"),
     ],
 )
 def test_options_that_make_no_sense(options: BuildOptions, reason: str) -> None:

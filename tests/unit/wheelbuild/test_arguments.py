@@ -27,9 +27,14 @@ FULL = Request(
 )
 
 
-def compose(request: Request = FULL, downloads: Path = Path("/none"), trust: Path | None = Path("/ca")) -> list[str]:
+def compose(
+    request: Request = FULL,
+    downloads: Path = Path("/none"),
+    trust: Path | None = Path("/ca"),
+    rules: Path | None = None,
+) -> list[str]:
     return arguments.compose_build(
-        request, cache=Path("/cache"), events=Path("/events"), downloads=downloads, trust=trust
+        request, cache=Path("/cache"), events=Path("/events"), downloads=downloads, trust=trust, rules=rules
     )
 
 

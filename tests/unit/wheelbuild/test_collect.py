@@ -1,5 +1,4 @@
 import hashlib
-import urllib.request
 from pathlib import Path
 
 import pytest
@@ -37,14 +36,6 @@ def test_a_checksum_of_another_form_is_the_same_one() -> None:
 @given(st.text())
 def test_no_log_breaks_the_reader(log: str) -> None:
     assert isinstance(collect.read_wanted(log, ADDRESS), list)
-
-
-def test_every_download_gets_the_placeholder() -> None:
-    with collect.answering() as address:
-        assert collect.compose_rules(address) == f"rewrite (.*) http://{address}/$1\n"
-        for path in ("example.com/a.tar.gz", "github.com/a/b/archive/c.zip?x=1"):
-            with urllib.request.urlopen(f"http://{address}/{path}") as answer:
-                assert answer.read() == collect.PLACEHOLDER
 
 
 @pytest.mark.parametrize(("run", "kept"), [("one", True), ("two", False)])

@@ -30,12 +30,12 @@ def identify(flag: str) -> str:
 
 
 def list_emitted(downloads: Path) -> list[str]:
-    for name in ("distdir", "repository_cache"):
+    for name in ("distdir", "packages", "repository_cache"):
         (downloads / name).mkdir()
     plain = Request(**{**vars(FULL), "extra": ()})
     files = {"cache": Path("/cache"), "logging": Path("/log"), "credentials": Path("/rc"), "trust": Path("/ca")}
     flags = arguments.compose_startup(**files)
-    flags += compose(plain, downloads=downloads)[2:]
+    flags += compose(plain, downloads=downloads, rules=Path("/rules"))[2:]
     table = versions.load_table()
     return [*flags, *(flag for source in (*table.rows(), *table.failures) for flag in source.flags)]
 

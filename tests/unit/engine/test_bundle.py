@@ -1,0 +1,147 @@
+import hashlib
+import json
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pytest
+from docker.errors import APIError, ImageNotFound
+
+from toolkit.engine import EnvironmentSpec, bundle
+from toolkit.engine.client import BaseImage
+from toolkit.engine.docker import plan_image
+from toolkit.errors import EngineError, IntegrityError, PreflightError
+
+SAVED = b"layers and configurations" * 100
+PACKAGE = b"a wheel" * 300
+
+
+@dataclass
+class Images:
+    """The images of an engine, which learns those of a file by loading it."""
+
+    brings: dict[str, str]
+    present: dict[str, str] = field(default_factory=dict)
+    error: str = ""
+    loaded: int = 0
+
+    def get(self, name: str) -> Any:
+        if name not in self.present:
+            raise ImageNotFound(name)
+        return type("Image", (), {"id": self.present[name]})
+
+    def load(self, stream: Any) -> None:
+        if self.error:
+            raise APIError(self.error)
+        assert stream.read() == SAVED
+        self.loaded += 1
+        self.present |= self.brings
+
+
+class Client:
+    def __init__(self, images: Images) -> None:
+        self.images = images
+
+
+@pytest.fixture
+def carried(tmp_path: Path) -> bundle.Bundle:
+    (tmp_path / "packages").mkdir()
+    (tmp_path / "packages/a.whl").write_bytes(PACKAGE)
+    (tmp_path / "images.tar").write_bytes(SAVED)
+    value = {
+        "schema": 1,
+        "lock": {"spec": {}, "pins": {}},
+        "base": {"base": "python:3.11", "digest": "sha256:0", "pinned": "", "distribution": "trixie"},
+        "bazel": {},
+        "names": {"base": "toolkit/offline:base-1", "uv": "toolkit/offline:uv-1"},
+        "ids": {"base": "sha256:1", "uv": "sha256:2"},
+        "images": hashlib.sha256(SAVED).hexdigest(),
+        "packages": {"a.whl": hashlib.sha256(PACKAGE).hexdigest()},
+    }
+    (tmp_path / bundle.FILE).write_text(json.dumps(value))
+    found = bundle.read(tmp_path)
+    assert found
+    return found
+
+
+@pytest.fixture
+def images() -> Images:
+    return Images({"toolkit/offline:base-1": "sha256:1", "toolkit/offline:uv-1": "sha256:2"})
+
+
+def load(carried: bundle.Bundle, images: Images) -> None:
+    bundle.load(carried, Client(images))  # type: ignore[arg-type]
+
+
+def test_images_are_loaded_once_and_stand_for_stages(carried: bundle.Bundle, images: Images) -> None:
+    load(carried, images)
+    load(carried, images)
+    assert images.loaded == 1
+    assert carried.contexts == {
+        "base": "docker-image://toolkit/offline:base-1",
+        "uv": "docker-image://toolkit/offline:uv-1",
+    }
+
+
+def test_an_image_of_the_same_name_that_is_another_is_replaced(carried: bundle.Bundle, images: Images) -> None:
+    images.present = {"toolkit/offline:base-1": "sha256:9", "toolkit/offline:uv-1": "sha256:2"}
+    load(carried, images)
+    assert images.loaded == 1
+
+
+@pytest.mark.parametrize("name", ["images.tar", "packages/a.whl"])
+@pytest.mark.parametrize("how", ["flipped", "truncated", "missing"])
+def test_a_damaged_folder_is_refused_before_anything_is_loaded(
+    carried: bundle.Bundle, images: Images, name: str, how: str
+) -> None:
+    path = carried.folder / name
+    content = bytearray(path.read_bytes())
+    path.unlink()
+    if how == "flipped":
+        content[7] ^= 1
+        path.write_bytes(content)
+    elif how == "truncated":
+        path.write_bytes(content[:-1])
+    with pytest.raises(IntegrityError, match="is missing" if how == "missing" else "is damaged"):
+        load(carried, images)
+    assert images.loaded == 0
+
+
+def test_a_file_without_the_images_that_are_named_is_refused(carried: bundle.Bundle, images: Images) -> None:
+    images.brings = {"toolkit/offline:base-1": "sha256:1"}
+    with pytest.raises(IntegrityError, match="does not have the images"):
+        load(carried, images)
+
+
+@pytest.mark.parametrize(
+    ("said", "error"), [("write /x: no space left on device", PreflightError), ("out of order", EngineError)]
+)
+def test_what_the_engine_refuses_is_explained(
+    carried: bundle.Bundle, images: Images, said: str, error: type[Exception]
+) -> None:
+    images.error = said
+    with pytest.raises(error):
+        load(carried, images)
+
+
+def test_a_folder_of_archives_alone_is_no_bundle(tmp_path: Path) -> None:
+    assert bundle.read(tmp_path) is None
+
+
+@pytest.mark.parametrize("text", ["", "[]", "{}", '{"schema": 1, "lock": {}}', "\x00"])
+def test_a_damaged_description_is_refused(tmp_path: Path, text: str) -> None:
+    (tmp_path / bundle.FILE).write_text(text)
+    with pytest.raises(IntegrityError, match="is damaged"):
+        bundle.read(tmp_path)
+
+
+def test_an_image_is_built_from_the_folder_alone(carried: bundle.Bundle, tmp_path: Path) -> None:
+    spec, base = EnvironmentSpec(tensorflow="2.19.0", python="3.11"), BaseImage(reference="python", identity="sha256:0")
+    alone = plan_image(spec, base, state=tmp_path, carried=carried)
+    online = plan_image(spec, base, state=tmp_path)
+    (command,) = alone.commands
+    assert command[command.index("--network") + 1] == "none"
+    contexts = [command[at + 1] for at, word in enumerate(command) if word == "--build-context"]
+    assert contexts == [*(f"{name}={value}" for name, value in carried.contexts.items()), f"downloads={tmp_path}"]
+    assert "--network" not in online.commands[0]
+    assert (alone.digest, alone.reference) == (online.digest, online.reference), "it is the same image"

@@ -1,0 +1,153 @@
+"""Keeps in a folder the images and Python packages with which a machine without a network builds.
+
+The folder is the one of the archives that Bazel downloads. BuildKit takes the stages of docker/Dockerfile that would
+use a network from these images, and closes the network for all others.
+"""
+
+import shutil
+import subprocess
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, Final
+
+import docker
+from docker.errors import ImageNotFound
+
+from toolkit import digest, files, processes
+from toolkit.console import Console
+from toolkit.engine import buildx
+from toolkit.engine.client import translating_errors
+from toolkit.errors import EngineError, IntegrityError, PreflightError
+
+FILE: Final = "bundle.json"
+IMAGES: Final = "images.tar"
+PACKAGES: Final = "packages"
+STAGES: Final = ("base", "uv", "compiler", "bazel-tools")
+"""The stages that need a network, and those that all others stand on."""
+
+SCHEMA: Final = 1
+_AGAIN: Final = "run `toolkit collect` again where there is a network, and carry the folder over once more"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Bundle:
+    folder: Path  # where it lies
+    lock: Mapping[str, Any]  # the lock that it was collected for, as it describes itself
+    base: Mapping[str, str]  # what was known of the base image, as in toolkit.wheel.request.EngineImages
+    bazel: Mapping[str, str]  # location and identity of the Bazel that is in it, if it replaced the pinned one
+    names: Mapping[str, str]  # name of the image by stage
+    ids: Mapping[str, str]  # digest of the image's configuration by stage
+    images: str  # SHA-256 of the file with the images
+    packages: Mapping[str, str]  # SHA-256 by name of the file
+
+    @property
+    def contexts(self) -> dict[str, str]:
+        """The named contexts that replace stages."""
+        return {stage: f"docker-image://{name}" for stage, name in self.names.items()}
+
+
+def read(folder: Path) -> Bundle | None:
+    """Return the bundle in a folder; None if it has archives alone. Raises IntegrityError: it is damaged."""
+    if not (folder / FILE).exists():
+        return None
+    value: Any = files.read_json(folder / FILE)
+    try:
+        return Bundle(folder=folder, **{name: item for name, item in value.items() if name != "schema"})
+    except (AttributeError, TypeError) as error:
+        raise IntegrityError(f"{folder / FILE} is damaged", why=repr(error), remedy=_AGAIN) from error
+
+
+def write(
+    folder: Path,
+    *,
+    commands: Mapping[str, tuple[str, Sequence[str]]],
+    packages: Sequence[str],
+    lock: Mapping[str, Any],
+    base: Mapping[str, str],
+    bazel: Mapping[str, str],
+    client: docker.DockerClient,
+    log: Path,
+    console: Console,
+) -> Bundle:
+    """Build the images, save them and the packages in a folder, and return what it holds now.
+
+    ``commands``: name of the image and the command that makes it, by stage. ``packages``: the command that writes the
+    packages to ``folder/packages``. Raises BuildError, EngineError, PreflightError: the disk is full.
+    """
+    for stage, (_, command) in commands.items():
+        buildx.build(command, log=log, console=console, step=stage)
+    shutil.rmtree(folder / PACKAGES, ignore_errors=True)
+    buildx.build(packages, log=log, console=console, step=PACKAGES)
+    names = {stage: name for stage, (name, _) in commands.items()}
+    ids = {stage: _find_id(client, name) for stage, name in names.items()}
+    # A context is copied to BuildKit whole, and the images are for the engine.
+    files.write_atomically(folder / ".dockerignore", f"{IMAGES}\n")
+    made = Bundle(
+        folder=folder,
+        lock=lock,
+        base=base,
+        bazel=bazel,
+        names=names,
+        ids=ids,
+        images=_save(list(names.values()), folder / IMAGES),
+        packages={path.name: digest.hash_file(path).hex() for path in sorted((folder / PACKAGES).iterdir())},
+    )
+    values = {name: value for name, value in asdict(made).items() if name != "folder"}
+    files.write_json(folder / FILE, {"schema": SCHEMA, **values})
+    return made
+
+
+def load(bundle: Bundle, client: docker.DockerClient) -> None:
+    """Load the images of a bundle into an engine that does not have them yet.
+
+    Raises IntegrityError: a file is not the one that was collected; EngineError; PreflightError: the disk is full.
+    """
+    for name, sha256 in bundle.packages.items():
+        _require(bundle.folder / PACKAGES / name, sha256)
+    if _has(client, bundle):
+        return
+    path = bundle.folder / IMAGES
+    _require(path, bundle.images)
+    with translating_errors("loading images"), path.open("rb") as stream:
+        try:
+            client.images.load(stream)
+        except docker.errors.DockerException as error:
+            if processes.DISK_FULL.search(str(error)):
+                raise PreflightError(buildx.FULL_DISK, why=str(error)[:300], remedy=buildx.FULL_DISK_REMEDY) from error
+            raise
+    if not _has(client, bundle):
+        raise IntegrityError(f"{path} does not have the images that {FILE} names", remedy=_AGAIN)
+
+
+def _has(client: docker.DockerClient, bundle: Bundle) -> bool:
+    return all(_find_id(client, name) == bundle.ids[stage] for stage, name in bundle.names.items())
+
+
+def _find_id(client: docker.DockerClient, name: str) -> str:
+    with translating_errors("looking for an image"), suppress(ImageNotFound):
+        return str(client.images.get(name).id)
+    return ""
+
+
+def _require(path: Path, sha256: str) -> None:
+    if not path.exists():
+        raise IntegrityError(f"{path} is missing", remedy=_AGAIN)
+    if digest.hash_file(path).hex() != sha256:
+        raise IntegrityError(f"{path} is damaged", why=f"its SHA-256 is not {sha256}", remedy=_AGAIN)
+
+
+def _save(names: list[str], path: Path) -> str:
+    """Save images in a file, and return its SHA-256."""
+    partial = path.with_name(f"{path.name}.partial")
+    done = subprocess.run(
+        ["docker", "save", "--output", str(partial), *names], capture_output=True, text=True, check=False
+    )
+    if done.returncode:
+        files.require_room(path.parent)
+        raise EngineError(
+            "the images could not be saved", why=done.stderr.strip()[-400:], remedy="see the engine's log"
+        )
+    partial.replace(path)
+    return digest.hash_file(path).hex()
