@@ -136,7 +136,8 @@ def adopt_image(settings: Settings, reference: str) -> tuple[Engine, Environment
 
 
 def make_host_engine(settings: Settings) -> HostEngine:
-    return HostEngine(Path(settings.state), settings.ca_bundle)
+    packages = Path(settings.downloads) / "packages" if settings.downloads else None
+    return HostEngine(Path(settings.state), settings.ca_bundle, packages if packages and packages.is_dir() else None)
 
 
 def make_apptainer_engine(settings: Settings) -> Engine:

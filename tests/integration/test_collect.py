@@ -222,6 +222,10 @@ def test_a_machine_without_a_network_makes_wheel_and_image_from_the_folder(tree:
     done = tree.collect("--mirror", str(tree.workspace.folder / "mirrors"))
     assert done.returncode == 0, done.stderr
     assert "4 images and 1 Python packages" in done.stderr
+    listed = subprocess.run(
+        ["docker", "images", "--quiet", "toolkit/offline"], capture_output=True, text=True, check=True
+    )
+    assert listed.stdout == "", "what was saved is not kept twice"
 
     with tempfile.TemporaryDirectory() as folder, start(Path(folder), gib=10, alone=True) as engine:
         alone = Alone(tree, engine)

@@ -94,6 +94,9 @@ def write(
         images=_save(list(names.values()), folder / IMAGES),
         packages={path.name: digest.hash_file(path).hex() for path in sorted((folder / PACKAGES).iterdir())},
     )
+    for name in names.values():  # this machine builds without them, and BuildKit keeps their layers
+        with translating_errors("removing an image that was saved"):
+            client.images.remove(name)
     values = {name: value for name, value in asdict(made).items() if name != "folder"}
     files.write_json(folder / FILE, {"schema": SCHEMA, **values})
     return made

@@ -48,9 +48,12 @@ REPORT = "pip-report.json"
 class HostEngine:
     name = "host"
 
-    def __init__(self, state: Path, ca_bundle: str = "") -> None:
+    def __init__(self, state: Path, ca_bundle: str = "", packages: Path | None = None) -> None:
+        """``ca_bundle``: PEM file. ``packages``: folder of Python packages that are taken in place of an index."""
         self._state = state.resolve()
-        self._ca_bundle = ca_bundle
+        self._variables = {"PIP_CERT": ca_bundle} if ca_bundle else {}
+        if packages:
+            self._variables |= {"PIP_NO_INDEX": "1", "PIP_FIND_LINKS": str(packages.resolve())}
 
     def has_gpu(self) -> bool:
         return has_gpu()
@@ -79,7 +82,7 @@ class HostEngine:
             digest=content,
             folder=folder,
             inputs=inputs,
-            commands=_list_commands(spec, folder, self._ca_bundle),
+            commands=_list_commands(spec, folder, self._variables),
         )
 
     def find(self, plan: EnvironmentPlan) -> Environment | None:
@@ -248,10 +251,10 @@ def _describe(plan: EnvironmentPlan, *, reused: bool) -> Environment:
     )
 
 
-def _list_commands(spec: EnvironmentSpec, folder: Path, ca_bundle: str) -> Commands:
+def _list_commands(spec: EnvironmentSpec, folder: Path, variables: Mapping[str, str]) -> Commands:
     locked = folder / LOCKED if spec.wheel or spec.emulated else spec.locked
-    certificates = ("env", f"PIP_CERT={ca_bundle}") if ca_bundle else ()
-    pip = (*certificates, str(interpreter(folder)), "-m", "pip", "install", "--no-input")
+    named = ("env", *(f"{name}={value}" for name, value in variables.items())) if variables else ()
+    pip = (*named, str(interpreter(folder)), "-m", "pip", "install", "--no-input")
     pip += ("--disable-pip-version-check", "--no-deps")
     wheel = ((*pip, "--no-index", str(spec.wheel)),) if spec.wheel else ()
     return (

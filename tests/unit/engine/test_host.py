@@ -3,6 +3,7 @@ import shutil
 import signal
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -37,6 +38,15 @@ def environment(tmp_path: Path) -> Environment:
 @pytest.fixture
 def engine(tmp_path: Path) -> HostEngine:
     return HostEngine(tmp_path / "state")
+
+
+@pytest.mark.parametrize("given", [{}, {"ca_bundle": "/ca.pem"}, {"packages": Path("/downloads/packages")}])
+def test_pip_gets_authorities_and_packages_that_were_brought_along(tmp_path: Path, given: Any) -> None:
+    plan = HostEngine(tmp_path, **given).plan(SPEC)
+    before = plan.commands[1][: plan.commands[1].index("-m") - 1]
+    packages = ("env", "PIP_NO_INDEX=1", "PIP_FIND_LINKS=/downloads/packages")
+    assert before == (packages if "packages" in given else ("env", "PIP_CERT=/ca.pem") if given else ())
+    assert plan.digest == HostEngine(tmp_path).plan(SPEC).digest
 
 
 def test_a_job_is_heard_and_its_code_returned(engine: HostEngine, environment: Environment, tmp_path: Path) -> None:
