@@ -31,6 +31,7 @@ LAYERS = (
     {"inference", "wheel"},
     {"graft", "pipeline"},
     {"clean", "launch", "record", "rehearsal", "sweep"},
+    {"inventory"},
     {"cli"},
     {"__main__"},
 )

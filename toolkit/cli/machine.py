@@ -4,7 +4,7 @@ from typing import Annotated
 import typer
 
 from toolkit.cli.command import Session, command
-from toolkit.errors import EngineError, PreflightError
+from toolkit.errors import EngineError, PreflightError, UsageError
 
 
 @command("tensorflow", "python", "cuda", "cudnn", "engine", "base_image", "ca_bundle")
@@ -67,6 +67,39 @@ def advise(
         console.say(f"  {line}")
     absent = 'no NVIDIA GPU with a driver on this machine; --gpu "RTX 5090" asks about another'
     console.result({"gpus": [each.to_json() for each in found]}, "\n".join(each.render() for each in found) or absent)
+
+
+@command()
+def ls(
+    session: Session,
+    kind: Annotated[
+        list[str] | None,
+        typer.Option(metavar="KIND", help="wheel, graft, run, environment, image, cache or kernels; repeatable."),
+    ] = None,
+    out: Annotated[Path, typer.Option(metavar="DIR", help="Folder of finished wheels.")] = Path("dist"),
+) -> None:
+    """List what the toolkit made here: wheels, grafts, runs, environments, images, caches and native kernels.
+
+    Each with its size, its age, what its record says, and whether `toolkit clean` removes it. Only records are read;
+    `toolkit verify` compares them with the files. Without a container engine, images and caches are left out.
+    """
+    from dataclasses import asdict
+
+    from toolkit import inventory
+    from toolkit.engine.client import connect
+
+    console, settings = session.console, session.settings
+    if unknown := [name for name in kind or () if name not in inventory.KINDS]:
+        raise UsageError(f"no kind: {unknown[0]!r}", remedy=f"one of {', '.join(inventory.KINDS)}")
+    client = None
+    try:
+        client = connect()
+    except EngineError as error:
+        console.say(f"images and caches are left out: {error.what}")
+    found = inventory.find(out, Path(settings.runs), Path(settings.state), client)
+    wanted = [item for item in found if not kind or item.kind in kind]
+    text = inventory.render(wanted) if wanted else "nothing that the toolkit made is here"
+    console.result({"items": [asdict(item) for item in wanted]}, text)
 
 
 @command()
