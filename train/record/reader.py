@@ -38,7 +38,16 @@ SLOTS: Final = "slots/"
 
 COUNTERS: Final = ("step", "loss_scale", "steady", "skipped")
 
-TIMES: Final = frozenset({"seconds", "images_per_second", "train_seconds", "first_step_seconds", "device_peak_bytes"})
+TIMES: Final = frozenset(
+    {
+        "seconds",
+        "images_per_second",
+        "train_seconds",
+        "first_step_seconds",
+        "device_peak_bytes",
+        "process_peak_bytes",
+    }
+)
 """Recorded numbers that may differ between equal runs: times, and memory, which depends on other processes."""
 
 DECISIVE: Final = ("threads", "devices", "tensorflow", "batch_size", "data_sha256")

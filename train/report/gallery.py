@@ -61,18 +61,33 @@ def _describe_target(label: Any, names: Sequence[str]) -> tuple[tuple[str, str],
     return tuple((shorten(names, each, f" {label[each]:.0%}"), "black") for each in order if label[each])
 
 
-def draw_mistakes(folder: Path, split: "Split", evaluation: "Evaluation", names: Sequence[str], step: int) -> None:
-    """Draw the images of a split with the highest loss: true class, and what was predicted how probably."""
-    tiles = []
+def draw_mistakes(
+    folder: Path, split: "Split", evaluation: "Evaluation", names: Sequence[str], step: int
+) -> list[dict[str, Any]]:
+    """Draw the images of a split with the highest loss: true class, and what was predicted how probably.
+
+    Returns the same for each image, with its number in the split and its place in the picture.
+    """
+    tiles, described = [], []
     images = split.images[np.array([each.example for each in evaluation.worst], np.int64)]
     for image, each in zip(images, evaluation.worst, strict=True):
         true = int(split.labels[each.example])
         text = "→ " + shorten(names, each.predicted, f" {each.probability:.0%}")
         color = "tab:green" if each.predicted == true else "tab:red"
         tiles.append(Tile(image, ((shorten(names, true), "black"), (text, color))))
+        described.append({**each._asdict(), "true": true})
     wrong = round((1 - evaluation.accuracy) * len(split))
     title = f"test images with the highest loss; {wrong} of {len(split)} are taken for another class"
     _write(folder, MISTAKES, tiles, title, step)
+    places = _place(tiles)
+    return [each | {"box": [*place, SIDE, SIDE]} for each, place in zip(described, places, strict=True)]
+
+
+def _place(tiles: Sequence[Tile]) -> list[tuple[int, int]]:
+    """Return where the image of each tile begins: pixels from the left and from the top."""
+    lines = max((len(tile.lines) for tile in tiles), default=0)
+    across, down = SIDE + GAP, SIDE + lines * LINE + GAP
+    return [(GAP + number % COLUMNS * across, HEAD + number // COLUMNS * down) for number in range(len(tiles))]
 
 
 def escape(text: str) -> str:
@@ -164,7 +179,7 @@ def render(tiles: Sequence[Tile], title: str) -> NDArray[np.uint8]:
         family = choose_fonts(text)
         figure.text(x / width, 1 - y / height, text, va="top", parse_math=False, family=family, **options)
 
-    places = [(GAP + number % COLUMNS * across, HEAD + number // COLUMNS * down) for number in range(len(tiles))]
+    places = _place(tiles)
     say(GAP, 14, title, fontsize=10)
     for tile, (left, top) in zip(tiles, places, strict=True):
         for line, (text, color) in enumerate(tile.lines):

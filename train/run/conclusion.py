@@ -12,7 +12,8 @@ from train.cores import count_cores
 from train.errors import UsageError
 from train.record import reader
 from train.report import card, gallery, plot
-from train.step import runtime
+from train.step import calibration, runtime
+from train.system import memory
 from train.system.files import write_text
 
 if TYPE_CHECKING:
@@ -41,7 +42,9 @@ def conclude(
     if loop.position.best:
         result["result"]["best_epoch"] = loop.position.best[0]
     plot.write_confusion(folder, evaluation.confusion, dataset.class_names)
-    gallery.draw_mistakes(folder, dataset.test, evaluation, dataset.class_names, loop.position.step)
+    result["mistakes"] = gallery.draw_mistakes(
+        folder, dataset.test, evaluation, dataset.class_names, loop.position.step
+    )
     result["pictures"] = gallery.digest_pictures(folder)
     card.write(folder, result)
     write_text(folder / reader.MANIFEST, json.dumps(result, indent=1, ensure_ascii=False) + "\n")
@@ -66,10 +69,12 @@ def _describe(
             "test_accuracy": evaluation.accuracy,
             "test_loss": evaluation.loss,
             "per_class_accuracy": plot.per_class_accuracy(evaluation.confusion),
+            **calibration.describe(evaluation.bins),
             "epochs": loop.epoch,
             "steps": position.step,
             "train_seconds": position.seconds,
             "first_step_seconds": loop.first_step_seconds,
+            "process_peak_bytes": memory.read_peak(),
             **({} if peak is None else {"device_peak_bytes": peak}),
         },
         weights_sha256=digest_weights(loop.state.weights),

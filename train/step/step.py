@@ -13,7 +13,7 @@ from train.data import Split
 from train.model import formulation
 from train.model.densenet import build, dropout_seed
 from train.model.formulation import Formulation
-from train.step import optimizer, packing
+from train.step import calibration, optimizer, packing
 from train.step.loss import count_correct, make_loss
 from train.step.optimizer import Rule
 from train.step.state import State, create
@@ -340,12 +340,15 @@ class HardExample(NamedTuple):
 
 @dataclass(frozen=True)
 class Evaluation:
-    """Mean loss, accuracy, the confusion matrix (true class, predicted class) with counts, and the worst examples."""
+    """Mean loss, accuracy, the confusion matrix (true class, predicted class) with counts, calibration, and the worst
+    examples.
+    """
 
     loss: float
     accuracy: float
     confusion: NDArray[np.int64]
     worst: tuple[HardExample, ...]
+    bins: tuple[calibration.Bin, ...] = ()
 
 
 def evaluation_batch(split: Split) -> tf.TensorSpec:
@@ -377,12 +380,14 @@ def measure(logits: NDArray[np.float64], labels: NDArray[np.int32]) -> Evaluatio
     sums = _exp(shifted).astype(float).sum(axis=1)
     likelihoods = shifted[np.arange(len(labels)), labels] - _log(sums).astype(float)
     predicted = logits.argmax(axis=1)
+    right = predicted == labels
     classes = logits.shape[1]
     pairs = np.bincount(labels.astype(np.int64) * classes + predicted, minlength=classes**2)
     worst = np.argsort(likelihoods, kind="stable")[:WORST].tolist()
     return Evaluation(
         float(-likelihoods.mean()),
-        float((predicted == labels).mean()),
+        float(right.mean()),
         pairs.reshape(classes, classes),
         tuple(HardExample(each, int(predicted[each]), float(1 / sums[each])) for each in worst),
+        calibration.fill_bins(1 / sums, right),
     )

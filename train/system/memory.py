@@ -4,6 +4,7 @@ A scheduler such as Slurm limits the group of a job, which lies below others and
 """
 
 import re
+import resource
 from pathlib import Path
 from typing import Final
 
@@ -24,6 +25,11 @@ def read_total(meminfo: Path = Path("/proc/meminfo"), proc: Path = PROC) -> int:
 def read_free(meminfo: Path = Path("/proc/meminfo"), proc: Path = PROC) -> int:
     """Return the bytes that are free: of the machine, or of the group of this process if that is less."""
     return min([_read_machine(meminfo, "MemAvailable"), *(max(0, limit - used) for limit, used in _read_groups(proc))])
+
+
+def read_peak() -> int:
+    """Return the most bytes of memory that this process has had at once."""
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss << 10
 
 
 def _read_machine(meminfo: Path, name: str) -> int:

@@ -21,9 +21,6 @@ from train.system.files import write_text
 if TYPE_CHECKING:
     from train.data import Dataset
 
-BINS: Final = 15
-"""Number of bins of the calibration error, as in its paper."""
-
 SHOWN: Final = 20
 """Largest number of classes whose confusion matrix is printed; of more classes, so many confusions are."""
 
@@ -40,7 +37,10 @@ class ClassReport:
 
 @dataclass(frozen=True)
 class Report:
-    """The results of a data set; `confusion` counts images by true class, then predicted class."""
+    """The results of a data set; `confusion` counts images by true class, then predicted class.
+
+    `calibration` has a triple for each bin of probabilities: images, mean probability, and accuracy.
+    """
 
     dataset: str
     source: str
@@ -49,6 +49,7 @@ class Report:
     accuracy: float
     loss: float
     calibration_error: float
+    calibration: list[list[float]]
     classes: tuple[ClassReport, ...]
     confusion: list[list[int]]
     note: str
@@ -70,12 +71,14 @@ def evaluate(folder: Path, config: TrainConfig | None = None) -> Report:
     shape = dataset.test.images.shape[1:]
     if shape != trained.inputs.shape:
         raise DataError(f"images of {dataset.source} are {shape}, and those of the run {trained.inputs.shape}")
+    from train.step.calibration import describe as describe_bins
     from train.step.step import compile_evaluation_step, compute_logits, measure
 
     step = compile_evaluation_step(trained.compute_logits, trained.config)
     logits = compute_logits(step, dataset.test, lambda: "")
     assert logits is not None  # noqa: S101 - nothing stops it
     found = measure(logits, labels)
+    calibration = describe_bins(found.bins)
     own = config.dataset == trained.config.dataset
     changed = own and dataset.digest != trained.position.environment["data_sha256"]
     return Report(
@@ -85,7 +88,8 @@ def evaluate(folder: Path, config: TrainConfig | None = None) -> Report:
         dataset.digest,
         found.accuracy,
         found.loss,
-        measure_calibration(logits, labels),
+        calibration["calibration_error"],
+        calibration["calibration"],
         tuple(report_classes(found.confusion, trained.inputs.class_names)),
         found.confusion.tolist(),
         "; ".join(
@@ -105,20 +109,6 @@ def match_labels(dataset: "Dataset", names: Sequence[str]) -> NDArray[np.int32]:
         )
     places = np.array([names.index(name) for name in dataset.class_names], np.int32)
     return np.asarray(places[dataset.test.labels])
-
-
-def measure_calibration(logits: NDArray[np.float64], labels: NDArray[np.int32]) -> float:
-    """Return the expected calibration error (Guo et al., "On Calibration of Modern Neural Networks", ICML 2017).
-
-    Images are put into bins by the probability of their predicted class. The error is the mean difference between the
-    mean probability and the accuracy of a bin, weighted by its number of images.
-    """
-    shares = np.exp(logits - logits.max(axis=1, keepdims=True))
-    confidence = (shares / shares.sum(axis=1, keepdims=True)).max(axis=1)
-    right = logits.argmax(axis=1) == labels
-    bins = np.clip(np.ceil(confidence * BINS).astype(np.int64) - 1, 0, BINS - 1)
-    gaps = np.bincount(bins, confidence - right, minlength=BINS)
-    return float(np.abs(gaps).sum() / len(labels))
 
 
 def report_classes(confusion: NDArray[np.int64], names: Sequence[str]) -> Iterator[ClassReport]:

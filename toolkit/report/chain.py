@@ -1,0 +1,340 @@
+"""Follows the chain behind a thing: weights, run, environment or image, smoke report, wheel, plan, lock.
+
+Digests and states are those of `toolkit verify`: each finding belongs to the link that its name names.
+"""
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, Final
+
+from toolkit import digest, manifest, plan, signing
+from toolkit.errors import ToolkitError
+from toolkit.findings import Finding, State, absent, check, printable
+from toolkit.record import Target, attestation, environment, rebuild, verification, wheel
+from toolkit.record import run as runs
+from toolkit.record.rebuild import Level
+from toolkit.report.view import Chain, Document, Link
+from toolkit.signing import Policy
+from toolkit.smoke import runner
+from train.errors import TrainError
+from train.record import reader
+
+LARGEST: Final = 120_000
+"""Most letters of a document on the page."""
+
+Findings = Sequence[Finding]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Trust:
+    """Where records are, and whose signatures are asked for: nobody's without a policy."""
+
+    state: Path
+    policy: Policy = ()
+    accepted: Level = "R2"
+
+
+def verify(target: Target, trust: Trust) -> Findings:
+    """Return the findings of ``toolkit verify``. A record that cannot be read is a finding that fails."""
+    try:
+        return verification.verify(target, trust.state, trust.policy, trust.accepted).findings
+    except (ToolkitError, TrainError) as error:
+        return [check("manifest", False, f"{error.what}{': ' * bool(error.why)}{error.why}")]
+
+
+def follow(target: Target, findings: Findings, trust: Trust) -> Chain:
+    """Return the links behind a thing, itself first, with the findings of each."""
+    links = list(_Walk(trust, tuple(findings)).follow(target))
+    return Chain(links=links, trusted=bool(trust.policy))
+
+
+def judge(findings: Findings) -> State:
+    """Return the state of a link: the worst of its findings. Without any, nothing is known of it."""
+    states = {item.state for item in findings if not item.advisory}
+    return next((each for each in ("fail", "absent", "ok") if each in states), "absent")  # type: ignore[return-value]
+
+
+def _pick(findings: Findings, *names: str, below: str = "") -> Findings:
+    """Return the findings of these names, and those below a prefix without it."""
+    own = [item for item in findings if item.id in names]
+    start = f"{below}."
+    return [*own, *(replace(i, id=i.id.removeprefix(start)) for i in findings if below and i.id.startswith(start))]
+
+
+def _omit(findings: Findings, *names: str) -> Findings:
+    return [item for item in findings if item.id.partition(".")[0] not in names]
+
+
+def show(path: Path, name: str = "") -> Document:
+    """Return a file as a document; a large one is cut."""
+    text = path.read_text(encoding="utf-8", errors="replace")
+    return cut(name or path.name, text)
+
+
+def cut(name: str, text: str) -> Document:
+    return Document(name=name, text=text[:LARGEST], left_out=len(text[LARGEST:].encode()))
+
+
+def _show_json(name: str, value: object) -> Document:
+    return cut(name, json.dumps(value, indent=2, sort_keys=True, ensure_ascii=False) + "\n")
+
+
+@dataclass(frozen=True)
+class _Walk:
+    trust: Trust
+    findings: tuple[Finding, ...]
+
+    def follow(self, target: Target) -> Iterator[Link]:
+        own = _omit(self.findings, "signature", "builders")
+        match target.kind:
+            case "run":
+                yield from self._follow_run(target, own)
+            case "wheel":
+                yield from self._follow_wheel(target.folder, own, name=target.folder.name)
+            case "smoke":
+                yield from self._follow_report(target, own)
+            case _:
+                yield from self._follow_base(target, own)
+
+    def _sign(self, place: Path | None, kind: str, *, top: bool = False) -> dict[str, Any]:
+        """Return what is known of the signatures of a link."""
+        if place is None:
+            return {}
+        if not self.trust.policy:
+            said = signing.describe(place)
+            return {"signature": "not signed" if said == "none" else f"signed {said}"}
+        names = {"signature"} if top else {f"{kind}.signature"}
+        found = [item for item in self.findings if item.id in names]
+        return {"signature": "; ".join(i.evidence for i in found), "signed": judge(found)} if found else {}
+
+    def _follow_run(self, target: Target, own: Findings) -> Iterator[Link]:
+        folder, base = target.folder, ("environment", "image")
+        try:
+            record = reader.read_record(folder)
+        except TrainError:
+            yield self._make("run", folder.name, own, said="The run is not finished, or its record cannot be read.")
+            return
+        kind = str(record.parent.get("kind") or "environment")
+        of_weights = _pick(own, "weights", "checkpoint")
+        mine = [i for i in own if "." not in i.id and i.id not in {"weights", "checkpoint", "parent", "smoke"}]
+        newest = reader.list_checkpoints(folder / reader.CHECKPOINTS)[:1]
+        yield self._make(
+            "weights",
+            newest[0].with_suffix(".npz").name if newest else "no checkpoint here",
+            of_weights,
+            digest_=str(record.value["weights_sha256"]),
+            digest_of="SHA-256 of weights and running averages",
+            said="What the training made.",
+            documents=[show(path) for path in newest],
+        )
+        yield self._make(
+            "run",
+            folder.name,
+            mine,
+            digest_=digest.read_file(folder / manifest.FILE),
+            digest_of=f"SHA-256 of {manifest.FILE}",
+            said="How the weights were trained: configuration, data, numbers, machine.",
+            documents=[show(folder / manifest.FILE)],
+            **self._sign(folder, "run", top=True),
+        )
+        if not record.parent:
+            yield self._make(kind, "not named", _pick(own, "parent"), said="The run was started without the toolkit.")
+            return
+        place = self._find(record.parent)
+        above = [*_pick(own, "parent"), *(each for name in base for each in _pick(own, below=name))]
+        title = Path(str(record.parent.get("reference"))).name
+        yield from self._follow_made(kind, title, place, record.parent, above)
+
+    def _find(self, parent: Mapping[str, Any]) -> Path | None:
+        if parent.get("kind") == "image":
+            reference = str(parent.get("reference"))
+            return environment.find_image_record(str(parent.get("digest")), self.trust.state, reference=reference)
+        return runs.find_environment(parent, self.trust.state)
+
+    def _follow_base(self, target: Target, own: Findings) -> Iterator[Link]:
+        try:
+            folder: Path | None = attestation.find_folder(target, self.trust.state)
+        except ToolkitError:
+            folder = None
+        record = manifest.read(folder) if folder else None
+        link = record.describe() if record else {"digest": target.reference}
+        title = str(record.facts.get("tag", "")) if record else target.reference
+        title = title or (folder.name if folder else "")
+        yield from self._follow_made(target.kind, title, folder, link, own, top=True)
+
+    def _follow_report(self, target: Target, own: Findings) -> Iterator[Link]:
+        yield self._report(target.path, _pick(own, "report"), top=True)
+        record = manifest.read(target.folder)
+        if record is None:
+            yield self._make("environment", "not known", _pick(own, "parent"))
+            return
+        above = _pick(own, below=record.kind)
+        title = str(record.facts.get("tag") or target.folder.name)
+        yield from self._follow_made(record.kind, title, target.folder, record.describe(), above, reports=False)
+
+    def _follow_made(
+        self,
+        kind: str,
+        title: str,
+        folder: Path | None,
+        link: Mapping[str, Any],
+        own: Findings,
+        *,
+        top: bool = False,
+        reports: bool = True,
+    ) -> Iterator[Link]:
+        """Yield an environment or image, its smoke reports, and what it was made from."""
+        apart = ("origin", "lock") if kind == "image" else ("wheel", "origin", "lock")
+        mine = [item for item in own if "." not in item.id and item.id not in apart]
+        yield self._make(
+            kind,
+            title,
+            mine,
+            digest_=str(link.get("digest", "")),
+            digest_of="image id" if kind == "image" else "SHA-256 of its plan",
+            said="The packages with which the run was trained." if kind == "environment" else "What was run.",
+            documents=[show(folder / manifest.FILE)] if folder else [_show_json("as the run records it", dict(link))],
+            **self._sign(folder, kind, top=top),
+        )
+        if reports:
+            found = sorted(folder.glob(f"{runner.REPORT}*.json")) if folder else []
+            for path in found:
+                yield self._report(path)
+            if not found:
+                said = absent("report", "no report of smoke checks is beside it")
+                yield self._make("smoke", "no report here", [said], said="Whether its TensorFlow computes correctly.")
+        yield from self._follow_links(wheel.flatten(link.get("parent")), own)
+
+    def _report(self, path: Path, findings: Findings = (), *, top: bool = False) -> Link:
+        if not findings:
+            try:
+                findings = [environment.check_report(path)]
+            except ToolkitError as error:
+                findings = [check("report", False, f"{error.what}: {error.why}")]
+        return self._make(
+            "smoke",
+            path.name,
+            findings,
+            digest_=digest.read_file(path),
+            said="Whether its TensorFlow computes correctly.",
+            documents=[show(path)],
+            **self._sign(path, "smoke", top=top),
+        )
+
+    def _follow_links(self, links: Sequence[Mapping[str, Any]], own: Findings) -> Iterator[Link]:
+        """Yield the wheels and the locked set that an environment or image was made from."""
+        locks = {str(each["digest"]): wheel.find_lock(each) for each in links if each.get("kind") == "lock"}
+        for link in links:
+            value, name = str(link.get("digest")), str(link.get("name"))
+            if link.get("kind") == "lock":
+                path = locks[value]
+                found = _pick(own, "lock")
+                documents = [show(path)] if path else []
+                yield self._make("lock", name, found, digest_=value, said=_LOCK, documents=documents)
+            elif link.get("parent") or locks:
+                named = [_is_named(value, path) for path in locks.values() if path]
+                yield self._make(
+                    "wheel",
+                    name,
+                    [*_pick(own, "wheel"), *named],
+                    digest_=value,
+                    said="TensorFlow, as it was published.",
+                    documents=[_show_json("as the record names it", dict(link))],
+                )
+            else:
+                folder = wheel.find_wheel_folder(link)
+                above = [*_pick(own, "wheel", "origin"), *_pick(own, below="wheel")]
+                if folder:
+                    yield from self._follow_wheel(folder, above, name=name, top=False)
+                else:
+                    documents = [_show_json("as the record names it", dict(link))]
+                    yield self._make("wheel", name, above, digest_=value, said=_OWN, documents=documents)
+
+    def _follow_wheel(self, folder: Path, own: Findings, *, name: str, top: bool = True) -> Iterator[Link]:
+        """Yield a wheel that was built or grafted here, its plan and its lock."""
+        try:
+            record = wheel.read_record(folder)
+        except ToolkitError:
+            yield self._make("wheel", name, own, said=_OWN)
+            return
+        signed = self._sign(folder, "wheel", top=top)
+        yield self._make(
+            "wheel",
+            name,
+            _omit(own, "lock", "plan", "original"),
+            digest_=record.digest,
+            said="TensorFlow, grafted here." if wheel.is_grafted(record) else _OWN,
+            documents=[show(folder / manifest.FILE)],
+            builders=self._count_builders(folder, trusted=signed.get("signed") == "ok"),
+            **signed,
+        )
+        planned = folder / plan.FILE
+        yield self._make(
+            "plan",
+            planned.name if planned.exists() else "in the wheel's record",
+            [*_pick(own, "plan"), *([] if wheel.is_grafted(record) else [_check_plan(folder)])],
+            digest_=str(record.facts["plan"]),
+            said="The exact commands that made the wheel.",
+            documents=[show(planned)] if planned.exists() else [],
+        )
+        pinned = record.facts["lock"]
+        yield self._make(
+            "lock",
+            "pins of the wheel",
+            _pick(own, "lock"),
+            digest_=digest.digest_value(pinned),
+            said=_LOCK,
+            documents=[_show_json("lock", pinned)],
+        )
+        if wheel.is_grafted(record) and record.parent:
+            yield self._make(
+                "original",
+                str(record.parent.get("name")),
+                _pick(own, "original"),
+                digest_=str(record.parent.get("digest")),
+                said="The published wheel that was grafted.",
+                documents=[_show_json("as the record names it", dict(record.parent))],
+            )
+
+    def _count_builders(self, folder: Path, *, trusted: bool) -> str:
+        if trusted:
+            try:
+                return rebuild.count_builders(folder, self.trust.policy, self.trust.accepted).evidence
+            except ToolkitError as error:
+                return error.what
+        again = [name for path in folder.iterdir() if signing.is_envelope(name := path.name)]
+        count = len([name for name in again if name != signing.ENVELOPE])
+        return f"{count} signed statement{'s' * (count != 1)} of second builds, not checked" if count else ""
+
+    def _make(self, name: str, title: str, findings: Findings, *, digest_: str = "", **parts: Any) -> Link:
+        found = list(findings)
+        if not found:
+            blocked = any(item.id.endswith("signature") and item.state != "ok" for item in self.findings)
+            why = "a signature does not hold, so the record was read no further" if blocked else "nothing was compared"
+            found = [absent("state", why)]
+        return Link(
+            name=name,
+            title=printable(title),
+            state=judge(found),
+            digest=digest_.removeprefix("sha256:"),
+            findings=found,
+            **parts,
+        )
+
+
+_OWN: Final = "TensorFlow, built here from source."
+_LOCK: Final = "Every pin, by digest, hash or commit."
+
+
+def _is_named(value: str, path: Path) -> Finding:
+    holds = f"--hash={value}" in path.read_text(encoding="utf-8")
+    return check("pinned", holds, f"{path.name} of this clone {'has' if holds else 'does not have'} its hash")
+
+
+def _check_plan(folder: Path) -> Finding:
+    try:
+        return check("plan", True, f"{rebuild.read_plan(folder).digest}, as in the wheel's record")
+    except ToolkitError as error:
+        return check("plan", False, f"{error.what}: {error.why}")

@@ -1,0 +1,156 @@
+"""Computes the geometry of charts, in shares of the plot area, as `page.js` does when a reader zooms."""
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Final
+
+from toolkit.report.view import Chart, Series
+
+SIDE: Final = 1000
+"""Width and height of the coordinates of paths; the page stretches them over the plot area."""
+
+TICKS: Final = 5
+"""Number of labels of an axis, about."""
+
+POINTS: Final = 1200
+"""Most points of a curve; of more, the lowest and the highest of each stretch are kept."""
+
+ALL_POINTS: Final = 24_000
+"""Most points of all curves of a chart together."""
+
+
+@dataclass(frozen=True)
+class Range:
+    low: float
+    high: float
+
+    def place(self, value: float) -> float:
+        return (value - self.low) / (self.high - self.low)
+
+
+@dataclass(frozen=True)
+class Tick:
+    percent: str  # place on the axis
+    label: str
+
+
+@dataclass(frozen=True)
+class Drawing:
+    """What the template draws: ticks of both axes, and a path, an area and dots for each series."""
+
+    x_ticks: Sequence[Tick]
+    y_ticks: Sequence[Tick]
+    paths: Sequence[str]
+    areas: Sequence[str]
+    dots: Sequence[Sequence[tuple[str, str]]]
+    diagonal: str
+    data: Any  # for page.js
+
+
+def draw(chart: Chart) -> Drawing:
+    most = max(100, min(POINTS, ALL_POINTS // max(1, len(chart.series))))
+    shown = [thin(each, most) for each in chart.series]
+    across = spread([x for each in shown for x in each.xs], 0)
+    values = [y for each in shown for y in (*each.ys, *(end for pair in each.band for end in pair))]
+    up = spread([*values, *([] if chart.bottom is None else [chart.bottom])], 0.06, chart.bottom)
+    return Drawing(
+        x_ticks=[Tick(_percent(across.place(each)), label) for each, label in list_ticks(across, unit=chart.x_unit)],
+        y_ticks=[Tick(_percent(1 - up.place(each)), label) for each, label in list_ticks(up, unit=chart.unit)],
+        paths=[trace(each.xs, each.ys, across, up) for each in shown],
+        areas=[_trace_band(each, across, up) for each in shown],
+        dots=[
+            [(_percent(across.place(x)), _percent(1 - up.place(y))) for x, y in zip(each.xs, each.ys, strict=True)]
+            if each.dots
+            else []
+            for each in shown
+        ],
+        diagonal=trace([low := max(across.low, up.low), high := min(across.high, up.high)], [low, high], across, up),
+        data={
+            "x": chart.x,
+            "x_unit": chart.x_unit,
+            "unit": chart.unit,
+            "bottom": chart.bottom,
+            "diagonal": chart.diagonal,
+            "series": [_describe(each) for each in shown],
+        },
+    )
+
+
+def _describe(series: Series) -> dict[str, Any]:
+    rounded = {"xs": [_round(x) for x in series.xs], "ys": [_round(y) for y in series.ys]}
+    return {"name": series.name, **rounded, "band": [[_round(end) for end in pair] for pair in series.band]}
+
+
+def _round(value: float) -> float:
+    return float(f"{value:.6g}")
+
+
+def thin(series: Series, most: int = POINTS) -> Series:
+    """Return a series with at most so many points, with the lowest and the highest of each stretch."""
+    count = len(series.xs)
+    if count <= most:
+        return series
+    kept: set[int] = {0, count - 1}
+    stretches = most // 2 - 1
+    for number in range(stretches):
+        part = range(number * count // stretches, (number + 1) * count // stretches)
+        kept |= {min(part, key=series.ys.__getitem__), max(part, key=series.ys.__getitem__)}
+    places = sorted(kept)
+    band = [series.band[each] for each in places] if series.band else ()
+    return replace(series, xs=[series.xs[i] for i in places], ys=[series.ys[i] for i in places], band=band)
+
+
+def spread(values: Sequence[float], room: float, bottom: float | None = None) -> Range:
+    """Return the range of an axis for values, with a share of room at both ends."""
+    low, high = (min(values), max(values)) if values else (0.0, 1.0)
+    if low == high:
+        low, high = low - (abs(low) or 1) / 2, high + (abs(high) or 1) / 2
+    more = (high - low) * room
+    return Range(low - more if bottom is None else bottom, high + more)
+
+
+def list_ticks(axis: Range, count: int = TICKS, unit: str = "") -> list[tuple[float, str]]:
+    """Return round numbers of a range with their labels."""
+    step = find_step((axis.high - axis.low) / count)
+    digits = max(0, -math.floor(math.log10(step * (100 if unit == "%" else 1)) + 1e-9))
+    first = math.ceil(axis.low / step - 1e-9)
+    found = (number * step for number in range(first, math.floor(axis.high / step + 1e-9) + 1))
+    return [(value, format_tick(value, digits, unit)) for value in found]
+
+
+def find_step(least: float) -> float:
+    """Return 1, 2 or 5 times a power of ten that is not less."""
+    power = 10.0 ** math.floor(math.log10(least))
+    return next(factor * power for factor in (1, 2, 5, 10) if factor * power >= least * (1 - 1e-9))
+
+
+def format_tick(value: float, digits: int, unit: str = "") -> str:
+    if unit == "%":
+        return f"{100 * value:.{digits}f} %"
+    if value and not 1e-4 <= abs(value) < 1e7:
+        return f"{value:.1e}"
+    return f"{value:,.{digits}f}" + (f" {unit}" if unit else "")
+
+
+def trace(xs: Sequence[float], ys: Sequence[float], across: Range, up: Range) -> str:
+    """Return the commands of an SVG path."""
+    return "M" + "L".join(_points(xs, ys, across, up)) if xs else ""
+
+
+def _trace_band(series: Series, across: Range, up: Range) -> str:
+    if not series.band:
+        return ""
+    low, high = ([pair[side] for pair in series.band] for side in (0, 1))
+    there = list(_points(series.xs, high, across, up))
+    back = list(_points(series.xs, low, across, up))[::-1]
+    return f"M{'L'.join([*there, *back])}Z"
+
+
+def _points(xs: Sequence[float], ys: Sequence[float], across: Range, up: Range) -> Iterator[str]:
+    for x, y in zip(xs, ys, strict=True):
+        yield f"{SIDE * across.place(x):.1f} {SIDE * (1 - up.place(y)):.1f}"
+
+
+def _percent(share: float) -> str:
+    return f"{100 * share:.2f}%"
