@@ -30,7 +30,7 @@ LAYERS = (
     {"doctor", "smoke", "training"},
     {"inference", "wheel"},
     {"graft", "pipeline"},
-    {"clean", "launch", "record", "rehearsal", "sweep"},
+    {"clean", "launch", "record", "rehearsal", "report", "sweep"},
     {"inventory"},
     {"cli"},
     {"__main__"},

@@ -195,6 +195,54 @@ def reproduce(
         )
 
 
+@command("ca_bundle", remember=True)
+def report(
+    session: Session,
+    targets: Annotated[
+        list[str],
+        typer.Argument(
+            metavar="TARGET...",
+            help="What `toolkit verify` takes, or the folder of a sweep; several runs are shown side by side.",
+        ),
+    ],
+    out: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="The page; by default NAME.html in this folder.")
+    ] = None,
+    beside: Annotated[
+        list[Path] | None,
+        typer.Option(
+            "--with",
+            metavar="DIR",
+            help="For a run: also show what `evaluate --out` or `predict --explain` wrote there; repeatable.",
+        ),
+    ] = None,
+    trust: Trust = None,
+    pictures: Annotated[bool, typer.Option("--pictures/--no-pictures", help="Show images of the data.")] = True,
+) -> None:
+    """Write one HTML file about a run, a sweep, a wheel, an environment, an image or a smoke report.
+
+    It has numbers, curves, confusions and images, and the chain behind them as `toolkit verify` finds it, with every
+    record. It asks no other host for anything and opens anywhere. A link that does not hold is shown as `fail`; the
+    exit code is 0 all the same, because this is for reading, and `toolkit verify` is for checking. With --trust,
+    signatures are checked too.
+    """
+    from toolkit import digest, files, signing
+    from toolkit import report as reports
+    from toolkit.report import page
+    from toolkit.report.chain import Trust as Asked
+
+    asked = Asked(state=Path(session.settings.state), policy=signing.read_policy(trust or ()))
+    described = reports.describe(targets, asked, beside or (), pictures=pictures)
+    content = page.render(described).encode()
+    place = out or Path(f"{reports.name_page(targets)}.html")
+    files.write_atomically(place, content)
+    states = {link.name: link.state for link in described.chain.links} if described.chain else {}
+    value = {"page": str(place), "sha256": digest.digest_bytes(content).removeprefix("sha256:"), "bytes": len(content)}
+    failed = [name for name, state in states.items() if state == "fail"]
+    warning = f"; does not hold: {', '.join(failed)}" if failed else ""
+    session.console.result(value | {"links": states}, f"{place}: {len(content):,} bytes{warning}")
+
+
 @command()
 def sign(
     session: Session,

@@ -4,7 +4,7 @@ Digests and states are those of `toolkit verify`: each finding belongs to the li
 """
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final
@@ -24,6 +24,10 @@ from train.record import reader
 LARGEST: Final = 120_000
 """Most letters of a document on the page."""
 
+LEAD: Final = "Each link names the digest of the next one. The states are those that `toolkit verify` found."
+
+_WORST: Final[tuple[State, ...]] = ("fail", "absent", "ok")
+
 Findings = Sequence[Finding]
 
 
@@ -36,12 +40,32 @@ class Trust:
     accepted: Level = "R2"
 
 
-def verify(target: Target, trust: Trust) -> Findings:
-    """Return the findings of ``toolkit verify``. A record that cannot be read is a finding that fails."""
+def verify(target: Target, trust: Trust, known: "Parents | None" = None) -> Findings:
+    """Return the findings of ``toolkit verify``. A record that cannot be read is a finding that fails.
+
+    ``known``: what was found of the environments and images of other runs, so that each is read once.
+    """
     try:
+        if known is not None and not trust.policy and not runs.is_unfinished(target.folder):
+            record = reader.read_record(target.folder)
+            return [*runs.verify_own(record), *known.verify(record, trust.state)]
         return verification.verify(target, trust.state, trust.policy, trust.accepted).findings
     except (ToolkitError, TrainError) as error:
         return [check("manifest", False, f"{error.what}{': ' * bool(error.why)}{error.why}")]
+
+
+class Parents:
+    """Verifies environments and images, each once, however many runs were made with it."""
+
+    def __init__(self) -> None:
+        self._found: dict[str, Findings] = {}
+
+    def verify(self, record: reader.RunRecord, state: Path) -> Findings:
+        version = str(record.environment.get("tensorflow"))
+        key = json.dumps([record.parent, version], sort_keys=True)
+        if key not in self._found:
+            self._found[key] = runs.verify_parent(record.parent, state, tensorflow=version)
+        return self._found[key]
 
 
 def follow(target: Target, findings: Findings, trust: Trust) -> Chain:
@@ -52,8 +76,12 @@ def follow(target: Target, findings: Findings, trust: Trust) -> Chain:
 
 def judge(findings: Findings) -> State:
     """Return the state of a link: the worst of its findings. Without any, nothing is known of it."""
-    states = {item.state for item in findings if not item.advisory}
-    return next((each for each in ("fail", "absent", "ok") if each in states), "absent")  # type: ignore[return-value]
+    return find_worst(item.state for item in findings if not item.advisory)
+
+
+def find_worst(states: Iterable[State]) -> State:
+    known = set(states)
+    return next((each for each in _WORST if each in known), "absent")
 
 
 def _pick(findings: Findings, *names: str, below: str = "") -> Findings:

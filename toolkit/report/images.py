@@ -35,9 +35,7 @@ class Budget:
         if len(encoded) > self.left:
             return Text(text=f"{path.name} is left out: it has {len(data):,} bytes, and the page must stay small.")
         self.left -= len(encoded)
-        return Picture(
-            data=f"data:image/png;base64,{encoded}", alt=alt, caption=caption, width=size[0], height=size[1]
-        )
+        return Picture(data=f"data:image/png;base64,{encoded}", alt=alt, caption=caption, width=size[0], height=size[1])
 
 
 def measure(data: bytes) -> tuple[int, int] | None:
@@ -57,7 +55,9 @@ def show_mistakes(folder: Path, recorded: object, names: Sequence[str], budget: 
     tiles = list(_read_tiles(recorded, names, picture))
     if not tiles:
         return picture
-    return Sheet(id="mistakes", caption=f"The {len(tiles)} test images with the highest loss", picture=picture, tiles=tiles)
+    return Sheet(
+        id="mistakes", caption=f"The {len(tiles)} test images with the highest loss", picture=picture, tiles=tiles
+    )
 
 
 def _read_tiles(recorded: object, names: Sequence[str], picture: Picture) -> Iterator[Tile]:
@@ -89,11 +89,11 @@ def _read_tiles(recorded: object, names: Sequence[str], picture: Picture) -> Ite
 
 
 def link_cells(recorded: object) -> Mapping[tuple[int, int], str]:
-    """Return the first image on the page for each cell of the confusion matrix that has one."""
+    """Return the first image on the page for each cell of the confusion matrix that has one off its diagonal."""
     found: dict[tuple[int, int], str] = {}
     for number, entry in enumerate(recorded if isinstance(recorded, list) else ()):
         match entry:
-            case {"true": int(true), "predicted": int(predicted), "box": [_, _, _, _]}:
+            case {"true": int(true), "predicted": int(predicted), "box": [_, _, _, _]} if true != predicted:
                 found.setdefault((true, predicted), f"mistake-{number}")
     return found
 

@@ -1,103 +1,26 @@
 """Describes one training run: numbers, curves, confusions, images, calibration, configuration, and its chain."""
 
-import csv
 import json
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import suppress
-from dataclasses import dataclass
-from functools import cached_property
 from pathlib import Path
 from typing import Any, Final
 
 from toolkit.errors import IntegrityError
 from toolkit.record import Target
 from toolkit.record import run as runs
-from toolkit.report import chain, images, matrix
+from toolkit.report import chain, curves, images, matrix
 from toolkit.report.chain import Trust
 from toolkit.report.images import Budget
-from toolkit.report.view import Cell, Chart, Matrix, Number, Page, Section, Series, Table, Text
+from toolkit.report.reading import RunFolder, is_number, show_bytes, show_seconds
+from toolkit.report.view import NOTHING, Cell, Chart, Matrix, Number, Page, Section, Series, Table, Text
 from train.config.resolution import resolve
 from train.config.run import DEFAULTS, INCIDENTAL, TrainConfig
 from train.errors import TrainError
-from train.record import metrics, reader
+from train.record import reader
 from train.record.metrics import EpochRecord
-
-TRAIN, TEST = 1, 0
-"""Colours of curves."""
 
 EVALUATION: Final = "evaluation.json"
 """What ``toolkit evaluate --out`` writes, beside other files."""
-
-
-@dataclass(frozen=True)
-class RunFolder:
-    """A run as it lies on disk. What is missing or damaged in it is empty."""
-
-    folder: Path
-
-    @cached_property
-    def name(self) -> str:
-        return self.folder.resolve().name
-
-    @cached_property
-    def value(self) -> Mapping[str, Any]:
-        """The manifest; empty if the run is not finished."""
-        try:
-            return reader.read_record(self.folder).value
-        except TrainError:
-            return {}
-
-    @cached_property
-    def config(self) -> TrainConfig:
-        return reader.read_folder_config(self.folder)
-
-    @cached_property
-    def epochs(self) -> list[EpochRecord]:
-        try:
-            return metrics.read_epochs(self.folder / metrics.CSV)
-        except OSError:
-            return []
-
-    @cached_property
-    def steps(self) -> list[Mapping[str, Any]]:
-        """The records of steps; damaged lines are left out."""
-        found = []
-        with suppress(OSError):
-            for line in (self.folder / metrics.LINES).read_text(encoding="utf-8", errors="replace").splitlines():
-                with suppress(ValueError, RecursionError):
-                    value = json.loads(line)
-                    if isinstance(value, dict) and value.get("kind") == "step" and _is_number(value.get("loss")):
-                        found.append(value)
-        return [each for each in found if _is_number(each.get("step"))]
-
-    @property
-    def result(self) -> Mapping[str, Any]:
-        return dict(self.value.get("result", {}))
-
-    @property
-    def environment(self) -> Mapping[str, Any]:
-        return dict(self.value.get("environment", {}))
-
-    @property
-    def watched(self) -> str:
-        """The split whose numbers the curves have."""
-        return "validation" if self.config.validation else "test"
-
-    @cached_property
-    def confusion(self) -> tuple[list[str], list[list[int]]] | None:
-        try:
-            with (self.folder / reader.CONFUSION).open(encoding="utf-8", newline="") as file:
-                head, *rows = csv.reader(file)
-            counts = [[int(count) for count in row[1:]] for row in rows]
-        except (OSError, ValueError, csv.Error):
-            return None
-        names = head[1:]
-        whole = len(counts) == len(names) and all(len(row) == len(names) for row in counts)
-        return (names, counts) if whole and names else None
-
-
-def _is_number(value: object) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool)
 
 
 def describe(target: Target, trust: Trust, beside: Sequence[Path] = (), *, pictures: bool = True) -> Page:
@@ -110,13 +33,13 @@ def describe(target: Target, trust: Trust, beside: Sequence[Path] = (), *, pictu
     links = chain.follow(target, found, trust)
     config = run.config
     sections = [
-        Section(id="curves", title="Curves", parts=list(_draw_curves(run))),
+        Section(id="curves", title="Curves", parts=list(curves.draw(run))),
         _describe_confusion(run),
         _show_images(run, budget, pictures=pictures),
         *_show_beside(beside, budget),
         _describe_calibration(run.result),
         _describe_costs(run),
-        Section(id="chain", title="Where it came from", lead=LEAD, parts=[links]),
+        Section(id="chain", title="Where it came from", lead=chain.LEAD, parts=[links]),
         _describe_config(config),
         _describe_data(run),
     ]
@@ -131,19 +54,20 @@ def describe(target: Target, trust: Trust, beside: Sequence[Path] = (), *, pictu
     )
 
 
-LEAD: Final = "Each link names the digest of the next one. The states are those that `toolkit verify` found."
-
-
 def _introduce(run: RunFolder) -> str:
     config, environment = run.config, run.environment
     said = f"DenseNet {config.model}, trained on {config.dataset}"
     if not run.value:
         return f"{said}. {runs.describe_unfinished(run.folder).capitalize()}."
-    kernels = "native" if environment.get(reader.KERNELS) else "TensorFlow’s"
+    kernels = "native" if environment.get(reader.KERNELS) else "TensorFlow's"
     examples = run.value.get("data", {}).get("examples", {})
     parts = [f"{run.result.get('epochs')} epochs, {run.result.get('steps'):,} steps of {environment.get('batch_size')}"]
-    parts += [f"{examples['train']:,} training images"] if _is_number(examples.get("train")) else []
-    parts += [", ".join(map(str, environment.get("devices") or [])), f"{environment.get('threads')} threads", f"{kernels} kernels"]
+    parts += [f"{examples['train']:,} training images"] if is_number(examples.get("train")) else []
+    parts += [
+        ", ".join(map(str, environment.get("devices") or [])),
+        f"{environment.get('threads')} threads",
+        f"{kernels} kernels",
+    ]
     return f"{said}: {'; '.join(filter(None, parts))}."
 
 
@@ -151,7 +75,9 @@ def _list_numbers(run: RunFolder) -> Iterator[Number]:
     result = run.result
     if not result and run.epochs:
         last = run.epochs[-1]
-        yield Number(label=f"{run.watched} accuracy", text=f"{last.test_accuracy:.2%}", note=f"after epoch {last.epoch}")
+        yield Number(
+            label=f"{run.watched} accuracy", text=f"{last.test_accuracy:.2%}", note=f"after epoch {last.epoch}"
+        )
         yield Number(label=f"{run.watched} loss", text=f"{last.test_loss:.4f}")
         yield Number(label="training time", text=show_seconds(last.seconds))
     if not result:
@@ -160,7 +86,7 @@ def _list_numbers(run: RunFolder) -> Iterator[Number]:
     yield Number(
         label="test accuracy",
         text=f"{result['test_accuracy']:.2%}",
-        note=f"of {examples:,} images" if _is_number(examples) else "",
+        note=f"of {examples:,} images" if is_number(examples) else "",
     )
     yield Number(label="test loss", text=f"{result['test_loss']:.4f}")
     if "validation_accuracy" in result:
@@ -176,107 +102,6 @@ def _show_speed(epochs: Sequence[EpochRecord]) -> str:
     return f"{epochs[-1].images_per_second:,.0f} images/s at the end" if epochs else ""
 
 
-def show_seconds(seconds: float) -> str:
-    """Return a time in the two units that say the most."""
-    if seconds < 100:
-        return f"{seconds:.1f} s"
-    minutes = round(seconds / 60)
-    return f"{seconds / 60:.1f} min" if minutes < 100 else f"{minutes // 60} h {minutes % 60} min"
-
-
-def show_bytes(count: float) -> str:
-    """Return a size in decimal units."""
-    for unit, size in (("GB", 1e9), ("MB", 1e6), ("kB", 1e3)):
-        if count >= size:
-            return f"{count / size:,.2f} {unit}" if unit == "GB" else f"{count / size:,.0f} {unit}"
-    return f"{count:,.0f} bytes"
-
-
-def _draw_curves(run: RunFolder) -> Iterator[Chart | Text]:
-    if not run.epochs and not run.steps:
-        yield Text(text="No epoch is recorded yet.")
-        return
-    ends, watched = [each.step for each in run.epochs], run.watched
-    steps = Series(
-        name="training, single steps",
-        xs=[each["step"] for each in run.steps],
-        ys=[each["loss"] for each in run.steps],
-        color=TRAIN,
-        faint=True,
-    )
-    few = len(ends) <= 60
-    loss = [
-        Series(name="training, by epoch", xs=ends, ys=[e.train_loss for e in run.epochs], color=TRAIN, dots=few),
-        Series(name=watched, xs=ends, ys=[e.test_loss for e in run.epochs], color=TEST, dots=few),
-    ]
-    error = [
-        Series(name="training", xs=ends, ys=[1 - e.train_accuracy for e in run.epochs], color=TRAIN, dots=few),
-        Series(name=watched, xs=ends, ys=[1 - e.test_accuracy for e in run.epochs], color=TEST, dots=few),
-    ]
-    yield Chart(
-        id="loss",
-        title="Loss",
-        x="step",
-        y="mean loss",
-        series=[each for each in (steps, *loss) if each.xs],
-        text=_tell("loss", watched, run.epochs, [e.test_loss for e in run.epochs], [e.train_loss for e in run.epochs]),
-    )
-    if run.epochs:
-        yield Chart(
-            id="error",
-            title="Error",
-            x="step",
-            y="share of images",
-            series=error,
-            text=_tell("error", watched, run.epochs, error[1].ys, error[0].ys, percent=True),
-            unit="%",
-            values=_tabulate_epochs(run.epochs, watched),
-        )
-
-
-def _tell(
-    name: str,
-    watched: str,
-    epochs: Sequence[EpochRecord],
-    seen: Sequence[float],
-    trained: Sequence[float],
-    *,
-    percent: bool = False,
-) -> str:
-    """Describe two curves in words, for those who do not see them."""
-    if not epochs:
-        return f"The {name} by step; the first epoch is not over."
-
-    def show(value: float) -> str:
-        return f"{value:.2%}" if percent else f"{value:.4g}"
-
-    best = min(range(len(seen)), key=seen.__getitem__)
-    lowest = f", its lowest {show(seen[best])} after epoch {epochs[best].epoch}" if best != len(seen) - 1 else ""
-    return (
-        f"The {watched} {name} went from {show(seen[0])} after epoch {epochs[0].epoch} to {show(seen[-1])} after epoch "
-        f"{epochs[-1].epoch}{lowest}; the training {name} from {show(trained[0])} to {show(trained[-1])}."
-    )
-
-
-def _tabulate_epochs(epochs: Sequence[EpochRecord], watched: str) -> Table:
-    return Table(
-        caption="Numbers of each epoch",
-        columns=(
-            "Epoch", "Step", "Learning rate", "Training loss", "Training accuracy", f"{watched.capitalize()} loss",
-            f"{watched.capitalize()} accuracy", "Images/s", "Seconds",
-        ),
-        rows=[
-            (
-                str(e.epoch), f"{e.step:,}", f"{e.learning_rate:.3g}", f"{e.train_loss:.4f}", f"{e.train_accuracy:.2%}",
-                f"{e.test_loss:.4f}", f"{e.test_accuracy:.2%}", f"{e.images_per_second:,.0f}", f"{e.seconds:,.1f}",
-            )
-            for e in epochs
-        ],
-        numeric=frozenset(range(9)),
-        folded="Numbers of each epoch",
-    )  # fmt: skip
-
-
 def _describe_confusion(run: RunFolder) -> Section | None:
     if not run.confusion:
         return None
@@ -289,7 +114,8 @@ def _describe_confusion(run: RunFolder) -> Section | None:
     )
     wrong = sum(sum(row) - row[index] for index, row in enumerate(counts))
     total = sum(map(sum, counts))
-    lead = f"{total - wrong:,} of {total:,} test images are recognized, {wrong:,} are taken for another class."
+    taken = "is" if wrong == 1 else "are"
+    lead = f"{total - wrong:,} of {total:,} test images are recognized, {wrong:,} {taken} taken for another class."
     rows = []
     columns = list(zip(*counts, strict=True))
     for index, (name, row) in enumerate(zip(names, counts, strict=True)):
@@ -299,8 +125,8 @@ def _describe_confusion(run: RunFolder) -> Section | None:
             (
                 name,
                 f"{sum(row):,}",
-                Cell(text="–" if precision is None else f"{precision:.2%}", share=precision),
-                Cell(text="–" if recall is None else f"{recall:.2%}", share=recall),
+                Cell(text=NOTHING if precision is None else f"{precision:.2%}", share=precision),
+                Cell(text=NOTHING if recall is None else f"{recall:.2%}", share=recall),
             )
         )
     table = Table(
@@ -319,7 +145,9 @@ def _show_images(run: RunFolder, budget: Budget, *, pictures: bool) -> Section |
     names = run.confusion[0] if run.confusion else []
     mistakes = images.show_mistakes(run.folder, run.value.get("mistakes"), names, budget)
     how = images.describe_pictures(run.value["config"])
-    samples = budget.take(run.folder / reader.SAMPLES, "Images of training with their classes", f"Samples of training, {how}")
+    samples = budget.take(
+        run.folder / reader.SAMPLES, "Images of training with their classes", f"Samples of training, {how}"
+    )
     return Section(id="images", title="Images", parts=[mistakes, samples])
 
 
@@ -355,19 +183,24 @@ def _describe_evaluation(file: Path, number: int) -> Section:
             ],
             numeric=frozenset({1, 2, 3, 4}),
         )  # fmt: skip
-        shown = matrix.describe(Matrix(caption="Images by true class (rows) and predicted class (columns)", names=names, counts=counts))
+        shown = matrix.describe(
+            Matrix(caption="Images by true class (rows) and predicted class (columns)", names=names, counts=counts)
+        )
     except (OSError, ValueError, LookupError, TypeError, AttributeError) as error:
         raise IntegrityError(
             f"{file} is no result of `toolkit evaluate`", why=str(error), remedy="write it again by --out"
         ) from error
     return Section(
-        id=f"evaluation-{number}", title=f"Evaluation on {value['dataset']}", lead=str(value.get("note", "")), parts=[numbers, *shown]
+        id=f"evaluation-{number}",
+        title=f"Evaluation on {value['dataset']}",
+        lead=str(value.get("note", "")),
+        parts=[numbers, *shown],
     )
 
 
 def _describe_calibration(result: Mapping[str, Any]) -> Section | None:
     bins = result.get("calibration")
-    whole = isinstance(bins, list) and all(isinstance(b, list) and len(b) == 3 and all(map(_is_number, b)) for b in bins)
+    whole = isinstance(bins, list) and all(isinstance(b, list) and len(b) == 3 and all(map(is_number, b)) for b in bins)
     if not whole or not bins:
         return None
     drawn = Chart(
@@ -375,8 +208,10 @@ def _describe_calibration(result: Mapping[str, Any]) -> Section | None:
         title="Accuracy by probability",
         x="mean probability of the predicted class",
         y="share that is right",
-        series=[Series(name="test images", xs=[b[1] for b in bins], ys=[b[2] for b in bins], color=TEST, dots=True)],
-        text=f"The probabilities of the predicted classes miss the accuracy by {result['calibration_error']:.2%} on average.",
+        series=[
+            Series(name="test images", xs=[b[1] for b in bins], ys=[b[2] for b in bins], color=curves.TEST, dots=True)
+        ],
+        text=f"On average, the probability misses the accuracy by {result['calibration_error']:.2%}.",
         unit="%",
         x_unit="%",
         logarithmic=False,
@@ -399,14 +234,14 @@ def _describe_costs(run: RunFolder) -> Section:
     rows: list[tuple[str, str]] = []
     if result:
         rows.append(("Training, without the first step of each process", show_seconds(result["train_seconds"])))
-    if _is_number(first := result.get("first_step_seconds")):
+    if is_number(first := result.get("first_step_seconds")):
         rows.append(("First step, most of it to make the graph", show_seconds(first)))
     if epochs:
         speeds = sorted(each.images_per_second for each in epochs)
         rows.append(("Images per second, median of the epochs", f"{speeds[len(speeds) // 2]:,.0f}"))
-    if _is_number(peak := result.get("process_peak_bytes")):
+    if is_number(peak := result.get("process_peak_bytes")):
         rows.append(("Most memory of the process", show_bytes(peak)))
-    if _is_number(peak := result.get("device_peak_bytes")):
+    if is_number(peak := result.get("device_peak_bytes")):
         rows.append(("Most memory of the device", show_bytes(peak)))
     parts: list[Any] = []
     if rows:
@@ -418,7 +253,14 @@ def _describe_costs(run: RunFolder) -> Section:
                 title="Speed",
                 x="step",
                 y="images per second",
-                series=[Series(name="training", xs=[e.step for e in epochs], ys=[e.images_per_second for e in epochs], color=TEST)],
+                series=[
+                    Series(
+                        name="training",
+                        xs=[e.step for e in epochs],
+                        ys=[e.images_per_second for e in epochs],
+                        color=curves.TEST,
+                    )
+                ],
                 text=f"From {speeds[0]:,.0f} to {speeds[-1]:,.0f} images per second.",
                 bottom=0.0,
                 logarithmic=False,
@@ -441,7 +283,16 @@ def _describe_config(config: TrainConfig) -> Section:
         if name in {"dataset", "class_names", *INCIDENTAL}:
             continue
         differs = name in usual and _plain(usual[name]) != _plain(value)
-        rows.append((differs, (Cell(text=name.replace("_", " "), strong=differs), Cell(text=_plain(value), strong=differs), _plain(usual.get(name)))))
+        rows.append(
+            (
+                differs,
+                (
+                    Cell(text=name.replace("_", " "), strong=differs),
+                    Cell(text=_plain(value), strong=differs),
+                    _plain(usual.get(name)),
+                ),
+            )
+        )
     changed = [row for differs, row in rows if differs]
     columns = ("Option", "This run", "Default")
     kept = [row[:2] for differs, row in rows if not differs]
@@ -450,7 +301,9 @@ def _describe_config(config: TrainConfig) -> Section:
         parts.append(Table(caption=f"Differs from the defaults for {config.dataset}", columns=columns, rows=changed))
     else:
         parts.append(Text(text=f"Every option has its default for {config.dataset}."))
-    parts.append(Table(caption="As by default", columns=columns[:2], rows=kept, folded=f"{len(kept)} options as by default"))
+    parts.append(
+        Table(caption="As by default", columns=columns[:2], rows=kept, folded=f"{len(kept)} options as by default")
+    )
     return Section(id="configuration", title="Configuration", parts=parts)
 
 
@@ -458,8 +311,8 @@ def _plain(value: object) -> str:
     if isinstance(value, bool):
         return "yes" if value else "no"
     if isinstance(value, list | tuple):
-        return ", ".join(map(str, value)) or "–"
-    return "–" if value is None or value == "" else str(value)
+        return ", ".join(map(str, value)) or NOTHING
+    return NOTHING if value is None or value == "" else str(value)
 
 
 def _describe_data(run: RunFolder) -> Section:
@@ -472,7 +325,8 @@ def _describe_data(run: RunFolder) -> Section:
         rows += [("Note", str(each)) for each in (*data.get("notes", ()), *data.get("warnings", ()))]
     if value:
         rows.append(("Devices", ", ".join(map(str, environment.get("devices") or []))))
-        rows.append(("Cores, threads", f"{value.get('hardware', {}).get('cores', '–')}, {environment.get('threads')}"))
+        cores = value.get("hardware", {}).get("cores", NOTHING)
+        rows.append(("Cores, threads", f"{cores}, {environment.get('threads')}"))
         rows += [(str(name), str(version)) for name, version in software.items()]
     if resumed := value.get("resumed_after"):
         rows.append(("Resumed after steps", ", ".join(map(str, resumed))))

@@ -5,9 +5,12 @@ The readers of runs, sweeps and other things return these; the template turns ea
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Any, Final, Literal
 
 from toolkit.findings import Finding, State
+
+NOTHING: Final = "\N{EN DASH}"
+"""What a cell shows that has no value."""
 
 Tone = Literal["ok", "absent", "fail", "skipped", ""]
 
@@ -31,6 +34,7 @@ class Cell:
     code: bool = False
     strong: bool = False
     share: float | None = None  # from 0 to 1: drawn as a bar below the text
+    dots: Sequence[float] = ()  # from 0 to 1: values on an axis that the column shares
     href: str = ""  # id of what on the page it leads to
 
 

@@ -1,0 +1,51 @@
+"""Writes pages about runs, sweeps, wheels, grafts, environments, images and smoke reports: one HTML file each.
+
+A page must open from a mail attachment years later, and must not run what a name in a record says. So it is one file
+that asks nobody for anything, filled by Jinja2, which escapes every value. Its charts are SVG of our own, with a few
+hundred lines of script for looking closer: a library of charts has more bytes than all of the page, draws nothing
+before it runs, and would have to be kept up to date. There is no build step: style and script are files of this
+package, put in as they are. Nothing on a page depends on when it was made, so the same inputs give the same bytes.
+"""
+
+import re
+from collections.abc import Sequence
+from pathlib import Path
+
+from toolkit import manifest, record
+from toolkit.errors import UsageError
+from toolkit.report import artifact, comparison, run
+from toolkit.report.chain import Trust
+from toolkit.report.view import Page
+
+
+def describe(targets: Sequence[str], trust: Trust, beside: Sequence[Path] = (), *, pictures: bool = True) -> Page:
+    """Return the page of one thing, or of several runs side by side.
+
+    ``beside``: folders of ``toolkit evaluate --out`` and ``toolkit predict --explain``, for the page of a run. Raises
+    UsageError: they do not go together, or one is not there; IntegrityError and TrainError: one cannot be read.
+    """
+    first = Path(targets[0])
+    folder = first.parent if first.name == manifest.FILE else first
+    whole = len(targets) == 1 and comparison.is_sweep(folder)
+    found = [] if whole else [record.find(each) for each in targets]
+    if beside and (len(found) != 1 or found[0].kind != "run"):
+        raise UsageError("--with is for the page of one run", remedy="name the run alone")
+    if whole:
+        return comparison.describe_sweep(folder, trust)
+    if len(found) > 1:
+        if any(each.kind != "run" for each in found):
+            raise UsageError("only runs are shown side by side", remedy="give runs alone, or one other thing")
+        return comparison.describe_runs(found, trust)
+    (target,) = found
+    if target.kind == "run":
+        return run.describe(target, trust, beside, pictures=pictures)
+    return artifact.describe(target, trust)
+
+
+def name_page(targets: Sequence[str]) -> str:
+    """Return a name for the file of a page: that of the thing, as far as file names can have it."""
+    if len(targets) > 1:
+        return "comparison"
+    path = Path(targets[0]).resolve()
+    name = path.parent.name if path.name == manifest.FILE else path.name.removesuffix(".json")
+    return re.sub(r"[^\w.-]+", "-", name)

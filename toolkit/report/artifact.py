@@ -1,0 +1,241 @@
+"""Describes what is no run: wheels, grafts, environments, images and smoke reports, each with its chain."""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Final
+
+from toolkit import files, manifest, naming
+from toolkit.errors import ToolkitError
+from toolkit.record import Target, attestation, environment, wheel
+from toolkit.report import chain
+from toolkit.report.chain import Trust
+from toolkit.report.reading import show_bytes, show_seconds
+from toolkit.report.view import Cell, Chain, Number, Page, Row, Section, Table
+from toolkit.smoke import runner
+from toolkit.wheel import folder as folders
+
+_KINDS: Final = {"wheel": "Wheel", "environment": "Environment", "image": "Image", "smoke": "Smoke report"}
+
+
+def describe(target: Target, trust: Trust) -> Page:
+    """Return the page of a wheel, an environment, an image or a smoke report."""
+    links = chain.follow(target, chain.verify(target, trust), trust)
+    match target.kind:
+        case "wheel":
+            return _describe_wheel(target, links)
+        case "smoke":
+            return _describe_report(target, links)
+        case _:
+            return _describe_base(target, links, trust)
+
+
+def _close(links: Chain, target: Target, *others: Section | None) -> dict[str, Any]:
+    """Return the sections that have something, with the chain before them, and what checks the page."""
+    origin = Section(id="chain", title="Where it came from", lead=chain.LEAD, parts=[links])
+    named = target.reference or str(target.path)
+    return {
+        "sections": [each for each in (*others, origin) if each and each.parts],
+        "chain": links,
+        "commands": [f"toolkit verify {named}"],
+    }
+
+
+def _pair(caption: str, values: Mapping[str, object], *, numeric: bool = False) -> Table:
+    """Return a table of names and values, without those that have none."""
+    rows = [(name, _show(value)) for name, value in values.items() if value not in (None, "", [], {}, ())]
+    return Table(caption=caption, columns=("What", "Value"), rows=rows, numeric=frozenset({1} if numeric else ()))
+
+
+def _show(value: object) -> str:
+    if isinstance(value, Mapping):
+        return ", ".join(f"{name} {each}" for name, each in value.items())
+    if isinstance(value, list | tuple):
+        return ", ".join(map(str, value))
+    return f"{value:,}" if isinstance(value, int) and not isinstance(value, bool) else str(value)
+
+
+def _describe_wheel(target: Target, links: Chain) -> Page:
+    try:
+        record = wheel.read_record(target.folder)
+    except ToolkitError as error:
+        return Page(kind="Wheel", title=target.folder.name, lead=f"{error.what}.", numbers=[], **_close(links, target))
+    facts, grafted = record.facts, wheel.is_grafted(record)
+    found, spec = dict(facts["inspection"]), dict(facts["lock"]["spec"])
+    seconds = facts.get("seconds")
+    numbers = [
+        Number(label="TensorFlow", text=str(found.get("version", spec["tensorflow"]))),
+        Number(label="CUDA, cuDNN", text=f"{spec['cuda']}, {spec['cudnn']}"),
+        Number(label="compute capability", text=str(spec["capabilities"])),
+        *([Number(label="size", text=show_bytes(found["bytes"]))] if isinstance(found.get("bytes"), int) else []),
+        *([Number(label="time to make it", text=show_seconds(seconds))] if isinstance(seconds, int | float) else []),
+    ]
+    held = _pair(
+        "What the wheel holds",
+        {
+            "GPU code in its libraries": found.get("architectures"),
+            "Interpreters": found.get("pythons"),
+            "Platforms": found.get("platforms"),
+            "Needs from the system, at least": found.get("symbols"),
+            "Loads and does not bring along": found.get("needed"),
+            "Processor instructions beyond AVX": facts.get("instructions"),
+            "Size once unpacked": show_bytes(found["unpacked_bytes"]) if "unpacked_bytes" in found else None,
+        },
+    )
+    return Page(
+        kind="Grafted wheel" if grafted else "Wheel",
+        title=str(found.get("file", target.folder.name)),
+        lead=f"{'A graft: ' if grafted else ''}{wheel.describe_trust(record)}.".capitalize(),
+        numbers=numbers,
+        **_close(
+            links,
+            target,
+            Section(id="content", title="What it holds", parts=[held]),
+            _describe_graft(facts) if grafted else _describe_build(facts),
+            Section(id="files", title="Files", parts=[_list_files(target.folder)]),
+        ),
+    )
+
+
+def _describe_build(facts: Mapping[str, Any]) -> Section:
+    ran = dict(facts.get("bazel", {}))
+    table = _pair(
+        "How it was built",
+        {
+            "Actions that ran": ran.get("executed"),
+            "From caches": ran.get("cached_by"),
+            "On the remote executor": ran.get("remote"),
+            "Unchanged since an earlier build": ran.get("reused"),
+            "Runners": ran.get("runners"),
+            "Level of its inputs": facts.get("level"),
+            "Pins that float": facts.get("floating"),
+            "Machine": facts.get("host"),
+        },
+    )
+    return Section(id="build", title="How it was built", parts=[table])
+
+
+def _describe_graft(facts: Mapping[str, Any]) -> Section:
+    graft = dict(facts["graft"])
+    rows: list[Row] = []
+    for each in graft.get("libraries", []):
+        numbers = [each.get(name) for name in ("containers", "changed", "kernels", "general", "moved")]
+        grown = each.get("bytes_after", 0) - each.get("bytes_before", 0)
+        rows.append(
+            [
+                Cell(text=str(each.get("name")), note=_show(each.get("left") or "")),
+                *map(_show, numbers),
+                f"+{show_bytes(grown)}",
+            ]
+        )
+    table = Table(
+        caption="Libraries with GPU code",
+        columns=("Library", "Fat binaries", "Rewritten", "New kernels", "PTX made general", "Moved", "Grown by"),
+        rows=rows,
+        numeric=frozenset(range(1, 7)),
+    )
+    outcome = _pair(
+        "The graft",
+        {
+            "Mode": graft.get("mode"),
+            "PTX modules": graft.get("texts"),
+            "of these, from earlier grafts": graft.get("reused"),
+            "Refused by ptxas": list(dict(graft.get("refused") or {})),
+            "Machine": facts.get("host"),
+        },
+    )
+    return Section(id="graft", title="What was grafted", parts=[outcome, table])
+
+
+def _list_files(path: Path) -> Table:
+    try:
+        lines = [line.split(maxsplit=1) for line in (path / folders.SUMS).read_text(encoding="utf-8").splitlines()]
+    except (OSError, UnicodeDecodeError):
+        lines = []
+    rows: list[Row] = []
+    for value, name in (line for line in lines if len(line) == 2):
+        file = path / name
+        size = show_bytes(file.stat().st_size) if file.is_file() else "not here"
+        rows.append((name, size, Cell(text=value, code=True)))
+    return Table(
+        caption=f"Files of the folder, by {folders.SUMS}",
+        columns=("File", "Size", "SHA-256"),
+        rows=rows,
+        numeric=frozenset({1}),
+    )
+
+
+def _describe_report(target: Target, links: Chain) -> Page:
+    report = runner.from_json(files.read_json(target.path))
+    rows = [
+        (
+            Cell(text=item.id, tone=item.state, note=item.title),
+            Cell(text=item.evidence, note=f"Try: {item.remedy}" if item.remedy and item.state == "fail" else ""),
+            "" if item.seconds is None else f"{item.seconds:.2f}",
+        )
+        for item in report.checks
+    ]
+    table = Table(
+        caption="Checks in the order in which they ran",
+        columns=("Check", "Seen", "Seconds"),
+        rows=rows,
+        numeric=frozenset({2}),
+    )
+    seconds = sum(item.seconds or 0 for item in report.checks)
+    return Page(
+        kind="Smoke report",
+        title=target.report,
+        lead=f"TensorFlow {report.tensorflow or '?'}, Python {report.python}. {_describe_device(report.device)}",
+        numbers=[
+            Number(label="verdict", text=report.verdict),
+            Number(label="passed", text=str(report.count("ok"))),
+            Number(label="failed", text=str(report.count("fail"))),
+            Number(label="skipped", text=str(report.count("skipped"))),
+            Number(label="time", text=show_seconds(seconds)),
+        ],
+        **_close(links, target, Section(id="checks", title="Checks", parts=[table])),
+    )
+
+
+def _describe_device(device: Mapping[str, Any]) -> str:
+    return f"Device: {_show(device)}." if device else ""
+
+
+def _describe_base(target: Target, links: Chain, trust: Trust) -> Page:
+    try:
+        folder: Path | None = attestation.find_folder(target, trust.state)
+    except ToolkitError:
+        folder = None
+    record = manifest.read(folder) if folder else None
+    facts = dict(record.facts) if record else {}
+    labels = {
+        name.removeprefix(f"{naming.LABEL_PREFIX}."): each for name, each in dict(facts.get("labels") or {}).items()
+    }
+    shown = {name: each for name, each in facts.items() if name != "labels"}
+    packages = environment.read_packages(folder / "venv") if folder and target.kind == "environment" else {}
+    listed = Table(
+        caption=f"{len(packages)} packages",
+        columns=("Package", "Version"),
+        rows=[(name, each.version) for name, each in sorted(packages.items())],
+    )
+    links_of = [dict(each) for each in wheel.flatten(record.parent)] if record else []
+    numbers = [Number(label=str(each.get("kind")), text=str(each.get("name"))) for each in links_of[-1:]]
+    return Page(
+        kind=_KINDS[target.kind],
+        title=str(facts.get("tag") or target.reference or target.folder.name),
+        lead=f"Made from {links_of[0].get('name')}." if links_of else "It has no record here.",
+        numbers=[
+            *numbers,
+            *([Number(label="packages", text=str(len(packages)))] if packages else []),
+            *([Number(label="Python", text=str(facts["python"]))] if "python" in facts else []),
+        ],
+        **_close(
+            links,
+            target,
+            Section(
+                id="facts",
+                title="What is recorded",
+                parts=[_pair("Facts", shown), *([_pair("Labels", labels)] if labels else [])] if shown else [],
+            ),
+            Section(id="packages", title="Packages", parts=[listed] if packages else []),
+        ),
+    )
