@@ -6,6 +6,7 @@ from typing import Any, Final
 
 from toolkit import files, manifest, naming
 from toolkit.errors import ToolkitError
+from toolkit.findings import Finding
 from toolkit.record import Target, attestation, environment, wheel
 from toolkit.report import chain
 from toolkit.report.chain import Trust
@@ -13,6 +14,9 @@ from toolkit.report.reading import show_bytes, show_seconds
 from toolkit.report.view import Cell, Chain, Number, Page, Row, Section, Table
 from toolkit.smoke import runner
 from toolkit.wheel import folder as folders
+
+LINE: Final = 120
+"""Most letters that a table shows of what a check has seen; the report has all of it."""
 
 _KINDS: Final = {"wheel": "Wheel", "environment": "Environment", "image": "Image", "smoke": "Smoke report"}
 
@@ -169,7 +173,7 @@ def _describe_report(target: Target, links: Chain) -> Page:
     rows = [
         (
             Cell(text=item.id, tone=item.state, note=item.title),
-            Cell(text=item.evidence, note=f"Try: {item.remedy}" if item.remedy and item.state == "fail" else ""),
+            Cell(text=item.evidence or _tell(item), note=f"Try: {item.remedy}" if item.state == "fail" else ""),
             "" if item.seconds is None else f"{item.seconds:.2f}",
         )
         for item in report.checks
@@ -194,6 +198,13 @@ def _describe_report(target: Target, links: Chain) -> Page:
         ],
         **_close(links, target, Section(id="checks", title="Checks", parts=[table])),
     )
+
+
+def _tell(item: Finding) -> str:
+    """Return what a check has seen, as far as a line has room."""
+    seen = {name: each for name, each in item.facts["evidence"].items() if isinstance(each, str | int | float)}
+    text = ", ".join(f"{name.replace('_', ' ')} {each}" for name, each in seen.items())
+    return text if len(text) <= LINE else f"{text[:LINE]}…"
 
 
 def _describe_device(device: Mapping[str, Any]) -> str:

@@ -24,7 +24,7 @@ from train.record import reader
 LARGEST: Final = 120_000
 """Most letters of a document on the page."""
 
-LEAD: Final = "Each link names the digest of the next one. The states are those that `toolkit verify` found."
+LEAD: Final = "Each link names the digest of the next one. The states are what toolkit verify found."
 
 _WORST: Final[tuple[State, ...]] = ("fail", "absent", "ok")
 

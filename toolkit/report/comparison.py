@@ -72,7 +72,7 @@ def describe_runs(targets: Sequence[Target], trust: Trust) -> Page:
     )
 
 
-LEAD: Final = "A row is a link of the chain; the states are those that `toolkit verify` found."
+LEAD: Final = "A row is a link of the chain; the states are what toolkit verify found."
 
 
 def _follow(runs: Sequence[RunFolder], labels: Sequence[str], trust: Trust) -> Iterator[Compared]:
@@ -206,10 +206,10 @@ def _compare_chains(compared: Sequence[Compared]) -> Table:
             else NOTHING
             for link in links
         ]
-        rows.append([name, "the same" if same else f"{len(digests)} different", *cells])
+        rows.append([name, "same" if same else "differ", *cells])
     heads = (f"{number}. {each.label}" for number, each in enumerate(compared, start=1))
     return Table(
-        caption="Links by run, with the beginning of each digest", columns=("Link", "In all", *heads), rows=rows
+        caption="Links by run, with the beginning of each digest", columns=("Link", "Digests", *heads), rows=rows
     )
 
 
@@ -260,7 +260,7 @@ def describe_sweep(folder: Path, trust: Trust) -> Page:
             )
             if each and each.parts
         ],
-        commands=[f"toolkit report {place}" for place in places[:3]],
+        commands=[f"toolkit verify {each['run']}" for each in members[:3]],
     )
 
 

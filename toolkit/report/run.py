@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import MISSING
 from pathlib import Path
 from typing import Any, Final
 
@@ -13,9 +14,8 @@ from toolkit.report.chain import Trust
 from toolkit.report.images import Budget
 from toolkit.report.reading import RunFolder, is_number, show_bytes, show_seconds
 from toolkit.report.view import NOTHING, Cell, Chart, Matrix, Number, Page, Section, Series, Table, Text
-from train.config.resolution import resolve
-from train.config.run import DEFAULTS, INCIDENTAL, TrainConfig
-from train.errors import TrainError
+from train.cli import parse
+from train.config.run import DEFAULTS, INCIDENTAL, OPEN, TrainConfig
 from train.record import reader
 from train.record.metrics import EpochRecord
 
@@ -270,11 +270,13 @@ def _describe_costs(run: RunFolder) -> Section:
 
 
 def find_usual(config: TrainConfig) -> Mapping[str, Any]:
-    """Return the configuration that the same data set has without options."""
-    try:
-        return dict(resolve(config.dataset).as_dict())
-    except TrainError:  # the user's own data, which need not be here
-        return DEFAULTS
+    """Return the configuration that the same data set has without options.
+
+    For the user's own data, which need not be here, it lacks what the data decides.
+    """
+    if not config.own:
+        return parse([config.dataset]).as_dict()
+    return {name: value for name, value in DEFAULTS.items() if value is not MISSING} | {"kernels": OPEN["kernels"]}
 
 
 def _describe_config(config: TrainConfig) -> Section:

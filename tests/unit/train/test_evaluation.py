@@ -6,11 +6,14 @@ from typing import Any
 
 import numpy as np
 import pytest
+from numpy.typing import NDArray
 
 from tests.unit.train import runs
 from train.__main__ import start
 from train.data import Dataset, Split
 from train.errors import DataError
+from train.step.calibration import compute_error
+from train.step.step import measure
 from train.use import evaluation
 
 OPTIONS = ("--checkpoint-every", "4")
@@ -36,6 +39,9 @@ def test_a_run_has_its_recorded_accuracy_and_loss_to_the_bit(
     assert found["loss"] == recorded["result"]["test_loss"]
     assert [each["recall"] for each in found["classes"]] == recorded["result"]["per_class_accuracy"]
     assert found["data_sha256"] == recorded["data"]["sha256"]
+    assert found["calibration_error"] == recorded["result"]["calibration_error"]
+    assert found["calibration"] == recorded["result"]["calibration"]
+    assert sum(images for images, _, _ in found["calibration"]) == found["images"] == 360
     assert found["note"] == ""
     assert (tmp_path / "confusion.csv").read_bytes() == (run / "confusion.csv").read_bytes()
     assert (tmp_path / "confusion.png").read_bytes().startswith(b"\x89PNG")
@@ -89,6 +95,10 @@ def make_dataset(names: list[str], labels: list[int]) -> Dataset:
     return Dataset(split, split, tuple(names), "a test")
 
 
+def measure_calibration(logits: NDArray[np.float64], labels: NDArray[Any]) -> float:
+    return compute_error(measure(logits.astype(float), labels).bins)
+
+
 def test_the_calibration_error_is_that_of_its_definition() -> None:
     generator = np.random.default_rng(0)
     logits, labels = generator.normal(size=(500, 4)) * 2, generator.integers(0, 4, 500).astype(np.int32)
@@ -99,13 +109,13 @@ def test_the_calibration_error_is_that_of_its_definition() -> None:
         inside = (confidence > low) & (confidence <= low + 1 / 15)
         if inside.any():
             expected += inside.mean() * abs(confidence[inside].mean() - right[inside].mean())
-    assert evaluation.measure_calibration(logits, labels) == pytest.approx(expected)
+    assert measure_calibration(logits, labels) == pytest.approx(expected)
     too_sure, too_modest = 1 / (1 + np.exp(-2.0)) - 0.5, 1 - 1 / (1 + np.exp(-0.2))
     both, right = np.array([[2.0, 0.0]] * 10 + [[0.2, 0.0]] * 10), np.array([0, 1] * 5 + [0] * 10, np.int32)
-    assert evaluation.measure_calibration(both, right) == pytest.approx((too_sure + too_modest) / 2)
+    assert measure_calibration(both, right) == pytest.approx((too_sure + too_modest) / 2)
     sure = np.where(np.eye(4)[labels] > 0, 50.0, 0.0)
-    assert evaluation.measure_calibration(sure, labels) < 1e-9
-    assert evaluation.measure_calibration(sure, (labels + 1) % 4) == pytest.approx(1)
+    assert measure_calibration(sure, labels) < 1e-9
+    assert measure_calibration(sure, (labels + 1) % 4) == pytest.approx(1)
 
 
 def test_precision_and_recall_are_shares_of_columns_and_rows() -> None:
@@ -115,7 +125,7 @@ def test_precision_and_recall_are_shares_of_columns_and_rows() -> None:
         (6, 4 / 5, 4 / 6),
         (0, None, None),
     ]
-    many = evaluation.Report("x", "x", 6, "", 0, 0, 0, tuple(found), [[3, 1, 0], [2, 4, 0], [0, 0, 0]], "a note")
+    many = evaluation.Report("x", "x", 6, "", 0, 0, 0, [], tuple(found), [[3, 1, 0], [2, 4, 0], [0, 0, 0]], "a note")
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(evaluation, "SHOWN", 2)
         assert evaluation.describe(many).splitlines()[-4:] == [
@@ -130,7 +140,7 @@ def test_a_name_that_is_not_printable_is_shown_in_one_line_of_the_table() -> Non
     names = ["a\tb", "\x1b[2J", "plain"]
     confusion = np.eye(3, dtype=np.int64)
     classes = tuple(evaluation.report_classes(confusion, names))
-    report = evaluation.Report("d", "s", 3, "", 1.0, 0.0, 0.0, classes, confusion.tolist(), "")
+    report = evaluation.Report("d", "s", 3, "", 1.0, 0.0, 0.0, [], classes, confusion.tolist(), "")
     shown = evaluation.describe(report)
     assert all(line.isprintable() for line in shown.split("\n"))
     assert r"a\tb" in shown

@@ -79,7 +79,12 @@ def test_mistakes_are_those_with_the_highest_loss(monkeypatch: pytest.MonkeyPatc
     from train.data import Split
 
     images = np.arange(100, dtype=np.uint8)[:, None, None, None] * np.ones((4, 4, 1), np.uint8)
-    gallery.draw_mistakes(Path(), Split(images, labels), evaluation, NAMES, 5)
+    described = gallery.draw_mistakes(Path(), Split(images, labels), evaluation, NAMES, 5)
+    assert [(each["example"], each["true"], each["predicted"]) for each in described[:3]] == [
+        (70, 0, 2),
+        (7, 0, 1),
+        (9, 0, 0),
+    ]
     (tiles,) = found
     assert [int(tile.image[0, 0, 0]) for tile in tiles[:3]] == [70, 7, 9]
     assert [tile.lines for tile in tiles[:3]] == [
@@ -159,3 +164,11 @@ def test_images_of_any_shape_fill_their_place(shape: tuple[int, int, int]) -> No
     assert gallery.render([dark], "title").min(axis=2).max() >= 240
     assert max(gallery._scale(tile.image).shape) == gallery.SIDE
     assert gallery.render([], "nothing").shape[2] == 3
+
+
+def test_each_image_is_where_it_is_said_to_be() -> None:
+    colors = np.arange(1, 20, dtype=np.uint8) * 13
+    tiles = [gallery.Tile(np.full((8, 8, 3), color, np.uint8), (("name", "black"),)) for color in colors]
+    sheet = gallery.render(tiles, "title")
+    for color, (left, top) in zip(colors, gallery._place(tiles), strict=True):
+        assert (sheet[top : top + gallery.SIDE, left : left + gallery.SIDE] == color).all()

@@ -1,0 +1,133 @@
+"""Opens pages in Chromium, by its debugging protocol over pipes (https://chromedevtools.github.io/devtools-protocol)."""
+
+import json
+import os
+import shutil
+import subprocess
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+PROGRAM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
+FLAGS = (
+    "--headless",
+    "--no-sandbox",
+    "--disable-gpu",
+    "--hide-scrollbars",
+    "--no-first-run",
+    "--remote-debugging-pipe",
+)
+
+
+class Browser:
+    """A browser with one page. It keeps the addresses that the page asked for, and what it complained of."""
+
+    def __init__(self, profile: Path) -> None:
+        assert PROGRAM
+        ask, listen = os.pipe(), os.pipe()
+
+        def place() -> None:
+            # The browser reads from 3 and writes to 4. Both ends are moved away first, because they may be these.
+            reading, writing = os.dup2(ask[0], 30), os.dup2(listen[1], 31)
+            os.dup2(reading, 3)
+            os.dup2(writing, 4)
+
+        words = [PROGRAM, *FLAGS, f"--user-data-dir={profile}", "about:blank"]
+        self.process = subprocess.Popen(  # noqa: PLW1509 - no thread is started before
+            words, preexec_fn=place, close_fds=False, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+        )
+        os.close(ask[0])
+        os.close(listen[1])
+        self._out, self._in = os.fdopen(ask[1], "wb", buffering=0), os.fdopen(listen[0], "rb")
+        self._number, self._rest = 0, b""
+        self.requests: list[str] = []
+        self.complaints: list[str] = []
+        targets = self._ask("Target.getTargets")["targetInfos"]
+        target = next(each["targetId"] for each in targets if each["type"] == "page")
+        self._session = ""
+        self._session = self._ask("Target.attachToTarget", targetId=target, flatten=True)["sessionId"]
+        for domain in ("Page", "Network", "Log", "Runtime"):
+            self._ask(f"{domain}.enable")
+
+    def close(self) -> None:
+        self._out.close()
+        self._in.close()
+        self.process.terminate()
+        self.process.wait(20)
+
+    def open(self, path: Path, width: int = 1280, height: int = 900, *, dark: bool = False) -> None:
+        """Open a file, and wait until it is loaded. `requests` and `complaints` are then those of this page."""
+        self.requests.clear()
+        self.complaints.clear()
+        scheme = {"name": "prefers-color-scheme", "value": "dark" if dark else "light"}
+        self._ask("Emulation.setEmulatedMedia", features=[scheme])
+        size = {"width": width, "height": height, "deviceScaleFactor": 1, "mobile": False}
+        self._ask("Emulation.setDeviceMetricsOverride", **size)
+        self._ask("Page.navigate", url=path.resolve().as_uri())
+        while self.run("document.readyState") != "complete":
+            pass
+
+    def run(self, expression: str) -> Any:
+        """Return the value of an expression in the page."""
+        found = self._ask("Runtime.evaluate", expression=expression, returnByValue=True, awaitPromise=True)
+        assert "exceptionDetails" not in found, found["exceptionDetails"]
+        return found["result"].get("value")
+
+    def press(self, key: str) -> None:
+        text = {"text": key} if len(key) == 1 else {}
+        self._ask("Input.dispatchKeyEvent", type="keyDown", key=key, **text)
+        self._ask("Input.dispatchKeyEvent", type="keyUp", key=key)
+
+    def drag(self, start: tuple[float, float], end: tuple[float, float]) -> None:
+        for kind, (x, y) in (("mousePressed", start), ("mouseMoved", end), ("mouseReleased", end)):
+            self._ask("Input.dispatchMouseEvent", type=kind, x=x, y=y, button="left", buttons=1, clickCount=1)
+
+    def take_picture(self) -> bytes:
+        import base64
+
+        return base64.b64decode(self._ask("Page.captureScreenshot", captureBeyondViewport=True)["data"])
+
+    def _ask(self, method: str, **parameters: Any) -> dict[str, Any]:
+        self._number += 1
+        message: dict[str, Any] = {"id": self._number, "method": method, "params": parameters}
+        if getattr(self, "_session", ""):
+            message["sessionId"] = self._session
+        self._out.write(json.dumps(message).encode() + b"\0")
+        for answer in self._listen():
+            if answer.get("id") == self._number:
+                assert "error" not in answer, answer
+                return dict(answer["result"])
+            self._note(answer)
+        raise EOFError("the browser has ended")
+
+    def _listen(self) -> Iterator[dict[str, Any]]:
+        while True:
+            *messages, self._rest = self._rest.split(b"\0")
+            for place, text in enumerate(messages):
+                self._rest = b"\0".join([*messages[place + 1 :], self._rest])
+                yield json.loads(text)
+                break
+            else:
+                piece = os.read(self._in.fileno(), 1 << 16)
+                if not piece:
+                    return
+                self._rest += piece
+
+    def _note(self, event: dict[str, Any]) -> None:
+        match event:
+            case {"method": "Network.requestWillBeSent", "params": {"request": {"url": str(address)}}}:
+                self.requests += [] if address.startswith("data:") else [address]
+            case {"method": "Log.entryAdded", "params": {"entry": {"text": str(text)}}}:
+                self.complaints.append(text)
+            case {"method": "Runtime.exceptionThrown", "params": {"exceptionDetails": details}}:
+                self.complaints.append(str(details.get("exception", {}).get("description", details.get("text"))))
+
+
+@contextmanager
+def start(profile: Path) -> Iterator[Browser]:
+    browser = Browser(profile)
+    try:
+        yield browser
+    finally:
+        browser.close()

@@ -1,0 +1,77 @@
+import json
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests import browser
+from tests.browser import Browser
+from tests.unit.record import maker, signed
+from toolkit import report
+from toolkit.report import page
+from toolkit.report.chain import Trust
+
+
+@pytest.fixture(scope="session")
+def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Train a run by the real writer, and evaluate and explain it."""
+    from train.__main__ import start
+
+    folder = tmp_path_factory.mktemp("report")
+    parent = maker.describe_environment(folder / "state")
+    run = maker.train(folder / "runs", "--seed", "3", "--log-every", "5", parent=parent)
+    assert start(["evaluate", str(run), "--out", str(folder / "evaluated")]) == 0
+    assert start(["predict", str(run), str(run / "samples.png"), "--explain", str(folder / "explained")]) == 0
+    return folder
+
+
+class Place:
+    """A folder with a run, its environment, and what was found of it later."""
+
+    def __init__(self, root: Path) -> None:
+        self.root, self.state = root, root / "state"
+        self.evaluated, self.explained = root / "evaluated", root / "explained"
+
+    @property
+    def run(self) -> Path:
+        return next((self.root / "runs").glob("digits-*"))
+
+    def change(self, **parts: Any) -> None:
+        """Change parts of the run's manifest."""
+        maker.change_json(self.run / "manifest.json", lambda value: value.update(parts))
+
+    def describe(self, *targets: Path, **options: Any) -> Any:
+        return report.describe([str(each) for each in targets or [self.run]], Trust(state=self.state), **options)
+
+    def write(self, *targets: Path, **options: Any) -> Path:
+        path = self.root / "page.html"
+        path.write_text(page.render(self.describe(*targets, **options)), encoding="utf-8")
+        return path
+
+
+@pytest.fixture
+def place(trained: Path, tmp_path: Path) -> Place:
+    root = Path(shutil.copytree(trained, tmp_path / "place"))
+    made = maker.make_environment(root / "state")
+    (made / signed.SMOKE).write_text(json.dumps(signed.REPORT))
+    return Place(root)
+
+
+@pytest.fixture(scope="session")
+def signed_once(trained: Path, tmp_path_factory: pytest.TempPathFactory) -> signed.World:
+    return signed.make(tmp_path_factory.mktemp("signed"), next((trained / "runs").glob("digits-*")))
+
+
+@pytest.fixture
+def world(signed_once: signed.World, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> signed.World:
+    return signed.copy(signed_once, tmp_path / "world", monkeypatch)
+
+
+@pytest.fixture(scope="session")
+def chromium(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
+    if not browser.PROGRAM:
+        pytest.skip("there is no Chromium")
+    with browser.start(tmp_path_factory.mktemp("profile")) as started:
+        yield started

@@ -1,0 +1,178 @@
+import json
+import shutil
+
+import pytest
+
+from tests.unit.record import maker
+from tests.unit.report.conftest import Place
+from tests.unit.report.reading import Element, parse
+from toolkit import digest, report
+from toolkit.errors import IntegrityError, UsageError
+from toolkit.report import curves, images, page
+from toolkit.report.reading import RunFolder, show_bytes, show_seconds
+
+
+def read(place: Place, **options: object) -> Element:
+    return parse(place.write(**options).read_text(encoding="utf-8"))
+
+
+def test_a_page_has_the_numbers_of_its_run(place: Place) -> None:
+    root, value = read(place), json.loads((place.run / "manifest.json").read_text())
+    result = value["result"]
+    (numbers,) = root.find("dl", class_="numbers")
+    shown = [each.text for each in numbers.find("dd")]
+    assert shown[0] == f"{result['test_accuracy']:.2%}of 360 images"
+    assert shown[1] == f"{result['test_loss']:.4f}"
+    assert shown[2] == f"{result['calibration_error']:.2%}"
+    assert root.find("h1")[0].text == place.run.name
+    assert [each.text for each in root.find("h2")] == [
+        "Curves", "Confusions", "Images", "Calibration", "Time and memory", "Where it came from", "Configuration",
+        "Data and machine",
+    ]  # fmt: skip
+
+
+def test_a_page_is_small_and_the_same_for_the_same_inputs(place: Place) -> None:
+    content = place.write().read_bytes()
+    assert len(content) < 500_000
+    assert digest.digest_bytes(place.write().read_bytes()) == digest.digest_bytes(content)
+
+
+def test_the_matrix_is_that_of_the_run_and_leads_to_its_images(place: Place) -> None:
+    root = read(place)
+    (matrix,) = root.find("table", class_="matrix")
+    counts = [[int(cell.text) for cell in row.find("td")] for row in matrix.find("tr")[1:]]
+    found = RunFolder(place.run).confusion
+    assert found is not None
+    assert counts == found[1]
+    recorded = json.loads((place.run / "manifest.json").read_text())["mistakes"]
+    links = {each.attributes["data-cell"] for each in matrix.find("a")}
+    assert links == {f"{m['true']}-{m['predicted']}" for m in recorded if m["true"] != m["predicted"]}
+    ids = {each.attributes.get("id") for each in root.walk()}
+    assert all(each.attributes["href"].removeprefix("#") in ids for each in root.find("a"))
+    tiles = root.find("ul", class_="tiles")[0].find("li")
+    assert [tile.find("small")[0].text for tile in tiles] == [f"test image {m['example']}" for m in recorded]
+
+
+def test_what_differs_from_the_defaults_is_apart(place: Place) -> None:
+    (section,) = read(place).find("section", id="configuration")
+    changed, kept = section.find("table")
+    options = [row.find("th")[0].text for row in changed.find("tr")[1:]]
+    assert {"epochs", "layers", "seed", "kernels"} <= set(options)
+    assert "optimizer" not in options
+    assert "optimizer" in [row.find("th")[0].text for row in kept.find("tr")[1:]]
+
+
+def test_what_was_evaluated_and_explained_is_on_the_page(place: Place) -> None:
+    root = read(place, beside=[place.evaluated, place.explained])
+    titles = [each.text for each in root.find("h2")]
+    assert "Evaluation on digits" in titles
+    assert "What the network looked at" in titles
+    (explained,) = root.find("section", id="explained-2")
+    assert [each.attributes["src"][:22] for each in explained.find("img")] == ["data:image/png;base64,"]
+    with pytest.raises(IntegrityError, match="has nothing to show"):
+        place.describe(beside=[place.root])
+    (place.evaluated / "evaluation.json").write_text("[]")
+    with pytest.raises(IntegrityError, match=r"is no result of .toolkit evaluate."):
+        place.describe(beside=[place.evaluated])
+
+
+def test_a_run_that_is_not_finished_has_a_page(place: Place) -> None:
+    (place.run / "manifest.json").unlink()
+    root = read(place)
+    assert root.find("p", class_="kind")[0].text == "Training run, not finished"
+    assert "its newest checkpoint is of step 44" in root.find("p", class_="lead")[0].text
+    assert root.find("figure", id="loss")
+    (place.run / "metrics.csv").unlink()
+    (place.run / "metrics.jsonl").write_text('{"kind": "step", "step": 1\n[1]\n{"kind": "step", "loss": "NaN"}\n')
+    assert "No epoch is recorded yet." in read(place).find("section", id="curves")[0].text
+
+
+def test_damaged_parts_are_left_out(place: Place) -> None:
+    (place.run / "confusion.csv").write_text("true,a\na,many\n")
+    (place.run / "mistakes.png").write_bytes(b"no picture")
+    (place.run / "samples.png").unlink()
+    root = read(place)
+    assert not root.find("section", id="confusions")
+    text = root.find("section", id="images")[0].text
+    assert "mistakes.png is no PNG file." in text
+    assert "samples.png is not here." in text
+
+
+def test_the_sheet_of_an_earlier_version_is_shown_whole(place: Place) -> None:
+    place.change(mistakes=None)
+    root = read(place)
+    assert not root.find("ul", class_="tiles")
+    assert root.find("img", alt="Test images with the highest loss, with true and predicted class")
+    assert not root.find("table", class_="matrix")[0].find("a")
+
+
+@pytest.mark.parametrize(
+    "entry",
+    [
+        {"example": 1, "true": 99, "predicted": 0, "probability": 0.5, "box": [0, 0, 9, 9]},
+        {"example": 1, "true": 0, "predicted": -1, "probability": 0.5, "box": [0, 0, 9, 9]},
+        {"example": 1, "true": 0, "predicted": 1, "probability": 0.5, "box": [-1, 0, 9, 9]},
+        {"example": 1, "true": 0, "predicted": 1, "probability": 0.5, "box": [0, 0, 9, 99_999]},
+        {"example": 1, "true": 0, "predicted": 1, "probability": "0.5", "box": [0, 0, 9, 9]},
+        "<script>",
+    ],
+)
+def test_an_image_that_is_not_in_the_sheet_is_left_out(place: Place, entry: object) -> None:
+    place.change(mistakes=[entry])
+    assert not read(place).find("ul", class_="tiles")
+
+
+def test_pictures_that_do_not_fit_are_named(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    size = (place.run / "mistakes.png").stat().st_size
+    monkeypatch.setattr(images, "ROOM", size * 3 // 2)
+    monkeypatch.setattr(images.Budget.__init__, "__defaults__", (size * 3 // 2,))
+    assert "samples.png is left out" in read(place).find("section", id="images")[0].text
+    assert not read(place, pictures=False).find("section", id="images")
+
+
+def test_a_page_that_is_too_large_is_refused(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(page, "MOST", 1000)
+    with pytest.raises(UsageError, match="more than 1,000"):
+        place.write()
+
+
+def test_only_runs_are_compared_and_only_one_run_has_other_folders(place: Place) -> None:
+    environment = next(place.state.glob("environment-*"))
+    with pytest.raises(UsageError, match="only runs are shown side by side"):
+        place.describe(place.run, environment)
+    with pytest.raises(UsageError, match="--with is for the page of one run"):
+        place.describe(environment, beside=[place.evaluated])
+
+
+def test_a_page_has_the_name_of_its_thing(place: Place) -> None:
+    assert report.name_page([str(place.run / "manifest.json")]) == place.run.name
+    assert report.name_page(["dist/a", "dist/b"]) == "comparison"
+    assert report.name_page(["registry/train:1"]) == "train-1"
+
+
+def test_words_say_what_curves_show(place: Place) -> None:
+    run = RunFolder(place.run)
+    first, last = run.epochs[0], run.epochs[-1]
+    charts = {each.id: each for each in curves.draw(run) if each.kind == "chart"}
+    assert f"went from {first.test_loss:.4g} after epoch 1 to {last.test_loss:.4g} after epoch 2" in charts["loss"].text
+    assert len(charts["loss"].series[0].xs) == 8
+    assert charts["error"].values.rows[-1][6] == f"{last.test_accuracy:.2%}"
+
+
+def test_runs_of_your_own_images_are_compared_with_the_usual_options(place: Place) -> None:
+    names = {"dataset": "/gone/photos", "data_sha256": "0" * 64, "class_names": ["a", "b"], "image_shape": [8, 8, 1]}
+    maker.change_json(place.run / "manifest.json", lambda value: value["config"].update(names))
+    shutil.copy(place.run / "manifest.json", place.run / "config.yaml")
+    assert "learning rate" in read(place).find("section", id="configuration")[0].text
+
+
+@pytest.mark.parametrize(
+    ("seconds", "shown"), [(7.96, "8.0 s"), (120, "2.0 min"), (3599, "60.0 min"), (7300, "2 h 2 min")]
+)
+def test_times_are_short(seconds: float, shown: str) -> None:
+    assert show_seconds(seconds) == shown
+
+
+@pytest.mark.parametrize(("count", "shown"), [(12, "12 bytes"), (4200, "4 kB"), (8.3e8, "830 MB"), (2.5e9, "2.50 GB")])
+def test_sizes_are_short(count: float, shown: str) -> None:
+    assert show_bytes(count) == shown
