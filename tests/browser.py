@@ -34,9 +34,9 @@ class Browser:
             os.dup2(writing, 4)
 
         words = [PROGRAM, *FLAGS, f"--user-data-dir={profile}", "about:blank"]
-        self.process = subprocess.Popen(  # noqa: PLW1509 - no thread is started before
-            words, preexec_fn=place, close_fds=False, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
-        )
+        # No other thread of the tests holds a lock that `place` needs.
+        quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
+        self.process = subprocess.Popen(words, preexec_fn=place, close_fds=False, **quiet)  # noqa: PLW1509
         os.close(ask[0])
         os.close(listen[1])
         self._out, self._in = os.fdopen(ask[1], "wb", buffering=0), os.fdopen(listen[0], "rb")

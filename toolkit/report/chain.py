@@ -233,7 +233,9 @@ class _Walk:
             if not found:
                 said = absent("report", "no report of smoke checks is beside it")
                 yield self._make("smoke", "no report here", [said], said="Whether its TensorFlow computes correctly.")
-        yield from self._follow_links(wheel.flatten(link.get("parent")), own)
+        record = manifest.read(folder) if folder else None
+        parent = record.parent if record else link.get("parent")
+        yield from self._follow_links(wheel.flatten(parent), own)
 
     def _report(self, path: Path, findings: Findings = (), *, top: bool = False) -> Link:
         if not findings:
@@ -262,11 +264,11 @@ class _Walk:
                 documents = [show(path)] if path else []
                 yield self._make("lock", name, found, digest_=value, said=_LOCK, documents=documents)
             elif link.get("parent") or locks:
-                named = [_is_named(value, path) for path in locks.values() if path]
+                compared = _pick(own, "wheel") or [_find_pin(value, path) for path in locks.values() if path]
                 yield self._make(
                     "wheel",
                     name,
-                    [*_pick(own, "wheel"), *named],
+                    compared,
                     digest_=value,
                     said="TensorFlow, as it was published.",
                     documents=[_show_json("as the record names it", dict(link))],
@@ -356,9 +358,10 @@ _OWN: Final = "TensorFlow, built here from source."
 _LOCK: Final = "Every pin, by digest, hash or commit."
 
 
-def _is_named(value: str, path: Path) -> Finding:
-    holds = f"--hash={value}" in path.read_text(encoding="utf-8")
-    return check("pinned", holds, f"{path.name} of this clone {'has' if holds else 'does not have'} its hash")
+def _find_pin(value: str, path: Path) -> Finding:
+    if f"--hash={value}" in path.read_text(encoding="utf-8"):
+        return check("pinned", True, f"{path.name} of this clone has its hash")
+    return absent("pinned", f"{path.name} of this clone does not have its hash")
 
 
 def _check_plan(folder: Path) -> Finding:

@@ -228,7 +228,7 @@ class Chart {
   ticks([low, high], unit) {
     const step = findStep((high - low) / TICKS), found = [];
     const digits = Math.max(0, -Math.floor(Math.log10(step * (unit === "%" ? 100 : 1)) + 1e-9));
-    for (let n = Math.ceil(low / step - 1e-9); n <= Math.floor(high / step + 1e-9); n++) found.push([n * step, format(n * step, digits, unit)]);
+    for (let n = Math.ceil(low / step - 1e-9); n <= Math.floor(high / step + 1e-9); n++) found.push([n * step, format(n * step || 0, digits, unit)]);
     return found;
   }
 

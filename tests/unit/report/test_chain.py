@@ -1,0 +1,182 @@
+import json
+from pathlib import Path
+
+import pytest
+
+from tests.unit.record import maker, signed
+from tests.unit.report.conftest import Place
+from tests.unit.report.reading import Element, parse
+from toolkit import digest, report, signing
+from toolkit.record import find, rebuild
+from toolkit.report import chain, page
+from toolkit.report.chain import Trust
+from toolkit.report.view import Chain
+
+
+def follow(place: Place, path: Path | None = None) -> Chain:
+    found = place.describe(path or place.run).chain
+    assert isinstance(found, Chain)
+    return found
+
+
+def states(found: Chain) -> dict[str, str]:
+    return {link.name: link.state for link in found.links}
+
+
+def test_each_link_has_its_digest_state_and_record(place: Place) -> None:
+    found = follow(place)
+    value = json.loads((place.run / "manifest.json").read_text())
+    assert states(found) == dict.fromkeys(["weights", "run", "environment", "smoke", "wheel", "lock"], "ok")
+    digests = {link.name: link.digest for link in found.links}
+    assert digests["weights"] == value["weights_sha256"]
+    assert digests["run"] == digest.read_file(place.run / "manifest.json").removeprefix("sha256:")
+    assert f"sha256:{digests['environment']}" == value["parent"]["digest"]
+    assert f"sha256:{digests['lock']}" == maker.lock_digest()
+    documents = {link.name: [each.name for each in link.documents] for link in found.links}
+    assert documents["run"] == ["manifest.json"]
+    assert documents["lock"] == ["cpu.txt"]
+    assert next(link for link in found.links if link.name == "run").documents[0].text == (
+        (place.run / "manifest.json").read_text()
+    )
+
+
+@pytest.mark.parametrize(
+    ("damage", "link", "said"),
+    [
+        ("weights", "weights", "in the manifest"),
+        ("metrics", "run", "accuracy of the last epoch"),
+        ("config", "run", "has another seed"),
+        ("package", "environment", "are changed or gone"),
+        ("smoke", "smoke", "0 passed, 1 failed"),
+        ("wheel", "wheel", "the manifest names sha256:8"),
+    ],
+)
+def test_a_broken_link_is_shown_as_fail(place: Place, damage: str, link: str, said: str) -> None:
+    environment = next(place.state.glob("environment-*"))
+    match damage:
+        case "weights":
+            place.change(weights_sha256="0" * 64)
+        case "metrics":
+            path = place.run / "metrics.csv"
+            *lines, last = path.read_text().splitlines()
+            path.write_text("\n".join([*lines, last.replace(last.split(",")[6], "1.0")]) + "\n")
+        case "config":
+            path = place.run / "config.yaml"
+            path.write_text(path.read_text().replace("seed: 3", "seed: 4"))
+        case "package":
+            next(environment.glob("venv/**/tensorflow.py")).write_text("VERSION = '2.18.0'\n")
+        case "smoke":
+            changed = {"checks": [signed.CHECK | {"result": "fail"}], "verdict": "fail"}
+            (environment / signed.SMOKE).write_text(json.dumps(signed.REPORT | changed))
+        case "wheel":
+            other = {"digest": "sha256:" + "8" * 64}
+            maker.change_json(environment / "manifest.json", lambda value: value["parent"].update(other))
+    found = follow(place)
+    assert {name for name, state in states(found).items() if state == "fail"} == {link}
+    root = parse(place.write().read_text(encoding="utf-8"))
+    (item,) = root.find("ol", class_="chain")[0].find("li", class_="fail")
+    assert item.find("span", class_="word")[0].text == "fail"
+    assert said in item.text
+    (short,) = [each for each in root.find("nav", class_="strip")[0].find("a") if "fail" in each.attributes["class"]]
+    assert short.text == f"{link}: fail"
+    (opened,) = [each for each in item.find("details") if "open" in each.attributes]
+    assert "finding" in opened.text
+
+
+def test_what_is_not_here_is_absent(place: Place) -> None:
+    for path in place.state.glob("environment-*"):
+        path.rename(place.root / "elsewhere")
+    found = follow(place)
+    assert states(found)["environment"] == "absent"
+    assert states(found)["smoke"] == "absent"
+    assert states(found)["weights"] == "ok"
+    assert "2.19.0" in str([link.documents for link in found.links if link.name == "wheel"])
+
+
+def test_a_run_without_the_toolkit_names_no_parent(place: Place) -> None:
+    place.change(parent=None)
+    assert states(follow(place)) == {"weights": "ok", "run": "ok", "environment": "absent"}
+
+
+def test_a_large_record_is_cut(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(chain, "LARGEST", 100)
+    root = parse(place.write().read_text(encoding="utf-8"))
+    assert "bytes more are left out." in root.find("ol", class_="chain")[0].text
+
+
+def read(world: signed.World, target: Path, *trust: str) -> tuple[Chain, Element]:
+    policy = signing.read_policy(Path(world.root / name) for name in trust)
+    made = report.describe([str(target)], Trust(state=signed.STATE, policy=policy))
+    assert isinstance(made.chain, Chain)
+    return made.chain, parse(page.render(made))
+
+
+def test_signatures_and_builders_are_named(world: signed.World) -> None:
+    found, root = read(world, world.run, "policy.yaml")
+    said = {link.name: link.signature for link in found.links if link.signature}
+    assert {name: text.partition(" ")[0] for name, text in said.items()} == {
+        "run": "trainer", "environment": "builder", "smoke": "checker", "wheel": "builder"
+    }  # fmt: skip
+    assert [link.name for link in found.links] == ["weights", "run", "environment", "smoke", "wheel", "plan", "lock"]
+    assert "1 independent: builder" in next(link for link in found.links if link.name == "wheel").builders
+    assert "trainer signed" in root.find("ol", class_="chain")[0].text
+
+
+def test_without_a_policy_signatures_are_not_checked(world: signed.World) -> None:
+    found, _ = read(world, world.run)
+    assert all("not checked" in link.signature for link in found.links if link.name in {"run", "wheel"})
+
+
+def test_a_second_build_is_counted(world: signed.World) -> None:
+    identity = digest.read_file(world.archive)
+    compared = rebuild.Comparison(wheel=identity, level="R3", differences=(), inputs=(), seconds=1.0)
+    rebuild.sign(world.wheel, compared, world.signers["stranger"])
+    found, _ = read(world, world.wheel)
+    assert found.links[0].builders == "1 signed statement of second builds, not checked"
+    found, _ = read(world, world.wheel, "builder.pub", "stranger.pub")
+    assert "2 independent" in found.links[0].builders
+
+
+def test_a_removed_signature_is_shown_and_the_record_is_read_no_further(world: signed.World) -> None:
+    signing.discard(world.run)
+    found, _ = read(world, world.run, "policy.yaml")
+    run = next(link for link in found.links if link.name == "run")
+    assert run.signed == "absent"
+    assert "is not signed" in run.signature
+    assert "read no further" in run.findings[0].evidence
+
+
+def test_a_forged_signature_fails(world: signed.World) -> None:
+    world.sign(world.run, "stranger")
+    found, root = read(world, world.run, "policy.yaml")
+    assert next(link for link in found.links if link.name == "run").signed == "fail"
+    assert "which is not trusted" in root.find("ol", class_="chain")[0].text
+
+
+@pytest.mark.parametrize("kind", ["wheel", "environment", "image", "report"])
+def test_other_things_have_pages(world: signed.World, kind: str) -> None:
+    target = getattr(world, kind)
+    found, root = read(world, target, "policy.yaml")
+    assert {link.state for link in found.links if link.documents} == {"ok"}
+    assert [link.name for link in found.links if link.state != "ok"] == (["smoke"] if kind == "image" else [])
+    assert root.find("h1")[0].text
+    assert all(each.attributes["href"].startswith("#") for each in root.find("a"))
+
+
+def test_a_page_of_a_wheel_says_what_it_holds(world: signed.World) -> None:
+    _, root = read(world, world.wheel)
+    assert root.find("p", class_="kind")[0].text == "Wheel"
+    assert "sm_75" in root.find("section", id="content")[0].text
+    sums = root.find("section", id="files")[0]
+    assert world.archive.name in [each.text for each in sums.find("th", scope="row")]
+    signed.flip(world.archive)
+    found, _ = read(world, world.wheel)
+    assert found.links[0].state == "fail"
+
+
+def test_an_image_by_name_has_the_same_page(world: signed.World) -> None:
+    found = report.describe([signed.TAG], Trust(state=signed.STATE))
+    assert found.title == signed.TAG
+    assert found.chain is not None
+    assert states(found.chain) == {"image": "ok", "smoke": "absent", "lock": "ok"}
+    assert find(signed.TAG).kind == "image"
