@@ -13,7 +13,7 @@ from pathlib import Path
 
 from toolkit import manifest, record
 from toolkit.errors import UsageError
-from toolkit.report import artifact, comparison, run
+from toolkit.report import artifact, comparison, run, sweep
 from toolkit.report.chain import Trust
 from toolkit.report.view import Page
 
@@ -26,12 +26,12 @@ def describe(targets: Sequence[str], trust: Trust, beside: Sequence[Path] = (), 
     """
     first = Path(targets[0])
     folder = first.parent if first.name == manifest.FILE else first
-    whole = len(targets) == 1 and comparison.is_sweep(folder)
+    whole = len(targets) == 1 and sweep.is_sweep(folder)
     found = [] if whole else [record.find(each) for each in targets]
     if beside and (len(found) != 1 or found[0].kind != "run"):
         raise UsageError("--with is for the page of one run", remedy="name the run alone")
     if whole:
-        return comparison.describe_sweep(folder, trust)
+        return sweep.describe(folder, trust)
     if len(found) > 1:
         if any(each.kind != "run" for each in found):
             raise UsageError("only runs are shown side by side", remedy="give runs alone, or one other thing")

@@ -1,5 +1,6 @@
 """Describes what is no run: wheels, grafts, environments, images and smoke reports, each with its chain."""
 
+import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final
@@ -14,6 +15,9 @@ from toolkit.report.reading import show_bytes, show_seconds
 from toolkit.report.view import Cell, Chain, Number, Page, Row, Section, Table
 from toolkit.smoke import runner
 from toolkit.wheel import folder as folders
+
+_DOTLESS: Final = re.compile(r"_(\d+)(\d)(?!\d)")
+"""A compute capability as compilers write it: ``sm_75``."""
 
 LINE: Final = 120
 """Most letters that a table shows of what a check has seen; the report has all of it."""
@@ -68,8 +72,12 @@ def _describe_wheel(target: Target, links: Chain) -> Page:
     seconds = facts.get("seconds")
     numbers = [
         Number(label="TensorFlow", text=str(found.get("version", spec["tensorflow"]))),
-        Number(label="CUDA, cuDNN", text=f"{spec['cuda']}, {spec['cudnn']}"),
-        Number(label="compute capability", text=str(spec["capabilities"])),
+        Number(label="CUDA", text=spec["cuda"]),
+        Number(label="cuDNN", text=spec["cudnn"]),
+        Number(
+            label="compute capability",
+            text=", ".join(re.findall(r"[\d.]+", _DOTLESS.sub(r"\1.\2", spec["capabilities"]))),
+        ),
         *([Number(label="size", text=show_bytes(found["bytes"]))] if isinstance(found.get("bytes"), int) else []),
         *([Number(label="time to make it", text=show_seconds(seconds))] if isinstance(seconds, int | float) else []),
     ]
@@ -103,7 +111,7 @@ def _describe_wheel(target: Target, links: Chain) -> Page:
 def _describe_build(facts: Mapping[str, Any]) -> Section:
     ran = dict(facts.get("bazel", {}))
     table = _pair(
-        "How it was built",
+        "The build",
         {
             "Actions that ran": ran.get("executed"),
             "From caches": ran.get("cached_by"),

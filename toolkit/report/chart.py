@@ -16,6 +16,9 @@ TICKS: Final = 5
 POINTS: Final = 1200
 """Most points of a curve; of more, the lowest and the highest of each stretch are kept."""
 
+DOT: Final = 2.5
+"""Radius of a dot without weight, in pixels."""
+
 ALL_POINTS: Final = 24_000
 """Most points of all curves of a chart together."""
 
@@ -43,35 +46,32 @@ class Drawing:
     y_ticks: Sequence[Tick]
     paths: Sequence[str]
     areas: Sequence[str]
-    dots: Sequence[Sequence[tuple[str, str]]]
-    diagonal: str
+    dots: Sequence[Sequence[tuple[str, str, float]]]  # place from the left and from the top, radius
     data: Any  # for page.js
 
 
 def draw(chart: Chart) -> Drawing:
     most = max(100, min(POINTS, ALL_POINTS // max(1, len(chart.series))))
     shown = [thin(each, most) for each in chart.series]
-    across = spread([x for each in shown for x in each.xs], 0)
+    across = Range(0.0, 1.0) if chart.square else spread([x for each in shown for x in each.xs], 0)
     values = [y for each in shown for y in (*each.ys, *(end for pair in each.band for end in pair))]
-    up = spread([*values, *([] if chart.bottom is None else [chart.bottom])], 0.06, chart.bottom)
+    up = (
+        across
+        if chart.square
+        else spread([*values, *([] if chart.bottom is None else [chart.bottom])], 0.06, chart.bottom)
+    )
     return Drawing(
         x_ticks=[Tick(_percent(across.place(each)), label) for each, label in list_ticks(across, unit=chart.x_unit)],
         y_ticks=[Tick(_percent(1 - up.place(each)), label) for each, label in list_ticks(up, unit=chart.unit)],
         paths=[trace(each.xs, each.ys, across, up) for each in shown],
         areas=[_trace_band(each, across, up) for each in shown],
-        dots=[
-            [(_percent(across.place(x)), _percent(1 - up.place(y))) for x, y in zip(each.xs, each.ys, strict=True)]
-            if each.dots
-            else []
-            for each in shown
-        ],
-        diagonal=trace([low := max(across.low, up.low), high := min(across.high, up.high)], [low, high], across, up),
+        dots=[list(_place_dots(each, across, up)) for each in shown],
         data={
             "x": chart.x,
             "x_unit": chart.x_unit,
             "unit": chart.unit,
             "bottom": chart.bottom,
-            "diagonal": chart.diagonal,
+            "square": chart.square,
             "series": [_describe(each) for each in shown],
         },
     )
@@ -79,7 +79,19 @@ def draw(chart: Chart) -> Drawing:
 
 def _describe(series: Series) -> dict[str, Any]:
     rounded = {"xs": [_round(x) for x in series.xs], "ys": [_round(y) for y in series.ys]}
-    return {"name": series.name, **rounded, "band": [[_round(end) for end in pair] for pair in series.band]}
+    band = [[_round(end) for end in pair] for pair in series.band]
+    return {"name": series.name, **rounded, "band": band, "radii": [_size(each) for each in series.weights]}
+
+
+def _place_dots(series: Series, across: Range, up: Range) -> Iterator[tuple[str, str, float]]:
+    if series.dots:
+        weights = series.weights or [0.0] * len(series.xs)
+        for x, y, weight in zip(series.xs, series.ys, weights, strict=True):
+            yield _percent(across.place(x)), _percent(1 - up.place(y)), _size(weight)
+
+
+def _size(weight: float) -> float:
+    return round(DOT + 8 * math.sqrt(weight), 1)
 
 
 def _round(value: float) -> float:

@@ -40,7 +40,7 @@ class Chart {
     this.chosen = figure.querySelector(".chosen");
     this.log = false;
     const places = this.data.series.flatMap((each) => each.xs);
-    this.all = this.widen(Math.min(...places), Math.max(...places));
+    this.all = this.data.square ? [0, 1] : this.widen(places.reduce((a, b) => Math.min(a, b)), places.reduce((a, b) => Math.max(a, b)));
     this.range = this.all;
     this.xs = [...new Set(places)].sort((a, b) => a - b);
     this.at = -1;
@@ -203,6 +203,7 @@ class Chart {
   }
 
   span() {
+    if (this.data.square) return [0, 1];
     let low = Infinity, high = -Infinity;
     for (const each of this.data.series) {
       each.xs.forEach((x, i) => {
@@ -267,7 +268,7 @@ class Chart {
       if (!dots[number].dataset.kept && !dots[number].childElementCount) return;
       dots[number].dataset.kept = "1";
       dots[number].replaceChildren(...kept.filter((i) => each.xs[i] >= first && each.xs[i] <= last)
-        .map((i) => make("circle", { cx: `${100 * across(each.xs[i])}%`, cy: `${100 * place(each.ys[i])}%`, r: 2.5 })));
+        .map((i) => make("circle", { cx: `${100 * across(each.xs[i])}%`, cy: `${100 * place(each.ys[i])}%`, r: each.radii[i] || 2.5 })));
     });
     const diagonal = this.frame.querySelector(".diagonal");
     if (diagonal) diagonal.setAttribute("d", `M${point(first, first)}L${point(last, last)}`);

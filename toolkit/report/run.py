@@ -209,14 +209,21 @@ def _describe_calibration(result: Mapping[str, Any]) -> Section | None:
         x="mean probability of the predicted class",
         y="share that is right",
         series=[
-            Series(name="test images", xs=[b[1] for b in bins], ys=[b[2] for b in bins], color=curves.TEST, dots=True)
+            Series(
+                name="test images",
+                xs=[b[1] for b in bins],
+                ys=[b[2] for b in bins],
+                color=curves.TEST,
+                dots=True,
+                weights=[b[0] / sum(each[0] for each in bins) for b in bins],
+            )
         ],
-        text=f"On average, the probability misses the accuracy by {result['calibration_error']:.2%}.",
+        text=f"On average, the probability misses the accuracy by {result['calibration_error']:.2%}. A larger "
+        "dot has more images.",
         unit="%",
         x_unit="%",
         logarithmic=False,
-        bottom=0.0,
-        diagonal=True,
+        square=True,
         values=Table(
             caption="Test images by the probability of their predicted class",
             columns=("Images", "Mean probability", "Accuracy"),
@@ -245,7 +252,9 @@ def _describe_costs(run: RunFolder) -> Section:
         rows.append(("Most memory of the device", show_bytes(peak)))
     parts: list[Any] = []
     if rows:
-        parts.append(Table(caption="Time and memory", columns=("What", "How much"), rows=rows, numeric=frozenset({1})))
+        parts.append(
+            Table(caption="What the run took", columns=("What", "How much"), rows=rows, numeric=frozenset({1}))
+        )
     if len(epochs) > 1:
         parts.append(
             Chart(
@@ -332,5 +341,5 @@ def _describe_data(run: RunFolder) -> Section:
         rows += [(str(name), str(version)) for name, version in software.items()]
     if resumed := value.get("resumed_after"):
         rows.append(("Resumed after steps", ", ".join(map(str, resumed))))
-    table = Table(caption="Data and machine", columns=("What", "Value"), rows=rows)
+    table = Table(caption="Data, devices and software", columns=("What", "Value"), rows=rows)
     return Section(id="machine", title="Data and machine", parts=[table] if rows else [])

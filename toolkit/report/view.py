@@ -68,6 +68,7 @@ class Series:
     faint: bool = False  # thin, behind the others
     dashed: bool = False
     dots: bool = False  # a dot for each value
+    weights: Sequence[float] = ()  # of each dot: from 0 to 1, its area
     band: Sequence[tuple[float, float]] = ()  # lowest and highest value at each place
 
 
@@ -85,7 +86,7 @@ class Chart:
     x_unit: str = ""
     logarithmic: bool = True  # whether the values may be shown on a logarithmic scale
     bottom: float | None = None  # lowest value of the axis, whatever the curves have
-    diagonal: bool = False  # a line where both axes have the same value
+    square: bool = False  # both axes are shares from 0 to 1, with a line where they are the same
     values: Table | None = None
     kind: str = "chart"
 

@@ -12,9 +12,11 @@ from tests.unit.record import maker
 from tests.unit.test_docs import COMMANDS
 from tests.unit.train.own.making import write_classes
 from tests.unit.wheel.test_publication import LOCK, finish_build, publish
-from toolkit import keys, project, signing
+from toolkit import keys, manifest, project, signing
+from toolkit.manifest import Manifest
 from toolkit.record import attestation, find
 from toolkit.wheel.plan import BuildOptions, plan
+from train.__main__ import start
 
 ENGINE = "needs a container engine; tests/integration runs it"
 APPTAINER = "needs apptainer; tests/integration runs it"
@@ -45,6 +47,7 @@ STANDINS = {
     "DATASET": "digits",
     "IMAGE…": "photo.jpg",
     "TARGET": "dist/NAME",
+    "TARGET…": "dist/NAME",
     "RUN": "runs/NAME",
     "FILE": "rates.yaml",
     "KEY": "keys/builder",
@@ -56,6 +59,7 @@ ARGUMENTS = {
     "train": ["digits"],
     "rehearse": ["digits"],
     "verify": ["dist/NAME"],
+    "report": ["dist/NAME"],
     "reproduce": ["runs/NAME"],
 }
 """Arguments that prose leaves out when it names a command."""
@@ -90,7 +94,11 @@ def sign(folder: Path) -> None:
 def folder(trained: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("documented")
     maker.make_environment(folder / "state")
-    shutil.copytree(trained, folder / "runs" / "NAME")
+    for name in ("NAME", "ONE", "TWO"):
+        shutil.copytree(trained, folder / "runs" / name)
+    sweep = Manifest(kind="sweep", digest="sha256:" + "0" * 64, facts={"points": [], "members": []})
+    manifest.write(folder / "runs" / "sweep-NAME", sweep)
+    assert start(["evaluate", str(trained), "--out", str(folder / "results")]) == 0
     (folder / "dist").mkdir()
     publish(finish_build(folder / "staging"), folder / "dist" / "NAME", plan(LOCK, BuildOptions()))
     sign(folder)
@@ -105,8 +113,9 @@ def folder(trained: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     names = " ".join(f"conv{block}_block{count}_1_conv" for block, count in enumerate((6, 12, 48, 32), start=2))
     (folder / "densenet201_weights_tf_dim_ordering_tf_kernels_notop.h5").write_text(names)
     (folder / "rates.yaml").write_text("{dataset: digits, grid: {learning-rate: [0.05, 0.1], seed: [0, 1, 2]}}")
-    (folder / "photos").mkdir()
-    for name in ("photo.jpg", "photos/first.jpg"):
+    for name in ("photos", "pictures"):
+        (folder / name).mkdir()
+    for name in ("photo.jpg", "photos/first.jpg", "pictures/photo.png"):
         Image.new("RGB", (40, 30), "teal").save(folder / name)
     return folder
 
