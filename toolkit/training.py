@@ -19,6 +19,12 @@ GRACE_SECONDS = 60
 
 RUNS = "/runs"
 
+PAGE = "report.html"
+"""The page in the folder of a run or a sweep, as ``toolkit.report`` writes it."""
+
+SHOWN = (PAGE, "curves.png", "metrics.csv", FILE)
+"""Files of a run's folder that the command names at its end."""
+
 HUB = ("HF_TOKEN", "HUGGING_FACE_HUB_TOKEN", "HF_ENDPOINT", "HF_HUB_DOWNLOAD_TIMEOUT", "HF_HUB_ETAG_TIMEOUT")
 """Variables that the Hub's client reads: who the user is, and which server to ask."""
 
@@ -133,8 +139,9 @@ def _digest_code() -> str:
 
 def describe(config: TrainConfig, result: dict[str, Any]) -> str:
     numbers = result["result"]
+    names = [name for name in SHOWN if (config.run_dir / name).exists()]
     return (
         f"test accuracy {numbers['test_accuracy']:.2%} after {numbers['epochs']} epochs, "
         f"{numbers['train_seconds']:.0f} s of training\n"
-        f"run folder {shorten(config.run_dir)}: curves.png, metrics.csv, {FILE}"
+        f"run folder {shorten(config.run_dir)}: {', '.join(names)}"
     )

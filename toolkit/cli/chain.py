@@ -26,6 +26,7 @@ from toolkit.cli.command import (
     load_key,
     read_origin,
     sign,
+    write_page,
 )
 from toolkit.errors import UsageError
 
@@ -161,6 +162,7 @@ def _train(
     environment = prepared.result
     sign(session, key, (environment.folder, not environment.reused), (checked.result.path, False))
     sign(session, key, (config.run_dir, False))
+    write_page(session, config.run_dir)
     seconds = monotonic() - begun
     value = {
         "settings": settings.describe(),

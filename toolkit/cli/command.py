@@ -164,6 +164,27 @@ def sign(session: Session, key: "Signer | None", *made: tuple[Path, bool]) -> No
         session.console.heading("sign", done)
 
 
+def write_page(session: Session, folder: Path) -> str:
+    """Write the page of a run or a sweep into its folder, unless it is there and not older than the record.
+
+    Returns its path, or an empty text if it cannot be written.
+    """
+    from toolkit.manifest import FILE
+    from toolkit.training import PAGE
+
+    page = folder / PAGE
+    try:
+        if not page.exists() or page.stat().st_mtime_ns < (folder / FILE).stat().st_mtime_ns:
+            from toolkit import report  # takes half a second to load
+
+            report.write_beside(folder, Path(session.settings.state))
+    except Exception as error:  # noqa: BLE001 - hours of training must not end with the error of a page
+        session.console.say(f"there is no page of {folder}: {error}")
+        return ""
+    session.console.add({"report": str(page)})
+    return str(page)
+
+
 @dataclass(frozen=True)
 class Origin:
     """Whose signatures are asked for, and the registry that may have the wheel."""

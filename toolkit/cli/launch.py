@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
-from toolkit.cli.command import LIMIT, Dataset, DryRun, Gpu, Limit, Session, Wheel, command
+from toolkit.cli.command import LIMIT, Dataset, DryRun, Gpu, Limit, Session, Wheel, command, write_page
 
 if TYPE_CHECKING:
     from toolkit.sweep import Sweep
@@ -99,6 +99,7 @@ def local(
     prepared = pipeline.environment_task(resolved, console)
     trained = plan_task(resolved, prepared, arguments, config, console, workers=workers)
     if run([prepared, trained], console, dry_run=dry_run):
+        write_page(session, config.run_dir)
         console.result(trained.result, training.describe(config, trained.result))
     elif resolved.engine.name != "docker":  # whose commands but the last do not wait for the end of a worker
         console.say(f"each of the last {workers} commands needs a shell of its own")

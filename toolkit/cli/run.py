@@ -16,6 +16,7 @@ from toolkit.cli.command import (
     command,
     load_key,
     sign,
+    write_page,
 )
 
 Image = Annotated[str | None, typer.Option(metavar="REF", help="An image; by default the one of these settings.")]
@@ -107,6 +108,7 @@ def train(
     trained = pipeline.train_task(resolved, prepared, arguments, config, console)
     if run([prepared, trained], console, dry_run=dry_run):
         sign(session, key, (prepared.result.folder, not prepared.result.reused), (config.run_dir, False))
+        write_page(session, config.run_dir)
         console.result(trained.result, training.describe(config, trained.result))
 
 
@@ -156,6 +158,7 @@ def sweep(
     if one:
         trained = pipeline.train_task(resolved, prepared, one.arguments, one.config, console)
         run([prepared, trained], console)
+        write_page(session, one.config.run_dir)
         console.result(trained.result, training.describe(one.config, trained.result))
         return
     run([prepared], console)
@@ -163,7 +166,8 @@ def sweep(
     codes = {} if summarise else sweeps.run(planned, options, variables, slots, console)
     if planned.find_results():
         value = sweeps.summarize(planned, codes, resolved.engine, prepared.result)
-        console.result(value, f"{render(value['points'])}\n{planned.folder / sweeps.PICTURE}")
+        drawn = [str(planned.folder / sweeps.PICTURE), write_page(session, planned.folder)]
+        console.result(value, "\n".join([render(value["points"]), *filter(None, drawn)]))
     elif console.json:
         console.result({"sweep": str(planned.folder), "members": sweeps.describe_members(planned, codes)}, "")
     sweeps.require_complete(planned, codes, console)

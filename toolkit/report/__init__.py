@@ -11,11 +11,12 @@ import re
 from collections.abc import Sequence
 from pathlib import Path
 
-from toolkit import manifest, record
+from toolkit import files, manifest, record
 from toolkit.errors import UsageError
-from toolkit.report import artifact, comparison, run, sweep
+from toolkit.report import artifact, comparison, page, run, sweep
 from toolkit.report.chain import Trust
 from toolkit.report.view import Page
+from toolkit.training import PAGE
 
 
 def describe(targets: Sequence[str], trust: Trust, beside: Sequence[Path] = (), *, pictures: bool = True) -> Page:
@@ -49,3 +50,13 @@ def name_page(targets: Sequence[str]) -> str:
     path = Path(targets[0]).resolve()
     name = path.parent.name if path.name == manifest.FILE else path.name.removesuffix(".json")
     return re.sub(r"[^\w.-]+", "-", name)
+
+
+def write_beside(folder: Path, state: Path) -> None:
+    """Write the page of a run or a sweep into its folder, as the command does that has just made it.
+
+    Of a run it compares the folder with its record. What the run was made from, and the runs of a sweep, are shown and
+    not compared, because that takes seconds.
+    """
+    trust = Trust(state=state, compared="nothing" if sweep.is_sweep(folder) else "run")
+    files.write_atomically(folder / PAGE, page.render(describe([str(folder)], trust)))

@@ -7,7 +7,7 @@ import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, Literal
 
 from toolkit import digest, manifest, plan, signing
 from toolkit.errors import ToolkitError
@@ -26,7 +26,7 @@ LARGEST: Final = 120_000
 
 LEAD: Final = "Each link names the digest of the next one. The states are what toolkit verify found."
 
-_WORST: Final[tuple[State, ...]] = ("fail", "absent", "ok")
+_WORST: Final[tuple[State, ...]] = ("fail", "absent", "ok", "skipped")
 
 Findings = Sequence[Finding]
 
@@ -38,6 +38,7 @@ class Trust:
     state: Path
     policy: Policy = ()
     accepted: Level = "R2"
+    compared: Literal["chain", "run", "nothing"] = "chain"  # what is verified; the rest is shown as skipped
 
 
 def verify(target: Target, trust: Trust, known: "Parents | None" = None) -> Findings:
@@ -46,6 +47,9 @@ def verify(target: Target, trust: Trust, known: "Parents | None" = None) -> Find
     ``known``: what was found of the environments and images of other runs, so that each is read once.
     """
     try:
+        if trust.compared != "chain":
+            own = trust.compared == "run" and not runs.is_unfinished(target.folder)
+            return runs.verify_own(reader.read_record(target.folder)) if own else []
         if known is not None and not trust.policy and not runs.is_unfinished(target.folder):
             record = reader.read_record(target.folder)
             return [*runs.verify_own(record), *known.verify(record, trust.state)]
@@ -240,7 +244,7 @@ class _Walk:
     def _report(self, path: Path, findings: Findings = (), *, top: bool = False) -> Link:
         if not findings:
             try:
-                findings = [environment.check_report(path)]
+                findings = [environment.check_report(path)] if self.trust.compared == "chain" else []
             except ToolkitError as error:
                 findings = [check("report", False, f"{error.what}: {error.why}")]
         return self._make(
@@ -264,7 +268,8 @@ class _Walk:
                 documents = [show(path)] if path else []
                 yield self._make("lock", name, found, digest_=value, said=_LOCK, documents=documents)
             elif link.get("parent") or locks:
-                compared = _pick(own, "wheel") or [_find_pin(value, path) for path in locks.values() if path]
+                pins = [path for path in locks.values() if path and self.trust.compared == "chain"]
+                compared = _pick(own, "wheel") or [_find_pin(value, path) for path in pins]
                 yield self._make(
                     "wheel",
                     name,
@@ -301,10 +306,11 @@ class _Walk:
             **signed,
         )
         planned = folder / plan.FILE
+        built = self.trust.compared == "chain" and not wheel.is_grafted(record)
         yield self._make(
             "plan",
             planned.name if planned.exists() else "in the wheel's record",
-            [*_pick(own, "plan"), *([] if wheel.is_grafted(record) else [_check_plan(folder)])],
+            [*_pick(own, "plan"), *([_check_plan(folder)] if built else [])],
             digest_=str(record.facts["plan"]),
             said="The exact commands that made the wheel.",
             documents=[show(planned)] if planned.exists() else [],
@@ -340,6 +346,8 @@ class _Walk:
 
     def _make(self, name: str, title: str, findings: Findings, *, digest_: str = "", **parts: Any) -> Link:
         found = list(findings)
+        if not found and self.trust.compared != "chain":
+            found = [Finding(id="state", state="skipped", evidence=LATER)]
         if not found:
             blocked = any(item.id.endswith("signature") and item.state != "ok" for item in self.findings)
             why = "a signature does not hold, so the record was read no further" if blocked else "nothing was compared"
@@ -354,6 +362,7 @@ class _Walk:
         )
 
 
+LATER: Final = "not compared when this page was written: `toolkit report` does it, and `toolkit verify`"
 _OWN: Final = "TensorFlow, built here from source."
 _LOCK: Final = "Every pin, by digest, hash or commit."
 

@@ -1,0 +1,72 @@
+"""Commands that make a run or a sweep write its page beside it."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from tests.unit.report.conftest import Place
+from tests.unit.report.reading import parse
+from tests.unit.sweep.conftest import OPTIONS, Commands, write
+from toolkit import report, settings
+from toolkit.cli.command import Session, write_page
+from toolkit.console import Console
+from toolkit.training import PAGE
+
+WORDS = [f"--{name}={value}" for name, value in OPTIONS.items()]
+
+
+def read_states(page: Path) -> dict[str, str]:
+    root = parse(page.read_text(encoding="utf-8"))
+    links = (each.text.strip().partition(": ") for each in root.find("nav", class_="strip")[0].find("a"))
+    return {name: state for name, _, state in links}
+
+
+def test_a_run_is_compared_with_its_record_and_what_is_behind_it_is_not(place: Place) -> None:
+    report.write_beside(place.run, place.state)
+    behind = dict.fromkeys(["environment", "smoke", "wheel", "lock"], "skipped")
+    assert read_states(place.run / PAGE) == {"weights": "ok", "run": "ok", **behind}
+    assert "not compared when this page was written" in (place.run / PAGE).read_text(encoding="utf-8")
+    place.change(weights_sha256="0" * 64)
+    report.write_beside(place.run, place.state)
+    assert read_states(place.run / PAGE)["weights"] == "fail"
+
+
+@pytest.fixture
+def commands(tmp_path: Path) -> Commands:
+    return Commands(tmp_path)
+
+
+def test_training_writes_its_page_once_and_names_it(commands: Commands) -> None:
+    done = commands("train", "digits", *WORDS, "--json")
+    assert done.returncode == 0, done.stderr
+    page = commands.folder / json.loads(done.stdout)["report"]
+    assert page.name == PAGE
+    before = page.stat()
+    assert read_states(page)["weights"] == "ok"
+    done = commands("train", "digits", *WORDS)
+    assert f"{page.parent.name}: {PAGE}, curves.png" in done.stdout
+    assert page.stat().st_mtime_ns == before.st_mtime_ns
+    page.unlink()
+    page.mkdir()
+    done = commands("verify", str(page.parent))
+    assert done.returncode == 0, "the page is no part of the record"
+
+
+def test_a_page_that_cannot_be_written_does_not_fail_the_run(place: Place, capsys: pytest.CaptureFixture[str]) -> None:
+    (place.run / "config.yaml").write_text("[]")
+    assert write_page(Session(Console(), settings.resolve({})), place.run) == ""
+    assert f"there is no page of {place.run}: " in capsys.readouterr().err
+    assert not (place.run / PAGE).exists()
+
+
+@pytest.mark.slow
+def test_a_sweep_writes_its_page(commands: Commands) -> None:
+    file = write(commands.folder, {"dataset": "digits", "options": OPTIONS, "grid": {"seed": [0, 1]}})
+    done = commands("sweep", file, "--json")
+    assert done.returncode == 0, done.stderr
+    page = commands.folder / json.loads(done.stdout)["report"]
+    root = parse(page.read_text(encoding="utf-8"))
+    assert root.find("h1")[0].text == page.parent.name
+    states = [each.attributes["class"] for each in root.find("ol", class_="chain")[0].children if each != "\n"]  # type: ignore[union-attr]
+    assert states[0] == "skipped", "the environment"
