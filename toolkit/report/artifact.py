@@ -75,11 +75,11 @@ def _describe_wheel(target: Target, links: Chain) -> Page:
         Number(label="CUDA", text=spec["cuda"]),
         Number(label="cuDNN", text=spec["cudnn"]),
         Number(
-            label="compute capability",
+            label="Compute capability",
             text=", ".join(re.findall(r"[\d.]+", _DOTLESS.sub(r"\1.\2", spec["capabilities"]))),
         ),
-        *([Number(label="size", text=show_bytes(found["bytes"]))] if isinstance(found.get("bytes"), int) else []),
-        *([Number(label="time to make it", text=show_seconds(seconds))] if isinstance(seconds, int | float) else []),
+        *([Number(label="Size", text=show_bytes(found["bytes"]))] if isinstance(found.get("bytes"), int) else []),
+        *([Number(label="Time to make it", text=show_seconds(seconds))] if isinstance(seconds, int | float) else []),
     ]
     held = _pair(
         "What the wheel holds",
@@ -198,11 +198,11 @@ def _describe_report(target: Target, links: Chain) -> Page:
         title=target.report,
         lead=f"TensorFlow {report.tensorflow or '?'}, Python {report.python}. {_describe_device(report.device)}",
         numbers=[
-            Number(label="verdict", text=report.verdict),
-            Number(label="passed", text=str(report.count("ok"))),
-            Number(label="failed", text=str(report.count("fail"))),
-            Number(label="skipped", text=str(report.count("skipped"))),
-            Number(label="time", text=show_seconds(seconds)),
+            Number(label="Verdict", text=report.verdict),
+            Number(label="Passed", text=str(report.count("ok"))),
+            Number(label="Failed", text=str(report.count("fail"))),
+            Number(label="Skipped", text=str(report.count("skipped"))),
+            Number(label="Time", text=show_seconds(seconds)),
         ],
         **_close(links, target, Section(id="checks", title="Checks", parts=[table])),
     )
@@ -237,14 +237,14 @@ def _describe_base(target: Target, links: Chain, trust: Trust) -> Page:
         rows=[(name, each.version) for name, each in sorted(packages.items())],
     )
     links_of = [dict(each) for each in wheel.flatten(record.parent)] if record else []
-    numbers = [Number(label=str(each.get("kind")), text=str(each.get("name"))) for each in links_of[-1:]]
+    numbers = [Number(label=str(each.get("kind")).capitalize(), text=str(each.get("name"))) for each in links_of[-1:]]
     return Page(
         kind=_KINDS[target.kind],
         title=str(facts.get("tag") or target.reference or target.folder.name),
         lead=f"Made from {links_of[0].get('name')}." if links_of else "It has no record here.",
         numbers=[
             *numbers,
-            *([Number(label="packages", text=str(len(packages)))] if packages else []),
+            *([Number(label="Packages", text=str(len(packages)))] if packages else []),
             *([Number(label="Python", text=str(facts["python"]))] if "python" in facts else []),
         ],
         **_close(

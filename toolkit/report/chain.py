@@ -319,7 +319,7 @@ class _Walk:
         yield self._make(
             "lock",
             "pins of the wheel",
-            _pick(own, "lock"),
+            _pick(own, "plan" if wheel.is_grafted(record) else "lock"),  # a graft's plan holds its lock
             digest_=digest.digest_value(pinned),
             said=_LOCK,
             documents=[_show_json("lock", pinned)],

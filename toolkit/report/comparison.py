@@ -83,11 +83,11 @@ def _list_best(compared: Sequence[Compared]) -> Iterator[Number]:
     if not ended:
         return
     best = max(ended, key=lambda each: float(each.result["test_accuracy"]))
-    yield Number(label="highest test accuracy", text=f"{best.result['test_accuracy']:.2%}", note=best.label)
+    yield Number(label="Highest test accuracy", text=f"{best.result['test_accuracy']:.2%}", note=best.label)
     least = min(ended, key=lambda each: float(each.result["test_loss"]))
-    yield Number(label="lowest test loss", text=f"{least.result['test_loss']:.4f}", note=least.label)
+    yield Number(label="Lowest test loss", text=f"{least.result['test_loss']:.4f}", note=least.label)
     seconds = sum(float(each.result["train_seconds"]) for each in ended)
-    yield Number(label="training time together", text=show_seconds(seconds), note=f"{len(ended)} runs")
+    yield Number(label="Training time together", text=show_seconds(seconds), note=f"{len(ended)} runs")
 
 
 def _tabulate(compared: Sequence[Compared]) -> Table:

@@ -76,26 +76,28 @@ def _list_numbers(run: RunFolder) -> Iterator[Number]:
     if not result and run.epochs:
         last = run.epochs[-1]
         yield Number(
-            label=f"{run.watched} accuracy", text=f"{last.test_accuracy:.2%}", note=f"after epoch {last.epoch}"
+            label=f"{run.watched.capitalize()} accuracy",
+            text=f"{last.test_accuracy:.2%}",
+            note=f"after epoch {last.epoch}",
         )
-        yield Number(label=f"{run.watched} loss", text=f"{last.test_loss:.4f}")
-        yield Number(label="training time", text=show_seconds(last.seconds))
+        yield Number(label=f"{run.watched.capitalize()} loss", text=f"{last.test_loss:.4f}")
+        yield Number(label="Training time", text=show_seconds(last.seconds))
     if not result:
         return
     examples = run.value.get("data", {}).get("examples", {}).get("test")
     yield Number(
-        label="test accuracy",
+        label="Test accuracy",
         text=f"{result['test_accuracy']:.2%}",
         note=f"of {examples:,} images" if is_number(examples) else "",
     )
-    yield Number(label="test loss", text=f"{result['test_loss']:.4f}")
+    yield Number(label="Test loss", text=f"{result['test_loss']:.4f}")
     if "validation_accuracy" in result:
-        yield Number(label="validation accuracy", text=f"{result['validation_accuracy']:.2%}")
+        yield Number(label="Validation accuracy", text=f"{result['validation_accuracy']:.2%}")
     if "best_epoch" in result:
-        yield Number(label="weights of epoch", text=f"{result['best_epoch']:.0f}", note="the best by validation")
+        yield Number(label="Weights of epoch", text=f"{result['best_epoch']:.0f}", note="the best by validation")
     if "calibration_error" in result:
-        yield Number(label="calibration error", text=f"{result['calibration_error']:.2%}")
-    yield Number(label="training time", text=show_seconds(result["train_seconds"]), note=_show_speed(run.epochs))
+        yield Number(label="Calibration error", text=f"{result['calibration_error']:.2%}")
+    yield Number(label="Training time", text=show_seconds(result["train_seconds"]), note=_show_speed(run.epochs))
 
 
 def _show_speed(epochs: Sequence[EpochRecord]) -> str:

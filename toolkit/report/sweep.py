@@ -46,7 +46,7 @@ def describe(folder: Path, trust: Trust) -> Page:
         lead=f"{len(members)} runs at {len(points)} points; {complete} are complete.",
         numbers=[
             *_list_winners(points),
-            Number(label="training time together", text=show_seconds(seconds), note=f"{len(there)} runs"),
+            Number(label="Training time together", text=show_seconds(seconds), note=f"{len(there)} runs"),
         ],
         sections=[
             each
@@ -79,9 +79,9 @@ def _list_winners(points: Sequence[Mapping[str, Any]]) -> Iterator[Number]:
         return
     best = max(points, key=lambda row: float(row[f"{measure}_mean"]))
     words = measure.replace("_", " ")
-    yield Number(label=f"best mean {words}", text=f"{best[f'{measure}_mean']:.2%}", note=str(best["point"]))
+    yield Number(label=f"Best mean {words}", text=f"{best[f'{measure}_mean']:.2%}", note=str(best["point"]))
     single = max(points, key=lambda row: float(row[f"{measure}_best"]))
-    yield Number(label=f"best {words}", text=f"{single[f'{measure}_best']:.2%}", note=str(single["best"]))
+    yield Number(label=f"Best {words}", text=f"{single[f'{measure}_best']:.2%}", note=str(single["best"]))
 
 
 def _choose_measure(points: Sequence[Mapping[str, Any]]) -> str:
