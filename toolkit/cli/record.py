@@ -228,12 +228,11 @@ def report(
     """
     from toolkit import digest, files, signing
     from toolkit import report as reports
-    from toolkit.report import page
     from toolkit.report.chain import Trust as Asked
 
     asked = Asked(state=Path(session.settings.state), policy=signing.read_policy(trust or ()))
-    described = reports.describe(targets, asked, beside or (), pictures=pictures)
-    content = page.render(described).encode()
+    described, text = reports.compose(targets, asked, beside or (), pictures=pictures)
+    content = text.encode()
     place = out or Path(f"{reports.name_page(targets)}.html")
     files.write_atomically(place, content)
     states = {link.name: link.state for link in described.chain.links} if described.chain else {}

@@ -12,19 +12,33 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from toolkit import files, manifest, record
-from toolkit.errors import UsageError
+from toolkit.errors import IntegrityError, UsageError
 from toolkit.report import artifact, comparison, page, run, sweep
 from toolkit.report.chain import Trust
 from toolkit.report.view import Page
 from toolkit.training import PAGE
 
 
-def describe(targets: Sequence[str], trust: Trust, beside: Sequence[Path] = (), *, pictures: bool = True) -> Page:
-    """Return the page of one thing, or of several runs side by side.
+def compose(
+    targets: Sequence[str], trust: Trust, beside: Sequence[Path] = (), *, pictures: bool = True
+) -> tuple[Page, str]:
+    """Return what the page of one thing says, or that of several runs side by side, and its HTML.
 
     ``beside``: folders of ``toolkit evaluate --out`` and ``toolkit predict --explain``, for the page of a run. Raises
     UsageError: they do not go together, or one is not there; IntegrityError and TrainError: one cannot be read.
     """
+    try:
+        described = _describe(targets, trust, beside, pictures=pictures)
+        return described, page.render(described)
+    except (LookupError, TypeError, ValueError, AttributeError, ArithmeticError, RecursionError) as error:
+        raise IntegrityError(
+            f"a record of {', '.join(targets)} is damaged",
+            why=f"{type(error).__name__}: {error}",
+            remedy=f"`toolkit verify {targets[0]}` says what is wrong with it",
+        ) from error
+
+
+def _describe(targets: Sequence[str], trust: Trust, beside: Sequence[Path], *, pictures: bool) -> Page:
     first = Path(targets[0])
     folder = first.parent if first.name == manifest.FILE else first
     whole = len(targets) == 1 and sweep.is_sweep(folder)
@@ -59,4 +73,4 @@ def write_beside(folder: Path, state: Path) -> None:
     not compared, because that takes seconds.
     """
     trust = Trust(state=state, compared="nothing" if sweep.is_sweep(folder) else "run")
-    files.write_atomically(folder / PAGE, page.render(describe([str(folder)], trust)))
+    files.write_atomically(folder / PAGE, compose([str(folder)], trust)[1])

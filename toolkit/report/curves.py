@@ -68,6 +68,8 @@ def _tell(
     def show(value: float) -> str:
         return f"{value:.2%}" if percent else f"{value:.4g}"
 
+    if len(epochs) == 1:
+        return f"After one epoch, the {watched} {name} is {show(seen[0])} and the training {name} {show(trained[0])}."
     best = min(range(len(seen)), key=seen.__getitem__)
     lowest = f", its lowest {show(seen[best])} after epoch {epochs[best].epoch}" if seen[best] < seen[-1] else ""
     return (

@@ -2,9 +2,10 @@
 
 import csv
 import json
+import math
 from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import Any, TypeGuard
@@ -39,10 +40,12 @@ class RunFolder:
 
     @cached_property
     def epochs(self) -> list[EpochRecord]:
+        """The records of epochs; damaged lines, and those with what is no number, are left out."""
         try:
-            return metrics.read_epochs(self.folder / metrics.CSV)
+            found = metrics.read_epochs(self.folder / metrics.CSV)
         except OSError:
             return []
+        return [each for each in found if all(map(math.isfinite, asdict(each).values()))]
 
     @cached_property
     def steps(self) -> list[Mapping[str, Any]]:
@@ -83,7 +86,7 @@ class RunFolder:
 
 
 def is_number(value: object) -> TypeGuard[float]:
-    return isinstance(value, int | float) and not isinstance(value, bool)
+    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
 
 
 def show_share(share: float) -> str:

@@ -202,8 +202,7 @@ def _describe_evaluation(file: Path, number: int) -> Section:
 
 def _describe_calibration(result: Mapping[str, Any]) -> Section | None:
     bins = result.get("calibration")
-    whole = isinstance(bins, list) and all(isinstance(b, list) and len(b) == 3 and all(map(is_number, b)) for b in bins)
-    if not whole or not bins:
+    if not isinstance(bins, list) or not bins or not all(map(_is_bin, bins)):
         return None
     drawn = Chart(
         id="reliability",
@@ -236,6 +235,12 @@ def _describe_calibration(result: Mapping[str, Any]) -> Section | None:
     )
     lead = "Below the diagonal, the network is surer than it is right; above it, less sure."
     return Section(id="calibration", title="Calibration", lead=lead, parts=[drawn])
+
+
+def _is_bin(value: object) -> bool:
+    """Return whether a value has a number of images, their mean probability and their accuracy."""
+    numbers = value if isinstance(value, list) and len(value) == 3 and all(map(is_number, value)) else [0, 0, 0]
+    return numbers[0] > 0 and all(0 <= share <= 1 for share in numbers[1:])
 
 
 def _describe_costs(run: RunFolder) -> Section:

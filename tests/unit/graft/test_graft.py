@@ -17,7 +17,6 @@ from toolkit.console import Console
 from toolkit.errors import BuildError, CheckError, IntegrityError, PreflightError, ToolkitError, UnsupportedError
 from toolkit.graft import job, plan, sources
 from toolkit.record import rebuild, wheel
-from toolkit.report import page
 from toolkit.report.chain import Trust
 from toolkit.settings import Settings, resolve
 from toolkit.versions import load_table
@@ -170,14 +169,13 @@ def test_it_is_verified_and_made_again_to_the_byte(graft: Graft, settings: Setti
 
 def test_its_page_has_each_library_and_the_wheel_that_it_was_made_from(graft: Graft, settings: Settings) -> None:
     made = graft("12.0")
-    found = report.describe([str(made.folder)], Trust(state=Path(settings.state)))
+    found, text = report.compose([str(made.folder)], Trust(state=Path(settings.state)))
     assert found.kind == "Grafted wheel"
     assert {each.label: each.text for each in found.numbers}["Compute capability"] == "12.0"
     assert found.chain is not None
     assert [(link.name, link.state) for link in found.chain.links] == [
         ("wheel", "ok"), ("plan", "ok"), ("lock", "ok"), ("original", "absent")
     ]  # fmt: skip
-    text = page.render(found)
     assert maker.LIBRARY in text
     assert "PTX text of sm_50, which the driver compiles when it is used 1" in text
 

@@ -10,8 +10,8 @@ from tests import browser
 from tests.browser import Browser
 from tests.unit.record import maker, signed
 from toolkit import report
-from toolkit.report import page
 from toolkit.report.chain import Trust
+from toolkit.report.view import Page
 
 
 @pytest.fixture(scope="session")
@@ -42,13 +42,16 @@ class Place:
         """Change parts of the run's manifest."""
         maker.change_json(self.run / "manifest.json", lambda value: value.update(parts))
 
-    def describe(self, *targets: Path, **options: Any) -> Any:
-        return report.describe([str(each) for each in targets or [self.run]], Trust(state=self.state), **options)
+    def describe(self, *targets: Path, **options: Any) -> Page:
+        return self._compose(*targets, **options)[0]
 
     def write(self, *targets: Path, **options: Any) -> Path:
         path = self.root / "page.html"
-        path.write_text(page.render(self.describe(*targets, **options)), encoding="utf-8")
+        path.write_text(self._compose(*targets, **options)[1], encoding="utf-8")
         return path
+
+    def _compose(self, *targets: Path, **options: Any) -> tuple[Page, str]:
+        return report.compose([str(each) for each in targets or [self.run]], Trust(state=self.state), **options)
 
 
 @pytest.fixture

@@ -8,7 +8,7 @@ from tests.unit.report.conftest import Place
 from tests.unit.report.reading import Element, parse
 from toolkit import digest, report, signing
 from toolkit.record import find, rebuild
-from toolkit.report import chain, page
+from toolkit.report import chain
 from toolkit.report.chain import Trust
 from toolkit.report.view import Chain
 
@@ -106,9 +106,9 @@ def test_a_large_record_is_cut(place: Place, monkeypatch: pytest.MonkeyPatch) ->
 
 def read(world: signed.World, target: Path, *trust: str) -> tuple[Chain, Element]:
     policy = signing.read_policy(Path(world.root / name) for name in trust)
-    made = report.describe([str(target)], Trust(state=signed.STATE, policy=policy))
+    made, text = report.compose([str(target)], Trust(state=signed.STATE, policy=policy))
     assert isinstance(made.chain, Chain)
-    return made.chain, parse(page.render(made))
+    return made.chain, parse(text)
 
 
 def test_signatures_and_builders_are_named(world: signed.World) -> None:
@@ -175,7 +175,7 @@ def test_a_page_of_a_wheel_says_what_it_holds(world: signed.World) -> None:
 
 
 def test_an_image_by_name_has_the_same_page(world: signed.World) -> None:
-    found = report.describe([signed.TAG], Trust(state=signed.STATE))
+    found, _ = report.compose([signed.TAG], Trust(state=signed.STATE))
     assert found.title == signed.TAG
     assert found.chain is not None
     assert states(found.chain) == {"image": "ok", "smoke": "absent", "lock": "ok"}

@@ -1,15 +1,22 @@
 import json
+import random
 import shutil
+from collections.abc import Iterator
+from typing import Any
 
 import pytest
 
+from tests.tiers import slow
 from tests.unit.record import maker
 from tests.unit.report.conftest import Place
 from tests.unit.report.reading import Element, parse
+from tests.unit.report.test_escaping import require_harmless
 from toolkit import digest, report
-from toolkit.errors import IntegrityError, UsageError
+from toolkit.errors import IntegrityError, ToolkitError, UsageError
 from toolkit.report import curves, images, page
+from toolkit.report.chain import Trust
 from toolkit.report.reading import RunFolder, show_bytes, show_seconds
+from train.errors import TrainError
 
 
 def read(place: Place, **options: object) -> Element:
@@ -176,3 +183,64 @@ def test_times_are_short(seconds: float, shown: str) -> None:
 @pytest.mark.parametrize(("count", "shown"), [(12, "12 bytes"), (4200, "4 kB"), (8.3e8, "830 MB"), (2.5e9, "2.50 GB")])
 def test_sizes_are_short(count: float, shown: str) -> None:
     assert show_bytes(count) == shown
+
+
+VALUES = [None, True, -1, 1e308, "<script>", [], {}, [[]], {"a": 1}]
+
+
+def list_places(value: object, path: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
+    """Yield the way to each part of a JSON value."""
+    if path:
+        yield path
+    items = value.items() if isinstance(value, dict) else enumerate(value[:2]) if isinstance(value, list) else ()
+    for key, each in items:
+        yield from list_places(each, (*path, key))
+
+
+@pytest.mark.parametrize("count", [30, slow(400)])
+def test_a_damaged_record_gives_a_page_or_a_message(place: Place, count: int) -> None:
+    path = place.run / "manifest.json"
+    whole = path.read_text()
+    places = list(list_places(json.loads(whole)))
+    assert len(places) > 150
+    chooser = random.Random(7)  # noqa: S311 - the same in each run
+    seen = set()
+    for _ in range(count):
+        value = part = json.loads(whole)
+        *outer, last = chooser.choice(places)
+        for key in outer:
+            part = part[key]
+        part[last] = chooser.choice(VALUES)
+        path.write_text(json.dumps(value))
+        try:
+            trust = Trust(state=place.state, compared="run")
+            require_harmless(report.compose([str(place.run)], trust, pictures=False)[1])
+            seen.add("page")
+        except (ToolkitError, TrainError):
+            seen.add("message")
+    assert "page" in seen
+
+
+def test_a_record_that_lacks_its_numbers_is_named(place: Place) -> None:
+    place.change(result={"epochs": 2, "steps": 44})
+    with pytest.raises(IntegrityError, match=r"a record of .* is damaged"):
+        place.write()
+
+
+@pytest.mark.parametrize("bins", [None, [], [[0, 0.5, 0.5]], [[-1, 0.5, 0.5]], [[1, 1.5, 0.5]], [[1, 0.5]], ["<b>"]])
+def test_a_calibration_that_is_none_is_left_out(place: Place, bins: object) -> None:
+    maker.change_json(place.run / "manifest.json", lambda value: value["result"].update(calibration=bins))
+    assert not read(place).find("section", id="calibration")
+
+
+def test_what_is_no_number_is_left_out_of_curves(place: Place) -> None:
+    path = place.run / "metrics.csv"
+    head, first, second = path.read_text().splitlines()
+    cells = second.split(",")
+    path.write_text("\n".join([head, first, ",".join([*cells[:5], "nan", *cells[6:]])]) + "\n")
+    with (place.run / "metrics.jsonl").open("a") as file:
+        file.write('{"kind": "step", "step": 99, "loss": Infinity}\n')
+    run = RunFolder(place.run)
+    assert [each.epoch for each in run.epochs] == [1]
+    assert [each["step"] for each in run.steps][-1] == 40
+    require_harmless(place.write().read_text(encoding="utf-8"))
