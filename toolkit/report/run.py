@@ -61,7 +61,8 @@ def _introduce(run: RunFolder) -> str:
         return f"{said}. {runs.describe_unfinished(run.folder).capitalize()}."
     kernels = "native" if environment.get(reader.KERNELS) else "TensorFlow's"
     examples = run.value.get("data", {}).get("examples", {})
-    parts = [f"{run.result.get('epochs')} epochs, {run.result.get('steps'):,} steps of {environment.get('batch_size')}"]
+    epochs, steps, size = run.result.get("epochs"), run.result.get("steps"), environment.get("batch_size")
+    parts = [f"{epochs} epoch{'s' if epochs != 1 else ''}, {steps:,} steps of {size} images"]
     parts += [f"{examples['train']:,} training images"] if is_number(examples.get("train")) else []
     parts += [
         ", ".join(map(str, environment.get("devices") or [])),
