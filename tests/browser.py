@@ -61,12 +61,16 @@ class Browser:
         self.requests.clear()
         self.complaints.clear()
         scheme = {"name": "prefers-color-scheme", "value": "dark" if dark else "light"}
-        self._ask("Emulation.setEmulatedMedia", features=[scheme])
+        self._ask("Emulation.setEmulatedMedia", media="", features=[scheme])
         size = {"width": width, "height": height, "deviceScaleFactor": 1, "mobile": False}
         self._ask("Emulation.setDeviceMetricsOverride", **size)
         self._ask("Page.navigate", url=path.resolve().as_uri())
         while self.run("document.readyState") != "complete":
             pass
+
+    def print_on(self) -> None:
+        """Show the page as it is printed."""
+        self._ask("Emulation.setEmulatedMedia", media="print")
 
     def run(self, expression: str) -> Any:
         """Return the value of an expression in the page."""

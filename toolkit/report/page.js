@@ -44,7 +44,26 @@ class Chart {
     this.range = this.all;
     this.xs = [...new Set(places)].sort((a, b) => a - b);
     this.at = -1;
+    this.hidden = new Set();
     this.prepare();
+    this.prepareLegend();
+  }
+
+  // Each name becomes a button that hides its curve.
+  prepareLegend() {
+    this.figure.querySelectorAll(".legend li").forEach((item, number) => {
+      const button = document.createElement("button");
+      button.type = "button";
+      button.setAttribute("aria-pressed", "true");
+      button.append(...item.childNodes);
+      item.append(button);
+      button.addEventListener("click", () => {
+        const shown = this.hidden.delete(number) || this.hidden.size + 1 === this.data.series.length;
+        if (!shown) this.hidden.add(number);
+        button.setAttribute("aria-pressed", shown);
+        this.draw();
+      });
+    });
   }
 
   prepare() {
@@ -159,7 +178,7 @@ class Chart {
   read(x) {
     return this.data.series.map((each, number) => {
       const place = each.xs.indexOf(x);
-      return place < 0 ? null : { number, name: each.name, text: show(each.ys[place], this.data.unit) };
+      return place < 0 || this.hidden.has(number) ? null : { number, name: each.name, text: show(each.ys[place], this.data.unit) };
     }).filter(Boolean);
   }
 
@@ -205,7 +224,8 @@ class Chart {
   span() {
     if (this.data.square) return [0, 1];
     let low = Infinity, high = -Infinity;
-    for (const each of this.data.series) {
+    for (const [number, each] of this.data.series.entries()) {
+      if (this.hidden.has(number)) continue;
       each.xs.forEach((x, i) => {
         if (x < this.range[0] || x > this.range[1]) return;
         for (const y of [each.ys[i], ...(each.band[i] || [])]) {
@@ -258,7 +278,8 @@ class Chart {
     const point = (x, y) => `${(SIDE * across(x)).toFixed(1)} ${(SIDE * place(y)).toFixed(1)}`;
     const groups = this.frame.querySelectorAll(".plot > g"), dots = this.frame.querySelectorAll(".dots");
     this.data.series.forEach((each, number) => {
-      const kept = each.xs.map((_, i) => i).filter((i) => !this.log || each.ys[i] > 0);
+      const hidden = this.hidden.has(number);
+      const kept = hidden ? [] : each.xs.map((_, i) => i).filter((i) => !this.log || each.ys[i] > 0);
       const points = kept.map((i) => point(each.xs[i], each.ys[i]));
       groups[number].querySelector(".line").setAttribute("d", points.length ? `M${points.join("L")}` : "");
       const banded = each.band.length ? kept : [];

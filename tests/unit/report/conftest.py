@@ -1,4 +1,5 @@
 import json
+import os
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
@@ -74,6 +75,8 @@ def world(signed_once: signed.World, tmp_path: Path, monkeypatch: pytest.MonkeyP
 
 @pytest.fixture(scope="session")
 def chromium(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
+    if not browser.PROGRAM and os.environ.get("TOOLKIT_REQUIRE_BROWSER"):
+        pytest.fail("TOOLKIT_REQUIRE_BROWSER is set and there is no Chromium")
     if not browser.PROGRAM:
         pytest.skip("there is no Chromium")
     with browser.start(tmp_path_factory.mktemp("profile")) as started:

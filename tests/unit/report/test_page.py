@@ -183,3 +183,40 @@ def test_a_cell_shows_the_images_behind_it(place: Place, chromium: Browser) -> N
     assert "images behind this cell" in chromium.run("document.querySelector('[data-said]').textContent")
     chromium.run("document.querySelector('[data-all]').click()")
     assert chromium.run(f"{shown}.length") == 40
+
+
+def test_a_name_in_the_legend_hides_its_curve(place: Place, chromium: Browser) -> None:
+    chromium.open(place.write())
+    names = "[...document.querySelectorAll('#loss .legend button')]"
+    lines = "[...document.querySelectorAll('#loss .line')].map((e) => e.getAttribute('d') !== '')"
+    assert chromium.run(f"{names}.map((e) => e.textContent)") == [
+        "training, single steps",
+        "training, by epoch",
+        "test",
+    ]
+    chromium.run(f"{names}[0].click()")
+    assert chromium.run(lines) == [False, True, True]
+    assert chromium.run(f"{names}[0].getAttribute('aria-pressed')") == "false"
+    chromium.run(f"{names}[1].click(); {names}[2].click()")
+    assert chromium.run(lines) == [False, False, True], "one curve stays"
+    chromium.run(f"{names}[0].click()")
+    assert chromium.run(lines) == [True, False, True]
+    assert chromium.complaints == []
+
+
+def test_on_paper_there_are_no_buttons_and_it_is_light(place: Place, chromium: Browser) -> None:
+    chromium.open(place.write(), 760, dark=True)
+    chromium.print_on()
+    assert chromium.run("getComputedStyle(document.querySelector('.tools')).display") == "none"
+    assert chromium.run("getComputedStyle(document.body).color") == "rgb(26, 30, 34)"
+
+
+@pytest.mark.parametrize("width", [320, 1280])
+def test_buttons_are_large_enough_for_a_finger(place: Place, chromium: Browser, width: int) -> None:
+    chromium.open(place.write(), width)
+    sizes = chromium.run(
+        "[...document.querySelectorAll('button')].map((e) => e.getBoundingClientRect()).filter((b) => b.width)"
+        ".map((b) => Math.min(b.width, b.height))"
+    )
+    assert len(sizes) > 8
+    assert min(sizes) >= 24, "WCAG 2.2, 2.5.8"
