@@ -84,7 +84,7 @@ def advise(table: Table, device: Device, settings: Settings) -> Advice:
         driver_says=driver.evidence if driver else "",
         remedy=_find_remedy(nearest is None and runtime is None, driver.remedy if driver else ""),
         graft_cost=_estimate_graft(table) if graftable else "",
-        build_cost=f"{estimate_build().facts['hours']} hours on this machine" if nearest else "",
+        build_cost=f"about {estimate_build().facts['hours']} h on this machine" if nearest else "",
         advisories=_list_advisories(table, runtime, nearest, settings.tensorflow if named and graftable else ""),
     )
 
