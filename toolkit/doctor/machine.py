@@ -1,9 +1,9 @@
 """Checks the machine itself: Python, disk, memory, folders, the NVIDIA driver, and what building TensorFlow would take.
 
-No whole source build has been measured. The hours are extrapolated: Bazel plans 33,438 C++ compilations for a CUDA wheel
-of TensorFlow, and 454 of them took 3.3 seconds of an AMD EPYC (Zen 5) on average; GPU code adds a tenth. conda-forge
-allowed its builds 12 and later 18 hours on 4 cores. The largest of the 454 took 660 MB, but 16 GB were too little for 16
-jobs (tensorflow#41480), so each job is given more.
+No whole source build has been measured. The hours are extrapolated: Bazel plans 33,438 C++ compilations for a CUDA
+wheel of TensorFlow, and 454 of them took 3.3 seconds of an AMD EPYC (Zen 5) on average; GPU code adds a tenth.
+conda-forge allowed its builds 12 and later 18 hours on 4 cores. The largest of the 454 took 660 MB, but 16 GB were too
+little for 16 jobs (tensorflow#41480), so each job is given more.
 """
 
 import os
