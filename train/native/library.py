@@ -13,8 +13,9 @@ import shutil
 import subprocess
 import sys
 import tempfile
+from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Final
 
@@ -37,23 +38,40 @@ FLAGS: Final = (
     "-fno-exceptions",
     "-fno-math-errno",
     "-ffp-contract=off",  # only the source decides where a multiply-add is fused
-    "-mavx2",
-    "-mfma",
 )
 LINK_FLAGS: Final = ("-shared", "-pthread", "-static-libstdc++", "-static-libgcc", "-Wl,--exclude-libs,ALL")
 
-INSTRUCTIONS: Final = {
-    "avx2": (),
-    "avx512": ("-mavx512f",),
-    "amx": ("-mavx512f", "-mavx512bw", "-mavx512vl", "-mavx512bf16", "-mamx-tile", "-mamx-bf16"),
-}
-"""Instruction sets that the inner loops are compiled for, with further flags. The linker keeps the first of equal
-functions, so the least set is first.
-"""
 INNER: Final = "primitives.cpp"
+"""What is compiled once for each instruction set."""
 
-NEEDED: Final = ("avx2", "fma")
-"""Instructions that the library needs, by their names in /proc/cpuinfo."""
+
+@dataclass(frozen=True)
+class Processors:
+    """A kind of processors: how the library is compiled for them, and what they must have."""
+
+    flags: tuple[str, ...]
+    instructions: Mapping[str, tuple[str, ...]]
+    """Instruction sets that the inner loops are compiled for, with further flags. The linker keeps the first of equal
+    functions, so the least set is first.
+    """
+    needed: tuple[str, ...]  # by their names in /proc/cpuinfo
+    label: str  # of the line there that names them
+
+
+PROCESSORS: Final = {
+    "x86_64": Processors(
+        flags=("-mavx2", "-mfma"),
+        instructions={
+            "avx2": (),
+            "avx512": ("-mavx512f",),
+            "amx": ("-mavx512f", "-mavx512bw", "-mavx512vl", "-mavx512bf16", "-mamx-tile", "-mamx-bf16"),
+        },
+        needed=("avx2", "fma"),
+        label="flags",
+    ),
+    "aarch64": Processors(flags=(), instructions={"neon": ()}, needed=("asimd",), label="Features"),
+}
+"""By the name that the kernel of the operating system and compilers give them."""
 
 EXPECTED: Final = "52e5a188830756d6 4c7871da69f985fa"
 """Digests of the results of a small case in float32 and in bfloat16, on every processor.
@@ -85,20 +103,22 @@ def find() -> Library:
     return build(find_cache())
 
 
+_KINDS: Final = " and ".join(PROCESSORS)
 _REMEDY: Final = "use --kernels stock, or auto to use native kernels where they run"
 
 
 def explain_processor(machine: str = "", facts: Path = Path("/proc/cpuinfo")) -> str:
     """Return why this processor cannot run the library; an empty text if it can."""
     machine = machine or platform.machine()
-    if machine not in {"x86_64", "AMD64"} or sys.platform != "linux":
-        return f"they are for x86-64 processors on Linux, and this is {machine} on {sys.platform}"
+    kind = PROCESSORS.get(machine)
+    if kind is None or sys.platform != "linux":
+        return f"they are for {_KINDS} processors on Linux, and this is {machine} on {sys.platform}"
     try:
         lines = facts.read_text(encoding="utf-8").splitlines()
     except OSError as error:
         return f"{facts} cannot be read: {error.strerror}"
-    found = next((line.split(":", 1)[1].split() for line in lines if line.startswith("flags")), [])
-    missing = [name for name in NEEDED if name not in found]
+    found = next((line.split(":", 1)[1].split() for line in lines if line.startswith(kind.label)), [])
+    missing = [name for name in kind.needed if name not in found]
     return f"it has no {' and no '.join(missing)}" if missing else ""
 
 
@@ -129,8 +149,15 @@ def find_compiler() -> str:
 def build(cache: Path) -> Library:
     """Return the library from the cache; if it is not there, build and check it first."""
     compiler = find_compiler()
+    target = find_target(compiler)
+    if target != platform.machine():
+        raise PreflightError(
+            f"{compiler} does not compile for this machine",
+            why=f"it compiles for {target}, and this is {platform.machine()}",
+            remedy=f"give another compiler by CXX, or {_REMEDY}",
+        )
     version = _run([compiler, "--version"]).splitlines()[0]
-    words = json.dumps([digest_source(), version, FLAGS, LINK_FLAGS, INSTRUCTIONS])
+    words = json.dumps([digest_source(), version, FLAGS, LINK_FLAGS, asdict(PROCESSORS[target])])
     path = cache / f"kernels-{hashlib.sha256(words.encode()).hexdigest()[:32]}.so"
     if path.exists():
         return check(path, origin=version)
@@ -147,15 +174,30 @@ def build(cache: Path) -> Library:
     return Library(path, checked.instructions, checked.source_sha256, checked.origin)
 
 
+def find_target(compiler: str) -> str:
+    """Return for which of PROCESSORS a compiler compiles; raises a PreflightError if for none of them."""
+    target = _run([compiler, "-dumpmachine"]).strip()
+    name = target.partition("-")[0]
+    if name not in PROCESSORS:
+        raise PreflightError(
+            f"{compiler} cannot build the native kernels",
+            why=f"they are for {_KINDS} processors, and it compiles for {target or 'an unknown one'}",
+            remedy=f"give another compiler by CXX, or {_REMEDY}",
+        )
+    return name
+
+
 def compile_library(compiler: str, folder: Path) -> Path:
     """Compile the library in a folder; returns its path. Raises a PreflightError with the compiler's first error."""
+    kind = PROCESSORS[find_target(compiler)]
+    words = (compiler, *FLAGS, *kind.flags)
     define = f'-DNATIVE_SOURCE="{digest_source()}"'
     plain = [path for path in sorted(SOURCE.glob("*.cpp")) if path.name != INNER]
     objects = [(path, folder / f"{path.stem}.o", [define]) for path in plain]
-    for name, flags in INSTRUCTIONS.items():
+    for name, flags in kind.instructions.items():
         objects.append((SOURCE / INNER, folder / f"{name}.o", [*flags, f"-DNATIVE_PRIMITIVES={name.upper()}"]))
     with ThreadPoolExecutor(count_cores()) as pool:
-        list(pool.map(lambda each: _run([compiler, *FLAGS, *each[2], "-c", str(each[0]), "-o", str(each[1])]), objects))
+        list(pool.map(lambda each: _run([*words, *each[2], "-c", str(each[0]), "-o", str(each[1])]), objects))
     library = folder / "kernels.so"
     _run([compiler, *LINK_FLAGS, *(str(each[1]) for each in objects), "-o", str(library)])
     return library
@@ -190,9 +232,9 @@ print(json.dumps([chosen.decode(), library.toolkit_source().decode(), results]))
 
 def check(path: Path, *, origin: str) -> Library:
     """Compare the bits of a small case on each instruction set, in another process; raises a PreflightError."""
-    done = subprocess.run(
-        [sys.executable, "-I", "-c", _CHECK, str(path), *INSTRUCTIONS], capture_output=True, text=True, check=False
-    )
+    names = PROCESSORS[platform.machine()].instructions
+    argv = [sys.executable, "-I", "-c", _CHECK, str(path), *names]
+    done = subprocess.run(argv, capture_output=True, text=True, check=False)
     if done.returncode:
         lines = done.stderr.strip().splitlines() or [f"the check ended with {done.returncode}"]
         raise PreflightError(f"{path} does not work", why=lines[-1], remedy=f"remove it, or {_REMEDY}")
@@ -201,13 +243,15 @@ def check(path: Path, *, origin: str) -> Library:
         raise PreflightError(
             f"{path} was built from another source", why=f"{source[:12]}, not {digest_source()[:12]}", remedy=_REMEDY
         )
+    if not results:
+        raise PreflightError(
+            f"{path} cannot be checked", why=f"this processor runs none of {', '.join(names)}", remedy=_REMEDY
+        )
     wrong = [name for name, digest in results.items() if digest != EXPECTED]
-    if wrong or not results:
+    if wrong:
         raise PreflightError(
             f"{path} computes something else than it should",
-            why=f"its check gives {results[wrong[0]]} by {wrong[0]}, not {EXPECTED}"
-            if wrong
-            else "nothing was checked",
+            why=f"its check gives {results[wrong[0]]} by {wrong[0]}, not {EXPECTED}",
             remedy=_REMEDY,
         )
     return Library(path, instructions, source, origin)
@@ -219,13 +263,17 @@ def find_cache() -> Path:
 
 
 def main() -> int:
-    """Build the library as the file that the command line names."""
+    """Build the library as the file that the command line names; check it if it is for this machine."""
     target = Path(sys.argv[1])
-    compiler = find_compiler()
     try:
+        compiler = find_compiler()
+        machine = find_target(compiler)
         with tempfile.TemporaryDirectory(dir=target.parent, prefix=".build-") as folder:
             made = compile_library(compiler, Path(folder))
-            print(check(made, origin=compiler))
+            if machine == platform.machine():
+                print(check(made, origin=compiler))
+            else:
+                print(f"{target} is for {machine}: it is checked there, before it is used")
             made.replace(target)
     except PreflightError as error:
         print(f"error: {error}", file=sys.stderr)

@@ -142,9 +142,9 @@ void finish_statistics(const Plan &plan, const double *sums, int64_t channels, c
     const double mean = sums[2 * channel] / count;
     double biased = sums[2 * channel + 1] / count - mean * mean;
     biased = 0 > biased ? 0 : biased;
-    out.mean[at + channel] = static_cast<float>(mean);
-    out.variance[at + channel] = static_cast<float>(count > 1 ? biased * (count / (count - 1)) : biased);
-    out.scale[at + channel] = static_cast<float>(1 / std::sqrt(biased + EPSILON));
+    out.mean[at + channel] = to_float(mean);
+    out.variance[at + channel] = to_float(count > 1 ? biased * (count / (count - 1)) : biased);
+    out.scale[at + channel] = to_float(1 / std::sqrt(biased + EPSILON));
   }
 }
 
@@ -152,7 +152,7 @@ void finish_statistics(const Plan &plan, const double *sums, int64_t channels, c
 void fold(int64_t channels, const float *gamma, const float *beta, const float *mean, const float *deviation,
           Norm *norms) {
   for (int64_t channel = 0; channel < channels; channel++)
-    norms[channel] = {mean[channel], gamma[channel] * deviation[channel], beta[channel]};
+    norms[channel] = {mean[channel], multiply(gamma[channel], deviation[channel]), beta[channel]};
 }
 
 // Normalises some channels: y = (x - mean) * scale.
@@ -314,8 +314,8 @@ size_t count(const BlockShape &shape) {
 // The gradient of a map before it was normalised by its `deviation`: deviation (G - mean(G) - xhat mean(G xhat)).
 Projection project_normalized(const Plan &plan, const double *sums, float deviation) {
   const auto count = static_cast<double>(plan.count());
-  return {deviation, static_cast<float>(sums[0] / count),
-          static_cast<float>(-static_cast<double>(deviation) * (sums[1] / count)), 0};
+  return {deviation, to_float(sums[0] / count),
+          to_float(-static_cast<double>(deviation) * (sums[1] / count)), 0};
 }
 
 // The backward pass of one block.
@@ -357,9 +357,9 @@ struct Backward {
     finish_kernel<Value>(memory.d_kernel2, plan.split.pieces, TAPS, shape.inner, shape.growth, out.kernel2);
     const double *inner = memory.sums.total(shape.inner);
     for (int64_t i = 0; i < shape.inner; i++) {
-      out.beta2[i] = static_cast<float>(inner[2 * i]);
+      out.beta2[i] = to_float(inner[2 * i]);
       const double centered = inner[2 * i + 1] - inner[2 * i] * static_cast<double>(mean[i]);
-      out.gamma2[i] = static_cast<float>(centered * static_cast<double>(deviation[i]));
+      out.gamma2[i] = to_float(centered * static_cast<double>(deviation[i]));
     }
   }
 
@@ -406,8 +406,8 @@ struct Backward {
     for (int64_t i = 0; i < inner; i++) {
       const double scale = static_cast<double>(layer.gamma2[i]) * static_cast<double>(deviation[i]);
       const double slope = scale * static_cast<double>(deviation[i]) * static_cast<double>(out.gamma2[i]) / count;
-      by[i] = {static_cast<float>(scale), static_cast<float>(static_cast<double>(out.beta2[i]) / count),
-               static_cast<float>(-slope), mean[i]};
+      by[i] = {to_float(scale), to_float(static_cast<double>(out.beta2[i]) / count),
+               to_float(-slope), mean[i]};
     }
     const Dropout dropout = shape.drop_first(shape.layer(channels));
     pack_weights(layer.kernel1, channels, inner, 1, inner, 1, 0, memory.packed1);
@@ -450,8 +450,8 @@ struct Backward {
         gamma += static_cast<double>(memory.d_gamma[channel * LANES + lane]);
         beta += static_cast<double>(memory.d_beta[channel * LANES + lane]);
       }
-      out.gamma1[channel] = static_cast<float>(gamma);
-      out.beta1[channel] = static_cast<float>(beta);
+      out.gamma1[channel] = to_float(gamma);
+      out.beta1[channel] = to_float(beta);
     }
   }
 };
@@ -560,7 +560,7 @@ void infer_block(const BlockShape &shape, const Value *x, const Layer *layers, c
   const Planes<Value> maps{maps_data, plan.all, plan.pixels};
   const auto deviate = [](const float *variances, int64_t channels, float *scale) {
     for (int64_t i = 0; i < channels; i++)
-      scale[i] = static_cast<float>(1 / std::sqrt(static_cast<double>(variances[i]) + EPSILON));
+      scale[i] = to_float(1 / std::sqrt(static_cast<double>(variances[i]) + EPSILON));
   };
   deviate(variance, plan.all, memory.scale);
   const auto each_band = [&](const auto &work) {

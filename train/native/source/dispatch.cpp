@@ -1,16 +1,29 @@
+#include "primitives.h"
+
+#include <cstring>
+#include <iterator>
+
+#if !defined(__aarch64__)
 #include <cpuid.h>
 #include <sys/syscall.h>
 #include <unistd.h>
-
-#include <cstring>
-
-#include "primitives.h"
+#endif
 
 namespace native {
 
 namespace {
 
 const Instructions *chosen = nullptr;
+
+#if defined(__aarch64__)
+
+const Instructions *const ALL[] = {&NEON};
+
+bool has(const Instructions &) { return true; }
+
+#else
+
+const Instructions *const ALL[] = {&AMX, &AVX512, &AVX2};  // the best one first
 
 bool has_avx2() { return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma"); }
 bool has_avx512() { return has_avx2() && __builtin_cpu_supports("avx512f"); }
@@ -29,20 +42,25 @@ bool has_amx() {
   return granted;
 }
 
+bool has(const Instructions &set) { return &set == &AMX ? has_amx() : &set == &AVX512 ? has_avx512() : has_avx2(); }
+
+#endif
+
 }  // namespace
 
 const Instructions &instructions() {
-  if (chosen == nullptr) chosen = has_amx() ? &AMX : has_avx512() ? &AVX512 : &AVX2;
-  return *chosen;
+  for (const Instructions *set : ALL)
+    if (chosen == nullptr && has(*set)) chosen = set;
+  return chosen == nullptr ? **(std::end(ALL) - 1) : *chosen;
 }
 
 bool choose(const char *name) {
-  const Instructions *set = nullptr;
-  if (has_avx2() && std::strcmp(name, AVX2.name) == 0) set = &AVX2;
-  if (has_avx512() && std::strcmp(name, AVX512.name) == 0) set = &AVX512;
-  if (has_amx() && std::strcmp(name, AMX.name) == 0) set = &AMX;
-  if (set != nullptr) chosen = set;
-  return set != nullptr;
+  for (const Instructions *set : ALL)
+    if (std::strcmp(name, set->name) == 0 && has(*set)) {
+      chosen = set;
+      return true;
+    }
+  return false;
 }
 
 template <>

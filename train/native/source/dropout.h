@@ -4,6 +4,7 @@
 #include <cstdint>
 
 #include "bfloat.h"
+#include "underflow.h"
 
 namespace native {
 
@@ -30,7 +31,7 @@ class Dropout {
 #pragma GCC ivdep
     for (int64_t i = 0; i < count; ++i) {
       const uint32_t word = scatter(scatter((start + static_cast<uint32_t>(i)) ^ low) ^ high);
-      narrow(widen(x[i]) * ((word >> 9) < dropped_ ? 0.0f : scale_), x[i]);
+      narrow(multiply(widen(x[i]), (word >> 9) < dropped_ ? 0.0f : scale_), x[i]);
     }
   }
 

@@ -6,6 +6,7 @@
 
 #include "primitives.h"
 #include "threads.h"
+#include "underflow.h"
 
 namespace native {
 
@@ -55,7 +56,7 @@ struct Rectifier {
   float scale, shift;
 
   float at(float x) const {
-    const float value = std::fma(x, scale, shift);
+    const float value = multiply_add(x, scale, shift);
     return value <= 0.0f ? 0.0f : value;
   }
   template <typename From, typename To>
@@ -183,13 +184,13 @@ void differentiate_scale_rectify(const MapsShape &shape, const Value *dy, const 
       if (pooling == Pooling::MAXIMUM) spread_maxima(shape, rectifier, from, above, to);
       const Value *upstream = pooling == Pooling::NONE ? above : to;
       INDEPENDENT for (int64_t i = 0; i < pixels; ++i) {
-        to[i] = clear_if(std::fma(widen(from[i]), rectifier.scale, rectifier.shift) <= 0.0f, upstream[i]);
+        to[i] = clear_if(multiply_add(widen(from[i]), rectifier.scale, rectifier.shift) <= 0.0f, upstream[i]);
       }
       primitives<Value>().sum(to, from, pixels, sums);
-      for (int64_t i = 0; i < pixels; ++i) narrow(widen(to[i]) * rectifier.scale, to[i]);
+      for (int64_t i = 0; i < pixels; ++i) narrow(multiply(widen(to[i]), rectifier.scale), to[i]);
     }
-    d_beta[channel] = static_cast<float>(sums[0]);
-    d_gamma[channel] = static_cast<float>(sums[1]);
+    d_beta[channel] = to_float(sums[0]);
+    d_gamma[channel] = to_float(sums[1]);
   });
 }
 
@@ -219,7 +220,7 @@ void average_pixels(const MapsShape &shape, const float *x, float *y) {
   run_parallel(shape.images * shape.channels, [=](int64_t map) {
     double sums[2] = {};
     primitives<float>().sum(x + map * pixels, x + map * pixels, pixels, sums);
-    y[map] = static_cast<float>(sums[0] / static_cast<double>(pixels));
+    y[map] = to_float(sums[0] / static_cast<double>(pixels));
   });
 }
 
@@ -237,7 +238,7 @@ void run_dense(const DenseShape &shape, const float *x, const float *kernel, con
       double sum = bias[output];
       for (int64_t i = 0; i < shape.inputs; ++i)
         sum += static_cast<double>(x[image * shape.inputs + i]) * kernel[i * shape.outputs + output];
-      y[image * shape.outputs + output] = static_cast<float>(sum);
+      y[image * shape.outputs + output] = to_float(sum);
     }
   });
 }
@@ -250,7 +251,7 @@ void differentiate_dense(const DenseShape &shape, const float *dy, const float *
       double sum = 0.0;
       for (int64_t j = 0; j < outputs; ++j)
         sum += static_cast<double>(dy[image * outputs + j]) * kernel[i * outputs + j];
-      dx[image * inputs + i] = static_cast<float>(sum);
+      dx[image * inputs + i] = to_float(sum);
     }
   });
   run_parallel(inputs + 1, [=](int64_t i) {  // the last row is the bias, whose input is 1
@@ -258,7 +259,7 @@ void differentiate_dense(const DenseShape &shape, const float *dy, const float *
       double sum = 0.0;
       for (int64_t image = 0; image < shape.images; ++image)
         sum += static_cast<double>(dy[image * outputs + j]) * (i < inputs ? x[image * inputs + i] : 1.0f);
-      (i < inputs ? d_kernel + i * outputs : d_bias)[j] = static_cast<float>(sum);
+      (i < inputs ? d_kernel + i * outputs : d_bias)[j] = to_float(sum);
     }
   });
 }
@@ -278,18 +279,18 @@ void cross_entropy(int64_t images, int64_t classes, const float *logits, const f
     }
     for (int64_t i = 0; i < classes; ++i) {
       const double likelihood = exponentiate(static_cast<double>(logits[i]) - largest) / sum;
-      gradient[i] = static_cast<float>((weight * likelihood - targets[i]) / static_cast<double>(images));
+      gradient[i] = to_float((weight * likelihood - targets[i]) / static_cast<double>(images));
     }
   }
-  *loss = static_cast<float>(total / static_cast<double>(images));
+  *loss = to_float(total / static_cast<double>(images));
 }
 
 void update_by_momentum(int64_t count, const float *weight, const float *velocity, const float *gradient, float rate,
                         float momentum, float decay, float *new_weight, float *new_velocity) {
   INDEPENDENT for (int64_t i = 0; i < count; ++i) {
-    const float penalized = std::fma(decay, weight[i], gradient[i]);
-    const float kept = std::fma(momentum, velocity[i], penalized);
-    new_weight[i] = std::fma(-rate, std::fma(momentum, kept, penalized), weight[i]);
+    const float penalized = multiply_add(decay, weight[i], gradient[i]);
+    const float kept = multiply_add(momentum, velocity[i], penalized);
+    new_weight[i] = multiply_add(-rate, multiply_add(momentum, kept, penalized), weight[i]);
     new_velocity[i] = kept;
   }
 }
@@ -298,7 +299,7 @@ float raise(float base, int32_t exponent) {
   double result = 1.0;
   for (double square = base; exponent > 0; exponent /= 2, square *= square)
     if (exponent % 2) result *= square;
-  return static_cast<float>(result);
+  return to_float(result);
 }
 
 }  // namespace native

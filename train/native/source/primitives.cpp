@@ -11,14 +11,10 @@ using native::Norm;
 using native::Padding;
 using native::Projection;
 using native::ROWS;
+using native::take_underflow;
 using native::TILE;
 
 constexpr int PARTS = LANES / Vector::LANES;
-#if defined(__AVX512F__)
-constexpr int COLUMNS = 4, ACCUMULATED = 3;  // vectors of a row that are computed together: by registers
-#else
-constexpr int COLUMNS = 2, ACCUMULATED = 2;
-#endif
 
 template <typename Value>
 void rectify_rows(const Value *x, int64_t stride, int64_t rows, const float *scale, const float *shift, Value *z) {
@@ -31,7 +27,7 @@ void rectify_rows(const Value *x, int64_t stride, int64_t rows, const float *sca
 }
 
 // Computes ROWS rows of a product for Q vectors of pixels.
-template <int Q>
+template <int Q, bool settled = false>
 inline void multiply_rows(const float *x, int64_t stride, int64_t inputs, const int64_t *offsets, int64_t taps,
                           const float *weights, float *y, int64_t y_stride, int64_t rows) {
   Vector sums[ROWS][Q];
@@ -39,19 +35,22 @@ inline void multiply_rows(const float *x, int64_t stride, int64_t inputs, const 
   for (int row = 0; row < ROWS; row++)
 #pragma GCC unroll 8
     for (int q = 0; q < Q; q++) sums[row][q] = broadcast(0);
-  for (int64_t input = 0; input < inputs; input++, x += stride)
-    for (int64_t tap = 0; tap < taps; tap++, weights += ROWS) {
-      const float *from = x + offsets[tap];
+  const float *of_input = x, *by = weights;
+  for (int64_t input = 0; input < inputs; input++, of_input += stride)
+    for (int64_t tap = 0; tap < taps; tap++, by += ROWS) {
+      const float *from = of_input + offsets[tap];
       Vector values[Q];
 #pragma GCC unroll 8
       for (int q = 0; q < Q; q++) values[q] = load(from + q * Vector::LANES);
 #pragma GCC unroll 8
       for (int row = 0; row < ROWS; row++) {
-        const Vector weight = broadcast(weights[row]);
+        const Vector weight = broadcast(by[row]);
 #pragma GCC unroll 8
-        for (int q = 0; q < Q; q++) sums[row][q] = multiply_add(weight, values[q], sums[row][q]);
+        for (int q = 0; q < Q; q++) sums[row][q] = multiply_add<settled>(weight, values[q], sums[row][q]);
       }
     }
+  if constexpr (!settled)
+    if (take_underflow()) return multiply_rows<Q, true>(x, stride, inputs, offsets, taps, weights, y, y_stride, rows);
 #pragma GCC unroll 8
   for (int row = 0; row < ROWS; row++) {
     if (row >= rows) break;
@@ -75,7 +74,7 @@ void multiply(const float *x, int64_t stride, int64_t inputs, const int64_t *off
 
 void arrange(const float *, int64_t, int64_t, int64_t, float *) {}  // they are as they should be
 
-template <int R, int Q>
+template <int R, int Q, bool settled = false>
 inline void accumulate_rows(const float *x, int64_t stride, const float *y, int64_t columns, float *sums,
                             int64_t pixels) {
   Vector kept[R][Q];
@@ -83,17 +82,20 @@ inline void accumulate_rows(const float *x, int64_t stride, const float *y, int6
   for (int row = 0; row < R; row++)
 #pragma GCC unroll 8
     for (int q = 0; q < Q; q++) kept[row][q] = load(sums + row * columns + q * Vector::LANES);
-  for (int64_t pixel = 0; pixel < pixels; pixel++, y += columns) {
+  const float *from = y;
+  for (int64_t pixel = 0; pixel < pixels; pixel++, from += columns) {
     Vector values[Q];
 #pragma GCC unroll 8
-    for (int q = 0; q < Q; q++) values[q] = load(y + q * Vector::LANES);
+    for (int q = 0; q < Q; q++) values[q] = load(from + q * Vector::LANES);
 #pragma GCC unroll 8
     for (int row = 0; row < R; row++) {
       const Vector by = broadcast(x[row * stride + pixel]);
 #pragma GCC unroll 8
-      for (int q = 0; q < Q; q++) kept[row][q] = multiply_add(by, values[q], kept[row][q]);
+      for (int q = 0; q < Q; q++) kept[row][q] = multiply_add<settled>(by, values[q], kept[row][q]);
     }
   }
+  if constexpr (!settled)
+    if (take_underflow()) return accumulate_rows<R, Q, true>(x, stride, y, columns, sums, pixels);
 #pragma GCC unroll 8
   for (int row = 0; row < R; row++)
 #pragma GCC unroll 8
@@ -190,30 +192,6 @@ void standardize(const Value *x, int64_t count, float mean, float scale, Value *
   fill(y, count, [&](int64_t i, int64_t left) { return multiply(subtract(load(x + i, left), center), by); });
 }
 
-// Transposes 8 rows of 8.
-inline void transpose_8(const float *x, int64_t stride, float *y, int64_t pitch) {
-  __m256 a[8], b[8];
-#pragma GCC unroll 8
-  for (int i = 0; i < 8; i++) a[i] = _mm256_loadu_ps(x + i * stride);
-#pragma GCC unroll 4
-  for (int i = 0; i < 8; i += 2) {
-    b[i] = _mm256_unpacklo_ps(a[i], a[i + 1]);
-    b[i + 1] = _mm256_unpackhi_ps(a[i], a[i + 1]);
-  }
-#pragma GCC unroll 2
-  for (int i = 0; i < 8; i += 4) {
-    a[i] = _mm256_shuffle_ps(b[i], b[i + 2], 0x44);
-    a[i + 1] = _mm256_shuffle_ps(b[i], b[i + 2], 0xee);
-    a[i + 2] = _mm256_shuffle_ps(b[i + 1], b[i + 3], 0x44);
-    a[i + 3] = _mm256_shuffle_ps(b[i + 1], b[i + 3], 0xee);
-  }
-#pragma GCC unroll 4
-  for (int i = 0; i < 4; i++) {
-    _mm256_storeu_ps(y + i * pitch, _mm256_permute2f128_ps(a[i], a[i + 4], 0x20));
-    _mm256_storeu_ps(y + (i + 4) * pitch, _mm256_permute2f128_ps(a[i], a[i + 4], 0x31));
-  }
-}
-
 // Transposes floats, or pairs of bfloat16.
 template <typename Value>
 void transpose(const Value *x, int64_t stride, int64_t rows, Value *y, int64_t pitch) {
@@ -233,7 +211,7 @@ template <typename Value>
 void sum(const Value *x, const Value *y, int64_t count, double *sums) {
   Sums plain, product;
   for (int64_t i = 0; i < count; i += 8) {
-    const __m256 value = load_8(x + i, count - i);
+    const Eight value = load_8(x + i, count - i);
     plain.add(value);
     product.add_product(value, load_8(y + i, count - i));
   }

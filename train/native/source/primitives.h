@@ -100,12 +100,12 @@ struct Instructions {
   PrimitivesOf<Bfloat> bfloats;
 };
 
-extern const Instructions AVX2, AVX512, AMX;
+extern const Instructions AVX2, AVX512, AMX, NEON;  // those of the processors that it is compiled for
 
 // The instruction set in use: the best that this processor has, unless `choose` was called.
 const Instructions &instructions();
 
-// Chooses an instruction set by name ("avx2", "avx512", "amx"). Returns false if the processor or its operating system
+// Chooses an instruction set by name ("avx2", "avx512", "amx", "neon"). Returns false if the processor or its operating system
 // lacks it, or there is none.
 bool choose(const char *name);
 

@@ -6,106 +6,27 @@
 
 #include <cstdint>
 #include <type_traits>
-#include <utility>
 
 #include "primitives.h"
+#include "processor.h"
 #include "vectors.h"
+
+#if defined(__AMX_BF16__)
+#include "amx.h"
+#endif
 
 namespace {
 
+#if !defined(__AMX_BF16__)
+
+constexpr const char *NAME = Vector::NAME;
+
 // AMX takes denormals as 0 and makes none. So must all arithmetic here, or a sum depends on what computes it.
-unsigned take_arithmetic() {
-  constexpr unsigned DEFAULT = 0x1f80, NO_DENORMALS = 0x8040;  // to nearest, no exceptions
-  const unsigned before = _mm_getcsr();
-  _mm_setcsr(DEFAULT | NO_DENORMALS);
-  return before;
-}
+unsigned enter() { return native::take_arithmetic(); }
 
-#if defined(__AMX_BF16__)
+void leave(unsigned state) { native::restore_arithmetic(state); }
 
-constexpr char NAME[] = "amx";
-
-unsigned enter() {
-  alignas(64) static const struct {
-    uint8_t palette = 1, rest[15] = {};
-    uint16_t bytes[16] = {64, 64, 64, 64, 64, 64, 64, 64};
-    uint8_t rows[16] = {16, 16, 16, 16, 16, 16, 16, 16};
-  } TILES;
-  asm volatile("ldtilecfg %0" : : "m"(TILES));
-  return take_arithmetic();
-}
-
-void leave(unsigned state) {
-  asm volatile("tilerelease");
-  _mm_setcsr(state);
-}
-
-template <int tile, typename Value>
-void load_tile(const Value *from, int64_t stride) {
-  const int64_t bytes = stride * static_cast<int64_t>(sizeof(Value));
-  asm volatile("tileloadd (%1,%2,1), %%tmm%c0" : : "i"(tile), "r"(from), "r"(bytes) : "memory");
-}
-
-template <int tile>
-void store_tile(float *to, int64_t stride) {
-  asm volatile("tilestored %%tmm%c0, (%1,%2,1)" : : "i"(tile), "r"(to), "r"(stride * 4) : "memory");
-}
-
-// The sums of LANES rows and N * LANES columns, in the first tile registers.
-template <int N>
-class Product {
- public:
-  Product(float *sums, int64_t stride, int64_t, bool clear) : sums_(sums), stride_(stride) {
-    each([=](auto n) {
-      if (clear) {
-        asm volatile("tilezero %%tmm%c0" : : "i"(decltype(n)::value));
-      } else {
-        load_tile<decltype(n)::value>(sums + n * native::LANES, stride);
-      }
-    });
-  }
-
-  // Adds DEPTH terms to each sum.
-  void run(const Bfloat *left, int64_t left_stride, const float *right, int64_t right_stride) {
-    load_tile<4>(left, left_stride);
-    each([=](auto n) {
-      constexpr int tile = 5 + decltype(n)::value % 3;
-      load_tile<tile>(right + n * native::LANES, right_stride);
-      asm volatile("tdpbf16ps %%tmm%c1, %%tmm4, %%tmm%c0" : : "i"(decltype(n)::value), "i"(tile));
-    });
-  }
-
-  void end() {
-    each([this](auto n) { store_tile<decltype(n)::value>(sums_ + n * native::LANES, stride_); });
-  }
-
- private:
-  template <typename Work, int... numbers>
-  static void each(const Work &work, std::integer_sequence<int, numbers...>) {
-    (work(std::integral_constant<int, numbers>()), ...);
-  }
-  template <typename Work>
-  static void each(const Work &work) {
-    each(work, std::make_integer_sequence<int, N>());
-  }
-
-  float *sums_;
-  int64_t stride_;
-};
-
-#else
-
-#if defined(__AVX512F__)
-constexpr char NAME[] = "avx512";
-#else
-constexpr char NAME[] = "avx2";
-#endif
-
-unsigned enter() { return take_arithmetic(); }
-
-void leave(unsigned state) { _mm_setcsr(state); }
-
-// The same, with the sums in memory and without the rows that are not wanted.
+// The sums of up to LANES rows and N * LANES columns, in memory.
 template <int N>
 class Product {
  public:
@@ -126,17 +47,18 @@ class Product {
   void end() {}
 
  private:
-  static constexpr int Q = Vector::LANES == native::LANES ? N : 2;
+  static constexpr int Q = Vector::LANES == native::LANES ? N : native::LANES / Vector::LANES;
 
-  template <int R>
+  template <int R, bool settled = false>
   void add_rows(const Bfloat *left, int64_t left_stride, const float *right, int64_t right_stride, float *sums) const {
     Vector evens[R][Q], odds[R][Q];
 #pragma GCC unroll 8
     for (int i = 0; i < R * Q; i++) evens[i / Q][i % Q] = odds[i / Q][i % Q] = broadcast(0);
-    for (int term = 0; term < native::DEPTH; term += 2, right += right_stride) {
+    const float *from = right;
+    for (int term = 0; term < native::DEPTH; term += 2, from += right_stride) {
       Vector pairs[Q];
 #pragma GCC unroll 8
-      for (int q = 0; q < Q; q++) pairs[q] = load(right + q * Vector::LANES);
+      for (int q = 0; q < Q; q++) pairs[q] = load(from + q * Vector::LANES);
 #pragma GCC unroll 8
       for (int row = 0; row < R; row++) {
         float word;
@@ -144,11 +66,13 @@ class Product {
         const Vector by = broadcast(word);
 #pragma GCC unroll 8
         for (int q = 0; q < Q; q++) {
-          evens[row][q] = multiply_add(even(by), even(pairs[q]), evens[row][q]);
-          odds[row][q] = multiply_add(odd(by), odd(pairs[q]), odds[row][q]);
+          evens[row][q] = multiply_add<settled>(even(by), even(pairs[q]), evens[row][q]);
+          odds[row][q] = multiply_add<settled>(odd(by), odd(pairs[q]), odds[row][q]);
         }
       }
     }
+    if constexpr (!settled)
+      if (native::take_underflow()) return add_rows<R, true>(left, left_stride, right, right_stride, sums);
 #pragma GCC unroll 8
     for (int i = 0; i < R * Q; i++) {
       float *to = sums + i / Q * stride_ + i % Q * Vector::LANES;

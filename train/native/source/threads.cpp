@@ -9,9 +9,8 @@
 #include <thread>
 #include <vector>
 
-#include <immintrin.h>
-
 #include "primitives.h"
+#include "processor.h"
 
 namespace native {
 
@@ -65,7 +64,7 @@ class Pool {
     take(ticket);
     for (int spin = 0; open_.load(std::memory_order_acquire) != 0; spin++) {
       if (spin < SPINS) {
-        _mm_pause();
+        wait();
       } else {
         std::this_thread::yield();
       }
@@ -99,7 +98,7 @@ class Pool {
     slot = number;
     for (uint64_t seen = 0;;) {
       const auto is_new = [&] { return ticket_.load(std::memory_order_acquire) >> 32 != seen; };
-      for (int spin = 0; spin < SPINS && !is_new(); spin++) _mm_pause();
+      for (int spin = 0; spin < SPINS && !is_new(); spin++) wait();
       if (!is_new()) {
         std::unique_lock<std::mutex> hold(mutex_);
         sleeping_++;
