@@ -1,4 +1,5 @@
 import os
+import platform
 
 import pytest
 
@@ -15,6 +16,11 @@ def find_obstacle() -> str:
     except PreflightError as error:
         return error.why
     return library.explain_processor()
+
+
+def list_instructions() -> list[str]:
+    """Return the instruction sets that libraries for this machine have."""
+    return [*library.PROCESSORS[platform.machine()].instructions]
 
 
 def is_required() -> bool:

@@ -1,4 +1,4 @@
-"""Native kernels on 64-bit ARM: cross compiled, and run by QEMU, which computes each instruction by IEEE 754 in software.
+"""Native kernels on 64-bit ARM: cross compiled, and run by QEMU, which computes by IEEE 754 in software.
 
 What it cannot show is how fast they are, and an order of memory that x86 does not have.
 """
@@ -42,7 +42,7 @@ Bits = npt.NDArray[np.uint32]
 Operands = npt.NDArray[np.float32]
 
 
-@pytest.fixture(autouse=True)
+@pytest.fixture
 def tools() -> None:
     for name, package in ((COMPILER, "g++-aarch64-linux-gnu"), (EMULATOR, "qemu-user")):
         if not shutil.which(name):
@@ -64,6 +64,7 @@ def check_library(folder: Path) -> set[str]:
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("tools")
 def test_the_library_gives_the_bits_of_x86(tmp_path: Path) -> None:
     assert check_library(tmp_path) == {library.EXPECTED}
     argv = ["aarch64-linux-gnu-objdump", "--disassemble", "--no-show-raw-insn", tmp_path / "kernels.so"]
@@ -73,6 +74,7 @@ def test_the_library_gives_the_bits_of_x86(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("tools")
 def test_its_check_notices_a_compiler_that_orders_sums_as_it_likes(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -126,6 +128,7 @@ def compute(folder: Path, operands: Operands, *, arm: bool, source: Path = libra
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("tools")
 def test_each_operation_gives_the_bits_of_x86(tmp_path: Path) -> None:
     """An operation without a result by IEEE 754, such as 0 / 0, gives no number, with any sign and bits."""
     operands = make_operands()
@@ -136,6 +139,7 @@ def test_each_operation_gives_the_bits_of_x86(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("tools")
 def test_arm_rounds_to_the_least_normal_number_by_care_alone(tmp_path: Path) -> None:
     """Both flush to 0 what is too small, x86 after rounding and ARM before."""
     operands = make_operands()[:, -NEAR:]
@@ -158,3 +162,10 @@ def test_arm_rounds_to_the_least_normal_number_by_care_alone(tmp_path: Path) -> 
     assert 100 < np.count_nonzero(rounds_up) < NEAR // 2
     np.testing.assert_array_equal(differs[FUSED], rounds_up)
     assert [count > 100 for count in differs.sum(axis=1)] == [False, False, *[True] * 5, False], "products alone"
+
+
+def test_no_quotient_by_a_count_rounds_to_the_least_normal_number() -> None:
+    """So they need no care: the next smaller number below a multiple of the least one is too far from it."""
+    counts = np.arange(1, 2**20)
+    below = np.nextafter((counts * LEAST).astype("f"), np.float32(0))
+    assert (below.astype("d") / counts < LEAST * (1 - 2.0**-25)).all()

@@ -9,11 +9,12 @@ import tensorflow as tf
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.native import list_instructions
 from tests.unit.train.blocks import UNITS, make_layers
 from tests.unit.train.native.comparison import BOUND, compare_blocks, differentiate, draw, measure_terms
 from tests.unit.train.native.test_operations import OPERATIONS
 from train.model.formulation import FOR_CPU, FOR_NATIVE
-from train.native import library, operations
+from train.native import operations
 
 BFLOAT = tf.bfloat16.as_numpy_dtype
 ROUNDING = UNITS["bfloat16"]
@@ -89,7 +90,7 @@ def run_everything() -> list[Any]:
 def test_bits_do_not_depend_on_threads_or_instructions(kernels: ctypes.CDLL) -> None:
     expected = [np.asarray(value).tobytes() for value in run_everything()]
     tried = []
-    for instructions in library.INSTRUCTIONS:
+    for instructions in list_instructions():
         for threads in (1, 2, 3):
             if kernels.toolkit_choose(instructions.encode()):
                 operations.set_threads(threads)
@@ -113,7 +114,7 @@ def test_sums_of_any_terms_have_the_same_bits(kernels: ctypes.CDLL, kind: str) -
         kernel = numbers.normal(size=(3, 3, shape[1], shape[1])).astype("f")
         results = [
             differentiate(operations.convolve, [x.view(BFLOAT), kernel], dy.view(BFLOAT))
-            for instructions in library.INSTRUCTIONS
+            for instructions in list_instructions()
             if kernels.toolkit_choose(instructions.encode())
         ]
         for found in results[1:]:

@@ -1,5 +1,6 @@
 import locale
 import os
+import platform
 import shutil
 import stat
 import subprocess
@@ -12,11 +13,13 @@ from typing import Any
 import pytest
 import tensorflow as tf
 
-from tests.native import is_required
+from tests.native import is_required, list_instructions
 from tests.tiers import slow
 from train.errors import PreflightError
 from train.native import library, operations
 
+OTHER = "aarch64" if platform.machine() == "x86_64" else "x86_64"
+SAYS_TARGET = f"[ $1 = -dumpmachine ] && echo {platform.machine()}-linux-gnu && exit"
 CPU = Path("/proc/cpuinfo").read_text(encoding="utf-8").split() if sys.platform == "linux" else []
 
 
@@ -49,7 +52,7 @@ def write_program(path: Path, text: str) -> Path:
 def test_it_says_what_it_is() -> None:
     found = library.find()
     assert found.source_sha256 == library.digest_source()
-    assert found.instructions in library.INSTRUCTIONS
+    assert found.instructions in list_instructions()
     assert found.origin
 
 
@@ -76,7 +79,7 @@ def test_another_source_compiler_or_flag_makes_another(
         monkeypatch.undo()
         library.digest_source.cache_clear()
     elif change == "compiler":
-        program = write_program(tmp_path / "other", "echo other 1.0")
+        program = write_program(tmp_path / "other", f"{SAYS_TARGET}; echo other 1.0")
         monkeypatch.setenv("CXX", str(program))
         second = library.build(tmp_path / "cache")
         assert (second.path != first.path, second.origin) == (True, "other 1.0")
@@ -138,17 +141,83 @@ def test_without_a_compiler(tmp_path: Path, fresh: None, monkeypatch: pytest.Mon
 @pytest.mark.parametrize(
     ("program", "why"),
     [
-        ("[ $1 = --version ] && echo x && exit; echo 'a.cpp:1: error: no such header' >&2; exit 1", "no such header"),
-        ("[ $1 = --version ] && echo x && exit; exit 3", "exit code 3"),
-        ("[ $1 = --version ] && echo x && exit; exit 0", ""),  # claims to have compiled
+        ("echo 'a.cpp:1: error: no such header' >&2; exit 1", "no such header"),
+        ("exit 3", "exit code 3"),
+        ("exit 0", ""),  # claims to have compiled
     ],
 )
 def test_a_broken_compiler(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, program: str, why: str) -> None:
+    program = f"{SAYS_TARGET}; [ $1 = --version ] && echo x && exit; {program}"
     monkeypatch.setenv("CXX", str(write_program(tmp_path / "c++", program)))
     with pytest.raises(PreflightError) as caught:
         library.build(tmp_path / "cache")
     assert why in caught.value.why
     assert not list((tmp_path / "cache").iterdir())
+
+
+@pytest.mark.parametrize(
+    ("program", "why"),
+    [
+        ("exit 4", "exit code 4"),
+        ("echo riscv64-linux-gnu", "for x86_64 and aarch64 processors, and it compiles for riscv64-linux-gnu"),
+        ("exit 0", "it compiles for an unknown one"),
+        (f"echo {OTHER}-linux-gnu", f"it compiles for {OTHER}, and this is {platform.machine()}"),
+    ],
+)
+def test_a_compiler_for_other_machines(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, program: str, why: str) -> None:
+    monkeypatch.setenv("CXX", str(write_program(tmp_path / "c++", program)))
+    with pytest.raises(PreflightError) as caught:
+        library.build(tmp_path / "cache")
+    assert why in caught.value.why
+    assert not (tmp_path / "cache").exists()
+
+
+RECORDS = """
+[ $1 = -dumpmachine ] && echo MACHINE-linux-gnu && exit
+echo "$@" >>"$0.log"
+while [ $# -gt 0 ]; do
+  [ "$1" = -o ] && echo made >"$2"
+  shift
+done
+"""
+
+
+@pytest.mark.parametrize(
+    ("machine", "has", "lacks"),
+    [
+        ("aarch64", ("-DNATIVE_PRIMITIVES=NEON",), ("-mavx2", "AVX2")),
+        ("x86_64", ("-mavx2 -mfma", "-DNATIVE_PRIMITIVES=AVX2", "-mamx-bf16"), ("NEON",)),
+    ],
+)
+def test_the_compilers_target_decides_how_it_is_called(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, machine: str, has: tuple[str, ...], lacks: tuple[str, ...]
+) -> None:
+    monkeypatch.setattr("platform.machine", lambda: "another")
+    compiler = write_program(tmp_path / "c++", RECORDS.replace("MACHINE", machine))
+    library.compile_library(str(compiler), tmp_path)
+    said = (tmp_path / "c++.log").read_text()
+    assert [text in said for text in (*has, *lacks)] == [*(True for _ in has), *(False for _ in lacks)]
+
+
+def test_a_library_for_another_machine_is_built_and_not_checked(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("CXX", str(write_program(tmp_path / "c++", RECORDS.replace("MACHINE", OTHER))))
+    monkeypatch.setattr("sys.argv", ["library", str(tmp_path / "other.so")])
+    assert library.main() == 0
+    assert (tmp_path / "other.so").read_text() == "made\n"
+    assert f"is for {OTHER}: it is checked there" in capsys.readouterr().out
+    monkeypatch.setenv("CXX", str(write_program(tmp_path / "c++", RECORDS.replace("MACHINE", platform.machine()))))
+    assert library.main() == PreflightError.exit_code
+    assert "kernels.so does not work" in capsys.readouterr().err
+
+
+def test_a_processor_without_any_of_the_instructions(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(library, "_CHECK", 'print(\'["none", "source", {}]\')')
+    monkeypatch.setattr(library, "digest_source", lambda: "source")
+    with pytest.raises(PreflightError, match="cannot be checked") as caught:
+        library.check(Path("kernels.so"), origin="")
+    assert caught.value.why == f"this processor runs none of {', '.join(list_instructions())}"
 
 
 def test_a_cache_that_cannot_be_written(tmp_path: Path, quick: list[Path]) -> None:
@@ -183,12 +252,15 @@ def test_the_package_can_hold_a_library(tmp_path: Path, fresh: None, monkeypatch
         ("x86_64", "fma avx avx2 sse4_2", ""),
         ("x86_64", "avx sse4_2", "it has no avx2 and no fma"),
         ("x86_64", "avx2", "it has no fma"),
-        ("aarch64", "asimd", "this is aarch64"),
+        ("aarch64", "fp asimd evtstrm aes", ""),
+        ("aarch64", "fp", "it has no asimd"),
+        ("riscv64", "fp", "they are for x86_64 and aarch64 processors on Linux, and this is riscv64"),
     ],
 )
 def test_processors(tmp_path: Path, machine: str, flags: str, why: str) -> None:
     facts = tmp_path / "cpuinfo"
-    facts.write_text(f"processor\t: 0\nflags\t\t: {flags}\n")
+    label = "Features" if machine == "aarch64" else "flags"
+    facts.write_text(f"processor\t: 0\n{label}\t\t: {flags}\n")
     found = library.explain_processor(machine, facts)
     assert why in found
     assert bool(why) == bool(found)
