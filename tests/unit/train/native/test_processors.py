@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 
 from tests.native import is_required, list_instructions
+from train.errors import PreflightError
 from train.native import library
 
 EMULATOR = "qemu-x86_64"
@@ -67,6 +68,17 @@ def test_an_emulated_processor_gives_the_same_bits(emulator: str, tmp_path: Path
     chosen, _, results = json.loads(done.stdout)
     assert chosen == "avx2"
     assert results == {"avx2": library.EXPECTED}
+
+
+def test_a_processor_without_avx2_is_named(emulator: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An emulator shows the flags of the machine around it, so that only the library itself can tell."""
+    python = tmp_path / "python"
+    python.write_text(f'#!/bin/sh\nexec {emulator} -cpu SandyBridge {sys.executable} "$@"\n')
+    python.chmod(0o700)
+    monkeypatch.setattr(sys, "executable", str(python))
+    with pytest.raises(PreflightError, match="cannot be checked") as caught:
+        library.check(library.find().path, origin="")
+    assert caught.value.why == "this processor runs none of avx2, avx512, amx"
 
 
 @pytest.mark.weekly
