@@ -302,7 +302,7 @@ def require_same_machine(record: RunRecord, found: Mapping[str, Any]) -> None:
             "the run cannot give the same bits here",
             why=other,
             remedy="equal bits are promised only for the same hardware, software and data; with --kernels native, for "
-            "every x86-64 processor with AVX2",
+            "every x86-64 processor with AVX2 and for 64-bit ARM",
         )
 
 

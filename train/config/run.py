@@ -229,8 +229,8 @@ class TrainConfig:
     )
     kernels: Kernels = option(
         "Speed and memory",
-        "TensorFlow's kernels, or our own for CPUs, which give the same weights on every x86-64 processor; auto "
-        "takes native where they work.",
+        "TensorFlow's kernels, or our own for CPUs, which give the same weights on every x86-64 and 64-bit "
+        "ARM processor; auto takes native where they work.",
         "stock",
         asked="auto",
         later=True,

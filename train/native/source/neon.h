@@ -40,15 +40,15 @@ inline Vector settle(float32x4_t result, float32x4_t raised) {
   const float32x4_t rounded = vreinterpretq_f32_u32(vbslq_u32(sign, vreinterpretq_u32_f32(raised), least));
   return {vbslq_f32(rounds, rounded, result)};
 }
-inline float32x4_t raise(Vector x) { return vmulq_n_f32(x.value, native::RAISE); }
+inline float32x4_t raise_half(Vector x) { return vmulq_n_f32(x.value, native::HALF_RAISE); }
 inline Vector multiply(Vector x, Vector y) {
-  return settle(vmulq_f32(x.value, y.value), vmulq_f32(raise(x), raise(y)));
+  return settle(vmulq_f32(x.value, y.value), vmulq_f32(raise_half(x), raise_half(y)));
 }
 template <bool settled = true>
 inline Vector multiply_add(Vector x, Vector y, Vector z) {
   const float32x4_t result = vfmaq_f32(z.value, x.value, y.value);
   if constexpr (!settled) return {result};
-  return settle(result, vfmaq_f32(raise({raise(z)}), raise(x), raise(y)));
+  return settle(result, vfmaq_f32(vmulq_n_f32(z.value, native::RAISE), raise_half(x), raise_half(y)));
 }
 
 inline Vector rectify(Vector x) { return of_bits(vbicq_u32(bits(x), vcltzq_f32(x.value))); }

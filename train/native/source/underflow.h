@@ -14,7 +14,7 @@
 
 namespace native {
 
-constexpr float LEAST = 0x1p-126F, RAISE = 0x1p32F, RAISED_LEAST = 0x1p-62F;  // RAISE twice is 2^64
+constexpr float LEAST = 0x1p-126F, RAISED_LEAST = 0x1p-62F, RAISE = 0x1p64F, HALF_RAISE = 0x1p32F;  // the half for each factor
 
 // Returns a result, given that and the same 2^64 times as large.
 inline float settle(float result, float raised) {
@@ -25,18 +25,18 @@ inline float settle(float result, float raised) {
 inline float multiply_add(float x, float y, float z) {
   const float result = std::fma(x, y, z);
   if constexpr (!FLUSHES_BEFORE_ROUNDING) return result;
-  return settle(result, std::fma(x * RAISE, y * RAISE, z * RAISE * RAISE));
+  return settle(result, std::fma(x * HALF_RAISE, y * HALF_RAISE, z * RAISE));
 }
 
 inline float multiply(float x, float y) {
   if constexpr (!FLUSHES_BEFORE_ROUNDING) return x * y;
-  return settle(x * y, x * RAISE * (y * RAISE));
+  return settle(x * y, x * HALF_RAISE * (y * HALF_RAISE));
 }
 
 inline float to_float(double x) {
   const auto result = static_cast<float>(x);
   if constexpr (!FLUSHES_BEFORE_ROUNDING) return result;
-  return settle(result, static_cast<float>(x * 0x1p64));
+  return settle(result, static_cast<float>(x * RAISE));
 }
 
 }  // namespace native
