@@ -50,8 +50,8 @@ def tools() -> None:
 
 
 def run_on_arm(*argv: str | Path, data: bytes = b"") -> bytes:
-    # Where Debian has the C library for ARM.
-    command = [EMULATOR, "-L", "/usr/aarch64-linux-gnu", *argv]
+    # A processor without later extensions, and the folder where Debian has the C library for ARM.
+    command = [EMULATOR, "-cpu", "cortex-a53", "-L", "/usr/aarch64-linux-gnu", *argv]
     return subprocess.run(command, input=data, capture_output=True, check=True).stdout
 
 
