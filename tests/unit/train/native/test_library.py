@@ -259,12 +259,15 @@ def test_the_package_can_hold_a_library(tmp_path: Path, fresh: None, monkeypatch
 )
 def test_processors(tmp_path: Path, machine: str, flags: str, why: str) -> None:
     facts = tmp_path / "cpuinfo"
-    label = "Features" if machine == "aarch64" else "flags"
+    label = "flags" if machine == "x86_64" else "Features"
     facts.write_text(f"processor\t: 0\n{label}\t\t: {flags}\n")
     found = library.explain_processor(machine, facts)
     assert why in found
     assert bool(why) == bool(found)
     assert "cannot be read" in library.explain_processor("x86_64", tmp_path / "none")
+    if machine == "aarch64":
+        facts.write_text("processor\t: 0\nflags\t\t: sse4_2\n")
+        assert not library.explain_processor(machine, facts), "of the processor around an emulator"
 
 
 def test_an_old_processor_is_refused(fresh: None, monkeypatch: pytest.MonkeyPatch) -> None:
