@@ -3,6 +3,8 @@
 What it cannot show is how fast they are, and an order of memory that x86 does not have.
 """
 
+import json
+import os
 import re
 import shutil
 import subprocess
@@ -13,8 +15,12 @@ import numpy.typing as npt
 import pytest
 
 from tests.native import is_required
+from tests.unit.train import runs
+from tests.unit.train.native.test_runs import PRECISIONS
 from train.native import library
 
+ROOT = Path(__file__).parents[4]
+PYTHON = os.environ.get("TOOLKIT_ARM_PYTHON", "")
 COMPILER, EMULATOR = "aarch64-linux-gnu-g++", "qemu-aarch64"
 APPROXIMATE = re.compile(r"\tf?u?r(?:ecp|sqrt)[esx]\b|\tbf(?:dot|mmla|mlal[bt])\b")
 LOADER = """
@@ -80,6 +86,19 @@ def test_its_check_notices_a_compiler_that_orders_sums_as_it_likes(
 ) -> None:
     monkeypatch.setattr(library, "FLAGS", (*library.FLAGS, "-ffast-math"))
     assert library.EXPECTED not in check_library(tmp_path)
+
+
+@pytest.mark.weekly
+@pytest.mark.skipif(not PYTHON, reason="TOOLKIT_ARM_PYTHON names no Python for ARM with TensorFlow")
+@pytest.mark.usefixtures("tools")
+@PRECISIONS
+def test_a_run_has_the_weights_of_x86(tmp_path: Path, options: tuple[str, ...], expected: str) -> None:
+    environment = {**os.environ, library.VARIABLE: str(library.compile_library(COMPILER, tmp_path))}
+    argv = [PYTHON, "-m", "train", *runs.ARGUMENTS, *options, "--out", tmp_path / "runs"]
+    subprocess.run(argv, cwd=ROOT, env=environment, capture_output=True, check=True)
+    manifest = json.loads(next((tmp_path / "runs").glob("*/manifest.json")).read_text())
+    assert manifest["environment"]["instructions"] == "neon"
+    assert manifest["weights_sha256"] == expected
 
 
 def make_operands() -> Operands:
