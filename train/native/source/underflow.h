@@ -5,7 +5,8 @@
 // difference of two numbers, and a quotient by a count, round up from nowhere so near. So on ARM each product is computed
 // once more with its result 2^64 times as large, which shows how it is rounded.
 //
-// In float64 that has no effect: kernels multiply at most four numbers of float32 there.
+// In float64 that has no effect: a number next to its least normal one is 0 as float32, also times the few numbers of
+// float32 by which kernels multiply it.
 #pragma once
 
 #include <cmath>

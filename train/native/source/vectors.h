@@ -1,7 +1,8 @@
 // Vectors of float32 of the instruction set that this file is compiled for, which has a header of its own.
 //
-// Everything here acts on each lane alone, so the width of a vector never changes a result. Values in memory are float32
-// or bfloat16, to which `store` rounds as `narrow` does. The header of an instruction set defines
+// Everything here acts on each lane alone, so the width of a vector never changes a result. What is not a number stays so,
+// but its sign and its other bits depend on the processor. Values in memory are float32 or bfloat16, to which `store`
+// rounds as `narrow` does. The header of an instruction set defines
 //
 //   COLUMNS, ACCUMULATED  vectors of a row that are computed together, in `multiply` and `accumulate`: by registers
 //   Vector                LANES values, and the NAME of the set
