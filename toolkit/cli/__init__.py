@@ -68,6 +68,7 @@ app.command("matrix", short_help="What works with what, and the sources.")(pins.
 app.command("lock", short_help="Freeze every pin of the chain, or check them.")(pins.lock)
 app.command("schema", short_help="JSON schemas of the files that users write or read.")(pins.schema)
 app.command("verify", short_help="Check a wheel, an image or a run, and the chain behind it.")(record.verify)
+app.command("show", short_help="What a report says, as text.")(record.show)
 app.command("report", short_help="One HTML page about a run, a sweep, a wheel, an image or a report.")(record.report)
 app.command("sign", short_help="Sign a wheel, an image, a smoke report or a run.")(record.sign)
 keys = typer.Typer(no_args_is_help=True, help="Keys for signatures.", rich_markup_mode=None)

@@ -242,6 +242,36 @@ def report(
     session.console.result(value | {"links": states}, f"{place}: {len(content):,} bytes{warning}")
 
 
+@command("ca_bundle", remember=True)
+def show(
+    session: Session,
+    targets: Annotated[
+        list[str],
+        typer.Argument(metavar="TARGET...", help="What `toolkit report` takes; several runs are shown side by side."),
+    ],
+    trust: Trust = None,
+) -> None:
+    """Print what the page of `toolkit report` says: numbers, tables, and the chain as `toolkit verify` finds it."""
+    import shutil
+    from dataclasses import asdict
+
+    from toolkit import report as reports
+    from toolkit import signing
+    from toolkit.report import text
+    from toolkit.report.chain import Trust as Asked
+
+    asked = Asked(state=Path(session.settings.state), policy=signing.read_policy(trust or ()))
+    page = reports.describe(targets, asked, pictures=False)
+    links = page.chain.links if page.chain else ()
+    value = {
+        "kind": page.kind,
+        "title": page.title,
+        "numbers": [asdict(each) for each in page.numbers],
+        "links": [{"name": each.name, "state": each.state, "digest": each.digest} for each in links],
+    }
+    session.console.result(value, text.render(page, width=shutil.get_terminal_size((100, 24)).columns))
+
+
 @command()
 def sign(
     session: Session,

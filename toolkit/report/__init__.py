@@ -8,7 +8,8 @@ package, put in as they are. Nothing on a page depends on when it was made, so t
 """
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 
 from toolkit import files, manifest, record
@@ -24,12 +25,28 @@ def compose(
 ) -> tuple[Page, str]:
     """Return what the page of one thing says, or that of several runs side by side, and its HTML.
 
+    Raises what :func:`describe` raises.
+    """
+    described = describe(targets, trust, beside, pictures=pictures)
+    with _explaining(targets):
+        return described, page.render(described)
+
+
+def describe(targets: Sequence[str], trust: Trust, beside: Sequence[Path] = (), *, pictures: bool = True) -> Page:
+    """Return what the page of one thing says, or that of several runs side by side.
+
     ``beside``: folders of ``toolkit evaluate --out`` and ``toolkit predict --explain``, for the page of a run. Raises
     UsageError: they do not go together, or one is not there; IntegrityError and TrainError: one cannot be read.
     """
+    with _explaining(targets):
+        return _describe(targets, trust, beside, pictures=pictures)
+
+
+@contextmanager
+def _explaining(targets: Sequence[str]) -> Iterator[None]:
+    """Raise IntegrityError where a record has not the form that its readers expect."""
     try:
-        described = _describe(targets, trust, beside, pictures=pictures)
-        return described, page.render(described)
+        yield
     except (LookupError, TypeError, ValueError, AttributeError, ArithmeticError, RecursionError) as error:
         raise IntegrityError(
             f"a record of {', '.join(targets)} is damaged",

@@ -220,8 +220,7 @@ def _describe_calibration(result: Mapping[str, Any]) -> Section | None:
                 weights=[b[0] / sum(each[0] for each in bins) for b in bins],
             )
         ],
-        text=f"On average, the probability misses the accuracy by {result['calibration_error']:.2%}. A larger "
-        "dot has more images.",
+        text=f"On average, the probability misses the accuracy by {result['calibration_error']:.2%}.",
         unit="%",
         x_unit="%",
         logarithmic=False,
@@ -234,7 +233,9 @@ def _describe_calibration(result: Mapping[str, Any]) -> Section | None:
             folded="Numbers of each bin",
         ),
     )
-    lead = "Below the diagonal, the network is surer than it is right; above it, less sure."
+    lead = (
+        "Below the diagonal, the network is surer than it is right; above it, less sure. Larger dots have more images."
+    )
     return Section(id="calibration", title="Calibration", lead=lead, parts=[drawn])
 
 

@@ -8,6 +8,7 @@ import pytest
 
 from tests import loaded
 from train.cli import parse
+from train.system import process
 
 TRY = """
 import errno, socket, sys
@@ -62,6 +63,34 @@ for family in (socket.AF_INET, socket.AF_INET6, socket.AF_PACKET, socket.AF_VSOC
         print(errno.errorcode[error.errno])
 """
     assert run(program, port) == ["reached", "closed", *["ENETUNREACH"] * 2, "1", *["ENETUNREACH"] * 4]
+
+
+def judge(machine: str, architecture: int, number: int, argument: int) -> bool:
+    """Run the filter's instructions as the kernel does; return whether it lets a system call pass."""
+    data = {process._ARCHITECTURE: architecture, process._NUMBER: number, process._FIRST_ARGUMENT: argument}
+    rules, at, value = process._compose_rules(process._MACHINES[machine]), 0, 0
+    while True:
+        code, if_true, if_false, operand = rules[at]
+        if code == process._RETURN:
+            return operand == process._ALLOW
+        if code == process._LOAD:
+            value, met = data[operand], None
+        else:
+            met = value == operand if code == process._EQUAL else value >= operand
+        at += 1 + (0 if met is None else if_true if met else if_false)
+
+
+@pytest.mark.parametrize(
+    ("machine", "architecture", "number"), [("x86_64", 0xC000003E, 41), ("aarch64", 0xC00000B7, 198)]
+)
+def test_the_filter_lets_pass_what_opens_no_network(machine: str, architecture: int, number: int) -> None:
+    for family, passes in ((socket.AF_UNIX, True), (socket.AF_NETLINK, True), (socket.AF_INET, False), (17, False)):
+        assert judge(machine, architecture, number, family) is passes
+    for other in (0, number - 1, number + 1, 424, 426):
+        assert judge(machine, architecture, other, socket.AF_INET), "another system call"
+    assert not judge(machine, architecture, process._IO_URING_SETUP, 0)
+    assert not judge(machine, architecture, process._X32_BIT | number, socket.AF_UNIX)
+    assert not judge(machine, 0x40000003, number, socket.AF_UNIX), "that of a 32-bit program has other numbers"
 
 
 @pytest.mark.parametrize(
