@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from toolkit.wheel.request import WheelRequest
 
 
-@command("tensorflow", "python", "cuda", "cudnn", "base_image", "ca_bundle", "downloads", engine="docker")
+@command("tensorflow", "python", "cuda", "cudnn", "base_image", "ca_bundle", "downloads", engine="docker", long=True)
 def build_wheel(
     session: Session,
     compute_capability: Capabilities = None,
@@ -226,7 +226,7 @@ def _report_wheel(console: "Console", found: Obtained) -> None:
     )
 
 
-@command("tensorflow", "python", "cuda", "cudnn", "base_image", "ca_bundle", engine="docker")
+@command("tensorflow", "python", "cuda", "cudnn", "base_image", "ca_bundle", engine="docker", long=True)
 def collect(
     session: Session,
     source: Source = "",
@@ -292,7 +292,7 @@ def collect(
         collection.require_complete(missing)
 
 
-@command("ca_bundle")
+@command("ca_bundle", long=True)
 def push(
     session: Session,
     folder: Annotated[Path, typer.Argument(help="A wheel's folder: dist/NAME.")],
@@ -318,7 +318,16 @@ def push(
 
 
 @command(
-    "tensorflow", "python", "cuda", "cudnn", "base_image", "ca_bundle", "downloads", engine="docker", remember=True
+    "tensorflow",
+    "python",
+    "cuda",
+    "cudnn",
+    "base_image",
+    "ca_bundle",
+    "downloads",
+    engine="docker",
+    remember=True,
+    long=True,
 )
 def build_image(
     session: Session,

@@ -48,6 +48,7 @@ if TYPE_CHECKING:
     "ca_bundle",
     "downloads",
     remember=True,
+    long=True,
 )
 def up(
     session: Session,

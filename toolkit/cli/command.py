@@ -1,6 +1,9 @@
 import functools
 import inspect
+import os
 import signal
+import subprocess
+import time
 import traceback
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
@@ -51,6 +54,17 @@ OUTPUT = {
 }
 """Options of every command."""
 
+ON_END = Annotated[
+    str,
+    typer.Option(
+        "--on-end",
+        metavar="COMMAND",
+        help="Run this shell command at the end, also of one that failed: TOOLKIT_EXIT_CODE has the exit code, "
+        "TOOLKIT_SECONDS the time, TOOLKIT_COMMAND the name.",
+    ),
+]
+"""Option of commands that take long. No setting: a file of the current folder must not be able to run programs."""
+
 Dataset = Annotated[
     str, typer.Argument(help=describe_datasets(), metavar="DATASET", autocompletion=lambda: [*read_table("datasets")])
 ]
@@ -63,6 +77,9 @@ Gpu = Annotated[
     bool | None,
     typer.Option("--gpu/--no-gpu", help="Give the job the GPUs; by default where CUDA is asked for and there are any."),
 ]
+HOOK_SECONDS = 60
+"""How long a command of --on-end may take."""
+
 LIMIT = 100
 Limit = Annotated[int, typer.Option(min=1, help="Most members that a sweep may have.")]
 JUnit = Annotated[Path | None, typer.Option("--junit", metavar="FILE", help="Write a JUnit report too.")]
@@ -111,16 +128,20 @@ class Session:
     settings: Settings
 
 
-def command(*shared: str, remember: bool = False, **fixed: str) -> Callable[[Callable[..., None]], Callable[..., None]]:
+def command(
+    *shared: str, remember: bool = False, long: bool = False, **fixed: str
+) -> Callable[[Callable[..., None]], Callable[..., None]]:
     """Turn a function whose first parameter is ``session`` into a command with the ``shared`` settings as options.
 
-    ``fixed``: settings that it sets itself. ``remember``: whether digests are cached.
+    ``fixed``: settings that it sets itself. ``remember``: whether digests are cached. ``long``: whether it may take
+    long, and has the option --on-end.
     """
 
     def decorate(function: Callable[..., None]) -> Callable[..., None]:
         signature = inspect.signature(function, eval_str=True)
         own = [parameter for name, parameter in signature.parameters.items() if name != "session"]
         common = [_make_parameter(name, SETTINGS[name], None) for name in shared]
+        common += [_make_parameter("on_end", ON_END, "")] if long else []
         common += [_make_parameter(name, annotation, False) for name, annotation in OUTPUT.items()]
 
         @functools.wraps(function)
@@ -128,7 +149,7 @@ def command(*shared: str, remember: bool = False, **fixed: str) -> Callable[[Cal
             output = {name: given.pop(name) for name in OUTPUT}
             flags = {name: given.pop(name) for name in shared}
             console = Console(json=output["json"], verbosity=-1 if output["quiet"] else int(output["verbose"]))
-            with _reporting(console):
+            with _notifying(given.pop("on_end", ""), function.__name__.replace("_", "-"), console), _reporting(console):
                 settings = _resolve(console, {**flags, **fixed})
                 with _remembering(settings) if remember else nullcontext():
                     function(Session(console, settings), **given)
@@ -230,6 +251,31 @@ def _remembering(settings: Settings) -> AbstractContextManager[None]:
     from toolkit import digest  # loads hashlib and tempfile, which `toolkit --help` does not need
 
     return digest.remembering(Path(settings.state))
+
+
+@contextmanager
+def _notifying(hook: str, name: str, console: Console) -> Iterator[None]:
+    """Run a shell command when the block has ended. Its failure is said, and changes no exit code."""
+    if not hook:
+        yield
+        return
+    began, code = time.monotonic(), 0
+    try:
+        yield
+    except typer.Exit as ended:
+        code = ended.exit_code
+        raise
+    finally:
+        facts = {"COMMAND": name, "EXIT_CODE": str(code), "SECONDS": f"{time.monotonic() - began:.0f}"}
+        variables = os.environ | {f"TOOLKIT_{key}": value for key, value in facts.items()}
+        try:
+            # Its output goes where messages go: standard output is for the result.
+            done = subprocess.run(["/bin/sh", "-c", hook], env=variables, stdout=2, timeout=HOOK_SECONDS, check=False)
+            said = f"it ended with {done.returncode}" if done.returncode else ""
+        except (OSError, subprocess.TimeoutExpired) as error:
+            said = str(error)
+        if said:
+            console.say(f"--on-end: {said}")
 
 
 @contextmanager

@@ -17,7 +17,7 @@ Numbers = Annotated[
 ]
 
 
-@command("tensorflow", "python", "ca_bundle", remember=True)
+@command("tensorflow", "python", "ca_bundle", remember=True, long=True)
 def graft(
     session: Session,
     gpu: Cards = None,

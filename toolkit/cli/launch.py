@@ -71,7 +71,9 @@ def _summarise(file: Path, limit: int) -> str:
     )
 
 
-@command("tensorflow", "python", "cuda", "cudnn", "engine", "archive", "base_image", "ca_bundle", remember=True)
+@command(
+    "tensorflow", "python", "cuda", "cudnn", "engine", "archive", "base_image", "ca_bundle", remember=True, long=True
+)
 def local(
     session: Session,
     context: typer.Context,

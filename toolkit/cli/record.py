@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from toolkit.record.verification import Verification
 
 
-@command("ca_bundle")
+@command("ca_bundle", long=True)
 def verify(
     session: Session,
     target: Annotated[
@@ -137,7 +137,7 @@ def _build_again(
     rebuild.require_level(comparison, accepted)
 
 
-@command("tensorflow", "python", "cuda", "cudnn", "engine", "archive", "base_image", "ca_bundle")
+@command("tensorflow", "python", "cuda", "cudnn", "engine", "archive", "base_image", "ca_bundle", long=True)
 def reproduce(
     session: Session,
     run: Annotated[Path, typer.Argument(help="A finished run's folder, or the manifest.json in it.")],

@@ -29,7 +29,9 @@ Skip = Annotated[
 Card = Annotated[str, typer.Option("--gpu", metavar="NAME", help="t4, p100, v100, a100, l4, rtx4090, rtx5090 or h100.")]
 
 
-@command("tensorflow", "python", "cuda", "cudnn", "engine", "archive", "base_image", "ca_bundle", remember=True)
+@command(
+    "tensorflow", "python", "cuda", "cudnn", "engine", "archive", "base_image", "ca_bundle", remember=True, long=True
+)
 def smoke(
     session: Session,
     image: Image = None,
@@ -85,7 +87,9 @@ def smoke(
     report.require_pass()
 
 
-@command("tensorflow", "python", "cuda", "cudnn", "engine", "archive", "base_image", "ca_bundle", remember=True)
+@command(
+    "tensorflow", "python", "cuda", "cudnn", "engine", "archive", "base_image", "ca_bundle", remember=True, long=True
+)
 def train(
     session: Session,
     context: typer.Context,
@@ -112,7 +116,9 @@ def train(
         console.result(trained.result, training.describe(config, trained.result))
 
 
-@command("tensorflow", "python", "cuda", "cudnn", "engine", "archive", "base_image", "ca_bundle", remember=True)
+@command(
+    "tensorflow", "python", "cuda", "cudnn", "engine", "archive", "base_image", "ca_bundle", remember=True, long=True
+)
 def sweep(
     session: Session,
     file: Annotated[Path, typer.Argument(help="YAML with dataset, options, and a grid or a list of options.")],
@@ -173,7 +179,7 @@ def sweep(
     sweeps.require_complete(planned, codes, console)
 
 
-@command("tensorflow", "python", "cuda", "cudnn", "engine", "ca_bundle")
+@command("tensorflow", "python", "cuda", "cudnn", "engine", "ca_bundle", long=True)
 def rehearse(
     session: Session,
     context: typer.Context,

@@ -41,7 +41,9 @@ def predict(
     _use(session, job, wheel=wheel, gpu=gpu, dry_run=dry_run)
 
 
-@command("tensorflow", "python", "cuda", "cudnn", "engine", "archive", "base_image", "ca_bundle", remember=True)
+@command(
+    "tensorflow", "python", "cuda", "cudnn", "engine", "archive", "base_image", "ca_bundle", remember=True, long=True
+)
 def evaluate(
     session: Session,
     run: Run,
