@@ -111,11 +111,80 @@ def test_both_ci_jobs_say_the_same_in_commands_that_exist(run: Run, tmp_path: Pa
     assert done.returncode == 0, done.stderr
 
 
-def test_the_actions_are_at_the_commits_of_the_workflows_here() -> None:
+@pytest.mark.parametrize(("name", "count"), [("github.yml", 3), ("action.yml", 2)])
+def test_the_actions_are_at_the_commits_of_the_workflows_here(name: str, count: int) -> None:
     own = "".join(path.read_text() for path in (ROOT / ".github" / "workflows").glob("*.yml"))
-    used = re.findall(r"uses: (.+)", (EXAMPLES / "github.yml").read_text())
-    assert len(used) == 3
+    used = re.findall(r"uses: (actions/.+)", (EXAMPLES / name).read_text())
+    assert len(used) == count
     assert [each for each in used if f"uses: {each}\n" not in own] == []
+
+
+ACTION = yaml.safe_load((ROOT / "action.yml").read_text())
+RECORD = """
+printf '%s\\0' "$@" > said
+echo '{"wheel": "dist/a/t.whl", "folder": "dist/a", "digest": "sha256:1", "reused": false}'
+exit ${CODE:-0}
+"""
+"""A stand-in for the program, which prints what the real one prints of a wheel."""
+
+
+def call_action(folder: Path, **inputs: str) -> tuple[subprocess.CompletedProcess[str], list[str], str]:
+    """Run the step that makes the wheel as GitHub does; return its end, the program's arguments, and the outputs."""
+    (step,) = [each for each in ACTION["runs"]["steps"] if each.get("id") == "wheel"]
+    given = {name: entry["default"] for name, entry in ACTION["inputs"].items()} | inputs
+    named = {key: re.fullmatch(r"\$\{\{ inputs\.(\w+) \}\}", value) for key, value in step["env"].items()}
+    variables = {key: given[match[1]] for key, match in named.items() if match}
+    assert variables.keys() == step["env"].keys()
+    variables |= {"GITHUB_OUTPUT": str(folder / "output"), "RUNNER_TEMP": str(folder)}
+    done = Shell(folder, toolkit=RECORD)(step["run"], **variables, CODE=given.get("code", "0"))
+    said, output = folder / "said", folder / "output"
+    arguments = said.read_text().split("\0")[:-1] if said.exists() else []
+    return done, arguments, output.read_text() if output.exists() else ""
+
+
+def test_the_action_passes_its_inputs_on_and_names_the_wheel(tmp_path: Path) -> None:
+    inputs = {"cuda": "12.6.1", "cudnn": "9.5.0", "capability": "7.5 8.6", "from": "ghcr.io/a/b", "trust": "my key.pub"}
+    done, arguments, output = call_action(tmp_path, **inputs)
+    assert done.returncode == 0, done.stderr
+    assert shlex.join(arguments) == (
+        "build-wheel --json --out dist --cuda 12.6.1 --cudnn 9.5.0 --from ghcr.io/a/b --trust 'my key.pub' "
+        "--compute-capability 7.5 --compute-capability 8.6"
+    )
+    assert output == "wheel=dist/a/t.whl\nfolder=dist/a\ndigest=sha256:1\n"
+    assert set(ACTION["outputs"]) == {"wheel", "folder", "digest"}
+
+
+def test_no_input_of_the_action_is_run_as_a_command(tmp_path: Path) -> None:
+    hostile = "$(touch pwned); `touch pwned`"
+    done, arguments, _ = call_action(
+        tmp_path, cuda=hostile, arguments="--bazel-argument '--copt=$(touch pwned) x' --jobs 2"
+    )
+    assert done.returncode == 0, done.stderr
+    assert not (tmp_path / "pwned").exists()
+    assert arguments[4:] == ["--cuda", hostile, "--bazel-argument", "--copt=$(touch pwned) x", "--jobs", "2"]
+
+
+def test_a_build_that_fails_fails_the_step_of_the_action(tmp_path: Path) -> None:
+    done, _, output = call_action(tmp_path, code="6")
+    assert (done.returncode, output) == (6, "")
+
+
+def test_the_options_of_the_action_exist(run: Run) -> None:
+    options = run("build-wheel", "--help", COLUMNS="200").stdout
+    for name in ACTION["inputs"].keys() - {"arguments", "capability"}:
+        assert f"--{name} " in options
+    uses = load("action.yml")["jobs"]["wheel"]["steps"][2]
+    assert uses["with"].keys() <= ACTION["inputs"].keys()
+
+
+def test_the_pipeline_of_jenkins_runs_commands_that_exist(run: Run) -> None:
+    words = [
+        shlex.split(line) for line in re.findall(r"\.venv/bin/toolkit (.+)'", (EXAMPLES / "Jenkinsfile").read_text())
+    ]
+    assert [each[0] for each in words] == ["build-wheel", "verify"]
+    assert run(*words[0], "--dry-run").returncode == 0
+    for each in re.findall(r"tensorflow-toolkit/(\S+)", (EXAMPLES / "Jenkinsfile").read_text()):
+        assert (ROOT / each).exists()
 
 
 def variables_of(variables: dict[str, str]) -> dict[str, str]:
