@@ -140,7 +140,8 @@ def open_wheel(path: Path) -> Iterator[Archive]:
 
 
 def _find_dist_info(archive: zipfile.ZipFile, path: Path) -> str:
-    folders = {name.partition("/")[0] for name in archive.namelist() if name.endswith(".dist-info/METADATA")}
+    parts = (name.partition("/") for name in archive.namelist())
+    folders = {folder for folder, _, file in parts if folder.endswith(".dist-info") and file == "METADATA"}
     if len(folders) != 1:
         raise _complain(path, "it has no metadata" if not folders else "it has the metadata of several packages")
     return folders.pop()

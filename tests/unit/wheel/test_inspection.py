@@ -197,6 +197,15 @@ def test_no_damage_crashes_the_inspection(data: st.DataObject, tmp_path_factory:
         assert error.exit_code in {3, 8}  # noqa: PT017 - either outcome is right
 
 
+def test_metadata_in_a_deeper_folder_is_not_that_of_the_wheel(tmp_path: Path) -> None:
+    path = make_wheel(tmp_path, files={MEMBER: CPU_INFO, "tensorflow/vendored-1.0.dist-info/METADATA": b"Name: other"})
+    assert inspection.inspect(path).name == "tensorflow"
+    # One byte, which makes a folder of the dot in a version.
+    path.write_bytes(path.read_bytes().replace(b"tensorflow-2.19.0.dist-info", b"tensorflow-2.19/0.dist-info"))
+    with pytest.raises(IntegrityError, match="is not a whole wheel"):
+        inspection.inspect(path)
+
+
 def test_archive_reads_no_more_than_it_needs(cuda_wheel: Path) -> None:
     with archive.open_wheel(cuda_wheel) as opened:
         assert opened.read_text("tensorflow/none.txt") is None
