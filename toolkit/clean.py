@@ -1,4 +1,3 @@
-import fcntl
 import re
 import shutil
 from collections.abc import Sequence
@@ -124,14 +123,7 @@ def _find_unfinished(results: Path) -> list[Leftover]:
 
 
 def _find_user(folder: Path) -> str:
-    lock = folder.with_name(f"{folder.name}.lock")
-    if lock.is_file():
-        with lock.open() as stream:
-            try:
-                files.lock_file(stream, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError:
-                return "it is being made or used"
-    return ""
+    return "it is being made or used" if files.is_locked(folder.with_name(f"{folder.name}.lock")) else ""
 
 
 def remove(leftover: Leftover) -> str:

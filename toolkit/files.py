@@ -63,6 +63,19 @@ def lock_file(stream: IO[Any], how: int) -> None:
         ) from error
 
 
+def is_locked(path: Path) -> bool:
+    """Return whether a process holds the lock of a file, alone or shared; not if the file is missing.
+
+    Raises PreflightError: its file system has no locks.
+    """
+    with suppress(FileNotFoundError), path.open() as stream:
+        try:
+            lock_file(stream, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return True
+    return False
+
+
 def write_json(path: Path, value: object) -> None:
     write_atomically(path, json.dumps(value, indent=2, sort_keys=True) + "\n")
 

@@ -3,7 +3,6 @@
 Records alone are read, so that a thousand runs take less than a second. `toolkit verify` compares them with the files.
 """
 
-import fcntl
 import os
 import re
 import time
@@ -14,6 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from toolkit import files, manifest, signing
+from toolkit.errors import PreflightError
 from train.record.metrics import CSV, read_epochs
 
 if TYPE_CHECKING:
@@ -101,16 +101,11 @@ def _describe_run(folder: Path) -> str:
     with suppress(OSError):
         if records := read_epochs(folder / CSV):
             done = f"epoch {records[-1].epoch}, test accuracy {records[-1].test_accuracy:.2%}"
-    return f"{'running' if _is_locked(folder / '.lock') else 'stopped'}: {done}"
-
-
-def _is_locked(path: Path) -> bool:
-    with suppress(FileNotFoundError), path.open() as stream:
-        try:
-            files.lock_file(stream, fcntl.LOCK_SH | fcntl.LOCK_NB)
-        except BlockingIOError:
-            return True
-    return False
+    try:
+        running = files.is_locked(folder / ".lock")
+    except PreflightError:  # nothing tells whether it runs, where there are no locks
+        return f"not complete: {done}"
+    return f"{'running' if running else 'stopped'}: {done}"
 
 
 def _find_environments(state: Path) -> Iterator[Item]:

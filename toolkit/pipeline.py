@@ -156,6 +156,11 @@ def _choose_docker(settings: Settings, *, target: str, tag: str) -> Choice:
     require_buildx()
     carried = bundle.read(Path(settings.downloads)) if settings.downloads else None
     if carried:
+        if (python := carried.lock["spec"]["python"]) != settings.python:
+            raise UsageError(
+                f"{settings.downloads} was collected for Python {python}, and {settings.python} was asked for",
+                remedy=f"give --python {python}, or collect again",
+            )
         why = f"from {settings.downloads}"
         base = BaseImage(reference=carried.base["base"], identity=carried.base["digest"], why=why)
     else:

@@ -1,3 +1,4 @@
+import fcntl
 import json
 import os
 import subprocess
@@ -132,3 +133,13 @@ def test_what_root_makes_belongs_to_the_owner_of_the_folder_around_it(tmp_path: 
     owners = {str(path.relative_to(tmp_path)): path.stat().st_uid for path in tmp_path.rglob("*")}
     assert {name for name, owner in owners.items() if not owner} == {"alice/own", "alice/own/run"}
     assert set(owners.values()) == {0, 4321}
+
+
+def test_a_lock_is_seen_while_it_is_held(tmp_path: Path) -> None:
+    path = tmp_path / ".lock"
+    assert not files.is_locked(path), "it is missing"
+    for how in (fcntl.LOCK_EX, fcntl.LOCK_SH):
+        with path.open("w") as stream:
+            fcntl.flock(stream, how)
+            assert files.is_locked(path)
+        assert not files.is_locked(path)

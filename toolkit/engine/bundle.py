@@ -143,14 +143,14 @@ def _require(path: Path, sha256: str) -> None:
 
 def _save(names: list[str], path: Path) -> str:
     """Save images in a file, and return its SHA-256."""
-    partial = path.with_name(f"{path.name}.partial")
-    done = subprocess.run(
-        ["docker", "save", "--output", str(partial), *names], capture_output=True, text=True, check=False
-    )
-    if done.returncode:
-        files.require_room(path.parent)
-        raise EngineError(
-            "the images could not be saved", why=done.stderr.strip()[-400:], remedy="see the engine's log"
-        )
-    partial.replace(path)
+    with files.stage(path.parent, path.name) as staging:
+        partial = staging.path / path.name
+        argv = ["docker", "save", "--output", str(partial), *names]
+        done = subprocess.run(argv, capture_output=True, text=True, check=False)
+        if done.returncode:
+            files.require_room(path.parent)
+            raise EngineError(
+                "the images could not be saved", why=done.stderr.strip()[-400:], remedy="see the engine's log"
+            )
+        partial.replace(path)
     return digest.hash_file(path).hex()

@@ -49,9 +49,9 @@ def describe_runs(targets: Sequence[Target], trust: Trust) -> Page:
     runs = [RunFolder(each.folder) for each in targets]
     labels = label_runs([each.config.as_dict() for each in runs])
     compared = list(follow(runs, labels, trust))
-    same = "configuration" if len(set(map(str, (each.config.digest for each in runs)))) == 1 else ""
     differing = sorted({part.rpartition(" ")[0] for label in labels for part in label.split(", ")} - {"run"})
-    lead = f"They have the same {same}." if same else f"They differ in {', '.join(differing)}."
+    same = len({each.config.digest for each in runs}) == 1
+    lead = "They have the same configuration." if same else f"They differ in {', '.join(differing)}."
     groups = {f"{number}. {each.label}": [each.run] for number, each in enumerate(compared, start=1)}
     return Page(
         kind="Comparison",

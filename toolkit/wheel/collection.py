@@ -89,7 +89,8 @@ def collect(
                     named = replace(asked, origin=had.origin if had else "")
                     got = _obtain(named, locate(folder, asked.sha256), sources, console)
                 else:
-                    got = had if had and had.origin else _obtain_unpinned(asked, folder, sources, console)
+                    kept = had and _is_whole(locate(folder, had.sha256), had.sha256)
+                    got = had if had and kept else _obtain_unpinned(asked, folder, sources, console)
                 found[asked.urls] = got
                 if got.origin:
                     fresh |= _link(locate(folder, got.sha256), locate(given.path, got.sha256))
@@ -219,10 +220,9 @@ def _ask(plan: WheelPlan, given: Path, run: str, *, state: Path, console: Consol
 
 def _obtain(archive: Archive, path: Path, sources: Sequence[Source], console: Console) -> Archive:
     """Return an archive with its origin, once its bytes are at the path; without one if no source has them."""
-    if path.exists():
-        if digest.hash_file(path).hex() == archive.sha256:
-            return replace(archive, origin=archive.origin or "the folder", bytes=path.stat().st_size)
-        path.unlink()
+    if _is_whole(path, archive.sha256):
+        return replace(archive, origin=archive.origin or "the folder", bytes=path.stat().st_size)
+    path.unlink(missing_ok=True)
     path.parent.mkdir(parents=True, exist_ok=True)
     partial = path.with_name("partial")
     for source in sources:
@@ -253,9 +253,13 @@ def _obtain_unpinned(archive: Archive, folder: Path, sources: Sequence[Source], 
     return archive
 
 
+def _is_whole(path: Path, sha256: str) -> bool:
+    return path.exists() and digest.hash_file(path).hex() == sha256
+
+
 def _write_unpinned(folder: Path, archives: Iterable[Archive]) -> None:
     known = {archive.urls[0]: archive.sha256 for archive in archives if archive.origin and not archive.pinned}
-    if known:
+    if known or (folder / UNPINNED).exists():
         files.write_json(folder / UNPINNED, known)
 
 

@@ -93,7 +93,8 @@ class WheelPlan:
         argv += repeat("--build-arg", (f"{name}={value}" for name, value in self.arguments.items()))
         contexts = self.contexts
         if self.stages:
-            argv += ["--network", "none"]
+            # A cache or a farm may be in the same network as this machine.
+            argv += [] if {"REMOTE_CACHE", "REMOTE_EXECUTOR"} & self.arguments.keys() else ["--network", "none"]
             # Its place is known, for the record. BuildKit would look for it there, and a stage has it already.
             contexts = {name: value for name, value in contexts.items() if name != "bazel"} | {**self.stages}
         argv += repeat("--build-context", (f"{name}={value}" for name, value in contexts.items()))

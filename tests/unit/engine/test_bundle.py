@@ -7,10 +7,12 @@ from typing import Any
 import pytest
 from docker.errors import APIError, ImageNotFound
 
-from toolkit.engine import EnvironmentSpec, bundle
+from toolkit import pipeline
+from toolkit.engine import EnvironmentSpec, bundle, client
 from toolkit.engine.client import BaseImage
 from toolkit.engine.docker import plan_image
-from toolkit.errors import EngineError, IntegrityError, PreflightError
+from toolkit.errors import EngineError, IntegrityError, PreflightError, UsageError
+from toolkit.settings import resolve
 
 SAVED = b"layers and configurations" * 100
 PACKAGE = b"a wheel" * 300
@@ -145,3 +147,21 @@ def test_an_image_is_built_from_the_folder_alone(carried: bundle.Bundle, tmp_pat
     assert contexts == [*(f"{name}={value}" for name, value in carried.contexts.items()), f"downloads={tmp_path}"]
     assert "--network" not in online.commands[0]
     assert (alone.digest, alone.reference) == (online.digest, online.reference), "it is the same image"
+
+
+@pytest.mark.parametrize(("python", "fits"), [("3.11", True), ("3.12", False)])
+def test_an_image_for_another_python_is_refused(
+    carried: bundle.Bundle, monkeypatch: pytest.MonkeyPatch, python: str, fits: bool
+) -> None:
+    path = carried.folder / bundle.FILE
+    value = json.loads(path.read_text())
+    value["lock"]["spec"]["python"] = "3.11"
+    path.write_text(json.dumps(value))
+    monkeypatch.setattr(client, "connect", lambda: None)
+    monkeypatch.setattr(client, "require_buildx", lambda: None)
+    settings = resolve({"downloads": str(carried.folder), "engine": "docker", "python": python}, environment={})
+    if fits:
+        assert pipeline.choose_engine(settings).why == f"from {carried.folder}"
+        return
+    with pytest.raises(UsageError, match="was collected for Python 3.11, and 3.12 was asked for"):
+        pipeline.choose_engine(settings)

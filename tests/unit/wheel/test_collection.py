@@ -214,3 +214,27 @@ def test_an_archive_that_bazel_wants_again_ends_the_questions(tmp_path: Path, mo
     (archive,) = collection.collect(PLAN, tmp_path / "out", [], state=tmp_path / "state", console=QUIET)
     assert (archive.origin, len(asked)) == ("x", 2)
     assert path.read_bytes() == CONTENT
+
+
+@pytest.mark.parametrize("damage", ["missing", "other"])
+def test_a_list_without_a_pinned_hash_is_fetched_again_where_its_bytes_are_gone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, damage: str
+) -> None:
+    url = "example.com/releases"
+
+    def fetch(archive: Archive, partial: Path) -> str:
+        partial.write_bytes(CONTENT)
+        return f"https://{archive.urls[0]}"
+
+    asked = [Archive(sha256="", urls=(url,), pinned=False)]
+    monkeypatch.setattr(collection, "_ask", lambda *_args, **_options: asked)
+    monkeypatch.setattr(collection, "require_buildx", lambda: None)
+    for _ in range(2):
+        (got,) = collection.collect(PLAN, tmp_path, [fetch], state=tmp_path, console=QUIET)
+        assert (got.sha256, got.pinned) == (SHA256, False)
+        assert json.loads((tmp_path / collection.UNPINNED).read_text()) == {url: SHA256}
+        path = collection.locate(tmp_path, SHA256)
+        assert path.read_bytes() == CONTENT
+        path.unlink()
+        if damage == "other":
+            path.write_bytes(b"other")

@@ -60,6 +60,8 @@ def test_stages_of_a_folder_close_the_network_and_leave_the_plan_as_it_is() -> N
     assert read_options(built, "--build-context") == {"source": "/source", **stages}
     command = built.command(Path("out"))
     assert command[command.index("--network") + 1] == "none"
+    farm = plan(LOCK, BuildOptions(stages=stages, remote_cache="grpc://cache"), source=SOURCE, bazel=bazel)
+    assert "--network" not in farm.command(Path("out")), "the cache is in a network"
     online = plan(LOCK, BuildOptions(), source=SOURCE, bazel=bazel)
     assert "--network" not in online.command(Path("out"))
     assert (built.digest, built.to_json()) == (online.digest, online.to_json())
