@@ -119,7 +119,7 @@ def asked() -> list[str]:
 
 
 @pytest.fixture
-def tree(workspace: Workspace, asked: list[str], tmp_path: Path) -> Iterator[Tree]:
+def tree(bazel: None, workspace: Workspace, asked: list[str], tmp_path: Path) -> Iterator[Tree]:
     def send(request: QuietHandler) -> None:
         asked.append(request.path)
         known = {"/served.tar.gz": SERVED, "/unused.tar.gz": UNUSED, "/listed.tar.gz": LISTED}

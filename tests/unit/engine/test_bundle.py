@@ -163,5 +163,5 @@ def test_an_image_for_another_python_is_refused(
     if fits:
         assert pipeline.choose_engine(settings).why == f"from {carried.folder}"
         return
-    with pytest.raises(UsageError, match="was collected for Python 3.11, and 3.12 was asked for"):
+    with pytest.raises(UsageError, match=r"was collected for Python 3\.11, and 3\.12 was asked for"):
         pipeline.choose_engine(settings)
