@@ -1,11 +1,16 @@
 """TensorFlow's own GPU kernels are compiled out of the tree before Bazel is started."""
 
 import json
+import subprocess
+import tarfile
 
 import pytest
+import yaml
 
+from tests.integration.docker import stages
 from tests.integration.docker.test_wheel import edit
 from tests.integration.workspace import Workspace
+from tests.tiers import find_repository, needs_upstream
 
 pytestmark = [pytest.mark.engine, pytest.mark.slow]
 
@@ -43,3 +48,33 @@ def test_a_tree_without_kernels_and_a_word_that_is_no_number_are_refused(workspa
     done = workspace.build("--prove-kernels", "most")
     assert done.returncode == 2, done.stderr
     assert "'most' is neither a number nor all" in done.stderr
+
+
+@pytest.mark.weekly
+@pytest.mark.timeout(1800)
+@needs_upstream
+def test_kernels_of_tensorflows_own_tree_compile(workspace: Workspace) -> None:
+    """Compiles six of them. The tree lacks the package of the wheel, so Bazel has nothing to build after that."""
+    table = yaml.safe_load((stages.ROOT / "docker/flags.yaml").read_text())
+    source, tree = table["sources"]["rc-2.21"], workspace.folder / "tensorflow"
+    # A copy of the repository may lack the largest files, which are data of tests.
+    wanted = (
+        "tensorflow/core",
+        "third_party",
+        "tensorflow/tf_version.bzl",
+        ".bazelversion",
+        "configure",
+        ":!*testdata*",
+    )
+    argv = ["git", "-C", str(find_repository(source["repository"])), "archive", source["commit"], *wanted]
+    with subprocess.Popen(argv, stdout=subprocess.PIPE) as packer:
+        assert packer.stdout
+        with tarfile.open(fileobj=packer.stdout, mode="r|") as archive:
+            archive.extractall(tree, filter="data")
+    assert packer.returncode == 0
+    workspace.source = tree
+    asked = ("--tensorflow", "2.21.0", "--cuda", "12.8.1", "--cudnn", "9.10.2", "--compute-capability", "12.0")
+    done = workspace.build(*asked, "--prove-kernels", "6")
+    assert "6 of 6 files compile for sm_120" in done.stderr, done.stderr[-4000:]
+    assert done.returncode != 0
+    assert workspace.results == []

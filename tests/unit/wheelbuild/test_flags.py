@@ -1,4 +1,3 @@
-import os
 import re
 import shutil
 import subprocess
@@ -11,6 +10,7 @@ import yaml
 from wheelbuild import arguments
 from wheelbuild.request import Request
 
+from tests.tiers import find_repository, needs_upstream
 from tests.unit.wheelbuild.test_arguments import FULL, RC, compose
 from toolkit import versions
 
@@ -18,8 +18,6 @@ TABLE = yaml.safe_load((Path(__file__).parents[3] / "docker/flags.yaml").read_te
 ROWS = TABLE["bazel"] | TABLE["flags"] | TABLE["variables"]
 MINI = RC.parent
 PLACE = re.compile(r"(?P<source>[\w.-]+):(?P<line>[1-9]\d*)(?: (?P<word>\S+))?")
-UPSTREAM = Path(os.environ.get("TOOLKIT_UPSTREAM", "/nowhere"))
-needs_upstream = pytest.mark.skipif(not UPSTREAM.is_dir(), reason="TOOLKIT_UPSTREAM names no folder of git directories")
 ANSWERS = arguments.compose_configure(FULL, python=sys.executable)
 
 
@@ -143,7 +141,7 @@ def test_stand_in_asks_each_question(tmp_path: Path, name: str) -> None:
 
 
 def read_upstream(source: dict[str, str]) -> list[str]:
-    folder = UPSTREAM / source["repository"].replace("/", "+") / "repo"
+    folder = find_repository(source["repository"])
     argv = ["git", "-C", str(folder), "show", f"{source['commit']}:{source['file']}"]
     return subprocess.run(argv, capture_output=True, text=True, check=True).stdout.splitlines()
 
