@@ -1,8 +1,10 @@
 """TensorFlow's own GPU kernels are compiled out of the tree before Bazel is started."""
 
+import io
 import json
 import subprocess
 import tarfile
+from pathlib import Path
 
 import pytest
 import yaml
@@ -15,6 +17,7 @@ from tests.tiers import find_repository, needs_upstream
 pytestmark = [pytest.mark.engine, pytest.mark.slow]
 
 FILL = "tensorflow/core/kernels/fill.cu.cc"
+ENDINGS = ("h", "cc", "inc")
 UNFINISHED = "tensorflow/core/kernels/unfinished.cu.cc"
 
 
@@ -58,20 +61,14 @@ def test_kernels_of_tensorflows_own_tree_compile(workspace: Workspace) -> None:
     table = yaml.safe_load((stages.ROOT / "docker/flags.yaml").read_text())
     source, tree = table["sources"]["rc-2.21"], workspace.folder / "tensorflow"
     # A copy of the repository may lack the largest files, which are data of tests.
-    wanted = (
-        "tensorflow/core",
-        "third_party",
-        "tensorflow/tf_version.bzl",
-        ".bazelversion",
-        "configure",
-        ":!*testdata*",
-    )
+    wanted = [f":(glob){folder}/**/*.{ending}" for folder in ("tensorflow/core", "third_party") for ending in ENDINGS]
+    wanted += ["tensorflow/tf_version.bzl", "tensorflow/workspace0.bzl", ".bazelversion", "configure"]
     argv = ["git", "-C", str(find_repository(source["repository"])), "archive", source["commit"], *wanted]
-    with subprocess.Popen(argv, stdout=subprocess.PIPE) as packer:
-        assert packer.stdout
-        with tarfile.open(fileobj=packer.stdout, mode="r|") as archive:
-            archive.extractall(tree, filter="data")
-    assert packer.returncode == 0
+    packed = subprocess.run(argv, capture_output=True, check=True).stdout
+    with tarfile.open(fileobj=io.BytesIO(packed)) as archive:
+        archive.extractall(tree, filter="data")
+    for path in filter(Path.is_file, tree.rglob("*")):
+        path.write_bytes(path.read_bytes().replace(b"\r\n", b"\n"))  # this copy was committed on Windows
     workspace.source = tree
     asked = ("--tensorflow", "2.21.0", "--cuda", "12.8.1", "--cudnn", "9.10.2", "--compute-capability", "12.0")
     done = workspace.build(*asked, "--prove-kernels", "6")
