@@ -2,7 +2,6 @@
 
 import json
 import os
-import shutil
 import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
@@ -12,6 +11,7 @@ from typing import Any, TextIO
 
 from toolkit.errors import PreflightError
 from toolkit.findings import printable
+from train.system import progress
 
 _BOLD, _DIM, _RED, _RESET = "\x1b[1m", "\x1b[2m", "\x1b[31m", "\x1b[0m"
 
@@ -20,6 +20,7 @@ _BOLD, _DIM, _RED, _RESET = "\x1b[1m", "\x1b[2m", "\x1b[31m", "\x1b[0m"
 class Console:
     json: bool = False  # print the result as one JSON object at the end
     verbosity: int = 0  # -1 errors only, 0 normal, 1 with details
+    display: progress.Mode = "auto"  # how the line of long work is shown
     _value: dict[str, Any] = field(default_factory=dict)
 
     def say(self, text: str) -> None:
@@ -34,14 +35,24 @@ class Console:
         self.say(f"{_paint(f'{step:<8}', _BOLD)} {printable(text)}")
 
     @contextmanager
-    def timed(self, step: str, text: str) -> Iterator[None]:
+    def timed(self, step: str, text: str) -> Iterator[progress.Status]:
         self.heading(step, f"{text} …")
         start = monotonic()
-        yield
+        with self.follow(step) as status:
+            status.show(progress.Work(text))
+            yield status
         self.heading(step, f"done in {monotonic() - start:.1f} s")
+
+    def follow(self, step: str) -> progress.Status:
+        """Return the line of long work, to be shown while a block runs."""
+        return progress.Status(step, self.mode)
 
     def fail(self, text: str) -> None:
         _print_error(f"{_paint('error:', _RED)} {text}")
+
+    def report(self, event: Mapping[str, object]) -> None:
+        """Print an event for programs, as one line of JSON on standard error."""
+        _print_error(json.dumps(event))
 
     def add(self, value: Mapping[str, Any]) -> None:
         """Add fields to the result of --json."""
@@ -59,11 +70,17 @@ class Console:
             _print_result(json.dumps(value, indent=2, sort_keys=True))
 
     @property
-    def live(self) -> bool:
-        return self.verbosity >= 0 and sys.stderr.isatty() and os.environ.get("TERM") != "dumb"
+    def mode(self) -> progress.Mode:
+        """How progress is shown, also by a job whose own terminal does not know this one."""
+        if self.verbosity < 0:
+            return "quiet"
+        dumb = self.display == "auto" and sys.stderr.isatty() and not progress.is_live("auto", sys.stderr)
+        return "plain" if dumb else self.display
 
 
 def _print_error(text: str) -> None:
+    if progress.say(text):
+        return
     # If the reader is gone, as in `toolkit up 2>&1 | head`, the work continues.
     with suppress(BrokenPipeError):
         print(text, file=sys.stderr, flush=True)
@@ -87,32 +104,3 @@ def _discard(stream: TextIO) -> None:
 def _paint(text: str, code: str) -> str:
     # https://no-color.org: any non-empty value turns color off.
     return f"{code}{text}{_RESET}" if sys.stderr.isatty() and not os.environ.get("NO_COLOR") else text
-
-
-PLAIN_SECONDS = 15.0
-"""Seconds between status lines where a line cannot be redrawn, as in CI logs."""
-
-
-class StatusLine:
-    """Shows the latest state of a long step on one line; rich's bar would take longer to load than a whole command."""
-
-    def __init__(self, console: Console, step: str) -> None:
-        self._console = console
-        self._step = step
-        self._start = self._said = monotonic()
-
-    def show(self, text: str) -> None:
-        now = monotonic()
-        width = shutil.get_terminal_size(fallback=(120, 24)).columns - 1
-        line = f"{self._step:<8} {now - self._start:5.0f} s  {text}"[:width]
-        if self._console.live:
-            sys.stderr.write(f"\r\x1b[2K{line}")
-            sys.stderr.flush()
-        elif now - self._said >= PLAIN_SECONDS:
-            self._said = now
-            self._console.say(line)
-
-    def clear(self) -> None:
-        if self._console.live:
-            sys.stderr.write("\r\x1b[2K")
-            sys.stderr.flush()

@@ -60,6 +60,7 @@ def test_the_toolkit_never_imports_tensorflow(path: Path) -> None:
         "record",
         "rehearsal.cli",
         "system.memory",
+        "system.progress",
     )
     names += ("use.compare",)
     allowed_of_train = tuple(f"train.{name}" for name in names)

@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from toolkit import digest, files, manifest, naming, processes, project
-from toolkit.console import Console, StatusLine
+from toolkit.console import Console
 from toolkit.engine import (
     Cluster,
     Commands,
@@ -39,6 +39,7 @@ from toolkit.engine import (
 from toolkit.engine.container import make_folders, name_mounts
 from toolkit.errors import BuildError, EngineError, IntegrityError, PreflightError, ToolkitError, UsageError
 from toolkit.plan import quote_fields
+from train.system.progress import Work
 
 SIF: Final = "image.sif"
 """Name of the image in its folder, which the record of a run keeps."""
@@ -240,12 +241,9 @@ class ApptainerEngine:
         # Everything is written there, because /tmp is often small, and removed even if this program is killed.
         with files.stage(self._state, digest.shorten(plan.digest)) as staging:
             made, argv = staging.path / SIF, plan.commands[-1]
-            status = StatusLine(console, "image")
-            status.show("apptainer unpacks and packs it, which takes minutes")
-            try:
+            with console.follow("image") as status:
+                status.show(Work("apptainer unpacks and packs it, which takes minutes"))
                 code = _build((*argv[:-2], str(made), argv[-1]), staging, log)
-            finally:
-                status.clear()
             if code:
                 raise _explain(log, code)
             facts = _describe(archive, made, self._version)

@@ -17,8 +17,9 @@ from pathlib import Path
 from typing import Any
 
 from toolkit import files, naming, processes
-from toolkit.console import Console, StatusLine
+from toolkit.console import Console
 from toolkit.errors import BuildError, EngineError, PreflightError, ToolkitError
+from train.system.progress import Work
 
 GRACE_SECONDS = 30
 TAIL_LINES = 30
@@ -110,8 +111,9 @@ class Transcript:
         return lines
 
     @property
-    def summary(self) -> str:
-        return f"[{len(self.done)}/{len(self.steps)}] {self.current}"
+    def work(self) -> Work:
+        """The steps that are done. One may take a thousand times as long as another, so they have no estimate."""
+        return Work(self.current, len(self.done), len(self.steps), "steps", unknown=True)
 
 
 def build(
@@ -120,17 +122,17 @@ def build(
     log: Path,
     console: Console,
     step: str = "image",
-    observe: Callable[[str], str] | None = None,
+    observe: Callable[[str], Work | None] | None = None,
     keep: Sequence[int] = (),
 ) -> Transcript:
     """Run a build to its end, and write its output to ``log``.
 
-    ``observe`` gets each line of the log, and returns the progress or an empty text. The command inherits the locks in
-    ``keep``. Raises BuildError: a step failed; EngineError: no answer; PreflightError: the disk is full.
+    ``observe`` gets each line of the log, and returns how far the work in it is, if the line says so. The command
+    inherits the locks in ``keep``. Raises BuildError: a step failed; EngineError: no answer; PreflightError: the disk
+    is full.
     """
     files.require_writable(log.parent)
     transcript = Transcript()
-    status = StatusLine(console, step)
     process = subprocess.Popen(
         argv,
         stdout=subprocess.DEVNULL,
@@ -142,22 +144,20 @@ def build(
     )
     try:
         assert process.stderr is not None  # noqa: S101 - PIPE was asked for
-        said = ""
-        with log.open("w") as stream:
+        said: Work | None = None
+        with console.follow(step) as status, log.open("w") as stream:
             for line in itertools.chain(process.stderr, [None]):
                 for text in transcript.finish() if line is None else transcript.feed(line):
                     stream.write(text + "\n")
                     console.detail(text)
-                    said = observe(text) if observe else ""
+                    said = (observe(text) if observe else None) or said
                 stream.flush()
-                status.show(said or transcript.summary)
+                status.show(said or transcript.work)
         code = process.wait()
     except BaseException:
         # SIGINT lets buildx cancel the build in the engine too.
         processes.stop(process, grace=GRACE_SECONDS, first=signal.SIGINT)
         raise
-    finally:
-        status.clear()
     if code:
         raise _explain(transcript, log, code)
     return transcript

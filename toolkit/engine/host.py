@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from toolkit import __version__, digest, files, manifest, processes, project
-from toolkit.console import Console, StatusLine
+from toolkit.console import Console
 from toolkit.engine import (
     Cluster,
     Commands,
@@ -33,6 +33,7 @@ from toolkit.engine import (
 )
 from toolkit.engine.user import hand_over
 from toolkit.errors import BuildError, PreflightError, ToolkitError
+from train.system.progress import Status, Work
 
 NEEDED_BYTES: Final = {"cpu": 4 << 30, "cuda": 16 << 30}
 """Free disk that an installation needs for wheels and unpacked files, with some reserve."""
@@ -314,17 +315,14 @@ def read_wheel_digest(download: Mapping[str, Any]) -> str:
 def _install(plan: EnvironmentPlan, console: Console) -> None:
     log = plan.folder / LOG
     total = plan.spec.locked.read_text().count("==")
-    status = StatusLine(console, "install")
-    try:
+    with console.follow("install") as status:
         for command in plan.commands:
             code = _follow(command, log, status, total)
             if code:
                 raise _explain(log, command, code)
-    finally:
-        status.clear()
 
 
-def _follow(command: tuple[str, ...], log: Path, status: StatusLine, total: int) -> int:
+def _follow(command: tuple[str, ...], log: Path, status: Status, total: int) -> int:
     process = subprocess.Popen(
         command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, start_new_session=True
     )
@@ -335,7 +333,7 @@ def _follow(command: tuple[str, ...], log: Path, status: StatusLine, total: int)
                 stream.write(line)
                 collected += line.startswith("Collecting ")
                 if line.startswith(("Collecting ", "  Downloading ", "Installing ")):
-                    status.show(f"[{collected}/{total}] {line.strip()}")
+                    status.show(Work(line.strip(), collected, total, "packages", unknown=True))
         return process.wait()
     except BaseException:
         processes.stop(process, grace=10)

@@ -20,6 +20,7 @@ from toolkit.errors import BuildError
 from toolkit.processes import DISK_FULL, describe_full_disk
 from train.cores import count_cores
 from train.system import memory
+from train.system.progress import Work
 
 OPTIONS: Final = ("-O3",)
 _SECONDS: Final = 1800
@@ -78,9 +79,9 @@ def read_target(text: bytes) -> int:
 
 
 def assemble(
-    assembler: Assembler, texts: Iterable[Text], architecture: int, progress: Callable[[int, int], object]
+    assembler: Assembler, texts: Iterable[Text], architecture: int, progress: Callable[[Work], object]
 ) -> Assembled:
-    """Assemble PTX; ``progress`` gets the number of texts that are done, and of all. An interrupt ends every ptxas.
+    """Assemble PTX; ``progress`` gets what is done of their bytes. An interrupt ends every ptxas.
 
     Raises BuildError: ptxas cannot run, is killed, or takes too long; PreflightError: the cache cannot be written.
     """
@@ -103,13 +104,17 @@ def assemble(
     ):
         jobs = {pool.submit(_assemble, assembler, text, architecture, running, staging.path): text for text in waiting}
         try:
+            # The time of a text goes by its length, and the longest come first.
+            size, total = 0, sum(text.size for text in waiting)
+            progress(Work("", size, total, "bytes"))
             for count, job in enumerate(as_completed(jobs), len(every) - len(waiting) + 1):
                 text, said = jobs[job], job.result()
+                size += text.size
                 if said:
                     done.refused[text.digest] = said
                 else:
                     done.cubins[text.digest] = assembler.locate(text.digest, architecture)
-                progress(count, len(every))
+                progress(Work(f"{count} of {len(every)} PTX modules", size, total, "bytes"))
         except BaseException:
             running.stop()
             pool.shutdown(wait=True, cancel_futures=True)

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from toolkit import digest
-from toolkit.console import Console, StatusLine
+from toolkit.console import Console
 from toolkit.errors import BuildError, IntegrityError, UnsupportedError
 from toolkit.graft import assembly, cubin, library, proof
 from toolkit.graft.assembly import Assembled, Assembler, Text
@@ -231,16 +231,11 @@ def _assemble(
     assembler: Assembler, texts: Mapping[tuple[str, int], Text], architecture: int, console: Console
 ) -> Assembled:
     distinct = {text.digest: text for text in texts.values()}
-    status = StatusLine(console, "assemble")
     workers = assembly.count_workers()
     console.heading("assemble", f"{len(distinct)} PTX modules for sm_{architecture}, {workers} at a time …")
     start = time.monotonic()
-    try:
-        done = assembly.assemble(
-            assembler, distinct.values(), architecture, lambda count, total: status.show(f"[{count}/{total}]")
-        )
-    finally:
-        status.clear()
+    with console.follow("assemble") as status:
+        done = assembly.assemble(assembler, distinct.values(), architecture, status.show)
     said = f"{len(done.cubins)} of {len(distinct)}, {done.reused} of them from earlier grafts"
     console.heading("assemble", f"{said}, in {time.monotonic() - start:.1f} s")
     return done

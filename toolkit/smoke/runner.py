@@ -11,11 +11,12 @@ from typing import Any, Final, Literal
 from xml.etree import ElementTree as ET
 
 from toolkit import digest, files, findings, signing
-from toolkit.console import Console, StatusLine
+from toolkit.console import Console
 from toolkit.engine import Engine, Environment, Job, Mount
 from toolkit.errors import CheckError, UsageError
 from toolkit.findings import Finding, State, printable
 from toolkit.smoke.inside.check import Expectation
+from train.system.progress import Work
 
 INSIDE = Path(__file__).parent / "inside"
 NO_PYTHON = 127
@@ -233,16 +234,13 @@ def plan(expectation: Expectation) -> Job:
 def run(engine: Engine, environment: Environment, expectation: Expectation, console: Console) -> Report:
     """Run the checks and keep their report. Raises CheckError: they did not finish. A failed check is only reported."""
     lines: list[str] = []
-    status = StatusLine(console, "smoke")
 
     def collect(line: str) -> None:
         lines.append(line)
-        status.show(_read_progress(line))
+        status.show(Work(_read_progress(line)))
 
-    try:
+    with console.follow("smoke") as status:
         code = engine.run(environment, plan(expectation), collect)
-    finally:
-        status.clear()
     if code == NO_PYTHON:
         raise CheckError(
             f"there is no python in {environment.reference}",

@@ -1,10 +1,8 @@
-import json
 import os
 import platform
 import re
 import shutil
 import subprocess
-import sys
 import tempfile
 import time
 import uuid
@@ -28,6 +26,7 @@ from toolkit.wheel.folder import find_wheel
 from toolkit.wheel.plan import LOG_TARGET, WheelPlan
 from toolkit.wheel.request import PlannedWheel
 from train.cores import count_cores
+from train.system.progress import Estimate, Work
 
 LOG_SECONDS = 120
 """Time limit for fetching Bazel's log after a failure."""
@@ -139,16 +138,21 @@ _WARNING = re.compile(r"\bwheel: WARNING: (.+)")
 """A line of the build's step that a user should see while it runs."""
 
 
-def _watch(console: Console) -> Callable[[str], str]:
-    progress, began = logs_.Progress(), time.monotonic()
+def _watch(console: Console) -> Callable[[str], Work | None]:
+    estimate, began = Estimate(), time.monotonic()
 
-    def observe(line: str) -> str:
+    def observe(line: str) -> Work | None:
         if match := _WARNING.search(line):
             console.heading("bazel", match[1])
-        if progress.feed(line) and console.json:
-            event = {**progress.event, "seconds": round(time.monotonic() - began, 1)}
-            print(json.dumps(event), file=sys.stderr, flush=True)
-        return progress.summary
+        work = logs_.read_work(line)
+        if work and console.json:
+            now = time.monotonic()
+            estimate.feed(work, now)
+            left = estimate.left(now)
+            event = {"event": "progress", "done": work.done, "total": work.total, "action": work.text}
+            event |= {"seconds": round(now - began, 1), "seconds_left": None if left is None else round(left, 1)}
+            console.report(event)
+        return work
 
     return observe
 

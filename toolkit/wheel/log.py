@@ -9,14 +9,16 @@ import re
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from time import monotonic
 from typing import Any
 
 from toolkit import processes
 from toolkit.engine import buildx
 from toolkit.errors import BuildError, CheckError, EngineError, IntegrityError, PreflightError, ToolkitError
+from train.system.progress import Work
 
 _COUNT = re.compile(r"\[([0-9][0-9,]{0,11}) / ([0-9][0-9,]{0,11})\]\s*(.*)")
+_KERNELS = re.compile(r"\bkernels: (\d{1,9}) of (\d{1,9}) ([^\s:]+):")
+"""A line of docker/scripts/kernels/tree.py."""
 _NOISE = re.compile(r"\s*(?:\.\.\. \(\d+ actions.*|;\s*\d+s\s+\S+.*)$")
 _CODE = re.compile(r"exit code: (\d+)")
 _STAGE = re.compile(r"\[([a-z][a-z-]*)(?: \d+/\d+)?\]")
@@ -212,67 +214,17 @@ def _number(value: object) -> int:
         return 0
 
 
-@dataclass
-class Progress:
-    """The state of a build, updated line by line.
+def read_work(line: str) -> Work | None:
+    """Return what a line says of how far a build is: Bazel's count of actions, or the kernels that are proven before.
 
-    Bazel finds actions while it builds, so the total grows. The first estimate of the remaining time comes when a
-    twentieth of the actions is done.
+    Bazel finds actions while it builds, so the total grows. Some of them cost nothing: links, and what a cache has.
     """
-
-    done: int = 0  # done, total: number of actions, from the latest line that has a count
-    total: int = 0
-    action: str = ""  # the action that this line names
-    _first: tuple[float, int] | None = None
-    _latest: float = 0.0
-
-    def feed(self, line: str, *, now: float | None = None) -> bool:
-        match = _COUNT.search(line)
-        if match is None:
-            return False
-        now = monotonic() if now is None else now
-        self.done, self.total = (int(match[index].replace(",", "")) for index in (1, 2))
-        self.action = _NOISE.sub("", match[3]).strip()
-        self._first = self._first or (now, self.done)
-        self._latest = now
-        return True
-
-    @property
-    def remaining(self) -> float | None:
-        if self._first is None:
-            return None
-        since, start = self._first
-        finished = self.done - start
-        if finished <= 0 or self.done * 20 < self.total:
-            return None
-        return (self._latest - since) / finished * max(0, self.total - self.done)
-
-    @property
-    def summary(self) -> str:
-        if not self.total:
-            return ""
-        parts = [f"[{self.done:,}/{self.total:,}] {100 * self.done // self.total} %"]
-        if self.remaining is not None:
-            parts.append(f"about {describe_duration(self.remaining)} left")
-        return "  ".join([*parts, self.action])
-
-    @property
-    def event(self) -> dict[str, object]:
-        left = None if self.remaining is None else round(self.remaining, 1)
-        return {
-            "event": "progress",
-            "done": self.done,
-            "total": self.total,
-            "action": self.action,
-            "seconds_left": left,
-        }
-
-
-def describe_duration(seconds: float) -> str:
-    minutes = round(seconds / 60)
-    if minutes < 2:
-        return f"{seconds:.0f} s"
-    return f"{minutes} min" if minutes < 60 else f"{minutes // 60} h {minutes % 60:02} min"
+    if match := _COUNT.search(line):
+        done, total = (int(match[index].replace(",", "")) for index in (1, 2))
+        return Work(_NOISE.sub("", match[3]).strip(), done, total, "actions", uneven=True)
+    if match := _KERNELS.search(line):
+        return Work(match[3], int(match[1]), int(match[2]), "kernels")
+    return None
 
 
 def explain(error: BuildError, logs: Iterable[Path]) -> ToolkitError:

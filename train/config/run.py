@@ -27,6 +27,7 @@ from train.config.option import (
     read_pair,
 )
 from train.config.presets import read_table
+from train.system.progress import Mode
 
 Optimizer = Literal["sgd", "adam", "adamw"]
 Schedule = Literal["steps", "one-cycle", "cosine", "constant"]
@@ -37,7 +38,6 @@ Labels = Literal["fine", "coarse"]
 Kernels = Literal["stock", "native", "auto"]
 Normalize = Literal["channels", "range"]
 ClassWeights = Literal["equal", "balanced"]
-Progress = Literal["auto", "plain", "quiet"]
 Crop = Literal["auto", "shift", "resized"]
 Padding = Literal["same", "even"]
 Format = Literal["keras", "saved-model", "tflite", "stablehlo", "onnx"]
@@ -275,7 +275,7 @@ class TrainConfig:
         metavar="DIR",
         decides=False,
     )
-    progress: Progress = option("Output", "Bar on a terminal, plain lines, or nothing.", "auto", decides=False)
+    progress: Mode = option("Output", "By the stream, lines, a redrawn line, or nothing.", "auto", decides=False)
     json: bool = option("Output", "Print the result as one JSON object.", False, decides=False)
 
     def __post_init__(self) -> None:

@@ -14,6 +14,7 @@ from toolkit.errors import BuildError, PreflightError
 from toolkit.graft import assembly
 from toolkit.graft.assembly import Assembled, Assembler, Text
 from train.system import memory
+from train.system.progress import Work
 
 
 def make_text(data: bytes) -> Text:
@@ -21,7 +22,7 @@ def make_text(data: bytes) -> Text:
 
 
 def assemble(assembler: Assembler, texts: Sequence[bytes], architecture: int = 120) -> Assembled:
-    return assembly.assemble(assembler, map(make_text, texts), architecture, lambda done, total: None)
+    return assembly.assemble(assembler, map(make_text, texts), architecture, lambda work: None)
 
 
 TEXTS = [make_ptx("one"), make_ptx("two"), make_ptx("three", "four")]
@@ -70,8 +71,9 @@ def test_ptx_for_one_gpu_is_made_general_in_its_length() -> None:
 
 
 def test_an_interrupt_keeps_what_is_done(assembler: Assembler) -> None:
-    def interrupt(done: int, total: int) -> None:
-        raise KeyboardInterrupt
+    def interrupt(work: Work) -> None:
+        if work.done:
+            raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
         assembly.assemble(assembler, map(make_text, TEXTS), 120, interrupt)
@@ -87,7 +89,7 @@ from tests.unit.graft.test_assembly import TEXTS, make_text
 from toolkit.graft import assembly
 assembler = assembly.Assembler(ptxas=Path(sys.argv[1]), digest="sha256:ptxas", cache=Path(sys.argv[2]))
 assembly.count_workers = lambda: 1
-assembly.assemble(assembler, map(make_text, TEXTS), 120, lambda done, total: print(done, flush=True))
+assembly.assemble(assembler, map(make_text, TEXTS), 120, lambda work: work.done and print(1, flush=True))
 """
 
 

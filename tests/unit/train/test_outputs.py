@@ -22,6 +22,7 @@ from train.record.metrics import EpochRecord, Recorder, read_epochs
 from train.report import plot
 from train.report.plot import per_class_accuracy
 from train.run import progress
+from train.system import progress as lines
 from train.use import compare, export
 
 PNG = b"\x89PNG\r\n"
@@ -276,15 +277,20 @@ class Terminal:
         raise io.UnsupportedOperation("fileno")
 
 
-def test_the_bar_shows_rate_and_remaining_time(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_line_shows_rate_and_remaining_time(monkeypatch: pytest.MonkeyPatch) -> None:
     now = [0.0]
-    monkeypatch.setattr(progress.time, "monotonic", lambda: now[0])
+    monkeypatch.setattr(lines.time, "monotonic", lambda: now[0])
+    monkeypatch.setenv("TERM", "xterm")
+    monkeypatch.setattr(lines.Status, "_watch", lambda _: None)
     terminal: Any = Terminal()
     display = progress.Display("auto", 64, stream=terminal)
-    for step in range(1, 51):
-        now[0] += 0.5
-        display.show_step(step, 100, 1, 0.5, 0.75)
-    assert "50/100  loss 0.5000  accuracy 75.0%  128 images/s  25s left" in terminal.text.rsplit("\r", 1)[1]
+    with display.speaking():
+        for step in range(1, 51):
+            now[0] += 0.5
+            display.show_step(step, 100, 1, 0.5, 0.75)
+    line = "train    [50/100] 50 %  25s, 25s left  epoch 1, loss 0.5000, accuracy 75.0%, 128 images/s"
+    assert line in terminal.text
+    assert terminal.text.endswith("\r\x1b[K")
     plain: Any = Terminal()
     progress.Display("plain", 64, stream=plain).show_step(1, 100, 1, 0.5, 0.5)
     assert not plain.text
@@ -295,36 +301,33 @@ def test_the_bar_shows_rate_and_remaining_time(monkeypatch: pytest.MonkeyPatch) 
     assert plain.text == "warning: all images are black\n"
 
 
-@pytest.mark.parametrize("kind", ["plain", "auto", "quiet"])
-def test_without_a_bar_a_line_comes_before_it_is_silent_for_long(kind: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(progress, "SILENCE_SECONDS", 0.2)
-    terminal: Any = Terminal()
-    display = progress.Display(kind, 64, stream=terminal)
+@pytest.mark.parametrize("kind", ["plain", "quiet"])
+def test_in_a_log_a_line_says_what_the_job_does(kind: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(lines, "LINE_SECONDS", 0.2)
+    stream: Any = Terminal()
+    display = progress.Display(kind, 64, stream=stream)
     with display.speaking():
         display.begin("evaluating")
         time.sleep(0.5)
-        for step in range(3, 5):
-            display.show_step(step, 10, 1, 0.5, 0.75)
-            time.sleep(0.05)
-        display.say("a line")
-        shown = len(terminal.text)
-        time.sleep(0.15)
-        assert len(terminal.text) == shown
-        time.sleep(0.2)
-    lines = [line for line in terminal.text.splitlines() if line != "a line"]
+        display.show_step(3, 10, 1, 0.5, 0.75)
+        display.begin("evaluating")
+        time.sleep(0.5)
+    said = stream.text.splitlines()
     time.sleep(0.3)
-    assert terminal.text.count("evaluating") == (2 if kind == "plain" else 0), "one every 0.2 s, and none at the end"
-    if kind == "plain":
-        assert re.fullmatch(r"evaluating: \ds so far", lines[0])
-        assert re.match(r"epoch 1 step 4/10  loss 0.5000  accuracy 75.0%  \d+ images/s  \ds left; step 5 ", lines[-1])
+    assert stream.text.splitlines() == said, "none at the end"
+    if kind == "quiet":
+        assert not said
+    else:
+        assert re.fullmatch(r"train    \ds  evaluating", said[0])
+        assert re.fullmatch(r"train    \[3/10\] 30 %  \ds  evaluating", said[-1])
 
 
 def test_a_run_says_what_takes_so_long(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(progress, "SILENCE_SECONDS", 0.1)
+    monkeypatch.setattr(lines, "LINE_SECONDS", 0.1)
     runs.make(tmp_path, "--steps", "2")
-    assert "making the graph of the first step: " in capsys.readouterr().err
+    assert "making the graph of the first step" in capsys.readouterr().err
 
 
 def test_records_are_in_the_file_as_soon_as_they_are_made(tmp_path: Path) -> None:
@@ -352,4 +355,4 @@ def test_a_run_that_goes_on_drops_the_records_of_steps_it_does_again(tmp_path: P
 
 @pytest.mark.parametrize(("seconds", "text"), [(4.6, "5s"), (185, "3m 05s"), (7620, "2h 07m")])
 def test_durations_are_written_as_people_say_them(seconds: float, text: str) -> None:
-    assert progress.format_seconds(seconds) == text
+    assert lines.format_seconds(seconds) == text

@@ -15,12 +15,12 @@ from toolkit.wheel.plan import BuildOptions, plan
 LINES = ["    INFO: Analyzed target", "    [8 / 18] Compiling reduce.cc; 14s disk-cache", "    [9 / 18] Linking x"]
 
 
-def test_progress_is_a_line_for_people(capsys: pytest.CaptureFixture[str]) -> None:
+def test_progress_is_read_from_lines(capsys: pytest.CaptureFixture[str]) -> None:
     observe = build._watch(Console())
     assert [observe(line) for line in LINES] == [
-        "",
-        "[8/18] 44 %  Compiling reduce.cc",
-        "[9/18] 50 %  about 0 s left  Linking x",
+        None,
+        ("Compiling reduce.cc", 8, 18, "actions", True, False),
+        ("Linking x", 9, 18, "actions", True, False),
     ]
     assert capsys.readouterr().err == ""
 

@@ -1,0 +1,356 @@
+"""The estimate of the time left, the line, and what a terminal or a log gets of it."""
+
+import contextlib
+import fcntl
+import io
+import os
+import pty
+import re
+import select
+import signal
+import struct
+import subprocess
+import sys
+import termios
+import time
+from collections.abc import Callable, Iterator
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from toolkit.console import Console
+from train.system import progress
+from train.system.progress import Estimate, Status, Work, cut, measure, printable, render
+
+STEPS = st.lists(st.tuples(st.floats(0, 1e4), st.integers(0, 1000), st.integers(0, 1000)), min_size=1, max_size=40)
+"""Reports: the seconds since the one before, the units done since then, and those found since then."""
+
+
+def _replay(estimate: Estimate, steps: list[tuple[float, int, int]], *, uneven: bool = False) -> tuple[Work, float]:
+    work, now = Work(total=100, unit="x", uneven=uneven), 0.0
+    estimate.feed(work, now)
+    for spent, done, found in steps:
+        now += spent
+        work = work._replace(done=work.done + done, total=max(work.total + found, work.done + done))
+        estimate.feed(work, now)
+    return work, now
+
+
+@given(STEPS, st.booleans(), st.floats(0, 1e5))
+def test_an_estimate_is_never_negative_and_has_a_bound(
+    steps: list[tuple[float, int, int]], uneven: bool, waited: float
+) -> None:
+    estimate = Estimate()
+    work, now = _replay(estimate, steps, uneven=uneven)
+    left = estimate.left(now + waited)
+    if left is not None:
+        bound = Estimate.MOST * now * (work.total - work.done) / work.done
+        assert 0 <= left <= bound * (1 + 1e-9)
+
+
+@given(STEPS, st.booleans(), st.floats(0, 1e5), st.floats(0, 1e5))
+def test_between_reports_it_counts_down_by_one_unit_at_most(
+    steps: list[tuple[float, int, int]], uneven: bool, first: float, second: float
+) -> None:
+    estimate = Estimate()
+    _, now = _replay(estimate, steps, uneven=uneven)
+    early, late = estimate.left(now + first), estimate.left(now + first + second)
+    if early is not None and late is not None and estimate.cost:
+        assert late <= early
+        assert (estimate.left(now) or 0) - late <= estimate.cost * (1 + 1e-9)
+
+
+@given(STEPS, st.integers(1, 1000))
+def test_more_work_takes_longer_and_more_that_is_done_less(steps: list[tuple[float, int, int]], more: int) -> None:
+    first, second = Estimate(), Estimate()
+    work, now = _replay(first, steps)
+    _replay(second, steps)
+    second.feed(work._replace(total=work.total + more), now)
+    one, other = first.left(now), second.left(now)
+    assert one is None or other is None or one <= other
+    first.feed(work._replace(done=min(work.total, work.done + more)), now)
+    nearer = first.left(now)
+    assert one is None or nearer is None or nearer <= one
+
+
+@given(st.floats(0.01, 100), st.integers(20, 500), st.booleans())
+def test_even_work_is_estimated_exactly(cost: float, total: int, uneven: bool) -> None:
+    estimate = Estimate()
+    for done in range(total // 10 + 2):
+        estimate.feed(Work("", done, total, "x", uneven), done * cost)
+    left = estimate.left(done * cost)
+    assert left == pytest.approx((total - done) * cost)
+
+
+def test_no_estimate_comes_too_early_or_of_units_that_say_nothing() -> None:
+    estimate = Estimate()
+    estimate.feed(Work("", 1000, 3000, "x"), 0)  # a cache had these
+    estimate.feed(Work("", 1050, 3000, "x"), 60)
+    assert estimate.left(60) is None
+    estimate.feed(Work("", 1200, 3000, "x"), 240)
+    assert estimate.left(240) == 1800 / 200 * 240
+    estimate.feed(Work("", 1, 10, "kernels"), 300)
+    assert estimate.left(300) is None, "other units are a new measurement"
+    estimate.feed(Work("", 5, 10, "kernels"), 400)
+    assert estimate.left(400) is not None
+    estimate.feed(Work("", 6, 10, "kernels", unknown=True), 500)
+    assert estimate.left(500) is None
+
+
+def test_a_burst_that_costs_nothing_is_not_the_speed_of_the_rest() -> None:
+    found = {}
+    for uneven in (False, True):
+        estimate = Estimate()
+        for now, done in ((0, 0), (10, 10), (20, 110), (30, 120)):
+            estimate.feed(Work("", done, 200, "x", uneven), now)
+        found[uneven] = estimate.left(30)
+    assert found[False] == 20
+    assert found[True] == Estimate.MOST * 20
+
+
+FULL = Work("Compiling tensorflow/core/kernels/reduce.cc", 1234, 33438, "actions")
+
+
+@pytest.mark.parametrize(
+    ("width", "line"),
+    [
+        (120, "wheel    [1,234/33,438] 4 %  12m 05s, 4h 20m left  Compiling tensorflow/core/kernels/reduce.cc"),
+        (70, "wheel    [1,234/33,438] 4 %  12m 05s, 4h 20m left  Compiling tensorfl…"),
+        (60, "wheel    [1,234/33,438] 4 %  12m 05s, 4h 20m left"),
+        (40, "wheel    4 %  12m 05s, 4h 20m left"),
+        (32, "wheel    4 %  4h 20m left"),
+        (19, "4 %  4h 20m left"),
+        (10, "4 %  4h 2…"),
+        (1, "…"),
+    ],
+)
+def test_what_has_no_room_goes_in_order(width: int, line: str) -> None:
+    assert render("wheel", FULL, 725, 15600, width) == line
+
+
+def test_a_line_says_bytes_or_only_the_time_where_no_more_is_known() -> None:
+    assert (
+        render("pull", Work("x.whl", 120e6, 645e6, "bytes"), 12, 50)
+        == "pull     [120/645 MB] 19 %  12s, 50s left  x.whl"
+    )
+    assert render("pull", Work("", 1200, 2500, "bytes"), 1, None) == "pull     [1.2/2.5 kB] 48 %  1s"
+    assert render("pull", Work("", 5, 9, "bytes"), 1, 0) == "pull     [5/9 B] 56 %  1s, 0s left"
+    assert render("smoke", Work("pass import"), 3.2, None) == "smoke    3s  pass import"
+    assert render("smoke", Work(), 3.2, None) == "smoke    3s"
+
+
+@given(st.text(), st.integers(1, 200), st.floats(0, 1e6), st.none() | st.floats(0, 1e6), st.integers(0, 10**9))
+def test_no_line_is_wider_than_the_terminal(
+    text: str, width: int, spent: float, left: float | None, total: int
+) -> None:
+    line = render("wheel", Work(text, total // 3, total), spent, left, width)
+    assert measure(line) <= width
+    assert not re.search(r"[\x00-\x1f\x7f]", line)
+
+
+def test_wide_and_hostile_letters() -> None:
+    assert measure("日本語") == 6
+    assert measure("e\N{COMBINING ACUTE ACCENT}") == 1
+    assert cut("日本語", 6) == "日本語"
+    assert cut("日本語", 5) == "日本…"
+    assert cut("日本語", 4) == "日…"
+    assert printable("\x1b[31mred\x1b[0m\r\nnext\x07") == "red next"
+
+
+@contextlib.contextmanager
+def _terminal(columns: int = 80) -> Iterator[tuple[int, io.TextIOWrapper]]:
+    controller, terminal = pty.openpty()
+    _resize(terminal, columns)
+    with os.fdopen(terminal, "w") as stream:
+        try:
+            yield controller, stream
+        finally:
+            os.close(controller)
+
+
+def _resize(terminal: int, columns: int) -> None:
+    fcntl.ioctl(terminal, termios.TIOCSWINSZ, struct.pack("HHHH", 24, columns, 0, 0))
+
+
+def _read(controller: int) -> str:
+    said = b""
+    while select.select([controller], [], [], 0.2)[0]:
+        said += os.read(controller, 1 << 16)
+    return said.decode()
+
+
+def see(output: str) -> list[str]:
+    """Return the lines that a terminal shows after an output, as far as the line of the work needs one."""
+    lines = []
+    for raw in output.replace("\r\n", "\n").split("\n"):
+        shown = ""
+        for part in raw.split("\r"):
+            new, erased, rest = part.partition("\x1b[K")
+            shown = new + rest if erased else part + shown[len(part) :]
+        lines.append(shown)
+    return lines
+
+
+def test_a_terminal_has_one_line_and_none_at_the_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TERM", "xterm")
+    monkeypatch.setattr(progress, "REDRAW_SECONDS", 0.0)
+    with _terminal() as (controller, stream), Status("wheel", stream=stream) as status:
+        for done in (1, 2, 3):
+            status.show(Work(f"x{done}", done, 10))
+        assert see(_read(controller)) == ["wheel    [3/10] 30 %  0s, 0s left  x3"]
+        status.say("a warning")
+        status.show(Work("x4", 4, 10))
+        assert see(_read(controller)) == ["a warning", "wheel    [4/10] 40 %  0s, 0s left  x4"]
+        status.clear()
+        assert see(_read(controller)) == [""]
+
+
+@pytest.mark.parametrize("columns", [20, 40, 80])
+def test_a_resized_terminal_gets_a_line_that_fits(columns: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TERM", "xterm")
+    monkeypatch.setattr(progress, "REDRAW_SECONDS", 0.0)
+    with _terminal(120) as (controller, stream), Status("wheel", stream=stream) as status:
+        status.show(FULL)
+        assert see(_read(controller))[-1].endswith("reduce.cc")
+        _resize(stream.fileno(), columns)
+        status.show(FULL._replace(text="日本語" * 40))
+        (line,) = see(_read(controller))
+        assert columns // 4 <= measure(line) < columns
+
+
+def test_no_color_has_no_color_and_is_still_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TERM", "xterm")
+    monkeypatch.setenv("NO_COLOR", "1")
+    with _terminal() as (controller, stream), Status("wheel", stream=stream) as status:
+        status.show(FULL)
+        status.say("done")
+        said = _read(controller)
+    assert set(re.findall(r"\x1b\[[0-9;?]*[A-Za-z]", said)) == {"\x1b[K"}
+
+
+@pytest.mark.parametrize(("term", "mode"), [("dumb", "auto"), ("xterm", "plain")])
+def test_dumb_terminals_and_screen_readers_get_lines(
+    term: str, mode: progress.Mode, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TERM", term)
+    monkeypatch.setattr(progress, "LINE_SECONDS", 0.05)
+    with _terminal() as (controller, stream):
+        with Status("wheel", mode, stream=stream) as status:
+            status.show(FULL)
+            time.sleep(0.2)
+        said = _read(controller)
+    assert "\x1b" not in said
+    assert said.replace("\r\n", "").count("\r") == 0
+    assert said.splitlines()[0] == "wheel    [1,234/33,438] 4 %  0s  Compiling tensorflow/core/kernels/reduce.cc"
+
+
+def test_a_log_gets_the_same_text_once_a_minute(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert progress.LINE_SECONDS == 60
+    monkeypatch.setattr(progress, "LINE_SECONDS", 0.2)
+    stream = io.StringIO()
+    with Status("wheel", stream=stream) as status:
+        for done in range(1, 14):
+            status.show(Work(f"x{done}", done, 20))
+            time.sleep(0.05)
+    lines = stream.getvalue().splitlines()
+    assert 2 <= len(lines) <= 3
+    assert all(re.fullmatch(r"wheel    \[\d+/20\] \d+ %  \ds(, \ds left)?  x\d+", line) for line in lines)
+
+
+def test_a_line_that_was_printed_counts(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(progress, "LINE_SECONDS", 0.3)
+    stream = io.StringIO()
+    with Status("train", stream=stream) as status:
+        for _ in range(8):
+            status.say("epoch")
+            time.sleep(0.1)
+    assert set(stream.getvalue().splitlines()) == {"epoch"}
+
+
+def test_quiet_shows_nothing_and_a_redrawn_line_can_be_asked_for() -> None:
+    for mode, empty in (("quiet", True), ("tty", False)):
+        stream = io.StringIO()
+        with Status("wheel", mode, stream=stream) as status:  # type: ignore[arg-type]
+            status.show(FULL)
+        assert (stream.getvalue() == "") is empty
+
+
+def test_what_the_console_says_stands_above_the_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TERM", "xterm")
+    monkeypatch.setattr(progress, "REDRAW_SECONDS", 0.0)
+    with _terminal() as (controller, stream):
+        monkeypatch.setattr(sys, "stderr", stream)
+        console = Console()
+        with contextlib.suppress(RuntimeError), console.follow("pull"):
+            progress.report(Work("x", 1, 2, "bytes"))
+            console.say("registry answered")
+            progress.report(Work("x", 2, 2, "bytes"))
+            raise RuntimeError
+        console.fail("it broke off")
+        assert [line.replace("\x1b[31m", "").replace("\x1b[0m", "") for line in see(_read(controller))] == [
+            "registry answered",
+            "error: it broke off",
+            "",
+        ]
+
+
+PROGRAM = """
+import sys, time
+from toolkit.cli.command import command
+from toolkit.console import Console
+from train.system.progress import Work
+
+@command()
+def wait(session):
+    with session.console.follow("wheel") as status:
+        status.show(Work("Compiling x", 1, 10))
+        print("ready", flush=True)
+        if "fail" in sys.argv:
+            from toolkit.errors import BuildError
+            raise BuildError("it failed", remedy="try again")
+        time.sleep(60)
+
+import typer
+app = typer.Typer()
+app.command()(wait)
+try:
+    sys.exit(app([], standalone_mode=False))
+except typer.Exit as ended:
+    sys.exit(ended.exit_code)
+"""
+
+
+def _run(*words: str, act: Callable[[int], object] = lambda _: None) -> tuple[int, str]:
+    with _terminal() as (controller, stream):
+        process = subprocess.Popen(
+            [sys.executable, "-c", PROGRAM, *words],
+            stdout=subprocess.PIPE,
+            stderr=stream,
+            env={**os.environ, "TERM": "xterm"},
+        )
+        assert process.stdout is not None
+        assert process.stdout.readline() == b"ready\n"
+        act(process.pid)
+        code = process.wait(30)
+        process.stdout.close()
+        return code, _read(controller)
+
+
+def test_an_error_leaves_a_clean_terminal() -> None:
+    code, said = _run("fail")
+    assert code
+    assert "Compiling x" in said
+    shown = [re.sub(r"\x1b\[[0-9;]*m", "", line) for line in see(said)]
+    assert shown[0] == "error: it failed"
+    assert not any("Compiling" in line for line in shown)
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_an_interrupt_leaves_a_clean_terminal(number: signal.Signals) -> None:
+    code, said = _run(act=lambda pid: os.kill(pid, number))
+    assert code == 130
+    assert "Compiling x" in said
+    shown = [re.sub(r"\x1b\[[0-9;]*m", "", line) for line in see(said)]
+    assert shown[0].startswith("error: interrupted")
+    assert not any("Compiling" in line for line in shown)
