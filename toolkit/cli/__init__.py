@@ -75,6 +75,9 @@ keys = typer.Typer(no_args_is_help=True, help="Keys for signatures.", rich_marku
 keys.command("new", short_help="Make a key pair.")(record.make_key)
 app.add_typer(keys, name="key")
 app.command("reproduce", short_help="Run a finished run again, and compare.")(record.reproduce)
+app.command("compare-runs", short_help="Find the first step, tensor and element where two runs differ.")(
+    run.compare_runs
+)
 app.command("ls", short_help="List what the toolkit made here: wheels, runs, environments, images.")(machine.ls)
 app.command("clean", short_help="Remove what the toolkit made.")(machine.clean)
 

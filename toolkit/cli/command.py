@@ -69,6 +69,12 @@ Dataset = Annotated[
     str, typer.Argument(help=describe_datasets(), metavar="DATASET", autocompletion=lambda: [*read_table("datasets")])
 ]
 DryRun = Annotated[bool, typer.Option("--dry-run", help="Print the commands, ready to paste, and start nothing.")]
+DataDir = Annotated[
+    str, typer.Option(metavar="DIR", help="Where the local copy of the data is now, for a run that read one.")
+]
+SourcePath = Annotated[
+    str, typer.Option(metavar="PATH", help="Where the run or file is now that it began with or went on from.")
+]
 Wheel = Annotated[
     str | None,
     typer.Option(metavar="FILE|DIR|pypi", help="A TensorFlow wheel to install; pypi: the published one."),

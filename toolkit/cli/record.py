@@ -3,7 +3,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from toolkit.cli.command import Bazelrc, DryRun, Gpu, Session, Trust, Wheel, command, load_key
+from toolkit.cli.command import Bazelrc, DataDir, DryRun, Gpu, Session, SourcePath, Trust, Wheel, command, load_key
 from toolkit.errors import UsageError
 
 if TYPE_CHECKING:
@@ -46,6 +46,23 @@ def verify(
             "--sign", metavar="KEY", help="With --rebuild: sign what the second build gave, beside the wheel."
         ),
     ] = "",
+    replay: Annotated[
+        int,
+        typer.Option(
+            metavar="K",
+            min=0,
+            help="For a run of --audit-every: also train K randomly chosen stretches again, and compare all bits.",
+        ),
+    ] = 0,
+    seed: Annotated[
+        str,
+        typer.Option(
+            metavar="TEXT",
+            help="With --replay: what chooses the stretches, such as a public beacon's value; random by default.",
+        ),
+    ] = "",
+    data_dir: DataDir = "",
+    source: SourcePath = "",
 ) -> None:
     """Check that a wheel, an environment, an image or a run is what its record says, and the chain behind it.
 
@@ -60,6 +77,10 @@ def verify(
     statement beside the wheel, with the level and the files that differ. For a wheel, --trust counts independent
     builds: the wheel's own, and one for each such statement of another trusted key. All signatures of one statement are
     one build. A statement below the level of --accept is a failed finding (exit code 7).
+
+    --replay checks training itself, on any processor and with any number of threads if the run has native kernels. It
+    ends with exit code 7 if a stretch gives other bits, and with 4, before any training, if the run has no whole audit
+    data or cannot give the same bits here.
     """
     from toolkit import record, signing
     from toolkit.record import verification
@@ -67,12 +88,19 @@ def verify(
     state, policy = Path(session.settings.state), signing.read_policy(trust or ())
     found = record.find(target)
     level = _read_level(accept, found, rebuild=rebuild, signs=bool(sign_))
+    if found.kind != "run" and replay:
+        raise UsageError("--replay is for a run", remedy="--rebuild builds a wheel again")
+    if not replay and (seed or data_dir or source):
+        raise UsageError("--seed, --data-dir and --source are for --replay", remedy="add --replay K")
     key = load_key(sign_)
     done = verification.verify(found, state, policy, level)
     value, text = _describe(session.console, done, signed=bool(policy))
-    if not rebuild:
+    repeats = bool(replay and done.holds(strict=strict))
+    if not (rebuild or repeats):
         session.console.result(value, text)
     done.require(strict=strict)
+    if repeats:
+        _replay(session, found, replay, seed, (data_dir, source), value, text)
     if rebuild:
         _build_again(session, found, level, key, bazelrc, value, text)
 
@@ -137,17 +165,38 @@ def _build_again(
     rebuild.require_level(comparison, accepted)
 
 
+def _replay(
+    session: Session,
+    target: "Target",
+    number: int,
+    seed: str,
+    places: tuple[str, str],
+    value: dict[str, object],
+    text: str,
+) -> None:
+    """Train stretches of a run again, and report each. Raises CheckError: one gives other bits."""
+    import secrets
+
+    from toolkit import findings, pipeline
+    from toolkit.record import audit, reproduction
+
+    console, (data_dir, source) = session.console, places
+    seed = seed or secrets.token_hex(16)
+    console.heading("seed", seed)
+    request = pipeline.Request(settings=session.settings)
+    repeated = reproduction.resolve(target.folder, request, data_dir=data_dir, source=source, console=console)
+    done = audit.replay(repeated, number, seed, console)
+    console.say(findings.render(done.findings).rstrip())
+    console.result(value | {"replay": done.as_dict()}, f"{text}; {done.describe()}")
+    findings.require(done.findings, remedy="the run is not what its training gives: do not use it")
+
+
 @command("tensorflow", "python", "cuda", "cudnn", "engine", "archive", "base_image", "ca_bundle", long=True)
 def reproduce(
     session: Session,
     run: Annotated[Path, typer.Argument(help="A finished run's folder, or the manifest.json in it.")],
-    data_dir: Annotated[
-        str, typer.Option(metavar="DIR", help="Where the local copy of the data is now, for a run that read one.")
-    ] = "",
-    source: Annotated[
-        str,
-        typer.Option(metavar="PATH", help="Where the run or file is now that it began with or went on from."),
-    ] = "",
+    data_dir: DataDir = "",
+    source: SourcePath = "",
     wheel: Wheel = None,
     gpu: Gpu = None,
     keep: Annotated[bool, typer.Option("--keep", help="Keep the second run although it is equal.")] = False,
@@ -191,7 +240,7 @@ def reproduce(
         raise CheckError(
             "the run does not reproduce",
             why=reproduction.describe_difference(record, outcome),
-            remedy=f"compare the curves: python -m train.compare {record.folder} {outcome.kept}",
+            remedy=f"`toolkit compare-runs {record.folder} {outcome.kept}` finds the first bit, with audit data",
         )
 
 

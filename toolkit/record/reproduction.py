@@ -254,7 +254,7 @@ def plan_tasks(reproduction: Reproduction, folder: Path, console: Console) -> tu
             if mount.writable:
                 files.require_writable(mount.source)
         found = probe(resolved.engine, prepared.result, job)
-        require_same_machine(record, found)
+        reader.require_same_bits(record.environment, found)
         console.heading("machine", describe_machine(found))
 
     def compare() -> Outcome:
@@ -292,18 +292,6 @@ def require_same_software(record: RunRecord, now: Mapping[str, Any]) -> str:
 
 def describe_machine(environment: Mapping[str, Any]) -> str:
     return f"{', '.join(environment['devices'])}; {environment['threads']} threads"
-
-
-def require_same_machine(record: RunRecord, found: Mapping[str, Any]) -> None:
-    """Raises PreflightError: what decides the bits differs. Native kernels allow other processors and threads."""
-    other = reader.compare_environments(record.environment, found)
-    if other:
-        raise PreflightError(
-            "the run cannot give the same bits here",
-            why=other,
-            remedy="equal bits are promised only for the same hardware, software and data; with --kernels native, for "
-            "every x86-64 processor with AVX2 and for 64-bit ARM",
-        )
 
 
 def plan_probe(arguments: Sequence[str], config: TrainConfig, *, gpu: bool) -> Job:

@@ -12,7 +12,7 @@ from toolkit.findings import Finding, absent, check, prefix
 from toolkit.record import environment
 from train.config.run import digest_fields
 from train.errors import IntegrityError
-from train.record import metrics, reader
+from train.record import audit, metrics, reader
 from train.record.reader import RunRecord, SavedState
 
 
@@ -48,6 +48,7 @@ def verify_own(record: RunRecord) -> list[Finding]:
         _check_environment(record, saved),
         *([check("device", False, f"the GPU was emulated and has computed nothing: {emulated}")] if emulated else []),
         _compare("metrics", reader.check_epochs, record, metrics.CSV, metrics.LINES),
+        *([_compare("audit", audit.check, record, audit.FILE)] if "audit" in record.value else []),
         _compare("confusion", reader.check_confusion, record, reader.CONFUSION),
         # Older runs drew none.
         *(

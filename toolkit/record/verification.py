@@ -30,6 +30,11 @@ class Verification:
         """Whether the record can be read any further: no signature is missing or forged."""
         return all(item.state == "ok" for item in self.signatures)
 
+    def holds(self, *, strict: bool) -> bool:
+        """Whether `require` would raise nothing."""
+        wrong = {"fail", "absent"} if strict else {"fail"}
+        return self.is_sound and not any(item.state in wrong for item in self.findings)
+
     def require(self, *, strict: bool) -> None:
         """Raise IntegrityError if a signature fails, CheckError if another finding does.
 

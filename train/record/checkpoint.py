@@ -45,8 +45,10 @@ class Checkpoint:
     path: Path
 
 
-def save(folder: Path, values: Values, position: Position, *, keep: int) -> Path:
+def save(folder: Path, values: Values, position: Position, *, keep: int, every: int = 0) -> Path:
     """Write a checkpoint, and remove all but the newest `keep`, and those of later steps, which `load` found damaged.
+
+    With `every`, those of each so many steps are kept too.
 
     Raises a PreflightError if the disk is full or not writable; older checkpoints are then untouched.
     """
@@ -61,7 +63,8 @@ def save(folder: Path, values: Values, position: Position, *, keep: int) -> Path
             file.write(content)
         facts = {"names": names, "position": asdict(position)}
         write_text(path.with_suffix(".json"), json.dumps({"sha256": reader.digest_state(facts, content), **facts}))
-    kept = [record for record in reader.list_checkpoints(folder) if record.stem <= path.stem][:keep]
+    good = [record for record in reader.list_checkpoints(folder) if record.stem <= path.stem]
+    kept = good[:keep] + [record for record in good[keep:] if every and int(record.stem[-8:]) % every == 0]
     for end in ("json", "npz"):  # JSON files first, so that none is left without its arrays
         for old in folder.glob(f"{reader.STEM}.{end}"):
             if old.with_suffix(".json") not in kept:
@@ -118,6 +121,20 @@ def newest(folder: Path) -> Path | None:
             _read(record)
             return record.with_suffix(".npz")
     return None
+
+
+def read(run: Path, step: int) -> Checkpoint | None:
+    """Return the checkpoint of a step, or None if there is none; raises an IntegrityError if it is damaged."""
+    record = run / reader.CHECKPOINTS / f"step-{step:08d}.json"
+    if not record.exists():
+        return None
+    try:
+        found = _read(record)
+    except reader.BAD_CHECKPOINT as error:
+        raise IntegrityError(f"{record.stem}.npz cannot be read", why=str(error) or type(error).__name__) from error
+    if found.position.step != step:
+        raise IntegrityError(f"{record.stem}.npz is of step {found.position.step}")
+    return found
 
 
 def _read(record: Path) -> Checkpoint:

@@ -10,7 +10,7 @@ import hashlib
 import io
 import json
 import math
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -22,7 +22,7 @@ import yaml
 from train.config.presets import read_table
 from train.config.resolution import resolve
 from train.config.run import INCIDENTAL, Kernels, TrainConfig, digest_fields, name_classes
-from train.errors import DataError, IntegrityError, UsageError
+from train.errors import DataError, IntegrityError, PreflightError, UsageError
 from train.record import metrics
 from train.record.metrics import EpochRecord
 
@@ -232,6 +232,18 @@ def compare_environments(before: Mapping[str, Any], after: Mapping[str, Any]) ->
     return ", ".join(f"{name} is {now}, was {then}" for name, then, now in pairs if then != now)
 
 
+def require_same_bits(before: Mapping[str, Any], after: Mapping[str, Any]) -> None:
+    """Raise a PreflightError if what decides the bits differs. Native kernels allow other processors and threads."""
+    other = compare_environments(before, after)
+    if other:
+        raise PreflightError(
+            "the run cannot give the same bits here",
+            why=other,
+            remedy="equal bits are promised only for the same hardware, software and data; with --kernels native, for "
+            "every x86-64 processor with AVX2 and for 64-bit ARM",
+        )
+
+
 def name_kernels(environment: Mapping[str, Any]) -> Kernels:
     return "native" if environment.get(KERNELS) else "stock"
 
@@ -345,18 +357,23 @@ def digest_weights(saved: SavedState, *, everything: bool = False) -> str:
     With `everything`, it is that of all variables, of the optimizer too.
     """
     state = hashlib.sha256()
+    for name, kind, shape, data in read_arrays(saved):
+        if everything or (name not in COUNTERS and not name.startswith(SLOTS)):
+            state.update(describe_array(name, kind, shape))
+            state.update(data)
+    return state.hexdigest()
+
+
+def read_arrays(saved: SavedState) -> Iterator[tuple[str, str, tuple[int, ...], bytes]]:
+    """Yield name, type, shape and bytes of each array, by name; raises an IntegrityError if one cannot be read."""
     try:
         with ZipFile(io.BytesIO(saved.content)) as archive:
             if damaged := archive.testzip():
                 raise IntegrityError(f"{damaged} in {saved.path.name} is damaged", why="its checksum does not match")
             for name, index in sorted((name, index) for index, name in enumerate(saved.names)):
-                if everything or (name not in COUNTERS and not name.startswith(SLOTS)):
-                    kind, shape, data = _read_array(archive.read(f"{index:05d}.npy"))
-                    state.update(describe_array(name, kind, shape))
-                    state.update(data)
+                yield name, *_read_array(archive.read(f"{index:05d}.npy"))
     except BAD_CHECKPOINT as error:
         raise IntegrityError(f"the arrays of {saved.path.name} cannot be read", why=str(error)) from error
-    return state.hexdigest()
 
 
 def describe_array(name: str, kind: str, shape: tuple[int, ...]) -> bytes:

@@ -17,6 +17,7 @@ from train.config.run import TrainConfig
 from train.data import Dataset, Pictures, describe_oddities, load
 from train.errors import PreflightError, UsageError
 from train.record import checkpoint, reader
+from train.record.audit import SUMS, Audit
 from train.record.checkpoint import Position
 from train.report import card, gallery, plot
 from train.run import conclusion, continuation, initial, sinks
@@ -99,6 +100,8 @@ def _lead(loaded: Loaded, cluster: Cluster | None, stop: process.StopSignal, dis
         position = Position(environment=prepared.environment, config_sha256=config.digest)
         with _connect(prepared, cluster, stop, display) as (group, _):
             loop = _make_loop(prepared, folder, position=position, display=display, stop=stop, group=group)
+            plot.draw_model(folder / "model.png", prepared.fixed)
+            plot.write_summary(folder / "model.txt", loop.state.model)
             _begin(loop, start, group)
             loop.listener = sent.add
             # A scheduler may end this worker soon after the others, which stay until its work is done.
@@ -107,6 +110,43 @@ def _lead(loaded: Loaded, cluster: Cluster | None, stop: process.StopSignal, dis
                 result = conclusion.conclude(config, loop, watched, prepared.environment, loaded.oddities)
                 sent.finish(result["result"], [folder / name for name in (card.CARD, *card.PICTURES)])
         return result
+
+
+def replay(config: TrainConfig, record: reader.RunRecord, spans: Sequence[tuple[int, int]]) -> Iterator[list[str]]:
+    """Yield the leaves of stretches of a finished run, trained again from its kept checkpoints.
+
+    Raises a PreflightError if this machine, its TensorFlow or the data cannot give the same bits.
+    """
+    display, recorded = Display("quiet"), dict(record.environment)
+    if reader.name_kernels(recorded) == "native":
+        config, recorded["threads"] = replace(config, threads=0), 0
+    with process.listen() as stop:
+        loaded = _load(config, display, is_chief=True, close_network=True)
+        weights = initial.load(config) if config.init_sha256 else None
+        known = checkpoint.Checkpoint({}, Position(environment=recorded), record.folder)
+        prepared = _prepare(loaded, Start(saved=known, weights=weights), None, display)
+        environment = prepared.environment | _describe_inputs(prepared, None)
+        reader.require_same_bits(record.environment, environment)
+        position = Position(environment=environment, config_sha256=record.value["config_sha256"])
+        loop = _make_loop(prepared, config.run_dir, position=position, display=display, stop=stop, group=None)
+        if weights:
+            initial.assign(loop.state.model, weights, loaded.dataset.class_names)
+            loop.state.restart_averages()
+        begun = loop.state.read()
+        for first, last in spans:
+            loop.folder, loop.evaluation = config.run_dir / f"{first}-{last}", None
+            loop.audit = Audit(loop.folder, config.audit_every)
+            saved = checkpoint.read(record.folder, first)
+            saved = continuation.load(config, loop.folder) if not saved and config.continue_sha256 else saved
+            loop.state.write(saved.values if saved else begun)
+            sums = {name: getattr(saved.position, name) for name in SUMS} if saved else {}
+            loop.position = replace(position, step=first, **sums)
+            loop.advance(last)
+            if config.best and last == record.result["steps"]:
+                loop.finish()
+            elif first == last:
+                loop.save()
+            yield loop.audit.lines
 
 
 def _load(config: TrainConfig, display: Display, *, is_chief: bool, close_network: bool) -> Loaded:
@@ -302,8 +342,6 @@ def _make_loop(
         + (", native kernels" if form.native else "")
         + (f", {config.shards} shards on {len(group.cluster.addresses) if group else 1} workers" if sharded else "")
     )
-    plot.draw_model(folder / "model.png", config)
-    plot.write_summary(folder / "model.txt", model)
     resident = None
     is_plain = not (isinstance(dataset.train.images, Pictures) or config.cutout or config.mixup or config.randaugment)
     is_plain = is_plain and not sharded
@@ -324,6 +362,7 @@ def _make_loop(
         late=form.asynchronous or isinstance(dataset.train.images, Pictures),
         resident=resident is not None,
         sharded=sharded,
+        audit=Audit(folder, config.audit_every) if config.audit_every else None,
     )
 
 

@@ -2,9 +2,9 @@ import itertools
 import math
 import time
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any, Protocol, Self
 
@@ -17,12 +17,13 @@ from train.data import Split
 from train.errors import CheckError, InterruptionError
 from train.input.batches import Batch, Batches, make_ahead
 from train.record import checkpoint
+from train.record.audit import Audit
 from train.record.checkpoint import Position
 from train.record.metrics import EpochRecord, Listener, Recorder
 from train.report import plot
 from train.run.progress import Display
 from train.run.shards import ShardedStep
-from train.step.state import State
+from train.step.state import State, digest
 from train.step.step import (
     Evaluation,
     EvaluationStep,
@@ -98,17 +99,26 @@ class Loop:
     resident: bool = False
     sharded: ShardedStep | None = None  # the step, if it has shards
     listener: Listener | None = None
+    audit: Audit | None = None
     evaluation: Evaluation | None = None
     first_step_seconds: float | None = None
+    _until: int = field(default=0, init=False)  # the step after which it ends, if that is not the last of the run
     _began: float = field(default=0.0, init=False)
     _comparable: bool = field(default=True, init=False)  # whether the other workers have the same weights
 
     def run(self) -> Evaluation:
-        start = self.position.step
+        self.advance(self.batches.total)
+        return self.finish()
+
+    def advance(self, until: int) -> None:
+        """Train up to a step, in which the run may also end before its last one."""
+        start, self._until = self.position.step, until
         with (
-            Recorder(self.folder, start, self.listener) as recorder,
+            Recorder(self.folder, start, self._tell) as recorder,
             Profile(self.config.profile, self.folder / "tb") as profile,
         ):
+            if self.audit:
+                self.audit.begin(digest(self.state.read().items()), asdict(self.position))
 
             def report(outcome: Outcome | PackedOutcome, *, last: bool = True) -> None:
                 self._account(outcome, recorder)
@@ -118,7 +128,7 @@ class Loop:
                 self._began = time.monotonic()
 
             def must_end(done: int) -> bool:
-                due = self._is_end(start + done) or self._is_saved(start + done)
+                due = self._is_end(start + done) or self._is_saved(start + done) or start + done == until
                 return done == 1 or due or self.config.profile is not None or bool(self.stop())
 
             if not start and self.config.loop != "eager":
@@ -127,8 +137,8 @@ class Loop:
                 self._close_step(recorder)
             profile.move(start)
             self._began = time.monotonic()
-            batches = self.batches.iterate(start, resident=self.resident)
-            count = 0 if self.is_over else self.batches.total - start
+            count = 0 if self.is_over else until - start
+            batches = itertools.islice(self.batches.iterate(start, resident=self.resident), count)
             with suppress(_EarlyEnd):
                 if not count:
                     pass
@@ -138,14 +148,19 @@ class Loop:
                     run_late(self.train_step, make_ahead(batches), report, must_end)
                 else:
                     run_by_steps(self.train_step, batches, report)
-        return self._finish()
 
-    def _finish(self) -> Evaluation:
+    def _tell(self, kind: str, step: int, values: Mapping[str, float]) -> None:
+        if self.audit:
+            self.audit.add_record(kind, step, values)
+        if self.listener:
+            self.listener(kind, step, values)
+
+    def finish(self) -> Evaluation:
         """Evaluate the last state if that is not done yet, or take back the best one, and save it."""
         if self.config.best:
             self.state.restore_best()
             self._comparable = False  # only the chief has the best weights
-            self._save()
+            self.save()
             return self.evaluate(self.batches.dataset.watched)
         return self.evaluation or self.evaluate(self.batches.dataset.watched)
 
@@ -159,7 +174,7 @@ class Loop:
         """Whether the run ends here: after its last step, or after too many epochs without a better one."""
         now = self.position
         waited = self.epoch - now.best[0] if now.best else 0
-        return now.step == self.batches.total or (0 < self.config.patience <= waited and not now.seen)
+        return now.step == self._until or (0 < self.config.patience <= waited and not now.seen)
 
     def evaluate(self, split: Split) -> Evaluation:
         """Evaluate the model on a split. If asked to stop, save the state and raise an InterruptionError."""
@@ -197,16 +212,16 @@ class Loop:
         return step == self.batches.total or step % self.batches.steps_per_epoch == 0
 
     def _is_saved(self, step: int) -> bool:
-        return bool(self.config.checkpoint_every) and step % self.config.checkpoint_every == 0
+        return any(every and step % every == 0 for every in (self.config.checkpoint_every, self.config.audit_every))
 
     def _close_step(self, recorder: Recorder) -> None:
         step = self.position.step
         if self._is_end(step):
             self.evaluation = self.evaluate(self.batches.dataset.watched)
             self._close_epoch(self.evaluation, recorder)
-            self._save()
-        elif self._is_saved(step):
-            self._save()
+            self.save()
+        elif self._is_saved(step) or self.is_over:
+            self.save()
         if self.is_over and step < self.batches.total:
             raise _EarlyEnd
         reason = "" if self.is_over else self.stop()
@@ -214,7 +229,7 @@ class Loop:
             raise self._save_and_stop(reason)
 
     def _save_and_stop(self, reason: str) -> InterruptionError:
-        self._save()
+        self.save()
         return InterruptionError(
             f"stopped by {reason} after step {self.position.step} of {self.batches.total}; the state is saved",
             remedy="the same command again goes on from there",
@@ -248,7 +263,7 @@ class Loop:
         if self.sharded:
             self.sharded.end(code)
 
-    def _save(self) -> None:
+    def save(self) -> None:
         values, step = self.state.read(), self.position.step
         # A gradient can overflow where the loss did not. Such weights must not replace good ones.
         for name, value in values.items():
@@ -256,7 +271,11 @@ class Loop:
                 raise self._refuse(f"{name} holds no numbers any more after step {step}", step - 1)
         if self.sharded and self._comparable:
             self.sharded.compare(values, step)
-        checkpoint.save(self.folder / "checkpoints", values, self.position, keep=self.config.keep)
+        every = self.config.audit_every
+        if self.audit and (self.is_over or (every and step % every == 0)):
+            self.audit.close(digest(values.items()), asdict(self.position))
+        kept = self.audit.every if self.audit else 0
+        checkpoint.save(self.folder / "checkpoints", values, self.position, keep=self.config.keep, every=kept)
 
     def _refuse(self, what: str, step: int) -> CheckError:
         saved = checkpoint.newest(self.folder / "checkpoints")

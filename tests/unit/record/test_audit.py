@@ -1,0 +1,273 @@
+import json
+import math
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tests import loaded
+from tests.command import Run
+from tests.unit.record import maker
+from toolkit.errors import PreflightError
+from toolkit.record import audit as auditing
+from train.errors import IntegrityError
+from train.record import audit, checkpoint, reader
+
+# The leaves and roots that implementations of RFC 9162's tree are tested with, first those of Certificate Transparency.
+LEAVES = ("", "\0", "\x10", " !", "01", "@ABC", "PQRSTUVW", "`abcdefghijklmno")
+ROOTS = {
+    0: "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855",
+    1: "6e340b9cffb37a989ca544e6bb780a2c78901d3fb33738768511a30617afa01d",
+    2: "fac54203e7cc696cf0dfcb42c92a1d9dbaf70ad9e621f4bd8d98662f00e3c125",
+    3: "aeb6bcfe274b70a14fb067a5e5578264db0fa9b51af5e0ba159158f329e06e77",
+    5: "4e3bbb1f7b478dcfe71fb631631519a3bca12c9aefca1612bfce4c13a86264d4",
+    8: "5dc9da79a70659a9ad559cb701ded9a2ab9d823aad2f4960cfe370eff4604328",
+}
+EVERY = 10
+
+
+@pytest.fixture(scope="session")
+def audited(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("audited")
+    parent = maker.describe_environment(folder / "state")
+    return maker.train(folder / "runs", "--audit-every", str(EVERY), "--log-every", "5", parent=parent)
+
+
+@pytest.fixture
+def run(audited: Path, tmp_path: Path) -> Path:
+    return Path(shutil.copytree(audited, tmp_path / "runs" / audited.name))
+
+
+@pytest.fixture
+def toolkit(tmp_path: Path) -> Run:
+    maker.make_environment(tmp_path / "state", loaded.start())
+    variables = {"TOOLKIT_STATE": str(tmp_path / "state"), "TOOLKIT_RUNS": str(tmp_path / "runs")}
+
+    class Here(Run):
+        def __call__(self, *arguments: str, **environment: str) -> Any:
+            return super().__call__(*arguments, **{**variables, **environment})
+
+    return Here(tmp_path)
+
+
+def rewrite(run: Path, change: Callable[[list[dict[str, Any]]], object]) -> None:
+    """Change the leaves, and make the tree anew, as a forger would."""
+    leaves = [audit.parse(line) for line in audit.read_lines(run)]
+    change(leaves)
+    lines = [json.dumps(leaf, sort_keys=True, separators=(",", ":")) for leaf in leaves]
+    (run / audit.FILE).write_text("".join(line + "\n" for line in lines))
+    said = {"leaves": len(lines), "root": audit.hash_tree(lines)}
+    maker.change_json(run / "manifest.json", lambda value: value["audit"].update(said))
+
+
+def replace_state(run: Path, step: int) -> None:
+    """Put another state after a step, with a checkpoint and leaves that fit."""
+    saved = checkpoint.read(run, step)
+    assert saved
+    values = dict(saved.values)
+    name = next(name for name in values if name.endswith("kernel"))
+    values[name] = np.nextafter(values[name], np.float32(9))
+    made = checkpoint.save(run / "forged", values, saved.position, keep=1)  # in its folder it would remove later ones
+    for file in (made, made.with_suffix(".json")):
+        file.replace(run / "checkpoints" / file.name)
+    (run / "forged").rmdir()
+    state = reader.read_state(run / "checkpoints" / f"step-{step:08d}.json")
+    after = audit.digest_progress(reader.digest_weights(state, everything=True), state.position)
+
+    def change(leaves: list[dict[str, Any]]) -> None:
+        for leaf in leaves:
+            leaf.update(
+                {"after": after} if leaf["last"] == step else {"before": after} if leaf["first"] == step else {}
+            )
+
+    rewrite(run, change)
+
+
+@pytest.mark.parametrize("count", ROOTS)
+def test_the_tree_is_that_of_rfc_9162(count: int) -> None:
+    assert audit.hash_tree(LEAVES[:count]) == ROOTS[count]
+
+
+def test_a_node_is_no_leaf() -> None:
+    """Two leaves and the one that their hashes would make have different roots."""
+    assert audit.hash_tree(["a", "b"]) != audit.hash_tree(["\1" + "a" + "b"])
+
+
+def test_an_audited_run_has_a_leaf_and_a_checkpoint_for_each_stretch(audited: Path) -> None:
+    spans = list(auditing.read_leaves(reader.read_record(audited)))
+    assert spans == [(0, 10), (10, 20), (20, 30), (30, 40), (40, 44)]
+    kept = {int(file.stem[-8:]) for file in reader.list_checkpoints(audited / "checkpoints")}
+    assert kept == {10, 20, 30, 40, 44}  # not 22: an epoch's end, no longer among the newest two
+    assert "5 stretches" in audit.check(reader.read_record(audited))
+
+
+def test_an_honest_run_holds_and_leaves_nothing_behind(toolkit: Run, run: Path) -> None:
+    before = sorted(path.name for path in run.parent.iterdir())
+    done = toolkit("verify", str(run), "--replay", "9", "--seed", "beacon", "--json")
+    assert done.returncode == 0, done.stderr
+    value = json.loads(done.stdout)["replay"]
+    assert (value["seed"], value["stretches"], len(value["repeated"])) == ("beacon", 5, 5)
+    assert {item["state"] for item in value["repeated"]} == {"ok"}
+    assert value["missed"]["1"] == 0
+    assert sorted(path.name for path in run.parent.iterdir()) == before
+
+
+def test_a_state_from_elsewhere_is_found_by_the_stretches_beside_it(toolkit: Run, run: Path) -> None:
+    replace_state(run, 20)
+    assert "5 stretches" in audit.check(reader.read_record(run))  # the records fit
+    done = toolkit("verify", str(run), "--replay", "5", "--json")
+    assert done.returncode == 7, done.stderr
+    value = json.loads(done.stdout)
+    wrong = [item["facts"]["first"] for item in value["replay"]["repeated"] if item["state"] == "fail"]
+    assert wrong == [10, 20]
+    assert len(value["replay"]["seed"]) == 32
+    assert "steps 11 to 20: another after" in value["error"]["why"]
+
+
+def edit_metrics(run: Path) -> None:
+    def change(leaves: list[dict[str, Any]]) -> None:
+        leaves[1]["metrics"][0]["loss"] /= 2
+
+    rewrite(run, change)
+    lines = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
+    next(line for line in lines if line["step"] == 15)["loss"] /= 2
+    (run / "metrics.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+
+
+def test_an_edited_loss_is_found_by_its_stretch(toolkit: Run, run: Path) -> None:
+    edit_metrics(run)
+    done = toolkit("verify", str(run), "--replay", "5")
+    assert done.returncode == 7, done.stderr
+    assert "1 of 5 findings do not hold" in done.stderr
+    assert "steps 11 to 20: another metrics" in done.stderr
+
+
+def drop_leaf(run: Path) -> None:
+    rewrite(run, lambda leaves: leaves.pop(2))
+
+
+def drop_end(run: Path) -> None:
+    rewrite(run, lambda leaves: leaves.pop())
+
+
+def change_before(run: Path) -> None:
+    rewrite(run, lambda leaves: leaves[2].update(before="0" * 64))
+
+
+def change_config(run: Path) -> None:
+    rewrite(run, lambda leaves: leaves[2].update(config="0" * 64))
+
+
+def change_data(run: Path) -> None:
+    rewrite(run, lambda leaves: leaves[0].update(data="0" * 64))
+
+
+def change_last(run: Path) -> None:
+    rewrite(run, lambda leaves: leaves[-1].update(after="0" * 64))
+
+
+def change_leaf(run: Path) -> None:
+    text = (run / audit.FILE).read_text()
+    (run / audit.FILE).write_text(text.replace('"last":20', '"last":21'))
+
+
+def change_metrics(run: Path) -> None:
+    text = (run / "metrics.jsonl").read_text().splitlines()
+    text[0] = json.dumps({**json.loads(text[0]), "loss": 0.5})
+    (run / "metrics.jsonl").write_text("\n".join(text) + "\n")
+
+
+@pytest.mark.parametrize(
+    ("forge", "message"),
+    [
+        (change_leaf, "the manifest another"),
+        (drop_leaf, "does not begin where the one before it ends"),
+        (change_before, "does not begin where the one before it ends"),
+        (drop_end, "the leaves end with step 40, and the run with 44"),
+        (change_config, "is of another configuration or of other data"),
+        (change_data, "is of another configuration or of other data"),
+        (change_metrics, "the records of steps 1 to 10 are not those of their leaf"),
+        (change_last, "does not hold the state of the last leaf"),
+    ],
+)
+def test_a_record_that_contradicts_itself_needs_no_training(
+    run: Path, forge: Callable[[Path], None], message: str
+) -> None:
+    forge(run)
+    with pytest.raises(IntegrityError, match=message):
+        audit.check(reader.read_record(run))
+
+
+def test_verify_names_what_contradicts_itself(toolkit: Run, run: Path) -> None:
+    change_leaf(run)
+    done = toolkit("verify", str(run), "--replay", "5")
+    assert done.returncode == 7
+    assert "audit: audit.jsonl has 5 leaves" in done.stderr
+    assert "trained again" not in done.stdout
+
+
+def remove_audit(run: Path) -> None:
+    maker.change_json(run / "manifest.json", lambda value: value.pop("audit"))
+
+
+def remove_checkpoint(run: Path) -> None:
+    (run / "checkpoints" / "step-00000020.npz").unlink()
+
+
+@pytest.mark.parametrize(
+    ("spoil", "message"), [(remove_audit, "has no audit data"), (remove_checkpoint, "is not whole")]
+)
+def test_what_cannot_be_audited_is_refused(run: Path, spoil: Callable[[Path], None], message: str) -> None:
+    spoil(run)
+    with pytest.raises(PreflightError, match=message):
+        auditing.read_leaves(reader.read_record(run))
+
+
+def test_a_run_of_kernels_of_another_processor_is_refused(toolkit: Run, run: Path) -> None:
+    def move(environment: dict[str, Any]) -> None:
+        environment["devices"] = ["another processor"]
+
+    maker.change_json(run / "manifest.json", lambda value: move(value["environment"]))
+    maker.change_checkpoint(run, lambda facts, _: move(facts["position"]["environment"]))
+    done = toolkit("verify", str(run), "--replay", "1")
+    assert done.returncode == 4, done.stderr
+    assert "cannot give the same bits here" in done.stderr
+    assert "--kernels native" in done.stderr
+
+
+def test_options_that_do_not_go_together(toolkit: Run, run: Path) -> None:
+    assert toolkit("verify", str(run), "--seed", "1").returncode == 2
+
+
+def test_the_seed_alone_chooses() -> None:
+    assert auditing.choose(22, 5, "7") == auditing.choose(22, 5, "7") != auditing.choose(22, 5, "8")
+    assert auditing.choose(3, 5, "7") == [0, 1, 2]
+
+
+@pytest.mark.parametrize(("count", "number", "forged"), [(22, 5, 1), (22, 5, 4), (100, 10, 7)])
+def test_the_chance_to_miss_is_that_of_the_formula(count: int, number: int, forged: int) -> None:
+    tries = 4000
+    bad = set(range(0, 3 * forged, 3))
+    missed = sum(not bad & set(auditing.choose(count, number, str(seed))) for seed in range(tries))
+    expected = auditing.miss(count, number, forged)
+    assert abs(missed / tries - expected) < 4 * math.sqrt(expected * (1 - expected) / tries)
+
+
+def test_the_chance_to_miss_falls_to_nothing() -> None:
+    assert auditing.describe_misses(22, 5) == pytest.approx(
+        {1: 17 / 22, 2: 0.588745, 3: 0.441558, 11: 0.017544}, rel=1e-4
+    )
+    assert auditing.miss(22, 22, 1) == 0
+    assert auditing.miss(10**5, 500, 10**4) < 1e-22
+
+
+def test_a_torn_line_and_leaves_of_later_steps_are_left_out(tmp_path: Path, audited: Path) -> None:
+    lines = audit.read_lines(audited)
+    (tmp_path / audit.FILE).write_text("\n".join([*lines[:3], lines[3][:50]]))
+    position = dict.fromkeys(audit.SUMS, 0) | {"step": 25}
+    going = audit.Audit(tmp_path, EVERY)
+    going.begin("0" * 64, position)
+    assert going.lines == audit.read_lines(tmp_path) == lines[:2]
