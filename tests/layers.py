@@ -47,7 +47,7 @@ JOB_LAYERS = (
     {"cluster", "report"},
     {"run"},
     {"cli"},
-    {"use", "__main__", "member", "peers", "programs"},
+    {"use", "service", "__main__", "member", "peers", "programs"},
     {"rehearsal"},
 )
 """The same of the training job."""

@@ -2,15 +2,20 @@
 
 import json
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 from toolkit import files
-from toolkit.engine import Engine, Environment, Job, Mount
+from toolkit.engine import Cluster, Engine, Environment, Job, Mount
 from toolkit.errors import JobError, UsageError
-from toolkit.training import HUB, RUNS, mount_data
+from toolkit.training import GRACE_SECONDS, HUB, RUNS, mount_data
 from train.config.run import TrainConfig
 from train.record.reader import read_folder_config
+from train.service import guard
+
+LOOPBACK: Final = {"localhost": "127.0.0.1"}
+"""Addresses of names, which an engine does not take."""
 
 MOST_IMAGES = 10_000
 """Images that one command line can name; the kernel limits its length."""
@@ -88,6 +93,58 @@ def plan_export(run: Path, out: Path, formats: Sequence[str]) -> Job:
         argv=("-P", "-m", "train", "export", folder, "--out", place, *options),
         mounts=(folder, Mount(source=out.parent, target="/out", writable=True)),
     )
+
+
+@dataclass(frozen=True, kw_only=True)
+class Serving:
+    """Where a run is served, and the limits of the server, as options of the job."""
+
+    host: str
+    port: int
+    token_file: Path | None = None
+    options: tuple[str, ...] = ()
+
+
+def plan_serving(run: Path, serving: Serving, cluster: Cluster) -> Job:
+    """Return the job that serves the predictions of a run.
+
+    A container has a network of its own, in which no other container is, and its port is published at the address.
+    Raises a UsageError if others reach the address and there is no token.
+    """
+    token = guard.read_token(serving.token_file)
+    guard.require_guard(serving.host, token, published=False)
+    folder, mounts = mount_run(run), list[Mount]()
+    argv: list[str | Mount] = ["-P", "-m", "train", "serve", folder, "--port", str(serving.port), *serving.options]
+    if serving.token_file:
+        mounts.append(Mount(source=serving.token_file, target="/token"))
+        argv += ["--token-file", mounts[0]]
+    contained = bool(cluster.network)
+    if contained and guard.is_loopback(serving.host):
+        argv.append("--published")
+    else:
+        argv += ["--host", "0.0.0.0" if contained else serving.host]  # noqa: S104 - in a container, with a token
+    return Job(
+        title="serve",
+        argv=tuple(argv),
+        mounts=(folder, *mounts),
+        cluster=cluster,
+        inherit=(guard.TOKEN,),
+        published=(LOOPBACK.get(serving.host, serving.host), serving.port) if contained else None,
+        grace=GRACE_SECONDS,
+    )
+
+
+def serve(engine: Engine, environment: Environment, job: Job) -> None:
+    """Run the job of `plan_serving` until it is asked to stop. Raises JobError: it ended by itself."""
+    if job.cluster is None:
+        raise ValueError("a server has a network")
+    with engine.join(job.cluster):
+        try:
+            code = engine.run(environment, job)
+        except KeyboardInterrupt:  # it was asked to stop, and has answered what it had taken
+            return
+    if code:
+        raise JobError(job.title, code)
 
 
 def run(engine: Engine, environment: Environment, job: Job, *, json_: bool) -> dict[str, Any]:

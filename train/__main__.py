@@ -12,6 +12,7 @@ COMMANDS: Final = {
     "export": "train.use.export",
     "plot": "train.report.plot",
     "predict": "train.use.prediction",
+    "serve": "train.service.server",
 }
 """Module of each command beside training, by its name."""
 

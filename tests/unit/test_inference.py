@@ -1,17 +1,22 @@
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 import yaml
 
 from tests.command import Run
 from toolkit import inference
-from toolkit.engine import container
+from toolkit.engine import Cluster, container
 from toolkit.errors import UsageError
 from train.cli import parse
 from train.errors import DataError
+from train.errors import UsageError as JobUsageError
 from train.record.reader import choose_data
 from train.run import progress
+from train.service import guard
+
+EVERYWHERE = "0.0.0.0"  # noqa: S104
 
 
 @pytest.fixture
@@ -107,6 +112,59 @@ def test_an_export_sees_the_run_read_only_and_writes_beside_the_folder_that_it_r
     assert asked.network == "none"
     monkeypatch.setenv(progress.VARIABLE, asked.environment[progress.VARIABLE])
     assert progress.translate("/out/export/model.tflite") == f"{run_folder}/export/model.tflite"
+
+
+def plan(run_folder: Path, host: str, network: str, **options: Any) -> container.Container:
+    serving = inference.Serving(host=host, port=9000, options=("--batch", "8"), **options)
+    cluster = Cluster(addresses=("serve-0:2222",), network=network, outside=True)
+    return container.describe(inference.plan_serving(run_folder, serving, cluster), image="image")
+
+
+def test_a_container_serves_a_run_on_loopback_alone(run_folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv(guard.TOKEN, raising=False)
+    for host, published in (("127.0.0.1", "127.0.0.1"), ("localhost", "127.0.0.1"), ("::1", "::1")):
+        asked = plan(run_folder, host, "serve")
+        run = f"/runs/{run_folder.name}"
+        assert asked.argv == ("-P", "-m", "train", "serve", run, "--port", "9000", "--batch", "8", "--published")
+        assert (asked.network, asked.published, asked.inherit) == ("serve", (published, 9000), ())
+        assert asked.mounts == ((str(run_folder), run, True),)
+        assert asked.to_sdk()["ports"] == {"9000/tcp": (published, 9000)}
+        named = {"127.0.0.1": "127.0.0.1:9000:9000", "::1": "[::1]:9000:9000"}[published]
+        assert asked.to_command()[asked.to_command().index("--publish") + 1] == named
+
+
+def test_others_reach_a_server_with_a_token_alone(
+    run_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv(guard.TOKEN, raising=False)
+    with pytest.raises(JobUsageError, match="there is no token"):
+        plan(run_folder, "192.0.2.1", "serve")
+    (tmp_path / "token").write_text("0123456789abcdef")
+    asked = plan(run_folder, "192.0.2.1", "serve", token_file=tmp_path / "token")
+    assert asked.argv[-4:] == ("--token-file", "/token", "--host", EVERYWHERE)
+    assert (asked.published, asked.mounts[-1]) == (("192.0.2.1", 9000), (str(tmp_path / "token"), "/token", True))
+    monkeypatch.setenv(guard.TOKEN, "0123456789abcdef")
+    asked = plan(run_folder, "192.0.2.1", "serve")
+    assert asked.inherit == (guard.TOKEN,)
+    assert not any("0123456789abcdef" in word for word in asked.to_command())
+    assert "--published" not in asked.argv
+    alone = plan(run_folder, "192.0.2.1", "")
+    assert (alone.argv[-2:], alone.published) == (("--host", "192.0.2.1"), None)
+
+
+def test_a_job_without_a_port_publishes_none(run_folder: Path) -> None:
+    asked = container.describe(inference.plan_prediction(run_folder, ["a.png"], [], []), image="image")
+    assert asked.to_sdk()["ports"] is None
+    assert "--publish" not in asked.to_command()
+
+
+def test_a_dry_run_of_a_server_refuses_what_the_server_would(run: Run, run_folder: Path) -> None:
+    done = run("serve", str(run_folder), "--engine", "host", "--dry-run", "--port", "9000")
+    assert done.returncode == 0, done.stderr
+    assert f"-m train serve {run_folder} --port 9000 --batch 64" in done.stdout.splitlines()[-1]
+    refused = run("serve", str(run_folder), "--engine", "host", "--dry-run", "--host", EVERYWHERE)
+    assert refused.returncode == 2
+    assert "there is no token" in refused.stderr
 
 
 def test_the_last_object_that_a_job_prints_is_its_result() -> None:

@@ -59,6 +59,7 @@ workers.command("kubernetes", **PASS_ON, short_help="A Job of Kubernetes, or a T
 )
 app.add_typer(workers, name="launch", short_help="Train with several workers: here, by Slurm, or in Kubernetes.")
 app.command("predict", short_help="Classify images by the network of a run.")(use.predict)
+app.command("serve", short_help="Serve the predictions of a run by HTTP.")(use.serve)
 app.command("evaluate", short_help="Measure the network of a run on test images.")(use.evaluate)
 app.command("export", short_help="Write the network of a run for other programs.")(use.export)
 app.command("rehearse", **PASS_ON, short_help="The first steps of training on an emulated GPU.")(run.rehearse)

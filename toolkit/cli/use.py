@@ -8,6 +8,7 @@ import typer
 from toolkit.cli.command import DryRun, Gpu, Session, Wheel, command
 from train.config.presets import require_choice
 from train.config.run import FORMATS
+from train.service.guard import TOKEN
 
 if TYPE_CHECKING:
     from toolkit.engine import Job
@@ -84,6 +85,53 @@ def export(
         require_choice("format", name, FORMATS)
     job = inference.plan_export(run, out or run / "export", formats or ())
     _use(session, job, wheel=wheel, gpu=gpu, dry_run=dry_run)
+
+
+@command("tensorflow", "python", "cuda", "cudnn", "engine", "archive", "base_image", "ca_bundle", remember=True)
+def serve(
+    session: Session,
+    run: Run,
+    host: Annotated[
+        str, typer.Option(metavar="ADDRESS", help="Address to listen on; other than loopback, it needs a token.")
+    ] = "127.0.0.1",
+    port: Annotated[int, typer.Option(min=1, max=65535, help="Port to listen on.")] = 8000,
+    token_file: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help=f"File with the token that requests must have; by default, {TOKEN} has it."),
+    ] = None,
+    batch: Annotated[int, typer.Option(min=1, help="Most images that are computed at a time.")] = 64,
+    wait: Annotated[float, typer.Option(min=0, help="Milliseconds that an image waits for others.")] = 2,
+    queue: Annotated[int, typer.Option(min=1, help="Most images that wait; more are refused by status 503.")] = 256,
+    max_mib: Annotated[int, typer.Option(min=1, help="Largest request, in MiB.")] = 16,
+    max_pixels: Annotated[int, typer.Option(min=1, help="Largest image, in pixels.")] = 25_000_000,
+    timeout: Annotated[float, typer.Option(min=0.001, help="Seconds for a request, and again for its answer.")] = 30,
+    wheel: Wheel = None,
+    gpu: Gpu = None,
+    dry_run: DryRun = False,
+) -> None:
+    """Serve the predictions of a run by HTTP, with a page to try it, until Ctrl-C or SIGTERM.
+
+    The answers are those of `predict` to the bit. The server opens no connection. Beyond loopback it needs a token.
+    """
+    from toolkit import inference, pipeline
+    from toolkit.plan import Task
+    from toolkit.plan import run as run_tasks
+
+    console = session.console
+    limits = {"batch": batch, "wait": wait, "queue": queue, "max-mib": max_mib, "max-pixels": max_pixels}
+    options = tuple(
+        word for name, value in {**limits, "timeout": timeout}.items() for word in (f"--{name}", str(value))
+    )
+    serving = inference.Serving(host=host, port=port, token_file=token_file, options=options)
+    request = pipeline.Request(settings=session.settings, wheel=wheel, gpu=gpu, dry_run=dry_run)
+    resolved = pipeline.resolve(request, console)
+    cluster = resolved.engine.plan_cluster(1, outside=True)
+    job = replace(inference.plan_serving(run, serving, cluster), gpu=resolved.gpu)
+    prepared = pipeline.environment_task(resolved, console)
+    step = resolved.step(job)
+    step = replace(step, commands=(*cluster.make, *step.commands, *cluster.remove))
+    served = Task(step, lambda: inference.serve(resolved.engine, prepared.result, job))
+    run_tasks([prepared, served], console, dry_run=dry_run)
 
 
 def _use(session: Session, job: "Job", *, wheel: str | None, gpu: bool | None, dry_run: bool) -> None:

@@ -42,6 +42,7 @@ class Job:
     gpu: bool = False
     device: str = ""  # the only GPU that it gets, by its number or name; empty for all
     cluster: Cluster | None = None  # the jobs that run beside it
+    published: tuple[str, int] | None = None  # address and port of this machine that are those of the job's port
     index: int = 0  # its place in the cluster
     log: Path | None = None  # file for its output and messages, which otherwise go to the user
     terminal: bool = False  # whether it may draw on the user's terminal

@@ -40,6 +40,7 @@ class Container:
     environment: Mapping[str, str] = field(default_factory=dict)
     inherit: tuple[str, ...] = ()  # names of variables whose values, which may be secrets, are never printed
     network: str = "none"  # ``none``, ``bridge`` or the name of a network
+    published: tuple[str, int] | None = None  # address and port of this machine, for the same port of the container
     read_only: bool = True
     # options of each temporary file system by path
     tmpfs: Mapping[str, str] = field(default_factory=lambda: dict(TEMPORARY))
@@ -73,6 +74,7 @@ class Container:
                 BindMount(target, source, type="bind", read_only=read_only) for source, target, read_only in self.mounts
             ],
             "network_mode": self.network,
+            "ports": {f"{self.published[1]}/tcp": self.published} if self.published else None,
             "read_only": self.read_only,
             "tmpfs": dict(self.tmpfs),
             "shm_size": self.shm_size,
@@ -92,6 +94,7 @@ class Container:
         argv += ["--user", self.user, *repeat("--group-add", self.groups), *repeat("--cap-drop", self.cap_drop)]
         argv += ["--userns", self.userns] if self.userns else []
         argv += [*repeat("--security-opt", self.security_opt), "--network", self.network]
+        argv += ["--publish", name_port(*self.published)] if self.published else []
         argv += ["--pids-limit", str(self.pids_limit), "--shm-size", self.shm_size]
         argv += ["--cpuset-cpus", self.cores] if self.cores else []
         argv += [f"--tmpfs={path}:{options}" for path, options in self.tmpfs.items()]
@@ -125,11 +128,17 @@ def describe(job: Job, *, image: str, user: User | None = None, terminal: bool =
         environment={**job.environment, **name_mounts(job)},
         inherit=tuple(name for name in job.inherit if name in os.environ),
         network=cluster.network if cluster else "bridge" if job.network else "none",
+        published=job.published,
         terminal=terminal,
         gpus=job.gpu,
         device=job.device,
         cores=list_cores(),
     )
+
+
+def name_port(address: str, port: int) -> str:
+    """Return a published port as ``docker run`` takes it."""
+    return f"[{address}]:{port}:{port}" if ":" in address else f"{address}:{port}:{port}"
 
 
 def name_job(title: str) -> str:

@@ -12,7 +12,7 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from toolkit import __version__
+from toolkit import __version__, project
 from toolkit.errors import UsageError
 from toolkit.findings import printable
 from toolkit.report import chart, matrix
@@ -22,13 +22,17 @@ if TYPE_CHECKING:
     from jinja2 import Environment
 
 FOLDER: Final = Path(__file__).parent
+BASE: Final = project.locate("train/report/base.css")
+"""The style that these pages share with that of the prediction server."""
+
 MOST: Final = 2_000_000
 """Bytes of the largest page; mail programs and their servers take it as an attachment."""
 
 
 def render(page: Page) -> str:
     """Return the HTML of a page. Equal pages have equal bytes. Raises UsageError: it would be too large."""
-    style, script = ((FOLDER / name).read_text(encoding="utf-8") for name in ("page.css", "page.js"))
+    style = "".join(path.read_text(encoding="utf-8") for path in (BASE, FOLDER / "page.css"))
+    script = (FOLDER / "page.js").read_text(encoding="utf-8")
     policy = "; ".join(
         [
             "default-src 'none'",

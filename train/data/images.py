@@ -4,6 +4,7 @@ import io
 import math
 import struct
 import warnings
+from collections.abc import Sequence
 from functools import cache
 from pathlib import Path
 from types import ModuleType
@@ -26,6 +27,11 @@ RULES: Final = 1
 BROKEN: Final = (OSError, LookupError, TypeError, ValueError, SyntaxError, MemoryError, ArithmeticError, struct.error)
 """Exceptions that Pillow's readers can raise for damaged bytes."""
 
+
+class TooLargeError(DataError):
+    """An image has more pixels than it may have."""
+
+
 Box = tuple[float, float, float, float]
 """Left, top, right and bottom edge of a part of an image, in pixels."""
 
@@ -45,8 +51,14 @@ def decode(source: Path | bytes, name: str = "") -> NDArray[np.uint8]:
     return array if array.ndim == 3 else array[..., None]
 
 
-def load(source: Path | bytes, name: str = "") -> "Image":
-    """Decode an image as `decode` does, into a Pillow image of mode L or RGB."""
+def load(
+    source: Path | bytes, name: str = "", *, most: int = MOST_PIXELS, formats: Sequence[str] | None = None
+) -> "Image":
+    """Decode an image as `decode` does, into a Pillow image of mode L or RGB.
+
+    Raises a DataError; for more than `most` pixels it is a TooLargeError. `formats` are those that are read, as Pillow
+    calls them; by default all.
+    """
     name = name or (str(source) if isinstance(source, Path) else "the image")
     pillow = _import_pillow()
     try:
@@ -56,14 +68,14 @@ def load(source: Path | bytes, name: str = "") -> "Image":
     if not content:
         raise _refuse(name, "it has no bytes")
     try:
-        with pillow.open(io.BytesIO(content)) as image:
+        with pillow.open(io.BytesIO(content), formats=formats) as image:
             pixels = image.width * image.height
-            if pixels > MOST_PIXELS:
-                raise _refuse_bomb(name, f"its {image.width}x{image.height} pixels are")
+            if pixels > most:
+                raise _refuse_bomb(name, f"its {image.width}x{image.height} pixels are", most)
             turned: Image = _import_pillow("ImageOps").exif_transpose(image)
             return _convert(turned, pillow)
     except pillow.DecompressionBombError:
-        raise _refuse_bomb(name, "its pixels are") from None
+        raise _refuse_bomb(name, "its pixels are", most) from None
     except pillow.UnidentifiedImageError:
         raise _refuse(name, f"these {len(content)} bytes are no image that can be read") from None
     except BROKEN as error:
@@ -147,9 +159,9 @@ def _refuse(name: str, why: str) -> DataError:
     return DataError(f"cannot read {name}", why=why, remedy="replace it by a whole image, or remove it")
 
 
-def _refuse_bomb(name: str, what: str) -> DataError:
-    return DataError(
+def _refuse_bomb(name: str, what: str, most: int) -> DataError:
+    return TooLargeError(
         f"cannot read {name}",
-        why=f"{what} more than the {MOST_PIXELS:,} that an image may have",
+        why=f"{what} more than the {most:,} that an image may have",
         remedy="scale it down, or remove it",
     )

@@ -4,6 +4,7 @@ A map's weight is the mean gradient of the class's logit over its pixels. Here t
 each map, so that gradient is the weight of the classifier divided by the number of pixels.
 """
 
+import io
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -21,21 +22,19 @@ SIDE: Final = 224
 
 def compute_heat(network: "Network", image: NDArray[np.uint8], label: int) -> NDArray[np.float64]:
     """Return how much each place of the last maps speaks for a class, from 0 to 1: (height, width) of these maps."""
-    import keras
-
     from train.step.step import normalize_images
 
-    last = network.model.get_layer(f"scale{len(network.config.layers)}").output
     mean, std = np.asarray(network.inputs.mean), np.asarray(network.inputs.std)
-    images = normalize_images(image[None], mean, std, network.model.input.dtype)
-    maps = np.asarray(keras.Model(network.model.input, last)(images, training=False)[0], np.float64)
+    images = normalize_images(image[None], mean, std, network.model.input.dtype, network.form)
+    maps = np.asarray(network.last_maps(images, training=False)[0], np.float64)
+    maps = np.moveaxis(maps, 0, -1) if network.form.channels_first else maps
     kernel = np.asarray(network.model.get_layer("classifier").kernel, np.float64)
     heat = np.maximum(maps @ kernel[:, label], 0) / maps[..., 0].size
     return np.asarray(heat / heat.max() if heat.max() else heat)
 
 
-def draw(network: "Network", image: NDArray[np.uint8], label: int, path: Path) -> None:
-    """Write a PNG file of the image as the network sees it, red where it speaks for the class."""
+def render(network: "Network", image: NDArray[np.uint8], label: int) -> bytes:
+    """Return a PNG file of the image as the network sees it, red where it speaks for the class."""
     from PIL import Image
 
     factor = max(1, -(-SIDE // min(image.shape[:2])))
@@ -44,5 +43,12 @@ def draw(network: "Network", image: NDArray[np.uint8], label: int, path: Path) -
     heat = compute_heat(network, image, label)
     mask = Image.fromarray(np.rint(160 * heat).astype(np.uint8)).resize(size, Image.Resampling.BILINEAR)
     shown.paste(Image.new("RGB", size, "red"), mask=mask)
+    file = io.BytesIO()
+    shown.save(file, "PNG")
+    return file.getvalue()
+
+
+def draw(network: "Network", image: NDArray[np.uint8], label: int, path: Path) -> None:
+    """Write the picture of `render`."""
     with replacing(path) as file:
-        shown.save(file, "PNG")
+        file.write(render(network, image, label))

@@ -75,14 +75,13 @@ def export(folder: Path, out: Path, formats: Sequence[Format]) -> dict[Format, f
     from tensorflow import errors
 
     from train.use import portable
-    from train.use.prediction import compute_probabilities
 
     model = portable.build(trained)
     encoded = make_samples(trained.inputs)
     pixels = np.stack(
         [images.center_crop(images.load(each), trained.inputs.shape, trained.inputs.center) for each in encoded]
     )
-    expected = compute_probabilities(trained, pixels)
+    expected = trained.compute_probabilities(pixels)
     allowed = TOLERANCES[trained.config.precision]
     found: dict[Format, float] = {}
     with replacing_folder(out, (*FILES.values(), LABELS)) as new, writing(out, errors.OpError):

@@ -4,10 +4,12 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
+from numpy.typing import NDArray
 
 from train.config.run import Kernels, TrainConfig
 from train.errors import DataError, PreflightError
@@ -15,10 +17,16 @@ from train.record import checkpoint, reader
 from train.step import runtime
 
 if TYPE_CHECKING:
+    from train.model.formulation import Formulation
     from train.step.step import EvaluationStep
 
 OPTIONAL: Final = ("sklearn", "matplotlib", "pandas")
 """Packages that Keras imports if they are there. Without them it loads in two thirds of the time."""
+
+FIXED: Final = 8
+"""Images in every batch of TensorFlow's own kernels. The bits of an image depend there on the shape of its batch: those
+of one image alone differ from those of the same image in a batch of two or more. Native kernels have one order of sums.
+"""
 
 
 @dataclass(frozen=True)
@@ -31,7 +39,35 @@ class Network:
     inputs: reader.Inputs
     model: Any
     compute_logits: "EvaluationStep"  # takes images as bytes, (batch, height, width, channels)
+    form: "Formulation"  # what computes the logits
     note: str = ""  # why the bits may differ from those of the run; else empty
+
+    def compute_probabilities(self, images: NDArray[np.uint8]) -> NDArray[np.float64]:
+        """Return the probabilities of all classes: (batch, classes). Those of an image do not depend on the others."""
+        if self.form.native:
+            logits = self._graph(images).numpy()
+        else:
+            empty = np.zeros((-len(images) % FIXED, *images.shape[1:]), np.uint8)
+            whole = np.concatenate([images, empty])
+            parts = [self._graph(whole[start : start + FIXED]).numpy() for start in range(0, len(whole), FIXED)]
+            logits = np.concatenate(parts)[: len(images)]
+        logits = logits.astype(np.float64)
+        shares = np.exp(logits - logits.max(axis=1, keepdims=True))
+        return np.asarray(shares / shares.sum(axis=1, keepdims=True))
+
+    @cached_property
+    def last_maps(self) -> Any:
+        """The part of the model up to the maps that the classifier averages."""
+        import keras
+
+        return keras.Model(self.model.input, self.model.get_layer(f"scale{len(self.config.layers)}").output)
+
+    @cached_property
+    def _graph(self) -> Any:
+        import tensorflow as tf
+
+        shape = tf.TensorSpec((None if self.form.native else FIXED, *self.inputs.shape), tf.uint8)
+        return tf.function(self.compute_logits, input_signature=[shape], autograph=False)
 
 
 def load(folder: Path, *, exact: bool = False) -> Network:
@@ -61,7 +97,7 @@ def load(folder: Path, *, exact: bool = False) -> Network:
         variable.assign(saved.values[name])
     inputs = reader.read_inputs(environment, config)
     compute = step.make_evaluation_step(model, np.asarray(inputs.mean), np.asarray(inputs.std), form=form)
-    return Network(folder, config, saved.position, inputs, model, compute, note)
+    return Network(folder, config, saved.position, inputs, model, compute, form, note)
 
 
 def _prepare(threads: int, config: TrainConfig, kernels: Kernels) -> str:

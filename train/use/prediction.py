@@ -79,28 +79,23 @@ def predict(network: "Network", files: Sequence[Path], top: int, explain: Path |
             paths = files[start : start + BATCH]
             decoded = list(pool.map(read, paths))
             good = [image for image in decoded if not isinstance(image, DataError)]
-            shares = iter(compute_probabilities(network, np.stack(good)) if good else ())
+            shares = iter(network.compute_probabilities(np.stack(good)) if good else ())
             for number, (path, image) in enumerate(zip(paths, decoded, strict=True), start=start + 1):
                 if isinstance(image, DataError):
                     yield Prediction(str(path), problem=image.why or image.what)
                     continue
                 share = next(shares)
-                best = np.argsort(-share, kind="stable")[:top].tolist()
+                guesses = rank(network.inputs.class_names, share, top)
                 if explain:
-                    explanation.draw(network, image, best[0], explain / f"{number:04}-{path.stem}.png")
-                yield Prediction(
-                    str(path),
-                    tuple(ClassScore(network.inputs.class_names[index], float(share[index])) for index in best),
-                )
+                    best = int(np.argmax(share))
+                    explanation.draw(network, image, best, explain / f"{number:04}-{path.stem}.png")
+                yield Prediction(str(path), guesses)
 
 
-def compute_probabilities(network: "Network", images: NDArray[np.uint8]) -> NDArray[np.float64]:
-    """Return the probabilities of all classes: (batch, classes)."""
-    import tensorflow as tf
-
-    logits = network.compute_logits(tf.constant(images)).numpy().astype(np.float64)
-    shares = np.exp(logits - logits.max(axis=1, keepdims=True))
-    return np.asarray(shares / shares.sum(axis=1, keepdims=True))
+def rank(names: Sequence[str], share: NDArray[np.float64], top: int) -> tuple[ClassScore, ...]:
+    """Return the most probable classes, the best first; of equal ones, in the order of the classes."""
+    best = np.argsort(-share, kind="stable")[:top].tolist()
+    return tuple(ClassScore(names[index], float(share[index])) for index in best)
 
 
 def describe(prediction: Prediction, width: int) -> str:
@@ -127,7 +122,7 @@ def collect(
     from train.use import network
 
     found, width = [], max(len(translate(str(file))) for file in files)
-    for prediction in predict(network.load(run), files, top, explain):
+    for prediction in predict(network.load(run, exact=True), files, top, explain):
         shown = Prediction(translate(prediction.image), prediction.guesses, translate(prediction.problem))
         found.append(shown)
         if not json:

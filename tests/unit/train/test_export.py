@@ -15,6 +15,7 @@ from train.__main__ import start
 from train.config.resolution import resolve
 from train.data import images
 from train.errors import CheckError, PreflightError, UsageError
+from train.model import formulation
 from train.model.densenet import build
 from train.record import checkpoint
 from train.record.reader import Inputs
@@ -128,9 +129,9 @@ def test_networks_for_large_images_are_exported_too(tmp_path: Path) -> None:
             variable.assign(variable.value + 0.1 * generator.random(variable.shape))
     inputs = Inputs(tuple("abcdefghij"), config.shape, (120.0,) * 3, (60.0,) * 3, 1.0)
     compute = step.make_evaluation_step(model, np.array(inputs.mean), np.array(inputs.std))
-    trained = network.Network(tmp_path, config, checkpoint.Position(), inputs, model, compute)
+    trained = network.Network(tmp_path, config, checkpoint.Position(), inputs, model, compute, formulation.FOR_CPU)
     pixels = generator.integers(0, 256, (2, *config.shape)).astype(np.uint8)
-    expected = prediction.compute_probabilities(trained, pixels)
+    expected = trained.compute_probabilities(pixels)
     assert export.compare("keras", np.asarray(portable.build(trained)(pixels)), expected, 1e-4) < 1e-4
 
 

@@ -52,7 +52,7 @@ def test_a_folder_is_classified_as_the_model_does(run: Path, photos: Path, capsy
         assert sum(shares) == pytest.approx(1)
         assert shares == sorted(shares, reverse=True)
     digits = datasets.load_digits().images[:70, ..., None].astype(np.uint8)
-    live = prediction.compute_probabilities(network.load(run), digits)
+    live = network.load(run).compute_probabilities(digits)
     for each in found:
         index = int(Path(each["image"]).stem[2:])
         for guess in each["guesses"]:

@@ -86,7 +86,7 @@ def compare(size: str, layers: list[int], side: int, kernels: Any, data: Path) -
 def test_outputs_of_a_small_network_are_those_of_keras(side: int, data: Path) -> None:
     live = compare("121", keras_file.SMALL, side, "stock", data)
     photos = keras_file.read_photos(side)
-    expected = prediction.compute_probabilities(live, photos)
+    expected = live.compute_probabilities(photos)
     assert export.compare("keras", np.asarray(portable.build(live)(photos)), expected, 1e-4) < 1e-4
 
 

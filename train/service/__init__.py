@@ -1,0 +1,1 @@
+"""Serves the predictions of a finished run by HTTP: ``python -m train serve RUN``."""

@@ -1,0 +1,219 @@
+"""Answers requests: predictions, health, what is known of the network, metrics, and a page to try it.
+
+It is plain HTTP for one network. On loopback, requests must name a loopback host, so that no web page can reach it by a
+name of its own (DNS rebinding); elsewhere they must have the token. No page of another origin may use it.
+"""
+
+import asyncio
+import base64
+import hmac
+import time
+from collections.abc import Awaitable, Callable
+from dataclasses import asdict, dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+import yaml
+from starlette.applications import Starlette
+from starlette.concurrency import run_in_threadpool
+from starlette.requests import Request
+from starlette.responses import HTMLResponse, JSONResponse, PlainTextResponse, Response
+from starlette.routing import Route
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from train.data.images import TooLargeError
+from train.errors import DataError
+from train.service import page
+from train.service.batches import Batches
+from train.service.metrics import KIND, Metrics
+from train.service.reading import Limits, Upload, fit, read_uploads
+from train.service.refusal import Refusal
+from train.use import explanation
+from train.use.network import Network
+from train.use.prediction import Prediction, rank
+
+DESCRIPTION: Final = Path(__file__).parent / "openapi.yaml"
+
+OPEN: Final = frozenset({"/", "/health"})
+"""Paths that need no token: the page, which asks for it, and the probe. Neither says anything about the network."""
+
+LOOPBACK: Final = frozenset({"127.0.0.1", "localhost", "[::1]"})
+
+HEADERS: Final = {
+    "X-Content-Type-Options": "nosniff",
+    "Referrer-Policy": "no-referrer",
+    "Cross-Origin-Resource-Policy": "same-origin",
+    "Cache-Control": "no-store",
+}
+
+Answer = Callable[[Request], Awaitable[Response]]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Service:
+    """A network, and how it is served."""
+
+    network: Network
+    facts: dict[str, Any]  # what /metadata says
+    limits: Limits
+    batches: Batches
+    metrics: Metrics
+    readers: int  # requests whose images are read at a time
+    token: str = ""  # empty: loopback alone
+
+    @property
+    def top(self) -> int:
+        return len(self.network.inputs.class_names)
+
+
+def make_application(service: Service) -> ASGIApp:
+    """Return the server as an ASGI application."""
+    reading = asyncio.Semaphore(service.readers)
+
+    async def predict(request: Request) -> Response:
+        top, explain = _read_options(request, service.top)
+        service.batches.require_place(1)
+        uploads = await read_uploads(request, service.limits)
+        try:
+            async with asyncio.timeout(service.limits.seconds):
+                found = await _predict(service, reading, uploads, top, explain=explain)
+        except TimeoutError:
+            raise Refusal(
+                504, f"there was no answer within {service.limits.seconds:g} s", remedy="try again later", again=1
+            ) from None
+        status = 200 if any(each["guesses"] for each in found) else max(each.pop("status") for each in found)
+        for each in found:
+            each.pop("status", None)
+        return JSONResponse({"run": service.facts["run"], "predictions": found}, status)
+
+    async def health(_: Request) -> Response:
+        return JSONResponse({"status": "ok"})
+
+    async def metadata(_: Request) -> Response:
+        return JSONResponse(service.facts)
+
+    async def metrics(_: Request) -> Response:
+        return PlainTextResponse(service.metrics.render(), media_type=KIND)
+
+    async def show(_: Request) -> Response:
+        return HTMLResponse(made.text, headers={"Content-Security-Policy": made.policy})
+
+    async def describe(_: Request) -> Response:
+        return JSONResponse(description)
+
+    made, description = page.render(), yaml.safe_load(DESCRIPTION.read_text(encoding="utf-8"))
+    answers: dict[str, tuple[str, Answer]] = {
+        "/": ("GET", show),
+        "/health": ("GET", health),
+        "/metadata": ("GET", metadata),
+        "/metrics": ("GET", metrics),
+        "/openapi.json": ("GET", describe),
+        "/predictions": ("POST", predict),
+    }
+    routes = [Route(path, answer, methods=[method]) for path, (method, answer) in answers.items()]
+    inner = Starlette(routes=routes, exception_handlers={Refusal: _explain, 404: _explain_path, 405: _explain_path})
+    return _Guard(inner, service, frozenset(answers))
+
+
+async def _predict(
+    service: Service, reading: asyncio.Semaphore, uploads: list[Upload], top: int, *, explain: bool
+) -> list[dict[str, Any]]:
+    network = service.network
+    decoded = []
+    for upload in uploads:
+        async with reading:
+            decoded.append(await run_in_threadpool(fit, upload, network.inputs, service.limits))
+    good = [image for image in decoded if not isinstance(image, DataError)]
+    shares = iter(await service.batches.classify(good) if good else ())
+    found = []
+    for upload, image in zip(uploads, decoded, strict=True):
+        if isinstance(image, DataError):
+            status = 413 if isinstance(image, TooLargeError) else 422
+            found.append(asdict(Prediction(upload.name, problem=image.why or image.what)) | {"status": status})
+            continue
+        share = next(shares)
+        entry = asdict(Prediction(upload.name, rank(network.inputs.class_names, share, top)))
+        if explain:
+            draw = partial(explanation.render, network, image, int(np.argmax(share)))
+            picture = base64.b64encode(await service.batches.run(draw)).decode()
+            entry["explanation"] = f"data:image/png;base64,{picture}"
+        found.append(entry)
+    return found
+
+
+def _read_options(request: Request, classes: int) -> tuple[int, bool]:
+    top, explain = request.query_params.get("top", "5"), request.query_params.get("explain", "0")
+    if not (top.isdecimal() and len(top) < 9 and int(top) > 0):
+        raise Refusal(422, f"top is {top[:20]!r}", remedy="give a number from 1 on")
+    if explain not in {"0", "1"}:
+        raise Refusal(422, f"explain is {explain[:20]!r}", remedy="give 1 for a picture of each image, or 0")
+    return min(int(top), classes), explain == "1"
+
+
+async def _explain(_: Request, error: Exception) -> Response:
+    assert isinstance(error, Refusal)  # noqa: S101 - no others come here
+    return refuse(error)
+
+
+async def _explain_path(request: Request, error: Exception) -> Response:
+    status = int(getattr(error, "status_code", 404))
+    what = f"there is no {request.method} {request.url.path[:100]}"
+    return refuse(Refusal(status, what, remedy="/openapi.json describes what there is"))
+
+
+def refuse(error: Refusal) -> JSONResponse:
+    """Return the answer of a refusal, in the form of the errors of ``toolkit --json``."""
+    headers = {"Retry-After": str(error.again)} if error.again else {}
+    headers |= {"WWW-Authenticate": "Bearer"} if error.status == 401 else {}
+    value = {"error": {"what": error.what, "why": error.why, "remedy": error.remedy}}
+    return JSONResponse(value, error.status, headers)
+
+
+class _Guard:
+    """Lets in whom the server is for, adds the headers of every answer, and counts."""
+
+    def __init__(self, inner: ASGIApp, service: Service, paths: frozenset[str]) -> None:
+        self._inner, self._service, self._paths = inner, service, paths
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            await self._inner(scope, receive, send)
+            return
+        began, status = time.monotonic(), 500
+
+        async def note(message: Message) -> None:
+            nonlocal status
+            if message["type"] == "http.response.start":
+                status = int(message["status"])
+                message["headers"] = [
+                    *message.get("headers", ()),
+                    *((name.lower().encode(), value.encode()) for name, value in HEADERS.items()),
+                ]
+            await send(message)
+
+        path = scope["path"] if scope["path"] in self._paths else "other"
+        try:
+            error = self._judge(Request(scope))
+            await (refuse(error) if error else self._inner)(scope, receive, note)
+        finally:
+            self._service.metrics.note_request(path, status, time.monotonic() - began)
+
+    def _judge(self, request: Request) -> Refusal | None:
+        token, host = self._service.token, request.headers.get("host", "")
+        if not token and _strip_port(host) not in LOOPBACK:
+            return Refusal(421, "this host is not served", why="the server is for this machine", remedy="use 127.0.0.1")
+        origin = request.headers.get("origin")
+        if origin is not None and origin.partition("://")[2] != host:
+            return Refusal(403, "a page of another origin may not use the server")
+        if token and request.url.path not in OPEN:
+            kind, _, given = request.headers.get("authorization", "").partition(" ")
+            if kind.lower() != "bearer" or not hmac.compare_digest(given.strip().encode(), token.encode()):
+                return Refusal(401, "the token is missing or wrong", remedy="send Authorization: Bearer TOKEN")
+        return None
+
+
+def _strip_port(host: str) -> str:
+    name, colon, port = host.rpartition(":")
+    return name.lower() if colon and port.isdecimal() else host.lower()

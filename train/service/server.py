@@ -1,0 +1,207 @@
+"""Starts the server: ``python -m train serve RUN``.
+
+The listening socket is made first, then the process gives up the network: it can answer, and open no connection.
+"""
+
+import asyncio
+import signal
+import socket
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Final
+
+import numpy as np
+import typer
+
+from train.cli import run_command
+from train.cores import count_cores
+from train.errors import IntegrityError, PreflightError
+from train.record import reader
+from train.run.progress import translate
+from train.service.guard import TOKEN, read_token, require_guard
+from train.system import process
+
+if TYPE_CHECKING:
+    import uvicorn
+
+    from train.service.application import Service
+    from train.service.reading import Limits
+    from train.use.network import Network
+
+MEBI: Final = 1 << 20
+IDLE_SECONDS: Final = 5
+HEADER_BYTES: Final = 32_768
+CONNECTIONS: Final = 512
+
+
+def bind(host: str, port: int) -> socket.socket:
+    """Return a socket of an address, which does not listen yet. Raises a PreflightError."""
+    try:
+        (family, kind, _, _, address), *_ = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+        bound = socket.socket(family, kind)
+        bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        bound.bind(address)
+    except OSError as error:
+        raise PreflightError(
+            f"cannot listen on {host}, port {port}",
+            why=error.strerror or str(error),
+            remedy="choose another with --port, or 0 for any that is free",
+        ) from error
+    return bound
+
+
+def describe(network: "Network") -> dict[str, Any]:
+    """Return the facts of the model card and the digests that lead to what the run was made of."""
+    config, inputs = network.config, network.inputs
+    try:
+        manifest = reader.read_record(network.folder).value
+    except IntegrityError:  # a run that is not finished has none
+        manifest = {}
+    saved = reader.read_newest_state(network.folder)
+    return {
+        "run": network.folder.resolve().name,
+        "model": f"DenseNet {config.model}",
+        "dataset": config.dataset,
+        "classes": list(inputs.class_names),
+        "input": dict(zip(("height", "width", "channels"), inputs.shape, strict=True)),
+        "kernels": "native" if network.form.native else "those of TensorFlow",
+        "note": network.note,
+        "result": {
+            name: manifest["result"][name]
+            for name in ("test_accuracy", "test_loss", "epochs", "steps")
+            if name in manifest.get("result", {})
+        },
+        "digests": {
+            "weights": reader.digest_weights(saved) if saved else "",
+            "config": config.digest,
+            "data": network.position.environment.get("data_sha256", ""),
+            "kernels": network.position.environment.get(reader.KERNELS) or "",
+            "wheel": find_digest(manifest.get("parent"), "wheel"),
+        },
+        "parent": manifest.get("parent") or {},
+        "software": manifest.get("software") or {},
+    }
+
+
+def find_digest(record: Any, kind: str) -> str:
+    """Return the digest of the first record of a kind in the chain of a run's parents; empty if there is none."""
+    while isinstance(record, Mapping):
+        if record.get("kind") == kind:
+            return str(record.get("digest", ""))
+        record = record.get("parent")
+    return ""
+
+
+def collect(  # noqa: PLR0917
+    run: Annotated[Path, typer.Argument(help="Folder of a run.")],
+    host: Annotated[
+        str, typer.Option(help="Address to listen on; other than loopback, it needs a token.")
+    ] = "127.0.0.1",
+    port: Annotated[int, typer.Option(min=0, max=65535, help="Port to listen on; 0: any that is free.")] = 8000,
+    token_file: Annotated[
+        Path | None, typer.Option(help=f"File with the token; by default, {TOKEN} has it.", metavar="FILE")
+    ] = None,
+    published: Annotated[
+        bool,
+        typer.Option(
+            "--published",
+            help="Listen on all addresses of a container whose port is published on loopback alone, without a token.",
+        ),
+    ] = False,
+    batch: Annotated[int, typer.Option(min=1, help="Most images that are computed at a time.")] = 64,
+    wait: Annotated[float, typer.Option(min=0, help="Milliseconds that an image waits for others.")] = 2,
+    queue: Annotated[int, typer.Option(min=1, help="Most images that wait; more are refused by status 503.")] = 256,
+    max_mib: Annotated[int, typer.Option(min=1, help="Largest request, in MiB.")] = 16,
+    max_pixels: Annotated[int, typer.Option(min=1, help="Largest image, in pixels.")] = 25_000_000,
+    timeout: Annotated[float, typer.Option(min=0.001, help="Seconds for a request, and again for its answer.")] = 30,
+) -> int:
+    """Serve the predictions of a run by HTTP, until SIGTERM."""
+    host = "0.0.0.0" if published else host  # noqa: S104 - in a container
+    token = read_token(token_file)
+    require_guard(host, token, published=published)
+    reader.read_folder_config(run)
+    bound = bind(host, port)
+    from train.service.reading import Limits
+    from train.use import network
+
+    loaded = network.load(run, exact=True)
+    # The first call of a graph makes it. No request shall wait for that.
+    loaded.compute_probabilities(np.zeros((1, *loaded.inputs.shape), np.uint8))
+    limits = Limits(bytes=max_mib * MEBI, pixels=max_pixels, images=queue, seconds=timeout)
+    service = make_service(loaded, limits, token=token, size=batch, wait=wait / 1000)
+    if loaded.note:
+        print(f"note: {loaded.note}", file=sys.stderr)
+    if trouble := process.close_network():
+        print(f"note: the network stays open to this server: {trouble}", file=sys.stderr)
+    _serve(make_server(service), bound, translate(str(run)))
+    return 0
+
+
+def make_service(network: "Network", limits: "Limits", *, token: str, size: int, wait: float) -> "Service":
+    """Return a network with its facts and its queue, which has as many places as a request may have images."""
+    from train.service.application import Service
+    from train.service.batches import Batches
+    from train.service.metrics import Metrics
+
+    metrics = Metrics()
+    compute = network.compute_probabilities
+    return Service(
+        network=network,
+        facts=describe(network),
+        limits=limits,
+        batches=Batches(compute=compute, metrics=metrics, size=size, wait=wait, limit=limits.images),
+        metrics=metrics,
+        readers=count_cores(),
+        token=token,
+    )
+
+
+def make_server(service: "Service") -> "uvicorn.Server":
+    import uvicorn
+
+    from train.service.application import make_application
+    from train.service.connection import Connection
+
+    config = uvicorn.Config(
+        make_application(service),
+        http=Connection,
+        ws="none",
+        lifespan="off",
+        log_level="error",
+        access_log=False,
+        server_header=False,
+        proxy_headers=False,
+        timeout_keep_alive=IDLE_SECONDS,
+        timeout_graceful_shutdown=int(2 * service.limits.seconds) + 1,
+        limit_concurrency=CONNECTIONS,
+        h11_max_incomplete_event_size=HEADER_BYTES,
+        backlog=CONNECTIONS,
+    )
+    return uvicorn.Server(config)
+
+
+def _serve(server: "uvicorn.Server", bound: socket.socket, name: str) -> None:
+    """Run a server until a signal asks it to stop. Requests that it has taken are answered."""
+
+    def stop(number: int, frame: object) -> None:  # noqa: ARG001
+        server.should_exit = True
+
+    # uvicorn raises the signal again when it has ended, and would so end the process by it.
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, stop)
+    host, port = bound.getsockname()[:2]
+    address = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+
+    async def run() -> None:
+        serving = asyncio.create_task(server.serve([bound]))
+        while not server.started and not serving.done():
+            await asyncio.sleep(0.01)
+        print(f"{name} is served on http://{address}", file=sys.stderr, flush=True)
+        await serving
+
+    asyncio.run(run())
+
+
+def main(argv: Sequence[str]) -> int:
+    return run_command(collect, "serve", argv)
