@@ -120,8 +120,8 @@ def _describe_settings() -> Schema:
 
 def _describe_setting(setting: Field[str]) -> Schema:
     schema: Schema = {"type": ["string", "null"]}
-    if setting.name == "engine":
-        schema = {"enum": [*get_args(settings.EngineName), None]}
+    if setting.name in {"engine", "platform"}:
+        schema = {"enum": [*get_args(settings.EngineName if setting.name == "engine" else settings.PlatformName), None]}
     elif setting.name == "base_image":
         schema["pattern"] = f"^{settings.IMAGE.pattern}$"
     elif setting.default != "":

@@ -79,7 +79,7 @@ def collect(
         "base-digest": base_digest,
         "apt-snapshot": apt_snapshot,
         "tensorflow-commit": row.commit or commit,
-        "bazel-sha256": table.bazel_rows[spec.bazel].sha256.get("x86_64", ""),
+        "bazel-sha256": table.bazel_rows[spec.bazel].sha256.get(table.platform(spec.platform).bazel, ""),
         "cuda-redist-sha256": table.cuda_rows[spec.cuda].redist,
         "cudnn-redist-sha256": table.cudnn_rows[spec.cudnn].redist,
         "source-date-epoch": str(row.source_date_epoch or table.default.source_date_epoch),
@@ -98,6 +98,7 @@ def collect(
         "bazel": spec.bazel,
         "clang": spec.clang,
         "gcc": spec.gcc,
+        "platform": spec.platform,
     }
     return Lock(spec=versions, pins=pins)
 

@@ -13,7 +13,7 @@ from toolkit.engine.host import HostEngine
 from toolkit.errors import EngineError, IntegrityError, PreflightError, ToolkitError, UnsupportedError, UsageError
 from toolkit.plan import Step, Task
 from toolkit.project import shorten
-from toolkit.settings import Settings
+from toolkit.settings import Settings, require_own_platform
 from toolkit.smoke import runner
 from toolkit.smoke.inside.check import Expectation
 from toolkit.smoke.runner import Report
@@ -86,6 +86,7 @@ def resolve(request: Request, console: Console) -> Resolved:
     A missing base image is pulled, except in a dry run. Raises UnsupportedError: the versions are incompatible, or the
     wheel cannot run; IntegrityError: the wheel is damaged; EngineError; PreflightError: there is no base image.
     """
+    require_own_platform(request.settings, "images, environments and jobs are made")
     spec = choose_spec(request.settings)
     wheel = read_wheel_option(request.wheel)
     choice = choose_engine(request.settings, target=request.target, tag=request.tag)

@@ -9,9 +9,10 @@ from pathlib import Path
 from typing import Any, Literal, get_args
 
 from toolkit import files
-from toolkit.errors import UsageError
+from toolkit.errors import PreflightError, UnsupportedError, UsageError
 
 EngineName = Literal["auto", "docker", "apptainer", "host"]
+PlatformName = Literal["linux/amd64", "linux/arm64"]
 STANDARD_CA_VARIABLES = ("SSL_CERT_FILE", "PIP_CERT", "REQUESTS_CA_BUNDLE")
 
 
@@ -32,12 +33,25 @@ def _pinned(text: str, name: str) -> Any:
     return field(default_factory=read, metadata={"help": text})
 
 
+_MACHINES: Mapping[str, PlatformName] = {"x86_64": "linux/amd64", "aarch64": "linux/arm64"}
+
+
+def find_own_platform() -> str:
+    """Return the platform of this machine, as container engines name it; it may be none of those offered."""
+    machine = os.uname().machine
+    return _MACHINES.get(machine, f"linux/{machine}")
+
+
 @dataclass(frozen=True, kw_only=True)
 class Settings:
     tensorflow: str = _pinned("Version of TensorFlow.", "tensorflow")
     python: str = _pinned("Version of Python.", "python")
     cuda: str = _default("CUDA release, exactly.", "")
     cudnn: str = _default("cuDNN release, exactly.", "")
+    platform: PlatformName = field(
+        default_factory=find_own_platform,  # type: ignore[arg-type]
+        metadata={"help": "linux/amd64 or linux/arm64: of what is made; by default that of this machine."},
+    )
     engine: EngineName = _default("Where things run.", "auto")
     archive: str = _default("`docker save` of the image, for apptainer.", "")
     base_image: str = _pinned("Base image of all stages.", "base_image")
@@ -124,6 +138,11 @@ def _check(settings: Settings) -> None:
             f"not the name of an image: {settings.base_image!r} (from {settings.sources['base_image']})",
             remedy="write it as REPOSITORY:TAG or REPOSITORY@sha256:DIGEST",
         )
+    if settings.sources["platform"] != "default" and settings.platform not in get_args(PlatformName):
+        raise UnsupportedError(
+            f"nothing is offered for the platform {settings.platform[:40]!r} (from {settings.sources['platform']})",
+            remedy=f"one of {', '.join(get_args(PlatformName))}",
+        )
     if settings.engine not in get_args(EngineName):
         raise UsageError(
             f"unknown engine: {settings.engine!r} (from {settings.sources['engine']})",
@@ -141,6 +160,17 @@ def _check(settings: Settings) -> None:
             f"the CA bundle does not exist, or holds no certificate: {settings.ca_bundle} "
             f"(from {settings.sources['ca_bundle']})",
             remedy="give a PEM file with --ca-bundle",
+        )
+
+
+def require_own_platform(settings: Settings, what: str) -> None:
+    """Raise PreflightError if the platform asked for is not that of this machine, which nothing emulates."""
+    own = find_own_platform()
+    if settings.platform != own:
+        raise PreflightError(
+            f"{what} for {settings.platform} on such a machine only, and this is {own}",
+            why=f"platform: {settings.platform} (from {settings.sources['platform']})",
+            remedy="run this there; `build-wheel --dry-run`, `advise`, `lock` and `matrix --grid` plan for it here",
         )
 
 

@@ -28,6 +28,7 @@ from toolkit.cli.command import (
 from toolkit.errors import UsageError
 
 BazelArguments = Annotated[list[str] | None, typer.Option(metavar="--FLAG", help="For Bazel; repeatable.")]
+BUILD = ("tensorflow", "python", "cuda", "cudnn", "base_image", "ca_bundle")
 CacheName = Annotated[str, typer.Option(metavar="NAME", help="Name of the build caches.")]
 
 if TYPE_CHECKING:
@@ -38,7 +39,7 @@ if TYPE_CHECKING:
     from toolkit.wheel.request import WheelRequest
 
 
-@command("tensorflow", "python", "cuda", "cudnn", "base_image", "ca_bundle", "downloads", engine="docker", long=True)
+@command(*BUILD, "platform", "downloads", engine="docker", long=True)
 def build_wheel(
     session: Session,
     compute_capability: Capabilities = None,
@@ -226,7 +227,7 @@ def _report_wheel(console: "Console", found: Obtained) -> None:
     )
 
 
-@command("tensorflow", "python", "cuda", "cudnn", "base_image", "ca_bundle", engine="docker", long=True)
+@command(*BUILD, engine="docker", long=True)
 def collect(
     session: Session,
     source: Source = "",
@@ -317,18 +318,7 @@ def push(
     console.result({"reference": done}, done)
 
 
-@command(
-    "tensorflow",
-    "python",
-    "cuda",
-    "cudnn",
-    "base_image",
-    "ca_bundle",
-    "downloads",
-    engine="docker",
-    remember=True,
-    long=True,
-)
+@command(*BUILD, "downloads", engine="docker", remember=True, long=True)
 def build_image(
     session: Session,
     wheel: Wheel = None,

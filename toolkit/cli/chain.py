@@ -196,7 +196,7 @@ def _fit_card(
     from toolkit.versions import load_table
 
     console, settings, table = session.console, request.settings, load_table()
-    if native := advice.find_native(table, advice.find_capability(card), settings):
+    if native := advice.find_native(table, advice.find_card(card).capability, settings):
         console.heading("card", f"{card}: the published wheel has machine code for it")
         chosen = replace(settings, tensorflow=native.tensorflow, cuda=native.cuda, cudnn=native.cudnn)
         return replace(request, settings=chosen)

@@ -15,7 +15,7 @@ import typer
 
 from toolkit.console import Console
 from toolkit.errors import InterruptionError, JobError, ToolkitError, UsageError
-from toolkit.settings import OPTIONS, EngineName, Settings, resolve
+from toolkit.settings import OPTIONS, EngineName, PlatformName, Settings, resolve
 from train.config.presets import describe_datasets, read_table
 from train.errors import TrainError
 
@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 _METAVARS = {
     "tensorflow": "X.Y.Z",
     "python": "X.Y",
+    "platform": "|".join(get_args(PlatformName)),
     "cuda": "X.Y.Z",
     "cudnn": "X.Y.Z",
     "engine": "|".join(get_args(EngineName)),

@@ -1,13 +1,17 @@
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from toolkit.cli.command import Session, command
 from toolkit.errors import EngineError, PreflightError, UsageError
 
+if TYPE_CHECKING:
+    from toolkit.doctor.machine import Device
+    from toolkit.settings import Settings
 
-@command("tensorflow", "python", "cuda", "cudnn", "engine", "base_image", "ca_bundle")
+
+@command("tensorflow", "python", "cuda", "cudnn", "platform", "engine", "base_image", "ca_bundle")
 def doctor(
     session: Session,
     write_env: Annotated[bool, typer.Option("--write-env", help="Write the .env that compose.yaml reads.")] = False,
@@ -40,7 +44,7 @@ def doctor(
         )
 
 
-@command("tensorflow", "python")
+@command("tensorflow", "python", "platform")
 def advise(
     session: Session,
     gpu: Annotated[
@@ -51,14 +55,14 @@ def advise(
     """Say which TensorFlow runs on a card: published as it is, grafted in minutes, or built in hours."""
     from dataclasses import replace
 
-    from toolkit.doctor import advice, machine
+    from toolkit.doctor import advice
     from toolkit.versions import load_table, numbers
 
     console, settings = session.console, session.settings
     if driver:
         numbers.parse(driver, "the driver")
     try:
-        named = [machine.Device(name=gpu, capability=advice.find_capability(gpu))] if gpu else machine.read_devices()
+        named = [_name_device(gpu, settings)] if gpu else advice.find_devices()
     except FileNotFoundError:
         named = []
     devices = [replace(device, driver=driver or device.driver) for device in named]
@@ -67,6 +71,13 @@ def advise(
         console.say(f"  {line}")
     absent = 'no NVIDIA GPU with a driver on this machine; --gpu "RTX 5090" asks about another'
     console.result({"gpus": [each.to_json() for each in found]}, "\n".join(each.render() for each in found) or absent)
+
+
+def _name_device(gpu: str, settings: "Settings") -> "Device":
+    from toolkit.doctor import advice, machine
+
+    place = advice.require_platform(gpu, settings)
+    return machine.Device(name=gpu, capability=advice.find_card(gpu).capability, platform=place)
 
 
 @command()

@@ -4,6 +4,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from toolkit.cli.command import Capabilities, Session, Snapshot, command
+from toolkit.settings import require_own_platform
 
 if TYPE_CHECKING:
     from toolkit.versions import Table
@@ -35,7 +36,7 @@ def schema(
     session.console.result(value, "\n".join(lines))
 
 
-@command("base_image", "ca_bundle", engine="docker")
+@command("platform", "base_image", "ca_bundle", engine="docker")
 def matrix(
     session: Session,
     grid: Annotated[
@@ -58,6 +59,7 @@ def matrix(
         _refresh(session, table)
         return
     if prove:
+        require_own_platform(session.settings, "a toolchain is proven")
         from toolkit.engine.client import connect, select_base
         from toolkit.versions import proofs
 
@@ -65,7 +67,7 @@ def matrix(
         prover = proofs.Prover(base=base, ca_bundle=settings.ca_bundle, folder=Path(settings.state) / "proofs")
         proofs.prove_all(list_groups(table), prover, session.console, jobs=jobs)
     if grid or prove:
-        cells = list(list_cells(table))
+        cells = list(list_cells(table, table.platform(settings.platform).name))
         session.console.result({"cells": [asdict(cell) for cell in cells]}, render_grid(cells))
         return
     value = {
@@ -75,6 +77,7 @@ def matrix(
         "cuda": [asdict(row) for row in table.cuda_rows.values()],
         "cudnn": [asdict(row) for row in table.cudnn_rows.values()],
         "bazel": [asdict(row) for row in table.bazel_rows.values()],
+        "platforms": [asdict(row) for row in table.platforms.values()],
         "toolchains": [asdict(item) for item in table.toolchains],
         "published": [asdict(item) for item in table.published],
         "failures": [
@@ -106,7 +109,7 @@ def _refresh(session: Session, table: "Table") -> None:
         )
 
 
-@command("tensorflow", "python", "cuda", "cudnn", "base_image", "ca_bundle")
+@command("platform", "tensorflow", "python", "cuda", "cudnn", "base_image", "ca_bundle")
 def lock(
     session: Session,
     check: Annotated[bool, typer.Option("--check", help="Write nothing; fail where the lock no longer fits.")] = False,

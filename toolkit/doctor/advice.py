@@ -4,18 +4,18 @@ import difflib
 import functools
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
 
 from toolkit.doctor.machine import Device, compare_driver, estimate_build, read_devices
-from toolkit.errors import PreflightError, UsageError
+from toolkit.errors import PreflightError, UnsupportedError, UsageError
 from toolkit.findings import Finding
-from toolkit.settings import Settings
+from toolkit.settings import Settings, find_own_platform
 from toolkit.smoke.inside.gpu_rules import find_coverage, parse_capability
 from toolkit.versions import Locked, Table, load_table, rules
 from toolkit.versions.rules import VersionRequest
-from toolkit.versions.table import read_yaml
+from toolkit.versions.table import PlatformRow, read_yaml
 from train.cores import count_cores
 
 _CARDS = Path(__file__).with_name("cards.yaml")
@@ -27,6 +27,7 @@ _IGNORED = re.compile(r"nvidia|geforce|tesla|graphics|card|generation|\d+gb|\d+ 
 class Advice:
     card: str
     capability: str
+    platform: str  # ``linux/arm64``
     driver: str  # empty if it is not known
     way: Literal["published", "graft", "build", "none"]  # the cheapest that serves it
     published: str  # ``native``, ``ptx`` or ``none``: what the published wheels have for the card
@@ -38,13 +39,15 @@ class Advice:
     remedy: str  # what to do about the driver; empty if nothing
     graft_cost: str = ""  # graft_cost, build_cost: in words, on this machine
     build_cost: str = ""
+    untried: str = ""  # what of the build was not run on this platform; empty if it was
+    note: str = ""  # what is special about the card
     advisories: tuple[str, ...] = ()  # a line for each TensorFlow of these commands that has security advisories
 
     def to_json(self) -> dict[str, Any]:
         return asdict(self)
 
     def render(self) -> str:
-        shown = [f"{self.card}: compute capability {self.capability}"]
+        shown = [f"{self.card}: compute capability {self.capability}, {self.platform}"]
         shown += [f"  published wheel  {self.published}: {self.why}"]
         ways = [
             ("run it", self.run, ""),
@@ -53,6 +56,8 @@ class Advice:
         ]
         for name, command, cost in ways:
             shown += [f"  {name:<15}  {command}{f'  ({cost})' if cost else ''}"] if command else []
+        shown += [f"  not run          {self.untried}"] if self.untried else []
+        shown += [f"  note             {self.note}"] if self.note else []
         shown += [f"  driver           {self.driver_says}"] if self.driver_says else []
         return "\n".join([*shown, *([f"  try              {self.remedy}"] if self.remedy else [])])
 
@@ -60,12 +65,13 @@ class Advice:
 def advise(table: Table, device: Device, settings: Settings) -> Advice:
     """Return what to run or to build for a card: the newest published TensorFlow, unless one was asked for."""
     python, named = settings.python, settings.sources["tensorflow"] != "default"
-    asked = rules.read(table, tensorflow=settings.tensorflow, python=python, capabilities=[device.capability])
+    place = table.platform(device.platform or settings.platform)
+    asked = _read(table, settings, device.capability, place)
     code = table.published_code
-    coverage = find_coverage(code.capabilities, device.capability)
+    coverage = find_coverage(code.capabilities, device.capability) if place.gpu_code else None
     published = "none" if coverage is None else "native" if "machine code" in coverage else "ptx"
     runtime = _find_runtime(table, asked, settings.tensorflow if named else "") if published == "native" else None
-    nearest = rules.suggest(table, asked)
+    nearest = rules.suggest(table, asked if place.gpu_code else _choose_cuda(table, asked))
     generated = find_coverage(code.generated, device.capability)
     # PTX is for every later GPU, and the kernels that MLIR generated have less machine code than the others.
     graftable = published == "ptx" or (runtime is not None and generated is None)
@@ -74,19 +80,41 @@ def advise(table: Table, device: Device, settings: Settings) -> Advice:
     return Advice(
         card=device.name,
         capability=device.capability,
+        platform=place.name,
         driver=device.driver,
         way="published" if runtime else "graft" if graftable else "build" if nearest else "none",
         published=published,
-        why=_explain(published, coverage, generated, table),
+        why=_explain(published, coverage, generated, table, place),
         run=f"toolkit up digits {_list_flags(runtime, python)}" if runtime else "",
         graft=f"toolkit graft --compute-capability {device.capability}{_name_version(settings)}" if graftable else "",
         build=f"toolkit build-wheel {nearest.render()}" if nearest else "",
         driver_says=driver.evidence if driver else "",
         remedy=_find_remedy(nearest is None and runtime is None, driver.remedy if driver else ""),
         graft_cost=_estimate_graft(table) if graftable else "",
-        build_cost=f"about {estimate_build().facts['hours']} h on this machine" if nearest else "",
+        build_cost=f"about {estimate_build().facts['hours']} h on this machine"
+        if nearest and place.name == find_own_platform()
+        else "",
+        untried=place.untried if nearest else "",
+        note=_find_note(device.name),
         advisories=_list_advisories(table, runtime, nearest, settings.tensorflow if named and graftable else ""),
     )
+
+
+def _read(table: Table, settings: Settings, capability: str, place: PlatformRow) -> VersionRequest:
+    return rules.read(
+        table,
+        tensorflow=settings.tensorflow,
+        python=settings.python,
+        capabilities=[capability],
+        platform=place.name,
+    )
+
+
+def _choose_cuda(table: Table, asked: VersionRequest) -> VersionRequest:
+    """Return the request with the first CUDA that compiles for the card itself, unless that asked for does."""
+    wanted = asked.numbers[0]
+    knowing = [row.version for row in table.cuda_rows.values() if row.parts and wanted in row.capabilities]
+    return asked if asked.cuda in knowing or not knowing else replace(asked, cuda=knowing[0])
 
 
 def _list_advisories(
@@ -109,7 +137,7 @@ def _estimate_graft(table: Table) -> str:
 def check_gpu(settings: Settings) -> Iterator[Finding]:
     """Check the GPUs of this machine, its driver, and whether the published wheels have code for them."""
     try:
-        devices = read_devices()
+        devices = find_devices()
     except FileNotFoundError:
         yield Finding(id="gpu", state="absent", evidence="no NVIDIA driver on this machine: everything runs on the CPU")
         return
@@ -122,18 +150,22 @@ def check_gpu(settings: Settings) -> Iterator[Finding]:
         if settings.cuda and index == 0:
             yield compare_driver(device.driver, settings.cuda, device.capability)
         found = advise(load_table(), device, settings)
+        said = f"; not run: {found.untried}" if found.untried else ""
         yield Finding(
             id=f"wheel-{index}",
             state="ok" if found.run else "fail",
             advisory=True,
-            evidence=f"published wheels: {found.published}: {found.why}",
-            remedy="" if found.run else found.graft or found.build or found.remedy,
+            evidence=f"published wheels: {found.published}: {found.why}{said}",
+            remedy="" if found.run else found.graft or found.build or found.remedy or found.note,
             facts=found.to_json(),
         )
 
 
-def _explain(published: str, coverage: str | None, generated: str | None, table: Table) -> str:
+def _explain(published: str, coverage: str | None, generated: str | None, table: Table, place: PlatformRow) -> str:
     code = table.published_code
+    if not place.gpu_code:
+        held = f"those for {place.shown} have no GPU code, neither machine code nor PTX, so that no graft helps"
+        return f"{held} ({', '.join(place.issues)})"
     if published == "none":
         return f"their code is for {', '.join(code.capabilities)}"
     if published == "native" and generated:
@@ -145,11 +177,12 @@ def _explain(published: str, coverage: str | None, generated: str | None, table:
 
 def find_native(table: Table, capability: str, settings: Settings) -> Locked | None:
     """Return the locked set of a published wheel with machine code for a card; None: there is none."""
-    coverage = find_coverage(table.published_code.capabilities, capability)
+    place = table.platform(settings.platform)
+    coverage = find_coverage(table.published_code.capabilities, capability) if place.gpu_code else None
     if coverage is None or "machine code" not in coverage:
         return None
     named = settings.sources["tensorflow"] != "default"
-    asked = rules.read(table, tensorflow=settings.tensorflow, python=settings.python, capabilities=[capability])
+    asked = _read(table, settings, capability, place)
     return _find_runtime(table, asked, settings.tensorflow if named else "")
 
 
@@ -177,16 +210,29 @@ def _find_remedy(unserved: bool, driver: str) -> str:
     )
 
 
+@dataclass(frozen=True, kw_only=True)
+class Card:
+    capability: str
+    platform: str = ""  # of the machines that it is built into; empty: it is for any
+    note: str = ""
+
+
 @functools.cache
-def load_cards() -> Mapping[str, str]:
-    return {name: capability for capability, names in read_yaml(_CARDS.read_bytes())["cards"].items() for name in names}
+def load_cards() -> Mapping[str, Card]:
+    read = read_yaml(_CARDS.read_bytes())
+    places = {name: place for place, names in read["platforms"].items() for name in names}
+    return {
+        name: Card(capability=capability, platform=places.get(name, ""), note=read["notes"].get(name, ""))
+        for capability, names in read["cards"].items()
+        for name in names
+    }
 
 
-def find_capability(text: str) -> str:
-    """Return the capability of a card such as ``RTX 5090``, or one as it is. Raises UsageError: it is not known."""
+def find_card(text: str) -> Card:
+    """Return a card such as ``RTX 5090``, or any of a capability such as 8.6. Raises UsageError: it is not known."""
     given = parse_capability(text)
     if given and not given.kind:
-        return given.number
+        return Card(capability=given.number)
     words, cards = _split(text), load_cards()
     fitting = [name for name in cards if _split(name) <= words]
     if fitting:
@@ -198,6 +244,43 @@ def find_capability(text: str) -> str:
         remedy=(f"did you mean {' or '.join(known)}? " if known else "")
         + "its compute capability can be given instead, such as --gpu 8.6",
     )
+
+
+def require_platform(text: str, settings: Settings) -> str:
+    """Return a card's platform, or else that of the settings. Raises UnsupportedError: another was named."""
+    place = find_card(text).platform
+    if place and place != settings.platform and settings.sources["platform"] != "default":
+        raise UnsupportedError(
+            f"{text} is in machines of {place} alone, and {settings.platform} was asked for",
+            why=f"platform: {settings.platform} (from {settings.sources['platform']})",
+            remedy=f"--platform {place}",
+        )
+    return place or settings.platform
+
+
+def find_devices() -> list[Device]:
+    """Return the GPUs of this machine; a Jetson's driver may name no capability, which the card's name then tells.
+
+    Raises what :func:`read_devices` raises.
+    """
+    found = read_devices()
+    return [each if parse_capability(each.capability) else replace(each, capability=_guess(each)) for each in found]
+
+
+def _guess(device: Device) -> str:
+    try:
+        return find_card(device.name).capability
+    except UsageError as error:
+        raise PreflightError(
+            f"nvidia-smi names no compute capability of {device.name[:60]!r}", remedy=error.remedy
+        ) from error
+
+
+def _find_note(name: str) -> str:
+    try:
+        return find_card(name).note
+    except UsageError:
+        return ""
 
 
 def _split(name: str) -> frozenset[str]:

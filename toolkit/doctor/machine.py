@@ -92,6 +92,7 @@ class Device:
     name: str
     capability: str  # ``7.5``
     driver: str = ""  # version of the driver; empty if it is not known
+    platform: str = ""  # of the machine that it is in; empty: that of the settings
 
 
 def read_devices() -> list[Device]:
@@ -183,6 +184,7 @@ def _check_versions(settings: Settings) -> Finding:
             python=settings.python,
             cuda=settings.cuda,
             cudnn=settings.cudnn,
+            platform=settings.platform,
         )
     except ToolkitError as error:
         return Finding(

@@ -9,7 +9,7 @@ from packaging.version import Version
 
 from toolkit import digest, files, project
 from toolkit import plan as plans
-from toolkit.doctor.advice import find_capability
+from toolkit.doctor.advice import find_card, require_platform
 from toolkit.errors import IntegrityError, UnsupportedError, UsageError
 from toolkit.graft import assembly, sources
 from toolkit.lock import Lock, rank
@@ -140,6 +140,8 @@ def resolve(table: Table, settings: Settings, request: GraftRequest) -> GraftPla
     Raises UsageError: what was asked for is no card, or not for grafts; UnsupportedError: there is no such published
     wheel, no ptxas for the card, or no PTX that it could run; IntegrityError: the user's wheel is damaged.
     """
+    for name in request.cards or ("",):
+        _require_platform(table, settings, name)
     capabilities = _read_capabilities(request)
     found = inspection.inspect(request.wheel) if request.wheel else None
     _require_covered(table, capabilities, found)
@@ -180,6 +182,17 @@ def _select(base: Locked | None, name: str) -> sources.Locked:
     return sources.select(project.locate(f"docker/requirements/{base.requirements}.txt"), name)
 
 
+def _require_platform(table: Table, settings: Settings, card: str) -> None:
+    """Raise UnsupportedError if published wheels have no GPU code for a card's platform, and so nothing to graft to."""
+    place = table.platform(require_platform(card, settings) if card else settings.platform)
+    if not place.gpu_code:
+        raise UnsupportedError(
+            f"no wheel for {place.shown} is grafted: the published ones have no GPU code",
+            why=f"a graft assembles their PTX, and they have none ({', '.join(place.issues)})",
+            remedy=f"build one: `toolkit advise --gpu {card!r}` names the command" if card else "build one",
+        )
+
+
 def _read_capabilities(request: GraftRequest) -> tuple[str, ...]:
     if request.mode == "repair":
         if request.cards:
@@ -187,7 +200,7 @@ def _read_capabilities(request: GraftRequest) -> tuple[str, ...]:
         return ()
     if not request.cards:
         raise UsageError("no card is named", remedy='name one: --gpu "RTX 5090", or --compute-capability 12.0')
-    found = {find_capability(card) for card in request.cards}
+    found = {find_card(card).capability for card in request.cards}
     for item in found:
         parsed = parse_capability(item)
         if parsed is None or parsed.suffix:

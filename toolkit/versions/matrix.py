@@ -6,7 +6,7 @@ from typing import Literal, NotRequired, TypedDict
 
 from toolkit.versions import numbers, proofs
 from toolkit.versions.rules import VersionRequest, find_reasons, find_toolchains
-from toolkit.versions.table import Advisory, Failure, Table, TensorflowRow, split_span
+from toolkit.versions.table import Advisory, Failure, PlatformRow, Table, TensorflowRow, split_span
 
 State = Literal["proven", "failed", "refused", "untried"]
 
@@ -30,6 +30,13 @@ class Cell:
     digest: str = ""
 
 
+@dataclass(frozen=True, kw_only=True)
+class _Wanted:
+    cuda: str
+    capability: str
+    platform: str
+
+
 class Evidence(TypedDict):
     state: State
     why: NotRequired[str]
@@ -37,20 +44,23 @@ class Evidence(TypedDict):
     digest: NotRequired[str]
 
 
-def list_cells(table: Table) -> Iterator[Cell]:
+def list_cells(table: Table, platform: str = "") -> Iterator[Cell]:
     """Yield the cells, newest TensorFlow and CUDA first. Whether a toolchain works does not depend on Python."""
-    known = proofs.read()
+    platform = platform or table.default.platform
+    # Proofs were run there alone.
+    known = proofs.read() if platform == table.default.platform else {}
     for row in table.rows():
         for cuda in reversed(row.cuda):
             # One capability that every compiler knows tells whether the release is refused as a whole.
-            whole = _find_reason(table, row, cuda, "9.0")
+            whole = _find_reason(table, row, _Wanted(cuda=cuda, capability="9.0", platform=platform))
             for capability in table.cuda_rows[cuda].capabilities:
                 name = {"tensorflow": row.version, "cuda": cuda, "capability": capability}
-                why = whole or _find_reason(table, row, cuda, capability)
+                wanted = _Wanted(cuda=cuda, capability=capability, platform=platform)
+                why = whole or _find_reason(table, row, wanted)
                 if why:
                     yield Cell(**name, pythons=row.python, state="refused", why=why)
                     continue
-                clang = find_toolchains(table, _ask(table, row, cuda, row.cudnn[-1], capability))[0].clang
+                clang = find_toolchains(table, _ask(table, row, row.cudnn[-1], wanted))[0].clang
                 proof = known.get((row.version, cuda, clang))
                 yield Cell(**name, pythons=row.python, clang=clang, **_look_up(proof, capability, clang))
 
@@ -73,24 +83,25 @@ def _look_up(proof: proofs.Proof | None, capability: str, clang: str) -> Evidenc
     return evidence if capability in proof.proven else {"state": "untried"}
 
 
-def _find_reason(table: Table, row: TensorflowRow, cuda: str, capability: str) -> str:
+def _find_reason(table: Table, row: TensorflowRow, wanted: _Wanted) -> str:
     first = ""
     for cudnn in reversed(row.cudnn):
-        reasons = find_reasons(table, _ask(table, row, cuda, cudnn, capability))
+        reasons = find_reasons(table, _ask(table, row, cudnn, wanted))
         if not reasons:
             return ""
         first = first or reasons[0]
     return first
 
 
-def _ask(table: Table, row: TensorflowRow, cuda: str, cudnn: str, capability: str) -> VersionRequest:
+def _ask(table: Table, row: TensorflowRow, cudnn: str, wanted: _Wanted) -> VersionRequest:
     return VersionRequest(
         tensorflow=row.version,
         python=row.python[-1],
-        cuda=cuda,
+        cuda=wanted.cuda,
         cudnn=cudnn,
-        capabilities=numbers.normalize_capabilities([capability]),
+        capabilities=numbers.normalize_capabilities([wanted.capability]),
         base=table.default_base.codename,
+        platform=wanted.platform,
     )
 
 
@@ -134,6 +145,7 @@ def render(table: Table) -> str:
     parts = [
         [*_align([_TENSORFLOW, *_list_tensorflow(table)]), *_list_incomplete(table)],
         _align([_CUDA, *_list_cuda(table)]),
+        ["platforms", *(line for row in table.platforms.values() for line in _describe_platform(row))],
         ["security advisories", *(line for item in table.advisories.values() for line in _describe_advisory(item))],
         ["known failures", *(line for failure in table.failures for line in _describe(failure))],
         [f"updated {table.updated}; sources:", *notes],
@@ -158,6 +170,14 @@ def _list_cuda(table: Table) -> Iterable[Sequence[str]]:
         # Without locked parts the toolchain cannot be tested, so that no wheel is built.
         built, sources = "yes" if row.parts else "no", ", ".join(row.sources)
         yield row.version, row.driver or "-", row.driver_min or "-", _span(row.capabilities), built, sources
+
+
+def _describe_platform(row: PlatformRow) -> Iterable[str]:
+    span = "".join(f", TensorFlow {_bound(split_span(span))}" for span in row.when.values())
+    code = "published wheels have GPU code" if row.gpu_code else "published wheels have no GPU code"
+    yield f"  {row.shown}: {code} ({', '.join((*row.issues, *row.sources))}); built from source{span or ', all'}"
+    if row.untried:
+        yield f"    {row.untried}"
 
 
 def _describe(failure: Failure) -> Iterable[str]:

@@ -73,7 +73,8 @@ def _list_arguments(table: Table) -> list[str]:
         "TENSORFLOW_VERSION": default.tensorflow,
         "TENSORFLOW_COMMIT": row.commit,
         "BAZEL_VERSION": row.bazel,
-        "BAZEL_SHA256": table.bazel_rows[row.bazel].sha256["x86_64"],
+        "BAZEL_MACHINE": table.platform(default.platform).bazel,
+        "BAZEL_SHA256": table.bazel_rows[row.bazel].sha256[table.platform(default.platform).bazel],
     }
     return [f"ARG {name}={value}" for name, value in values.items()]
 

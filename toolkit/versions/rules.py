@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from toolkit.errors import UnsupportedError
 from toolkit.versions import numbers
 from toolkit.versions.sets import describe_set, find_locked
-from toolkit.versions.table import Failure, Locked, Table, TensorflowRow, Toolchain
+from toolkit.versions.table import Failure, Locked, Table, TensorflowRow, Toolchain, affects
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -23,6 +23,7 @@ class VersionRequest:
     cudnn: str
     capabilities: tuple[str, ...]
     base: str  # codename of the base image's distribution
+    platform: str = "linux/amd64"
 
     @property
     def numbers(self) -> tuple[str, ...]:
@@ -30,7 +31,9 @@ class VersionRequest:
         return numbers.list_plain(self.capabilities)
 
     def render(self, *, cards: bool = True) -> str:
-        flags = [f"--tensorflow {self.tensorflow}", f"--python {self.python}"]
+        # What is the machine's own need not be said there, but these flags may be pasted on another.
+        flags = [f"--platform {self.platform}"] if self.platform != "linux/amd64" else []
+        flags += [f"--tensorflow {self.tensorflow}", f"--python {self.python}"]
         flags += [f"--cuda {self.cuda}", f"--cudnn {self.cudnn}"]
         return " ".join([*flags, *(f"--compute-capability {item}" for item in self.capabilities if cards)])
 
@@ -56,13 +59,22 @@ def resolve(
     cudnn: str | None = None,
     capabilities: Sequence[str] = (),
     base: str | None = None,
+    platform: str | None = None,
 ) -> Spec:
     """Return the set to build from source. ``base``: codename of the base image's distribution.
 
     A value of None takes the table's default. Raises UsageError: a value is not a version; UnsupportedError, with every
     reason and the nearest set that can: the set cannot work.
     """
-    asked = read(table, tensorflow=tensorflow, python=python, cuda=cuda, cudnn=cudnn, capabilities=capabilities)
+    asked = read(
+        table,
+        tensorflow=tensorflow,
+        python=python,
+        cuda=cuda,
+        cudnn=cudnn,
+        capabilities=capabilities,
+        platform=platform,
+    )
     asked = replace(asked, base=base or asked.base)
     _require_none(table, asked, find_reasons(table, asked))
     locked = find_locked(table, asked.tensorflow, asked.python, asked.cuda, asked.cudnn)
@@ -135,6 +147,9 @@ def find_reasons(table: Table, asked: VersionRequest) -> list[str]:
     reasons = []
     if asked.python not in row.python:
         reasons.append(f"TensorFlow {row.version} has no Python {asked.python}, only {', '.join(row.python)}")
+    place = table.platform(asked.platform)
+    if not affects(place.when, {"tensorflow": [row.version]}):
+        reasons.append(f"TensorFlow {row.version} is not built for {place.shown}: {place.why}")
     reasons += _find_unknown_keys(row, asked)
     reasons += _find_unknown_capabilities(table, asked)
     reasons += find_refused(table, asked)
@@ -166,9 +181,7 @@ def _search(table: Table, asked: VersionRequest, tensorflow: str) -> VersionRequ
         fitted = _fit(asked.capabilities, _compilable(table, tensorflow, cuda, asked.base))
         nearest = numbers.sort_by_nearness(asked.cudnn, row.cudnn, prefer=default.cudnn) if fitted else []
         for cudnn in sorted(nearest, key=lambda each: (each != asked.cudnn, each != held.get(cuda, ""))):
-            found = VersionRequest(
-                tensorflow=tensorflow, python=python, cuda=cuda, cudnn=cudnn, capabilities=fitted, base=asked.base
-            )
+            found = replace(asked, tensorflow=tensorflow, python=python, cuda=cuda, cudnn=cudnn, capabilities=fitted)
             if not find_reasons(table, found):
                 return found
     return None
@@ -288,6 +301,7 @@ def read(
     cuda: str | None = None,
     cudnn: str | None = None,
     capabilities: Sequence[str],
+    platform: str | None = None,
 ) -> VersionRequest:
     default = table.default
     tensorflow = default.tensorflow if tensorflow is None else tensorflow
@@ -299,6 +313,7 @@ def read(
         cudnn=usual_cudnn if cudnn is None else cudnn,
         capabilities=numbers.normalize_capabilities(capabilities or default.capabilities),
         base=table.default_base.codename,
+        platform=table.platform(default.platform if platform is None else platform).name,
     )
     for name in ("TensorFlow", "Python", "CUDA", "cuDNN"):
         numbers.parse(getattr(asked, name.lower()), name)
@@ -319,6 +334,8 @@ def _warn(table: Table, asked: VersionRequest, locked: Locked | None) -> Iterabl
     row = table.tensorflow(asked.tensorflow)
     if advisories := warn_of_advisories(table, row.version):
         yield advisories
+    if untried := table.platform(asked.platform).untried:
+        yield untried
     if not row.tested:
         yield f"TensorFlow {row.version} has not been run by this project: its row comes from {', '.join(row.sources)}"
     documented, clang = row.clang.partition(".")[0], find_toolchains(table, asked)[0].clang

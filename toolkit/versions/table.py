@@ -26,6 +26,7 @@ class Source:
 
 @dataclass(frozen=True, kw_only=True)
 class Default:
+    platform: str
     tensorflow: str
     python: str
     cuda: str
@@ -141,6 +142,27 @@ class BazelRow:
 
 
 @dataclass(frozen=True, kw_only=True)
+class PlatformRow:
+    """A platform, as container engines name it, and what upstream and NVIDIA call it."""
+
+    name: str  # ``linux/arm64``
+    machine: str  # the kernel's name, ``aarch64``
+    bazel: str  # the end of the name of Bazel's binary, and the key of its hash
+    redist: str  # in NVIDIA's redistrib JSON
+    cpu: str  # package that is the published CPU wheel
+    gpu_code: bool  # whether published wheels have code for a GPU
+    sources: tuple[str, ...]
+    issues: tuple[str, ...] = ()  # where users ask for it
+    when: Mapping[str, str] = field(default_factory=dict)  # versions of TensorFlow that are built there
+    why: str = ""  # why not the others
+    untried: str = ""  # what of it was not run; empty if it was
+
+    @property
+    def shown(self) -> str:
+        return f"{self.name} ({self.machine})"
+
+
+@dataclass(frozen=True, kw_only=True)
 class PublishedCode:
     """The GPU code of TensorFlow's published wheels."""
 
@@ -202,6 +224,7 @@ class Table:
     default: Default
     toolchains: tuple[Toolchain, ...]
     bases: Mapping[str, BaseRow]  # by codename
+    platforms: Mapping[str, PlatformRow]
     tensorflow_rows: Mapping[str, TensorflowRow]  # the complete ones
     incomplete: Mapping[str, TensorflowRow]
     cuda_rows: Mapping[str, CudaRow]
@@ -222,6 +245,16 @@ class Table:
         words = re.split(r"[/:@-]", reference)
         named = (row for row in self.bases.values() if row.codename in words or row.name in reference)
         return next(named, None)
+
+    def platform(self, name: str) -> PlatformRow:
+        """Return the row of a platform. Raises UnsupportedError: it is not in the table."""
+        if name not in self.platforms:
+            raise UnsupportedError(
+                f"nothing is offered for the platform {name[:40]!r}",
+                why=f"known: {', '.join(self.platforms)}",
+                remedy=f"--platform {self.default.platform}",
+            )
+        return self.platforms[name]
 
     @property
     def default_base(self) -> BaseRow:
@@ -287,6 +320,7 @@ def build_table(data: Mapping[str, Any]) -> Table:
         default=Default(**_freeze(data["default"])),
         toolchains=tuple(Toolchain(**_list_capabilities(row, data)) for row in data["toolchains"]),
         bases={key: BaseRow(codename=key, **_freeze(row)) for key, row in data["bases"].items()},
+        platforms={key: PlatformRow(name=key, **_freeze(row)) for key, row in data["platforms"].items()},
         tensorflow_rows={key: row for key, row in versions.items() if not row.missing},
         incomplete={key: row for key, row in versions.items() if row.missing},
         cuda_rows={key: _build_cuda(key, row, data) for key, row in data["cuda"].items()},
@@ -318,7 +352,9 @@ def _freeze(row: Mapping[str, Any]) -> dict[str, Any]:
 def _check(table: Table) -> None:
     redist: list[CudaRow | CudnnRow] = [*table.cuda_rows.values(), *table.cudnn_rows.values()]
     versions = [*table.rows(), *table.incomplete.values()]
-    rows: list[TensorflowRow | CudaRow | CudnnRow | BazelRow] = [*versions, *redist, *table.bazel_rows.values()]
+    platforms = table.platforms.values()
+    rows: list[TensorflowRow | CudaRow | CudnnRow | BazelRow | PlatformRow] = [*versions, *redist, *platforms]
+    rows += table.bazel_rows.values()
     advisories = table.advisories.values()
     cited = {source for row in (*rows, *advisories) for source in row.sources}
     missing = {
@@ -326,6 +362,10 @@ def _check(table: Table) -> None:
         "cuda": {key for row in versions for key in row.cuda} - table.cuda_rows.keys(),
         "cudnn": {key for row in versions for key in row.cudnn} - table.cudnn_rows.keys(),
         "bazel": {row.bazel for row in versions if row.bazel} - table.bazel_rows.keys(),
+        "platforms": {table.default.platform} - table.platforms.keys(),
+        "a Bazel's sha256": {row.bazel for row in platforms}.difference(
+            *(row.sha256 for row in table.bazel_rows.values())
+        ),
         "tensorflow": {table.default.tensorflow, *(item.tensorflow for item in table.published)}
         - table.tensorflow_rows.keys(),
         "an advisory's tensorflow": {key for item in advisories for key in item.affected}
@@ -343,7 +383,7 @@ def _check(table: Table) -> None:
     if wrong:
         raise ValueError(f"not sha256 digests: {wrong}")
     allowed = {"tensorflow", "cuda", "cudnn", "capability"}
-    conditional: list[Failure | Toolchain] = [*table.failures, *table.toolchains]
+    conditional: list[Failure | Toolchain | PlatformRow] = [*table.failures, *table.toolchains, *platforms]
     spans = [pair for row in conditional for pair in row.when.items()]
     unknown = [pair for pair in spans if pair[0] not in allowed or not _SPAN.fullmatch(pair[1])]
     if unknown:

@@ -12,12 +12,11 @@ from packaging.version import Version
 from toolkit import digest, manifest, project
 from toolkit.errors import CheckError, IntegrityError, UnsupportedError
 from toolkit.smoke.inside.gpu_rules import compare_cudnn
-from toolkit.versions import numbers
+from toolkit.versions import load_table, numbers
 from toolkit.wheel import archive, library
 
 _RULES = Path(__file__).parents[1] / "smoke" / "inside" / "gpu_rules.py"
 _NAME = "tensorflow"
-_MACHINE = "x86_64"
 _STUBS = ("libcuda.so", "libnvrtc-builtins.so")
 """Libraries of the driver and of one CUDA release: a wheel that is linked to them fails to import on other machines."""
 
@@ -189,8 +188,9 @@ def find_mismatches(found: Inspection, spec: Mapping[str, str]) -> Iterator[str]
         yield f"its name is {found.name}, not {_NAME}"
     if found.public_version != spec["tensorflow"]:
         yield f"it is TensorFlow {found.version}, not {spec['tensorflow']}"
-    if not all(name.endswith(f"_{_MACHINE}") for name in found.platforms):
-        yield f"it is for {', '.join(found.platforms)}, not {_MACHINE}"
+    machine = load_table().platform(spec.get("platform", "linux/amd64")).machine
+    if not all(name.endswith(f"_{machine}") for name in found.platforms):
+        yield f"it is for {', '.join(found.platforms)}, not {machine}"
     python = _tag(spec["python"])
     if python not in found.pythons:
         yield f"it is for {', '.join(found.pythons)}, not {python} (tensorflow#72166)"

@@ -9,8 +9,10 @@ from toolkit import plan as plans
 from toolkit.errors import IntegrityError, UnsupportedError, UsageError
 from toolkit.lock import Lock, rank
 from toolkit.plan import Plan, Step, quote_fields, repeat
+from toolkit.versions import load_table
 
 TARGET = "wheel-from-source"
+DEFAULT_PLATFORM = "linux/amd64"
 LOG_TARGET = "bazel-log"
 IMAGE_SCHEME = "docker-image://"
 _REPLACED = {"source": "tensorflow-commit", "bazel": "bazel-sha256"}
@@ -66,6 +68,11 @@ class WheelPlan:
         return digest.shorten(self.digest)
 
     @property
+    def platform(self) -> str:
+        # The plans of earlier versions have none.
+        return self.lock.spec.get("platform", DEFAULT_PLATFORM)
+
+    @property
     def floating(self) -> tuple[str, ...]:
         """Names of unpinned inputs: empty pins, and replacement images that are known only by name."""
         replaced = {_REPLACED[name] for name in self.origins}
@@ -89,6 +96,8 @@ class WheelPlan:
     def _compose(self, target: str, result: Sequence[str], secrets: Mapping[str, str]) -> tuple[str, ...]:
         argv = ["docker", "buildx", "build", "--file", str(project.locate("docker/Dockerfile"))]
         argv += ["--target", target, *result, "--provenance", "false", "--progress", "rawjson"]
+        # Nothing emulates a processor, and so an engine of another machine refuses it.
+        argv += ["--platform", self.platform] if self.platform != DEFAULT_PLATFORM else []
         argv += ["--no-cache"] if self.fresh else []
         argv += repeat("--build-arg", (f"{name}={value}" for name, value in self.arguments.items()))
         contexts = self.contexts
@@ -202,6 +211,7 @@ def _list_arguments(
         "TENSORFLOW_VERSION": spec["tensorflow"],
         "TENSORFLOW_COMMIT": "" if "source" in replaced else pins["tensorflow-commit"],
         "BAZEL_VERSION": spec["bazel"],
+        "BAZEL_MACHINE": load_table().platform(spec.get("platform", DEFAULT_PLATFORM)).bazel,
         "BAZEL_SHA256": "" if "bazel" in replaced else pins["bazel-sha256"],
         "BAZEL_JOBS": str(options.jobs or ""),
         "BAZEL_MEMORY": str(options.memory or ""),

@@ -37,14 +37,20 @@ _EXTENSIONS = {
 """Instructions beyond the levels: the compiler's name of each."""
 
 
-def list_flags(target: Target) -> list[str]:
+def list_flags(target: Target, platform_name: str = "linux/amd64") -> list[str]:
     """Return Bazel's flags for a target.
 
     ``native`` is written out as what the processor of this machine has, so that the plan's digest names it and a remote
-    executor compiles the same. Raises UnsupportedError: this machine has no x86-64 processor of level 3.
+    executor compiles the same. Raises UnsupportedError: this machine has no x86-64 processor of level 3, or
+    the wheel is for another platform.
     """
     if target == "avx":
         return []
+    if platform_name != "linux/amd64":
+        raise UnsupportedError(
+            f"--cpu-target {target} is for linux/amd64, and the wheel is for {platform_name}",
+            remedy="leave --cpu-target out: the instructions are then those of the published wheel",
+        )
     if target != "native":
         return [f"--copt=-march={target}"]
     has = _read_processor()

@@ -9,7 +9,7 @@ from toolkit import digest, lock
 from toolkit.console import Console
 from toolkit.errors import CheckError, EngineError, PreflightError, UnsupportedError, UsageError
 from toolkit.lock import Lock
-from toolkit.settings import Settings
+from toolkit.settings import Settings, find_own_platform, require_own_platform
 from toolkit.versions import Spec, Table, find_locked, load_table, plan_set
 from toolkit.versions import resolve as resolve_versions
 from toolkit.versions.sets import lock_set
@@ -65,6 +65,8 @@ def resolve(settings: Settings, request: WheelRequest, *, lock_file: Path, dry_r
     EngineError or PreflightError: there is no engine or no base image.
     """
     table, spec = load_table(), resolve_spec(settings, request.capabilities)
+    if not dry_run:
+        require_own_platform(settings, "a wheel is built")
     locked = lock.read(lock_file)
     source = find_source(request.source) if request.source else None
     if request.source:
@@ -85,7 +87,11 @@ def resolve(settings: Settings, request: WheelRequest, *, lock_file: Path, dry_r
     pins = _fill(present, locked)
     if carried:
         _use_bundle(carried, pins, dry_run=dry_run)
-    arguments = [*spec.bazel_arguments, *processor.list_flags(request.cpu_target), *request.bazel_arguments]
+    arguments = [
+        *spec.bazel_arguments,
+        *processor.list_flags(request.cpu_target, spec.platform),
+        *request.bazel_arguments,
+    ]
     stages = carried.contexts if carried else {}
     options = replace(request.options, base=images.pinned, downloads=settings.downloads, stages=stages)
     planned = plan(pins, options, source=source, bazel=bazel, bazel_arguments=arguments)
@@ -142,6 +148,7 @@ def resolve_spec(settings: Settings, capabilities: Sequence[str], distribution: 
         cudnn=settings.cudnn or None,
         capabilities=capabilities,
         base=distribution or (named.codename if named else None),
+        platform=settings.platform,
     )
 
 
@@ -157,6 +164,9 @@ def find_images(
     from toolkit.engine.client import connect, find_distribution, select_base, translating_errors
 
     known: dict[str, str] = {}
+    if settings.platform != find_own_platform():
+        # The engine has the image of its own platform.
+        return EngineImages(**carried.base) if carried else EngineImages(base=settings.base_image)
     try:
         client = connect()
         with translating_errors("reporting its version"):

@@ -9,6 +9,12 @@ from pathlib import Path
 from wheelbuild.request import Request
 from wheelbuild.trust import PASSWORD
 
+PROCESSORS = {
+    "x86_64": ("--config=avx_linux",),
+    "aarch64": ("--config=linux_arm64", "--config=mkl_aarch64_threadpool", "--copt=-flax-vector-conversions"),
+}
+"""Flags of the published wheels by the kernel's name of the machine. For aarch64 they were read, and not yet run."""
+
 TARGET = "//tensorflow/tools/pip_package:wheel"
 VARIABLE = "TOOLKIT_TOOLCHAIN"
 """Variable of actions with the toolchain's name."""
@@ -57,7 +63,7 @@ def compose_build(
       CC and BAZEL_COMPILER and otherwise looks for gcc, which the toolchain stage does not have under that name.
     """
     flags = ["build", TARGET, "--repo_env=WHEEL_NAME=tensorflow", "--config=cuda", "--config=cuda_wheel"]
-    flags += ["--config=avx_linux", "--linkopt=-Wl,--undefined-version"]
+    flags += [*PROCESSORS.get(request.machine, ()), "--linkopt=-Wl,--undefined-version"]
     flags += [
         f"--disk_cache={cache / 'disk'}",
         f"--repository_cache={cache / 'repository'}",

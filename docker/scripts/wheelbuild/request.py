@@ -1,3 +1,4 @@
+import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 
@@ -11,7 +12,7 @@ class Request:
     """The wheel that is wanted and the means to build it, from the arguments of the Dockerfile.
 
     ``memory``: MiB for Bazel. ``progress``: seconds between two lines. ``epoch``: the time stamp of the wheel's files.
-    ``toolchain``: the name of the compilers, a digest.
+    ``toolchain``: the name of the compilers, a digest. ``machine``: of this container, by the kernel's name.
     """
 
     tensorflow: str
@@ -29,6 +30,7 @@ class Request:
     remote_executor: str = ""
     remote_instance: str = ""
     toolchain: str = ""
+    machine: str = "x86_64"
 
 
 def read_request(environment: Mapping[str, str], *, cores: int, memory: int, toolchain: str = "") -> Request:
@@ -65,4 +67,5 @@ def read_request(environment: Mapping[str, str], *, cores: int, memory: int, too
         remote_executor=environment.get("REMOTE_EXECUTOR", ""),
         remote_instance=environment.get("REMOTE_INSTANCE_NAME", ""),
         toolchain=toolchain,
+        machine=os.uname().machine,
     )

@@ -1,0 +1,185 @@
+"""What is offered for linux/arm64, what is refused, and in which words."""
+
+import resource
+from pathlib import Path
+
+import pytest
+
+from tests.command import Run
+from toolkit import lock, settings, versions
+from toolkit.doctor import advice
+from toolkit.doctor.advice import Advice, advise
+from toolkit.doctor.machine import Device
+from toolkit.errors import PreflightError, UnsupportedError
+from toolkit.versions import matrix
+from toolkit.wheel import processor
+from toolkit.wheel.plan import BuildOptions, plan
+
+TABLE = versions.load_table()
+ARM, AMD = "linux/arm64", "linux/amd64"
+
+
+def refuse(run: Run, code: int, *arguments: str, **environment: str) -> str:
+    done = run(*arguments, **environment)
+    assert done.returncode == code, done.stderr
+    return done.stderr
+
+
+def ask(card: str) -> Advice:
+    found = advice.find_card(card)
+    given = settings.resolve({}, environment={})
+    return advise(TABLE, Device(name=card, capability=found.capability, platform=found.platform), given)
+
+
+def test_the_platform_of_this_machine_is_the_default_and_a_flag_wins(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, expected in (("aarch64", ARM), ("x86_64", AMD), ("riscv64", "linux/riscv64")):
+        monkeypatch.setattr("os.uname", lambda name=name: type("Uname", (), {"machine": name}))
+        assert settings.resolve({}, environment={}).platform == expected
+        assert settings.resolve({"platform": ARM}, environment={}).platform == ARM
+    with pytest.raises(UnsupportedError, match="nothing is offered for the platform 'linux/riscv64'"):
+        TABLE.platform("linux/riscv64")
+
+
+def test_an_unknown_platform_is_refused_at_once(run: Run) -> None:
+    began = resource.getrusage(resource.RUSAGE_CHILDREN).ru_utime
+    refused = refuse(run, 3, "matrix", "--platform", "linux/s390x")
+    assert resource.getrusage(resource.RUSAGE_CHILDREN).ru_utime - began < 0.5
+    assert "nothing is offered for the platform 'linux/s390x' (from flag)" in refused
+    assert "linux/amd64, linux/arm64" in refused
+
+
+@pytest.mark.parametrize("version", [row.version for row in TABLE.rows() if row.version < "2.21"])
+def test_a_tensorflow_whose_flags_were_not_read_is_refused_with_the_nearest_that_is_built(version: str) -> None:
+    with pytest.raises(UnsupportedError, match="is not built for linux/arm64") as caught:
+        versions.resolve(TABLE, tensorflow=version, platform=ARM)
+    assert "flags for this platform were read in the tree of 2.21.0 alone" in caught.value.what
+    assert "nearest that works: --platform linux/arm64 --tensorflow 2.21.0" in caught.value.remedy
+
+
+def test_a_set_says_what_was_not_run() -> None:
+    spec = versions.resolve(TABLE, tensorflow="2.21.0", cudnn="9.6.0", platform=ARM)
+    assert TABLE.platform(ARM).untried in spec.warnings
+    assert "" not in versions.resolve(TABLE).warnings
+
+
+@pytest.mark.parametrize(
+    ("card", "capability", "cuda"),
+    [
+        ("DGX Spark", "12.1", "12.9.1"),
+        ("NVIDIA GB10", "12.1", "12.9.1"),
+        ("GB300", "10.3", "12.9.1"),
+        ("GB200", "10.0", "12.8.0"),
+        ("NVIDIA GH200 480GB", "9.0", "12.6.1"),
+        ("Jetson AGX Orin", "8.7", "12.6.1"),
+        ("Orin (nvgpu)", "8.7", "12.6.1"),
+        ("T4G", "7.5", "12.6.1"),
+    ],
+)
+def test_the_advice_for_a_card_of_an_arm_machine_is_a_build_that_was_not_run(
+    card: str, capability: str, cuda: str
+) -> None:
+    found = ask(card)
+    assert (found.way, found.capability, found.platform, found.run, found.graft) == ("build", capability, ARM, "", "")
+    assert "neither machine code nor PTX, so that no graft helps" in found.why
+    assert f"--platform {ARM} --tensorflow 2.21.0" in found.build
+    assert f"--cuda {cuda}" in found.build
+    assert found.build.endswith(f"compute_{capability.replace('.', '')}")
+    assert "no wheel was built" in found.untried
+    assert f"  not run          {found.untried}" in found.render()
+    assert bool(found.note) == ("Orin" in card)
+
+
+def test_thor_is_told_why_nothing_runs() -> None:
+    found = ask("Jetson AGX Thor")
+    assert (found.way, found.capability, found.build, found.untried) == ("none", "11.0", "", "")
+    assert "CUDA 13" in found.note
+    assert "runs on the processor" in found.remedy
+
+
+def test_any_card_may_be_in_an_arm_machine_and_some_are_in_no_other(run: Run) -> None:
+    said = run("advise", "--gpu", "A100", "--platform", ARM).stdout
+    assert "no GPU code" in said
+    assert "compute_80" in said
+    refused = refuse(run, 3, "advise", "--gpu", "GH200", "--platform", AMD)
+    assert "GH200 is in machines of linux/arm64 alone" in refused
+
+
+def test_no_graft_is_planned_for_a_platform_without_ptx(run: Run) -> None:
+    refused = refuse(run, 3, "graft", "--gpu", "DGX Spark", "--dry-run")
+    assert "no wheel for linux/arm64 (aarch64) is grafted" in refused
+    assert "toolkit advise --gpu 'DGX Spark'" in refused
+
+
+# What nvidia-smi answers on three machines. Composed, not captured: the names and drivers are those that users of such
+# machines published (a DGX Spark: Blizaine/Maestro#55), and "[N/A]" is what it writes for what a driver does not tell.
+SAID = {
+    "spark": ("NVIDIA GB10, 12.1, 580.159.03", "12.1", "--cuda 12.9.1"),
+    "jetson": ("Orin (nvgpu), [N/A], 540.4.0", "8.7", "--cuda 12.6.1"),
+    "hopper": ("NVIDIA GH200 480GB, 9.0, 560.35.03", "9.0", "--cuda 12.6.1"),
+}
+
+
+@pytest.mark.parametrize("name", SAID)
+def test_doctor_says_on_an_arm_machine_what_advise_says(
+    name: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    line, capability, cuda = SAID[name]
+    program = tmp_path / "nvidia-smi"
+    program.write_text(f"#!/bin/sh\necho '{line}'\n")
+    program.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
+    found = {each.id: each for each in advice.check_gpu(settings.resolve({"platform": ARM}, environment={}))}
+    assert f"compute capability {capability}" in found["gpu-0"].evidence
+    assert "no graft helps" in found["wheel-0"].evidence
+    assert "not run: no toolchain was proven" in found["wheel-0"].evidence
+    assert cuda in found["wheel-0"].remedy
+
+
+def test_a_card_without_a_known_name_or_capability_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(advice, "read_devices", lambda: [Device(name="Unheard of", capability="[N/A]")])
+    with pytest.raises(PreflightError, match="no compute capability of 'Unheard of'"):
+        advice.find_devices()
+
+
+def test_the_matrix_of_another_platform_has_no_proofs_of_this_one() -> None:
+    cells = list(matrix.list_cells(TABLE, ARM))
+    assert {cell.state for cell in cells} == {"refused", "untried"}
+    assert {cell.tensorflow for cell in cells if cell.state == "untried"} == {"2.21.0"}
+    assert any(cell.state == "proven" for cell in matrix.list_cells(TABLE, AMD))
+
+
+def test_a_plan_for_arm_has_its_bazel_its_platform_and_its_own_digest() -> None:
+    plans = {}
+    for name in TABLE.platforms:
+        spec = versions.resolve(TABLE, tensorflow="2.21.0", cuda="12.9.1", cudnn="9.8.0", platform=name)
+        plans[name] = plan(lock.collect(spec, TABLE, base_image="python:3.11-slim-trixie"), BuildOptions())
+    here, there = plans[AMD], plans[ARM]
+    hashes = TABLE.bazel_rows["7.4.1"].sha256
+    assert (there.arguments["BAZEL_MACHINE"], there.arguments["BAZEL_SHA256"]) == ("arm64", hashes["arm64"])
+    assert (here.arguments["BAZEL_MACHINE"], here.arguments["BAZEL_SHA256"]) == ("x86_64", hashes["x86_64"])
+    assert " ".join(there.command(Path("out"))).count("--platform linux/arm64") == 1
+    assert "--platform" not in here.command(Path("out"))
+    assert here.digest != there.digest
+
+
+def test_a_wheel_is_built_and_jobs_run_on_machines_of_their_platform_only(run: Run) -> None:
+    other = AMD if settings.find_own_platform() == ARM else ARM
+    asked = ("--tensorflow", "2.21.0", "--cuda", "12.9.1", "--cudnn", "9.8.0")
+    refused = refuse(run, 4, "build-wheel", *asked, "--platform", other)
+    assert f"a wheel is built for {other} on such a machine only" in refused
+    shown = run("build-wheel", *asked, "--platform", ARM, "--compute-capability", "12.1", "--dry-run").stdout
+    assert "BAZEL_MACHINE=arm64" in shown
+    assert "COMPUTE_CAPABILITIES=compute_121" in shown
+
+
+def test_a_job_is_refused_where_another_platform_is_set(run: Run) -> None:
+    other = AMD if settings.find_own_platform() == ARM else ARM
+    refused = refuse(run, 4, "build-image", "--dry-run", TOOLKIT_PLATFORM=other)
+    assert f"images, environments and jobs are made for {other} on such a machine only" in refused
+    assert f"platform: {other} (from TOOLKIT_PLATFORM)" in refused
+
+
+def test_instructions_of_x86_are_refused_for_arm() -> None:
+    assert processor.list_flags("avx", ARM) == []
+    with pytest.raises(UnsupportedError, match="is for linux/amd64, and the wheel is for linux/arm64"):
+        processor.list_flags("x86-64-v3", ARM)
