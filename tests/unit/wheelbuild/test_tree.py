@@ -47,9 +47,12 @@ def test_another_number_is_refused(tmp_path: Path, wanted: str) -> None:
         tree.find_sources(tmp_path, wanted)
 
 
-def test_tests_of_kernels_are_no_part_of_the_wheel(tmp_path: Path) -> None:
+def test_tests_and_kernels_for_other_cards_are_no_part_of_the_wheel(tmp_path: Path) -> None:
     (path,) = write_tree(tmp_path, 1)
     path.with_name("prim_test.cu.cc").write_text("")
+    amd = tmp_path / "third_party/xla/xla/stream_executor/rocm/topk_kernel_rocm_float.cu.cc"
+    amd.parent.mkdir(parents=True)
+    amd.write_text("")
     assert tree.find_sources(tmp_path, "all") == [path]
 
 
