@@ -125,8 +125,9 @@ class Kernels:
         """Return the digest of what the result depends on, the text of all headers among it."""
         sides = [self.host, *(self.device(architecture) for architecture in self.features)]
         texts = [prove.run(self.toolchain.clang, *side, source, "-E") for side in sides]
-        inputs = (*texts, repr(sides), prove.run(self.toolchain.clang, "--version"))
-        return hashlib.sha256("\0".join(inputs).encode()).hexdigest()
+        inputs = "\0".join((*texts, repr(sides), prove.run(self.toolchain.clang, "--version")))
+        # The folder has another name each time, and some headers are in it.
+        return hashlib.sha256(inputs.replace(str(self.toolchain.work), "work").encode()).hexdigest()
 
     def _compile(self, source: Path, work: Path) -> list[tuple[str, ...]]:
         """Write ``unit.o`` with the machine code of all devices; return what ptxas says of each kernel."""

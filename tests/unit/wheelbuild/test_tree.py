@@ -1,5 +1,6 @@
 import json
 import os
+from dataclasses import replace
 from pathlib import Path
 
 import prove
@@ -144,6 +145,21 @@ def test_a_file_is_compiled_for_each_device_and_the_host_and_kept(kernels: tree.
     (tmp_path / "source").write_text("kernel with another header")
     assert kernels.compile(source).kept != first.kept
     assert len((tmp_path / "said").read_text().splitlines()) == 6
+
+
+def test_what_was_kept_is_found_from_another_working_folder(kernels: tree.Kernels, tmp_path: Path) -> None:
+    """Headers that the proof writes are in that folder, and the preprocessor names it."""
+    (source,) = write_tree(kernels.tree, 1)
+    found = []
+    for name in ("first", "second"):
+        work = tmp_path / name
+        work.mkdir()
+        (tmp_path / "source").write_text(f'# 1 "{work}/include/half.h"\n')
+        toolchain = replace(kernels.toolchain, work=work)
+        again = replace(kernels, toolchain=toolchain, flags=tree.list_flags(toolchain, kernels.tree))
+        found.append(again.compile(source))
+    assert found[0] == found[1]
+    assert len((tmp_path / "said").read_text().splitlines()) == 3
 
 
 def test_a_failure_is_reported_and_tried_again(kernels: tree.Kernels, tmp_path: Path) -> None:
