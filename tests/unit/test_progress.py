@@ -14,12 +14,16 @@ import sys
 import termios
 import time
 from collections.abc import Callable, Iterator
+from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tqdm import tqdm
 
+from toolkit import training
 from toolkit.console import Console
+from train.cli import parse
 from train.system import progress
 from train.system.progress import Estimate, Status, Work, cut, measure, printable, render
 
@@ -293,6 +297,49 @@ def test_what_the_console_says_stands_above_the_line(monkeypatch: pytest.MonkeyP
             "error: it broke off",
             "",
         ]
+
+
+@pytest.mark.parametrize(
+    ("term", "verbosity", "display", "mode"),
+    [
+        ("xterm", 0, "auto", "auto"),
+        ("dumb", 0, "auto", "plain"),
+        ("dumb", 0, "tty", "tty"),
+        ("xterm", -1, "plain", "quiet"),
+        ("xterm", 0, "plain", "plain"),
+    ],
+)
+def test_a_job_is_told_what_its_terminal_does_not_know(
+    term: str, verbosity: int, display: progress.Mode, mode: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TERM", term)
+    with _terminal() as (_, stream):
+        monkeypatch.setattr(sys, "stderr", stream)
+        console = Console(verbosity=verbosity, display=display)
+        assert console.mode == mode
+        job = training.plan(["digits"], parse(["digits"]), None, gpu=False, display=console.mode)
+    asked = ("--progress", mode) if mode != "auto" else ()
+    assert job.argv[len(job.argv) - len(asked) :] == asked
+
+
+def test_what_is_sent_and_what_tqdm_counts_is_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    seen: list[Work] = []
+    monkeypatch.setattr(Status, "show", lambda _, work: seen.append(work))
+    (tmp_path / "x.whl").write_bytes(b"12345")
+    stream = io.StringIO()
+    with Status("push", stream=stream):
+        with progress.Reported(tmp_path / "x.whl") as file:
+            assert file.read(3) + file.read(3) == b"12345"
+        assert seen == [Work("x.whl", 3, 5, "bytes"), Work("x.whl", 5, 5, "bytes")]
+        seen.clear()
+        with progress.redirect(tqdm)(total=10, unit="B", mininterval=0) as bar:
+            bar.update(4)
+        with progress.redirect(tqdm)(total=2, unit="it", mininterval=0) as files:
+            files.update(1)
+    assert Work("", 4, 10, "bytes") in seen
+    assert {work.unit for work in seen} == {"bytes"}
+    assert stream.getvalue() == ""
+    progress.report(Work("nobody asked"))
 
 
 PROGRAM = """
