@@ -1,1 +1,1 @@
-"""The operating system: memory, files written whole or not at all, signals, a closed network, and the line of progress."""
+"""The operating system: memory, files written whole or not at all, signals, a closed network, and progress."""
