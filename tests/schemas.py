@@ -120,8 +120,9 @@ def _describe_settings() -> Schema:
 
 def _describe_setting(setting: Field[str]) -> Schema:
     schema: Schema = {"type": ["string", "null"]}
-    if setting.name in {"engine", "platform"}:
-        schema = {"enum": [*get_args(settings.EngineName if setting.name == "engine" else settings.PlatformName), None]}
+    kinds = {"engine": settings.EngineName, "platform": settings.PlatformName, "progress": settings.Mode}
+    if choices := kinds.get(setting.name):
+        schema = {"enum": [*get_args(choices), None]}
     elif setting.name == "base_image":
         schema["pattern"] = f"^{settings.IMAGE.pattern}$"
     elif setting.default != "":

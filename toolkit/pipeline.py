@@ -330,15 +330,16 @@ def train_task(
     """
     if find_result(config) is not None:
         resolved.request.require_trusted(config.run_dir, "")
-    plan = partial(training.plan, arguments, config, gpu=resolved.gpu, quiet=console.verbosity < 0)
+    quiet = "quiet" in {config.progress, console.mode}
+    plan = partial(training.plan, arguments, config, gpu=resolved.gpu, display=console.mode)
 
     def train() -> dict[str, Any]:
         finished = find_result(config)
         if finished is not None:
-            if config.progress != "quiet":
+            if not quiet:
                 console.say(f"{shorten(config.run_dir)} is complete; nothing to do")
             return finished
-        if (change := find_change(config)) and config.progress != "quiet":  # the job in a container sees no other run
+        if (change := find_change(config)) and not quiet:  # the job in a container sees no other run
             console.say(change)
         environment = prepared.result
         return (run or training.run)(resolved.engine, environment, plan(environment), config)

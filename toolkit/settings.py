@@ -10,6 +10,7 @@ from typing import Any, Literal, get_args
 
 from toolkit import files
 from toolkit.errors import PreflightError, UnsupportedError, UsageError
+from train.system.progress import Mode
 
 EngineName = Literal["auto", "docker", "apptainer", "host"]
 PlatformName = Literal["linux/amd64", "linux/arm64"]
@@ -60,6 +61,7 @@ class Settings:
     runs: str = _default("Folder of training runs.", "runs")
     data: str = _default("Folder of downloaded data sets.", "data")
     state: str = _default("Folder of environments, logs and manifests.", ".toolkit")
+    progress: Mode = _default("How progress is shown: auto, plain, tty or quiet.", "auto")
     # for each name, ``default``, ``toolkit.yaml``, the variable's name, or ``flag``
     sources: Mapping[str, str] = field(default_factory=dict)
 
@@ -143,11 +145,11 @@ def _check(settings: Settings) -> None:
             f"nothing is offered for the platform {settings.platform[:40]!r} (from {settings.sources['platform']})",
             remedy=f"one of {', '.join(get_args(PlatformName))}",
         )
-    if settings.engine not in get_args(EngineName):
-        raise UsageError(
-            f"unknown engine: {settings.engine!r} (from {settings.sources['engine']})",
-            remedy=f"one of {', '.join(get_args(EngineName))}",
-        )
+    for name, choices in (("engine", get_args(EngineName)), ("progress", get_args(Mode))):
+        if (value := getattr(settings, name)) not in choices:
+            raise UsageError(
+                f"unknown {name}: {value!r} (from {settings.sources[name]})", remedy=f"one of {', '.join(choices)}"
+            )
     if bool(settings.cuda) != bool(settings.cudnn):
         raise _explain_lone(settings)
     if settings.downloads and not Path(settings.downloads).is_dir():

@@ -13,6 +13,7 @@ from toolkit.settings import Settings
 from train.cli import find_config, parse
 from train.config.run import TrainConfig
 from train.errors import require_folder
+from train.system.progress import Mode
 
 GRACE_SECONDS = 60
 """Time in which a stopped job can finish a step and write a checkpoint, as in compose.yaml."""
@@ -38,7 +39,7 @@ def read_arguments(arguments: Sequence[str], settings: Settings) -> TrainConfig:
 
 
 def plan(
-    arguments: Sequence[str], config: TrainConfig, environment: Environment | None, *, gpu: bool, quiet: bool = False
+    arguments: Sequence[str], config: TrainConfig, environment: Environment | None, *, gpu: bool, display: Mode = "auto"
 ) -> Job:
     """Return the training job; ``environment`` is recorded as the parent of the run, if it exists already.
 
@@ -63,7 +64,7 @@ def plan(
     if config.continue_from:
         mounts.append(Mount(source=Path(config.continue_from), target="/continued"))
         argv += ["--continue", mounts[-1]]
-    argv += ["--progress", "quiet"] if quiet else []
+    argv += ["--progress", display] if display != "auto" else []
     return Job(
         title="train",
         argv=tuple(argv),

@@ -80,7 +80,7 @@ def run_on_host(folder: Path, *arguments: str) -> None:
     environment = Environment(kind="environment", digest="", reference=str(workspace), folder=workspace, reused=True)
     words = [*arguments, "--cache-dir", str(folder / "cache")]
     config = parse(words)
-    job = training.plan(words, config, environment, gpu=False, quiet=True)
+    job = training.plan(words, config, environment, gpu=False, display="quiet")
     assert training.run(HostEngine(folder / "state"), environment, job, config)["status"] == "complete"
 
 

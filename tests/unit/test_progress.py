@@ -1,4 +1,4 @@
-"""The estimate of the time left, the line, and what a terminal or a log gets of it."""
+"""The line, and what a terminal or a log gets of it."""
 
 import contextlib
 import fcntl
@@ -14,100 +14,18 @@ import sys
 import termios
 import time
 from collections.abc import Callable, Iterator
+from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tqdm import tqdm
 
+from toolkit import training
 from toolkit.console import Console
+from train.cli import parse
 from train.system import progress
-from train.system.progress import Estimate, Status, Work, cut, measure, printable, render
-
-STEPS = st.lists(st.tuples(st.floats(0, 1e4), st.integers(0, 1000), st.integers(0, 1000)), min_size=1, max_size=40)
-"""Reports: the seconds since the one before, the units done since then, and those found since then."""
-
-
-def _replay(estimate: Estimate, steps: list[tuple[float, int, int]], *, uneven: bool = False) -> tuple[Work, float]:
-    work, now = Work(total=100, unit="x", uneven=uneven), 0.0
-    estimate.feed(work, now)
-    for spent, done, found in steps:
-        now += spent
-        work = work._replace(done=work.done + done, total=max(work.total + found, work.done + done))
-        estimate.feed(work, now)
-    return work, now
-
-
-@given(STEPS, st.booleans(), st.floats(0, 1e5))
-def test_an_estimate_is_never_negative_and_has_a_bound(
-    steps: list[tuple[float, int, int]], uneven: bool, waited: float
-) -> None:
-    estimate = Estimate()
-    work, now = _replay(estimate, steps, uneven=uneven)
-    left = estimate.left(now + waited)
-    if left is not None:
-        bound = Estimate.MOST * now * (work.total - work.done) / work.done
-        assert 0 <= left <= bound * (1 + 1e-9)
-
-
-@given(STEPS, st.booleans(), st.floats(0, 1e5), st.floats(0, 1e5))
-def test_between_reports_it_counts_down_by_one_unit_at_most(
-    steps: list[tuple[float, int, int]], uneven: bool, first: float, second: float
-) -> None:
-    estimate = Estimate()
-    _, now = _replay(estimate, steps, uneven=uneven)
-    early, late = estimate.left(now + first), estimate.left(now + first + second)
-    if early is not None and late is not None and estimate.cost:
-        assert late <= early
-        assert (estimate.left(now) or 0) - late <= estimate.cost * (1 + 1e-9)
-
-
-@given(STEPS, st.integers(1, 1000))
-def test_more_work_takes_longer_and_more_that_is_done_less(steps: list[tuple[float, int, int]], more: int) -> None:
-    first, second = Estimate(), Estimate()
-    work, now = _replay(first, steps)
-    _replay(second, steps)
-    second.feed(work._replace(total=work.total + more), now)
-    one, other = first.left(now), second.left(now)
-    assert one is None or other is None or one <= other
-    first.feed(work._replace(done=min(work.total, work.done + more)), now)
-    nearer = first.left(now)
-    assert one is None or nearer is None or nearer <= one
-
-
-@given(st.floats(0.01, 100), st.integers(20, 500), st.booleans())
-def test_even_work_is_estimated_exactly(cost: float, total: int, uneven: bool) -> None:
-    estimate = Estimate()
-    for done in range(total // 10 + 2):
-        estimate.feed(Work("", done, total, "x", uneven), done * cost)
-    left = estimate.left(done * cost)
-    assert left == pytest.approx((total - done) * cost)
-
-
-def test_no_estimate_comes_too_early_or_of_units_that_say_nothing() -> None:
-    estimate = Estimate()
-    estimate.feed(Work("", 1000, 3000, "x"), 0)  # a cache had these
-    estimate.feed(Work("", 1050, 3000, "x"), 60)
-    assert estimate.left(60) is None
-    estimate.feed(Work("", 1200, 3000, "x"), 240)
-    assert estimate.left(240) == 1800 / 200 * 240
-    estimate.feed(Work("", 1, 10, "kernels"), 300)
-    assert estimate.left(300) is None, "other units are a new measurement"
-    estimate.feed(Work("", 5, 10, "kernels"), 400)
-    assert estimate.left(400) is not None
-    estimate.feed(Work("", 6, 10, "kernels", unknown=True), 500)
-    assert estimate.left(500) is None
-
-
-def test_a_burst_that_costs_nothing_is_not_the_speed_of_the_rest() -> None:
-    found = {}
-    for uneven in (False, True):
-        estimate = Estimate()
-        for now, done in ((0, 0), (10, 10), (20, 110), (30, 120)):
-            estimate.feed(Work("", done, 200, "x", uneven), now)
-        found[uneven] = estimate.left(30)
-    assert found[False] == 20
-    assert found[True] == Estimate.MOST * 20
-
+from train.system.progress import Status, Work, cut, measure, printable, render
 
 FULL = Work("Compiling tensorflow/core/kernels/reduce.cc", 1234, 33438, "actions")
 
@@ -293,6 +211,49 @@ def test_what_the_console_says_stands_above_the_line(monkeypatch: pytest.MonkeyP
             "error: it broke off",
             "",
         ]
+
+
+@pytest.mark.parametrize(
+    ("term", "verbosity", "display", "mode"),
+    [
+        ("xterm", 0, "auto", "auto"),
+        ("dumb", 0, "auto", "plain"),
+        ("dumb", 0, "tty", "tty"),
+        ("xterm", -1, "plain", "quiet"),
+        ("xterm", 0, "plain", "plain"),
+    ],
+)
+def test_a_job_is_told_what_its_terminal_does_not_know(
+    term: str, verbosity: int, display: progress.Mode, mode: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TERM", term)
+    with _terminal() as (_, stream):
+        monkeypatch.setattr(sys, "stderr", stream)
+        console = Console(verbosity=verbosity, display=display)
+        assert console.mode == mode
+        job = training.plan(["digits"], parse(["digits"]), None, gpu=False, display=console.mode)
+    asked = ("--progress", mode) if mode != "auto" else ()
+    assert job.argv[len(job.argv) - len(asked) :] == asked
+
+
+def test_what_is_sent_and_what_tqdm_counts_is_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    seen: list[Work] = []
+    monkeypatch.setattr(Status, "show", lambda _, work: seen.append(work))
+    (tmp_path / "x.whl").write_bytes(b"12345")
+    stream = io.StringIO()
+    with Status("push", stream=stream):
+        with progress.Reported(tmp_path / "x.whl") as file:
+            assert file.read(3) + file.read(3) == b"12345"
+        assert seen == [Work("x.whl", 3, 5, "bytes"), Work("x.whl", 5, 5, "bytes")]
+        seen.clear()
+        with progress.redirect(tqdm)(total=10, unit="B", mininterval=0) as bar:
+            bar.update(4)
+        with progress.redirect(tqdm)(total=2, unit="it", mininterval=0) as files:
+            files.update(1)
+    assert Work("", 4, 10, "bytes") in seen
+    assert {work.unit for work in seen} == {"bytes"}
+    assert stream.getvalue() == ""
+    progress.report(Work("nobody asked"))
 
 
 PROGRAM = """

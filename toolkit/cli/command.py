@@ -18,6 +18,7 @@ from toolkit.errors import InterruptionError, JobError, ToolkitError, UsageError
 from toolkit.settings import OPTIONS, EngineName, PlatformName, Settings, resolve
 from train.config.presets import describe_datasets, read_table
 from train.errors import TrainError
+from train.system.progress import Mode
 
 if TYPE_CHECKING:
     from toolkit.keys import Signer
@@ -34,6 +35,12 @@ _METAVARS = {
     "base_image": "REF",
     "ca_bundle": "FILE",
     "downloads": "DIR",
+    "progress": "|".join(get_args(Mode)),
+}
+_CHOICES = {
+    "engine": lambda: get_args(EngineName),
+    "platform": lambda: get_args(PlatformName),
+    "progress": lambda: get_args(Mode),
 }
 SETTINGS = {
     name: Annotated[
@@ -41,7 +48,7 @@ SETTINGS = {
         typer.Option(
             metavar=metavar,
             help=OPTIONS[name].metadata["help"],
-            autocompletion=(lambda: get_args(EngineName)) if name == "engine" else None,
+            autocompletion=_CHOICES.get(name),
         ),
     ]
     for name, metavar in _METAVARS.items()
@@ -146,15 +153,17 @@ def command(
 
     def decorate(function: Callable[..., None]) -> Callable[..., None]:
         signature = inspect.signature(function, eval_str=True)
+        # A long command shows its progress.
+        named = (*shared, "progress") if long else shared
         own = [parameter for name, parameter in signature.parameters.items() if name != "session"]
-        common = [_make_parameter(name, SETTINGS[name], None) for name in shared]
+        common = [_make_parameter(name, SETTINGS[name], None) for name in named]
         common += [_make_parameter("on_end", ON_END, "")] if long else []
         common += [_make_parameter(name, annotation, False) for name, annotation in OUTPUT.items()]
 
         @functools.wraps(function)
         def run(**given: Any) -> None:
             output = {name: given.pop(name) for name in OUTPUT}
-            flags = {name: given.pop(name) for name in shared}
+            flags = {name: given.pop(name) for name in named}
             console = Console(json=output["json"], verbosity=-1 if output["quiet"] else int(output["verbose"]))
             with _notifying(given.pop("on_end", ""), function.__name__.replace("_", "-"), console), _reporting(console):
                 settings = _resolve(console, {**flags, **fixed})
@@ -175,6 +184,7 @@ def _make_parameter(name: str, annotation: object, default: object) -> inspect.P
 
 def _resolve(console: Console, flags: Mapping[str, str | None]) -> Settings:
     settings = resolve(flags)
+    console.display = settings.progress
     for name, item in settings.describe().items():
         console.detail(f"{name} = {item['value'] or '(none)'}  [{item['from']}]")
     return settings

@@ -25,6 +25,7 @@ from docker.errors import DockerException
 
 from toolkit import digest, files
 from toolkit.errors import IntegrityError, PreflightError, RegistryError, UsageError
+from train.system.progress import Reported, Work, report
 
 TITLE: Final = "org.opencontainers.image.title"
 MANIFEST: Final = "application/vnd.oci.image.manifest.v1+json"
@@ -209,9 +210,11 @@ class Client:
                     file.seek(0)
                     file.truncate()
                 self._require(answer, 206 if goes_on else 200, f"was asked for {layer.title}")
+                report(Work(layer.title, file.tell(), layer.size, "bytes"))
                 for piece in self._stream(answer):
                     hasher.update(piece)
                     file.write(piece)
+                    report(Work(layer.title, file.tell(), layer.size, "bytes"))
                     if file.tell() > layer.size:
                         break
             size = file.tell()
@@ -262,7 +265,7 @@ class Client:
         if urlsplit(url).scheme not in {"https", "http" if plain else "https"}:
             raise RegistryError(f"{self._host} leads to an address without TLS", why="nothing was sent there")
         # requests would send an empty file in chunks, which not every registry takes.
-        with body.open("rb") if isinstance(body, Path) and body.stat().st_size else nullcontext() as file:
+        with Reported(body) if isinstance(body, Path) and body.stat().st_size else nullcontext() as file:
             return self._session.request(
                 method,
                 url,

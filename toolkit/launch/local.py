@@ -59,8 +59,7 @@ def plan_task(
             return training.run(engine, environment, job, config, group.run)
 
     task = pipeline.train_task(resolved, prepared, arguments, config, console, run=run)
-    quiet = console.verbosity < 0
-    single = training.plan(arguments, config, resolved.existing, gpu=resolved.gpu, quiet=quiet)
+    single = training.plan(arguments, config, resolved.existing, gpu=resolved.gpu, display=console.mode)
     commands = [
         command
         for job in reversed(divide(single, cluster, logs))

@@ -149,7 +149,7 @@ class Repeat:
 
     def _plan(self, spans: Sequence[Span], every: int) -> Job:
         resolved = self.repeated.resolved
-        job = training.plan(self.repeated.arguments, self.config, None, gpu=resolved.gpu, quiet=True)
+        job = training.plan(self.repeated.arguments, self.config, None, gpu=resolved.gpu, display="quiet")
         run = Mount(source=self.repeated.record.folder, target="/audited")
         words = (",".join(f"{first}:{last}" for first, last in spans), str(every))
         argv = ("-P", "-m", "train.use.replay", run, *words, *job.argv[3:])

@@ -28,6 +28,7 @@ from toolkit.errors import BuildError, IntegrityError, PreflightError, Unsupport
 from toolkit.plan import Step
 from toolkit.wheel.plan import WheelPlan
 from toolkit.wheel.request import PlannedWheel
+from train.system.progress import Work, report
 
 if TYPE_CHECKING:
     from toolkit.engine.bundle import Bundle
@@ -85,12 +86,13 @@ def collect(
             fresh = False
             for asked in _ask(plan, given.path, run, state=state, console=console):
                 had = before.get(asked.urls)
-                if asked.pinned:
-                    named = replace(asked, origin=had.origin if had else "")
-                    got = _obtain(named, locate(folder, asked.sha256), sources, console)
-                else:
-                    kept = had and _is_whole(locate(folder, had.sha256), had.sha256)
-                    got = had if had and kept else _obtain_unpinned(asked, folder, sources, console)
+                with console.follow("collect"):
+                    if asked.pinned:
+                        named = replace(asked, origin=had.origin if had else "")
+                        got = _obtain(named, locate(folder, asked.sha256), sources, console)
+                    else:
+                        kept = had and _is_whole(locate(folder, had.sha256), had.sha256)
+                        got = had if had and kept else _obtain_unpinned(asked, folder, sources, console)
                 found[asked.urls] = got
                 if got.origin:
                     fresh |= _link(locate(folder, got.sha256), locate(given.path, got.sha256))
@@ -367,6 +369,7 @@ def _download(url: str, partial: Path, context: ssl.SSLContext) -> str:
         end = stream.tell() + int(answer.headers.get("Content-Length") or 0)
         while block := answer.read(BLOCK):
             stream.write(block)
+            report(Work(url.rpartition("/")[2], stream.tell(), end, "bytes"))
         if stream.tell() < end:
             raise ConnectionError(f"{url} broke off")
     return digest.hash_file(partial).hex()

@@ -10,7 +10,6 @@ import http.client
 import os
 import re
 import shutil
-import sys
 import urllib.error
 import urllib.request
 from fnmatch import fnmatch
@@ -20,6 +19,7 @@ from typing import Final
 from train.config.origin import ARCHIVES, HUB, SUFFIXES, list_files
 from train.errors import DataError, IntegrityError, PreflightError
 from train.system.files import replacing
+from train.system.progress import Work, redirect, report
 
 TIMEOUT_SECONDS: Final = 15
 CHUNK: Final = 1 << 20
@@ -39,6 +39,7 @@ def fetch(url: str, digest: str, path: Path) -> Path:
             while chunk := response.read(CHUNK):
                 state.update(chunk)
                 file.write(chunk)
+                report(Work(path.name, file.tell(), int(response.headers.get("Content-Length") or 0), "bytes"))
             _compare(url, state.hexdigest(), digest)
     except NETWORK_ERRORS as error:
         raise _unreachable(url, error) from error
@@ -82,10 +83,7 @@ def fetch_from_hub(repository: str, patterns: list[str], cache: Path, revision: 
     """
     import httpx2
     from huggingface_hub import errors
-    from huggingface_hub.utils.tqdm import disable_progress_bars
 
-    if not sys.stderr.isatty():
-        disable_progress_bars()
     try:
         try:
             folder = _snapshot(repository, patterns, cache, revision, local_files_only=True)
@@ -157,6 +155,7 @@ def _snapshot(
     repository: str, patterns: list[str], cache: Path, revision: str | None = None, *, local_files_only: bool = False
 ) -> Path:
     from huggingface_hub import snapshot_download
+    from huggingface_hub.utils.tqdm import tqdm
 
     folder = snapshot_download(
         repository,
@@ -166,6 +165,7 @@ def _snapshot(
         cache_dir=cache,
         endpoint=os.environ.get("HF_ENDPOINT", "").rstrip("/") or None,
         local_files_only=local_files_only,
+        tqdm_class=redirect(tqdm),
     )
     return Path(folder)
 

@@ -1,1 +1,1 @@
-"""The operating system: free memory, files written whole or not at all, signals, and a closed network."""
+"""The operating system: memory, files written whole or not at all, signals, a closed network, and progress."""

@@ -4,6 +4,7 @@ The toolkit uses it too, so it imports the standard library alone. A process has
 drawn over itself; elsewhere it is printed when nothing else was for a minute.
 """
 
+import io
 import os
 import re
 import shutil
@@ -13,8 +14,9 @@ import time
 import unicodedata
 from collections.abc import Callable
 from contextlib import suppress
+from pathlib import Path
 from types import TracebackType
-from typing import Final, Literal, NamedTuple, Self, TextIO
+from typing import Any, Final, Literal, NamedTuple, Self, TextIO
 
 Mode = Literal["auto", "plain", "tty", "quiet"]
 """How progress is shown, in BuildKit's words: by the kind of the stream, as lines, redrawn, or not at all."""
@@ -282,6 +284,33 @@ def report(work: Work) -> None:
     """Show work on the line of this process, if there is one."""
     if _current:
         _current.show(work)
+
+
+class Reported(io.FileIO):
+    """A file to send, which reports how much of it was read."""
+
+    def __init__(self, path: Path) -> None:
+        super().__init__(path)
+        self._work = Work(path.name, 0, path.stat().st_size, "bytes")
+
+    def read(self, size: int | None = -1, /) -> bytes:
+        piece = super().read(size) or b""
+        report(self._work._replace(done=self.tell()))
+        return piece
+
+
+def redirect(bar: type[Any]) -> type[Any]:
+    """Return a bar of tqdm's kind that reports bytes, and draws nothing."""
+
+    class Bar(bar):  # type: ignore[misc]
+        def __init__(self, *words: Any, **options: Any) -> None:
+            super().__init__(*words, **{**options, "file": io.StringIO()})
+
+        def display(self, *_words: Any, **_options: Any) -> None:
+            if self.unit == "B":
+                report(Work("", self.n, self.total or 0, "bytes"))
+
+    return Bar
 
 
 def say(text: str) -> bool:
