@@ -56,15 +56,15 @@ class Browser:
         self.process.terminate()
         self.process.wait(20)
 
-    def open(self, path: Path, width: int = 1280, height: int = 900, *, dark: bool = False) -> None:
-        """Open a file, and wait until it is loaded. `requests` and `complaints` are then those of this page."""
+    def open(self, path: Path | str, width: int = 1280, height: int = 900, *, dark: bool = False) -> None:
+        """Open a file or an address, and wait for it. `requests` and `complaints` are then those of this page."""
         self.requests.clear()
         self.complaints.clear()
         scheme = {"name": "prefers-color-scheme", "value": "dark" if dark else "light"}
         self._ask("Emulation.setEmulatedMedia", media="", features=[scheme])
         size = {"width": width, "height": height, "deviceScaleFactor": 1, "mobile": False}
         self._ask("Emulation.setDeviceMetricsOverride", **size)
-        self._ask("Page.navigate", url=path.resolve().as_uri())
+        self._ask("Page.navigate", url=path if isinstance(path, str) else path.resolve().as_uri())
         while self.run("document.readyState") != "complete":
             pass
 

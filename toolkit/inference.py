@@ -9,13 +9,16 @@ from typing import Any, Final
 from toolkit import files
 from toolkit.engine import Cluster, Engine, Environment, Job, Mount
 from toolkit.errors import JobError, UsageError
-from toolkit.training import GRACE_SECONDS, HUB, RUNS, mount_data
+from toolkit.training import HUB, RUNS, mount_data
 from train.config.run import TrainConfig
 from train.record.reader import read_folder_config
 from train.service import guard
 
 LOOPBACK: Final = {"localhost": "127.0.0.1"}
 """Addresses of names, which an engine does not take."""
+
+SPARE_SECONDS: Final = 10
+"""How much longer than its requests a server may take to end."""
 
 MOST_IMAGES = 10_000
 """Images that one command line can name; the kernel limits its length."""
@@ -102,6 +105,7 @@ class Serving:
     host: str
     port: int
     token_file: Path | None = None
+    seconds: float = 30  # for a request, and again for its answer
     options: tuple[str, ...] = ()
 
 
@@ -114,7 +118,8 @@ def plan_serving(run: Path, serving: Serving, cluster: Cluster) -> Job:
     token = guard.read_token(serving.token_file)
     guard.require_guard(serving.host, token, published=False)
     folder, mounts = mount_run(run), list[Mount]()
-    argv: list[str | Mount] = ["-P", "-m", "train", "serve", folder, "--port", str(serving.port), *serving.options]
+    argv: list[str | Mount] = ["-P", "-m", "train", "serve", folder, "--port", str(serving.port)]
+    argv += ["--timeout", f"{serving.seconds:g}", *serving.options]
     if serving.token_file:
         mounts.append(Mount(source=serving.token_file, target="/token"))
         argv += ["--token-file", mounts[0]]
@@ -130,7 +135,7 @@ def plan_serving(run: Path, serving: Serving, cluster: Cluster) -> Job:
         cluster=cluster,
         inherit=(guard.TOKEN,),
         published=(LOOPBACK.get(serving.host, serving.host), serving.port) if contained else None,
-        grace=GRACE_SECONDS,
+        grace=2 * serving.seconds + SPARE_SECONDS,
     )
 
 

@@ -92,6 +92,10 @@ def _name_user(uid: int) -> str:
         return f"uid {uid}"
 
 
+class TooLargeError(DataError):
+    """An image has more pixels than it may have."""
+
+
 class WorkerError(TrainError):
     """A worker of this run was lost, or did not come in time."""
 

@@ -7,6 +7,8 @@ from pathlib import Path
 import pytest
 from jsonschema import Draft202012Validator
 
+from tests import browser
+from tests.browser import Browser
 from tests.command import Run
 from toolkit import manifest
 from toolkit.manifest import Manifest
@@ -52,3 +54,13 @@ def install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str, s
         return folder / name
 
     return write
+
+
+@pytest.fixture(scope="session")
+def chromium(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
+    if not browser.PROGRAM and os.environ.get("TOOLKIT_REQUIRE_BROWSER"):
+        pytest.fail("TOOLKIT_REQUIRE_BROWSER is set and there is no Chromium")
+    if not browser.PROGRAM:
+        pytest.skip("there is no Chromium")
+    with browser.start(tmp_path_factory.mktemp("profile")) as started:
+        yield started

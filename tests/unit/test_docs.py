@@ -66,6 +66,7 @@ def _check(line: str) -> None:
         case (
             ["docker", "builder" | "load" | "login" | "pull" | "save", *_]
             | ["export", *_]
+            | ["curl", "--form", *_]
             | ["cosign", "verify-blob-attestation", *_]
             | []
         ):

@@ -124,8 +124,8 @@ def test_a_container_serves_a_run_on_loopback_alone(run_folder: Path, monkeypatc
     monkeypatch.delenv(guard.TOKEN, raising=False)
     for host, published in (("127.0.0.1", "127.0.0.1"), ("localhost", "127.0.0.1"), ("::1", "::1")):
         asked = plan(run_folder, host, "serve")
-        run = f"/runs/{run_folder.name}"
-        assert asked.argv == ("-P", "-m", "train", "serve", run, "--port", "9000", "--batch", "8", "--published")
+        run, limits = f"/runs/{run_folder.name}", ("--timeout", "30", "--batch", "8")
+        assert asked.argv == ("-P", "-m", "train", "serve", run, "--port", "9000", *limits, "--published")
         assert (asked.network, asked.published, asked.inherit) == ("serve", (published, 9000), ())
         assert asked.mounts == ((str(run_folder), run, True),)
         assert asked.to_sdk()["ports"] == {"9000/tcp": (published, 9000)}
@@ -161,7 +161,7 @@ def test_a_job_without_a_port_publishes_none(run_folder: Path) -> None:
 def test_a_dry_run_of_a_server_refuses_what_the_server_would(run: Run, run_folder: Path) -> None:
     done = run("serve", str(run_folder), "--engine", "host", "--dry-run", "--port", "9000")
     assert done.returncode == 0, done.stderr
-    assert f"-m train serve {run_folder} --port 9000 --batch 64" in done.stdout.splitlines()[-1]
+    assert f"-m train serve {run_folder} --port 9000 --timeout 30" in done.stdout.splitlines()[-1]
     refused = run("serve", str(run_folder), "--engine", "host", "--dry-run", "--host", EVERYWHERE)
     assert refused.returncode == 2
     assert "there is no token" in refused.stderr

@@ -119,10 +119,8 @@ def serve(
 
     console = session.console
     limits = {"batch": batch, "wait": wait, "queue": queue, "max-mib": max_mib, "max-pixels": max_pixels}
-    options = tuple(
-        word for name, value in {**limits, "timeout": timeout}.items() for word in (f"--{name}", str(value))
-    )
-    serving = inference.Serving(host=host, port=port, token_file=token_file, options=options)
+    options = tuple(word for name, value in limits.items() for word in (f"--{name}", str(value)))
+    serving = inference.Serving(host=host, port=port, token_file=token_file, seconds=timeout, options=options)
     request = pipeline.Request(settings=session.settings, wheel=wheel, gpu=gpu, dry_run=dry_run)
     resolved = pipeline.resolve(request, console)
     cluster = resolved.engine.plan_cluster(1, outside=True)

@@ -4,7 +4,6 @@ import io
 import math
 import struct
 import warnings
-from collections.abc import Sequence
 from functools import cache
 from pathlib import Path
 from types import ModuleType
@@ -13,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from train.errors import DataError
+from train.errors import DataError, TooLargeError
 
 if TYPE_CHECKING:
     from PIL.Image import Image
@@ -26,11 +25,6 @@ RULES: Final = 1
 
 BROKEN: Final = (OSError, LookupError, TypeError, ValueError, SyntaxError, MemoryError, ArithmeticError, struct.error)
 """Exceptions that Pillow's readers can raise for damaged bytes."""
-
-
-class TooLargeError(DataError):
-    """An image has more pixels than it may have."""
-
 
 Box = tuple[float, float, float, float]
 """Left, top, right and bottom edge of a part of an image, in pixels."""
@@ -51,13 +45,10 @@ def decode(source: Path | bytes, name: str = "") -> NDArray[np.uint8]:
     return array if array.ndim == 3 else array[..., None]
 
 
-def load(
-    source: Path | bytes, name: str = "", *, most: int = MOST_PIXELS, formats: Sequence[str] | None = None
-) -> "Image":
-    """Decode an image as `decode` does, into a Pillow image of mode L or RGB.
+def load(source: Path | bytes, name: str = "", most: int = MOST_PIXELS, kinds: list[str] | None = None) -> "Image":
+    """Decode an image as `decode` does, into a Pillow image of mode L or RGB, if it has at most so many pixels.
 
-    Raises a DataError; for more than `most` pixels it is a TooLargeError. `formats` are those that are read, as Pillow
-    calls them; by default all.
+    `kinds` are the formats that are read, as Pillow calls them; by default all.
     """
     name = name or (str(source) if isinstance(source, Path) else "the image")
     pillow = _import_pillow()
@@ -68,7 +59,7 @@ def load(
     if not content:
         raise _refuse(name, "it has no bytes")
     try:
-        with pillow.open(io.BytesIO(content), formats=formats) as image:
+        with pillow.open(io.BytesIO(content), formats=kinds) as image:
             pixels = image.width * image.height
             if pixels > most:
                 raise _refuse_bomb(name, f"its {image.width}x{image.height} pixels are", most)

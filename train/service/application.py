@@ -23,8 +23,7 @@ from starlette.responses import HTMLResponse, JSONResponse, PlainTextResponse, R
 from starlette.routing import Route
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from train.data.images import TooLargeError
-from train.errors import DataError
+from train.errors import DataError, TooLargeError
 from train.service import page
 from train.service.batches import Batches
 from train.service.metrics import KIND, Metrics

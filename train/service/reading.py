@@ -19,7 +19,7 @@ from train.errors import DataError
 from train.record.reader import Inputs
 from train.service.refusal import Refusal
 
-FORMATS: Final = ("JPEG", "PNG", "GIF", "BMP", "WEBP", "TIFF", "PPM", "TGA", "JPEG2000", "AVIF")
+FORMATS: Final = ["JPEG", "PNG", "GIF", "BMP", "WEBP", "TIFF", "PPM", "TGA", "JPEG2000", "AVIF"]
 """Formats as Pillow calls them: those of ``train.config.origin.SUFFIXES``. Others have readers that start programs."""
 
 LONGEST: Final = 200
@@ -174,7 +174,7 @@ def _read_entry(entry: Any, number: int) -> Upload:
 def fit(upload: Upload, inputs: Inputs, limits: Limits) -> NDArray[np.uint8] | DataError:
     """Decode an image and fit it to what the network takes, as `predict` does; returns the error of a bad one."""
     try:
-        image = images.load(upload.content, "the image", most=limits.pixels, formats=FORMATS)
+        image = images.load(upload.content, "the image", limits.pixels, FORMATS)
         return images.center_crop(image, inputs.shape, inputs.center)
     except DataError as error:
         return error

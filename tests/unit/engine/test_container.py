@@ -76,6 +76,7 @@ def containers(draw: st.DrawFn) -> Container:
         labels=draw(st.dictionaries(WORD, st.text())),
         environment=draw(st.dictionaries(WORD, st.text())),
         network=draw(st.sampled_from(["none", "bridge"])),
+        published=draw(st.sampled_from([None, ("127.0.0.1", 8000), ("::1", 1)])),
         read_only=draw(st.booleans()),
         tmpfs=draw(st.dictionaries(st.sampled_from(["/tmp", "/run"]), st.sampled_from(["rw,size=2g", "mode=1777"]))),
         shm_size=draw(st.sampled_from(["1g", "64m"])),
@@ -94,7 +95,7 @@ def read_command(argv: Sequence[str]) -> dict[str, Any]:
     parser = argparse.ArgumentParser(allow_abbrev=False, add_help=False)
     for name in ("rm", "read-only", "init", "tty", "detach"):
         parser.add_argument(f"--{name}", action="store_true")
-    for name in ("user", "userns", "network", "shm-size", "entrypoint", "gpus", "cpuset-cpus", "name"):
+    for name in ("user", "userns", "network", "shm-size", "entrypoint", "gpus", "cpuset-cpus", "name", "publish"):
         parser.add_argument(f"--{name}")
     parser.add_argument("--pids-limit", type=int)
     for name in ("group-add", "cap-drop", "security-opt", "tmpfs", "label", "mount", "env"):
@@ -121,6 +122,7 @@ def read_command(argv: Sequence[str]) -> dict[str, Any]:
         "environment": dict(word.partition("=")[::2] for word in read.env),
         "mounts": mounts,
         "network_mode": read.network,
+        "ports": read.publish and read_port(read.publish),
         "read_only": read.read_only,
         "tmpfs": dict(word.partition(":")[::2] for word in read.tmpfs),
         "shm_size": read.shm_size,
@@ -134,6 +136,11 @@ def read_command(argv: Sequence[str]) -> dict[str, Any]:
         "name": read.name,
         "detach": read.detach,
     }
+
+
+def read_port(text: str) -> dict[str, tuple[str, int]]:
+    address, here, inside = text.rsplit(":", 2)
+    return {f"{inside}/tcp": (address.strip("[]"), int(here))}
 
 
 @given(containers())

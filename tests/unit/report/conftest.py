@@ -1,14 +1,10 @@
 import json
-import os
 import shutil
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests import browser
-from tests.browser import Browser
 from tests.unit.record import maker, signed
 from toolkit import report
 from toolkit.report.chain import Trust
@@ -71,13 +67,3 @@ def signed_once(trained: Path, tmp_path_factory: pytest.TempPathFactory) -> sign
 @pytest.fixture
 def world(signed_once: signed.World, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> signed.World:
     return signed.copy(signed_once, tmp_path / "world", monkeypatch)
-
-
-@pytest.fixture(scope="session")
-def chromium(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
-    if not browser.PROGRAM and os.environ.get("TOOLKIT_REQUIRE_BROWSER"):
-        pytest.fail("TOOLKIT_REQUIRE_BROWSER is set and there is no Chromium")
-    if not browser.PROGRAM:
-        pytest.skip("there is no Chromium")
-    with browser.start(tmp_path_factory.mktemp("profile")) as started:
-        yield started

@@ -10,7 +10,7 @@ from tests.unit.report.conftest import Place
 from tests.unit.report.reading import Element, parse
 from toolkit.report import page
 
-STYLE = (page.FOLDER / "page.css").read_text()
+STYLE = page.BASE.read_text() + (page.FOLDER / "page.css").read_text()
 
 
 @pytest.fixture

@@ -8,15 +8,20 @@ import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from http.client import HTTPConnection
 from typing import Any, NamedTuple
 
 import numpy as np
+from jsonschema import Draft202012Validator
 from numpy.typing import NDArray
 from PIL import Image
+from sklearn import datasets
 
 from train.service.application import Service
-from train.service.server import bind, make_server
+from train.service.reading import Limits
+from train.service.server import bind, make_server, make_service
+from train.use import network
 
 
 class Answer(NamedTuple):
@@ -87,3 +92,21 @@ def running(service: Service) -> Iterator[Client]:
         server.should_exit = True
         thread.join(60)
         assert not thread.is_alive()
+
+
+LIMITS = Limits(bytes=200_000, pixels=250_000, images=80, seconds=20)
+DIGITS = [encode(image.astype(np.uint8)) for image in datasets.load_digits().images[:70]]
+
+
+def make(trained: network.Network, *, token: str = "", size: int = 64, wait: float = 0.002, **limits: Any) -> Service:
+    return make_service(trained, replace(LIMITS, **limits), token=token, size=size, wait=wait)
+
+
+def list_guesses(answer: Answer) -> list[list[dict[str, Any]]]:
+    assert answer.status == 200, answer.content
+    return [each["guesses"] for each in answer.value["predictions"]]
+
+
+def conforms(description: dict[str, Any], name: str, value: object) -> None:
+    schema = {"$ref": f"#/components/schemas/{name}", "components": description["components"]}
+    Draft202012Validator(schema).validate(value)

@@ -1,0 +1,120 @@
+import base64
+import hashlib
+import re
+import socket
+from pathlib import Path
+
+import pytest
+
+from tests.unit.train.service import serving
+from tests.unit.train.service.serving import DIGITS, Client, make
+from train.__main__ import start
+from train.errors import UsageError
+from train.service import guard
+from train.system import process
+from train.use import network
+
+EVERYWHERE = "0.0.0.0"  # noqa: S104
+
+
+def test_another_host_and_another_origin_are_refused(client: Client) -> None:
+    for host in ("127.0.0.1", f"localhost:{client.port}", "LOCALHOST", "[::1]:80"):
+        assert client.ask("GET", "/health", headers={"Host": host}).status == 200
+    for host in ("rebound.example", "rebound.example:8000", "127.0.0.1.example", "", "localhost@x"):
+        assert client.ask("GET", "/health", headers={"Host": host}).status == 421, host
+    own = {"Host": "localhost:8000", "Origin": "http://localhost:8000"}
+    assert client.send(DIGITS[:1], headers=own).status == 200
+    for origin in ("http://evil.example", "http://localhost:8001", "null", ""):
+        assert client.send(DIGITS[:1], headers={**own, "Origin": origin}).status == 403, origin
+    assert not any(name.startswith("access-control") for name in client.ask("OPTIONS", "/predictions").headers)
+
+
+def test_a_token_is_asked_for(trained: network.Network, capfd: pytest.CaptureFixture[str]) -> None:
+    token = "0123456789abcdef-secret"  # noqa: S105
+    with serving.running(make(trained, token=token)) as client:
+        for path in ("/metadata", "/metrics", "/openapi.json", "/nothing"):
+            answer = client.ask("GET", path)
+            assert (answer.status, answer.headers["www-authenticate"]) == (401, "Bearer")
+        for wrong in ("", f"Basic {token}", f"Bearer {token}x", "Bearer ", f"Bearer {token[:-1]}", "Bearer \xe9"):
+            assert client.send(DIGITS[:1], headers={"Authorization": wrong}).status == 401
+        right = {"Authorization": f"Bearer {token}", "Host": "server.example"}
+        assert client.send(DIGITS[:1], headers=right).status == 200
+        assert client.ask("GET", "/", headers={"Host": "server.example"}).status == 200
+        assert client.ask("GET", "/health").status == 200
+        assert token not in client.ask("GET", "/metadata", headers=right).content.decode()
+    assert token not in "".join(capfd.readouterr())
+
+
+def test_an_address_that_others_reach_needs_a_token(
+    trained: network.Network, capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = str(trained.folder)
+    monkeypatch.delenv(guard.TOKEN, raising=False)
+    for host in (EVERYWHERE, "::", "192.0.2.1", "example.org"):
+        assert start(["serve", run, "--host", host]) == 2
+        assert "there is no token" in capsys.readouterr().err
+    (tmp_path / "token").write_text("short\n")
+    assert start(["serve", run, "--host", EVERYWHERE, "--token-file", str(tmp_path / "token")]) == 2
+    assert start(["serve", run, "--token-file", str(tmp_path / "missing")]) == 2
+    assert "short" not in capsys.readouterr().err.replace("the token is not fit", "")
+    (tmp_path / "token").write_text("0123456789abcdef\n")
+    assert guard.read_token(tmp_path / "token") == "0123456789abcdef"
+    monkeypatch.setenv(guard.TOKEN, "abcdefghijklmnopqrst")
+    assert guard.read_token(None) == "abcdefghijklmnopqrst"
+    guard.require_guard(EVERYWHERE, "abcdefghijklmnopqrst", published=False)
+    for host in ("127.0.0.1", "127.8.8.8", "::1", "localhost"):
+        guard.require_guard(host, "", published=False)
+    monkeypatch.setenv(guard.TOKEN, "0123456789 with spaces\x07")
+    with pytest.raises(UsageError, match="not fit"):
+        guard.read_token(None)
+
+
+def test_a_port_that_is_taken_is_refused(trained: network.Network, capsys: pytest.CaptureFixture[str]) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        assert start(["serve", str(trained.folder), "--port", str(taken.getsockname()[1])]) == 4
+    assert "choose another with --port" in capsys.readouterr().err
+    assert start(["serve", str(trained.folder.parent)]) == 9
+
+
+def test_answers_have_the_headers_of_a_closed_server(client: Client) -> None:
+    answers = [client.ask("GET", "/health"), client.ask("GET", "/"), client.ask("GET", "/x"), client.send([b""])]
+    for answer in [*answers, client.ask("GET", "/health", headers={"Host": "evil.example"})]:
+        assert answer.headers["x-content-type-options"] == "nosniff"
+        assert answer.headers["cache-control"] == "no-store"
+        assert "server" not in answer.headers
+
+
+def test_the_page_runs_its_own_style_and_script_alone(client: Client) -> None:
+    answer = client.ask("GET", "/")
+    text, policy = answer.content.decode(), answer.headers["content-security-policy"]
+    for name in ("style", "script"):
+        (content,) = re.findall(rf"<{name}>(.*?)</{name}>", text, re.DOTALL)
+        found = base64.b64encode(hashlib.sha256(content.encode()).digest()).decode()
+        assert f"{name}-src 'sha256-{found}'" in policy
+    assert policy.startswith("default-src 'none'; ")
+    assert "unsafe" not in policy
+    assert not re.findall(r"(?:src|href)=\"(?!#|data:,|/openapi.json)", text)
+    assert "innerHTML" not in text
+
+
+def test_nothing_is_sent_by_a_process_whose_network_is_closed_but_answers(tmp_path: Path) -> None:
+    """A listening socket that is made first still takes connections; a new one cannot be made."""
+    import os
+
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        child = os.fork()
+        if child == 0:
+            code = 1
+            try:
+                assert process.close_network() == ""
+                accepted, _ = listening.accept()
+                accepted.sendall(b"answer")
+                try:
+                    socket.create_connection(listening.getsockname())
+                except OSError:
+                    code = 0
+            finally:
+                os._exit(code)
+        with socket.create_connection(listening.getsockname(), 20) as opened:
+            assert opened.recv(6) == b"answer"
+        assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
