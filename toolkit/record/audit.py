@@ -14,7 +14,7 @@ from typing import Any, Final
 from toolkit import digest, files, pipeline, plan, training
 from toolkit.console import Console
 from toolkit.engine import Job, Mount
-from toolkit.errors import JobError, PreflightError, UsageError
+from toolkit.errors import IntegrityError, JobError, PreflightError, UsageError
 from toolkit.findings import Finding, check
 from toolkit.plan import Task
 from toolkit.record import comparison, reproduction
@@ -220,7 +220,14 @@ def find_parting(then: Reproduction, now: Reproduction, console: Console) -> Par
     span = (begin, parted) if begin >= 0 else (parted, parted)
     with ExitStack() as stack:
         repeats = [stack.enter_context(repeating(each, console)) for each in (then, now)]
-        traces = [_trace(repeat([span], 1)[0]) for repeat in repeats]
+        found = [repeat([span], 1)[0] for repeat in repeats]
+        for lines, known, each in zip(found, marks, (then, now), strict=True):
+            if audit.parse(lines[0])["before"] != known[span[0]]:
+                raise IntegrityError(
+                    f"{each.record.folder} does not begin steps {span[0] + 1} to {span[1]} with the state of its leaf",
+                    remedy="`toolkit verify RUN --replay` says what else of it does not hold",
+                )
+        traces = [_trace(lines) for lines in found]
         step = next((step for step in traces[0] if traces[0][step] != traces[1].get(step)), None)
         if step is None and begin >= 0:
             return Parting(equal=begin, note=_explain(begin, parted))

@@ -135,6 +135,8 @@ def check(record: RunRecord) -> str:
         raise IntegrityError(f"{FILE} has {len(lines)} leaves with root {hash_tree(lines)}, and the manifest another")
     leaves = [parse(line) for line in lines]
     step, state = record.value.get("continued_after", 0), leaves[0]["before"]
+    if step and not record.config.get("continue_sha256"):
+        raise IntegrityError("the run says that it went on from another one, and its configuration names none")
     known = [strip_times(each) for each in reader.read_lines(record.folder)]
     origin = (record.value["config_sha256"], record.environment["data_sha256"])
     for leaf in leaves:

@@ -123,18 +123,13 @@ def newest(folder: Path) -> Path | None:
     return None
 
 
-def read(run: Path, step: int) -> Checkpoint | None:
-    """Return the checkpoint of a step, or None if there is none; raises an IntegrityError if it is damaged."""
+def read(run: Path, step: int) -> Checkpoint:
+    """Return the checkpoint of a step; raises an IntegrityError if it is missing or damaged."""
     record = run / reader.CHECKPOINTS / f"step-{step:08d}.json"
-    if not record.exists():
-        return None
     try:
-        found = _read(record)
+        return _read(record)
     except reader.BAD_CHECKPOINT as error:
         raise IntegrityError(f"{record.stem}.npz cannot be read", why=str(error) or type(error).__name__) from error
-    if found.position.step != step:
-        raise IntegrityError(f"{record.stem}.npz is of step {found.position.step}")
-    return found
 
 
 def _read(record: Path) -> Checkpoint:

@@ -1,6 +1,6 @@
 import fcntl
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
@@ -15,7 +15,7 @@ from train.cluster.cluster import Cluster, read_cluster
 from train.config.resolution import complete
 from train.config.run import TrainConfig
 from train.data import Dataset, Pictures, describe_oddities, load
-from train.errors import PreflightError, UsageError
+from train.errors import IntegrityError, PreflightError, UsageError
 from train.record import checkpoint, reader
 from train.record.audit import SUMS, Audit
 from train.record.checkpoint import Position
@@ -112,32 +112,32 @@ def _lead(loaded: Loaded, cluster: Cluster | None, stop: process.StopSignal, dis
         return result
 
 
-def replay(config: TrainConfig, record: reader.RunRecord, spans: Sequence[tuple[int, int]]) -> Iterator[list[str]]:
-    """Yield the leaves of stretches of a finished run, trained again from its kept checkpoints.
-
-    Raises a PreflightError if this machine, its TensorFlow or the data cannot give the same bits.
-    """
+def replay(
+    config: TrainConfig, record: reader.RunRecord, spans: Iterable[tuple[int, int]], *, close_network: bool = False
+) -> Iterator[list[str]]:
+    """Train stretches of a finished run again, and yield their leaves; raises a PreflightError if bits must differ."""
     display, recorded = Display("quiet"), dict(record.environment)
     if reader.name_kernels(recorded) == "native":
         config, recorded["threads"] = replace(config, threads=0), 0
     with process.listen() as stop:
-        loaded = _load(config, display, is_chief=True, close_network=True)
+        loaded = _load(config, display, is_chief=True, close_network=close_network)
         weights = initial.load(config) if config.init_sha256 else None
         known = checkpoint.Checkpoint({}, Position(environment=recorded), record.folder)
         prepared = _prepare(loaded, Start(saved=known, weights=weights), None, display)
-        environment = prepared.environment | _describe_inputs(prepared, None)
-        reader.require_same_bits(record.environment, environment)
-        position = Position(environment=environment, config_sha256=record.value["config_sha256"])
+        reader.require_same_bits(record.environment, prepared.environment | _describe_inputs(prepared, None))
+        position = Position(environment=recorded, config_sha256=record.value["config_sha256"])
         loop = _make_loop(prepared, config.run_dir, position=position, display=display, stop=stop, group=None)
         if weights:
             initial.assign(loop.state.model, weights, loaded.dataset.class_names)
             loop.state.restart_averages()
-        begun = loop.state.read()
+        begun, begin = loop.state.read(), record.value.get("continued_after", 0)
         for first, last in spans:
             loop.folder, loop.evaluation = config.run_dir / f"{first}-{last}", None
             loop.audit = Audit(loop.folder, config.audit_every)
-            saved = checkpoint.read(record.folder, first)
+            saved = checkpoint.read(record.folder, first) if first > begin else None  # nothing else says how to begin
             saved = continuation.load(config, loop.folder) if not saved and config.continue_sha256 else saved
+            if saved and saved.position.step != first:
+                raise IntegrityError(f"{saved.path} is of step {saved.position.step}, not of step {first}")
             loop.state.write(saved.values if saved else begun)
             sums = {name: getattr(saved.position, name) for name in SUMS} if saved else {}
             loop.position = replace(position, step=first, **sums)
@@ -195,8 +195,7 @@ def _find_start(loaded: Loaded, folder: Path, display: Display) -> Start:
         display.say(f"checkpoint left out: {problem}")
     if problems and not saved:
         display.say("no good checkpoint is left: the run begins anew")
-    weights = initial.load(config) if config.init_sha256 and not saved else None
-    return Start(saved=saved, continued=continued, weights=weights)
+    return Start(saved, continued, initial.load(config) if config.init_sha256 and not saved else None)
 
 
 def _prepare(loaded: Loaded, start: Start, cluster: Cluster | None, display: Display) -> Prepared:
@@ -344,8 +343,7 @@ def _make_loop(
     )
     resident = None
     is_plain = not (isinstance(dataset.train.images, Pictures) or config.cutout or config.mixup or config.randaugment)
-    is_plain = is_plain and not sharded
-    if form.asynchronous and config.loop == "function" and is_plain:
+    if form.asynchronous and config.loop == "function" and is_plain and not sharded:
         resident = packing.keep(dataset, batches.augmentation, runtime.read_device_limit())
     if batches.size % config.accumulate:
         raise UsageError(f"--accumulate {config.accumulate} does not divide the batch of {batches.size} images")

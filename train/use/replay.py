@@ -24,7 +24,7 @@ def main(argv: Sequence[str]) -> int:
 
         # What a run keeps and shows besides changes none of its bits.
         config = replace(config, audit_every=int(argv[2]), checkpoint_every=0, keep=1, profile=None, log_to=())
-        print(json.dumps(list(replay(config, read_record(Path(argv[0])), spans))))
+        print(json.dumps(list(replay(config, read_record(Path(argv[0])), spans, close_network=True))))
     except TrainError as error:
         print(f"error: {error}", file=sys.stderr)
         return error.exit_code

@@ -36,6 +36,15 @@ def audited(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return maker.train(folder / "runs", "--audit-every", str(EVERY), "--log-every", "5", parent=parent)
 
 
+@pytest.fixture(scope="session")
+def pair(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
+    """Train two runs whose learning rates part after half of their 44 steps."""
+    folder = tmp_path_factory.mktemp("pair")
+    parent = maker.describe_environment(folder / "state")
+    options = ("--audit-every", str(EVERY), "--schedule")
+    return [maker.train(folder / name, *options, name, parent=parent) for name in ("constant", "steps")]
+
+
 @pytest.fixture
 def run(audited: Path, tmp_path: Path) -> Path:
     return Path(shutil.copytree(audited, tmp_path / "runs" / audited.name))
@@ -66,7 +75,6 @@ def rewrite(run: Path, change: Callable[[list[dict[str, Any]]], object]) -> None
 def replace_state(run: Path, step: int) -> None:
     """Put another state after a step, with a checkpoint and leaves that fit."""
     saved = checkpoint.read(run, step)
-    assert saved
     values = dict(saved.values)
     name = next(name for name in values if name.endswith("kernel"))
     values[name] = np.nextafter(values[name], np.float32(9))
@@ -145,6 +153,11 @@ def test_an_edited_loss_is_found_by_its_stretch(toolkit: Run, run: Path) -> None
     assert "steps 11 to 20: another metrics" in done.stderr
 
 
+def begin_late(run: Path) -> None:
+    rewrite(run, lambda leaves: leaves.pop(0))
+    maker.change_json(run / "manifest.json", lambda value: value.update(continued_after=10))
+
+
 def drop_leaf(run: Path) -> None:
     rewrite(run, lambda leaves: leaves.pop(2))
 
@@ -184,6 +197,7 @@ def change_metrics(run: Path) -> None:
     ("forge", "message"),
     [
         (change_leaf, "the manifest another"),
+        (begin_late, "its configuration names none"),
         (drop_leaf, "does not begin where the one before it ends"),
         (change_before, "does not begin where the one before it ends"),
         (drop_end, "the leaves end with step 40, and the run with 44"),
@@ -271,3 +285,77 @@ def test_a_torn_line_and_leaves_of_later_steps_are_left_out(tmp_path: Path, audi
     going = audit.Audit(tmp_path, EVERY)
     going.begin("0" * 64, position)
     assert going.lines == audit.read_lines(tmp_path) == lines[:2]
+
+
+def test_two_runs_part_in_a_step_and_an_element(toolkit: Run, pair: list[Path]) -> None:
+    done = toolkit("compare-runs", *map(str, pair), "--json")
+    assert done.returncode == 7, done.stderr
+    value = json.loads(done.stdout)
+    assert (value["parting"]["equal"], value["parting"]["step"]) == (22, 23)
+    assert [item["id"] for item in value["differences"]] == ["config.schedule", "weights"]
+    assert value["differences"][0]["evidence"] == "steps, was constant"
+    element = value["parting"]["element"]
+    assert element["tensor"].startswith("block1/layer1")
+    assert element["values"][0] != element["values"][1]
+    assert f"the states part in step 23, first in {element['tensor']}{element['index']}: " in value["error"]["why"]
+
+
+def test_equal_runs_do_not_part(toolkit: Run, run: Path, audited: Path) -> None:
+    done = toolkit("compare-runs", str(audited), str(run))
+    assert done.returncode == 0, done.stderr
+    assert "the states are the same to the bit up to step 44" in done.stdout
+
+
+@pytest.mark.slow
+def test_runs_of_other_seeds_differ_before_the_first_step(toolkit: Run, audited: Path, tmp_path: Path) -> None:
+    other = maker.train(tmp_path / "other", "--audit-every", "15", "--seed", "1")
+    done = toolkit("compare-runs", str(audited), str(other), "--json", TOOLKIT_ENGINE="host")
+    assert done.returncode == 7, done.stderr
+    assert "the states differ before the first step, first in " in json.loads(done.stdout)["error"]["why"]
+
+
+def change_end(run: Path) -> None:
+    """Claim other states from step 20 on."""
+
+    def change(leaves: list[dict[str, Any]]) -> None:
+        leaves[1]["after"] = leaves[2]["before"] = "0" * 64
+
+    rewrite(run, change)
+
+
+@pytest.mark.slow
+def test_what_two_runs_only_claim_is_told_apart(toolkit: Run, run: Path, audited: Path) -> None:
+    change_end(run)
+    done = toolkit("compare-runs", str(audited), str(run))
+    assert done.returncode == 7, done.stderr
+    assert "steps 11 to 20 of both, trained again, give the same" in done.stderr
+    shutil.copytree(audited / "checkpoints", run / "checkpoints", dirs_exist_ok=True)
+    for end in ("json", "npz"):
+        shutil.copy(run / "checkpoints" / f"step-00000030.{end}", run / "checkpoints" / f"step-00000010.{end}")
+    assert toolkit("compare-runs", str(audited), str(run)).returncode == 8
+
+
+def state(tmp_path: Path, step: int, **arrays: Any) -> reader.SavedState:
+    made = checkpoint.save(tmp_path / str(step), arrays, checkpoint.Position(step=step), keep=1)
+    return reader.read_state(made.with_suffix(".json"))
+
+
+def test_the_first_element_is_that_of_the_first_layer(tmp_path: Path) -> None:
+    def make(step: int, **changed: Any) -> reader.SavedState:
+        zeros = {name: np.zeros((2, 3), np.float32) for name in ("layer10/kernel", "layer9/kernel", "slots/a/0")}
+        return state(tmp_path, step, **(zeros | {"step": np.array(7)} | changed))
+
+    other = np.zeros((2, 3), np.float32)
+    other[1, 2], other[1, 1] = 4, 0.5
+    assert auditing._find_element(make(1), make(2)) is None
+    found = auditing._find_element(make(1), make(3, **dict.fromkeys(("layer10/kernel", "layer9/kernel"), other)))
+    assert found == auditing.Element(tensor="layer9/kernel", index=(1, 1), values=("0.0", "0.5"), tensors=2)
+    found = auditing._find_element(make(1), make(4, **{"slots/a/0": other[:1], "step": np.array(8)}))
+    assert found
+    assert (found.tensor, found.values) == ("slots/a/0", ("<f4 (2, 3)", "<f4 (1, 3)"))
+    found = auditing._find_element(make(1), make(5, step=np.array(8)))
+    assert found == auditing.Element(tensor="step", index=(0,), values=("7", "8"), tensors=1)
+    half = [np.array([1, 2], np.float16).view("V2"), np.array([1, 3], np.float16).view("V2")]
+    found = auditing._find_element(*(state(tmp_path, 6 + number, a=each) for number, each in enumerate(half)))
+    assert found
+    assert (found.index, found.values) == ((1,), ("0040", "0042"))
