@@ -245,7 +245,8 @@ def test_no_option_of_a_scheduler_is_one_of_the_job(scheduler: str) -> None:
         for command in (launch.commands[scheduler], typer.main.get_command(make_app(_collect)))
     )
     assert {"--shards", "--memory"} <= job
-    assert own & job <= {"dataset", "--json"}
+    # A job on this machine is told how progress is shown. One of a scheduler has no terminal, so it prints lines.
+    assert own & job <= {"dataset", "--json", "--progress"}
 
 
 def test_the_job_gets_its_own_option_of_memory(run: Run) -> None:

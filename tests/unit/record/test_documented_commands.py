@@ -28,6 +28,7 @@ NOT_RUN = {
     "toolkit build-wheel --cuda 12.6.1 --cudnn 9.5.0 --base-image": "this folder's lock is of the default base image",
     "toolkit --install-completion": "it writes to the files of the user's shell; tests/unit/test_completion.py runs it",
     "toolkit --show-completion": "it looks for the user's shell; tests/unit/test_completion.py runs it",
+    "toolkit compare-runs": "it needs two audited runs; tests/unit/record/test_audit.py runs it",
     "toolkit key new": "tests/unit/test_signing.py makes keys",
     "toolkit push": "it needs a registry; tests/integration runs it",
     "toolkit smoke --archive": APPTAINER,
@@ -61,6 +62,7 @@ ARGUMENTS = {
     "verify": ["dist/NAME"],
     "report": ["dist/NAME"],
     "reproduce": ["runs/NAME"],
+    "evaluate": ["runs/NAME"],
 }
 """Arguments that prose leaves out when it names a command."""
 
