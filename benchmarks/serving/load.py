@@ -1,12 +1,12 @@
 """Loads ``python -m train serve`` and a plain FastAPI and Keras program by turns: requests per second, and latency.
 
-    python -m benchmarks.serving.load RUN IMAGE [--peer PYTHON] [--seconds 5] [--rounds 5] [--out FILE]
+    python -m benchmarks.serving.load RUN IMAGE [--peer FOLDER] [--seconds 5] [--rounds 5] [--out FILE]
 
 Both run at the same time and get requests one after the other, in each round in the other order. A client is a thread
 with one open connection, which sends its next request when it has the answer. Rates and latencies are medians of the
-rounds, ratios those within a round. PYTHON has fastapi beside what the job needs:
+rounds, ratios those within a round. FOLDER has FastAPI, beside what this Python has:
 
-    python -m venv --system-site-packages PEER && PEER/bin/pip install fastapi
+    python -m pip install --target FOLDER fastapi
 
 Measure on an idle machine: clients and servers share its cores.
 """
@@ -121,7 +121,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("run", type=Path)
     parser.add_argument("image", type=Path)
-    parser.add_argument("--peer", help="a Python with fastapi; without it, the server alone is measured")
+    parser.add_argument("--peer", type=Path, help="folder with FastAPI; without it, the server alone is measured")
     parser.add_argument("--seconds", type=float, default=5)
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--out", type=Path)
@@ -135,11 +135,11 @@ def main() -> None:
         if options.peer:
             subprocess.run(export, cwd=ROOT, check=True, stdout=subprocess.DEVNULL)
         files = [f"{folder}/export/{name}" for name in ("model.keras", "labels.txt")]
-        plain = [str(options.peer), "benchmarks/serving/plain.py", *files, str(PORTS["plain"])]
+        plain = [sys.executable, "benchmarks/serving/plain.py", *files, str(PORTS["plain"])]
         quiet = {"TF_CPP_MIN_LOG_LEVEL": "2"}
         with running(serve, PORTS["toolkit"], quiet):
             if options.peer:
-                with running(plain, PORTS["plain"], quiet):
+                with running(plain, PORTS["plain"], {**quiet, "PYTHONPATH": str(options.peer.absolute())}):
                     result["clients"] = measure(names, image, options.seconds, options.rounds)
             else:
                 result["clients"] = measure(names, image, options.seconds, options.rounds)

@@ -137,6 +137,26 @@ def test_tensorboard_shows_the_runs(clone: Path) -> None:
         _run(clone, "docker", "compose", "rm", "--stop", "--force", "tensorboard")
 
 
+def test_the_server_answers_on_loopback(clone: Path) -> None:
+    done = _run(clone, "docker", "compose", "run", "--rm", "-T", "train", "digits", "--epochs", "1")
+    assert done.returncode == 0, done.stderr
+    run = next(path.parent for path in (clone / "runs").glob("digits-*/manifest.json"))
+    try:
+        served = {"TOOLKIT_SERVE_RUN": run.name, "TOOLKIT_SERVE_PORT": "8765"}
+        done = _run(clone, "docker", "compose", "up", "--detach", "--wait", "serve", **served)
+        assert done.returncode == 0, done.stderr
+        direct = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+        with direct.open("http://127.0.0.1:8765/metadata", timeout=30) as answer:
+            facts = json.load(answer)
+        assert facts["run"] == run.name
+        assert facts["digests"]["weights"] == json.loads((run / "manifest.json").read_text())["weights_sha256"]
+        assert _run(clone, "docker", "compose", "stop", "serve").returncode == 0
+        states = _run(clone, "docker", "compose", "ps", "--all", "--format", "{{.ExitCode}}", "serve").stdout
+        assert states.split() == ["0"]
+    finally:
+        _run(clone, "docker", "compose", "rm", "--stop", "--force", "serve")
+
+
 def _ask_board(expected: set[str]) -> set[str]:
     direct = urllib.request.build_opener(urllib.request.ProxyHandler({}))
     deadline = time.monotonic() + 240  # long enough for a busy machine

@@ -17,7 +17,7 @@ def services() -> dict[str, Any]:
     return value
 
 
-@pytest.mark.parametrize("name", ["train", "smoke", "tensorboard"])
+@pytest.mark.parametrize("name", ["train", "smoke", "tensorboard", "serve"])
 def test_every_service_builds_with_the_time_stamp_of_the_lock(services: dict[str, Any], name: str) -> None:
     assert services[name]["build"]["args"]["SOURCE_DATE_EPOCH"] == str(load_table().default.source_date_epoch)
 

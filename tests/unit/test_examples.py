@@ -8,17 +8,22 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import kubernetes_validate
 import matplotlib as mpl
 import pytest
+import typer
 import yaml
 
 from tests import loaded
 from tests.command import Run
-from tests.unit.launch.test_batch import check
+from tests.unit.launch.test_batch import KUBERNETES, check
 from tests.unit.record import maker
 from toolkit import signing, sweep
 from toolkit.errors import UsageError
 from toolkit.settings import resolve
+from train.cli import make_app
+from train.service.application import OPEN
+from train.service.server import collect
 
 ROOT = Path(__file__).parents[2]
 EXAMPLES = ROOT / "examples"
@@ -223,6 +228,28 @@ def test_the_objects_for_kubernetes_are_what_the_command_above_them_prints(run: 
     assert rest == done.stdout
     for value in yaml.safe_load_all(text):
         check(value)
+
+
+def test_the_server_for_kubernetes_is_valid_and_its_command_line_too() -> None:
+    deployment, service = yaml.safe_load_all((EXAMPLES / "serve.yaml").read_text())
+    for value in (deployment, service):
+        kubernetes_validate.validate(value, KUBERNETES, strict=True)
+    spec = deployment["spec"]["template"]["spec"]
+    (container,) = spec["containers"]
+    group = typer.main.get_command(make_app(collect))
+    with group.make_context("serve", list(container["args"])) as context:
+        given = context.params
+    assert container["command"] == ["python", "-P", "-m", "train", "serve"]
+    assert [port["containerPort"] for port in container["ports"]] == [given["port"]]
+    mounts = {mount["mountPath"]: mount for mount in container["volumeMounts"]}
+    assert mounts[str(given["run"].parent)]["readOnly"]
+    assert mounts[str(given["token_file"].parent)]["readOnly"]
+    assert spec["terminationGracePeriodSeconds"] > 2 * given["timeout"]
+    assert {container[f"{kind}Probe"]["httpGet"]["path"] for kind in ("startup", "readiness", "liveness")} <= OPEN
+    assert service["spec"]["selector"].items() <= deployment["spec"]["template"]["metadata"]["labels"].items()
+    container["readinesProbe"] = container.pop("readinessProbe")
+    with pytest.raises(Exception):  # noqa: B017, PT011 - the library has errors of its own
+        kubernetes_validate.validate(deployment, KUBERNETES, strict=True)
 
 
 @functools.cache

@@ -46,10 +46,7 @@ def decode(source: Path | bytes, name: str = "") -> NDArray[np.uint8]:
 
 
 def load(source: Path | bytes, name: str = "", most: int = MOST_PIXELS, kinds: list[str] | None = None) -> "Image":
-    """Decode an image as `decode` does, into a Pillow image of mode L or RGB, if it has at most so many pixels.
-
-    `kinds` are the formats that are read, as Pillow calls them; by default all.
-    """
+    """Decode as `decode` does, into a Pillow image of mode L or RGB; if given, only `kinds`, as Pillow has them."""
     name = name or (str(source) if isinstance(source, Path) else "the image")
     pillow = _import_pillow()
     try:

@@ -38,8 +38,9 @@ CONNECTIONS: Final = 512
 def bind(host: str, port: int) -> socket.socket:
     """Return a socket of an address, which does not listen yet. Raises a PreflightError."""
     try:
-        (family, kind, _, _, address), *_ = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
-        bound = socket.socket(family, kind)
+        (family, kind, protocol, _, address), *_ = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+        # asyncio sends small answers at once (TCP_NODELAY) on sockets that name their protocol: others wait 40 ms.
+        bound = socket.socket(family, kind, protocol)
         bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         bound.bind(address)
     except OSError as error:

@@ -2,6 +2,7 @@ import json
 import subprocess
 import sys
 import time
+import urllib.request
 import uuid
 from collections.abc import Iterator
 from pathlib import Path
@@ -126,3 +127,33 @@ def test_images_are_classified_in_a_container_by_names_of_the_host(image: str, r
     assert black["guesses"] == again["guesses"]
     assert len(black["guesses"]) == 5
     assert (broken["image"], broken["problem"]) == (str(photos / "broken.png"), "it has no bytes")
+
+
+def test_a_run_is_served_on_loopback_and_the_server_opens_no_connection(image: str, runs: Path) -> None:
+    """As `toolkit serve` does it, in a network of its own, by the command that it prints."""
+    subprocess.run(command(image, runs, "--epochs", "1"), check=True)
+    workspace = next(runs.glob("*/manifest.json")).parent
+    cluster = container.plan_cluster(1, outside=True)
+    job = inference.plan_serving(workspace, inference.Serving(host="127.0.0.1", port=8766), cluster)
+    described = container.describe(job, image=image)
+    for argv in cluster.make:
+        subprocess.run(argv, check=True, capture_output=True)
+    process = subprocess.Popen(described.to_command(), stderr=subprocess.PIPE, text=True)
+    try:
+        assert process.stderr
+        assert any("is served on" in line for line in process.stderr)
+        direct = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+        with direct.open("http://127.0.0.1:8766/metadata", timeout=30) as answer:
+            assert json.load(answer)["run"] == workspace.name
+        ask = ["docker", "exec", described.name, "sh", "-c", "grep -h ^Seccomp_filters: /proc/[0-9]*/status"]
+        told = subprocess.run(ask, capture_output=True, text=True, check=False).stdout
+        # That of Docker, and for the server its own.
+        counts = [int(line.split()[1]) for line in told.splitlines()]
+        assert max(counts) == min(counts) + 1, told
+        subprocess.run(["docker", "stop", described.name], check=True, capture_output=True)
+        assert process.wait(60) == 0
+    finally:
+        process.kill()
+        subprocess.run(["docker", "rm", "--force", described.name], check=False, capture_output=True)
+        for argv in cluster.remove:
+            subprocess.run(argv, check=True, capture_output=True)

@@ -11,6 +11,7 @@ from tests.unit.train.service.serving import DIGITS, Client, make
 from train.__main__ import start
 from train.errors import UsageError
 from train.service import guard
+from train.service.server import bind
 from train.system import process
 from train.use import network
 
@@ -67,6 +68,11 @@ def test_an_address_that_others_reach_needs_a_token(
     monkeypatch.setenv(guard.TOKEN, "0123456789 with spaces\x07")
     with pytest.raises(UsageError, match="not fit"):
         guard.read_token(None)
+
+
+def test_answers_are_sent_at_once() -> None:
+    with bind("127.0.0.1", 0) as bound:
+        assert bound.proto == socket.IPPROTO_TCP, "asyncio sets TCP_NODELAY for it"
 
 
 def test_a_port_that_is_taken_is_refused(trained: network.Network, capsys: pytest.CaptureFixture[str]) -> None:

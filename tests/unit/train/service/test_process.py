@@ -9,6 +9,8 @@ import signal
 import socket
 import subprocess
 import sys
+import threading
+import time
 import zlib
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -24,6 +26,10 @@ from sklearn import datasets
 
 from tests.unit.train import runs
 from tests.unit.train.service.serving import DIGITS, Client, encode, list_guesses, make_form
+from toolkit import inference
+from toolkit.engine import Environment
+from toolkit.engine.host import HostEngine
+from toolkit.errors import JobError
 from train.use import network, prediction
 
 ROOT = Path(__file__).parents[4]
@@ -87,6 +93,43 @@ def test_an_idle_server_ends_at_once(trained: network.Network, number: signal.Si
         assert client.send(DIGITS[:1]).status == 200
         process.send_signal(number)
         assert process.wait(15) == 0
+
+
+def test_the_host_engine_serves_until_it_is_asked_to_stop(
+    trained: network.Network, tmp_path: Path, interruptible: None
+) -> None:
+    python = tmp_path / "environment" / "venv" / "bin" / "python"
+    python.parent.mkdir(parents=True)
+    python.write_text(f'#!/bin/sh\nexec {sys.executable} "$@"\n')
+    python.chmod(0o755)
+    folder = tmp_path / "environment"
+    environment = Environment(kind="environment", digest="", reference=str(folder), folder=folder, reused=True)
+    engine = HostEngine(tmp_path)
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+    cluster = engine.plan_cluster(1, outside=True)
+    job = inference.plan_serving(trained.folder, inference.Serving(host="127.0.0.1", port=port), cluster)
+    statuses = []
+
+    def use() -> None:
+        for _ in range(600):
+            with suppress(OSError):
+                statuses.append(Client(port).send(DIGITS[:1]).status)
+                break
+            time.sleep(0.2)
+        os.kill(os.getpid(), signal.SIGINT)
+
+    thread = threading.Thread(target=use)
+    thread.start()
+    inference.serve(engine, environment, job)
+    thread.join()
+    assert statuses == [200]
+    with pytest.raises(OSError, match="refused"):
+        Client(port).ask("GET", "/health")
+    taken = inference.plan_serving(trained.folder, inference.Serving(host="127.0.0.1", port=port), cluster)
+    with socket.create_server(("127.0.0.1", port)), pytest.raises(JobError) as failed:
+        inference.serve(engine, environment, taken)
+    assert failed.value.exit_code == 4
 
 
 @pytest.mark.parametrize("kernels", ["native", "stock"])
@@ -160,7 +203,7 @@ def plague(client: Client, number: int) -> bool:
         (lambda: client.send([BOMB, BIG_BOMB]).status, {413}),
         (lambda: client.send([noise * 7]).status, {422}),
         (lambda: client.ask("POST", "/predictions", body, {"Content-Type": "image/png"}).status, {415}),
-        (lambda: client.ask("GET", "/health", headers={"X-Long": "x" * 60_000}).status, {400}),
+        (lambda: client.ask("GET", "/health", headers={"X-Long": "x" * 999_999}).status, {400}),
         (lambda: client.send_json(body[:cut]).status, {400}),
         (lambda: client.send_json({"images": [f"{secrets.token_urlsafe(99)}%"]}).status, {422}),
         (lambda: client.send_json(b"[" * 50_000).status, {400}),
