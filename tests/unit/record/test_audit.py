@@ -335,13 +335,13 @@ def test_what_two_runs_only_claim_is_told_apart(toolkit: Run, run: Path, audited
     assert toolkit("compare-runs", str(audited), str(run)).returncode == 8
 
 
-def state(tmp_path: Path, step: int, **arrays: Any) -> reader.SavedState:
+def state(tmp_path: Path, step: int, /, **arrays: Any) -> reader.SavedState:
     made = checkpoint.save(tmp_path / str(step), arrays, checkpoint.Position(step=step), keep=1)
     return reader.read_state(made.with_suffix(".json"))
 
 
 def test_the_first_element_is_that_of_the_first_layer(tmp_path: Path) -> None:
-    def make(step: int, **changed: Any) -> reader.SavedState:
+    def make(step: int, /, **changed: Any) -> reader.SavedState:
         zeros = {name: np.zeros((2, 3), np.float32) for name in ("layer10/kernel", "layer9/kernel", "slots/a/0")}
         return state(tmp_path, step, **(zeros | {"step": np.array(7)} | changed))
 
