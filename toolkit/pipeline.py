@@ -89,6 +89,9 @@ def resolve(request: Request, console: Console) -> Resolved:
     require_own_platform(request.settings, "images, environments and jobs are made")
     spec = choose_spec(request.settings)
     wheel = read_wheel_option(request.wheel)
+    if request.settings.cuda and not wheel:
+        remedy = "give --wheel with one that was built, or leave out --cuda"
+        load_table().require_gpu_code(request.settings.platform, "no set for CUDA has TensorFlow", remedy)
     choice = choose_engine(request.settings, target=request.target, tag=request.tag)
     console.heading("engine", f"{choice.engine.name}: {choice.why}")
     if wheel:

@@ -37,6 +37,7 @@ def choose_spec(settings: Settings, wheel: Path | None = None) -> EnvironmentSpe
     if wheel:
         return _fit(settings, wheel)
     locked = load_table().rehearsal
+    load_table().require_gpu_code(settings.platform, "no rehearsal", "run it on a machine of linux/amd64")
     if settings.tensorflow != locked.tensorflow or settings.python not in locked.python:
         raise UnsupportedError(
             f"no rehearsal with TensorFlow {settings.tensorflow} for Python {settings.python}",

@@ -106,7 +106,7 @@ def test_any_card_may_be_in_an_arm_machine_and_some_are_in_no_other(run: Run) ->
 
 def test_no_graft_is_planned_for_a_platform_without_ptx(run: Run) -> None:
     refused = refuse(run, 3, "graft", "--gpu", "DGX Spark", "--dry-run")
-    assert "no wheel for linux/arm64 (aarch64) is grafted" in refused
+    assert "no wheel can be grafted: the published wheels for linux/arm64 (aarch64) have no GPU code" in refused
     assert "toolkit advise --gpu 'DGX Spark'" in refused
 
 

@@ -184,13 +184,9 @@ def _select(base: Locked | None, name: str) -> sources.Locked:
 
 def _require_platform(table: Table, settings: Settings, card: str) -> None:
     """Raise UnsupportedError if published wheels have no GPU code for a card's platform, and so nothing to graft to."""
-    place = table.platform(require_platform(card, settings) if card else settings.platform)
-    if not place.gpu_code:
-        raise UnsupportedError(
-            f"no wheel for {place.shown} is grafted: the published ones have no GPU code",
-            why=f"a graft assembles their PTX, and they have none ({', '.join(place.issues)})",
-            remedy=f"build one: `toolkit advise --gpu {card!r}` names the command" if card else "build one",
-        )
+    place = require_platform(card, settings) if card else settings.platform
+    named = f"`toolkit advise --gpu {card!r}` names the command" if card else "see `toolkit advise`"
+    table.require_gpu_code(place, "no wheel can be grafted", f"build one: {named}")
 
 
 def _read_capabilities(request: GraftRequest) -> tuple[str, ...]:

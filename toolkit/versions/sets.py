@@ -41,7 +41,13 @@ def describe_set(table: Table, tensorflow: str, python: str, cuda: str, cudnn: s
 def list_packages(table: Table, item: Locked) -> list[str]:
     row = table.tensorflow(item.tensorflow)
     if not item.cuda:
-        return [f"tensorflow-cpu=={item.tensorflow}", *row.beside]
+        return [
+            *(
+                f"{place.cpu}=={item.tensorflow} ; platform_machine == '{place.machine}'"
+                for place in table.platforms.values()
+            ),
+            *row.beside,
+        ]
     return [
         f"tensorflow=={item.tensorflow}",
         *(f"nvidia-{name}-cu12=={version}" for name, version in table.cuda_rows[item.cuda].components.items()),

@@ -256,6 +256,16 @@ class Table:
             )
         return self.platforms[name]
 
+    def require_gpu_code(self, name: str, what: str, remedy: str) -> None:
+        """Raise UnsupportedError if the published wheels for a platform have no code for a GPU."""
+        place = self.platform(name)
+        if not place.gpu_code:
+            raise UnsupportedError(
+                f"{what}: the published wheels for {place.shown} have no GPU code",
+                why=f"neither machine code nor PTX ({', '.join(place.issues)})",
+                remedy=remedy,
+            )
+
     @property
     def default_base(self) -> BaseRow:
         found = self.find_base(self.default.base_image)

@@ -220,7 +220,6 @@ def test_failures_of_an_older_version_are_not_shown_for_a_newer_one() -> None:
 @pytest.mark.parametrize(
     ("asked", "said"),
     [
-        ({"python": "3.12"}, "lock --tensorflow 2.19.0 --python 3.12 --cuda 12.6.1 --cudnn 9.5.0` makes it"),
         ({"cuda": "12.6.3"}, "lock --tensorflow 2.19.0 --python 3.11 --cuda 12.6.3 --cudnn 9.5.0` makes it"),
         ({"cudnn": "9.3.0"}, "lock --tensorflow 2.19.0 --python 3.11 --cuda 12.6.1 --cudnn 9.3.0` makes it"),
         ({"tensorflow": "2.18.0"}, "--cuda 12.6.1 --cudnn 9.4.0` makes it"),

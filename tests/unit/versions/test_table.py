@@ -45,7 +45,8 @@ def test_every_source_has_a_date() -> None:
 @pytest.mark.parametrize("item", TABLE.published, ids=lambda item: item.requirements)
 def test_locked_set_holds_the_components_of_its_row(item: versions.Locked) -> None:
     lines = project.locate(f"docker/requirements/{item.requirements}.txt").read_text().splitlines()
-    pins = dict(line.removesuffix(" \\").split("==") for line in lines if "==" in line and not line.startswith(" "))
+    named = [line.partition(" ")[0] for line in lines if "==" in line and not line.startswith(" ")]
+    pins = dict(line.split("==") for line in named)
     name = "tensorflow" if item.cuda else "tensorflow-cpu"
     assert pins[name] == item.tensorflow
     if item.cuda:
