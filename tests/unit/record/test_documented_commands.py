@@ -31,6 +31,7 @@ NOT_RUN = {
     "toolkit compare-runs": "it needs two audited runs; tests/unit/record/test_audit.py runs it",
     "toolkit key new": "tests/unit/test_signing.py makes keys",
     "toolkit push": "it needs a registry; tests/integration runs it",
+    "toolkit serve": "it runs until it is ended; tests/unit/train/service runs it",
     "toolkit smoke --archive": APPTAINER,
     "toolkit train cifar100 --archive": APPTAINER,
     "toolkit up digits --archive": APPTAINER,
@@ -54,6 +55,7 @@ STANDINS = {
     "KEY": "keys/builder",
     "POLICY": "policy.yaml",
     "CARD": "RTX 5090",
+    "N": "20",
 }
 ARGUMENTS = {
     "graft": ["--gpu", "12.0"],
