@@ -363,8 +363,7 @@ def _check(table: Table) -> None:
     redist: list[CudaRow | CudnnRow] = [*table.cuda_rows.values(), *table.cudnn_rows.values()]
     versions = [*table.rows(), *table.incomplete.values()]
     platforms = table.platforms.values()
-    rows: list[TensorflowRow | CudaRow | CudnnRow | BazelRow | PlatformRow] = [*versions, *redist, *platforms]
-    rows += table.bazel_rows.values()
+    rows = [*versions, *redist, *platforms, *table.bazel_rows.values()]
     advisories = table.advisories.values()
     cited = {source for row in (*rows, *advisories) for source in row.sources}
     missing = {
