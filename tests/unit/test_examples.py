@@ -219,8 +219,9 @@ def test_the_command_for_slurm_asks_for_what_it_says(run: Run) -> None:
     assert {"#SBATCH --nodes=2", "#SBATCH --cpus-per-task=8", "#SBATCH --time=2:00:00"} <= set(done.stdout.splitlines())
 
 
-def test_the_objects_for_kubernetes_are_what_the_command_above_them_prints(run: Run) -> None:
-    text = (EXAMPLES / "kubernetes.yaml").read_text()
+@pytest.mark.parametrize("name", ["kubernetes.yaml", "serve.yaml"])
+def test_the_objects_for_kubernetes_are_what_the_command_above_them_prints(run: Run, name: str) -> None:
+    text = (EXAMPLES / name).read_text()
     head, rest = text.partition("---\n")[0], text[text.index("---\n") :]
     words = shlex.split(head.replace("\\\n#", "").removeprefix("# "))
     done = run(*words[1:])
@@ -230,10 +231,23 @@ def test_the_objects_for_kubernetes_are_what_the_command_above_them_prints(run: 
         check(value)
 
 
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["runs/digits", "--image", "a.b/train:1"], "'runs/digits' is not the name of a folder"),
+        (["..", "--image", "a.b/train:1"], "'..' is not the name of a folder"),
+        (["digits", "--image", "toolkit/train:cpu-1"], "is in no registry"),
+    ],
+)
+def test_what_no_pod_could_serve_is_refused(run: Run, words: list[str], message: str) -> None:
+    done = run("launch", "service", *words, "--runs-claim", "runs")
+    assert done.returncode == 2
+    assert message in done.stderr
+    assert not done.stdout
+
+
 def test_the_server_for_kubernetes_is_valid_and_its_command_line_too() -> None:
     deployment, service = yaml.safe_load_all((EXAMPLES / "serve.yaml").read_text())
-    for value in (deployment, service):
-        kubernetes_validate.validate(value, KUBERNETES, strict=True)
     spec = deployment["spec"]["template"]["spec"]
     (container,) = spec["containers"]
     group = typer.main.get_command(make_app(collect))

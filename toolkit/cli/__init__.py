@@ -50,13 +50,15 @@ app.command("train", **PASS_ON, short_help="Train a DenseNet.")(run.train)
 app.command("sweep", short_help="Train a family of runs side by side, and compare them.")(run.sweep)
 workers = typer.Typer(
     no_args_is_help=True,
-    help="Train with several workers: here, by Slurm, or in Kubernetes. The last two also train sweeps.",
+    help="Train with several workers: here, by Slurm, or in Kubernetes. The last two also train sweeps. "
+    "Kubernetes can serve a run, too.",
 )
 workers.command("local", **PASS_ON, short_help="Containers or processes of this machine.")(launch.local)
 workers.command("slurm", **PASS_ON, short_help="A job of a Slurm cluster.")(launch.slurm)
 workers.command("kubernetes", **PASS_ON, short_help="A Job of Kubernetes, or a TrainJob of Kubeflow.")(
     launch.kubernetes
 )
+workers.command("service", short_help="A prediction server of Kubernetes, for a run.")(launch.service)
 app.add_typer(workers, name="launch", short_help="Train with several workers: here, by Slurm, or in Kubernetes.")
 app.command("predict", short_help="Classify images by the network of a run.")(use.predict)
 app.command("serve", short_help="Serve the predictions of a run by HTTP.")(use.serve)

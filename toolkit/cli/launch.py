@@ -237,3 +237,36 @@ def kubernetes(
             f"at their end, compare the members: {_summarise(sweep, limit)}, where the folder "
             f"{session.settings.runs} is what the claim {runs_claim} holds"
         )
+
+
+@command()
+def service(
+    session: Session,
+    run: Annotated[str, typer.Argument(help="Name of the run's folder in the claim.")],
+    image: Annotated[str, typer.Option(metavar="HOST/NAME:TAG", help="The training image, in a registry.")],
+    runs_claim: Annotated[str, typer.Option(metavar="NAME", help="Volume claim for runs, which all pods can mount.")],
+    token_secret: Annotated[
+        str, typer.Option(metavar="NAME", help="Secret with the token that requests need, as its key `token`.")
+    ] = "serve-token",  # noqa: S107 - the name of a secret
+    replicas: Annotated[int, typer.Option(min=1, help="Pods.")] = 2,
+    namespace: Annotated[str, typer.Option(metavar="NAME", help="Namespace of the objects.")] = "",
+    gpus: Annotated[int, typer.Option(min=0, max=1, help="GPUs of each pod.")] = 0,
+    cpus: Cpus = 0,
+    memory: Memory = "",
+) -> None:
+    """Print the Kubernetes objects that answer predictions of a run: a Deployment and a Service.
+
+    They are for `kubectl apply -f -`. `kubectl create secret generic serve-token --from-file=token` makes the secret.
+    """
+    from toolkit.launch import batch
+
+    request = batch.KubernetesRequest(
+        kind="deployment",
+        image=image,
+        workers=replicas,
+        resources=batch.Resources(cpus=cpus, memory=memory, gpus=gpus),
+        runs=runs_claim,
+        namespace=namespace,
+    )
+    objects = batch.describe_service(run, request, token_secret)
+    session.console.result({"objects": objects}, batch.print_objects(objects).rstrip())

@@ -25,6 +25,9 @@ from train.peers import PORT
 RESTARTS = 100
 """How often a job goes back to the queue, so that one which never saves anything ends."""
 
+SERVER_GRACE_SECONDS = 70
+"""Longer than the prediction server takes to answer what it has: twice its default --timeout, and a second."""
+
 PERMANENT = sorted(
     each.exit_code for each in (TrainError, JobUsageError, JobPreflightError, CheckError, IntegrityError, DataError)
 )
@@ -153,7 +156,7 @@ def submit(script: Path) -> str:
 
 @dataclass(frozen=True, kw_only=True)
 class KubernetesRequest:
-    kind: str  # ``job`` or ``trainjob``
+    kind: str  # ``job``, ``trainjob`` or ``deployment``
     image: str
     workers: int
     resources: Resources
@@ -166,12 +169,7 @@ def require_portable(
     config: TrainConfig, arguments: Sequence[str], settings: Settings, request: KubernetesRequest
 ) -> None:
     """Raise a UsageError if a pod could not find the image, or a file or folder that the options name."""
-    if not _REGISTRY.fullmatch(request.image):
-        raise UsageError(
-            f"the image {request.image} is in no registry",
-            why="each node of the cluster must be able to pull it",
-            remedy="push it, and give its name with the registry, as HOST/NAME:TAG",
-        )
+    _require_registry(request.image)
     local: list[object] = [find_config(arguments), config.data_dir, config.data_sha256 and config.dataset]
     local += [config.continue_from]
     local += [config.init_from] if not config.fetches_weights else []
@@ -184,10 +182,19 @@ def require_portable(
         )
 
 
-def name_object(folder: Path) -> str:
+def _require_registry(image: str) -> None:
+    if not _REGISTRY.fullmatch(image):
+        raise UsageError(
+            f"the image {image} is in no registry",
+            why="each node of the cluster must be able to pull it",
+            remedy="push it, and give its name with the registry, as HOST/NAME:TAG",
+        )
+
+
+def name_object(folder: Path, work: str = "train") -> str:
     """Return a name for objects: that of a run's or sweep's folder, as Kubernetes allows it, with room for a suffix."""
     name = re.sub(r"[^a-z0-9]+", "-", folder.name.lower())[-38:]
-    return f"train-{name.strip('-')}"
+    return f"{work}-{name.strip('-')}"
 
 
 def describe_kubernetes(
@@ -256,6 +263,41 @@ def describe_sweep(
     job["spec"] |= {"completions": len(members), "parallelism": min(slots, len(members)) or len(members)}
     job["spec"] |= {"backoffLimitPerIndex": RESTARTS, "podFailurePolicy": policy, "template": pod}
     return dict(job | {"metadata": metadata})
+
+
+def describe_service(run: str, request: KubernetesRequest, secret: str) -> list[dict[str, Any]]:
+    """Return the Deployment and the Service that answer predictions of a run.
+
+    ``run`` is the name of its folder in the claim, and ``secret`` that of the secret whose key ``token`` requests need.
+    Raises UsageError: the image is in no registry, or ``run`` is the name of no folder.
+    """
+    import yaml
+
+    _require_registry(request.image)
+    if Path(run).name != run or run in {"", ".", ".."}:
+        raise UsageError(
+            f"{run!r} is not the name of a folder",
+            why="the pods see the claim of the runs alone",
+            remedy="give the name that the folder of the run has in the claim",
+        )
+    parts = yaml.safe_load(project.locate("toolkit/launch/kubernetes.yaml").read_text())
+    metadata = _describe_object(name_object(Path(run), "serve"), request)
+    pod, server = _fill_pod(parts["pod"], metadata, request), parts["server"]
+    arguments = [f"/runs/{run}", "--host", "0.0.0.0", "--port", str(server["ports"][0]["containerPort"])]  # noqa: S104
+    spec, node = pod["spec"], pod["spec"]["containers"][0]
+    node |= {"name": "serve", "image": request.image, "resources": _describe_resources(request.resources), **server}
+    node["args"] = [*arguments, "--token-file", "/token/token"]
+    for volumes in (node["volumeMounts"], spec["volumes"]):
+        volumes[:] = [each for each in volumes if each["name"] != "data"]
+    node["volumeMounts"].append({"name": "token", "mountPath": "/token", "readOnly": True})
+    spec["volumes"].append({"name": "token", "secret": {"secretName": secret}})
+    next(each for each in node["volumeMounts"] if each["name"] == "runs")["readOnly"] = True
+    spec |= {"restartPolicy": "Always", "terminationGracePeriodSeconds": SERVER_GRACE_SECONDS}
+    deployment, service = parts["deployment"], parts["frontend"]
+    labels = metadata["labels"]
+    deployment["spec"] = {"replicas": request.workers, "selector": {"matchLabels": labels}, "template": pod}
+    service["spec"]["selector"] = labels
+    return [deployment | {"metadata": metadata}, service | {"metadata": metadata}]
 
 
 def print_objects(objects: Sequence[dict[str, Any]]) -> str:

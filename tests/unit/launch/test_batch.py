@@ -39,8 +39,10 @@ def make(kind: str = "job", **changes: Any) -> list[dict[str, Any]]:
 
 def check(value: dict[str, Any]) -> None:
     """Raise an error if a Kubernetes or Kubeflow library finds fault with an object, or drops a part of it."""
-    if value["kind"] in {"Job", "Service"}:
+    if value["kind"] in {"Job", "Service", "Deployment"}:
         kubernetes_validate.validate(value, KUBERNETES, strict=True)
+    if value["kind"] not in MODELS:
+        return
     read = MODELS[value["kind"]].from_dict(copy.deepcopy(value))
     assert read is not None
     kept = json.loads(json.dumps(read.to_dict(), default=str))

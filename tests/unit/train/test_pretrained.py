@@ -79,7 +79,7 @@ def compare(size: str, layers: list[int], side: int, kernels: Any, data: Path) -
     expected = keras_file.compute(model, photos)
     assert np.abs(compute(tf.constant(photos)).numpy() - expected).max() < BOUND * np.abs(expected).max()
     inputs = Inputs(names, config.shape, start.mean, start.std, 1.0)
-    return network.Network(data.parent, config, checkpoint.Position(), inputs, trained, compute)
+    return network.Network(data.parent, config, checkpoint.Position(), inputs, trained, compute, form)
 
 
 @pytest.mark.parametrize("side", [32, 45])
