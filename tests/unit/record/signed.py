@@ -52,7 +52,7 @@ class World:
 
     @property
     def environment(self) -> Path:
-        return next((self.root / STATE).glob("environment-*"))
+        return next(path for path in (self.root / STATE).glob("environment-*") if path.is_dir())  # a lock is beside it
 
     @property
     def run(self) -> Path:
