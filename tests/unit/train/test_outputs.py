@@ -281,6 +281,7 @@ def test_the_line_shows_rate_and_remaining_time(monkeypatch: pytest.MonkeyPatch)
     now = [0.0]
     monkeypatch.setattr(lines.time, "monotonic", lambda: now[0])
     monkeypatch.setenv("TERM", "xterm")
+    monkeypatch.setenv("COLUMNS", "120")
     monkeypatch.setattr(lines.Status, "_watch", lambda _: None)
     terminal: Any = Terminal()
     display = progress.Display("auto", 64, stream=terminal)

@@ -76,6 +76,7 @@ def test_a_stopped_server_answers_what_it_has_taken_and_takes_nothing_more(train
                     client.ask("GET", "/health")
                 except ConnectionError:
                     break
+                time.sleep(0.1)  # uvicorn looks ten times a second
             else:
                 pytest.fail("new connections are taken")
             opened.sendall(body[-20:])
