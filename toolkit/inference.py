@@ -13,12 +13,10 @@ from toolkit.training import HUB, RUNS, mount_data
 from train.config.run import TrainConfig
 from train.record.reader import read_folder_config
 from train.service import guard
+from train.service.options import TIMEOUT, count_grace
 
 LOOPBACK: Final = {"localhost": "127.0.0.1"}
 """Addresses of names, which an engine does not take."""
-
-SPARE_SECONDS: Final = 10
-"""How much longer than its requests a server may take to end."""
 
 MOST_IMAGES = 10_000
 """Images that one command line can name; the kernel limits its length."""
@@ -105,7 +103,7 @@ class Serving:
     host: str
     port: int
     token_file: Path | None = None
-    seconds: float = 30  # for a request, and again for its answer
+    seconds: float = TIMEOUT  # for a request, and again for its answer
     options: tuple[str, ...] = ()
 
 
@@ -135,7 +133,7 @@ def plan_serving(run: Path, serving: Serving, cluster: Cluster) -> Job:
         cluster=cluster,
         inherit=(guard.TOKEN,),
         published=(LOOPBACK.get(serving.host, serving.host), serving.port) if contained else None,
-        grace=2 * serving.seconds + SPARE_SECONDS,
+        grace=count_grace(serving.seconds),
     )
 
 

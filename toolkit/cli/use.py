@@ -8,7 +8,7 @@ import typer
 from toolkit.cli.command import DryRun, Gpu, Session, Wheel, command
 from train.config.presets import require_choice
 from train.config.run import FORMATS
-from train.service.guard import TOKEN
+from train.service import options
 
 if TYPE_CHECKING:
     from toolkit.engine import Job
@@ -91,20 +91,15 @@ def export(
 def serve(
     session: Session,
     run: Run,
-    host: Annotated[
-        str, typer.Option(metavar="ADDRESS", help="Address to listen on; other than loopback, it needs a token.")
-    ] = "127.0.0.1",
-    port: Annotated[int, typer.Option(min=1, max=65535, help="Port to listen on.")] = 8000,
-    token_file: Annotated[
-        Path | None,
-        typer.Option(metavar="FILE", help=f"File with the token that requests must have; by default, {TOKEN} has it."),
-    ] = None,
-    batch: Annotated[int, typer.Option(min=1, help="Most images that are computed at a time.")] = 64,
-    wait: Annotated[float, typer.Option(min=0, help="Milliseconds that an image waits for others.")] = 2,
-    queue: Annotated[int, typer.Option(min=1, help="Most images that wait; more are refused by status 503.")] = 256,
-    max_mib: Annotated[int, typer.Option(min=1, help="Largest request, in MiB.")] = 16,
-    max_pixels: Annotated[int, typer.Option(min=1, help="Largest image, in pixels.")] = 25_000_000,
-    timeout: Annotated[float, typer.Option(min=0.001, help="Seconds for a request, and again for its answer.")] = 30,
+    host: options.Host = options.HOST,
+    port: Annotated[int, typer.Option(min=1, max=65535, help="Port to listen on.")] = options.PORT,
+    token_file: options.TokenFile = None,
+    batch: options.Batch = options.BATCH,
+    wait: options.Wait = options.WAIT,
+    queue: options.Queue = options.QUEUE,
+    max_mib: options.MaxMib = options.MAX_MIB,
+    max_pixels: options.MaxPixels = options.MAX_PIXELS,
+    timeout: options.Timeout = options.TIMEOUT,
     wheel: Wheel = None,
     gpu: Gpu = None,
     dry_run: DryRun = False,
@@ -119,8 +114,8 @@ def serve(
 
     console = session.console
     limits = {"batch": batch, "wait": wait, "queue": queue, "max-mib": max_mib, "max-pixels": max_pixels}
-    options = tuple(word for name, value in limits.items() for word in (f"--{name}", str(value)))
-    serving = inference.Serving(host=host, port=port, token_file=token_file, seconds=timeout, options=options)
+    words = tuple(word for name, value in limits.items() for word in (f"--{name}", str(value)))
+    serving = inference.Serving(host=host, port=port, token_file=token_file, seconds=timeout, options=words)
     request = pipeline.Request(settings=session.settings, wheel=wheel, gpu=gpu, dry_run=dry_run)
     resolved = pipeline.resolve(request, console)
     cluster = resolved.engine.plan_cluster(1, outside=True)

@@ -21,12 +21,10 @@ from train.errors import CheckError, DataError, IntegrityError, TrainError
 from train.errors import PreflightError as JobPreflightError
 from train.errors import UsageError as JobUsageError
 from train.peers import PORT
+from train.service.options import count_grace
 
 RESTARTS = 100
 """How often a job goes back to the queue, so that one which never saves anything ends."""
-
-SERVER_GRACE_SECONDS = 70
-"""Longer than the prediction server takes to answer what it has: twice its default --timeout, and a second."""
 
 PERMANENT = sorted(
     each.exit_code for each in (TrainError, JobUsageError, JobPreflightError, CheckError, IntegrityError, DataError)
@@ -292,7 +290,7 @@ def describe_service(run: str, request: KubernetesRequest, secret: str) -> list[
     node["volumeMounts"].append({"name": "token", "mountPath": "/token", "readOnly": True})
     spec["volumes"].append({"name": "token", "secret": {"secretName": secret}})
     next(each for each in node["volumeMounts"] if each["name"] == "runs")["readOnly"] = True
-    spec |= {"restartPolicy": "Always", "terminationGracePeriodSeconds": SERVER_GRACE_SECONDS}
+    spec |= {"restartPolicy": "Always", "terminationGracePeriodSeconds": round(count_grace())}
     deployment, service = parts["deployment"], parts["frontend"]
     labels = metadata["labels"]
     deployment["spec"] = {"replicas": request.workers, "selector": {"matchLabels": labels}, "template": pod}

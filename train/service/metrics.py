@@ -4,14 +4,14 @@ It is less than a client library would take to set up, and needs no package
 (https://prometheus.io/docs/instrumenting/exposition_formats).
 """
 
-import os
 from bisect import bisect_left
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import accumulate
-from pathlib import Path
 from typing import Final
+
+from train.system import memory
 
 SECONDS: Final = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30)
 SIZES: Final = (1, 2, 4, 8, 16, 32, 64, 128, 256)
@@ -66,14 +66,9 @@ class Metrics:
         yield from _describe("toolkit_images_waiting", "gauge", "Images that wait for a batch.")
         yield f"toolkit_images_waiting {self.waiting}"
         yield from _describe("process_resident_memory_bytes", "gauge", "Memory of the server.")
-        yield f"process_resident_memory_bytes {read_memory()}"
+        yield f"process_resident_memory_bytes {memory.read_resident()}"
 
 
 def _describe(name: str, kind: str, text: str) -> Iterator[str]:
     yield f"# HELP {name} {text}"
     yield f"# TYPE {name} {kind}"
-
-
-def read_memory() -> int:
-    """Return the resident memory of this process in bytes."""
-    return int(Path("/proc/self/statm").read_text(encoding="ascii").split()[1]) * os.sysconf("SC_PAGE_SIZE")

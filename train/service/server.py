@@ -19,7 +19,8 @@ from train.cores import count_cores
 from train.errors import IntegrityError, PreflightError
 from train.record import reader
 from train.run.progress import translate
-from train.service.guard import TOKEN, read_token, require_guard
+from train.service import options
+from train.service.guard import read_token, require_guard
 from train.system import process
 
 if TYPE_CHECKING:
@@ -96,13 +97,9 @@ def find_digest(record: Any, kind: str) -> str:
 
 def collect(  # noqa: PLR0917
     run: Annotated[Path, typer.Argument(help="Folder of a run.")],
-    host: Annotated[
-        str, typer.Option(help="Address to listen on; other than loopback, it needs a token.")
-    ] = "127.0.0.1",
-    port: Annotated[int, typer.Option(min=0, max=65535, help="Port to listen on; 0: any that is free.")] = 8000,
-    token_file: Annotated[
-        Path | None, typer.Option(help=f"File with the token; by default, {TOKEN} has it.", metavar="FILE")
-    ] = None,
+    host: options.Host = options.HOST,
+    port: Annotated[int, typer.Option(min=0, max=65535, help="Port to listen on; 0: any that is free.")] = options.PORT,
+    token_file: options.TokenFile = None,
     published: Annotated[
         bool,
         typer.Option(
@@ -110,12 +107,12 @@ def collect(  # noqa: PLR0917
             help="Listen on all addresses of a container whose port is published on loopback alone, without a token.",
         ),
     ] = False,
-    batch: Annotated[int, typer.Option(min=1, help="Most images that are computed at a time.")] = 64,
-    wait: Annotated[float, typer.Option(min=0, help="Milliseconds that an image waits for others.")] = 2,
-    queue: Annotated[int, typer.Option(min=1, help="Most images that wait; more are refused by status 503.")] = 256,
-    max_mib: Annotated[int, typer.Option(min=1, help="Largest request, in MiB.")] = 16,
-    max_pixels: Annotated[int, typer.Option(min=1, help="Largest image, in pixels.")] = 25_000_000,
-    timeout: Annotated[float, typer.Option(min=0.001, help="Seconds for a request, and again for its answer.")] = 30,
+    batch: options.Batch = options.BATCH,
+    wait: options.Wait = options.WAIT,
+    queue: options.Queue = options.QUEUE,
+    max_mib: options.MaxMib = options.MAX_MIB,
+    max_pixels: options.MaxPixels = options.MAX_PIXELS,
+    timeout: options.Timeout = options.TIMEOUT,
 ) -> int:
     """Serve the predictions of a run by HTTP, until SIGTERM."""
     host = "0.0.0.0" if published else host  # noqa: S104 - in a container

@@ -32,6 +32,11 @@ def read_peak() -> int:
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss << 10
 
 
+def read_resident() -> int:
+    """Return the bytes of memory that this process has now."""
+    return int(Path("/proc/self/statm").read_text(encoding="ascii").split()[1]) * resource.getpagesize()
+
+
 def _read_machine(meminfo: Path, name: str) -> int:
     found = re.search(rf"^{name}:\s+(\d+) kB", meminfo.read_text(encoding="ascii"), re.MULTILINE)
     return int(found[1]) << 10 if found else 0
