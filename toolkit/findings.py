@@ -56,9 +56,14 @@ def summarize(findings: Sequence[Finding]) -> str:
     return ", ".join(parts)
 
 
+def list_wrong(findings: Sequence[Finding], *, strict: bool = False) -> list[Finding]:
+    """Return the findings that fail; with ``strict`` also those that are ``absent``."""
+    return [item for item in findings if item.state == "fail" or (strict and item.state == "absent")]
+
+
 def require(findings: Sequence[Finding], *, remedy: str, strict: bool = False) -> None:
-    """Raise CheckError if a finding fails; with ``strict`` also if one is ``absent``."""
-    wrong = [item for item in findings if item.state == "fail" or (strict and item.state == "absent")]
+    """Raise CheckError if `list_wrong` finds one."""
+    wrong = list_wrong(findings, strict=strict)
     if wrong:
         raise CheckError(
             f"{len(wrong)} of {len(findings)} findings do not hold",

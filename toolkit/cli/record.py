@@ -95,11 +95,10 @@ def verify(
     key = load_key(sign_)
     done = verification.verify(found, state, policy, level)
     value, text = _describe(session.console, done, signed=bool(policy))
-    repeats = bool(replay and done.holds(strict=strict))
-    if not (rebuild or repeats):
+    if not (rebuild or replay) or not done.holds(strict=strict):
         session.console.result(value, text)
     done.require(strict=strict)
-    if repeats:
+    if replay:
         _replay(session, found, replay, seed, (data_dir, source), value, text)
     if rebuild:
         _build_again(session, found, level, key, bazelrc, value, text)

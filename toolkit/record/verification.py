@@ -32,8 +32,7 @@ class Verification:
 
     def holds(self, *, strict: bool) -> bool:
         """Whether `require` would raise nothing."""
-        wrong = {"fail", "absent"} if strict else {"fail"}
-        return self.is_sound and not any(item.state in wrong for item in self.findings)
+        return self.is_sound and not findings.list_wrong(self.findings, strict=strict)
 
     def require(self, *, strict: bool) -> None:
         """Raise IntegrityError if a signature fails, CheckError if another finding does.
