@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from toolkit.errors import UnsupportedError
 from toolkit.versions import numbers
 from toolkit.versions.sets import describe_set, find_locked
-from toolkit.versions.table import Failure, Locked, Table, TensorflowRow, Toolchain, affects
+from toolkit.versions.table import FIRST_PLATFORM, Failure, Locked, Table, TensorflowRow, Toolchain, affects
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -23,7 +23,7 @@ class VersionRequest:
     cudnn: str
     capabilities: tuple[str, ...]
     base: str  # codename of the base image's distribution
-    platform: str = "linux/amd64"
+    platform: str = FIRST_PLATFORM
 
     @property
     def numbers(self) -> tuple[str, ...]:
@@ -32,7 +32,7 @@ class VersionRequest:
 
     def render(self, *, cards: bool = True) -> str:
         # What is the machine's own need not be said there, but these flags may be pasted on another.
-        flags = [f"--platform {self.platform}"] if self.platform != "linux/amd64" else []
+        flags = [f"--platform {self.platform}"] if self.platform != FIRST_PLATFORM else []
         flags += [f"--tensorflow {self.tensorflow}", f"--python {self.python}"]
         flags += [f"--cuda {self.cuda}", f"--cudnn {self.cudnn}"]
         return " ".join([*flags, *(f"--compute-capability {item}" for item in self.capabilities if cards)])

@@ -13,6 +13,7 @@ from toolkit import digest, manifest, project
 from toolkit.errors import CheckError, IntegrityError, UnsupportedError
 from toolkit.smoke.inside.gpu_rules import compare_cudnn
 from toolkit.versions import load_table, numbers
+from toolkit.versions.table import FIRST_PLATFORM
 from toolkit.wheel import archive, library
 
 _RULES = Path(__file__).parents[1] / "smoke" / "inside" / "gpu_rules.py"
@@ -188,7 +189,7 @@ def find_mismatches(found: Inspection, spec: Mapping[str, str]) -> Iterator[str]
         yield f"its name is {found.name}, not {_NAME}"
     if found.public_version != spec["tensorflow"]:
         yield f"it is TensorFlow {found.version}, not {spec['tensorflow']}"
-    machine = load_table().platform(spec.get("platform", "linux/amd64")).machine
+    machine = load_table().platform(spec.get("platform", FIRST_PLATFORM)).machine
     if not all(name.endswith(f"_{machine}") for name in found.platforms):
         yield f"it is for {', '.join(found.platforms)}, not {machine}"
     python = _tag(spec["python"])

@@ -10,9 +10,9 @@ from toolkit.errors import IntegrityError, UnsupportedError, UsageError
 from toolkit.lock import Lock, rank
 from toolkit.plan import Plan, Step, quote_fields, repeat
 from toolkit.versions import load_table
+from toolkit.versions.table import FIRST_PLATFORM
 
 TARGET = "wheel-from-source"
-DEFAULT_PLATFORM = "linux/amd64"
 LOG_TARGET = "bazel-log"
 IMAGE_SCHEME = "docker-image://"
 _REPLACED = {"source": "tensorflow-commit", "bazel": "bazel-sha256"}
@@ -69,8 +69,7 @@ class WheelPlan:
 
     @property
     def platform(self) -> str:
-        # The plans of earlier versions have none.
-        return self.lock.spec.get("platform", DEFAULT_PLATFORM)
+        return self.lock.spec.get("platform", FIRST_PLATFORM)
 
     @property
     def floating(self) -> tuple[str, ...]:
@@ -97,7 +96,7 @@ class WheelPlan:
         argv = ["docker", "buildx", "build", "--file", str(project.locate("docker/Dockerfile"))]
         argv += ["--target", target, *result, "--provenance", "false", "--progress", "rawjson"]
         # Nothing emulates a processor, and so an engine of another machine refuses it.
-        argv += ["--platform", self.platform] if self.platform != DEFAULT_PLATFORM else []
+        argv += ["--platform", self.platform] if self.platform != FIRST_PLATFORM else []
         argv += ["--no-cache"] if self.fresh else []
         argv += repeat("--build-arg", (f"{name}={value}" for name, value in self.arguments.items()))
         contexts = self.contexts
@@ -211,7 +210,7 @@ def _list_arguments(
         "TENSORFLOW_VERSION": spec["tensorflow"],
         "TENSORFLOW_COMMIT": "" if "source" in replaced else pins["tensorflow-commit"],
         "BAZEL_VERSION": spec["bazel"],
-        "BAZEL_MACHINE": load_table().platform(spec.get("platform", DEFAULT_PLATFORM)).bazel,
+        "BAZEL_MACHINE": load_table().platform(spec.get("platform", FIRST_PLATFORM)).bazel,
         "BAZEL_SHA256": "" if "bazel" in replaced else pins["bazel-sha256"],
         "BAZEL_JOBS": str(options.jobs or ""),
         "BAZEL_MEMORY": str(options.memory or ""),

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Literal
 
 from toolkit.errors import UnsupportedError
+from toolkit.versions.table import FIRST_PLATFORM
 
 Target = Literal["avx", "native", "x86-64-v3", "x86-64-v4"]
 
@@ -37,7 +38,7 @@ _EXTENSIONS = {
 """Instructions beyond the levels: the compiler's name of each."""
 
 
-def list_flags(target: Target, platform_name: str = "linux/amd64") -> list[str]:
+def list_flags(target: Target, platform_name: str = FIRST_PLATFORM) -> list[str]:
     """Return Bazel's flags for a target.
 
     ``native`` is written out as what the processor of this machine has, so that the plan's digest names it and a remote
@@ -46,9 +47,9 @@ def list_flags(target: Target, platform_name: str = "linux/amd64") -> list[str]:
     """
     if target == "avx":
         return []
-    if platform_name != "linux/amd64":
+    if platform_name != FIRST_PLATFORM:
         raise UnsupportedError(
-            f"--cpu-target {target} is for linux/amd64, and the wheel is for {platform_name}",
+            f"--cpu-target {target} is for {FIRST_PLATFORM}, and the wheel is for {platform_name}",
             remedy="leave --cpu-target out: the instructions are then those of the published wheel",
         )
     if target != "native":
