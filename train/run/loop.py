@@ -271,11 +271,10 @@ class Loop:
                 raise self._refuse(f"{name} holds no numbers any more after step {step}", step - 1)
         if self.sharded and self._comparable:
             self.sharded.compare(values, step)
-        every = self.config.audit_every
+        every = self.audit.every if self.audit else 0
         if self.audit and (self.is_over or (every and step % every == 0)):
             self.audit.close(digest(values.items()), asdict(self.position))
-        kept = self.audit.every if self.audit else 0
-        checkpoint.save(self.folder / "checkpoints", values, self.position, keep=self.config.keep, every=kept)
+        checkpoint.save(self.folder / "checkpoints", values, self.position, keep=self.config.keep, every=every)
 
     def _refuse(self, what: str, step: int) -> CheckError:
         saved = checkpoint.newest(self.folder / "checkpoints")

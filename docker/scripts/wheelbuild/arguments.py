@@ -63,7 +63,7 @@ def compose_build(
       CC and BAZEL_COMPILER and otherwise looks for gcc, which the toolchain stage does not have under that name.
     """
     flags = ["build", TARGET, "--repo_env=WHEEL_NAME=tensorflow", "--config=cuda", "--config=cuda_wheel"]
-    flags += [*PROCESSORS.get(request.machine, ()), "--linkopt=-Wl,--undefined-version"]
+    flags += [*PROCESSORS[request.machine], "--linkopt=-Wl,--undefined-version"]
     flags += [
         f"--disk_cache={cache / 'disk'}",
         f"--repository_cache={cache / 'repository'}",
