@@ -62,7 +62,7 @@ def test_the_toolkit_never_imports_tensorflow(path: Path) -> None:
         "system.memory",
         "system.progress",
     )
-    names += ("service.guard", "use.compare")
+    names += ("service.guard", "service.options", "use.compare")
     allowed_of_train = tuple(f"train.{name}" for name in names)
     assert not _reaches(path, ("tensorflow", "keras", "datasets", "numpy"))
     shared = ("toolkit.smoke.inside.gpu_rules.", "toolkit.smoke.inside.check.Expectation")

@@ -16,8 +16,7 @@ from toolkit.versions import numbers
 _Loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 _SPAN = re.compile(r"(?P<since>>=[0-9.]+)?,?(?P<before><[0-9.]+)?")
 PATH = Path(__file__).with_name("table.yaml")
-FIRST_PLATFORM = "linux/amd64"
-"""The platform of plans and locks that name none, because there was no other."""
+FIRST_PLATFORM = "linux/amd64"  # of plans and locks that name none, because there was no other
 
 
 @dataclass(frozen=True, kw_only=True)
