@@ -384,8 +384,7 @@ def _check(table: Table) -> None:
     }
     if any(missing.values()):
         raise ValueError("; ".join(f"{name} lacks {sorted(keys)}" for name, keys in missing.items() if keys))
-    again = [item.id for item in advisories if item.fixed in item.affected]
-    if again:
+    if again := [item.id for item in advisories if item.fixed in item.affected]:
         raise ValueError(f"advisories that are fixed in a version that they affect: {again}")
     hashes = [row.redist for row in redist]
     hashes += [value for row in table.bazel_rows.values() for value in row.sha256.values()]
