@@ -5,7 +5,7 @@ import pytest
 from benchmarks import audit
 
 
-@pytest.mark.slow
+@pytest.mark.weekly
 def test_forgeries_are_found_as_often_as_the_formula_says(tmp_path: Path) -> None:
     """A thousand forgeries of a run on digits, one kind of them made by training it with a flipped label."""
     forger = audit.Forger(tmp_path, 1, 0)

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.tiers import slow
+from tests.tiers import slow, weekly
 from tests.unit.train import runs
 from train.cli import parse
 from train.errors import IntegrityError, PreflightError
@@ -32,12 +32,12 @@ def repeat(folder: Path, *options: str, spans: list[tuple[int, int]] = SPANS, ev
     [
         (),
         slow(("--best", "--validation", "200")),
-        slow(("--patience", "1", "--validation", "200")),
-        slow(("--ema", "0.9", "--optimizer", "adamw")),
+        weekly(("--patience", "1", "--validation", "200")),
+        weekly(("--ema", "0.9", "--optimizer", "adamw")),
         slow(("--shards", "2")),
-        slow(("--precision", "mixed_float16", "--kernels", "stock")),
-        slow(("--mixup", "0.2", "--cutout", "3", "--randaugment", "1")),
-        slow(("--loop", "fit")),
+        weekly(("--precision", "mixed_float16", "--kernels", "stock")),
+        weekly(("--mixup", "0.2", "--cutout", "3", "--randaugment", "1")),
+        weekly(("--loop", "fit")),
     ],
     ids=lambda options: "-".join(options).replace("--", "") or "plain",
 )
