@@ -32,12 +32,12 @@ def repeat(folder: Path, *options: str, spans: list[tuple[int, int]] = SPANS, ev
     [
         (),
         slow(("--best", "--validation", "200")),
-        weekly(("--patience", "1", "--validation", "200")),
-        weekly(("--ema", "0.9", "--optimizer", "adamw")),
+        slow(("--patience", "1", "--validation", "200")),
+        slow(("--ema", "0.9", "--optimizer", "adamw")),
         slow(("--shards", "2")),
         weekly(("--precision", "mixed_float16", "--kernels", "stock")),
-        weekly(("--mixup", "0.2", "--cutout", "3", "--randaugment", "1")),
-        weekly(("--loop", "fit")),
+        slow(("--mixup", "0.2", "--cutout", "3", "--randaugment", "1")),
+        slow(("--loop", "fit")),
     ],
     ids=lambda options: "-".join(options).replace("--", "") or "plain",
 )
