@@ -4,7 +4,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from toolkit.cli.command import Capabilities, Session, Snapshot, command
-from toolkit.settings import require_own_platform
+from toolkit.settings import find_own_platform, require_own_platform
 
 if TYPE_CHECKING:
     from toolkit.versions import Table
@@ -43,15 +43,21 @@ def matrix(
         bool, typer.Option("--grid", help="Show each set: proven, refused with reason, or untried.")
     ] = False,
     prove: Annotated[bool, typer.Option("--prove", help="Prove the toolchain of every set, in containers.")] = False,
+    compute_capability: Annotated[
+        list[str] | None, typer.Option(metavar="X.Y", help="With --prove: prove this alone, such as 9.0; repeatable.")
+    ] = None,
     jobs: Annotated[int, typer.Option(min=1, help="Proofs at a time.")] = 1,
     refresh: Annotated[
         bool, typer.Option("--refresh", help="Print what the table's sources say differently, as a patch.")
     ] = False,
 ) -> None:
-    """Show the version table: TensorFlow, CUDA and its drivers, known failures and what is done about each."""
+    """Show the version table: TensorFlow, CUDA and its drivers, known failures and what is done about each.
+
+    On linux/amd64, --prove --platform linux/arm64 proves by a cross compiler; the grid then says `c`, proven (cross).
+    """
     from dataclasses import asdict
 
-    from toolkit.versions.matrix import list_cells, list_groups, render, render_grid
+    from toolkit.versions.matrix import list_cells, render, render_grid
     from toolkit.versions.table import load_table, split_span
 
     settings, table = session.settings, load_table()
@@ -59,13 +65,7 @@ def matrix(
         _refresh(session, table)
         return
     if prove:
-        require_own_platform(session.settings, "a toolchain is proven")
-        from toolkit.engine.client import connect, select_base
-        from toolkit.versions import proofs
-
-        base = select_base(connect(), settings).reference
-        prover = proofs.Prover(base=base, ca_bundle=settings.ca_bundle, folder=Path(settings.state) / "proofs")
-        proofs.prove_all(list_groups(table), prover, session.console, jobs=jobs)
+        _prove(session, table, compute_capability or [], jobs)
     if grid or prove:
         cells = list(list_cells(table, table.platform(settings.platform).name))
         session.console.result({"cells": [asdict(cell) for cell in cells]}, render_grid(cells))
@@ -88,6 +88,32 @@ def matrix(
         "sources": {name: asdict(source) for name, source in table.sources.items()},
     }
     session.console.result(value, render(table))
+
+
+def _prove(session: Session, table: "Table", capabilities: list[str], jobs: int) -> None:
+    from toolkit.engine.client import connect, select_base
+    from toolkit.errors import UsageError
+    from toolkit.versions import matrix, numbers, proofs
+
+    settings, own = session.settings, find_own_platform()
+    cross = proofs.CROSS.get(settings.platform) == own
+    if not cross:
+        require_own_platform(settings, "a toolchain is proven")
+    asked = numbers.list_plain(numbers.normalize_capabilities(capabilities)) if capabilities else ()
+    groups = matrix.list_groups(table, settings.platform, asked)
+    if not groups:
+        raise UsageError(
+            f"no set of {settings.platform} has compute capability {', '.join(asked)}",
+            remedy=f"`toolkit matrix --grid --platform {settings.platform}` lists them",
+        )
+    prover = proofs.Prover(
+        base=select_base(connect(), settings).reference,
+        ca_bundle=settings.ca_bundle,
+        folder=Path(settings.state) / "proofs",
+        platform=settings.platform,
+        host=own if cross else "",
+    )
+    proofs.prove_all(groups, prover, session.console, jobs=jobs)
 
 
 def _refresh(session: Session, table: "Table") -> None:

@@ -8,9 +8,10 @@ from toolkit.versions import numbers, proofs
 from toolkit.versions.rules import VersionRequest, find_reasons, find_toolchains
 from toolkit.versions.table import Advisory, Failure, PlatformRow, Table, TensorflowRow, split_span
 
-State = Literal["proven", "failed", "refused", "untried"]
+State = Literal["proven", "proven (cross)", "failed", "refused", "untried"]
+"""``proven (cross)``: by a cross compiler, on a machine of another platform."""
 
-_MARKS: Mapping[State, str] = {"proven": "+", "failed": "x", "refused": "-", "untried": "?"}
+_MARKS: Mapping[State, str] = {"proven": "+", "proven (cross)": "c", "failed": "x", "refused": "-", "untried": "?"}
 _TENSORFLOW = ("TensorFlow", "Python", "Bazel", "CUDA", "cuDNN", "tested", "sources")
 _CUDA = ("CUDA", "driver", "oldest driver", "capabilities", "built here", "sources")
 
@@ -19,6 +20,7 @@ _CUDA = ("CUDA", "driver", "oldest driver", "capabilities", "built here", "sourc
 class Cell:
     """A set, for every Python that its TensorFlow has. ``why``: the reason of a refusal or failure."""
 
+    platform: str
     tensorflow: str
     cuda: str
     capability: str
@@ -47,37 +49,41 @@ class Evidence(TypedDict):
 def list_cells(table: Table, platform: str = "") -> Iterator[Cell]:
     """Yield the cells, newest TensorFlow and CUDA first. Whether a toolchain works does not depend on Python."""
     platform = platform or table.default.platform
-    # Proofs were run there alone.
-    known = proofs.read() if platform == table.default.platform else {}
+    known = proofs.read()
     for row in table.rows():
         for cuda in reversed(row.cuda):
             # One capability that every compiler knows tells whether the release is refused as a whole.
             whole = _find_reason(table, row, _Wanted(cuda=cuda, capability="9.0", platform=platform))
             for capability in table.cuda_rows[cuda].capabilities:
-                name = {"tensorflow": row.version, "cuda": cuda, "capability": capability}
+                name = {"platform": platform, "tensorflow": row.version, "cuda": cuda, "capability": capability}
                 wanted = _Wanted(cuda=cuda, capability=capability, platform=platform)
                 why = whole or _find_reason(table, row, wanted)
                 if why:
                     yield Cell(**name, pythons=row.python, state="refused", why=why)
                     continue
                 clang = find_toolchains(table, _ask(table, row, row.cudnn[-1], wanted))[0].clang
-                proof = known.get((row.version, cuda, clang))
-                yield Cell(**name, pythons=row.python, clang=clang, **_look_up(proof, capability, clang))
+                proof = known.get((platform, row.version, cuda, clang))
+                yield Cell(**name, pythons=row.python, clang=clang, **look_up(proof, capability, clang))
 
 
-def list_groups(table: Table) -> dict[tuple[str, str, str], list[str]]:
-    """Return the capabilities to prove by TensorFlow, CUDA and clang."""
+def list_groups(
+    table: Table, platform: str = "", capabilities: Sequence[str] = ()
+) -> dict[tuple[str, str, str], list[str]]:
+    """Return the capabilities to prove by TensorFlow, CUDA and clang: all, or those named."""
     groups: dict[tuple[str, str, str], list[str]] = {}
-    for cell in list_cells(table):
-        if cell.clang:
+    for cell in list_cells(table, platform):
+        if cell.clang and (not capabilities or cell.capability in capabilities):
             groups.setdefault((cell.tensorflow, cell.cuda, cell.clang), []).append(cell.capability)
     return groups
 
 
-def _look_up(proof: proofs.Proof | None, capability: str, clang: str) -> Evidence:
-    if proof is None or proof.digest != proofs.digest_inputs(proof.tensorflow, proof.cuda, clang):
+def look_up(proof: proofs.Proof | None, capability: str, clang: str) -> Evidence:
+    """Return what a proof says of a capability; ``untried`` if it is void."""
+    cross = bool(proof and proof.host)
+    if proof is None or proof.digest != proofs.digest_inputs(proof.tensorflow, proof.cuda, clang, cross=cross):
         return {"state": "untried"}
-    evidence: Evidence = {"state": "proven", "date": proof.date, "digest": proof.digest}
+    proven: State = "proven (cross)" if cross else "proven"
+    evidence: Evidence = {"state": proven, "date": proof.date, "digest": proof.digest}
     if capability in proof.failed:
         return {**evidence, "state": "failed", "why": proof.failed[capability]}
     return evidence if capability in proof.proven else {"state": "untried"}
@@ -110,7 +116,7 @@ def render_grid(cells: Sequence[Cell], *, refusals: bool = True) -> str:
     lines: list[str] = []
     for tensorflow in dict.fromkeys(cell.tensorflow for cell in cells):
         mine = [cell for cell in cells if cell.tensorflow == tensorflow]
-        lines.append(f"TensorFlow {tensorflow}, Python {', '.join(mine[0].pythons)}")
+        lines.append(f"TensorFlow {tensorflow} for {mine[0].platform}, Python {', '.join(mine[0].pythons)}")
         lines += [f"  {line}" for line in _align(list(_list_grid([cell for cell in mine if cell.clang])))]
         lines += [f"  {line}" for line in _list_refusals(mine)] if refusals else []
     count = {state: sum(cell.state == state for cell in cells) for state in _MARKS}
@@ -119,7 +125,7 @@ def render_grid(cells: Sequence[Cell], *, refusals: bool = True) -> str:
 
 
 def _list_grid(cells: Sequence[Cell]) -> Iterable[Sequence[str]]:
-    columns = sorted({cell.capability for cell in cells}, key=lambda text: (float(text.rstrip("af")), text))
+    columns = sorted({cell.capability for cell in cells}, key=numbers.order)
     yield "CUDA", *columns, "clang", "proven on"
     for cuda in dict.fromkeys(cell.cuda for cell in cells):
         row = {cell.capability: cell for cell in cells if cell.cuda == cuda}

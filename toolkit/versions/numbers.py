@@ -72,8 +72,8 @@ def normalize_capabilities(asked: Iterable[str]) -> tuple[str, ...]:
             remedy="write all as numbers, or all with sm_ or compute_",
         )
     if not plain:
-        return tuple(sorted(prefixed, key=lambda item: (_order(to_plain(item)), item.startswith("compute"))))
-    ordered = sorted(plain, key=_order)
+        return tuple(sorted(prefixed, key=lambda item: (order(to_plain(item)), item.startswith("compute"))))
+    ordered = sorted(plain, key=order)
     names = [item.replace(".", "") for item in ordered]
     return (*(f"sm_{name}" for name in names[:-1]), f"compute_{names[-1]}")
 
@@ -101,9 +101,10 @@ def find_runnable(asked: str, known: Iterable[str]) -> str | None:
         return asked
     card = strip_suffix(asked)
     names = {f"sm_{item.replace('.', '')}": item for item in items if item == strip_suffix(item)}
-    return max((item for name, item in names.items() if find_coverage([name], card)), key=_order, default=None)
+    return max((item for name, item in names.items() if find_coverage([name], card)), key=order, default=None)
 
 
-def _order(plain: str) -> tuple[int, int, str]:
+def order(plain: str) -> tuple[int, int, str]:
+    """Return by what capabilities such as ``9.0a`` are sorted."""
     whole, _, rest = plain.partition(".")
     return int(whole), int(strip_suffix(rest)), rest

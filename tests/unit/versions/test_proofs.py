@@ -32,13 +32,32 @@ def written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return path
 
 
+CROSS_PLACE = ("2.21.0", "12.8.1", "18")
+CROSS = proofs.Proof(
+    tensorflow=CROSS_PLACE[0],
+    cuda=CROSS_PLACE[1],
+    clang="18.1.8",
+    date="2026-11-24",
+    digest=proofs.digest_inputs(*CROSS_PLACE, cross=True),
+    proven=("8.7", "9.0"),
+    failed={},
+    platform="linux/arm64",
+    host="linux/amd64",
+)
+
+
+def list_cross_states() -> dict[str, str]:
+    cells = matrix.list_cells(TABLE, "linux/arm64")
+    return {cell.capability: cell.state for cell in cells if (cell.tensorflow, cell.cuda, cell.clang) == CROSS_PLACE}
+
+
 def list_states() -> dict[str, str]:
     cells = matrix.list_cells(TABLE)
     return {cell.capability: cell.state for cell in cells if (cell.tensorflow, cell.cuda, cell.clang) == PLACE}
 
 
 def test_proofs_are_read_as_they_were_written(written: Path) -> None:
-    assert proofs.read(written) == {PLACE: PROOF}
+    assert proofs.read(written) == {("linux/amd64", *PLACE): PROOF}
 
 
 def test_a_cell_is_proven_by_its_proof_alone() -> None:
@@ -51,6 +70,48 @@ def test_a_cell_is_proven_by_its_proof_alone() -> None:
 def test_a_proof_of_other_inputs_is_void(written: Path) -> None:
     proofs.write([replace(PROOF, digest="sha256:" + "0" * 64)], written)
     assert set(list_states().values()) == {"untried"}
+
+
+def test_a_proof_by_a_cross_compiler_counts_for_its_platform_alone_and_says_so(written: Path) -> None:
+    before = written.read_bytes()
+    proofs.write([PROOF, CROSS], written)
+    assert written.read_bytes().startswith(before), "proofs that were there are written as before"
+    assert proofs.read(written)["linux/arm64", *CROSS_PLACE] == CROSS
+    assert {name for name, state in list_cross_states().items() if state == "proven (cross)"} == {"8.7", "9.0"}
+    assert list_states()["7.5"] == "proven"
+    proofs.write([replace(CROSS, platform="linux/amd64", host="")], written)
+    assert set(list_cross_states().values()) == {"untried"}
+    proofs.write([replace(CROSS, host="", digest=proofs.digest_inputs(*CROSS_PLACE))], written)
+    assert list_cross_states()["9.0"] == "proven", "one made on such a machine"
+
+
+def test_a_proof_by_a_cross_compiler_depends_on_its_own_files_too(written: Path) -> None:
+    proofs.write([replace(CROSS, digest=proofs.digest_inputs(*CROSS_PLACE))], written)
+    assert set(list_cross_states().values()) == {"untried"}
+
+
+def test_the_grid_names_the_platform_and_marks_what_a_cross_compiler_proved(written: Path) -> None:
+    proofs.write([CROSS], written)
+    grid = matrix.render_grid(list(matrix.list_cells(TABLE, "linux/arm64")))
+    assert "TensorFlow 2.21.0 for linux/arm64, Python" in grid
+    assert "c proven (cross) (2)" in grid
+    row = next(line for line in grid.splitlines() if line.startswith("  12.8.1"))
+    assert row.split().count("c") == 2
+
+
+def test_a_new_proof_keeps_what_the_same_inputs_proved_of_other_capabilities() -> None:
+    made = replace(PROOF, proven=("9.0",), failed={"8.0": "an error"})
+    joined = proofs.join(made, replace(PROOF, failed={"9.0": "another", "8.6": "a third"}))
+    assert (joined.proven, joined.failed) == (("7.5", "9.0"), {"8.6": "a third", "8.0": "an error"})
+    for other in (None, replace(PROOF, digest="sha256:0"), replace(PROOF, clang="17.0.7"), replace(PROOF, host="x")):
+        assert proofs.join(made, other) == made
+
+
+def test_only_named_capabilities_are_listed_to_be_proven() -> None:
+    groups = matrix.list_groups(TABLE, "linux/arm64", ("9.0", "12.1"))
+    assert groups["2.21.0", "12.9.1", "22"] == ["12.1"]
+    assert {name for names in groups.values() for name in names} == {"9.0", "12.1"}
+    assert not matrix.list_groups(TABLE, "linux/arm64", ("1.0",))
 
 
 @pytest.mark.parametrize(

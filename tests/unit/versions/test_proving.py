@@ -1,5 +1,6 @@
 import json
 import os
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -38,7 +39,7 @@ def test_proofs_are_written_with_the_day_on_which_they_were_made(prover: proofs.
     with pytest.raises(CheckError, match=r"do not compile\n  why: 2\.21\.0 12\.8\.1 22: 10\.0"):
         proofs.prove_all({GROUP: ["10.0", "12.0"]}, prover, Console(json=False, verbosity=-1), jobs=1)
     (made,) = proofs.read().values()
-    assert (made.key, made.date) == (GROUP, "2026-11-22")
+    assert (made.key, made.date) == (("linux/amd64", *GROUP), "2026-11-22")
     assert made.proven == ("12.0",)
     assert made.failed == {"10.0": "an error"}
     assert made.digest == proofs.digest_inputs(*GROUP)
@@ -51,6 +52,18 @@ def test_the_container_gets_what_is_to_be_proven(prover: proofs.Prover) -> None:
     for argument in ("TENSORFLOW_VERSION=2.21.0", "CUDA_VERSION=12.8.1", "LLVM_VERSION=22", "PROOF_REPORT_ALL=1"):
         assert f"--build-arg {argument} " in said
     assert "COMPUTE_CAPABILITIES=10.0,12.0 " in said
+
+
+def test_another_platform_is_proven_by_the_cross_stage(prover: proofs.Prover) -> None:
+    crossing = replace(prover, platform="linux/arm64", host="linux/amd64")
+    proofs.prove_all({GROUP: ["12.0"]}, prover, Console(json=False, verbosity=-1), jobs=1)
+    proofs.prove_all({GROUP: ["12.0"]}, crossing, Console(json=False, verbosity=-1), jobs=1)
+    here, there = proofs.read().values()
+    assert (here.platform, here.host) == ("linux/amd64", "")
+    assert (there.platform, there.host) == ("linux/arm64", "linux/amd64")
+    assert there.digest == proofs.digest_inputs(*GROUP, cross=True) != here.digest
+    assert "--target cross-proof " in (prover.folder / "2.21.0-12.8.1-22-linux-arm64.log").read_text()
+    assert "--target toolchain-proof " in (prover.folder / "2.21.0-12.8.1-22.log").read_text()
 
 
 def test_a_proof_that_does_not_end_is_an_error(prover: proofs.Prover, tmp_path: Path) -> None:
