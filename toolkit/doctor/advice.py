@@ -14,6 +14,7 @@ from toolkit.findings import Finding
 from toolkit.settings import Settings, find_own_platform
 from toolkit.smoke.inside.gpu_rules import find_coverage, parse_capability
 from toolkit.versions import Locked, Table, load_table, rules
+from toolkit.versions.matrix import find_evidence
 from toolkit.versions.rules import VersionRequest
 from toolkit.versions.table import PlatformRow, read_yaml
 from train.cores import count_cores
@@ -39,6 +40,7 @@ class Advice:
     remedy: str  # what to do about the driver; empty if nothing
     graft_cost: str = ""  # graft_cost, build_cost: in words, on this machine
     build_cost: str = ""
+    toolchain: str = ""  # whether the toolchain of the build was proven, and when: ``proven (cross), 2026-11-24``
     untried: str = ""  # what of the build was not run on this platform; empty if it was
     note: str = ""  # what is special about the card
     advisories: tuple[str, ...] = ()  # a line for each TensorFlow of these commands that has security advisories
@@ -56,6 +58,7 @@ class Advice:
         ]
         for name, command, cost in ways:
             shown += [f"  {name:<15}  {command}{f'  ({cost})' if cost else ''}"] if command else []
+        shown += [f"  toolchain        {self.toolchain}"] if self.toolchain else []
         shown += [f"  not run          {self.untried}"] if self.untried else []
         shown += [f"  note             {self.note}"] if self.note else []
         shown += [f"  driver           {self.driver_says}"] if self.driver_says else []
@@ -94,6 +97,7 @@ def advise(table: Table, device: Device, settings: Settings) -> Advice:
         build_cost=f"about {estimate_build().facts['hours']} h on this machine"
         if nearest and place.name == find_own_platform()
         else "",
+        toolchain=_describe_toolchain(table, nearest) if nearest else "",
         untried=place.untried if nearest else "",
         note=_find_note(device.name),
         advisories=_list_advisories(table, runtime, nearest, settings.tensorflow if named and graftable else ""),
@@ -115,6 +119,11 @@ def _choose_cuda(table: Table, asked: VersionRequest) -> VersionRequest:
     wanted = asked.numbers[0]
     knowing = [row.version for row in table.cuda_rows.values() if row.parts and wanted in row.capabilities]
     return asked if asked.cuda in knowing or not knowing else replace(asked, cuda=knowing[0])
+
+
+def _describe_toolchain(table: Table, nearest: VersionRequest) -> str:
+    evidence = find_evidence(table, nearest)
+    return f"{evidence['state']}, {evidence['date']}" if "date" in evidence else evidence["state"]
 
 
 def _list_advisories(

@@ -63,7 +63,7 @@ def list_cells(table: Table, platform: str = "") -> Iterator[Cell]:
                     continue
                 clang = find_toolchains(table, _ask(table, row, row.cudnn[-1], wanted))[0].clang
                 proof = known.get((platform, row.version, cuda, clang))
-                yield Cell(**name, pythons=row.python, clang=clang, **look_up(proof, capability, clang))
+                yield Cell(**name, pythons=row.python, clang=clang, **_look_up(proof, capability, clang))
 
 
 def list_groups(
@@ -77,7 +77,7 @@ def list_groups(
     return groups
 
 
-def look_up(proof: proofs.Proof | None, capability: str, clang: str) -> Evidence:
+def _look_up(proof: proofs.Proof | None, capability: str, clang: str) -> Evidence:
     """Return what a proof says of a capability; ``untried`` if it is void."""
     cross = bool(proof and proof.host)
     if proof is None or proof.digest != proofs.digest_inputs(proof.tensorflow, proof.cuda, clang, cross=cross):
@@ -87,6 +87,12 @@ def look_up(proof: proofs.Proof | None, capability: str, clang: str) -> Evidence
     if capability in proof.failed:
         return {**evidence, "state": "failed", "why": proof.failed[capability]}
     return evidence if capability in proof.proven else {"state": "untried"}
+
+
+def find_evidence(table: Table, asked: VersionRequest) -> Evidence:
+    """Return what the proofs say of a set that can be built, for the first of its capabilities."""
+    clang = find_toolchains(table, asked)[0].clang
+    return _look_up(proofs.read().get((asked.platform, asked.tensorflow, asked.cuda, clang)), asked.numbers[0], clang)
 
 
 def _find_reason(table: Table, row: TensorflowRow, wanted: _Wanted) -> str:
