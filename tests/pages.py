@@ -34,8 +34,8 @@ def render_matrix() -> str:
     return f"```\n{render(versions.load_table()).partition(BLANK)[0]}\n```"
 
 
-def render_sets() -> str:
-    return f"```\n{render_grid(list(list_cells(versions.load_table())), refusals=False)}\n```"
+def render_sets(platform: str = "") -> str:
+    return f"```\n{render_grid(list(list_cells(versions.load_table(), platform)), refusals=False)}\n```"
 
 
 def render_exit_codes() -> str:
@@ -82,6 +82,7 @@ def _replace(text: str, name: str, content: str) -> str:
 PARTS = {
     "matrix": render_matrix,
     "grid": render_sets,
+    "grid-arm64": lambda: render_sets("linux/arm64"),
     "exit-codes": render_exit_codes,
     "options": render_options,
     "commands": reference.render_page,

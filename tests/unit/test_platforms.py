@@ -1,17 +1,21 @@
 """What is offered for linux/arm64, what is refused, and in which words."""
 
 import resource
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from tests.command import Run
 from toolkit import lock, settings, versions
+from toolkit.cli import pins
+from toolkit.cli.command import Session
+from toolkit.console import Console
 from toolkit.doctor import advice
 from toolkit.doctor.advice import Advice, advise
 from toolkit.doctor.machine import Device
-from toolkit.errors import PreflightError, UnsupportedError
-from toolkit.versions import matrix
+from toolkit.errors import PreflightError, UnsupportedError, UsageError
+from toolkit.versions import matrix, proofs
 from toolkit.wheel import processor
 from toolkit.wheel.plan import BuildOptions, plan
 
@@ -86,12 +90,20 @@ def test_the_advice_for_a_card_of_an_arm_machine_is_a_build_that_was_not_run(
     assert found.build.endswith(f"compute_{capability.replace('.', '')}")
     assert "no wheel was built" in found.untried
     assert f"  not run          {found.untried}" in found.render()
+    assert found.toolchain.startswith("proven (cross), 20")
+    assert f"  toolchain        {found.toolchain}\n" in found.render()
     assert bool(found.note) == ("Orin" in card)
+
+
+def test_the_advice_says_that_a_toolchain_was_not_proven(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(proofs, "read", dict)
+    assert ask("DGX Spark").toolchain == "untried"
 
 
 def test_thor_is_told_why_nothing_runs() -> None:
     found = ask("Jetson AGX Thor")
     assert (found.way, found.capability, found.build, found.untried) == ("none", "11.0", "", "")
+    assert "toolchain  " not in found.render()
     assert "CUDA 13" in found.note
     assert "runs on the processor" in found.remedy
 
@@ -146,6 +158,27 @@ def test_the_matrix_of_another_platform_has_no_proofs_of_this_one() -> None:
     assert {cell.state for cell in cells} == {"refused", "untried", "proven (cross)"}
     assert {cell.tensorflow for cell in cells if cell.state != "refused"} == {"2.21.0"}
     assert any(cell.state == "proven" for cell in matrix.list_cells(TABLE, AMD))
+
+
+def test_a_toolchain_is_proven_where_it_compiles_and_for_arm_on_amd64_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    given = settings.resolve({"platform": AMD}, environment={})
+    for module in (settings, pins):
+        monkeypatch.setattr(module, "find_own_platform", lambda: ARM)
+    session = Session(console=Console(json=False, verbosity=-1), settings=given)
+    with pytest.raises(PreflightError, match=f"a toolchain is proven for {AMD} on such a machine only"):
+        pins._prove(session, TABLE, ["9.0"], jobs=1)
+    for module in (settings, pins):
+        monkeypatch.setattr(module, "find_own_platform", lambda: AMD)
+    crossing = replace(session, settings=replace(given, platform=ARM))
+    with pytest.raises(UsageError, match=f"no set of {ARM} has compute capability 1.0"):
+        pins._prove(crossing, TABLE, ["1.0"], jobs=1)
+
+
+def test_a_grid_without_refusals_leaves_out_what_is_not_offered() -> None:
+    cells = list(matrix.list_cells(TABLE, ARM))
+    assert matrix.render_grid(cells, refusals=False).count("TensorFlow 2.") == 1
+    whole = matrix.render_grid(cells)
+    assert "TensorFlow 2.20.0 for linux/arm64, Python 3.9, 3.10, 3.11, 3.12, 3.13\n  12.8.1," in whole
 
 
 def test_a_plan_for_arm_has_its_bazel_its_platform_and_its_own_digest() -> None:

@@ -122,8 +122,11 @@ def render_grid(cells: Sequence[Cell], *, refusals: bool = True) -> str:
     lines: list[str] = []
     for tensorflow in dict.fromkeys(cell.tensorflow for cell in cells):
         mine = [cell for cell in cells if cell.tensorflow == tensorflow]
+        offered = [cell for cell in mine if cell.clang]
+        if not offered and not refusals:
+            continue
         lines.append(f"TensorFlow {tensorflow} for {mine[0].platform}, Python {', '.join(mine[0].pythons)}")
-        lines += [f"  {line}" for line in _align(list(_list_grid([cell for cell in mine if cell.clang])))]
+        lines += [f"  {line}" for line in (_align(list(_list_grid(offered))) if offered else [])]
         lines += [f"  {line}" for line in _list_refusals(mine)] if refusals else []
     count = {state: sum(cell.state == state for cell in cells) for state in _MARKS}
     legend = ", ".join(f"{mark} {state} ({count[state]})" for state, mark in _MARKS.items())
