@@ -2,12 +2,15 @@
 
 ``--launch`` times only `launch local` with two containers: until the engine says that both run, and after it says that
 both ended. An empty container by ``docker run`` is subtracted.
+
+``--list`` times only `toolkit ls` with a thousand runs, each of 30 files and a record as long as a real one's.
 """
 
 import argparse
 import json
 import os
 import platform
+import resource
 import statistics
 import subprocess
 import sys
@@ -20,6 +23,7 @@ ROOT = Path(__file__).parent.parent
 RESULTS = Path(__file__).parent / "commands.json"
 ROUNDS = 11
 LAUNCHES = 5
+RUNS, FILES, RECORD_BYTES = 1000, 30, 9000
 TAG = "toolkit/bench:ours"
 IMAGES = {
     "base stand-in": "toolkit/base:python3.11-trixie",
@@ -64,6 +68,34 @@ def measure_launch(rounds: int) -> dict[str, list[float]]:
     return seconds
 
 
+def measure_list(rounds: int) -> dict[str, list[tuple[float, float]]]:
+    """Return the wall seconds and the processor seconds of ``toolkit ls`` with many runs, in each round."""
+    toolkit = [sys.executable, "-m", "toolkit"]
+    commands = {"toolkit --help": ["--help"], "toolkit ls": ["ls"], "toolkit ls --kind run": ["ls", "--kind", "run"]}
+    seconds: dict[str, list[tuple[float, float]]] = {name: [] for name in commands}
+    with tempfile.TemporaryDirectory() as folder:
+        _write_runs(Path(folder))
+        os.environ["TOOLKIT_RUNS"] = folder
+        for _ in range(rounds):
+            for name, words in commands.items():
+                before = resource.getrusage(resource.RUSAGE_CHILDREN)
+                (wall,) = measure({name: [*toolkit, *words]}, 1)[name]
+                after = resource.getrusage(resource.RUSAGE_CHILDREN)
+                seconds[name].append((wall, sum(after[:2]) - sum(before[:2])))
+    return seconds
+
+
+def _write_runs(runs: Path) -> None:
+    record = {"status": "complete", "result": {"test_accuracy": 0.99, "epochs": 20}, "facts": "x" * RECORD_BYTES}
+    for number in range(RUNS):
+        folder = runs / f"run-{number}"
+        (folder / "checkpoints").mkdir(parents=True)
+        (folder / "config.yaml").write_text("dataset: digits\n")
+        (folder / "manifest.json").write_text(json.dumps(record))
+        for name in range(FILES - 2):
+            (folder / "checkpoints" / str(name)).touch()
+
+
 def _read_events(action: str, since: float, until: float) -> list[float]:
     """Read when workers of a launch started or ended, in seconds since 1970."""
     argv = ["docker", "events", "--since", f"{since:.6f}", "--until", f"{until:.6f}", "--filter", f"event={action}"]
@@ -75,15 +107,21 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--engine", action="store_true", help="measure image builds too")
     parser.add_argument("--launch", action="store_true", help="measure the launch of two workers, and nothing else")
+    parser.add_argument("--list", action="store_true", help="measure `toolkit ls` with many runs, and nothing else")
     options = parser.parse_args()
+    if options.list:
+        for name, values in measure_list(ROUNDS).items():
+            wall, processor = (statistics.median(each) for each in zip(*values, strict=True))
+            print(f"{name:<36} {wall:7.3f} s, of the processor {processor:.3f} s")
+        _print_machine()
+        return
     if options.launch:
         found = {name: statistics.median(values) for name, values in measure_launch(LAUNCHES).items()}
         before, after, plain = found.values()
         found["launch local, more than docker run"] = before + after - plain
         for name, value in found.items():
             print(f"{name:<36} {value:7.3f} s")
-        model = next(line for line in Path("/proc/cpuinfo").read_text().splitlines() if line.startswith("model name"))
-        print(f"{model}, {os.cpu_count()} cores, load {os.getloadavg()[0]:.1f}")
+        _print_machine()
         return
     toolkit = [sys.executable, "-m", "toolkit"]
     engine = "docker" if options.engine else "host"
@@ -110,6 +148,11 @@ def main() -> None:
     load = f"load {os.getloadavg()[0]:.1f}"
     machine = f"{platform.machine()}, {os.cpu_count()} cores, Python {platform.python_version()}, {load}"
     RESULTS.write_text(json.dumps({"machine": machine, "seconds": medians, "images": sizes}, indent=2) + "\n")
+
+
+def _print_machine() -> None:
+    model = next(line for line in Path("/proc/cpuinfo").read_text().splitlines() if line.startswith("model name"))
+    print(f"{model}, {os.cpu_count()} cores, load {os.getloadavg()[0]:.1f}")
 
 
 def _remove_tag() -> None:

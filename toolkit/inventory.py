@@ -6,7 +6,7 @@ Records alone are read, so that a thousand runs take less than a second. `toolki
 import os
 import re
 import time
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -46,17 +46,27 @@ class Item:
         return f"{self.bytes / 1e9:.1f} GB" if self.bytes >= 1e9 else f"{self.bytes / 1e6:.1f} MB"
 
 
-def find(dist: Path, runs: Path, state: Path, client: "docker.DockerClient | None") -> list[Item]:
-    """Return all items, by kind and then by name. ``client``: None leaves out what is in the engine."""
-    from toolkit import clean  # loads the engine's SDK
+def find(
+    dist: Path,
+    runs: Path,
+    state: Path,
+    client: "docker.DockerClient | None",
+    kinds: Collection[str] = KINDS,
+) -> list[Item]:
+    """Return the items of some kinds, by kind and then by name. ``client``: None leaves out what is in the engine."""
+    wheels = _find_wheels(dist) if {"wheel", "graft"} & set(kinds) else ()
+    found = [*wheels, *(_find_runs(runs) if "run" in kinds else ())]
+    if set(kinds) - {"wheel", "graft", "run"}:
+        from toolkit import clean  # loads the engine's SDK, which takes longer than a thousand runs
 
-    removed = {item.name for item in clean.find(client, state)}
-    found = [*_find_wheels(dist), *_find_runs(runs), *_find_environments(state)]
-    found += _find_in_engine(client) if client else []
-    found += [
-        Item(kind="kernels", name=str(item.handle), state="", **_measure(item.handle)) for item in clean.find_kernels()
-    ]
-    return [replace(item, cleaned=item.name in removed) for item in found]
+        others = [*_find_environments(state), *(_find_in_engine(client) if client else ())]
+        others += [
+            Item(kind="kernels", name=str(item.handle), state="", **_measure(item.handle))
+            for item in clean.find_kernels()
+        ]
+        removed = {item.name for item in clean.find(client, state)}
+        found += [replace(item, cleaned=item.name in removed) for item in others]
+    return [item for item in found if item.kind in kinds]
 
 
 def render(items: Iterable[Item]) -> str:
@@ -149,12 +159,18 @@ def _list(folder: Path) -> list[Path]:
 
 def _measure(folder: Path) -> dict[str, Any]:
     """Return the bytes of a folder's files, of checkpoints too, and the time of its record."""
+    return {"bytes": _sum_sizes(folder), "changed": _read_time(folder)}
+
+
+def _sum_sizes(folder: str | Path) -> int:
+    """Return the bytes of the files in a folder and below. What cannot be read counts nothing."""
     size = 0
-    for base, _, names in os.walk(folder):
-        for name in names:
+    with suppress(OSError), os.scandir(folder) as entries:
+        for entry in entries:
             with suppress(OSError):
-                size += Path(base, name).lstat().st_size
-    return {"bytes": size, "changed": _read_time(folder)}
+                below = entry.is_dir(follow_symlinks=False)
+                size += _sum_sizes(entry.path) if below else entry.stat(follow_symlinks=False).st_size
+    return size
 
 
 def _read_time(folder: Path) -> float | None:

@@ -108,6 +108,22 @@ def test_sizes_of_caches_are_read(said: str, number: int | None) -> None:
     assert inventory._parse_size(said) == number
 
 
+def test_runs_are_listed_without_asking_an_engine_and_all_their_files_count(
+    place: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = make_run("done", COMPLETE)
+    (folder / "tb/deep").mkdir(parents=True)
+    (folder / "tb/deep/events").write_bytes(b"x" * 1000)
+    (folder / "elsewhere").symlink_to(place)
+    (folder / "gone").symlink_to("nothing")
+    counted = sum(path.lstat().st_size for path in folder.rglob("*") if path.is_symlink() or path.is_file())
+    loaded: list[str] = []
+    monkeypatch.setattr("toolkit.engine.client.connect", lambda: loaded.append("engine"))
+    monkeypatch.setattr("toolkit.clean.find", lambda *_: loaded.append("clean"))
+    (row,) = json.loads(CliRunner().invoke(app, ["ls", "--kind", "run", "--json"]).stdout)["items"]
+    assert (row["bytes"], loaded) == (counted, [])
+
+
 def test_the_command_lists_kinds_and_says_what_it_leaves_out(place: Path) -> None:
     make_run("done", COMPLETE)
     run = CliRunner()

@@ -97,18 +97,19 @@ def ls(
     from dataclasses import asdict
 
     from toolkit import inventory
-    from toolkit.engine.client import connect
 
     console, settings = session.console, session.settings
     if unknown := [name for name in kind or () if name not in inventory.KINDS]:
         raise UsageError(f"no kind: {unknown[0]!r}", remedy=f"one of {', '.join(inventory.KINDS)}")
-    client = None
-    try:
-        client = connect()
-    except EngineError as error:
-        console.say(f"images and caches are left out: {error.what}")
-    found = inventory.find(out, Path(settings.runs), Path(settings.state), client)
-    wanted = [item for item in found if not kind or item.kind in kind]
+    kinds, client = kind or inventory.KINDS, None
+    if {"image", "cache"} & set(kinds):
+        from toolkit.engine.client import connect
+
+        try:
+            client = connect()
+        except EngineError as error:
+            console.say(f"images and caches are left out: {error.what}")
+    wanted = inventory.find(out, Path(settings.runs), Path(settings.state), client, kinds)
     text = inventory.render(wanted) if wanted else "nothing that the toolkit made is here"
     console.result({"items": [asdict(item) for item in wanted]}, text)
 
