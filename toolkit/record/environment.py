@@ -2,7 +2,8 @@
 
 import base64
 import csv
-from collections.abc import Iterable, Iterator, Mapping
+from collections import deque
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from importlib.metadata import Distribution
@@ -123,11 +124,12 @@ def _check_files(packages: Mapping[str, Installed]) -> Finding:
             recorded += _read_record(package)
         except (OSError, ValueError, csv.Error):
             gone.append(f"{package.info.name}/RECORD")
-    # A second thread hashes the few large files: hashing one leaves the interpreter to the other thread.
+    # A second thread begins with the few large files: hashing one leaves the interpreter to the other thread, which
+    # begins with the small ones. They meet where both have had the same time.
+    queue = deque(sorted(recorded, key=lambda each: each.large))
     with ThreadPoolExecutor(1) as pool:
-        large = pool.submit(_list_changed, [each for each in recorded if each.large])
-        changed = _list_changed([each for each in recorded if not each.large])
-        changed = [*gone, *changed, *large.result()]
+        large = pool.submit(_list_changed, queue.pop)
+        changed = [*gone, *_list_changed(queue.popleft), *large.result()]
     text = f"{len(changed)} of {len(recorded)} are changed or gone: {', '.join(changed[:3])}"
     return check("files", not changed, text if changed else f"{len(recorded)}, each as its package recorded it")
 
@@ -152,8 +154,16 @@ def _read_record(package: Installed) -> list[Recorded]:
     ]
 
 
-def _list_changed(recorded: Iterable[Recorded]) -> list[str]:
-    return [each.name for each in recorded if _digest(each.path) != each.code]
+def _list_changed(take: Callable[[], Recorded]) -> list[str]:
+    """Return the names of the files that have other bytes than recorded. ``take``: raises an IndexError at the end."""
+    changed: list[str] = []
+    while True:
+        try:
+            each = take()
+        except IndexError:
+            return changed
+        if _digest(each.path) != each.code:
+            changed.append(each.name)
 
 
 def _digest(path: str) -> str:

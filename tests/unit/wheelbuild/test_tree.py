@@ -1,10 +1,13 @@
 import json
 import os
 from dataclasses import replace
+from itertools import pairwise
 from pathlib import Path
 
 import prove
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from kernels import tree
 
 SAID = """\
@@ -39,6 +42,26 @@ def test_as_many_files_are_chosen_as_asked_and_they_are_spread_over_the_tree(
     assert found == sorted(found)
     if count == 3:
         assert found == [paths[0], paths[3], paths[6]]
+
+
+@given(st.integers(1, 400))
+def test_each_beginning_of_the_order_is_spread_over_all_files(count: int) -> None:
+    order = tree.scatter(count)
+    assert sorted(order) == list(range(count))
+    for begun in (count // 10, count // 4, count // 2):
+        places = sorted([*order[:begun], -1, count])
+        # Three-gap theorem: the widest of the gaps is less than three times the mean one.
+        assert max(after - before for before, after in pairwise(places)) <= 3 * count / (begun + 1) + 1
+
+
+def test_all_files_are_compiled_each_once_and_not_by_name(
+    kernels: tree.Kernels, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tree.Kernels, "compile", lambda _, source: tree.Compiled(file=source.name, seconds=0))
+    names = [f"{number}.cu.cc" for number in range(9)]
+    done = [each.file for each in tree.compile_all(kernels, [Path(name) for name in names])]
+    assert done != names
+    assert sorted(done) == names
 
 
 @pytest.mark.parametrize("wanted", ["", "0", "-1", "most", "1.5"])
