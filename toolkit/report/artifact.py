@@ -62,6 +62,31 @@ def _show(value: object) -> str:
     return f"{value:,}" if isinstance(value, int) and not isinstance(value, bool) else str(value)
 
 
+def _show_version(version: str) -> Number:
+    """Return a version without its local part, which is too long for a large number and stands below it."""
+    public, _, local = version.partition("+")
+    return Number(label="TensorFlow", text=public, note=version if local else "")
+
+
+def _describe_machine(recorded: object) -> str:
+    """Return in words what a record says of the machine, as far as it says it."""
+    found = dict(recorded) if isinstance(recorded, Mapping) else {}
+    memory = str(found.get("memory_bytes", ""))
+    words = [
+        (f"{found.get('cores')} cores", found.get("cores")),
+        (f"{show_bytes(int(memory))} of memory" if memory.isdecimal() else "", memory),
+        (str(found.get("machine")), found.get("machine")),
+        (f"Linux {found.get('kernel')}", found.get("kernel")),
+        (f"engine {found.get('engine')}", found.get("engine")),
+    ]
+    return ", ".join(word for word, value in words if word and value)
+
+
+def _count_left(left: object) -> str:
+    """Return what a graft left as it was, and how often."""
+    return ", ".join(f"{what}: {number}" for what, number in left.items()) if isinstance(left, Mapping) else ""
+
+
 def _describe_wheel(target: Target, links: Chain) -> Page:
     try:
         record = wheel.read_record(target.folder)
@@ -71,7 +96,7 @@ def _describe_wheel(target: Target, links: Chain) -> Page:
     found, spec = dict(facts["inspection"]), dict(facts["lock"]["spec"])
     seconds = facts.get("seconds")
     numbers = [
-        Number(label="TensorFlow", text=str(found.get("version", spec["tensorflow"]))),
+        _show_version(str(found.get("version", spec["tensorflow"]))),
         Number(label="CUDA", text=spec["cuda"]),
         Number(label="cuDNN", text=spec["cudnn"]),
         Number(
@@ -120,7 +145,7 @@ def _describe_build(facts: Mapping[str, Any]) -> Section:
             "Runners": ran.get("runners"),
             "Level of its inputs": facts.get("level"),
             "Pins that float": facts.get("floating"),
-            "Machine": facts.get("host"),
+            "Machine": _describe_machine(facts.get("host")),
         },
     )
     return Section(id="build", title="How it was built", parts=[table])
@@ -134,7 +159,7 @@ def _describe_graft(facts: Mapping[str, Any]) -> Section:
         grown = each.get("bytes_after", 0) - each.get("bytes_before", 0)
         rows.append(
             [
-                Cell(text=str(each.get("name")), note=_show(each.get("left") or "")),
+                Cell(text=str(each.get("name")), note=_count_left(each.get("left"))),
                 *map(_show, numbers),
                 f"+{show_bytes(grown)}",
             ]
@@ -150,9 +175,9 @@ def _describe_graft(facts: Mapping[str, Any]) -> Section:
         {
             "Mode": graft.get("mode"),
             "PTX modules": graft.get("texts"),
-            "of these, from earlier grafts": graft.get("reused"),
+            "PTX modules from earlier grafts": graft.get("reused"),
             "Refused by ptxas": list(dict(graft.get("refused") or {})),
-            "Machine": facts.get("host"),
+            "Machine": _describe_machine(facts.get("host")),
         },
     )
     return Section(id="graft", title="What was grafted", parts=[outcome, table])

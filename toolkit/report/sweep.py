@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from toolkit import digest, files, manifest
 from toolkit import sweep as sweeps
@@ -15,6 +15,9 @@ from toolkit.report.view import NOTHING, Cell, Chain, Number, Page, Row, Section
 
 if TYPE_CHECKING:
     from toolkit.findings import State
+
+SHOWN: Final = 3
+"""The most runs whose command stands at the end of the page."""
 
 
 def describe(folder: Path, trust: Trust) -> Page:
@@ -64,7 +67,10 @@ def describe(folder: Path, trust: Trust) -> Page:
             )
             if each and each.parts
         ],
-        commands=[f"toolkit verify {each['run']}" for each in members[:3]],
+        commands=[
+            *(f"toolkit verify {members[number]['run']}" for number in there[:SHOWN]),
+            *([f"# and {len(there) - SHOWN} more, named in the table of runs"] if len(there) > SHOWN else []),
+        ],
     )
 
 

@@ -171,13 +171,18 @@ def test_its_page_has_each_library_and_the_wheel_that_it_was_made_from(graft: Gr
     made = graft("12.0")
     found, text = report.compose([str(made.folder)], Trust(state=Path(settings.state)))
     assert found.kind == "Grafted wheel"
-    assert {each.label: each.text for each in found.numbers}["Compute capability"] == "12.0"
+    numbers = {each.label: (each.text, each.note) for each in found.numbers}
+    assert numbers["Compute capability"] == ("12.0", "")
+    assert numbers["TensorFlow"] == ("2.21.0", "2.21.0+sm120"), "the whole version has no room in large letters"
     assert found.chain is not None
     assert [(link.name, link.state) for link in found.chain.links] == [
         ("wheel", "ok"), ("plan", "ok"), ("lock", "ok"), ("original", "absent")
     ]  # fmt: skip
     assert maker.LIBRARY in text
-    assert "PTX text of sm_50, which the driver compiles when it is used 1" in text
+    assert "PTX text of sm_50, which the driver compiles when it is used: 1" in text
+    host = made.record.facts["host"]
+    machine = f"{host['cores']} cores, {int(host['memory_bytes']) / 1e9:.2f} GB of memory, {host['machine']}"
+    assert f"{machine}, Linux {host['kernel']}</td>" in text, "no engine, and none is named"
 
 
 def test_a_record_that_was_changed_is_noticed(graft: Graft, settings: Settings) -> None:

@@ -121,6 +121,11 @@ def test_a_sweep_has_its_points_and_runs(place: Place, others: list[Path]) -> No
     (members,) = root.find("section", id="members")
     assert "the disk is full" in members.text
     assert len(members.find("tr")) == 6
+    commands = [f"toolkit verify runs/{each.name}" for each in others[:3]]
+    assert root.find("footer")[0].find("pre")[0].text.splitlines() == [
+        *commands,
+        "# and 1 more, named in the table of runs",
+    ]
     (files,) = root.find("section", id="files")
     assert ["as recorded" in files.text, "not here" in files.text] == [True, True]
     (chart,) = root.find("figure", id="test-loss")

@@ -58,6 +58,8 @@ def test_the_matrix_is_that_of_the_run_and_leads_to_its_images(place: Place) -> 
     assert all(each.attributes["href"].removeprefix("#") in ids for each in root.find("a"))
     tiles = root.find("ul", class_="tiles")[0].find("li")
     assert [tile.find("small")[0].text for tile in tiles] == [f"test image {m['example']}" for m in recorded]
+    boxes = [tuple(map(int, tile.find("svg")[0].attributes["viewbox"].split())) for tile in tiles]
+    assert boxes == [(x + 1, y + 1, width - 2, height - 2) for x, y, width, height in (m["box"] for m in recorded)]
 
 
 def test_what_differs_from_the_defaults_is_apart(place: Place) -> None:
