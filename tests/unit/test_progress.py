@@ -47,6 +47,19 @@ def test_what_has_no_room_goes_in_order(width: int, line: str) -> None:
     assert render("wheel", FULL, 725, 15600, width) == line
 
 
+@pytest.mark.parametrize(
+    ("spent", "width", "line"),
+    [
+        (725, 60, "wheel    [1,234/33,438] 4 %  12m 05s, over 4h 20m left"),
+        (725, 40, "wheel    4 %  12m 05s, over 4h 20m left"),
+        (725, 32, "wheel    4 %  4h 20m left"),
+        (15600, 55, "wheel    [1,234/33,438] 4 %  4h 20m, 4h 20m left"),
+    ],
+)
+def test_an_estimate_that_is_known_to_be_short_says_so(spent: int, width: int, line: str) -> None:
+    assert render("wheel", FULL._replace(uneven=True), spent, 15600, width) == line
+
+
 def test_a_line_says_bytes_or_only_the_time_where_no_more_is_known() -> None:
     assert (
         render("pull", Work("x.whl", 120e6, 645e6, "bytes"), 12, 50)

@@ -27,6 +27,7 @@ LINE_SECONDS = 60.0
 TICK_SECONDS: Final = 1.0
 REDRAW_SECONDS: Final = 0.1
 WIDTH: Final = 120
+ROOMY: Final = 40  # columns, with fewer of which words that can be missed are left out
 SHORTEST_TEXT: Final = 10
 ERASE: Final = "\r\x1b[K"
 
@@ -98,7 +99,9 @@ def render(step: str, work: Work, elapsed: float, left: float | None, width: int
     """Return the line, no wider than `width` columns. What has no room goes in this order: text, count, time, step."""
     percent = f"{100 * work.done / work.total:.0f} %" if work.total else ""
     count = f"[{_count(work)}]" if work.total else ""
-    spent, rest = format_seconds(elapsed), "" if left is None else f"{format_seconds(left)} left"
+    # Cheap units come first, so that what is said before half of the time is too short.
+    over = "over " if left is not None and work.uneven and left > elapsed and width >= ROOMY else ""
+    spent, rest = format_seconds(elapsed), "" if left is None else f"{over}{format_seconds(left)} left"
     name = f"{step:<8}" if step else ""
 
     def join(*, step: bool = True, count_: bool = True, time_: bool = True) -> str:
