@@ -3,8 +3,10 @@
 Each line of a fixture has the second at which it came. Bazel 7.7.1 printed them while it compiled parts of TensorFlow
 on two cores with other work beside it. It wrote no times for three of them, but a line about every 16 seconds. So these
 lines are spread evenly over the time of the build, and the times of the object files agree with that. For `tools` there
-was a line each second, with its time. A header was missing there, so the last 42 actions were left out. Kernels were compiled one by one
-in the order of their names, and each line names its seconds. They are replayed in the order of now.
+was a line each second, with its time. A header was missing there, so the last 42 actions were left out.
+
+Kernels were compiled one by one in the order of their names, and each line names its seconds. They are replayed in the
+order of now.
 """
 
 from collections.abc import Iterator
