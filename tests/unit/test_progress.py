@@ -58,6 +58,8 @@ def test_what_has_no_room_goes_in_order(width: int, line: str) -> None:
 )
 def test_an_estimate_that_is_known_to_be_short_says_so(spent: int, width: int, line: str) -> None:
     assert render("wheel", FULL._replace(uneven=True), spent, 15600, width) == line
+    few = render("wheel", Work("", 1, 7, "actions", uneven=True), spent, 15600, width)
+    assert "over" not in few, "few actions may all cost alike"
 
 
 def test_a_line_says_bytes_or_only_the_time_where_no_more_is_known() -> None:

@@ -27,6 +27,7 @@ LINE_SECONDS = 60.0
 TICK_SECONDS: Final = 1.0
 REDRAW_SECONDS: Final = 0.1
 WIDTH: Final = 120
+MANY: Final = 1000
 ROOMY: Final = 40  # columns, with fewer of which words that can be missed are left out
 SHORTEST_TEXT: Final = 10
 ERASE: Final = "\r\x1b[K"
@@ -99,8 +100,9 @@ def render(step: str, work: Work, elapsed: float, left: float | None, width: int
     """Return the line, no wider than `width` columns. What has no room goes in this order: text, count, time, step."""
     percent = f"{100 * work.done / work.total:.0f} %" if work.total else ""
     count = f"[{_count(work)}]" if work.total else ""
-    # Cheap units come first, so that what is said before half of the time is too short.
-    over = "over " if left is not None and work.uneven and left > elapsed and width >= ROOMY else ""
+    # Of many uneven units cheap ones come first, so that what is said before half of the time is too short.
+    short = left is not None and left > elapsed and work.uneven and work.total >= MANY
+    over = "over " if short and width >= ROOMY else ""
     spent, rest = format_seconds(elapsed), "" if left is None else f"{over}{format_seconds(left)} left"
     name = f"{step:<8}" if step else ""
 
