@@ -89,6 +89,7 @@ def sign(folder: Path) -> None:
     """Sign the chain by one key, which may sign everything."""
     (folder / "keys").mkdir()
     keys.make(folder / "keys" / "builder")
+    keys.make(folder / "keys" / "model", "p256")
     signer = keys.load(str(folder / "keys" / "builder"))
     for path in (folder / "dist" / "NAME", folder / "runs" / "NAME", next((folder / "state").glob("environment-*"))):
         attestation.sign(find(str(path)), folder / "state", signer, fresh=True)
