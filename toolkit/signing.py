@@ -165,6 +165,16 @@ def write(record: Path, statement: Statement, signer: Signer, *, replace: bool) 
         os.chown(path, owner.st_uid, owner.st_gid, follow_symlinks=False)
 
 
+def seal(payload: bytes, signer: Signer) -> dict[str, Any]:
+    """Return a statement's envelope with one signature, as JSON has it."""
+    from securesystemslib.dsse import Envelope
+
+    envelope = Envelope(payload, PAYLOAD, {})
+    envelope.sign(signer)
+    value: dict[str, Any] = envelope.to_dict()
+    return value
+
+
 def verify(record: Path, expected: Statement, policy: Policy, *, whole: bool = True) -> Finding:
     """Check the envelope beside a thing against what the thing is now.
 

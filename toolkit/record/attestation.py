@@ -109,6 +109,19 @@ def check_chain(target: Target, state: Path, policy: Policy) -> list[Finding]:
     return found
 
 
+def list_envelopes(target: Target, state: Path) -> list[tuple[str, Path]]:
+    """Return the envelopes that `check_chain` and the count of builders read, each by the names of link and file."""
+    found = []
+    for name, link in [("", target), *_follow(target, state)]:
+        place = find_folder(link, state) / link.report
+        own = signing.locate(place)
+        files_ = [own if own.exists() else place / model.SIGNATURE]
+        if link is target and target.kind == "wheel":
+            files_ += [path for path in sorted(place.iterdir()) if signing.is_envelope(path.name) and path != own]
+        found += [(f"{name}/{path.name}".lstrip("/"), path) for path in files_ if path.is_file()]
+    return found
+
+
 def require_trusted(place: Path, identity: str, *, state: Path, policy: Policy) -> None:
     """Raise an error unless a thing is signed, and what its record says, as ``verify --trust`` finds it.
 

@@ -15,7 +15,7 @@ from toolkit import digest, files, signing
 from toolkit.errors import IntegrityError, UsageError
 from toolkit.findings import Finding, check
 from toolkit.keys import Signer
-from toolkit.signing import PAYLOAD, STATEMENT, Policy, Statement
+from toolkit.signing import STATEMENT, Policy, Statement
 
 if TYPE_CHECKING:
     from securesystemslib.dsse import Envelope
@@ -59,8 +59,6 @@ def is_signed(folder: Path, statement: Statement, signer: Signer) -> bool:
 
 def write(folder: Path, statement: Statement, signer: Signer, *, replace: bool) -> None:
     """Sign the digests of a folder. Raises IntegrityError: there is another signature, and ``replace`` is not asked."""
-    from securesystemslib.dsse import Envelope
-
     path = folder / SIGNATURE
     if not replace and (path.exists() or path.is_symlink()):
         raise IntegrityError(
@@ -68,9 +66,7 @@ def write(folder: Path, statement: Statement, signer: Signer, *, replace: bool) 
             why="such a file has one signature",
             remedy=f"find out why; `toolkit sign {folder} --model-signing --replace` signs what is there now",
         )
-    envelope = Envelope(_encode(folder.resolve().name, statement), PAYLOAD, {})
-    envelope.sign(signer)
-    value = envelope.to_dict()
+    value = signing.seal(_encode(folder.resolve().name, statement), signer)
     value["signatures"][0]["keyid"] = ""  # the peer writes none: the hint below names the key
     material = {"publicKey": {"hint": _hint(signer.public_key)}, "tlogEntries": []}
     files.write_json(path, {"mediaType": BUNDLE, "verificationMaterial": material, "dsseEnvelope": value})
