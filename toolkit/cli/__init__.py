@@ -71,6 +71,7 @@ app.command("matrix", short_help="What works with what, and the sources.")(pins.
 app.command("lock", short_help="Freeze every pin of the chain, or check them.")(pins.lock)
 app.command("schema", short_help="JSON schemas of the files that users write or read.")(pins.schema)
 app.command("verify", short_help="Check a wheel, an image or a run, and the chain behind it.")(record.verify)
+app.command("sbom", short_help="The bill of materials of an environment or an image.")(record.sbom)
 app.command("show", short_help="What a report says, as text.")(record.show)
 app.command("report", short_help="One HTML page about a run, a sweep, a wheel, an image or a report.")(record.report)
 app.command("sign", short_help="Sign a wheel, an image, a smoke report or a run.")(signing.sign)

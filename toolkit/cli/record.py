@@ -224,6 +224,35 @@ def _replay(
     findings.require(done.findings, remedy="the run is not what its training gives: do not use it")
 
 
+@command()
+def sbom(
+    session: Session,
+    target: Annotated[
+        str,
+        typer.Argument(help="An environment's or image's folder below the state folder, or an image as NAME:TAG."),
+    ],
+    out: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Write it there, and not to standard output.")
+    ] = None,
+) -> None:
+    """Print the bill of materials of an environment or an image, in CycloneDX 1.6.
+
+    That of an environment has the packages that pip installed, with their hashes. That of an image has the base image,
+    the Debian packages as the image lists them, the Python packages of its locked set, and the wheel. No program of the
+    image runs. The bill of a wheel is sbom.cdx.json in its folder, and that of an image with such a wheel refers to it.
+    """
+    import json
+
+    from toolkit import files, record
+    from toolkit.record import bill
+
+    text = bill.write(record.find(target), Path(session.settings.state))
+    count = len(json.loads(text)["components"])
+    if out:
+        files.write_atomically(out, text + "\n")
+    session.console.result(json.loads(text), f"{out}: {count} components" if out else text)
+
+
 @command("tensorflow", "python", "cuda", "cudnn", "engine", "archive", "base_image", "ca_bundle", long=True)
 def reproduce(
     session: Session,
