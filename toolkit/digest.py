@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from toolkit import files
-from toolkit.errors import PreflightError
+from toolkit.errors import IntegrityError, PreflightError
 
 SHORT = 12
 REMEMBERED = Path("toolkit-cache", "digests.json")
@@ -119,6 +119,17 @@ def read_file(path: Path) -> str:
     found = _read.get(identity) or f"sha256:{hash_file(path).hex()}"
     if before.st_size >= _LARGE and _is_settled(path, before):
         _read[identity] = found
+    return found
+
+
+def read_files(folder: Path, names: Iterable[str]) -> dict[str, str]:
+    """Return the digests of files, read anew. Raises IntegrityError: one is missing, a link, or outside the folder."""
+    root, found = folder.resolve(), {}
+    for name in names:
+        path = root / name
+        if not path.is_file() or path.resolve() != path or not path.is_relative_to(root):
+            raise IntegrityError(f"{name} is no regular file in {folder}", remedy="a link is not signed: copy the file")
+        found[name] = read_file(path)
     return found
 
 

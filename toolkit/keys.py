@@ -1,4 +1,4 @@
-"""Makes ed25519 key pairs, and finds the key to sign with: in a file, in a variable or in an ssh-agent.
+"""Makes key pairs of ed25519 and P-256, and finds the key to sign with: in a file, in a variable or in an ssh-agent.
 
 An agent hands out signatures and never a private key. It signs the given bytes as they are, so its signatures are those
 of the same key in a file. Protocol: https://datatracker.ietf.org/doc/html/draft-ietf-sshm-ssh-agent.
@@ -13,7 +13,7 @@ import tempfile
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, Protocol
+from typing import TYPE_CHECKING, Final, Literal, Protocol
 
 from toolkit import files
 from toolkit.errors import PreflightError, UsageError
@@ -21,6 +21,14 @@ from toolkit.errors import PreflightError, UsageError
 if TYPE_CHECKING:
     from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
     from securesystemslib.signer import Signature, SSlibKey
+
+Type = Literal["ed25519", "p256"]
+
+SCHEMES: Final = ("ed25519", *(f"ecdsa-sha2-nistp{size}" for size in (256, 384, 521)))
+"""How a key may sign, in the words of securesystemslib. ECDSA is there for programs that know no ed25519."""
+
+OPENSSH: Final = (b"ssh-", b"ecdsa-sha2-")
+"""How a public key begins that OpenSSH has written."""
 
 _FROM_VARIABLE: Final = "env:"
 _OF_AGENT: Final = "agent:"
@@ -43,7 +51,7 @@ class Signer(Protocol):
     def sign(self, payload: bytes) -> "Signature": ...
 
 
-def make(path: Path) -> str:
+def make(path: Path, kind: Type = "ed25519") -> str:
     """Write a new key pair, the public key to ``PATH.pub``, and return its id.
 
     Raises UsageError: one of the files exists; PreflightError: they cannot be written.
@@ -54,7 +62,7 @@ def make(path: Path) -> str:
     for file in (path, public):
         if file.exists() or file.is_symlink():
             raise UsageError(f"{file} exists", why="a key is never overwritten", remedy="choose another name")
-    made = CryptoSigner.generate_ed25519()
+    made = CryptoSigner.generate_ed25519() if kind == "ed25519" else CryptoSigner.generate_ecdsa()
     try:
         _write_private(path, made.private_bytes)
     except OSError as error:
@@ -101,8 +109,8 @@ def load(text: str) -> Signer:
     """Read a private key from a file or, for ``env:NAME``, from a variable; or find one in an agent: ``agent:NAME``.
 
     The variable is removed, so that no process that this one starts inherits it. A key of an agent has the name of its
-    comment or fingerprint; an empty name is for the only one. Raises UsageError: the key is missing, or no unencrypted
-    ed25519 key; no message has a part of it. PreflightError: the agent does not answer.
+    comment or fingerprint; an empty name is for the only one. Raises UsageError: the key is missing, encrypted, or of
+    no known kind; no message has a part of it. PreflightError: the agent does not answer.
     """
     from cryptography.exceptions import UnsupportedAlgorithm
     from cryptography.hazmat.primitives.serialization import load_pem_private_key
@@ -123,10 +131,10 @@ def load(text: str) -> Signer:
         signer = CryptoSigner(load_pem_private_key(content, None))
     except (TypeError, ValueError, UnsupportedAlgorithm):
         signer = None
-    if signer is None or signer.public_key.keytype != "ed25519":
+    if signer is None or signer.public_key.scheme not in SCHEMES:
         raise UsageError(
             f"{text} is no private key that can sign",
-            why="an ed25519 key is needed, in PEM (PKCS#8), without a password",
+            why="a key of ed25519, P-256, P-384 or P-521 is needed, in PEM (PKCS#8), without a password",
             remedy="`toolkit key new FILE` makes one",
         )
     return signer
@@ -146,15 +154,19 @@ def read_public(path: Path, content: bytes) -> "SSlibKey":
     from cryptography.hazmat.primitives.serialization import load_pem_public_key, load_ssh_public_key
     from securesystemslib.signer import SSlibKey
 
-    openssh = content.lstrip().startswith(b"ssh-")
+    openssh = content.lstrip().startswith(OPENSSH)
     load = load_ssh_public_key if openssh else load_pem_public_key
     count = len(content.strip().splitlines()) if openssh else content.count(b"-----BEGIN")
     try:
         key = SSlibKey.from_crypto(load(content))
     except (ValueError, UnsupportedAlgorithm):
         key = None
-    if count != 1 or key is None or key.keytype != "ed25519":
-        raise UsageError(f"{path} is not one public ed25519 key", remedy="give the file that ends in .pub")
+    if count != 1 or key is None or key.scheme not in SCHEMES:
+        raise UsageError(
+            f"{path} is not one public key",
+            why="a key of ed25519, P-256, P-384 or P-521 is needed, in PEM or as OpenSSH writes it",
+            remedy="give the file that ends in .pub",
+        )
     return key
 
 

@@ -1,4 +1,4 @@
-"""Signs in-toto statements as DSSE envelopes with ed25519 keys, and checks them by a policy of who may sign what.
+"""Signs in-toto statements as DSSE envelopes, and checks them by a policy of who may sign what.
 
 Formats: https://github.com/in-toto/attestation (Statement v1) and https://github.com/secure-systems-lab/dsse. The
 signature covers the statement, and the statement names each file by its SHA-256. Keys, signatures and envelopes are
@@ -98,7 +98,7 @@ def read_policy(paths: Iterable[Path]) -> Policy:
     policy: list[Signatory] = []
     for path in paths:
         content = keys.read_file(path)
-        if content.lstrip().startswith((b"-----BEGIN", b"ssh-")):
+        if content.lstrip().startswith((b"-----BEGIN", *keys.OPENSSH)):
             policy.append(Signatory(name=path.name, key=keys.read_public(path, content), may=KINDS))
         else:
             policy += _read_signatories(path, content)
@@ -113,9 +113,7 @@ def _read_signatories(path: Path, content: bytes) -> list[Signatory]:
     match value:
         case {"signers": [_, *_] as entries, **rest} if not rest:
             return [_read_signatory(path, entry) for entry in entries]
-    raise _refuse(
-        path, "it is neither a public key, ed25519 in PEM or as OpenSSH writes it, nor a list `signers` alone"
-    )
+    raise _refuse(path, "it is neither a public key, in PEM or as OpenSSH writes it, nor a list `signers` alone")
 
 
 def _read_signatory(path: Path, entry: object) -> Signatory:
@@ -139,7 +137,7 @@ def is_signed(record: Path, statement: Statement, signer: Signer) -> bool:
         envelope = _read_envelope(locate(record))
     except IntegrityError:
         return False
-    return envelope.payload == statement.encode() and _holds(envelope, signer.public_key)
+    return envelope.payload == statement.encode() and holds(envelope, signer.public_key)
 
 
 def write(record: Path, statement: Statement, signer: Signer, *, replace: bool) -> None:
@@ -167,6 +165,16 @@ def write(record: Path, statement: Statement, signer: Signer, *, replace: bool) 
         os.chown(path, owner.st_uid, owner.st_gid, follow_symlinks=False)
 
 
+def seal(payload: bytes, signer: Signer) -> dict[str, Any]:
+    """Return a statement's envelope with one signature, as JSON has it."""
+    from securesystemslib.dsse import Envelope
+
+    envelope = Envelope(payload, PAYLOAD, {})
+    envelope.sign(signer)
+    value: dict[str, Any] = envelope.to_dict()
+    return value
+
+
 def verify(record: Path, expected: Statement, policy: Policy, *, whole: bool = True) -> Finding:
     """Check the envelope beside a thing against what the thing is now.
 
@@ -174,7 +182,7 @@ def verify(record: Path, expected: Statement, policy: Policy, *, whole: bool = T
     """
     try:
         signatories, found = read(record, expected.kind, policy)
-        _compare(found, expected, whole=whole)
+        compare(found, expected, whole=whole)
     except IntegrityError as error:
         return check("signature", False, error.what)
     names = ", ".join(dict.fromkeys(each.name for each in signatories))
@@ -184,7 +192,7 @@ def verify(record: Path, expected: Statement, policy: Policy, *, whole: bool = T
 def read(record: Path, kind: Signed, policy: Policy) -> tuple[Policy, Statement]:
     """Return a statement, and who of the policy signed it. Raises IntegrityError: nobody who may."""
     envelope = _read_envelope(locate(record))
-    return _require_signatory(envelope, kind, policy), _read_statement(envelope.payload, kind)
+    return _require_signatory(envelope, kind, policy), parse_statement(envelope.payload, kind)
 
 
 def names(record: Path, digest: str) -> bool:
@@ -192,7 +200,7 @@ def names(record: Path, digest: str) -> bool:
     if not locate(record).exists():
         return False
     try:
-        statement = _read_statement(_read_envelope(locate(record)).payload, "wheel")
+        statement = parse_statement(_read_envelope(locate(record)).payload, "wheel")
     except IntegrityError:
         return False
     return digest in statement.subjects.values()
@@ -216,15 +224,21 @@ def _require_signatory(envelope: "Envelope", kind: str, policy: Policy) -> Polic
         ids = ", ".join(each[:8] for each in envelope.signatures)
         raise IntegrityError(f"signed by key {ids}, which is not trusted")
     for each in known:
-        if not _holds(envelope, each.key):
+        if not holds(envelope, each.key):
             raise IntegrityError(f"the signature is not that of {each.name} for this statement")
+    return require_allowed(known, kind)
+
+
+def require_allowed(known: Iterable[Signatory], kind: str) -> Policy:
+    """Return those that may sign a kind. Raises IntegrityError: none of them may."""
     if not (found := tuple(each for each in known if kind in each.may)):
         said = "; ".join(f"{each.name} may sign {', '.join(each.may)}" for each in known)
         raise IntegrityError(f"{said}: not {kind}")
     return found
 
 
-def _holds(envelope: "Envelope", key: "SSlibKey") -> bool:
+def holds(envelope: "Envelope", key: "SSlibKey") -> bool:
+    """Return whether an envelope has a signature of this key that is one of its payload."""
     from securesystemslib.exceptions import VerificationError
 
     try:
@@ -234,7 +248,8 @@ def _holds(envelope: "Envelope", key: "SSlibKey") -> bool:
     return True
 
 
-def _compare(found: Statement, expected: Statement, *, whole: bool) -> None:
+def compare(found: Statement, expected: Statement, *, whole: bool) -> None:
+    """Compare a signed statement with what the files give, with ``whole`` its predicate too. Raises IntegrityError."""
     if (found.predicate_type, found.build_type) != (expected.predicate_type, expected.build_type):
         raise IntegrityError(f"the statement is not of a {expected.kind}: {found.build_type or found.predicate_type}")
     wrong = []
@@ -259,23 +274,31 @@ def _name_difference(found: Statement, expected: Statement) -> str:
 
 
 def _read_envelope(path: Path) -> "Envelope":
-    """Read an envelope strictly. Raises IntegrityError: it is no regular file, or not exactly an envelope."""
-    from securesystemslib.dsse import Envelope
+    return parse_envelope(read_json(path), path.name)
 
+
+def read_json(path: Path) -> object:
+    """Read a JSON file strictly. Raises IntegrityError: it is no regular file, too large, or cannot be read."""
     if path.is_symlink() or not path.is_file() or path.stat().st_size > LARGEST:
         raise IntegrityError(f"{path.name} is no regular file, or one of more than {LARGEST >> 20} MiB")
-    value = _parse(path.read_bytes(), path.name)
+    return parse(path.read_bytes(), path.name)
+
+
+def parse_envelope(value: object, name: str) -> "Envelope":
+    """Return the envelope that a JSON value is. Raises IntegrityError: it is not exactly one; `name` is its file's."""
+    from securesystemslib.dsse import Envelope
+
     match value:
         case {"payload": str(payload), "payloadType": type_, "signatures": [_, *_] as listed, **rest} if (
             not rest and all(_is_signature(each) for each in listed)
         ):
             if type_ != PAYLOAD:
-                raise IntegrityError(f"{path.name} has the payload type {type_!r}, not {PAYLOAD}")
+                raise IntegrityError(f"{name} has the payload type {type_!r}, not {PAYLOAD}")
             try:
                 return Envelope.from_dict({"payload": payload, "payloadType": type_, "signatures": listed})
             except (ValueError, KeyError, TypeError) as error:
-                raise IntegrityError(f"{path.name} cannot be read: {error}") from error
-    raise IntegrityError(f"{path.name} is no envelope of payload, payloadType and signatures alone")
+                raise IntegrityError(f"{name} cannot be read: {error}") from error
+    raise IntegrityError(f"{name} is no envelope of payload, payloadType and signatures alone")
 
 
 def _is_signature(value: object) -> bool:
@@ -284,8 +307,9 @@ def _is_signature(value: object) -> bool:
     )
 
 
-def _read_statement(payload: bytes, kind: Signed) -> Statement:
-    value = _parse(payload, "the statement")
+def parse_statement(payload: bytes, kind: Signed) -> Statement:
+    """Read an in-toto statement strictly. Raises IntegrityError: it has other fields, or digests than SHA-256."""
+    value = parse(payload, "the statement")
     if not isinstance(value, dict) or value.keys() != _FIELDS or value["_type"] != STATEMENT:
         raise IntegrityError("the payload is no in-toto statement v1")
     subjects: dict[str, str] = {}
@@ -303,7 +327,7 @@ def _read_statement(payload: bytes, kind: Signed) -> Statement:
     return Statement(kind=kind, subjects=subjects, predicate_type=str(value["predicateType"]), predicate=predicate)
 
 
-def _parse(text: bytes, name: str) -> object:
+def parse(text: bytes, name: str) -> object:
     """Parse JSON in which no key stands twice and no number is NaN or infinite. Raises IntegrityError."""
     try:
         value: object = json.loads(

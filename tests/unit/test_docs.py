@@ -68,6 +68,7 @@ def _check(line: str) -> None:
             | ["export", *_]
             | ["curl", "--form", *_]
             | ["cosign", "verify-blob-attestation", *_]
+            | ["model_signing", "verify", *_]
             | []
         ):
             pass

@@ -119,7 +119,7 @@ def test_a_policy_names_public_keys_beside_it(key: Path, monkeypatch: pytest.Mon
     assert (signatory.name, signatory.may) == ("builder", ("wheel",))
     (all_,) = signing.read_policy([key.with_name("key.pub")])
     assert (all_.key, all_.may) == (signatory.key, signing.KINDS)
-    for name, message in (("key", "is not one public ed25519 key"), ("none.pub", "cannot read the key")):
+    for name, message in (("key", "is not one public key"), ("none.pub", "cannot read the key")):
         path.write_text(yaml.safe_dump({"signers": [{**GOOD, "key": name}]}))
         with pytest.raises(UsageError, match=message):
             signing.read_policy([path])
@@ -133,7 +133,7 @@ def test_a_file_of_two_keys_is_refused(key: Path) -> None:
     keys.make(key.with_name("other"))
     public = key.with_name("key.pub")
     public.write_bytes(public.read_bytes() + key.with_name("other.pub").read_bytes())
-    with pytest.raises(UsageError, match="is not one public ed25519 key"):
+    with pytest.raises(UsageError, match="is not one public key"):
         signing.read_policy([public])
 
 

@@ -130,6 +130,16 @@ Trust = Annotated[
         metavar="PUBKEY|POLICY", help="A public key, or a policy of who may sign what: require signatures; repeatable."
     ),
 ]
+SummaryFile = Annotated[
+    Path | None,
+    typer.Option(metavar="FILE", help="Write a SLSA verification summary of this verification, passed or failed."),
+]
+ResourceUri = Annotated[
+    str,
+    typer.Option(
+        metavar="URI", help="With --summary: where its readers get what was verified; by default its name and digest."
+    ),
+]
 AllowUnsigned = Annotated[
     bool, typer.Option("--allow-unsigned", help="With --from, in place of --trust: take any wheel of the plan.")
 ]

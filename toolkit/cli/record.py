@@ -3,7 +3,20 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from toolkit.cli.command import Bazelrc, DataDir, DryRun, Gpu, Session, SourcePath, Trust, Wheel, command, load_key
+from toolkit.cli.command import (
+    Bazelrc,
+    DataDir,
+    DryRun,
+    Gpu,
+    ResourceUri,
+    Session,
+    SourcePath,
+    SummaryFile,
+    Trust,
+    Wheel,
+    command,
+    load_key,
+)
 from toolkit.errors import UsageError
 
 if TYPE_CHECKING:
@@ -43,7 +56,9 @@ def verify(
     sign_: Annotated[
         str,
         typer.Option(
-            "--sign", metavar="KEY", help="With --rebuild: sign what the second build gave, beside the wheel."
+            "--sign",
+            metavar="KEY",
+            help="Sign the --summary, and with --rebuild, beside the wheel, what the second build gave.",
         ),
     ] = "",
     replay: Annotated[
@@ -63,6 +78,8 @@ def verify(
     ] = "",
     data_dir: DataDir = "",
     source: SourcePath = "",
+    summary: SummaryFile = None,
+    resource_uri: ResourceUri = "",
 ) -> None:
     """Check that a wheel, an environment, an image or a run is what its record says, and the chain behind it.
 
@@ -81,27 +98,40 @@ def verify(
     --replay checks training itself, on any processor and with any number of threads if the run has native kernels. It
     ends with exit code 7 if a stretch gives other bits, and with 4, before any training, if the run has no whole audit
     data or cannot give the same bits here.
+
+    --summary is for those who trust you and do not verify themselves. It is removed first, and written at the end if
+    the exit code is 0, 7 or 8; not if the record is too damaged to say what it is of.
     """
+    from contextlib import nullcontext
+
     from toolkit import record, signing
+    from toolkit.record import summary as summaries
     from toolkit.record import verification
 
     state, policy = Path(session.settings.state), signing.read_policy(trust or ())
     found = record.find(target)
-    level = _read_level(accept, found, rebuild=rebuild, signs=bool(sign_))
+    level = _read_level(accept, found, rebuild=rebuild, signs=bool(sign_) and not summary)
     if found.kind != "run" and replay:
         raise UsageError("--replay is for a run", remedy="--rebuild builds a wheel again")
     if not replay and (seed or data_dir or source):
         raise UsageError("--seed, --data-dir and --source are for --replay", remedy="add --replay K")
+    if resource_uri and not summary:
+        raise UsageError("--resource-uri is for --summary", remedy="add --summary FILE")
     key = load_key(sign_)
-    done = verification.verify(found, state, policy, level)
-    value, text = _describe(session.console, done, signed=bool(policy))
-    if not (rebuild or replay) or not done.holds(strict=strict):
-        session.console.result(value, text)
-    done.require(strict=strict)
-    if replay:
-        _replay(session, found, replay, seed, (data_dir, source), value, text)
-    if rebuild:
-        _build_again(session, found, level, key, bazelrc, value, text)
+    options = {"strict": strict, "accept": level, "rebuild": rebuild, "replay": replay}
+    noted = summaries.Summary(target=found, state=state, policy=policy, options=options, resource=resource_uri)
+    with summaries.writing(summary, noted, key) if summary else nullcontext():
+        done = verification.verify(found, state, policy, level)
+        value, text = _describe(session.console, done, signed=bool(policy))
+        if not (rebuild or replay) or not done.holds(strict=strict):
+            session.console.result(value, text)
+        done.require(strict=strict)
+        noted.note(done)
+        if replay:
+            _replay(session, found, replay, seed, (data_dir, source), value, text)
+            noted.levels.append(f"TOOLKIT_REPLAYED_{replay}")
+        if rebuild:
+            noted.levels.append(_build_again(session, found, level, key, bazelrc, value, text))
 
 
 def _read_level(accept: str, target: "Target", *, rebuild: bool, signs: bool) -> "Level":
@@ -114,7 +144,7 @@ def _read_level(accept: str, target: "Target", *, rebuild: bool, signs: bool) ->
     if rebuild and target.kind != "wheel":
         raise UsageError("--rebuild is for a wheel", remedy="`toolkit reproduce` runs a run again")
     if signs and not rebuild:
-        raise UsageError("--sign is for --rebuild", remedy="`toolkit sign` signs what is there")
+        raise UsageError("--sign is for --rebuild or --summary", remedy="`toolkit sign` signs what is there")
     return level
 
 
@@ -146,8 +176,11 @@ def _build_again(
     bazelrc: str,
     value: dict[str, object],
     text: str,
-) -> None:
-    """Build a wheel a second time, and report each difference. Raises CheckError: it is below the accepted level."""
+) -> str:
+    """Build a wheel a second time, and report each difference; return the level as a summary calls it.
+
+    Raises CheckError: it is below the accepted level.
+    """
     from dataclasses import asdict
 
     from toolkit.record import rebuild
@@ -162,6 +195,7 @@ def _build_again(
     value |= {"inputs": comparison.inputs, "seconds": comparison.seconds}
     console.result(value, f"{text}; built again in {comparison.seconds:.0f} s: {comparison.summary}")
     rebuild.require_level(comparison, accepted)
+    return f"TOOLKIT_REBUILT_{comparison.level}"
 
 
 def _replay(
@@ -188,6 +222,35 @@ def _replay(
     console.say(findings.render(done.findings).rstrip())
     console.result(value | {"replay": done.as_dict()}, f"{text}; {done.describe()}")
     findings.require(done.findings, remedy="the run is not what its training gives: do not use it")
+
+
+@command()
+def sbom(
+    session: Session,
+    target: Annotated[
+        str,
+        typer.Argument(help="An environment's or image's folder below the state folder, or an image as NAME:TAG."),
+    ],
+    out: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Write it there, and not to standard output.")
+    ] = None,
+) -> None:
+    """Print the bill of materials of an environment or an image, in CycloneDX 1.6.
+
+    That of an environment has the packages that pip installed, with their hashes. That of an image has the base image,
+    the Debian packages as the image lists them, the Python packages of its locked set, and the wheel. No program of the
+    image runs. The bill of a wheel is sbom.cdx.json in its folder, and that of an image with such a wheel refers to it.
+    """
+    import json
+
+    from toolkit import files, record
+    from toolkit.record import bill
+
+    text = bill.write(record.find(target), Path(session.settings.state))
+    count = len(json.loads(text)["components"])
+    if out:
+        files.write_atomically(out, text + "\n")
+    session.console.result(json.loads(text), f"{out}: {count} components" if out else text)
 
 
 @command("tensorflow", "python", "cuda", "cudnn", "engine", "archive", "base_image", "ca_bundle", long=True)
@@ -318,41 +381,3 @@ def show(
         "links": [{"name": each.name, "state": each.state, "digest": each.digest} for each in links],
     }
     session.console.result(value, text.render(page, width=shutil.get_terminal_size((100, 24)).columns))
-
-
-@command()
-def sign(
-    session: Session,
-    target: Annotated[str, typer.Argument(help="What `toolkit verify` takes.")],
-    key: Annotated[
-        str, typer.Option("--key", metavar="KEY", help="The file of a private key, env:NAME or agent:NAME.")
-    ],
-    replace: Annotated[
-        bool, typer.Option("--replace", help="Replace the signatures of what was there before.")
-    ] = False,
-) -> None:
-    """Verify a wheel, environment, image, smoke report or run, and sign it if it holds.
-
-    The envelope attestation.dsse.json lies beside it. Further keys add their signatures to it. What has changed since
-    it was signed is refused.
-    """
-    from toolkit import keys, record
-    from toolkit.record import attestation
-
-    signer = keys.load(key)
-    found = record.find(target)
-    done = attestation.sign(found, Path(session.settings.state), signer, replace=replace)
-    session.console.result({"key": signer.public_key.keyid, "done": done}, done)
-
-
-@command()
-def make_key(
-    session: Session,
-    file: Annotated[Path, typer.Argument(help="File of the private key; the public one is FILE.pub.")],
-) -> None:
-    """Make an ed25519 key pair. The private key is not encrypted, and only its owner can read it."""
-    from toolkit import keys
-
-    made = keys.make(file)
-    public = f"{file}.pub"
-    session.console.result({"key": made, "private": str(file), "public": public}, f"{public}  key {made[:8]}")

@@ -1,15 +1,15 @@
 """Makes the statements that are signed about wheels, environments, images, smoke reports and runs, and checks them."""
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from toolkit import digest, files, findings, manifest, signing
 from toolkit.engine import host
-from toolkit.errors import IntegrityError, ToolkitError
+from toolkit.errors import IntegrityError, ToolkitError, UsageError
 from toolkit.findings import Finding, check, prefix
 from toolkit.manifest import Manifest
-from toolkit.record import Target, environment, find, run, verify, wheel
+from toolkit.record import Target, environment, find, model, run, verify, wheel
 from toolkit.signing import Policy, Statement
 from toolkit.smoke import runner
 from toolkit.wheel import documents
@@ -72,11 +72,33 @@ def sign(target: Target, state: Path, signer: "Signer", *, fresh: bool = False, 
     if signing.is_signed(place, statement, signer):
         return f"signed before: {signing.locate(place)}"
     if not fresh:
-        findings.require(verify(target, state), remedy="only what holds is signed")
-        if describe(target, state) != statement:
-            raise IntegrityError(f"{place} has changed while it was verified", remedy="find out why, and sign it then")
+        _require_sound(target, state, statement, lambda: describe(target, state))
     signing.write(place, statement, signer, replace=fresh or replace)
     return f"signed: {signing.locate(place)}"
+
+
+def sign_model(target: Target, state: Path, signer: "Signer", *, replace: bool = False) -> str:
+    """Sign all files of a run as OpenSSF Model Signing does, after it was verified; return what was done.
+
+    Raises UsageError: it is no run, or the key is of a kind that Model Signing does not know; else as `sign`.
+    """
+    if target.kind != "run":
+        raise UsageError("--model-signing is for a run", remedy="leave it out: the envelope is for everything else")
+    model.require_key(signer)
+    statement, place = model.describe(target.folder), target.folder / model.SIGNATURE
+    if model.is_signed(target.folder, statement, signer):
+        return f"signed before: {place}"
+    _require_sound(target, state, statement, lambda: model.describe(target.folder))
+    model.write(target.folder, statement, signer, replace=replace)
+    return f"signed: {place}"
+
+
+def _require_sound(target: Target, state: Path, statement: Statement, again: Callable[[], Statement]) -> None:
+    findings.require(verify(target, state), remedy="only what holds is signed")
+    if again() != statement:
+        raise IntegrityError(
+            f"{target.path} has changed while it was verified", remedy="find out why, and sign it then"
+        )
 
 
 def check_chain(target: Target, state: Path, policy: Policy) -> list[Finding]:
@@ -84,6 +106,19 @@ def check_chain(target: Target, state: Path, policy: Policy) -> list[Finding]:
     found = [_check(target, state, policy)]
     for name, link in _follow(target, state):
         found += prefix(name, [_check(link, state, policy)])
+    return found
+
+
+def list_envelopes(target: Target, state: Path) -> list[tuple[str, Path]]:
+    """Return the envelopes that `check_chain` and the count of builders read, each by the names of link and file."""
+    found = []
+    for name, link in [("", target), *_follow(target, state)]:
+        place = find_folder(link, state) / link.report
+        own = signing.locate(place)
+        files_ = [own if own.exists() else place / model.SIGNATURE]
+        if link is target and target.kind == "wheel":
+            files_ += [path for path in sorted(place.iterdir()) if signing.is_envelope(path.name) and path != own]
+        found += [(f"{name}/{path.name}".lstrip("/"), path) for path in files_ if path.is_file()]
     return found
 
 
@@ -125,6 +160,8 @@ def _check(target: Target, state: Path, policy: Policy) -> Finding:
     try:
         place = find_folder(target, state) / target.report
         if not signing.locate(place).exists():
+            if target.kind == "run" and (place / model.SIGNATURE).exists():
+                return model.verify(place, policy)
             noun = "report" if target.kind == "smoke" else target.kind
             return findings.absent("signature", f"the {noun} is not signed: {place}")
         return signing.verify(place, describe(target, state), policy)
@@ -179,7 +216,7 @@ def _describe_wheel(folder: Path) -> Statement:
     names = [path.name for path in folder.iterdir() if not signing.is_envelope(path.name)]
     return Statement(
         kind="wheel",
-        subjects=_digest_files(folder, names),
+        subjects=digest.read_files(folder, names),
         predicate_type=documents.PREDICATE,
         predicate=wheel.read_predicate(folder),
     )
@@ -191,7 +228,7 @@ def _describe_environment(folder: Path) -> Statement:
     names = [manifest.FILE, host.REPORT, *(path.relative_to(folder).as_posix() for path in records)]
     return Statement(
         kind="environment",
-        subjects=_digest_files(folder, names),
+        subjects=digest.read_files(folder, names),
         predicate_type=documents.PREDICATE,
         predicate=_describe_build("make-environment", {"plan": record.digest}, record.parent),
     )
@@ -202,7 +239,7 @@ def _describe_image(folder: Path) -> Statement:
     tag = str(record.facts.get("tag"))
     return Statement(
         kind="image",
-        subjects={tag: record.digest, **_digest_files(folder, [manifest.FILE])},
+        subjects={tag: record.digest, **digest.read_files(folder, [manifest.FILE])},
         predicate_type=documents.PREDICATE,
         predicate=_describe_build("build-image", {"tag": tag, "plan": record.facts.get("plan")}, record.parent),
     )
@@ -223,7 +260,7 @@ def _describe_report(target: Target) -> Statement:
             lists[_RESULTS[item.state]].append(item.id)
     return Statement(
         kind="smoke",
-        subjects={record.kind: record.digest, **_digest_files(target.folder, [target.report])},
+        subjects={record.kind: record.digest, **digest.read_files(target.folder, [target.report])},
         predicate_type=TEST_RESULT,
         predicate={
             "result": {"pass": "PASSED", "fail": "FAILED"}[report.verdict],
@@ -242,7 +279,7 @@ def _describe_run(folder: Path) -> Statement:
         names += [newest.relative_to(folder).as_posix(), newest.with_suffix(".npz").relative_to(folder).as_posix()]
     return Statement(
         kind="run",
-        subjects=_digest_files(folder, [name for name in names if (folder / name).exists()]),
+        subjects=digest.read_files(folder, [name for name in names if (folder / name).exists()]),
         predicate_type=documents.PREDICATE,
         predicate=_describe_build("train", record.config, record.parent, record.value["weights_sha256"]),
     )
@@ -277,14 +314,3 @@ def _read(folder: Path, kind: str) -> Manifest:
     if record is None or record.kind != kind:
         raise IntegrityError(f"{folder} has no manifest of an {kind}", remedy="make it again")
     return record
-
-
-def _digest_files(folder: Path, names: Iterable[str]) -> dict[str, str]:
-    """Return the digests of files, read anew. Raises IntegrityError: one is missing, a link, or outside the folder."""
-    root, found = folder.resolve(), {}
-    for name in names:
-        path = root / name
-        if not path.is_file() or path.resolve() != path or not path.is_relative_to(root):
-            raise IntegrityError(f"{name} is no regular file in {folder}", remedy="a link is not signed: copy the file")
-        found[name] = digest.read_file(path)
-    return found

@@ -1,0 +1,165 @@
+"""Signs a whole run as OpenSSF Model Signing does, and checks such signatures, also those of its own programs.
+
+``model.sig`` is a Sigstore bundle with one DSSE envelope. Its statement lists each file of the folder with its digest,
+so that a file that was added is found too. Formats: https://github.com/sigstore/model-transparency (predicate v1.0),
+whose ``model_signing verify key`` is the test's other side, and https://docs.sigstore.dev/about/bundle/.
+"""
+
+import hashlib
+import json
+from collections.abc import Iterable
+from pathlib import Path, PurePosixPath
+from typing import TYPE_CHECKING, Any, Final
+
+from toolkit import digest, files, signing
+from toolkit.errors import IntegrityError, UsageError
+from toolkit.findings import Finding, check
+from toolkit.keys import Signer
+from toolkit.signing import STATEMENT, Policy, Statement
+
+if TYPE_CHECKING:
+    from securesystemslib.dsse import Envelope
+    from securesystemslib.signer import SSlibKey
+
+SIGNATURE: Final = "model.sig"
+PREDICATE: Final = "https://model_signing/signature/v1.0"
+BUNDLE: Final = "application/vnd.dev.sigstore.bundle.v0.3+json"
+
+UNSIGNED: Final = (SIGNATURE, signing.ENVELOPE, ".git", ".gitattributes", ".github", ".gitignore")
+"""Entries of the folder that are not signed: signatures, and what the peer leaves out unless it is told otherwise."""
+
+_METHOD: Final = {"method": "files", "hash_type": "sha256", "allow_symlinks": False}
+
+
+def describe(folder: Path, signed: Iterable[str] = ()) -> Statement:
+    """Return the digests of all files of a folder, and of those of `UNSIGNED` that are in ``signed``.
+
+    Raises IntegrityError: a file is no regular one.
+    """
+    left_out = set(UNSIGNED) - {PurePosixPath(name).parts[0] for name in signed if name}
+    paths = (path for path in folder.rglob("*") if path.is_symlink() or not path.is_dir())
+    names = sorted(path.relative_to(folder) for path in paths)
+    kept = [name.as_posix() for name in names if name.parts[0] not in left_out]
+    return Statement(
+        kind="run",
+        subjects=digest.read_files(folder, kept),
+        predicate_type=PREDICATE,
+        predicate={**_METHOD, "ignore_paths": list(UNSIGNED)},
+    )
+
+
+def is_signed(folder: Path, statement: Statement, signer: Signer) -> bool:
+    """Return whether this key has signed these digests."""
+    try:
+        envelope, found = _read(folder)
+    except IntegrityError:
+        return False
+    return dict(found.subjects) == dict(statement.subjects) and _holds(envelope, signer.public_key)
+
+
+def write(folder: Path, statement: Statement, signer: Signer, *, replace: bool) -> None:
+    """Sign the digests of a folder. Raises IntegrityError: there is another signature, and ``replace`` is not asked."""
+    path = folder / SIGNATURE
+    if not replace and (path.exists() or path.is_symlink()):
+        raise IntegrityError(
+            f"{path} is of other files or another key",
+            why="such a file has one signature",
+            remedy=f"find out why; `toolkit sign {folder} --model-signing --replace` signs what is there now",
+        )
+    value = signing.seal(_encode(folder.resolve().name, statement), signer)
+    value["signatures"][0]["keyid"] = ""  # the peer writes none: the hint below names the key
+    material = {"publicKey": {"hint": _hint(signer.public_key)}, "tlogEntries": []}
+    files.write_json(path, {"mediaType": BUNDLE, "verificationMaterial": material, "dsseEnvelope": value})
+
+
+def verify(folder: Path, policy: Policy) -> Finding:
+    """Check the signature of a folder against all files that are there now."""
+    try:
+        envelope, found = _read(folder)
+        signatories = _require_signatory(envelope, policy)
+        signing.compare(found, describe(folder, found.subjects), whole=False)
+    except IntegrityError as error:
+        return check("signature", False, error.what)
+    names = ", ".join(each.name for each in signatories)
+    return check("signature", True, f"{names} signed {len(found.subjects)} files in {SIGNATURE}")
+
+
+def _require_signatory(envelope: "Envelope", policy: Policy) -> Policy:
+    known = [each for each in policy if _holds(envelope, each.key)]
+    if not known:
+        raise IntegrityError(f"{SIGNATURE} is signed by no key that is trusted")
+    return signing.require_allowed(known, "run")
+
+
+def require_key(signer: Signer) -> None:
+    """Raise UsageError if Model Signing knows no key of this kind."""
+    if not signer.public_key.scheme.startswith("ecdsa-"):
+        raise UsageError(
+            "--model-signing needs a key of P-256, P-384 or P-521",
+            why=f"OpenSSF Model Signing checks no signature of {signer.public_key.scheme}",
+            remedy="`toolkit key new FILE --type p256` makes one",
+        )
+
+
+def _hint(key: "SSlibKey") -> str:
+    return hashlib.sha256(key.keyval["public"].encode()).hexdigest()
+
+
+def _encode(name: str, statement: Statement) -> bytes:
+    """Return the statement as the peer writes it: one subject, and the files in the predicate."""
+    method = dict(statement.predicate)
+    pairs = [(name, found.removeprefix("sha256:")) for name, found in statement.subjects.items()]
+    pairs.sort(key=lambda pair: PurePosixPath(pair[0]).parts)
+    whole = hashlib.sha256(b"".join(bytes.fromhex(found) for _, found in pairs)).hexdigest()
+    value = {
+        "_type": STATEMENT,
+        "subject": [{"name": name, "digest": {"sha256": whole}}],
+        "predicateType": PREDICATE,
+        "predicate": {
+            "serialization": method,
+            "resources": [{"name": name, "algorithm": "sha256", "digest": found} for name, found in pairs],
+        },
+    }
+    return json.dumps(value).encode()
+
+
+def _read(folder: Path) -> tuple["Envelope", Statement]:
+    """Read the signature of a folder, without a check of it. Raises IntegrityError: it is not what it should be."""
+    match signing.read_json(folder / SIGNATURE):
+        case {"mediaType": str(kind), "dsseEnvelope": {"signatures": [{"sig": sig}], **rest}} if kind == BUNDLE:
+            named = rest | {"signatures": [{"keyid": "", "sig": sig}]}
+        case _:
+            raise IntegrityError(f"{SIGNATURE} is no bundle {BUNDLE} with one signature of an envelope")
+    envelope = signing.parse_envelope(named, SIGNATURE)
+    statement = signing.parse_statement(envelope.payload, "run")
+    if statement.predicate_type != PREDICATE:
+        raise IntegrityError(f"the statement is not of a signed model: {statement.predicate_type}")
+    match statement.predicate:
+        case {"serialization": dict(method), "resources": list(listed)} if _METHOD.items() <= method.items():
+            return envelope, Statement(
+                kind="run", subjects=_read_resources(listed), predicate_type=PREDICATE, predicate=method
+            )
+    raise IntegrityError(f"{SIGNATURE} does not list files by SHA-256 without links")
+
+
+def _read_resources(listed: Iterable[Any]) -> dict[str, str]:
+    found: dict[str, str] = {}
+    for entry in listed:
+        match entry:
+            case {"name": str(name), "algorithm": "sha256", "digest": str(value)} if (
+                name not in found and digest.is_digest(f"sha256:{value}")
+            ):
+                found[name] = f"sha256:{value}"
+            case _:
+                raise IntegrityError(f"a file is not named once with a sha256 alone: {str(entry)[:120]}")
+    return found
+
+
+def _holds(envelope: "Envelope", key: "SSlibKey") -> bool:
+    """Return whether the one signature, which names no key, is of this key."""
+    from securesystemslib.dsse import Envelope
+    from securesystemslib.signer import Signature
+
+    (signature,) = envelope.signatures.values()
+    named = {key.keyid: Signature(key.keyid, signature.signature)}
+    return signing.holds(Envelope(envelope.payload, envelope.payload_type, named), key)
