@@ -12,6 +12,7 @@ import yaml
 from tests.conftest import NEEDS
 from tests.site import SITE
 from toolkit import __version__
+from toolkit.versions.table import load_table
 
 ROOT = Path(__file__).parents[2]
 WORKFLOWS = sorted((ROOT / ".github" / "workflows").glob("*.yml"))
@@ -116,6 +117,13 @@ def test_no_test_is_skipped_for_want_of_an_engine_or_of_tensorflow_for_gpus() ->
 def test_the_gpu_is_looked_for_before_anything_else() -> None:
     steps = [step["run"] for step in _steps(ROOT / ".github" / "workflows" / "gpu.yml") if "run" in step]
     assert steps[0].startswith("nvidia-smi")
+
+
+def test_the_toolchains_of_every_platform_are_proven_again_and_one_that_fails_hides_no_other() -> None:
+    steps = _load(ROOT / ".github" / "workflows" / "matrix.yml")["jobs"]["prove"]["steps"]
+    prove = [(step, shlex.split(step["run"])) for step in steps if "--prove" in step.get("run", "")]
+    assert {words[words.index("--platform") + 1] for _, words in prove} == set(load_table().platforms)
+    assert all(step["if"] == "${{ !cancelled() }}" for step, _ in prove[1:])
 
 
 def test_pull_requests_reach_the_gpu_by_label_alone() -> None:
