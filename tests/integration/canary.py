@@ -19,7 +19,7 @@ def find_engine_root() -> Path:
 
 def list_files(*folders: Path, since: float) -> list[Path]:
     # `find` takes a second for the engine's 350,000 files, Python five.
-    argv = ["find", *folders, "-type", "f", "-newerct", f"@{since}", "-print0"]
+    argv: list[str | Path] = ["find", *folders, "-type", "f", "-newerct", f"@{since}", "-print0"]
     # Its exit code is 1 if the engine removes files meanwhile.
     said = subprocess.run(argv, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, check=False).stdout
     return [Path(os.fsdecode(name)) for name in said.split(b"\0") if name]
