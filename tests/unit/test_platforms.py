@@ -155,7 +155,7 @@ def test_a_card_without_a_known_name_or_capability_is_an_error(monkeypatch: pyte
 
 def test_the_matrix_of_another_platform_has_no_proofs_of_this_one() -> None:
     cells = list(matrix.list_cells(TABLE, ARM))
-    assert {cell.state for cell in cells} == {"refused", "untried", "proven (cross)"}
+    assert {cell.state for cell in cells} == {"refused", "proven (cross)"}, "each set was tried"
     assert {cell.tensorflow for cell in cells if cell.state != "refused"} == {"2.21.0"}
     assert any(cell.state == "proven" for cell in matrix.list_cells(TABLE, AMD))
 
