@@ -2,7 +2,8 @@
 
     python benchmarks/training/run.py SUITE --torch-python VENV/bin/python --out results.json
 
-Memory is the peak resident memory minus the resident memory after the import of the framework.
+Memory is the peak resident memory minus the resident memory after the import of the framework. Seconds of the
+processor count all threads, and say more than the others where the machine has other work.
 """
 
 import argparse
@@ -24,9 +25,14 @@ class Candidate:
     def __init__(self, name: str, job: dict[str, Any], python: str) -> None:
         self.name, self.job, self.steps = name, job, list[dict[str, Any]]()
         self.process = subprocess.Popen(
-            [python, "-m", "benchmarks.training.worker", json.dumps(job)],
+            [*job.get("under", ()), python, "-m", "benchmarks.training.worker", json.dumps(job)],
             cwd=ROOT,
-            env={**os.environ, "OMP_NUM_THREADS": str(job["threads"]), "PYTHONPATH": str(ROOT)},
+            env={
+                **os.environ,
+                "OMP_NUM_THREADS": str(job["threads"]),
+                "PYTHONPATH": str(ROOT),
+                **job.get("variables", {}),
+            },
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,
@@ -42,11 +48,14 @@ class Candidate:
         value: dict[str, Any] = json.loads(line)
         return value
 
-    def step(self) -> None:
+    def ask(self, what: str) -> dict[str, Any]:
         assert self.process.stdin
-        self.process.stdin.write("step\n")
+        self.process.stdin.write(f"{what}\n")
         self.process.stdin.flush()
-        self.steps.append(self.read())
+        return self.read()
+
+    def step(self) -> None:
+        self.steps.append(self.ask("step"))
 
     def close(self) -> None:
         assert self.process.stdin
@@ -54,7 +63,7 @@ class Candidate:
         self.process.wait()
 
     def summarize(self) -> dict[str, Any]:
-        seconds = [step["seconds"] for step in self.steps[1:]]
+        seconds, processor = ([step[name] for step in self.steps[1:]] for name in ("seconds", "processor"))
         batch = self.job["batch"]
         return {
             "name": self.name,
@@ -62,17 +71,24 @@ class Candidate:
             "depth": self.job.get("depth", 100),
             "images_per_second": round(batch / statistics.median(seconds), 1),
             "best": round(batch / min(seconds), 1),
+            "images_per_processor_second": round(batch / statistics.median(processor), 1),
             "first_step_seconds": round(self.steps[0]["seconds"], 1),
             "memory_mb": round((self.steps[-1]["peak"] - self.base) / 1e6),
+            "peak_mb": round(self.steps[-1]["peak"] / 1e6),
             "steps": len(seconds),
         }
+
+
+def choose_python(job: dict[str, Any], torch_python: str) -> str:
+    """Return the interpreter of a candidate; an empty text for one of PyTorch if there is none."""
+    return torch_python if job["peer"].startswith("torch") else sys.executable
 
 
 def run_group(candidates: dict[str, dict[str, Any]], common: dict[str, Any], options: argparse.Namespace) -> list[Any]:
     started: list[Candidate] = []
     try:
         for name, job in candidates.items():
-            python = options.torch_python if job["peer"].startswith("torch") else sys.executable
+            python = choose_python(job, options.torch_python)
             if not python:
                 print(f"left out, needs --torch-python: {name}", file=sys.stderr)
                 continue

@@ -1,3 +1,4 @@
+import hashlib
 import importlib
 import json
 import resource
@@ -16,13 +17,17 @@ def main() -> None:
     peer = importlib.import_module(f"benchmarks.training.peers.{job['peer']}")
     peer.load(job["threads"])
     base = int(Path("/proc/self/statm").read_text(encoding="ascii").split()[1]) * resource.getpagesize()
-    step = peer.make_step(job)
+    step, read = peer.make(job)
     answer(base=base)
-    for _ in sys.stdin:
-        began = time.perf_counter()
+    for line in sys.stdin:
+        if line == "weights\n":
+            answer(sha256=hashlib.sha256(b"".join(weight.tobytes() for weight in read())).hexdigest())
+            continue
+        began, busy = time.perf_counter(), time.process_time()
         loss = step()
+        seconds, processor = time.perf_counter() - began, time.process_time() - busy
         peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
-        answer(seconds=time.perf_counter() - began, loss=loss, peak=peak)
+        answer(seconds=seconds, processor=processor, loss=loss, peak=peak)
 
 
 if __name__ == "__main__":

@@ -217,7 +217,9 @@ def _replay(
     seed = seed or secrets.token_hex(16)
     console.heading("seed", seed)
     request = pipeline.Request(settings=session.settings)
-    repeated = reproduction.resolve(target.folder, request, data_dir=data_dir, source=source, console=console)
+    repeated = reproduction.resolve(
+        target.folder, request, data_dir=data_dir, source=source, verified=True, console=console
+    )
     done = audit.replay(repeated, number, seed, console)
     console.say(findings.render(done.findings).rstrip())
     console.result(value | {"replay": done.as_dict()}, f"{text}; {done.describe()}")

@@ -11,10 +11,10 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final
 
-from toolkit import digest, files, pipeline, plan, training
+from toolkit import digest, files, pipeline, plan, project, training
 from toolkit.console import Console
 from toolkit.engine import Job, Mount
-from toolkit.errors import IntegrityError, JobError, PreflightError, UsageError
+from toolkit.errors import IntegrityError, JobError, PreflightError, UnsupportedError, UsageError
 from toolkit.findings import Finding, check
 from toolkit.plan import Task
 from toolkit.record import comparison, reproduction
@@ -22,6 +22,8 @@ from toolkit.record.reproduction import Reproduction
 from train.config.run import INCIDENTAL
 from train.record import audit, reader
 from train.record.reader import RunRecord
+
+PROGRAM: Final = project.ROOT / "train" / "use" / "replay.py"
 
 Span = tuple[int, int]
 """The last step before a stretch, and its last one."""
@@ -152,8 +154,10 @@ class Repeat:
         job = training.plan(self.repeated.arguments, self.config, None, gpu=resolved.gpu, display="quiet")
         run = Mount(source=self.repeated.record.folder, target="/audited")
         words = (",".join(f"{first}:{last}" for first, last in spans), str(every))
-        argv = ("-P", "-m", "train.use.replay", run, *words, *job.argv[3:])
-        return replace(job, title="replay", argv=argv, mounts=(run, *job.mounts), terminal=False)
+        # The program of this revision, because an image of an older one has none and could not say so.
+        program = Mount(source=PROGRAM, target="/opt/toolkit/replay.py")
+        argv = ("-P", program, run, *words, *job.argv[3:])
+        return replace(job, title="replay", argv=argv, mounts=(program, run, *job.mounts), terminal=False)
 
     def _run(self, job: Job) -> list[list[str]]:
         used = self.environment.result
@@ -163,6 +167,13 @@ class Repeat:
                 files.require_writable(mount.source)
         lines: list[str] = []
         code = self.repeated.resolved.engine.run(used, job, lines.append)
+        if code == UnsupportedError.exit_code:
+            command = f"toolkit reproduce {self.repeated.record.folder} --engine {self.repeated.resolved.engine.name}"
+            raise UnsupportedError(
+                f"{used.reference} cannot train parts of a run again",
+                why="its training job is of an older revision, without this",
+                remedy=f"`{command}` repeats the whole run with the training job of this revision",
+            )
         if code:
             raise JobError(job.title, code)
         found: list[list[str]] = json.loads(lines[-1])

@@ -58,11 +58,18 @@ class Outcome:
 
 
 def resolve(
-    target: Path, request: pipeline.Request, *, data_dir: str, source: str = "", console: Console
+    target: Path,
+    request: pipeline.Request,
+    *,
+    data_dir: str,
+    source: str = "",
+    verified: bool = False,
+    console: Console,
 ) -> Reproduction:
     """Read a run's manifest and decide how to repeat it.
 
-    ``data_dir`` is the local copy of its data, ``source`` the run or file whose weights it began with.
+    ``data_dir`` is the local copy of its data, ``source`` the run or file whose weights it began with. ``verified``:
+    the caller has just compared the run, and its environment if that is here, with their records.
 
     Raises IntegrityError: there is no manifest of a run; CheckError: it is not finished, or its folder or environment
     does not match its record; PreflightError: it was made in more than one environment; UnsupportedError: this clone
@@ -76,13 +83,14 @@ def resolve(
             remedy="resume it with the command that started it, and reproduce it when it is finished",
         )
     record = reader.read_record(folder)
-    require(
-        run.verify_own(record),
-        remedy=f"a run that does not match its record cannot be reproduced; for details: toolkit verify {folder}",
-    )
+    if not verified:
+        require(
+            run.verify_own(record),
+            remedy=f"a run that does not match its record cannot be reproduced; for details: toolkit verify {folder}",
+        )
     _require_one_environment(record)
     arguments = (*_choose_arguments(record), *_find_places(record, data_dir, source))
-    resolved = _choose_environment(record.parent, request, console)
+    resolved = _choose_environment(record.parent, request, console, verified=verified)
     # A job with CUDA packages uses every GPU that it sees, so give GPUs only if the first run had such packages.
     cuda = any(name.startswith("nvidia-") for name in record.value.get("software", {}))
     gpu = request.gpu if request.gpu is not None else cuda and resolved.engine.has_gpu()
@@ -162,13 +170,15 @@ def _find(record: RunRecord, place: _Place, given: str) -> list[str]:
     return [place.passed, found] if found else []
 
 
-def _choose_environment(link: Mapping[str, Any], request: pipeline.Request, console: Console) -> pipeline.Resolved:
+def _choose_environment(
+    link: Mapping[str, Any], request: pipeline.Request, console: Console, *, verified: bool
+) -> pipeline.Resolved:
     """Return the run's own environment if it exists here and the user asked for no other, else a plan for one."""
     settings = request.settings
     asked = request.wheel or any(
         settings.sources[name] == "flag" for name in ("engine", "tensorflow", "python", "cuda", "cudnn")
     )
-    recorded = None if asked else _find_recorded(link, settings)
+    recorded = None if asked else _find_recorded(link, settings, verified=verified)
     if recorded:
         engine, found = recorded
         console.heading(found.kind, f"the run's own {found.reference}")
@@ -178,12 +188,13 @@ def _choose_environment(link: Mapping[str, Any], request: pipeline.Request, cons
     return pipeline.resolve(replace(request, settings=settings), console)
 
 
-def _find_recorded(link: Mapping[str, Any], settings: Settings) -> tuple[Engine, Environment] | None:
+def _find_recorded(link: Mapping[str, Any], settings: Settings, *, verified: bool) -> tuple[Engine, Environment] | None:
     if link.get("kind") == "environment":
         folder = run.find_environment(link, Path(settings.state))
         if folder is None or not host.interpreter(folder).exists():
             return None
-        require(environment.verify(folder), remedy=f"remove {folder}: it is made again from the same locked set")
+        if not verified:
+            require(environment.verify(folder), remedy=f"remove {folder}: it is made again from the same locked set")
         found = Environment(
             kind="environment", digest=str(link["digest"]), reference=shorten(folder), folder=folder, reused=True
         )

@@ -123,7 +123,8 @@ def replay(
         loaded = _load(config, display, is_chief=True, close_network=close_network)
         weights = initial.load(config) if config.init_sha256 else None
         known = checkpoint.Checkpoint({}, Position(environment=recorded), record.folder)
-        prepared = _prepare(loaded, Start(saved=known, weights=weights), None, display)
+        with runtime.hiding_optional_packages():  # nothing is drawn
+            prepared = _prepare(loaded, Start(saved=known, weights=weights), None, display)
         reader.require_same_bits(record.environment, prepared.environment | _describe_inputs(prepared, None))
         position = Position(environment=recorded, config_sha256=record.value["config_sha256"])
         loop = _make_loop(prepared, config.run_dir, position=position, display=display, stop=stop, group=None)
@@ -132,7 +133,7 @@ def replay(
             loop.state.restart_averages()
         begun, begin = loop.state.read(), record.value.get("continued_after", 0)
         for first, last in spans:
-            loop.folder, loop.evaluation = config.run_dir / f"{first}-{last}", None
+            loop.folder, loop.evaluation, loop.shows = config.run_dir / f"{first}-{last}", None, False
             loop.audit = Audit(loop.folder, config.audit_every)
             saved = checkpoint.read(record.folder, first) if first > begin else None  # nothing else says how to begin
             saved = continuation.load(config, loop.folder) if not saved and config.continue_sha256 else saved

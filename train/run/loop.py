@@ -101,6 +101,7 @@ class Loop:
     listener: Listener | None = None
     audit: Audit | None = None
     evaluation: Evaluation | None = None
+    shows: bool = True  # whether it draws curves and shows the graph in TensorBoard
     first_step_seconds: float | None = None
     _until: int = field(default=0, init=False)  # the step after which it ends, if that is not the last of the run
     _began: float = field(default=0.0, init=False)
@@ -131,7 +132,7 @@ class Loop:
                 due = self._is_end(start + done) or self._is_saved(start + done) or start + done == until
                 return done == 1 or due or self.config.profile is not None or bool(self.stop())
 
-            if not start and self.config.loop != "eager":
+            if self.shows and not start and self.config.loop != "eager":
                 recorder.add_graph(self.evaluation_step, evaluation_batch(self.batches.dataset.watched))
             if self.position.seen and self._is_end(start):  # the run was stopped while it evaluated this epoch
                 self._close_step(recorder)
@@ -249,7 +250,8 @@ class Loop:
             seconds=now.seconds,
         )
         recorder.add_epoch(record)
-        plot.draw_records(recorder.epochs, self.config, self.folder / "curves.png")
+        if self.shows:
+            plot.draw_records(recorder.epochs, self.config, self.folder / "curves.png")
         self.display.show_epoch(record, math.ceil(self.batches.total / self.batches.steps_per_epoch))
         self.position = replace(now, epoch_seconds=0.0, loss_sum=0.0, correct=0, seen=0)
         found = [evaluation.accuracy, evaluation.loss]

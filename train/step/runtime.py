@@ -3,7 +3,9 @@
 import ctypes
 import os
 import platform
-from collections.abc import Callable, Iterable
+import sys
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from importlib import metadata
 from pathlib import Path
 from typing import Any, Final
@@ -18,6 +20,10 @@ _SYMBOL: Final = "nullgpu_emulated"
 
 RESIDENT_SHARE: Final = 0.1
 """Share of a GPU's memory that training images may take. Larger data sets stay on the host."""
+
+
+OPTIONAL: Final = ("sklearn", "matplotlib", "pandas")
+"""Packages that Keras imports if they are there. Without them it loads in two thirds of the time."""
 
 
 class _Permission:
@@ -112,6 +118,21 @@ def prepare(
         "flags": {name: value for name, value in sorted(os.environ.items()) if name.startswith(FLAGS)},
         **found,
     }
+
+
+@contextmanager
+def hiding_optional_packages() -> Iterator[None]:
+    """While the block imports Keras, make it believe that the `OPTIONAL` packages are missing.
+
+    No other thread may import them meanwhile.
+    """
+    hidden = [name for name in OPTIONAL if name not in sys.modules]
+    sys.modules.update(dict.fromkeys(hidden))  # type: ignore[arg-type]  # None: the import fails
+    try:
+        yield
+    finally:
+        for name in hidden:
+            del sys.modules[name]
 
 
 def _prepare_native(threads: int, *, graphics: bool) -> dict[str, Any]:

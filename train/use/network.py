@@ -1,8 +1,5 @@
 """Loads a trained network from a run folder: configuration, newest good weights, normalization and class names."""
 
-import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -19,9 +16,6 @@ from train.step import runtime
 if TYPE_CHECKING:
     from train.model.formulation import Formulation
     from train.step.step import EvaluationStep
-
-OPTIONAL: Final = ("sklearn", "matplotlib", "pandas")
-"""Packages that Keras imports if they are there. Without them it loads in two thirds of the time."""
 
 FIXED: Final = 8
 """Images in every batch of TensorFlow's own kernels. The bits of an image depend there on the shape of its batch: those
@@ -101,7 +95,7 @@ def load(folder: Path, *, exact: bool = False) -> Network:
 
 
 def _prepare(threads: int, config: TrainConfig, kernels: Kernels) -> str:
-    with hiding_optional_packages():
+    with runtime.hiding_optional_packages():
         try:
             runtime.prepare(threads, tf32=config.tf32, kernels=kernels)
             note = ""
@@ -114,15 +108,3 @@ def _prepare(threads: int, config: TrainConfig, kernels: Kernels) -> str:
 
     tf.random.set_seed(0)  # saving draws random names, which deterministic TensorFlow refuses without a seed
     return note
-
-
-@contextmanager
-def hiding_optional_packages() -> Iterator[None]:
-    """While the block imports Keras, make it believe that the `OPTIONAL` packages are missing."""
-    hidden = [name for name in OPTIONAL if name not in sys.modules]
-    sys.modules.update(dict.fromkeys(hidden))  # type: ignore[arg-type]  # None: the import fails
-    try:
-        yield
-    finally:
-        for name in hidden:
-            del sys.modules[name]

@@ -1,7 +1,8 @@
 """Repeats stretches of a finished run: ``python -m train.use.replay RUN FIRST:LAST,… EVERY ARGUMENT…``.
 
 The arguments are those of the training job. It prints one line of JSON: for each stretch the leaves that it gave, one
-each EVERY steps, where it also leaves a checkpoint, and at its end.
+each EVERY steps, where it also leaves a checkpoint, and at its end. The toolkit runs this file with the training job of
+the run's own environment, which may be of an older revision.
 """
 
 import json
@@ -9,22 +10,30 @@ import sys
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Final
 
 from train.cli import parse
 from train.errors import TrainError
 from train.record.reader import read_record
 
+UNSUPPORTED: Final = 3
+"""The exit code where the training job has no function that repeats stretches."""
+
 
 def main(argv: Sequence[str]) -> int:
     """Repeat stretches, and return the exit code."""
     try:
+        from train.run.job import replay as repeat
+    except ImportError as error:
+        if (error.name or "").partition(".")[0] != "train":
+            raise
+        return UNSUPPORTED
+    try:
         config = parse(argv[3:])
         spans = [(int(first), int(last)) for first, _, last in (span.partition(":") for span in argv[1].split(","))]
-        from train.run.job import replay
-
         # What a run keeps and shows besides changes none of its bits.
         config = replace(config, audit_every=int(argv[2]), checkpoint_every=0, keep=1, profile=None, log_to=())
-        print(json.dumps(list(replay(config, read_record(Path(argv[0])), spans, close_network=True))))
+        print(json.dumps(list(repeat(config, read_record(Path(argv[0])), spans, close_network=True))))
     except TrainError as error:
         print(f"error: {error}", file=sys.stderr)
         return error.exit_code

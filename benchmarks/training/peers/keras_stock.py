@@ -1,7 +1,6 @@
-from collections.abc import Callable
 from typing import Any
 
-from benchmarks.training.peers import make_batch
+from benchmarks.training.peers import Training, make_batch
 
 
 def load(threads: int) -> None:
@@ -47,7 +46,7 @@ def build_application(shape: tuple[int, int, int]) -> Any:
     return keras.applications.DenseNet121(weights=None, input_shape=shape, classes=10, classifier_activation=None)
 
 
-def make_step(job: dict[str, Any]) -> Callable[[], float]:
+def make(job: dict[str, Any]) -> Training:
     import keras
     import tensorflow as tf
 
@@ -57,7 +56,7 @@ def make_step(job: dict[str, Any]) -> Callable[[], float]:
     criterion = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
     if job["loop"] == "fit":
         model.compile(optimizer, criterion, jit_compile=False)
-        return lambda: float(model.train_on_batch(images, labels))
+        return Training(lambda: float(model.train_on_batch(images, labels)), model.get_weights)
 
     @tf.function  # type: ignore[untyped-decorator]
     def step(images: Any, labels: Any) -> Any:
@@ -68,4 +67,4 @@ def make_step(job: dict[str, Any]) -> Callable[[], float]:
         return loss
 
     arguments = (tf.constant(images), tf.constant(labels))
-    return lambda: float(step(*arguments))
+    return Training(lambda: float(step(*arguments)), model.get_weights)

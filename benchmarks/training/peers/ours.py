@@ -1,10 +1,9 @@
 import dataclasses
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
-from benchmarks.training.peers import make_batch
+from benchmarks.training.peers import Training, iterate
 from train.config.resolution import resolve
 from train.config.run import TrainConfig
 from train.step import runtime
@@ -26,13 +25,25 @@ def resize(config: TrainConfig, pixels: int) -> TrainConfig:
     return Sized(**dataclasses.asdict(config))
 
 
-def make_step(job: dict[str, Any]) -> Callable[[], float]:
+def choose(instructions: str) -> None:
+    """Let the native kernels use this instruction set."""
+    import ctypes
+
+    from train.native import library
+
+    assert ctypes.CDLL(str(library.find().path)).toolkit_choose(instructions.encode()), instructions
+
+
+def make(job: dict[str, Any]) -> Training:
     import tensorflow as tf
 
     from train.step import step
 
+    if "instructions" in job:
+        choose(job["instructions"])
+
     config = resolve(
-        "cifar10",
+        job.get("data", "cifar10"),
         model=job.get("model", "bc-100-12"),
         depth=job.get("depth"),
         memory=job.get("memory", "shared"),
@@ -44,8 +55,12 @@ def make_step(job: dict[str, Any]) -> Callable[[], float]:
     if "pixels" in job:
         config = resize(config, job["pixels"])
     current, rule = step.start(config)
-    unit = np.ones(3)
+    unit = np.ones(config.shape[-1])
     function = step.compile_train_step(step.make_train_step(current, rule, config, 0 * unit, unit), config)
-    images, labels = make_batch(job)
-    arguments = (tf.constant(images), tf.constant(labels, tf.int32), tf.constant(0.1))
-    return lambda: float(function(*arguments).loss)
+    batches, rate = iterate(job), tf.constant(0.1)
+
+    def run() -> float:
+        images, labels = next(batches)
+        return float(function(tf.constant(images), tf.constant(labels, tf.int32), rate).loss)
+
+    return Training(run, lambda: [weight.numpy() for weight in current.weights.values()])

@@ -1,13 +1,13 @@
 from collections.abc import Callable
 from typing import Any
 
-from benchmarks.training.peers import make_batch
+from benchmarks.training.peers import Training, make_batch
 from benchmarks.training.peers.keras_stock import load  # noqa: F401  # for the worker
 
 DECAY, MOMENTUM, AVERAGING = 1e-4, 0.9, 0.9
 
 
-def make_step(job: dict[str, Any]) -> Callable[[], float]:
+def make(job: dict[str, Any]) -> Training:
     import tensorflow as tf
 
     weights: list[tf.Variable] = []
@@ -70,4 +70,4 @@ def make_step(job: dict[str, Any]) -> Callable[[], float]:
         return loss
 
     images, labels = (tf.constant(part) for part in make_batch(job))
-    return lambda: float(step(images, labels))
+    return Training(lambda: float(step(images, labels)), lambda: [weight.numpy() for weight in weights])

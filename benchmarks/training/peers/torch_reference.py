@@ -2,7 +2,6 @@
 arXiv 1707.06990).
 """
 
-from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -10,7 +9,7 @@ from torch import nn
 from torch.nn import functional
 from torch.utils.checkpoint import checkpoint
 
-from benchmarks.training.peers import make_batch
+from benchmarks.training.peers import Training, draw, iterate
 
 
 def load(threads: int) -> None:
@@ -36,10 +35,12 @@ class Layer(nn.Module):  # type: ignore[misc]  # torch is not installed here
 
 
 class DenseNet(nn.Module):  # type: ignore[misc]  # torch is not installed here
-    def __init__(self, depth: int, growth: int = 12, classes: int = 10, *, efficient: bool = False) -> None:
+    def __init__(
+        self, depth: int, growth: int = 12, classes: int = 10, *, colors: int = 3, efficient: bool = False
+    ) -> None:
         super().__init__()
         channels = 2 * growth
-        self.stem = nn.Conv2d(3, channels, 3, padding=1, bias=False)
+        self.stem = nn.Conv2d(colors, channels, 3, padding=1, bias=False)
         self.blocks, self.transitions = nn.ModuleList(), nn.ModuleList()
         for block in range(3):
             layers = nn.ModuleList()
@@ -54,7 +55,8 @@ class DenseNet(nn.Module):  # type: ignore[misc]  # torch is not installed here
                 channels = half
         self.norm, self.classifier = nn.BatchNorm2d(channels), nn.Linear(channels, classes)
 
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
+    def extract(self, x: torch.Tensor) -> torch.Tensor:
+        """Return the maps that are averaged for the classifier."""
         x = self.stem(x)
         for number, layers in enumerate(self.blocks):
             maps = [x]
@@ -63,34 +65,54 @@ class DenseNet(nn.Module):  # type: ignore[misc]  # torch is not installed here
             x = torch.cat(maps, 1)
             if number < 2:
                 x = self.transitions[number](x)
-        logits: torch.Tensor = self.classifier(functional.relu(self.norm(x)).mean((2, 3)))
+        last: torch.Tensor = functional.relu(self.norm(x))
+        return last
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        logits: torch.Tensor = self.classifier(self.extract(x).mean((2, 3)))
         return logits
 
 
 def build(job: dict[str, Any]) -> nn.Module:
     efficient = job["structure"] == "efficient"
-    if job.get("model") != "121":
-        return DenseNet(job.get("depth", 100), efficient=efficient)
-    from torchvision.models import densenet121
+    if job.get("data") == "digits":
+        model: nn.Module = DenseNet(job["depth"], colors=1, efficient=efficient)
+    elif job.get("model") == "121":
+        from torchvision.models import densenet121
 
-    model: nn.Module = densenet121(num_classes=10, memory_efficient=efficient)
+        model = densenet121(num_classes=10, memory_efficient=efficient)
+    else:
+        model = DenseNet(job.get("depth", 100), efficient=efficient)
+    start(model)
     return model
 
 
-def make_step(job: dict[str, Any]) -> Callable[[], float]:
+def start(model: nn.Module) -> None:
+    """Give a network kernels that do not depend on the machine: PyTorch's own random numbers do."""
+    kernels = [weight for weight in model.parameters() if weight.dim() > 1]
+    for weight, values in zip(kernels, draw(tuple(weight.shape) for weight in kernels), strict=True):
+        weight.data = torch.from_numpy(values)
+
+
+def read(model: nn.Module) -> list[Any]:
+    return [weight.detach().numpy() for weight in model.parameters()]
+
+
+def make(job: dict[str, Any]) -> Training:
+    torch.use_deterministic_algorithms(job.get("deterministic", False))
+    torch.backends.mkldnn.enabled = job.get("onednn", True)
     model = build(job)
     model = model.to(memory_format=torch.channels_last)
     optimizer = torch.optim.SGD(model.parameters(), 0.1, momentum=0.9, nesterov=True, weight_decay=1e-4)
-    images, labels = make_batch(job)
-    x = torch.from_numpy(images).permute(0, 3, 1, 2).contiguous(memory_format=torch.channels_last)
-    y = torch.from_numpy(labels)
-    run = torch.compile(model) if job.get("compile") else model
+    batches, run = iterate(job), torch.compile(model) if job.get("compile") else model
 
     def step() -> float:
+        images, labels = map(torch.from_numpy, next(batches))
+        x = images.permute(0, 3, 1, 2).contiguous(memory_format=torch.channels_last)
         optimizer.zero_grad(set_to_none=True)
-        loss = functional.cross_entropy(run(x), y)
+        loss = functional.cross_entropy(run(x), labels)
         loss.backward()
         optimizer.step()
-        return float(loss)
+        return float(loss.detach())
 
-    return step
+    return Training(step, lambda: read(model))

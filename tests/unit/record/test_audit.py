@@ -1,6 +1,7 @@
 import json
 import math
 import shutil
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -11,6 +12,7 @@ import pytest
 from tests import loaded
 from tests.command import Run
 from tests.unit.record import maker
+from toolkit import project
 from toolkit.errors import PreflightError
 from toolkit.record import audit as auditing
 from train.errors import IntegrityError
@@ -250,6 +252,22 @@ def test_a_run_of_kernels_of_another_processor_is_refused(toolkit: Run, run: Pat
     assert done.returncode == 4, done.stderr
     assert "cannot give the same bits here" in done.stderr
     assert "--kernels native" in done.stderr
+
+
+def test_an_environment_without_replay_says_what_to_do(toolkit: Run, run: Path) -> None:
+    """The training job of an older revision, as an image keeps it, has no function that repeats stretches."""
+    old = run.parent.parent / "old" / "train"
+    shutil.copytree(project.ROOT / "train", old, ignore=shutil.ignore_patterns("__pycache__"))
+    job = old / "run" / "job.py"
+    job.write_text(job.read_text().replace("def replay(", "def unknown("))
+    (python,) = (run.parent.parent / "state").glob("*/venv/bin/python")
+    python.unlink()
+    python.write_text(f'#!/bin/sh\nPYTHONPATH="{old.parent}" exec "{sys.executable}" "$@"\n')
+    python.chmod(0o700)
+    done = toolkit("verify", str(run), "--replay", "1")
+    assert done.returncode == 3, done.stderr
+    assert "cannot train parts of a run again" in done.stderr
+    assert f"toolkit reproduce {run} --engine host" in done.stderr
 
 
 def test_options_that_do_not_go_together(toolkit: Run, run: Path) -> None:

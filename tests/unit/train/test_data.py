@@ -15,6 +15,8 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from sklearn import datasets
+from sklearn.model_selection import train_test_split
 
 from train.cli import main, parse
 from train.data import (
@@ -94,6 +96,21 @@ def test_digits_are_the_real_ones() -> None:
     floats = dataset.train.images.astype(np.float64)
     assert np.isclose(dataset.mean, floats.mean((0, 1, 2))).all()
     assert np.isclose(dataset.std, floats.std((0, 1, 2))).all()
+
+
+def test_the_split_of_the_digits_is_that_of_scikit_learn() -> None:
+    images, labels = datasets.load_digits(return_X_y=True)
+    images = images.reshape(-1, 8, 8, 1).astype(np.uint8)
+    parts = train_test_split(images, labels, test_size=360, stratify=labels, random_state=0)
+    found = sources.load_digits()
+    assert_same(found.train, Split(*parts[::2]))
+    assert_same(found.test, Split(*parts[1::2]))
+
+
+def test_digits_without_scikit_learn_are_missed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sources, "DIGITS", "nothing.gz")
+    with pytest.raises(DataError, match="the digits are not here"):
+        sources.load_digits()
 
 
 def test_unpacked_batches_of_cifar10(tmp_path: Path, table: dict[str, Any]) -> None:

@@ -14,7 +14,7 @@ from sklearn import datasets
 from tests.unit.train import runs
 from train.__main__ import start
 from train.errors import DataError
-from train.step import step
+from train.step import runtime, step
 from train.use import explanation, network, prediction
 
 
@@ -158,8 +158,8 @@ def test_a_wrong_option_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 def test_hidden_packages_can_be_imported_afterwards(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(network, "OPTIONAL", ("colorsys",))
+    monkeypatch.setattr(runtime, "OPTIONAL", ("colorsys",))
     monkeypatch.delitem(sys.modules, "colorsys", raising=False)
-    with network.hiding_optional_packages(), pytest.raises(ImportError):
+    with runtime.hiding_optional_packages(), pytest.raises(ImportError):
         importlib.import_module("colorsys")
     assert importlib.import_module("colorsys")
