@@ -9,6 +9,7 @@ from tests.integration.docker import stages
 from tests.integration.test_build_image import NEEDS_GPU, NEEDS_TENSORFLOW
 from tests.integration.test_smoke_images import failures
 from tests.integration.workspace import Workspace
+from tests.tiers import weekly
 from toolkit.smoke import runner
 from toolkit.wheel import inspection
 
@@ -30,8 +31,9 @@ def build(workspace: Workspace, version: str, *asked: str) -> Path:
     return Path(folder)
 
 
-def test_a_wheel_for_capability_12_0_is_built_by_the_proven_toolchain(tmp_path: Path) -> None:
-    build(Workspace(tmp_path), "2.20.0", "--cuda", "12.8.1", "--cudnn", "9.8.0")
+@pytest.mark.parametrize(("version", "cudnn"), [weekly("2.20.0", "9.8.0"), ("2.21.0", "9.10.2")])
+def test_a_wheel_for_capability_12_0_is_built_by_the_proven_toolchain(tmp_path: Path, version: str, cudnn: str) -> None:
+    build(Workspace(tmp_path), version, "--cuda", "12.8.1", "--cudnn", cudnn)
 
 
 @pytest.mark.weekly

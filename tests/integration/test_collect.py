@@ -142,6 +142,7 @@ def tree(bazel: None, workspace: Workspace, asked: list[str], tmp_path: Path) ->
             yield Tree(workspace, address, f"127.0.0.1:{server.server_port}")
 
 
+@pytest.mark.weekly
 def test_archives_are_collected_and_a_build_takes_them_from_there(tree: Tree, asked: list[str]) -> None:
     done = tree.collect("--list")
     assert done.returncode == 0, done.stderr

@@ -47,7 +47,7 @@ operations.load().toolkit_scale_rectify(x=x, gamma=np.ones(3, np.float32), beta=
 """
 
 
-@pytest.mark.slow
+@pytest.mark.weekly
 def test_a_read_beyond_the_end_is_noticed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     source = tmp_path / "source"
     source.mkdir()
