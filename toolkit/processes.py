@@ -4,14 +4,17 @@ import signal
 import subprocess
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor, as_completed
+from concurrent.futures import FIRST_COMPLETED, ThreadPoolExecutor, wait
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import TextIO
+from typing import Final, TextIO
 
 from toolkit.errors import IntegrityError, PreflightError, UsageError
+
+LISTEN_SECONDS: Final = 0.5
+"""Longest wait for commands without a look at interrupts: one that comes as a wait begins does not end it."""
 
 DISK_FULL = re.compile(
     r"(?i:no space left on device|disk quota exceeded|the disk is full)|You don't have enough free space in"
@@ -132,8 +135,11 @@ class Slots:
 
         with ThreadPoolExecutor(len(cores)) as pool:
             try:
-                for slot in as_completed([pool.submit(fill, mask) for mask in cores]):
-                    slot.result()
+                slots = {pool.submit(fill, mask) for mask in cores}
+                while slots:
+                    done, slots = wait(slots, timeout=LISTEN_SECONDS, return_when=FIRST_COMPLETED)
+                    for slot in done:
+                        slot.result()
             except BaseException:
                 self._stop()
                 raise

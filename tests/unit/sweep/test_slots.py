@@ -37,6 +37,7 @@ def test_one_that_fails_leaves_the_others_alone(tmp_path: Path, lock: int) -> No
     assert (tmp_path / "2.log").read_text().split() == ["Cpus_allowed_list:", str(core)]
 
 
+@pytest.mark.timeout(60)
 @pytest.mark.usefixtures("interruptible")
 def test_an_interrupt_asks_all_to_stop_and_starts_no_other(tmp_path: Path, lock: int) -> None:
     ended: list[int] = []
@@ -46,7 +47,9 @@ def test_an_interrupt_asks_all_to_stop_and_starts_no_other(tmp_path: Path, lock:
         logs = [tmp_path / "0.log", tmp_path / "1.log"]
         while not all(log.exists() and log.read_text() for log in logs):
             time.sleep(0.01)
-        os.kill(os.getpid(), signal.SIGINT)
+        # Another thread gets it, so that it does not end the wait of the main thread. One that comes just before that
+        # wait begins does not end it either.
+        signal.pthread_kill(threading.get_ident(), signal.SIGINT)
 
     threading.Thread(target=interrupt).start()
     with pytest.raises(KeyboardInterrupt):
