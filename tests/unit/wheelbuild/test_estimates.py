@@ -191,7 +191,7 @@ def test_the_page_says_how_often_the_time_left_was_over_what_is_said_to_be_over(
             left = estimate.left(at)
             if left is not None and "over" in render("wheel", work, at, left):
                 said, kept = said + 1, kept + (whole - at > left)
-    words = f"it was in {kept} of {said} lines"
+    words = f"right in {kept} of {said} lines"
     assert words in " ".join(PAGE.read_text().split()), words
 
 
