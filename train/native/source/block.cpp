@@ -33,17 +33,50 @@ struct Plan {
   Padding padding(int64_t images) const { return {images, shape.height, shape.width, SIZE / 2}; }
   int64_t count() const { return shape.images * pixels; }
   bool is_direct() const { return pixels % TILE == 0; }  // tiles never cross images
+  // Values of a channel of a piece whose images lie side by side, with room for whole tiles.
+  int64_t pitch() const { return round_up(split.piece * pixels, TILE); }
+  // Values of a batch so laid, with room for a tile that begins anywhere in the last channel.
+  int64_t count_grouped() const { return split.pieces * all * pitch() + TILE; }
 };
 
-// Maps of some channels for a batch, `channels` planes an image.
+// Maps of some channels for a batch. The images of a group lie side by side in each of its channels. TensorFlow has groups
+// of one image. Where tiles cross images, the maps that all layers read are kept in groups of a piece's images.
 template <typename Value>
 struct Planes {
   Value *data;
   int64_t channels, pixels;
+  int64_t group = 1, pitch = pixels;  // images of a group, and values of a channel in one
 
-  Value *at(int64_t image, int64_t channel) const { return data + (image * channels + channel) * pixels; }
-  int64_t image_stride() const { return channels * pixels; }
+  Value *at(int64_t image, int64_t channel) const {
+    return data + (image / group * channels + channel) * pitch + image % group * pixels;
+  }
+  int64_t image_stride() const { return group == 1 ? channels * pitch : pixels; }  // within a group, or else from group to group
 };
+
+// The maps of all channels as the layers read them: given ones, or where tiles cross images, their like in groups.
+template <typename Value>
+Planes<Value> arrange_maps(const Plan &plan, Value *given, std::remove_const_t<Value> *grouped) {
+  if (plan.is_direct()) return {given, plan.all, plan.pixels};
+  return {grouped, plan.all, plan.pixels, plan.split.piece, plan.pitch()};
+}
+
+// Copies the maps of some images, if both are not the same.
+template <typename Value, typename Other>
+void copy_maps(const Planes<Value> &from, const Planes<Other> &to, int64_t first, int64_t end) {
+  if (from.data == to.data) return;
+  for (int64_t image = first; image < end; image++)
+    for (int64_t channel = 0; channel < from.channels; channel++)
+      std::copy_n(from.at(image, channel), from.pixels, to.at(image, channel));
+}
+
+// Clears what lies beyond the images of a piece, so that products of the last tile with 0 are 0.
+template <typename Value>
+void clear_rest(const Planes<Value> &planes, int64_t first, int64_t end) {
+  const int64_t used = (end - first) * planes.pixels;
+  if (planes.group == 1 || used == planes.pitch) return;
+  for (int64_t channel = 0; channel < planes.channels; channel++)
+    clear(planes.at(first, channel) + used, planes.pitch - used);
+}
 
 // A tile of some channels: pixels [start, start + count) of the images of a piece, laid one after the other.
 struct Tile {
@@ -60,37 +93,16 @@ struct Tile {
   }
 };
 
-// Rows of a tile: in place, or a copy if the tile crosses images.
 template <typename Value>
 struct Rows {
   Value *data;
   int64_t stride;
 };
 
+// Where the rows of a tile are, which lies within a group.
 template <typename Value>
-Rows<Value> read(const Plan &plan, const Planes<Value> &planes, int64_t channels, const Tile &tile,
-                 std::remove_const_t<Value> *copy) {
-  if (plan.is_direct()) {
-    const int64_t image = tile.image + tile.start / plan.pixels;
-    return {planes.at(image, 0) + tile.start % plan.pixels, plan.pixels};
-  }
-  if (tile.count < TILE) clear(copy, channels * TILE);
-  tile.each_part(plan.pixels, [&](int64_t image, int64_t pixel, int64_t position, int64_t number) {
-    for (int64_t channel = 0; channel < channels; channel++)
-      std::memcpy(copy + channel * TILE + position, planes.at(image, channel) + pixel,
-                  static_cast<size_t>(number) * sizeof(Value));
-  });
-  return {copy, TILE};
-}
-
-template <typename Value>
-void write(const Plan &plan, const Planes<Value> &planes, int64_t channels, const Tile &tile, const Rows<Value> &rows) {
-  if (plan.is_direct()) return;  // `rows` are the planes
-  tile.each_part(plan.pixels, [&](int64_t image, int64_t pixel, int64_t position, int64_t number) {
-    for (int64_t channel = 0; channel < channels; channel++)
-      std::memcpy(planes.at(image, channel) + pixel, rows.data + channel * TILE + position,
-                  static_cast<size_t>(number) * sizeof(Value));
-  });
+Rows<Value> locate(const Planes<Value> &planes, const Tile &tile) {
+  return {planes.at(tile.image + tile.start / planes.pixels, 0) + tile.start % planes.pixels, planes.pitch};
 }
 
 // Drops values of some channels.
@@ -169,18 +181,17 @@ void standardize(const Plan &plan, const Planes<const Value> &x, int64_t x_chann
 
 template <typename Value>
 Planes<const Value> constant(const Planes<Value> &planes) {
-  return {planes.data, planes.channels, planes.pixels};
+  return {planes.data, planes.channels, planes.pixels, planes.group, planes.pitch};
 }
 
 // Norm, ReLU and 1x1 convolution of a layer for some images.
 template <typename Value>
 struct Reader {
   Value *packed;
-  Arena::Each<Value> maps, rectified, arranged, result;
+  Arena::Each<Value> rectified, arranged, result;
 
   Reader(const Plan &plan, Arena &arena)
       : packed(arena.take<Value>(count_packed<Value>(plan.shape.inner, plan.last, 1))),
-        maps(arena.take_each<Value>(plan.last * TILE)),
         rectified(arena.take_each<Value>(plan.last * TILE)),
         arranged(arena.take_each<Value>(count_arranged<Value>(plan.last, TILE))),
         result(arena.take_each<Value>(plan.shape.inner * TILE)) {}
@@ -192,14 +203,17 @@ struct Reader {
   void run(const Plan &plan, const Planes<Value> &from, int64_t channels, const Layer &layer, const Planes<Value> &to,
            int64_t to_first, int64_t first, int64_t images) const {
     each_tile(plan, first, images, [&](const Tile &tile) {
-      const Rows<Value> x = read(plan, from, channels, tile, maps.mine());
+      const Rows<Value> x = locate(from, tile);
       primitives<Value>().rectify(x.data, x.stride, channels, layer.gamma1, layer.beta1, rectified.mine());
       const Tile target{tile.image - to_first, tile.start, tile.count};
-      Rows<Value> y{result.mine(), TILE};
-      if (plan.is_direct()) y = read(plan, to, plan.shape.inner, target, result.mine());
+      const Rows<Value> y = plan.is_direct() ? locate(to, target) : Rows<Value>{result.mine(), TILE};
       primitives<Value>().multiply(arrange(rectified.mine(), TILE, channels, TILE, arranged.mine()), TILE, channels, &HERE,
                                    1, packed, plan.shape.inner, y.data, y.stride, TILE);
-      write(plan, to, plan.shape.inner, target, y);
+      if (plan.is_direct()) return;
+      target.each_part(plan.pixels, [&](int64_t image, int64_t pixel, int64_t position, int64_t number) {
+        for (int64_t channel = 0; channel < plan.shape.inner; channel++)
+          std::copy_n(y.data + channel * TILE + position, number, to.at(image, channel) + pixel);
+      });
     });
   }
 };
@@ -242,11 +256,14 @@ struct ForwardScratch {
   Reader<Value> reader;
   Grower<Value> grower;
   PlaneSums sums;
+  Value *maps = nullptr;  // in groups, where tiles cross images
 
   ForwardScratch(const Plan &plan, Arena &arena)
       : reader(plan, arena),
         grower(plan, arena),
-        sums(plan, std::max({plan.shape.first, plan.shape.inner, plan.shape.growth}), arena) {}
+        sums(plan, std::max({plan.shape.first, plan.shape.inner, plan.shape.growth}), arena) {
+    if (!plan.is_direct()) maps = arena.take<Value>(plan.count_grouped());
+  }
 };
 
 template <typename Value>
@@ -255,31 +272,36 @@ struct InferenceScratch {
   Grower<Value> grower;
   Arena::Each<Value> between;
   float *scale, *inner_scale;
+  Value *maps = nullptr;  // in groups, where tiles cross images
 
   InferenceScratch(const Plan &plan, Arena &arena)
       : reader(plan, arena),
         grower(plan, arena),
         between(arena.take_each<Value>(plan.split.band * plan.shape.inner * plan.pixels)),
         scale(arena.take(plan.all)),
-        inner_scale(arena.take(plan.shape.inner)) {}
+        inner_scale(arena.take(plan.shape.inner)) {
+    if (!plan.is_direct()) maps = arena.take<Value>(plan.count_grouped());
+  }
 };
 
 // The working memory of the backward pass.
 template <typename Value>
 struct GradientScratch {
   PlaneSums sums;
-  Value *gradient;  // of all maps, (images, all, pixels)
+  Value *maps = nullptr;  // in groups, where tiles cross images
+  Value *gradient;        // of all maps, as they are laid
   Value *d_between, *packed1, *packed2;
   float *d_kernel1, *d_kernel2, *d_gamma, *d_beta;
   Norm *norms;
-  Arena::Each<Value> maps, gradients, rectified, d_inner, arranged1, columns1;
+  Arena::Each<Value> rectified, d_inner, arranged1, columns1;
   Arena::Each<Value> d_new, padded, columns2, d_padded, arranged2, d_rectified;
 
   GradientScratch(const Plan &plan, Arena &arena)
       : sums(plan, std::max({plan.shape.first, plan.shape.inner, plan.shape.growth}), arena) {
     const BlockShape &shape = plan.shape;
     const int64_t pieces = plan.split.pieces, length = plan.widest.length(), last = round_up(plan.last, LANES);
-    gradient = arena.take<Value>(shape.images * plan.all * plan.pixels);
+    if (!plan.is_direct()) maps = arena.take<Value>(plan.count_grouped());
+    gradient = arena.take<Value>(plan.is_direct() ? shape.images * plan.all * plan.pixels : plan.count_grouped());
     d_between = arena.take<Value>(shape.images * shape.inner * plan.pixels);
     packed1 = arena.take<Value>(count_packed<Value>(plan.last, shape.inner, 1));
     packed2 = arena.take<Value>(count_packed<Value>(shape.inner, shape.growth, TAPS));
@@ -288,8 +310,6 @@ struct GradientScratch {
     d_gamma = arena.take(pieces * plan.last * LANES);
     d_beta = arena.take(pieces * plan.last * LANES);
     norms = arena.take<Norm>(shape.inner);
-    maps = arena.take_each<Value>(plan.last * TILE);
-    gradients = arena.take_each<Value>(plan.last * TILE);
     rectified = arena.take_each<Value>(last * TILE);
     d_inner = arena.take_each<Value>(shape.inner * TILE);
     arranged1 = arena.take_each<Value>(count_arranged<Value>(shape.inner, TILE));
@@ -431,13 +451,12 @@ struct Backward {
         });
         primitives<Value>().transpose(d_inner, TILE, inner, memory.columns1.mine(), plan.columns);
         const auto *d_arranged = arrange(d_inner, TILE, inner, TILE, memory.arranged1.mine());
-        const Rows<const Value> x = read(plan, maps, channels, tile, memory.maps.mine());
-        const Rows<Value> dx = read(plan, gradient, channels, tile, memory.gradients.mine());
+        const Rows<const Value> x = locate(maps, tile);
+        const Rows<Value> dx = locate(gradient, tile);
         primitives<Value>().rectify(x.data, x.stride, channels, layer.gamma1, layer.beta1, rectified);
         primitives<Value>().accumulate(rectified, TILE, channels, memory.columns1.mine(), plan.columns, d_kernel, TILE);
         primitives<Value>().differentiate_reader(x.data, x.stride, channels, layer.gamma1, rectified, d_arranged,
                                                  inner, memory.packed1, dx.data, dx.stride, d_gamma, d_beta);
-        write(plan, gradient, channels, tile, dx);
       });
     });
     add_parts(memory.d_kernel1, plan.split.pieces, kernel_sums);
@@ -481,7 +500,7 @@ void run_block(const BlockShape &shape, const Value *x, const Layer *layers, Val
   const ForwardScratch<Value> memory(plan, arena);
   const Split &split = plan.split;
   const Planes<const Value> input{x, shape.first, plan.pixels};
-  const Planes<Value> maps{maps_data, plan.all, plan.pixels};
+  const Planes<Value> maps = arrange_maps(plan, maps_data, memory.maps), result{maps_data, plan.all, plan.pixels};
 
   const auto normalize = [&](const Planes<const Value> &from, int64_t from_channel, int64_t channel, int64_t channels) {
     finish_statistics(plan, memory.sums.total(channels), channels, features, channel);
@@ -491,7 +510,10 @@ void run_block(const BlockShape &shape, const Value *x, const Layer *layers, Val
     });
   };
 
-  run_parallel(split.pieces, [&](int64_t piece) { memory.sums.add(piece, input, 0, input, 0, shape.first); });
+  run_parallel(split.pieces, [&](int64_t piece) {
+    clear_rest(maps, split.begin(piece), split.end(piece));
+    memory.sums.add(piece, input, 0, input, 0, shape.first);
+  });
   normalize(input, 0, 0, shape.first);
   for (int64_t index = 0; index < shape.layers; index++) {
     const int64_t channels = shape.channels(index), at = index * shape.inner;
@@ -514,6 +536,7 @@ void run_block(const BlockShape &shape, const Value *x, const Layer *layers, Val
     });
     normalize(constant(maps), channels, channels, shape.growth);
   }
+  run_parallel(split.pieces, [&](int64_t piece) { copy_maps(maps, result, split.begin(piece), split.end(piece)); });
 }
 
 template <typename Value>
@@ -523,12 +546,17 @@ void differentiate_block(const BlockShape &shape, const Value *upstream, const V
   const Plan plan(shape);
   Arena arena(scratch);
   const GradientScratch<Value> memory(plan, arena);
-  const Backward<Value> backward{plan, memory, {maps, plan.all, plan.pixels},
-                          {memory.gradient, plan.all, plan.pixels}};
-  const int64_t image_floats = plan.all * plan.pixels;
+  const Planes<const Value> given{maps, plan.all, plan.pixels}, given_gradient{upstream, plan.all, plan.pixels};
+  const Planes<Value> grouped = arrange_maps<Value>(plan, nullptr, memory.maps);
+  const Planes<Value> gradient = arrange_maps(plan, memory.gradient, memory.gradient);
+  const Backward<Value> backward{plan, memory, plan.is_direct() ? given : constant(grouped), gradient};
   run_parallel(plan.split.pieces, [&](int64_t piece) {
-    const int64_t begin = plan.split.begin(piece) * image_floats, end = plan.split.end(piece) * image_floats;
-    std::copy(upstream + begin, upstream + end, memory.gradient + begin);
+    const int64_t begin = plan.split.begin(piece), end = plan.split.end(piece);
+    copy_maps(given_gradient, gradient, begin, end);
+    if (plan.is_direct()) return;
+    copy_maps(given, grouped, begin, end);
+    clear_rest(grouped, begin, end);
+    clear_rest(gradient, begin, end);
   });
   for (int64_t index = shape.layers - 1; index >= 0; index--) {
     const int64_t channels = shape.channels(index), at = index * shape.inner;
@@ -557,7 +585,7 @@ void infer_block(const BlockShape &shape, const Value *x, const Layer *layers, c
   const InferenceScratch<Value> memory(plan, arena);
   const Split &split = plan.split;
   const Planes<const Value> input{x, shape.first, plan.pixels};
-  const Planes<Value> maps{maps_data, plan.all, plan.pixels};
+  const Planes<Value> maps = arrange_maps(plan, maps_data, memory.maps), result{maps_data, plan.all, plan.pixels};
   const auto deviate = [](const float *variances, int64_t channels, float *scale) {
     for (int64_t i = 0; i < channels; i++)
       scale[i] = to_float(1 / std::sqrt(static_cast<double>(variances[i]) + EPSILON));
@@ -582,6 +610,7 @@ void infer_block(const BlockShape &shape, const Value *x, const Layer *layers, c
                   memory.scale + channels, first, images);
     });
   }
+  run_parallel(split.pieces, [&](int64_t piece) { copy_maps(maps, result, split.begin(piece), split.end(piece)); });
 }
 
 #define INSTANTIATE(Value)                                                                                           \

@@ -9,6 +9,8 @@
 #include <unistd.h>
 #endif
 
+#include "threads.h"
+
 namespace native {
 
 namespace {
@@ -63,26 +65,48 @@ bool choose(const char *name) {
   return false;
 }
 
+namespace {
+
+// Calls work(first, count) for parts of a number of rows or inputs, on all threads.
+template <typename Work>
+void each_part(int64_t number, int64_t part, const Work &work) {
+  run_parallel((number + part - 1) / part, [&](int64_t index) {
+    work(index * part, number - index * part < part ? number - index * part : part);
+  });
+}
+
+}  // namespace
+
+// By parts of the inputs, so that the weights of a part, which may lie far apart, stay in the cache from row to row.
 template <>
 void pack_weights(const float *weights, int64_t rows, int64_t inputs, int64_t taps, int64_t row_step, int64_t input_step,
                   int64_t tap_step, float *packed) {
-  for (int64_t start = 0; start < rows; start += ROWS)
-    for (int64_t input = 0; input < inputs; input++)
-      for (int64_t tap = 0; tap < taps; tap++)
-        for (int64_t row = start; row < start + ROWS; row++)
-          *packed++ = row < rows ? weights[row * row_step + input * input_step + tap * tap_step] : 0.0F;
+  constexpr int64_t PART = 64;
+  each_part(inputs, PART, [&](int64_t first, int64_t number) {
+    for (int64_t start = 0; start < rows; start += ROWS) {
+      const int64_t count = rows - start < ROWS ? rows - start : ROWS;
+      float *to = packed + (start * inputs + first * ROWS) * taps;
+      for (int64_t input = first; input < first + number; input++)
+        for (int64_t tap = 0; tap < taps; tap++, to += ROWS) {
+          const float *from = weights + start * row_step + input * input_step + tap * tap_step;
+          for (int64_t row = 0; row < ROWS; row++) to[row] = row < count ? from[row * row_step] : 0.0F;
+        }
+    }
+  });
 }
 
 template <>
 void pack_weights(const float *weights, int64_t rows, int64_t inputs, int64_t taps, int64_t row_step, int64_t input_step,
                   int64_t tap_step, Bfloat *packed) {
-  for (int64_t start = 0; start < rows; start += LANES)
+  each_part(rows, LANES, [&](int64_t start, int64_t) {
+    Bfloat *to = packed + start * round_up(inputs, DEPTH) * taps;
     for (int64_t tap = 0; tap < taps; tap++)
       for (int64_t first = 0; first < inputs; first += DEPTH)
         for (int64_t row = start; row < start + LANES; row++)
           for (int64_t input = first; input < first + DEPTH; input++)
             narrow(row < rows && input < inputs ? weights[row * row_step + input * input_step + tap * tap_step] : 0.0F,
-                   *packed++);
+                   *to++);
+  });
 }
 
 }  // namespace native

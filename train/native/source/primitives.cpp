@@ -26,13 +26,13 @@ void rectify_rows(const Value *x, int64_t stride, int64_t rows, const float *sca
   }
 }
 
-// Computes ROWS rows of a product for Q vectors of pixels.
-template <int Q, bool settled = false>
+// Computes R of ROWS rows of a product for Q vectors of pixels, and stores `rows` of them.
+template <int R, int Q, bool settled = false>
 inline void multiply_rows(const float *x, int64_t stride, int64_t inputs, const int64_t *offsets, int64_t taps,
                           const float *weights, float *y, int64_t y_stride, int64_t rows) {
-  Vector sums[ROWS][Q];
+  Vector sums[R][Q];
 #pragma GCC unroll 8
-  for (int row = 0; row < ROWS; row++)
+  for (int row = 0; row < R; row++)
 #pragma GCC unroll 8
     for (int q = 0; q < Q; q++) sums[row][q] = broadcast(0);
   const float *of_input = x, *by = weights;
@@ -43,20 +43,29 @@ inline void multiply_rows(const float *x, int64_t stride, int64_t inputs, const 
 #pragma GCC unroll 8
       for (int q = 0; q < Q; q++) values[q] = load(from + q * Vector::LANES);
 #pragma GCC unroll 8
-      for (int row = 0; row < ROWS; row++) {
+      for (int row = 0; row < R; row++) {
         const Vector weight = broadcast(by[row]);
 #pragma GCC unroll 8
         for (int q = 0; q < Q; q++) sums[row][q] = multiply_add<settled>(weight, values[q], sums[row][q]);
       }
     }
   if constexpr (!settled)
-    if (take_underflow()) return multiply_rows<Q, true>(x, stride, inputs, offsets, taps, weights, y, y_stride, rows);
+    if (take_underflow()) return multiply_rows<R, Q, true>(x, stride, inputs, offsets, taps, weights, y, y_stride, rows);
 #pragma GCC unroll 8
-  for (int row = 0; row < ROWS; row++) {
+  for (int row = 0; row < R; row++) {
     if (row >= rows) break;
 #pragma GCC unroll 8
     for (int q = 0; q < Q; q++) store(y + row * y_stride + q * Vector::LANES, sums[row][q]);
   }
+}
+
+// Computes at most ROWS rows of a product; of fewer, no more than one is computed in vain.
+template <int Q>
+inline void multiply_some(const float *x, int64_t stride, int64_t inputs, const int64_t *offsets, int64_t taps,
+                          const float *weights, float *y, int64_t y_stride, int64_t rows) {
+  if (rows > 4) return multiply_rows<ROWS, Q>(x, stride, inputs, offsets, taps, weights, y, y_stride, rows);
+  if (rows > 2) return multiply_rows<4, Q>(x, stride, inputs, offsets, taps, weights, y, y_stride, rows);
+  multiply_rows<2, Q>(x, stride, inputs, offsets, taps, weights, y, y_stride, rows);
 }
 
 void multiply(const float *x, int64_t stride, int64_t inputs, const int64_t *offsets, int64_t taps,
@@ -66,9 +75,9 @@ void multiply(const float *x, int64_t stride, int64_t inputs, const int64_t *off
     float *to = y + row * y_stride;
     int64_t pixel = 0;
     for (; pixel + COLUMNS * Vector::LANES <= width; pixel += COLUMNS * Vector::LANES)
-      multiply_rows<COLUMNS>(x + pixel, stride, inputs, offsets, taps, weights, to + pixel, y_stride, left);
+      multiply_some<COLUMNS>(x + pixel, stride, inputs, offsets, taps, weights, to + pixel, y_stride, left);
     for (; pixel < width; pixel += LANES)
-      multiply_rows<PARTS>(x + pixel, stride, inputs, offsets, taps, weights, to + pixel, y_stride, left);
+      multiply_some<PARTS>(x + pixel, stride, inputs, offsets, taps, weights, to + pixel, y_stride, left);
   }
 }
 
@@ -117,14 +126,16 @@ void accumulate(const float *x, int64_t stride, int64_t rows, const float *y, in
   int64_t row = 0;
   for (; row + ROWS <= rows; row += ROWS)
     accumulate_columns<ROWS>(x + row * stride, stride, y, columns, sums + row * columns, pixels);
-  for (; row < rows; row++) accumulate_columns<1>(x + row * stride, stride, y, columns, sums + row * columns, pixels);
+  for (; row + 2 <= rows; row += 2)
+    accumulate_columns<2>(x + row * stride, stride, y, columns, sums + row * columns, pixels);
+  if (row < rows) accumulate_columns<1>(x + row * stride, stride, y, columns, sums + row * columns, pixels);
 }
 
 // Computes some rows of a product for one tile, in float32; returns the next rows' weights.
 const float *multiply_tile(const float *x, int64_t inputs, const float *weights, float *y, int64_t rows) {
   static const int64_t here = 0;
   for (int pixel = 0; pixel < TILE; pixel += COLUMNS * Vector::LANES)
-    multiply_rows<COLUMNS>(x + pixel, TILE, inputs, &here, 1, weights, y + pixel, TILE, rows);
+    multiply_some<COLUMNS>(x + pixel, TILE, inputs, &here, 1, weights, y + pixel, TILE, rows);
   return weights + ROWS * inputs;
 }
 
@@ -226,31 +237,39 @@ void sum(const Value *x, const Value *y, int64_t count, double *sums) {
 
 template <typename Value>
 void pad(const Padding &padding, const Value *x, int64_t image_stride, const Norm *norm, Value *y) {
-  const auto clear = [&y](int64_t count) {
-    for (int64_t i = 0; i < count; i++) y[i] = Value{};
-    y += count;
-  };
-  const Value *end = y + padding.length();
-  const int64_t width = padding.width;
+  const int64_t width = padding.width, pitch = padding.pitch(), plane = padding.height * width;
+  const int64_t wide = native::round_up(width, Vector::LANES);
   const Norm &by = norm ? *norm : Norm{};
   const Vector mean = broadcast(by.mean), scale = broadcast(by.scale), shift = broadcast(by.shift);
-  clear(padding.lead());
-  for (int64_t image = 0; image < padding.images; image++) {
-    clear(padding.first());
-    for (int64_t row = 0; row < padding.height; row++) {
-      const Value *from = x + image * image_stride + row * width;
-      if (norm) {
-        fill(y, width, [&](int64_t i, int64_t left) {
-          return rectify(multiply_add(subtract(load(from + i, left), mean), scale, shift));
-        });
-      } else {
+  const auto clear = [](Value *from, Value *to) {
+    if (from < to) std::memset(static_cast<void *>(from), 0, static_cast<size_t>(to - from) * sizeof(Value));
+  };
+  Value *const end = y + padding.length();
+  clear(y, y + padding.lead() + padding.first());
+  y += padding.lead() + padding.first();
+  for (int64_t image = 0; image < padding.images; image++, x += image_stride) {
+    for (int64_t row = 0; row < padding.height; row++, y += pitch) {
+      const Value *from = x + row * width;
+      if (norm == nullptr) {
         std::memcpy(y, from, static_cast<size_t>(width) * sizeof(Value));
+        clear(y + width, y + pitch);
+        continue;
       }
-      y += width;
-      clear(padding.margin);
+      const auto normalize = [&](int64_t i, int64_t count) {
+        const Vector value = multiply_add(subtract(load(from + i, count), mean), scale, shift);
+        store(y + i, rectify(value), count);
+      };
+      // Whole vectors as long as the plane has values for them. What they write beyond a row is written again after it.
+      const int64_t left = plane - row * width, whole = left < wide ? left / Vector::LANES * Vector::LANES : wide;
+      int64_t i = 0;
+      for (; i < whole; i += Vector::LANES) normalize(i, Vector::LANES);
+      for (; i < width; i += Vector::LANES) normalize(i, width - i);
+      for (i = width; i < pitch; i++) y[i] = Value{};
     }
+    clear(y, y + padding.first());
+    y += padding.first();
   }
-  clear(end - y);
+  clear(y, end);
 }
 
 template <typename Value>
