@@ -19,14 +19,28 @@ class Choice(NamedTuple):
 
 
 def fix_kernels(config: TrainConfig, recorded: Mapping[str, Any]) -> Choice:
-    """Fill in the kernels: the configured ones, else those `recorded` by an interrupted run, else the best here."""
+    """Fill in the kernels: the configured ones, else those `recorded` by an interrupted run, else the best here.
+
+    Raises PreflightError: native ones would be chosen for bfloat16, and are slower with it on this processor.
+    """
     if config.kernels != "auto":
         return Choice(config, "")
     if recorded:
         return Choice(replace(config, kernels=name_kernels(recorded)), "")
     reason = explain_stock(config)
+    if not reason and config.precision == "mixed_bfloat16":
+        _require_fast_bfloat16(library.find().instructions)
     kernels: Kernels = "stock" if reason else "native"
     return Choice(replace(config, kernels=kernels), f"{kernels} kernels: {reason or library.find().origin}")
+
+
+def _require_fast_bfloat16(instructions: str) -> None:
+    if instructions != "amx":
+        raise PreflightError(
+            "in mixed_bfloat16, training is slower than in float32 on this processor",
+            why=f"it has no AMX; by {instructions}, the same sums take longer than those of float32",
+            remedy="use --precision float32, or --kernels native for half the memory of maps at that price",
+        )
 
 
 def explain_stock(config: TrainConfig) -> str:

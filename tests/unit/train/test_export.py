@@ -107,7 +107,7 @@ def test_an_export_that_differs_is_not_published(
     [
         ("--no-bottleneck",),
         ("--compression", "1", "--dropout", "0.1"),
-        ("--precision", "mixed_bfloat16"),
+        ("--precision", "mixed_bfloat16", "--kernels", "native"),
         ("--precision", "mixed_float16", "--growth", "4"),
         ("--precision", "float64"),
     ],

@@ -73,7 +73,7 @@ void copy_maps(const Planes<Value> &from, const Planes<Other> &to, int64_t first
 template <typename Value>
 void clear_rest(const Planes<Value> &planes, int64_t first, int64_t end) {
   const int64_t used = (end - first) * planes.pixels;
-  if (planes.group == 1 || used == planes.pitch) return;
+  if (used >= planes.pitch) return;
   for (int64_t channel = 0; channel < planes.channels; channel++)
     clear(planes.at(first, channel) + used, planes.pitch - used);
 }

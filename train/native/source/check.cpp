@@ -41,6 +41,12 @@ class Case {
     used_ += round_up(static_cast<int64_t>(count), 16);
     return start;
   }
+  // Working memory, in which nothing may be read before it is written.
+  float *waste(size_t count) {
+    float *start = reserve(count);
+    std::memset(start, 0xff, count * sizeof(float));
+    return start;
+  }
   bool has_memory() const { return memory_ != nullptr; }
   uint64_t digest() const {
     uint64_t state = 14695981039346656037ULL;
@@ -76,13 +82,13 @@ uint64_t run_case(Case &c) {
   Value *dx = c.result<Value>(b.first * pixels);
   const StatisticsOut features{c.result(channels), c.result(channels), c.result(channels)};
   const StatisticsOut within{c.result(inner), c.result(inner), c.result(inner)};
-  run_block(b, x, layers, maps, between, features, within, c.reserve(count_scratch<Value>(b)));
+  run_block(b, x, layers, maps, between, features, within, c.waste(count_scratch<Value>(b)));
   differentiate_block(b, upstream, maps, between, features.scale, {within.mean, within.variance, within.scale}, layers,
-                      dx, gradients, c.reserve(count_gradient_scratch<Value>(b)));
+                      dx, gradients, c.waste(count_gradient_scratch<Value>(b)));
   // Each array is made in a statement of its own, because compilers order the arguments of a call as they like.
   Value *inferred = c.result<Value>(channels * pixels);
   infer_block(b, x, layers, features.mean, features.variance, within.mean, within.variance, inferred,
-              c.reserve(count_inference_scratch<Value>(b)));
+              c.waste(count_inference_scratch<Value>(b)));
   const Value *maps_in = c.make<Value>(7 * pixels);
   const float *kernel = c.make(16 * 7 * 11);
   const Value *dy = c.make<Value>(11 * pixels);
@@ -90,9 +96,9 @@ uint64_t run_case(Case &c) {
     const ConvolutionShape s{3, 5, 6, 7, 11, size};
     Value *y = c.result<Value>(11 * pixels), *d_maps = c.result<Value>(7 * pixels);
     float *d_kernel = c.result(size * size * 7 * 11);
-    convolve(s, maps_in, kernel, y, c.reserve(count_scratch<Value>(s)));
+    convolve(s, maps_in, kernel, y, c.waste(count_scratch<Value>(s)));
     differentiate_convolution(s, dy, maps_in, kernel, d_maps, d_kernel,
-                              c.reserve(count_gradient_scratch<Value>(s)));
+                              c.waste(count_gradient_scratch<Value>(s)));
   }
   const MapsShape m{3, 7, 5, 6};
   const float *gamma = c.make(7), *beta = c.make(7);

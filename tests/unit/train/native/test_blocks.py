@@ -36,7 +36,9 @@ def test_a_block_as_in_the_network() -> None:
     assert errors["maps"] < BOUND
 
 
-@pytest.mark.parametrize("shape", [(5, 8, 8, 6), (6, 5, 7, 3)], ids=["whole tiles", "split tiles"])
+@pytest.mark.parametrize(
+    "shape", [(5, 8, 8, 6), (6, 5, 7, 3), (2, 17, 16, 3)], ids=["whole tiles", "split tiles", "one image"]
+)
 def test_a_block_with_dropout(shape: tuple[int, int, int, int]) -> None:
     errors = compare_blocks(shape, 3, 4, rate=0.25)
     assert max(errors.values()) < BLOCK_BOUND, errors

@@ -235,6 +235,18 @@ def test_auto_takes_native_kernels() -> None:
     assert reason == f"native kernels: {library.find().origin}"
 
 
+def test_auto_refuses_bfloat16_where_it_is_slower(monkeypatch: pytest.MonkeyPatch) -> None:
+    fast = replace(library.find(), instructions="amx")
+    monkeypatch.setattr(library, "find", lambda: fast)
+    config = parse(["digits", "--kernels", "auto", *BFLOAT16])
+    assert kernels.fix_kernels(config, {}).config.kernels == "native"
+    monkeypatch.setattr(library, "find", lambda: replace(fast, instructions="avx512"))
+    with pytest.raises(PreflightError, match="training is slower than in float32"):
+        kernels.fix_kernels(config, {})
+    assert kernels.fix_kernels(config, {"kernels": "0" * 64}).config.kernels == "native"
+    assert kernels.fix_kernels(parse(["digits", *NATIVE, *BFLOAT16]), {}).config.kernels == "native"
+
+
 def test_auto_takes_stock_kernels_on_a_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(kernels, "_has_device_files", lambda: True)
     monkeypatch.setattr(budget, "read_device_memory", lambda: 10**9)
