@@ -39,7 +39,7 @@ for path in paths:
         hashlib.file_digest(stream, "sha256") if os.path.getsize(path) > 1 << 20 else hashlib.sha256(stream.read())
 print(time.perf_counter() - began, time.process_time() - used)
 """
-START = "import toolkit.cli.record, toolkit.record, toolkit.signing, rich.table"
+START = "import toolkit.cli.verify, toolkit.record, toolkit.signing, rich.table"
 
 
 def make(root: Path) -> signed.World:

@@ -25,10 +25,12 @@ if TYPE_CHECKING:
     from securesystemslib.signer import SSlibKey
 
 Kind = Literal["wheel", "environment", "image", "smoke", "run"]
-Signed = Literal[Kind, "rebuild"]
-"""What a statement is about: a thing, or how a second build of a wheel compares with it."""
+Comment = Literal["rebuild", "replay"]
+Signed = Literal[Kind, Comment]
+"""What a statement is about: a thing, or how it compares with a second build, or with stretches trained again."""
 
-KINDS: Final[tuple[str, ...]] = get_args(Signed)
+KINDS: Final[tuple[str, ...]] = (*get_args(Signed), "log", "witness")
+"""What a key may sign: statements, and the heads of a log as its owner or as a witness."""
 
 ENVELOPE: Final = "attestation.dsse.json"
 PAYLOAD: Final = "application/vnd.in-toto+json"
@@ -85,7 +87,13 @@ def locate(record: Path) -> Path:
 
 def is_envelope(name: str) -> bool:
     """Return whether a file in a wheel's folder is an envelope, which may come after the wheel was signed."""
-    return name == ENVELOPE or re.fullmatch(r"attestation-rebuild-[0-9a-f]{8}\.dsse\.json", name) is not None
+    return name == ENVELOPE or find_comment(name) == "rebuild"
+
+
+def find_comment(name: str) -> Comment | None:
+    """Return what a file says of the wheel or run in whose folder it is, if it is the envelope of such a statement."""
+    found = re.fullmatch(r"attestation-(\w+)-[0-9a-f]{8}\.dsse\.json", name)
+    return next((each for each in get_args(Comment) if found and found[1] == each), None)
 
 
 def discard(record: Path) -> None:

@@ -10,7 +10,7 @@ from toolkit.errors import IntegrityError, ToolkitError, UsageError
 from toolkit.findings import Finding, check, prefix
 from toolkit.manifest import Manifest
 from toolkit.record import Target, environment, find, model, run, verify, wheel
-from toolkit.signing import Policy, Statement
+from toolkit.signing import Policy, Signed, Statement
 from toolkit.smoke import runner
 from toolkit.wheel import documents
 from train.errors import TrainError
@@ -111,14 +111,20 @@ def check_chain(target: Target, state: Path, policy: Policy) -> list[Finding]:
 
 def list_envelopes(target: Target, state: Path) -> list[tuple[str, Path]]:
     """Return the envelopes that `check_chain` and the count of builders read, each by the names of link and file."""
-    found = []
+    return [(name, path) for name, _, path in list_statements(target, state)]
+
+
+def list_statements(target: Target, state: Path) -> list[tuple[str, Signed, Path]]:
+    """Return the same with what each is about."""
+    found: list[tuple[str, Signed, Path]] = []
     for name, link in [("", target), *_follow(target, state)]:
         place = find_folder(link, state) / link.report
         own = signing.locate(place)
-        files_ = [own if own.exists() else place / model.SIGNATURE]
-        if link is target and target.kind == "wheel":
-            files_ += [path for path in sorted(place.iterdir()) if signing.is_envelope(path.name) and path != own]
-        found += [(f"{name}/{path.name}".lstrip("/"), path) for path in files_ if path.is_file()]
+        paths: list[tuple[Signed, Path]] = [(link.kind, own if own.exists() else place / model.SIGNATURE)]
+        if link.kind in {"wheel", "run"}:
+            others = (path for path in sorted(place.iterdir()) if path != own)
+            paths += [(kind, path) for path in others if (kind := signing.find_comment(path.name))]
+        found += [(f"{name}/{path.name}".lstrip("/"), kind, path) for kind, path in paths if path.is_file()]
     return found
 
 
@@ -146,13 +152,14 @@ def check_reports(target: Target, state: Path) -> list[Finding]:
 
 
 def require(found: Sequence[Finding]) -> None:
-    """Raise IntegrityError unless all signatures hold."""
-    missing = [f"{item.id}: {item.evidence}" for item in found if item.state != "ok"]
+    """Raise IntegrityError unless all signatures hold, and what else a policy asks for."""
+    missing = [item for item in found if item.state != "ok"]
     if missing:
+        usual = "`toolkit sign` signs what is yours; what a stranger changed, make or fetch again"
         raise IntegrityError(
-            f"{len(missing)} of {len(found)} signatures do not hold",
-            why="; ".join(missing),
-            remedy="`toolkit sign` signs what is yours; what a stranger changed, make or fetch again",
+            f"{len(missing)} of {len(found)} findings of --trust do not hold",
+            why="; ".join(f"{item.id}: {item.evidence}" for item in missing),
+            remedy="; ".join(dict.fromkeys(item.remedy or usual for item in missing)),
         )
 
 

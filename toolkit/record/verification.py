@@ -6,8 +6,9 @@ from typing import Final
 
 from toolkit import findings, record
 from toolkit.findings import Finding
-from toolkit.record import Target, attestation, rebuild
+from toolkit.record import Target, attestation, rebuild, transparency
 from toolkit.record.rebuild import Level
+from toolkit.record.transparency import Asked
 from toolkit.signing import Kind, Policy
 
 _REMEDIES: Final[dict[Kind, str]] = {
@@ -22,12 +23,12 @@ _REMEDIES: Final[dict[Kind, str]] = {
 @dataclass(frozen=True, kw_only=True)
 class Verification:
     target: Target
-    signatures: tuple[Finding, ...]  # empty without a policy
-    findings: tuple[Finding, ...]  # all, beginning with the signatures
+    signatures: tuple[Finding, ...]  # and what a log says of them; empty without a policy
+    findings: tuple[Finding, ...]  # all, beginning with these
 
     @property
     def is_sound(self) -> bool:
-        """Whether the record can be read any further: no signature is missing or forged."""
+        """Whether the record can be read any further: no signature is missing or forged, and the log holds."""
         return all(item.state == "ok" for item in self.signatures)
 
     def holds(self, *, strict: bool) -> bool:
@@ -43,13 +44,15 @@ class Verification:
         findings.require(self.findings, remedy=_REMEDIES[self.target.kind], strict=strict)
 
 
-def verify(target: Target, state: Path, policy: Policy, accepted: Level) -> Verification:
+def verify(target: Target, state: Path, policy: Policy, accepted: Level, asked: Asked | None = None) -> Verification:
     """Verify an artifact and what it was made from; with a policy, first who signed it.
 
-    ``accepted`` is the lowest level of a second build that counts. Raises IntegrityError: the record is damaged;
-    EngineError.
+    ``accepted`` is the lowest level of a second build that counts, and ``asked`` the log with what was signed. Raises
+    IntegrityError: the record is damaged; EngineError.
     """
     signatures = tuple(attestation.check_chain(target, state, policy)) if policy else ()
+    if asked and all(item.state == "ok" for item in signatures):
+        signatures += tuple(transparency.check_log(target, state, policy, asked))
     found = Verification(target=target, signatures=signatures, findings=signatures)
     if not found.is_sound:
         return found

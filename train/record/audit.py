@@ -1,8 +1,8 @@
 """Keeps what lets anyone check a run for a part of its price: a leaf for each stretch of steps, and their Merkle tree.
 
 A leaf is a line of ``audit.jsonl``. It binds the first and the last step of a stretch, the digests of the full state
-before and after it, its records, and the digests of configuration and data. The tree is that of RFC 9162, section
-2.1.1, in which leaves and nodes are hashed apart. Its root is in the run's manifest.
+before and after it, its records, and the digests of configuration and data. The root of their tree
+(:mod:`train.record.tree`) is in the run's manifest.
 """
 
 import hashlib
@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from train.errors import IntegrityError
-from train.record import metrics, reader
+from train.record import metrics, reader, tree
 from train.record.reader import RunRecord
 from train.system.files import write_text, writing
 
@@ -27,14 +27,7 @@ FIELDS: Final = {"first": int, "last": int, "before": str, "after": str, "config
 
 def hash_tree(leaves: Sequence[str]) -> str:
     """Return the root over lines."""
-    return _hash([line.encode() for line in leaves]).hex()
-
-
-def _hash(leaves: Sequence[bytes]) -> bytes:
-    if len(leaves) < 2:
-        return hashlib.sha256(b"\0" + leaves[0] if leaves else b"").digest()
-    middle = 1 << (len(leaves) - 1).bit_length() - 1  # the largest power of two below the number of leaves
-    return hashlib.sha256(b"\1" + _hash(leaves[:middle]) + _hash(leaves[middle:])).digest()
+    return tree.hash_tree([tree.hash_leaf(line.encode()) for line in leaves]).hex()
 
 
 def digest_progress(variables: str, position: Mapping[str, Any]) -> str:
