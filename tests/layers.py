@@ -12,6 +12,7 @@ LAYERS = (
     {"errors"},
     {
         "console",
+        "demands",
         "digest",
         "files",
         "findings",

@@ -12,7 +12,7 @@ from pathlib import Path
 from types import NoneType, UnionType
 from typing import Any, Final, Literal, get_args, get_origin, get_type_hints
 
-from toolkit import lock, manifest, plan, settings, signing, sweep
+from toolkit import demands, lock, manifest, plan, settings, signing, sweep
 from toolkit.graft.transplant import Outcome
 from toolkit.wheel.inspection import Audit, Inspection
 from train.cli import SWITCHES
@@ -232,7 +232,27 @@ def _describe_policy() -> Schema:
     names = [each.name for each in fields(signing.Signatory)]
     signer = _close({"type": "object", "properties": {name: parts[name] for name in names}}, names)
     signers = {"type": "array", "minItems": 1, "items": signer}
-    return _close({"type": "object", "properties": {"signers": signers}}, ["signers"])
+    return _close({"type": "object", "properties": {"signers": signers, "require": _describe_demands()}}, ["signers"])
+
+
+def _describe_demands() -> Schema:
+    said = {
+        "second-builder": "A second build of each wheel by another key; cached: only of those with results of a cache.",
+        "no-advisories": "No published advisory of this severity or above for the TensorFlow in it.",
+        "replay": "A statement that so many stretches of each run were trained again, at most so many days ago.",
+        "log": "The log in which all that is signed must be; paths are relative to this file.",
+    }
+    kinds: Mapping[type, Schema] = {int: {"type": "integer", "minimum": 1}, str: {"type": "string"}}
+    names = {name: {"description": said[name], "enum": list(words)} for name, words in demands.NAMES.items()}
+    parts = {
+        name: {"description": said[name]}
+        | _close(
+            {"type": "object", "properties": {each: kinds[kind] for each, kind in values.items()}},
+            [each for each in values if each not in demands.OPTIONAL],
+        )
+        for name, values in demands.PARTS.items()
+    }
+    return _close({"type": "object", "properties": names | parts})
 
 
 def _describe_manifest() -> Schema:

@@ -9,13 +9,14 @@ import json
 import math
 import os
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Literal, get_args
 
-from toolkit import files, keys
+from toolkit import demands, files, keys
+from toolkit.demands import Demands
 from toolkit.errors import IntegrityError, UsageError
 from toolkit.findings import Finding, check, printable
 from toolkit.keys import Signer
@@ -75,7 +76,21 @@ class Signatory:
     may: tuple[str, ...]  # the kinds that it may sign
 
 
-Policy = tuple[Signatory, ...]
+Signatories = tuple[Signatory, ...]
+
+
+@dataclass(frozen=True)
+class Policy:
+    """Who may sign what. Without signatories, no signature is asked for."""
+
+    signatories: Signatories = ()
+    demands: Demands = field(default_factory=Demands)  # what is asked for besides
+
+    def __iter__(self) -> Iterator[Signatory]:
+        return iter(self.signatories)
+
+    def __bool__(self) -> bool:
+        return bool(self.signatories)
 
 
 def locate(record: Path) -> Path:
@@ -102,26 +117,40 @@ def discard(record: Path) -> None:
 
 
 def read_policy(paths: Iterable[Path]) -> Policy:
-    """Read public keys, which may sign everything, and policies. Raises UsageError: a file is neither."""
+    """Read public keys, which may sign everything, and policies.
+
+    Raises UsageError: a file is neither, or two of them have `require`.
+    """
     policy: list[Signatory] = []
+    asked: list[Demands] = []
     for path in paths:
         content = keys.read_file(path)
         if content.lstrip().startswith((b"-----BEGIN", *keys.OPENSSH)):
             policy.append(Signatory(name=path.name, key=keys.read_public(path, content), may=KINDS))
         else:
-            policy += _read_signatories(path, content)
-    return tuple(policy)
+            found = _read_policy(path, content)
+            policy += found.signatories
+            asked += [found.demands] if found.demands != Demands() else []
+    if len(asked) > 1:
+        raise UsageError(
+            "two policies have `require`", why="both may ask for the same", remedy="put it into one of them"
+        )
+    return Policy(tuple(policy), *asked)
 
 
-def _read_signatories(path: Path, content: bytes) -> list[Signatory]:
+def _read_policy(path: Path, content: bytes) -> Policy:
     try:
         value = files.parse_yaml(content)
     except ValueError as error:
         raise _refuse(path, str(error).partition("\n")[0]) from error
     match value:
-        case {"signers": [_, *_] as entries, **rest} if not rest:
-            return [_read_signatory(path, entry) for entry in entries]
-    raise _refuse(path, "it is neither a public key, in PEM or as OpenSSH writes it, nor a list `signers` alone")
+        case {"signers": [_, *_] as entries, **rest} if not rest.keys() - {"require"}:
+            signers = tuple(_read_signatory(path, entry) for entry in entries)
+            try:
+                return Policy(signers, demands.read(rest.get("require", {}), path.parent))
+            except ValueError as error:
+                raise _refuse(path, str(error)) from error
+    raise _refuse(path, "it is neither a public key, in PEM or as OpenSSH writes it, nor `signers` and `require` alone")
 
 
 def _read_signatory(path: Path, entry: object) -> Signatory:
@@ -197,7 +226,13 @@ def verify(record: Path, expected: Statement, policy: Policy, *, whole: bool = T
     return check("signature", True, f"{names} signed {len(expected.subjects)} digests")
 
 
-def read(record: Path, kind: Signed, policy: Policy) -> tuple[Policy, Statement]:
+def list_comments(folder: Path, kind: Comment) -> list[Path]:
+    """Return the names under which `read` finds the statements of a kind in a folder."""
+    found = sorted(each.name for each in folder.iterdir() if find_comment(each.name) == kind)
+    return [folder / name.removeprefix("attestation-").removesuffix(".dsse.json") for name in found]
+
+
+def read(record: Path, kind: Signed, policy: Policy) -> tuple[Signatories, Statement]:
     """Return a statement, and who of the policy signed it. Raises IntegrityError: nobody who may."""
     envelope = _read_envelope(locate(record))
     return _require_signatory(envelope, kind, policy), parse_statement(envelope.payload, kind)
@@ -226,7 +261,7 @@ def describe(record: Path) -> str:
     return f"by key {printable(', '.join(ids))}, not checked: --trust names the keys to trust"
 
 
-def _require_signatory(envelope: "Envelope", kind: str, policy: Policy) -> Policy:
+def _require_signatory(envelope: "Envelope", kind: str, policy: Policy) -> Signatories:
     known = [each for each in policy if each.key.keyid in envelope.signatures]
     if not known:
         ids = ", ".join(each[:8] for each in envelope.signatures)
@@ -237,7 +272,7 @@ def _require_signatory(envelope: "Envelope", kind: str, policy: Policy) -> Polic
     return require_allowed(known, kind)
 
 
-def require_allowed(known: Iterable[Signatory], kind: str) -> Policy:
+def require_allowed(known: Iterable[Signatory], kind: str) -> Signatories:
     """Return those that may sign a kind. Raises IntegrityError: none of them may."""
     if not (found := tuple(each for each in known if kind in each.may)):
         said = "; ".join(f"{each.name} may sign {', '.join(each.may)}" for each in known)

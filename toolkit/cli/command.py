@@ -270,14 +270,16 @@ def read_origin(
             why="whoever can write to the registry could otherwise choose the wheel",
             remedy="--trust KEY.pub, or a policy of who may sign what",
         )
+    from toolkit.signing import Policy
+
     if not trust:
-        return Origin(registry, (), lambda _place, _identity: None)
+        return Origin(registry, Policy(), lambda _place, _identity: None)
     from toolkit import signing
-    from toolkit.record import attestation
+    from toolkit.record import verification
 
     policy = signing.read_policy(trust)
     state = Path(session.settings.state)
-    return Origin(registry, policy, functools.partial(attestation.require_trusted, state=state, policy=policy))
+    return Origin(registry, policy, functools.partial(verification.require_trusted, state=state, policy=policy))
 
 
 def load_key(text: str) -> "Signer | None":

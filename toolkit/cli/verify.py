@@ -59,7 +59,7 @@ def verify(
         typer.Option(
             "--sign",
             metavar="KEY",
-            help="Sign the --summary, and with --rebuild, beside the wheel, what the second build gave.",
+            help="Sign the --summary, and beside the wheel what --rebuild gave, or beside the run what --replay gave.",
         ),
     ] = "",
     replay: Annotated[
@@ -101,12 +101,15 @@ def verify(
 
     --replay checks training itself, on any processor and with any number of threads if the run has native kernels. It
     ends with exit code 7 if a stretch gives other bits, and with 4, before any training, if the run has no whole audit
-    data or cannot give the same bits here.
+    data or cannot give the same bits here. With --sign it writes a signed statement beside the run, passed or failed:
+    a policy can ask for one.
 
     --summary is for those who trust you and do not verify themselves. It is removed first, and written at the end if
     the exit code is 0, 7 or 8; not if the record is too damaged to say what it is of.
     """
-    from contextlib import nullcontext
+    import secrets
+    from contextlib import ExitStack
+    from dataclasses import replace
 
     from toolkit import record, signing
     from toolkit.record import summary as summaries
@@ -114,7 +117,7 @@ def verify(
 
     state, policy = Path(session.settings.state), signing.read_policy(trust or ())
     found = record.find(target)
-    level = _read_level(accept, found, rebuild=rebuild, signs=bool(sign_) and not summary)
+    level = _read_level(accept, found, rebuild=rebuild, signs=bool(sign_) and not (summary or replay))
     if found.kind != "run" and replay:
         raise UsageError("--replay is for a run", remedy="--rebuild builds a wheel again")
     if not replay and (seed or data_dir or source):
@@ -125,9 +128,15 @@ def verify(
         raise UsageError("--log is for --trust, and --witness for --log", remedy="give both: a key may sign a `log`")
     asked = transparency.Asked(folder=log, witness=witness) if log else None
     key = load_key(sign_)
-    options = {"strict": strict, "accept": level, "rebuild": rebuild, "replay": replay}
+    seed = seed or (secrets.token_hex(16) if replay else "")
+    options = {"strict": strict, "accept": level, "rebuild": rebuild, "replay": replay, "seed": seed}
+    policy = replace(policy, demands=policy.demands.waive(replay=bool(replay), builder=rebuild))
     noted = summaries.Summary(target=found, state=state, policy=policy, options=options, resource=resource_uri)
-    with summaries.writing(summary, noted, key) if summary else nullcontext():
+    with ExitStack() as stack:
+        if summary:
+            stack.enter_context(summaries.writing(summary, noted, key))
+        if replay and key:
+            stack.enter_context(summaries.signing_beside(noted, key))
         done = verification.verify(found, state, policy, level, asked)
         value, text = _describe(session.console, done, signed=bool(policy))
         if not (rebuild or replay) or not done.holds(strict=strict):
@@ -136,7 +145,7 @@ def verify(
         noted.note(done)
         if replay:
             _replay(session, found, replay, seed, (data_dir, source), value, text)
-            noted.levels.append(f"TOOLKIT_REPLAYED_{replay}")
+            noted.levels.append(f"{summaries.REPLAYED}{replay}")
         if rebuild:
             noted.levels.append(_build_again(session, found, level, key, bazelrc, value, text))
 
@@ -151,7 +160,7 @@ def _read_level(accept: str, target: "Target", *, rebuild: bool, signs: bool) ->
     if rebuild and target.kind != "wheel":
         raise UsageError("--rebuild is for a wheel", remedy="`toolkit reproduce` runs a run again")
     if signs and not rebuild:
-        raise UsageError("--sign is for --rebuild or --summary", remedy="`toolkit sign` signs what is there")
+        raise UsageError("--sign is for --rebuild, --replay or --summary", remedy="`toolkit sign` signs what is there")
     return level
 
 
@@ -215,13 +224,10 @@ def _replay(
     text: str,
 ) -> None:
     """Train stretches of a run again, and report each. Raises CheckError: one gives other bits."""
-    import secrets
-
     from toolkit import findings, pipeline
     from toolkit.record import audit, reproduction
 
     console, (data_dir, source) = session.console, places
-    seed = seed or secrets.token_hex(16)
     console.heading("seed", seed)
     request = pipeline.Request(settings=session.settings)
     repeated = reproduction.resolve(

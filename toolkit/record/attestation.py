@@ -9,7 +9,7 @@ from toolkit.engine import host
 from toolkit.errors import IntegrityError, ToolkitError, UsageError
 from toolkit.findings import Finding, check, prefix
 from toolkit.manifest import Manifest
-from toolkit.record import Target, environment, find, model, run, verify, wheel
+from toolkit.record import Target, environment, model, run, verify, wheel
 from toolkit.signing import Policy, Signed, Statement
 from toolkit.smoke import runner
 from toolkit.wheel import documents
@@ -103,9 +103,9 @@ def _require_sound(target: Target, state: Path, statement: Statement, again: Cal
 
 def check_chain(target: Target, state: Path, policy: Policy) -> list[Finding]:
     """Check the signatures of a thing and of the links behind it that are on this machine."""
-    found = [_check(target, state, policy)]
-    for name, link in _follow(target, state):
-        found += prefix(name, [_check(link, state, policy)])
+    found = [check_one(target, state, policy)]
+    for name, link in follow(target, state):
+        found += prefix(name, [check_one(link, state, policy)])
     return found
 
 
@@ -117,7 +117,7 @@ def list_envelopes(target: Target, state: Path) -> list[tuple[str, Path]]:
 def list_statements(target: Target, state: Path) -> list[tuple[str, Signed, Path]]:
     """Return the same with what each is about."""
     found: list[tuple[str, Signed, Path]] = []
-    for name, link in [("", target), *_follow(target, state)]:
+    for name, link in [("", target), *follow(target, state)]:
         place = find_folder(link, state) / link.report
         own = signing.locate(place)
         paths: list[tuple[Signed, Path]] = [(link.kind, own if own.exists() else place / model.SIGNATURE)]
@@ -128,26 +128,18 @@ def list_statements(target: Target, state: Path) -> list[tuple[str, Signed, Path
     return found
 
 
-def require_trusted(place: Path, identity: str, *, state: Path, policy: Policy) -> None:
-    """Raise an error unless a thing is signed, and what its record says, as ``verify --trust`` finds it.
-
-    ``identity``: the digest of its environment or image, or empty. The links behind it are not asked for. Raises
-    IntegrityError: a signature is missing or does not hold, or it is of another image; CheckError: another finding
-    fails; what :func:`toolkit.record.find` and :func:`toolkit.record.verify` raise.
-    """
-    target = find(str(place))
-    record = manifest.read(target.folder)
-    if identity and record and record.digest != identity:  # whoever can name images can name another one so
-        raise IntegrityError(f"the record in {target.folder} is of {record.digest}, not of {identity}")
-    require([_check(target, state, policy)])
-    own = target.kind == "run"
-    found = run.verify_own(reader.read_record(target.folder)) if own else verify(target, state, signed=True)
-    findings.require(found, remedy=f"`toolkit verify {place}` lists all findings")
+def list_signers(target: Target, policy: Policy) -> set[str]:
+    """Return the ids of the keys of the policy that signed a run. Raises IntegrityError: none that may."""
+    if signing.locate(target.folder).exists():
+        found, _ = signing.read(target.folder, target.kind, policy)
+    else:
+        found = model.list_signers(target.folder, policy)
+    return {each.key.keyid for each in found}
 
 
 def check_reports(target: Target, state: Path) -> list[Finding]:
     """Return whether the checks passed in each signed report behind a thing."""
-    reports = [link.path for _, link in _follow(target, state) if link.kind == "smoke"]
+    reports = [link.path for _, link in follow(target, state) if link.kind == "smoke"]
     return prefix("smoke", [environment.check_report(path) for path in reports])
 
 
@@ -163,7 +155,8 @@ def require(found: Sequence[Finding]) -> None:
         )
 
 
-def _check(target: Target, state: Path, policy: Policy) -> Finding:
+def check_one(target: Target, state: Path, policy: Policy) -> Finding:
+    """Check the signatures of a thing alone."""
     try:
         place = find_folder(target, state) / target.report
         if not signing.locate(place).exists():
@@ -176,7 +169,7 @@ def _check(target: Target, state: Path, policy: Policy) -> Finding:
         return check("signature", False, error.what)
 
 
-def _follow(target: Target, state: Path) -> Iterator[tuple[str, Target]]:
+def follow(target: Target, state: Path) -> Iterator[tuple[str, Target]]:
     """Yield the links behind a thing with their names. A link is known by the digest in the manifest before it."""
     if target.kind == "wheel":
         return
@@ -216,7 +209,7 @@ def _follow_parent(parent: Mapping[str, Any], state: Path) -> Iterator[tuple[str
     if folder:
         link = Target(kind=parent["kind"], folder=folder)
         yield parent["kind"], link
-        yield from _follow(link, state)
+        yield from follow(link, state)
 
 
 def _describe_wheel(folder: Path) -> Statement:

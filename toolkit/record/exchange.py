@@ -14,7 +14,7 @@ from toolkit.console import Console
 from toolkit.engine.registry import Client, Layer, Repository
 from toolkit.errors import CheckError, IntegrityError
 from toolkit.manifest import Manifest
-from toolkit.record import attestation, rebuild, wheel
+from toolkit.record import rebuild, verification, wheel
 from toolkit.signing import ENVELOPE, Policy, Statement, is_envelope
 from toolkit.wheel import build, documents, publication
 from toolkit.wheel import folder as folders
@@ -107,7 +107,7 @@ def pull(
         files.lock_file(lock, fcntl.LOCK_EX)
         if found := build.find(plan, dist):  # another command has put it there meanwhile
             if policy:
-                attestation.require_trusted(found.folder, "", state=state, policy=policy)
+                verification.require_trusted(found.folder, "", state=state, policy=policy)
             return found
         signed = _fetch_records(client, records, layers, staging.path, policy)
         record = _require_plan(staging.path, plan, archive, repository)
@@ -116,8 +116,10 @@ def pull(
         with console.timed("pull", f"{archive.title}, {archive.size / 1e6:.1f} MB"):
             client.download(archive, part)
         shutil.move(part, staging.path / archive.title)
-        verified = wheel.verify(staging.path, unread="the record of what it holds is signed" if policy else "")
-        findings.require(verified, remedy="tell whoever pushed it; without --from it is built")
+        if policy:
+            verification.require_trusted(staging.path, "", state=state, policy=policy)
+        else:
+            findings.require(wheel.verify(staging.path), remedy="tell whoever pushed it; without --from it is built")
         publication.move(staging.path, dist / plan.name)
     return BuiltWheel(folder=dist / plan.name, record=record, reused=True)
 

@@ -15,7 +15,7 @@ from toolkit import digest, files, signing
 from toolkit.errors import IntegrityError, UsageError
 from toolkit.findings import Finding, check
 from toolkit.keys import Signer
-from toolkit.signing import STATEMENT, Policy, Statement
+from toolkit.signing import STATEMENT, Policy, Signatories, Statement
 
 if TYPE_CHECKING:
     from securesystemslib.dsse import Envelope
@@ -39,13 +39,18 @@ def describe(folder: Path, signed: Iterable[str] = ()) -> Statement:
     left_out = set(UNSIGNED) - {PurePosixPath(name).parts[0] for name in signed if name}
     paths = (path for path in folder.rglob("*") if path.is_symlink() or not path.is_dir())
     names = sorted(path.relative_to(folder) for path in paths)
-    kept = [name.as_posix() for name in names if name.parts[0] not in left_out]
+    kept = [name.as_posix() for name in names if name.parts[0] not in left_out and not _is_comment(name)]
     return Statement(
         kind="run",
         subjects=digest.read_files(folder, kept),
         predicate_type=PREDICATE,
         predicate={**_METHOD, "ignore_paths": list(UNSIGNED)},
     )
+
+
+def _is_comment(name: Path) -> bool:
+    """Return whether a file is a statement about the run, which may come after the run was signed."""
+    return len(name.parts) == 1 and signing.find_comment(name.name) is not None
 
 
 def is_signed(folder: Path, statement: Statement, signer: Signer) -> bool:
@@ -84,7 +89,12 @@ def verify(folder: Path, policy: Policy) -> Finding:
     return check("signature", True, f"{names} signed {len(found.subjects)} files in {SIGNATURE}")
 
 
-def _require_signatory(envelope: "Envelope", policy: Policy) -> Policy:
+def list_signers(folder: Path, policy: Policy) -> Signatories:
+    """Return who of the policy signed a run. Raises IntegrityError: nobody who may."""
+    return _require_signatory(_read(folder)[0], policy)
+
+
+def _require_signatory(envelope: "Envelope", policy: Policy) -> Signatories:
     known = [each for each in policy if _holds(envelope, each.key)]
     if not known:
         raise IntegrityError(f"{SIGNATURE} is signed by no key that is trusted")

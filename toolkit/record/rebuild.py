@@ -278,10 +278,7 @@ def count_builders(path: Path, policy: Policy, accepted: Level = "R2") -> Findin
     builder, *others = counted.values()
     builds, differing, left_out = 1, False, []
     said = [builder + (f", also signed by {', '.join(others)}" if others else "")]
-    for envelope in sorted(filter(signing.is_envelope, (each.name for each in path.iterdir()))):
-        if envelope == signing.ENVELOPE:
-            continue
-        record = path / envelope.removeprefix("attestation-").removesuffix(".dsse.json")
+    for record in signing.list_comments(path, "rebuild"):
         try:
             signatories, found = signing.read(record, "rebuild", policy)
             level = _read_level(found, path)

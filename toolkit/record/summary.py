@@ -10,7 +10,7 @@ import json
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import quote
@@ -18,17 +18,18 @@ from urllib.parse import quote
 from toolkit import __version__, digest, files, signing
 from toolkit.errors import CheckError, IntegrityError, ToolkitError, UsageError
 from toolkit.record import Target, attestation
-from toolkit.record.verification import Verification
 from toolkit.signing import Policy, Statement
 from toolkit.wheel import documents
 from train.errors import TrainError
 
 if TYPE_CHECKING:
     from toolkit.keys import Signer
+    from toolkit.record.verification import Verification
 
 PREDICATE: Final = "https://slsa.dev/verification_summary/v1"
 VERIFIER: Final = "urn:x-tensorflow-toolkit:verifier:v1"
 POLICY: Final = "urn:x-tensorflow-toolkit:verification-policy:v1"
+REPLAYED: Final = "TOOLKIT_REPLAYED_"
 UNEVALUATED: Final = "SLSA_BUILD_LEVEL_UNEVALUATED"
 
 
@@ -43,7 +44,7 @@ class Summary:
     resource: str = ""  # where a consumer gets the artifact; by default a purl of its digest
     levels: list[str] = field(default_factory=lambda: [UNEVALUATED])
 
-    def note(self, done: Verification) -> None:
+    def note(self, done: "Verification") -> None:
         """Add the levels that a verification which held has shown."""
         self.levels.append("TOOLKIT_RECORDED")
         if self.policy:
@@ -55,7 +56,8 @@ class Summary:
     def describe(self, subjects: dict[str, str], envelopes: list[tuple[str, str]], *, passed: bool) -> Statement:
         """Return the statement. ``envelopes``: the names and digests of those that were read."""
         signers = [{"name": each.name, "keyid": each.key.keyid, "may": list(each.may)} for each in self.policy]
-        policy = json.dumps({"signers": signers, **self.options}, sort_keys=True, separators=(",", ":")).encode()
+        asked = {"signers": signers, "require": asdict(self.policy.demands), **self.options}
+        policy = json.dumps(asked, sort_keys=True, separators=(",", ":"), default=str).encode()
         name = next((name for name in subjects if name.endswith(".whl")), next(iter(subjects)))
         called = name if self.target.kind == "wheel" else self.target.reference or self.target.path.resolve().name
         resource = f"pkg:generic/{quote(called, safe='')}?checksum={subjects[name]}"
@@ -82,6 +84,13 @@ class Summary:
 
 
 @contextmanager
+def signing_beside(summary: Summary, signer: "Signer") -> Iterator[Summary]:
+    """Sign a summary beside a run, in place of this key's earlier one, which stays until then."""
+    with _writing(signing.locate(summary.target.folder / f"replay-{signer.public_key.keyid[:8]}"), summary, signer):
+        yield summary
+
+
+@contextmanager
 def writing(path: Path, summary: Summary, signer: "Signer | None") -> Iterator[Summary]:
     """Write a summary of the verification in the block, which has failed if it raises CheckError or IntegrityError.
 
@@ -97,6 +106,12 @@ def writing(path: Path, summary: Summary, signer: "Signer | None") -> Iterator[S
             remedy="give a file in another folder",
         )
     path.unlink(missing_ok=True)
+    with _writing(path, summary, signer):
+        yield summary
+
+
+@contextmanager
+def _writing(path: Path, summary: Summary, signer: "Signer | None") -> Iterator[Summary]:
     before = _look(summary)
     try:
         yield summary

@@ -4,12 +4,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from toolkit import findings, record
+from toolkit import findings, manifest, record
+from toolkit.errors import IntegrityError
 from toolkit.findings import Finding
-from toolkit.record import Target, attestation, rebuild, transparency
+from toolkit.record import Target, attestation, find, fulfilment, rebuild, run, transparency
 from toolkit.record.rebuild import Level
 from toolkit.record.transparency import Asked
 from toolkit.signing import Kind, Policy
+from train.record import reader
 
 _REMEDIES: Final[dict[Kind, str]] = {
     "wheel": "build the wheel again",
@@ -23,12 +25,12 @@ _REMEDIES: Final[dict[Kind, str]] = {
 @dataclass(frozen=True, kw_only=True)
 class Verification:
     target: Target
-    signatures: tuple[Finding, ...]  # and what a log says of them; empty without a policy
+    signatures: tuple[Finding, ...]  # and what else the policy asks for; empty without one
     findings: tuple[Finding, ...]  # all, beginning with these
 
     @property
     def is_sound(self) -> bool:
-        """Whether the record can be read any further: no signature is missing or forged, and the log holds."""
+        """Whether the record can be read any further: no signature is missing or forged, nor what else is asked for."""
         return all(item.state == "ok" for item in self.signatures)
 
     def holds(self, *, strict: bool) -> bool:
@@ -51,8 +53,8 @@ def verify(target: Target, state: Path, policy: Policy, accepted: Level, asked: 
     IntegrityError: the record is damaged; EngineError.
     """
     signatures = tuple(attestation.check_chain(target, state, policy)) if policy else ()
-    if asked and all(item.state == "ok" for item in signatures):
-        signatures += tuple(transparency.check_log(target, state, policy, asked))
+    if policy and all(item.state == "ok" for item in signatures):
+        signatures += tuple(_check_more(target, state, policy, accepted, asked))
     found = Verification(target=target, signatures=signatures, findings=signatures)
     if not found.is_sound:
         return found
@@ -63,3 +65,32 @@ def verify(target: Target, state: Path, policy: Policy, accepted: Level, asked: 
         signed += attestation.check_reports(target, state)
     held = record.verify(target, state, signed=bool(policy))
     return Verification(target=target, signatures=signatures, findings=(*signatures, *signed, *held))
+
+
+def _check_more(target: Target, state: Path, policy: Policy, accepted: Level, asked: Asked | None) -> list[Finding]:
+    """Return what a log says of a signed thing, and whether it has what else the policy asks for."""
+    if log := policy.demands.log:
+        given = asked or Asked(folder=log.folder)
+        asked = Asked(folder=given.folder, origin=log.origin, witness=given.witness or log.witness)
+    found = transparency.check_log(target, state, policy, asked) if asked else []
+    return [*found, *fulfilment.check_demands(target, state, policy, accepted)]
+
+
+def require_trusted(place: Path, identity: str, *, state: Path, policy: Policy) -> None:
+    """Raise an error unless a thing is signed, and what its record says, as ``verify --trust`` finds it.
+
+    ``identity``: the digest of its environment or image, or empty. Signatures of the links behind it are not asked for.
+    Raises
+    IntegrityError: a signature is missing or does not hold, or it is of another image; CheckError: another finding
+    fails; what :func:`toolkit.record.find` and :func:`toolkit.record.verify` raise.
+    """
+    target = find(str(place))
+    kept = manifest.read(target.folder)
+    if identity and kept and kept.digest != identity:  # whoever can name images can name another one so
+        raise IntegrityError(f"the record in {target.folder} is of {kept.digest}, not of {identity}")
+    signatures = [attestation.check_one(target, state, policy)]
+    attestation.require(signatures)
+    attestation.require([*signatures, *_check_more(target, state, policy, "R2", None)])
+    own = target.kind == "run"
+    found = run.verify_own(reader.read_record(target.folder)) if own else record.verify(target, state, signed=True)
+    findings.require(found, remedy=f"`toolkit verify {place}` lists all findings")

@@ -77,13 +77,18 @@ def read_predicate(path: Path) -> Mapping[str, Any]:
     return predicate
 
 
+def has_foreign_results(record: Manifest) -> bool:
+    """Return whether a wheel holds results of a cache or an executor, which others may be able to write."""
+    ran = record.facts.get("bazel", {})
+    return bool(ran.get("cached") or ran.get("reused") or ran.get("remote"))
+
+
 def describe_trust(record: Manifest) -> str:
     """Describe which results in a wheel come from caches and executors. Only a build without them can check these."""
     if is_grafted(record):
         return "whoever published the original wheel is trusted, and the machine that grafted it; --rebuild checks that"
-    ran = record.facts["bazel"]
-    said = log.describe_outcome(ran)
-    if ran.get("cached") or ran.get("reused") or ran.get("remote"):
+    said = log.describe_outcome(record.facts["bazel"])
+    if has_foreign_results(record):
         return f"{said}: those who can write these caches, or run the executor, are trusted; --rebuild checks them"
     return f"{said}: only the machine that built it is trusted"
 

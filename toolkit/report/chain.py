@@ -5,7 +5,7 @@ Digests and states are those of `toolkit verify`: each finding belongs to the li
 
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Final, Literal
 
@@ -36,7 +36,7 @@ class Trust:
     """Where records are, and whose signatures are asked for: nobody's without a policy."""
 
     state: Path
-    policy: Policy = ()
+    policy: Policy = field(default_factory=Policy)
     accepted: Level = "R2"
     compared: Literal["chain", "run", "nothing"] = "chain"  # what is verified; the rest is shown as skipped
 

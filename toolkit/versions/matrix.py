@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Literal, NotRequired, TypedDict
 
 from toolkit.versions import numbers, proofs
-from toolkit.versions.rules import VersionRequest, find_reasons, find_toolchains
+from toolkit.versions.rules import VersionRequest, describe_fix, find_reasons, find_toolchains
 from toolkit.versions.table import Advisory, Failure, PlatformRow, Table, TensorflowRow, split_span
 
 State = Literal["proven", "proven (cross)", "failed", "refused", "untried"]
@@ -202,8 +202,8 @@ def _describe(failure: Failure) -> Iterable[str]:
 
 
 def _describe_advisory(item: Advisory) -> Iterable[str]:
-    fixed = f"fixed in {item.fixed}" if item.fixed else "not fixed"
-    yield f"  {item.id}, TensorFlow {', '.join(item.affected)}, {fixed}: {item.what} ({', '.join(item.sources)})"
+    said = f"{describe_fix(item)}, severity {item.severity or 'not known'}"
+    yield f"  {item.id}, TensorFlow {', '.join(item.affected)}, {said}: {item.what} ({', '.join(item.sources)})"
     if item.ours:
         yield f"    answer: {item.ours}"
 

@@ -10,7 +10,16 @@ from dataclasses import dataclass, replace
 from toolkit.errors import UnsupportedError
 from toolkit.versions import numbers
 from toolkit.versions.sets import describe_set, find_locked
-from toolkit.versions.table import FIRST_PLATFORM, Failure, Locked, Table, TensorflowRow, Toolchain, affects
+from toolkit.versions.table import (
+    FIRST_PLATFORM,
+    Advisory,
+    Failure,
+    Locked,
+    Table,
+    TensorflowRow,
+    Toolchain,
+    affects,
+)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -133,10 +142,14 @@ def find_failures(table: Table, asked: VersionRequest) -> list[Failure]:
     return [failure for failure in table.failures if failure.affects(**values)]
 
 
+def describe_fix(item: Advisory) -> str:
+    return f"fixed in {item.fixed}" if item.fixed else "not fixed"
+
+
 def warn_of_advisories(table: Table, tensorflow: str) -> str:
     """Return one line about the security advisories of a version; empty: none is published."""
     found = table.list_advisories(tensorflow)
-    named = [f"{item.id} ({f'fixed in {item.fixed}' if item.fixed else 'not fixed'})" for item in found]
+    named = [f"{item.id} ({describe_fix(item)})" for item in found]
     listed = f"TensorFlow {tensorflow} has published security advisories: {', '.join(named)}; see `toolkit matrix`"
     return listed if found else ""
 

@@ -9,6 +9,7 @@ from typing import Any
 
 import yaml
 
+from toolkit.demands import Rating
 from toolkit.errors import ToolkitError, UnsupportedError
 from toolkit.versions import numbers
 
@@ -216,6 +217,7 @@ class Advisory:
     sources: tuple[str, ...]
     fixed: str = ""  # the first version without it, if known
     ours: str = ""  # what this project does about it
+    severity: Rating | None = None  # as a source says it, if one does
 
 
 @dataclass(frozen=True, kw_only=True)

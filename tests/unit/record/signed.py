@@ -121,6 +121,7 @@ def _make_environment(state: Path, link: dict[str, Any]) -> None:
 def _make_image(world: World) -> None:
     link = {"kind": "lock", "name": "cpu.txt", "digest": maker.lock_digest()}
     labels = {naming.OWNER_LABEL: "toolkit", naming.PLAN_LABEL: "sha256:plan", naming.LOCK_LABEL: link["digest"]}
+    labels[f"{naming.LABEL_PREFIX}.tensorflow"] = "2.19.0"
     found = InspectedImage(id=IDENTITY, tags=(TAG,), labels=labels, layers=("sha256:1", "sha256:2"))
     base = InspectedImage(id=OTHER, tags=("base",), labels={}, layers=("sha256:1",))
     world.images = {IDENTITY: found, TAG: found, OTHER: base}

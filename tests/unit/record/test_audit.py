@@ -1,3 +1,4 @@
+import base64
 import json
 import math
 import shutil
@@ -12,7 +13,7 @@ import pytest
 from tests import loaded
 from tests.command import Run
 from tests.unit.record import maker
-from toolkit import project
+from toolkit import keys, project, signing
 from toolkit.errors import PreflightError
 from toolkit.record import audit as auditing
 from train.errors import IntegrityError
@@ -116,8 +117,17 @@ def test_an_audited_run_has_a_leaf_and_a_checkpoint_for_each_stretch(audited: Pa
 
 def test_an_honest_run_holds_and_leaves_nothing_behind(toolkit: Run, run: Path) -> None:
     before = sorted(path.name for path in run.parent.iterdir())
-    done = toolkit("verify", str(run), "--replay", "9", "--seed", "beacon", "--json")
+    keys.make(run.parent.parent / "second")
+    key = str(run.parent.parent / "second")
+    done = toolkit("verify", str(run), "--replay", "9", "--seed", "beacon", "--json", "--sign", key)
     assert done.returncode == 0, done.stderr
+    (record,) = signing.list_comments(run, "replay")
+    _, stated = signing.read(record, "replay", signing.read_policy([Path(f"{key}.pub")]))
+    assert (stated.predicate["verificationResult"], stated.predicate["verifiedLevels"][-1]) == (
+        "PASSED",
+        "TOOLKIT_REPLAYED_9",
+    )
+    assert json.loads(base64.b64decode(stated.predicate["policy"]["content"]))["seed"] == "beacon"
     value = json.loads(done.stdout)["replay"]
     assert (value["seed"], value["stretches"], len(value["repeated"])) == ("beacon", 5, 5)
     assert {item["state"] for item in value["repeated"]} == {"ok"}

@@ -177,7 +177,7 @@ def test_a_signed_summary_is_no_signature_of_the_run(world: World) -> None:
     ("words", "message"),
     [
         (("--resource-uri", "https://example.org/x"), "--resource-uri is for --summary"),
-        (("--sign", "builder.pub"), "--sign is for --rebuild or --summary"),
+        (("--sign", "builder.pub"), "--sign is for --rebuild, --replay or --summary"),
         (("--summary", "dist/one/summary.json"), "would lie in what is verified"),
     ],
 )
