@@ -39,7 +39,12 @@ _MACHINES: Final = {"amd64": "x86_64", "arm64": "aarch64"}
 
 
 def write(target: Target, state: Path) -> str:
-    """Return the bill of an environment or an image as JSON. The same record gives the same bill.
+    """Return the bill of an environment or an image as JSON. The same record gives the same bill. Raises as `make`."""
+    return str(JsonV1Dot6(make(target, state)).output_as_string(indent=2))
+
+
+def make(target: Target, state: Path) -> Bom:
+    """Return the bill of an environment or an image.
 
     Raises UsageError: it is of another kind; IntegrityError: its record is damaged, or its locked set is not of this
     clone; EngineError: no engine answers, which has the image.
@@ -56,10 +61,10 @@ def write(target: Target, state: Path) -> str:
         raise IntegrityError(f"{folder} has no manifest of an {target.kind}", remedy="make it again")
     parts = _list_environment(folder) if record.kind == "environment" else _list_image(record)
     own = wheel.find_wheel_folder(record.parent or {}) if _has_own_wheel(record) else None
-    return _write(folder, record, [_refer(part, own) for part in parts])
+    return _join(folder, record, [_refer(part, own) for part in parts])
 
 
-def _write(folder: Path, record: Manifest, parts: list[Component]) -> str:
+def _join(folder: Path, record: Manifest, parts: list[Component]) -> Bom:
     image = record.kind == "image"
     subject = Component(
         name=str(record.facts.get("tag") or folder.name),
@@ -74,7 +79,7 @@ def _write(folder: Path, record: Manifest, parts: list[Component]) -> str:
     bom.metadata.timestamp = datetime.fromtimestamp(load_table().default.source_date_epoch, UTC)
     bom.metadata.tools.components.add(Component(name="toolkit", version=__version__, type=ComponentType.APPLICATION))
     bom.register_dependency(subject, parts)
-    return str(JsonV1Dot6(bom).output_as_string(indent=2))
+    return bom
 
 
 def _list_environment(folder: Path) -> Iterator[Component]:

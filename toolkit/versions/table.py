@@ -5,7 +5,7 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import yaml
 
@@ -217,7 +217,7 @@ class Advisory:
     sources: tuple[str, ...]
     fixed: str = ""  # the first version without it, if known
     ours: str = ""  # what this project does about it
-    severity: Rating | None = None  # as a source says it, if one does
+    severity: Rating | Literal[""] = ""  # as a source says it, if one does
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -390,12 +390,10 @@ def _check(table: Table) -> None:
         raise ValueError(f"advisories that are fixed in a version that they affect: {again}")
     hashes = [row.redist for row in redist]
     hashes += [value for row in table.bazel_rows.values() for value in row.sha256.values()]
-    wrong = [value for value in hashes if len(value) != 64 or set(value) - set("0123456789abcdef")]
-    if wrong:
+    if wrong := [value for value in hashes if len(value) != 64 or set(value) - set("0123456789abcdef")]:
         raise ValueError(f"not sha256 digests: {wrong}")
     allowed = {"tensorflow", "cuda", "cudnn", "capability"}
     conditional: list[Failure | Toolchain | PlatformRow] = [*table.failures, *table.toolchains, *platforms]
     spans = [pair for row in conditional for pair in row.when.items()]
-    unknown = [pair for pair in spans if pair[0] not in allowed or not _SPAN.fullmatch(pair[1])]
-    if unknown:
+    if unknown := [pair for pair in spans if pair[0] not in allowed or not _SPAN.fullmatch(pair[1])]:
         raise ValueError(f"conditions that cannot be evaluated: {unknown}")

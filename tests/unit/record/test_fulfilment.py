@@ -200,7 +200,7 @@ def test_a_tensorflow_with_advisories_is_refused(world: World, kind: str) -> Non
 
 def test_an_advisory_of_unknown_severity_may_be_of_any(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     table = load_table()
-    unknown = {name: replace(item, severity=None) for name, item in table.advisories.items()}
+    unknown = {name: replace(item, severity="") for name, item in table.advisories.items()}
     monkeypatch.setattr(software, "load_table", lambda: replace(table, advisories=unknown))
     ask(world, no_advisories="critical")
     refuse(world.verify(world.wheel), "CVE-2026-2492 (severity not known, fixed in 2.21.0)")
