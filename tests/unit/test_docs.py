@@ -45,8 +45,8 @@ def _check(line: str) -> None:
             _check(shlex.join(words[words.index("|") + 1 :]))
         case ["toolkit", "--help" | "--install-completion" | "--show-completion"]:
             pass
-        case ["toolkit", "launch", name, *options]:
-            with _commands()["launch"].commands[name].make_context(name, options):
+        case ["toolkit", "launch" | "log" as group, name, *options]:
+            with _commands()[group].commands[name].make_context(name, options):
                 pass
         case ["toolkit" | ".venv/bin/toolkit", name, *options]:
             # This parses and checks every option, and runs nothing.

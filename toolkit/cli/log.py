@@ -101,8 +101,8 @@ def witness(
     """Cosign the head of a log, if the log goes on from every head that was seen of it.
 
     It is compared with the head in FILE and with what this machine has seen. A log that was rolled back or forked is
-    refused (exit code 8). Run it where the log's owner cannot write, after each `append`, and publish FILE: `toolkit
-    verify --log DIR --witness FILE` finds a log that has less or something else. The format is that of
+    refused (exit code 8). Run it where the log's owner cannot write, after each `append`, and publish FILE: with it
+    `verify --log DIR --witness FILE` finds a log that has less or something else. The format is that of
     https://c2sp.org/tlog-cosignature.
     """
     from toolkit import keys, signing
