@@ -37,13 +37,10 @@ class Demands:
     no_advisories: Severity | None = None  # of this severity or above it
     log: Logged | None = None
 
-    def waive(self, *, replay: bool, builder: bool) -> "Demands":
-        """Return them without what the command itself is about to make."""
-        return replace(
-            self,
-            replay=None if replay else self.replay,
-            second_builder=None if builder else self.second_builder,
-        )
+    def waive(self, *, stretches: int, builder: bool) -> "Demands":
+        """Return them without what the command itself is about to make: a second build, or so many stretches again."""
+        asked = self.replay if self.replay and stretches < self.replay.stretches else None
+        return replace(self, replay=asked, second_builder=None if builder else self.second_builder)
 
 
 NAMES: Final = {"second-builder": get_args(Builders), "no-advisories": get_args(Severity)}

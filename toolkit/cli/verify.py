@@ -130,7 +130,7 @@ def verify(
     key = load_key(sign_)
     seed = seed or (secrets.token_hex(16) if replay else "")
     options = {"strict": strict, "accept": level, "rebuild": rebuild, "replay": replay, "seed": seed}
-    policy = replace(policy, demands=policy.demands.waive(replay=bool(replay), builder=rebuild))
+    policy = replace(policy, demands=policy.demands.waive(stretches=replay, builder=rebuild))
     noted = summaries.Summary(target=found, state=state, policy=policy, options=options, resource=resource_uri)
     with ExitStack() as stack:
         if summary:

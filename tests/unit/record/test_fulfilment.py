@@ -279,6 +279,14 @@ def test_another_demand_is_refused(world: World, value: object, why: str) -> Non
     assert why in caught.value.why
 
 
+def test_a_command_does_not_ask_for_what_it_is_about_to_make(world: World) -> None:
+    ask(world, second_builder="always", replay={"days": 30, "stretches": 5})
+    demands = signing.read_policy([world.root / "policy.yaml"]).demands
+    assert demands.waive(stretches=0, builder=False) == demands
+    assert demands.waive(stretches=4, builder=True) == replace(demands, second_builder=None)
+    assert demands.waive(stretches=5, builder=False) == replace(demands, replay=None)
+
+
 def test_one_policy_alone_may_ask(world: World) -> None:
     ask(world, no_advisories="any")
     shutil.copy("policy.yaml", "other.yaml")

@@ -2,7 +2,7 @@
 
 import json
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -35,9 +35,21 @@ def cosign() -> Result:
     return run("log", "witness", "log", *words)
 
 
+@pytest.fixture(scope="module")
+def logged_once(signed_once: World, tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
+    """Yield a chain whose statements are in a log, with a policy that names its key and a witness's."""
+    with pytest.MonkeyPatch.context() as patch:
+        world = signed.copy(signed_once, tmp_path_factory.mktemp("logged") / "world", patch)
+        log_chain(world)
+        yield world
+
+
 @pytest.fixture
-def logged(world: World) -> World:
-    """Return a chain whose statements are in a log, with a policy that names its key and a witness's."""
+def logged(logged_once: World, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> World:
+    return signed.copy(logged_once, tmp_path / "world", monkeypatch)
+
+
+def log_chain(world: World) -> None:
     for name in (*MAY, "other"):
         keys.make(world.root / name)
     entries = yaml.safe_load((world.root / "policy.yaml").read_text())["signers"]
@@ -45,7 +57,6 @@ def logged(world: World) -> World:
     (world.root / "policy.yaml").write_text(yaml.safe_dump({"signers": entries}))
     assert run("log", "new", "log", "--key", "owner", "--origin", ORIGIN).exit_code == 0
     assert append(world.run).exit_code == 0
-    return world
 
 
 def verify(world: World, target: Path, *options: str) -> Result:
