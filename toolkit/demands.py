@@ -1,7 +1,7 @@
 """Reads what a policy asks for besides signatures: `require` in it."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, Final, Literal, get_args
 
@@ -36,6 +36,10 @@ class Demands:
     replay: Replay | None = None  # of each run
     no_advisories: Severity | None = None  # of this severity or above it
     log: Logged | None = None
+
+    def describe(self) -> dict[str, Any]:
+        """Return them for a record: without paths, which are of this machine alone."""
+        return {**asdict(self), "log": self.log.origin if self.log else None}
 
     def waive(self, *, stretches: int, builder: bool) -> "Demands":
         """Return them without what the command itself is about to make: a second build, or so many stretches again."""

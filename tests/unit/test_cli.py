@@ -154,7 +154,7 @@ def test_matrix_is_a_table_or_json_with_a_source_for_each_row(run: Run) -> None:
 
 def test_matrix_shows_each_security_advisory_with_the_versions_that_it_affects(run: Run) -> None:
     text, value = run("matrix").stdout, json.loads(run("matrix", "--json").stdout)
-    assert "CVE-2025-55559, TensorFlow 2.18.0, fixed in 2.18.1: denial of service" in text
+    assert "CVE-2025-55559, TensorFlow 2.18.0, fixed in 2.18.1, severity high: denial of service" in text
     (item,) = [each for each in value["advisories"] if each["id"] == "CVE-2026-2492"]
     assert (item["affected"][-1], item["fixed"]) == ("2.20.0", "2.21.0")
 

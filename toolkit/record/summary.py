@@ -10,7 +10,7 @@ import json
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import quote
@@ -49,6 +49,8 @@ class Summary:
         self.levels.append("TOOLKIT_RECORDED")
         if self.policy:
             self.levels.append("TOOLKIT_SIGNED")
+        if any(item.id == "log.head" for item in done.signatures):
+            self.levels.append("TOOLKIT_LOGGED")
         if all(item.state != "absent" for item in done.findings):
             self.levels.append("TOOLKIT_COMPLETE")
         self.levels += [f"TOOLKIT_BUILDERS_{item.facts['builds']}" for item in done.findings if item.id == "builders"]
@@ -56,8 +58,8 @@ class Summary:
     def describe(self, subjects: dict[str, str], envelopes: list[tuple[str, str]], *, passed: bool) -> Statement:
         """Return the statement. ``envelopes``: the names and digests of those that were read."""
         signers = [{"name": each.name, "keyid": each.key.keyid, "may": list(each.may)} for each in self.policy]
-        asked = {"signers": signers, "require": asdict(self.policy.demands), **self.options}
-        policy = json.dumps(asked, sort_keys=True, separators=(",", ":"), default=str).encode()
+        asked = {"signers": signers, "require": self.policy.demands.describe(), **self.options}
+        policy = json.dumps(asked, sort_keys=True, separators=(",", ":")).encode()
         name = next((name for name in subjects if name.endswith(".whl")), next(iter(subjects)))
         called = name if self.target.kind == "wheel" else self.target.reference or self.target.path.resolve().name
         resource = f"pkg:generic/{quote(called, safe='')}?checksum={subjects[name]}"

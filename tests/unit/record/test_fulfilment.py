@@ -249,10 +249,15 @@ def test_what_is_reused_must_have_what_is_asked_for(world: World) -> None:
 def test_a_summary_has_what_was_asked_for(world: World) -> None:
     import base64
 
-    ask(world, no_advisories="critical")
+    ask(world, no_advisories="critical", replay={"days": 1, "stretches": 2})
     assert world.verify(world.wheel, "--summary", "summary.json").exit_code == 0
     content = json.loads((world.root / "summary.json").read_text())["predicate"]["policy"]["content"]
-    assert json.loads(base64.b64decode(content))["require"]["no_advisories"] == "critical"
+    assert json.loads(base64.b64decode(content))["require"] == {
+        "second_builder": None,
+        "replay": {"days": 1, "stretches": 2},
+        "no_advisories": "critical",
+        "log": None,
+    }
 
 
 @pytest.mark.parametrize(

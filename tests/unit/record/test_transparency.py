@@ -75,9 +75,10 @@ def test_a_chain_that_is_in_the_log_holds(logged: World) -> None:
     for said in ("owner signed 4 entries of", "seen for the first time", "smoke/attestation-smoke", "is entry 3"):
         assert said in done.output
     assert append(logged.image, logged.run).output.startswith("log: 1 added, 5 entries")
-    again = verify(logged, logged.image)
+    again = verify(logged, logged.image, "--summary", "summary.json")
     assert again.exit_code == 0, again.output
     assert "goes on from the 4 entries that this machine has seen" in again.output
+    assert "TOOLKIT_LOGGED" in json.loads(Path("summary.json").read_text())["predicate"]["verifiedLevels"]
 
 
 def test_a_log_is_shown_with_its_entries(logged: World) -> None:
