@@ -13,7 +13,7 @@ from toolkit.engine.host import HostEngine
 from toolkit.errors import EngineError, IntegrityError, PreflightError, ToolkitError, UnsupportedError, UsageError
 from toolkit.plan import Step, Task
 from toolkit.project import shorten
-from toolkit.settings import Settings, require_own_platform
+from toolkit.settings import Settings, is_crossed, require_own_platform
 from toolkit.smoke import runner
 from toolkit.smoke.inside.check import Expectation
 from toolkit.smoke.runner import Report
@@ -40,6 +40,7 @@ class Request:
     gpu: bool | None = None  # whether jobs get GPUs; None: if the set is for CUDA and the engine has a GPU
     target: str = "train"  # stage of docker/Dockerfile, for an image
     tag: str = ""  # name of the image; empty: derived from its plan
+    runs: bool = True  # whether anything is to run in it; if not, it may be for another platform than this machine's
     dry_run: bool = False  # only print what would run; no image is pulled
     # raises an error unless what lies there, and is of this digest, may be reused; by default everything may
     require_trusted: Callable[[Path, str], object] = lambda _place, _identity: None
@@ -86,7 +87,8 @@ def resolve(request: Request, console: Console) -> Resolved:
     A missing base image is pulled, except in a dry run. Raises UnsupportedError: the versions are incompatible, or the
     wheel cannot run; IntegrityError: the wheel is damaged; EngineError; PreflightError: there is no base image.
     """
-    require_own_platform(request.settings, "images, environments and jobs are made")
+    what = "environments and jobs are made" if request.runs else "such images are made"
+    require_own_platform(request.settings, what, crossed=not request.runs)
     spec = choose_spec(request.settings)
     wheel = read_wheel_option(request.wheel)
     if request.settings.cuda and not wheel:
@@ -95,7 +97,8 @@ def resolve(request: Request, console: Console) -> Resolved:
     choice = choose_engine(request.settings, target=request.target, tag=request.tag)
     console.heading("engine", f"{choice.engine.name}: {choice.why}")
     if wheel:
-        spec = use_wheel(spec, wheel, choice.engine.find_platform(fetch=not request.dry_run))
+        found = choice.engine.find_platform(fetch=not request.dry_run)
+        spec = use_wheel(spec, wheel, found, machine=load_table().platform(request.settings.platform).machine)
     plan = choice.engine.plan(spec)
     existing = choice.engine.find(plan)
     if existing and not _is_trusted(request, existing.folder, existing, console):
@@ -153,11 +156,17 @@ def make_apptainer_engine(settings: Settings) -> Engine:
 def _choose_docker(settings: Settings, *, target: str, tag: str) -> Choice:
     # Imported here because the SDK takes longer to import than `toolkit matrix` takes to run.
     from toolkit.engine import bundle
-    from toolkit.engine.client import BaseImage, connect, require_buildx, select_base
+    from toolkit.engine.client import BaseImage, connect, require_buildx, select_base, select_crossing
     from toolkit.engine.docker import DockerEngine
 
     client = connect()
     require_buildx()
+    crossed = is_crossed(settings)
+    if crossed and settings.downloads:
+        raise UnsupportedError(
+            f"{settings.downloads} has what a machine of its own platform needs, and not what {settings.platform} does",
+            remedy="leave out --downloads",
+        )
     carried = bundle.read(Path(settings.downloads)) if settings.downloads else None
     if carried:
         if (python := carried.lock["spec"]["python"]) != settings.python:
@@ -177,6 +186,7 @@ def _choose_docker(settings: Settings, *, target: str, tag: str) -> Choice:
         target=target,
         tag=tag,
         carried=carried,
+        crossing=select_crossing(client, settings, base) if crossed else None,
     )
     return Choice(engine=engine, why=base.why or f"base {base.reference}")
 
@@ -224,8 +234,10 @@ def _name_set(tensorflow: str, cuda: str, cudnn: str) -> str:
     return f"TensorFlow {tensorflow} with " + (f"CUDA {cuda} and cuDNN {cudnn}" if cuda else "the CPU set")
 
 
-def use_wheel(spec: EnvironmentSpec, path: Path, platform: Platform) -> EnvironmentSpec:
+def use_wheel(spec: EnvironmentSpec, path: Path, platform: Platform, *, machine: str = "") -> EnvironmentSpec:
     """Check the user's wheel, and return the environment with this wheel instead of the published one.
+
+    ``machine``: the processor that the wheel is to be for; empty for any.
 
     Raises UnsupportedError: it is not TensorFlow, has other versions, or needs a newer C library; IntegrityError: it is
     damaged, or contradicts the checksums or the manifest beside it.
@@ -246,6 +258,7 @@ def use_wheel(spec: EnvironmentSpec, path: Path, platform: Platform) -> Environm
         built_cudnn=_read_cudnn(record) if record else "",
         glibc=platform.glibc,
         base_python=platform.python,
+        machine=machine,
     )
     return replace(spec, wheel=path, instructions=tuple(record.facts.get("instructions", ())) if record else ())
 

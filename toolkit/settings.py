@@ -165,14 +165,27 @@ def _check(settings: Settings) -> None:
         )
 
 
-def require_own_platform(settings: Settings, what: str) -> None:
-    """Raise PreflightError if the platform asked for is not that of this machine, which nothing emulates."""
+CROSS: Mapping[str, str] = {"linux/arm64": "linux/amd64"}
+"""Platforms for which another one has compilers, by which images are made and toolchains are proven."""
+
+
+def is_crossed(settings: Settings) -> bool:
+    """Return whether the platform asked for is another than this machine's, which has compilers for it."""
+    return CROSS.get(settings.platform) == find_own_platform()
+
+
+def require_own_platform(settings: Settings, what: str, *, crossed: bool = False) -> None:
+    """Raise PreflightError if the platform asked for is not that of this machine: no program of another one runs here.
+
+    ``crossed``: a platform for which this machine has compilers is enough.
+    """
     own = find_own_platform()
-    if settings.platform != own:
+    if settings.platform != own and not (crossed and is_crossed(settings)):
         raise PreflightError(
             f"{what} for {settings.platform} on such a machine only, and this is {own}",
             why=f"platform: {settings.platform} (from {settings.sources['platform']})",
-            remedy="run this there; `build-wheel --dry-run`, `advise`, `lock` and `matrix --grid` plan for it here",
+            remedy="run this there; `build-wheel --dry-run`, `advise`, `lock` and `matrix --grid` plan for it here, "
+            "and `build-image` makes images of linux/arm64 on linux/amd64",
         )
 
 

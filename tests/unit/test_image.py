@@ -1,11 +1,15 @@
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
+from docker.errors import ImageNotFound
 
-from toolkit import naming
+from toolkit import naming, settings
 from toolkit.engine import EnvironmentPlan, EnvironmentSpec
-from toolkit.engine.client import BaseImage
+from toolkit.engine.client import BaseImage, Crossing, select_crossing
 from toolkit.engine.docker import plan_image
+from toolkit.errors import PreflightError
 
 CPU = EnvironmentSpec(tensorflow="2.19.0", python="3.11")
 CUDA = EnvironmentSpec(tensorflow="2.19.0", python="3.11", cuda="12.6.1", cudnn="9.5.0", requirements="cuda-12.6.1")
@@ -55,3 +59,40 @@ def test_every_image_carries_our_label_and_its_plan() -> None:
     plan = _plan()
     assert f"{naming.OWNER_LABEL}=toolkit" in _argv(plan)
     assert f"{naming.PLAN_LABEL}={plan.digest}" in _argv(plan)
+
+
+ARM = settings.resolve({"platform": "linux/arm64"}, environment={})
+
+
+def _cross(base_id: str = "sha256:1", own_id: str = "sha256:2") -> EnvironmentPlan:
+    own = BaseImage(reference="base:1-arm64", identity=own_id)
+    crossing = Crossing(platform="linux/arm64", machine="aarch64", base=own)
+    return plan_image(CPU, BaseImage(reference="base:1", identity=base_id), state=Path("state"), crossing=crossing)
+
+
+def test_an_image_for_another_platform_stands_on_its_base_and_is_made_on_that_of_this_machine() -> None:
+    words = _argv(_cross())
+    assert words[words.index("--platform") + 1] == "linux/arm64"
+    assert {"BASE_IMAGE=base:1", "RUNTIME_BASE=base:1-arm64", "TARGET_MACHINE=aarch64"} <= {*words}
+    assert "org.opencontainers.image.base.name=base:1-arm64" in words
+    assert "--platform" not in _argv(_plan())
+    assert len({_cross().digest, _cross("sha256:3").digest, _cross(own_id="sha256:3").digest, _plan().digest}) == 4
+
+
+def test_the_base_of_another_platform_is_beside_that_of_this_machine_or_in_its_registry() -> None:
+    def get(name: str) -> Any:
+        if name not in images:
+            raise ImageNotFound("none")
+        return SimpleNamespace(id="sha256:a", attrs={})
+
+    client: Any = SimpleNamespace(images=SimpleNamespace(get=get))
+    images = {"base:1-arm64"}
+    base = BaseImage(reference="base:1", identity="sha256:b")
+    assert select_crossing(client, ARM, base).base == BaseImage(reference="base:1-arm64", identity="sha256:a")
+    images.clear()
+    public = BaseImage(reference="base:1", identity="sha256:b", registered=True)
+    found = select_crossing(client, ARM, public)
+    assert (found.base, found.machine) == (public, "aarch64")
+    with pytest.raises(PreflightError, match="there is no base image base:1-arm64") as caught:
+        select_crossing(client, ARM, base)
+    assert "docker/base/bootstrap --platform linux/arm64" in caught.value.remedy

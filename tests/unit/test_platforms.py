@@ -7,13 +7,14 @@ from pathlib import Path
 import pytest
 
 from tests.command import Run
-from toolkit import lock, settings, versions
+from toolkit import lock, pipeline, settings, versions
 from toolkit.cli import pins
 from toolkit.cli.command import Session
 from toolkit.console import Console
 from toolkit.doctor import advice
 from toolkit.doctor.advice import Advice, advise
 from toolkit.doctor.machine import Device
+from toolkit.engine import client
 from toolkit.errors import PreflightError, UnsupportedError, UsageError
 from toolkit.versions import matrix, proofs
 from toolkit.wheel import processor
@@ -207,9 +208,27 @@ def test_a_wheel_is_built_and_jobs_run_on_machines_of_their_platform_only(run: R
 
 def test_a_job_is_refused_where_another_platform_is_set(run: Run) -> None:
     other = AMD if settings.find_own_platform() == ARM else ARM
-    refused = refuse(run, 4, "build-image", "--dry-run", TOOLKIT_PLATFORM=other)
-    assert f"images, environments and jobs are made for {other} on such a machine only" in refused
+    refused = refuse(run, 4, "up", "--dry-run", TOOLKIT_PLATFORM=other)
+    assert f"environments and jobs are made for {other} on such a machine only" in refused
     assert f"platform: {other} (from TOOLKIT_PLATFORM)" in refused
+
+
+def test_an_image_alone_is_made_for_a_platform_for_which_there_are_compilers(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    console = Console(json=False, verbosity=-1)
+    given = replace(settings.resolve({"platform": ARM}, environment={}), engine="docker", downloads=str(tmp_path))
+    request = pipeline.Request(settings=given, runs=False)
+    monkeypatch.setattr(settings, "find_own_platform", lambda: AMD)
+    for name in ("connect", "require_buildx"):
+        monkeypatch.setattr(client, name, lambda: None)
+    with pytest.raises(UnsupportedError, match="has what a machine of its own platform needs"):
+        pipeline.resolve(request, console)
+    with pytest.raises(PreflightError, match=f"environments and jobs are made for {ARM} on such a machine only"):
+        pipeline.resolve(replace(request, runs=True), console)
+    monkeypatch.setattr(settings, "find_own_platform", lambda: ARM)
+    with pytest.raises(PreflightError, match=f"such images are made for {AMD} on such a machine only"):
+        pipeline.resolve(replace(request, settings=replace(given, platform=AMD)), console)
 
 
 def test_instructions_of_x86_are_refused_for_arm() -> None:

@@ -318,7 +318,7 @@ def push(
     console.result({"reference": done}, done)
 
 
-@command(*BUILD, "downloads", engine="docker", remember=True, long=True)
+@command(*BUILD, "platform", "downloads", engine="docker", remember=True, long=True)
 def build_image(
     session: Session,
     wheel: Wheel = None,
@@ -335,7 +335,11 @@ def build_image(
     sign_: Sign = "",
     dry_run: DryRun = False,
 ) -> None:
-    """Build an image with the training job and TensorFlow, from a wheel or from the published set."""
+    """Build an image with the training job and TensorFlow, from a wheel or from the published set.
+
+    On linux/amd64, --platform linux/arm64 makes an image for such a machine: compilers and installer run here, and only
+    files enter the image. Nothing of it is run.
+    """
     from toolkit import manifest, pipeline
     from toolkit.plan import run
 
@@ -349,7 +353,8 @@ def build_image(
     if apt_snapshot:
         raise UsageError("--apt-snapshot is for --target bazel-worker", remedy="leave it out")
     console, key = session.console, load_key(sign_)
-    request = pipeline.Request(settings=session.settings, wheel=wheel, target=target, tag=tag, dry_run=dry_run)
+    settings = session.settings
+    request = pipeline.Request(settings=settings, wheel=wheel, target=target, tag=tag, dry_run=dry_run, runs=False)
     prepared = pipeline.environment_task(pipeline.resolve(request, console), console)
     if not run([prepared], console, dry_run=dry_run):
         return

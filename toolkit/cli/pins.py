@@ -4,7 +4,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from toolkit.cli.command import Capabilities, Session, Snapshot, command
-from toolkit.settings import find_own_platform, require_own_platform
+from toolkit.settings import find_own_platform, is_crossed, require_own_platform
 
 if TYPE_CHECKING:
     from toolkit.versions import Table
@@ -96,9 +96,8 @@ def _prove(session: Session, table: "Table", capabilities: list[str], jobs: int)
     from toolkit.versions import matrix, numbers, proofs
 
     settings, own = session.settings, find_own_platform()
-    cross = proofs.CROSS.get(settings.platform) == own
-    if not cross:
-        require_own_platform(settings, "a toolchain is proven")
+    cross = is_crossed(settings)
+    require_own_platform(settings, "a toolchain is proven", crossed=True)
     asked = numbers.list_plain(numbers.normalize_capabilities(capabilities)) if capabilities else ()
     groups = matrix.list_groups(table, settings.platform, asked)
     if not groups:

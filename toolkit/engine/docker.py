@@ -32,6 +32,7 @@ from toolkit.engine.bundle import Bundle
 from toolkit.engine.client import (
     PODMAN_BUILDS,
     BaseImage,
+    Crossing,
     find_distribution,
     find_users,
     is_podman,
@@ -62,8 +63,9 @@ def plan_image(
     tag: str = "",
     distribution: str = "",
     carried: Bundle | None = None,
+    crossing: Crossing | None = None,
 ) -> EnvironmentPlan:
-    """Plan an image.
+    """Plan an image. ``base``: of all that runs here, and of the image itself unless that is for another platform.
 
     ``ca_bundle``: PEM file, a secret. ``distribution``: the base's codename, or empty. ``carried``: what a build
     without a network takes from a folder.
@@ -74,20 +76,15 @@ def plan_image(
         "REQUIREMENTS": spec.requirements,
         "SOURCE_DATE_EPOCH": str(table.default.source_date_epoch),
     }
+    own = crossing.base if crossing else base
+    arguments |= {"RUNTIME_BASE": own.reference, "TARGET_MACHINE": crossing.machine} if crossing else {}
     packaged = table.bases.get(distribution, table.default_base).gcc
     if packaged != table.default_base.gcc:
         arguments["GCC_VERSION"] = packaged
-    inputs = {"base": base.identity, "files": digest.digest_paths(project.ROOT, _list_inputs(spec, target))}
-    inputs |= spec.inputs
-    content = digest.digest_value(
-        {
-            "target": target,
-            "base": inputs["base"],
-            "arguments": arguments,
-            "files": inputs["files"],
-            "wheel": inputs.get("wheel"),
-        }
-    )
+    inputs = {"base": own.identity, "files": digest.digest_paths(project.ROOT, _list_inputs(spec, target))}
+    inputs |= {**spec.inputs, **({"maker": base.identity} if crossing else {})}
+    kept = {name: inputs.get(name) for name in ("base", "maker", "files", "wheel")}
+    content = digest.digest_value({"target": target, "arguments": arguments, **kept})
     labels = {
         naming.OWNER_LABEL: "toolkit",
         naming.PLAN_LABEL: content,
@@ -95,13 +92,14 @@ def plan_image(
         f"{naming.LABEL_PREFIX}.cuda": spec.cuda,
         f"{naming.LABEL_PREFIX}.cudnn": spec.cudnn,
         naming.LOCK_LABEL: inputs["requirements"],
-        "org.opencontainers.image.base.name": base.reference,
+        "org.opencontainers.image.base.name": own.reference,
     }
     labels |= {naming.WHEEL_LABEL: inputs["wheel"]} if spec.wheel else {}
     labels |= {naming.INSTRUCTIONS_LABEL: " ".join(spec.instructions)} if spec.instructions else {}
     name = tag or naming.name_image(target, spec.variant, content)
     argv: list[str] = ["docker", "buildx", "build", "--file", str(project.locate("docker/Dockerfile"))]
     argv += ["--target", target, "--tag", name, "--load", "--provenance", "false", "--progress", "rawjson"]
+    argv += ["--platform", crossing.platform] if crossing else []
     argv += repeat("--build-arg", (f"{key}={value}" for key, value in arguments.items()))
     argv += repeat("--label", (f"{key}={value}" for key, value in labels.items()))
     argv += ["--build-context", f"wheel={spec.wheel.resolve().parent}"] if spec.wheel else []
@@ -133,6 +131,7 @@ class DockerEngine:
         target: str = "train",
         tag: str = "",
         carried: Bundle | None = None,
+        crossing: Crossing | None = None,
     ) -> None:
         self._client = client
         self._base = base
@@ -141,6 +140,7 @@ class DockerEngine:
         self._target = target
         self._tag = tag
         self._carried = carried
+        self._crossing = crossing
 
     @cached_property
     def _users(self) -> Users:
@@ -179,6 +179,7 @@ class DockerEngine:
             tag=self._tag,
             distribution=self._distribution,
             carried=self._carried,
+            crossing=self._crossing,
         )
 
     def find(self, plan: EnvironmentPlan) -> Environment | None:
@@ -270,10 +271,12 @@ class DockerEngine:
             if spec.wheel
             else {"kind": "lock", "name": spec.locked.name, "digest": plan.inputs["requirements"]}
         )
+        own = self._crossing.base if self._crossing else self._base
         facts = {
             "tag": plan.reference,
             "plan": plan.digest,
-            "base": {"name": self._base.reference, "digest": self._base.identity},
+            "platform": f"{found.attrs['Os']}/{found.attrs['Architecture']}",
+            "base": {"name": own.reference, "digest": own.identity},
             "bytes": found.attrs["Size"],
             "labels": found.labels,
             "engine": "docker",

@@ -26,8 +26,6 @@ from toolkit.versions.table import BROKEN, FIRST_PLATFORM, read_yaml
 PATH = Path(__file__).with_name("proven.yaml")
 _FILES = ("docker/scripts/proof", "docker/scripts/take-headers", "docker/scripts/link-cuda")
 _CROSS_FILES = ("docker/scripts/crossproof",)
-CROSS = {"linux/arm64": "linux/amd64"}
-"""The platforms for which a toolchain can be proven elsewhere, each with the platform of that machine."""
 _HEAD = "# What compiled, and what did not: written by `toolkit matrix --prove`. Do not edit.\n"
 
 

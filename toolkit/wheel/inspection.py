@@ -226,11 +226,13 @@ def require_runnable(
     built_cudnn: str = "",
     glibc: str = "",
     base_python: str = "",
+    machine: str = "",
 ) -> None:
     """Check that an environment can run a wheel. Raises UnsupportedError: it cannot.
 
     An empty value is unknown. ``glibc`` and ``base_python`` are of the base image. Without ``cuda``, a wheel computes
-    on the CPU. ``built_cudnn``: the release that the wheel was built for, from its manifest.
+    on the CPU. ``machine``: its processor's name. ``built_cudnn``: the release that the wheel was built for, from its
+    manifest.
     """
     if found.public_version != tensorflow:
         raise UnsupportedError(
@@ -242,6 +244,11 @@ def require_runnable(
             f"{found.file} is not for Python {python}",
             why=f"it is for {', '.join(found.pythons)}, and {_tag(python)} is needed",
             remedy=f"build it with --python {python}",
+        )
+    if machine and not all(name == "any" or name.endswith(f"_{machine}") for name in found.platforms):
+        raise UnsupportedError(
+            f"{found.file} is for {', '.join(found.platforms)}, not {machine}",
+            remedy="give a wheel for this platform, or --platform with that of the wheel",
         )
     if base_python and base_python != python:
         raise UnsupportedError(

@@ -46,7 +46,11 @@ def test_the_installers_words_are_the_reason(tmp_path: Path, said: str, kind: ty
 def test_an_image_that_is_not_trusted_is_built_although_it_is_there(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, force: bool
 ) -> None:
-    image = SimpleNamespace(id="sha256:a", labels={naming.PLAN_LABEL: "sha256:plan"}, attrs={"Size": 1})
+    image = SimpleNamespace(
+        id="sha256:a",
+        labels={naming.PLAN_LABEL: "sha256:plan"},
+        attrs={"Size": 1, "Os": "linux", "Architecture": "amd64"},
+    )
     client: Any = SimpleNamespace(images=SimpleNamespace(get=lambda _name: image))
     built: list[object] = []
     monkeypatch.setattr(buildx, "build", lambda command, **_options: built.append(command))

@@ -91,6 +91,7 @@ def test_cudnn_is_compared_as_far_as_the_build_knows_it(cudnn: str, fits: bool) 
         ({"glibc": "2.9"}, "needs glibc 2.38"),
         ({"cudnn": "9.5.0", "built_cudnn": "9.6.0"}, "is built for cuDNN 9.6.0, and the run-time set has 9.5.0"),
         ({"cudnn": "9.5.0", "built_cudnn": "8.9.7.29"}, "is built for cuDNN 8.9.7.29"),
+        ({"machine": "aarch64"}, "is for linux_x86_64, not aarch64"),
         ({"base_python": "3.13"}, "is for Python 3.11, and the base image has 3.13"),
     ],
 )
