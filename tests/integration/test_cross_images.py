@@ -1,18 +1,19 @@
-"""Images for ARM that are made on linux/amd64. QEMU runs their programs here, and no compiler."""
+"""Wheels and images for ARM that are made on linux/amd64. QEMU runs their programs here, and no compiler."""
 
 import json
 import subprocess
 import tarfile
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from tests.integration.docker import emulated, stages
 from tests.integration.workspace import Workspace
-from tests.unit.train import runs
-from tests.unit.train.native.test_runs import NATIVE, WEIGHTS
-from toolkit import settings
+from toolkit import settings, versions
+from toolkit.errors import CheckError
 from toolkit.smoke import runner
+from toolkit.wheel import inspection
 
 pytestmark = [
     pytest.mark.engine,
@@ -41,7 +42,7 @@ def list_machines(image: str, tmp_path: Path) -> set[int]:
 
 
 @pytest.mark.weekly
-def test_an_image_for_arm_is_made_here_checked_and_trains_to_the_weights_of_x86(tmp_path: Path) -> None:
+def test_an_image_for_arm_is_made_here_checked_and_has_kernels_with_the_bits_of_x86(tmp_path: Path) -> None:
     emulated.bootstrap()
     workspace = Workspace(tmp_path)
     with workspace.image(*ARM) as value, emulated.emulate(value["image"]) as image:
@@ -58,11 +59,53 @@ def test_an_image_for_arm_is_made_here_checked_and_trains_to_the_weights_of_x86(
         passed = {check.id for check in report.checks if check.state == "ok"}
         assert {"tensorflow.import", "version.wheel", "version.files", "xla.agrees", "determinism.training"} <= passed
 
-        (tmp_path / "out").mkdir(mode=0o777)
-        (tmp_path / "out").chmod(0o777)
-        mount = f"type=bind,source={tmp_path / 'out'},target=/runs"
-        stages.run(image, *runs.ARGUMENTS, *NATIVE, "--out", "/runs", options=("--mount", mount))
-        (path,) = (tmp_path / "out").glob("*/manifest.json")
-        trained = json.loads(path.read_text())
-        assert trained["environment"]["instructions"] == "neon"
-        assert trained["weights_sha256"] == WEIGHTS
+        # The kernels compare their results with those of x86, to the bit.
+        program = "from train.native import library; print(library.find().instructions)"
+        assert stages.run(image, "-c", program, options=("--entrypoint", "python")).strip() == "neon"
+
+
+@pytest.mark.weekly
+@pytest.mark.usefixtures("bazel")
+def test_a_wheel_for_arm_is_cross_compiled_by_bazel_and_runs_in_an_image_for_arm(
+    tmp_path: Path, new_cache: Callable[[], str]
+) -> None:
+    """The stand-in's: no TensorFlow, and so nothing that computes."""
+    emulated.bootstrap()
+    workspace = Workspace(tmp_path)
+    stages.upgrade(workspace.source, "2.21.0")
+    asked = {"cuda": "12.8.1", "cudnn": "9.10.2", "python": "3.11", "capabilities": "compute_90", "clang": "22"}
+    spec = versions.resolve(versions.load_table(), tensorflow="2.21.0", cuda=asked["cuda"], cudnn=asked["cudnn"])
+    out = tmp_path / "wheel"
+    given = {
+        "PROVER": "cross-prover",
+        "TARGET_MACHINE": "aarch64",
+        "TENSORFLOW_VERSION": "2.21.0",
+        "LLVM_VERSION": asked["clang"],
+        "CUDA_VERSION": asked["cuda"],
+        "CUDNN_VERSION": asked["cudnn"],
+        "COMPUTE_CAPABILITIES": "9.0",
+        "BAZEL_ARGUMENTS": " ".join(spec.bazel_arguments),
+    }
+    done = stages.build_mini(workspace.source, cache=new_cache(), output=out, arguments=given)
+    assert done.code == 0, done.text
+    (wheel,) = out.glob("*.whl")
+    assert wheel.name == "tensorflow-2.21.0-cp311-cp311-linux_aarch64.whl"
+    found = inspection.inspect(wheel)
+    inspection.require_match(found, {**asked, "tensorflow": "2.21.0", "platform": "linux/arm64"})
+    with pytest.raises(CheckError, match="it is for linux_aarch64, not x86_64"):
+        inspection.require_match(found, {**asked, "tensorflow": "2.21.0", "platform": "linux/amd64"})
+
+    words = ("--tensorflow", "2.21.0", "--wheel", str(wheel), "--target", "runtime")
+    refused = workspace.toolkit("build-image", *words)
+    assert (refused.returncode, "is for linux_aarch64, not x86_64" in refused.stderr) == (3, True)
+    left_out = ("cpu.onednn", "numerics", "xla", "determinism", "libraries", "compiler")
+    with workspace.image(*ARM, *words) as value, emulated.emulate(value["image"]) as image:
+        skip = [word for name in left_out for word in ("--skip", name)]
+        ran = workspace.toolkit("smoke", "--image", image, "--tensorflow", "2.21.0", "--device", "cpu", "--json", *skip)
+        assert ran.returncode == 0, ran.stderr
+        report = runner.from_json(json.loads(ran.stdout))
+        assert {check.id for check in report.checks if check.state == "ok"} == {
+            *("cpu.instructions", "tensorflow.import"),
+            *("version.tensorflow", "version.wheel", "version.dependencies", "version.files"),
+            *("build.info", "build.cuda", "build.capabilities"),
+        }

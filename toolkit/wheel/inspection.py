@@ -126,6 +126,14 @@ def _inspect(path: Path, content: str) -> Inspection:
                 ) from error
             unpacked += len(member)
         identity, build = wheel.identity, _read_build(wheel)
+    platforms = {tag.platform for tag in identity.tags}
+    for name, item in found.items():
+        if item.machine and not all(each.endswith(f"_{item.machine}") for each in platforms):
+            raise IntegrityError(
+                f"{path.name} holds a library for another processor",
+                why=f"it is for {', '.join(sorted(platforms))}, and {name} for {item.machine}",
+                remedy="build it again; a compiler for the wrong machine made a part of it",
+            )
     own = {name.rpartition("/")[2] for name in found}
     symbols = chain.from_iterable(item.symbols.items() for item in found.values())
     return Inspection(
@@ -136,7 +144,7 @@ def _inspect(path: Path, content: str) -> Inspection:
         name=identity.name,
         version=identity.version,
         pythons=tuple(sorted(identity.pythons)),
-        platforms=tuple(sorted({tag.platform for tag in identity.tags})),
+        platforms=tuple(sorted(platforms)),
         build=build,
         needed=tuple(sorted({name for item in found.values() for name in item.needed} - own)),
         symbols=dict(sorted(library.find_highest(symbols).items())),

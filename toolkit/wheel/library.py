@@ -26,6 +26,7 @@ def read_architectures(data: bytes | mmap.mmap, start: int = 0, end: int | None 
 
 MAGIC = b"\x7fELF"
 _EM_CUDA = "EM_CUDA"
+_MACHINES = {"EM_X86_64": "x86_64", "EM_AARCH64": "aarch64"}
 _VERSIONED = re.compile(r"(GLIBC|GLIBCXX|CXXABI)_([0-9]+(?:\.[0-9]+)*)")
 
 
@@ -35,6 +36,7 @@ class Library:
     # highest symbol version needed of GLIBC, GLIBCXX and CXXABI, if any
     symbols: dict[str, str] = field(default_factory=dict)
     architectures: frozenset[str] = frozenset()  # GPU code in it, such as ``sm_75``
+    machine: str = ""  # the processor that it is for, as the kernel names it; empty for none of those offered
 
 
 def read(data: mmap.mmap) -> Library:
@@ -47,6 +49,7 @@ def read(data: mmap.mmap) -> Library:
             needed=frozenset(_find_needed(elf)),
             symbols=find_highest(_find_versions(elf)),
             architectures=frozenset(_find_architectures(elf, data)),
+            machine=_MACHINES.get(elf["e_machine"], ""),
         )
     except (ELFError, ConstructError, UnicodeDecodeError, LookupError, TypeError, OverflowError) as error:
         # pyelftools does not validate its input, so a damaged file may raise any of these.

@@ -12,7 +12,8 @@ class Request:
     """The wheel that is wanted and the means to build it, from the arguments of the Dockerfile.
 
     ``memory``: MiB for Bazel. ``progress``: seconds between two lines. ``epoch``: the time stamp of the wheel's files.
-    ``toolchain``: the name of the compilers, a digest. ``machine``: of this container, by the kernel's name.
+    ``toolchain``: the name of the compilers, a digest. ``machine``: that the wheel is for, by the kernel's name.
+    ``crossed``: whether this container is of another.
     """
 
     tensorflow: str
@@ -31,6 +32,7 @@ class Request:
     remote_instance: str = ""
     toolchain: str = ""
     machine: str = "x86_64"
+    crossed: bool = False
 
 
 def read_request(environment: Mapping[str, str], *, cores: int, memory: int, toolchain: str = "") -> Request:
@@ -51,6 +53,7 @@ def read_request(environment: Mapping[str, str], *, cores: int, memory: int, too
             raise UsageError(f"{name} must be a positive whole number, not {text!r}")
         return int(text)
 
+    machine = environment.get("TARGET_MACHINE") or os.uname().machine
     return Request(
         tensorflow=need("TENSORFLOW_VERSION"),
         cuda=need("CUDA_VERSION"),
@@ -67,5 +70,6 @@ def read_request(environment: Mapping[str, str], *, cores: int, memory: int, too
         remote_executor=environment.get("REMOTE_EXECUTOR", ""),
         remote_instance=environment.get("REMOTE_INSTANCE_NAME", ""),
         toolchain=toolchain,
-        machine=os.uname().machine,
+        machine=machine,
+        crossed=machine != os.uname().machine,
     )

@@ -123,6 +123,14 @@ def test_damaged_library_is_named(tmp_path: Path, content: bytes) -> None:
         inspection.inspect(path)
 
 
+def test_a_library_for_another_processor_than_the_wheel_names_is_refused(tmp_path: Path) -> None:
+    files = {MEMBER: CPU_INFO, "tensorflow/x.so": make_elf(b"", machine=183)}
+    assert inspection.inspect(make_wheel(tmp_path, tag="cp311-cp311-manylinux_2_17_aarch64", files=files)).needed == ()
+    with pytest.raises(IntegrityError, match="holds a library for another processor") as caught:
+        inspection.inspect(make_wheel(tmp_path, files=files))
+    assert caught.value.why == "it is for linux_x86_64, and tensorflow/x.so for aarch64"
+
+
 def test_section_longer_than_the_file_is_named(tmp_path: Path) -> None:
     whole = make_elf(make_fatbin(("sm", 75)))
     broken = whole.replace((len(make_fatbin(("sm", 75)))).to_bytes(8, "little"), (1 << 40).to_bytes(8, "little"))
