@@ -128,6 +128,20 @@ def test_a_second_machine_gets_the_wheel_of_the_first(machines: Machines) -> Non
     assert key not in said
 
 
+def test_a_tag_has_a_wheel_for_each_platform_and_one_that_is_absent_is_named(machines: Machines) -> None:
+    tagged = f"{machines.where}:2.19"
+    for _ in range(2):
+        done = machines("first", "push", f"dist/{machines.plan.name}", tagged)
+        assert (done.returncode, done.stdout.strip()) == (0, tagged), done.stderr
+    words = ("build-wheel", "--from", tagged, "--trust", "../key.pub", "--out", "tagged")
+    pulled = machines("second", *words, "--platform", "linux/amd64", "--json")
+    assert pulled.returncode == 0, pulled.stderr
+    assert json.loads(pulled.stdout)["plan"] == machines.plan.digest
+    refused = machines("second", *words, "--platform", "linux/arm64", "--tensorflow", "2.21.0")
+    assert refused.returncode == 3, refused.stderr
+    assert f"{tagged} has no wheel for linux/arm64\n  why: it has linux/amd64" in refused.stderr
+
+
 def test_a_download_goes_on_in_the_next_command(machines: Machines) -> None:
     dist = machines.root / "first" / "dist" / machines.plan.name
     assert machines("first", "push", str(dist), machines.where).returncode == 0

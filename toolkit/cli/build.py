@@ -180,8 +180,9 @@ def _take_wheel(
     repository = registry.parse(origin.registry)
     # No engine is needed to download. Without one and without a lock, the base image is unknown, and so is the tag.
     plan = requests.resolve(settings, request, lock_file=Path(FILE), dry_run=True).plan
+    asked = repository.tag or exchange.name_tag(plan.digest)
     if dry_run:
-        console.heading("registry", f"{repository}:{exchange.name_tag(plan.digest)} would be asked for first")
+        console.heading("registry", f"{repository}:{asked} would be asked for first")
         return None
     if here := build.find(plan, out):
         origin.require_trusted(here.folder, "")
@@ -197,7 +198,7 @@ def _take_wheel(
         console=console,
     )
     if found is None:
-        console.heading("registry", f"{repository} has no {exchange.name_tag(plan.digest)}: the wheel is built here")
+        console.heading("registry", f"{repository} has no {asked}: the wheel is built here")
         return None
     console.heading("wheel", f"pulled {found.wheel.name}")
     return Obtained(plan, found, pulled=True)
@@ -297,12 +298,15 @@ def collect(
 def push(
     session: Session,
     folder: Annotated[Path, typer.Argument(help="A wheel's folder: dist/NAME.")],
-    repository: Annotated[str, typer.Argument(metavar="REGISTRY/REPO", help="Where to; the plan's digest is the tag.")],
+    repository: Annotated[str, typer.Argument(metavar="REGISTRY/REPO[:TAG]", help="Where to.")],
     replace: Annotated[
         bool, typer.Option("--replace", help="Replace another wheel of the same plan, if the registry has one.")
     ] = False,
 ) -> None:
     """Push a wheel with its records and signatures to an OCI registry, where build-wheel --from finds it.
+
+    The plan's digest is the tag. With a TAG besides, an index of that name has one wheel for each platform, and
+    --from REGISTRY/REPO:TAG takes that of its own.
 
     The folder's sums are checked first. User and password are those of `docker login`. Plain http is used for this
     machine alone, and only where the name begins with http://. Exit code 11: the registry does not answer, or refuses.

@@ -120,7 +120,7 @@ From = Annotated[
     str,
     typer.Option(
         "--from",
-        metavar="REGISTRY/REPO",
+        metavar="REGISTRY/REPO[:TAG]",
         help="Ask this registry first: a wheel of the same plan is downloaded.",
     ),
 ]

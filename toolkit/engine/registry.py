@@ -1,7 +1,7 @@
 """Reads and writes sets of files in an OCI registry, with the credentials of `docker login`.
 
 A registry is not trusted: each file is hashed while it streams, and what is not what its digest says is not kept.
-Formats: https://github.com/opencontainers/distribution-spec and image-spec 1.1, with one layer for each file.
+Format: https://github.com/opencontainers/distribution-spec 1.1.
 """
 
 import base64
@@ -10,12 +10,12 @@ import json
 import re
 import shutil
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field
 from ipaddress import ip_address
 from pathlib import Path
-from typing import Final
+from typing import Final, TypeVar
 from urllib.parse import urlencode, urljoin, urlsplit
 
 import requests
@@ -24,14 +24,11 @@ from docker import auth
 from docker.errors import DockerException
 
 from toolkit import digest, files
+from toolkit.engine.artifact import INDEX, MANIFEST, Entry, Layer, parse_index, parse_manifest
 from toolkit.errors import IntegrityError, PreflightError, RegistryError, UsageError
 from train.system.progress import Reported, Work, report
 
-TITLE: Final = "org.opencontainers.image.title"
-MANIFEST: Final = "application/vnd.oci.image.manifest.v1+json"
 _FORM: Final = {"Content-Type": "application/x-www-form-urlencoded"}
-_NOTHING: Final = "application/vnd.oci.empty.v1+json"
-_EMPTY: Final = b"{}"
 
 PATIENCE: float = 60
 """Seconds without a byte, or with fewer than ``SLOWEST`` bytes a second, after which a transfer has failed."""
@@ -54,8 +51,10 @@ _PIECE: Final = 1 << 20
 _WORD: Final = r"[a-z0-9]+(?:(?:[._]|__|-+)[a-z0-9]+)*"
 _REFERENCE: Final = re.compile(
     rf"(?P<scheme>https?://)?(?P<host>(?:[a-z0-9.-]+|\[[0-9a-f:]+\])(?::\d{{1,5}})?)/(?P<name>{_WORD}(?:/{_WORD})*)"
+    r"(?::(?P<tag>\w[\w.-]{0,127}))?",
+    re.ASCII,
 )
-_FILE_NAME: Final = re.compile(r"\w[\w.+-]{0,199}", re.ASCII)
+_Parsed = TypeVar("_Parsed")
 _TOKEN: Final = re.compile(r"[\x21-\x7e]+")
 
 
@@ -67,6 +66,7 @@ class _BrokenError(RegistryError):
 class Repository:
     base: str  # scheme, host and port
     name: str
+    tag: str = ""  # of an index of several platforms; empty for the tag of each plan
 
     @property
     def host(self) -> str:
@@ -74,13 +74,6 @@ class Repository:
 
     def __str__(self) -> str:
         return f"{self.host}/{self.name}"
-
-
-@dataclass(frozen=True, kw_only=True)
-class Layer:
-    title: str  # name of the file
-    digest: str
-    size: int  # bytes
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -95,7 +88,7 @@ def parse(text: str) -> Repository:
     match = _REFERENCE.fullmatch(text)
     if not match:  # the message does not repeat it: it may hold a password
         raise UsageError(
-            "not a repository of a registry: HOST[:PORT]/NAME is wanted, in small letters and without a tag",
+            "not a repository of a registry: HOST[:PORT]/NAME[:TAG] is wanted, the name in small letters",
             remedy="such as ghcr.io/team/tensorflow; passwords are those of `docker login`",
         )
     base = f"{match['scheme'] or 'https://'}{match['host']}"
@@ -105,7 +98,7 @@ def parse(text: str) -> Repository:
             why="whoever is on the way reads the password; only this machine is asked without TLS",
             remedy="leave out http://",
         )
-    return Repository(base=base, name=match["name"])
+    return Repository(base=base, name=match["name"], tag=match["tag"] or "")
 
 
 class Client:
@@ -120,38 +113,40 @@ class Client:
         self._session.trust_env = not _is_loopback(repository.base)  # a proxy is not on this machine
         self._session.auth = lambda request: request  # otherwise requests reads .netrc
 
-    def find(self, tag: str, kind: str) -> list[Layer] | None:
-        """Return the files of a tag, or None if there is no such tag.
+    def find(self, reference: str, kind: str) -> list[Layer] | None:
+        """Return the files under a tag, or of a manifest's digest, or None if there are none.
 
-        Raises IntegrityError: the tag is of another kind of artifact, or damaged; RegistryError.
+        Raises IntegrityError: they are of another kind of artifact, or damaged; RegistryError.
         """
-        answer = self._ask("GET", f"manifests/{tag}", headers={"Accept": MANIFEST})
+        return self._find(reference, kind, MANIFEST, parse_manifest)
+
+    def find_index(self, tag: str, kind: str) -> list[Entry] | None:
+        """Return the manifest of each platform under a tag, or None if there is no such tag. Raises as :meth:`find`."""
+        return self._find(tag, kind, INDEX, parse_index)
+
+    def _find(
+        self, reference: str, kind: str, media: str, parse: Callable[[bytes, str], _Parsed | None]
+    ) -> _Parsed | None:
+        answer = self._ask("GET", f"manifests/{reference}", headers={"Accept": media})
         if answer.status_code == 404:
             if not self._read_errors(answer):
                 raise RegistryError(f"{self._host} is no registry", why="its answer 404 is not that of one")
             return None
-        self._require(answer, 200, f"was asked for {tag}")
+        self._require(answer, 200, f"was asked for {reference}")
         content = self._read(answer)
-        layers = _parse_layers(content, kind)
-        if layers is None or answer.headers.get("Docker-Content-Digest") not in {None, digest.digest_bytes(content)}:
+        parsed, found = parse(content, kind), digest.digest_bytes(content)
+        named = {answer.headers.get("Docker-Content-Digest") or found, reference if ":" in reference else found}
+        if parsed is None or named != {found}:
             raise IntegrityError(
-                f"what {self._repository} has under {tag} is not what was asked for",
-                why="its digest is not the one that the registry names" if layers else f"it is no {kind}",
+                f"what {self._repository} has under {reference} is not what was asked for",
+                why=f"it is no {kind}" if parsed is None else "its digest is not the one that the registry names",
                 remedy="look at it: another program may have pushed it, or the registry is damaged",
             )
-        return layers
+        return parsed
 
-    def publish(self, tag: str, kind: str, layers: Sequence[Layer], media_types: Sequence[str]) -> None:
-        """Make a tag of files that were uploaded. Equal files have equal manifests."""
-        empty = {"mediaType": _NOTHING, "digest": digest.digest_bytes(_EMPTY), "size": len(_EMPTY)}
-        self.upload(digest.digest_bytes(_EMPTY), _EMPTY)
-        entries = [
-            {"mediaType": type_, "digest": layer.digest, "size": layer.size, "annotations": {TITLE: layer.title}}
-            for layer, type_ in zip(layers, media_types, strict=True)
-        ]
-        value = {"mediaType": MANIFEST, "artifactType": kind, "config": empty, "layers": entries}
-        body = json.dumps({"schemaVersion": 2, **value}, sort_keys=True, separators=(",", ":")).encode()
-        answer = self._ask("PUT", f"manifests/{tag}", body=body, headers={"Content-Type": MANIFEST})
+    def publish(self, tag: str, media: str, body: bytes) -> None:
+        """Give a manifest or an index a tag. What it names was uploaded before."""
+        answer = self._ask("PUT", f"manifests/{tag}", body=body, headers={"Content-Type": media})
         self._require(answer, 201, "got the manifest")
 
     def upload(self, value: str, content: Path | bytes) -> None:
@@ -362,27 +357,6 @@ def _find_login(host: str) -> _Login | None:
     if token := values.get("identitytoken"):
         return _Login(token=token)
     return _Login(user=values["username"], password=values["password"]) if "password" in values else None
-
-
-def _parse_layers(content: bytes, kind: str) -> list[Layer] | None:
-    try:
-        value = json.loads(content)
-    except (ValueError, RecursionError):
-        return None
-    match value:
-        case {"schemaVersion": 2, "artifactType": str(found), "layers": [*entries]} if found == kind:
-            layers = [layer for entry in entries if (layer := _parse_layer(entry))]
-            return layers if len({layer.title for layer in layers}) == len(entries) else None
-    return None
-
-
-def _parse_layer(entry: object) -> Layer | None:
-    match entry:
-        case {"digest": value, "size": int(size), "annotations": {"org.opencontainers.image.title": str(title)}} if (
-            digest.is_digest(value) and size >= 0 and _FILE_NAME.fullmatch(title)
-        ):
-            return Layer(title=title, digest=str(value), size=size)
-    return None
 
 
 def _is_loopback(url: str) -> bool:

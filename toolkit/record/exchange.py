@@ -1,5 +1,8 @@
 """Pushes the folder of a wheel to a registry, and pulls it by the digest of its plan.
 
+A name with a tag is that of an index besides, which has one wheel for each platform. Nobody signs it: what it names is
+held to the plan that was asked for and to its own signature.
+
 The signature is checked before the wheel is fetched, because it names the digest of every file.
 """
 
@@ -11,11 +14,13 @@ from typing import Any, Final
 
 from toolkit import digest, files, findings, signing
 from toolkit.console import Console
-from toolkit.engine.registry import Client, Layer, Repository
-from toolkit.errors import CheckError, IntegrityError
+from toolkit.engine.artifact import EMPTY, INDEX, MANIFEST, Entry, Layer, compose_index, compose_manifest
+from toolkit.engine.registry import Client, Repository
+from toolkit.errors import CheckError, IntegrityError, UnsupportedError
 from toolkit.manifest import Manifest
 from toolkit.record import rebuild, verification, wheel
 from toolkit.signing import ENVELOPE, Policy, Statement, is_envelope
+from toolkit.versions.table import FIRST_PLATFORM
 from toolkit.wheel import build, documents, publication
 from toolkit.wheel import folder as folders
 from toolkit.wheel.build import BuiltWheel
@@ -45,8 +50,9 @@ def name_tag(plan: str) -> str:
 def push(folder: Path, repository: Repository, *, ca_bundle: str, replace: bool, console: Console) -> str:
     """Check the sums of a wheel's folder and push it; return its reference.
 
-    ``replace``: even where the tag has another wheel. Raises CheckError: it has; IntegrityError: the folder has changed
-    since it was made; RegistryError.
+    Where the repository has a tag, the wheel becomes that of its platform in the index under this tag. ``replace``:
+    even where a tag has another wheel. Raises CheckError: it has; IntegrityError: the folder has changed since it was
+    made; RegistryError.
     """
     digests = folders.check_sums(folder)
     tag = name_tag(rebuild.read_plan_digest(folder))
@@ -75,8 +81,33 @@ def push(folder: Path, repository: Repository, *, ca_bundle: str, replace: bool,
         for layer, path in zip(layers, paths, strict=True):
             client.upload(layer.digest, path)
         layers = sorted([*layers, *others], key=lambda layer: layer.title)
-        client.publish(tag, KIND, layers, [_find_type(layer.title) for layer in layers])
-    return f"{repository}:{tag}"
+        manifest = compose_manifest(KIND, layers, [_find_type(layer.title) for layer in layers])
+        client.upload(digest.digest_bytes(EMPTY), EMPTY)
+        client.publish(tag, MANIFEST, manifest)
+        if repository.tag:
+            _add(client, repository, _find_platform(folder), manifest, layers, replace=replace)
+    return f"{repository}:{repository.tag or tag}"
+
+
+def _add(
+    client: Client, repository: Repository, platform: str, manifest: bytes, layers: Sequence[Layer], *, replace: bool
+) -> None:
+    """Make a manifest that of its platform in an index. Raises CheckError: the index has another wheel for it."""
+    entries = {entry.platform: entry for entry in client.find_index(repository.tag, KIND) or ()}
+    there = entries.get(platform)
+    before = client.find(there.digest, KIND) if there and not replace else None
+    if before is not None and _list_subjects(before) != _list_subjects(layers):
+        raise CheckError(
+            f"{repository}:{repository.tag} has another wheel for {platform}",
+            why="its files differ from those here, which were pushed under the tag of their plan",
+            remedy="push under another tag, or replace it: --replace",
+        )
+    entries[platform] = Entry(platform=platform, digest=digest.digest_bytes(manifest), size=len(manifest))
+    client.publish(repository.tag, INDEX, compose_index(KIND, entries.values()))
+
+
+def _find_platform(folder: Path) -> str:
+    return str(wheel.read_record(folder).facts["lock"]["spec"].get("platform", FIRST_PLATFORM))
 
 
 def pull(
@@ -91,13 +122,23 @@ def pull(
 ) -> BuiltWheel | None:
     """Put the wheel of a plan into ``dist`` and return it; None if the registry has none.
 
+    Where the repository has a tag, the wheel is that of the plan's platform in the index under this tag. Raises
+    UnsupportedError: the index has none for it.
+
     An empty policy takes a wheel without a signature, and verifies it. Raises IntegrityError: a signature or a digest
     does not hold, or the wheel is of another plan; CheckError: a wheel without a signature does not hold;
     RegistryError. ``dist`` is then unchanged, and what has come of the wheel waits in ``state`` for the next command.
     """
-    client, tag = Client(repository, ca_bundle), name_tag(plan.digest)
-    layers = client.find(tag, KIND)
+    client, tag = Client(repository, ca_bundle), repository.tag or name_tag(plan.digest)
+    reference = _choose(client, repository, plan.platform) if repository.tag else tag
+    layers = client.find(reference, KIND) if reference else None
     if layers is None:
+        if reference.startswith("sha256:"):
+            raise IntegrityError(
+                f"{repository}:{tag} names a manifest that is not there",
+                why=f"its wheel for {plan.platform} is {reference}",
+                remedy="tell whoever runs the registry; without --from it is built here",
+            )
         return None
     archive, records = _sort(layers)
     kept = state / f"wheel-{plan.name}"
@@ -122,6 +163,21 @@ def pull(
             findings.require(wheel.verify(staging.path), remedy="tell whoever pushed it; without --from it is built")
         publication.move(staging.path, dist / plan.name)
     return BuiltWheel(folder=dist / plan.name, record=record, reused=True)
+
+
+def _choose(client: Client, repository: Repository, platform: str) -> str:
+    """Return the digest of a platform's manifest in the index; empty if there is no index."""
+    entries = client.find_index(repository.tag, KIND)
+    if entries is None:
+        return ""
+    for entry in entries:
+        if entry.platform == platform:
+            return entry.digest
+    raise UnsupportedError(
+        f"{repository}:{repository.tag} has no wheel for {platform}",
+        why=f"it has {', '.join(entry.platform for entry in entries) or 'none at all'}",
+        remedy="push one for this platform under the same tag; without --from it is built",
+    )
 
 
 def _sort(layers: Sequence[Layer]) -> tuple[Layer, list[Layer]]:
@@ -180,7 +236,7 @@ def _require_plan(folder: Path, plan: WheelPlan, archive: Layer, repository: Rep
     found = (record.facts.get("plan"), record.facts.get("lock"), record.digest)
     if found != (plan.digest, plan.lock.describe(), archive.digest):
         raise IntegrityError(
-            f"{repository} has another wheel under the tag of this plan",
+            f"{repository} has another wheel than this plan's",
             why=f"its manifest names the plan {found[0]} and the wheel {found[2]}; {plan.digest} was asked for, and "
             f"{archive.digest} is there",
             remedy="tell whoever pushed it; without --from it is built here",

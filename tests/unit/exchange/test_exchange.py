@@ -18,7 +18,7 @@ from tests.unit.wheel.test_publication import PLAN, TABLE, finish_build, publish
 from toolkit import digest, keys, lock, manifest, signing, versions
 from toolkit.cli import app
 from toolkit.console import Console
-from toolkit.engine import EnvironmentPlan
+from toolkit.engine import EnvironmentPlan, artifact
 from toolkit.engine import registry as client
 from toolkit.engine.host import HostEngine
 from toolkit.errors import CheckError, IntegrityError, PreflightError, RegistryError, UsageError
@@ -34,7 +34,7 @@ def test_a_pushed_wheel_is_an_artifact_with_a_layer_for_each_file(world: World) 
     assert next(iter(world.registry.tags)) == f"plan-{PLAN.digest.removeprefix('sha256:')}"
     assert value["artifactType"] == exchange.KIND
     assert value["config"]["mediaType"] == "application/vnd.oci.empty.v1+json"
-    kinds = {layer["annotations"][client.TITLE]: layer["mediaType"] for layer in value["layers"]}
+    kinds = {layer["annotations"][artifact.TITLE]: layer["mediaType"] for layer in value["layers"]}
     assert kinds.keys() == read(world.made).keys()
     assert kinds["sbom.cdx.json"] == "application/vnd.cyclonedx+json"
     assert kinds["provenance.intoto.json"] == "application/vnd.in-toto+json"
@@ -222,7 +222,6 @@ def test_nothing_is_written_through_a_link(world: World) -> None:
         "registry",
         "https://user:canary-word@host/x",
         "host/X",
-        "host/x:tag",
         "http://192.0.2.1/x",
         "ftp://host/x",
         "host/",

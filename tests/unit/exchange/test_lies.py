@@ -13,6 +13,7 @@ from tests.unit.exchange.world import WHEEL, Lie, World, flip
 from tests.unit.record.maker import change_json
 from tests.unit.wheel.test_publication import PLAN, finish_build, publish
 from toolkit import files, keys, manifest, signing
+from toolkit.engine import artifact
 from toolkit.engine import registry as client
 from toolkit.errors import IntegrityError, ToolkitError
 from toolkit.record import attestation, find
@@ -92,7 +93,7 @@ def serve_other_commit(world: World) -> None:
 
 def name_file(title: str) -> Lie:
     return lambda world: world.registry.change(
-        lambda value: value["layers"][0]["annotations"].update({client.TITLE: title})
+        lambda value: value["layers"][0]["annotations"].update({artifact.TITLE: title})
     )
 
 
@@ -109,7 +110,7 @@ def claim_size(title: str) -> Lie:
 def add_signatures(world: World) -> None:
     layer = world.registry.manifest["layers"][world.registry.find(signing.ENVELOPE)[0]]
     names = [f"attestation-rebuild-{number:08x}.dsse.json" for number in range(40)]
-    added = [{**layer, "annotations": {client.TITLE: name}} for name in names]
+    added = [{**layer, "annotations": {artifact.TITLE: name}} for name in names]
     world.registry.change(lambda value: value["layers"].extend(added))
 
 
@@ -124,8 +125,8 @@ LIES: dict[str, tuple[Lie, int, str]] = {
     "signature removed": (drop(signing.ENVELOPE), 8, "not signed as --trust asks"),
     "log removed": (drop("build.log"), 8, "not signed as --trust asks"),
     "wheel removed": (drop(WHEEL), 8, "is not one wheel and its records"),
-    "manifest of another wheel": (serve_other_wheel, 8, "has another wheel under the tag"),
-    "wheel of another plan": (serve_other_plan, 8, "has another wheel under the tag"),
+    "manifest of another wheel": (serve_other_wheel, 8, "has another wheel than this plan's"),
+    "wheel of another plan": (serve_other_plan, 8, "has another wheel than this plan's"),
     "another commit in the statement": (serve_other_commit, 8, "not signed as --trust asks"),
     "name out of the folder": (name_file("../x"), 8, "is not what was asked for"),
     "two files of one name": (name_file("build.log"), 8, "is not what was asked for"),

@@ -11,6 +11,7 @@ from toolkit import console, signing
 from toolkit.engine import registry as client
 from toolkit.record import exchange
 from toolkit.wheel.build import BuiltWheel
+from toolkit.wheel.plan import WheelPlan
 
 WHEEL = ".whl"
 LOG = bytes(range(256)) * 12_000
@@ -32,14 +33,14 @@ class World:
     def dist(self) -> Path:
         return self.root / "dist"
 
-    def push(self, folder: Path | None = None, *, replace: bool = False) -> str:
-        where = client.parse(self.registry.reference)
-        return exchange.push(folder or self.made, where, ca_bundle="", replace=replace, console=console.Console())
+    def push(self, folder: Path | None = None, *, replace: bool = False, where: str = "") -> str:
+        place = client.parse(where or self.registry.reference)
+        return exchange.push(folder or self.made, place, ca_bundle="", replace=replace, console=console.Console())
 
-    def pull(self, trust: str | None = "builder.pub", where: str = "") -> BuiltWheel | None:
+    def pull(self, trust: str | None = "builder.pub", where: str = "", plan: WheelPlan = PLAN) -> BuiltWheel | None:
         return exchange.pull(
             client.parse(where or self.registry.reference),
-            PLAN,
+            plan,
             dist=self.dist,
             state=self.root / "state",
             policy=signing.read_policy([self.root / trust] if trust else []),

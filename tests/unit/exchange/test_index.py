@@ -1,0 +1,167 @@
+"""One name for the wheels of several platforms."""
+
+import json
+import shutil
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.unit.exchange import oci
+from tests.unit.exchange.world import World
+from tests.unit.record.maker import change_json
+from tests.unit.wheel.test_publication import PLAN
+from toolkit import manifest
+from toolkit.engine import artifact
+from toolkit.engine import registry as client
+from toolkit.errors import CheckError, IntegrityError, UnsupportedError
+from toolkit.record import exchange
+from toolkit.wheel import folder
+from toolkit.wheel.plan import WheelPlan
+
+AMD, ARM = "linux/amd64", "linux/arm64"
+OTHER: WheelPlan = replace(PLAN, lock=replace(PLAN.lock, spec={**PLAN.lock.spec, "platform": ARM}))
+
+
+@pytest.fixture
+def tagged(world: World) -> World:
+    world.push(where=f"{world.registry.reference}:2.19")
+    return world
+
+
+def read_index(world: World) -> Any:
+    return json.loads(world.registry.tags["2.19"])
+
+
+def list_platforms(world: World) -> list[str]:
+    return [
+        "/".join(entry["platform"][name] for name in ("os", "architecture")) for entry in read_index(world)["manifests"]
+    ]
+
+
+def add(world: World, platform: str) -> None:
+    """Name the same manifest for another platform too."""
+    value = read_index(world)
+    os, _, architecture = platform.partition("/")
+    value["manifests"].append({**value["manifests"][0], "platform": {"os": os, "architecture": architecture}})
+    world.registry.tags["2.19"] = json.dumps(value).encode()
+
+
+def copy(world: World, change: str = "") -> Path:
+    """Return another wheel of the same plan, or with another log, for the platform of ``change``."""
+    made = Path(shutil.copytree(world.made, world.root / "other"))
+    (made / "build.log").write_text("another")
+    if change:
+        change_json(made / manifest.FILE, lambda record: record["facts"]["lock"]["spec"].update(platform=change))
+        (made / "plan.json").unlink(missing_ok=True)
+    folder.write_sums(made)
+    return made
+
+
+def test_a_wheel_pushed_with_a_tag_has_that_of_its_plan_too_and_is_pulled_by_either(tagged: World) -> None:
+    index = read_index(tagged)
+    (entry,) = index["manifests"]
+    own = tagged.registry.tags[exchange.name_tag(PLAN.digest)]
+    assert (entry["digest"], entry["size"]) == (oci.digest(own), len(own))
+    assert (list_platforms(tagged), index["artifactType"]) == ([AMD], exchange.KIND)
+    for where in ("", ":2.19"):
+        found = tagged.pull(where=tagged.registry.reference + where)
+        assert found is not None
+        shutil.rmtree(tagged.dist)
+
+
+def test_a_push_keeps_the_other_platforms_and_the_same_push_changes_nothing(tagged: World) -> None:
+    add(tagged, ARM)
+    before = read_index(tagged)
+    tagged.push(where=f"{tagged.registry.reference}:2.19")
+    assert list_platforms(tagged) == [AMD, ARM]
+    assert read_index(tagged) == before
+
+
+def test_another_wheel_for_the_same_platform_is_replaced_only_if_asked(tagged: World) -> None:
+    other, where = copy(tagged), f"{tagged.registry.reference}:2.19"
+    tagged.registry.tags["old"] = tagged.registry.tags.pop(exchange.name_tag(PLAN.digest))
+    with pytest.raises(CheckError, match=f":2.19 has another wheel for {AMD}"):
+        tagged.push(other, where=where)
+    tagged.push(other, where=where, replace=True)
+    assert list_platforms(tagged) == [AMD]
+
+
+def test_a_platform_that_is_absent_is_refused_with_what_there_is(tagged: World) -> None:
+    with pytest.raises(UnsupportedError, match=f":2.19 has no wheel for {ARM}") as caught:
+        tagged.pull(where=f"{tagged.registry.reference}:2.19", plan=OTHER)
+    assert caught.value.why == f"it has {AMD}"
+    assert not tagged.dist.exists()
+    assert tagged.pull(where=f"{tagged.registry.reference}:none") is None
+
+
+def test_an_index_that_lies_is_one_clear_error(tagged: World) -> None:
+    add(tagged, ARM)
+    where = f"{tagged.registry.reference}:2.19"
+    with pytest.raises(IntegrityError, match="has another wheel than this plan's"):
+        tagged.pull(where=where, plan=OTHER)
+    value = read_index(tagged)
+    value["manifests"][0]["digest"] = f"sha256:{'0' * 64}"
+    tagged.registry.tags["2.19"] = json.dumps(value).encode()
+    with pytest.raises(IntegrityError, match="names a manifest that is not there"):
+        tagged.pull(where=where)
+    tagged.registry.tags["2.19"] = tagged.registry.tags[exchange.name_tag(PLAN.digest)]
+    with pytest.raises(IntegrityError, match=f"under 2.19 is not what was asked for.*\n?.*it is no {exchange.KIND}"):
+        tagged.pull(where=where)
+    assert [*tagged.dist.iterdir()] == []
+
+
+def test_a_manifest_of_another_digest_than_the_index_names_is_not_read(tagged: World) -> None:
+    (entry,) = read_index(tagged)["manifests"]
+    own = tagged.registry.tags[exchange.name_tag(PLAN.digest)]
+    tagged.registry.fault = lambda request: (
+        request.path.endswith(entry["digest"]) and request.answer(200, own + b" ") is None
+    )
+    with pytest.raises(IntegrityError, match="its digest is not the one"):
+        tagged.pull(where=f"{tagged.registry.reference}:2.19")
+
+
+@pytest.mark.parametrize("text", ["host/x:", "host/x:-a", "host/x:a/b", "host/x:" + "a" * 129, "host/x@sha256:0"])
+def test_what_is_no_tag_is_refused(text: str) -> None:
+    with pytest.raises(client.UsageError, match="not a repository of a registry"):
+        client.parse(text)
+
+
+def test_a_tag_is_read_behind_a_port() -> None:
+    found = client.parse("host:5000/team/x:2.21_rc.1")
+    assert (str(found), found.tag) == ("host:5000/team/x", "2.21_rc.1")
+    assert client.parse("host:5000/x").tag == ""
+
+
+ENTRIES = st.lists(
+    st.builds(
+        artifact.Entry,
+        platform=st.sampled_from([AMD, ARM, "linux/riscv64"]),
+        digest=st.binary(min_size=32, max_size=32).map(lambda value: f"sha256:{value.hex()}"),
+        size=st.integers(0, 1 << 40),
+    ),
+    unique_by=lambda entry: entry.platform,
+)
+
+
+@given(ENTRIES)
+def test_an_index_is_read_back(entries: list[artifact.Entry]) -> None:
+    content = artifact.compose_index("x", entries)
+    assert artifact.parse_index(content, "x") == sorted(entries, key=lambda entry: entry.platform)
+    assert artifact.parse_index(content, "y") is None
+    assert artifact.parse_manifest(content, "x") is None
+
+
+@given(
+    st.binary()
+    | st.text().map(str.encode)
+    | st.recursive(st.none() | st.integers() | st.text(), st.lists).map(
+        lambda value: json.dumps({"schemaVersion": 2, "artifactType": "x", "manifests": [value]}).encode()
+    )
+)
+def test_no_bytes_crash_the_readers(content: bytes) -> None:
+    assert artifact.parse_index(content, "x") in (None, [])
+    assert artifact.parse_manifest(content, "x") is None
