@@ -87,3 +87,6 @@ def test_an_unknown_option_is_refused() -> None:
     done = bootstrap("--wrong")
     assert done.returncode == 2
     assert "usage:" in done.stderr
+    done = bootstrap("--platform", "linux/s390x")
+    assert done.returncode == 1
+    assert "there is no platform linux/s390x here" in done.stderr
