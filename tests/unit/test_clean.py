@@ -87,6 +87,7 @@ PLAN = "sha256:0123456789ab" + "0" * 52
         ("toolkit/bazel:debian", "", True),
         (naming.name_standin("3.13"), "", True),
         ("toolkit/base:python3.11-bookworm", "", True),
+        ("toolkit/base:python3.11-trixie-arm64", "", True),
         ("toolkit/base:python3.11-mine", "", False),
         # An image that a user builds FROM one of the toolkit's inherits its labels, whatever its name.
         ("toolkit/my-app:1", PLAN, False),

@@ -95,7 +95,7 @@ class WheelPlan:
     def _compose(self, target: str, result: Sequence[str], secrets: Mapping[str, str]) -> tuple[str, ...]:
         argv = ["docker", "buildx", "build", "--file", str(project.locate("docker/Dockerfile"))]
         argv += ["--target", target, *result, "--provenance", "false", "--progress", "rawjson"]
-        # Nothing emulates a processor, and so an engine of another machine refuses it.
+        # On an engine of another machine, Bazel for this platform does not start.
         argv += ["--platform", self.platform] if self.platform != FIRST_PLATFORM else []
         argv += ["--no-cache"] if self.fresh else []
         argv += repeat("--build-arg", (f"{name}={value}" for name, value in self.arguments.items()))
