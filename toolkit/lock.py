@@ -19,6 +19,9 @@ DEFAULT_FILE = "docker/toolkit.lock.yaml"
 """The lock of the table's default set, written by `make pins`. A build reads :data:`FILE`."""
 
 SCHEMA = 1
+SYSROOT = "sysroot"
+"""The locked set that an older C library is made from."""
+
 REPOSITORY = "https://github.com/tensorflow/tensorflow.git"
 ASK_SECONDS = 20
 
@@ -99,6 +102,7 @@ def collect(
         "clang": spec.clang,
         "gcc": spec.gcc,
         "platform": spec.platform,
+        **({"glibc": spec.glibc} if spec.glibc else {}),
     }
     return Lock(spec=versions, pins=pins)
 
@@ -195,7 +199,7 @@ def _find_patches(spec: Spec) -> list[Path]:
 
 
 def _find_requirements(spec: Spec, table: Table) -> list[Path]:
-    names = ["uv", table.cuda_rows[spec.cuda].parts, spec.requirements]
+    names = ["uv", table.cuda_rows[spec.cuda].parts, spec.requirements, SYSROOT if spec.glibc else ""]
     return [project.locate(f"docker/requirements/{name}.txt") for name in names if name]
 
 

@@ -56,6 +56,7 @@ class Settings:
     engine: EngineName = _default("Where things run.", "auto")
     archive: str = _default("`docker save` of the image, for apptainer.", "")
     base_image: str = _pinned("Base image of all stages.", "base_image")
+    glibc: str = _default("Oldest glibc that a built wheel runs on: 2.28; by default that of the base image.", "")
     ca_bundle: str = _default("PEM file for networks that re-sign https.", "")
     downloads: str = _default("Folder of `toolkit collect`, with what would be downloaded.", "")
     runs: str = _default("Folder of training runs.", "runs")

@@ -28,7 +28,7 @@ from toolkit.cli.command import (
 from toolkit.errors import UsageError
 
 BazelArguments = Annotated[list[str] | None, typer.Option(metavar="--FLAG", help="For Bazel; repeatable.")]
-BUILD = ("tensorflow", "python", "cuda", "cudnn", "base_image", "ca_bundle")
+BUILD = ("tensorflow", "python", "cuda", "cudnn", "base_image", "glibc", "ca_bundle")
 CacheName = Annotated[str, typer.Option(metavar="NAME", help="Name of the build caches.")]
 
 if TYPE_CHECKING:

@@ -33,6 +33,7 @@ _METAVARS = {
     "engine": "|".join(get_args(EngineName)),
     "archive": "FILE",
     "base_image": "REF",
+    "glibc": "X.Y",
     "ca_bundle": "FILE",
     "downloads": "DIR",
     "progress": "|".join(get_args(Mode)),

@@ -33,6 +33,7 @@ class VersionRequest:
     capabilities: tuple[str, ...]
     base: str  # codename of the base image's distribution
     platform: str = FIRST_PLATFORM
+    glibc: str = ""  # the oldest that the wheel runs on; empty for that of the base image
 
     @property
     def numbers(self) -> tuple[str, ...]:
@@ -44,6 +45,7 @@ class VersionRequest:
         flags = [f"--platform {self.platform}"] if self.platform != FIRST_PLATFORM else []
         flags += [f"--tensorflow {self.tensorflow}", f"--python {self.python}"]
         flags += [f"--cuda {self.cuda}", f"--cudnn {self.cudnn}"]
+        flags += [f"--glibc {self.glibc}"] if self.glibc else []
         return " ".join([*flags, *(f"--compute-capability {item}" for item in self.capabilities if cards)])
 
 
@@ -69,8 +71,10 @@ def resolve(
     capabilities: Sequence[str] = (),
     base: str | None = None,
     platform: str | None = None,
+    glibc: str = "",
 ) -> Spec:
-    """Return the set to build from source. ``base``: codename of the base image's distribution.
+    """Return the set to build from source. ``base``: codename of the base image's distribution. ``glibc``: the oldest
+    that the wheel is to run on, or empty.
 
     A value of None takes the table's default. Raises UsageError: a value is not a version; UnsupportedError, with every
     reason and the nearest set that can: the set cannot work.
@@ -84,7 +88,8 @@ def resolve(
         capabilities=capabilities,
         platform=platform,
     )
-    asked = replace(asked, base=base or asked.base)
+    asked = replace(asked, base=base or asked.base, glibc=glibc)
+    _require_sysroot(table, asked)
     _require_none(table, asked, find_reasons(table, asked))
     locked = find_locked(table, asked.tensorflow, asked.python, asked.cuda, asked.cudnn)
     failures = find_failures(table, asked)
@@ -99,6 +104,20 @@ def resolve(
         warnings=(*_warn(table, asked, locked), *(_describe(failure) for failure in failures if failure.when)),
         answered=tuple(_describe(failure) for failure in failures if not failure.when),
     )
+
+
+def _require_sysroot(table: Table, asked: VersionRequest) -> None:
+    """Raise UnsupportedError if no wheel for the glibc that is asked for can be built on the base image."""
+    row = table.bases[asked.base]
+    offered = row.sysroots if asked.platform == FIRST_PLATFORM else ()
+    if asked.glibc and asked.glibc not in offered:
+        known = f"only for {', '.join(offered)}" if offered else "for no other than its own"
+        raise UnsupportedError(
+            f"no wheel for glibc {asked.glibc[:20]!r} is built on {row.name} for {asked.platform}",
+            why=f"a wheel can be built there for glibc {row.glibc}, and for an older one {known}",
+            remedy=f"leave out --glibc, or --base-image {table.default.base_image} --glibc "
+            + " or ".join(table.default_base.sysroots),
+        )
 
 
 def plan_set(table: Table, tensorflow: str, python: str, cuda: str, cudnn: str) -> Locked:

@@ -77,6 +77,7 @@ class BaseRow:
     glibc: str
     source: str
     snapshots: bool = False  # whether its apt reads Debian's snapshot archive
+    sysroots: tuple[str, ...] = ()  # older versions of glibc that wheels can be built for
 
 
 @dataclass(frozen=True, kw_only=True)

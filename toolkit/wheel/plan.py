@@ -218,10 +218,16 @@ def _list_arguments(
         "REMOTE_CACHE": options.remote_cache,
         "REMOTE_EXECUTOR": options.remote_executor,
         "REMOTE_INSTANCE_NAME": options.remote_instance,
-        "CACHE_ID": options.cache_id,
+        "GLIBC": spec.get("glibc", ""),
+        "CACHE_ID": name_cache(options.cache_id, spec),
     }
     # An empty argument would override the Dockerfile's default.
     return {name: value for name, value in arguments.items() if value}
+
+
+def name_cache(name: str, spec: Mapping[str, str]) -> str:
+    """Return the name of the cache mounts. The C library is no input of Bazel's actions: each has caches of its own."""
+    return f"{name}-glibc-{spec['glibc']}" if spec.get("glibc") else name
 
 
 def _require_sources(lock: Lock, source: BuildContext | None, bazel: BuildContext | None) -> None:

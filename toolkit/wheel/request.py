@@ -149,6 +149,7 @@ def resolve_spec(settings: Settings, capabilities: Sequence[str], distribution: 
         capabilities=capabilities,
         base=distribution or (named.codename if named else None),
         platform=settings.platform,
+        glibc=settings.glibc,
     )
 
 

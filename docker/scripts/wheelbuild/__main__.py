@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from train.cores import count_cores  # mounted beside this package
-from wheelbuild import arguments, bazel, downloader, journal, machine, preparation, redaction, request, result, service
+from wheelbuild import arguments, bazel, downloader, journal, machine, preparation, redaction, request, result, service, tag
 from wheelbuild.journal import Journal
 from wheelbuild.preparation import BUILD, CACHE, PRIVATE, SECRETS, SOURCE
 from wheelbuild.watchdog import Watchdog, watch_cache
@@ -180,16 +180,17 @@ def finish(wanted: request.Request, kept: Journal, facts: dict[str, Any]) -> int
     except result.ResultError as error:
         print(f"wheel: {error}", file=sys.stderr)
         return 3
-    hand_over(wheel, kept, facts)
+    hand_over(wheel, kept, facts, platform=tag.name_platform(wanted.glibc, wanted.machine) if wanted.glibc else "")
     return 0
 
 
-def hand_over(wheel: Path, kept: Journal, facts: dict[str, Any]) -> None:
+def hand_over(wheel: Path, kept: Journal, facts: dict[str, Any], *, platform: str = "") -> None:
     OUT.mkdir(exist_ok=True)
+    wheel = tag.change(wheel, OUT, platform) if platform else Path(shutil.copyfile(wheel, OUT / wheel.name))
     packages = subprocess.run(
         ["dpkg-query", "--show", "--showformat", "${Package}=${Version}\n"], capture_output=True, text=True, check=True
     )
-    for file in (wheel, kept.log, kept.events, Path("/proof/toolchain.json")):
+    for file in (kept.log, kept.events, Path("/proof/toolchain.json")):
         shutil.copyfile(file, OUT / file.name)
     (OUT / "packages.txt").write_text(packages.stdout)
     (OUT / "build.json").write_text(json.dumps(facts, indent=2) + "\n")

@@ -11,9 +11,9 @@ class UsageError(Exception):
 class Request:
     """The wheel that is wanted and the means to build it, from the arguments of the Dockerfile.
 
-    ``memory``: MiB for Bazel. ``progress``: seconds between two lines. ``epoch``: the time stamp of the wheel's files.
-    ``toolchain``: the name of the compilers, a digest. ``machine``: that the wheel is for, by the kernel's name.
-    ``crossed``: whether this container is of another.
+    ``glibc``: the oldest that it runs on; empty for that of the base image. ``memory``: MiB for Bazel. ``progress``: seconds
+    between two lines. ``epoch``: the time stamp of the wheel's files. ``toolchain``: the name of the compilers, a digest.
+    ``machine``: that the wheel is for, by the kernel's name. ``crossed``: whether this container is of another.
     """
 
     tensorflow: str
@@ -33,6 +33,7 @@ class Request:
     toolchain: str = ""
     machine: str = "x86_64"
     crossed: bool = False
+    glibc: str = ""
 
 
 def read_request(environment: Mapping[str, str], *, cores: int, memory: int, toolchain: str = "") -> Request:
@@ -72,4 +73,5 @@ def read_request(environment: Mapping[str, str], *, cores: int, memory: int, too
         toolchain=toolchain,
         machine=machine,
         crossed=machine != os.uname().machine,
+        glibc=environment.get("GLIBC", "").removeprefix("base"),
     )
