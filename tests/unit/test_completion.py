@@ -21,7 +21,7 @@ CASES = {
     "toolkit tr": ["train"],
     "toolkit launch sl": ["slurm"],
     "toolkit build-wheel --cpu": ["--cpu-target"],
-    "toolkit build-wheel --cpu-target x": ["x86-64-v3", "x86-64-v4"],
+    "toolkit build-wheel --cpu-target x": ["x86-64-v2", "x86-64-v3", "x86-64-v4"],
     "toolkit up --engine do": ["docker"],
     "toolkit train cif": ["cifar10", "cifar100"],
     "toolkit launch local fash": ["fashion_mnist"],

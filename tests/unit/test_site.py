@@ -50,7 +50,7 @@ def test_the_site_has_every_page_and_picture_and_asks_no_other_host(build: Build
     assert list(build.html.rglob(".*")) == [], "GitHub Pages leaves hidden files out"
     assert (build.html / "search/search_index.json").is_file()
     commands = (build.html / "docs/commands/index.html").read_text()
-    assert "<code>--cpu-target avx|native|x86-64-v3|x86-64-v4</code>" in commands
+    assert "<code>--cpu-target avx|native|x86-64-v2|x86-64-v3|x86-64-v4</code>" in commands
     assert list(site.find_foreign(build.html)) == []
 
 

@@ -45,6 +45,7 @@ if TYPE_CHECKING:
     "engine",
     "archive",
     "base_image",
+    "glibc",
     "ca_bundle",
     "downloads",
     remember=True,

@@ -104,8 +104,10 @@ Capabilities = Annotated[
 Source = Annotated[str, typer.Option(metavar="DIR|URL#COMMIT", help="Another source tree of TensorFlow.")]
 Bazel = Annotated[str, typer.Option(metavar="DIR|docker-image://NAME", help="Another Bazel.")]
 CpuTarget = Annotated[
-    Literal["avx", "native", "x86-64-v3", "x86-64-v4"],
-    typer.Option(help="Processors to build for; avx: those of the published wheel, native: those like this one."),
+    Literal["avx", "native", "x86-64-v2", "x86-64-v3", "x86-64-v4"],
+    typer.Option(
+        help="Processors to build for; avx: those of the published wheel, x86-64-v2: no AVX, native: like this one."
+    ),
 ]
 Jobs = Annotated[int, typer.Option(min=0, help="Parallel actions of Bazel; 0: by cores and memory.")]
 Snapshot = Annotated[str, typer.Option(metavar="DAY", help="Day of Debian's archive: 20261121T000000Z.")]

@@ -134,7 +134,7 @@ def _refresh(session: Session, table: "Table") -> None:
         )
 
 
-@command("platform", "tensorflow", "python", "cuda", "cudnn", "base_image", "ca_bundle")
+@command("platform", "tensorflow", "python", "cuda", "cudnn", "base_image", "glibc", "ca_bundle")
 def lock(
     session: Session,
     check: Annotated[bool, typer.Option("--check", help="Write nothing; fail where the lock no longer fits.")] = False,

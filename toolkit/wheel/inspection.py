@@ -200,6 +200,10 @@ def find_mismatches(found: Inspection, spec: Mapping[str, str]) -> Iterator[str]
     machine = load_table().platform(spec.get("platform", FIRST_PLATFORM)).machine
     if not all(name.endswith(f"_{machine}") for name in found.platforms):
         yield f"it is for {', '.join(found.platforms)}, not {machine}"
+    if glibc := spec.get("glibc"):
+        wanted_platform = f"manylinux_{glibc.replace('.', '_')}_{machine}"
+        if wanted_platform not in found.platforms:
+            yield f"its tag is {', '.join(found.platforms)}, not {wanted_platform}"
     python = _tag(spec["python"])
     if python not in found.pythons:
         yield f"it is for {', '.join(found.pythons)}, not {python} (tensorflow#72166)"
@@ -292,6 +296,28 @@ def _tag(python: str) -> str:
 class Audit:
     platform: str  # tag that the wheel is consistent with, such as ``manylinux_2_38_x86_64``; ``linux_…`` if with none
     outside: tuple[str, ...]  # libraries that it needs and that no policy promises
+
+
+def require_honest(found: Inspection, audited: Audit) -> None:
+    """Raise CheckError if a tag of a wheel promises an older system than its libraries need (PEP 600)."""
+    needed = _read_glibc(audited.platform)
+    promised = [name for name in found.platforms if _read_glibc(name)]
+    lies = [name for name in promised if not needed or library.order(_read_glibc(name)) < library.order(needed)]
+    if not lies:
+        return
+    symbols = ", ".join(f"{name} {version}" for name, version in found.symbols.items())
+    outside = f", and {', '.join(audited.outside)}" if audited.outside else ""
+    raise CheckError(
+        f"{found.file} needs a newer system than its tag {lies[0]} promises",
+        why=f"it needs {symbols}{outside}, which fits {audited.platform}",
+        remedy="the build log shows what it was linked to; without --glibc the tag promises nothing",
+    )
+
+
+def _read_glibc(platform: str) -> str:
+    """Return the version of glibc in a platform tag; empty for one that promises none."""
+    parts = platform.split("_")
+    return ".".join(parts[1:3]) if parts[0] == "manylinux" else ""
 
 
 def audit(path: Path) -> Audit:

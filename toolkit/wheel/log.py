@@ -25,7 +25,7 @@ _STAGE = re.compile(r"\[([a-z][a-z-]*)(?: \d+/\d+)?\]")
 _CAUSE = re.compile(
     r"\berror:|^\s*(?:ERROR|FATAL|fatal|proof|apply-patches|install-packages)\b.*:|^\s*E: |[Hh]ash mismatch|"
     r"was killed for memory|"
-    r"^\s*wheel: (?:the remote executor|no action ran|the rc file|the disk)|" + processes.DISK_FULL.pattern
+    r"^\s*wheel: (?:instructions|the remote executor|no action ran|the rc file|the disk)|" + processes.DISK_FULL.pattern
 )
 # Lines that Bazel and BuildKit print for every failure. They name no cause.
 _EMPTY = re.compile(r"did NOT complete successfully|failed to solve: process|the target bazel-log|build interrupted")
@@ -93,6 +93,12 @@ _CODES: dict[int, tuple[type[ToolkitError], str, str]] = {
         BuildError,
         "nothing ran on the remote executor",
         "remove --spawn_strategy and --strategy from --bazelrc and --bazel-argument, or build without an executor",
+    ),
+    12: (
+        BuildError,
+        "the wheel has AVX where it was to do without",
+        "find out which flag of its rule compiles the file so; if the function is chosen by cpuid, name it in "
+        "docker/scripts/wheelbuild/dispatched. " + _KEPT.capitalize(),
     ),
     28: _NO_SPACE,
     29: (BuildError, "the remote executor's disk is full", "free space there, then run this again: " + _KEPT),

@@ -1,7 +1,7 @@
 """Chooses the processor instructions that a wheel is compiled for.
 
-The published wheels need AVX, and so does every wheel here, by ``--config=avx_linux``. Further instructions are for the
-target alone: Bazel's own tools run on any machine that builds.
+The published wheels need AVX, and so does every wheel here, by ``--config=avx_linux``, except one for x86-64-v2.
+Further instructions are for the target alone: Bazel's own tools run on any machine that builds.
 """
 
 import platform
@@ -12,7 +12,11 @@ from typing import Literal
 from toolkit.errors import UnsupportedError
 from toolkit.versions.table import FIRST_PLATFORM
 
-Target = Literal["avx", "native", "x86-64-v3", "x86-64-v4"]
+Target = Literal["avx", "native", "x86-64-v2", "x86-64-v3", "x86-64-v4"]
+
+_V2 = ("ssse3", "sse4_1", "sse4_2", "popcnt", "cx16")
+_WITHOUT_AVX = "-mno-avx"
+"""What takes back the flag of ``avx_linux``, which comes before. The wheel stage then looks for AVX in the wheel."""
 
 _V3 = ("avx", "avx2", "bmi1", "bmi2", "f16c", "fma", "abm", "movbe", "sse4_2", "popcnt", "cx16")
 _LEVELS = {"x86-64-v4": (*_V3, "avx512f", "avx512bw", "avx512cd", "avx512dq", "avx512vl"), "x86-64-v3": _V3}
@@ -52,6 +56,8 @@ def list_flags(target: Target, platform_name: str = FIRST_PLATFORM) -> list[str]
             f"--cpu-target {target} is for {FIRST_PLATFORM}, and the wheel is for {platform_name}",
             remedy="leave --cpu-target out: the instructions are then those of the published wheel",
         )
+    if target == "x86-64-v2":
+        return [f"--copt=-march={target}", *(f"--{option}={_WITHOUT_AVX}" for option in ("copt", "host_copt"))]
     if target != "native":
         return [f"--copt=-march={target}"]
     has = _read_processor()
@@ -68,8 +74,12 @@ def list_flags(target: Target, platform_name: str = FIRST_PLATFORM) -> list[str]
 
 
 def list_instructions(bazel_arguments: Iterable[str]) -> tuple[str, ...]:
-    """Return what a wheel needs beyond AVX by the flags that it is built with, by the names of /proc/cpuinfo."""
+    """Return what a wheel needs beyond AVX, or without it, by the flags that it is built with and the names of
+    /proc/cpuinfo; nothing for one that needs AVX alone.
+    """
     named = {flag.removeprefix("--copt=") for flag in bazel_arguments}
+    if _WITHOUT_AVX in named:
+        return _V2
     needed = [name for level, names in _LEVELS.items() if f"-march={level}" in named for name in names]
     needed += [name for name, flag in _EXTENSIONS.items() if f"-m{flag}" in named]
     return tuple(dict.fromkeys(name for name in needed if name != "avx"))

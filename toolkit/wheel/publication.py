@@ -28,12 +28,15 @@ def publish(staging: Path, target: Path, plan: WheelPlan, table: Table, ran: Bui
     """Check what a build left in ``staging``, describe it, and move it to ``target`` in one step.
 
     Raises IntegrityError: a file does not match its checksum, or the Bazel that ran is not the pinned one; CheckError:
-    the wheel is not the one that was asked for; PreflightError: the target cannot be written.
+    the wheel is not the one that was asked for, or its tag promises too much; PreflightError: the target cannot be
+    written.
     """
     folder.check_sums(staging)
     wheel = folder.find_wheel(staging)
     found = inspection.inspect(wheel)
     inspection.require_match(found, plan.lock.spec)
+    audited = inspection.audit(wheel)
+    inspection.require_honest(found, audited)
     report = json.loads((staging / "build.json").read_text())
     packages = (staging / "packages.txt").read_text().split()
     bazel = documents.Program(version=report["bazel"], sha256=report["bazel_sha256"])
@@ -58,7 +61,7 @@ def publish(staging: Path, target: Path, plan: WheelPlan, table: Table, ran: Bui
             "build": report,
             "bazel": _read_outcome(staging / "events.json"),
             "inspection": asdict(found),
-            "auditwheel": asdict(inspection.audit(wheel)),
+            "auditwheel": asdict(audited),
         },
     )
     plans.write(staging, plan, plan.step(target.parent))

@@ -1,8 +1,8 @@
 """Build a TensorFlow wheel: patch, configure, run Bazel, hand over one wheel and what belongs to it.
 
-Exit codes: 0 done, 1 a patch does not apply, 2 usage, 3 not exactly one wheel, 6 nothing ran on the remote executor, 28
-the disk is full, 29 that of the remote executor, 34 the remote executor does not answer or stopped answering, 137 a
-compiler was killed for memory, otherwise Bazel's own.
+Exit codes: 0 done, 1 a patch does not apply, 2 usage, 3 not exactly one wheel, 6 nothing ran on the remote executor, 12
+AVX where none was to be, 28 the disk is full, 29 that of the remote executor, 34 the remote executor does not answer or
+stopped answering, 137 a compiler was killed for memory, otherwise Bazel's own.
 """
 
 import errno
@@ -17,7 +17,20 @@ from pathlib import Path
 from typing import Any
 
 from train.cores import count_cores  # mounted beside this package
-from wheelbuild import arguments, bazel, downloader, journal, machine, preparation, redaction, request, result, service, tag
+from wheelbuild import (
+    arguments,
+    bazel,
+    downloader,
+    instructions,
+    journal,
+    machine,
+    preparation,
+    redaction,
+    request,
+    result,
+    service,
+    tag,
+)
 from wheelbuild.journal import Journal
 from wheelbuild.preparation import BUILD, CACHE, PRIVATE, SECRETS, SOURCE
 from wheelbuild.watchdog import Watchdog, watch_cache
@@ -31,6 +44,9 @@ REMOTE_FAILED = 34
 """Bazel's own code for a remote executor that fails, used for one that cannot be reached, too."""
 
 REMOTE_FULL = 29
+HAS_AVX = 12
+"""Exit code of a build that was to do without AVX and did not."""
+
 NEARLY_FULL = 1 << 30
 """Bytes. With fewer left here, a full disk is thought to be this one, although actions ran on an executor."""
 
@@ -141,6 +157,7 @@ def build(wanted: request.Request, kept: Journal) -> int:
         "bazel_sha256": program.sha256,
         "argv": argv,
         "toolchain": wanted.toolchain,
+        "glibc": wanted.glibc,
         "configure": configuration,
         "jobs": wanted.jobs,
         "memory_mib": wanted.memory,
@@ -180,6 +197,13 @@ def finish(wanted: request.Request, kept: Journal, facts: dict[str, Any]) -> int
     except result.ResultError as error:
         print(f"wheel: {error}", file=sys.stderr)
         return 3
+    if instructions.WITHOUT_AVX in wanted.extra:
+        found = instructions.inspect(wheel, f"llvm-objdump-{wanted.llvm}")
+        if found.refused:
+            print("\n".join(instructions.explain(found)), file=sys.stderr)
+            return HAS_AVX
+        print(f"wheel: {found.instructions:,} instructions beyond x86-64-v2, all in functions that are chosen by cpuid")
+        facts |= {"instructions": found.describe()}
     hand_over(wheel, kept, facts, platform=tag.name_platform(wanted.glibc, wanted.machine) if wanted.glibc else "")
     return 0
 

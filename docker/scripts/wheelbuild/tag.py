@@ -1,4 +1,4 @@
-"""Gives a wheel another platform tag: the rule of TensorFlow's tree writes ``linux_x86_64`` whatever it was linked to."""
+"""Gives a wheel another platform tag: TensorFlow's own rule writes ``linux_x86_64``, whatever it was linked to."""
 
 import base64
 import csv
@@ -18,9 +18,9 @@ def name_platform(glibc: str, machine: str) -> str:
 
 
 def change(wheel: Path, folder: Path, platform: str) -> Path:
-    """Write a copy of a wheel for a platform into a folder, with the tag in its name and in its files; return its path.
+    """Write a copy of a wheel with another platform tag, in its name and in its files, into a folder.
 
-    Time stamps and modes of the files stay, so that the same wheel gives the same copy. Raises ValueError: it is no wheel.
+    Time stamps and modes of the files stay, so the same wheel gives the same copy. Raises ValueError: it is no wheel.
     """
     parts = wheel.stem.split("-")
     target = folder / f"{'-'.join([*parts[:-1], platform])}.whl"
@@ -46,7 +46,10 @@ def change(wheel: Path, folder: Path, platform: str) -> Path:
 
 def _correct(record: str, name: str, content: bytes) -> str:
     digest = base64.urlsafe_b64encode(hashlib.sha256(content).digest()).decode().rstrip("=")
-    rows = [[name, f"sha256={digest}", str(len(content))] if row[0] == name else row for row in csv.reader(io.StringIO(record))]
+    rows = [
+        [name, f"sha256={digest}", str(len(content))] if row[0] == name else row
+        for row in csv.reader(io.StringIO(record))
+    ]
     text = io.StringIO()
     csv.writer(text, lineterminator="\n").writerows(rows)
     return text.getvalue()

@@ -213,6 +213,30 @@ def test_another_wheel_than_asked_for_publishes_nothing(tmp_path: Path, wheel: d
     assert not (tmp_path / "dist").exists()
 
 
+@pytest.mark.parametrize(
+    ("tag", "why"),
+    [
+        ("manylinux_2_5_x86_64", r"needs a newer system than its tag manylinux_2_5_x86_64"),
+        ("manylinux_2_28_x86_64", ""),
+        ("linux_x86_64", "its tag is linux_x86_64, not manylinux_2_28_x86_64"),
+    ],
+)
+def test_a_tag_that_would_lie_publishes_nothing(tmp_path: Path, tag: str, why: str) -> None:
+    older = lock.collect(versions.resolve(TABLE, glibc="2.28"), TABLE, base_image="debian")
+    wanted = plan(
+        older if "2_5" not in tag else LOCK,
+        BuildOptions(),
+        source=BuildContext(location="/", identity="git:" + "a" * 40),
+    )
+    staging = finish_build(tmp_path / "staging", tag=f"cp311-cp311-{tag}")
+    if not why:
+        assert publish(staging, tmp_path / "dist", wanted).facts["auditwheel"]["outside"] == ()
+        return
+    with pytest.raises(CheckError, match=why):
+        publish(staging, tmp_path / "dist", wanted)
+    assert not (tmp_path / "dist").exists()
+
+
 def test_a_half_made_target_is_replaced(tmp_path: Path) -> None:
     (tmp_path / "dist").mkdir()
     (tmp_path / "dist" / "leftover").write_text("")

@@ -25,7 +25,7 @@ class Expectation:
     cuda: str = ""  # CUDA version that it must load, ``12.6.1``
     cudnn: str = ""  # cuDNN version that it must load, ``9.5.0``
     device: str = "auto"  # ``auto`` uses a GPU if there is one, ``cpu`` hides it, ``gpu`` fails without one
-    # of the processor that the wheel needs beyond AVX, as /proc/cpuinfo names them
+    # of the processor that the wheel needs beyond AVX or in place of it, as /proc/cpuinfo names them
     instructions: tuple[str, ...] = ()
     skip: tuple[str, ...] = ()  # checks to leave out, by id, noun or pattern
 
