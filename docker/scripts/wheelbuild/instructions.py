@@ -99,5 +99,5 @@ def explain(found: Found, shown: int = 8) -> Iterator[str]:
     if not found.refused:
         return
     worst = sorted(found.refused.items(), key=lambda pair: (-pair[1], pair[0]))
-    yield f"wheel: instructions beyond x86-64-v2 in {len(worst)} functions that no processor is asked about before"
+    yield f"wheel: instructions beyond x86-64-v2 in functions that are not known to be chosen by cpuid: {len(worst)}"
     yield from (f"wheel: instructions: {number} in {name[:160]}" for name, number in worst[:shown])
