@@ -5,6 +5,7 @@ import re
 import shutil
 import signal
 import subprocess
+import sys
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -84,6 +85,36 @@ def test_a_wheel_for_newer_processors_says_so(built: tuple[Workspace, dict[str, 
     assert "avx2" in json.loads((folder / "manifest.json").read_text())["facts"]["instructions"]
     dry = workspace.toolkit("smoke", "--wheel", value["folder"], "--cuda", "12.6.1", "--cudnn", "9.5.0", "--dry-run")
     assert "--expect-instructions avx2,bmi1" in dry.stdout
+
+
+@pytest.mark.slow
+def test_a_function_with_avx_ends_a_build_that_was_to_do_without(workspace: Workspace) -> None:
+    """A rule of the tree may have flags of its own, which come after all others."""
+    rules = workspace.source / "tensorflow/core/kernels/BUILD"
+    edit(rules, "    local_defines =", '    copts = ["-mavx"] if name == "max" else [],\n    local_defines =')
+    done = workspace.build("--cpu-target", "x86-64-v2")
+    assert done.returncode == 6
+    assert re.search(r"wheel: instructions: \d+ in libtensorflow_cc\.so\.2: standin_max\n", done.stderr)
+    assert "standin_min" not in done.stderr
+    assert workspace.results == []
+
+
+@pytest.mark.weekly
+def test_a_wheel_without_avx_runs_on_a_processor_without(
+    workspace: Workspace, built: tuple[Workspace, dict[str, Any]]
+) -> None:
+    """QEMU's Nehalem has no AVX: what uses it there dies of signal 4."""
+    done = workspace.build("--cpu-target", "x86-64-v2", "--json")
+    assert done.returncode == 0, done.stderr
+    program = "import tensorflow; assert tensorflow.total('1 2 3.5') == 6.5"
+    codes = []
+    for folder, name in ((workspace.folder, json.loads(done.stdout)["wheel"]), (built[0].folder, built[1]["wheel"])):
+        site = workspace.folder / f"site{len(codes)}"
+        shutil.unpack_archive(folder / name, site, "zip")
+        argv = ["qemu-x86_64", "-cpu", "Nehalem", sys.executable, "-S", "-c", program]
+        ended = subprocess.run(argv, env={"PYTHONPATH": str(site)}, capture_output=True, check=False)
+        codes.append(ended.returncode)
+    assert codes == [0, -signal.SIGILL]
 
 
 def test_provenance_names_the_bazel_that_ran(built: tuple[Workspace, dict[str, Any]]) -> None:

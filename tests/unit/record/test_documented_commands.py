@@ -29,6 +29,7 @@ NOT_RUN = {
     "toolkit verify runs/NAME --replay": "it trains an audited run again; tests/unit/record/test_audit.py does",
     "toolkit build-wheel --platform linux/arm64": "this folder's lock is of linux/amd64",
     "toolkit build-wheel --cuda 12.6.1 --cudnn 9.5.0 --base-image": "this folder's lock is of the default base image",
+    "toolkit build-wheel --cuda 12.6.1 --cudnn 9.5.0 --glibc": "this folder's lock is of the base image's glibc",
     "toolkit --install-completion": "it writes to the files of the user's shell; tests/unit/test_completion.py runs it",
     "toolkit --show-completion": "it looks for the user's shell; tests/unit/test_completion.py runs it",
     "toolkit compare-runs": "it needs two audited runs; tests/unit/record/test_audit.py runs it",

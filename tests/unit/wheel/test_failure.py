@@ -34,6 +34,7 @@ STEP = 'process "/bin/sh -c /build/with-ca python3.11 -u -m wheelbuild" did not 
         ),
         (f"{STEP}34\n    ERROR: x (Exit 34): Missing digest: ab12/8 for y", BuildError, "the results that name ab12"),
         (f"{STEP}6\n    wheel: no action ran on the remote executor, and 7 ran here", BuildError, "--spawn_strategy"),
+        (f"{STEP}12\n    wheel: instructions: 9 in x.so: _ZN1x1yEv", BuildError, "wheelbuild/dispatched"),
         ("ERROR: rpc error: code = Unavailable desc = error reading from server: EOF", EngineError, "start it"),
         ("ERROR: Get https://github.com: dial tcp: lookup github.com: no such host", BuildError, "--downloads"),
         (f"{STEP}1\nERROR: Error downloading [https://x] to y: Unknown host: x", BuildError, "--downloads"),

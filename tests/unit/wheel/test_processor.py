@@ -54,6 +54,22 @@ def test_a_level_needs_its_instructions_also_where_the_user_passed_its_flag() ->
     assert "avx512vl" in processor.list_instructions(processor.list_flags("x86-64-v4"))
 
 
+def test_without_avx_the_flag_of_upstream_is_taken_back_and_smoke_does_not_ask_for_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    flags = processor.list_flags("x86-64-v2")
+    assert flags == ["--copt=-march=x86-64-v2", "--copt=-mno-avx", "--host_copt=-mno-avx"]
+    needed = processor.list_instructions(flags)
+    assert "sse4_2" in needed
+    assert not any(name.startswith("avx") for name in needed)
+    assert processor.list_instructions(["--copt=-march=x86-64-v2"]) == (), "AVX is still there"
+    monkeypatch.setattr(device, "read_flags", lambda: frozenset(needed))
+    monkeypatch.setattr(device.platform, "machine", lambda: "x86_64")
+    assert device.instructions(Expectation(instructions=needed))["has"] == ["sse4_2"]
+    with pytest.raises(Fail, match="lacks avx"):
+        device.instructions(Expectation())
+
+
 def test_the_processor_of_this_machine_is_read(tmp_path: Path) -> None:
     file = tmp_path / "cpuinfo"
     file.write_text("processor\t: 0\nflags\t\t: fpu avx avx2\nbugs\t:\n\nprocessor\t: 1\nflags\t\t: fpu\n")
@@ -64,14 +80,14 @@ def test_the_processor_of_this_machine_is_read(tmp_path: Path) -> None:
 
 def test_another_target_is_another_wheel(run: Run) -> None:
     names = set()
-    for target in ("avx", "x86-64-v3", "x86-64-v4"):
+    for target in ("avx", "x86-64-v2", "x86-64-v3", "x86-64-v4"):
         done = run("build-wheel", "--dry-run", "--json", "--cpu-target", target)
         assert done.returncode == 0, done.stderr
         (argv,) = json.loads(done.stdout)["commands"]
         (given,) = (word for word in argv if word.startswith("BAZEL_ARGUMENTS="))
         assert (f"--copt=-march={target}" in given) == (target != "avx")
         names.add(argv[argv.index("--output") + 1])
-    assert len(names) == 3
+    assert len(names) == 4
     assert run("build-wheel", "--dry-run", "--cpu-target", "z80").returncode == 2
 
 
