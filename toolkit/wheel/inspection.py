@@ -284,7 +284,7 @@ def require_runnable(
         raise UnsupportedError(
             f"{found.file} needs glibc {needed}, and the base image has {glibc}",
             why="a program runs on the C library that it was linked against, or on a newer one",
-            remedy="choose a newer base image with --base-image, or build the wheel with --glibc or on an older base image",
+            remedy="choose a newer base image with --base-image, or build the wheel with --glibc or on an older one",
         )
 
 
